@@ -1,0 +1,144 @@
+//! The collectives of torch.distributed, with the arguments that all ranks must agree on.
+
+use crate::rank::GroupRank;
+use crate::reduce::ReduceOp;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One collective call's kind and arguments. Roots are *group* ranks
+/// (`group_src` / `group_dst` in PyTorch's newer signatures).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Collective {
+    /// `dist.broadcast`: the root's tensor to every rank, in place.
+    Broadcast {
+        /// Whose tensor.
+        root: GroupRank,
+    },
+    /// `dist.all_reduce`: the reduction of all tensors to every rank, in place.
+    AllReduce {
+        /// How elements combine.
+        op: ReduceOp,
+    },
+    /// `dist.reduce`: the reduction of all tensors to the root. The others' tensors may be left
+    /// with partial results, as gloo leaves them.
+    Reduce {
+        /// How elements combine.
+        op: ReduceOp,
+        /// Who gets the result.
+        root: GroupRank,
+    },
+    /// `dist.all_gather_into_tensor`: every rank's tensor, one after the other, on every rank.
+    AllGather,
+    /// `dist.gather`: every rank's tensor, one after the other, on the root.
+    Gather {
+        /// Who gets the result.
+        root: GroupRank,
+    },
+    /// `dist.scatter`: part i of the root's tensor to rank i.
+    Scatter {
+        /// Whose tensor is cut up.
+        root: GroupRank,
+    },
+    /// `dist.reduce_scatter_tensor`: part i of the reduction to rank i.
+    ReduceScatter {
+        /// How elements combine.
+        op: ReduceOp,
+    },
+    /// `dist.all_to_all_single` with equal splits: part i of every rank's tensor to rank i.
+    AllToAll,
+    /// `dist.barrier`: no rank leaves before every rank has come.
+    Barrier,
+}
+
+impl Collective {
+    /// PyTorch's name of the call.
+    pub fn name(self) -> &'static str {
+        match self {
+            Collective::Broadcast { .. } => "broadcast",
+            Collective::AllReduce { .. } => "all_reduce",
+            Collective::Reduce { .. } => "reduce",
+            Collective::AllGather => "all_gather",
+            Collective::Gather { .. } => "gather",
+            Collective::Scatter { .. } => "scatter",
+            Collective::ReduceScatter { .. } => "reduce_scatter",
+            Collective::AllToAll => "all_to_all",
+            Collective::Barrier => "barrier",
+        }
+    }
+
+    /// The root, if the call has one.
+    pub fn root(self) -> Option<GroupRank> {
+        match self {
+            Collective::Broadcast { root }
+            | Collective::Reduce { root, .. }
+            | Collective::Gather { root }
+            | Collective::Scatter { root } => Some(root),
+            _ => None,
+        }
+    }
+
+    /// The reduction, if the call makes one.
+    pub fn reduce_op(self) -> Option<ReduceOp> {
+        match self {
+            Collective::AllReduce { op }
+            | Collective::Reduce { op, .. }
+            | Collective::ReduceScatter { op } => Some(op),
+            _ => None,
+        }
+    }
+
+    /// True when input and output are the same tensor (`broadcast`, `all_reduce`, `reduce`).
+    pub fn in_place(self) -> bool {
+        matches!(
+            self,
+            Collective::Broadcast { .. } | Collective::AllReduce { .. } | Collective::Reduce { .. }
+        )
+    }
+
+    /// Elements of the tensor that `rank` passes in, for `count` elements a rank in a group of
+    /// `size`; `None` when the rank passes none (a barrier, a scatter's non-roots, and the
+    /// in-place calls, whose one tensor is the output).
+    pub fn input_elements(self, size: u32, rank: GroupRank, count: u64) -> Option<u64> {
+        match self {
+            Collective::AllGather | Collective::Gather { .. } => Some(count),
+            Collective::ReduceScatter { .. } | Collective::AllToAll => {
+                Some(count.saturating_mul(u64::from(size)))
+            }
+            Collective::Scatter { root } => {
+                (rank == root).then(|| count.saturating_mul(u64::from(size)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Elements of the tensor that `rank` gets the result in, or `None` if it gets none.
+    pub fn output_elements(self, size: u32, rank: GroupRank, count: u64) -> Option<u64> {
+        match self {
+            Collective::Barrier => None,
+            Collective::AllGather | Collective::AllToAll => {
+                Some(count.saturating_mul(u64::from(size)))
+            }
+            Collective::Gather { root } => {
+                (rank == root).then(|| count.saturating_mul(u64::from(size)))
+            }
+            _ => Some(count),
+        }
+    }
+
+    /// True when the collective promises `rank` something in its output: all ranks, except for
+    /// `reduce` and `gather`, which promise only the root.
+    pub fn promises(self, rank: GroupRank) -> bool {
+        match self {
+            Collective::Reduce { root, .. } | Collective::Gather { root } => rank == root,
+            Collective::Barrier => false,
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,15 @@
+//! The words of Lockstep as types: process groups, collectives, schedules and their proof, plans,
+//! traces, the readers of others' recordings, and the diagnosis.
+//!
+//! This crate knows no I/O, clock, thread or unseeded randomness, and never panics on input. It
+//! builds for the host and for `wasm32-unknown-unknown` from the same source.
+
+pub mod collective;
+pub mod dtype;
+pub mod group;
+pub mod plan;
+pub mod rank;
+pub mod reduce;
+pub mod schedule;
+pub mod trace;
+pub mod value;

@@ -1,0 +1,208 @@
+//! Making plans in code: programs by rank, shared where they are equal.
+
+use super::{Action, Fill, Op, Plan, PlanError, Program, Source, SourceLine, Tensor, TensorId};
+use crate::collective::Collective;
+use crate::dtype::Dtype;
+use crate::group::{BackendName, GroupError, GroupId, ProcessGroup};
+use crate::rank::{GlobalRank, GroupRank};
+use crate::schedule::Algorithm;
+
+/// Builds a [`Plan`], the way a script builds a job: the world, groups, tensors, then what every
+/// rank does.
+///
+/// ```
+/// use lockstep_core::collective::Collective;
+/// use lockstep_core::dtype::Dtype;
+/// use lockstep_core::group::{BackendName, GroupId};
+/// use lockstep_core::plan::{Fill, PlanBuilder};
+/// use lockstep_core::reduce::ReduceOp;
+///
+/// let mut plan = PlanBuilder::new("one all_reduce", 4, BackendName::Host)?;
+/// let grad = plan.tensor("grad", Dtype::Float32, 8, Fill::Iota);
+/// let plan = plan.every_rank(|_, program| {
+///     program.collective(GroupId::WORLD, Collective::AllReduce { op: ReduceOp::Sum }, 8, None, Some(grad));
+/// })?;
+/// assert_eq!(plan.programs.len(), 1); // four ranks, one program
+/// # Ok::<(), lockstep_core::plan::PlanError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PlanBuilder {
+    plan: Plan,
+}
+
+impl PlanBuilder {
+    /// A plan of `world_size` ranks whose default group uses `backend`.
+    ///
+    /// # Errors
+    /// When `world_size` is 0.
+    pub fn new(
+        name: impl Into<String>,
+        world_size: u32,
+        backend: BackendName,
+    ) -> Result<PlanBuilder, PlanError> {
+        let world = ProcessGroup::world(world_size, backend)
+            .map_err(|_: GroupError| PlanError::EmptyWorld)?;
+        Ok(PlanBuilder {
+            plan: Plan {
+                name: name.into(),
+                world_size,
+                groups: vec![world],
+                tensors: Vec::new(),
+                programs: Vec::new(),
+                program_of: Vec::new(),
+                sources: Vec::new(),
+            },
+        })
+    }
+
+    /// Sets the timeout of every group made so far, in milliseconds.
+    pub fn timeout_ms(&mut self, timeout_ms: u64) -> &mut PlanBuilder {
+        for group in &mut self.plan.groups {
+            *group = group.clone().with_timeout_ms(timeout_ms);
+        }
+        self
+    }
+
+    /// `dist.new_group`.
+    pub fn group(&mut self, group: ProcessGroup) -> GroupId {
+        self.plan.groups.push(group);
+        GroupId(self.plan.groups.len() as u32 - 1)
+    }
+
+    /// A tensor that every rank has its own of.
+    pub fn tensor(
+        &mut self,
+        name: impl Into<String>,
+        dtype: Dtype,
+        numel: u64,
+        fill: Fill,
+    ) -> TensorId {
+        self.plan.tensors.push(Tensor { name: name.into(), dtype, numel, fill });
+        TensorId(self.plan.tensors.len() as u32 - 1)
+    }
+
+    /// A source text that operations can point into; returns its index for [`SourceLine`].
+    pub fn source(&mut self, path: impl Into<String>, text: impl Into<String>) -> u32 {
+        self.plan.sources.push(Source { path: path.into(), text: text.into() });
+        self.plan.sources.len() as u32 - 1
+    }
+
+    /// Runs `write` once per rank and finishes the plan. Equal programs are stored once.
+    ///
+    /// # Errors
+    /// The first thing that makes the plan impossible to run.
+    pub fn every_rank(
+        mut self,
+        mut write: impl FnMut(GlobalRank, &mut ProgramBuilder),
+    ) -> Result<Plan, PlanError> {
+        for rank in (0..self.plan.world_size).map(GlobalRank) {
+            let mut program = ProgramBuilder::default();
+            write(rank, &mut program);
+            let program = program.program;
+            // The newest is the likeliest to be equal; odd ranks out are few.
+            let known = self.plan.programs.iter().rposition(|known| *known == program);
+            let index = known.unwrap_or_else(|| {
+                self.plan.programs.push(program);
+                self.plan.programs.len() - 1
+            });
+            self.plan.program_of.push(index as u32);
+        }
+        self.plan.check()?;
+        Ok(self.plan)
+    }
+}
+
+/// Writes one rank's program. Every method returns the operation's index, which
+/// [`ProgramBuilder::wait`] takes.
+#[derive(Clone, Debug, Default)]
+pub struct ProgramBuilder {
+    program: Program,
+    at: Option<SourceLine>,
+    async_op: bool,
+}
+
+impl ProgramBuilder {
+    /// The following operations come from this line.
+    pub fn line(&mut self, source: u32, line: u32) -> &mut ProgramBuilder {
+        self.at = Some(SourceLine { source, line });
+        self
+    }
+
+    /// The next operation is asynchronous.
+    pub fn async_op(&mut self) -> &mut ProgramBuilder {
+        self.async_op = true;
+        self
+    }
+
+    /// Any operation, as it stands.
+    pub fn push(&mut self, action: Action) -> u32 {
+        self.program.ops.push(Op { action, at: self.at });
+        self.program.ops.len() as u32 - 1
+    }
+
+    /// A collective by its default algorithm.
+    pub fn collective(
+        &mut self,
+        group: GroupId,
+        collective: Collective,
+        count: u64,
+        input: Option<TensorId>,
+        output: Option<TensorId>,
+    ) -> u32 {
+        self.collective_by(group, collective, count, input, output, None)
+    }
+
+    /// A collective by a given algorithm.
+    pub fn collective_by(
+        &mut self,
+        group: GroupId,
+        collective: Collective,
+        count: u64,
+        input: Option<TensorId>,
+        output: Option<TensorId>,
+        algorithm: Option<Algorithm>,
+    ) -> u32 {
+        let async_op = std::mem::take(&mut self.async_op);
+        self.push(Action::Collective {
+            group,
+            collective,
+            count,
+            input,
+            output,
+            algorithm,
+            async_op,
+        })
+    }
+
+    /// `dist.barrier`.
+    pub fn barrier(&mut self, group: GroupId) -> u32 {
+        self.collective(group, Collective::Barrier, 0, None, None)
+    }
+
+    /// `dist.send`, or `dist.isend` after [`ProgramBuilder::async_op`].
+    pub fn send(&mut self, group: GroupId, peer: GroupRank, tensor: TensorId) -> u32 {
+        let async_op = std::mem::take(&mut self.async_op);
+        self.push(Action::Send { group, peer, tensor, tag: 0, async_op })
+    }
+
+    /// `dist.recv`, or `dist.irecv` after [`ProgramBuilder::async_op`].
+    pub fn recv(&mut self, group: GroupId, peer: GroupRank, tensor: TensorId) -> u32 {
+        let async_op = std::mem::take(&mut self.async_op);
+        self.push(Action::Recv { group, peer, tensor, tag: 0, async_op })
+    }
+
+    /// `work.wait()` on an earlier asynchronous operation.
+    pub fn wait(&mut self, op: u32) -> u32 {
+        self.push(Action::Wait { op })
+    }
+
+    /// Busy time.
+    pub fn compute(&mut self, name: impl Into<String>, duration_ns: u64) -> u32 {
+        self.push(Action::Compute { name: name.into(), duration_ns })
+    }
+
+    /// Idle time.
+    pub fn sleep(&mut self, name: impl Into<String>, duration_ns: u64) -> u32 {
+        self.push(Action::Sleep { name: name.into(), duration_ns })
+    }
+}

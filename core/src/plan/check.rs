@@ -1,0 +1,251 @@
+//! What makes a plan runnable: every reference holds and every tensor fits its call.
+//!
+//! Ranks that disagree with each other are *not* errors here: a plan that hangs is what Lockstep
+//! is for. A call that its own rank could not even make is.
+
+use super::{Action, Plan, SourceLine, TensorId};
+use crate::collective::Collective;
+use crate::dtype::Dtype;
+use crate::group::{GroupId, ProcessGroup};
+use crate::rank::GlobalRank;
+use crate::schedule::{Algorithm, Schedule, ScheduleError};
+
+/// Limits that keep a plan from a stranger bounded.
+const MAX_WORLD_SIZE: u32 = 1 << 20;
+const MAX_NUMEL: u64 = 1 << 40;
+
+/// Why a plan cannot be run or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// World size 0.
+    #[error("world_size is 0; a job needs at least one rank")]
+    EmptyWorld,
+    /// A world past what we number.
+    #[error("world_size {0} is over the limit of {MAX_WORLD_SIZE} ranks")]
+    WorldTooLarge(u32),
+    /// The first group is not the world.
+    #[error("groups[0] must be the default group with ranks 0 to world_size - 1 in order")]
+    NoDefaultGroup,
+    /// A group names ranks past the world.
+    #[error("process group {group:?} has rank {rank}, but world_size is {world_size}")]
+    RankOutside {
+        /// The group's name.
+        group: String,
+        /// The rank.
+        rank: GlobalRank,
+        /// The world's size.
+        world_size: u32,
+    },
+    /// `program_of` does not name one program per rank.
+    #[error("program_of must name one of the {programs} programs for each of the {world_size} ranks")]
+    BadProgramTable {
+        /// Programs in the plan.
+        programs: usize,
+        /// The world's size.
+        world_size: u32,
+    },
+    /// A tensor that cannot be made.
+    #[error("tensor {name:?}: {why}")]
+    BadTensor {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// An operation that its rank could not make.
+    #[error("rank {rank}, operation {op} ({name}){}: {why}", place(.line))]
+    BadOp {
+        /// The first rank that runs it.
+        rank: GlobalRank,
+        /// Its index in the program.
+        op: usize,
+        /// What it is.
+        name: String,
+        /// The source line, if known.
+        line: Option<String>,
+        /// What is wrong and what would be right.
+        why: String,
+    },
+    /// Text or bytes that are no plan of this version.
+    #[error("not a plan that this version reads ({PLAN_SCHEMA}): {0}", PLAN_SCHEMA = super::PLAN_SCHEMA)]
+    Unreadable(String),
+}
+
+fn place(line: &Option<String>) -> String {
+    line.as_ref().map(|line| format!(" at {line}")).unwrap_or_default()
+}
+
+impl Plan {
+    /// Checks every reference and size. Readers and the builder call it; a plan that was changed
+    /// by hand should be checked again before it is run.
+    ///
+    /// # Errors
+    /// The first thing that makes the plan impossible to run.
+    pub fn check(&self) -> Result<(), PlanError> {
+        self.check_world()?;
+        for tensor in &self.tensors {
+            let bad = |why: String| PlanError::BadTensor { name: tensor.name.clone(), why };
+            if !Dtype::COMPUTABLE.contains(&tensor.dtype) {
+                return Err(bad(format!("dtype {} cannot be computed with yet", tensor.dtype)));
+            }
+            if tensor.numel > MAX_NUMEL {
+                return Err(bad(format!("{} elements are over the limit of 2^40", tensor.numel)));
+            }
+        }
+        for (rank, &program) in self.program_of.iter().enumerate() {
+            self.check_program(GlobalRank(rank as u32), program as usize)?;
+        }
+        Ok(())
+    }
+
+    fn check_world(&self) -> Result<(), PlanError> {
+        let world_size = self.world_size;
+        if world_size == 0 {
+            return Err(PlanError::EmptyWorld);
+        }
+        if world_size > MAX_WORLD_SIZE {
+            return Err(PlanError::WorldTooLarge(world_size));
+        }
+        let world = self.groups.first().map(ProcessGroup::ranks).unwrap_or_default();
+        if !world.iter().copied().eq((0..world_size).map(GlobalRank)) {
+            return Err(PlanError::NoDefaultGroup);
+        }
+        for group in &self.groups {
+            if let Some(&rank) = group.ranks().iter().find(|rank| rank.0 >= world_size) {
+                let group = group.name().to_owned();
+                return Err(PlanError::RankOutside { group, rank, world_size });
+            }
+        }
+        let programs = self.programs.len();
+        let all_known = self.program_of.iter().all(|program| (*program as usize) < programs);
+        if self.program_of.len() != world_size as usize || !all_known {
+            return Err(PlanError::BadProgramTable { programs, world_size });
+        }
+        Ok(())
+    }
+
+    /// Checks a program for one rank: membership, roots and sizes depend on who runs it.
+    fn check_program(&self, rank: GlobalRank, program: usize) -> Result<(), PlanError> {
+        let ops = &self.programs[program].ops;
+        for (index, op) in ops.iter().enumerate() {
+            let checked = match &op.action {
+                Action::Collective { group, collective, count, input, output, algorithm, .. } => {
+                    self.check_collective(rank, *group, *collective, *count, *algorithm)
+                        .and_then(|()| {
+                            self.check_tensors(rank, *group, *collective, *count, *input, *output)
+                        })
+                }
+                Action::Send { group, peer, tensor, .. }
+                | Action::Recv { group, peer, tensor, .. } => {
+                    self.check_peer(rank, *group, peer.0).and_then(|()| match self.tensor(*tensor) {
+                        Some(_) => Ok(()),
+                        None => Err(no_tensor(*tensor)),
+                    })
+                }
+                Action::Wait { op } => match ops[..index].get(*op as usize) {
+                    Some(waited) if waited.action.is_async() => Ok(()),
+                    Some(_) => Err(format!("operation {op} is not asynchronous")),
+                    None => Err(format!("there is no earlier operation {op} to wait for")),
+                },
+                Action::Compute { .. } | Action::Sleep { .. } => Ok(()),
+            };
+            let bad_line = |at: SourceLine| at.source as usize >= self.sources.len();
+            let checked = checked.and_then(|()| match op.at {
+                Some(at) if bad_line(at) => Err(format!("the plan has no source {}", at.source)),
+                _ => Ok(()),
+            });
+            checked.map_err(|why| PlanError::BadOp {
+                rank,
+                op: index,
+                name: op.action.name().to_owned(),
+                line: op.at.map(|at| self.describe_line(at)),
+                why,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn member_group(&self, rank: GlobalRank, id: GroupId) -> Result<&ProcessGroup, String> {
+        let group = self.group(id).ok_or_else(|| format!("the plan has no group {}", id.0))?;
+        match group.group_rank(rank) {
+            Some(_) => Ok(group),
+            None => Err(format!("rank {rank} is not a member of group {:?}", group.label())),
+        }
+    }
+
+    fn check_collective(
+        &self,
+        rank: GlobalRank,
+        group: GroupId,
+        collective: Collective,
+        count: u64,
+        algorithm: Option<Algorithm>,
+    ) -> Result<(), String> {
+        let group = self.member_group(rank, group)?;
+        let algorithm = algorithm.unwrap_or(Algorithm::of(collective)[0]);
+        Schedule::new(collective, algorithm, group.size())
+            .map_err(|error: ScheduleError| error.to_string())?;
+        if collective == Collective::Barrier && count != 0 {
+            return Err("a barrier carries no elements; set count to 0".into());
+        }
+        Ok(())
+    }
+
+    fn check_tensors(
+        &self,
+        rank: GlobalRank,
+        group: GroupId,
+        collective: Collective,
+        count: u64,
+        input: Option<TensorId>,
+        output: Option<TensorId>,
+    ) -> Result<(), String> {
+        let group = self.member_group(rank, group)?;
+        let Some(me) = group.group_rank(rank) else { return Ok(()) };
+        let size = group.size();
+        let needs = [
+            ("input", input, collective.input_elements(size, me, count)),
+            ("output", output, collective.output_elements(size, me, count)),
+        ];
+        let mut dtypes = Vec::new();
+        for (which, tensor, elements) in needs {
+            let (id, elements) = match (tensor, elements) {
+                (Some(id), Some(elements)) => (id, elements),
+                (None, Some(_)) => return Err(format!("it needs an {which} tensor")),
+                // A program shared with the root names the root's tensors too: they are not used.
+                (_, None) => continue,
+            };
+            let tensor = self.tensor(id).ok_or_else(|| no_tensor(id))?;
+            if tensor.numel != elements {
+                return Err(format!(
+                    "its {which} {:?} has {} elements, but {count} a rank in a group of {size} \
+                     need {elements}",
+                    tensor.name, tensor.numel
+                ));
+            }
+            if let Some(op) = collective.reduce_op().filter(|op| !op.supports(tensor.dtype)) {
+                return Err(format!("ReduceOp.{op} does not work on {}", tensor.dtype));
+            }
+            dtypes.push(tensor.dtype);
+        }
+        match dtypes[..] {
+            [a, b] if a != b => Err(format!("its input is {a} but its output is {b}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_peer(&self, rank: GlobalRank, group: GroupId, peer: u32) -> Result<(), String> {
+        let group = self.member_group(rank, group)?;
+        if peer >= group.size() {
+            return Err(format!("peer {peer} is outside the group of {} ranks", group.size()));
+        }
+        if group.ranks()[peer as usize] == rank {
+            return Err("a rank cannot send to or receive from itself".into());
+        }
+        Ok(())
+    }
+}
+
+fn no_tensor(id: TensorId) -> String {
+    format!("the plan has no tensor {}", id.0)
+}

@@ -1,0 +1,86 @@
+//! Direct schedules: partners talk without relays, as NCCL's grouped send/recv does for gather,
+//! scatter and all_to_all (`src/enqueue.cc`, `ncclFuncAlltoAll`).
+
+use super::{Action, Buffer, Slice};
+use crate::collective::Collective;
+use crate::rank::GroupRank;
+
+/// One step, except where a rank must add up what several send: then one sender a step, so that
+/// the order of the additions is fixed.
+pub(super) fn steps(collective: Collective, n: u32) -> u32 {
+    match collective {
+        Collective::Reduce { .. } => n - 1,
+        Collective::ReduceScatter { .. } => (n - 1).max(1),
+        Collective::Broadcast { .. } => u32::from(n > 1),
+        _ => 1,
+    }
+}
+
+pub(super) fn actions(
+    collective: Collective,
+    n: u32,
+    rank: GroupRank,
+    step: u32,
+    actions: &mut Vec<Action>,
+) {
+    let input = |chunk| Slice::one(Buffer::Input, chunk);
+    let output = |chunk| Slice::one(Buffer::Output, chunk);
+    let others = || (1..n).map(|i| GroupRank(ahead(rank.0, i, n)));
+    match collective {
+        Collective::Broadcast { root } if rank == root => {
+            actions.extend(others().map(|peer| Action::Send { peer, from: output(0) }));
+        }
+        Collective::Broadcast { root } => {
+            actions.push(Action::Receive { peer: root, into: output(0) });
+        }
+        Collective::Reduce { root, .. } => {
+            let peer = GroupRank(ahead(root.0, step + 1, n));
+            let whole = output(0);
+            if rank == root {
+                actions.push(Action::ReceiveReduce { peer, local: whole, into: whole });
+            } else if rank == peer {
+                actions.push(Action::Send { peer: root, from: whole });
+            }
+        }
+        Collective::Gather { root } if rank == root => {
+            actions.push(Action::Copy { from: input(0), into: output(rank.0) });
+            actions.extend(others().map(|peer| Action::Receive { peer, into: output(peer.0) }));
+        }
+        Collective::Gather { root } => {
+            actions.push(Action::Send { peer: root, from: input(0) });
+        }
+        Collective::Scatter { root } if rank == root => {
+            actions.push(Action::Copy { from: input(rank.0), into: output(0) });
+            actions.extend(others().map(|peer| Action::Send { peer, from: input(peer.0) }));
+        }
+        Collective::Scatter { root } => {
+            actions.push(Action::Receive { peer: root, into: output(0) });
+        }
+        Collective::AllToAll => {
+            actions.push(Action::Copy { from: input(rank.0), into: output(rank.0) });
+            actions.extend(others().map(|peer| Action::Send { peer, from: input(peer.0) }));
+            actions.extend(others().map(|peer| Action::Receive { peer, into: output(peer.0) }));
+        }
+        Collective::AllGather => {
+            actions.push(Action::Copy { from: input(0), into: output(rank.0) });
+            actions.extend(others().map(|peer| Action::Send { peer, from: input(0) }));
+            actions.extend(others().map(|peer| Action::Receive { peer, into: output(peer.0) }));
+        }
+        Collective::ReduceScatter { .. } if n == 1 => {
+            actions.push(Action::Copy { from: input(0), into: output(0) });
+        }
+        Collective::ReduceScatter { .. } => {
+            let to = GroupRank(ahead(rank.0, step + 1, n));
+            let peer = GroupRank(ahead(rank.0, n - step - 1, n));
+            let local = if step == 0 { input(rank.0) } else { output(0) };
+            actions.push(Action::Send { peer: to, from: input(to.0) });
+            actions.push(Action::ReceiveReduce { peer, local, into: output(0) });
+        }
+        Collective::AllReduce { .. } | Collective::Barrier => {}
+    }
+}
+
+/// `(rank + by) mod n`.
+fn ahead(rank: u32, by: u32, n: u32) -> u32 {
+    ((u64::from(rank) + u64::from(by)) % u64::from(n)) as u32
+}

@@ -1,0 +1,95 @@
+//! From chunks to elements: where a slice of a buffer lies for a given element count.
+
+use super::{Buffer, Schedule, Slice};
+use crate::rank::GroupRank;
+use std::ops::Range;
+
+/// A buffer of `elements` cut into `chunks` whose sizes differ by at most one element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Elements in all.
+    pub elements: u64,
+    /// Chunks in all.
+    pub chunks: u32,
+}
+
+impl Grid {
+    /// Where chunk `chunk` begins, in elements; the end of the buffer for the chunk past the last.
+    pub fn start(self, chunk: u32) -> u64 {
+        if self.chunks == 0 {
+            return 0;
+        }
+        let chunk = u128::from(chunk.min(self.chunks));
+        (u128::from(self.elements) * chunk / u128::from(self.chunks)) as u64
+    }
+
+    /// The elements of a run of chunks.
+    pub fn range(self, chunk: u32, chunks: u32) -> Range<u64> {
+        self.start(chunk)..self.start(chunk.saturating_add(chunks))
+    }
+}
+
+/// A schedule with its element count: what turns slices into element ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    schedule: Schedule,
+    count: u64,
+}
+
+impl Layout {
+    /// The layout for `count` elements a rank: the tensor of an in-place call, or one rank's part
+    /// of the larger tensor of the others.
+    pub fn new(schedule: Schedule, count: u64) -> Layout {
+        Layout { schedule, count }
+    }
+
+    /// How `buffer` of `rank` is cut.
+    pub fn grid(&self, rank: GroupRank, buffer: Buffer) -> Grid {
+        let chunks = self.schedule.chunks(rank, buffer);
+        let collective = self.schedule.collective();
+        let size = self.schedule.size();
+        let elements = match buffer {
+            Buffer::Input => collective.input_elements(size, rank, self.count),
+            Buffer::Output => collective.output_elements(size, rank, self.count),
+            // Scratch holds whole parts; a barrier's hold nothing.
+            Buffer::Scratch => collective
+                .output_elements(size, rank, self.count)
+                .map(|_| self.count.saturating_mul(u64::from(chunks))),
+        };
+        Grid { elements: elements.unwrap_or(0), chunks }
+    }
+
+    /// The elements that `slice` names on `rank`.
+    pub fn range(&self, rank: GroupRank, slice: Slice) -> Range<u64> {
+        self.grid(rank, slice.buffer).range(slice.chunk, slice.chunks)
+    }
+
+    /// How many elements `slice` has on `rank`.
+    pub fn elements(&self, rank: GroupRank, slice: Slice) -> u64 {
+        let range = self.range(rank, slice);
+        range.end - range.start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Grid;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn chunks_tile_the_buffer_evenly(elements in 0u64..1 << 40, chunks in 1u32..5000) {
+            let grid = Grid { elements, chunks };
+            let mut end = 0;
+            for chunk in 0..chunks {
+                let range = grid.range(chunk, 1);
+                prop_assert_eq!(range.start, end);
+                let length = range.end - range.start;
+                prop_assert!(length == elements / u64::from(chunks)
+                    || length == elements / u64::from(chunks) + 1);
+                end = range.end;
+            }
+            prop_assert_eq!(end, elements);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Binomial trees: in step s of a broadcast, the 2^s ranks that have the data each send it to one
+//! that has not; a reduction runs the same tree backwards (Thakur, Rabenseifner, Gropp 2005,
+//! "Optimization of collective communication operations in MPICH", section 4).
+
+use super::{Action, Buffer, Slice};
+use crate::collective::Collective;
+use crate::rank::GroupRank;
+
+/// Levels of the tree over `n` ranks: ceil(log2 n).
+pub(super) fn depth(n: u32) -> u32 {
+    n.max(1).next_power_of_two().trailing_zeros()
+}
+
+pub(super) fn actions(
+    collective: Collective,
+    n: u32,
+    rank: GroupRank,
+    step: u32,
+    actions: &mut Vec<Action>,
+) {
+    let depth = depth(n);
+    match collective {
+        Collective::Broadcast { root } => broadcast(n, root.0, rank.0, step, actions),
+        Collective::Reduce { root, .. } => reduce(n, root.0, rank.0, depth - 1 - step, actions),
+        Collective::AllReduce { .. } if step < depth => {
+            reduce(n, 0, rank.0, depth - 1 - step, actions);
+        }
+        Collective::AllReduce { .. } => broadcast(n, 0, rank.0, step - depth, actions),
+        _ => {}
+    }
+}
+
+/// The rank's place counted from the root, and the way back from a place to a rank.
+fn relative(n: u32, root: u32, rank: u32) -> (u32, impl Fn(u32) -> GroupRank) {
+    let place = (u64::from(rank) + u64::from(n) - u64::from(root)) % u64::from(n);
+    let rank_at = move |place: u32| {
+        GroupRank(((u64::from(place) + u64::from(root)) % u64::from(n)) as u32)
+    };
+    (place as u32, rank_at)
+}
+
+/// The place at the other end of the rank's edge at `level`, if it has one there.
+fn partner(n: u32, place: u32, level: u32) -> Option<Edge> {
+    let span = 1u64 << level;
+    let place = u64::from(place);
+    if place < span {
+        let child = place + span;
+        (child < u64::from(n)).then_some(Edge::Child(child as u32))
+    } else if place < 2 * span {
+        Some(Edge::Parent((place - span) as u32))
+    } else {
+        None
+    }
+}
+
+enum Edge {
+    Parent(u32),
+    Child(u32),
+}
+
+fn broadcast(n: u32, root: u32, rank: u32, level: u32, actions: &mut Vec<Action>) {
+    let whole = Slice::one(Buffer::Output, 0);
+    let (place, rank_at) = relative(n, root, rank);
+    match partner(n, place, level) {
+        Some(Edge::Child(place)) => {
+            actions.push(Action::Send { peer: rank_at(place), from: whole });
+        }
+        Some(Edge::Parent(place)) => {
+            actions.push(Action::Receive { peer: rank_at(place), into: whole });
+        }
+        None => {}
+    }
+}
+
+fn reduce(n: u32, root: u32, rank: u32, level: u32, actions: &mut Vec<Action>) {
+    let whole = Slice::one(Buffer::Output, 0);
+    let (place, rank_at) = relative(n, root, rank);
+    match partner(n, place, level) {
+        Some(Edge::Child(place)) => {
+            let peer = rank_at(place);
+            actions.push(Action::ReceiveReduce { peer, local: whole, into: whole });
+        }
+        Some(Edge::Parent(place)) => {
+            actions.push(Action::Send { peer: rank_at(place), from: whole });
+        }
+        None => {}
+    }
+}

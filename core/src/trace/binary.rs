@@ -1,0 +1,197 @@
+//! The trace's binary form, made to be streamed: a magic number with the version, then frames.
+//!
+//! A frame is a little-endian `u32` length and that many bytes of postcard: first one
+//! [`TraceHeader`], then batches of events, then at most one end. A reader that meets a cut-off
+//! frame keeps everything before it.
+
+use super::{Event, Trace, TraceEnd, TraceHeader};
+use serde::{Deserialize, Serialize};
+
+/// The first bytes of a binary trace; the last one is the version.
+pub const TRACE_MAGIC: [u8; 8] = *b"LKSTRCE\x01";
+
+/// No frame is longer: a reader never has to hold more.
+pub const MAX_FRAME_BYTES: usize = 64 << 20;
+
+/// Events a frame when a whole trace is written: some 100 KB.
+const EVENTS_PER_FRAME: usize = 4096;
+
+#[derive(Serialize, Deserialize)]
+enum FrameBody {
+    Header(Box<TraceHeader>),
+    Events(Vec<Event>),
+    End(TraceEnd),
+}
+
+/// Why bytes are no trace.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TraceError {
+    /// Not a trace at all, or of another version.
+    #[error("not a trace that this version reads ({schema}): {why}", schema = super::TRACE_SCHEMA)]
+    NotATrace {
+        /// What was found instead.
+        why: String,
+    },
+    /// A frame that does not decode.
+    #[error("the trace is damaged at byte {at}: {why}")]
+    Damaged {
+        /// Where the frame begins.
+        at: u64,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// Writes a trace frame by frame; the bytes go wherever the caller puts them.
+#[derive(Debug, Default)]
+pub struct TraceWriter;
+
+impl TraceWriter {
+    /// The magic number and the header's frame.
+    pub fn header(header: &TraceHeader) -> Vec<u8> {
+        let mut bytes = TRACE_MAGIC.to_vec();
+        push_frame(&mut bytes, &FrameBody::Header(Box::new(header.clone())));
+        bytes
+    }
+
+    /// One frame of events; a caller splits what could pass [`MAX_FRAME_BYTES`].
+    pub fn events(events: Vec<Event>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        push_frame(&mut bytes, &FrameBody::Events(events));
+        bytes
+    }
+
+    /// The last frame.
+    pub fn end(end: &TraceEnd) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        push_frame(&mut bytes, &FrameBody::End(end.clone()));
+        bytes
+    }
+}
+
+fn push_frame(bytes: &mut Vec<u8>, body: &FrameBody) {
+    let at = bytes.len();
+    bytes.extend([0; 4]);
+    // postcard fails only on types of unknown length, which frames have none of.
+    let mut written = postcard::to_extend(body, std::mem::take(bytes)).unwrap_or_default();
+    let length = (written.len() - at - 4) as u32;
+    written[at..at + 4].copy_from_slice(&length.to_le_bytes());
+    *bytes = written;
+}
+
+/// Reads a trace from bytes that arrive in pieces.
+#[derive(Debug, Default)]
+pub struct TraceReader {
+    pending: Vec<u8>,
+    /// Bytes consumed before `pending`.
+    consumed: u64,
+    header: Option<TraceHeader>,
+    end: Option<TraceEnd>,
+}
+
+impl TraceReader {
+    /// A reader at the start of a trace.
+    pub fn new() -> TraceReader {
+        TraceReader::default()
+    }
+
+    /// Takes the next bytes and returns the events that they complete.
+    ///
+    /// # Errors
+    /// When the bytes are no trace or a frame is damaged; the reader is then of no further use.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<Event>, TraceError> {
+        self.pending.extend_from_slice(bytes);
+        let mut events = Vec::new();
+        let mut at = 0;
+        if self.consumed == 0 {
+            if self.pending.len() < TRACE_MAGIC.len() {
+                return Ok(events);
+            }
+            check_magic(&self.pending)?;
+            at = TRACE_MAGIC.len();
+        }
+        while let Some(length) = self.pending[at..].first_chunk::<4>() {
+            let length = u32::from_le_bytes(*length) as usize;
+            let damaged = |why: String| TraceError::Damaged { at: self.consumed + at as u64, why };
+            if length > MAX_FRAME_BYTES {
+                return Err(damaged(format!("a frame of {length} bytes is over the limit")));
+            }
+            let Some(frame) = self.pending.get(at + 4..at + 4 + length) else { break };
+            let body = postcard::from_bytes(frame).map_err(|error| damaged(error.to_string()))?;
+            match (body, &self.header) {
+                (FrameBody::Header(header), None) => self.header = Some(*header),
+                (FrameBody::Header(_), Some(_)) => return Err(damaged("a second header".into())),
+                (_, None) => return Err(damaged("events before the header".into())),
+                (FrameBody::Events(mut batch), Some(_)) => events.append(&mut batch),
+                (FrameBody::End(end), Some(_)) => self.end = Some(end),
+            }
+            at += 4 + length;
+        }
+        self.pending.drain(..at);
+        self.consumed += at as u64;
+        Ok(events)
+    }
+
+    /// The header, once it has arrived.
+    pub fn header(&self) -> Option<&TraceHeader> {
+        self.header.as_ref()
+    }
+
+    /// The end, once it has arrived.
+    pub fn end(&self) -> Option<&TraceEnd> {
+        self.end.as_ref()
+    }
+}
+
+fn check_magic(bytes: &[u8]) -> Result<(), TraceError> {
+    if bytes[..7] != TRACE_MAGIC[..7] {
+        return Err(TraceError::NotATrace { why: "it does not begin with LKSTRCE".into() });
+    }
+    if bytes[7] != TRACE_MAGIC[7] {
+        return Err(TraceError::NotATrace { why: format!("its binary version is {}", bytes[7]) });
+    }
+    Ok(())
+}
+
+impl Trace {
+    /// The whole trace as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = TraceWriter::header(&self.header);
+        for events in self.events.chunks(EVENTS_PER_FRAME) {
+            push_frame(&mut bytes, &FrameBody::Events(events.to_vec()));
+        }
+        if let Some(end) = &self.end {
+            push_frame(&mut bytes, &FrameBody::End(end.clone()));
+        }
+        bytes
+    }
+
+    /// Reads a whole trace; one that was cut off has no `end`.
+    ///
+    /// # Errors
+    /// When the bytes are no trace, or end before the header does.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Trace, TraceError> {
+        let mut reader = TraceReader::new();
+        let events = reader.push(bytes)?;
+        match reader.header {
+            Some(header) => Ok(Trace { header, events, end: reader.end }),
+            None => Err(TraceError::NotATrace { why: "it ends before its header does".into() }),
+        }
+    }
+
+    /// Reads either form: binary if it begins with the magic number, else JSON.
+    ///
+    /// # Errors
+    /// Those of [`Trace::from_bytes`] and [`Trace::from_json`].
+    pub fn read(bytes: &[u8]) -> Result<Trace, TraceError> {
+        if bytes.starts_with(&TRACE_MAGIC[..7]) {
+            return Trace::from_bytes(bytes);
+        }
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Trace::from_json(text),
+            Err(_) => {
+                Err(TraceError::NotATrace { why: "it is neither binary nor text".into() })
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Traces: what happened, as timed events of ranks.
+//!
+//! A trace comes from a simulation, a run or a recording and always says which
+//! ([`Origin`]). It is a *stream*: a header, then events, then an end; a file that was cut off can
+//! be read up to the cut. Events of one rank are in time order; events of different ranks need not
+//! be, since a live run delivers them as they come.
+//!
+//! A *work* is one call in flight, numbered per rank in call order (c10d's `Work`).
+
+mod binary;
+mod calls;
+mod json;
+
+pub use binary::{MAX_FRAME_BYTES, TRACE_MAGIC, TraceError, TraceReader, TraceWriter};
+pub use calls::{CallLog, CallRecord, CallState, RankLog, RankState};
+
+use crate::dtype::Dtype;
+use crate::group::{GroupId, ProcessGroup};
+use crate::plan::{Plan, TensorId};
+use crate::rank::{GlobalRank, GroupRank};
+use crate::reduce::ReduceOp;
+use crate::schedule::Slice;
+use serde::{Deserialize, Serialize};
+
+/// The version of the trace's format; readers refuse any other.
+pub const TRACE_SCHEMA: &str = "lockstep.trace/1";
+
+/// A whole trace in memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trace {
+    /// What the events are about.
+    pub header: TraceHeader,
+    /// What happened.
+    pub events: Vec<Event>,
+    /// How it ended; `None` while it still runs, or when the file was cut off.
+    pub end: Option<TraceEnd>,
+}
+
+/// What the events of a trace are about.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TraceHeader {
+    /// Where the trace comes from.
+    pub origin: Origin,
+    /// The number of ranks of the job (not of the ranks that were recorded).
+    pub world_size: u32,
+    /// The process groups; events refer to them by index. Element 0 is the default group.
+    pub groups: Vec<ProcessGroup>,
+    /// The plan that was simulated or run; a recording has none.
+    pub plan: Option<Plan>,
+    /// Nanoseconds since 1970 at time 0 of the events; 0 for virtual time.
+    pub epoch_ns: u64,
+}
+
+/// Where a trace comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// Simulated in virtual time.
+    Simulated {
+        /// The simulator's version.
+        version: String,
+        /// The topology, in words: `latency 5 µs, 25 GB/s`.
+        topology: String,
+        /// The seed.
+        seed: u64,
+    },
+    /// Run for real.
+    Run {
+        /// The backend: `host`, `nccl`.
+        backend: String,
+        /// What it ran on, in words: `4 processes on 2 CPU cores`.
+        device: String,
+    },
+    /// Recorded by another tool.
+    Recorded {
+        /// By whom: `PyTorch Flight Recorder 2.10`.
+        by: String,
+        /// From which files.
+        files: Vec<String>,
+    },
+}
+
+/// How a trace ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TraceEnd {
+    /// When, in picoseconds after the start.
+    pub time_ps: u64,
+    /// How.
+    pub outcome: Outcome,
+}
+
+/// How a simulation, a run or a recorded job ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Every rank finished its program.
+    Completed,
+    /// A call did not complete within its group's timeout.
+    TimedOut,
+    /// A rank ended before its program did.
+    RankDied {
+        /// Which.
+        rank: GlobalRank,
+        /// How, in words: `killed by signal 9 (SIGKILL)`.
+        how: String,
+    },
+    /// Somebody stopped it.
+    Cancelled,
+    /// The executor itself failed.
+    Failed {
+        /// What went wrong.
+        why: String,
+    },
+    /// A recording of a job whose end was not recorded.
+    Unknown,
+}
+
+/// One thing that happened on one rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, in picoseconds after the start.
+    pub time_ps: u64,
+    /// On which rank.
+    pub rank: GlobalRank,
+    /// What.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// The rank's program reached an operation of its plan.
+    OpBegan {
+        /// Its index in the rank's program.
+        op: u32,
+    },
+    /// The program went on from an operation.
+    OpEnded {
+        /// Its index in the rank's program.
+        op: u32,
+    },
+    /// A call was made; it now waits for its stream.
+    Scheduled {
+        /// The call's number on this rank, from 0.
+        work: u32,
+        /// The call.
+        call: Box<Call>,
+    },
+    /// The call's stream began to carry it out.
+    Started {
+        /// The call.
+        work: u32,
+    },
+    /// The call completed on this rank.
+    Completed {
+        /// The call.
+        work: u32,
+    },
+    /// The call's group timeout passed first.
+    TimedOut {
+        /// The call.
+        work: u32,
+    },
+    /// A message of the call's schedule left.
+    Sent {
+        /// The call.
+        work: u32,
+        /// The schedule's step.
+        step: u32,
+        /// To whom.
+        peer: GlobalRank,
+        /// What was read; `None` for point-to-point calls, which send a whole tensor.
+        slice: Option<Slice>,
+        /// How much.
+        bytes: u64,
+    },
+    /// A message of the call's schedule arrived and was stored or reduced.
+    Received {
+        /// The call.
+        work: u32,
+        /// The schedule's step.
+        step: u32,
+        /// From whom.
+        peer: GlobalRank,
+        /// What was written; `None` for point-to-point calls, which fill a whole tensor.
+        slice: Option<Slice>,
+        /// How much.
+        bytes: u64,
+        /// Whether it was combined with the rank's own.
+        reduced: bool,
+    },
+    /// A tensor at the end of the rank's program.
+    Result {
+        /// Which.
+        tensor: TensorId,
+        /// What it holds.
+        value: TensorValue,
+    },
+    /// The rank finished its program.
+    Finished,
+    /// The rank ended before its program did.
+    Died {
+        /// How, in words.
+        how: String,
+    },
+}
+
+/// What a tensor holds: all of it while it is small, else a digest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TensorValue {
+    /// Little-endian elements.
+    Bytes(Vec<u8>),
+    /// XXH3-128 of the little-endian elements.
+    Digest {
+        /// How many bytes were digested.
+        bytes: u64,
+        /// The digest, high half first.
+        xxh3: [u64; 2],
+    },
+}
+
+impl TensorValue {
+    /// Tensors up to this many bytes are kept whole.
+    pub const MAX_WHOLE_BYTES: usize = 1 << 16;
+
+    /// The value of a tensor of these bytes.
+    pub fn of(bytes: &[u8]) -> TensorValue {
+        if bytes.len() <= TensorValue::MAX_WHOLE_BYTES {
+            return TensorValue::Bytes(bytes.to_vec());
+        }
+        let digest = xxhash_rust::xxh3::xxh3_128(bytes);
+        let xxh3 = [(digest >> 64) as u64, digest as u64];
+        TensorValue::Digest { bytes: bytes.len() as u64, xxh3 }
+    }
+}
+
+/// A call as its rank made it: what a Flight Recorder entry holds, and what a plan adds to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// PyTorch's name: `all_reduce`, `send`, …
+    pub op: String,
+    /// The group.
+    pub group: GroupId,
+    /// The call's number in the group on this rank: collectives and point-to-point calls are
+    /// counted apart. `None` when the recording does not say.
+    pub seq: Option<u64>,
+    /// True for send and recv.
+    pub p2p: bool,
+    /// The other side of a point-to-point call, if known.
+    pub peer: Option<GroupRank>,
+    /// The tag of a point-to-point call.
+    pub tag: u32,
+    /// Tensors passed in.
+    pub inputs: Vec<TensorShape>,
+    /// Tensors for the result.
+    pub outputs: Vec<TensorShape>,
+    /// The reduction, if known.
+    pub reduce_op: Option<ReduceOp>,
+    /// The root, if known and the call has one.
+    pub root: Option<GroupRank>,
+    /// The plan operation that made the call, if there is a plan.
+    pub plan_op: Option<u32>,
+    /// The Python stack, innermost frame first; empty if unknown.
+    pub stack: Vec<Frame>,
+    /// The call's number in the recorder that wrote it, if there was one.
+    pub record_id: Option<u64>,
+}
+
+/// A tensor's shape and element type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorShape {
+    /// The sizes of its dimensions.
+    pub shape: Vec<u64>,
+    /// Its element type.
+    pub dtype: Dtype,
+}
+
+impl TensorShape {
+    /// The product of its dimensions.
+    pub fn numel(&self) -> u64 {
+        self.shape.iter().fold(1, |n, size| n.saturating_mul(*size))
+    }
+}
+
+/// A frame of a stack.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Frame {
+    /// The function.
+    pub function: String,
+    /// The file.
+    pub file: String,
+    /// The line, counted from 1.
+    pub line: u32,
+}

@@ -1,0 +1,3 @@
+//! `cargo xtask`: a file a verb.
+
+fn main() {}
