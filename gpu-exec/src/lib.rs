@@ -1,1 +1,25 @@
-//! The native executor.
+//! The native executor: runs plans for real and records what happens.
+//!
+//! A [`Backend`] turns a plan into a [`RunHandle`]: a run in progress whose events arrive while it
+//! runs. The `host` backend starts one process per rank on this machine and carries out the same
+//! schedules as the simulator through shared memory; `nccl` says what it looked for and where.
+//!
+//! Invariants: nothing waits for ever (every wait has a timeout that ends in a [`TraceEnd`] or a
+//! [`RunError`]); a run that ends, however it ends, leaves no process, socket, file or
+//! shared-memory segment behind; `unsafe` lives only in the modules that say why.
+//!
+//! [`TraceEnd`]: lockstep_core::trace::TraceEnd
+
+mod backend;
+mod error;
+mod options;
+mod run;
+
+pub mod host;
+pub mod nccl;
+
+pub use backend::{Backend, backend};
+pub use error::RunError;
+pub use host::{HostBackend, RankLauncher, rank_main};
+pub use options::RunOptions;
+pub use run::{Canceller, RunEvent, RunHandle, run_to_trace};

@@ -1,0 +1,98 @@
+//! Why a run could not be started.
+
+use lockstep_core::group::BackendName;
+use lockstep_core::plan::PlanError;
+use lockstep_core::rank::GlobalRank;
+use std::path::PathBuf;
+
+/// Why a run could not be started. What goes wrong after the start is in the trace's end.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The plan cannot be run by anybody.
+    #[error("the plan cannot be run: {0}")]
+    Plan(#[from] PlanError),
+    /// A backend that plans can name but this executor does not have.
+    #[error(
+        "there is no {0} backend in this version; choose host, which runs on any Linux machine"
+    )]
+    NoSuchBackend(BackendName),
+    /// The backend needs something that this machine does not have.
+    #[error("the {backend} backend cannot run here: {why}")]
+    Unavailable {
+        /// Which.
+        backend: BackendName,
+        /// What was looked for, where, and what was found.
+        why: String,
+    },
+    /// More processes than the limit.
+    #[error(
+        "the plan has {ranks} ranks, but a host run may start at most {limit} processes; \
+         simulate it, or raise RunOptions::max_ranks"
+    )]
+    TooManyRanks {
+        /// Ranks of the plan.
+        ranks: u32,
+        /// The limit.
+        limit: u32,
+    },
+    /// More shared memory than the limit, even with the smallest rings.
+    #[error(
+        "the plan needs {channels} message channels between its ranks, which take {bytes} bytes \
+         of shared memory; the limit is {limit}. Use fewer ranks, tags or all-to-all patterns"
+    )]
+    TooManyChannels {
+        /// Distinct (group, sender, receiver, tag) tuples.
+        channels: u64,
+        /// What they take at the least.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The tensors would not fit.
+    #[error(
+        "the tensors of all ranks take {bytes} bytes together; the limit on this machine is \
+         {limit}. Use smaller tensors or fewer ranks"
+    )]
+    TooMuchMemory {
+        /// What they take.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A rank's process could not be started.
+    #[error("rank {rank}: cannot start {program:?}: {source}")]
+    Spawn {
+        /// Which rank.
+        rank: GlobalRank,
+        /// What was to be executed.
+        program: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A rank ended, failed or took too long before it joined.
+    #[error("rank {rank} did not join the run: {why}")]
+    DidNotJoin {
+        /// Which rank.
+        rank: GlobalRank,
+        /// What happened to it.
+        why: String,
+    },
+    /// The operating system refused something.
+    #[error("cannot {doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+impl RunError {
+    /// For `map_err`: what was tried, and the system's answer.
+    pub(crate) fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl Fn(E) -> RunError {
+        move |source| RunError::System {
+            doing,
+            source: source.into(),
+        }
+    }
+}
