@@ -1,0 +1,181 @@
+//! `cargo xtask web`: the page, as static files in `dist/`.
+//!
+//! The crate `web-ui` is compiled once for `wasm32-unknown-unknown` (page and worker are the same
+//! module) and packed by wasm-bindgen's own library, whose version the lock file pins together
+//! with the page's. Every address in the result is relative, so that `dist/` works under any path.
+//! Beside each file lies its `.gz`, for servers that send files compressed; `lockstep` embeds both.
+
+use crate::shell;
+use anyhow::{Context, Result, bail};
+use flate2::{Compression, GzBuilder};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TARGET: &str = "wasm32-unknown-unknown";
+
+/// The page's module: `lockstep_web_ui.js` and `lockstep_web_ui_bg.wasm`.
+const MODULE: &str = "lockstep_web_ui";
+
+/// Smaller files gain nothing worth a second copy.
+const MIN_COMPRESSED_BYTES: usize = 1024;
+
+/// Builds the page and returns the folder it is in.
+///
+/// # Errors
+/// When the target cannot be installed, the page does not compile, or files cannot be written.
+pub(crate) fn build() -> Result<PathBuf> {
+    ensure_target()?;
+    let root = shell::root();
+    // Its own folder: the page's profile shares nothing with other builds, and a page that is
+    // being built does not hold them up.
+    let target_dir = root.join("target").join("web");
+    // `cargo rustc --crate-type`: with an rlib beside it, cargo would drop the LTO.
+    let arguments = [
+        "rustc",
+        "--package=lockstep-web-ui",
+        "--lib",
+        "--crate-type=cdylib",
+        "--profile=web",
+        "--target",
+        TARGET,
+        "--target-dir",
+    ];
+    shell::run(shell::cargo(arguments).arg(&target_dir))?;
+    let wasm = target_dir
+        .join(TARGET)
+        .join("web")
+        .join(format!("{MODULE}.wasm"));
+    let dist = root.join("dist");
+    pack(&root, &wasm, &dist)?;
+    report(&dist)?;
+    Ok(dist)
+}
+
+/// Adds the wasm target if the toolchain lacks it. rustup does so by itself from
+/// `rust-toolchain.toml`, unless `RUSTUP_AUTO_INSTALL=0` is set.
+///
+/// # Errors
+/// When it is missing and rustup cannot add it.
+pub(crate) fn ensure_target() -> Result<()> {
+    let sysroot = Command::new("rustc")
+        .args(["--print", "sysroot"])
+        .current_dir(shell::root())
+        .output()
+        .context("could not run `rustc`; install Rust from https://rustup.rs")?;
+    let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
+    if sysroot
+        .join("lib/rustlib")
+        .join(TARGET)
+        .join("lib")
+        .is_dir()
+    {
+        return Ok(());
+    }
+    let mut add = Command::new("rustup");
+    add.args(["target", "add", TARGET])
+        .current_dir(shell::root());
+    shell::run(&mut add).with_context(|| {
+        format!("the Rust target {TARGET} is missing; install it with `rustup target add {TARGET}`")
+    })
+}
+
+/// Fills `dist` anew, unless nothing has changed since it was last filled.
+fn pack(root: &Path, wasm: &Path, dist: &Path) -> Result<()> {
+    let page = root.join("index.html");
+    if !page.is_file() {
+        bail!("index.html is missing in the repository's root; the page starts there");
+    }
+    let assets = root.join("web-ui").join("assets");
+    let mut sources = vec![wasm.to_path_buf(), page];
+    if assets.is_dir() {
+        files_below(&assets, &mut sources)?;
+    }
+    // The stamp names every source and when it changed.
+    let mut stamp = String::new();
+    for source in &sources {
+        let modified = fs::metadata(source)
+            .and_then(|metadata| metadata.modified())
+            .with_context(|| format!("could not read {}", source.display()))?;
+        stamp.push_str(&format!("{} {modified:?}\n", source.display()));
+    }
+    let stamp_file = root.join("target").join("web").join("dist.stamp");
+    if dist.is_dir() && fs::read_to_string(&stamp_file).is_ok_and(|old| old == stamp) {
+        return Ok(());
+    }
+    if dist.exists() {
+        fs::remove_dir_all(dist).context("could not empty dist/")?;
+    }
+    fs::create_dir_all(dist).context("could not make dist/")?;
+    wasm_bindgen_cli_support::Bindgen::new()
+        .input_path(wasm)
+        .web(true)?
+        .typescript(false)
+        .remove_name_section(true)
+        .remove_producers_section(true)
+        .out_name(MODULE)
+        .generate(dist)
+        .context("wasm-bindgen could not pack the page")?;
+    for source in &sources[1..] {
+        let name = source
+            .strip_prefix(&assets)
+            .or_else(|_| source.strip_prefix(root))?;
+        let to = dist.join(name);
+        if let Some(folder) = to.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::copy(source, &to).with_context(|| format!("could not write {}", to.display()))?;
+    }
+    compress(dist)?;
+    fs::write(&stamp_file, stamp).context("could not write target/web/dist.stamp")
+}
+
+/// Adds the files below `folder` in name order.
+fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("could not list {}", folder.display()))?;
+    let mut paths = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    for path in paths {
+        match path.is_dir() {
+            true => files_below(&path, files)?,
+            false => files.push(path),
+        }
+    }
+    Ok(())
+}
+
+fn compress(dist: &Path) -> Result<()> {
+    let mut files = Vec::new();
+    files_below(dist, &mut files)?;
+    for file in files {
+        let bytes = fs::read(&file)?;
+        if bytes.len() < MIN_COMPRESSED_BYTES {
+            continue;
+        }
+        let mut name = file.into_os_string();
+        name.push(".gz");
+        // No time and no name inside: the same page is the same bytes.
+        let mut gz = GzBuilder::new().write(fs::File::create(&name)?, Compression::best());
+        gz.write_all(&bytes)?;
+        gz.finish()?;
+    }
+    Ok(())
+}
+
+fn report(dist: &Path) -> Result<()> {
+    let wasm = dist.join(format!("{MODULE}_bg.wasm"));
+    let whole = fs::metadata(&wasm)?.len();
+    let mut gz = wasm.into_os_string();
+    gz.push(".gz");
+    let sent = fs::metadata(&gz).map_or(whole, |metadata| metadata.len());
+    eprintln!(
+        "dist/ is ready: wasm {} KB, {} KB compressed",
+        whole / 1000,
+        sent / 1000
+    );
+    Ok(())
+}
