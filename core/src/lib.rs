@@ -5,7 +5,9 @@
 //! builds for the host and for `wasm32-unknown-unknown` from the same source.
 
 pub mod collective;
+pub mod diagnosis;
 pub mod dtype;
+pub mod flight_recorder;
 pub mod group;
 pub mod plan;
 pub mod rank;
