@@ -1,1 +1,28 @@
-//! The deterministic simulator.
+//! The deterministic simulator: runs a [`Plan`](lockstep_core::plan::Plan) in virtual time.
+//!
+//! A simulation is a pure function of plan and [`SimConfig`]: the same trace, byte for byte,
+//! natively and in the browser. [`simulate`] runs a plan to its end; a [`Session`] can stand at any
+//! moment of it, also going back.
+//!
+//! The rooms: [`topology`] says what a message costs, `network` when it arrives and `queue` what
+//! happens next, and none of the three knows what a collective is; `engine` runs the programs,
+//! `channel` carries out their collectives and `p2p` their point-to-point calls.
+
+mod channel;
+pub mod compare;
+mod engine;
+mod memory;
+mod network;
+mod p2p;
+mod prepared;
+mod queue;
+mod record;
+pub mod session;
+pub mod topology;
+pub mod view;
+
+pub use compare::{Comparison, Difference, compare};
+pub use engine::{SimConfig, SimError, simulate};
+pub use session::Session;
+pub use topology::{Link, Topology};
+pub use view::View;

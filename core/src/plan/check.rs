@@ -37,7 +37,9 @@ pub enum PlanError {
         world_size: u32,
     },
     /// `program_of` does not name one program per rank.
-    #[error("program_of must name one of the {programs} programs for each of the {world_size} ranks")]
+    #[error(
+        "program_of must name one of the {programs} programs for each of the {world_size} ranks"
+    )]
     BadProgramTable {
         /// Programs in the plan.
         programs: usize,
@@ -72,7 +74,9 @@ pub enum PlanError {
 }
 
 fn place(line: &Option<String>) -> String {
-    line.as_ref().map(|line| format!(" at {line}")).unwrap_or_default()
+    line.as_ref()
+        .map(|line| format!(" at {line}"))
+        .unwrap_or_default()
 }
 
 impl Plan {
@@ -84,12 +88,21 @@ impl Plan {
     pub fn check(&self) -> Result<(), PlanError> {
         self.check_world()?;
         for tensor in &self.tensors {
-            let bad = |why: String| PlanError::BadTensor { name: tensor.name.clone(), why };
+            let bad = |why: String| PlanError::BadTensor {
+                name: tensor.name.clone(),
+                why,
+            };
             if !Dtype::COMPUTABLE.contains(&tensor.dtype) {
-                return Err(bad(format!("dtype {} cannot be computed with yet", tensor.dtype)));
+                return Err(bad(format!(
+                    "dtype {} cannot be computed with yet",
+                    tensor.dtype
+                )));
             }
             if tensor.numel > MAX_NUMEL {
-                return Err(bad(format!("{} elements are over the limit of 2^40", tensor.numel)));
+                return Err(bad(format!(
+                    "{} elements are over the limit of 2^40",
+                    tensor.numel
+                )));
             }
         }
         for (rank, &program) in self.program_of.iter().enumerate() {
@@ -106,20 +119,34 @@ impl Plan {
         if world_size > MAX_WORLD_SIZE {
             return Err(PlanError::WorldTooLarge(world_size));
         }
-        let world = self.groups.first().map(ProcessGroup::ranks).unwrap_or_default();
+        let world = self
+            .groups
+            .first()
+            .map(ProcessGroup::ranks)
+            .unwrap_or_default();
         if !world.iter().copied().eq((0..world_size).map(GlobalRank)) {
             return Err(PlanError::NoDefaultGroup);
         }
         for group in &self.groups {
             if let Some(&rank) = group.ranks().iter().find(|rank| rank.0 >= world_size) {
                 let group = group.name().to_owned();
-                return Err(PlanError::RankOutside { group, rank, world_size });
+                return Err(PlanError::RankOutside {
+                    group,
+                    rank,
+                    world_size,
+                });
             }
         }
         let programs = self.programs.len();
-        let all_known = self.program_of.iter().all(|program| (*program as usize) < programs);
+        let all_known = self
+            .program_of
+            .iter()
+            .all(|program| (*program as usize) < programs);
         if self.program_of.len() != world_size as usize || !all_known {
-            return Err(PlanError::BadProgramTable { programs, world_size });
+            return Err(PlanError::BadProgramTable {
+                programs,
+                world_size,
+            });
         }
         Ok(())
     }
@@ -129,19 +156,36 @@ impl Plan {
         let ops = &self.programs[program].ops;
         for (index, op) in ops.iter().enumerate() {
             let checked = match &op.action {
-                Action::Collective { group, collective, count, input, output, algorithm, .. } => {
-                    self.check_collective(rank, *group, *collective, *count, *algorithm)
-                        .and_then(|()| {
-                            self.check_tensors(rank, *group, *collective, *count, *input, *output)
-                        })
+                Action::Collective {
+                    group,
+                    collective,
+                    count,
+                    input,
+                    output,
+                    algorithm,
+                    ..
+                } => self
+                    .check_collective(rank, *group, *collective, *count, *algorithm)
+                    .and_then(|()| {
+                        self.check_tensors(rank, *group, *collective, *count, *input, *output)
+                    }),
+                Action::Send {
+                    group,
+                    peer,
+                    tensor,
+                    ..
                 }
-                Action::Send { group, peer, tensor, .. }
-                | Action::Recv { group, peer, tensor, .. } => {
-                    self.check_peer(rank, *group, peer.0).and_then(|()| match self.tensor(*tensor) {
+                | Action::Recv {
+                    group,
+                    peer,
+                    tensor,
+                    ..
+                } => self.check_peer(rank, *group, peer.0).and_then(|()| {
+                    match self.tensor(*tensor) {
                         Some(_) => Ok(()),
                         None => Err(no_tensor(*tensor)),
-                    })
-                }
+                    }
+                }),
                 Action::Wait { op } => match ops[..index].get(*op as usize) {
                     Some(waited) if waited.action.is_async() => Ok(()),
                     Some(_) => Err(format!("operation {op} is not asynchronous")),
@@ -166,10 +210,15 @@ impl Plan {
     }
 
     fn member_group(&self, rank: GlobalRank, id: GroupId) -> Result<&ProcessGroup, String> {
-        let group = self.group(id).ok_or_else(|| format!("the plan has no group {}", id.0))?;
+        let group = self
+            .group(id)
+            .ok_or_else(|| format!("the plan has no group {}", id.0))?;
         match group.group_rank(rank) {
             Some(_) => Ok(group),
-            None => Err(format!("rank {rank} is not a member of group {:?}", group.label())),
+            None => Err(format!(
+                "rank {rank} is not a member of group {:?}",
+                group.label()
+            )),
         }
     }
 
@@ -201,11 +250,17 @@ impl Plan {
         output: Option<TensorId>,
     ) -> Result<(), String> {
         let group = self.member_group(rank, group)?;
-        let Some(me) = group.group_rank(rank) else { return Ok(()) };
+        let Some(me) = group.group_rank(rank) else {
+            return Ok(());
+        };
         let size = group.size();
         let needs = [
             ("input", input, collective.input_elements(size, me, count)),
-            ("output", output, collective.output_elements(size, me, count)),
+            (
+                "output",
+                output,
+                collective.output_elements(size, me, count),
+            ),
         ];
         let mut dtypes = Vec::new();
         for (which, tensor, elements) in needs {
@@ -223,7 +278,10 @@ impl Plan {
                     tensor.name, tensor.numel
                 ));
             }
-            if let Some(op) = collective.reduce_op().filter(|op| !op.supports(tensor.dtype)) {
+            if let Some(op) = collective
+                .reduce_op()
+                .filter(|op| !op.supports(tensor.dtype))
+            {
                 return Err(format!("ReduceOp.{op} does not work on {}", tensor.dtype));
             }
             dtypes.push(tensor.dtype);
@@ -237,7 +295,10 @@ impl Plan {
     fn check_peer(&self, rank: GlobalRank, group: GroupId, peer: u32) -> Result<(), String> {
         let group = self.member_group(rank, group)?;
         if peer >= group.size() {
-            return Err(format!("peer {peer} is outside the group of {} ranks", group.size()));
+            return Err(format!(
+                "peer {peer} is outside the group of {} ranks",
+                group.size()
+            ));
         }
         if group.ranks()[peer as usize] == rank {
             return Err("a rank cannot send to or receive from itself".into());

@@ -219,9 +219,13 @@ impl Action {
     pub fn name(&self) -> &str {
         match self {
             Action::Collective { collective, .. } => collective.name(),
-            Action::Send { async_op: false, .. } => "send",
+            Action::Send {
+                async_op: false, ..
+            } => "send",
             Action::Send { async_op: true, .. } => "isend",
-            Action::Recv { async_op: false, .. } => "recv",
+            Action::Recv {
+                async_op: false, ..
+            } => "recv",
             Action::Recv { async_op: true, .. } => "irecv",
             Action::Wait { .. } => "wait",
             Action::Compute { name, .. } | Action::Sleep { name, .. } => name,
@@ -242,7 +246,8 @@ impl Action {
 impl Plan {
     /// The program of `rank`, or `None` outside the world.
     pub fn program(&self, rank: GlobalRank) -> Option<&Program> {
-        self.programs.get(*self.program_of.get(rank.index())? as usize)
+        self.programs
+            .get(*self.program_of.get(rank.index())? as usize)
     }
 
     /// The group, or `None` if the plan has no such group.

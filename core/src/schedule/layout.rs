@@ -19,8 +19,14 @@ impl Grid {
         if self.chunks == 0 {
             return 0;
         }
-        let chunk = u128::from(chunk.min(self.chunks));
-        (u128::from(self.elements) * chunk / u128::from(self.chunks)) as u64
+        let chunk = chunk.min(self.chunks);
+        // The simulator asks this for every message, and 128-bit division is slow.
+        match self.elements.checked_mul(u64::from(chunk)) {
+            Some(product) => product / u64::from(self.chunks),
+            None => {
+                (u128::from(self.elements) * u128::from(chunk) / u128::from(self.chunks)) as u64
+            }
+        }
     }
 
     /// The elements of a run of chunks.
@@ -56,12 +62,16 @@ impl Layout {
                 .output_elements(size, rank, self.count)
                 .map(|_| self.count.saturating_mul(u64::from(chunks))),
         };
-        Grid { elements: elements.unwrap_or(0), chunks }
+        Grid {
+            elements: elements.unwrap_or(0),
+            chunks,
+        }
     }
 
     /// The elements that `slice` names on `rank`.
     pub fn range(&self, rank: GroupRank, slice: Slice) -> Range<u64> {
-        self.grid(rank, slice.buffer).range(slice.chunk, slice.chunks)
+        self.grid(rank, slice.buffer)
+            .range(slice.chunk, slice.chunks)
     }
 
     /// How many elements `slice` has on `rank`.

@@ -41,8 +41,12 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every family.
-    pub const ALL: [Algorithm; 4] =
-        [Algorithm::Ring, Algorithm::Tree, Algorithm::Direct, Algorithm::Dissemination];
+    pub const ALL: [Algorithm; 4] = [
+        Algorithm::Ring,
+        Algorithm::Tree,
+        Algorithm::Direct,
+        Algorithm::Dissemination,
+    ];
 
     /// The name in files and on the page.
     pub fn name(self) -> &'static str {
@@ -104,7 +108,11 @@ pub struct Slice {
 impl Slice {
     /// One chunk of a buffer.
     pub fn one(buffer: Buffer, chunk: u32) -> Slice {
-        Slice { buffer, chunk, chunks: 1 }
+        Slice {
+            buffer,
+            chunk,
+            chunks: 1,
+        }
     }
 
     /// True when both name a common chunk.
@@ -181,7 +189,11 @@ pub enum ScheduleError {
 }
 
 fn names(collective: Collective) -> String {
-    Algorithm::of(collective).iter().map(|a| a.name()).collect::<Vec<_>>().join(", ")
+    Algorithm::of(collective)
+        .iter()
+        .map(|a| a.name())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// A collective carried out by an algorithm in a group of a given size.
@@ -206,12 +218,23 @@ impl Schedule {
             return Err(ScheduleError::EmptyGroup { collective });
         }
         if let Some(root) = collective.root().filter(|root| root.0 >= size) {
-            return Err(ScheduleError::RootOutside { collective, root, size });
+            return Err(ScheduleError::RootOutside {
+                collective,
+                root,
+                size,
+            });
         }
         if !Algorithm::of(collective).contains(&algorithm) {
-            return Err(ScheduleError::NotCarriedOutBy { collective, algorithm });
+            return Err(ScheduleError::NotCarriedOutBy {
+                collective,
+                algorithm,
+            });
         }
-        Ok(Schedule { collective, algorithm, size })
+        Ok(Schedule {
+            collective,
+            algorithm,
+            size,
+        })
     }
 
     /// What it carries out.
@@ -246,16 +269,34 @@ impl Schedule {
     pub fn chunks(&self, rank: GroupRank, buffer: Buffer) -> u32 {
         let n = self.size;
         match (buffer, self.collective) {
-            (Buffer::Output, Collective::AllReduce { .. }) if self.algorithm == Algorithm::Ring => n,
+            (Buffer::Output, Collective::AllReduce { .. }) if self.algorithm == Algorithm::Ring => {
+                n
+            }
             (Buffer::Output, collective) if collective.in_place() => 1,
             (Buffer::Input, collective) if collective.in_place() => 0,
-            (Buffer::Scratch, Collective::ReduceScatter { .. }) if self.algorithm == Algorithm::Ring => 2,
+            (Buffer::Scratch, Collective::ReduceScatter { .. })
+                if self.algorithm == Algorithm::Ring =>
+            {
+                2
+            }
             (Buffer::Scratch, Collective::Barrier) => self.steps(),
             (Buffer::Scratch, _) => 0,
             (Buffer::Input, Collective::Barrier) => 1,
             (Buffer::Output, Collective::Barrier) => 0,
-            (Buffer::Input, Collective::Scatter { root }) => if rank == root { n } else { 0 },
-            (Buffer::Output, Collective::Gather { root }) => if rank == root { n } else { 0 },
+            (Buffer::Input, Collective::Scatter { root }) => {
+                if rank == root {
+                    n
+                } else {
+                    0
+                }
+            }
+            (Buffer::Output, Collective::Gather { root }) => {
+                if rank == root {
+                    n
+                } else {
+                    0
+                }
+            }
             (Buffer::Input, Collective::AllGather | Collective::Gather { .. }) => 1,
             (Buffer::Output, Collective::Scatter { .. } | Collective::ReduceScatter { .. }) => 1,
             (_, _) => n,
@@ -280,6 +321,10 @@ impl Schedule {
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} of {} ranks", self.algorithm, self.collective, self.size)
+        write!(
+            f,
+            "{} {} of {} ranks",
+            self.algorithm, self.collective, self.size
+        )
     }
 }

@@ -126,8 +126,16 @@ impl Content {
         if !may_overlap && self.ranks.iter().zip(&other.ranks).any(|(a, b)| a & b != 0) {
             return Err("a rank's contribution would be counted twice");
         }
-        let ranks = self.ranks.iter().zip(&other.ranks).map(|(a, b)| a | b).collect();
-        Ok(Content { part: self.part, ranks })
+        let ranks = self
+            .ranks
+            .iter()
+            .zip(&other.ranks)
+            .map(|(a, b)| a | b)
+            .collect();
+        Ok(Content {
+            part: self.part,
+            ranks,
+        })
     }
 }
 
@@ -183,10 +191,20 @@ impl<'a> Prover<'a> {
                         })
                         .collect()
                 });
-                RankState { step: 0, waiting: Vec::new(), begun: false, memory }
+                RankState {
+                    step: 0,
+                    waiting: Vec::new(),
+                    begun: false,
+                    memory,
+                }
             })
             .collect();
-        Prover { schedule, ranks, in_flight: BTreeMap::new(), proof: Proof::default() }
+        Prover {
+            schedule,
+            ranks,
+            in_flight: BTreeMap::new(),
+            proof: Proof::default(),
+        }
     }
 
     fn run(mut self) -> Result<Proof, ProofError> {
@@ -208,7 +226,11 @@ impl<'a> Prover<'a> {
             });
             if let Some(peer) = stuck {
                 let rank = GroupRank(rank as u32);
-                return Err(ProofError::Stuck { rank, step: state.step, peer });
+                return Err(ProofError::Stuck {
+                    rank,
+                    step: state.step,
+                    peer,
+                });
             }
         }
         if let Some((&(from, to), queue)) = self.in_flight.iter().find(|(_, q)| !q.is_empty()) {
@@ -291,12 +313,19 @@ impl<'a> Prover<'a> {
             Action::ReceiveReduce { peer, local, into } => (peer, Some(local), into),
             _ => return Ok(true),
         };
-        let Some((sent, content)) =
-            self.in_flight.get_mut(&(peer.0, rank)).and_then(VecDeque::pop_front)
+        let Some((sent, content)) = self
+            .in_flight
+            .get_mut(&(peer.0, rank))
+            .and_then(VecDeque::pop_front)
         else {
             return Ok(false);
         };
-        let bad = |why| ProofError::BadMessage { from: peer, to: GroupRank(rank), step: sent, why };
+        let bad = |why| ProofError::BadMessage {
+            from: peer,
+            to: GroupRank(rank),
+            step: sent,
+            why,
+        };
         if sent != step {
             return Err(bad("it is received in another step than it was sent in"));
         }
@@ -310,12 +339,14 @@ impl<'a> Prover<'a> {
                 self.proof.chunks_reduced += u64::from(into.chunks);
                 let overlap = self.schedule.collective() == Collective::Barrier;
                 let reduced = own.iter().zip(&content).map(|(a, b)| a.union(b, overlap));
-                reduced.collect::<Result<_, _>>().map_err(|why| ProofError::BadReduction {
-                    rank: GroupRank(rank),
-                    step,
-                    chunk: into.chunk,
-                    why,
-                })?
+                reduced
+                    .collect::<Result<_, _>>()
+                    .map_err(|why| ProofError::BadReduction {
+                        rank: GroupRank(rank),
+                        step,
+                        chunk: into.chunk,
+                        why,
+                    })?
             }
         };
         self.write(rank, step, into, content)?;
@@ -326,7 +357,11 @@ impl<'a> Prover<'a> {
         let chunks = &self.ranks[rank as usize].memory[buffer_index(slice.buffer)];
         let range = in_bounds(GroupRank(rank), step, slice, chunks.len())?;
         let content: Option<Vec<_>> = chunks[range].iter().cloned().collect();
-        content.ok_or(ProofError::Unwritten { rank: GroupRank(rank), step, slice })
+        content.ok_or(ProofError::Unwritten {
+            rank: GroupRank(rank),
+            step,
+            slice,
+        })
     }
 
     fn write(
@@ -356,7 +391,11 @@ impl<'a> Prover<'a> {
                 let chunk = chunk as u32;
                 let promised = self.promised(rank, chunk);
                 if promised.is_some() && *content != promised {
-                    return Err(ProofError::WrongResult { rank, buffer, chunk });
+                    return Err(ProofError::WrongResult {
+                        rank,
+                        buffer,
+                        chunk,
+                    });
                 }
             }
         }
@@ -376,7 +415,9 @@ impl<'a> Prover<'a> {
             Collective::ReduceScatter { .. } => all(rank.0),
             Collective::AllToAll => one(rank.0, chunk),
             // Only the last round's signal says that everybody has come.
-            Collective::Barrier => (chunk + 1 == self.schedule.steps()).then(|| all(0)).flatten(),
+            Collective::Barrier => (chunk + 1 == self.schedule.steps())
+                .then(|| all(0))
+                .flatten(),
         }
     }
 }
@@ -390,7 +431,12 @@ fn in_bounds(
     let start = slice.chunk as usize;
     let end = start.saturating_add(slice.chunks as usize);
     if slice.chunks == 0 || end > chunks {
-        return Err(ProofError::OutOfBounds { rank, step, slice, chunks: chunks as u32 });
+        return Err(ProofError::OutOfBounds {
+            rank,
+            step,
+            slice,
+            chunks: chunks as u32,
+        });
     }
     Ok(start..end)
 }
@@ -404,7 +450,11 @@ fn check_hazards(rank: GroupRank, step: u32, actions: &[Action]) -> Result<(), P
             let reads = reads.iter().flatten();
             let clash = reads.chain(other_write).any(|slice| slice.overlaps(*write));
             if other != index && clash {
-                return Err(ProofError::Hazard { rank, step, slice: *write });
+                return Err(ProofError::Hazard {
+                    rank,
+                    step,
+                    slice: *write,
+                });
             }
         }
     }
@@ -468,18 +518,29 @@ mod tests {
         let root = GroupRank(0);
         for n in 2..=64u32 {
             let messages = |collective, algorithm| {
-                prove(&Schedule::new(collective, algorithm, n).unwrap()).unwrap().messages
+                prove(&Schedule::new(collective, algorithm, n).unwrap())
+                    .unwrap()
+                    .messages
             };
             let (n, pairs) = (u64::from(n), u64::from(n) * u64::from(n - 1));
             let ring = Algorithm::Ring;
             assert_eq!(messages(Collective::AllReduce { op }, ring), 2 * pairs);
             assert_eq!(messages(Collective::AllGather, ring), pairs);
             assert_eq!(messages(Collective::ReduceScatter { op }, ring), pairs);
-            assert_eq!(messages(Collective::Broadcast { root }, Algorithm::Tree), n - 1);
-            assert_eq!(messages(Collective::Reduce { op, root }, Algorithm::Tree), n - 1);
+            assert_eq!(
+                messages(Collective::Broadcast { root }, Algorithm::Tree),
+                n - 1
+            );
+            assert_eq!(
+                messages(Collective::Reduce { op, root }, Algorithm::Tree),
+                n - 1
+            );
             assert_eq!(messages(Collective::AllToAll, Algorithm::Direct), pairs);
             let rounds = u64::from((n as u32).next_power_of_two().trailing_zeros());
-            assert_eq!(messages(Collective::Barrier, Algorithm::Dissemination), n * rounds);
+            assert_eq!(
+                messages(Collective::Barrier, Algorithm::Dissemination),
+                n * rounds
+            );
         }
     }
 
@@ -487,13 +548,29 @@ mod tests {
     fn the_prover_notices_each_kind_of_lie() {
         let rank = GroupRank(0);
         let whole = Slice::one(Buffer::Output, 0);
-        let send = Action::Send { peer: GroupRank(1), from: whole };
-        let receive = Action::Receive { peer: GroupRank(1), into: whole };
+        let send = Action::Send {
+            peer: GroupRank(1),
+            from: whole,
+        };
+        let receive = Action::Receive {
+            peer: GroupRank(1),
+            into: whole,
+        };
         let error = check_hazards(rank, 3, &[send, receive]).unwrap_err();
-        assert_eq!(error, ProofError::Hazard { rank, step: 3, slice: whole });
+        assert_eq!(
+            error,
+            ProofError::Hazard {
+                rank,
+                step: 3,
+                slice: whole
+            }
+        );
         let a = Content::of(0, 0..2, 70);
         assert!(a.union(&Content::of(0, 1..70, 70), false).is_err());
         assert!(a.union(&Content::of(1, 2..3, 70), false).is_err());
-        assert_eq!(a.union(&Content::of(0, 2..70, 70), false), Ok(Content::of(0, 0..70, 70)));
+        assert_eq!(
+            a.union(&Content::of(0, 2..70, 70), false),
+            Ok(Content::of(0, 0..70, 70))
+        );
     }
 }

@@ -33,9 +33,8 @@ pub(super) fn actions(
 /// The rank's place counted from the root, and the way back from a place to a rank.
 fn relative(n: u32, root: u32, rank: u32) -> (u32, impl Fn(u32) -> GroupRank) {
     let place = (u64::from(rank) + u64::from(n) - u64::from(root)) % u64::from(n);
-    let rank_at = move |place: u32| {
-        GroupRank(((u64::from(place) + u64::from(root)) % u64::from(n)) as u32)
-    };
+    let rank_at =
+        move |place: u32| GroupRank(((u64::from(place) + u64::from(root)) % u64::from(n)) as u32);
     (place as u32, rank_at)
 }
 
@@ -63,10 +62,16 @@ fn broadcast(n: u32, root: u32, rank: u32, level: u32, actions: &mut Vec<Action>
     let (place, rank_at) = relative(n, root, rank);
     match partner(n, place, level) {
         Some(Edge::Child(place)) => {
-            actions.push(Action::Send { peer: rank_at(place), from: whole });
+            actions.push(Action::Send {
+                peer: rank_at(place),
+                from: whole,
+            });
         }
         Some(Edge::Parent(place)) => {
-            actions.push(Action::Receive { peer: rank_at(place), into: whole });
+            actions.push(Action::Receive {
+                peer: rank_at(place),
+                into: whole,
+            });
         }
         None => {}
     }
@@ -78,10 +83,17 @@ fn reduce(n: u32, root: u32, rank: u32, level: u32, actions: &mut Vec<Action>) {
     match partner(n, place, level) {
         Some(Edge::Child(place)) => {
             let peer = rank_at(place);
-            actions.push(Action::ReceiveReduce { peer, local: whole, into: whole });
+            actions.push(Action::ReceiveReduce {
+                peer,
+                local: whole,
+                into: whole,
+            });
         }
         Some(Edge::Parent(place)) => {
-            actions.push(Action::Send { peer: rank_at(place), from: whole });
+            actions.push(Action::Send {
+                peer: rank_at(place),
+                from: whole,
+            });
         }
         None => {}
     }

@@ -1,0 +1,481 @@
+//! Channels: a rank's communication stream of one group, which carries out the group's collectives
+//! one after the other, step by step of their schedule.
+//!
+//! A message belongs to a sequence number and a signature. One that no active call matches stays
+//! in the mailbox: for ever, if the rank called something else at that number. That is how ranks
+//! that disagree hang here, as they do with NCCL.
+
+use crate::engine::{Due, Engine, Work};
+use crate::memory::Memory;
+use crate::prepared::{Signature, signature};
+use crate::record::Recorder;
+use lockstep_core::group::GroupId;
+use lockstep_core::plan::{Action as PlanAction, TensorId};
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::reduce::{self, ReduceOp};
+use lockstep_core::schedule::{Action, Buffer, Layout, Slice};
+use lockstep_core::trace::What;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Channel {
+    pub(crate) group: GroupId,
+    pub(crate) me: GroupRank,
+    pub(crate) rank: GlobalRank,
+    /// Calls that wait for the stream.
+    queue: VecDeque<u32>,
+    /// The call being carried out, or the last one that was.
+    pub(crate) active: Option<Active>,
+    /// Arrived messages that no step has taken yet.
+    pub(crate) mailbox: Vec<u32>,
+}
+
+/// A call being carried out on one rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Active {
+    pub(crate) work: u32,
+    pub(crate) seq: u64,
+    pub(crate) signature: Signature,
+    layout: Layout,
+    pub(crate) input: Option<TensorId>,
+    pub(crate) output: Option<TensorId>,
+    pub(crate) step: u32,
+    /// The step's receives that have not arrived.
+    pub(crate) waiting: Vec<Action>,
+    /// When the step's last send has left.
+    left: u64,
+    pub(crate) done: bool,
+    scratch: Vec<u8>,
+    pub(crate) marks: Option<Arc<Marks>>,
+}
+
+/// Per buffer and chunk, which group ranks' data is in it, as a bit set; kept for groups of up to
+/// 64 ranks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Marks {
+    pub(crate) input: Vec<u64>,
+    pub(crate) output: Vec<u64>,
+    pub(crate) scratch: Vec<u64>,
+}
+
+/// A message of a collective's schedule.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub(crate) to: u32,
+    pub(crate) from: GroupRank,
+    pub(crate) seq: u64,
+    pub(crate) step: u32,
+    signature: Signature,
+    pub(crate) slice: Slice,
+    pub(crate) bytes: u64,
+    pub(crate) departs: u64,
+    payload: Option<Box<[u8]>>,
+    marks: Option<Box<[u64]>>,
+}
+
+/// Messages on their way or in a mailbox; places are used again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Messages {
+    places: Vec<Option<Message>>,
+    free: Vec<u32>,
+}
+
+impl Messages {
+    fn put(&mut self, message: Message) -> u32 {
+        if let Some(place) = self.free.pop() {
+            self.places[place as usize] = Some(message);
+            return place;
+        }
+        self.places.push(Some(message));
+        self.places.len() as u32 - 1
+    }
+
+    pub(crate) fn get(&self, place: u32) -> Option<&Message> {
+        self.places.get(place as usize)?.as_ref()
+    }
+
+    fn take(&mut self, place: u32) -> Option<Message> {
+        let message = self.places.get_mut(place as usize)?.take()?;
+        self.free.push(place);
+        Some(message)
+    }
+}
+
+impl Channel {
+    pub(crate) fn new(group: GroupId, me: GroupRank, rank: GlobalRank) -> Channel {
+        Channel {
+            group,
+            me,
+            rank,
+            queue: VecDeque::new(),
+            active: None,
+            mailbox: Vec::new(),
+        }
+    }
+
+    pub(crate) fn enqueue(&mut self, work: u32) {
+        self.queue.push_back(work);
+    }
+
+    fn busy(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| !active.done)
+    }
+}
+
+impl Active {
+    /// The bytes that a slice names in its buffer.
+    fn byte_range(&self, me: GroupRank, slice: Slice) -> Range<usize> {
+        let range = self.layout.range(me, slice);
+        let size = self.signature.dtype.size_bytes();
+        (range.start * size) as usize..(range.end * size) as usize
+    }
+
+    pub(crate) fn read<'a>(
+        &'a self,
+        memory: &'a Memory,
+        me: GroupRank,
+        slice: Slice,
+    ) -> Option<&'a [u8]> {
+        let range = self.byte_range(me, slice);
+        let buffer = match slice.buffer {
+            Buffer::Input => memory.get(self.input?)?,
+            Buffer::Output => memory.get(self.output?)?,
+            Buffer::Scratch => &self.scratch,
+        };
+        buffer.get(range)
+    }
+
+    fn write<'a>(
+        &'a mut self,
+        memory: &'a mut Memory,
+        me: GroupRank,
+        slice: Slice,
+    ) -> Option<&'a mut [u8]> {
+        let range = self.byte_range(me, slice);
+        let buffer = match slice.buffer {
+            Buffer::Input => return None,
+            Buffer::Output => memory.get_mut(self.output?)?,
+            Buffer::Scratch => &mut self.scratch,
+        };
+        buffer.get_mut(range)
+    }
+
+    fn read_marks(&self, slice: Slice) -> Option<Box<[u64]>> {
+        let marks = self.marks.as_ref()?.of(slice.buffer);
+        Some(
+            marks
+                .get(slice.chunk as usize..(slice.chunk + slice.chunks) as usize)?
+                .into(),
+        )
+    }
+
+    fn write_marks(&mut self, slice: Slice, marks: &[u64]) {
+        let Some(own) = self.marks.as_mut().map(Arc::make_mut) else {
+            return;
+        };
+        let own = own.of_mut(slice.buffer);
+        let range = slice.chunk as usize..(slice.chunk + slice.chunks) as usize;
+        if let Some(own) = own.get_mut(range) {
+            own.copy_from_slice(marks);
+        }
+    }
+}
+
+impl Marks {
+    pub(crate) fn of(&self, buffer: Buffer) -> &[u64] {
+        match buffer {
+            Buffer::Input => &self.input,
+            Buffer::Output => &self.output,
+            Buffer::Scratch => &self.scratch,
+        }
+    }
+
+    fn of_mut(&mut self, buffer: Buffer) -> &mut [u64] {
+        match buffer {
+            Buffer::Input => &mut self.input,
+            Buffer::Output => &mut self.output,
+            Buffer::Scratch => &mut self.scratch,
+        }
+    }
+
+    fn new(signature: &Signature, me: GroupRank) -> Option<Marks> {
+        let schedule = &signature.schedule;
+        let own = 1u64.checked_shl(me.0).filter(|_| schedule.size() <= 64)?;
+        let of = |buffer, mark| vec![mark; schedule.chunks(me, buffer) as usize];
+        let in_place = if schedule.collective().in_place() {
+            own
+        } else {
+            0
+        };
+        Some(Marks {
+            input: of(Buffer::Input, own),
+            output: of(Buffer::Output, in_place),
+            scratch: of(Buffer::Scratch, 0),
+        })
+    }
+}
+
+impl Engine {
+    /// Carries a channel's calls on as far as they go now.
+    pub(crate) fn run_channel(&mut self, index: u32, recorder: &mut Recorder) {
+        loop {
+            let channel = &mut self.channels[index as usize];
+            if !channel.busy() {
+                let Some(work) = channel.queue.pop_front() else {
+                    return;
+                };
+                self.start_call(index, work, recorder);
+                continue;
+            }
+            let Some(active) = channel.active.as_mut() else {
+                return;
+            };
+            let steps = active.signature.schedule.steps();
+            if active.step < steps {
+                if !active.waiting.is_empty() {
+                    return;
+                }
+                if active.left > self.now {
+                    self.queue.push(active.left, Due::Sent(index));
+                    return;
+                }
+                active.step += 1;
+            }
+            if active.step < steps {
+                self.begin_step(index, recorder);
+            } else {
+                self.finish_call(index, recorder);
+            }
+        }
+    }
+
+    fn start_call(&mut self, index: u32, work: u32, recorder: &mut Recorder) {
+        let channel = &mut self.channels[index as usize];
+        let (rank, me) = (channel.rank, channel.me);
+        let Work { op, seq, .. } = self.ranks[rank.index()].works[work as usize];
+        let action = self
+            .plan
+            .program(rank)
+            .and_then(|program| program.ops.get(op as usize));
+        let Some((action, signature)) =
+            action.and_then(|op| Some((&op.action, signature(&self.plan, rank, &op.action)?)))
+        else {
+            return;
+        };
+        let PlanAction::Collective { input, output, .. } = action else {
+            return;
+        };
+        let layout = Layout::new(signature.schedule, signature.count);
+        let scratch = if self.prepared.values {
+            let elements = layout.grid(me, Buffer::Scratch).elements;
+            vec![0; (elements * signature.dtype.size_bytes()) as usize]
+        } else {
+            Vec::new()
+        };
+        channel.active = Some(Active {
+            work,
+            seq,
+            layout,
+            input: *input,
+            output: *output,
+            step: 0,
+            waiting: Vec::new(),
+            left: 0,
+            done: false,
+            scratch,
+            marks: Marks::new(&signature, me).map(Arc::new),
+            signature,
+        });
+        recorder.record(self.now, rank, || What::Started { work });
+        if signature.schedule.steps() > 0 {
+            self.begin_step(index, recorder);
+        }
+    }
+
+    fn begin_step(&mut self, index: u32, recorder: &mut Recorder) {
+        let channel = &mut self.channels[index as usize];
+        let (me, rank, group) = (channel.me, channel.rank, channel.group);
+        let Some(active) = channel.active.as_mut() else {
+            return;
+        };
+        let (step, work) = (active.step, active.work);
+        let mut actions = std::mem::take(&mut active.waiting);
+        active.signature.schedule.actions(me, step, &mut actions);
+        active.left = self.now;
+        let memory = &mut self.ranks[rank.index()].memory;
+        for action in &actions {
+            match *action {
+                Action::Copy { from, into } => {
+                    if let Some(copied) = active.read(memory, me, from).map(<[u8]>::to_vec)
+                        && let Some(place) = active.write(memory, me, into)
+                    {
+                        place.copy_from_slice(&copied);
+                    }
+                    if let Some(marks) = active.read_marks(from) {
+                        active.write_marks(into, &marks);
+                    }
+                }
+                Action::Send { peer, from } => {
+                    let Some(to_rank) = self.plan.group(group).and_then(|g| g.global_rank(peer))
+                    else {
+                        continue;
+                    };
+                    let elements = active.layout.elements(me, from);
+                    let bytes = elements * active.signature.dtype.size_bytes();
+                    let passage = self.network.send(self.now, rank, to_rank, bytes);
+                    active.left = active.left.max(passage.left);
+                    let message = self.messages.put(Message {
+                        to: self.prepared.channel(group, peer),
+                        from: me,
+                        seq: active.seq,
+                        step,
+                        signature: active.signature,
+                        slice: from,
+                        bytes,
+                        departs: passage.departs,
+                        payload: active.read(memory, me, from).map(Box::from),
+                        marks: active.read_marks(from),
+                    });
+                    self.queue.push(passage.arrives, Due::Message(message));
+                    recorder.message(self.now, rank, || What::Sent {
+                        work,
+                        step,
+                        peer: to_rank,
+                        slice: Some(from),
+                        bytes,
+                    });
+                }
+                Action::Receive { .. } | Action::ReceiveReduce { .. } => {}
+            }
+        }
+        actions.retain(|a| matches!(a, Action::Receive { .. } | Action::ReceiveReduce { .. }));
+        active.waiting = actions;
+        // What came before the step began.
+        if !channel.mailbox.is_empty() {
+            let mailbox = std::mem::take(&mut channel.mailbox);
+            for message in mailbox {
+                if !self.accept(index, message, recorder) {
+                    self.channels[index as usize].mailbox.push(message);
+                }
+            }
+        }
+    }
+
+    /// A message has arrived: the step takes it, or it waits in the mailbox.
+    pub(crate) fn deliver(&mut self, message: u32, recorder: &mut Recorder) {
+        let Some(to) = self.messages.get(message).map(|message| message.to) else {
+            return;
+        };
+        if self.accept(to, message, recorder) {
+            self.run_channel(to, recorder);
+        } else {
+            self.channels[to as usize].mailbox.push(message);
+        }
+    }
+
+    /// Stores or reduces a message if the channel's step waits for it.
+    fn accept(&mut self, index: u32, place: u32, recorder: &mut Recorder) -> bool {
+        let channel = &mut self.channels[index as usize];
+        let (Some(active), Some(message)) = (channel.active.as_mut(), self.messages.get(place))
+        else {
+            return false;
+        };
+        let matches = !active.done
+            && message.seq == active.seq
+            && message.step == active.step
+            && message.signature == active.signature;
+        let receives = |action: &Action| match action {
+            Action::Receive { peer, .. } | Action::ReceiveReduce { peer, .. } => {
+                *peer == message.from
+            }
+            _ => false,
+        };
+        let Some(taken) = active.waiting.iter().position(receives).filter(|_| matches) else {
+            return false;
+        };
+        let action = active.waiting.swap_remove(taken);
+        let Some(message) = self.messages.take(place) else {
+            return false;
+        };
+        let (rank, me, group) = (channel.rank, channel.me, channel.group);
+        let memory = &mut self.ranks[rank.index()].memory;
+        let into = match action {
+            Action::Receive { into, .. } => {
+                if let Some(payload) = &message.payload
+                    && let Some(place) = active.write(memory, me, into)
+                {
+                    place.copy_from_slice(payload);
+                }
+                if let Some(marks) = &message.marks {
+                    active.write_marks(into, marks);
+                }
+                into
+            }
+            Action::ReceiveReduce { local, into, .. } => {
+                let own = active.read(memory, me, local).map(<[u8]>::to_vec);
+                let (dtype, op) = (active.signature.dtype, reduce_op(active));
+                if let (Some(mut own), Some(payload)) = (own, &message.payload)
+                    && let Some(place) = active.write(memory, me, into)
+                {
+                    reduce::combine(dtype, op, &mut own, payload);
+                    place.copy_from_slice(&own);
+                }
+                if let (Some(mut own), Some(marks)) = (active.read_marks(local), &message.marks) {
+                    own.iter_mut()
+                        .zip(marks)
+                        .for_each(|(own, mark)| *own |= mark);
+                    active.write_marks(into, &own);
+                }
+                into
+            }
+            _ => return true,
+        };
+        let peer = self
+            .plan
+            .group(group)
+            .and_then(|g| g.global_rank(message.from));
+        recorder.message(self.now, rank, || What::Received {
+            work: active.work,
+            step: message.step,
+            peer: peer.unwrap_or(rank),
+            slice: Some(into),
+            bytes: message.bytes,
+            reduced: matches!(action, Action::ReceiveReduce { .. }),
+        });
+        true
+    }
+
+    fn finish_call(&mut self, index: u32, recorder: &mut Recorder) {
+        let channel = &mut self.channels[index as usize];
+        let (rank, me) = (channel.rank, channel.me);
+        let Some(active) = channel.active.as_mut() else {
+            return;
+        };
+        active.done = true;
+        let collective = active.signature.schedule.collective();
+        if collective.reduce_op() == Some(ReduceOp::Avg)
+            && collective.promises(me)
+            && let Some(output) = active.output
+            && let Some(bytes) = self.ranks[rank.index()].memory.get_mut(output)
+        {
+            reduce::divide(
+                active.signature.dtype,
+                bytes,
+                active.signature.schedule.size(),
+            );
+        }
+        let work = active.work;
+        self.complete(rank, work, recorder);
+    }
+}
+
+fn reduce_op(active: &Active) -> ReduceOp {
+    active
+        .signature
+        .schedule
+        .collective()
+        .reduce_op()
+        .unwrap_or(ReduceOp::Sum)
+}

@@ -1,0 +1,39 @@
+//! The ranks' tensors, for plans small enough to carry their values.
+
+use lockstep_core::plan::{Plan, TensorId};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::value;
+use std::sync::Arc;
+
+/// One rank's tensors. Checkpoints share what was not written since.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory {
+    /// By tensor id; absent when the plan is too large to carry values, or the rank's program
+    /// does not use the tensor.
+    tensors: Vec<Option<Arc<Vec<u8>>>>,
+}
+
+impl Memory {
+    /// The tensors `used` by the rank's program, as it makes them.
+    pub(crate) fn new(plan: &Plan, rank: GlobalRank, used: &[TensorId]) -> Memory {
+        let mut tensors = vec![None; plan.tensors.len()];
+        for id in used {
+            if let Some(tensor) = plan.tensor(*id) {
+                tensors[id.index()] = Some(Arc::new(value::initial_bytes(tensor, rank)));
+            }
+        }
+        Memory { tensors }
+    }
+
+    pub(crate) fn get(&self, id: TensorId) -> Option<&[u8]> {
+        self.tensors
+            .get(id.index())?
+            .as_ref()
+            .map(|bytes| bytes.as_slice())
+    }
+
+    pub(crate) fn get_mut(&mut self, id: TensorId) -> Option<&mut [u8]> {
+        let bytes = self.tensors.get_mut(id.index())?.as_mut()?;
+        Some(Arc::make_mut(bytes).as_mut_slice())
+    }
+}

@@ -1,0 +1,192 @@
+//! Sessions: a simulation that can stand at any of its moments.
+//!
+//! A moment is a virtual time at which something happens, with everything that happens then; moment
+//! 0 is before the first. Going back restores the nearest checkpoint and replays the moments since,
+//! never from zero: checkpoints lie at most [`Session::checkpoint_spacing`] moments apart.
+
+use crate::engine::{Engine, SimConfig, SimError};
+use crate::record::Recorder;
+use crate::view::View;
+use lockstep_core::plan::{Plan, TensorId};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::Trace;
+use std::sync::Arc;
+
+/// The most checkpoints kept; when there are more, every other one goes and the spacing doubles.
+const MAX_CHECKPOINTS: usize = 64;
+
+/// A simulation that can be stepped and scrubbed in both directions.
+#[derive(Debug)]
+pub struct Session {
+    config: SimConfig,
+    /// Stands at `moment`.
+    engine: Engine,
+    moment: usize,
+    /// The furthest that the simulation has been run; it stands there while it is being recorded.
+    front: Engine,
+    recorder: Recorder,
+    /// Per moment, its virtual time and the number of events recorded up to its end.
+    moments: Vec<Moment>,
+    /// Engines at moments 0, spacing, 2 * spacing, …
+    checkpoints: Vec<Engine>,
+    spacing: usize,
+}
+
+/// A time at which something happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The virtual time, in picoseconds.
+    pub time_ps: u64,
+    /// How many events of the trace have happened by its end.
+    pub events: usize,
+}
+
+impl Session {
+    /// A session at moment 0 of a plan, of which nothing has been run; see [`Session::run`].
+    ///
+    /// # Errors
+    /// When the plan cannot be run.
+    pub fn new(plan: &Plan, config: SimConfig) -> Result<Session, SimError> {
+        plan.check()?;
+        let engine = Engine::new(Arc::new(plan.clone()), &config);
+        let recorder = Recorder {
+            on: true,
+            messages: config.record_messages,
+            events: Vec::new(),
+        };
+        Ok(Session {
+            front: engine.clone(),
+            checkpoints: vec![engine.clone()],
+            engine,
+            moment: 0,
+            recorder,
+            moments: vec![Moment {
+                time_ps: 0,
+                events: 0,
+            }],
+            spacing: 1,
+            config,
+        })
+    }
+
+    /// Runs the simulation on by at least one moment and until it has recorded about `events`
+    /// more, so that a caller can do something else in between. True once it has ended.
+    ///
+    /// # Errors
+    /// When it records more than [`SimConfig::max_events`].
+    pub fn run(&mut self, events: usize) -> Result<bool, SimError> {
+        let until = self.recorder.events.len().saturating_add(events);
+        loop {
+            if !self.front.advance(&mut self.recorder) {
+                return Ok(true);
+            }
+            let recorded = self.recorder.events.len();
+            if recorded > self.config.max_events {
+                return Err(SimError::TooManyEvents {
+                    limit: self.config.max_events,
+                });
+            }
+            self.moments.push(Moment {
+                time_ps: self.front.now,
+                events: recorded,
+            });
+            if (self.moments.len() - 1).is_multiple_of(self.spacing) {
+                self.checkpoint();
+            }
+            if recorded >= until {
+                return Ok(self.front.outcome().is_some());
+            }
+        }
+    }
+
+    /// Runs the simulation to its end.
+    ///
+    /// # Errors
+    /// When it records more than [`SimConfig::max_events`].
+    pub fn run_to_end(&mut self) -> Result<(), SimError> {
+        while !self.run(usize::MAX)? {}
+        Ok(())
+    }
+
+    fn checkpoint(&mut self) {
+        self.checkpoints.push(self.front.clone());
+        if self.checkpoints.len() > MAX_CHECKPOINTS {
+            let mut index = 0;
+            self.checkpoints.retain(|_| {
+                index += 1;
+                (index - 1) % 2 == 0
+            });
+            self.spacing *= 2;
+        }
+    }
+
+    /// Every moment that has been run, in order.
+    pub fn moments(&self) -> &[Moment] {
+        &self.moments
+    }
+
+    /// The moment that the session stands at.
+    pub fn moment(&self) -> usize {
+        self.moment
+    }
+
+    /// How many moments lie between two checkpoints: what a seek replays at most.
+    pub fn checkpoint_spacing(&self) -> usize {
+        self.spacing
+    }
+
+    /// The last moment that is not after a virtual time.
+    pub fn moment_at(&self, time_ps: u64) -> usize {
+        self.moments
+            .partition_point(|moment| moment.time_ps <= time_ps)
+            .saturating_sub(1)
+    }
+
+    /// Goes to a moment and returns how many moments had to be replayed for it.
+    ///
+    /// # Errors
+    /// When the simulation has not been run so far.
+    pub fn seek(&mut self, moment: usize) -> Result<usize, SimError> {
+        let last = self.moments.len() - 1;
+        if moment > last {
+            return Err(SimError::NoSuchMoment { moment, last });
+        }
+        let checkpoint = moment / self.spacing;
+        let near = checkpoint * self.spacing;
+        if moment < self.moment || near > self.moment {
+            // A checkpoint exists for every multiple of the spacing that has been run.
+            if let Some(engine) = self.checkpoints.get(checkpoint) {
+                self.engine = engine.clone();
+                self.moment = near;
+            }
+        }
+        let replayed = moment - self.moment;
+        let mut quiet = Recorder::default();
+        while self.moment < moment {
+            self.engine.advance(&mut quiet);
+            self.moment += 1;
+        }
+        Ok(replayed)
+    }
+
+    /// What the simulation looks like at the session's moment.
+    pub fn view(&self) -> View {
+        self.engine.view(self.moment)
+    }
+
+    /// All bytes of a rank's tensor at the session's moment; `None` when the plan carries no
+    /// values or the rank does not use the tensor.
+    pub fn tensor(&self, rank: GlobalRank, tensor: TensorId) -> Option<&[u8]> {
+        self.engine.ranks.get(rank.index())?.memory.get(tensor)
+    }
+
+    /// The trace of everything that has been run: the same bytes as
+    /// [`simulate`](crate::simulate)'s once it has ended.
+    pub fn trace(&self) -> Trace {
+        Trace {
+            header: self.front.header(&self.config),
+            events: self.recorder.events.clone(),
+            end: self.front.end(),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Topologies: what a message between two ranks costs, by latency and bandwidth (the alpha-beta
+//! model; Hockney 1994).
+
+use lockstep_core::rank::GlobalRank;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Picoseconds in a second.
+const PS_PER_SECOND: u64 = 1_000_000_000_000;
+
+/// A connection between two ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// From the first byte's departure to its arrival, in picoseconds.
+    pub latency_ps: u64,
+    /// Bytes a second; 0 counts as 1.
+    pub bytes_per_second: u64,
+}
+
+impl Link {
+    /// How long `bytes` occupy the link, in picoseconds.
+    pub fn transmit_ps(self, bytes: u64) -> u64 {
+        let rate = self.bytes_per_second.max(1);
+        match bytes.checked_mul(PS_PER_SECOND) {
+            Some(product) => product / rate,
+            None => {
+                let exact = u128::from(bytes) * u128::from(PS_PER_SECOND) / u128::from(rate);
+                u64::try_from(exact).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (latency, rate) = (self.latency_ps, self.bytes_per_second);
+        match latency {
+            0..1_000_000 => write!(f, "latency {} ns", latency / 1000)?,
+            _ => write!(
+                f,
+                "latency {}.{} µs",
+                latency / 1_000_000,
+                latency / 100_000 % 10
+            )?,
+        }
+        match rate {
+            0..1_000_000_000 => write!(f, ", {}.{} MB/s", rate / 1_000_000, rate / 100_000 % 10),
+            _ => write!(
+                f,
+                ", {}.{} GB/s",
+                rate / 1_000_000_000,
+                rate / 100_000_000 % 10
+            ),
+        }
+    }
+}
+
+/// Which link connects which ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Topology {
+    /// Every pair of ranks by the same link.
+    Uniform(Link),
+    /// Nodes of so many ranks each, in rank order.
+    Nodes {
+        /// Ranks a node; 0 counts as 1.
+        ranks_per_node: u32,
+        /// Between ranks of one node.
+        inside: Link,
+        /// Between nodes.
+        across: Link,
+    },
+}
+
+impl Topology {
+    /// The link from one rank to another.
+    pub fn link(&self, from: GlobalRank, to: GlobalRank) -> Link {
+        match *self {
+            Topology::Uniform(link) => link,
+            Topology::Nodes {
+                ranks_per_node,
+                inside,
+                across,
+            } => {
+                let node = |rank: GlobalRank| rank.0 / ranks_per_node.max(1);
+                if node(from) == node(to) {
+                    inside
+                } else {
+                    across
+                }
+            }
+        }
+    }
+}
+
+impl Default for Topology {
+    /// 5 µs and 25 GB/s: about one rank's share of an InfiniBand HDR or NVLink bridge machine,
+    /// and round enough to reckon with.
+    fn default() -> Topology {
+        Topology::Uniform(Link {
+            latency_ps: 5_000_000,
+            bytes_per_second: 25_000_000_000,
+        })
+    }
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Topology::Uniform(link) => write!(f, "{link}"),
+            Topology::Nodes {
+                ranks_per_node,
+                inside,
+                across,
+            } => {
+                write!(
+                    f,
+                    "nodes of {ranks_per_node}: inside {inside}; across {across}"
+                )
+            }
+        }
+    }
+}

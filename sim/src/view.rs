@@ -1,0 +1,290 @@
+//! What a simulation looks like at one moment: plain data for whoever draws it.
+
+use crate::engine::{Doing as EngineDoing, Due, Engine};
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::GroupId;
+use lockstep_core::plan::{SourceLine, TensorId};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::schedule::{Action, Algorithm, Buffer, Layout, Slice};
+use lockstep_core::trace::Outcome;
+use serde::{Deserialize, Serialize};
+
+/// The whole simulation at a moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct View {
+    /// Which moment; 0 is before anything happened.
+    pub moment: usize,
+    /// The virtual time, in picoseconds.
+    pub time_ps: u64,
+    /// One per rank.
+    pub ranks: Vec<RankView>,
+    /// Messages that have left and not arrived, by arrival.
+    pub messages: Vec<MessageView>,
+    /// How it ended, at the last moment.
+    pub outcome: Option<Outcome>,
+    /// False when the plan is too large to carry values.
+    pub values: bool,
+}
+
+/// One rank at a moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankView {
+    /// The operation that its program is at; past the last one when it is over.
+    pub op: u32,
+    /// The operation's source line.
+    pub line: Option<SourceLine>,
+    /// What its program does.
+    pub doing: Doing,
+    /// Per group, the call that it carries out, or the last one that it did.
+    pub calls: Vec<CallView>,
+}
+
+/// What a rank's program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doing {
+    /// It goes on at this very moment.
+    Running,
+    /// It computes or sleeps.
+    Busy,
+    /// It waits for a call of its own.
+    Waiting {
+        /// The call's number on this rank.
+        work: u32,
+    },
+    /// Its program is over; calls of its are in flight.
+    Draining,
+    /// It is done.
+    Finished,
+}
+
+/// A collective call on one rank at a moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallView {
+    /// The call's number on this rank.
+    pub work: u32,
+    /// Its group.
+    pub group: GroupId,
+    /// Its sequence number in the group.
+    pub seq: u64,
+    /// PyTorch's name of it.
+    pub op: String,
+    /// How it is carried out.
+    pub algorithm: Algorithm,
+    /// The schedule's step it is in; equal to `steps` when done.
+    pub step: u32,
+    /// The schedule's steps.
+    pub steps: u32,
+    /// What its rank does in this step; empty when done.
+    pub actions: Vec<Action>,
+    /// Whom it waits for in this step.
+    pub waits_for: Vec<GlobalRank>,
+    /// The chunks of the tensor passed in (empty for in-place calls).
+    pub input: BufferView,
+    /// The chunks of the tensor the result is in.
+    pub output: BufferView,
+    /// The chunks of the schedule's own memory.
+    pub scratch: BufferView,
+}
+
+/// A buffer as its chunks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BufferView {
+    /// The tensor, if it is one.
+    pub tensor: Option<TensorId>,
+    /// Its element type.
+    pub dtype: Option<Dtype>,
+    /// The chunks, in order.
+    pub chunks: Vec<ChunkView>,
+}
+
+/// One chunk of a buffer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChunkView {
+    /// Its first element.
+    pub start: u64,
+    /// Its number of elements.
+    pub elements: u64,
+    /// The group ranks whose data is in it, as a bit set: 0 for memory that nothing was written
+    /// to, and for groups of more than 64 ranks.
+    pub contributors: u64,
+    /// Its first elements, little-endian; at most [`ChunkView::SHOWN_ELEMENTS`].
+    pub shown: Vec<u8>,
+}
+
+impl ChunkView {
+    /// Elements whose values a view carries; [`Session::tensor`](crate::Session::tensor) has all.
+    pub const SHOWN_ELEMENTS: u64 = 4;
+}
+
+/// A message on its way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MessageView {
+    /// Who sent it.
+    pub from: GlobalRank,
+    /// Who gets it.
+    pub to: GlobalRank,
+    /// In which group.
+    pub group: GroupId,
+    /// The collective's sequence number; `None` for point-to-point.
+    pub seq: Option<u64>,
+    /// The schedule's step.
+    pub step: u32,
+    /// What was read at the sender; `None` for point-to-point.
+    pub slice: Option<Slice>,
+    /// Its size.
+    pub bytes: u64,
+    /// When its first byte left, in picoseconds.
+    pub departs_ps: u64,
+    /// When its last byte arrives.
+    pub arrives_ps: u64,
+}
+
+impl Engine {
+    pub(crate) fn view(&self, moment: usize) -> View {
+        View {
+            moment,
+            time_ps: self.now,
+            ranks: (0..self.plan.world_size)
+                .map(|rank| self.rank_view(GlobalRank(rank)))
+                .collect(),
+            messages: self.messages_in_flight(),
+            outcome: self.outcome().cloned(),
+            values: self.prepared.values,
+        }
+    }
+
+    fn rank_view(&self, rank: GlobalRank) -> RankView {
+        let state = &self.ranks[rank.index()];
+        let op = self
+            .plan
+            .program(rank)
+            .and_then(|program| program.ops.get(state.pc as usize));
+        let groups = self.plan.groups.iter().enumerate();
+        let calls = groups.filter_map(|(id, group)| {
+            let member = group.group_rank(rank)?;
+            self.call_view(self.prepared.channel(GroupId(id as u32), member))
+        });
+        RankView {
+            op: state.pc,
+            line: op.and_then(|op| op.at),
+            doing: match state.doing {
+                EngineDoing::Ready => Doing::Running,
+                EngineDoing::Busy => Doing::Busy,
+                EngineDoing::Blocked { work } => Doing::Waiting { work },
+                EngineDoing::Draining => Doing::Draining,
+                EngineDoing::Finished => Doing::Finished,
+            },
+            calls: calls.collect(),
+        }
+    }
+
+    fn call_view(&self, index: u32) -> Option<CallView> {
+        let channel = self.channels.get(index as usize)?;
+        let active = channel.active.as_ref()?;
+        let schedule = active.signature.schedule;
+        let mut actions = Vec::new();
+        schedule.actions(channel.me, active.step, &mut actions);
+        let group = self.plan.group(channel.group)?;
+        let waits_for = active.waiting.iter().filter_map(|action| match action {
+            Action::Receive { peer, .. } | Action::ReceiveReduce { peer, .. } => {
+                group.global_rank(*peer)
+            }
+            _ => None,
+        });
+        Some(CallView {
+            work: active.work,
+            group: channel.group,
+            seq: active.seq,
+            op: schedule.collective().name().to_owned(),
+            algorithm: schedule.algorithm(),
+            step: active.step,
+            steps: schedule.steps(),
+            actions,
+            waits_for: waits_for.collect(),
+            input: self.buffer_view(index, Buffer::Input),
+            output: self.buffer_view(index, Buffer::Output),
+            scratch: self.buffer_view(index, Buffer::Scratch),
+        })
+    }
+
+    fn buffer_view(&self, index: u32, buffer: Buffer) -> BufferView {
+        let channel = &self.channels[index as usize];
+        let Some(active) = channel.active.as_ref() else {
+            return BufferView::default();
+        };
+        let dtype = active.signature.dtype;
+        let grid =
+            Layout::new(active.signature.schedule, active.signature.count).grid(channel.me, buffer);
+        let memory = &self.ranks[channel.rank.index()].memory;
+        let marks = active
+            .marks
+            .as_ref()
+            .map(|marks| marks.of(buffer))
+            .unwrap_or_default();
+        let chunks = (0..grid.chunks).map(|chunk| {
+            let range = grid.range(chunk, 1);
+            let bytes = active.read(memory, channel.me, Slice::one(buffer, chunk));
+            let shown = (ChunkView::SHOWN_ELEMENTS * dtype.size_bytes()) as usize;
+            ChunkView {
+                start: range.start,
+                elements: range.end - range.start,
+                contributors: marks.get(chunk as usize).copied().unwrap_or(0),
+                shown: bytes
+                    .map(|b| b[..b.len().min(shown)].to_vec())
+                    .unwrap_or_default(),
+            }
+        });
+        let tensor = match buffer {
+            Buffer::Input => active.input,
+            Buffer::Output => active.output,
+            Buffer::Scratch => None,
+        };
+        BufferView {
+            tensor,
+            dtype: Some(dtype),
+            chunks: chunks.collect(),
+        }
+    }
+
+    fn messages_in_flight(&self) -> Vec<MessageView> {
+        let mut views: Vec<_> = self
+            .queue
+            .iter()
+            .filter_map(|(arrives_ps, due)| match due {
+                Due::Message(place) => {
+                    let message = self.messages.get(*place)?;
+                    let to = &self.channels[message.to as usize];
+                    Some(MessageView {
+                        from: self.plan.group(to.group)?.global_rank(message.from)?,
+                        to: to.rank,
+                        group: to.group,
+                        seq: Some(message.seq),
+                        step: message.step,
+                        slice: Some(message.slice),
+                        bytes: message.bytes,
+                        departs_ps: message.departs,
+                        arrives_ps,
+                    })
+                }
+                Due::Transfer(index) => {
+                    let transfer = self.transfers.get(*index as usize)?;
+                    Some(MessageView {
+                        from: transfer.pair.from,
+                        to: transfer.pair.to,
+                        group: transfer.pair.group,
+                        seq: None,
+                        step: 0,
+                        slice: None,
+                        bytes: transfer.bytes,
+                        departs_ps: transfer.departs,
+                        arrives_ps,
+                    })
+                }
+                Due::Rank(_) | Due::Sent(_) => None,
+            })
+            .collect();
+        views.sort_by_key(|m| (m.arrives_ps, m.from, m.to, m.group, m.seq, m.step));
+        views
+    }
+}
