@@ -12,6 +12,7 @@ pub mod group;
 pub mod plan;
 pub mod rank;
 pub mod reduce;
+pub mod scenario;
 pub mod schedule;
 pub mod trace;
 pub mod value;

@@ -23,6 +23,22 @@ pub enum PlanError {
     /// A world past what we number.
     #[error("world_size {0} is over the limit of {MAX_WORLD_SIZE} ranks")]
     WorldTooLarge(u32),
+    /// A world that a shipped scenario cannot be shown in.
+    #[error("{what} needs at least {needs} ranks, not {world_size}")]
+    WorldTooSmall {
+        /// The scenario's id.
+        what: String,
+        /// Its smallest world.
+        needs: u32,
+        /// The world that was asked for.
+        world_size: u32,
+    },
+    /// A collective that cannot be carried out as asked.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// A set of ranks that is no group.
+    #[error(transparent)]
+    Group(#[from] crate::group::GroupError),
     /// The first group is not the world.
     #[error("groups[0] must be the default group with ranks 0 to world_size - 1 in order")]
     NoDefaultGroup,

@@ -1,0 +1,115 @@
+//! One collective on its own: what the page steps through.
+
+use crate::collective::Collective;
+use crate::dtype::Dtype;
+use crate::group::{BackendName, GroupId};
+use crate::plan::{Fill, Plan, PlanBuilder, PlanError};
+use crate::rank::GroupRank;
+use crate::schedule::{Algorithm, Schedule};
+use serde::{Deserialize, Serialize};
+
+/// One collective called once by every rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CollectiveLab {
+    /// The call.
+    pub collective: Collective,
+    /// How it is carried out.
+    pub algorithm: Algorithm,
+    /// The number of ranks.
+    pub world_size: u32,
+    /// Elements a rank: those of the tensor of an in-place call, else those of one rank's part.
+    pub count: u64,
+    /// The element type.
+    pub dtype: Dtype,
+    /// What the tensors hold at the start.
+    pub fill: Fill,
+    /// The default group's timeout, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+impl CollectiveLab {
+    /// `collective` by its default algorithm, float32, every element told apart.
+    pub fn new(collective: Collective, world_size: u32, count: u64) -> CollectiveLab {
+        CollectiveLab {
+            collective,
+            algorithm: Algorithm::of(collective)[0],
+            world_size,
+            count,
+            dtype: Dtype::Float32,
+            fill: Fill::Iota,
+            timeout_ms: 10_000,
+        }
+    }
+
+    /// The plan: one operation on every rank, from a line of a script that PyTorch would run.
+    ///
+    /// # Errors
+    /// When the world is empty, the root is outside it, the algorithm does not apply or the
+    /// reduction does not work on the element type.
+    pub fn plan(&self) -> Result<Plan, PlanError> {
+        let CollectiveLab {
+            collective,
+            algorithm,
+            world_size,
+            dtype,
+            fill,
+            ..
+        } = *self;
+        let name = format!("{algorithm} {collective}, {world_size} ranks");
+        let mut plan = PlanBuilder::new(name, world_size, BackendName::Host)?;
+        plan.timeout_ms(self.timeout_ms);
+        // The plan's check would say the same of every rank, but later and with more words.
+        Schedule::new(collective, algorithm, world_size)?;
+        let count = if collective == Collective::Barrier {
+            0
+        } else {
+            self.count
+        };
+        let source = plan.source("collective.py", self.program());
+        let root = collective.root().unwrap_or(GroupRank(0));
+        let input = collective
+            .input_elements(world_size, root, count)
+            .map(|elements| plan.tensor("input", dtype, elements, fill));
+        let fill = if collective.in_place() {
+            fill
+        } else {
+            Fill::Zeros
+        };
+        let name = if collective.in_place() {
+            "tensor"
+        } else {
+            "output"
+        };
+        let output = collective
+            .output_elements(world_size, root, count)
+            .map(|elements| plan.tensor(name, dtype, elements, fill));
+        plan.every_rank(|_, program| {
+            program.line(source, LINE);
+            let world = GroupId::WORLD;
+            program.collective_by(world, collective, count, input, output, Some(algorithm));
+        })
+    }
+
+    /// The script, as it would be run with PyTorch.
+    fn program(&self) -> String {
+        let op = self.collective.reduce_op();
+        let op = op
+            .map(|op| format!(", op=dist.ReduceOp.{op}"))
+            .unwrap_or_default();
+        let call = match self.collective {
+            Collective::Broadcast { root } => format!("broadcast(tensor, src={root})"),
+            Collective::AllReduce { .. } => format!("all_reduce(tensor{op})"),
+            Collective::Reduce { root, .. } => format!("reduce(tensor, dst={root}{op})"),
+            Collective::AllGather => "all_gather_into_tensor(output, input)".into(),
+            Collective::Gather { root } => format!("gather(input, outputs, dst={root})"),
+            Collective::Scatter { root } => format!("scatter(output, inputs, src={root})"),
+            Collective::ReduceScatter { .. } => format!("reduce_scatter_tensor(output, input{op})"),
+            Collective::AllToAll => "all_to_all_single(output, input)".into(),
+            Collective::Barrier => "barrier()".into(),
+        };
+        format!("import torch\nimport torch.distributed as dist\n\ndist.{call}\n")
+    }
+}
+
+/// The line of the call in [`CollectiveLab::program`].
+const LINE: u32 = 4;

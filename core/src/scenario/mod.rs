@@ -1,0 +1,89 @@
+//! The plans that ship with Lockstep: one collective to step through ([`CollectiveLab`]), and
+//! scenarios of jobs that hang, each with its program, its story and its repair.
+
+mod hangs;
+mod lab;
+
+pub use lab::CollectiveLab;
+
+use crate::plan::{Plan, PlanError};
+
+/// A job that hangs, and the same job repaired.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// The name in URLs and on the command line: `skipped-all-reduce`.
+    pub id: &'static str,
+    /// A few words.
+    pub title: &'static str,
+    /// What happens and why it happens in real jobs, in two or three sentences.
+    pub story: &'static str,
+    /// What the repair changes, in a sentence.
+    pub repair: &'static str,
+    /// The smallest world that shows it.
+    pub min_world_size: u32,
+    /// The program's text, as the plan's source carries it.
+    pub program: &'static str,
+    /// The repaired program's text.
+    pub repaired_program: &'static str,
+    write: hangs::Write,
+}
+
+/// How a scenario is made into a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScenarioOptions {
+    /// The number of ranks.
+    pub world_size: u32,
+    /// The timeout of every group, in milliseconds; short, so that a real run ends soon.
+    pub timeout_ms: u64,
+    /// Whether to take the repaired program.
+    pub repaired: bool,
+}
+
+impl Default for ScenarioOptions {
+    fn default() -> ScenarioOptions {
+        ScenarioOptions {
+            world_size: 4,
+            timeout_ms: 3000,
+            repaired: false,
+        }
+    }
+}
+
+impl Scenario {
+    /// The scenario's plan.
+    ///
+    /// # Errors
+    /// When the world is too small or too large for it.
+    pub fn plan(&self, options: &ScenarioOptions) -> Result<Plan, PlanError> {
+        if options.world_size == 0 {
+            return Err(PlanError::EmptyWorld);
+        }
+        if options.world_size < self.min_world_size {
+            return Err(PlanError::WorldTooSmall {
+                what: self.id.to_owned(),
+                needs: self.min_world_size,
+                world_size: options.world_size,
+            });
+        }
+        (self.write)(self, options)
+    }
+
+    /// The text that the plan's lines point into.
+    pub fn text(&self, repaired: bool) -> &'static str {
+        if repaired {
+            self.repaired_program
+        } else {
+            self.program
+        }
+    }
+}
+
+/// Every scenario, in the order of the gallery.
+pub fn all() -> &'static [Scenario] {
+    hangs::ALL
+}
+
+/// The scenario of that id, if there is one.
+pub fn find(id: &str) -> Option<&'static Scenario> {
+    all().iter().find(|scenario| scenario.id == id)
+}
