@@ -3,15 +3,17 @@
 //! Ranks that disagree with each other are *not* errors here: a plan that hangs is what Lockstep
 //! is for. A call that its own rank could not even make is.
 
-use super::{Action, Plan, SourceLine, TensorId};
+use super::{Action, Plan, TensorId};
 use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
 use crate::schedule::{Algorithm, Schedule, ScheduleError};
+use std::collections::BTreeSet;
 
-/// Limits that keep a plan from a stranger bounded.
-const MAX_WORLD_SIZE: u32 = 1 << 20;
+/// The most ranks that a plan or trace can have: it keeps a stranger's file bounded.
+pub const MAX_WORLD_SIZE: u32 = 1 << 20;
+/// The most elements of a tensor, for the same reason.
 const MAX_NUMEL: u64 = 1 << 40;
 
 /// Why a plan cannot be run or read.
@@ -121,8 +123,18 @@ impl Plan {
                 )));
             }
         }
+        let mut checked: Vec<Option<Vec<usize>>> = vec![None; self.programs.len()];
         for (rank, &program) in self.program_of.iter().enumerate() {
-            self.check_program(GlobalRank(rank as u32), program as usize)?;
+            let (rank, program) = (GlobalRank(rank as u32), program as usize);
+            let calls = match checked[program].take() {
+                Some(calls) => calls,
+                None => self.check_once(rank, program)?,
+            };
+            for &op in &calls {
+                self.check_call(rank, &self.programs[program].ops[op].action)
+                    .map_err(|why| self.bad_op(rank, program, op, why))?;
+            }
+            checked[program] = Some(calls);
         }
         Ok(())
     }
@@ -167,62 +179,82 @@ impl Plan {
         Ok(())
     }
 
-    /// Checks a program for one rank: membership, roots and sizes depend on who runs it.
-    fn check_program(&self, rank: GlobalRank, program: usize) -> Result<(), PlanError> {
+    /// Checks what does not depend on who runs the program, and returns the operations that do:
+    /// one for each different call, since a training loop makes few of them many times.
+    fn check_once(&self, rank: GlobalRank, program: usize) -> Result<Vec<usize>, PlanError> {
         let ops = &self.programs[program].ops;
+        let mut seen = BTreeSet::new();
+        let mut calls = Vec::new();
         for (index, op) in ops.iter().enumerate() {
             let checked = match &op.action {
-                Action::Collective {
-                    group,
-                    collective,
-                    count,
-                    input,
-                    output,
-                    algorithm,
-                    ..
-                } => self
-                    .check_collective(rank, *group, *collective, *count, *algorithm)
-                    .and_then(|()| {
-                        self.check_tensors(rank, *group, *collective, *count, *input, *output)
-                    }),
-                Action::Send {
-                    group,
-                    peer,
-                    tensor,
-                    ..
-                }
-                | Action::Recv {
-                    group,
-                    peer,
-                    tensor,
-                    ..
-                } => self.check_peer(rank, *group, peer.0).and_then(|()| {
-                    match self.tensor(*tensor) {
-                        Some(_) => Ok(()),
-                        None => Err(no_tensor(*tensor)),
-                    }
-                }),
                 Action::Wait { op } => match ops[..index].get(*op as usize) {
                     Some(waited) if waited.action.is_async() => Ok(()),
                     Some(_) => Err(format!("operation {op} is not asynchronous")),
                     None => Err(format!("there is no earlier operation {op} to wait for")),
                 },
-                Action::Compute { .. } | Action::Sleep { .. } => Ok(()),
-            };
-            let bad_line = |at: SourceLine| at.source as usize >= self.sources.len();
-            let checked = checked.and_then(|()| match op.at {
-                Some(at) if bad_line(at) => Err(format!("the plan has no source {}", at.source)),
                 _ => Ok(()),
+            };
+            let source = op
+                .at
+                .map(|at| at.source)
+                .filter(|s| *s as usize >= self.sources.len());
+            let checked = checked.and_then(|()| match source {
+                Some(source) => Err(format!("the plan has no source {source}")),
+                None => Ok(()),
             });
-            checked.map_err(|why| PlanError::BadOp {
-                rank,
-                op: index,
-                name: op.action.name().to_owned(),
-                line: op.at.map(|at| self.describe_line(at)),
-                why,
-            })?;
+            checked.map_err(|why| self.bad_op(rank, program, index, why))?;
+            if call_key(&op.action).is_some_and(|key| seen.insert(key)) {
+                calls.push(index);
+            }
         }
-        Ok(())
+        Ok(calls)
+    }
+
+    /// Checks a call for one rank: membership, roots and sizes depend on who makes it.
+    fn check_call(&self, rank: GlobalRank, action: &Action) -> Result<(), String> {
+        match action {
+            Action::Collective {
+                group,
+                collective,
+                count,
+                input,
+                output,
+                algorithm,
+                ..
+            } => {
+                self.check_collective(rank, *group, *collective, *count, *algorithm)?;
+                self.check_tensors(rank, *group, *collective, *count, *input, *output)
+            }
+            Action::Send {
+                group,
+                peer,
+                tensor,
+                ..
+            }
+            | Action::Recv {
+                group,
+                peer,
+                tensor,
+                ..
+            } => {
+                self.check_peer(rank, *group, peer.0)?;
+                self.tensor(*tensor)
+                    .map(|_| ())
+                    .ok_or_else(|| no_tensor(*tensor))
+            }
+            Action::Wait { .. } | Action::Compute { .. } | Action::Sleep { .. } => Ok(()),
+        }
+    }
+
+    fn bad_op(&self, rank: GlobalRank, program: usize, op: usize, why: String) -> PlanError {
+        let found = &self.programs[program].ops[op];
+        PlanError::BadOp {
+            rank,
+            op,
+            name: found.action.name().to_owned(),
+            line: found.at.map(|at| self.describe_line(at)),
+            why,
+        }
     }
 
     fn member_group(&self, rank: GlobalRank, id: GroupId) -> Result<&ProcessGroup, String> {
@@ -323,6 +355,151 @@ impl Plan {
     }
 }
 
+/// What tells two calls of a program apart as far as [`Plan::check`] is concerned; `None` for
+/// operations that are no calls.
+type CallKey = (
+    GroupId,
+    Option<(Collective, u64, Option<Algorithm>)>,
+    [Option<TensorId>; 2],
+    u32,
+);
+
+fn call_key(action: &Action) -> Option<CallKey> {
+    match *action {
+        Action::Collective {
+            group,
+            collective,
+            count,
+            input,
+            output,
+            algorithm,
+            ..
+        } => Some((
+            group,
+            Some((collective, count, algorithm)),
+            [input, output],
+            0,
+        )),
+        Action::Send {
+            group,
+            peer,
+            tensor,
+            ..
+        }
+        | Action::Recv {
+            group,
+            peer,
+            tensor,
+            ..
+        } => Some((group, None, [Some(tensor), None], peer.0)),
+        Action::Wait { .. } | Action::Compute { .. } | Action::Sleep { .. } => None,
+    }
+}
+
 fn no_tensor(id: TensorId) -> String {
     format!("the plan has no tensor {}", id.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::BackendName;
+    use crate::plan::{Fill, PLAN_MAGIC, PlanBuilder, ProgramBuilder};
+    use crate::rank::GroupRank;
+    use crate::reduce::ReduceOp;
+    use crate::scenario::{self, ScenarioOptions};
+    use proptest::prelude::*;
+
+    const WORLD: GroupId = GroupId::WORLD;
+
+    fn refusal(write: impl Fn(&mut ProgramBuilder, TensorId)) -> String {
+        let mut plan = PlanBuilder::new("p", 4, BackendName::Host).unwrap();
+        let x = plan.tensor("x", Dtype::Float32, 8, Fill::Zeros);
+        let source = plan.source("train.py", "");
+        let plan = plan.every_rank(|_, program| write(program.line(source, 7), x));
+        plan.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn refusals_say_who_where_and_what_would_be_right() {
+        insta::assert_snapshot!([
+            PlanBuilder::new("p", 0, BackendName::Host).unwrap_err().to_string(),
+            refusal(|program, x| {
+                let root = GroupRank(4);
+                program.collective(WORLD, Collective::Broadcast { root }, 8, None, Some(x));
+            }),
+            refusal(|program, x| {
+                program.collective(WORLD, Collective::AllGather, 8, Some(x), Some(x));
+            }),
+            refusal(|program, x| {
+                let op = ReduceOp::Band;
+                program.collective(WORLD, Collective::AllReduce { op }, 8, None, Some(x));
+            }),
+            refusal(|program, _| {
+                program.collective(GroupId(3), Collective::Barrier, 0, None, None);
+            }),
+            refusal(|program, x| {
+                program.send(WORLD, GroupRank(0), x);
+            }),
+            refusal(|program, _| {
+                program.barrier(WORLD);
+                program.wait(0);
+            }),
+            refusal(|program, _| {
+                program.wait(5);
+            }),
+        ].join("\n"), @r#"
+    world_size is 0; a job needs at least one rank
+    rank 0, operation 0 (broadcast) at train.py:7: broadcast: root 4 is outside the group of 4 ranks (0 to 3)
+    rank 0, operation 0 (all_gather) at train.py:7: its output "x" has 8 elements, but 8 a rank in a group of 4 need 32
+    rank 0, operation 0 (all_reduce) at train.py:7: ReduceOp.BAND does not work on float32
+    rank 0, operation 0 (barrier) at train.py:7: the plan has no group 3
+    rank 0, operation 0 (send) at train.py:7: a rank cannot send to or receive from itself
+    rank 0, operation 1 (wait) at train.py:7: operation 0 is not asynchronous
+    rank 0, operation 0 (wait) at train.py:7: there is no earlier operation 5 to wait for
+    "#);
+    }
+
+    #[test]
+    fn both_forms_read_back_and_other_versions_are_refused() {
+        for scenario in scenario::all() {
+            let options = ScenarioOptions {
+                world_size: 6,
+                ..Default::default()
+            };
+            let plan = scenario.plan(&options).unwrap();
+            assert_eq!(Plan::read(plan.to_json().as_bytes()).unwrap(), plan);
+            assert_eq!(Plan::read(&plan.to_bytes()).unwrap(), plan);
+        }
+        let plan = scenario::all()[0]
+            .plan(&ScenarioOptions::default())
+            .unwrap();
+        let other = plan.to_json().replace("lockstep.plan/1", "lockstep.plan/2");
+        let error = Plan::from_json(&other).unwrap_err().to_string();
+        assert!(error.contains("\"lockstep.plan/2\""), "{error}");
+        let mut other = plan.to_bytes();
+        other[7] = 9;
+        let error = Plan::from_bytes(&other).unwrap_err().to_string();
+        assert!(error.contains("binary version is 9"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic_the_reader(tail in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Plan::read(&tail);
+            let _ = Plan::read(&[&PLAN_MAGIC[..], &tail].concat());
+        }
+
+        #[test]
+        fn a_damaged_plan_is_refused_or_still_a_plan(at in any::<prop::sample::Index>(), byte: u8) {
+            let plan = scenario::all()[2].plan(&ScenarioOptions::default()).unwrap();
+            let mut bytes = plan.to_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if let Ok(plan) = Plan::read(&bytes) {
+                plan.check().unwrap();
+            }
+            prop_assert!(Plan::read(&bytes[..at]).is_err());
+        }
+    }
 }

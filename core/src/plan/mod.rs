@@ -21,7 +21,7 @@ mod json;
 
 pub use binary::PLAN_MAGIC;
 pub use builder::{PlanBuilder, ProgramBuilder};
-pub use check::PlanError;
+pub use check::{MAX_WORLD_SIZE, PlanError};
 
 use crate::collective::Collective;
 use crate::dtype::Dtype;

@@ -112,14 +112,24 @@ impl TraceReader {
         }
         while let Some(length) = self.pending[at..].first_chunk::<4>() {
             let length = u32::from_le_bytes(*length) as usize;
-            let damaged = |why: String| TraceError::Damaged { at: self.consumed + at as u64, why };
+            let damaged = |why: String| TraceError::Damaged {
+                at: self.consumed + at as u64,
+                why,
+            };
             if length > MAX_FRAME_BYTES {
-                return Err(damaged(format!("a frame of {length} bytes is over the limit")));
+                return Err(damaged(format!(
+                    "a frame of {length} bytes is over the limit"
+                )));
             }
-            let Some(frame) = self.pending.get(at + 4..at + 4 + length) else { break };
+            let Some(frame) = self.pending.get(at + 4..at + 4 + length) else {
+                break;
+            };
             let body = postcard::from_bytes(frame).map_err(|error| damaged(error.to_string()))?;
             match (body, &self.header) {
-                (FrameBody::Header(header), None) => self.header = Some(*header),
+                (FrameBody::Header(header), None) => {
+                    header.check()?;
+                    self.header = Some(*header);
+                }
                 (FrameBody::Header(_), Some(_)) => return Err(damaged("a second header".into())),
                 (_, None) => return Err(damaged("events before the header".into())),
                 (FrameBody::Events(mut batch), Some(_)) => events.append(&mut batch),
@@ -145,10 +155,14 @@ impl TraceReader {
 
 fn check_magic(bytes: &[u8]) -> Result<(), TraceError> {
     if bytes[..7] != TRACE_MAGIC[..7] {
-        return Err(TraceError::NotATrace { why: "it does not begin with LKSTRCE".into() });
+        return Err(TraceError::NotATrace {
+            why: "it does not begin with LKSTRCE".into(),
+        });
     }
     if bytes[7] != TRACE_MAGIC[7] {
-        return Err(TraceError::NotATrace { why: format!("its binary version is {}", bytes[7]) });
+        return Err(TraceError::NotATrace {
+            why: format!("its binary version is {}", bytes[7]),
+        });
     }
     Ok(())
 }
@@ -174,8 +188,14 @@ impl Trace {
         let mut reader = TraceReader::new();
         let events = reader.push(bytes)?;
         match reader.header {
-            Some(header) => Ok(Trace { header, events, end: reader.end }),
-            None => Err(TraceError::NotATrace { why: "it ends before its header does".into() }),
+            Some(header) => Ok(Trace {
+                header,
+                events,
+                end: reader.end,
+            }),
+            None => Err(TraceError::NotATrace {
+                why: "it ends before its header does".into(),
+            }),
         }
     }
 
@@ -189,9 +209,105 @@ impl Trace {
         }
         match std::str::from_utf8(bytes) {
             Ok(text) => Trace::from_json(text),
-            Err(_) => {
-                Err(TraceError::NotATrace { why: "it is neither binary nor text".into() })
+            Err(_) => Err(TraceError::NotATrace {
+                why: "it is neither binary nor text".into(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::{BackendName, ProcessGroup};
+    use crate::rank::GlobalRank;
+    use crate::trace::{Origin, Outcome, What};
+    use proptest::prelude::*;
+
+    fn trace(events: u64) -> Trace {
+        let origin = Origin::Run {
+            backend: "host".into(),
+            device: "4 processes".into(),
+        };
+        let groups = vec![ProcessGroup::world(4, BackendName::Host).unwrap()];
+        let header = TraceHeader {
+            origin,
+            world_size: 4,
+            groups,
+            plan: None,
+            epoch_ns: 7,
+        };
+        let event = |n| Event {
+            time_ps: n * 1000,
+            rank: GlobalRank(n as u32 % 4),
+            what: What::Sent {
+                work: 1,
+                step: 2,
+                peer: GlobalRank(3),
+                slice: None,
+                bytes: n,
+            },
+        };
+        let end = TraceEnd {
+            time_ps: events * 1000,
+            outcome: Outcome::Completed,
+        };
+        Trace {
+            header,
+            events: (0..events).map(event).collect(),
+            end: Some(end),
+        }
+    }
+
+    #[test]
+    fn both_forms_read_back() {
+        let trace = trace(10_000);
+        assert_eq!(Trace::read(&trace.to_bytes()).unwrap(), trace);
+        assert_eq!(Trace::read(trace.to_json().as_bytes()).unwrap(), trace);
+    }
+
+    #[test]
+    fn a_world_past_the_limit_is_refused_before_anything_is_sized_by_it() {
+        let mut trace = trace(1);
+        trace.header.world_size = u32::MAX;
+        for bytes in [trace.to_bytes(), trace.to_json().into_bytes()] {
+            let error = Trace::read(&bytes).unwrap_err().to_string();
+            assert!(error.contains("world_size 4294967295"), "{error}");
+        }
+    }
+
+    proptest! {
+        /// However the bytes are cut into pieces, and wherever they end, the reader gives every
+        /// event of every whole frame.
+        #[test]
+        fn a_stream_reads_the_same_in_any_pieces(
+            pieces in prop::collection::vec(1usize..5000, 1..100), events in 0u64..9000,
+        ) {
+            let trace = trace(events);
+            let bytes = trace.to_bytes();
+            let mut reader = TraceReader::new();
+            let (mut read, mut at) = (Vec::new(), 0);
+            for piece in pieces.iter().cycle() {
+                let end = (at + piece).min(bytes.len());
+                read.extend(reader.push(&bytes[at..end]).unwrap());
+                prop_assert_eq!(&read[..], &trace.events[..read.len()]);
+                at = end;
+                if at == bytes.len() {
+                    break;
+                }
             }
+            prop_assert_eq!(read, trace.events);
+            prop_assert_eq!(reader.end(), trace.end.as_ref());
+        }
+
+        #[test]
+        fn damage_never_panics(at in any::<prop::sample::Index>(), byte: u8) {
+            let mut bytes = trace(50).to_bytes();
+            let at = at.index(bytes.len());
+            let cut = Trace::read(&bytes[..at]);
+            prop_assert!(cut.is_err() || cut.unwrap().end.is_none());
+            bytes[at] = byte;
+            let _ = Trace::read(&bytes);
         }
     }
 }

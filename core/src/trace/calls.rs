@@ -90,12 +90,17 @@ impl CallLog {
             world_size: header.world_size,
             groups: header.groups.clone(),
             ranks: Vec::new(),
-            outcome: trace.end.as_ref().map_or(Outcome::Unknown, |end| end.outcome.clone()),
+            outcome: trace
+                .end
+                .as_ref()
+                .map_or(Outcome::Unknown, |end| end.outcome.clone()),
             recorded,
         };
         log.ranks.resize_with(header.world_size as usize, || None);
         for event in &trace.events {
-            let Some(slot) = log.ranks.get_mut(event.rank.index()) else { continue };
+            let Some(slot) = log.ranks.get_mut(event.rank.index()) else {
+                continue;
+            };
             let rank = slot.get_or_insert_with(RankLog::default);
             rank.take(event.rank, event.time_ps, &event.what, header.plan.as_ref());
         }
@@ -127,10 +132,17 @@ impl RankLog {
             What::OpBegan { op } => {
                 let found = plan.and_then(|plan| {
                     let op = plan.program(rank)?.ops.get(*op as usize)?;
-                    Some((op.action.name().to_owned(), op.at.map(|at| plan.describe_line(at))))
+                    Some((
+                        op.action.name().to_owned(),
+                        op.at.map(|at| plan.describe_line(at)),
+                    ))
                 });
                 let (name, line) = found.unwrap_or_default();
-                self.state = RankState::AtOp { op: *op, name, line };
+                self.state = RankState::AtOp {
+                    op: *op,
+                    name,
+                    line,
+                };
             }
             What::Finished => self.state = RankState::Finished,
             What::Died { how } => self.state = RankState::Died { how: how.clone() },
@@ -146,7 +158,10 @@ impl RankLog {
         // Works are numbered in call order, so the index is right unless entries were dropped.
         let index = match self.calls.get(work as usize) {
             Some(call) if call.work == work => Some(work as usize),
-            _ => self.calls.binary_search_by_key(&work, |call| call.work).ok(),
+            _ => self
+                .calls
+                .binary_search_by_key(&work, |call| call.work)
+                .ok(),
         };
         index.map(|index| &mut self.calls[index])
     }

@@ -51,6 +51,33 @@ pub struct TraceHeader {
     pub epoch_ns: u64,
 }
 
+impl TraceHeader {
+    /// What readers check before they size anything by the header.
+    fn check(&self) -> Result<(), TraceError> {
+        let refuse = |why: String| Err(TraceError::NotATrace { why });
+        if self.world_size > crate::plan::MAX_WORLD_SIZE {
+            return refuse(format!(
+                "its world_size {} is over the limit",
+                self.world_size
+            ));
+        }
+        let members = self.groups.iter().flat_map(ProcessGroup::ranks);
+        if let Some(rank) = members.copied().find(|rank| rank.0 >= self.world_size) {
+            return refuse(format!(
+                "a group has rank {rank} of {} ranks",
+                self.world_size
+            ));
+        }
+        match &self.plan {
+            Some(plan) if plan.world_size != self.world_size => {
+                refuse("its plan has another world_size".into())
+            }
+            Some(plan) => plan.check().or_else(|error| refuse(error.to_string())),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Where a trace comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -232,7 +259,10 @@ impl TensorValue {
         }
         let digest = xxhash_rust::xxh3::xxh3_128(bytes);
         let xxh3 = [(digest >> 64) as u64, digest as u64];
-        TensorValue::Digest { bytes: bytes.len() as u64, xxh3 }
+        TensorValue::Digest {
+            bytes: bytes.len() as u64,
+            xxh3,
+        }
     }
 }
 

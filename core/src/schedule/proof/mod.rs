@@ -161,20 +161,31 @@ fn buffer_index(buffer: Buffer) -> usize {
 /// # Errors
 /// The first rank, step and chunk at which the schedule breaks one of its laws or its promise.
 pub fn prove(schedule: &Schedule) -> Result<Proof, ProofError> {
-    Prover::new(schedule).run()
+    prove_actions(schedule, &|rank, step, actions| {
+        schedule.actions(rank, step, actions)
+    })
+}
+
+/// What a rank does in a step: replaces the content of the list.
+type Actions<'a> = dyn Fn(GroupRank, u32, &mut Vec<Action>) + 'a;
+
+/// Proves that `actions` carries out what `schedule` promises, on its buffers and in its steps.
+fn prove_actions(schedule: &Schedule, actions: &Actions<'_>) -> Result<Proof, ProofError> {
+    Prover::new(schedule, actions).run()
 }
 
 type Message = (u32, Vec<Content>);
 
 struct Prover<'a> {
     schedule: &'a Schedule,
+    actions: &'a Actions<'a>,
     ranks: Vec<RankState>,
     in_flight: BTreeMap<(u32, u32), VecDeque<Message>>,
     proof: Proof,
 }
 
 impl<'a> Prover<'a> {
-    fn new(schedule: &'a Schedule) -> Prover<'a> {
+    fn new(schedule: &'a Schedule, actions: &'a Actions<'a>) -> Prover<'a> {
         let size = schedule.size();
         let ranks = (0..size)
             .map(|rank| {
@@ -200,6 +211,7 @@ impl<'a> Prover<'a> {
             })
             .collect();
         Prover {
+            actions,
             schedule,
             ranks,
             in_flight: BTreeMap::new(),
@@ -275,7 +287,7 @@ impl<'a> Prover<'a> {
 
     fn begin(&mut self, rank: u32, step: u32) -> Result<(), ProofError> {
         let mut actions = Vec::new();
-        self.schedule.actions(GroupRank(rank), step, &mut actions);
+        (self.actions)(GroupRank(rank), step, &mut actions);
         check_hazards(GroupRank(rank), step, &actions)?;
         for action in &actions {
             match *action {
@@ -471,106 +483,4 @@ fn reads_and_writes(action: &Action) -> ([Option<Slice>; 1], Option<Slice>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::reduce::ReduceOp;
-    use crate::schedule::Algorithm;
-
-    fn every_schedule(size: u32) -> Vec<Schedule> {
-        let op = ReduceOp::Sum;
-        let mut collectives = vec![
-            Collective::AllReduce { op },
-            Collective::AllGather,
-            Collective::ReduceScatter { op },
-            Collective::AllToAll,
-            Collective::Barrier,
-        ];
-        for root in (0..size).map(GroupRank) {
-            collectives.extend([
-                Collective::Broadcast { root },
-                Collective::Reduce { op, root },
-                Collective::Gather { root },
-                Collective::Scatter { root },
-            ]);
-        }
-        let all = collectives.into_iter().flat_map(|collective| {
-            let by = Algorithm::of(collective).iter();
-            by.map(move |algorithm| Schedule::new(collective, *algorithm, size).unwrap())
-        });
-        all.collect()
-    }
-
-    #[test]
-    fn every_schedule_is_right_for_every_world_size_and_root_up_to_64() {
-        for size in 1..=64 {
-            for schedule in every_schedule(size) {
-                if let Err(error) = prove(&schedule) {
-                    panic!("{schedule:?}: {error}");
-                }
-            }
-        }
-    }
-
-    /// The closed forms: Thakur, Rabenseifner, Gropp 2005, sections 4.1 to 4.5.
-    #[test]
-    fn messages_equal_the_closed_forms() {
-        let op = ReduceOp::Sum;
-        let root = GroupRank(0);
-        for n in 2..=64u32 {
-            let messages = |collective, algorithm| {
-                prove(&Schedule::new(collective, algorithm, n).unwrap())
-                    .unwrap()
-                    .messages
-            };
-            let (n, pairs) = (u64::from(n), u64::from(n) * u64::from(n - 1));
-            let ring = Algorithm::Ring;
-            assert_eq!(messages(Collective::AllReduce { op }, ring), 2 * pairs);
-            assert_eq!(messages(Collective::AllGather, ring), pairs);
-            assert_eq!(messages(Collective::ReduceScatter { op }, ring), pairs);
-            assert_eq!(
-                messages(Collective::Broadcast { root }, Algorithm::Tree),
-                n - 1
-            );
-            assert_eq!(
-                messages(Collective::Reduce { op, root }, Algorithm::Tree),
-                n - 1
-            );
-            assert_eq!(messages(Collective::AllToAll, Algorithm::Direct), pairs);
-            let rounds = u64::from((n as u32).next_power_of_two().trailing_zeros());
-            assert_eq!(
-                messages(Collective::Barrier, Algorithm::Dissemination),
-                n * rounds
-            );
-        }
-    }
-
-    #[test]
-    fn the_prover_notices_each_kind_of_lie() {
-        let rank = GroupRank(0);
-        let whole = Slice::one(Buffer::Output, 0);
-        let send = Action::Send {
-            peer: GroupRank(1),
-            from: whole,
-        };
-        let receive = Action::Receive {
-            peer: GroupRank(1),
-            into: whole,
-        };
-        let error = check_hazards(rank, 3, &[send, receive]).unwrap_err();
-        assert_eq!(
-            error,
-            ProofError::Hazard {
-                rank,
-                step: 3,
-                slice: whole
-            }
-        );
-        let a = Content::of(0, 0..2, 70);
-        assert!(a.union(&Content::of(0, 1..70, 70), false).is_err());
-        assert!(a.union(&Content::of(1, 2..3, 70), false).is_err());
-        assert_eq!(
-            a.union(&Content::of(0, 2..70, 70), false),
-            Ok(Content::of(0, 0..70, 70))
-        );
-    }
-}
+mod tests;
