@@ -13,7 +13,7 @@ use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Action as PlanAction, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::{self, ReduceOp};
-use lockstep_core::schedule::{Action, Buffer, Layout, Slice};
+use lockstep_core::schedule::{Action, Buffer, Grid, Layout, Slice};
 use lockstep_core::trace::What;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -38,7 +38,10 @@ pub(crate) struct Active {
     pub(crate) work: u32,
     pub(crate) seq: u64,
     pub(crate) signature: Signature,
-    layout: Layout,
+    /// The signature's number: equal numbers are equal signatures.
+    signature_number: u32,
+    /// How the input, output and scratch buffers are cut.
+    grids: [Grid; 3],
     pub(crate) input: Option<TensorId>,
     pub(crate) output: Option<TensorId>,
     pub(crate) step: u32,
@@ -67,7 +70,8 @@ pub(crate) struct Message {
     pub(crate) from: GroupRank,
     pub(crate) seq: u64,
     pub(crate) step: u32,
-    signature: Signature,
+    /// The sender's signature, by its number.
+    signature: u32,
     pub(crate) slice: Slice,
     pub(crate) bytes: u64,
     pub(crate) departs: u64,
@@ -125,35 +129,28 @@ impl Channel {
 }
 
 impl Active {
+    pub(crate) fn grid(&self, buffer: Buffer) -> Grid {
+        self.grids[buffer as usize]
+    }
+
     /// The bytes that a slice names in its buffer.
-    fn byte_range(&self, me: GroupRank, slice: Slice) -> Range<usize> {
-        let range = self.layout.range(me, slice);
+    fn byte_range(&self, slice: Slice) -> Range<usize> {
+        let range = self.grid(slice.buffer).range(slice.chunk, slice.chunks);
         let size = self.signature.dtype.size_bytes();
         (range.start * size) as usize..(range.end * size) as usize
     }
 
-    pub(crate) fn read<'a>(
-        &'a self,
-        memory: &'a Memory,
-        me: GroupRank,
-        slice: Slice,
-    ) -> Option<&'a [u8]> {
-        let range = self.byte_range(me, slice);
+    pub(crate) fn read<'a>(&'a self, memory: &'a Memory, slice: Slice) -> Option<&'a [u8]> {
         let buffer = match slice.buffer {
             Buffer::Input => memory.get(self.input?)?,
             Buffer::Output => memory.get(self.output?)?,
             Buffer::Scratch => &self.scratch,
         };
-        buffer.get(range)
+        buffer.get(self.byte_range(slice))
     }
 
-    fn write<'a>(
-        &'a mut self,
-        memory: &'a mut Memory,
-        me: GroupRank,
-        slice: Slice,
-    ) -> Option<&'a mut [u8]> {
-        let range = self.byte_range(me, slice);
+    fn write<'a>(&'a mut self, memory: &'a mut Memory, slice: Slice) -> Option<&'a mut [u8]> {
+        let range = self.byte_range(slice);
         let buffer = match slice.buffer {
             Buffer::Input => return None,
             Buffer::Output => memory.get_mut(self.output?)?,
@@ -267,6 +264,8 @@ impl Engine {
         let PlanAction::Collective { input, output, .. } = action else {
             return;
         };
+        let known = self.signatures.len() as u32;
+        let signature_number = *self.signatures.entry(signature).or_insert(known);
         let layout = Layout::new(signature.schedule, signature.count);
         let scratch = if self.prepared.values {
             let elements = layout.grid(me, Buffer::Scratch).elements;
@@ -277,7 +276,8 @@ impl Engine {
         channel.active = Some(Active {
             work,
             seq,
-            layout,
+            grids: [Buffer::Input, Buffer::Output, Buffer::Scratch]
+                .map(|buffer| layout.grid(me, buffer)),
             input: *input,
             output: *output,
             step: 0,
@@ -287,6 +287,7 @@ impl Engine {
             scratch,
             marks: Marks::new(&signature, me).map(Arc::new),
             signature,
+            signature_number,
         });
         recorder.record(self.now, rank, || What::Started { work });
         if signature.schedule.steps() > 0 {
@@ -308,8 +309,8 @@ impl Engine {
         for action in &actions {
             match *action {
                 Action::Copy { from, into } => {
-                    if let Some(copied) = active.read(memory, me, from).map(<[u8]>::to_vec)
-                        && let Some(place) = active.write(memory, me, into)
+                    if let Some(copied) = active.read(memory, from).map(<[u8]>::to_vec)
+                        && let Some(place) = active.write(memory, into)
                     {
                         place.copy_from_slice(&copied);
                     }
@@ -322,8 +323,8 @@ impl Engine {
                     else {
                         continue;
                     };
-                    let elements = active.layout.elements(me, from);
-                    let bytes = elements * active.signature.dtype.size_bytes();
+                    let range = active.byte_range(from);
+                    let bytes = (range.end - range.start) as u64;
                     let passage = self.network.send(self.now, rank, to_rank, bytes);
                     active.left = active.left.max(passage.left);
                     let message = self.messages.put(Message {
@@ -331,11 +332,11 @@ impl Engine {
                         from: me,
                         seq: active.seq,
                         step,
-                        signature: active.signature,
+                        signature: active.signature_number,
                         slice: from,
                         bytes,
                         departs: passage.departs,
-                        payload: active.read(memory, me, from).map(Box::from),
+                        payload: active.read(memory, from).map(Box::from),
                         marks: active.read_marks(from),
                     });
                     self.queue.push(passage.arrives, Due::Message(message));
@@ -385,7 +386,7 @@ impl Engine {
         let matches = !active.done
             && message.seq == active.seq
             && message.step == active.step
-            && message.signature == active.signature;
+            && message.signature == active.signature_number;
         let receives = |action: &Action| match action {
             Action::Receive { peer, .. } | Action::ReceiveReduce { peer, .. } => {
                 *peer == message.from
@@ -399,12 +400,12 @@ impl Engine {
         let Some(message) = self.messages.take(place) else {
             return false;
         };
-        let (rank, me, group) = (channel.rank, channel.me, channel.group);
+        let (rank, group) = (channel.rank, channel.group);
         let memory = &mut self.ranks[rank.index()].memory;
         let into = match action {
             Action::Receive { into, .. } => {
                 if let Some(payload) = &message.payload
-                    && let Some(place) = active.write(memory, me, into)
+                    && let Some(place) = active.write(memory, into)
                 {
                     place.copy_from_slice(payload);
                 }
@@ -414,10 +415,10 @@ impl Engine {
                 into
             }
             Action::ReceiveReduce { local, into, .. } => {
-                let own = active.read(memory, me, local).map(<[u8]>::to_vec);
+                let own = active.read(memory, local).map(<[u8]>::to_vec);
                 let (dtype, op) = (active.signature.dtype, reduce_op(active));
                 if let (Some(mut own), Some(payload)) = (own, &message.payload)
-                    && let Some(place) = active.write(memory, me, into)
+                    && let Some(place) = active.write(memory, into)
                 {
                     reduce::combine(dtype, op, &mut own, payload);
                     place.copy_from_slice(&own);

@@ -8,7 +8,7 @@ use crate::channel::Channel;
 use crate::memory::Memory;
 use crate::network::Network;
 use crate::p2p::{Posted, Transfer};
-use crate::prepared::{Prepared, signature, tensors_of};
+use crate::prepared::{Prepared, Signature, signature, tensors_of};
 use crate::queue::EventQueue;
 use crate::record::Recorder;
 use crate::topology::Topology;
@@ -174,6 +174,8 @@ pub(crate) struct Engine {
     pub(crate) ranks: Vec<Rank>,
     pub(crate) channels: Vec<Channel>,
     pub(crate) messages: crate::channel::Messages,
+    /// Every signature called so far, numbered: messages carry the number.
+    pub(crate) signatures: BTreeMap<Signature, u32>,
     pub(crate) posted: BTreeMap<crate::p2p::Pair, Posted>,
     pub(crate) transfers: Vec<Transfer>,
     deadlines: Vec<Deadlines>,
@@ -229,6 +231,7 @@ impl Engine {
             ranks,
             channels,
             messages: crate::channel::Messages::default(),
+            signatures: BTreeMap::new(),
             posted: BTreeMap::new(),
             transfers: Vec::new(),
             deadlines: Vec::new(),

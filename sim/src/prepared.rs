@@ -8,7 +8,7 @@ use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::schedule::{Algorithm, Schedule};
 
 /// What the ranks of a collective must agree on for its messages to match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Signature {
     pub(crate) schedule: Schedule,
     pub(crate) dtype: Dtype,

@@ -5,7 +5,7 @@ use lockstep_core::dtype::Dtype;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{SourceLine, TensorId};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::schedule::{Action, Algorithm, Buffer, Layout, Slice};
+use lockstep_core::schedule::{Action, Algorithm, Buffer, Slice};
 use lockstep_core::trace::Outcome;
 use serde::{Deserialize, Serialize};
 
@@ -214,8 +214,7 @@ impl Engine {
             return BufferView::default();
         };
         let dtype = active.signature.dtype;
-        let grid =
-            Layout::new(active.signature.schedule, active.signature.count).grid(channel.me, buffer);
+        let grid = active.grid(buffer);
         let memory = &self.ranks[channel.rank.index()].memory;
         let marks = active
             .marks
@@ -224,7 +223,7 @@ impl Engine {
             .unwrap_or_default();
         let chunks = (0..grid.chunks).map(|chunk| {
             let range = grid.range(chunk, 1);
-            let bytes = active.read(memory, channel.me, Slice::one(buffer, chunk));
+            let bytes = active.read(memory, Slice::one(buffer, chunk));
             let shown = (ChunkView::SHOWN_ELEMENTS * dtype.size_bytes()) as usize;
             ChunkView {
                 start: range.start,
