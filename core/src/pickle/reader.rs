@@ -1,0 +1,357 @@
+//! The stack machine that reads a pickle.
+
+use super::{DictId, MAX_STACK, Pickle, PickleError, SeqId, TextId, Value, opcode, text};
+use std::collections::BTreeMap;
+
+/// Reads a pickle's bytes.
+pub(super) fn read(bytes: &[u8]) -> Result<Pickle<'_>, PickleError> {
+    let mut reader = Reader {
+        bytes,
+        at: 0,
+        opcode_at: 0,
+        opcode: "",
+        stack: Vec::new(),
+        marks: Vec::new(),
+        memo: Vec::new(),
+        sparse_memo: BTreeMap::new(),
+        pickle: Pickle {
+            root: Value::None,
+            sequences: Vec::new(),
+            dicts: Vec::new(),
+            texts: Vec::new(),
+        },
+    };
+    while reader.step()? {}
+    reader.pickle.root = reader.pop()?;
+    Ok(reader.pickle)
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    /// The next byte to read.
+    at: usize,
+    /// Where the opcode in work began.
+    opcode_at: usize,
+    /// Its name.
+    opcode: &'static str,
+    stack: Vec<Value<'a>>,
+    /// Heights of the stack at the open marks.
+    marks: Vec<usize>,
+    /// Remembered values; writers number them from 0 up.
+    memo: Vec<Value<'a>>,
+    /// Those whose number jumps ahead: a stranger may write any.
+    sparse_memo: BTreeMap<u32, Value<'a>>,
+    pickle: Pickle<'a>,
+}
+
+impl<'a> Reader<'a> {
+    /// Carries out one opcode; false after the last.
+    fn step(&mut self) -> Result<bool, PickleError> {
+        self.opcode_at = self.at;
+        let code = self.byte()?;
+        let at = self.opcode_at;
+        self.opcode = opcode::name(code).ok_or(PickleError::UnknownOpcode { byte: code, at })?;
+        match code {
+            b'.' => return Ok(false),
+            0x80 => {
+                let protocol = self.byte()?;
+                if protocol > 5 {
+                    return Err(PickleError::Protocol { protocol, at });
+                }
+            }
+            // Frames only tell how much to read ahead.
+            0x95 => drop(self.array::<8>()?),
+            b'N' => self.push(Value::None)?,
+            0x88 => self.push(Value::Bool(true))?,
+            0x89 => self.push(Value::Bool(false))?,
+            b'I' | b'L' | b'J' | b'K' | b'M' | 0x8a | 0x8b | b'F' | b'G' => {
+                let number = self.number(code)?;
+                self.push(number)?;
+            }
+            b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c | 0x8d | b'B' | b'C' | 0x8e | 0x96 => {
+                let string = self.string(code)?;
+                self.push(string)?;
+            }
+            b'(' => {
+                if self.marks.len() >= MAX_STACK {
+                    return Err(PickleError::TooDeep { limit: MAX_STACK, at });
+                }
+                self.marks.push(self.stack.len());
+            }
+            b'0' => drop(self.pop()?),
+            b'1' => drop(self.since_mark()?),
+            b'2' => {
+                let top = self.top()?;
+                self.push(top)?;
+            }
+            b']' | b')' | b'l' | b't' | 0x85..=0x87 | b'a' | b'e' => self.sequence(code)?,
+            b'}' | b'd' | b's' | b'u' => self.mapping(code)?,
+            b'p' | b'q' | b'r' | 0x94 => {
+                let index = self.memo_index(code)?;
+                let top = self.top()?;
+                self.remember(index, top);
+            }
+            b'g' | b'h' | b'j' => {
+                let index = self.memo_index(code)?;
+                let value = match self.memo.get(index as usize) {
+                    Some(value) => Some(*value),
+                    None => self.sparse_memo.get(&index).copied(),
+                };
+                self.push(value.ok_or(PickleError::NotInMemo { index, at })?)?;
+            }
+            _ if opcode::runs_code(code) => {
+                return Err(PickleError::Refused { opcode: self.opcode, at });
+            }
+            _ => return Err(PickleError::Unsupported { opcode: self.opcode, at }),
+        }
+        Ok(true)
+    }
+
+    fn sequence(&mut self, code: u8) -> Result<(), PickleError> {
+        let elements = match code {
+            b']' | b')' => Vec::new(),
+            b'l' | b't' | b'e' => self.since_mark()?,
+            b'a' => vec![self.pop()?],
+            _ => {
+                // TUPLE1, TUPLE2, TUPLE3.
+                let count = usize::from(code) - 0x84;
+                let from = self.floor_checked(count)?;
+                self.stack.split_off(from)
+            }
+        };
+        match code {
+            b'a' | b'e' => {
+                let wrong = self.wrong_kind("list");
+                let Value::List(id) = self.top()? else { return Err(wrong) };
+                let list = self.pickle.sequences.get_mut(id.0 as usize).ok_or(wrong)?;
+                list.extend_from_slice(&elements);
+                Ok(())
+            }
+            b']' | b'l' => {
+                let id = self.new_sequence(elements);
+                self.push(Value::List(id))
+            }
+            _ => {
+                let id = self.new_sequence(elements);
+                self.push(Value::Tuple(id))
+            }
+        }
+    }
+
+    fn mapping(&mut self, code: u8) -> Result<(), PickleError> {
+        let flat = match code {
+            b'}' => Vec::new(),
+            b's' => {
+                let from = self.floor_checked(2)?;
+                self.stack.split_off(from)
+            }
+            _ => self.since_mark()?,
+        };
+        let (pairs, rest) = flat.as_chunks::<2>();
+        if !rest.is_empty() {
+            return Err(PickleError::StackUnderflow { opcode: self.opcode, at: self.opcode_at });
+        }
+        let pairs = pairs.iter().map(|[key, value]| (*key, *value));
+        if matches!(code, b'}' | b'd') {
+            let id = DictId(self.pickle.dicts.len() as u32);
+            self.pickle.dicts.push(pairs.collect());
+            return self.push(Value::Dict(id));
+        }
+        let wrong = self.wrong_kind("dict");
+        let Value::Dict(id) = self.top()? else { return Err(wrong) };
+        self.pickle.dicts.get_mut(id.0 as usize).ok_or(wrong)?.extend(pairs);
+        Ok(())
+    }
+
+    fn number(&mut self, code: u8) -> Result<Value<'a>, PickleError> {
+        Ok(match code {
+            b'J' => Value::Int(i64::from(i32::from_le_bytes(self.array()?))),
+            b'K' => Value::Int(i64::from(self.byte()?)),
+            b'M' => Value::Int(i64::from(u16::from_le_bytes(self.array()?))),
+            b'G' => Value::Float(f64::from_be_bytes(self.array()?)),
+            0x8a => {
+                let length = usize::from(self.byte()?);
+                self.long(length)?
+            }
+            0x8b => {
+                let length = u32::from_le_bytes(self.array()?) as usize;
+                self.long(length)?
+            }
+            b'F' => {
+                let text = self.line_text()?;
+                Value::Float(text.parse().map_err(|_| self.bad_argument())?)
+            }
+            // Protocol 0 writes booleans as the integers `00` and `01`.
+            _ => match self.line_text()?.trim_end_matches('L') {
+                "00" if code == b'I' => Value::Bool(false),
+                "01" if code == b'I' => Value::Bool(true),
+                digits => {
+                    let value: i128 = digits.parse().map_err(|_| self.bad_argument())?;
+                    self.integer(value)?
+                }
+            },
+        })
+    }
+
+    /// A little-endian two's complement integer of `length` bytes.
+    fn long(&mut self, length: usize) -> Result<Value<'a>, PickleError> {
+        let bytes = self.take(length)?;
+        let Some(&last) = bytes.last() else { return Ok(Value::Int(0)) };
+        if length > 16 {
+            return Err(PickleError::IntegerTooLarge { at: self.opcode_at });
+        }
+        let mut wide = if last & 0x80 == 0 { [0; 16] } else { [0xff; 16] };
+        for (to, from) in wide.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        self.integer(i128::from_le_bytes(wide))
+    }
+
+    fn integer(&self, value: i128) -> Result<Value<'a>, PickleError> {
+        if let Ok(value) = i64::try_from(value) {
+            return Ok(Value::Int(value));
+        }
+        let too_large = PickleError::IntegerTooLarge { at: self.opcode_at };
+        u64::try_from(value).map(Value::Unsigned).map_err(|_| too_large)
+    }
+
+    fn string(&mut self, code: u8) -> Result<Value<'a>, PickleError> {
+        let length = match code {
+            b'S' => {
+                let text = text::unquote(self.line()?).ok_or_else(|| self.bad_argument())?;
+                return Ok(self.text(text));
+            }
+            b'V' => {
+                let text = text::raw_unicode(self.line()?).ok_or_else(|| self.bad_argument())?;
+                return Ok(self.text(text));
+            }
+            b'U' | 0x8c | b'C' => usize::from(self.byte()?),
+            b'T' | b'X' | b'B' => u32::from_le_bytes(self.array()?) as usize,
+            // A length that does not fit is longer than any file.
+            _ => usize::try_from(u64::from_le_bytes(self.array()?)).unwrap_or(usize::MAX),
+        };
+        let bytes = self.take(length)?;
+        Ok(match (code, std::str::from_utf8(bytes)) {
+            (b'B' | b'C' | 0x8e | 0x96, _) => Value::Bytes(bytes),
+            (_, Ok(text)) => Value::Str(text),
+            // File names need not be UTF-8.
+            (_, Err(_)) => self.text(String::from_utf8_lossy(bytes).into_owned()),
+        })
+    }
+
+    fn text(&mut self, text: String) -> Value<'a> {
+        let id = TextId(self.pickle.texts.len() as u32);
+        self.pickle.texts.push(text);
+        Value::Text(id)
+    }
+
+    fn new_sequence(&mut self, elements: Vec<Value<'a>>) -> SeqId {
+        let id = SeqId(self.pickle.sequences.len() as u32);
+        self.pickle.sequences.push(elements);
+        id
+    }
+
+    fn memo_index(&mut self, code: u8) -> Result<u32, PickleError> {
+        Ok(match code {
+            b'q' | b'h' => u32::from(self.byte()?),
+            b'r' | b'j' => u32::from_le_bytes(self.array()?),
+            0x94 => (self.memo.len() + self.sparse_memo.len()) as u32,
+            _ => {
+                let text = self.line_text()?;
+                text.parse().map_err(|_| self.bad_argument())?
+            }
+        })
+    }
+
+    fn remember(&mut self, index: u32, value: Value<'a>) {
+        let place = index as usize;
+        if let Some(slot) = self.memo.get_mut(place) {
+            *slot = value;
+        } else if place == self.memo.len() && self.sparse_memo.is_empty() {
+            self.memo.push(value);
+        } else {
+            self.sparse_memo.insert(index, value);
+        }
+    }
+
+    fn push(&mut self, value: Value<'a>) -> Result<(), PickleError> {
+        if self.stack.len() >= MAX_STACK {
+            return Err(PickleError::TooDeep { limit: MAX_STACK, at: self.opcode_at });
+        }
+        self.stack.push(value);
+        Ok(())
+    }
+
+    /// Where the values begin that the opcode may take `count` of: not below the last mark.
+    fn floor_checked(&self, count: usize) -> Result<usize, PickleError> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        match self.stack.len().checked_sub(count) {
+            Some(from) if from >= floor => Ok(from),
+            _ => Err(self.underflow()),
+        }
+    }
+
+    fn pop(&mut self) -> Result<Value<'a>, PickleError> {
+        self.floor_checked(1)?;
+        self.stack.pop().ok_or_else(|| self.underflow())
+    }
+
+    fn top(&self) -> Result<Value<'a>, PickleError> {
+        self.floor_checked(1)?;
+        self.stack.last().copied().ok_or_else(|| self.underflow())
+    }
+
+    fn since_mark(&mut self) -> Result<Vec<Value<'a>>, PickleError> {
+        let mark = self.marks.pop().ok_or_else(|| self.underflow())?;
+        if mark > self.stack.len() {
+            return Err(self.underflow());
+        }
+        Ok(self.stack.split_off(mark))
+    }
+
+    fn byte(&mut self) -> Result<u8, PickleError> {
+        let byte = self.bytes.get(self.at).ok_or(PickleError::Truncated { at: self.at })?;
+        self.at += 1;
+        Ok(*byte)
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], PickleError> {
+        let truncated = PickleError::Truncated { at: self.bytes.len() };
+        let end = self.at.checked_add(length).ok_or(truncated.clone())?;
+        let taken = self.bytes.get(self.at..end).ok_or(truncated)?;
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], PickleError> {
+        let taken = self.take(N)?;
+        taken.try_into().map_err(|_| PickleError::Truncated { at: self.at })
+    }
+
+    /// The rest of the line, without its end.
+    fn line(&mut self) -> Result<&'a [u8], PickleError> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let length = rest.iter().position(|byte| *byte == b'\n');
+        let length = length.ok_or(PickleError::Truncated { at: self.bytes.len() })?;
+        let line = self.take(length)?;
+        self.at += 1;
+        Ok(line)
+    }
+
+    fn line_text(&mut self) -> Result<&'a str, PickleError> {
+        let line = self.line()?;
+        std::str::from_utf8(line).map(str::trim).map_err(|_| self.bad_argument())
+    }
+
+    fn bad_argument(&self) -> PickleError {
+        PickleError::BadArgument { opcode: self.opcode, at: self.opcode_at }
+    }
+
+    fn underflow(&self) -> PickleError {
+        PickleError::StackUnderflow { opcode: self.opcode, at: self.opcode_at }
+    }
+
+    fn wrong_kind(&self, wanted: &'static str) -> PickleError {
+        PickleError::WrongKind { opcode: self.opcode, wanted, at: self.opcode_at }
+    }
+}
