@@ -57,10 +57,7 @@ impl Dtype {
 
     /// True for the floating-point types that can be computed with.
     pub fn is_float(self) -> bool {
-        matches!(
-            self,
-            Dtype::Float64 | Dtype::Float32 | Dtype::Float16 | Dtype::Bfloat16
-        )
+        matches!(self, Dtype::Float64 | Dtype::Float32 | Dtype::Float16 | Dtype::Bfloat16)
     }
 
     /// Reads a name as `torch.dtype` prints it (`float32`) or as C++'s `ScalarType` does

@@ -114,10 +114,7 @@ impl ProcessGroup {
         let mut by_global: Vec<_> = ranks.iter().copied().zip((0..).map(GroupRank)).collect();
         by_global.sort_unstable();
         if let Some(pair) = by_global.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            return Err(GroupError::DuplicateRank {
-                name,
-                rank: pair[0].0,
-            });
+            return Err(GroupError::DuplicateRank { name, rank: pair[0].0 });
         }
         Ok(ProcessGroup {
             name,
@@ -163,11 +160,7 @@ impl ProcessGroup {
 
     /// What people call the group: its description, or its name if it has none.
     pub fn label(&self) -> &str {
-        if self.desc.is_empty() {
-            &self.name
-        } else {
-            &self.desc
-        }
+        if self.desc.is_empty() { &self.name } else { &self.desc }
     }
 
     /// Who carries out its collectives.
@@ -192,10 +185,7 @@ impl ProcessGroup {
 
     /// `dist.get_group_rank`: the rank's place in the group, or `None` if it is no member.
     pub fn group_rank(&self, rank: GlobalRank) -> Option<GroupRank> {
-        let found = self
-            .by_global
-            .binary_search_by_key(&rank, |(global, _)| *global)
-            .ok()?;
+        let found = self.by_global.binary_search_by_key(&rank, |(global, _)| *global).ok()?;
         Some(self.by_global[found].1)
     }
 
@@ -221,9 +211,7 @@ impl TryFrom<GroupFields> for ProcessGroup {
 
     fn try_from(fields: GroupFields) -> Result<ProcessGroup, GroupError> {
         let group = ProcessGroup::new(fields.name, fields.backend, fields.ranks)?;
-        Ok(group
-            .with_desc(fields.desc)
-            .with_timeout_ms(fields.timeout_ms))
+        Ok(group.with_desc(fields.desc).with_timeout_ms(fields.timeout_ms))
     }
 }
 
@@ -267,11 +255,7 @@ mod tests {
     use super::*;
 
     fn group(ranks: &[u32]) -> Result<ProcessGroup, GroupError> {
-        ProcessGroup::new(
-            "g",
-            BackendName::Host,
-            ranks.iter().copied().map(GlobalRank).collect(),
-        )
+        ProcessGroup::new("g", BackendName::Host, ranks.iter().copied().map(GlobalRank).collect())
     }
 
     #[test]
@@ -287,10 +271,7 @@ mod tests {
     #[test]
     fn refuses_empty_and_duplicate_also_from_files() {
         assert!(matches!(group(&[]), Err(GroupError::Empty { .. })));
-        let duplicate = GroupError::DuplicateRank {
-            name: "g".into(),
-            rank: GlobalRank(1),
-        };
+        let duplicate = GroupError::DuplicateRank { name: "g".into(), rank: GlobalRank(1) };
         assert_eq!(group(&[1, 0, 1]), Err(duplicate));
         let json = r#"{"name":"g","backend":"gloo","timeout_ms":5,"ranks":[1,1]}"#;
         let error = serde_json::from_str::<ProcessGroup>(json).unwrap_err();

@@ -201,10 +201,7 @@ mod tests {
             for (a, b) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
                 let mut into = f32s(&[a]);
                 combine(Dtype::Float32, op, &mut into, &f32s(&[b]));
-                assert!(
-                    f32::from_le_bytes(into.try_into().unwrap()).is_nan(),
-                    "{op} {a} {b}"
-                );
+                assert!(f32::from_le_bytes(into.try_into().unwrap()).is_nan(), "{op} {a} {b}");
             }
         }
     }

@@ -18,9 +18,7 @@ fn push_element(tensor: &Tensor, rank: GlobalRank, index: u64, bytes: &mut Vec<u
     let whole = match tensor.fill {
         Fill::Zeros => 0,
         Fill::Rank => u64::from(rank.0),
-        Fill::Iota => u64::from(rank.0)
-            .wrapping_mul(tensor.numel)
-            .wrapping_add(index),
+        Fill::Iota => u64::from(rank.0).wrapping_mul(tensor.numel).wrapping_add(index),
         Fill::Seeded { seed } => return push_seeded(tensor.dtype, seed, rank, index, bytes),
     };
     match tensor.dtype {
@@ -63,9 +61,7 @@ fn mix(mut z: u64) -> u64 {
 pub fn display_element(dtype: Dtype, bytes: &[u8]) -> String {
     macro_rules! read {
         ($ty:ty) => {
-            bytes
-                .first_chunk()
-                .map(|bytes| <$ty>::from_le_bytes(*bytes).to_string())
+            bytes.first_chunk().map(|bytes| <$ty>::from_le_bytes(*bytes).to_string())
         };
     }
     let text = match dtype {
@@ -89,12 +85,7 @@ mod tests {
     use super::*;
 
     fn tensor(dtype: Dtype, fill: Fill) -> Tensor {
-        Tensor {
-            name: "t".into(),
-            dtype,
-            numel: 7,
-            fill,
-        }
+        Tensor { name: "t".into(), dtype, numel: 7, fill }
     }
 
     /// The first elements of PyTorch's recorded inputs (`tests/data/pytorch`, `prng.py`, seed 1).
@@ -110,10 +101,7 @@ mod tests {
     #[test]
     fn iota_tells_every_element_of_every_rank_apart() {
         let bytes = initial_bytes(&tensor(Dtype::Int32, Fill::Iota), GlobalRank(2));
-        let shown: Vec<_> = bytes
-            .chunks(4)
-            .map(|b| display_element(Dtype::Int32, b))
-            .collect();
+        let shown: Vec<_> = bytes.chunks(4).map(|b| display_element(Dtype::Int32, b)).collect();
         assert_eq!(shown, ["14", "15", "16", "17", "18", "19", "20"]);
     }
 }

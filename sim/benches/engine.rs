@@ -1,9 +1,6 @@
 //! Simulated messages per second: `cargo bench -p lockstep-sim`.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a benchmark that cannot go on must fail"
-)]
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on must fail")]
 
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
@@ -30,11 +27,7 @@ fn ring(world_size: u32) -> Plan {
 #[divan::bench(args = [64, 256, 1024], sample_count = 5)]
 fn ring_all_reduce(bencher: divan::Bencher<'_, '_>, world_size: u32) {
     let plan = ring(world_size);
-    let config = SimConfig {
-        max_value_bytes: 0,
-        record_messages: false,
-        ..SimConfig::default()
-    };
+    let config = SimConfig { max_value_bytes: 0, record_messages: false, ..SimConfig::default() };
     let messages = 2 * u64::from(world_size) * u64::from(world_size - 1);
     bencher
         .counter(divan::counter::ItemsCount::new(messages))

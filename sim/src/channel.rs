@@ -7,10 +7,9 @@
 
 use crate::engine::{Due, Engine, Work};
 use crate::memory::Memory;
-use crate::prepared::{Signature, signature};
 use crate::record::Recorder;
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Action as PlanAction, TensorId};
+use lockstep_core::plan::{Action as PlanAction, Signature, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::{self, ReduceOp};
 use lockstep_core::schedule::{Action, Buffer, Grid, Layout, Slice};
@@ -75,7 +74,14 @@ pub(crate) struct Message {
     pub(crate) slice: Slice,
     pub(crate) bytes: u64,
     pub(crate) departs: u64,
-    payload: Option<Box<[u8]>>,
+    /// What is in it, where values or marks are kept: a message without is one cache line.
+    cargo: Option<Box<Cargo>>,
+}
+
+/// What a message carries.
+#[derive(Clone, Debug)]
+struct Cargo {
+    elements: Option<Box<[u8]>>,
     marks: Option<Box<[u64]>>,
 }
 
@@ -109,14 +115,7 @@ impl Messages {
 
 impl Channel {
     pub(crate) fn new(group: GroupId, me: GroupRank, rank: GlobalRank) -> Channel {
-        Channel {
-            group,
-            me,
-            rank,
-            queue: VecDeque::new(),
-            active: None,
-            mailbox: Vec::new(),
-        }
+        Channel { group, me, rank, queue: VecDeque::new(), active: None, mailbox: Vec::new() }
     }
 
     pub(crate) fn enqueue(&mut self, work: u32) {
@@ -159,13 +158,15 @@ impl Active {
         buffer.get_mut(range)
     }
 
+    fn cargo(&self, memory: &Memory, from: Slice) -> Option<Box<Cargo>> {
+        let elements = self.read(memory, from).map(Box::from);
+        let marks = self.read_marks(from);
+        (elements.is_some() || marks.is_some()).then(|| Box::new(Cargo { elements, marks }))
+    }
+
     fn read_marks(&self, slice: Slice) -> Option<Box<[u64]>> {
         let marks = self.marks.as_ref()?.of(slice.buffer);
-        Some(
-            marks
-                .get(slice.chunk as usize..(slice.chunk + slice.chunks) as usize)?
-                .into(),
-        )
+        Some(marks.get(slice.chunk as usize..(slice.chunk + slice.chunks) as usize)?.into())
     }
 
     fn write_marks(&mut self, slice: Slice, marks: &[u64]) {
@@ -201,11 +202,7 @@ impl Marks {
         let schedule = &signature.schedule;
         let own = 1u64.checked_shl(me.0).filter(|_| schedule.size() <= 64)?;
         let of = |buffer, mark| vec![mark; schedule.chunks(me, buffer) as usize];
-        let in_place = if schedule.collective().in_place() {
-            own
-        } else {
-            0
-        };
+        let in_place = if schedule.collective().in_place() { own } else { 0 };
         Some(Marks {
             input: of(Buffer::Input, own),
             output: of(Buffer::Output, in_place),
@@ -252,12 +249,9 @@ impl Engine {
         let channel = &mut self.channels[index as usize];
         let (rank, me) = (channel.rank, channel.me);
         let Work { op, seq, .. } = self.ranks[rank.index()].works[work as usize];
-        let action = self
-            .plan
-            .program(rank)
-            .and_then(|program| program.ops.get(op as usize));
+        let action = self.plan.program(rank).and_then(|program| program.ops.get(op as usize));
         let Some((action, signature)) =
-            action.and_then(|op| Some((&op.action, signature(&self.plan, rank, &op.action)?)))
+            action.and_then(|op| Some((&op.action, self.plan.signature(rank, &op.action)?)))
         else {
             return;
         };
@@ -336,8 +330,7 @@ impl Engine {
                         slice: from,
                         bytes,
                         departs: passage.departs,
-                        payload: active.read(memory, from).map(Box::from),
-                        marks: active.read_marks(from),
+                        cargo: active.cargo(memory, from),
                     });
                     self.queue.push(passage.arrives, Due::Message(message));
                     recorder.message(self.now, rank, || What::Sent {
@@ -402,14 +395,18 @@ impl Engine {
         };
         let (rank, group) = (channel.rank, channel.group);
         let memory = &mut self.ranks[rank.index()].memory;
+        let (elements, marks) = match &message.cargo {
+            Some(cargo) => (cargo.elements.as_ref(), cargo.marks.as_ref()),
+            None => (None, None),
+        };
         let into = match action {
             Action::Receive { into, .. } => {
-                if let Some(payload) = &message.payload
+                if let Some(payload) = elements
                     && let Some(place) = active.write(memory, into)
                 {
                     place.copy_from_slice(payload);
                 }
-                if let Some(marks) = &message.marks {
+                if let Some(marks) = marks {
                     active.write_marks(into, marks);
                 }
                 into
@@ -417,26 +414,21 @@ impl Engine {
             Action::ReceiveReduce { local, into, .. } => {
                 let own = active.read(memory, local).map(<[u8]>::to_vec);
                 let (dtype, op) = (active.signature.dtype, reduce_op(active));
-                if let (Some(mut own), Some(payload)) = (own, &message.payload)
+                if let (Some(mut own), Some(payload)) = (own, elements)
                     && let Some(place) = active.write(memory, into)
                 {
                     reduce::combine(dtype, op, &mut own, payload);
                     place.copy_from_slice(&own);
                 }
-                if let (Some(mut own), Some(marks)) = (active.read_marks(local), &message.marks) {
-                    own.iter_mut()
-                        .zip(marks)
-                        .for_each(|(own, mark)| *own |= mark);
+                if let (Some(mut own), Some(marks)) = (active.read_marks(local), marks) {
+                    own.iter_mut().zip(marks).for_each(|(own, mark)| *own |= mark);
                     active.write_marks(into, &own);
                 }
                 into
             }
             _ => return true,
         };
-        let peer = self
-            .plan
-            .group(group)
-            .and_then(|g| g.global_rank(message.from));
+        let peer = self.plan.group(group).and_then(|g| g.global_rank(message.from));
         recorder.message(self.now, rank, || What::Received {
             work: active.work,
             step: message.step,
@@ -461,11 +453,7 @@ impl Engine {
             && let Some(output) = active.output
             && let Some(bytes) = self.ranks[rank.index()].memory.get_mut(output)
         {
-            reduce::divide(
-                active.signature.dtype,
-                bytes,
-                active.signature.schedule.size(),
-            );
+            reduce::divide(active.signature.dtype, bytes, active.signature.schedule.size());
         }
         let work = active.work;
         self.complete(rank, work, recorder);
@@ -473,10 +461,5 @@ impl Engine {
 }
 
 fn reduce_op(active: &Active) -> ReduceOp {
-    active
-        .signature
-        .schedule
-        .collective()
-        .reduce_op()
-        .unwrap_or(ReduceOp::Sum)
+    active.signature.schedule.collective().reduce_op().unwrap_or(ReduceOp::Sum)
 }

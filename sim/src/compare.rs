@@ -62,23 +62,14 @@ pub fn compare(plan: &Plan, left: &Trace, right: &Trace) -> Comparison {
         let (rank, tensor) = *key;
         let (name, dtype) = plan
             .tensor(tensor)
-            .map_or((String::new(), Dtype::Unknown), |t| {
-                (t.name.clone(), t.dtype)
-            });
+            .map_or((String::new(), Dtype::Unknown), |t| (t.name.clone(), t.dtype));
         comparison.tensors += 1;
         comparison.elements += length(left) / dtype.size_bytes().max(1);
         if left == right {
             comparison.equal += 1;
         } else if comparison.differences.len() < Comparison::MAX_DIFFERENCES {
             let (element, left, right) = first_difference(dtype, left, right);
-            comparison.differences.push(Difference {
-                rank,
-                tensor,
-                name,
-                element,
-                left,
-                right,
-            });
+            comparison.differences.push(Difference { rank, tensor, name, element, left, right });
         }
     }
     comparison.only_in_one += right.keys().filter(|key| !left.contains_key(key)).count() as u64;
@@ -108,10 +99,7 @@ fn first_difference(
     let size = dtype.size_bytes().max(1) as usize;
     match (left, right) {
         (TensorValue::Bytes(left), TensorValue::Bytes(right)) => {
-            let differ = left
-                .chunks(size)
-                .zip(right.chunks(size))
-                .position(|(a, b)| a != b);
+            let differ = left.chunks(size).zip(right.chunks(size)).position(|(a, b)| a != b);
             let element = differ.unwrap_or(left.len().min(right.len()) / size);
             let show = |bytes: &[u8]| match bytes.get(element * size..(element + 1) * size) {
                 Some(bytes) => display_element(dtype, bytes),
@@ -126,10 +114,7 @@ fn first_difference(
 fn show_digest(value: &TensorValue) -> String {
     match value {
         TensorValue::Bytes(bytes) => format!("{} bytes", bytes.len()),
-        TensorValue::Digest {
-            bytes,
-            xxh3: [high, low],
-        } => {
+        TensorValue::Digest { bytes, xxh3: [high, low] } => {
             format!("{bytes} bytes, XXH3 {high:016x}{low:016x}")
         }
     }

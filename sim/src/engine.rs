@@ -8,16 +8,14 @@ use crate::channel::Channel;
 use crate::memory::Memory;
 use crate::network::Network;
 use crate::p2p::{Posted, Transfer};
-use crate::prepared::{Prepared, Signature, signature, tensors_of};
+use crate::prepared::Prepared;
 use crate::queue::EventQueue;
 use crate::record::Recorder;
 use crate::topology::Topology;
 use lockstep_core::group::{GroupId, SequenceNumbers};
-use lockstep_core::plan::{Action, Op, Plan, PlanError, TensorId};
+use lockstep_core::plan::{Action, Op, Plan, PlanError, Signature, TensorId};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{
-    Call, Frame, Origin, Outcome, TensorShape, TensorValue, Trace, TraceEnd, TraceHeader, What,
-};
+use lockstep_core::trace::{Origin, Outcome, TensorValue, Trace, TraceEnd, TraceHeader, What};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -81,23 +79,13 @@ pub enum SimError {
 pub fn simulate(plan: &Plan, config: &SimConfig) -> Result<Trace, SimError> {
     plan.check()?;
     let mut engine = Engine::new(Arc::new(plan.clone()), config);
-    let mut recorder = Recorder {
-        on: true,
-        messages: config.record_messages,
-        events: Vec::new(),
-    };
+    let mut recorder = Recorder { on: true, messages: config.record_messages, events: Vec::new() };
     while engine.advance(&mut recorder) {
         if recorder.events.len() > config.max_events {
-            return Err(SimError::TooManyEvents {
-                limit: config.max_events,
-            });
+            return Err(SimError::TooManyEvents { limit: config.max_events });
         }
     }
-    Ok(Trace {
-        header: engine.header(config),
-        events: recorder.events,
-        end: engine.end(),
-    })
+    Ok(Trace { header: engine.header(config), events: recorder.events, end: engine.end() })
 }
 
 /// What is due at a time.
@@ -190,11 +178,7 @@ impl Engine {
         let world = plan.world_size;
         let ranks = (0..world).map(GlobalRank).map(|rank| {
             let program = plan.program_of[rank.index()] as usize;
-            let used: &[TensorId] = if prepared.values {
-                &prepared.used[program]
-            } else {
-                &[]
-            };
+            let used: &[TensorId] = if prepared.values { &prepared.used[program] } else { &[] };
             Rank {
                 pc: 0,
                 doing: Doing::Ready,
@@ -210,11 +194,7 @@ impl Engine {
         for (id, group) in plan.groups.iter().enumerate() {
             let members = group.ranks().iter().zip(0..);
             channels.extend(members.map(|(rank, member)| {
-                Channel::new(
-                    GroupId(id as u32),
-                    lockstep_core::rank::GroupRank(member),
-                    *rank,
-                )
+                Channel::new(GroupId(id as u32), lockstep_core::rank::GroupRank(member), *rank)
             }));
         }
         let mut queue = EventQueue::new();
@@ -259,10 +239,7 @@ impl Engine {
     }
 
     pub(crate) fn end(&self) -> Option<TraceEnd> {
-        Some(TraceEnd {
-            time_ps: self.now,
-            outcome: self.outcome.clone()?,
-        })
+        Some(TraceEnd { time_ps: self.now, outcome: self.outcome.clone()? })
     }
 
     /// Handles everything that is due at the next time; false once the simulation has ended.
@@ -370,7 +347,7 @@ impl Engine {
                 }
             }
             Action::Collective { group, .. } => {
-                let work = self.make_call(rank, index, op, *group, false, recorder);
+                let work = self.make_call(rank, index, *group, false, recorder);
                 if let Some(member) = self.plan.group(*group).and_then(|g| g.group_rank(rank)) {
                     let channel = self.prepared.channel(*group, member);
                     self.channels[channel as usize].enqueue(work);
@@ -379,7 +356,7 @@ impl Engine {
                 self.hold_for(rank, work, op, recorder);
             }
             Action::Send { group, .. } | Action::Recv { group, .. } => {
-                let work = self.make_call(rank, index, op, *group, true, recorder);
+                let work = self.make_call(rank, index, *group, true, recorder);
                 self.post(rank, work, &op.action, recorder);
                 self.hold_for(rank, work, op, recorder);
             }
@@ -408,45 +385,28 @@ impl Engine {
         &mut self,
         rank: GlobalRank,
         index: u32,
-        op: &Op,
         group: GroupId,
         p2p: bool,
         recorder: &mut Recorder,
     ) -> u32 {
         let state = &mut self.ranks[rank.index()];
-        let seq = if p2p {
-            state.p2p.next(group)
-        } else {
-            state.collectives.next(group)
-        };
+        let seq = if p2p { state.p2p.next(group) } else { state.collectives.next(group) };
         let work = state.works.len() as u32;
-        state.works.push(Work {
-            op: index,
-            seq,
-            completed: false,
-        });
+        state.works.push(Work { op: index, seq, completed: false });
         state.in_flight += 1;
         let plan = &self.plan;
-        recorder.record(self.now, rank, || What::Scheduled {
-            work,
-            call: Box::new(call_of(plan, rank, index, op, group, seq, p2p)),
-        });
-        let timeout_ms = plan
-            .group(group)
-            .map_or(u64::MAX, |group| group.timeout_ms());
+        if recorder.on
+            && let Some(call) = plan.call(rank, index, seq)
+        {
+            recorder.record(self.now, rank, || What::Scheduled { work, call: Box::new(call) });
+        }
+        let timeout_ms = plan.group(group).map_or(u64::MAX, |group| group.timeout_ms());
         let timeout_ps = timeout_ms.saturating_mul(1_000_000_000);
         let deadline = (self.now.saturating_add(timeout_ps), rank, work);
-        match self
-            .deadlines
-            .iter_mut()
-            .find(|known| known.timeout_ps == timeout_ps)
-        {
+        match self.deadlines.iter_mut().find(|known| known.timeout_ps == timeout_ps) {
             Some(known) => known.calls.push_back(deadline),
             None => {
-                self.deadlines.push(Deadlines {
-                    timeout_ps,
-                    calls: VecDeque::from([deadline]),
-                });
+                self.deadlines.push(Deadlines { timeout_ps, calls: VecDeque::from([deadline]) });
             }
         }
         work
@@ -474,10 +434,7 @@ impl Engine {
         let program = self.plan.program_of[rank.index()] as usize;
         for &tensor in &self.prepared.used[program] {
             if let Some(bytes) = state.memory.get(tensor) {
-                let what = || What::Result {
-                    tensor,
-                    value: TensorValue::of(bytes),
-                };
+                let what = || What::Result { tensor, value: TensorValue::of(bytes) };
                 recorder.record(self.now, rank, what);
             }
         }
@@ -515,74 +472,5 @@ impl Engine {
             recorder.record(deadline, rank, || What::TimedOut { work });
         }
         self.outcome = Some(Outcome::TimedOut);
-    }
-}
-
-/// The call as a trace tells it.
-fn call_of(
-    plan: &Plan,
-    rank: GlobalRank,
-    index: u32,
-    op: &Op,
-    group: GroupId,
-    seq: u64,
-    p2p: bool,
-) -> Call {
-    let shape = |id: Option<TensorId>| {
-        let tensor = id.and_then(|id| plan.tensor(id));
-        tensor
-            .map(|t| TensorShape {
-                shape: vec![t.numel],
-                dtype: t.dtype,
-            })
-            .into_iter()
-            .collect()
-    };
-    let [input, output] = tensors_of(&op.action);
-    let (collective, peer, tag) = match &op.action {
-        Action::Collective { collective, .. } => (Some(*collective), None, 0),
-        Action::Send { peer, tag, .. } | Action::Recv { peer, tag, .. } => {
-            (None, Some(*peer), *tag)
-        }
-        _ => (None, None, 0),
-    };
-    let (input, output) = match (&op.action, collective, signature(plan, rank, &op.action)) {
-        (Action::Recv { .. }, ..) => (None, input),
-        (_, Some(call), _) if call.in_place() => (output, output),
-        // A shared program names the root's tensors too; only what this rank passes counts.
-        (_, Some(call), Some(signature)) => {
-            let size = signature.schedule.size();
-            let me = plan.group(group).and_then(|group| group.group_rank(rank));
-            let uses = |elements: Option<u64>, tensor| elements.and(tensor);
-            me.map_or((None, None), |me| {
-                let count = signature.count;
-                let passed = uses(call.input_elements(size, me, count), input);
-                (passed, uses(call.output_elements(size, me, count), output))
-            })
-        }
-        _ => (input, output),
-    };
-    let stack = op.at.map(|at| Frame {
-        function: String::new(),
-        file: plan
-            .sources
-            .get(at.source as usize)
-            .map_or_else(String::new, |s| s.path.clone()),
-        line: at.line,
-    });
-    Call {
-        op: op.action.name().to_owned(),
-        group,
-        seq: Some(seq),
-        p2p,
-        peer,
-        tag,
-        inputs: shape(input),
-        outputs: shape(output),
-        reduce_op: collective.and_then(|collective| collective.reduce_op()),
-        root: collective.and_then(|collective| collective.root()),
-        plan_op: Some(index),
-        stack: stack.into_iter().collect(),
-        record_id: None,
     }
 }

@@ -26,10 +26,7 @@ impl Memory {
     }
 
     pub(crate) fn get(&self, id: TensorId) -> Option<&[u8]> {
-        self.tensors
-            .get(id.index())?
-            .as_ref()
-            .map(|bytes| bytes.as_slice())
+        self.tensors.get(id.index())?.as_ref().map(|bytes| bytes.as_slice())
     }
 
     pub(crate) fn get_mut(&mut self, id: TensorId) -> Option<&mut [u8]> {

@@ -28,11 +28,7 @@ pub(crate) struct Passage {
 impl Network {
     pub(crate) fn new(topology: Topology, world_size: u32) -> Network {
         let idle = vec![0; world_size as usize];
-        Network {
-            topology,
-            sending_until: idle.clone(),
-            receiving_until: idle,
-        }
+        Network { topology, sending_until: idle.clone(), receiving_until: idle }
     }
 
     /// Puts a message on its way at `now` and occupies both ports for it.
@@ -48,16 +44,10 @@ impl Network {
         let departs = now.max(self.sending_until[from.index()]);
         let left = departs.saturating_add(transmit);
         let reaches = departs.saturating_add(link.latency_ps);
-        let arrives = reaches
-            .max(self.receiving_until[to.index()])
-            .saturating_add(transmit);
+        let arrives = reaches.max(self.receiving_until[to.index()]).saturating_add(transmit);
         self.sending_until[from.index()] = left;
         self.receiving_until[to.index()] = arrives;
-        Passage {
-            departs,
-            left,
-            arrives,
-        }
+        Passage { departs, left, arrives }
     }
 }
 
@@ -68,30 +58,13 @@ mod tests {
 
     #[test]
     fn ports_are_shared_and_links_cost_latency_plus_bytes() {
-        let link = Link {
-            latency_ps: 100,
-            bytes_per_second: 1_000_000_000_000,
-        };
+        let link = Link { latency_ps: 100, bytes_per_second: 1_000_000_000_000 };
         let mut network = Network::new(Topology::Uniform(link), 3);
         let [a, b, c] = [0, 1, 2].map(GlobalRank);
         let first = network.send(0, a, b, 10);
-        assert_eq!(
-            first,
-            Passage {
-                departs: 0,
-                left: 10,
-                arrives: 110
-            }
-        );
+        assert_eq!(first, Passage { departs: 0, left: 10, arrives: 110 });
         // The same sender waits for its port; the same receiver for its own.
-        assert_eq!(
-            network.send(0, a, c, 10),
-            Passage {
-                departs: 10,
-                left: 20,
-                arrives: 120
-            }
-        );
+        assert_eq!(network.send(0, a, c, 10), Passage { departs: 10, left: 20, arrives: 120 });
         assert_eq!(network.send(0, c, b, 10).arrives, 120);
         assert_eq!(network.send(500, a, b, 10).arrives, 610);
     }

@@ -55,36 +55,15 @@ impl Engine {
         recorder: &mut Recorder,
     ) {
         let (group, peer, tensor, tag, sends) = match action {
-            Action::Send {
-                group,
-                peer,
-                tensor,
-                tag,
-                ..
-            } => (*group, *peer, *tensor, *tag, true),
-            Action::Recv {
-                group,
-                peer,
-                tensor,
-                tag,
-                ..
-            } => (*group, *peer, *tensor, *tag, false),
+            Action::Send { group, peer, tensor, tag, .. } => (*group, *peer, *tensor, *tag, true),
+            Action::Recv { group, peer, tensor, tag, .. } => (*group, *peer, *tensor, *tag, false),
             _ => return,
         };
-        let Some(peer) = self
-            .plan
-            .group(group)
-            .and_then(|group| group.global_rank(peer))
-        else {
+        let Some(peer) = self.plan.group(group).and_then(|group| group.global_rank(peer)) else {
             return;
         };
         let (from, to) = if sends { (rank, peer) } else { (peer, rank) };
-        let pair = Pair {
-            group,
-            from,
-            to,
-            tag,
-        };
+        let pair = Pair { group, from, to, tag };
         let posted = self.posted.entry(pair).or_default();
         let side = Side { work, tensor };
         if sends {
@@ -103,23 +82,11 @@ impl Engine {
         }
         posted.sends.pop_front();
         posted.receives.pop_front();
-        let bytes = self
-            .plan
-            .tensor(send.tensor)
-            .map_or(0, |tensor| tensor.bytes());
+        let bytes = self.plan.tensor(send.tensor).map_or(0, |tensor| tensor.bytes());
         let passage = self.network.send(self.now, from, to, bytes);
         let departs = passage.departs;
-        self.transfers.push(Transfer {
-            pair,
-            send,
-            receive,
-            bytes,
-            departs,
-        });
-        self.queue.push(
-            passage.arrives,
-            Due::Transfer(self.transfers.len() as u32 - 1),
-        );
+        self.transfers.push(Transfer { pair, send, receive, bytes, departs });
+        self.queue.push(passage.arrives, Due::Transfer(self.transfers.len() as u32 - 1));
         recorder.message(self.now, from, || What::Sent {
             work: send.work,
             step: 0,
@@ -131,17 +98,8 @@ impl Engine {
 
     /// The tensor has arrived: both sides complete.
     pub(crate) fn finish_transfer(&mut self, transfer: u32, recorder: &mut Recorder) {
-        let Transfer {
-            pair,
-            send,
-            receive,
-            bytes,
-            ..
-        } = self.transfers[transfer as usize];
-        let sent = self.ranks[pair.from.index()]
-            .memory
-            .get(send.tensor)
-            .map(<[u8]>::to_vec);
+        let Transfer { pair, send, receive, bytes, .. } = self.transfers[transfer as usize];
+        let sent = self.ranks[pair.from.index()].memory.get(send.tensor).map(<[u8]>::to_vec);
         let place = self.ranks[pair.to.index()].memory.get_mut(receive.tensor);
         if let (Some(sent), Some(place)) = (sent, place) {
             place.copy_from_slice(&sent);

@@ -45,10 +45,7 @@ impl<T: Copy> EventQueue<T> {
             return;
         }
         let place = self.free.pop().unwrap_or_else(|| {
-            self.buckets.push(Bucket {
-                events: Vec::new(),
-                popped: 0,
-            });
+            self.buckets.push(Bucket { events: Vec::new(), popped: 0 });
             self.buckets.len() as u32 - 1
         });
         self.buckets[place as usize].events.push(what);
@@ -83,9 +80,7 @@ impl<T: Copy> EventQueue<T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.heap.iter().flat_map(|Reverse((time, _, place))| {
             let bucket = &self.buckets[*place as usize];
-            bucket.events[bucket.popped..]
-                .iter()
-                .map(|what| (*time, what))
+            bucket.events[bucket.popped..].iter().map(|what| (*time, what))
         })
     }
 }

@@ -16,11 +16,7 @@ pub(crate) struct Recorder {
 impl Recorder {
     pub(crate) fn record(&mut self, time_ps: u64, rank: GlobalRank, what: impl FnOnce() -> What) {
         if self.on {
-            self.events.push(Event {
-                time_ps,
-                rank,
-                what: what(),
-            });
+            self.events.push(Event { time_ps, rank, what: what() });
         }
     }
 

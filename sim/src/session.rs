@@ -49,21 +49,14 @@ impl Session {
     pub fn new(plan: &Plan, config: SimConfig) -> Result<Session, SimError> {
         plan.check()?;
         let engine = Engine::new(Arc::new(plan.clone()), &config);
-        let recorder = Recorder {
-            on: true,
-            messages: config.record_messages,
-            events: Vec::new(),
-        };
+        let recorder = Recorder { on: true, messages: config.record_messages, events: Vec::new() };
         Ok(Session {
             front: engine.clone(),
             checkpoints: vec![engine.clone()],
             engine,
             moment: 0,
             recorder,
-            moments: vec![Moment {
-                time_ps: 0,
-                events: 0,
-            }],
+            moments: vec![Moment { time_ps: 0, events: 0 }],
             spacing: 1,
             config,
         })
@@ -82,14 +75,9 @@ impl Session {
             }
             let recorded = self.recorder.events.len();
             if recorded > self.config.max_events {
-                return Err(SimError::TooManyEvents {
-                    limit: self.config.max_events,
-                });
+                return Err(SimError::TooManyEvents { limit: self.config.max_events });
             }
-            self.moments.push(Moment {
-                time_ps: self.front.now,
-                events: recorded,
-            });
+            self.moments.push(Moment { time_ps: self.front.now, events: recorded });
             if (self.moments.len() - 1).is_multiple_of(self.spacing) {
                 self.checkpoint();
             }
@@ -137,9 +125,7 @@ impl Session {
 
     /// The last moment that is not after a virtual time.
     pub fn moment_at(&self, time_ps: u64) -> usize {
-        self.moments
-            .partition_point(|moment| moment.time_ps <= time_ps)
-            .saturating_sub(1)
+        self.moments.partition_point(|moment| moment.time_ps <= time_ps).saturating_sub(1)
     }
 
     /// Goes to a moment and returns how many moments had to be replayed for it.

@@ -36,21 +36,11 @@ impl fmt::Display for Link {
         let (latency, rate) = (self.latency_ps, self.bytes_per_second);
         match latency {
             0..1_000_000 => write!(f, "latency {} ns", latency / 1000)?,
-            _ => write!(
-                f,
-                "latency {}.{} µs",
-                latency / 1_000_000,
-                latency / 100_000 % 10
-            )?,
+            _ => write!(f, "latency {}.{} µs", latency / 1_000_000, latency / 100_000 % 10)?,
         }
         match rate {
             0..1_000_000_000 => write!(f, ", {}.{} MB/s", rate / 1_000_000, rate / 100_000 % 10),
-            _ => write!(
-                f,
-                ", {}.{} GB/s",
-                rate / 1_000_000_000,
-                rate / 100_000_000 % 10
-            ),
+            _ => write!(f, ", {}.{} GB/s", rate / 1_000_000_000, rate / 100_000_000 % 10),
         }
     }
 }
@@ -77,17 +67,9 @@ impl Topology {
     pub fn link(&self, from: GlobalRank, to: GlobalRank) -> Link {
         match *self {
             Topology::Uniform(link) => link,
-            Topology::Nodes {
-                ranks_per_node,
-                inside,
-                across,
-            } => {
+            Topology::Nodes { ranks_per_node, inside, across } => {
                 let node = |rank: GlobalRank| rank.0 / ranks_per_node.max(1);
-                if node(from) == node(to) {
-                    inside
-                } else {
-                    across
-                }
+                if node(from) == node(to) { inside } else { across }
             }
         }
     }
@@ -97,10 +79,7 @@ impl Default for Topology {
     /// 5 µs and 25 GB/s: about one rank's share of an InfiniBand HDR or NVLink bridge machine,
     /// and round enough to reckon with.
     fn default() -> Topology {
-        Topology::Uniform(Link {
-            latency_ps: 5_000_000,
-            bytes_per_second: 25_000_000_000,
-        })
+        Topology::Uniform(Link { latency_ps: 5_000_000, bytes_per_second: 25_000_000_000 })
     }
 }
 
@@ -108,15 +87,8 @@ impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Topology::Uniform(link) => write!(f, "{link}"),
-            Topology::Nodes {
-                ranks_per_node,
-                inside,
-                across,
-            } => {
-                write!(
-                    f,
-                    "nodes of {ranks_per_node}: inside {inside}; across {across}"
-                )
+            Topology::Nodes { ranks_per_node, inside, across } => {
+                write!(f, "nodes of {ranks_per_node}: inside {inside}; across {across}")
             }
         }
     }

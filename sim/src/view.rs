@@ -145,9 +145,7 @@ impl Engine {
         View {
             moment,
             time_ps: self.now,
-            ranks: (0..self.plan.world_size)
-                .map(|rank| self.rank_view(GlobalRank(rank)))
-                .collect(),
+            ranks: (0..self.plan.world_size).map(|rank| self.rank_view(GlobalRank(rank))).collect(),
             messages: self.messages_in_flight(),
             outcome: self.outcome().cloned(),
             values: self.prepared.values,
@@ -156,10 +154,7 @@ impl Engine {
 
     fn rank_view(&self, rank: GlobalRank) -> RankView {
         let state = &self.ranks[rank.index()];
-        let op = self
-            .plan
-            .program(rank)
-            .and_then(|program| program.ops.get(state.pc as usize));
+        let op = self.plan.program(rank).and_then(|program| program.ops.get(state.pc as usize));
         let groups = self.plan.groups.iter().enumerate();
         let calls = groups.filter_map(|(id, group)| {
             let member = group.group_rank(rank)?;
@@ -216,11 +211,7 @@ impl Engine {
         let dtype = active.signature.dtype;
         let grid = active.grid(buffer);
         let memory = &self.ranks[channel.rank.index()].memory;
-        let marks = active
-            .marks
-            .as_ref()
-            .map(|marks| marks.of(buffer))
-            .unwrap_or_default();
+        let marks = active.marks.as_ref().map(|marks| marks.of(buffer)).unwrap_or_default();
         let chunks = (0..grid.chunks).map(|chunk| {
             let range = grid.range(chunk, 1);
             let bytes = active.read(memory, Slice::one(buffer, chunk));
@@ -229,9 +220,7 @@ impl Engine {
                 start: range.start,
                 elements: range.end - range.start,
                 contributors: marks.get(chunk as usize).copied().unwrap_or(0),
-                shown: bytes
-                    .map(|b| b[..b.len().min(shown)].to_vec())
-                    .unwrap_or_default(),
+                shown: bytes.map(|b| b[..b.len().min(shown)].to_vec()).unwrap_or_default(),
             }
         });
         let tensor = match buffer {
@@ -239,11 +228,7 @@ impl Engine {
             Buffer::Output => active.output,
             Buffer::Scratch => None,
         };
-        BufferView {
-            tensor,
-            dtype: Some(dtype),
-            chunks: chunks.collect(),
-        }
+        BufferView { tensor, dtype: Some(dtype), chunks: chunks.collect() }
     }
 
     fn messages_in_flight(&self) -> Vec<MessageView> {

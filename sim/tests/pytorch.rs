@@ -4,11 +4,7 @@
 //! Left out: float SUM and PRODUCT beyond two ranks, where the order of the additions is gloo's
 //! own; what gloo refuses; and gloo's `reduce_scatter_tensor`, which ignores its operation.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that cannot go on must fail"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
@@ -23,29 +19,20 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 fn recorded() -> Value {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../tests/data/pytorch/collectives.json"
-    );
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/pytorch/collectives.json");
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
 /// The recorded result of one rank as bytes; `None` where PyTorch raised or returned nothing.
 fn expected(case: &Value, rank: u32, dtype: Dtype) -> Option<Vec<u8>> {
-    let outcome = case
-        .get("all_ranks")
-        .unwrap_or_else(|| &case["per_rank"][rank as usize]);
+    let outcome = case.get("all_ranks").unwrap_or_else(|| &case["per_rank"][rank as usize]);
     let elements = outcome.get("ok")?.as_array()?;
     let size = dtype.size_bytes() as usize;
     let bytes = elements.iter().flat_map(|element| {
         let bits = match element {
             Value::String(hex) => u64::from_str_radix(hex, 16).unwrap(),
             Value::Bool(bit) => u64::from(*bit),
-            number => number
-                .as_i64()
-                .map(|n| n as u64)
-                .or(number.as_u64())
-                .unwrap(),
+            number => number.as_i64().map(|n| n as u64).or(number.as_u64()).unwrap(),
         };
         bits.to_le_bytes()[..size].to_vec()
     });
@@ -144,23 +131,11 @@ fn data_movement_is_pytorchs_to_the_bit() {
                 checked += check(name, case, call, world, (seed, count, Dtype::Int32));
             }
         };
-        compare(
-            "all_gather_into_tensor/int32/concat",
-            Collective::AllGather,
-            (4, 3),
-        );
+        compare("all_gather_into_tensor/int32/concat", Collective::AllGather, (4, 3));
         compare("all_to_all_single/int32/even", Collective::AllToAll, (8, 2));
         for root in (0..world).map(GroupRank) {
-            compare(
-                &format!("broadcast/int32/src={root}"),
-                Collective::Broadcast { root },
-                (3, 7),
-            );
-            compare(
-                &format!("gather/int32/dst={root}"),
-                Collective::Gather { root },
-                (5, 3),
-            );
+            compare(&format!("broadcast/int32/src={root}"), Collective::Broadcast { root }, (3, 7));
+            compare(&format!("gather/int32/dst={root}"), Collective::Gather { root }, (5, 3));
         }
     }
     assert!(checked > 150, "only {checked} results were compared");

@@ -1,11 +1,7 @@
 //! The simulator against truths that know nothing of it: what each collective promises, the
 //! alpha-beta closed forms, and the rules of `lockstep_core::plan`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test that cannot go on must fail"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
@@ -22,14 +18,8 @@ const ALPHA: u64 = 1_000_000;
 
 fn config() -> SimConfig {
     // 1 ps a byte, so that closed forms are whole numbers.
-    let link = Link {
-        latency_ps: ALPHA,
-        bytes_per_second: 1_000_000_000_000,
-    };
-    SimConfig {
-        topology: Topology::Uniform(link),
-        ..SimConfig::default()
-    }
+    let link = Link { latency_ps: ALPHA, bytes_per_second: 1_000_000_000_000 };
+    SimConfig { topology: Topology::Uniform(link), ..SimConfig::default() }
 }
 
 /// One collective on int64 tensors filled with `rank * numel + i`.
@@ -41,37 +31,20 @@ fn one(collective: Collective, algorithm: Algorithm, world: u32, count: u64) -> 
     let root = collective.root().unwrap_or(GroupRank(0));
     let input = tensor("input", collective.input_elements(world, root, count));
     let output = tensor("output", collective.output_elements(world, root, count));
-    let count = if collective == Collective::Barrier {
-        0
-    } else {
-        count
-    };
+    let count = if collective == Collective::Barrier { 0 } else { count };
     plan.every_rank(|_, program| {
-        program.collective_by(
-            GroupId::WORLD,
-            collective,
-            count,
-            input,
-            output,
-            Some(algorithm),
-        );
+        program.collective_by(GroupId::WORLD, collective, count, input, output, Some(algorithm));
     })
     .unwrap()
 }
 
 fn result(trace: &Trace, rank: u32, tensor: TensorId) -> Vec<i64> {
     let found = trace.events.iter().find_map(|event| match &event.what {
-        What::Result {
-            tensor: id,
-            value: TensorValue::Bytes(bytes),
-        } if *id == tensor && event.rank == GlobalRank(rank) => Some(
-            bytes
-                .as_chunks()
-                .0
-                .iter()
-                .map(|b| i64::from_le_bytes(*b))
-                .collect(),
-        ),
+        What::Result { tensor: id, value: TensorValue::Bytes(bytes) }
+            if *id == tensor && event.rank == GlobalRank(rank) =>
+        {
+            Some(bytes.as_chunks().0.iter().map(|b| i64::from_le_bytes(*b)).collect())
+        }
         _ => None,
     });
     found.unwrap_or_else(|| panic!("rank {rank} has no result of tensor {}", tensor.0))
@@ -88,22 +61,21 @@ fn promised(collective: Collective, world: u32, rank: u32, count: u64) -> Option
     let me = i64::from(rank);
     Some(match collective {
         Collective::Broadcast { .. } => each.map(|i| element(root, count_i, i)).collect(),
-        Collective::AllReduce { .. } => each
-            .map(|i| ranks.clone().map(|r| element(r, count_i, i)).sum())
-            .collect(),
+        Collective::AllReduce { .. } => {
+            each.map(|i| ranks.clone().map(|r| element(r, count_i, i)).sum()).collect()
+        }
         Collective::Reduce { .. } if me != root => return None,
-        Collective::Reduce { .. } => each
-            .map(|i| ranks.clone().map(|r| element(r, count_i, i)).sum())
-            .collect(),
+        Collective::Reduce { .. } => {
+            each.map(|i| ranks.clone().map(|r| element(r, count_i, i)).sum()).collect()
+        }
         Collective::Gather { .. } if me != root => return None,
         Collective::AllGather | Collective::Gather { .. } => (0..n * count_i).collect(),
-        Collective::Scatter { .. } => each
-            .map(|i| element(root, n * count_i, me * count_i + i))
-            .collect(),
+        Collective::Scatter { .. } => {
+            each.map(|i| element(root, n * count_i, me * count_i + i)).collect()
+        }
         Collective::ReduceScatter { .. } => {
             let part = |r, i| element(r, n * count_i, me * count_i + i);
-            each.map(|i| ranks.clone().map(|r| part(r, i)).sum())
-                .collect()
+            each.map(|i| ranks.clone().map(|r| part(r, i)).sum()).collect()
         }
         Collective::AllToAll => ranks
             .flat_map(|r| (0..count_i).map(move |i| element(r, n * count_i, me * count_i + i)))
@@ -188,11 +160,7 @@ fn a_ring_takes_the_closed_form_time() {
         let trace = simulate(&one(collective, Algorithm::Ring, world, count), &config()).unwrap();
         let chunk_bytes = 1000 * 8;
         let steps = 2 * u64::from(world - 1);
-        assert_eq!(
-            trace.end.unwrap().time_ps,
-            steps * (ALPHA + chunk_bytes),
-            "{world} ranks"
-        );
+        assert_eq!(trace.end.unwrap().time_ps, steps * (ALPHA + chunk_bytes), "{world} ranks");
     }
 }
 
@@ -232,9 +200,7 @@ fn asynchronous_calls_overlap_with_compute_and_wait_holds_the_program() {
     let grad = plan.tensor("grad", Dtype::Float32, 1000, Fill::Rank);
     let plan = plan
         .every_rank(|_, program| {
-            let op = program
-                .async_op()
-                .collective(GroupId::WORLD, SUM, 1000, None, Some(grad));
+            let op = program.async_op().collective(GroupId::WORLD, SUM, 1000, None, Some(grad));
             program.compute("backward", 500);
             program.wait(op);
         })
@@ -297,10 +263,7 @@ fn two_sends_that_face_each_other_hang_and_time_out() {
         })
         .unwrap();
     let end = simulate(&plan, &config()).unwrap().end.unwrap();
-    assert_eq!(
-        (end.time_ps, end.outcome),
-        (250_000_000_000, Outcome::TimedOut)
-    );
+    assert_eq!((end.time_ps, end.outcome), (250_000_000_000, Outcome::TimedOut));
 }
 
 /// What is called at the same sequence number but differs never matches, and the pending calls are
@@ -327,18 +290,11 @@ fn ranks_that_disagree_hang_until_the_groups_timeout() {
         .ranks
         .iter()
         .flatten()
-        .flat_map(|rank| {
-            rank.calls
-                .iter()
-                .filter(|call| call.state != CallState::Completed)
-        })
+        .flat_map(|rank| rank.calls.iter().filter(|call| call.state != CallState::Completed))
         .map(|call| (call.call.op.as_str(), call.call.seq))
         .collect();
     assert_eq!(pending.len(), 4);
-    assert!(
-        pending.iter().all(|(_, seq)| *seq == Some(2)),
-        "{pending:?}"
-    );
+    assert!(pending.iter().all(|(_, seq)| *seq == Some(2)), "{pending:?}");
 }
 
 /// A slow rank that comes after the timeout is a timeout too, though nothing is deadlocked.
@@ -354,10 +310,7 @@ fn a_rank_later_than_the_timeout_times_the_others_out_at_the_right_moment() {
         .unwrap();
     let trace = simulate(&plan, &config()).unwrap();
     let end = trace.end.unwrap();
-    assert_eq!(
-        (end.time_ps, end.outcome),
-        (1_000_000 + 1_000_000_000, Outcome::TimedOut)
-    );
+    assert_eq!((end.time_ps, end.outcome), (1_000_000 + 1_000_000_000, Outcome::TimedOut));
 }
 
 #[test]

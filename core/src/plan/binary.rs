@@ -18,20 +18,13 @@ impl Plan {
     /// When the bytes are no plan of this version, or a plan that cannot be run.
     pub fn from_bytes(bytes: &[u8]) -> Result<Plan, PlanError> {
         let Some((magic, body)) = bytes.split_first_chunk::<8>() else {
-            return Err(PlanError::Unreadable(
-                "it is shorter than a plan's first 8 bytes".into(),
-            ));
+            return Err(PlanError::Unreadable("it is shorter than a plan's first 8 bytes".into()));
         };
         if magic[..7] != PLAN_MAGIC[..7] {
-            return Err(PlanError::Unreadable(
-                "it does not begin with LKSPLAN".into(),
-            ));
+            return Err(PlanError::Unreadable("it does not begin with LKSPLAN".into()));
         }
         if magic[7] != PLAN_MAGIC[7] {
-            return Err(PlanError::Unreadable(format!(
-                "its binary version is {}",
-                magic[7]
-            )));
+            return Err(PlanError::Unreadable(format!("its binary version is {}", magic[7])));
         }
         let plan: Plan = postcard::from_bytes(body).map_err(|error| {
             PlanError::Unreadable(format!("its content ends or breaks: {error}"))
@@ -50,9 +43,7 @@ impl Plan {
         }
         match std::str::from_utf8(bytes) {
             Ok(text) => Plan::from_json(text),
-            Err(_) => Err(PlanError::Unreadable(
-                "it is neither a binary plan nor text".into(),
-            )),
+            Err(_) => Err(PlanError::Unreadable("it is neither a binary plan nor text".into())),
         }
     }
 }

@@ -77,21 +77,13 @@ impl PlanBuilder {
         numel: u64,
         fill: Fill,
     ) -> TensorId {
-        self.plan.tensors.push(Tensor {
-            name: name.into(),
-            dtype,
-            numel,
-            fill,
-        });
+        self.plan.tensors.push(Tensor { name: name.into(), dtype, numel, fill });
         TensorId(self.plan.tensors.len() as u32 - 1)
     }
 
     /// A source text that operations can point into; returns its index for [`SourceLine`].
     pub fn source(&mut self, path: impl Into<String>, text: impl Into<String>) -> u32 {
-        self.plan.sources.push(Source {
-            path: path.into(),
-            text: text.into(),
-        });
+        self.plan.sources.push(Source { path: path.into(), text: text.into() });
         self.plan.sources.len() as u32 - 1
     }
 
@@ -108,11 +100,7 @@ impl PlanBuilder {
             write(rank, &mut program);
             let program = program.program;
             // The newest is the likeliest to be equal; odd ranks out are few.
-            let known = self
-                .plan
-                .programs
-                .iter()
-                .rposition(|known| *known == program);
+            let known = self.plan.programs.iter().rposition(|known| *known == program);
             let index = known.unwrap_or_else(|| {
                 self.plan.programs.push(program);
                 self.plan.programs.len() - 1
@@ -148,10 +136,7 @@ impl ProgramBuilder {
 
     /// Any operation, as it stands.
     pub fn push(&mut self, action: Action) -> u32 {
-        self.program.ops.push(Op {
-            action,
-            at: self.at,
-        });
+        self.program.ops.push(Op { action, at: self.at });
         self.program.ops.len() as u32 - 1
     }
 
@@ -197,25 +182,13 @@ impl ProgramBuilder {
     /// `dist.send`, or `dist.isend` after [`ProgramBuilder::async_op`].
     pub fn send(&mut self, group: GroupId, peer: GroupRank, tensor: TensorId) -> u32 {
         let async_op = std::mem::take(&mut self.async_op);
-        self.push(Action::Send {
-            group,
-            peer,
-            tensor,
-            tag: 0,
-            async_op,
-        })
+        self.push(Action::Send { group, peer, tensor, tag: 0, async_op })
     }
 
     /// `dist.recv`, or `dist.irecv` after [`ProgramBuilder::async_op`].
     pub fn recv(&mut self, group: GroupId, peer: GroupRank, tensor: TensorId) -> u32 {
         let async_op = std::mem::take(&mut self.async_op);
-        self.push(Action::Recv {
-            group,
-            peer,
-            tensor,
-            tag: 0,
-            async_op,
-        })
+        self.push(Action::Recv { group, peer, tensor, tag: 0, async_op })
     }
 
     /// `work.wait()` on an earlier asynchronous operation.
@@ -225,17 +198,11 @@ impl ProgramBuilder {
 
     /// Busy time.
     pub fn compute(&mut self, name: impl Into<String>, duration_ns: u64) -> u32 {
-        self.push(Action::Compute {
-            name: name.into(),
-            duration_ns,
-        })
+        self.push(Action::Compute { name: name.into(), duration_ns })
     }
 
     /// Idle time.
     pub fn sleep(&mut self, name: impl Into<String>, duration_ns: u64) -> u32 {
-        self.push(Action::Sleep {
-            name: name.into(),
-            duration_ns,
-        })
+        self.push(Action::Sleep { name: name.into(), duration_ns })
     }
 }

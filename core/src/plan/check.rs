@@ -92,9 +92,7 @@ pub enum PlanError {
 }
 
 fn place(line: &Option<String>) -> String {
-    line.as_ref()
-        .map(|line| format!(" at {line}"))
-        .unwrap_or_default()
+    line.as_ref().map(|line| format!(" at {line}")).unwrap_or_default()
 }
 
 impl Plan {
@@ -106,21 +104,12 @@ impl Plan {
     pub fn check(&self) -> Result<(), PlanError> {
         self.check_world()?;
         for tensor in &self.tensors {
-            let bad = |why: String| PlanError::BadTensor {
-                name: tensor.name.clone(),
-                why,
-            };
+            let bad = |why: String| PlanError::BadTensor { name: tensor.name.clone(), why };
             if !Dtype::COMPUTABLE.contains(&tensor.dtype) {
-                return Err(bad(format!(
-                    "dtype {} cannot be computed with yet",
-                    tensor.dtype
-                )));
+                return Err(bad(format!("dtype {} cannot be computed with yet", tensor.dtype)));
             }
             if tensor.numel > MAX_NUMEL {
-                return Err(bad(format!(
-                    "{} elements are over the limit of 2^40",
-                    tensor.numel
-                )));
+                return Err(bad(format!("{} elements are over the limit of 2^40", tensor.numel)));
             }
         }
         let mut checked: Vec<Option<Vec<usize>>> = vec![None; self.programs.len()];
@@ -147,34 +136,20 @@ impl Plan {
         if world_size > MAX_WORLD_SIZE {
             return Err(PlanError::WorldTooLarge(world_size));
         }
-        let world = self
-            .groups
-            .first()
-            .map(ProcessGroup::ranks)
-            .unwrap_or_default();
+        let world = self.groups.first().map(ProcessGroup::ranks).unwrap_or_default();
         if !world.iter().copied().eq((0..world_size).map(GlobalRank)) {
             return Err(PlanError::NoDefaultGroup);
         }
         for group in &self.groups {
             if let Some(&rank) = group.ranks().iter().find(|rank| rank.0 >= world_size) {
                 let group = group.name().to_owned();
-                return Err(PlanError::RankOutside {
-                    group,
-                    rank,
-                    world_size,
-                });
+                return Err(PlanError::RankOutside { group, rank, world_size });
             }
         }
         let programs = self.programs.len();
-        let all_known = self
-            .program_of
-            .iter()
-            .all(|program| (*program as usize) < programs);
+        let all_known = self.program_of.iter().all(|program| (*program as usize) < programs);
         if self.program_of.len() != world_size as usize || !all_known {
-            return Err(PlanError::BadProgramTable {
-                programs,
-                world_size,
-            });
+            return Err(PlanError::BadProgramTable { programs, world_size });
         }
         Ok(())
     }
@@ -194,10 +169,7 @@ impl Plan {
                 },
                 _ => Ok(()),
             };
-            let source = op
-                .at
-                .map(|at| at.source)
-                .filter(|s| *s as usize >= self.sources.len());
+            let source = op.at.map(|at| at.source).filter(|s| *s as usize >= self.sources.len());
             let checked = checked.and_then(|()| match source {
                 Some(source) => Err(format!("the plan has no source {source}")),
                 None => Ok(()),
@@ -213,34 +185,13 @@ impl Plan {
     /// Checks a call for one rank: membership, roots and sizes depend on who makes it.
     fn check_call(&self, rank: GlobalRank, action: &Action) -> Result<(), String> {
         match action {
-            Action::Collective {
-                group,
-                collective,
-                count,
-                input,
-                output,
-                algorithm,
-                ..
-            } => {
+            Action::Collective { group, collective, count, input, output, algorithm, .. } => {
                 self.check_collective(rank, *group, *collective, *count, *algorithm)?;
                 self.check_tensors(rank, *group, *collective, *count, *input, *output)
             }
-            Action::Send {
-                group,
-                peer,
-                tensor,
-                ..
-            }
-            | Action::Recv {
-                group,
-                peer,
-                tensor,
-                ..
-            } => {
+            Action::Send { group, peer, tensor, .. } | Action::Recv { group, peer, tensor, .. } => {
                 self.check_peer(rank, *group, peer.0)?;
-                self.tensor(*tensor)
-                    .map(|_| ())
-                    .ok_or_else(|| no_tensor(*tensor))
+                self.tensor(*tensor).map(|_| ()).ok_or_else(|| no_tensor(*tensor))
             }
             Action::Wait { .. } | Action::Compute { .. } | Action::Sleep { .. } => Ok(()),
         }
@@ -258,15 +209,10 @@ impl Plan {
     }
 
     fn member_group(&self, rank: GlobalRank, id: GroupId) -> Result<&ProcessGroup, String> {
-        let group = self
-            .group(id)
-            .ok_or_else(|| format!("the plan has no group {}", id.0))?;
+        let group = self.group(id).ok_or_else(|| format!("the plan has no group {}", id.0))?;
         match group.group_rank(rank) {
             Some(_) => Ok(group),
-            None => Err(format!(
-                "rank {rank} is not a member of group {:?}",
-                group.label()
-            )),
+            None => Err(format!("rank {rank} is not a member of group {:?}", group.label())),
         }
     }
 
@@ -304,11 +250,7 @@ impl Plan {
         let size = group.size();
         let needs = [
             ("input", input, collective.input_elements(size, me, count)),
-            (
-                "output",
-                output,
-                collective.output_elements(size, me, count),
-            ),
+            ("output", output, collective.output_elements(size, me, count)),
         ];
         let mut dtypes = Vec::new();
         for (which, tensor, elements) in needs {
@@ -326,10 +268,7 @@ impl Plan {
                     tensor.name, tensor.numel
                 ));
             }
-            if let Some(op) = collective
-                .reduce_op()
-                .filter(|op| !op.supports(tensor.dtype))
-            {
+            if let Some(op) = collective.reduce_op().filter(|op| !op.supports(tensor.dtype)) {
                 return Err(format!("ReduceOp.{op} does not work on {}", tensor.dtype));
             }
             dtypes.push(tensor.dtype);
@@ -343,10 +282,7 @@ impl Plan {
     fn check_peer(&self, rank: GlobalRank, group: GroupId, peer: u32) -> Result<(), String> {
         let group = self.member_group(rank, group)?;
         if peer >= group.size() {
-            return Err(format!(
-                "peer {peer} is outside the group of {} ranks",
-                group.size()
-            ));
+            return Err(format!("peer {peer} is outside the group of {} ranks", group.size()));
         }
         if group.ranks()[peer as usize] == rank {
             return Err("a rank cannot send to or receive from itself".into());
@@ -357,41 +293,16 @@ impl Plan {
 
 /// What tells two calls of a program apart as far as [`Plan::check`] is concerned; `None` for
 /// operations that are no calls.
-type CallKey = (
-    GroupId,
-    Option<(Collective, u64, Option<Algorithm>)>,
-    [Option<TensorId>; 2],
-    u32,
-);
+type CallKey = (GroupId, Option<(Collective, u64, Option<Algorithm>)>, [Option<TensorId>; 2], u32);
 
 fn call_key(action: &Action) -> Option<CallKey> {
     match *action {
-        Action::Collective {
-            group,
-            collective,
-            count,
-            input,
-            output,
-            algorithm,
-            ..
-        } => Some((
-            group,
-            Some((collective, count, algorithm)),
-            [input, output],
-            0,
-        )),
-        Action::Send {
-            group,
-            peer,
-            tensor,
-            ..
+        Action::Collective { group, collective, count, input, output, algorithm, .. } => {
+            Some((group, Some((collective, count, algorithm)), [input, output], 0))
         }
-        | Action::Recv {
-            group,
-            peer,
-            tensor,
-            ..
-        } => Some((group, None, [Some(tensor), None], peer.0)),
+        Action::Send { group, peer, tensor, .. } | Action::Recv { group, peer, tensor, .. } => {
+            Some((group, None, [Some(tensor), None], peer.0))
+        }
         Action::Wait { .. } | Action::Compute { .. } | Action::Sleep { .. } => None,
     }
 }
@@ -463,17 +374,12 @@ mod tests {
     #[test]
     fn both_forms_read_back_and_other_versions_are_refused() {
         for scenario in scenario::all() {
-            let options = ScenarioOptions {
-                world_size: 6,
-                ..Default::default()
-            };
+            let options = ScenarioOptions { world_size: 6, ..Default::default() };
             let plan = scenario.plan(&options).unwrap();
             assert_eq!(Plan::read(plan.to_json().as_bytes()).unwrap(), plan);
             assert_eq!(Plan::read(&plan.to_bytes()).unwrap(), plan);
         }
-        let plan = scenario::all()[0]
-            .plan(&ScenarioOptions::default())
-            .unwrap();
+        let plan = scenario::all()[0].plan(&ScenarioOptions::default()).unwrap();
         let other = plan.to_json().replace("lockstep.plan/1", "lockstep.plan/2");
         let error = Plan::from_json(&other).unwrap_err().to_string();
         assert!(error.contains("\"lockstep.plan/2\""), "{error}");

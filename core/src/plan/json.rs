@@ -20,11 +20,7 @@ impl Plan {
     /// The plan as JSON text, one line.
     pub fn to_json(&self) -> String {
         // Strings, integers and enums only: there is nothing that JSON cannot hold.
-        serde_json::to_string(&Written {
-            schema: PLAN_SCHEMA,
-            plan: self,
-        })
-        .unwrap_or_default()
+        serde_json::to_string(&Written { schema: PLAN_SCHEMA, plan: self }).unwrap_or_default()
     }
 
     /// Reads and checks a plan's JSON text.
@@ -33,9 +29,7 @@ impl Plan {
     /// When the text is no JSON, of another schema, or a plan that cannot be run.
     pub fn from_json(text: &str) -> Result<Plan, PlanError> {
         let unreadable = |error: serde_json::Error| PlanError::Unreadable(error.to_string());
-        let found = serde_json::from_str::<SchemaOnly>(text)
-            .map_err(unreadable)?
-            .schema;
+        let found = serde_json::from_str::<SchemaOnly>(text).map_err(unreadable)?.schema;
         match found.as_deref() {
             Some(PLAN_SCHEMA) => {}
             Some(other) => {

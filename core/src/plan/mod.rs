@@ -16,11 +16,13 @@
 
 mod binary;
 mod builder;
+mod call;
 mod check;
 mod json;
 
 pub use binary::PLAN_MAGIC;
 pub use builder::{PlanBuilder, ProgramBuilder};
+pub use call::Signature;
 pub use check::{MAX_WORLD_SIZE, PlanError};
 
 use crate::collective::Collective;
@@ -219,13 +221,9 @@ impl Action {
     pub fn name(&self) -> &str {
         match self {
             Action::Collective { collective, .. } => collective.name(),
-            Action::Send {
-                async_op: false, ..
-            } => "send",
+            Action::Send { async_op: false, .. } => "send",
             Action::Send { async_op: true, .. } => "isend",
-            Action::Recv {
-                async_op: false, ..
-            } => "recv",
+            Action::Recv { async_op: false, .. } => "recv",
             Action::Recv { async_op: true, .. } => "irecv",
             Action::Wait { .. } => "wait",
             Action::Compute { name, .. } | Action::Sleep { name, .. } => name,
@@ -246,8 +244,7 @@ impl Action {
 impl Plan {
     /// The program of `rank`, or `None` outside the world.
     pub fn program(&self, rank: GlobalRank) -> Option<&Program> {
-        self.programs
-            .get(*self.program_of.get(rank.index())? as usize)
+        self.programs.get(*self.program_of.get(rank.index())? as usize)
     }
 
     /// The group, or `None` if the plan has no such group.

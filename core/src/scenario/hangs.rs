@@ -122,9 +122,7 @@ impl Script {
     fn lines(&self) -> impl Fn(&mut ProgramBuilder, &str, usize) + use<> {
         let (text, source) = (self.text, self.source);
         move |program, words, nth| {
-            let mut lines = (1..)
-                .zip(text.lines())
-                .filter(|(_, line)| line.contains(words));
+            let mut lines = (1..).zip(text.lines()).filter(|(_, line)| line.contains(words));
             if let Some((line, _)) = lines.nth(nth) {
                 program.line(source, line);
             }
@@ -235,9 +233,7 @@ fn stuck_data_loader(scenario: &Scenario, options: &ScenarioOptions) -> Result<P
 fn uneven_last_batch(scenario: &Scenario, options: &ScenarioOptions) -> Result<Plan, PlanError> {
     let mut script = Script::new(scenario, options)?;
     let scores = script.tensor("scores", Fill::Rank);
-    let short = script
-        .plan
-        .tensor("last scores", Dtype::Float32, NUMEL / 2 + 1, Fill::Rank);
+    let short = script.plan.tensor("last scores", Dtype::Float32, NUMEL / 2 + 1, Fill::Rank);
     let at = script.lines();
     script.plan.every_rank(|rank, program| {
         for batch in 0..3 {
@@ -292,11 +288,7 @@ mod tests {
         for scenario in scenario::all() {
             for repaired in [false, true] {
                 for world_size in [scenario.min_world_size, 5, 8] {
-                    let options = ScenarioOptions {
-                        world_size,
-                        repaired,
-                        ..Default::default()
-                    };
+                    let options = ScenarioOptions { world_size, repaired, ..Default::default() };
                     let plan = scenario.plan(&options).unwrap();
                     let lines: Vec<_> = plan.sources[0].text.lines().collect();
                     for op in plan.programs.iter().flat_map(|program| &program.ops) {
@@ -313,15 +305,8 @@ mod tests {
     fn a_world_too_small_for_the_scenario_is_refused() {
         for scenario in scenario::all() {
             for world_size in 0..scenario.min_world_size {
-                let options = ScenarioOptions {
-                    world_size,
-                    ..Default::default()
-                };
-                assert!(
-                    scenario.plan(&options).is_err(),
-                    "{} {world_size}",
-                    scenario.id
-                );
+                let options = ScenarioOptions { world_size, ..Default::default() };
+                assert!(scenario.plan(&options).is_err(), "{} {world_size}", scenario.id);
             }
         }
     }

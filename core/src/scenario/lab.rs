@@ -47,39 +47,20 @@ impl CollectiveLab {
     /// When the world is empty, the root is outside it, the algorithm does not apply or the
     /// reduction does not work on the element type.
     pub fn plan(&self) -> Result<Plan, PlanError> {
-        let CollectiveLab {
-            collective,
-            algorithm,
-            world_size,
-            dtype,
-            fill,
-            ..
-        } = *self;
+        let CollectiveLab { collective, algorithm, world_size, dtype, fill, .. } = *self;
         let name = format!("{algorithm} {collective}, {world_size} ranks");
         let mut plan = PlanBuilder::new(name, world_size, BackendName::Host)?;
         plan.timeout_ms(self.timeout_ms);
         // The plan's check would say the same of every rank, but later and with more words.
         Schedule::new(collective, algorithm, world_size)?;
-        let count = if collective == Collective::Barrier {
-            0
-        } else {
-            self.count
-        };
+        let count = if collective == Collective::Barrier { 0 } else { self.count };
         let source = plan.source("collective.py", self.program());
         let root = collective.root().unwrap_or(GroupRank(0));
         let input = collective
             .input_elements(world_size, root, count)
             .map(|elements| plan.tensor("input", dtype, elements, fill));
-        let fill = if collective.in_place() {
-            fill
-        } else {
-            Fill::Zeros
-        };
-        let name = if collective.in_place() {
-            "tensor"
-        } else {
-            "output"
-        };
+        let fill = if collective.in_place() { fill } else { Fill::Zeros };
+        let name = if collective.in_place() { "tensor" } else { "output" };
         let output = collective
             .output_elements(world_size, root, count)
             .map(|elements| plan.tensor(name, dtype, elements, fill));
@@ -93,9 +74,7 @@ impl CollectiveLab {
     /// The script, as it would be run with PyTorch.
     fn program(&self) -> String {
         let op = self.collective.reduce_op();
-        let op = op
-            .map(|op| format!(", op=dist.ReduceOp.{op}"))
-            .unwrap_or_default();
+        let op = op.map(|op| format!(", op=dist.ReduceOp.{op}")).unwrap_or_default();
         let call = match self.collective {
             Collective::Broadcast { root } => format!("broadcast(tensor, src={root})"),
             Collective::AllReduce { .. } => format!("all_reduce(tensor{op})"),

@@ -41,11 +41,7 @@ pub struct ScenarioOptions {
 
 impl Default for ScenarioOptions {
     fn default() -> ScenarioOptions {
-        ScenarioOptions {
-            world_size: 4,
-            timeout_ms: 3000,
-            repaired: false,
-        }
+        ScenarioOptions { world_size: 4, timeout_ms: 3000, repaired: false }
     }
 }
 
@@ -70,11 +66,7 @@ impl Scenario {
 
     /// The text that the plan's lines point into.
     pub fn text(&self, repaired: bool) -> &'static str {
-        if repaired {
-            self.repaired_program
-        } else {
-            self.program
-        }
+        if repaired { self.repaired_program } else { self.program }
     }
 }
 

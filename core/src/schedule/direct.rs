@@ -28,112 +28,53 @@ pub(super) fn actions(
     let others = || (1..n).map(|i| GroupRank(ahead(rank.0, i, n)));
     match collective {
         Collective::Broadcast { root } if rank == root => {
-            actions.extend(others().map(|peer| Action::Send {
-                peer,
-                from: output(0),
-            }));
+            actions.extend(others().map(|peer| Action::Send { peer, from: output(0) }));
         }
         Collective::Broadcast { root } => {
-            actions.push(Action::Receive {
-                peer: root,
-                into: output(0),
-            });
+            actions.push(Action::Receive { peer: root, into: output(0) });
         }
         Collective::Reduce { root, .. } => {
             let peer = GroupRank(ahead(root.0, step + 1, n));
             let whole = output(0);
             if rank == root {
-                actions.push(Action::ReceiveReduce {
-                    peer,
-                    local: whole,
-                    into: whole,
-                });
+                actions.push(Action::ReceiveReduce { peer, local: whole, into: whole });
             } else if rank == peer {
-                actions.push(Action::Send {
-                    peer: root,
-                    from: whole,
-                });
+                actions.push(Action::Send { peer: root, from: whole });
             }
         }
         Collective::Gather { root } if rank == root => {
-            actions.push(Action::Copy {
-                from: input(0),
-                into: output(rank.0),
-            });
-            actions.extend(others().map(|peer| Action::Receive {
-                peer,
-                into: output(peer.0),
-            }));
+            actions.push(Action::Copy { from: input(0), into: output(rank.0) });
+            actions.extend(others().map(|peer| Action::Receive { peer, into: output(peer.0) }));
         }
         Collective::Gather { root } => {
-            actions.push(Action::Send {
-                peer: root,
-                from: input(0),
-            });
+            actions.push(Action::Send { peer: root, from: input(0) });
         }
         Collective::Scatter { root } if rank == root => {
-            actions.push(Action::Copy {
-                from: input(rank.0),
-                into: output(0),
-            });
-            actions.extend(others().map(|peer| Action::Send {
-                peer,
-                from: input(peer.0),
-            }));
+            actions.push(Action::Copy { from: input(rank.0), into: output(0) });
+            actions.extend(others().map(|peer| Action::Send { peer, from: input(peer.0) }));
         }
         Collective::Scatter { root } => {
-            actions.push(Action::Receive {
-                peer: root,
-                into: output(0),
-            });
+            actions.push(Action::Receive { peer: root, into: output(0) });
         }
         Collective::AllToAll => {
-            actions.push(Action::Copy {
-                from: input(rank.0),
-                into: output(rank.0),
-            });
-            actions.extend(others().map(|peer| Action::Send {
-                peer,
-                from: input(peer.0),
-            }));
-            actions.extend(others().map(|peer| Action::Receive {
-                peer,
-                into: output(peer.0),
-            }));
+            actions.push(Action::Copy { from: input(rank.0), into: output(rank.0) });
+            actions.extend(others().map(|peer| Action::Send { peer, from: input(peer.0) }));
+            actions.extend(others().map(|peer| Action::Receive { peer, into: output(peer.0) }));
         }
         Collective::AllGather => {
-            actions.push(Action::Copy {
-                from: input(0),
-                into: output(rank.0),
-            });
-            actions.extend(others().map(|peer| Action::Send {
-                peer,
-                from: input(0),
-            }));
-            actions.extend(others().map(|peer| Action::Receive {
-                peer,
-                into: output(peer.0),
-            }));
+            actions.push(Action::Copy { from: input(0), into: output(rank.0) });
+            actions.extend(others().map(|peer| Action::Send { peer, from: input(0) }));
+            actions.extend(others().map(|peer| Action::Receive { peer, into: output(peer.0) }));
         }
         Collective::ReduceScatter { .. } if n == 1 => {
-            actions.push(Action::Copy {
-                from: input(0),
-                into: output(0),
-            });
+            actions.push(Action::Copy { from: input(0), into: output(0) });
         }
         Collective::ReduceScatter { .. } => {
             let to = GroupRank(ahead(rank.0, step + 1, n));
             let peer = GroupRank(ahead(rank.0, n - step - 1, n));
             let local = if step == 0 { input(rank.0) } else { output(0) };
-            actions.push(Action::Send {
-                peer: to,
-                from: input(to.0),
-            });
-            actions.push(Action::ReceiveReduce {
-                peer,
-                local,
-                into: output(0),
-            });
+            actions.push(Action::Send { peer: to, from: input(to.0) });
+            actions.push(Action::ReceiveReduce { peer, local, into: output(0) });
         }
         Collective::AllReduce { .. } | Collective::Barrier => {}
     }

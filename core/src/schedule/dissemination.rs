@@ -23,9 +23,6 @@ pub(super) fn actions(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Acti
     let (n, r, distance) = (u64::from(n), u64::from(rank.0), 1u64 << step);
     let to = GroupRank(((r + distance) % n) as u32);
     let peer = GroupRank(((r + n - distance) % n) as u32);
-    actions.push(Action::Send {
-        peer: to,
-        from: local,
-    });
+    actions.push(Action::Send { peer: to, from: local });
     actions.push(Action::ReceiveReduce { peer, local, into });
 }

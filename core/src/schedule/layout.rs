@@ -62,16 +62,12 @@ impl Layout {
                 .output_elements(size, rank, self.count)
                 .map(|_| self.count.saturating_mul(u64::from(chunks))),
         };
-        Grid {
-            elements: elements.unwrap_or(0),
-            chunks,
-        }
+        Grid { elements: elements.unwrap_or(0), chunks }
     }
 
     /// The elements that `slice` names on `rank`.
     pub fn range(&self, rank: GroupRank, slice: Slice) -> Range<u64> {
-        self.grid(rank, slice.buffer)
-            .range(slice.chunk, slice.chunks)
+        self.grid(rank, slice.buffer).range(slice.chunk, slice.chunks)
     }
 
     /// How many elements `slice` has on `rank`.

@@ -41,12 +41,8 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every family.
-    pub const ALL: [Algorithm; 4] = [
-        Algorithm::Ring,
-        Algorithm::Tree,
-        Algorithm::Direct,
-        Algorithm::Dissemination,
-    ];
+    pub const ALL: [Algorithm; 4] =
+        [Algorithm::Ring, Algorithm::Tree, Algorithm::Direct, Algorithm::Dissemination];
 
     /// The name in files and on the page.
     pub fn name(self) -> &'static str {
@@ -108,11 +104,7 @@ pub struct Slice {
 impl Slice {
     /// One chunk of a buffer.
     pub fn one(buffer: Buffer, chunk: u32) -> Slice {
-        Slice {
-            buffer,
-            chunk,
-            chunks: 1,
-        }
+        Slice { buffer, chunk, chunks: 1 }
     }
 
     /// True when both name a common chunk.
@@ -189,11 +181,7 @@ pub enum ScheduleError {
 }
 
 fn names(collective: Collective) -> String {
-    Algorithm::of(collective)
-        .iter()
-        .map(|a| a.name())
-        .collect::<Vec<_>>()
-        .join(", ")
+    Algorithm::of(collective).iter().map(|a| a.name()).collect::<Vec<_>>().join(", ")
 }
 
 /// A collective carried out by an algorithm in a group of a given size.
@@ -218,23 +206,12 @@ impl Schedule {
             return Err(ScheduleError::EmptyGroup { collective });
         }
         if let Some(root) = collective.root().filter(|root| root.0 >= size) {
-            return Err(ScheduleError::RootOutside {
-                collective,
-                root,
-                size,
-            });
+            return Err(ScheduleError::RootOutside { collective, root, size });
         }
         if !Algorithm::of(collective).contains(&algorithm) {
-            return Err(ScheduleError::NotCarriedOutBy {
-                collective,
-                algorithm,
-            });
+            return Err(ScheduleError::NotCarriedOutBy { collective, algorithm });
         }
-        Ok(Schedule {
-            collective,
-            algorithm,
-            size,
-        })
+        Ok(Schedule { collective, algorithm, size })
     }
 
     /// What it carries out.
@@ -321,10 +298,6 @@ impl Schedule {
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} {} of {} ranks",
-            self.algorithm, self.collective, self.size
-        )
+        write!(f, "{} {} of {} ranks", self.algorithm, self.collective, self.size)
     }
 }

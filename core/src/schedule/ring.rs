@@ -37,23 +37,13 @@ fn all_reduce(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
     let chunk = |chunk| Slice::one(Buffer::Output, chunk);
     if step < half {
         let into = chunk(back(rank, step + 1, n));
-        actions.push(Action::Send {
-            peer: next,
-            from: chunk(back(rank, step, n)),
-        });
-        actions.push(Action::ReceiveReduce {
-            peer: previous,
-            local: into,
-            into,
-        });
+        actions.push(Action::Send { peer: next, from: chunk(back(rank, step, n)) });
+        actions.push(Action::ReceiveReduce { peer: previous, local: into, into });
     } else {
         let step = step - half;
         let from = chunk(back((rank + 1) % n, step, n));
         actions.push(Action::Send { peer: next, from });
-        actions.push(Action::Receive {
-            peer: previous,
-            into: chunk(back(rank, step, n)),
-        });
+        actions.push(Action::Receive { peer: previous, into: chunk(back(rank, step, n)) });
     }
 }
 
@@ -62,23 +52,13 @@ fn all_gather(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
     let (previous, next) = neighbours(n, rank);
     let own = Slice::one(Buffer::Input, 0);
     if step == 0 {
-        actions.push(Action::Copy {
-            from: own,
-            into: Slice::one(Buffer::Output, rank),
-        });
+        actions.push(Action::Copy { from: own, into: Slice::one(Buffer::Output, rank) });
     }
     if n > 1 {
-        let from = if step == 0 {
-            own
-        } else {
-            Slice::one(Buffer::Output, back(rank, step, n))
-        };
+        let from = if step == 0 { own } else { Slice::one(Buffer::Output, back(rank, step, n)) };
         let into = Slice::one(Buffer::Output, back(rank, step + 1, n));
         actions.push(Action::Send { peer: next, from });
-        actions.push(Action::Receive {
-            peer: previous,
-            into,
-        });
+        actions.push(Action::Receive { peer: previous, into });
     }
 }
 
@@ -87,10 +67,7 @@ fn all_gather(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
 fn reduce_scatter(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
     let result = Slice::one(Buffer::Output, 0);
     if n == 1 {
-        actions.push(Action::Copy {
-            from: Slice::one(Buffer::Input, 0),
-            into: result,
-        });
+        actions.push(Action::Copy { from: Slice::one(Buffer::Input, 0), into: result });
         return;
     }
     let (previous, next) = neighbours(n, rank);
@@ -99,15 +76,7 @@ fn reduce_scatter(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
         _ => Slice::one(Buffer::Scratch, (step - 1) % 2),
     };
     let local = Slice::one(Buffer::Input, back(rank, step + 2, n));
-    let into = if step + 2 == n {
-        result
-    } else {
-        Slice::one(Buffer::Scratch, step % 2)
-    };
+    let into = if step + 2 == n { result } else { Slice::one(Buffer::Scratch, step % 2) };
     actions.push(Action::Send { peer: next, from });
-    actions.push(Action::ReceiveReduce {
-        peer: previous,
-        local,
-        into,
-    });
+    actions.push(Action::ReceiveReduce { peer: previous, local, into });
 }

@@ -62,16 +62,10 @@ fn broadcast(n: u32, root: u32, rank: u32, level: u32, actions: &mut Vec<Action>
     let (place, rank_at) = relative(n, root, rank);
     match partner(n, place, level) {
         Some(Edge::Child(place)) => {
-            actions.push(Action::Send {
-                peer: rank_at(place),
-                from: whole,
-            });
+            actions.push(Action::Send { peer: rank_at(place), from: whole });
         }
         Some(Edge::Parent(place)) => {
-            actions.push(Action::Receive {
-                peer: rank_at(place),
-                into: whole,
-            });
+            actions.push(Action::Receive { peer: rank_at(place), into: whole });
         }
         None => {}
     }
@@ -83,17 +77,10 @@ fn reduce(n: u32, root: u32, rank: u32, level: u32, actions: &mut Vec<Action>) {
     match partner(n, place, level) {
         Some(Edge::Child(place)) => {
             let peer = rank_at(place);
-            actions.push(Action::ReceiveReduce {
-                peer,
-                local: whole,
-                into: whole,
-            });
+            actions.push(Action::ReceiveReduce { peer, local: whole, into: whole });
         }
         Some(Edge::Parent(place)) => {
-            actions.push(Action::Send {
-                peer: rank_at(place),
-                from: whole,
-            });
+            actions.push(Action::Send { peer: rank_at(place), from: whole });
         }
         None => {}
     }

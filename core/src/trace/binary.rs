@@ -112,14 +112,9 @@ impl TraceReader {
         }
         while let Some(length) = self.pending[at..].first_chunk::<4>() {
             let length = u32::from_le_bytes(*length) as usize;
-            let damaged = |why: String| TraceError::Damaged {
-                at: self.consumed + at as u64,
-                why,
-            };
+            let damaged = |why: String| TraceError::Damaged { at: self.consumed + at as u64, why };
             if length > MAX_FRAME_BYTES {
-                return Err(damaged(format!(
-                    "a frame of {length} bytes is over the limit"
-                )));
+                return Err(damaged(format!("a frame of {length} bytes is over the limit")));
             }
             let Some(frame) = self.pending.get(at + 4..at + 4 + length) else {
                 break;
@@ -155,14 +150,10 @@ impl TraceReader {
 
 fn check_magic(bytes: &[u8]) -> Result<(), TraceError> {
     if bytes[..7] != TRACE_MAGIC[..7] {
-        return Err(TraceError::NotATrace {
-            why: "it does not begin with LKSTRCE".into(),
-        });
+        return Err(TraceError::NotATrace { why: "it does not begin with LKSTRCE".into() });
     }
     if bytes[7] != TRACE_MAGIC[7] {
-        return Err(TraceError::NotATrace {
-            why: format!("its binary version is {}", bytes[7]),
-        });
+        return Err(TraceError::NotATrace { why: format!("its binary version is {}", bytes[7]) });
     }
     Ok(())
 }
@@ -188,14 +179,8 @@ impl Trace {
         let mut reader = TraceReader::new();
         let events = reader.push(bytes)?;
         match reader.header {
-            Some(header) => Ok(Trace {
-                header,
-                events,
-                end: reader.end,
-            }),
-            None => Err(TraceError::NotATrace {
-                why: "it ends before its header does".into(),
-            }),
+            Some(header) => Ok(Trace { header, events, end: reader.end }),
+            None => Err(TraceError::NotATrace { why: "it ends before its header does".into() }),
         }
     }
 
@@ -209,9 +194,7 @@ impl Trace {
         }
         match std::str::from_utf8(bytes) {
             Ok(text) => Trace::from_json(text),
-            Err(_) => Err(TraceError::NotATrace {
-                why: "it is neither binary nor text".into(),
-            }),
+            Err(_) => Err(TraceError::NotATrace { why: "it is neither binary nor text".into() }),
         }
     }
 }
@@ -225,38 +208,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn trace(events: u64) -> Trace {
-        let origin = Origin::Run {
-            backend: "host".into(),
-            device: "4 processes".into(),
-        };
+        let origin = Origin::Run { backend: "host".into(), device: "4 processes".into() };
         let groups = vec![ProcessGroup::world(4, BackendName::Host).unwrap()];
-        let header = TraceHeader {
-            origin,
-            world_size: 4,
-            groups,
-            plan: None,
-            epoch_ns: 7,
-        };
+        let header = TraceHeader { origin, world_size: 4, groups, plan: None, epoch_ns: 7 };
         let event = |n| Event {
             time_ps: n * 1000,
             rank: GlobalRank(n as u32 % 4),
-            what: What::Sent {
-                work: 1,
-                step: 2,
-                peer: GlobalRank(3),
-                slice: None,
-                bytes: n,
-            },
+            what: What::Sent { work: 1, step: 2, peer: GlobalRank(3), slice: None, bytes: n },
         };
-        let end = TraceEnd {
-            time_ps: events * 1000,
-            outcome: Outcome::Completed,
-        };
-        Trace {
-            header,
-            events: (0..events).map(event).collect(),
-            end: Some(end),
-        }
+        let end = TraceEnd { time_ps: events * 1000, outcome: Outcome::Completed };
+        Trace { header, events: (0..events).map(event).collect(), end: Some(end) }
     }
 
     #[test]

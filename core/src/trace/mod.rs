@@ -56,17 +56,11 @@ impl TraceHeader {
     fn check(&self) -> Result<(), TraceError> {
         let refuse = |why: String| Err(TraceError::NotATrace { why });
         if self.world_size > crate::plan::MAX_WORLD_SIZE {
-            return refuse(format!(
-                "its world_size {} is over the limit",
-                self.world_size
-            ));
+            return refuse(format!("its world_size {} is over the limit", self.world_size));
         }
         let members = self.groups.iter().flat_map(ProcessGroup::ranks);
         if let Some(rank) = members.copied().find(|rank| rank.0 >= self.world_size) {
-            return refuse(format!(
-                "a group has rank {rank} of {} ranks",
-                self.world_size
-            ));
+            return refuse(format!("a group has rank {rank} of {} ranks", self.world_size));
         }
         match &self.plan {
             Some(plan) if plan.world_size != self.world_size => {
@@ -259,10 +253,7 @@ impl TensorValue {
         }
         let digest = xxhash_rust::xxh3::xxh3_128(bytes);
         let xxh3 = [(digest >> 64) as u64, digest as u64];
-        TensorValue::Digest {
-            bytes: bytes.len() as u64,
-            xxh3,
-        }
+        TensorValue::Digest { bytes: bytes.len() as u64, xxh3 }
     }
 }
 

@@ -126,16 +126,8 @@ impl Content {
         if !may_overlap && self.ranks.iter().zip(&other.ranks).any(|(a, b)| a & b != 0) {
             return Err("a rank's contribution would be counted twice");
         }
-        let ranks = self
-            .ranks
-            .iter()
-            .zip(&other.ranks)
-            .map(|(a, b)| a | b)
-            .collect();
-        Ok(Content {
-            part: self.part,
-            ranks,
-        })
+        let ranks = self.ranks.iter().zip(&other.ranks).map(|(a, b)| a | b).collect();
+        Ok(Content { part: self.part, ranks })
     }
 }
 
@@ -161,9 +153,7 @@ fn buffer_index(buffer: Buffer) -> usize {
 /// # Errors
 /// The first rank, step and chunk at which the schedule breaks one of its laws or its promise.
 pub fn prove(schedule: &Schedule) -> Result<Proof, ProofError> {
-    prove_actions(schedule, &|rank, step, actions| {
-        schedule.actions(rank, step, actions)
-    })
+    prove_actions(schedule, &|rank, step, actions| schedule.actions(rank, step, actions))
 }
 
 /// What a rank does in a step: replaces the content of the list.
@@ -202,21 +192,10 @@ impl<'a> Prover<'a> {
                         })
                         .collect()
                 });
-                RankState {
-                    step: 0,
-                    waiting: Vec::new(),
-                    begun: false,
-                    memory,
-                }
+                RankState { step: 0, waiting: Vec::new(), begun: false, memory }
             })
             .collect();
-        Prover {
-            actions,
-            schedule,
-            ranks,
-            in_flight: BTreeMap::new(),
-            proof: Proof::default(),
-        }
+        Prover { actions, schedule, ranks, in_flight: BTreeMap::new(), proof: Proof::default() }
     }
 
     fn run(mut self) -> Result<Proof, ProofError> {
@@ -238,11 +217,7 @@ impl<'a> Prover<'a> {
             });
             if let Some(peer) = stuck {
                 let rank = GroupRank(rank as u32);
-                return Err(ProofError::Stuck {
-                    rank,
-                    step: state.step,
-                    peer,
-                });
+                return Err(ProofError::Stuck { rank, step: state.step, peer });
             }
         }
         if let Some((&(from, to), queue)) = self.in_flight.iter().find(|(_, q)| !q.is_empty()) {
@@ -325,19 +300,12 @@ impl<'a> Prover<'a> {
             Action::ReceiveReduce { peer, local, into } => (peer, Some(local), into),
             _ => return Ok(true),
         };
-        let Some((sent, content)) = self
-            .in_flight
-            .get_mut(&(peer.0, rank))
-            .and_then(VecDeque::pop_front)
+        let Some((sent, content)) =
+            self.in_flight.get_mut(&(peer.0, rank)).and_then(VecDeque::pop_front)
         else {
             return Ok(false);
         };
-        let bad = |why| ProofError::BadMessage {
-            from: peer,
-            to: GroupRank(rank),
-            step: sent,
-            why,
-        };
+        let bad = |why| ProofError::BadMessage { from: peer, to: GroupRank(rank), step: sent, why };
         if sent != step {
             return Err(bad("it is received in another step than it was sent in"));
         }
@@ -351,14 +319,12 @@ impl<'a> Prover<'a> {
                 self.proof.chunks_reduced += u64::from(into.chunks);
                 let overlap = self.schedule.collective() == Collective::Barrier;
                 let reduced = own.iter().zip(&content).map(|(a, b)| a.union(b, overlap));
-                reduced
-                    .collect::<Result<_, _>>()
-                    .map_err(|why| ProofError::BadReduction {
-                        rank: GroupRank(rank),
-                        step,
-                        chunk: into.chunk,
-                        why,
-                    })?
+                reduced.collect::<Result<_, _>>().map_err(|why| ProofError::BadReduction {
+                    rank: GroupRank(rank),
+                    step,
+                    chunk: into.chunk,
+                    why,
+                })?
             }
         };
         self.write(rank, step, into, content)?;
@@ -369,11 +335,7 @@ impl<'a> Prover<'a> {
         let chunks = &self.ranks[rank as usize].memory[buffer_index(slice.buffer)];
         let range = in_bounds(GroupRank(rank), step, slice, chunks.len())?;
         let content: Option<Vec<_>> = chunks[range].iter().cloned().collect();
-        content.ok_or(ProofError::Unwritten {
-            rank: GroupRank(rank),
-            step,
-            slice,
-        })
+        content.ok_or(ProofError::Unwritten { rank: GroupRank(rank), step, slice })
     }
 
     fn write(
@@ -403,11 +365,7 @@ impl<'a> Prover<'a> {
                 let chunk = chunk as u32;
                 let promised = self.promised(rank, chunk);
                 if promised.is_some() && *content != promised {
-                    return Err(ProofError::WrongResult {
-                        rank,
-                        buffer,
-                        chunk,
-                    });
+                    return Err(ProofError::WrongResult { rank, buffer, chunk });
                 }
             }
         }
@@ -427,9 +385,7 @@ impl<'a> Prover<'a> {
             Collective::ReduceScatter { .. } => all(rank.0),
             Collective::AllToAll => one(rank.0, chunk),
             // Only the last round's signal says that everybody has come.
-            Collective::Barrier => (chunk + 1 == self.schedule.steps())
-                .then(|| all(0))
-                .flatten(),
+            Collective::Barrier => (chunk + 1 == self.schedule.steps()).then(|| all(0)).flatten(),
         }
     }
 }
@@ -443,12 +399,7 @@ fn in_bounds(
     let start = slice.chunk as usize;
     let end = start.saturating_add(slice.chunks as usize);
     if slice.chunks == 0 || end > chunks {
-        return Err(ProofError::OutOfBounds {
-            rank,
-            step,
-            slice,
-            chunks: chunks as u32,
-        });
+        return Err(ProofError::OutOfBounds { rank, step, slice, chunks: chunks as u32 });
     }
     Ok(start..end)
 }
@@ -462,11 +413,7 @@ fn check_hazards(rank: GroupRank, step: u32, actions: &[Action]) -> Result<(), P
             let reads = reads.iter().flatten();
             let clash = reads.chain(other_write).any(|slice| slice.overlaps(*write));
             if other != index && clash {
-                return Err(ProofError::Hazard {
-                    rank,
-                    step,
-                    slice: *write,
-                });
+                return Err(ProofError::Hazard { rank, step, slice: *write });
             }
         }
     }

@@ -44,29 +44,18 @@ fn messages_equal_the_closed_forms() {
     let root = GroupRank(0);
     for n in 2..=64u32 {
         let messages = |collective, algorithm| {
-            prove(&Schedule::new(collective, algorithm, n).unwrap())
-                .unwrap()
-                .messages
+            prove(&Schedule::new(collective, algorithm, n).unwrap()).unwrap().messages
         };
         let (n, pairs) = (u64::from(n), u64::from(n) * u64::from(n - 1));
         let ring = Algorithm::Ring;
         assert_eq!(messages(Collective::AllReduce { op }, ring), 2 * pairs);
         assert_eq!(messages(Collective::AllGather, ring), pairs);
         assert_eq!(messages(Collective::ReduceScatter { op }, ring), pairs);
-        assert_eq!(
-            messages(Collective::Broadcast { root }, Algorithm::Tree),
-            n - 1
-        );
-        assert_eq!(
-            messages(Collective::Reduce { op, root }, Algorithm::Tree),
-            n - 1
-        );
+        assert_eq!(messages(Collective::Broadcast { root }, Algorithm::Tree), n - 1);
+        assert_eq!(messages(Collective::Reduce { op, root }, Algorithm::Tree), n - 1);
         assert_eq!(messages(Collective::AllToAll, Algorithm::Direct), pairs);
         let rounds = u64::from((n as u32).next_power_of_two().trailing_zeros());
-        assert_eq!(
-            messages(Collective::Barrier, Algorithm::Dissemination),
-            n * rounds
-        );
+        assert_eq!(messages(Collective::Barrier, Algorithm::Dissemination), n * rounds);
     }
 }
 
@@ -149,58 +138,24 @@ fn errors_name_the_first_wrong_rank_step_and_chunk() {
     let op = ReduceOp::Sum;
     let schedule = Schedule::new(Collective::AllReduce { op }, Algorithm::Ring, 4).unwrap();
     let to_wrong_rank = |actions: &mut Vec<Action>| {
-        actions[0] = Action::Send {
-            peer: GroupRank(0),
-            from: Slice::one(Buffer::Output, 2),
-        };
+        actions[0] = Action::Send { peer: GroupRank(0), from: Slice::one(Buffer::Output, 2) };
     };
     let error = prove_changed(&schedule, 2, 0, &to_wrong_rank).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            ProofError::BadMessage {
-                to: GroupRank(3),
-                step: 1,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, ProofError::BadMessage { to: GroupRank(3), step: 1, .. }), "{error}");
     let past_the_end = |actions: &mut Vec<Action>| {
-        actions[0] = Action::Send {
-            peer: GroupRank(3),
-            from: Slice::one(Buffer::Output, 4),
-        };
+        actions[0] = Action::Send { peer: GroupRank(3), from: Slice::one(Buffer::Output, 4) };
     };
     let error = prove_changed(&schedule, 2, 1, &past_the_end).unwrap_err();
     let slice = Slice::one(Buffer::Output, 4);
     let rank = GroupRank(2);
-    assert_eq!(
-        error,
-        ProofError::OutOfBounds {
-            rank,
-            step: 1,
-            slice,
-            chunks: 4
-        }
-    );
+    assert_eq!(error, ProofError::OutOfBounds { rank, step: 1, slice, chunks: 4 });
     let overwrite = |actions: &mut Vec<Action>| {
         let into = Slice::one(Buffer::Output, 2);
-        actions[1] = Action::Receive {
-            peer: GroupRank(1),
-            into,
-        };
+        actions[1] = Action::Receive { peer: GroupRank(1), into };
     };
     let error = prove_changed(&schedule, 2, 0, &overwrite).unwrap_err();
     let slice = Slice::one(Buffer::Output, 2);
-    assert_eq!(
-        error,
-        ProofError::Hazard {
-            rank,
-            step: 0,
-            slice
-        }
-    );
+    assert_eq!(error, ProofError::Hazard { rank, step: 0, slice });
 }
 
 #[test]
@@ -208,8 +163,5 @@ fn contributions_are_never_counted_twice_or_mixed() {
     let a = Content::of(0, 0..2, 70);
     assert!(a.union(&Content::of(0, 1..70, 70), false).is_err());
     assert!(a.union(&Content::of(1, 2..3, 70), false).is_err());
-    assert_eq!(
-        a.union(&Content::of(0, 2..70, 70), false),
-        Ok(Content::of(0, 0..70, 70))
-    );
+    assert_eq!(a.union(&Content::of(0, 2..70, 70), false), Ok(Content::of(0, 0..70, 70)));
 }
