@@ -1,3 +1,75 @@
-//! The `lockstep` command.
+//! The `lockstep` command: one binary for the command line, the service with the page in it, and
+//! the ranks of a real run.
+//!
+//! `commands` holds a file a subcommand; `router` lists every route of the service and `api` holds
+//! a file a noun. Nothing here is logic that a browser could need: that is in core and sim.
 
-fn main() {}
+mod api;
+mod commands;
+mod files;
+mod plan_source;
+mod recording;
+mod router;
+mod runs;
+mod store;
+mod terminal;
+mod trace_file;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(
+    name = "lockstep",
+    version,
+    about = "A visual debugger and simulator for distributed training",
+    after_help = "Without a command, lockstep serves the page.\n\
+                  Exit codes: 0 healthy, 1 findings, 2 unusable input or a failure.",
+    args_conflicts_with_subcommands = true
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: commands::serve::Arguments,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve the page and the API on this machine (the default)
+    Serve(commands::serve::Arguments),
+    /// Simulate a plan and say what happens
+    Sim(commands::sim::Arguments),
+    /// Run a plan for real, one process per rank, and compare it with the simulator
+    Run(commands::run::Arguments),
+    /// Say what went wrong in Flight Recorder dumps or a Lockstep trace
+    Diagnose(commands::diagnose::Arguments),
+    /// Write the plan of a scenario or a collective
+    Plan(commands::plan::Arguments),
+    /// Print the version and what this machine can run
+    Version(commands::version::Arguments),
+    /// One rank of a real run; started by `run` and `serve` only
+    #[command(hide = true)]
+    Rank,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = match arguments.command {
+        Some(Command::Rank) => return lockstep_gpu_exec::rank_main(),
+        Some(Command::Serve(arguments)) => commands::serve::run(arguments),
+        Some(Command::Sim(arguments)) => commands::sim::run(arguments),
+        Some(Command::Run(arguments)) => commands::run::run(arguments),
+        Some(Command::Diagnose(arguments)) => commands::diagnose::run(arguments),
+        Some(Command::Plan(arguments)) => commands::plan::run(arguments),
+        Some(Command::Version(arguments)) => commands::version::run(arguments),
+        None => commands::serve::run(arguments.serve),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            terminal::note(&format!("lockstep: {error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Who may ask. The service starts processes and has no passwords, so a page of somebody else that
+//! is open in the same browser must not reach it.
+//!
+//! - DNS rebinding: a foreign name that resolves to this machine arrives as a `Host` that is not
+//!   ours. Names must be known; an address is as good as what the service listens on.
+//! - Cross-site requests: what changes something, and a WebSocket, must come from our own origin, or
+//!   from something that is no browser and sends none.
+
+use super::ApiError;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Where the page may load from, and that nobody may frame it.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; \
+    script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; \
+    img-src 'self' data: blob:; worker-src 'self' blob:; frame-ancestors 'none'";
+
+/// The names under which the service may be asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Guard {
+    /// The host that the service was told to listen on.
+    listens_on: String,
+    /// Further names, given by the user.
+    allowed: Vec<String>,
+}
+
+impl Guard {
+    /// For a service that listens on a host and is also known by other names.
+    pub(crate) fn new(listens_on: &str, allowed: Vec<String>) -> Guard {
+        Guard { listens_on: listens_on.to_owned(), allowed }
+    }
+
+    fn refusal(&self, method: &Method, headers: &HeaderMap) -> Option<ApiError> {
+        let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let Some(host) = text(header::HOST) else {
+            return Some(ApiError::bad_request("the request has no Host header"));
+        };
+        if !self.knows(name_of(host)) {
+            return Some(ApiError::forbidden(format!(
+                "this service does not answer to the name {host:?}; start it with --allow-host if \
+                 that is meant"
+            )));
+        }
+        let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let is_socket = headers.contains_key(header::UPGRADE);
+        if reads && !is_socket {
+            return None;
+        }
+        let foreign = match headers.get(header::ORIGIN) {
+            None => false,
+            Some(origin) => {
+                let own = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+                !own.is_some_and(|(_, origin)| origin.eq_ignore_ascii_case(host))
+            }
+        };
+        let cross_site = matches!(
+            text(header::HeaderName::from_static("sec-fetch-site")),
+            Some("cross-site" | "same-site")
+        );
+        (foreign || cross_site).then(|| {
+            ApiError::forbidden("another site's page may not start, stop, upload or watch here")
+        })
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        let own = [self.listens_on.as_str(), "localhost"];
+        let allowed = self.allowed.iter().map(String::as_str);
+        if own.into_iter().chain(allowed).any(|own| own.eq_ignore_ascii_case(name)) {
+            return true;
+        }
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        match (bare.parse::<IpAddr>(), self.listens_on.parse::<IpAddr>()) {
+            (Ok(asked), _) if asked.is_loopback() => true,
+            // Listening on every address: which one a client used is not known, and no rebinding
+            // can make a browser send an address that its user did not type.
+            (Ok(_), Ok(own)) => own.is_unspecified(),
+            _ => false,
+        }
+    }
+}
+
+/// The host without its port.
+fn name_of(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => name,
+        _ => host,
+    }
+}
+
+/// Refuses who may not ask, and tells browsers what the page may do.
+pub(crate) async fn check(
+    State(guard): State<Arc<Guard>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = match guard.refusal(request.method(), request.headers()) {
+        Some(refusal) => refusal.into_response(),
+        None => next.run(request).await,
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(listens_on: &str, method: Method, headers: &[(&'static str, &str)]) -> u16 {
+        let guard = Guard::new(listens_on, vec!["box.lan".into()]);
+        let headers = headers.iter().map(|(name, value)| {
+            (header::HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
+        });
+        let refusal = guard.refusal(&method, &HeaderMap::from_iter(headers));
+        refusal.map_or(200, |refusal| refusal.into_response().status().as_u16())
+    }
+
+    #[test]
+    fn only_known_names_are_answered() {
+        for host in
+            ["127.0.0.1:7077", "localhost", "LOCALHOST:1", "[::1]:7077", "[::1]", "box.lan:80"]
+        {
+            assert_eq!(status("127.0.0.1", Method::GET, &[("host", host)]), 200, "{host}");
+        }
+        for host in ["evil.example:7077", "192.168.1.7:7077", "127.0.0.1.evil.example", ""] {
+            assert_eq!(status("127.0.0.1", Method::GET, &[("host", host)]), 403, "{host}");
+        }
+        assert_eq!(status("127.0.0.1", Method::GET, &[]), 400);
+        assert_eq!(status("0.0.0.0", Method::GET, &[("host", "192.168.1.7:7077")]), 200);
+        assert_eq!(status("0.0.0.0", Method::GET, &[("host", "evil.example")]), 403);
+    }
+
+    #[test]
+    fn another_sites_page_changes_nothing_and_opens_no_socket() {
+        let host = ("host", "127.0.0.1:7077");
+        let own = ("origin", "http://127.0.0.1:7077");
+        for foreign in ["http://evil.example", "null", "http://127.0.0.1:8000"] {
+            let foreign = ("origin", foreign);
+            assert_eq!(status("127.0.0.1", Method::POST, &[host, foreign]), 403);
+            let socket = ("upgrade", "websocket");
+            assert_eq!(status("127.0.0.1", Method::GET, &[host, foreign, socket]), 403);
+            assert_eq!(status("127.0.0.1", Method::GET, &[host, foreign]), 200);
+        }
+        assert_eq!(status("127.0.0.1", Method::POST, &[host, own]), 200);
+        assert_eq!(status("127.0.0.1", Method::POST, &[host]), 200);
+        let site = ("sec-fetch-site", "cross-site");
+        assert_eq!(status("127.0.0.1", Method::POST, &[host, site]), 403);
+    }
+}

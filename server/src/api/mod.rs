@@ -1,0 +1,41 @@
+//! What the routes do, a file a noun. Errors are `{"error": "one sentence"}` with a 4xx or 5xx.
+
+mod error;
+mod file;
+pub(crate) mod guard;
+pub(crate) mod page;
+pub(crate) mod runs;
+pub(crate) mod scenarios;
+pub(crate) mod traces;
+pub(crate) mod version;
+
+pub(crate) use error::ApiError;
+
+use axum::http::{Method, Uri};
+
+/// A path that is there, but not for this method.
+pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
+    ApiError::method_not_allowed(format!("{} does not take {method}", uri.path()))
+}
+
+/// The id in a path.
+fn parse_id(what: &str, id: &str) -> Result<u64, ApiError> {
+    id.parse().ok().filter(|id| *id <= i64::MAX as u64).ok_or_else(|| not_found(what, id))
+}
+
+/// There is no such run, or trace.
+fn not_found(what: &str, id: impl std::fmt::Display) -> ApiError {
+    ApiError::not_found(format!("there is no {what} {id}"))
+}
+
+/// Runs what blocks (SQLite, files, starting processes) away from the threads that serve.
+async fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> Result<T, ApiError>
+where
+    T: Send + 'static,
+    E: Into<ApiError> + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(Into::into),
+        Err(_) => Err(ApiError::internal("this request panicked; that is a bug in Lockstep")),
+    }
+}

@@ -1,0 +1,218 @@
+//! `/api/runs`: real runs, in progress and done.
+
+use super::{ApiError, blocking, file, not_found, parse_id};
+use crate::plan_source::{PlanOptions, with_timeout};
+use crate::router::Service;
+use crate::runs::Progress;
+use crate::store::RunRecord;
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use lockstep_core::diagnosis::{Report, diagnose_trace};
+use lockstep_core::group::BackendName;
+use lockstep_core::plan::Plan;
+use lockstep_core::trace::Trace;
+use lockstep_gpu_exec::RunOptions;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::sync::watch;
+
+/// The most that one message of a live trace carries.
+const MESSAGE_BYTES: usize = 256 << 10;
+
+/// A watcher that takes nothing for this long is gone.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What to run, and how. The body also has a `plan`, or one of `scenario` and `collective` with
+/// their options.
+#[derive(Deserialize)]
+struct Create {
+    /// The id of a scenario.
+    scenario: Option<String>,
+    /// The name of a collective.
+    collective: Option<String>,
+    #[serde(flatten)]
+    options: PlanOptions,
+    #[serde(default = "host")]
+    backend: BackendName,
+    /// Whether single messages are recorded.
+    #[serde(default = "yes")]
+    record_messages: bool,
+}
+
+/// A plan in its JSON form, left as text: the plan's own reader checks its version. Apart from
+/// [`Create`], because a flattened struct would take the text apart.
+#[derive(Deserialize)]
+struct WithPlan {
+    plan: Option<Box<RawValue>>,
+}
+
+fn host() -> BackendName {
+    BackendName::Host
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Create {
+    /// Reads the body of a request: itself and its plan.
+    fn read(body: &str) -> Result<(Create, Plan), ApiError> {
+        let wrong = |error: anyhow::Error| ApiError::bad_request(format!("{error:#}"));
+        let sent: WithPlan = serde_json::from_str(body).map_err(|error| wrong(error.into()))?;
+        let create: Create = serde_json::from_str(body).map_err(|error| wrong(error.into()))?;
+        let plan = match (sent.plan, &create.scenario, &create.collective) {
+            (Some(plan), None, None) => {
+                let plan = Plan::from_json(plan.get()).map_err(|error| wrong(error.into()))?;
+                match create.options.timeout_ms {
+                    Some(timeout_ms) => with_timeout(plan, timeout_ms),
+                    None => plan,
+                }
+            }
+            (None, Some(name), None) | (None, None, Some(name)) => {
+                create.options.named(name).map_err(wrong)?
+            }
+            _ => return Err(ApiError::bad_request("name one of plan, scenario and collective")),
+        };
+        Ok((create, plan))
+    }
+}
+
+/// Every run, newest first.
+pub(crate) async fn list(State(service): State<Service>) -> Result<Json<Vec<RunRecord>>, ApiError> {
+    blocking(move || service.store.runs()).await.map(Json)
+}
+
+/// Starts a run; answers once its ranks have joined.
+pub(crate) async fn create(
+    State(service): State<Service>,
+    body: Result<Json<Box<RawValue>>, JsonRejection>,
+) -> Result<(StatusCode, Json<RunRecord>), ApiError> {
+    let Json(body) = body?;
+    let start = move || {
+        let (create, plan) = Create::read(body.get())?;
+        let record_messages = create.record_messages;
+        let options = RunOptions { record_messages, ..RunOptions::default() };
+        service.runs.start(plan, create.backend, options).map_err(ApiError::from)
+    };
+    Ok((StatusCode::CREATED, Json(blocking(start).await?)))
+}
+
+/// One run.
+pub(crate) async fn get(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<Json<RunRecord>, ApiError> {
+    find(&service, &id).await.map(Json)
+}
+
+/// Asks a run to end; its end comes with its events.
+pub(crate) async fn cancel(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<(StatusCode, Json<RunRecord>), ApiError> {
+    let run = find(&service, &id).await?;
+    match service.runs.cancel(run.id) {
+        true => Ok((StatusCode::ACCEPTED, Json(run))),
+        false => Err(ApiError::conflict(format!("run {id} is not in progress"))),
+    }
+}
+
+/// The trace in binary form, as far as it has come.
+pub(crate) async fn trace(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let run = find(&service, &id).await?;
+    let bytes = service.runs.progress(run.id).map(|progress| progress.borrow().bytes);
+    let name = format!("run-{}.lks", run.id);
+    file::send(&service.store.run_file(run.id), bytes, &name).await
+}
+
+/// What is wrong in a run, as far as it has come.
+pub(crate) async fn findings(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<Json<Report>, ApiError> {
+    let run = find(&service, &id).await?;
+    if let Some(report) = run.report {
+        return Ok(Json(report));
+    }
+    let so_far = move || {
+        let bytes = std::fs::read(service.store.run_file(run.id))?;
+        match Trace::from_bytes(&bytes) {
+            Ok(trace) => Ok(diagnose_trace(&trace)),
+            Err(error) => Err(ApiError::internal(format!("run {}: {error}", run.id))),
+        }
+    };
+    blocking(so_far).await.map(Json)
+}
+
+/// The trace as it grows: every message carries the next bytes of its binary form, from the
+/// first byte on; the connection is closed after the last.
+pub(crate) async fn events(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+    upgrade: WebSocketUpgrade,
+) -> Result<Response, ApiError> {
+    let run = find(&service, &id).await?;
+    let path = service.store.run_file(run.id);
+    let progress = match service.runs.progress(run.id) {
+        Some(progress) => progress,
+        None => {
+            let bytes = tokio::fs::metadata(&path).await?.len();
+            watch::channel(Progress { bytes, done: true }).1
+        }
+    };
+    let file = tokio::fs::File::open(&path).await?;
+    Ok(upgrade.on_upgrade(move |socket| follow(socket, file, progress)))
+}
+
+async fn follow(
+    mut socket: WebSocket,
+    mut file: tokio::fs::File,
+    mut progress: watch::Receiver<Progress>,
+) {
+    let mut sent = 0;
+    let mut buffer = vec![0; MESSAGE_BYTES];
+    loop {
+        let Progress { bytes, done } = *progress.borrow_and_update();
+        while sent < bytes {
+            let next = MESSAGE_BYTES.min(usize::try_from(bytes - sent).unwrap_or(MESSAGE_BYTES));
+            let Ok(read @ 1..) = file.read(&mut buffer[..next]).await else { return };
+            let message = Message::binary(buffer[..read].to_vec());
+            match tokio::time::timeout(SEND_TIMEOUT, socket.send(message)).await {
+                Ok(Ok(())) => sent += read as u64,
+                _ => return,
+            }
+        }
+        if done {
+            let close = CloseFrame { code: close_code::NORMAL, reason: "the run ended".into() };
+            let _ = socket.send(Message::Close(Some(close))).await;
+            return;
+        }
+        tokio::select! {
+            changed = progress.changed() => {
+                // The keeper is gone without a last word only if it panicked.
+                if changed.is_err() {
+                    return;
+                }
+            }
+            received = socket.recv() => match received {
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                Some(Ok(_)) => {}
+            },
+        }
+    }
+}
+
+async fn find(service: &Service, id: &str) -> Result<RunRecord, ApiError> {
+    let id = parse_id("run", id)?;
+    let store = service.store.clone();
+    blocking(move || store.run(id)).await?.ok_or_else(|| not_found("run", id))
+}

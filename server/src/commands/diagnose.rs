@@ -1,0 +1,50 @@
+//! `lockstep diagnose`: what went wrong in a recording.
+
+use crate::recording::Recording;
+use crate::{files, terminal};
+use anyhow::Result;
+use lockstep_core::diagnosis::Report;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Say what went wrong in Flight Recorder dumps or a Lockstep trace
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The dumps of one job, the folder that holds them, or one Lockstep trace
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// Print JSON: the schema lockstep.findings/1
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let report = match diagnose(&arguments.paths) {
+        Ok(report) => report,
+        // Scripts get the same document whether or not there was anything to judge.
+        Err(error) if arguments.json => Report::unusable(0, format!("{error:#}")),
+        Err(error) => return Err(error),
+    };
+    let text = match arguments.json {
+        true => serde_json::to_string_pretty(&report)? + "\n",
+        false => report.to_text(),
+    };
+    terminal::print(text.as_bytes())?;
+    Ok(ExitCode::from(report.verdict.exit_code()))
+}
+
+fn diagnose(paths: &[PathBuf]) -> Result<Report> {
+    let mut recording = Recording::default();
+    for path in files::below(paths)? {
+        match files::read(&path, files::MAX_FILE_BYTES) {
+            Ok(bytes) => recording.add(&name_of(&path), &bytes)?,
+            Err(error) => recording.leave_out(format!("{error:#}")),
+        }
+    }
+    Ok(recording.read()?.report)
+}
+
+/// The file's own name, which says the rank.
+fn name_of(path: &Path) -> String {
+    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}

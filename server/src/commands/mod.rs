@@ -1,0 +1,42 @@
+//! The subcommands, a file each. Each returns its exit code; an error ends the process with 2 and
+//! its one sentence on standard error.
+
+pub(crate) mod diagnose;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod serve;
+pub(crate) mod sim;
+pub(crate) mod version;
+
+use lockstep_core::trace::Outcome;
+use lockstep_gpu_exec::RankLauncher;
+
+/// What starts a rank of a real run: this binary again.
+pub(crate) fn rank_launcher() -> anyhow::Result<RankLauncher> {
+    let program = std::env::current_exe()
+        .map_err(|error| anyhow::anyhow!("cannot find the lockstep binary itself: {error}"))?;
+    Ok(RankLauncher { program, args: vec!["rank".into()] })
+}
+
+/// How it ended, for people.
+fn describe(outcome: Option<&Outcome>) -> String {
+    match outcome {
+        Some(Outcome::Completed) => "completed".into(),
+        Some(Outcome::TimedOut) => "timed out".into(),
+        Some(Outcome::RankDied { rank, how }) => format!("rank {rank} died: {how}"),
+        Some(Outcome::Cancelled) => "cancelled".into(),
+        Some(Outcome::Failed { why }) => format!("failed: {why}"),
+        Some(Outcome::Unknown) | None => "its end was not recorded".into(),
+    }
+}
+
+/// A time for people: `12.3 ms`.
+fn describe_ps(ps: u64) -> String {
+    let (unit, per_unit) = match ps {
+        0..1_000_000 => ("ns", 1_000),
+        1_000_000..1_000_000_000 => ("µs", 1_000_000),
+        1_000_000_000..1_000_000_000_000 => ("ms", 1_000_000_000),
+        _ => ("s", 1_000_000_000_000),
+    };
+    format!("{}.{:02} {unit}", ps / per_unit, ps % per_unit * 100 / per_unit)
+}

@@ -1,0 +1,142 @@
+//! `lockstep serve`: the page and the API on this machine.
+
+use super::rank_launcher;
+use super::version::Version;
+use crate::api::guard::Guard;
+use crate::router::{Service, router};
+use crate::runs::Runs;
+use crate::store::Store;
+use crate::terminal;
+use anyhow::{Context, Result, anyhow};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
+
+/// Requests in progress get this long once the service was told to stop.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Serve the page and the API on this machine (the default)
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The address to listen on; anything but loopback lets others start runs on this machine
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+    /// The port to listen on; 0 picks a free one
+    #[arg(long, default_value_t = 7077)]
+    port: u16,
+    /// Where runs and uploads are kept [default: $LOCKSTEP_DATA_DIR, else the user's data folder]
+    #[arg(long, value_name = "FOLDER")]
+    data_dir: Option<PathBuf>,
+    /// Another name that this machine may be asked by
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+    /// Open the page in a browser, if there is one
+    #[arg(long, overrides_with = "no_open")]
+    open: bool,
+    /// Do not open the page (the default)
+    #[arg(long)]
+    no_open: bool,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the service's threads")?;
+    runtime.block_on(serve(arguments))?;
+    // Requests that are still being worked on have had their time.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(arguments: Arguments) -> Result<()> {
+    // Before anything is started, so that no signal finds us unprepared.
+    let (mut interrupt, mut terminate) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let listener = listen(&arguments.host, arguments.port).await?;
+    let folder = data_folder(arguments.data_dir)?;
+    let store = Arc::new(Store::open(&folder)?);
+    let runs = Runs::new(store.clone(), rank_launcher()?);
+    let service = Service {
+        store,
+        runs: runs.clone(),
+        version: Arc::new(Version::here()?),
+        reading: Arc::new(Semaphore::new(1)),
+    };
+    let app = router(service, Guard::new(&arguments.host, arguments.allow_host));
+    let url = url_of(&arguments.host, listener.local_addr()?);
+    terminal::print(format!("Lockstep is at {url}\n").as_bytes())?;
+    if arguments.open && !arguments.no_open {
+        open_in_browser(url);
+    }
+    let stop = Arc::new(tokio::sync::Notify::new());
+    let stopped = stop.clone();
+    let serving =
+        axum::serve(listener, app).with_graceful_shutdown(async move { stopped.notified().await });
+    let mut serving = tokio::spawn(serving.into_future());
+    tokio::select! {
+        ended = &mut serving => return Ok(ended??),
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    stop.notify_one();
+    // Runs first: their watchers' connections end with them.
+    runs.shut_down().await;
+    if tokio::time::timeout(GRACE, &mut serving).await.is_err() {
+        serving.abort();
+    }
+    Ok(())
+}
+
+async fn listen(host: &str, port: u16) -> Result<TcpListener> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    TcpListener::bind((bare, port)).await.map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => anyhow!(
+            "port {port} of {host} is in use; stop what listens there, or pass --port with another \
+             (0 picks a free one)"
+        ),
+        ErrorKind::PermissionDenied => {
+            anyhow!("port {port} is not allowed to this user; pass --port with one above 1023")
+        }
+        _ => anyhow!(
+            "cannot listen on {host}, port {port}: {error}; pass --host with an address \
+                      of this machine"
+        ),
+    })
+}
+
+fn data_folder(given: Option<PathBuf>) -> Result<PathBuf> {
+    let from = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    given
+        .or_else(|| from("LOCKSTEP_DATA_DIR"))
+        .or_else(|| Some(from("XDG_DATA_HOME")?.join("lockstep")))
+        .or_else(|| Some(from("HOME")?.join(".local").join("share").join("lockstep")))
+        .context("no folder to keep runs in: HOME is not set; pass --data-dir")
+}
+
+/// What to type into a browser on this machine.
+fn url_of(host: &str, address: SocketAddr) -> String {
+    let port = address.port();
+    match address.ip() {
+        ip if ip.is_unspecified() => format!("http://127.0.0.1:{port}/"),
+        std::net::IpAddr::V6(ip) => format!("http://[{ip}]:{port}/"),
+        _ => format!("http://{host}:{port}/"),
+    }
+}
+
+/// Opens the page where there is a screen. Without one, the system's opener would start a browser
+/// in the terminal.
+fn open_in_browser(url: String) {
+    let has_screen = ["DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"];
+    if has_screen.iter().all(|name| std::env::var_os(name).is_none()) && cfg!(target_os = "linux") {
+        return;
+    }
+    std::thread::spawn(move || {
+        if let Err(error) = opener::open_browser(&url) {
+            terminal::note(&format!("no browser could be opened ({error}); open {url} yourself"));
+        }
+    });
+}

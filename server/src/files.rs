@@ -1,0 +1,130 @@
+//! Reading what people point at, in bounds: no device, no endless folder, no file past the limit.
+
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// No file of any kind is read past this.
+pub(crate) const MAX_FILE_BYTES: u64 = 2 << 30;
+
+/// Files in a folder and the folders below it.
+const MAX_FILES: usize = 100_000;
+
+/// Folders within folders.
+const MAX_DEPTH: usize = 8;
+
+/// The file's bytes.
+///
+/// # Errors
+/// When it is not a file, is larger than `limit`, or cannot be read.
+pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let shown = path.display();
+    // Asked before it is opened: opening a named pipe waits for a writer.
+    let metadata = fs::metadata(path).with_context(|| format!("cannot read {shown}"))?;
+    if !metadata.is_file() {
+        bail!("cannot read {shown}: it is not a file");
+    }
+    let too_large =
+        |bytes: u64| format!("cannot read {shown}: it has {bytes} bytes, and the limit is {limit}");
+    if metadata.len() > limit {
+        bail!(too_large(metadata.len()));
+    }
+    let file = File::open(path).with_context(|| format!("cannot read {shown}"))?;
+    let mut bytes = Vec::new();
+    // A file can grow while it is read, and some say that they are empty when they are not.
+    file.take(limit + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {shown}"))?;
+    if bytes.len() as u64 > limit {
+        bail!(too_large(bytes.len() as u64));
+    }
+    Ok(bytes)
+}
+
+/// The files that paths name: a file itself, a folder's files and those of the folders below it,
+/// in name order. Hidden ones are left out.
+///
+/// # Errors
+/// When a path is not there, cannot be listed, or holds more than can be meant.
+pub(crate) fn below(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        let metadata =
+            fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+        if metadata.is_dir() {
+            let before = files.len();
+            walk(path, 0, &mut files)?;
+            if files.len() == before {
+                bail!("{} holds no files", path.display());
+            }
+        } else {
+            files.push(path.clone());
+        }
+    }
+    Ok(files)
+}
+
+fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
+    let shown = folder.display();
+    if depth > MAX_DEPTH {
+        bail!(
+            "{shown} is more than {MAX_DEPTH} folders deep; name the folder that holds the dumps"
+        );
+    }
+    let listed = fs::read_dir(folder).with_context(|| format!("cannot list {shown}"))?;
+    let mut paths = Vec::new();
+    for entry in listed {
+        let entry = entry.with_context(|| format!("cannot list {shown}"))?;
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            paths.push(entry.path());
+        }
+        if files.len() + paths.len() > MAX_FILES {
+            bail!(
+                "{shown} holds more than {MAX_FILES} files; name the folder that holds the dumps"
+            );
+        }
+    }
+    paths.sort();
+    for path in paths {
+        // A link to a folder is not followed: it may lead back up.
+        let is_folder = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir());
+        match is_folder {
+            true => walk(&path, depth + 1, files)?,
+            false => files.push(path),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_past_the_limit_is_refused_with_both_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("dump");
+        fs::write(&path, [0; 11]).unwrap();
+        assert_eq!(read(&path, 11).unwrap().len(), 11);
+        let refused = read(&path, 10).unwrap_err().to_string();
+        assert!(refused.contains("11 bytes") && refused.contains("limit is 10"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_not_a_file_is_refused() {
+        assert!(read(Path::new("/dev/zero"), 10).unwrap_err().to_string().contains("not a file"));
+    }
+
+    #[test]
+    fn a_walk_is_in_name_order_without_hidden_files_or_link_loops() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("b")).unwrap();
+        for name in ["c", "a", ".hidden", "b/x"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("b/loop")).unwrap();
+        let found = below(&[folder.path().to_path_buf()]).unwrap();
+        let names: Vec<_> =
+            found.iter().map(|path| path.strip_prefix(folder.path()).unwrap()).collect();
+        assert_eq!(names, ["a", "b/loop", "b/x", "c"].map(Path::new));
+    }
+}

@@ -1,0 +1,246 @@
+//! Where a plan comes from: a file, one of the shipped scenarios, or one collective on its own.
+//! The command line and `POST /api/runs` say it in the same words.
+
+use crate::files;
+use anyhow::{Context, Result, bail};
+use lockstep_core::collective::Collective;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::plan::{Fill, Plan};
+use lockstep_core::rank::GroupRank;
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::scenario::{self, CollectiveLab, Scenario, ScenarioOptions};
+use lockstep_core::schedule::Algorithm;
+use serde::Deserialize;
+use std::io::Read;
+use std::path::Path;
+
+/// Plan files past this are refused: the largest that make sense have a few megabytes.
+const MAX_PLAN_BYTES: u64 = 256 << 20;
+
+/// The collectives by name.
+const COLLECTIVES: [&str; 9] = [
+    "broadcast",
+    "all_reduce",
+    "reduce",
+    "all_gather",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "all_to_all",
+    "barrier",
+];
+
+/// What can be said of a scenario or a collective. What is not said has the default of
+/// [`ScenarioOptions`] and [`CollectiveLab`].
+#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
+#[serde(default)]
+pub(crate) struct PlanOptions {
+    /// The number of ranks [default: 4]
+    #[arg(long, value_name = "N")]
+    pub(crate) world_size: Option<u32>,
+    /// The timeout of every group in milliseconds; for a plan file only when given
+    #[arg(long, value_name = "MS")]
+    pub(crate) timeout_ms: Option<u64>,
+    /// The repaired program of a scenario
+    #[arg(long)]
+    pub(crate) repaired: bool,
+    /// Elements a rank of a collective [default: 16]
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+    /// How a collective is carried out: ring, tree, direct, dissemination [default: its first]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) algorithm: Option<String>,
+    /// Element type of a collective [default: float32]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) dtype: Option<String>,
+    /// Reduction of a collective: SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR [default: SUM]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) reduce_op: Option<String>,
+    /// Root rank of a collective [default: 0]
+    #[arg(long, value_name = "RANK")]
+    pub(crate) root: Option<u32>,
+    /// Fill a collective's tensors with this seed's numbers instead of rank * count + index
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+/// A plan as the command line names it.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PlanArguments {
+    /// A plan file (`-` for standard input), a scenario (`lockstep plan --list`) or a collective
+    /// (all_reduce, broadcast, …)
+    #[arg(value_name = "PLAN|SCENARIO|COLLECTIVE")]
+    pub(crate) what: String,
+    #[command(flatten)]
+    pub(crate) options: PlanOptions,
+}
+
+impl PlanArguments {
+    /// The plan.
+    ///
+    /// # Errors
+    /// When there is no such thing, or it is no plan that can be run.
+    pub(crate) fn plan(&self) -> Result<Plan> {
+        let path = Path::new(&self.what);
+        if self.what != "-" && !path.exists() {
+            return self.options.named(&self.what);
+        }
+        let bytes = if self.what == "-" {
+            let mut bytes = Vec::new();
+            let mut input = std::io::stdin().lock().take(MAX_PLAN_BYTES);
+            input.read_to_end(&mut bytes).context("cannot read standard input")?;
+            bytes
+        } else {
+            files::read(path, MAX_PLAN_BYTES)?
+        };
+        self.options.only_for_names(&self.what)?;
+        let plan = Plan::read(&bytes).with_context(|| format!("cannot use {}", self.what))?;
+        Ok(match self.options.timeout_ms {
+            Some(timeout_ms) => with_timeout(plan, timeout_ms),
+            None => plan,
+        })
+    }
+}
+
+impl PlanOptions {
+    /// The plan of a scenario or a collective.
+    ///
+    /// # Errors
+    /// When there is none of that name, or the options do not fit it.
+    pub(crate) fn named(&self, name: &str) -> Result<Plan> {
+        if let Some(scenario) = scenario::find(name) {
+            return self.of_scenario(scenario);
+        }
+        if !COLLECTIVES.contains(&name) {
+            let scenarios: Vec<_> = scenario::all().iter().map(|scenario| scenario.id).collect();
+            bail!(
+                "{name:?} is neither a file, nor a scenario ({}), nor a collective ({})",
+                scenarios.join(", "),
+                COLLECTIVES.join(", ")
+            );
+        }
+        if self.repaired {
+            bail!("{name} is a collective: only scenarios can be repaired");
+        }
+        let collective = self.collective(name)?;
+        let world_size = self.world_size.unwrap_or(4);
+        let mut lab = CollectiveLab::new(collective, world_size, self.count.unwrap_or(16));
+        if let Some(name) = &self.algorithm {
+            lab.algorithm = pick("algorithm", name, &Algorithm::ALL, Algorithm::name)?;
+        }
+        if let Some(name) = &self.dtype {
+            lab.dtype = pick("dtype", name, &Dtype::COMPUTABLE, Dtype::name)?;
+        }
+        if let Some(seed) = self.seed {
+            lab.fill = Fill::Seeded { seed };
+        }
+        if let Some(timeout_ms) = self.timeout_ms {
+            lab.timeout_ms = timeout_ms;
+        }
+        Ok(lab.plan()?)
+    }
+
+    fn of_scenario(&self, scenario: &Scenario) -> Result<Plan> {
+        let mut options = ScenarioOptions { repaired: self.repaired, ..Default::default() };
+        self.only_for("a scenario", scenario.id)?;
+        options.world_size =
+            self.world_size.unwrap_or(options.world_size.max(scenario.min_world_size));
+        options.timeout_ms = self.timeout_ms.unwrap_or(options.timeout_ms);
+        Ok(scenario.plan(&options)?)
+    }
+
+    fn collective(&self, name: &str) -> Result<Collective> {
+        let root = GroupRank(self.root.unwrap_or(0));
+        let op = match &self.reduce_op {
+            Some(name) => pick("reduction", &name.to_uppercase(), &ReduceOp::ALL, ReduceOp::name)?,
+            None => ReduceOp::Sum,
+        };
+        Ok(match name {
+            "broadcast" => Collective::Broadcast { root },
+            "all_reduce" => Collective::AllReduce { op },
+            "reduce" => Collective::Reduce { op, root },
+            "all_gather" => Collective::AllGather,
+            "gather" => Collective::Gather { root },
+            "scatter" => Collective::Scatter { root },
+            "reduce_scatter" => Collective::ReduceScatter { op },
+            "all_to_all" => Collective::AllToAll,
+            _ => Collective::Barrier,
+        })
+    }
+
+    /// Refuses options of a collective, which `what` is not.
+    fn only_for(&self, kind: &str, what: &str) -> Result<()> {
+        let given = [
+            ("count", self.count.is_some()),
+            ("algorithm", self.algorithm.is_some()),
+            ("dtype", self.dtype.is_some()),
+            ("reduce_op", self.reduce_op.is_some()),
+            ("root", self.root.is_some()),
+            ("seed", self.seed.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => bail!("{what} is {kind}: {option} is for collectives"),
+            None => Ok(()),
+        }
+    }
+
+    fn only_for_names(&self, what: &str) -> Result<()> {
+        if self.world_size.is_some() || self.repaired {
+            bail!("{what} is a plan file: its world and its programs are as they are");
+        }
+        self.only_for("a plan file", what)
+    }
+}
+
+/// The plan with another timeout for every group.
+pub(crate) fn with_timeout(mut plan: Plan, timeout_ms: u64) -> Plan {
+    for group in &mut plan.groups {
+        *group = group.clone().with_timeout_ms(timeout_ms);
+    }
+    plan
+}
+
+fn pick<T: Copy>(kind: &str, name: &str, all: &[T], name_of: fn(T) -> &'static str) -> Result<T> {
+    match all.iter().find(|one| name_of(**one) == name) {
+        Some(one) => Ok(*one),
+        None => {
+            let names: Vec<_> = all.iter().map(|one| name_of(*one)).collect();
+            bail!("there is no {kind} {name:?}; choose one of {}", names.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(options: PlanOptions, name: &str) -> String {
+        options.named(name).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_scenario_and_every_collective_is_a_plan() {
+        for scenario in scenario::all() {
+            PlanOptions::default().named(scenario.id).unwrap();
+        }
+        for name in COLLECTIVES {
+            assert_eq!(PlanOptions::default().named(name).unwrap().world_size, 4);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_in_a_sentence() {
+        let options = PlanOptions::default;
+        let texts = [
+            refusal(options(), "nothing"),
+            refusal(PlanOptions { world_size: Some(0), ..options() }, "all_reduce"),
+            refusal(PlanOptions { root: Some(9), ..options() }, "broadcast"),
+            refusal(PlanOptions { algorithm: Some("star".into()), ..options() }, "all_reduce"),
+            refusal(PlanOptions { dtype: Some("float8".into()), ..options() }, "all_reduce"),
+            refusal(PlanOptions { count: Some(1), ..options() }, scenario::all()[0].id),
+        ];
+        for text in texts {
+            assert!(text.len() > 20 && !text.contains('\n'), "{text}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Real runs in progress: each is drained by a thread of its own into its trace file, and whoever
+//! wants to watch reads that file as it grows. A late watcher thus gets everything, and a slow one
+//! costs no memory.
+
+use crate::commands::run::against_simulation;
+use crate::store::{RunEnd, RunRecord, Store, StoreError};
+use crate::{terminal, trace_file};
+use lockstep_core::diagnosis::diagnose_trace;
+use lockstep_core::group::BackendName;
+use lockstep_core::plan::Plan;
+use lockstep_core::trace::{Outcome, Trace, TraceEnd, TraceWriter};
+use lockstep_gpu_exec::{Canceller, RankLauncher, RunError, RunEvent, RunHandle, RunOptions};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+/// Runs at the same time: each may use every core.
+pub(crate) const MAX_CONCURRENT: usize = 2;
+
+/// Ranks of one run.
+pub(crate) const MAX_WORLD_SIZE: u32 = 64;
+
+/// A run whose trace grows past this is ended.
+const MAX_TRACE_BYTES: u64 = 256 << 20;
+
+/// A run that takes longer is ended.
+const MAX_DURATION: Duration = Duration::from_secs(30 * 60);
+
+/// How long the service waits for its runs to end when it is told to stop.
+const SHUTDOWN: Duration = Duration::from_secs(20);
+
+/// Why a run was not started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    /// Enough are running.
+    #[error(
+        "{MAX_CONCURRENT} runs are in progress, and no more may run at the same time; wait for \
+         one to end or cancel it"
+    )]
+    TooMany,
+    /// More ranks than the service starts.
+    #[error(
+        "the plan has {0} ranks, but a run here may have at most {MAX_WORLD_SIZE}; simulate it, \
+         or use `lockstep run`"
+    )]
+    TooManyRanks(u32),
+    /// The service is on its way out.
+    #[error("the service is shutting down")]
+    ShuttingDown,
+    /// The executor refused.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// It could not be listed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its trace could not be kept.
+    #[error("cannot keep the run's trace: {0}")]
+    Trace(#[from] io::Error),
+}
+
+/// How far a run's trace file has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Bytes of whole frames in the file.
+    pub(crate) bytes: u64,
+    /// True once no more will come.
+    pub(crate) done: bool,
+}
+
+/// The runs of the service.
+#[derive(Clone, Debug)]
+pub(crate) struct Runs {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Arc<Store>,
+    launcher: RankLauncher,
+    places: Arc<Semaphore>,
+    live: Mutex<BTreeMap<u64, Live>>,
+}
+
+#[derive(Debug)]
+struct Live {
+    canceller: Canceller,
+    progress: watch::Receiver<Progress>,
+}
+
+impl Runs {
+    /// No runs yet; ranks are started by `launcher`.
+    pub(crate) fn new(store: Arc<Store>, launcher: RankLauncher) -> Runs {
+        let places = Arc::new(Semaphore::new(MAX_CONCURRENT));
+        Runs { shared: Arc::new(Shared { store, launcher, places, live: Mutex::default() }) }
+    }
+
+    /// Starts a run and returns its place in the list once its ranks have joined. Blocks until
+    /// then.
+    ///
+    /// # Errors
+    /// When it may not or cannot be started; nothing is listed then and no process is left.
+    pub(crate) fn start(
+        &self,
+        plan: Plan,
+        backend: BackendName,
+        options: RunOptions,
+    ) -> Result<RunRecord, StartError> {
+        let shared = &self.shared;
+        if plan.world_size > MAX_WORLD_SIZE {
+            return Err(StartError::TooManyRanks(plan.world_size));
+        }
+        let place = match shared.places.clone().try_acquire_owned() {
+            Ok(place) => place,
+            Err(tokio::sync::TryAcquireError::NoPermits) => return Err(StartError::TooMany),
+            Err(tokio::sync::TryAcquireError::Closed) => return Err(StartError::ShuttingDown),
+        };
+        let options = RunOptions { max_duration: MAX_DURATION, ..options };
+        let executor = lockstep_gpu_exec::backend(backend, shared.launcher.clone())?;
+        let handle = executor.start(plan.clone(), options)?;
+        let id = shared.store.add_run(&plan.name, backend.name(), plan.world_size)?;
+        let header = TraceWriter::header(handle.header());
+        let file = match shared.begin_file(id, &header) {
+            Ok(file) => file,
+            Err(error) => {
+                let outcome = Outcome::Failed { why: format!("its trace cannot be kept: {error}") };
+                shared.store.end_run(id, &RunEnd { outcome, report: None, comparison: None })?;
+                return Err(StartError::Trace(error));
+            }
+        };
+        let (progress, watched) =
+            watch::channel(Progress { bytes: header.len() as u64, done: false });
+        shared.live().insert(id, Live { canceller: handle.canceller(), progress: watched });
+        if shared.places.is_closed() {
+            // The service was told to stop while the ranks were joining.
+            handle.cancel();
+        }
+        let keeper = Keeper { shared: shared.clone(), id, file, progress, plan };
+        std::thread::spawn(move || keeper.keep(handle, place));
+        match shared.store.run(id)? {
+            Some(record) => Ok(record),
+            None => Err(StartError::Trace(io::ErrorKind::NotFound.into())),
+        }
+    }
+
+    /// Asks a run to end as cancelled; false when it is not in progress.
+    pub(crate) fn cancel(&self, id: u64) -> bool {
+        let live = self.shared.live();
+        live.get(&id).map(|run| run.canceller.cancel()).is_some()
+    }
+
+    /// How far the trace of a run in progress has come, now and later; `None` when it is not in
+    /// progress.
+    pub(crate) fn progress(&self, id: u64) -> Option<watch::Receiver<Progress>> {
+        self.shared.live().get(&id).map(|run| run.progress.clone())
+    }
+
+    /// Cancels every run, refuses new ones, and waits until all have ended and are written down.
+    pub(crate) async fn shut_down(&self) {
+        self.shared.places.close();
+        let running: Vec<_> = {
+            let live = self.shared.live();
+            live.values().for_each(|run| run.canceller.cancel());
+            live.values().map(|run| run.progress.clone()).collect()
+        };
+        let ended = async {
+            for mut progress in running {
+                // The thread drops its end of the channel when all is written down.
+                while progress.changed().await.is_ok() {}
+            }
+        };
+        if tokio::time::timeout(SHUTDOWN, ended).await.is_err() {
+            terminal::note("lockstep: a run did not end in time and was left");
+        }
+    }
+}
+
+impl Shared {
+    fn begin_file(&self, id: u64, header: &[u8]) -> io::Result<File> {
+        let mut file = File::create(self.store.run_file(id))?;
+        file.write_all(header)?;
+        Ok(file)
+    }
+
+    fn live(&self) -> MutexGuard<'_, BTreeMap<u64, Live>> {
+        // Whatever panicked, an entry is there or not.
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps the trace of one run, in a thread of its own.
+struct Keeper {
+    shared: Arc<Shared>,
+    id: u64,
+    file: File,
+    progress: watch::Sender<Progress>,
+    plan: Plan,
+}
+
+impl Keeper {
+    fn keep(mut self, handle: RunHandle, place: OwnedSemaphorePermit) {
+        let mut refused = None;
+        while let Ok(event) = handle.events().recv() {
+            let RunEvent::Events(events) = event else { break };
+            if refused.is_none()
+                && let Err(why) = self.append(&trace_file::frames(events))
+            {
+                // What has happened so far stays readable; the ranks need not go on.
+                handle.cancel();
+                refused = Some(why);
+            }
+        }
+        let ended = handle.join();
+        let end = match refused {
+            Some(why) => TraceEnd { time_ps: ended.time_ps, outcome: Outcome::Failed { why } },
+            None => ended,
+        };
+        // Past the limit there is still room for the end.
+        if let Err(why) = self.write(&TraceWriter::end(&end)) {
+            terminal::note(&format!("lockstep: run {}: {why}", self.id));
+        }
+        let (report, comparison) = match self.trace() {
+            Some(trace) => (Some(diagnose_trace(&trace)), against_simulation(&self.plan, &trace)),
+            None => (None, None),
+        };
+        let end = RunEnd { outcome: end.outcome, report, comparison };
+        if let Err(error) = self.shared.store.end_run(self.id, &end) {
+            terminal::note(&format!("lockstep: run {}: {error}", self.id));
+        }
+        // In this order: who sees the run done finds it in the list as ended.
+        self.progress.send_modify(|progress| progress.done = true);
+        self.shared.live().remove(&self.id);
+        drop(place);
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let length = self.progress.borrow().bytes + bytes.len() as u64;
+        if length > MAX_TRACE_BYTES {
+            return Err(format!(
+                "its trace passed the limit of {MAX_TRACE_BYTES} bytes; run it with \
+                 record_messages off"
+            ));
+        }
+        self.write(bytes)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let written = self.file.write_all(bytes);
+        written.map_err(|error| format!("its trace could not be written: {error}"))?;
+        self.progress.send_modify(|progress| progress.bytes += bytes.len() as u64);
+        Ok(())
+    }
+
+    fn trace(&self) -> Option<Trace> {
+        let bytes = std::fs::read(self.shared.store.run_file(self.id)).ok()?;
+        Trace::from_bytes(&bytes).ok()
+    }
+}
