@@ -42,7 +42,7 @@ impl Default for SimConfig {
             seed: 0,
             max_value_bytes: 64 << 20,
             record_messages: true,
-            max_events: 20_000_000,
+            max_events: 5_000_000,
         }
     }
 }
