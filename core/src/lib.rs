@@ -9,6 +9,7 @@ pub mod diagnosis;
 pub mod dtype;
 pub mod flight_recorder;
 pub mod group;
+pub mod pickle;
 pub mod plan;
 pub mod rank;
 pub mod reduce;
