@@ -40,8 +40,8 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The files that paths name: a file itself, a folder's files and those of the folders below it,
-/// in name order. Hidden ones are left out.
+/// The files that paths name, in name order: a file itself; a folder's own files, or, when it has
+/// none, those of the folders in it. Hidden ones are left out.
 ///
 /// # Errors
 /// When a path is not there, cannot be listed, or holds more than can be meant.
@@ -84,14 +84,14 @@ fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
         }
     }
     paths.sort();
-    for path in paths {
-        // A link to a folder is not followed: it may lead back up.
-        let is_folder = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir());
-        match is_folder {
-            true => walk(&path, depth + 1, files)?,
-            false => files.push(path),
-        }
+    // A link to a folder is not followed: it may lead back up.
+    let is_folder = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|it| it.is_dir());
+    let (folders, own): (Vec<_>, Vec<_>) = paths.into_iter().partition(is_folder);
+    // What lies below a job's dumps is something else: other forms of them, other jobs.
+    if own.is_empty() {
+        folders.iter().try_for_each(|folder| walk(folder, depth + 1, files))?;
     }
+    files.extend(own);
     Ok(())
 }
 
@@ -115,16 +115,16 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_is_in_name_order_without_hidden_files_or_link_loops() {
+    fn a_folder_is_its_own_files_or_those_of_its_folders() {
         let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("b")).unwrap();
-        for name in ["c", "a", ".hidden", "b/x"] {
-            fs::write(folder.path().join(name), "").unwrap();
+        let root = folder.path();
+        for name in ["job/rank_1", "job/rank_0", "job/.hidden", "job/json/rank_0.json"] {
+            fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+            fs::write(root.join(name), "").unwrap();
         }
-        std::os::unix::fs::symlink(folder.path(), folder.path().join("b/loop")).unwrap();
-        let found = below(&[folder.path().to_path_buf()]).unwrap();
-        let names: Vec<_> =
-            found.iter().map(|path| path.strip_prefix(folder.path()).unwrap()).collect();
-        assert_eq!(names, ["a", "b/loop", "b/x", "c"].map(Path::new));
+        std::os::unix::fs::symlink(root, root.join("job/loop")).unwrap();
+        let found = below(&[root.to_path_buf()]).unwrap();
+        let names: Vec<_> = found.iter().map(|it| it.strip_prefix(root).unwrap()).collect();
+        assert_eq!(names, ["job/loop", "job/rank_0", "job/rank_1"].map(Path::new));
     }
 }

@@ -27,7 +27,7 @@ use std::process::ExitCode;
                   Exit codes: 0 healthy, 1 findings, 2 unusable input or a failure.",
     args_conflicts_with_subcommands = true
 )]
-struct Arguments {
+struct Lockstep {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
@@ -54,7 +54,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Lockstep::parse();
     let done = match arguments.command {
         Some(Command::Rank) => return lockstep_gpu_exec::rank_main(),
         Some(Command::Serve(arguments)) => commands::serve::run(arguments),
@@ -71,5 +71,15 @@ fn main() -> ExitCode {
             terminal::note(&format!("lockstep: {error:#}"));
             ExitCode::from(2)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Lockstep as clap::CommandFactory>::command().debug_assert();
     }
 }

@@ -132,7 +132,7 @@ fn as_text(plan: &Plan, trace: &Trace, report: &Report, comparison: Option<&Comp
     };
     let end = trace.end.as_ref();
     let mut text = format!(
-        "{}, {} ranks, run for real ({on}): {} after {}\n{}",
+        "{}\nrun on {} ranks ({on}): {} after {}\n{}",
         plan.name,
         plan.world_size,
         describe(end.map(|end| &end.outcome)),

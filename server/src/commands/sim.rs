@@ -64,7 +64,7 @@ fn as_json(trace: &Trace, report: &Report) -> Result<String> {
 fn as_text(name: &str, trace: &Trace, report: &Report) -> String {
     let end = trace.end.as_ref();
     format!(
-        "{name}, {} ranks, simulated: {} after {} of virtual time\n{}",
+        "{name}\nsimulated on {} ranks: {} after {} of virtual time\n{}",
         trace.header.world_size,
         describe(end.map(|end| &end.outcome)),
         describe_ps(end.map_or(0, |end| end.time_ps)),
