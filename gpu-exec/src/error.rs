@@ -90,9 +90,6 @@ pub enum RunError {
 impl RunError {
     /// For `map_err`: what was tried, and the system's answer.
     pub(crate) fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl Fn(E) -> RunError {
-        move |source| RunError::System {
-            doing,
-            source: source.into(),
-        }
+        move |source| RunError::System { doing, source: source.into() }
     }
 }

@@ -11,12 +11,15 @@
 //! [`TraceEnd`]: lockstep_core::trace::TraceEnd
 
 mod backend;
+mod clock;
 mod error;
 mod options;
 mod run;
+mod shm;
 
 pub mod host;
 pub mod nccl;
+pub mod store;
 
 pub use backend::{Backend, backend};
 pub use error::RunError;

@@ -26,9 +26,7 @@ pub struct Canceller {
 
 impl Canceller {
     pub(crate) fn new(cancel: impl Fn() + Send + Sync + 'static) -> Canceller {
-        Canceller {
-            cancel: Arc::new(cancel),
-        }
+        Canceller { cancel: Arc::new(cancel) }
     }
 
     /// Asks the run to end as cancelled. Returns at once; a run that has ended stays as it is.
@@ -62,13 +60,7 @@ impl RunHandle {
         canceller: Canceller,
         coordinator: JoinHandle<TraceEnd>,
     ) -> RunHandle {
-        RunHandle {
-            header,
-            pids,
-            events,
-            canceller,
-            coordinator: Some(coordinator),
-        }
+        RunHandle { header, pids, events, canceller, coordinator: Some(coordinator) }
     }
 
     /// The head of the run's trace.
@@ -120,20 +112,12 @@ impl RunHandle {
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
-        Trace {
-            header: self.header.clone(),
-            events,
-            end: Some(end),
-        }
+        Trace { header: self.header.clone(), events, end: Some(end) }
     }
 
     fn wait(&mut self) -> TraceEnd {
-        let failed = |why: &str| TraceEnd {
-            time_ps: 0,
-            outcome: Outcome::Failed {
-                why: why.to_owned(),
-            },
-        };
+        let failed =
+            |why: &str| TraceEnd { time_ps: 0, outcome: Outcome::Failed { why: why.to_owned() } };
         match self.coordinator.take().map(JoinHandle::join) {
             Some(Ok(end)) => end,
             Some(Err(_)) => failed("the coordinator panicked; this is a bug in Lockstep"),

@@ -60,23 +60,13 @@ pub fn probe() -> NcclProbe {
     folders.extend(STANDARD_FOLDERS.iter().map(PathBuf::from));
     let (cuda, _) = look_for(&CUDA_NAMES, folders.clone());
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"]
-        .iter()
-        .filter_map(std::env::var_os);
+    let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os);
     let mut pythons: Vec<PathBuf> = environments.map(PathBuf::from).collect();
     pythons.extend(home.map(|home| home.join(".local")));
     pythons.extend(["/usr/local", "/usr"].map(PathBuf::from));
-    folders.extend(
-        pythons
-            .iter()
-            .flat_map(|python| wheel_folders(&python.join("lib"))),
-    );
+    folders.extend(pythons.iter().flat_map(|python| wheel_folders(&python.join("lib"))));
     let (nccl, library) = look_for(&NCCL_NAMES, folders);
-    NcclProbe {
-        cuda,
-        nccl,
-        nccl_version: library.as_ref().and_then(version),
-    }
+    NcclProbe { cuda, nccl, nccl_version: library.as_ref().and_then(version) }
 }
 
 /// `nvidia/nccl/lib` in the site-packages of every Python below `lib`; the pattern itself where
@@ -103,20 +93,10 @@ fn look_for(
     names: &'static [&'static str],
     folders: Vec<PathBuf>,
 ) -> (LibraryProbe, Option<Library>) {
-    let mut probe = LibraryProbe {
-        names: names.to_vec(),
-        folders,
-        found: None,
-        broken: None,
-    };
-    let in_folders = probe
-        .folders
-        .iter()
-        .flat_map(|folder| names.iter().map(|n| folder.join(n)));
-    let candidates: Vec<PathBuf> = in_folders
-        .filter(|path| path.exists())
-        .chain(names.iter().map(PathBuf::from))
-        .collect();
+    let mut probe = LibraryProbe { names: names.to_vec(), folders, found: None, broken: None };
+    let in_folders = probe.folders.iter().flat_map(|folder| names.iter().map(|n| folder.join(n)));
+    let candidates: Vec<PathBuf> =
+        in_folders.filter(|path| path.exists()).chain(names.iter().map(PathBuf::from)).collect();
     for path in candidates {
         match open(&path) {
             Ok(library) => {
@@ -146,9 +126,8 @@ fn version(nccl: &Library) -> Option<i32> {
     // SAFETY: `ncclResult_t ncclGetVersion(int*)` in nccl.h since 1.0, ncclSuccess being 0; it
     // writes one int and keeps no pointer.
     let result = unsafe {
-        let get = nccl
-            .get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"ncclGetVersion\0")
-            .ok()?;
+        let get =
+            nccl.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"ncclGetVersion\0").ok()?;
         get(&raw mut version)
     };
     (result == 0).then_some(version)
@@ -177,19 +156,12 @@ pub fn refusal(probe: &NcclProbe) -> RunError {
             missing.join("; ")
         )
     };
-    RunError::Unavailable {
-        backend: BackendName::Nccl,
-        why,
-    }
+    RunError::Unavailable { backend: BackendName::Nccl, why }
 }
 
 impl LibraryProbe {
     fn describe_missing(&self) -> String {
-        let folders: Vec<_> = self
-            .folders
-            .iter()
-            .map(|f| f.display().to_string())
-            .collect();
+        let folders: Vec<_> = self.folders.iter().map(|f| f.display().to_string()).collect();
         let mut text = format!(
             "{} was not found in {} or by the system's loader",
             self.names.join(" or "),
@@ -219,17 +191,8 @@ mod tests {
         let folders = vec![PathBuf::from("/nowhere/lib")];
         let (cuda, _) = look_for(&["libcuda-not-there.so.1"], folders.clone());
         let (nccl, _) = look_for(&["libnccl-not-there.so.2", "libnccl-not-there.so"], folders);
-        let text = refusal(&NcclProbe {
-            cuda,
-            nccl,
-            nccl_version: None,
-        })
-        .to_string();
-        for part in [
-            "libcuda-not-there.so.1",
-            "libnccl-not-there.so.2",
-            "/nowhere/lib",
-        ] {
+        let text = refusal(&NcclProbe { cuda, nccl, nccl_version: None }).to_string();
+        for part in ["libcuda-not-there.so.1", "libnccl-not-there.so.2", "/nowhere/lib"] {
             assert!(text.contains(part), "{part} is not in: {text}");
         }
     }
@@ -240,11 +203,7 @@ mod tests {
         assert_eq!(probe.cuda.names, ["libcuda.so.1"]);
         assert_eq!(probe.nccl.names, ["libnccl.so.2", "libnccl.so"]);
         let wheels = |folder: &PathBuf| folder.ends_with("nvidia/nccl/lib");
-        assert!(
-            probe.nccl.folders.iter().any(wheels),
-            "{:?}",
-            probe.nccl.folders
-        );
+        assert!(probe.nccl.folders.iter().any(wheels), "{:?}", probe.nccl.folders);
     }
 
     #[test]

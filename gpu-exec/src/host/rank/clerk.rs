@@ -1,0 +1,273 @@
+//! The clerk: writes down what happens on the rank, hands it to the coordinator while the program
+//! runs, and watches the timeouts of its calls.
+//!
+//! What is written down is small and copied under one lock; a thread of its own turns it into
+//! trace events and sends them some fifty times a second, and sleeps when nothing happens.
+
+use super::super::control::{Report, Setup, frame};
+use super::call::call_of;
+use super::program::Program;
+use crate::clock;
+use lockstep_core::plan::{Plan, TensorId};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::schedule;
+use lockstep_core::trace::{Event, TensorValue, What};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long notes are gathered before they are sent.
+const GATHER_NS: u64 = 20_000_000;
+
+/// Notes are sent at once when there are this many …
+const MANY: usize = 16_384;
+
+/// … and whoever writes more waits until they are: memory stays bounded.
+const TOO_MANY: usize = 4 * MANY;
+
+/// Events a message to the coordinator: some 100 KB.
+const EVENTS_PER_FRAME: usize = 4096;
+
+/// Results can be as large as [`TensorValue::MAX_WHOLE_BYTES`] each: fewer a message.
+const RESULTS_PER_FRAME: usize = 64;
+
+/// What happened, as small as it can be said: [`What`] without what the plan knows already.
+#[derive(Debug)]
+pub(super) enum Note {
+    OpBegan { op: u32 },
+    OpEnded { op: u32 },
+    Scheduled { work: u32, op: u32, seq: u64 },
+    Started { work: u32 },
+    Completed { work: u32 },
+    TimedOut { work: u32 },
+    Sent(Message),
+    Received { message: Message, reduced: bool },
+    Result { tensor: TensorId, value: TensorValue },
+    Finished,
+}
+
+/// A message of a call's schedule.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message {
+    pub(super) work: u32,
+    pub(super) step: u32,
+    pub(super) peer: GlobalRank,
+    pub(super) slice: Option<schedule::Slice>,
+    pub(super) bytes: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Clerk {
+    plan: Arc<Plan>,
+    rank: GlobalRank,
+    start_ns: u64,
+    /// Whether single messages are written down.
+    messages: bool,
+    /// The shortest timeout of the plan's groups: no new call can be late sooner.
+    shortest_timeout_ns: u64,
+    /// Locked before `desk`, by whoever sends: so notes arrive in order.
+    socket: Mutex<UnixStream>,
+    desk: Mutex<Desk>,
+    /// The thread has something to do.
+    called: Condvar,
+    /// The desk has been cleared.
+    cleared: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Desk {
+    notes: Vec<(u64, Note)>,
+    /// Calls that have not completed, and when they are late.
+    pending: BTreeMap<u32, u64>,
+    /// Nothing more is written down: the process is about to end.
+    closed: bool,
+}
+
+impl Clerk {
+    /// A clerk at work.
+    pub(super) fn start(
+        program: &Program,
+        setup: &Setup,
+        start_ns: u64,
+        socket: &UnixStream,
+    ) -> Result<Arc<Clerk>, String> {
+        let socket = socket.try_clone().map_err(super::cannot("cannot report"))?;
+        let clerk = Arc::new(Clerk {
+            plan: program.plan.clone(),
+            rank: setup.rank,
+            start_ns,
+            messages: setup.record_messages,
+            shortest_timeout_ns: program.timeouts_ns.iter().copied().min().unwrap_or(u64::MAX),
+            socket: Mutex::new(socket),
+            desk: Mutex::default(),
+            called: Condvar::new(),
+            cleared: Condvar::new(),
+        });
+        let working = clerk.clone();
+        std::thread::Builder::new()
+            .name("clerk".to_owned())
+            .spawn(move || working.work())
+            .map_err(super::cannot("cannot start a thread"))?;
+        Ok(clerk)
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes one thing down, now.
+    pub(super) fn note(&self, note: Note) {
+        drop(self.put(self.desk(), note));
+    }
+
+    /// Writes a message down, if messages are.
+    pub(super) fn sent(&self, message: Message) {
+        if self.messages {
+            self.note(Note::Sent(message));
+        }
+    }
+
+    /// Writes a message down, if messages are.
+    pub(super) fn received(&self, message: Message, reduced: bool) {
+        if self.messages {
+            self.note(Note::Received { message, reduced });
+        }
+    }
+
+    /// Writes a call down and watches it from now on.
+    pub(super) fn scheduled(&self, work: u32, op: u32, seq: u64, timeout_ns: u64) {
+        let mut desk = self.put(self.desk(), Note::Scheduled { work, op, seq });
+        desk.pending.insert(work, clock::now_ns().saturating_add(timeout_ns));
+        // The clerk never sleeps longer than the shortest timeout: no need to call it.
+    }
+
+    /// Writes down that a call completed, and watches it no more.
+    pub(super) fn completed(&self, work: u32) {
+        let mut desk = self.put(self.desk(), Note::Completed { work });
+        desk.pending.remove(&work);
+    }
+
+    fn put<'a>(&'a self, mut desk: MutexGuard<'a, Desk>, note: Note) -> MutexGuard<'a, Desk> {
+        while desk.notes.len() >= TOO_MANY && !desk.closed {
+            desk = self.cleared.wait(desk).unwrap_or_else(PoisonError::into_inner);
+        }
+        if !desk.closed {
+            // Read under the lock: a rank's events are in time order.
+            desk.notes.push((clock::now_ns(), note));
+            if desk.notes.len() == 1 || desk.notes.len() == MANY {
+                self.called.notify_one();
+            }
+        }
+        desk
+    }
+
+    /// The thread: sends what was gathered, and says which calls are late.
+    fn work(&self) {
+        let mut desk = self.desk();
+        loop {
+            let now = clock::now_ns();
+            let late: Vec<u32> = desk
+                .pending
+                .iter()
+                .filter(|(_, due)| **due <= now)
+                .map(|(work, _)| *work)
+                .collect();
+            for &work in &late {
+                desk.pending.remove(&work);
+                desk = self.put(desk, Note::TimedOut { work });
+            }
+            let send_at = desk.notes.first().map(|(first, _)| first.saturating_add(GATHER_NS));
+            let full = desk.notes.len() >= MANY;
+            if !late.is_empty() || full || send_at.is_some_and(|at| at <= now) {
+                drop(desk);
+                self.send_notes();
+                if !late.is_empty() {
+                    self.send(&frame(&Report::TimedOut));
+                }
+                desk = self.desk();
+                continue;
+            }
+            let next_late = desk.pending.values().copied().min();
+            let unknown_late = now.saturating_add(self.shortest_timeout_ns);
+            let wake_at = [send_at, next_late, Some(unknown_late)].into_iter().flatten().min();
+            let left = Duration::from_nanos(wake_at.unwrap_or(now).saturating_sub(now));
+            desk = self.called.wait_timeout(desk, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Clears the desk and sends what was on it.
+    fn send_notes(&self) {
+        let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        let notes = std::mem::take(&mut self.desk().notes);
+        self.cleared.notify_all();
+        let mut events = Vec::with_capacity(notes.len().min(EVENTS_PER_FRAME));
+        let mut results = 0;
+        for (time_ns, note) in notes {
+            results += usize::from(matches!(note, Note::Result { .. }));
+            if let Some(what) = self.what(note) {
+                let time_ps = clock::picoseconds_between(self.start_ns, time_ns);
+                events.push(Event { time_ps, rank: self.rank, what });
+            }
+            if events.len() >= EVENTS_PER_FRAME || results >= RESULTS_PER_FRAME {
+                write(&mut socket, &frame(&Report::Events(std::mem::take(&mut events))));
+                results = 0;
+            }
+        }
+        if !events.is_empty() {
+            write(&mut socket, &frame(&Report::Events(events)));
+        }
+    }
+
+    fn send(&self, frame: &[u8]) {
+        write(&mut self.socket.lock().unwrap_or_else(PoisonError::into_inner), frame);
+    }
+
+    /// Sends the rest and says that the program is finished.
+    pub(super) fn finish(&self) {
+        self.send_notes();
+        self.send(&frame(&Report::Done));
+    }
+
+    /// Sends what was written down so far and lets nothing more be written: the rank is to end.
+    pub(super) fn abort(&self) {
+        self.desk().closed = true;
+        self.send_notes();
+    }
+
+    /// Ends the process: the rank cannot go on.
+    pub(super) fn fail(&self, why: String) -> ! {
+        self.send_notes();
+        self.send(&frame(&Report::Failed { why }));
+        std::process::exit(1);
+    }
+
+    fn what(&self, note: Note) -> Option<What> {
+        Some(match note {
+            Note::OpBegan { op } => What::OpBegan { op },
+            Note::OpEnded { op } => What::OpEnded { op },
+            Note::Scheduled { work, op, seq } => {
+                let call = Box::new(call_of(&self.plan, self.rank, op, seq)?);
+                What::Scheduled { work, call }
+            }
+            Note::Started { work } => What::Started { work },
+            Note::Completed { work } => What::Completed { work },
+            Note::TimedOut { work } => What::TimedOut { work },
+            Note::Sent(Message { work, step, peer, slice, bytes }) => {
+                What::Sent { work, step, peer, slice, bytes }
+            }
+            Note::Received { message: Message { work, step, peer, slice, bytes }, reduced } => {
+                What::Received { work, step, peer, slice, bytes, reduced }
+            }
+            Note::Result { tensor, value } => What::Result { tensor, value },
+            Note::Finished => What::Finished,
+        })
+    }
+}
+
+fn write(socket: &mut UnixStream, frame: &[u8]) {
+    // A coordinator that is gone ends this process through the other thread.
+    let _ = socket.write_all(frame);
+}

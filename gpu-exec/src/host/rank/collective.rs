@@ -1,0 +1,285 @@
+//! One group's collectives on one rank: the schedule's actions, step by step, over the group's
+//! rings. The same schedules as the simulator's, in the same order of additions.
+
+use super::clerk::{Clerk, Message};
+use super::memory::{Memory, Slice};
+use super::transfer::{Header, Incoming, Moved, Outgoing};
+use crate::shm::{Doorbell, Patience, Receiver, Sender};
+use lockstep_core::collective::Collective;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::plan::{Action, Plan, TensorId};
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::schedule::{self, Algorithm, Buffer, Layout, Schedule};
+
+/// A rank's side of a group's channels.
+#[derive(Debug)]
+pub(super) struct GroupLink {
+    pub(super) me: GroupRank,
+    pub(super) bell: Doorbell,
+    /// By group rank.
+    pub(super) peers: Vec<Peer>,
+    pub(super) patience: Patience,
+    scratch: Memory,
+    actions: Vec<schedule::Action>,
+    flights: Vec<Flight>,
+}
+
+/// Another member, or the rank itself, who has no rings.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) rank: GlobalRank,
+    pub(super) bell: Doorbell,
+    pub(super) to: Option<Sender>,
+    pub(super) from: Option<Receiver>,
+}
+
+/// A message of the current step.
+#[derive(Debug)]
+struct Flight {
+    peer: usize,
+    way: Way,
+    message: Message,
+    through: bool,
+}
+
+#[derive(Debug)]
+enum Way {
+    Out(Outgoing),
+    In(Incoming, bool),
+}
+
+/// A collective as one rank makes it.
+#[derive(Clone, Debug)]
+pub(super) struct CollectiveCall {
+    schedule: Schedule,
+    count: u64,
+    dtype: Dtype,
+    input: Option<Memory>,
+    output: Option<Memory>,
+    fingerprint: u64,
+}
+
+impl CollectiveCall {
+    /// The call that an operation of the rank's program makes; `None` if it makes none.
+    ///
+    /// # Errors
+    /// When the plan was not checked.
+    pub(super) fn of(
+        plan: &Plan,
+        action: &Action,
+        memory: impl Fn(TensorId) -> Option<Memory>,
+    ) -> Result<Option<CollectiveCall>, String> {
+        let Action::Collective { group, collective, count, input, output, algorithm, .. } = action
+        else {
+            return Ok(None);
+        };
+        let size = plan.group(*group).map_or(0, lockstep_core::group::ProcessGroup::size);
+        let algorithm = algorithm.unwrap_or(Algorithm::of(*collective)[0]);
+        let schedule =
+            Schedule::new(*collective, algorithm, size).map_err(|error| error.to_string())?;
+        let tensor = output.or(*input).and_then(|id| plan.tensor(id));
+        let dtype = tensor.map_or(Dtype::Unknown, |tensor| tensor.dtype);
+        Ok(Some(CollectiveCall {
+            schedule,
+            count: *count,
+            dtype,
+            input: input.and_then(&memory),
+            output: output.and_then(&memory),
+            fingerprint: fingerprint(&(*collective, algorithm, *count, dtype)),
+        }))
+    }
+
+    fn reduction(&self) -> Option<ReduceOp> {
+        self.schedule.collective().reduce_op()
+    }
+}
+
+/// FNV-1a over the binary form of what the ranks of a call must agree on.
+pub(super) fn fingerprint(agreed: &impl serde::Serialize) -> u64 {
+    // postcard fails only on types of unknown length.
+    let bytes = postcard::to_stdvec(agreed).unwrap_or_default();
+    let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold)
+}
+
+impl GroupLink {
+    pub(super) fn new(
+        me: GroupRank,
+        bell: Doorbell,
+        peers: Vec<Peer>,
+        patience: Patience,
+    ) -> GroupLink {
+        let scratch = Memory::new(Vec::new());
+        GroupLink { me, bell, peers, patience, scratch, actions: Vec::new(), flights: Vec::new() }
+    }
+
+    /// Carries out a call; returns when this rank's part is done, which a watchdog limits.
+    pub(super) fn run(
+        &mut self,
+        call: &CollectiveCall,
+        work: u32,
+        seq: u64,
+        clerk: &Clerk,
+    ) -> Result<(), String> {
+        let layout = Layout::new(call.schedule, call.count);
+        let elements = layout.grid(self.me, Buffer::Scratch).elements;
+        let bytes = elements.saturating_mul(call.dtype.size_bytes()) as usize;
+        if bytes > 0 {
+            let mut scratch = self.scratch.lock();
+            if scratch.len() < bytes {
+                scratch.resize(bytes, 0);
+            }
+        }
+        for step in 0..call.schedule.steps() {
+            self.begin_step(call, &layout, work, seq, step)?;
+            if self.flights.is_empty() {
+                continue;
+            }
+            // Each round tries every message; only when none moves does the rank wait.
+            loop {
+                match advance(&mut self.flights, &mut self.peers, clerk) {
+                    Moved::All => break,
+                    Moved::Some => {}
+                    Moved::Nothing => {
+                        let (flights, peers) = (&mut self.flights, &mut self.peers);
+                        let mut last = Moved::Nothing;
+                        self.bell.wait_for(self.patience, || {
+                            last = advance(flights, peers, clerk);
+                            last != Moved::Nothing
+                        });
+                        if last == Moved::All {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        self.finish_average(call, &layout)
+    }
+
+    /// Does the step's copies and prepares its messages.
+    fn begin_step(
+        &mut self,
+        call: &CollectiveCall,
+        layout: &Layout,
+        work: u32,
+        seq: u64,
+        step: u32,
+    ) -> Result<(), String> {
+        let mut actions = std::mem::take(&mut self.actions);
+        call.schedule.actions(self.me, step, &mut actions);
+        self.flights.clear();
+        for action in &actions {
+            let place = |slice| self.place(call, layout, slice);
+            let header = |slice: &Slice| Header {
+                seq,
+                fingerprint: call.fingerprint,
+                bytes: slice.bytes() as u64,
+                step,
+            };
+            let (peer, named, way, bytes) = match *action {
+                schedule::Action::Copy { from, into } => {
+                    place(into)?.copy(&place(from)?);
+                    continue;
+                }
+                schedule::Action::Send { peer, from } => {
+                    let slice = place(from)?;
+                    let bytes = slice.bytes();
+                    (peer, from, Way::Out(Outgoing::new(header(&slice), slice)), bytes)
+                }
+                schedule::Action::Receive { peer, into } => {
+                    let slice = place(into)?;
+                    let bytes = slice.bytes();
+                    let incoming = Incoming::new(header(&slice), slice, None);
+                    (peer, into, Way::In(incoming, false), bytes)
+                }
+                schedule::Action::ReceiveReduce { peer, local, into } => {
+                    let slice = place(into)?;
+                    let bytes = slice.bytes();
+                    let local = place(local)?;
+                    let combine = call.reduction().map(|op| (local, call.dtype, op));
+                    let incoming = Incoming::new(header(&slice), slice, combine);
+                    (peer, into, Way::In(incoming, true), bytes)
+                }
+            };
+            let member = self.peers.get(peer.index());
+            let rank = member.map(|peer| peer.rank).ok_or("a peer outside the group")?;
+            let message =
+                Message { work, step, peer: rank, slice: Some(named), bytes: bytes as u64 };
+            self.flights.push(Flight { peer: peer.index(), way, message, through: false });
+        }
+        self.actions = actions;
+        Ok(())
+    }
+
+    /// Where a slice of the schedule lies in this rank's memory.
+    fn place(
+        &self,
+        call: &CollectiveCall,
+        layout: &Layout,
+        slice: schedule::Slice,
+    ) -> Result<Slice, String> {
+        let range = layout.range(self.me, slice);
+        if range.is_empty() {
+            return Ok(Slice::EMPTY);
+        }
+        let memory = match slice.buffer {
+            Buffer::Input => call.input.as_ref(),
+            Buffer::Output => call.output.as_ref(),
+            Buffer::Scratch => Some(&self.scratch),
+        };
+        let memory = memory.ok_or("a buffer that the call does not pass")?;
+        let size = call.dtype.size_bytes();
+        memory.slice(range.start.saturating_mul(size), range.end.saturating_mul(size))
+    }
+
+    /// What a mean has left to do: divide what this rank was promised.
+    fn finish_average(&self, call: &CollectiveCall, layout: &Layout) -> Result<(), String> {
+        let collective: Collective = call.schedule.collective();
+        if call.reduction() == Some(ReduceOp::Avg)
+            && collective.promises(self.me)
+            && let Some(output) = &call.output
+        {
+            let elements = layout.grid(self.me, Buffer::Output).elements;
+            let bytes = elements.saturating_mul(call.dtype.size_bytes());
+            output.slice(0, bytes)?.divide(call.dtype, call.schedule.size());
+        }
+        Ok(())
+    }
+}
+
+/// Tries every message of the step once.
+fn advance(flights: &mut [Flight], peers: &mut [Peer], clerk: &Clerk) -> Moved {
+    let (mut any, mut all) = (false, true);
+    for flight in flights.iter_mut().filter(|flight| !flight.through) {
+        let peer = &mut peers[flight.peer];
+        let moved = match (&mut flight.way, &mut peer.to, &mut peer.from) {
+            (Way::Out(outgoing), Some(ring), _) => {
+                let had_left = outgoing.left;
+                let moved = outgoing.advance(ring, &peer.bell);
+                if outgoing.left && !had_left {
+                    clerk.sent(flight.message);
+                }
+                moved
+            }
+            (Way::In(incoming, reduced), _, Some(ring)) => {
+                let moved = incoming.advance(ring, &peer.bell);
+                if moved == Moved::All {
+                    clerk.received(flight.message, *reduced);
+                }
+                moved
+            }
+            // No such channel: the wiring is made from the same schedules, so there is one.
+            _ => Moved::Nothing,
+        };
+        any |= moved != Moved::Nothing;
+        flight.through = moved == Moved::All;
+        all &= flight.through;
+    }
+    match (any, all) {
+        (_, true) => Moved::All,
+        (true, false) => Moved::Some,
+        (false, false) => Moved::Nothing,
+    }
+}

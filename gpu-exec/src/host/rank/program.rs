@@ -1,0 +1,223 @@
+//! A rank's program: its operations in order, on the process's main thread.
+
+use super::super::control::Setup;
+use super::super::limits::tensors_of;
+use super::super::wiring::{ChannelKey, bell_offset};
+use super::clerk::{Clerk, Note};
+use super::collective::{CollectiveCall, GroupLink, Peer, fingerprint};
+use super::memory::Memory;
+use super::p2p::{End, P2pCall, P2pChannel, PointToPoint};
+use super::stream::{Queued, Stream};
+use super::works::Works;
+use crate::clock;
+use crate::shm::{Doorbell, Ring, Segment};
+use lockstep_core::group::{GroupId, SequenceNumbers};
+use lockstep_core::plan::{Action, Plan, TensorId};
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::trace::TensorValue;
+use lockstep_core::value::initial_bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A program that is ready to run: tensors filled, channels connected.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) plan: Arc<Plan>,
+    /// Per group, in nanoseconds.
+    pub(super) timeouts_ns: Vec<u64>,
+    rank: GlobalRank,
+    tensors: BTreeMap<TensorId, Memory>,
+    /// Per group that the rank is a member of and calls collectives on.
+    streams: BTreeMap<GroupId, Stream>,
+    p2p: PointToPoint,
+}
+
+impl Program {
+    /// Makes the rank's tensors and connects its channels.
+    pub(super) fn prepare(
+        plan: Plan,
+        setup: &Setup,
+        segment: Arc<Segment>,
+    ) -> Result<Program, String> {
+        let rank = setup.rank;
+        let program = plan.program(rank).ok_or("the plan has no program for this rank")?;
+        let tensors = tensors_of(program)
+            .into_iter()
+            .filter_map(|id| Some((id, Memory::new(initial_bytes(plan.tensor(id)?, rank)))))
+            .collect();
+        let timeout = |ms: u64| setup.timeout_ns.unwrap_or(ms.saturating_mul(1_000_000));
+        let timeouts_ns = plan.groups.iter().map(|group| timeout(group.timeout_ms())).collect();
+        let wires = Wires { plan: &plan, setup, segment };
+        let streams = wires.streams();
+        let p2p = wires.point_to_point();
+        Ok(Program { plan: Arc::new(plan), timeouts_ns, rank, tensors, streams, p2p })
+    }
+
+    /// Runs all operations, and reports what the tensors hold at the end.
+    pub(super) fn run(mut self, clerk: Arc<Clerk>) -> Result<(), String> {
+        let plan = self.plan.clone();
+        let ops = plan.program(self.rank).map_or(&[][..], |program| &program.ops);
+        let works = Arc::new(Works::default());
+        let mut collectives = SequenceNumbers::default();
+        let mut p2p = SequenceNumbers::default();
+        let mut work_of = vec![None; ops.len()];
+        let mut next_work = 0;
+        for (index, operation) in ops.iter().enumerate() {
+            let op = index as u32;
+            clerk.note(Note::OpBegan { op });
+            let action = &operation.action;
+            match action {
+                Action::Collective { group, async_op, .. } => {
+                    let work = next_work;
+                    let memory = |id| self.tensors.get(&id).cloned();
+                    let call = CollectiveCall::of(&plan, action, memory)?
+                        .ok_or("a collective that is none")?;
+                    let seq = collectives.next(*group);
+                    clerk.scheduled(work, op, seq, self.timeouts_ns[group.index()]);
+                    let stream = self.streams.get_mut(group).ok_or("a group without a stream")?;
+                    let queued = Queued { call, work, seq };
+                    match async_op {
+                        true => stream.queue(queued, &clerk, &works)?,
+                        false => stream.run(queued, &clerk, &works)?,
+                    }
+                    work_of[index] = Some(work);
+                    next_work += 1;
+                }
+                Action::Send { group, async_op, .. } | Action::Recv { group, async_op, .. } => {
+                    let work = next_work;
+                    let call = self.p2p_call(action, work)?;
+                    let seq = p2p.next(*group);
+                    clerk.scheduled(work, op, seq, self.timeouts_ns[group.index()]);
+                    self.p2p.post(call, &clerk, &works)?;
+                    if !async_op {
+                        works.wait(work);
+                    }
+                    work_of[index] = Some(work);
+                    next_work += 1;
+                }
+                Action::Wait { op } => {
+                    if let Some(work) = work_of.get(*op as usize).copied().flatten() {
+                        works.wait(work);
+                    }
+                }
+                Action::Compute { duration_ns, .. } => compute(*duration_ns),
+                Action::Sleep { duration_ns, .. } => {
+                    std::thread::sleep(Duration::from_nanos(*duration_ns));
+                }
+            }
+            clerk.note(Note::OpEnded { op });
+        }
+        // A program that does not wait for its calls still has them completed before it ends.
+        (0..next_work).for_each(|work| works.wait(work));
+        for (&tensor, memory) in &self.tensors {
+            let value = TensorValue::of(&memory.lock());
+            clerk.note(Note::Result { tensor, value });
+        }
+        clerk.note(Note::Finished);
+        Ok(())
+    }
+
+    fn p2p_call(&self, action: &Action, work: u32) -> Result<P2pCall, String> {
+        let (group, peer, tensor, tag, sends) = match *action {
+            Action::Send { group, peer, tensor, tag, .. } => (group, peer, tensor, tag, true),
+            Action::Recv { group, peer, tensor, tag, .. } => (group, peer, tensor, tag, false),
+            _ => return Err("neither a send nor a receive".to_owned()),
+        };
+        let me = self.plan.group(group).and_then(|members| members.group_rank(self.rank));
+        let me = me.ok_or("a group that the rank is no member of")?;
+        let (from, to) = if sends { (me, peer) } else { (peer, me) };
+        let shape = self.plan.tensor(tensor).ok_or("a tensor that the plan has not")?;
+        let memory = self.tensors.get(&tensor).ok_or("a tensor that was not made")?;
+        Ok(P2pCall {
+            key: ChannelKey { group, from, to, tag: Some(tag) },
+            tensor: memory.slice(0, shape.bytes())?,
+            fingerprint: fingerprint(&(shape.dtype, shape.numel)),
+            work,
+        })
+    }
+}
+
+/// Keeps the core busy with arithmetic until the time has passed.
+fn compute(duration_ns: u64) {
+    let started = clock::now_ns();
+    let mut x = 1.0f64;
+    while clock::now_ns().saturating_sub(started) < duration_ns {
+        for _ in 0..512 {
+            x = std::hint::black_box(x) * 0.999_999 + 0.000_001;
+        }
+    }
+}
+
+/// What is needed to connect a rank.
+struct Wires<'a> {
+    plan: &'a Plan,
+    setup: &'a Setup,
+    segment: Arc<Segment>,
+}
+
+impl Wires<'_> {
+    fn bell(&self, first: usize, member: u32) -> Doorbell {
+        Doorbell::at(self.segment.clone(), bell_offset(first, member))
+    }
+
+    fn ring(&self, offset: usize) -> Ring {
+        Ring::at(self.segment.clone(), offset, self.setup.wiring.ring_bytes)
+    }
+
+    fn me(&self, group: GroupId) -> Option<GroupRank> {
+        self.plan.group(group)?.group_rank(self.setup.rank)
+    }
+
+    fn streams(&self) -> BTreeMap<GroupId, Stream> {
+        let wiring = &self.setup.wiring;
+        let mut links = BTreeMap::new();
+        for (index, group) in self.plan.groups.iter().enumerate() {
+            let id = GroupId(index as u32);
+            let Some(me) = group.group_rank(self.setup.rank) else { continue };
+            let Some(&first) = wiring.bells.get(index) else { continue };
+            let peers = (0u32..)
+                .zip(group.ranks())
+                .map(|(member, &rank)| {
+                    let bell = self.bell(first, member);
+                    Peer { rank, bell, to: None, from: None }
+                })
+                .collect();
+            let bell = self.bell(first, me.0);
+            links.insert(id, GroupLink::new(me, bell, peers, self.setup.patience));
+        }
+        for channel in wiring.channels.iter().filter(|channel| channel.key.tag.is_none()) {
+            let Some(link) = links.get_mut(&channel.key.group) else { continue };
+            let ring = self.ring(channel.offset);
+            let (from, to) = (channel.key.from, channel.key.to);
+            if from == link.me {
+                if let Some(peer) = link.peers.get_mut(to.index()) {
+                    peer.to = Some(ring.sender());
+                }
+            } else if let Some(peer) = link.peers.get_mut(from.index()) {
+                peer.from = Some(ring.receiver());
+            }
+        }
+        links.into_iter().map(|(id, link)| (id, Stream::new(link))).collect()
+    }
+
+    fn point_to_point(&self) -> PointToPoint {
+        let wiring = &self.setup.wiring;
+        let connect = |channel: &super::super::wiring::Channel| {
+            let key = channel.key;
+            key.tag?;
+            let sends = self.me(key.group)? == key.from;
+            let other = if sends { key.to } else { key.from };
+            let peer = self.plan.group(key.group)?.global_rank(other)?;
+            let ring = self.ring(channel.offset);
+            let end =
+                if sends { End::Sends(ring.sender()) } else { End::Receives(ring.receiver()) };
+            let bell = self.bell(wiring.p2p_bells, peer.0);
+            let queue = VecDeque::new();
+            Some((key, P2pChannel { peer, bell, end, calls: 0, queue, current: None }))
+        };
+        let channels = wiring.channels.iter().filter_map(connect).collect();
+        let bell = self.bell(wiring.p2p_bells, self.setup.rank.0);
+        PointToPoint::new(bell, channels, self.setup.patience)
+    }
+}

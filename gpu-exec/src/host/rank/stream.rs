@@ -1,0 +1,119 @@
+//! A group's communication stream: its calls one after the other, on a thread of its own once
+//! there are asynchronous ones.
+
+use super::clerk::{Clerk, Note};
+use super::collective::{CollectiveCall, GroupLink};
+use super::works::Works;
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// A call that waits for its stream.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) call: CollectiveCall,
+    pub(super) work: u32,
+    pub(super) seq: u64,
+}
+
+/// The stream, from the program's side.
+#[derive(Debug)]
+pub(super) struct Stream {
+    shared: Arc<Shared>,
+    has_thread: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    link: Mutex<GroupLink>,
+    queue: Mutex<Queue>,
+    ready: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    calls: VecDeque<Queued>,
+    /// Calls that are queued or being carried out by the thread.
+    unfinished: usize,
+}
+
+impl Stream {
+    pub(super) fn new(link: GroupLink) -> Stream {
+        let shared =
+            Shared { link: Mutex::new(link), queue: Mutex::default(), ready: Condvar::new() };
+        Stream { shared: Arc::new(shared), has_thread: false }
+    }
+
+    /// Carries out a call that the program waits for: here and now if the stream is empty, which
+    /// saves two thread switches; else behind what is queued.
+    pub(super) fn run(
+        &mut self,
+        queued: Queued,
+        clerk: &Arc<Clerk>,
+        works: &Arc<Works>,
+    ) -> Result<(), String> {
+        let empty = !self.has_thread || self.shared.lock().unfinished == 0;
+        if empty {
+            return carry_out(&self.shared, &queued, clerk, works);
+        }
+        let work = queued.work;
+        self.queue(queued, clerk, works)?;
+        works.wait(work);
+        Ok(())
+    }
+
+    /// Queues a call and returns at once.
+    pub(super) fn queue(
+        &mut self,
+        queued: Queued,
+        clerk: &Arc<Clerk>,
+        works: &Arc<Works>,
+    ) -> Result<(), String> {
+        if !self.has_thread {
+            let (shared, clerk, works) = (self.shared.clone(), clerk.clone(), works.clone());
+            std::thread::Builder::new()
+                .name("communication".to_owned())
+                .spawn(move || serve(&shared, &clerk, &works))
+                .map_err(super::cannot("cannot start a thread"))?;
+            self.has_thread = true;
+        }
+        let mut queue = self.shared.lock();
+        queue.calls.push_back(queued);
+        queue.unfinished += 1;
+        drop(queue);
+        self.shared.ready.notify_one();
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn serve(shared: &Shared, clerk: &Clerk, works: &Works) {
+    loop {
+        let mut queue = shared.lock();
+        let queued = loop {
+            match queue.calls.pop_front() {
+                Some(queued) => break queued,
+                None => queue = shared.ready.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        drop(queue);
+        if let Err(why) = carry_out(shared, &queued, clerk, works) {
+            // As a failure on the program's own thread ends the rank.
+            clerk.fail(why);
+        }
+        shared.lock().unfinished -= 1;
+    }
+}
+
+fn carry_out(shared: &Shared, queued: &Queued, clerk: &Clerk, works: &Works) -> Result<(), String> {
+    let mut link = shared.link.lock().unwrap_or_else(PoisonError::into_inner);
+    clerk.note(Note::Started { work: queued.work });
+    link.run(&queued.call, queued.work, queued.seq, clerk)?;
+    clerk.completed(queued.work);
+    works.complete(queued.work);
+    Ok(())
+}

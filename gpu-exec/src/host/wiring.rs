@@ -1,0 +1,220 @@
+//! Which channels a plan needs and where each lies in the shared memory.
+//!
+//! What is connected is what the plan's calls can use, found from their schedules before anything
+//! runs: a ring of 64 ranks needs 64 channels, not 4,032, and each can be larger.
+
+use crate::RunError;
+use crate::shm::{APART, Ring};
+use lockstep_core::collective::Collective;
+use lockstep_core::group::GroupId;
+use lockstep_core::plan::{Action, Plan};
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::schedule::{self, Algorithm, Schedule};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rings are at most this large: with the sender's and the receiver's they still lie in a second
+/// level cache, which is where the receiver should find what was sent.
+const LARGEST_RING: usize = 512 << 10;
+
+/// Below this, messages would travel in pieces too small for their bookkeeping.
+const SMALLEST_RING: usize = 4 << 10;
+
+/// Rings get smaller before all of them take more than this.
+const COMFORTABLE_BYTES: u64 = 256 << 20;
+
+/// What a channel is for. The members' order is that of the segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct ChannelKey {
+    /// The group.
+    pub(crate) group: GroupId,
+    /// Who writes.
+    pub(crate) from: GroupRank,
+    /// Who reads.
+    pub(crate) to: GroupRank,
+    /// The tag of point-to-point calls; `None` for the group's collectives.
+    pub(crate) tag: Option<u32>,
+}
+
+/// A channel and where its ring lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Channel {
+    /// What it is for.
+    pub(crate) key: ChannelKey,
+    /// Bytes from the start of the segment.
+    pub(crate) offset: usize,
+}
+
+/// The layout of a run's shared memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wiring {
+    channels: Vec<Channel>,
+    /// Per group, where its first member's doorbell lies.
+    bells: Vec<usize>,
+    /// Where rank 0's doorbell for point-to-point calls lies.
+    p2p_bells: usize,
+    ring_bytes: usize,
+    segment_bytes: usize,
+}
+
+/// What one rank needs to know of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RankWiring {
+    /// The channels that the rank writes or reads.
+    pub(crate) channels: Vec<Channel>,
+    /// Per group, where its first member's doorbell lies.
+    pub(crate) bells: Vec<usize>,
+    /// Where rank 0's doorbell for point-to-point calls lies.
+    pub(crate) p2p_bells: usize,
+    /// The capacity of every ring.
+    pub(crate) ring_bytes: usize,
+    /// The size of the shared memory.
+    pub(crate) segment_bytes: usize,
+}
+
+/// Where a member's doorbell lies, from where the first one's does.
+pub(crate) fn bell_offset(first: usize, member: u32) -> usize {
+    first + member as usize * APART
+}
+
+impl Wiring {
+    /// The layout for a plan that was checked.
+    ///
+    /// # Errors
+    /// When it would take more than `max_bytes` even with the smallest rings.
+    pub(crate) fn of(plan: &Plan, max_bytes: u64) -> Result<Wiring, RunError> {
+        let keys = channels_of(plan);
+        let mut at = 0usize;
+        let mut bells = Vec::with_capacity(plan.groups.len());
+        for group in &plan.groups {
+            bells.push(at);
+            at = bell_offset(at, group.size());
+        }
+        let p2p_bells = at;
+        at = bell_offset(at, plan.world_size);
+        let total = |ring: usize| (at + keys.len() * Ring::footprint(ring)) as u64;
+        let mut ring_bytes = LARGEST_RING;
+        while ring_bytes > SMALLEST_RING && total(ring_bytes) > COMFORTABLE_BYTES.min(max_bytes) {
+            ring_bytes /= 2;
+        }
+        let bytes = total(ring_bytes);
+        if bytes > max_bytes {
+            let channels = keys.len() as u64;
+            return Err(RunError::TooManyChannels { channels, bytes, limit: max_bytes });
+        }
+        let place =
+            |(index, key)| Channel { key, offset: at + index * Ring::footprint(ring_bytes) };
+        let channels = keys.into_iter().enumerate().map(place).collect();
+        Ok(Wiring { channels, bells, p2p_bells, ring_bytes, segment_bytes: bytes as usize })
+    }
+
+    /// The size of the shared memory, in bytes.
+    pub(crate) fn segment_bytes(&self) -> usize {
+        self.segment_bytes
+    }
+
+    /// What `rank` needs to know.
+    pub(crate) fn of_rank(&self, plan: &Plan, rank: GlobalRank) -> RankWiring {
+        let takes_part = |channel: &&Channel| {
+            let member = plan.group(channel.key.group).and_then(|group| group.group_rank(rank));
+            member.is_some_and(|me| me == channel.key.from || me == channel.key.to)
+        };
+        RankWiring {
+            channels: self.channels.iter().filter(takes_part).copied().collect(),
+            bells: self.bells.clone(),
+            p2p_bells: self.p2p_bells,
+            ring_bytes: self.ring_bytes,
+            segment_bytes: self.segment_bytes,
+        }
+    }
+}
+
+/// Every channel that a rank's calls can use, in order.
+fn channels_of(plan: &Plan) -> BTreeSet<ChannelKey> {
+    let mut keys = BTreeSet::new();
+    // Which calls a group makes: few, however long the programs are.
+    let mut calls: BTreeMap<GroupId, BTreeSet<(Algorithm, Collective)>> = BTreeMap::new();
+    for (rank, program) in plan.program_of.iter().enumerate() {
+        let ops = plan.programs.get(*program as usize).map_or(&[][..], |program| &program.ops);
+        for op in ops {
+            match op.action {
+                Action::Collective { group, collective, algorithm, .. } => {
+                    let algorithm = algorithm.unwrap_or(Algorithm::of(collective)[0]);
+                    calls.entry(group).or_default().insert((algorithm, collective));
+                }
+                Action::Send { group, peer, tag, .. } | Action::Recv { group, peer, tag, .. } => {
+                    let members = plan.group(group);
+                    let me = members.and_then(|m| m.group_rank(GlobalRank(rank as u32)));
+                    let Some(me) = me else { continue };
+                    let sends = matches!(op.action, Action::Send { .. });
+                    let (from, to) = if sends { (me, peer) } else { (peer, me) };
+                    keys.insert(ChannelKey { group, from, to, tag: Some(tag) });
+                }
+                Action::Wait { .. } | Action::Compute { .. } | Action::Sleep { .. } => {}
+            }
+        }
+    }
+    let mut actions = Vec::new();
+    for (group, calls) in calls {
+        let size = plan.group(group).map_or(0, lockstep_core::group::ProcessGroup::size);
+        for (algorithm, collective) in calls {
+            let Ok(schedule) = Schedule::new(collective, algorithm, size) else { continue };
+            for from in (0..size).map(GroupRank) {
+                for step in 0..schedule.steps() {
+                    schedule.actions(from, step, &mut actions);
+                    keys.extend(actions.iter().filter_map(|action| match action {
+                        schedule::Action::Send { peer, .. } => {
+                            Some(ChannelKey { group, from, to: *peer, tag: None })
+                        }
+                        _ => None,
+                    }));
+                }
+            }
+        }
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_core::dtype::Dtype;
+    use lockstep_core::group::BackendName;
+    use lockstep_core::plan::{Fill, PlanBuilder};
+    use lockstep_core::reduce::ReduceOp;
+
+    fn ring(ranks: u32) -> Plan {
+        let mut plan = PlanBuilder::new("ring", ranks, BackendName::Host).unwrap();
+        let tensor = plan.tensor("t", Dtype::Float32, 4, Fill::Zeros);
+        let sum = Collective::AllReduce { op: ReduceOp::Sum };
+        plan.every_rank(|rank, program| {
+            program.collective(GroupId::WORLD, sum, 4, None, Some(tensor));
+            if rank.0 == 0 {
+                program.send(GroupId::WORLD, GroupRank(1), tensor);
+            }
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_ring_needs_one_channel_a_rank() {
+        let plan = ring(64);
+        let wiring = Wiring::of(&plan, 1 << 30).unwrap();
+        assert_eq!(wiring.channels.len(), 65);
+        let mine = wiring.of_rank(&plan, GlobalRank(7)).channels;
+        assert_eq!(mine.len(), 2);
+        let mut ends: Vec<usize> = wiring.channels.iter().map(|channel| channel.offset).collect();
+        ends.push(wiring.segment_bytes);
+        let footprint = Ring::footprint(wiring.ring_bytes);
+        assert!(ends.windows(2).all(|pair| pair[0] + footprint <= pair[1]));
+    }
+
+    #[test]
+    fn rings_shrink_to_the_limit_and_then_refuse() {
+        let plan = ring(64);
+        let wiring = Wiring::of(&plan, 4 << 20).unwrap();
+        assert!(wiring.ring_bytes < LARGEST_RING && wiring.segment_bytes <= 4 << 20);
+        let error = Wiring::of(&plan, 1 << 16).unwrap_err();
+        assert!(error.to_string().contains("65 message channels"), "{error}");
+    }
+}

@@ -1,0 +1,108 @@
+//! The mapping itself.
+#![allow(unsafe_code, reason = "memory that several processes write is outside Rust's ownership")]
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::ffi::c_void;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// A mapping of shared memory; it begins as zeros.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to no thread; what is in it is reached only through atomics and
+// through rings, whose protocol says who may touch what.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Anonymous shared memory of that size, not yet mapped. Its size is sealed, so that no
+    /// process can shrink it under another.
+    pub(crate) fn create(bytes: usize) -> io::Result<OwnedFd> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = rustix::fs::memfd_create("lockstep-run", flags)?;
+        rustix::fs::ftruncate(&memory, bytes as u64)?;
+        rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW)?;
+        Ok(memory)
+    }
+
+    /// Maps memory made by [`Segment::create`].
+    ///
+    /// # Errors
+    /// When the memory is smaller than `bytes` or the system refuses.
+    pub(crate) fn map(memory: impl AsFd, bytes: usize) -> io::Result<Arc<Segment>> {
+        let memory = memory.as_fd();
+        let size = rustix::fs::fstat(memory)?.st_size;
+        if bytes == 0 || u64::try_from(size).unwrap_or(0) < bytes as u64 {
+            return Err(io::Error::other(format!("{size} bytes of shared memory, not {bytes}")));
+        }
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address that the kernel chooses aliases nothing of ours;
+        // the size was checked above and is sealed, so that no access can fault.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, memory, 0)?
+        };
+        match NonNull::new(base.cast::<u8>()) {
+            Some(base) => Ok(Arc::new(Segment { base, bytes })),
+            None => Err(io::Error::other("mapped at address 0")),
+        }
+    }
+
+    /// Panics unless the range is inside: positions come from our own wiring.
+    fn at(&self, offset: usize, bytes: usize, align: usize) -> NonNull<u8> {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(inside && offset.is_multiple_of(align), "{offset}+{bytes} of {}", self.bytes);
+        // SAFETY: inside the mapping, by the assertion.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// The word at `offset`, a multiple of 4.
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: inside and aligned; lives as long as the mapping; zeros are a valid value; every
+        // process reaches it only as an atomic.
+        unsafe { AtomicU32::from_ptr(self.at(offset, 4, 4).as_ptr().cast()) }
+    }
+
+    /// The double word at `offset`, a multiple of 8.
+    pub(crate) fn double_word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as for `word`.
+        unsafe { AtomicU64::from_ptr(self.at(offset, 8, 8).as_ptr().cast()) }
+    }
+
+    /// Bytes that this process may read now.
+    ///
+    /// # Safety
+    /// No process may write them while the slice lives.
+    pub(crate) unsafe fn read(&self, offset: usize, bytes: usize) -> &[u8] {
+        // SAFETY: inside by `at`; not written, by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.at(offset, bytes, 1).as_ptr(), bytes) }
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Safety
+    /// No process may read or write them meanwhile.
+    pub(crate) unsafe fn write(&self, offset: usize, from: &[u8]) {
+        let into = self.at(offset, from.len(), 1).as_ptr();
+        // SAFETY: inside by `at`; not touched by others, by the caller's promise; a borrow of
+        // ordinary memory cannot overlap the mapping, since `read` slices are never passed here
+        // for the same bytes.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) }
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping that `map` made, and nothing borrows from it any more. A
+        // failure would leave it mapped until the process ends, which is harmless.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.bytes) };
+    }
+}

@@ -1,0 +1,155 @@
+//! Processes that are killed, runs that are cancelled, and coordinators that go.
+
+use crate::{backend, is_alive, is_our_child, options};
+use lockstep_core::collective::Collective;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::{BackendName, GroupId};
+use lockstep_core::plan::{Fill, Plan, PlanBuilder};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::trace::{Outcome, What};
+use lockstep_gpu_exec::{Backend, HostBackend, RankLauncher, RunError, RunEvent, RunOptions};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Three ranks that reduce until somebody ends them.
+fn long_plan() -> Plan {
+    let mut plan = PlanBuilder::new("long", 3, BackendName::Host).unwrap();
+    let tensor = plan.tensor("t", Dtype::Float32, 1000, Fill::Rank);
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    plan.every_rank(|_, program| {
+        for _ in 0..5000 {
+            program.collective(GroupId::WORLD, sum, 1000, None, Some(tensor));
+            program.compute("work", 5_000_000);
+        }
+    })
+    .unwrap()
+}
+
+fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(10), "not within 10 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_killed_rank_ends_the_run_at_once() {
+    let run = backend().start(long_plan(), options()).unwrap();
+    let pids = run.pids().to_vec();
+    assert_eq!(pids.len(), 3);
+    assert!(matches!(run.next_event(Duration::from_secs(10)), Some(RunEvent::Events(_))));
+    signal(pids[1], Signal::KILL);
+    let started = Instant::now();
+    let trace = run.into_trace();
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    let how = "killed by signal 9 (SIGKILL)".to_owned();
+    let outcome = trace.end.unwrap().outcome;
+    assert_eq!(outcome, Outcome::RankDied { rank: GlobalRank(1), how: how.clone() });
+    let died: Vec<_> =
+        trace.events.iter().filter(|e| matches!(e.what, What::Died { .. })).collect();
+    assert_eq!(died.len(), 1);
+    assert_eq!((died[0].rank, &died[0].what), (GlobalRank(1), &What::Died { how }));
+    for pid in pids {
+        assert!(!is_our_child(pid), "rank process {pid} is left");
+    }
+}
+
+#[test]
+fn a_stopped_rank_is_killed_after_the_grace() {
+    let options = RunOptions { timeout: Some(Duration::from_millis(300)), ..options() };
+    let run = backend().start(long_plan(), options).unwrap();
+    let pids = run.pids().to_vec();
+    signal(pids[2], Signal::STOP);
+    let started = Instant::now();
+    let end = run.join();
+    assert_eq!(end.outcome, Outcome::TimedOut);
+    assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+    assert!(!pids.into_iter().any(is_our_child));
+}
+
+#[test]
+fn cancelling_ends_the_run_and_dropping_the_handle_does_too() {
+    let run = backend().start(long_plan(), options()).unwrap();
+    let (pids, canceller) = (run.pids().to_vec(), run.canceller());
+    std::thread::spawn(move || canceller.cancel());
+    let trace = run.into_trace();
+    assert_eq!(trace.end.unwrap().outcome, Outcome::Cancelled);
+    assert!(!pids.into_iter().any(is_our_child));
+
+    let run = backend().start(long_plan(), options()).unwrap();
+    let pids = run.pids().to_vec();
+    drop(run);
+    assert!(!pids.into_iter().any(is_our_child));
+}
+
+#[test]
+fn programs_that_are_no_ranks_are_refused_in_words() {
+    let start = |program: &str, args: &[&str]| {
+        let args = args.iter().map(Into::into).collect();
+        let backend = HostBackend::new(RankLauncher { program: program.into(), args });
+        let join_timeout = Duration::from_millis(400);
+        backend.start(long_plan(), RunOptions { join_timeout, ..options() }).unwrap_err()
+    };
+    let missing = start("/nowhere/lockstep", &[]);
+    assert!(matches!(missing, RunError::Spawn { rank: GlobalRank(0), .. }), "{missing}");
+    let failing = start("/bin/false", &[]);
+    assert!(failing.to_string().contains("exited with status 1"), "{failing}");
+    let silent = start("/bin/sleep", &["30"]);
+    assert!(silent.to_string().contains("did not within 400ms"), "{silent}");
+}
+
+#[test]
+fn limits_are_refused_before_anything_starts() {
+    let start = |options| backend().start(long_plan(), options).unwrap_err().to_string();
+    let ranks = start(RunOptions { max_ranks: 2, ..options() });
+    assert!(ranks.contains("3 ranks") && ranks.contains("at most 2"), "{ranks}");
+    let memory = start(RunOptions { max_tensor_bytes: Some(11_999), ..options() });
+    assert!(memory.contains("12000 bytes"), "{memory}");
+    let shared = start(RunOptions { max_shared_bytes: 4096, ..options() });
+    assert!(shared.contains("3 message channels"), "{shared}");
+}
+
+const CHILD: &str = "LOCKSTEP_TEST_COORDINATOR";
+
+/// Not a test by itself: what `ranks_end_when_their_coordinator_is_killed` starts.
+#[test]
+fn coordinator_to_be_killed() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let run = backend().start(long_plan(), options()).unwrap();
+    let pids: Vec<_> = run.pids().iter().map(ToString::to_string).collect();
+    println!("\npids {}", pids.join(" "));
+    run.join();
+}
+
+#[test]
+fn ranks_end_when_their_coordinator_is_killed() {
+    let mut coordinator = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "deaths::coordinator_to_be_killed", "--nocapture"])
+        .env(CHILD, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(coordinator.stdout.take().unwrap()).lines();
+    let pids: Vec<u32> = lines
+        .map_while(Result::ok)
+        .find_map(|line| {
+            let pids = line.strip_prefix("pids ")?.to_owned();
+            Some(pids.split(' ').map(|pid| pid.parse().unwrap()).collect())
+        })
+        .unwrap();
+    assert_eq!(pids.len(), 3);
+    assert!(pids.iter().all(|pid| is_alive(*pid)));
+    coordinator.kill().unwrap();
+    coordinator.wait().unwrap();
+    until("the ranks are gone", || !pids.iter().any(|pid| is_alive(*pid)));
+}

@@ -1,0 +1,125 @@
+//! Ranks that disagree hang, and the watchdog ends them.
+
+use crate::{events_of, options, run_with};
+use lockstep_core::collective::Collective;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
+use lockstep_core::plan::{Fill, Plan, PlanBuilder, ProgramBuilder, TensorId};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::trace::{CallLog, CallState, Outcome, RankState, Trace, What};
+use lockstep_gpu_exec::RunOptions;
+use std::time::{Duration, Instant};
+
+const TIMEOUT: Duration = Duration::from_millis(400);
+const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };
+
+/// A plan of three ranks with one tensor of eight float32.
+fn plan(write: impl Fn(GlobalRank, &mut ProgramBuilder, TensorId)) -> Plan {
+    let mut plan = PlanBuilder::new("hang", 3, BackendName::Host).unwrap();
+    let tensor = plan.tensor("t", Dtype::Float32, 8, Fill::Rank);
+    plan.every_rank(|rank, program| write(rank, program, tensor)).unwrap()
+}
+
+/// Runs a plan that must be ended by its watchdog, in time.
+fn hang(plan: Plan) -> Trace {
+    let options = RunOptions { timeout: Some(TIMEOUT), ..options() };
+    let started = Instant::now();
+    let trace = run_with(plan, options);
+    let took = started.elapsed();
+    assert_eq!(trace.end.as_ref().unwrap().outcome, Outcome::TimedOut);
+    // The timeout, a grace, and time to start and stop processes on a busy machine.
+    assert!(took >= TIMEOUT && took < TIMEOUT + Duration::from_secs(6), "{took:?}");
+    assert!(trace.events.iter().any(|event| matches!(event.what, What::TimedOut { .. })));
+    trace
+}
+
+#[test]
+fn a_rank_that_skips_a_call() {
+    let trace = hang(plan(|rank, program, tensor| {
+        if rank.0 != 1 {
+            program.collective(GroupId::WORLD, SUM, 8, None, Some(tensor));
+        }
+    }));
+    let log = CallLog::of(&trace);
+    for rank in [0, 2] {
+        let calls = &log.ranks[rank].as_ref().unwrap().calls;
+        assert_eq!(calls.len(), 1);
+        assert_eq!(calls[0].state, CallState::Started);
+        assert_eq!(calls[0].call.seq, Some(1));
+        assert!(matches!(log.ranks[rank].as_ref().unwrap().state, RankState::AtOp { op: 0, .. }));
+    }
+    assert!(events_of(&trace, 1).any(|event| event.what == What::Finished));
+}
+
+#[test]
+fn different_calls_at_one_sequence_number() {
+    let trace = hang(plan(|rank, program, tensor| {
+        if rank.0 == 2 {
+            program.barrier(GroupId::WORLD);
+        } else {
+            program.collective(GroupId::WORLD, SUM, 8, None, Some(tensor));
+        }
+    }));
+    let log = CallLog::of(&trace);
+    let pending = |rank: usize| log.ranks[rank].as_ref().unwrap().calls[0].state;
+    assert_eq!((0..3).map(pending).collect::<Vec<_>>(), [CallState::Started; 3]);
+}
+
+#[test]
+fn different_sizes_at_one_sequence_number() {
+    let mut plan = PlanBuilder::new("sizes", 2, BackendName::Host).unwrap();
+    let short = plan.tensor("short", Dtype::Float32, 8, Fill::Rank);
+    let long = plan.tensor("long", Dtype::Float32, 9, Fill::Rank);
+    hang(
+        plan.every_rank(|rank, program| {
+            let (count, tensor) = if rank.0 == 0 { (8, short) } else { (9, long) };
+            program.collective(GroupId::WORLD, SUM, count, None, Some(tensor));
+        })
+        .unwrap(),
+    );
+}
+
+#[test]
+fn two_groups_in_opposite_order() {
+    let mut plan = PlanBuilder::new("opposite", 2, BackendName::Host).unwrap();
+    let tensor = plan.tensor("t", Dtype::Float32, 8, Fill::Rank);
+    let members = || vec![GlobalRank(0), GlobalRank(1)];
+    let other = plan.group(ProcessGroup::new("other", BackendName::Host, members()).unwrap());
+    hang(
+        plan.every_rank(|rank, program| {
+            let mut order = [GroupId::WORLD, other];
+            if rank.0 == 1 {
+                order.reverse();
+            }
+            for group in order {
+                program.collective(group, SUM, 8, None, Some(tensor));
+            }
+        })
+        .unwrap(),
+    );
+}
+
+#[test]
+fn a_rank_stuck_in_its_own_code_is_ended_with_the_others() {
+    let trace = hang(plan(|rank, program, tensor| {
+        if rank.0 == 0 {
+            program.sleep("data loader", 3_600_000_000_000);
+        }
+        program.collective(GroupId::WORLD, SUM, 8, None, Some(tensor));
+    }));
+    let log = CallLog::of(&trace);
+    let stuck = &log.ranks[0].as_ref().unwrap().state;
+    assert!(matches!(stuck, RankState::AtOp { name, .. } if name == "data loader"), "{stuck:?}");
+}
+
+#[test]
+fn a_run_that_nobody_waits_in_is_ended_by_its_limit() {
+    let plan = plan(|_, program, _| {
+        program.compute("for ever", u64::MAX);
+    });
+    let options = RunOptions { max_duration: Duration::from_millis(300), ..options() };
+    let trace = run_with(plan, options);
+    let outcome = &trace.end.as_ref().unwrap().outcome;
+    assert!(matches!(outcome, Outcome::Failed { why } if why.contains("limit")), "{outcome:?}");
+}

@@ -1,0 +1,214 @@
+//! Every collective by every algorithm gives what it promises, on real processes.
+
+use crate::reference::{promised_int64, re_execute, tensor};
+use crate::{assert_completed, result, run};
+use lockstep_core::collective::Collective;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
+use lockstep_core::plan::{Fill, Plan, PlanBuilder, Tensor, TensorId};
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::schedule::Algorithm;
+use lockstep_core::trace::TensorValue;
+
+fn every_collective(n: u32, op: ReduceOp) -> Vec<Collective> {
+    let root = GroupRank((n - 1) / 2);
+    vec![
+        Collective::Broadcast { root },
+        Collective::AllReduce { op },
+        Collective::Reduce { op, root },
+        Collective::AllGather,
+        Collective::Gather { root },
+        Collective::Scatter { root },
+        Collective::ReduceScatter { op },
+        Collective::AllToAll,
+        Collective::Barrier,
+    ]
+}
+
+/// One call of a plan, and what it is called on.
+struct Case {
+    collective: Collective,
+    algorithm: Algorithm,
+    count: u64,
+    input: Option<(TensorId, Tensor)>,
+    output: Option<(TensorId, Tensor)>,
+}
+
+/// A plan that makes all calls one after the other, each on tensors of its own.
+fn plan_of(
+    n: u32,
+    dtype: Dtype,
+    fill: Fill,
+    calls: impl IntoIterator<Item = (Collective, u64)>,
+) -> (Plan, Vec<Case>) {
+    let mut plan = PlanBuilder::new("values", n, BackendName::Host).unwrap();
+    let mut cases = Vec::new();
+    for (collective, count) in calls {
+        for &algorithm in Algorithm::of(collective) {
+            let count = if collective == Collective::Barrier { 0 } else { count };
+            // The root passes the most: a shared program names its tensors on every rank.
+            let most = |elements: fn(Collective, u32, GroupRank, u64) -> Option<u64>| {
+                (0..n).filter_map(|r| elements(collective, n, GroupRank(r), count)).max()
+            };
+            let mut make = |name: &str, numel: Option<u64>, fill: Fill| {
+                let made = tensor(name, dtype, numel?, fill);
+                Some((plan.tensor(name, dtype, made.numel, fill), made))
+            };
+            let out_fill = if collective.in_place() { fill } else { Fill::Zeros };
+            let input = make("in", most(Collective::input_elements), fill);
+            let output = make("out", most(Collective::output_elements), out_fill);
+            cases.push(Case { collective, algorithm, count, input, output });
+        }
+    }
+    let plan = plan
+        .every_rank(|_, program| {
+            for case in &cases {
+                let id = |tensor: &Option<(TensorId, Tensor)>| tensor.as_ref().map(|t| t.0);
+                program.collective_by(
+                    GroupId::WORLD,
+                    case.collective,
+                    case.count,
+                    id(&case.input),
+                    id(&case.output),
+                    Some(case.algorithm),
+                );
+            }
+        })
+        .unwrap();
+    (plan, cases)
+}
+
+fn check_bits(n: u32, dtype: Dtype, calls: Vec<(Collective, u64)>) {
+    let (plan, cases) = plan_of(n, dtype, Fill::Seeded { seed: 7 }, calls);
+    let trace = run(plan);
+    assert_completed(&trace);
+    for case in &cases {
+        let Some((id, output)) = &case.output else { continue };
+        let input = case.input.as_ref().map(|(_, tensor)| tensor);
+        let expected =
+            re_execute(case.collective, case.algorithm, n, case.count, input, Some(output), dtype);
+        for rank in 0..n {
+            let (call, algorithm) = (case.collective, case.algorithm);
+            let expected = TensorValue::of(&expected[rank as usize]);
+            assert!(
+                *result(&trace, rank, *id) == expected,
+                "{dtype} {call} of {} by {algorithm} among {n}: rank {rank}",
+                case.count
+            );
+        }
+    }
+}
+
+#[test]
+fn integers_are_exact_for_every_collective_algorithm_and_size() {
+    for n in [1, 2, 3, 4, 5, 8] {
+        let calls = ReduceOp::ALL.iter().flat_map(|op| {
+            let all = every_collective(n, *op);
+            let only_reducing = *op != ReduceOp::Sum;
+            all.into_iter().filter(move |c| !only_reducing || c.reduce_op().is_some())
+        });
+        let (plan, cases) = plan_of(n, Dtype::Int64, Fill::Iota, calls.map(|call| (call, 13)));
+        let trace = run(plan);
+        assert_completed(&trace);
+        for case in &cases {
+            let Some((id, _)) = case.output else { continue };
+            for rank in (0..n).filter(|rank| case.collective.promises(GroupRank(*rank))) {
+                let (call, algorithm) = (case.collective, case.algorithm);
+                let expected = promised_int64(call, n.into(), rank.into(), case.count);
+                let expected: Vec<u8> = expected.iter().flat_map(|v| v.to_le_bytes()).collect();
+                assert_eq!(
+                    *result(&trace, rank, id),
+                    TensorValue::Bytes(expected),
+                    "{call:?} by {algorithm} among {n}: rank {rank}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn floats_are_the_schedules_bits() {
+    for n in [2, 3, 4, 5, 8] {
+        let mut calls: Vec<_> =
+            every_collective(n, ReduceOp::Sum).into_iter().map(|call| (call, 101)).collect();
+        calls
+            .extend([1, 2, 1000].map(|count| (Collective::AllReduce { op: ReduceOp::Avg }, count)));
+        check_bits(n, Dtype::Float32, calls);
+    }
+    for dtype in [Dtype::Float64, Dtype::Float16, Dtype::Bfloat16] {
+        let calls = every_collective(3, ReduceOp::Sum).into_iter().map(|call| (call, 37)).collect();
+        check_bits(3, dtype, calls);
+    }
+}
+
+#[test]
+fn messages_larger_than_their_ring_flow_both_ways() {
+    for n in [2, 3] {
+        // 1.2 MB a message and more; an odd count, so that pieces and chunks do not line up.
+        let calls =
+            every_collective(n, ReduceOp::Sum).into_iter().map(|call| (call, 300_001)).collect();
+        check_bits(n, Dtype::Float32, calls);
+    }
+}
+
+#[test]
+fn asynchronous_calls_of_two_groups_complete_and_are_waited_for() {
+    let mut plan = PlanBuilder::new("async", 4, BackendName::Host).unwrap();
+    // Not in rank order: group ranks are not global ranks.
+    let reversed = vec![GlobalRank(3), GlobalRank(1), GlobalRank(0)];
+    let group = plan.group(ProcessGroup::new("some", BackendName::Host, reversed).unwrap());
+    let tensors: Vec<_> =
+        (0..6).map(|i| plan.tensor(format!("t{i}"), Dtype::Int64, 50, Fill::Iota)).collect();
+    let gathered = plan.tensor("gathered", Dtype::Int64, 150, Fill::Zeros);
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    let plan = plan
+        .every_rank(|rank, program| {
+            let calls: Vec<u32> = tensors[..5]
+                .iter()
+                .map(|tensor| {
+                    program.async_op().collective(GroupId::WORLD, sum, 50, None, Some(*tensor))
+                })
+                .collect();
+            let in_group = (rank.0 != 2).then(|| {
+                program.async_op().collective(
+                    group,
+                    Collective::AllGather,
+                    50,
+                    Some(tensors[5]),
+                    Some(gathered),
+                )
+            });
+            program.compute("backward", 2_000_000);
+            program.barrier(GroupId::WORLD);
+            calls.iter().chain(&in_group).for_each(|call| {
+                program.wait(*call);
+            });
+        })
+        .unwrap();
+    let trace = run(plan);
+    assert_completed(&trace);
+    let expected = promised_int64(sum, 4, 0, 50);
+    let expected: Vec<u8> = expected.iter().flat_map(|value| value.to_le_bytes()).collect();
+    for rank in 0..4 {
+        for tensor in &tensors[..5] {
+            assert_eq!(*result(&trace, rank, *tensor), TensorValue::Bytes(expected.clone()));
+        }
+    }
+    let gathered_bytes: Vec<u8> = [3i64, 1, 0]
+        .iter()
+        .flat_map(|rank| (0..50).flat_map(move |i| (rank * 50 + i).to_le_bytes()))
+        .collect();
+    assert_eq!(*result(&trace, 3, gathered), TensorValue::Bytes(gathered_bytes));
+}
+
+#[test]
+fn sixteen_ranks_on_few_cores_get_through() {
+    let (plan, _) = plan_of(
+        16,
+        Dtype::Float32,
+        Fill::Seeded { seed: 1 },
+        every_collective(16, ReduceOp::Sum).into_iter().map(|call| (call, 64)),
+    );
+    assert_completed(&run(plan));
+}
