@@ -14,6 +14,14 @@ pub(crate) fn root() -> PathBuf {
     }
 }
 
+/// Where cargo puts what it builds.
+pub(crate) fn target_dir() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(folder) => root().join(folder),
+        None => root().join("target"),
+    }
+}
+
 /// `cargo` with these arguments, in the repository's root; the cargo that runs xtask, if any.
 pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -37,9 +45,7 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
     eprintln!("$ {shown}");
-    let status = command
-        .status()
-        .with_context(|| format!("could not start `{shown}`"))?;
+    let status = command.status().with_context(|| format!("could not start `{shown}`"))?;
     if !status.success() {
         bail!("`{shown}` failed ({status})");
     }
@@ -48,9 +54,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 
 /// The command as one would type it.
 fn show(command: &Command) -> String {
-    let program = Path::new(command.get_program())
-        .file_name()
-        .unwrap_or(command.get_program());
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     std::iter::once(program)
         .chain(command.get_args())
         .map(|word| word.to_string_lossy().into_owned())

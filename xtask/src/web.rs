@@ -13,7 +13,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const TARGET: &str = "wasm32-unknown-unknown";
+/// What the page is compiled for.
+pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// The page's module: `lockstep_web_ui.js` and `lockstep_web_ui_bg.wasm`.
 const MODULE: &str = "lockstep_web_ui";
@@ -43,10 +44,7 @@ pub(crate) fn build() -> Result<PathBuf> {
         "--target-dir",
     ];
     shell::run(shell::cargo(arguments).arg(&target_dir))?;
-    let wasm = target_dir
-        .join(TARGET)
-        .join("web")
-        .join(format!("{MODULE}.wasm"));
+    let wasm = target_dir.join(TARGET).join("web").join(format!("{MODULE}.wasm"));
     let dist = root.join("dist");
     pack(&root, &wasm, &dist)?;
     report(&dist)?;
@@ -65,17 +63,11 @@ pub(crate) fn ensure_target() -> Result<()> {
         .output()
         .context("could not run `rustc`; install Rust from https://rustup.rs")?;
     let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
-    if sysroot
-        .join("lib/rustlib")
-        .join(TARGET)
-        .join("lib")
-        .is_dir()
-    {
+    if sysroot.join("lib/rustlib").join(TARGET).join("lib").is_dir() {
         return Ok(());
     }
     let mut add = Command::new("rustup");
-    add.args(["target", "add", TARGET])
-        .current_dir(shell::root());
+    add.args(["target", "add", TARGET]).current_dir(shell::root());
     shell::run(&mut add).with_context(|| {
         format!("the Rust target {TARGET} is missing; install it with `rustup target add {TARGET}`")
     })
@@ -118,9 +110,7 @@ fn pack(root: &Path, wasm: &Path, dist: &Path) -> Result<()> {
         .generate(dist)
         .context("wasm-bindgen could not pack the page")?;
     for source in &sources[1..] {
-        let name = source
-            .strip_prefix(&assets)
-            .or_else(|_| source.strip_prefix(root))?;
+        let name = source.strip_prefix(&assets).or_else(|_| source.strip_prefix(root))?;
         let to = dist.join(name);
         if let Some(folder) = to.parent() {
             fs::create_dir_all(folder)?;
@@ -135,9 +125,7 @@ fn pack(root: &Path, wasm: &Path, dist: &Path) -> Result<()> {
 fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let entries =
         fs::read_dir(folder).with_context(|| format!("could not list {}", folder.display()))?;
-    let mut paths = entries
-        .map(|entry| Ok(entry?.path()))
-        .collect::<Result<Vec<_>>>()?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     paths.sort();
     for path in paths {
         match path.is_dir() {
@@ -172,10 +160,6 @@ fn report(dist: &Path) -> Result<()> {
     let mut gz = wasm.into_os_string();
     gz.push(".gz");
     let sent = fs::metadata(&gz).map_or(whole, |metadata| metadata.len());
-    eprintln!(
-        "dist/ is ready: wasm {} KB, {} KB compressed",
-        whole / 1000,
-        sent / 1000
-    );
+    eprintln!("dist/ is ready: wasm {} KB, {} KB compressed", whole / 1000, sent / 1000);
     Ok(())
 }
