@@ -1,0 +1,253 @@
+//! The shell: header, views, what every view shares.
+
+use crate::client::Client;
+use crate::dom::{self, Listener};
+use crate::pages::{Hangs, Recording, Runs, Step};
+use crate::protocol::Request;
+use crate::route::{Route, View};
+use crate::server;
+use crate::ui::{KeysHelp, keys};
+use wasm_bindgen::JsValue;
+use wasm_bindgen::prelude::Closure;
+use web_sys::{Event, KeyboardEvent};
+use yew::prelude::*;
+
+/// Where the page is, and how it goes elsewhere.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Nav {
+    pub(crate) route: Route,
+    set: Callback<Route>,
+}
+
+impl Nav {
+    /// Changes the address in place: the back button returns to the view before, not to every
+    /// moment of this one.
+    pub(crate) fn replace(&self, route: Route) {
+        self.set.emit(route);
+    }
+}
+
+/// The server, as far as it has answered.
+#[derive(Clone, PartialEq)]
+pub(crate) enum Server {
+    Asking,
+    Here { version: String },
+    None { why: String },
+}
+
+impl Server {
+    /// Why real runs are not to be had; `None` when they are.
+    pub(crate) fn missing(&self) -> Option<String> {
+        match self {
+            Server::Here { .. } => None,
+            Server::Asking => Some("Asking for the server…".to_owned()),
+            Server::None { .. } => Some(
+                "Real runs need the Lockstep server on your machine: start `lockstep serve` and \
+                 open the page from there. Everything else on this page works without it."
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+/// What every view may use.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) nav: Nav,
+    pub(crate) server: Server,
+    pub(crate) dark: bool,
+}
+
+/// What every view may use.
+#[hook]
+#[allow(clippy::expect_used, reason = "the app provides it around every view")]
+pub(crate) fn use_shared() -> Shared {
+    use_context::<Shared>().expect("views live inside the app")
+}
+
+/// The page.
+#[component(App)]
+pub(crate) fn app() -> Html {
+    let broken = use_state(|| None::<String>);
+    let client = {
+        let broken = broken.clone();
+        use_memo((), move |()| Client::start(Callback::from(move |why| broken.set(Some(why)))))
+    };
+    let nav = use_nav();
+    let server = use_server();
+    let dark = use_dark();
+    let help = use_state(|| false);
+    {
+        let help = help.clone();
+        use_effect_with(*help, move |open| {
+            let open = *open;
+            let heard = Listener::on(&dom::window(), "keydown", move |event: KeyboardEvent| {
+                if keys::typing(&event) {
+                    return;
+                }
+                match event.key().as_str() {
+                    "?" => help.set(!open),
+                    "Escape" if open => help.set(false),
+                    _ => {}
+                }
+            });
+            move || drop(heard)
+        });
+    }
+    let client = match &*client {
+        Ok(client) => client.clone(),
+        Err(why) => return html! { <main class="alone">{ cannot_start(why) }</main> },
+    };
+    use_trace_of(&client);
+    let view = nav.route.view();
+    let shared = Shared { client, nav: nav.clone(), server: server.clone(), dark };
+    let open_help = {
+        let help = help.clone();
+        Callback::from(move |_: MouseEvent| help.set(true))
+    };
+    let help_open = *help;
+    let close_help = Callback::from(move |()| help.set(false));
+    html! {
+        <ContextProvider<Shared> context={shared}>
+            <header class="top">
+                <a class="brand" href="#/step" data-test="home">
+                    <img src="favicon.svg" alt="" width="22" height="22" />{ "Lockstep" }
+                </a>
+                <nav aria-label="Views">
+                    { for View::ALL.into_iter().map(|each| view_link(each, view)) }
+                </nav>
+                <span class="grow" />
+                <span class={classes!("server", server_class(&server))} data-test="server-state"
+                      title={server.missing().unwrap_or_default()}>
+                    { server_words(&server) }
+                </span>
+                <button class="quiet" onclick={open_help} aria-label="Keyboard keys" title="Keys (?)"
+                        data-test="keys">{ "?" }</button>
+            </header>
+            if let Some(why) = &*broken {
+                <p class="banner bad" role="alert" data-test="worker-broken">{ cannot_start(why) }</p>
+            }
+            <main class={classes!("view", view.word())} data-test={format!("view-{}", view.word())}>
+                { match view {
+                    View::Step => html! { <Step /> },
+                    View::Hangs => html! { <Hangs /> },
+                    View::Recording => html! { <Recording /> },
+                    View::Runs => html! { <Runs /> },
+                } }
+            </main>
+            if help_open {
+                <KeysHelp on_close={close_help} />
+            }
+        </ContextProvider<Shared>>
+    }
+}
+
+fn view_link(view: View, current: View) -> Html {
+    let here = (view == current).then_some("page");
+    html! {
+        <a href={Route::to(view).to_hash()} aria-current={here} data-test={format!("nav-{}", view.word())}>
+            { view.title() }
+        </a>
+    }
+}
+
+fn cannot_start(why: &str) -> String {
+    format!(
+        "The worker that simulates and reads files is not running ({why}), so nothing can be \
+         computed. Reload the page; if that does not help, the browser may block module workers."
+    )
+}
+
+fn server_words(server: &Server) -> String {
+    match server {
+        Server::Asking => "…".to_owned(),
+        Server::Here { version } => format!("server {version}"),
+        Server::None { .. } => "no server".to_owned(),
+    }
+}
+
+fn server_class(server: &Server) -> &'static str {
+    match server {
+        Server::Here { .. } => "here",
+        Server::Asking | Server::None { .. } => "away",
+    }
+}
+
+#[hook]
+fn use_nav() -> Nav {
+    let read = || Route::parse(&dom::window().location().hash().unwrap_or_default());
+    let route = use_state(read);
+    {
+        let route = route.clone();
+        use_effect_with((), move |()| {
+            let window = dom::window();
+            let heard = ["hashchange", "popstate"].map(|name| {
+                let route = route.clone();
+                Listener::on(&window, name, move |_: Event| route.set(read()))
+            });
+            move || drop(heard)
+        });
+    }
+    let set = {
+        let route = route.clone();
+        Callback::from(move |to: Route| {
+            if let Ok(history) = dom::window().history() {
+                let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&to.to_hash()));
+            }
+            route.set(to);
+        })
+    };
+    Nav { route: (*route).clone(), set }
+}
+
+#[hook]
+fn use_server() -> Server {
+    let state = use_state(|| Server::Asking);
+    let found = state.clone();
+    use_effect_with((), move |()| {
+        wasm_bindgen_futures::spawn_local(async move {
+            found.set(match server::version().await {
+                Ok(version) => Server::Here { version },
+                Err(why) => Server::None { why },
+            });
+        });
+    });
+    (*state).clone()
+}
+
+/// True while the system asks for dark pages.
+#[hook]
+fn use_dark() -> bool {
+    const DARK: &str = "(prefers-color-scheme: dark)";
+    let dark = use_state(|| dom::media(DARK));
+    let set = dark.clone();
+    use_effect_with((), move |()| {
+        let list = dom::window().match_media(DARK).ok().flatten();
+        let heard = list.map(|list| {
+            Listener::on(&list, "change", move |_: Event| set.set(dom::media(DARK)))
+        });
+        move || drop(heard)
+    });
+    *dark
+}
+
+/// `window.lockstep_trace_of(planJson)`: a promise of the binary trace of a simulated plan, for
+/// tests and for the console.
+#[hook]
+fn use_trace_of(client: &Client) {
+    use_effect_with(client.clone(), |client| {
+        let client = client.clone();
+        let trace_of = Closure::<dyn FnMut(String) -> js_sys::Promise>::new(move |plan_json| {
+            let client = client.clone();
+            wasm_bindgen_futures::future_to_promise(async move {
+                let answered = client.ask(Request::TraceOf { plan_json }).await;
+                let bytes = answered.map_err(|why| JsValue::from_str(&why))?.bytes();
+                Ok(js_sys::Uint8Array::from(bytes.as_slice()).into())
+            })
+        });
+        let name = "lockstep_trace_of".into();
+        let _ = js_sys::Reflect::set(&dom::window(), &name, trace_of.as_ref());
+        move || drop(trace_of)
+    });
+}

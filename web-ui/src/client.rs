@@ -1,0 +1,215 @@
+//! The page's side of the worker: questions out, answers back.
+
+use crate::protocol::{Answer, Question, Request, Response, SessionId, pack, unpack};
+use futures_channel::oneshot;
+use js_sys::{ArrayBuffer, Uint8Array};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wasm_bindgen::prelude::Closure;
+use wasm_bindgen::{JsCast, JsValue};
+use web_sys::{Event, MessageEvent, Worker, WorkerOptions, WorkerType};
+use yew::Callback;
+
+/// An answer with what was attached to it.
+pub(crate) struct Answered {
+    pub(crate) response: Response,
+    attachment: Option<JsValue>,
+}
+
+impl Answered {
+    /// The attached bytes; empty if there are none.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let buffer = self.attachment.as_ref().and_then(|value| value.dyn_ref::<ArrayBuffer>());
+        buffer.map(|buffer| Uint8Array::new(buffer).to_vec()).unwrap_or_default()
+    }
+}
+
+/// How much of a long answer is done: done, total, what.
+pub(crate) type Progress = Callback<(u64, u64, String)>;
+
+struct Pending {
+    answer: oneshot::Sender<Result<Answered, String>>,
+    progress: Option<Progress>,
+}
+
+struct Inner {
+    worker: Worker,
+    ready: Cell<bool>,
+    /// Posted once the worker is ready.
+    held_back: RefCell<Vec<(js_sys::Array, js_sys::Array)>>,
+    pending: RefCell<BTreeMap<u32, Pending>>,
+    next: Cell<u32>,
+    broken: RefCell<Option<String>>,
+    on_broken: Callback<String>,
+    heard: RefCell<Vec<Closure<dyn FnMut(Event)>>>,
+}
+
+/// Asks the worker. Cheap to clone; there is one worker.
+#[derive(Clone)]
+pub(crate) struct Client(Rc<Inner>);
+
+impl PartialEq for Client {
+    fn eq(&self, other: &Client) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// A question that is given up on when this is dropped.
+#[derive(Default)]
+pub(crate) struct Asked(Option<(Client, u32)>);
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some((client, id)) = self.0.take()
+            && client.0.pending.borrow().contains_key(&id)
+        {
+            client.post(Request::Cancel { id }, &[]);
+        }
+    }
+}
+
+impl Client {
+    /// Starts the worker. `on_broken` hears why, should it not start or come to an end.
+    ///
+    /// # Errors
+    /// When the browser has no module workers or refuses this one.
+    pub(crate) fn start(on_broken: Callback<String>) -> Result<Client, String> {
+        let options = WorkerOptions::new();
+        options.set_type(WorkerType::Module);
+        options.set_name("lockstep");
+        let worker = Worker::new_with_options("worker.js", &options)
+            .map_err(|error| crate::dom::words_of(&error))?;
+        let client = Client(Rc::new(Inner {
+            worker,
+            ready: Cell::new(false),
+            held_back: RefCell::default(),
+            pending: RefCell::default(),
+            next: Cell::new(1),
+            broken: RefCell::default(),
+            on_broken,
+            heard: RefCell::default(),
+        }));
+        client.listen();
+        Ok(client)
+    }
+
+    fn listen(&self) {
+        let weak = Rc::downgrade(&self.0);
+        let message = Closure::<dyn FnMut(Event)>::new(move |event: Event| {
+            let Some(inner) = weak.upgrade() else { return };
+            Client(inner).take(event.unchecked_ref::<MessageEvent>().data());
+        });
+        let weak = Rc::downgrade(&self.0);
+        let error = Closure::<dyn FnMut(Event)>::new(move |event: Event| {
+            let Some(inner) = weak.upgrade() else { return };
+            let why = event.dyn_ref::<web_sys::ErrorEvent>().map(web_sys::ErrorEvent::message);
+            Client(inner).fail(&why.unwrap_or_else(|| "worker.js could not be loaded".into()));
+        });
+        let worker = &self.0.worker;
+        worker.set_onmessage(Some(message.as_ref().unchecked_ref()));
+        worker.set_onerror(Some(error.as_ref().unchecked_ref()));
+        self.0.heard.borrow_mut().extend([message, error]);
+    }
+
+    fn take(&self, data: JsValue) {
+        if let Some(word) = data.as_string() {
+            match word.strip_prefix("failed: ") {
+                Some(why) => self.fail(why),
+                None => self.ready(),
+            }
+            return;
+        }
+        let Some((Answer { id, reply }, mut attachments)) = unpack::<Answer>(&data) else { return };
+        if let Ok(Response::Progress { done, total, what }) = reply {
+            let progress = self.0.pending.borrow().get(&id).and_then(|p| p.progress.clone());
+            if let Some(progress) = progress {
+                progress.emit((done, total, what));
+            }
+            return;
+        }
+        let Some(pending) = self.0.pending.borrow_mut().remove(&id) else { return };
+        let attachment = attachments.pop();
+        // Nobody listens any more when the component is gone: that is fine.
+        let _ = pending.answer.send(reply.map(|response| Answered { response, attachment }));
+    }
+
+    fn ready(&self) {
+        self.0.ready.set(true);
+        for (packed, transfer) in self.0.held_back.take() {
+            self.send(&packed, &transfer);
+        }
+    }
+
+    fn fail(&self, why: &str) {
+        *self.0.broken.borrow_mut() = Some(why.to_owned());
+        for (_, pending) in std::mem::take(&mut *self.0.pending.borrow_mut()) {
+            let _ = pending.answer.send(Err(format!("the worker stopped: {why}")));
+        }
+        self.0.on_broken.emit(why.to_owned());
+    }
+
+    fn send(&self, packed: &js_sys::Array, transfer: &js_sys::Array) {
+        if let Err(error) = self.0.worker.post_message_with_transfer(packed, transfer) {
+            self.fail(&crate::dom::words_of(&error));
+        }
+    }
+
+    fn post(&self, request: Request, attachments: &[JsValue]) -> u32 {
+        let id = self.0.next.get();
+        self.0.next.set(id + 1);
+        let (packed, transfer) = pack(&Question { id, request }, attachments);
+        if self.0.ready.get() {
+            self.send(&packed, &transfer);
+        } else {
+            self.0.held_back.borrow_mut().push((packed, transfer));
+        }
+        id
+    }
+
+    /// A number for a new session.
+    pub(crate) fn new_session(&self) -> SessionId {
+        let id = self.0.next.get();
+        self.0.next.set(id + 1);
+        SessionId(id)
+    }
+
+    /// Posts what needs no answer.
+    pub(crate) fn tell(&self, request: Request) {
+        self.post(request, &[]);
+    }
+
+    /// Asks and waits for the answer.
+    ///
+    /// # Errors
+    /// What the worker said is wrong, in a sentence.
+    pub(crate) async fn ask(&self, request: Request) -> Result<Answered, String> {
+        self.ask_with(request, &[], None).1.await
+    }
+
+    /// Asks with attachments; dropping the first of the pair gives up on the question.
+    pub(crate) fn ask_with(
+        &self,
+        request: Request,
+        attachments: &[JsValue],
+        progress: Option<Progress>,
+    ) -> (Asked, impl Future<Output = Result<Answered, String>> + use<>) {
+        let (answer, answered) = oneshot::channel();
+        let broken = self.0.broken.borrow().clone();
+        let asked = match &broken {
+            None => {
+                let id = self.post(request, attachments);
+                self.0.pending.borrow_mut().insert(id, Pending { answer, progress });
+                Asked(Some((self.clone(), id)))
+            }
+            Some(_) => Asked::default(),
+        };
+        let future = async move {
+            match broken {
+                Some(why) => Err(format!("the worker is not running: {why}")),
+                None => answered.await.unwrap_or_else(|_| Err("the question was dropped".into())),
+            }
+        };
+        (asked, future)
+    }
+}

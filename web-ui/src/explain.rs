@@ -1,0 +1,225 @@
+//! What happens in a step, in plain language.
+
+use lockstep_core::collective::Collective;
+use lockstep_core::schedule::{Algorithm, Schedule};
+use lockstep_core::trace::Outcome;
+use lockstep_sim::View;
+use lockstep_sim::view::Doing;
+
+/// A sentence for what a collective on its own does at a moment.
+pub(crate) fn moment(schedule: Schedule, view: &View) -> String {
+    let calls: Vec<_> = view.ranks.iter().filter_map(|rank| rank.calls.last()).collect();
+    let (n, name) = (schedule.size(), schedule.collective().name());
+    if calls.is_empty() {
+        return match view.outcome {
+            None => format!("Before the call: {n} ranks are about to call {name}."),
+            Some(_) => "There is nothing to do.".to_owned(),
+        };
+    }
+    let step = calls.iter().map(|call| call.step).min().unwrap_or(0);
+    if step >= schedule.steps() {
+        let after = time(view.time_ps);
+        return format!("Done after {after}: {}", promise(schedule.collective(), n));
+    }
+    let phase = phase(schedule, step);
+    let mut sentence = format!("Step {} of {}{phase}: ", step + 1, schedule.steps());
+    sentence.push_str(&what(schedule, step));
+    let ahead = calls.iter().filter(|call| call.step > step).count();
+    if ahead > 0 && !matches!(schedule.algorithm(), Algorithm::Tree) {
+        sentence.push_str(&format!(" {ahead} of {n} ranks are further on already."));
+    }
+    sentence
+}
+
+fn phase(schedule: Schedule, step: u32) -> &'static str {
+    let first_half = step < schedule.steps() / 2;
+    match (schedule.algorithm(), schedule.collective()) {
+        (Algorithm::Ring, Collective::AllReduce { .. }) if first_half => ", reduce-scatter phase",
+        (Algorithm::Ring, Collective::AllReduce { .. }) => ", all-gather phase",
+        (Algorithm::Tree, Collective::AllReduce { .. }) if first_half => ", reduce phase",
+        (Algorithm::Tree, Collective::AllReduce { .. }) => ", broadcast phase",
+        _ => "",
+    }
+}
+
+fn what(schedule: Schedule, step: u32) -> String {
+    let (n, half) = (schedule.size(), schedule.steps() / 2);
+    match (schedule.algorithm(), schedule.collective()) {
+        (Algorithm::Ring, Collective::AllReduce { .. } | Collective::ReduceScatter { .. })
+            if step < half || matches!(schedule.collective(), Collective::ReduceScatter { .. }) =>
+        {
+            let chunk = if step == 0 { "one of its own chunks" } else { "the chunk it just combined" };
+            format!("every rank sends {chunk} to its right neighbour, which combines it with its own.")
+        }
+        (Algorithm::Ring, Collective::AllReduce { .. }) if step == half => {
+            "every rank sends the chunk that it finished to its right neighbour, which keeps it.".into()
+        }
+        (Algorithm::Ring, Collective::AllGather) if step == 0 => {
+            "every rank sends its own part to its right neighbour.".into()
+        }
+        (Algorithm::Ring, _) => {
+            "every rank passes on to its right neighbour what it just received from its left.".into()
+        }
+        (Algorithm::Tree, Collective::AllReduce { .. }) if step < half => to_the_root(n, half, step),
+        (Algorithm::Tree, Collective::Reduce { .. }) => to_the_root(n, schedule.steps(), step),
+        (Algorithm::Tree, Collective::AllReduce { .. }) => from_the_root(n, step - half),
+        (Algorithm::Tree, _) => from_the_root(n, step),
+        (Algorithm::Dissemination, _) => {
+            let distance = 1u64 << step.min(32);
+            format!("every rank signals the rank {distance} to its right and waits for the one {distance} to its left.")
+        }
+        (Algorithm::Direct, collective) => direct(collective, n, step),
+    }
+}
+
+fn to_the_root(n: u32, depth: u32, step: u32) -> String {
+    let (before, after) = (holders(n, depth - step), holders(n, depth - step - 1));
+    format!(
+        "{} of the {before} ranks that still hold sums each send theirs up the tree and are out; {after} remain.",
+        before - after
+    )
+}
+
+fn from_the_root(n: u32, step: u32) -> String {
+    let (before, after) = (holders(n, step), holders(n, step + 1));
+    match before {
+        1 => "the root sends its data to the first of the others.".to_owned(),
+        _ => format!("{} of the {before} ranks that have the data each send it to one that has not.", after - before),
+    }
+}
+
+/// Ranks of `n` that a binomial tree has reached after `level` steps.
+fn holders(n: u32, level: u32) -> u32 {
+    1u32.checked_shl(level).map_or(n, |reached| reached.min(n))
+}
+
+fn direct(collective: Collective, n: u32, step: u32) -> String {
+    match collective {
+        Collective::Broadcast { root } => format!("rank {root} sends its tensor to every other rank."),
+        Collective::Scatter { root } => format!("rank {root} sends every rank its part."),
+        Collective::Gather { root } => format!("every rank sends its tensor to rank {root}."),
+        Collective::Reduce { root, .. } => {
+            let sender = (root.0 + step + 1) % n.max(1);
+            format!("rank {sender} sends its tensor to rank {root}, which combines it with its own; one sender a step keeps the order of additions fixed.")
+        }
+        Collective::ReduceScatter { .. } => {
+            format!("every rank sends the rank {} to its right its part, which that one combines.", step + 1)
+        }
+        Collective::AllToAll => "every rank sends every other rank its part, all at once.".into(),
+        _ => "every rank sends its tensor to every other rank, all at once.".into(),
+    }
+}
+
+fn promise(collective: Collective, n: u32) -> String {
+    match collective {
+        Collective::Broadcast { root } => format!("every rank holds rank {root}'s tensor."),
+        Collective::AllReduce { op } => format!("every rank holds the {op} of all {n} ranks' tensors."),
+        Collective::Reduce { op, root } => format!("rank {root} holds the {op} of all {n} ranks' tensors."),
+        Collective::AllGather => format!("every rank holds all {n} ranks' tensors, one after the other."),
+        Collective::Gather { root } => format!("rank {root} holds all {n} ranks' tensors, one after the other."),
+        Collective::Scatter { root } => format!("every rank holds its part of rank {root}'s tensor."),
+        Collective::ReduceScatter { op } => format!("every rank holds its part of the {op} of all {n} ranks' tensors."),
+        Collective::AllToAll => "every rank holds the part meant for it from every rank.".into(),
+        Collective::Barrier => "every rank knows that every rank has come.".into(),
+    }
+}
+
+/// A sentence for what a job of several calls does at a moment.
+pub(crate) fn job(view: &View) -> String {
+    let n = view.ranks.len();
+    let count = |like: fn(&Doing) -> bool| view.ranks.iter().filter(|rank| like(&rank.doing)).count();
+    let waiting = count(|doing| matches!(doing, Doing::Waiting { .. }));
+    let busy = count(|doing| matches!(doing, Doing::Busy));
+    let finished = count(|doing| matches!(doing, Doing::Finished));
+    let at = time(view.time_ps);
+    if let Some(outcome) = &view.outcome {
+        return format!("{at}: {}", ending(outcome));
+    }
+    if view.moment == 0 {
+        return format!("Before the start: {n} ranks are about to run the program.");
+    }
+    let mut parts = Vec::new();
+    for (ranks, does) in [(busy, "busy or idle in their own code"), (waiting, "in a call"), (finished, "finished")] {
+        if ranks > 0 {
+            parts.push(format!("{ranks} {does}"));
+        }
+    }
+    let messages = view.messages.len();
+    let moving = match messages {
+        0 => "nothing is on its way".to_owned(),
+        1 => "1 message is on its way".to_owned(),
+        _ => format!("{messages} messages are on their way"),
+    };
+    format!("{at}: of {n} ranks, {}; {moving}.", parts.join(", "))
+}
+
+/// How a job ended, in words.
+pub(crate) fn ending(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Completed => "every rank finished its program.".to_owned(),
+        Outcome::TimedOut => "a call did not complete within its group's timeout; the watchdog ended the job.".to_owned(),
+        Outcome::RankDied { rank, how } => format!("rank {rank} died: {how}."),
+        Outcome::Cancelled => "somebody stopped it.".to_owned(),
+        Outcome::Failed { why } => format!("the executor failed: {why}."),
+        Outcome::Unknown => "the recording does not say how the job ended.".to_owned(),
+    }
+}
+
+/// Picoseconds for people: `12.5 µs`.
+pub(crate) fn time(ps: u64) -> String {
+    let ps = ps as f64;
+    let (value, unit) = match ps {
+        _ if ps < 1e3 => (ps, "ps"),
+        _ if ps < 1e6 => (ps / 1e3, "ns"),
+        _ if ps < 1e9 => (ps / 1e6, "µs"),
+        _ if ps < 1e12 => (ps / 1e9, "ms"),
+        _ => (ps / 1e12, "s"),
+    };
+    match value {
+        0.0 => "0".to_owned(),
+        _ if value >= 100.0 || value.fract() == 0.0 => format!("{value:.0} {unit}"),
+        _ if value >= 10.0 => format!("{value:.1} {unit}"),
+        _ => format!("{value:.2} {unit}"),
+    }
+}
+
+/// Bytes for people: `64 KiB`.
+pub(crate) fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        1024..1_048_576 => format!("{:.3} KiB", bytes as f64 / 1024.0).replace(".000", ""),
+        1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+        _ => format!("{:.1} GiB", bytes as f64 / 1_073_741_824.0),
+    }
+}
+
+/// Ranks for people: `0–3, 7`.
+pub(crate) fn ranks(ranks: impl IntoIterator<Item = u32>) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for rank in ranks {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == rank => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    let words = runs.into_iter().map(|(first, last)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}–{last}"),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_ranks_read_well() {
+        assert_eq!(time(0), "0");
+        assert_eq!(time(12_500_000), "12.5 µs");
+        assert_eq!(time(3_000_000_000_000), "3 s");
+        assert_eq!(ranks([0, 1, 2, 3, 7, 9, 10]), "0–3, 7, 9, 10");
+        assert_eq!(bytes(65536), "64 KiB");
+    }
+}

@@ -1,0 +1,150 @@
+//! A plan on its way through the server: started, watched while it runs, compared when it ends.
+
+use crate::app::use_shared;
+use crate::client::Client;
+use crate::protocol::{LiveCount, Opened, Request, Response, SessionId};
+use crate::server::{self, Events};
+use lockstep_core::plan::Plan;
+use lockstep_sim::Comparison;
+use std::cell::RefCell;
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// How far a real run has come.
+#[derive(Clone, PartialEq)]
+pub(crate) enum Stage {
+    Idle,
+    Starting,
+    Running { id: String, session: SessionId, count: LiveCount },
+    Ended { id: String, opened: Rc<Opened>, comparison: Option<Comparison> },
+    Failed { why: String },
+}
+
+/// A real run and what can be done with it.
+#[derive(Clone, PartialEq)]
+pub(crate) struct RealRunHandle {
+    pub(crate) stage: Stage,
+    start: Callback<(Rc<Plan>, Option<SessionId>)>,
+    clear: Callback<()>,
+}
+
+impl RealRunHandle {
+    /// Runs `plan`, to be compared with a simulation of it.
+    pub(crate) fn start(&self, plan: Rc<Plan>, simulated: Option<SessionId>) {
+        self.start.emit((plan, simulated));
+    }
+
+    /// Ends the run on the server; its events say so.
+    pub(crate) fn cancel(&self) {
+        if let Stage::Running { id, .. } = &self.stage {
+            let id = id.clone();
+            wasm_bindgen_futures::spawn_local(async move {
+                let _ = server::cancel(&id).await;
+            });
+        }
+    }
+
+    /// Forgets the run here; the server keeps it.
+    pub(crate) fn clear(&self) {
+        self.clear.emit(());
+    }
+}
+
+/// One real run at a time.
+#[hook]
+pub(crate) fn use_real_run() -> RealRunHandle {
+    let client = use_shared().client;
+    let stage = use_state(|| Stage::Idle);
+    let events = use_mut_ref(|| None::<Events>);
+    {
+        let events = events.clone();
+        use_effect_with((), move |()| {
+            move || {
+                events.borrow_mut().take();
+            }
+        });
+    }
+    let start = {
+        let (stage, events, client) = (stage.setter(), events.clone(), client.clone());
+        Callback::from(move |(plan, simulated): (Rc<Plan>, Option<SessionId>)| {
+            stage.set(Stage::Starting);
+            let (stage, events, client) = (stage.clone(), events.clone(), client.clone());
+            wasm_bindgen_futures::spawn_local(async move {
+                if let Err(why) = follow(&plan, simulated, &client, &stage, events).await {
+                    stage.set(Stage::Failed { why });
+                }
+            });
+        })
+    };
+    let clear = {
+        let stage = stage.setter();
+        Callback::from(move |()| {
+            events.borrow_mut().take();
+            stage.set(Stage::Idle);
+        })
+    };
+    RealRunHandle { stage: (*stage).clone(), start, clear }
+}
+
+async fn follow(
+    plan: &Plan,
+    simulated: Option<SessionId>,
+    client: &Client,
+    stage: &UseStateSetter<Stage>,
+    events: Rc<RefCell<Option<Events>>>,
+) -> Result<(), String> {
+    let run = server::start(plan).await?;
+    let (id, session) = (run.id, client.new_session());
+    client.ask(Request::OpenLive { session }).await?;
+    let count = LiveCount { world_size: plan.world_size, ..LiveCount::default() };
+    stage.set(Stage::Running { id: id.clone(), session, count });
+    let bytes = {
+        let (client, stage, id) = (client.clone(), stage.clone(), id.clone());
+        move |buffer: js_sys::ArrayBuffer| {
+            let (asked, answer) = client.ask_with(Request::Live { session }, &[buffer.into()], None);
+            let (stage, id) = (stage.clone(), id.clone());
+            wasm_bindgen_futures::spawn_local(async move {
+                let _asked = asked;
+                match answer.await.map(|answered| answered.response) {
+                    Ok(Response::Live(count)) => stage.set(Stage::Running { id, session, count }),
+                    Ok(_) => {}
+                    Err(why) => stage.set(Stage::Failed { why }),
+                }
+            });
+        }
+    };
+    let closed = {
+        let (client, stage, id) = (client.clone(), stage.clone(), id.clone());
+        move || {
+            let (client, stage, id) = (client.clone(), stage.clone(), id.clone());
+            wasm_bindgen_futures::spawn_local(async move {
+                stage.set(match settle(&client, session, simulated).await {
+                    Ok((opened, comparison)) => Stage::Ended { id, opened, comparison },
+                    Err(why) => Stage::Failed { why },
+                });
+            });
+        }
+    };
+    *events.borrow_mut() = Some(Events::of(&id, bytes, closed)?);
+    Ok(())
+}
+
+/// The account of a run whose events have all come, and how its values compare.
+pub(crate) async fn settle(
+    client: &Client,
+    session: SessionId,
+    simulated: Option<SessionId>,
+) -> Result<(Rc<Opened>, Option<Comparison>), String> {
+    let Response::Opened(opened) = client.ask(Request::Settle { session }).await?.response else {
+        return Err("the worker answered something else".to_owned());
+    };
+    let mut comparison = None;
+    if let Some(simulated) = simulated {
+        // Another plan may have been chosen meanwhile: then there is nothing to compare with.
+        let compared = client.ask(Request::Compare { simulated, run: session }).await;
+        if let Ok(Response::Compared(found)) = compared.map(|answered| answered.response) {
+            comparison = Some(found);
+        }
+    }
+    Ok((Rc::new(*opened), comparison))
+}

@@ -1,0 +1,83 @@
+//! The files of a drop or a picker, with those of folders.
+
+use js_sys::{Array, Promise};
+use wasm_bindgen::prelude::Closure;
+use wasm_bindgen::{JsCast, JsValue};
+use wasm_bindgen_futures::JsFuture;
+use web_sys::{
+    DragEvent, File, FileList, FileSystemDirectoryEntry, FileSystemEntry, FileSystemFileEntry, HtmlInputElement,
+};
+
+/// A folder with more files than this is not a job's dumps.
+const MAX_FILES: usize = 100_000;
+
+/// The files that were chosen.
+pub(super) fn picked(input: &HtmlInputElement) -> Vec<File> {
+    listed(input.files())
+}
+
+fn listed(files: Option<FileList>) -> Vec<File> {
+    let files = files.iter().flat_map(|files| (0..files.length()).filter_map(|at| files.get(at)));
+    // What a system leaves in every folder (.DS_Store) is no recording.
+    files.filter(|file| !file.name().starts_with('.')).collect()
+}
+
+/// The files that were dropped; folders are walked.
+pub(super) fn dropped(event: &DragEvent) -> impl Future<Output = Vec<File>> + use<> {
+    let transfer = event.data_transfer();
+    let items = transfer.as_ref().map(|transfer| transfer.items());
+    let entries: Vec<FileSystemEntry> = items
+        .iter()
+        .flat_map(|items| (0..items.length()).filter_map(|at| items.get(at)))
+        .filter_map(|item| item.webkit_get_as_entry().ok().flatten())
+        .collect();
+    let plain = listed(transfer.and_then(|transfer| transfer.files()));
+    async move {
+        if !entries.iter().any(|entry| entry.is_directory()) {
+            return plain;
+        }
+        let (mut files, mut ahead) = (Vec::new(), entries);
+        while let Some(entry) = ahead.pop() {
+            if files.len() >= MAX_FILES {
+                break;
+            }
+            if entry.is_directory() {
+                ahead.extend(inside(entry.unchecked_into()).await);
+            } else if !entry.name().starts_with('.')
+                && let Some(file) = file_of(entry.unchecked_into()).await
+            {
+                files.push(file);
+            }
+        }
+        files
+    }
+}
+
+async fn file_of(entry: FileSystemFileEntry) -> Option<File> {
+    let promise = Promise::new(&mut |resolve, reject| {
+        entry.file_with_callback_and_callback(&resolve, &reject);
+    });
+    JsFuture::from(promise).await.ok()?.dyn_into().ok()
+}
+
+async fn inside(folder: FileSystemDirectoryEntry) -> Vec<FileSystemEntry> {
+    let reader = folder.create_reader();
+    let mut entries = Vec::new();
+    // A reader gives at most a hundred entries at a time, and none at the end.
+    loop {
+        let promise = Promise::new(&mut |resolve, reject| {
+            let fail = reject.clone();
+            let failed = Closure::once_into_js(move |error: JsValue| fail.call1(&JsValue::NULL, &error));
+            let read = reader.read_entries_with_callback_and_callback(&resolve, failed.unchecked_ref());
+            if let Err(error) = read {
+                let _ = reject.call1(&JsValue::NULL, &error);
+            }
+        });
+        let batch = JsFuture::from(promise).await.ok().and_then(|batch| batch.dyn_into::<Array>().ok());
+        let before = entries.len();
+        entries.extend(batch.iter().flat_map(|batch| batch.iter()).map(JsCast::unchecked_into::<FileSystemEntry>));
+        if entries.len() == before || entries.len() >= MAX_FILES {
+            return entries;
+        }
+    }
+}

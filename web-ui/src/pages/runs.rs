@@ -1,0 +1,145 @@
+//! Runs: what the server has run, and each of them opened.
+
+use super::recording::OpenTrace;
+use crate::app::{Server, use_shared};
+use crate::protocol::{Opened, Request, Response};
+use crate::route::{Route, View};
+use crate::server::{self, Run};
+use crate::ui::ComparisonCard;
+use lockstep_sim::Comparison;
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// The list of runs, or the run that the address names.
+#[component(Runs)]
+pub(crate) fn runs() -> Html {
+    let shared = use_shared();
+    match (&shared.server, shared.nav.route.name()) {
+        (Server::Asking, _) => html! { <p class="muted">{ "Asking for the server…" }</p> },
+        (Server::None { why }, _) => html! {
+            <section class="alone panel" data-test="no-server">
+                <h1>{ "Runs need the server" }</h1>
+                <p>{ "This page simulates, steps and diagnoses by itself. To run a plan as real processes, start the server on your machine; it opens this page with runs enabled." }</p>
+                <pre class="mono">{ "cargo run --release -- serve" }</pre>
+                <p class="muted">{ format!("Asked for it beside this page: {why}.") }</p>
+            </section>
+        },
+        (Server::Here { .. }, None) => html! { <List /> },
+        (Server::Here { .. }, Some(id)) => html! { <OneRun key={id} id={id.to_owned()} /> },
+    }
+}
+
+/// The list of runs.
+#[component(List)]
+fn list() -> Html {
+    let runs = use_state(|| None::<Result<Vec<Run>, String>>);
+    let again = use_state(|| 0u32);
+    {
+        let runs = runs.setter();
+        use_effect_with(*again, move |_| {
+            wasm_bindgen_futures::spawn_local(async move { runs.set(Some(server::runs().await)) });
+        });
+    }
+    let refresh = Callback::from(move |_: MouseEvent| again.set(*again + 1));
+    html! {
+        <section class="panel runs">
+            <header><h1>{ "Runs" }</h1><span class="grow" /><button onclick={refresh} data-test="refresh">{ "Refresh" }</button></header>
+            { match &*runs {
+                None => html! { <p class="muted">{ "Asking…" }</p> },
+                Some(Err(why)) => html! { <p class="verdict bad" role="alert">{ why }</p> },
+                Some(Ok(runs)) if runs.is_empty() => html! {
+                    <p class="muted" data-test="no-runs">{ "Nothing was run yet. Choose a collective or a hang and run it for real." }</p>
+                },
+                Some(Ok(runs)) => html! {
+                    <table class="plain" data-test="runs" data-count={runs.len().to_string()}>
+                        <thead><tr><th>{ "run" }</th><th>{ "plan" }</th><th>{ "ranks" }</th><th>{ "backend" }</th><th>{ "state" }</th><th>{ "outcome" }</th></tr></thead>
+                        <tbody>{ for runs.iter().map(row) }</tbody>
+                    </table>
+                },
+            } }
+        </section>
+    }
+}
+
+fn row(run: &Run) -> Html {
+    let href = Route::below(View::Runs, &run.id).to_hash();
+    html! {
+        <tr data-test={format!("run-{}", run.id)}>
+            <td><a {href}>{ &run.id }</a></td>
+            <td>{ run.text("name") }</td>
+            <td>{ run.text("world_size") }</td>
+            <td>{ run.text("backend") }</td>
+            <td>{ run.text("state") }</td>
+            <td>{ run.text("outcome") }</td>
+        </tr>
+    }
+}
+
+#[derive(Properties, PartialEq)]
+struct OneRunProps {
+    id: String,
+}
+
+#[derive(Clone, PartialEq)]
+struct Loaded {
+    opened: Rc<Opened>,
+    comparison: Option<Comparison>,
+}
+
+/// One run: its timeline, its findings, and how it compares with a simulation of its plan.
+#[component(OneRun)]
+fn one_run(props: &OneRunProps) -> Html {
+    let client = use_shared().client;
+    let loaded = use_state(|| None::<Result<Loaded, String>>);
+    {
+        let loaded = loaded.setter();
+        use_effect_with(props.id.clone(), move |id| {
+            let id = id.clone();
+            let (session, simulated) = (client.new_session(), client.new_session());
+            let asking = client.clone();
+            wasm_bindgen_futures::spawn_local(async move {
+                let client = asking;
+                let load = async {
+                    server::run(&id).await?;
+                    let trace = server::trace(&id).await?;
+                    let open = Request::OpenTrace { session, name: format!("run {id}") };
+                    let (_asked, answer) = client.ask_with(open, &[trace.into()], None);
+                    let Response::Opened(opened) = answer.await?.response else {
+                        return Err("the worker answered something else".to_owned());
+                    };
+                    let mut comparison = None;
+                    if let Some(plan) = &opened.header.plan {
+                        let plan = Box::new(plan.clone());
+                        client.ask(Request::Simulate { session: simulated, plan }).await?;
+                        let compared = client.ask(Request::Compare { simulated, run: session }).await?;
+                        if let Response::Compared(found) = compared.response {
+                            comparison = Some(found).filter(|found| found.tensors > 0);
+                        }
+                    }
+                    Ok(Loaded { opened: Rc::new(*opened), comparison })
+                };
+                loaded.set(Some(load.await));
+            });
+            move || {
+                client.tell(Request::Close { session });
+                client.tell(Request::Close { session: simulated });
+            }
+        });
+    }
+    html! {
+        <div class="one-run">
+            <p class="crumbs"><a href={Route::to(View::Runs).to_hash()} data-test="back-to-runs">{ "← All runs" }</a></p>
+            <h1>{ format!("Run {}", props.id) }</h1>
+            { match &*loaded {
+                None => html! { <p class="muted">{ "Fetching its trace…" }</p> },
+                Some(Err(why)) => html! { <p class="verdict bad" role="alert" data-test="run-error">{ why }</p> },
+                Some(Ok(Loaded { opened, comparison })) => html! {
+                    <>
+                    if let Some(comparison) = comparison { <ComparisonCard comparison={comparison.clone()} /> }
+                    <OpenTrace opened={opened.clone()} />
+                    </>
+                },
+            } }
+        </div>
+    }
+}

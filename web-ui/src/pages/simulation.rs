@@ -1,0 +1,93 @@
+//! A plan simulated in the worker, and what it looks like at a moment.
+
+use crate::app::use_shared;
+use crate::protocol::{Opened, Request, Response, SessionId};
+use lockstep_core::plan::Plan;
+use lockstep_sim::View;
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// A simulation on its way.
+#[derive(Clone, PartialEq)]
+pub(super) enum Simulated {
+    Loading { progress: String },
+    Ready(Rc<Opened>),
+    Failed { why: String },
+}
+
+impl Simulated {
+    /// The simulation, once it is there.
+    pub(super) fn ready(&self) -> Option<&Rc<Opened>> {
+        match self {
+            Simulated::Ready(opened) => Some(opened),
+            Simulated::Loading { .. } | Simulated::Failed { .. } => None,
+        }
+    }
+}
+
+/// Simulates `plan` whenever it changes. The one before stays until the new one is there.
+#[hook]
+pub(super) fn use_simulation(plan: &Result<Rc<Plan>, String>) -> Simulated {
+    let client = use_shared().client;
+    let state = use_state(|| Simulated::Loading { progress: String::new() });
+    let set = state.setter();
+    use_effect_with(plan.clone(), move |plan| {
+        let mut held = None;
+        match plan {
+            Err(why) => set.set(Simulated::Failed { why: why.clone() }),
+            Ok(plan) => {
+                let session = client.new_session();
+                let request = Request::Simulate { session, plan: Box::new((**plan).clone()) };
+                let progress = {
+                    let set = set.clone();
+                    Callback::from(move |(done, _, what): (u64, u64, String)| {
+                        set.set(Simulated::Loading { progress: format!("{done} {what}") });
+                    })
+                };
+                let (asked, answer) = client.ask_with(request, &[], Some(progress));
+                wasm_bindgen_futures::spawn_local(async move {
+                    match answer.await.map(|answered| answered.response) {
+                        Ok(Response::Opened(opened)) => set.set(Simulated::Ready(Rc::new(*opened))),
+                        Ok(_) => {}
+                        Err(why) if why == "cancelled" => {}
+                        Err(why) => set.set(Simulated::Failed { why }),
+                    }
+                });
+                held = Some((asked, client.clone(), session));
+            }
+        }
+        move || {
+            if let Some((asked, client, session)) = held {
+                drop(asked);
+                client.tell(Request::Close { session });
+            }
+        }
+    });
+    (*state).clone()
+}
+
+/// What the simulation looks like at a moment; the last view until the next one has come.
+#[hook]
+pub(super) fn use_view(session: Option<SessionId>, moment: usize) -> Option<Rc<View>> {
+    let client = use_shared().client;
+    let view = use_state(|| None::<(SessionId, Rc<View>)>);
+    {
+        let view = view.setter();
+        use_effect_with((session, moment), move |&(session, moment)| {
+            let asked = session.map(|session| {
+                let (asked, answer) = client.ask_with(Request::See { session, moment }, &[], None);
+                wasm_bindgen_futures::spawn_local(async move {
+                    if let Ok(answered) = answer.await
+                        && let Response::Seen(seen) = answered.response
+                    {
+                        view.set(Some((session, Rc::new(*seen))));
+                    }
+                });
+                asked
+            });
+            move || drop(asked)
+        });
+    }
+    let (of, seen) = (*view).clone()?;
+    (Some(of) == session).then_some(seen)
+}

@@ -1,0 +1,180 @@
+//! Playing a simulation's moments: a reducer that knows no clock, and the hook that gives it one.
+
+use crate::dom::{self, Frames};
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// Moments a second at speed 1.
+const MOMENTS_PER_SECOND: f64 = 1.0;
+/// How long one step forward is seen to take, in seconds.
+const GLIDE_SECONDS: f64 = 0.45;
+/// The speeds that can be chosen.
+pub(crate) const SPEEDS: [f64; 8] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
+
+/// Where playing stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Playback {
+    pub(crate) moment: usize,
+    /// How much of the way to the next moment is over, below 1.
+    pub(crate) fraction: f64,
+    pub(crate) playing: bool,
+    /// Index into [`SPEEDS`].
+    pub(crate) speed: usize,
+    pub(crate) last: usize,
+    /// A single step forward that is being shown.
+    gliding: bool,
+    /// The user prefers no motion: moments follow each other without a way between.
+    still: bool,
+}
+
+/// What may happen to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Act {
+    /// So many seconds passed.
+    Tick(f64),
+    Toggle,
+    Forward,
+    Back,
+    To(usize),
+    Faster,
+    Slower,
+    Speed(usize),
+    /// Another simulation of so many moments.
+    Load { moment: usize, last: usize },
+}
+
+impl Playback {
+    fn new(still: bool) -> Playback {
+        let (moment, fraction, last) = (0, 0.0, 0);
+        Playback { moment, fraction, playing: false, speed: 2, last, gliding: false, still }
+    }
+
+    /// True while time passes.
+    pub(crate) fn moving(&self) -> bool {
+        self.playing || self.gliding
+    }
+
+    /// The virtual time that is shown, given that of each moment.
+    pub(crate) fn time_ps(&self, moments: &[u64]) -> u64 {
+        let from = moments.get(self.moment).copied().unwrap_or(0);
+        let to = moments.get(self.moment + 1).copied().unwrap_or(from);
+        from + ((to - from) as f64 * self.fraction) as u64
+    }
+
+    fn at(&self, moment: usize) -> Playback {
+        Playback { moment: moment.min(self.last), fraction: 0.0, gliding: false, ..self.clone() }
+    }
+
+    fn tick(&self, seconds: f64) -> Playback {
+        // A tab that was in the background must not leap.
+        let seconds = seconds.min(0.25);
+        let rate = if self.gliding { 1.0 / GLIDE_SECONDS } else { MOMENTS_PER_SECOND * SPEEDS[self.speed] };
+        let way = self.fraction + seconds * rate;
+        let (whole, fraction) = (way.floor() as usize, way.fract());
+        if whole == 0 {
+            return Playback { fraction: way, ..self.clone() };
+        }
+        let reached = self.at(self.moment + whole);
+        if self.gliding || reached.moment == self.last {
+            return Playback { playing: self.playing && reached.moment < self.last, ..reached };
+        }
+        Playback { fraction, ..reached }
+    }
+}
+
+impl Reducible for Playback {
+    type Action = Act;
+
+    fn reduce(self: Rc<Playback>, act: Act) -> Rc<Playback> {
+        let top = SPEEDS.len() - 1;
+        Rc::new(match act {
+            Act::Tick(seconds) if self.moving() => self.tick(seconds),
+            Act::Tick(_) => return self,
+            Act::Toggle if self.playing => Playback { playing: false, ..(*self).clone() },
+            // From the end, playing begins again.
+            Act::Toggle if self.moment == self.last => Playback { playing: true, ..self.at(0) },
+            Act::Toggle => Playback { playing: true, gliding: false, ..(*self).clone() },
+            Act::Forward => {
+                let skipped = usize::from(self.gliding);
+                let from = Playback { playing: false, ..self.at(self.moment + skipped) };
+                match self.still || from.moment == from.last {
+                    true => from.at(from.moment + 1),
+                    false => Playback { gliding: true, ..from },
+                }
+            }
+            Act::Back => {
+                let behind = usize::from(self.fraction == 0.0);
+                Playback { playing: false, ..self.at(self.moment.saturating_sub(behind)) }
+            }
+            Act::To(moment) => Playback { playing: false, ..self.at(moment) },
+            Act::Faster => Playback { speed: (self.speed + 1).min(top), ..(*self).clone() },
+            Act::Slower => Playback { speed: self.speed.saturating_sub(1), ..(*self).clone() },
+            Act::Speed(speed) => Playback { speed: speed.min(top), ..(*self).clone() },
+            Act::Load { moment, last } => {
+                let fresh = Playback { speed: self.speed, last, ..Playback::new(self.still) };
+                fresh.at(moment)
+            }
+        })
+    }
+}
+
+/// Playing, with the browser's frames as its clock.
+#[hook]
+pub(crate) fn use_playback() -> UseReducerHandle<Playback> {
+    let playback =
+        use_reducer(|| Playback::new(dom::media("(prefers-reduced-motion: reduce)")));
+    let dispatch = playback.dispatcher();
+    use_effect_with(playback.moving(), move |moving| {
+        let frames = moving.then(|| {
+            let mut before = None;
+            Frames::start(move |now| {
+                let passed = before.map_or(0.0, |before| now - before);
+                before = Some(now);
+                dispatch.dispatch(Act::Tick(passed / 1000.0));
+            })
+        });
+        move || drop(frames)
+    });
+    playback
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(acts: &[Act]) -> Playback {
+        let mut playback = Rc::new(Playback::new(false));
+        playback = playback.reduce(Act::Load { moment: 0, last: 3 });
+        for act in acts {
+            playback = playback.reduce(*act);
+        }
+        (*playback).clone()
+    }
+
+    #[test]
+    fn playing_ends_at_the_last_moment_and_begins_again_from_there() {
+        let played = after(&[Act::Toggle; 1].repeat(1));
+        assert!(played.playing);
+        let ticks = [vec![Act::Toggle], vec![Act::Tick(0.2); 30]].concat();
+        let ended = after(&ticks);
+        assert_eq!((ended.moment, ended.fraction, ended.playing), (3, 0.0, false));
+        let again = after(&[ticks, vec![Act::Toggle]].concat());
+        assert_eq!((again.moment, again.playing), (0, true));
+    }
+
+    #[test]
+    fn a_step_forward_glides_and_a_second_one_does_not_wait_for_it() {
+        let gliding = after(&[Act::Forward, Act::Tick(0.1)]);
+        assert!(gliding.moving() && gliding.moment == 0 && gliding.fraction > 0.0);
+        assert_eq!(after(&[Act::Forward, Act::Tick(0.25), Act::Tick(0.25)]).moment, 1);
+        let second = after(&[Act::Forward, Act::Forward, Act::Tick(0.25), Act::Tick(0.25)]);
+        assert_eq!((second.moment, second.moving()), (2, false));
+    }
+
+    #[test]
+    fn back_returns_to_the_moment_shown_first_and_never_before_the_start() {
+        assert_eq!(after(&[Act::To(2), Act::Forward, Act::Tick(0.1), Act::Back]).moment, 2);
+        assert_eq!(after(&[Act::To(2), Act::Back]).moment, 1);
+        assert_eq!(after(&[Act::Back]).moment, 0);
+    }
+}

@@ -1,0 +1,157 @@
+//! What page and worker say to each other: typed messages in postcard.
+//!
+//! A JavaScript message is an array: first the postcard bytes of a [`Question`] or an [`Answer`],
+//! then whatever should be transferred instead of copied (files, trace bytes, rasters). The page
+//! chooses the numbers of questions and sessions.
+
+mod wire;
+
+pub(crate) use wire::{pack, unpack};
+
+use lockstep_core::diagnosis::{Report, Wait};
+use lockstep_core::plan::{Plan, TensorId};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{Outcome, TraceHeader};
+use lockstep_sim::{Comparison, View};
+use serde::{Deserialize, Serialize};
+
+/// A trace that the worker holds for the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct SessionId(pub(crate) u32);
+
+/// What the page wants, with the number that its answers carry.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Question {
+    pub(crate) id: u32,
+    pub(crate) request: Request,
+}
+
+/// What the page may want.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    /// Give up on an earlier question; that one is then answered with an error.
+    Cancel { id: u32 },
+    /// Simulate a plan to its end and hold it for stepping.
+    Simulate { session: SessionId, plan: Box<Plan> },
+    /// Read the trace in the attachment.
+    OpenTrace { session: SessionId, name: String },
+    /// Read the attached files as one recording.
+    OpenFiles { session: SessionId },
+    /// Begin a trace whose bytes come piece by piece.
+    OpenLive { session: SessionId },
+    /// The next bytes of such a trace, in the attachment; empty to ask for a full account.
+    Live { session: SessionId },
+    /// The account of a live trace as far as it has come.
+    Settle { session: SessionId },
+    /// Forget a session.
+    Close { session: SessionId },
+    /// A simulation at one of its moments.
+    See { session: SessionId, moment: usize },
+    /// Elements of a rank's tensor at a moment; their bytes come as the attachment.
+    Elements { session: SessionId, moment: usize, rank: GlobalRank, tensor: TensorId, first: u64, count: u64 },
+    /// A stretch of the timeline as pixels, one byte each, in the attachment.
+    Draw { session: SessionId, window: Window },
+    /// What lies under a point of the timeline.
+    Pick { session: SessionId, rank: u32, lane: u32, time_ps: u64, slack_ps: u64 },
+    /// The trace, in the attachment.
+    Export { session: SessionId, form: Form },
+    /// The trace of a plan without holding it, in the attachment.
+    TraceOf { plan_json: String },
+    /// How two sessions of one plan ended, value by value.
+    Compare { simulated: SessionId, run: SessionId },
+}
+
+/// In which form a trace leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Form {
+    Binary,
+    Json,
+}
+
+/// A stretch of a timeline to draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Window {
+    pub(crate) from_ps: u64,
+    pub(crate) to_ps: u64,
+    /// Pixels across.
+    pub(crate) columns: u32,
+    pub(crate) first_rank: u32,
+    pub(crate) ranks: u32,
+    /// Spans at least this many pixels wide get a text; 0 for none.
+    pub(crate) label_columns: u32,
+}
+
+/// What the worker says to a question. Every question gets progress any number of times, then
+/// exactly one of the others.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) id: u32,
+    pub(crate) reply: Result<Response, String>,
+}
+
+/// The answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Response {
+    Progress { done: u64, total: u64, what: String },
+    Done,
+    Opened(Box<Opened>),
+    Live(LiveCount),
+    Seen(Box<View>),
+    Elements { total: u64 },
+    Drawn { lanes: u32, texts: Vec<SpanText> },
+    Picked(Option<Picked>),
+    Exported,
+    Compared(Comparison),
+}
+
+/// A trace as the page knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Opened {
+    pub(crate) session: SessionId,
+    pub(crate) header: TraceHeader,
+    pub(crate) outcome: Option<Outcome>,
+    /// When it ends, in picoseconds.
+    pub(crate) end_ps: u64,
+    /// Rows a rank in the timeline.
+    pub(crate) lanes: u32,
+    pub(crate) calls: u64,
+    /// The virtual time of every moment; empty for what was not simulated here.
+    pub(crate) moments: Vec<u64>,
+    pub(crate) report: Report,
+    pub(crate) waits: Vec<Wait>,
+    /// What could not be read, in sentences.
+    pub(crate) problems: Vec<String>,
+}
+
+/// How far a live trace has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LiveCount {
+    pub(crate) events: u64,
+    pub(crate) end_ps: u64,
+    pub(crate) world_size: u32,
+    pub(crate) lanes: u32,
+    pub(crate) ended: bool,
+}
+
+/// A text on a span of the timeline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SpanText {
+    pub(crate) rank: u32,
+    pub(crate) lane: u32,
+    pub(crate) from_ps: u64,
+    pub(crate) to_ps: u64,
+    pub(crate) text: String,
+}
+
+/// What lies under a point of the timeline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Picked {
+    pub(crate) title: String,
+    pub(crate) from_ps: u64,
+    /// `None` when it never ended.
+    pub(crate) to_ps: Option<u64>,
+    /// Names and values.
+    pub(crate) facts: Vec<(String, String)>,
+    /// The call's stack, innermost first.
+    pub(crate) stack: Vec<String>,
+}

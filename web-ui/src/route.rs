@@ -1,0 +1,166 @@
+//! The address: which view, and what it shows. Whatever a reader may want to share is in it.
+//!
+//! `#/step?collective=all_reduce&world=4`: a path of plain words, then parameters.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// An address inside the page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) path: Vec<String>,
+    pub(crate) query: BTreeMap<String, String>,
+}
+
+/// The four views.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    Step,
+    Hangs,
+    Recording,
+    Runs,
+}
+
+impl View {
+    pub(crate) const ALL: [View; 4] = [View::Step, View::Hangs, View::Recording, View::Runs];
+
+    /// The word in the address.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            View::Step => "step",
+            View::Hangs => "hangs",
+            View::Recording => "recording",
+            View::Runs => "runs",
+        }
+    }
+
+    /// The words in the header.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            View::Step => "Step through",
+            View::Hangs => "Hangs",
+            View::Recording => "Recording",
+            View::Runs => "Runs",
+        }
+    }
+}
+
+impl Route {
+    /// A view's own address, without parameters.
+    pub(crate) fn to(view: View) -> Route {
+        Route { path: vec![view.word().to_owned()], query: BTreeMap::new() }
+    }
+
+    /// One level deeper: `#/hangs/skipped`.
+    pub(crate) fn below(view: View, name: &str) -> Route {
+        Route { path: vec![view.word().to_owned(), name.to_owned()], query: BTreeMap::new() }
+    }
+
+    /// Reads `location.hash`. Anything that is no address of ours leads to the first view.
+    pub(crate) fn parse(hash: &str) -> Route {
+        let address = hash.trim_start_matches('#').trim_start_matches('/');
+        let (path, query) = address.split_once('?').unwrap_or((address, ""));
+        let path = path.split('/').filter(|word| !word.is_empty()).map(decode).collect();
+        let query = query
+            .split('&')
+            .filter_map(|pair| pair.split_once('='))
+            .map(|(name, value)| (decode(name), decode(value)))
+            .collect();
+        Route { path, query }
+    }
+
+    /// The view it leads to.
+    pub(crate) fn view(&self) -> View {
+        let word = self.path.first().map(String::as_str);
+        View::ALL.into_iter().find(|view| Some(view.word()) == word).unwrap_or(View::Step)
+    }
+
+    /// The name below the view, if there is one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.path.get(1).map(String::as_str)
+    }
+
+    /// A parameter's text.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.query.get(name).map(String::as_str)
+    }
+
+    /// A parameter as a number, if it is one.
+    pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+        self.get(name)?.parse().ok()
+    }
+
+    /// The same address with one parameter set.
+    pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Route {
+        self.query.insert(name.to_owned(), value.to_string());
+        self
+    }
+
+    /// As `location.hash` writes it.
+    pub(crate) fn to_hash(&self) -> String {
+        let path: Vec<String> = self.path.iter().map(|word| encode(word)).collect();
+        let mut hash = format!("#/{}", path.join("/"));
+        for (index, (name, value)) in self.query.iter().enumerate() {
+            let mark = if index == 0 { '?' } else { '&' };
+            // Writing to a String cannot fail.
+            let _ = write!(hash, "{mark}{}={}", encode(name), encode(value));
+        }
+        hash
+    }
+}
+
+fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                encoded.push(byte.into());
+            }
+            _ => {
+                let _ = write!(encoded, "%{byte:02X}");
+            }
+        }
+    }
+    encoded
+}
+
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        let escaped = (*first == b'%')
+            .then(|| tail.get(..2))
+            .flatten()
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match escaped {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &tail[2..];
+            }
+            None => bytes.push(*first),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_survives_the_way_there_and_back() {
+        let route = Route::below(View::Hangs, "two groups & more").with("moment", 7);
+        assert_eq!(route.to_hash(), "#/hangs/two%20groups%20%26%20more?moment=7");
+        assert_eq!(Route::parse(&route.to_hash()), route);
+        assert_eq!(route.number::<u32>("moment"), Some(7));
+    }
+
+    #[test]
+    fn foreign_addresses_lead_to_the_first_view() {
+        for hash in ["", "#", "#/nowhere", "#%", "#/?=&&", "#/%zz%"] {
+            assert_eq!(Route::parse(hash).view(), View::Step);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The server, if there is one: its JSON over HTTP, and a run's events over a WebSocket.
+//!
+//! Addresses are relative to the page, so that both may live under any prefix.
+
+use crate::dom;
+use lockstep_core::plan::Plan;
+use serde_json::Value;
+use wasm_bindgen::prelude::Closure;
+use wasm_bindgen::{JsCast, JsValue};
+use wasm_bindgen_futures::JsFuture;
+use web_sys::{BinaryType, CloseEvent, MessageEvent, RequestInit, Response, WebSocket};
+
+/// The server's version.
+///
+/// # Errors
+/// When there is no Lockstep server behind the page.
+pub(crate) async fn version() -> Result<String, String> {
+    let found = json("GET", "api/version", None).await?;
+    let version = found.get("version").and_then(Value::as_str);
+    version.map(str::to_owned).ok_or_else(|| "the server does not say its version".to_owned())
+}
+
+/// A run as the server lists it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Run {
+    pub(crate) id: String,
+    /// The whole of what the server says of it.
+    pub(crate) fields: Value,
+}
+
+impl Run {
+    fn of(fields: Value) -> Option<Run> {
+        let id = match fields.get("id")? {
+            Value::String(id) => id.clone(),
+            Value::Number(id) => id.to_string(),
+            _ => return None,
+        };
+        Some(Run { id, fields })
+    }
+
+    /// A field as text; empty if there is none.
+    pub(crate) fn text(&self, name: &str) -> String {
+        match self.fields.get(name) {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            // An enum with fields is an object of one name.
+            Some(Value::Object(fields)) => {
+                fields.keys().next().cloned().unwrap_or_default()
+            }
+            Some(other) => other.to_string(),
+        }
+    }
+}
+
+/// The runs, as the server orders them.
+///
+/// # Errors
+/// What the server, or the way to it, said.
+pub(crate) async fn runs() -> Result<Vec<Run>, String> {
+    let found = json("GET", "api/runs", None).await?;
+    let list = found.get("runs").unwrap_or(&found).as_array().cloned().unwrap_or_default();
+    Ok(list.into_iter().filter_map(Run::of).collect())
+}
+
+/// Starts a run of `plan` on real processes.
+///
+/// # Errors
+/// What the server, or the way to it, said.
+pub(crate) async fn start(plan: &Plan) -> Result<Run, String> {
+    let body = format!("{{\"backend\":\"host\",\"plan\":{}}}", plan.to_json());
+    let started = json("POST", "api/runs", Some(&body)).await?;
+    Run::of(started).ok_or_else(|| "the server did not say which run it started".to_owned())
+}
+
+/// One run.
+///
+/// # Errors
+/// What the server, or the way to it, said.
+pub(crate) async fn run(id: &str) -> Result<Run, String> {
+    let found = json("GET", &format!("api/runs/{id}"), None).await?;
+    Run::of(found).ok_or_else(|| format!("the server knows nothing of run {id}"))
+}
+
+/// Ends a run.
+///
+/// # Errors
+/// What the server, or the way to it, said.
+pub(crate) async fn cancel(id: &str) -> Result<(), String> {
+    request("POST", &format!("api/runs/{id}/cancel"), None).await.map(drop)
+}
+
+/// The binary trace of a run.
+///
+/// # Errors
+/// What the server, or the way to it, said.
+pub(crate) async fn trace(id: &str) -> Result<js_sys::ArrayBuffer, String> {
+    let response = request("GET", &format!("api/runs/{id}/trace"), None).await?;
+    let buffer = response.array_buffer().map_err(|error| dom::words_of(&error))?;
+    let buffer = JsFuture::from(buffer).await.map_err(|error| dom::words_of(&error))?;
+    buffer.dyn_into().map_err(|_| "the trace did not arrive".to_owned())
+}
+
+async fn json(method: &str, path: &str, body: Option<&str>) -> Result<Value, String> {
+    let response = request(method, path, body).await?;
+    let text = text_of(&response).await;
+    serde_json::from_str(&text).map_err(|_| "there is no Lockstep server behind this page".to_owned())
+}
+
+async fn text_of(response: &Response) -> String {
+    let Ok(text) = response.text() else { return String::new() };
+    JsFuture::from(text).await.ok().and_then(|text| text.as_string()).unwrap_or_default()
+}
+
+async fn request(method: &str, path: &str, body: Option<&str>) -> Result<Response, String> {
+    let options = RequestInit::new();
+    options.set_method(method);
+    if let Some(body) = body {
+        options.set_body(&JsValue::from_str(body));
+        let headers = web_sys::Headers::new().map_err(|error| dom::words_of(&error))?;
+        let _ = headers.set("content-type", "application/json");
+        options.set_headers(&headers);
+    }
+    let fetched = JsFuture::from(dom::window().fetch_with_str_and_init(path, &options)).await;
+    let response: Response = fetched
+        .and_then(JsCast::dyn_into)
+        .map_err(|_| "the server does not answer; is `lockstep serve` still running?".to_owned())?;
+    if response.ok() {
+        return Ok(response);
+    }
+    let (status, text) = (response.status(), text_of(&response).await);
+    let said = serde_json::from_str::<Value>(&text).ok();
+    let why = said.as_ref().and_then(|said| said.get("error")).and_then(Value::as_str);
+    Err(why.map_or_else(|| format!("the server answered {path} with {status}"), str::to_owned))
+}
+
+type Heard<E> = Closure<dyn FnMut(E)>;
+
+/// A run's events as they happen, until it is dropped.
+pub(crate) struct Events {
+    socket: WebSocket,
+    _message: Heard<MessageEvent>,
+    _close: Heard<CloseEvent>,
+}
+
+impl Events {
+    /// `bytes` gets the next bytes of the run's trace; `closed` is called once there are no more.
+    ///
+    /// # Errors
+    /// When the browser refuses the connection outright.
+    pub(crate) fn of(
+        id: &str,
+        mut bytes: impl FnMut(js_sys::ArrayBuffer) + 'static,
+        mut closed: impl FnMut() + 'static,
+    ) -> Result<Events, String> {
+        let words = |error: JsValue| dom::words_of(&error);
+        let page = dom::window().location().href().map_err(words)?;
+        let url = web_sys::Url::new_with_base(&format!("api/runs/{id}/events"), &page).map_err(words)?;
+        url.set_protocol(if url.protocol() == "https:" { "wss:" } else { "ws:" });
+        url.set_hash("");
+        let socket = WebSocket::new(&url.href()).map_err(words)?;
+        socket.set_binary_type(BinaryType::Arraybuffer);
+        let message = Heard::<MessageEvent>::new(move |event: MessageEvent| {
+            if let Ok(buffer) = event.data().dyn_into() {
+                bytes(buffer);
+            }
+        });
+        let close = Heard::<CloseEvent>::new(move |_| closed());
+        socket.set_onmessage(Some(message.as_ref().unchecked_ref()));
+        socket.set_onclose(Some(close.as_ref().unchecked_ref()));
+        Ok(Events { socket, _message: message, _close: close })
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        self.socket.set_onmessage(None);
+        self.socket.set_onclose(None);
+        let _ = self.socket.close();
+    }
+}

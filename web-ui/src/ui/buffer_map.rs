@@ -1,0 +1,143 @@
+//! The buffers of many ranks: a row a rank, a pixel block a chunk.
+
+use super::canvas::{FONT, cleared, ink, use_size};
+use crate::app::use_shared;
+use crate::dom::when;
+use crate::explain;
+use crate::palette::rank_fill;
+use lockstep_sim::View;
+use lockstep_sim::view::{CallView, ChunkView};
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// Properties of [`BufferMap`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct BufferMapProps {
+    pub(crate) view: Rc<View>,
+    pub(crate) selected: u32,
+    pub(crate) on_select: Callback<u32>,
+}
+
+const LEFT: f64 = 30.0;
+const TOP: f64 = 18.0;
+/// Between two buffers of a rank.
+const GAP: f64 = 8.0;
+
+/// The buffers of many ranks. The fuller a block, the more ranks are in it; data of one rank only
+/// has that rank's colour.
+#[component(BufferMap)]
+pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
+    let (frame, canvas) = (use_node_ref(), use_node_ref());
+    let (width, height) = use_size(&frame);
+    let pointed = use_state(|| None::<String>);
+    let dark = use_shared().dark;
+    let view = props.view.clone();
+    let n = view.ranks.len().max(1);
+    let row = ((height - TOP - 2.0) / n as f64).max(1.0);
+    let columns = (0..n).filter_map(|rank| view.ranks[rank].calls.last()).map(|c| chunks(c).1).max();
+    let columns = columns.unwrap_or(1).max(1);
+    let wide = ((width - LEFT - GAP - 2.0) / columns as f64).max(0.5);
+    {
+        let (canvas, view) = (canvas.clone(), view.clone());
+        let deps = (props.view.clone(), props.selected, width as u32, height as u32, dark);
+        use_effect_with(deps, move |(_, selected, _, _, dark)| {
+            let (Some(context), true) = (cleared(&canvas, width, height), width > 0.0) else { return };
+            let ink = ink(*dark);
+            context.set_font(FONT);
+            context.set_fill_style_str(ink.muted);
+            for rank in (0..n).step_by(8) {
+                let _ = context.fill_text(&rank.to_string(), 8.0, TOP + (rank as f64 + 0.5) * row + 4.0);
+            }
+            for (rank, state) in view.ranks.iter().enumerate() {
+                let y = TOP + rank as f64 * row;
+                let Some(call) = state.calls.last() else { continue };
+                let (parts, _) = chunks(call);
+                let mut x = LEFT;
+                for (name, part) in parts {
+                    if rank == 0 {
+                        context.set_global_alpha(1.0);
+                        context.set_fill_style_str(ink.muted);
+                        let _ = context.fill_text(name, x, 12.0);
+                    }
+                    for chunk in part {
+                        context.set_global_alpha(1.0);
+                        context.set_fill_style_str(ink.empty);
+                        context.fill_rect(x, y, (wide - 0.4).max(0.4), (row - 0.6).max(0.6));
+                        let from = chunk.contributors.count_ones();
+                        if from > 0 {
+                            let (fill, share) = match from {
+                                1 => (rank_fill(chunk.contributors.trailing_zeros()), 0.75),
+                                _ => (ink.accent, 0.2 + 0.8 * f64::from(from) / n as f64),
+                            };
+                            context.set_fill_style_str(fill);
+                            context.set_global_alpha(share);
+                            context.fill_rect(x, y, (wide - 0.4).max(0.4), (row - 0.6).max(0.6));
+                        }
+                        x += wide;
+                    }
+                    x += GAP;
+                }
+                if rank as u32 == *selected {
+                    context.set_global_alpha(1.0);
+                    context.set_stroke_style_str(ink.accent);
+                    context.set_line_width(1.5);
+                    context.stroke_rect(LEFT - 1.0, y - 1.0, x - LEFT - GAP + 1.0, row + 1.0);
+                }
+            }
+            context.set_global_alpha(1.0);
+        });
+    }
+    let rank_at = move |event: &MouseEvent| {
+        let rank = (f64::from(event.offset_y()) - TOP) / row;
+        (0.0..n as f64).contains(&rank).then_some(rank as usize)
+    };
+    let select = when(&props.on_select, move |event: MouseEvent| rank_at(&event).map(|r| r as u32));
+    let point = {
+        let (pointed, view) = (pointed.clone(), view.clone());
+        Callback::from(move |event: MouseEvent| {
+            let column = (f64::from(event.offset_x()) - LEFT) / wide;
+            pointed.set(rank_at(&event).and_then(|rank| describe(&view, rank, column)));
+        })
+    };
+    let leave = {
+        let pointed = pointed.clone();
+        Callback::from(move |_: MouseEvent| pointed.set(None))
+    };
+    let full = view.ranks.iter().filter_map(|rank| rank.calls.last()).flat_map(|call| &call.output.chunks);
+    let full = full.filter(|chunk| chunk.contributors.count_ones() as usize == n).count();
+    html! {
+        <div class="buffer-map" ref={frame} data-test="buffer-map" data-full={full.to_string()}>
+            <canvas ref={canvas} role="img" onclick={select} onmousemove={point} onmouseleave={leave}
+                    aria-label={format!("buffers of {n} ranks; {full} chunks hold the data of all ranks")}
+                    style={format!("width:{width}px;height:{height}px")} />
+            if let Some(words) = &*pointed { <p class="pointed mono">{ words }</p> }
+        </div>
+    }
+}
+
+/// The buffers of a call that have chunks, and how many chunks that is.
+fn chunks(call: &CallView) -> (Vec<(&'static str, &[ChunkView])>, usize) {
+    let all = [
+        ("input", call.input.chunks.as_slice()),
+        (if call.input.chunks.is_empty() { "tensor" } else { "output" }, call.output.chunks.as_slice()),
+        ("scratch", call.scratch.chunks.as_slice()),
+    ];
+    let parts: Vec<_> = all.into_iter().filter(|(_, part)| !part.is_empty()).collect();
+    let columns = parts.iter().map(|(_, part)| part.len()).sum();
+    (parts, columns)
+}
+
+fn describe(view: &View, rank: usize, column: f64) -> Option<String> {
+    let (parts, _) = chunks(view.ranks.get(rank)?.calls.last()?);
+    let mut column = column.max(0.0) as usize;
+    for (name, part) in parts {
+        if let Some(chunk) = part.get(column) {
+            let whose = (0..64).filter(|rank| chunk.contributors >> rank & 1 == 1);
+            let whose = explain::ranks(whose);
+            let whose = if whose.is_empty() { "nobody".to_owned() } else { format!("ranks {whose}") };
+            return Some(format!("rank {rank}, {name} chunk {column} ({} elements): from {whose}", chunk.elements));
+        }
+        column -= part.len();
+    }
+    None
+}

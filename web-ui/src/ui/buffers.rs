@@ -1,0 +1,149 @@
+//! Each rank's buffers as chunks: what they hold, and whose data is in them.
+
+use crate::palette::{rank_fill, rank_ink};
+use lockstep_core::dtype::Dtype;
+use lockstep_core::schedule::{Action, Buffer, Slice};
+use lockstep_core::value::display_element;
+use lockstep_sim::View;
+use lockstep_sim::view::{BufferView, CallView, ChunkView};
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// Properties of [`Buffers`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct BuffersProps {
+    pub(crate) view: Rc<View>,
+    pub(crate) selected: u32,
+    pub(crate) on_select: Callback<u32>,
+}
+
+/// A row a rank, a cell a chunk. A cell's pips are the ranks whose data is in it.
+#[component(Buffers)]
+pub(crate) fn buffers(props: &BuffersProps) -> Html {
+    let view = &props.view;
+    let n = view.ranks.len();
+    html! {
+        <table class={classes!("buffers", (n > 8).then_some("small"))} data-test="buffers">
+            <tbody>
+                { for view.ranks.iter().enumerate().map(|(rank, state)| {
+                    let rank = rank as u32;
+                    let select = props.on_select.reform(move |_: MouseEvent| rank);
+                    let selected = rank == props.selected;
+                    html! {
+                        <tr class={classes!(selected.then_some("selected"))}>
+                            <th scope="row">
+                                <button class="rank" onclick={select} aria-pressed={selected.to_string()}
+                                        style={format!("--fill:{};--rank-ink:{}", rank_fill(rank), rank_ink(rank))}
+                                        data-test={format!("rank-{rank}")} aria-label={format!("rank {rank}")}>
+                                    { rank }
+                                </button>
+                            </th>
+                            { match state.calls.last() {
+                                Some(call) => cells(rank, call, n as u32),
+                                None => html! { <td class="nothing">{ "has not called yet" }</td> },
+                            } }
+                        </tr>
+                    }
+                }) }
+            </tbody>
+        </table>
+    }
+}
+
+fn cells(rank: u32, call: &CallView, world: u32) -> Html {
+    let buffers = [
+        (Buffer::Input, "input", &call.input),
+        (Buffer::Output, if call.input.chunks.is_empty() { "tensor" } else { "output" }, &call.output),
+        (Buffer::Scratch, "scratch", &call.scratch),
+    ];
+    let shown = buffers.into_iter().filter(|(_, _, buffer)| !buffer.chunks.is_empty());
+    html! {
+        { for shown.map(|(which, name, buffer)| html! {
+            <td>
+                <div class="buffer" data-test={format!("buffer-{rank}-{name}")}>
+                    if rank == 0 { <span class="name">{ name }</span> }
+                    <div class="chunks">
+                        { for buffer.chunks.iter().enumerate().map(|(index, chunk)| {
+                            cell(rank, call, which, buffer, index as u32, chunk, world)
+                        }) }
+                    </div>
+                </div>
+            </td>
+        }) }
+    }
+}
+
+fn cell(
+    rank: u32,
+    call: &CallView,
+    which: Buffer,
+    buffer: &BufferView,
+    index: u32,
+    chunk: &ChunkView,
+    world: u32,
+) -> Html {
+    let here = Slice::one(which, index);
+    let mut state = Classes::from("chunk");
+    for action in &call.actions {
+        match action {
+            Action::Send { from, .. } if from.overlaps(here) => state.push("sends"),
+            Action::Receive { into, .. } | Action::ReceiveReduce { into, .. } if into.overlaps(here) => {
+                state.push("awaits");
+            }
+            _ => {}
+        }
+    }
+    let from = chunk.contributors.count_ones();
+    let all = from == world && world > 1;
+    if all {
+        state.push("full");
+    }
+    let single = (from == 1 && world > 1).then(|| chunk.contributors.trailing_zeros());
+    if from == 0 {
+        state.push("empty");
+    }
+    let style = single.map(|rank| format!("--fill:{}", rank_fill(rank)));
+    let values = values(buffer.dtype, chunk);
+    let whose: Vec<u32> = (0..world.min(64)).filter(|rank| chunk.contributors >> rank & 1 == 1).collect();
+    let title = format!(
+        "rank {rank}, chunk {index}: elements {} to {}, from {}\n{values}",
+        chunk.start,
+        (chunk.start + chunk.elements).saturating_sub(1),
+        if whose.is_empty() { "nobody".to_owned() } else { format!("ranks {}", crate::explain::ranks(whose)) },
+    );
+    html! {
+        <div class={state} {style} {title} data-chunk={index.to_string()} data-from={format!("{:x}", chunk.contributors)}>
+            <span class="values">{ values }</span>
+            <span class="pips" aria-hidden="true">
+                { for (0..world.min(64)).map(|rank| {
+                    let on = chunk.contributors >> rank & 1 == 1;
+                    html! { <i style={on.then(|| format!("background:{}", rank_fill(rank)))} /> }
+                }) }
+            </span>
+        </div>
+    }
+}
+
+/// The first elements as people read them; `…` when there are more.
+fn values(dtype: Option<Dtype>, chunk: &ChunkView) -> String {
+    let size = dtype.map_or(0, Dtype::size_bytes) as usize;
+    if chunk.elements == 0 || size == 0 {
+        return "–".to_owned();
+    }
+    let dtype = dtype.unwrap_or(Dtype::Unknown);
+    let mut words: Vec<String> =
+        chunk.shown.chunks_exact(size).map(|bytes| short(&display_element(dtype, bytes))).collect();
+    if (words.len() as u64) < chunk.elements && !words.is_empty() {
+        words.push("…".to_owned());
+    }
+    words.join(" ")
+}
+
+/// At most seven digits: the inspector has all of them.
+fn short(value: &str) -> String {
+    match value.split_once('.') {
+        Some((whole, _)) if whole.len() >= 6 => format!("{whole}…"),
+        Some(_) if value.len() > 7 => format!("{}…", value.chars().take(6).collect::<String>()),
+        _ => value.to_owned(),
+    }
+}

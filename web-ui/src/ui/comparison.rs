@@ -1,0 +1,47 @@
+//! The simulator's values against those of a real run.
+
+use lockstep_sim::Comparison;
+use yew::prelude::*;
+
+/// Properties of [`ComparisonCard`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct ComparisonCardProps {
+    pub(crate) comparison: Comparison,
+}
+
+/// The simulator's values against those of a real run.
+#[component(ComparisonCard)]
+pub(crate) fn comparison_card(props: &ComparisonCardProps) -> Html {
+    let comparison = &props.comparison;
+    let (class, verdict) = match comparison {
+        all if all.all_equal() => ("good", format!(
+            "All equal: {} elements in {} tensors are the same bits in the simulation and in the run.",
+            all.elements, all.tensors
+        )),
+        none if none.tensors == 0 => ("plain", "There are no values to compare: no rank finished in both.".to_owned()),
+        some => ("bad", format!("{} of {} tensors differ.", some.tensors - some.equal, some.tensors)),
+    };
+    html! {
+        <section class="comparison" data-test="comparison" data-equal={comparison.all_equal().to_string()}
+                 data-tensors={comparison.tensors.to_string()} data-elements={comparison.elements.to_string()}>
+            <p class={classes!("verdict", class)}>{ verdict }</p>
+            if comparison.only_in_one > 0 {
+                <p class="muted">{ format!("{} tensors are in one of the two only.", comparison.only_in_one) }</p>
+            }
+            if !comparison.differences.is_empty() {
+                <table class="plain">
+                    <thead><tr><th>{ "rank" }</th><th>{ "tensor" }</th><th>{ "element" }</th><th>{ "simulated" }</th><th>{ "run" }</th></tr></thead>
+                    <tbody>
+                        { for comparison.differences.iter().map(|differs| html! {
+                            <tr data-test="difference">
+                                <td>{ differs.rank.0 }</td><td>{ &differs.name }</td>
+                                <td>{ differs.element.map_or("–".to_owned(), |element| element.to_string()) }</td>
+                                <td class="mono">{ &differs.left }</td><td class="mono">{ &differs.right }</td>
+                            </tr>
+                        }) }
+                    </tbody>
+                </table>
+            }
+        </section>
+    }
+}

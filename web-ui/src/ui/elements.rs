@@ -1,0 +1,116 @@
+//! The values of a rank's tensor at a moment, every one of them.
+
+use crate::app::use_shared;
+use crate::protocol::{Request, Response, SessionId};
+use lockstep_core::dtype::Dtype;
+use lockstep_core::plan::{Plan, TensorId};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::value::display_element;
+use super::field::{Choice, NumberField, SelectField};
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// Elements shown at once.
+const PAGE: u64 = 256;
+
+/// Properties of [`Elements`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct ElementsProps {
+    pub(crate) session: SessionId,
+    pub(crate) plan: Rc<Plan>,
+    pub(crate) moment: usize,
+    pub(crate) rank: u32,
+    pub(crate) on_rank: Callback<u32>,
+}
+
+struct Shown {
+    total: u64,
+    values: Vec<String>,
+    moment: usize,
+    rank: u32,
+}
+
+/// The values of a rank's tensor at a moment.
+#[component(Elements)]
+pub(crate) fn elements(props: &ElementsProps) -> Html {
+    let client = use_shared().client;
+    // The tensor with the result comes last in a plan of one collective.
+    let chosen = use_state(|| None::<u32>);
+    let first = use_state(|| 0u64);
+    let shown = use_state(|| None::<Rc<Shown>>);
+    let tensors = &props.plan.tensors;
+    let tensor = chosen.filter(|id| (*id as usize) < tensors.len()).unwrap_or((tensors.len() as u32).saturating_sub(1));
+    let dtype = tensors.get(tensor as usize).map_or(Dtype::Unknown, |tensor| tensor.dtype);
+    {
+        let (shown, client) = (shown.clone(), client.clone());
+        let deps = (props.session, props.moment, props.rank, tensor, *first);
+        use_effect_with(deps, move |&(session, moment, rank, tensor, first)| {
+            let request = Request::Elements {
+                session, moment, rank: GlobalRank(rank), tensor: TensorId(tensor), first, count: PAGE,
+            };
+            let (asked, answer) = client.ask_with(request, &[], None);
+            wasm_bindgen_futures::spawn_local(async move {
+                let Ok(answered) = answer.await else { return };
+                let Response::Elements { total } = answered.response else { return };
+                let size = dtype.size_bytes().max(1) as usize;
+                let bytes = answered.bytes();
+                let values = bytes.chunks_exact(size).map(|bytes| display_element(dtype, bytes)).collect();
+                shown.set(Some(Rc::new(Shown { total, values, moment, rank })));
+            });
+            move || drop(asked)
+        });
+    }
+    if tensors.is_empty() {
+        return html! { <p class="muted">{ "A barrier moves no data: there are no tensors." }</p> };
+    }
+    let choose_tensor = {
+        let (chosen, first) = (chosen.clone(), first.clone());
+        Callback::from(move |id: String| {
+            chosen.set(id.parse().ok());
+            first.set(0);
+        })
+    };
+    let choices = tensors.iter().enumerate().map(|(id, tensor)| Choice {
+        value: id.to_string(),
+        label: format!("{} ({} × {})", tensor.name, tensor.numel, tensor.dtype),
+    });
+    let world = u64::from(props.plan.world_size);
+    let page = |to: u64| {
+        let first = first.clone();
+        Callback::from(move |_: MouseEvent| first.set(to))
+    };
+    html! {
+        <div class="elements">
+            <div class="row">
+                <NumberField name="inspect-rank" label="Rank" value={u64::from(props.rank)} min={0} max={world - 1}
+                             on_choose={props.on_rank.reform(|rank: u64| rank as u32)} />
+                <SelectField name="inspect-tensor" label="Tensor" value={tensor.to_string()}
+                             choices={choices.collect::<Vec<_>>()} on_choose={choose_tensor} />
+            </div>
+            { match &*shown {
+                None => html! {},
+                Some(shown) if shown.total == 0 => html! {
+                    <p class="muted" data-test="no-values">{ "No values here: this rank does not have the tensor, or the tensors are \
+                        too large to carry values (64 MiB over all ranks); times are still right." }</p>
+                },
+                Some(shown) => html! {
+                    <>
+                    <ol class="values mono" data-test="elements" data-moment={shown.moment.to_string()}
+                        data-rank={shown.rank.to_string()} data-total={shown.total.to_string()}>
+                        { for shown.values.iter().enumerate().map(|(index, value)| html! {
+                            <li><i>{ *first + index as u64 }</i><span>{ value }</span></li>
+                        }) }
+                    </ol>
+                    if shown.total > PAGE {
+                        <div class="row pages">
+                            <button onclick={page(first.saturating_sub(PAGE))} disabled={*first == 0}>{ "←" }</button>
+                            <span class="mono">{ format!("{}–{} of {}", *first, (*first + PAGE).min(shown.total) - 1, shown.total) }</span>
+                            <button onclick={page(*first + PAGE)} disabled={*first + PAGE >= shown.total}>{ "→" }</button>
+                        </div>
+                    }
+                    </>
+                },
+            } }
+        </div>
+    }
+}

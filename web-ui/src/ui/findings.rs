@@ -1,0 +1,98 @@
+//! What the diagnosis says.
+
+use super::facts::Facts;
+use crate::explain;
+use lockstep_core::diagnosis::{Certainty, Finding, Report, Verdict};
+use lockstep_core::rank::GlobalRank;
+use yew::prelude::*;
+
+/// Properties of [`Findings`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct FindingsProps {
+    pub(crate) report: Report,
+}
+
+/// Evidence shown before the reader asks for more.
+const FEW: usize = 6;
+
+/// What the diagnosis says: a card a finding.
+#[component(Findings)]
+pub(crate) fn findings(props: &FindingsProps) -> Html {
+    let report = &props.report;
+    let (class, verdict) = match report.verdict {
+        Verdict::Healthy => ("good", "Healthy: nothing is wrong as far as the trace shows.".to_owned()),
+        Verdict::Unusable => ("bad", "There is nothing here that could be judged.".to_owned()),
+        Verdict::Findings => ("bad", match report.findings.len() {
+            1 => "1 finding".to_owned(),
+            n => format!("{n} findings, most important first"),
+        }),
+    };
+    let verdict_word = format!("{:?}", report.verdict).to_lowercase();
+    html! {
+        <section class="findings" aria-label="Findings" data-test="findings" data-verdict={verdict_word}>
+            <p class={classes!("verdict", class)}>{ verdict }</p>
+            { for report.findings.iter().map(card) }
+            { for report.notes.iter().map(|note| html! { <p class="note muted">{ note }</p> }) }
+        </section>
+    }
+}
+
+fn ranks(ranks: &[GlobalRank]) -> String {
+    explain::ranks(ranks.iter().map(|rank| rank.0))
+}
+
+fn card(finding: &Finding) -> Html {
+    let mut facts = Vec::new();
+    let mut fact = |name: &str, value: String| {
+        if !value.is_empty() {
+            facts.push((name.to_owned(), value));
+        }
+    };
+    fact(if finding.culprits.len() == 1 { "culprit" } else { "culprits" }, ranks(&finding.culprits));
+    fact("victims", ranks(&finding.victims));
+    fact("call", match (&finding.op, finding.seq) {
+        (Some(op), Some(seq)) => format!("{op} #{seq}"),
+        (Some(op), None) => op.clone(),
+        (None, Some(seq)) => format!("#{seq}"),
+        (None, None) => String::new(),
+    });
+    if let Some(group) = &finding.group {
+        let label = if group.desc.is_empty() { &group.name } else { &group.desc };
+        fact("group", format!("{label} (ranks {})", ranks(&group.ranks)));
+    }
+    fact("certainty", match finding.certainty {
+        Certainty::Certain => "certain: the trace shows it".to_owned(),
+        Certainty::Likely => "likely: the trace fits it best".to_owned(),
+        Certainty::Undecidable => "undecidable: the trace cannot tell who did it".to_owned(),
+    });
+    let list = |ranks: &[GlobalRank]| ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let evidence = |from: usize, to: usize| finding.evidence.iter().skip(from).take(to - from).map(|seen| html! {
+        <li>
+            <b>{ format!("rank {}", seen.rank) }</b>
+            if let Some(frame) = &seen.frame { <code>{ frame }</code> }
+            <span>{ &seen.note }</span>
+            if let Some(entry) = seen.entry { <span class="muted">{ format!("entry {entry}") }</span> }
+        </li>
+    }).collect::<Html>();
+    let count = finding.evidence.len();
+    html! {
+        <article class="finding" data-test="finding" data-kind={finding.kind.name()}
+                 data-culprits={list(&finding.culprits)} data-victims={list(&finding.victims)}
+                 data-seq={finding.seq.map(|seq| seq.to_string())} data-op={finding.op.clone()}>
+            <h3>{ finding.kind.title() }</h3>
+            <p class="message">{ &finding.message }</p>
+            <Facts {facts} />
+            if !finding.fix.is_empty() {
+                <p class="fix"><b>{ "Fix " }</b>{ &finding.fix }</p>
+            }
+            if count > 0 {
+                <h4>{ "Evidence" }</h4>
+                <ul class="evidence">{ evidence(0, count.min(FEW)) }</ul>
+                if count > FEW {
+                    <details><summary>{ format!("{} more", count - FEW) }</summary>
+                        <ul class="evidence">{ evidence(FEW, count.min(FEW + 256)) }</ul></details>
+                }
+            }
+        </article>
+    }
+}

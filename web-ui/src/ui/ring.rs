@@ -1,0 +1,154 @@
+//! Ranks on a circle and the messages between them, for as many as can be told apart there.
+
+use crate::dom::when;
+use crate::explain;
+use crate::palette::{rank_fill, rank_ink};
+use lockstep_core::schedule::Slice;
+use lockstep_sim::View;
+use lockstep_sim::view::{Doing, MessageView};
+use std::f64::consts::TAU;
+use std::rc::Rc;
+use yew::prelude::*;
+
+const CENTRE: f64 = 200.0;
+
+/// Properties of [`Ring`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct RingProps {
+    pub(crate) view: Rc<View>,
+    /// The virtual time that is shown: from the view's to that of the next moment.
+    pub(crate) time_ps: u64,
+    pub(crate) selected: u32,
+    pub(crate) on_select: Callback<u32>,
+}
+
+/// Ranks on a circle and the messages between them.
+#[component(Ring)]
+pub(crate) fn ring(props: &RingProps) -> Html {
+    let view = &props.view;
+    let n = view.ranks.len();
+    let node = node_radius(n);
+    let words = format!("{n} ranks, {} messages on their way", view.messages.len());
+    html! {
+        <svg class="ring" viewBox="0 0 400 400" role="group" aria-label={words}
+             data-test="ring" data-messages={view.messages.len().to_string()}>
+            <defs>
+                <marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
+                    <path d="M0 0L8 4L0 8z" class="tip" />
+                </marker>
+            </defs>
+            <circle class="orbit" cx="200" cy="200" r={orbit(n).to_string()} />
+            { for view.messages.iter().map(|message| way(message, n, node)) }
+            { for (0..n).map(|rank| place(props, rank, n, node)) }
+            { for view.messages.iter().map(|message| packet(message, n, node, props.time_ps, view.messages.len())) }
+        </svg>
+    }
+}
+
+fn node_radius(n: usize) -> f64 {
+    if n <= 8 { 24.0 } else { 17.0 }
+}
+
+fn orbit(n: usize) -> f64 {
+    if n <= 2 { 120.0 } else { 160.0 }
+}
+
+fn centre(rank: usize, n: usize) -> (f64, f64) {
+    // Two ranks stand side by side; more begin at the top and go clockwise.
+    let begin = if n == 2 { 0.5 } else { 0.75 };
+    let angle = TAU * (begin + rank as f64 / n.max(1) as f64);
+    (CENTRE + orbit(n) * angle.cos(), CENTRE + orbit(n) * angle.sin())
+}
+
+/// The way of a message: from the edge of one node to that of the other, bent to its left so that
+/// messages in opposite directions do not lie on each other.
+fn bend(message: &MessageView, n: usize, node: f64) -> [(f64, f64); 3] {
+    let from = centre(message.from.index(), n);
+    let to = centre(message.to.index(), n);
+    let (dx, dy) = (to.0 - from.0, to.1 - from.1);
+    let length = dx.hypot(dy).max(1.0);
+    let bow = (length * 0.12).min(28.0);
+    let middle = ((from.0 + to.0) / 2.0 + dy / length * bow, (from.1 + to.1) / 2.0 - dx / length * bow);
+    let edge = |at: (f64, f64), distance: f64| {
+        let (x, y) = (middle.0 - at.0, middle.1 - at.1);
+        let long = x.hypot(y).max(1.0);
+        (at.0 + x / long * distance, at.1 + y / long * distance)
+    };
+    [edge(from, node + 2.0), middle, edge(to, node + 4.0)]
+}
+
+fn way(message: &MessageView, n: usize, node: f64) -> Html {
+    let [(ax, ay), (bx, by), (cx, cy)] = bend(message, n, node);
+    html! { <path class="way" d={format!("M{ax:.1} {ay:.1}Q{bx:.1} {by:.1} {cx:.1} {cy:.1}")} marker-end="url(#tip)" /> }
+}
+
+fn packet(message: &MessageView, n: usize, node: f64, time_ps: u64, messages: usize) -> Html {
+    let way = bend(message, n, node);
+    let passed = time_ps.saturating_sub(message.departs_ps) as f64;
+    let whole = message.arrives_ps.saturating_sub(message.departs_ps).max(1) as f64;
+    // Just departed is seen just outside its node, not under it.
+    let t = (0.1 + 0.86 * (passed / whole)).clamp(0.1, 0.96);
+    let along = |i: fn((f64, f64)) -> f64| {
+        let [a, b, c] = way.map(i);
+        (1.0 - t) * (1.0 - t) * a + 2.0 * t * (1.0 - t) * b + t * t * c
+    };
+    let (x, y) = (along(|p| p.0), along(|p| p.1));
+    let chunk = message.slice.map_or(message.from.0, |slice| slice.chunk);
+    let label = if messages > 40 { String::new() } else { label(message.slice) };
+    let (wide, high) = if messages > 40 { (8.0, 8.0) } else { (12.0 + 7.0 * label.chars().count() as f64, 18.0) };
+    let title = format!(
+        "rank {} to rank {}: {}, {}",
+        message.from, message.to, label, explain::bytes(message.bytes)
+    );
+    html! {
+        <g class="packet" transform={format!("translate({x:.1} {y:.1})")}
+           data-test="message" data-from={message.from.to_string()} data-to={message.to.to_string()}>
+            <title>{ title }</title>
+            <rect x={format!("{:.1}", -wide / 2.0)} y={format!("{:.1}", -high / 2.0)} width={format!("{wide:.1}")}
+                  height={format!("{high:.1}")} rx="3" fill={rank_fill(chunk)} />
+            <text fill={rank_ink(chunk)} y="4">{ label }</text>
+        </g>
+    }
+}
+
+/// `c3`, or `c0–3` for a run of chunks.
+fn label(slice: Option<Slice>) -> String {
+    match slice {
+        Some(Slice { chunk, chunks, .. }) if chunks > 1 => format!("c{chunk}–{}", chunk + chunks - 1),
+        Some(Slice { chunk, .. }) => format!("c{chunk}"),
+        None => "msg".to_owned(),
+    }
+}
+
+fn place(props: &RingProps, rank: usize, n: usize, node: f64) -> Html {
+    let (x, y) = centre(rank, n);
+    let state = &props.view.ranks[rank];
+    let (class, words) = match state.doing {
+        Doing::Running => ("running", "running"),
+        Doing::Busy => ("busy", "busy"),
+        Doing::Waiting { .. } => ("waiting", "in its call"),
+        Doing::Draining => ("waiting", "draining"),
+        Doing::Finished => ("finished", "finished"),
+    };
+    // How far the rank is in its call, around its node.
+    let call = state.calls.last();
+    let share = call.map_or(0.0, |call| f64::from(call.step) / f64::from(call.steps.max(1)));
+    let around = TAU * (node + 4.0);
+    let rank = rank as u32;
+    let selected = rank == props.selected;
+    let select = props.on_select.reform(move |_: MouseEvent| rank);
+    let press = when(&props.on_select, move |event: KeyboardEvent| {
+        (event.key() == "Enter").then_some(rank)
+    });
+    html! {
+        <g class={classes!("node", class, selected.then_some("selected"))} onclick={select} onkeydown={press} tabindex="0" role="button"
+           aria-label={format!("rank {rank}, {words}")} transform={format!("translate({x:.1} {y:.1})")}
+           data-test={format!("node-{rank}")}>
+            <circle class="track" r={format!("{:.1}", node + 4.0)} />
+            <circle class="share" r={format!("{:.1}", node + 4.0)} transform="rotate(-90)"
+                    stroke-dasharray={format!("{:.1} {around:.1}", around * share)} />
+            <circle class="disc" r={node.to_string()} fill={rank_fill(rank)} />
+            <text fill={rank_ink(rank)} y="5">{ rank }</text>
+        </g>
+    }
+}

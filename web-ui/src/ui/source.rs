@@ -1,0 +1,105 @@
+//! A program's text with a cursor per rank on the line where it stands.
+
+use crate::explain;
+use crate::palette::{rank_fill, rank_ink};
+use lockstep_core::plan::Source;
+use lockstep_sim::View;
+use lockstep_sim::view::Doing;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// Properties of [`SourceView`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct SourceViewProps {
+    pub(crate) source: Source,
+    /// Which of the plan's sources this is.
+    #[prop_or_default]
+    pub(crate) index: u32,
+    pub(crate) view: Option<Rc<View>>,
+    /// Ranks to be marked as the cause.
+    #[prop_or_default]
+    pub(crate) culprits: Vec<u32>,
+}
+
+/// More cursors than this on one line are written as ranges.
+const MAX_CHIPS: usize = 8;
+
+/// A program's text with a cursor per rank.
+#[component(SourceView)]
+pub(crate) fn source_view(props: &SourceViewProps) -> Html {
+    let mut at: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    let mut finished = Vec::new();
+    for (rank, state) in props.view.iter().flat_map(|view| view.ranks.iter().enumerate()) {
+        match state.line {
+            Some(line) if line.source == props.index => at.entry(line.line).or_default().push(rank as u32),
+            _ if matches!(state.doing, Doing::Finished) => finished.push(rank as u32),
+            _ => {}
+        }
+    }
+    let chips = |ranks: &[u32]| {
+        if ranks.len() > MAX_CHIPS {
+            return html! { <span class="chip many">{ explain::ranks(ranks.iter().copied()) }</span> };
+        }
+        html! { <>{ for ranks.iter().map(|rank| {
+            let culprit = props.culprits.contains(rank);
+            html! {
+                <span class={classes!("chip", culprit.then_some("culprit"))} data-test={format!("cursor-{rank}")}
+                      title={format!("rank {rank} stands here{}", if culprit { " (the cause)" } else { "" })}
+                      style={format!("--fill:{};--rank-ink:{}", rank_fill(*rank), rank_ink(*rank))}>{ *rank }</span>
+            }
+        }) }</> }
+    };
+    html! {
+        <figure class="source" data-test="source">
+            <figcaption class="mono">{ &props.source.path }</figcaption>
+            <ol>
+                { for (1..).zip(props.source.text.lines()).map(|(line, text)| {
+                    let here = at.get(&line).map(Vec::as_slice).unwrap_or_default();
+                    html! {
+                        <li class={classes!((!here.is_empty()).then_some("here"))} data-line={line.to_string()}
+                            data-ranks={here.iter().map(u32::to_string).collect::<Vec<_>>().join(",")}>
+                            <span class="number">{ line }</span>
+                            <code>{ highlight(text) }</code>
+                            <span class="cursors">{ chips(here) }</span>
+                        </li>
+                    }
+                }) }
+            </ol>
+            if !finished.is_empty() {
+                <p class="done">{ "Finished: " }{ chips(&finished) }</p>
+            }
+        </figure>
+    }
+}
+
+const WORDS: [&str; 14] = [
+    "def", "if", "else", "elif", "for", "in", "import", "from", "as", "return", "continue", "and", "or", "not",
+];
+
+/// Python, as much of it as helps the eye: words, comments, calls into torch.distributed.
+fn highlight(line: &str) -> Html {
+    let (code, comment) = match line.find('#') {
+        Some(at) => line.split_at(at),
+        None => (line, ""),
+    };
+    let mut parts = Vec::new();
+    let mut rest = code;
+    while !rest.is_empty() {
+        let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+        let inside = rest.starts_with(word);
+        let end = rest.find(|c| word(c) != inside).unwrap_or(rest.len());
+        let (part, tail) = rest.split_at(end);
+        rest = tail;
+        let class = match part {
+            _ if WORDS.contains(&part) => "word",
+            _ if part.starts_with("dist.") => "dist",
+            _ => {
+                parts.push(html! { { part } });
+                continue;
+            }
+        };
+        parts.push(html! { <span {class}>{ part }</span> });
+    }
+    html! { <>{ for parts }<span class="comment">{ comment }</span></> }
+}

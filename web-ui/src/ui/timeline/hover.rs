@@ -1,0 +1,106 @@
+//! What lies under the pointer.
+
+use crate::app::use_shared;
+use crate::explain;
+use crate::protocol::{Picked, Request, Response, SessionId};
+use crate::ui::Facts;
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// A point of the timeline that is asked about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Point {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) rank: u32,
+    pub(super) lane: u32,
+    pub(super) time_ps: u64,
+    pub(super) slack_ps: u64,
+}
+
+/// What is under the pointer, and what was clicked on and stays.
+#[derive(Clone, PartialEq)]
+pub(super) struct Hovered {
+    pub(super) point: Option<Point>,
+    pub(super) pinned: bool,
+    found: Option<(Point, Rc<Picked>)>,
+    pub(super) set: Callback<(Option<Point>, bool)>,
+}
+
+/// Asks the worker what is under the pointer.
+#[hook]
+pub(super) fn use_hover(session: SessionId) -> Rc<Hovered> {
+    let client = use_shared().client;
+    let point = use_state(|| (None::<Point>, false));
+    let found = use_state(|| None::<(Point, Rc<Picked>)>);
+    {
+        let found = found.setter();
+        use_effect_with((session, *point), move |&(session, (point, _))| {
+            let asked = point.map(|point| {
+                let Point { rank, lane, time_ps, slack_ps, .. } = point;
+                let request = Request::Pick { session, rank, lane, time_ps, slack_ps };
+                let (asked, answer) = client.ask_with(request, &[], None);
+                let found = found.clone();
+                wasm_bindgen_futures::spawn_local(async move {
+                    if let Ok(answered) = answer.await
+                        && let Response::Picked(picked) = answered.response
+                    {
+                        found.set(picked.map(|picked| (point, Rc::new(picked))));
+                    }
+                });
+                asked
+            });
+            if point.is_none() {
+                found.set(None);
+            }
+            move || drop(asked)
+        });
+    }
+    let set = {
+        let point = point.setter();
+        Callback::from(move |next| point.set(next))
+    };
+    Rc::new(Hovered { point: point.0, pinned: point.1, found: (*found).clone(), set })
+}
+
+/// Properties of [`Hover`].
+#[derive(Properties, PartialEq)]
+pub(super) struct HoverProps {
+    pub(super) hover: Hovered,
+    pub(super) width: f64,
+    pub(super) height: f64,
+}
+
+/// A call's details beside the pointer.
+#[component(Hover)]
+pub(super) fn hover_card(props: &HoverProps) -> Html {
+    let Some((point, picked)) = &props.hover.found else { return html! {} };
+    if props.hover.point.is_none() {
+        return html! {};
+    }
+    // On the side with more room.
+    let across = match point.x > props.width / 2.0 {
+        true => format!("right:{:.0}px", props.width - point.x + 14.0),
+        false => format!("left:{:.0}px", point.x + 14.0),
+    };
+    let down = match point.y > props.height / 2.0 {
+        true => format!("bottom:{:.0}px", props.height - point.y + 10.0),
+        false => format!("top:{:.0}px", point.y + 10.0),
+    };
+    let mut facts = picked.facts.clone();
+    facts.push(("from".to_owned(), explain::time(picked.from_ps)));
+    facts.push(match picked.to_ps {
+        Some(to) => ("took".to_owned(), explain::time(to - picked.from_ps)),
+        None => ("took".to_owned(), "never ended".to_owned()),
+    });
+    html! {
+        <div class={classes!("hover", props.hover.pinned.then_some("pinned"))} style={format!("{across};{down}")}
+             role="status" data-test="hover">
+            <h4>{ &picked.title }</h4>
+            <Facts {facts} />
+            if !picked.stack.is_empty() {
+                <ol class="stack mono">{ for picked.stack.iter().take(8).map(|frame| html! { <li>{ frame }</li> }) }</ol>
+            }
+        </div>
+    }
+}

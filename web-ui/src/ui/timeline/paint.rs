@@ -1,0 +1,195 @@
+//! Painting: axis, pixels, texts, playhead.
+
+use super::Geometry;
+use crate::explain;
+use crate::palette::timeline_rgb;
+use crate::protocol::{SessionId, SpanText, Window};
+use crate::ui::canvas::{FONT, Ink, cleared, context_of, ink};
+use wasm_bindgen::{Clamped, JsCast};
+use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
+use yew::NodeRef;
+
+/// Where the ranks' names stand.
+pub(super) const GUTTER: f64 = 46.0;
+/// Where the times stand.
+pub(super) const AXIS: f64 = 20.0;
+
+/// Pixels that the worker picked.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Raster {
+    pub(super) session: SessionId,
+    pub(super) window: Window,
+    pub(super) tick: u64,
+    pub(super) lanes: u32,
+    pub(super) classes: Vec<u8>,
+    pub(super) texts: Vec<SpanText>,
+}
+
+/// The height of a rank's lanes: what is there is shared, within reason.
+pub(super) fn rank_height(world_size: u32, height: f64) -> f64 {
+    ((height - AXIS) / f64::from(world_size.max(1))).clamp(3.0, 56.0)
+}
+
+/// How many ranks fit.
+pub(super) fn visible_ranks(world_size: u32, height: f64) -> u32 {
+    let fit = ((height - AXIS) / rank_height(world_size, height)).floor().max(1.0) as u32;
+    world_size.min(fit)
+}
+
+/// Paints the whole canvas.
+pub(super) fn paint(
+    canvas: &NodeRef,
+    now: &Geometry,
+    raster: Option<&Raster>,
+    playhead_ps: Option<u64>,
+    culprits: &[u32],
+    dark: bool,
+) {
+    if now.width <= GUTTER {
+        return;
+    }
+    let Some(context) = cleared(canvas, now.width, now.height) else { return };
+    let ink = ink(dark);
+    context.set_font(FONT);
+    axis(&context, now, &ink);
+    if let Some(raster) = raster {
+        pixels(&context, now, raster, dark);
+        texts(&context, now, raster, &ink);
+    }
+    names(&context, now, culprits, &ink);
+    if let Some(time) = playhead_ps {
+        let x = now.x_of(time as f64);
+        if x >= GUTTER && x <= now.width {
+            context.set_fill_style_str(ink.accent);
+            context.fill_rect(x - 0.75, 0.0, 1.5, now.height);
+            context.begin_path();
+            context.move_to(x - 5.0, 0.0);
+            context.line_to(x + 5.0, 0.0);
+            context.line_to(x, 7.0);
+            context.fill();
+        }
+    }
+}
+
+/// A round step that leaves about a hundred pixels between two times.
+fn round_step(span: f64, pixels: f64) -> f64 {
+    let rough = (span * 100.0 / pixels.max(1.0)).max(1.0);
+    let power = 10f64.powf(rough.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0];
+    steps.into_iter().map(|step| step * power).find(|step| *step >= rough).unwrap_or(rough)
+}
+
+fn axis(context: &CanvasRenderingContext2d, now: &Geometry, ink: &Ink) {
+    let step = round_step(now.stretch.to - now.stretch.from, now.width - GUTTER);
+    let mut time = (now.stretch.from / step).ceil() * step;
+    while time <= now.stretch.to {
+        let x = now.x_of(time);
+        context.set_fill_style_str(ink.line);
+        context.fill_rect(x.round(), AXIS - 4.0, 1.0, now.height);
+        context.set_fill_style_str(ink.muted);
+        if x + 40.0 < now.width {
+            let _ = context.fill_text(&explain::time(time as u64), x + 3.0, 12.0);
+        }
+        time += step;
+    }
+}
+
+fn names(context: &CanvasRenderingContext2d, now: &Geometry, culprits: &[u32], ink: &Ink) {
+    let tall = now.rank_height();
+    // Names as dense as they can be read.
+    let every = (12.0 / tall).ceil().max(1.0) as u32;
+    let every = if every > 1 { every.next_power_of_two() } else { 1 };
+    let first = now.stretch.first_rank as u32;
+    for rank in first..(first + now.visible()).min(now.world_size) {
+        let y = AXIS + f64::from(rank - first) * tall;
+        let culprit = culprits.contains(&rank);
+        if culprit {
+            context.set_fill_style_str(ink.bad);
+            context.fill_rect(0.0, y, 3.0, (tall - 1.0).max(1.0));
+        }
+        if rank.is_multiple_of(every) || (culprit && tall >= 8.0) {
+            context.set_fill_style_str(if culprit { ink.bad } else { ink.text });
+            let _ = context.fill_text(&format!("r{rank}"), 7.0, y + (tall / 2.0 + 4.0).min(tall.max(9.0)));
+        }
+        if tall >= 10.0 {
+            context.set_fill_style_str(ink.line);
+            context.fill_rect(0.0, y + tall - 0.5, now.width, 0.5);
+        }
+    }
+}
+
+fn pixels(context: &CanvasRenderingContext2d, now: &Geometry, raster: &Raster, dark: bool) {
+    let columns = raster.window.columns;
+    let rows = raster.classes.len() as u32 / columns.max(1);
+    let Some(image) = image_of(raster, columns, rows, dark) else { return };
+    context.set_image_smoothing_enabled(false);
+    let (from, to) = (raster.window.from_ps as f64, raster.window.to_ps as f64);
+    let (left, right) = (now.x_of(from), now.x_of(to));
+    context.save();
+    context.begin_path();
+    context.rect(GUTTER, AXIS, now.width - GUTTER, now.height - AXIS);
+    context.clip();
+    let tall = now.rank_height();
+    let lane_tall = (tall - if tall >= 8.0 { 3.0 } else { 0.0 }) / f64::from(raster.lanes.max(1));
+    for row in 0..rows {
+        let (rank, lane) = (row / raster.lanes.max(1), row % raster.lanes.max(1));
+        let down = f64::from(raster.window.first_rank + rank) - now.stretch.first_rank.floor();
+        let y = AXIS + down * tall + f64::from(lane) * lane_tall + if tall >= 8.0 { 1.5 } else { 0.0 };
+        if y < AXIS - tall || y > now.height {
+            continue;
+        }
+        let gap = if lane_tall >= 5.0 { 1.0 } else { 0.0 };
+        let _ = context.draw_image_with_html_canvas_element_and_sw_and_sh_and_dx_and_dy_and_dw_and_dh(
+            &image, 0.0, f64::from(row), f64::from(columns), 1.0, left, y, right - left, (lane_tall - gap).max(0.7),
+        );
+    }
+    context.restore();
+}
+
+/// The pixels as an image one pixel high a row, to be stretched while it is painted.
+fn image_of(raster: &Raster, columns: u32, rows: u32, dark: bool) -> Option<HtmlCanvasElement> {
+    if columns == 0 || rows == 0 {
+        return None;
+    }
+    let mut rgba = Vec::with_capacity(raster.classes.len() * 4);
+    for (y, line) in raster.classes.chunks_exact(columns as usize).enumerate() {
+        for (x, class) in line.iter().enumerate() {
+            rgba.extend(timeline_rgb(*class, x as u32, y as u32, dark));
+        }
+    }
+    let data = ImageData::new_with_u8_clamped_array_and_sh(Clamped(&rgba), columns, rows).ok()?;
+    let canvas: HtmlCanvasElement = crate::dom::document().create_element("canvas").ok()?.unchecked_into();
+    canvas.set_width(columns);
+    canvas.set_height(rows);
+    context_of(&canvas)?.put_image_data(&data, 0.0, 0.0).ok()?;
+    Some(canvas)
+}
+
+fn texts(context: &CanvasRenderingContext2d, now: &Geometry, raster: &Raster, ink: &Ink) {
+    let tall = now.rank_height();
+    let lane_tall = (tall - 3.0) / f64::from(raster.lanes.max(1));
+    if lane_tall < 10.0 {
+        return;
+    }
+    for text in &raster.texts {
+        let down = f64::from(text.rank) - now.stretch.first_rank.floor();
+        let y = AXIS + down * tall + 1.5 + (f64::from(text.lane) + 0.5) * lane_tall;
+        let left = now.x_of(text.from_ps as f64).max(GUTTER) + 4.0;
+        let room = now.x_of(text.to_ps as f64).min(now.width) - left - 2.0;
+        // A character is 6.6 pixels wide in this font.
+        let fits = (room / 6.6).floor().max(0.0) as usize;
+        if fits < 3 {
+            continue;
+        }
+        let words: String = match text.text.chars().count() > fits {
+            true => text.text.chars().take(fits - 1).chain(['…']).collect(),
+            false => text.text.clone(),
+        };
+        // Readable on every colour: a rim of the ground.
+        context.set_line_width(3.0);
+        context.set_stroke_style_str(if ink.text == "#17212b" { "rgba(255,255,255,.82)" } else { "rgba(15,20,26,.8)" });
+        let _ = context.stroke_text(&words, left, y + 3.5);
+        context.set_fill_style_str(ink.text);
+        let _ = context.fill_text(&words, left, y + 3.5);
+    }
+}

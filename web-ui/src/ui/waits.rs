@@ -1,0 +1,142 @@
+//! Who waits for whom: a graph of ranks for few, sentences for all.
+
+use crate::explain;
+use crate::palette::{rank_fill, rank_ink};
+use lockstep_core::diagnosis::Wait;
+use std::collections::{BTreeMap, BTreeSet};
+use std::f64::consts::TAU;
+use yew::prelude::*;
+
+/// More ranks than this are said, not drawn.
+const MAX_DRAWN: usize = 16;
+
+/// Properties of [`WaitGraph`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct WaitGraphProps {
+    pub(crate) waits: Vec<Wait>,
+    pub(crate) world_size: u32,
+}
+
+/// Who waits for whom; ranks that wait for each other in a circle are marked.
+#[component(WaitGraph)]
+pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
+    if props.waits.is_empty() {
+        return html! { <p class="muted" data-test="waits">{ "Nobody waits at the end." }</p> };
+    }
+    let circle = in_a_circle(&props.waits);
+    html! {
+        <div class="waits" data-test="waits" data-circle={explain::ranks(circle.iter().copied())}>
+            if props.world_size as usize <= MAX_DRAWN { { graph(props, &circle) } }
+            <ul class="sentences">
+                { for grouped(&props.waits).into_iter().map(|((call, line, whom), who)| html! {
+                    <li>
+                        <b>{ named(&who) }</b>
+                        { if who.len() == 1 { " waits in " } else { " wait in " } }
+                        <code>{ call }</code>
+                        if !line.is_empty() { { " at " }<code>{ line }</code> }
+                        { match whom.as_slice() {
+                            [] => html! { { "; every member has come, and it still goes on" } },
+                            whom => html! { <>{ " for " }<b>{ named(whom) }</b></> },
+                        } }
+                    </li>
+                }) }
+            </ul>
+            if !circle.is_empty() {
+                <p class="circle">{ format!("Ranks {} wait for each other in a circle: none of them can go on.", explain::ranks(circle.iter().copied())) }</p>
+            }
+        </div>
+    }
+}
+
+fn named(ranks: &[u32]) -> String {
+    format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, explain::ranks(ranks.iter().copied()))
+}
+
+/// What ranks have in common: call, line, whom they wait for.
+type Same = (String, String, Vec<u32>);
+
+/// The waits that differ only in who waits.
+fn grouped(waits: &[Wait]) -> BTreeMap<Same, Vec<u32>> {
+    let mut groups: BTreeMap<Same, Vec<u32>> = BTreeMap::new();
+    for wait in waits {
+        let seq = wait.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
+        let group = if wait.group.desc.is_empty() { &wait.group.name } else { &wait.group.desc };
+        let call = format!("{}{seq} of {group}", wait.op);
+        let whom = wait.waits_for.iter().map(|rank| rank.0).collect();
+        groups.entry((call, wait.line.clone().unwrap_or_default(), whom)).or_default().push(wait.rank.0);
+    }
+    groups
+}
+
+/// The ranks from which a way through waits leads back to themselves.
+fn in_a_circle(waits: &[Wait]) -> BTreeSet<u32> {
+    let mut edges: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for wait in waits {
+        edges.entry(wait.rank.0).or_default().extend(wait.waits_for.iter().map(|rank| rank.0));
+    }
+    // A search per rank: worlds are small enough here, and larger ones are cut short.
+    let leads_back = |start: u32| {
+        let mut seen = BTreeSet::new();
+        let mut ahead = vec![start];
+        while let Some(rank) = ahead.pop() {
+            for next in edges.get(&rank).into_iter().flatten() {
+                if *next == start {
+                    return true;
+                }
+                if seen.insert(*next) {
+                    ahead.push(*next);
+                }
+            }
+        }
+        false
+    };
+    edges.keys().copied().take(256).filter(|rank| leads_back(*rank)).collect()
+}
+
+fn graph(props: &WaitGraphProps, circle: &BTreeSet<u32>) -> Html {
+    let n = props.world_size.max(1);
+    let place = |rank: u32| {
+        let angle = TAU * (0.75 + f64::from(rank) / f64::from(n));
+        (160.0 + 115.0 * angle.cos(), 140.0 + 105.0 * angle.sin())
+    };
+    let radius = if n <= 8 { 18.0 } else { 14.0 };
+    let edges = props.waits.iter().flat_map(|wait| wait.waits_for.iter().map(move |to| (wait, to.0)));
+    html! {
+        <svg viewBox="0 0 320 280" role="img" aria-label="Who waits for whom, as a graph; the list below says the same">
+            <defs>
+                <marker id="waits-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
+                    <path d="M0 0L8 4L0 8z" class="tip" />
+                </marker>
+                <marker id="circle-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
+                    <path d="M0 0L8 4L0 8z" class="tip bad" />
+                </marker>
+            </defs>
+            { for edges.map(|(wait, to)| {
+                let ((ax, ay), (bx, by)) = (place(wait.rank.0), place(to));
+                let (dx, dy) = (bx - ax, by - ay);
+                let long = dx.hypot(dy).max(1.0);
+                let (ux, uy) = (dx / long, dy / long);
+                let (mx, my) = ((ax + bx) / 2.0 + uy * 16.0, (ay + by) / 2.0 - ux * 16.0);
+                let closed = circle.contains(&wait.rank.0) && circle.contains(&to);
+                let d = format!(
+                    "M{:.1} {:.1}Q{mx:.1} {my:.1} {:.1} {:.1}",
+                    ax + ux * (radius + 2.0), ay + uy * (radius + 2.0),
+                    bx - ux * (radius + 4.0), by - uy * (radius + 4.0),
+                );
+                let (class, tip) = if closed { ("edge bad", "url(#circle-tip)") } else { ("edge", "url(#waits-tip)") };
+                html! { <path {class} {d} marker-end={tip}><title>{ format!("rank {} waits for rank {to}", wait.rank) }</title></path> }
+            }) }
+            { for (0..n).map(|rank| {
+                let (x, y) = place(rank);
+                let waits = props.waits.iter().any(|wait| wait.rank.0 == rank);
+                html! {
+                    <g class={classes!("node", waits.then_some("waiting"), circle.contains(&rank).then_some("bad"))}
+                       transform={format!("translate({x:.1} {y:.1})")}>
+                        <circle class="disc" r={radius.to_string()} fill={rank_fill(rank)} />
+                        <text fill={rank_ink(rank)} y="5">{ rank }</text>
+                    </g>
+                }
+            }) }
+        </svg>
+    }
+}

@@ -1,0 +1,250 @@
+//! A trace as lanes of spans, sorted so that any moment is found in logarithmic time.
+//!
+//! Each rank has a lane for its program (if there is a plan), one to four for its calls in flight,
+//! and one for the messages it sends (if they were recorded). The spans of a lane never overlap.
+
+use super::raster::Class;
+use lockstep_core::plan::{Action, Plan};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{Call, Event, What};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The end of a span that has none yet.
+pub(super) const OPEN: u64 = u64::MAX;
+
+/// More calls in flight on one rank than this wait for a lane to be free.
+const MAX_CALL_LANES: usize = 4;
+
+/// What a rank did from one time to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) from: u64,
+    /// When its stream began to carry it out; `from` when that is not known.
+    pub(super) started: u64,
+    pub(super) to: u64,
+    pub(super) class: Class,
+    /// The work's number, or the operation's index, or the message's receiver.
+    pub(super) what: u32,
+}
+
+/// The lanes of one rank.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RankLanes {
+    pub(super) program: Vec<Span>,
+    pub(super) calls: [Vec<Span>; MAX_CALL_LANES],
+    pub(super) messages: Vec<Span>,
+    /// Calls that found no free lane, in call order.
+    overflow: VecDeque<Span>,
+}
+
+/// The lanes of every rank.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lanes {
+    pub(super) ranks: Vec<RankLanes>,
+    pub(super) end_ps: u64,
+    pub(super) begin_ps: u64,
+    call_lanes: usize,
+    program: bool,
+    messages: bool,
+    /// Messages on their way, per sender and receiver: where each is in the sender's lane.
+    on_their_way: BTreeMap<(u32, u32), VecDeque<usize>>,
+}
+
+/// Which lane a row shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    Program,
+    Calls(usize),
+    Messages,
+}
+
+impl Lanes {
+    pub(super) fn new(world_size: u32) -> Lanes {
+        Lanes {
+            ranks: vec![RankLanes::default(); world_size as usize],
+            begin_ps: OPEN,
+            ..Lanes::default()
+        }
+    }
+
+    /// The rows of each rank, top down.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let calls = (0..self.call_lanes.max(1)).map(Row::Calls);
+        let program = self.program.then_some(Row::Program);
+        program.into_iter().chain(calls).chain(self.messages.then_some(Row::Messages)).collect()
+    }
+
+    /// The spans of a row.
+    pub(super) fn spans(&self, rank: u32, row: Row) -> &[Span] {
+        let Some(lanes) = self.ranks.get(rank as usize) else { return &[] };
+        match row {
+            Row::Program => &lanes.program,
+            Row::Calls(lane) => lanes.calls.get(lane).map_or(&[], Vec::as_slice),
+            Row::Messages => &lanes.messages,
+        }
+    }
+
+    /// Takes the next event of its rank.
+    pub(super) fn take(&mut self, event: &Event, plan: Option<&Plan>) {
+        let time = event.time_ps;
+        self.end_ps = self.end_ps.max(time);
+        self.begin_ps = self.begin_ps.min(time);
+        let Some(lanes) = self.ranks.get_mut(event.rank.index()) else { return };
+        match &event.what {
+            What::OpBegan { op } => {
+                self.program = true;
+                let class = op_class(plan, event.rank, *op);
+                lanes.program.push(Span { from: time, started: time, to: OPEN, class, what: *op });
+            }
+            What::OpEnded { op } => end_op(&mut lanes.program, *op, time),
+            What::Scheduled { work, call } => {
+                let class = Class::call(call);
+                let span = Span { from: time, started: OPEN, to: OPEN, class, what: *work };
+                let lane = lanes.schedule(span);
+                self.call_lanes = self.call_lanes.max(lane + 1);
+            }
+            What::Started { work } => {
+                if let Some(span) = lanes.call(*work) {
+                    span.started = time;
+                }
+            }
+            What::Completed { work } => lanes.complete(*work, time),
+            What::Sent { peer, .. } => {
+                self.messages = true;
+                let (from, to) = (event.rank.0, peer.0);
+                // A row shows one message at a time: an earlier one that is still on its way
+                // is cut where the next one leaves.
+                if let Some(last) = lanes.messages.last_mut()
+                    && last.to > time
+                {
+                    last.to = time;
+                }
+                let span =
+                    Span { from: time, started: time, to: OPEN, class: Class::MESSAGE, what: to };
+                lanes.messages.push(span);
+                let at = lanes.messages.len() - 1;
+                self.on_their_way.entry((from, to)).or_default().push_back(at);
+            }
+            What::Received { peer, .. } => {
+                let sent = self.on_their_way.get_mut(&(peer.0, event.rank.0));
+                let Some(at) = sent.and_then(VecDeque::pop_front) else { return };
+                let sender = self.ranks.get_mut(peer.index());
+                if let Some(span) = sender.and_then(|lanes| lanes.messages.get_mut(at))
+                    && span.to == OPEN
+                {
+                    span.to = time.max(span.from);
+                }
+            }
+            What::TimedOut { .. }
+            | What::Result { .. }
+            | What::Finished
+            | What::Died { .. } => {}
+        }
+    }
+}
+
+impl RankLanes {
+    /// Puts a call into the first lane that is free, and says which.
+    fn schedule(&mut self, span: Span) -> usize {
+        let free = self.calls.iter().position(|lane| lane.last().is_none_or(|s| s.to <= span.from));
+        match free {
+            Some(lane) => {
+                self.calls[lane].push(span);
+                lane
+            }
+            None => {
+                self.overflow.push_back(span);
+                MAX_CALL_LANES - 1
+            }
+        }
+    }
+
+    fn call(&mut self, work: u32) -> Option<&mut Span> {
+        let shown = self.calls.iter_mut().filter_map(|lane| {
+            let at = lane.binary_search_by_key(&work, |span| span.what).ok()?;
+            lane.get_mut(at)
+        });
+        shown.chain(self.overflow.iter_mut().filter(|span| span.what == work)).next()
+    }
+
+    fn complete(&mut self, work: u32, time: u64) {
+        let Some(span) = self.call(work) else { return };
+        span.to = time.max(span.from);
+        span.started = span.started.min(span.to);
+        // A lane may have become free for a call that had none.
+        while let Some(mut next) = self.overflow.pop_front() {
+            if next.to != OPEN && next.to <= time {
+                continue;
+            }
+            let free = self.calls.iter_mut().find(|lane| {
+                lane.last().is_none_or(|last| last.to <= time && last.what < next.what)
+            });
+            match free {
+                Some(lane) => {
+                    next.from = next.from.max(time);
+                    lane.push(next);
+                }
+                None => {
+                    self.overflow.push_front(next);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn end_op(program: &mut Vec<Span>, op: u32, time: u64) {
+    let Some(last) = program.last_mut().filter(|span| span.what == op && span.to == OPEN) else {
+        return;
+    };
+    if last.from == time {
+        // It took no time: there is nothing to see.
+        program.pop();
+    } else {
+        last.to = time;
+    }
+}
+
+fn op_class(plan: Option<&Plan>, rank: GlobalRank, op: u32) -> Class {
+    let action = plan.and_then(|plan| plan.program(rank)?.ops.get(op as usize));
+    match action.map(|op| &op.action) {
+        Some(Action::Compute { .. }) => Class::COMPUTE,
+        Some(Action::Sleep { .. }) => Class::SLEEP,
+        _ => Class::WAITING,
+    }
+}
+
+impl Class {
+    /// The class of a call: its kind, and whether its number is odd, so that neighbours differ.
+    pub(super) fn call(call: &Call) -> Class {
+        Class::of_op(&call.op, call.seq.unwrap_or(0) % 2 == 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(from: u64, what: u32) -> Span {
+        Span { from, started: OPEN, to: OPEN, class: Class::COMPUTE, what }
+    }
+
+    #[test]
+    fn calls_in_flight_lie_in_lanes_of_their_own_and_never_overlap() {
+        let mut lanes = RankLanes::default();
+        for work in 0..6 {
+            lanes.schedule(span(u64::from(work), work));
+        }
+        assert_eq!(lanes.overflow.len(), 2);
+        lanes.complete(0, 10);
+        lanes.complete(4, 12);
+        lanes.complete(1, 13);
+        let shown: Vec<Vec<_>> = lanes
+            .calls
+            .iter()
+            .map(|lane| lane.iter().map(|s| (s.what, s.from, s.to)).collect())
+            .collect();
+        assert_eq!(shown[0], [(0, 0, 10), (4, 10, 12), (5, 12, OPEN)]);
+        assert_eq!(shown[1], [(1, 1, 13)]);
+    }
+}

@@ -1,0 +1,183 @@
+//! The worker: holds simulations, runs and recordings, and answers the page's questions.
+//!
+//! Every question is a task of its own; long ones give way every few milliseconds, so that a
+//! question about one session is answered while another is still being read, and so that a
+//! cancelled one ends.
+
+mod lanes;
+mod open;
+mod raster;
+mod session;
+mod slices;
+mod texts;
+
+use crate::dom;
+use crate::protocol::{Answer, Form, Question, Request, Response, SessionId, pack, unpack};
+use js_sys::Uint8Array;
+use session::Held;
+use slices::Slices;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use wasm_bindgen::prelude::Closure;
+use wasm_bindgen::{JsCast, JsValue};
+use web_sys::{DedicatedWorkerGlobalScope, MessageEvent};
+
+/// What an answer carries besides its words.
+pub(super) type Attached = (Response, Option<Vec<u8>>);
+
+#[derive(Default)]
+pub(super) struct State {
+    sessions: BTreeMap<SessionId, Held>,
+    cancelled: BTreeSet<u32>,
+    running: BTreeSet<u32>,
+}
+
+/// The worker's memory, shared by its tasks; borrowed only between two waits.
+pub(super) type Shared = Rc<RefCell<State>>;
+
+/// Answers messages from now on.
+pub(crate) fn listen() {
+    let Ok(scope) = js_sys::global().dyn_into::<DedicatedWorkerGlobalScope>() else { return };
+    let state = Shared::default();
+    let to = scope.clone();
+    let heard = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
+        let Some((question, attachments)) = unpack::<Question>(&event.data()) else { return };
+        let (to, state) = (to.clone(), state.clone());
+        if let Request::Cancel { id } = question.request {
+            let mut state = state.borrow_mut();
+            if state.running.contains(&id) {
+                state.cancelled.insert(id);
+            }
+            return;
+        }
+        wasm_bindgen_futures::spawn_local(async move {
+            let id = question.id;
+            state.borrow_mut().running.insert(id);
+            let slices = Slices::new(id, state.clone(), to.clone());
+            let reply = answer(&state, question.request, attachments, slices).await;
+            {
+                let mut state = state.borrow_mut();
+                state.running.remove(&id);
+                state.cancelled.remove(&id);
+            }
+            post(&to, id, reply);
+        });
+    });
+    scope.set_onmessage(Some(heard.as_ref().unchecked_ref()));
+    heard.forget();
+}
+
+/// Posts an answer.
+pub(super) fn post(to: &DedicatedWorkerGlobalScope, id: u32, reply: Result<Attached, String>) {
+    let (reply, bytes) = match reply {
+        Ok((response, bytes)) => (Ok(response), bytes),
+        Err(why) => (Err(why), None),
+    };
+    let attached = bytes.map(|bytes| JsValue::from(Uint8Array::from(bytes.as_slice()).buffer()));
+    let (packed, transfer) = pack(&Answer { id, reply }, attached.as_slice());
+    let _ = to.post_message_with_transfer(&packed, &transfer);
+}
+
+async fn answer(
+    state: &Shared,
+    request: Request,
+    attachments: Vec<JsValue>,
+    slices: Slices,
+) -> Result<Attached, String> {
+    let plain = |response: Response| Ok((response, None));
+    match request {
+        Request::Cancel { .. } => plain(Response::Done),
+        Request::Simulate { session, plan } => {
+            let (held, opened) = open::simulate(session, &plan, slices).await?;
+            keep(state, session, held);
+            plain(opened)
+        }
+        Request::OpenTrace { session, name } => {
+            let (held, opened) = open::trace(session, &name, &bytes_of(attachments), slices).await?;
+            keep(state, session, held);
+            plain(opened)
+        }
+        Request::OpenFiles { session } => {
+            let (held, opened) = open::files(session, attachments, slices).await?;
+            keep(state, session, held);
+            plain(opened)
+        }
+        Request::OpenLive { session } => {
+            keep(state, session, Held::live());
+            plain(Response::Done)
+        }
+        Request::Live { session } => {
+            let bytes = bytes_of(attachments);
+            plain(Response::Live(with(state, session, |held| held.take(&bytes))??))
+        }
+        Request::Settle { session } => {
+            plain(Response::Opened(Box::new(with(state, session, |held| held.settle(session))??)))
+        }
+        Request::Close { session } => {
+            state.borrow_mut().sessions.remove(&session);
+            plain(Response::Done)
+        }
+        Request::See { session, moment } => {
+            plain(Response::Seen(Box::new(with(state, session, |held| held.see(moment))??)))
+        }
+        Request::Elements { session, moment, rank, tensor, first, count } => {
+            let (total, bytes) = with(state, session, |held| {
+                held.elements(moment, rank, tensor, first, count)
+            })??;
+            Ok((Response::Elements { total }, Some(bytes)))
+        }
+        Request::Draw { session, window } => {
+            let drawn = with(state, session, |held| held.draw(&window))?;
+            Ok((Response::Drawn { lanes: drawn.lanes, texts: drawn.texts }, Some(drawn.pixels)))
+        }
+        Request::Pick { session, rank, lane, time_ps, slack_ps } => {
+            plain(Response::Picked(with(state, session, |held| {
+                held.pick(rank, lane, time_ps, slack_ps)
+            })?))
+        }
+        Request::Export { session, form } => {
+            let bytes = with(state, session, |held| held.export(form))??;
+            Ok((Response::Exported, Some(bytes)))
+        }
+        Request::TraceOf { plan_json } => {
+            let trace = open::trace_of(&plan_json, slices).await?;
+            Ok((Response::Exported, Some(session::written(&trace, Form::Binary))))
+        }
+        Request::Compare { simulated, run } => {
+            let state = state.borrow();
+            let find = |id| state.sessions.get(&id).ok_or_else(no_session);
+            plain(Response::Compared(find(simulated)?.compare(find(run)?)?))
+        }
+    }
+}
+
+fn keep(state: &Shared, session: SessionId, held: Held) {
+    state.borrow_mut().sessions.insert(session, held);
+}
+
+fn with<T>(
+    state: &Shared,
+    session: SessionId,
+    use_it: impl FnOnce(&mut Held) -> T,
+) -> Result<T, String> {
+    state.borrow_mut().sessions.get_mut(&session).map(use_it).ok_or_else(no_session)
+}
+
+fn no_session() -> String {
+    "the worker no longer holds this trace; open it again".to_owned()
+}
+
+fn bytes_of(attachments: Vec<JsValue>) -> Vec<u8> {
+    let first = attachments.into_iter().next();
+    let buffer = first.and_then(|value| value.dyn_into::<js_sys::ArrayBuffer>().ok());
+    buffer.map(|buffer| Uint8Array::new(&buffer).to_vec()).unwrap_or_default()
+}
+
+/// Milliseconds of work before a task gives way.
+pub(super) const SLICE_MS: f64 = 12.0;
+
+/// The clock of [`SLICE_MS`].
+pub(super) fn now() -> f64 {
+    dom::now_ms()
+}

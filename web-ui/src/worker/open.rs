@@ -1,0 +1,151 @@
+//! Opening: a plan is simulated, a trace or recording is read, always in slices.
+
+use super::lanes::Lanes;
+use super::session::Held;
+use super::slices::Slices;
+use crate::protocol::{Response, SessionId};
+use js_sys::Uint8Array;
+use lockstep_core::flight_recorder::{Dump, trace_of as trace_of_dumps};
+use lockstep_core::plan::Plan;
+use lockstep_core::trace::{CallLog, Trace};
+use lockstep_sim::{Session, SimConfig};
+use wasm_bindgen::{JsCast, JsValue};
+use web_sys::File;
+
+/// Files are refused past this many bytes together: a tab has 4 GiB of memory for everything.
+const MAX_BYTES: f64 = (1u64 << 30) as f64;
+
+/// More ranks than this do not fit in a browser's memory as lanes.
+pub(super) const MAX_WORLD_SIZE: u32 = 1 << 17;
+
+/// Events between two looks at the clock.
+const EVENTS_A_SLICE: usize = 2048;
+
+pub(super) fn too_many_ranks(world_size: u32) -> String {
+    format!("the trace is of {world_size} ranks; the page shows up to {MAX_WORLD_SIZE}")
+}
+
+/// Simulates a plan to its end, to be stepped.
+pub(super) async fn simulate(
+    session: SessionId,
+    plan: &Plan,
+    slices: Slices,
+) -> Result<(Held, Response), String> {
+    let simulation = run(plan, &slices).await?;
+    let trace = simulation.trace();
+    let (lanes, log) = index(&trace, &slices).await?;
+    // The simulation holds the events; the header is what is asked for.
+    let mut held = Held::whole(Trace { events: Vec::new(), ..trace }, lanes, log);
+    held.simulation = Some(simulation);
+    let opened = held.opened(session)?;
+    Ok((held, Response::Opened(Box::new(opened))))
+}
+
+/// The trace of a plan's JSON text.
+pub(super) async fn trace_of(plan_json: &str, slices: Slices) -> Result<Trace, String> {
+    let plan = Plan::from_json(plan_json).map_err(|error| error.to_string())?;
+    Ok(run(&plan, &slices).await?.trace())
+}
+
+async fn run(plan: &Plan, slices: &Slices) -> Result<Session, String> {
+    let words = |error: lockstep_sim::SimError| error.to_string();
+    let mut simulation = Session::new(plan, SimConfig::default()).map_err(words)?;
+    while !simulation.run(EVENTS_A_SLICE).map_err(words)? {
+        slices.give_way(simulation.moments().len() as u64, 0, "moments simulated").await?;
+    }
+    Ok(simulation)
+}
+
+/// Reads a trace of ours, binary or JSON.
+pub(super) async fn trace(
+    session: SessionId,
+    name: &str,
+    bytes: &[u8],
+    slices: Slices,
+) -> Result<(Held, Response), String> {
+    let trace = Trace::read(bytes).map_err(|error| format!("{name}: {error}"))?;
+    let (lanes, log) = index(&trace, &slices).await?;
+    let held = Held::whole(trace, lanes, log);
+    let opened = held.opened(session)?;
+    Ok((held, Response::Opened(Box::new(opened))))
+}
+
+/// Reads files that were dropped on the page: one trace of ours, or Flight Recorder dumps.
+pub(super) async fn files(
+    session: SessionId,
+    files: Vec<JsValue>,
+    slices: Slices,
+) -> Result<(Held, Response), String> {
+    let files: Vec<File> = files.into_iter().filter_map(|file| file.dyn_into().ok()).collect();
+    let bytes: f64 = files.iter().map(|file| file.size()).sum();
+    if bytes > MAX_BYTES {
+        return Err(format!(
+            "These {} files are {:.1} GiB together; the page reads up to 1 GiB. On the command line, \
+             `lockstep diagnose FOLDER` reads more.",
+            files.len(),
+            bytes / MAX_BYTES
+        ));
+    }
+    let (mut dumps, mut problems, mut done) = (Vec::new(), Vec::new(), 0.0);
+    for file in &files {
+        let name = file.name();
+        match read(file).await {
+            Err(why) => problems.push(format!("{name}: {why}")),
+            Ok(bytes) if is_trace(&bytes) && files.len() == 1 => {
+                return trace(session, &name, &bytes, slices).await;
+            }
+            Ok(bytes) if is_trace(&bytes) => problems.push(format!(
+                "{name} is a Lockstep trace; open it alone, not together with other files"
+            )),
+            Ok(bytes) => match Dump::read(&name, &bytes) {
+                Ok(dump) => dumps.push(dump),
+                Err(error) => problems.push(error.to_string()),
+            },
+        }
+        done += file.size();
+        slices.give_way(done as u64, bytes as u64, &name).await?;
+    }
+    if dumps.is_empty() {
+        return Err(match problems.is_empty() {
+            true => "There are no files in what you dropped.".to_owned(),
+            false => problems.join("\n"),
+        });
+    }
+    slices.give_way(bytes as u64, bytes as u64, "merging").await?;
+    let trace = trace_of_dumps(dumps).map_err(|error| error.to_string())?;
+    let (lanes, log) = index(&trace, &slices).await?;
+    let mut held = Held::whole(trace, lanes, log);
+    held.problems = problems;
+    let opened = held.opened(session)?;
+    Ok((held, Response::Opened(Box::new(opened))))
+}
+
+async fn read(file: &File) -> Result<Vec<u8>, String> {
+    let promise = wasm_bindgen_futures::JsFuture::from(file.array_buffer());
+    let buffer = promise.await.map_err(|error| {
+        format!("the browser could not read it: {}", crate::dom::words_of(&error))
+    })?;
+    Ok(Uint8Array::new(&buffer).to_vec())
+}
+
+/// True for either form of our own traces.
+fn is_trace(bytes: &[u8]) -> bool {
+    let start = &bytes[..bytes.len().min(64)];
+    start.starts_with(b"LKSTRCE") || start.windows(14).any(|text| text == b"lockstep.trace")
+}
+
+async fn index(trace: &Trace, slices: &Slices) -> Result<(Lanes, CallLog), String> {
+    let world_size = trace.header.world_size;
+    if world_size > MAX_WORLD_SIZE {
+        return Err(too_many_ranks(world_size));
+    }
+    let mut lanes = Lanes::new(world_size);
+    let total = trace.events.len() as u64;
+    for (at, events) in trace.events.chunks(EVENTS_A_SLICE).enumerate() {
+        for event in events {
+            lanes.take(event, trace.header.plan.as_ref());
+        }
+        slices.give_way((at * EVENTS_A_SLICE) as u64, total, "events indexed").await?;
+    }
+    Ok((lanes, CallLog::of(trace)))
+}

@@ -1,0 +1,114 @@
+//! The words on the timeline: what a span is called, and what is known of it.
+
+use super::lanes::{OPEN, Row, Span};
+use crate::protocol::Picked;
+use lockstep_core::plan::Plan;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{Call, CallLog, CallRecord, TensorShape};
+
+/// The text on a span.
+pub(super) fn on_span(
+    plan: Option<&Plan>,
+    log: Option<&CallLog>,
+    rank: u32,
+    row: Row,
+    span: &Span,
+) -> String {
+    match row {
+        Row::Program => op_name(plan, rank, span.what),
+        Row::Messages => format!("→ {}", span.what),
+        Row::Calls(_) => match record(log, rank, span.what) {
+            Some(record) => short_name(&record.call),
+            None => String::new(),
+        },
+    }
+}
+
+/// Everything known of a span.
+pub(super) fn of_span(
+    plan: Option<&Plan>,
+    log: Option<&CallLog>,
+    rank: u32,
+    row: Row,
+    span: &Span,
+) -> Picked {
+    let mut picked = Picked {
+        title: String::new(),
+        from_ps: span.from,
+        to_ps: (span.to != OPEN).then_some(span.to),
+        facts: vec![("rank".to_owned(), rank.to_string())],
+        stack: Vec::new(),
+    };
+    match row {
+        Row::Program => {
+            picked.title = op_name(plan, rank, span.what);
+            let program = plan.and_then(|plan| Some((plan, plan.program(GlobalRank(rank))?)));
+            if let Some((plan, program)) = program
+                && let Some(at) = program.ops.get(span.what as usize).and_then(|op| op.at)
+            {
+                picked.stack.push(plan.describe_line(at));
+            }
+        }
+        Row::Messages => picked.title = format!("message to rank {}", span.what),
+        Row::Calls(_) => match record(log, rank, span.what) {
+            Some(record) => about_call(log, record, &mut picked),
+            None => picked.title = format!("call {}", span.what),
+        },
+    }
+    picked
+}
+
+fn about_call(log: Option<&CallLog>, record: &CallRecord, picked: &mut Picked) {
+    let call = &record.call;
+    picked.title = short_name(call);
+    let mut fact = |name: &str, value: String| picked.facts.push((name.to_owned(), value));
+    if let Some(group) = log.and_then(|log| log.groups.get(call.group.index())) {
+        fact("group", format!("{} ({} ranks)", group.label(), group.size()));
+    }
+    let shapes = |shapes: &[TensorShape]| shapes.iter().map(shape).collect::<Vec<_>>().join(", ");
+    if !call.inputs.is_empty() {
+        fact("input", shapes(&call.inputs));
+    }
+    if !call.outputs.is_empty() && call.outputs != call.inputs {
+        fact("output", shapes(&call.outputs));
+    }
+    if let Some(op) = call.reduce_op {
+        fact("reduce op", op.to_string());
+    }
+    if let Some(root) = call.root {
+        fact("root", root.to_string());
+    }
+    if let Some(peer) = call.peer {
+        fact("peer", format!("{peer} (group rank)"));
+    }
+    fact("state", format!("{:?}", record.state).to_lowercase());
+    if let Some(id) = call.record_id {
+        fact("entry", id.to_string());
+    }
+    let frames = call.stack.iter().take(24);
+    picked.stack.extend(frames.map(|f| format!("{}:{} {}", f.file, f.line, f.function)));
+}
+
+fn record(log: Option<&CallLog>, rank: u32, work: u32) -> Option<&CallRecord> {
+    let calls = &log?.ranks.get(rank as usize)?.as_ref()?.calls;
+    let at = calls.binary_search_by_key(&work, |call| call.work).ok()?;
+    calls.get(at)
+}
+
+/// `all_reduce #7`.
+fn short_name(call: &Call) -> String {
+    match call.seq {
+        Some(seq) => format!("{} #{seq}", call.op),
+        None => call.op.clone(),
+    }
+}
+
+fn shape(tensor: &TensorShape) -> String {
+    let sizes: Vec<String> = tensor.shape.iter().map(u64::to_string).collect();
+    format!("{}[{}]", tensor.dtype, sizes.join(", "))
+}
+
+fn op_name(plan: Option<&Plan>, rank: u32, op: u32) -> String {
+    let found = plan.and_then(|plan| plan.program(GlobalRank(rank))?.ops.get(op as usize));
+    found.map_or_else(|| format!("operation {op}"), |op| op.action.name().to_owned())
+}
