@@ -1,1 +1,10 @@
-//! What the tests that cross rooms share.
+//! What the tests that cross rooms share: the real binary, the real service over HTTP, a real
+//! browser. What is started here is ended here, by its process id.
+
+mod binary;
+mod chromium;
+mod service;
+
+pub use binary::{Output, Patience, binary, data, lockstep};
+pub use chromium::Chromium;
+pub use service::{Answer, Service};

@@ -1,0 +1,257 @@
+//! The service over HTTP on loopback: runs, their live events, uploads, refusals, crashes.
+
+use lockstep_core::trace::{Trace, TraceReader};
+use lockstep_tests::{Patience, Service, data, lockstep};
+use serde_json::{Value, json};
+use std::fs;
+use ureq::http::Request;
+
+fn ended(service: &Service, id: u64) -> Value {
+    Patience::until("the run to end", || {
+        let run = service.get(&format!("api/runs/{id}")).json();
+        (run["state"] != "running").then_some(run)
+    })
+}
+
+fn started(service: &Service, body: &Value) -> u64 {
+    let answer = service.post("api/runs", body);
+    assert_eq!(answer.status, 201, "{}", String::from_utf8_lossy(&answer.body));
+    answer.json()["id"].as_u64().unwrap()
+}
+
+/// A run that would take a minute if nobody stopped it.
+fn hanging() -> Value {
+    json!({ "scenario": "skipped-all-reduce", "timeout_ms": 60_000 })
+}
+
+#[test]
+fn a_run_is_started_followed_listed_and_compared() {
+    let service = Service::start();
+    let id = started(&service, &json!({ "collective": "all_reduce", "world_size": 3, "seed": 1 }));
+    let messages = service.events(id);
+    let run = ended(&service, id);
+    assert_eq!(run["outcome"], "completed");
+    assert_eq!(run["comparison"]["equal"], 3, "{run:#}");
+    assert_eq!(run["report"]["verdict"], "healthy");
+    let listed = service.get("api/runs").json();
+    assert_eq!(listed[0]["id"], id);
+    let trace = service.get(&format!("api/runs/{id}/trace")).body;
+    assert_eq!(messages.concat(), trace, "the live stream is the trace's bytes");
+    // A late watcher gets everything too.
+    assert_eq!(service.events(id).concat(), trace);
+    let trace = Trace::from_bytes(&trace).unwrap();
+    assert_eq!(trace.header.world_size, 3);
+    assert!(trace.end.is_some());
+    let findings = service.get(&format!("api/runs/{id}/findings")).json();
+    assert_eq!(findings["schema"], "lockstep.findings/1");
+}
+
+#[test]
+fn a_plan_is_run_as_it_is() {
+    let service = Service::start();
+    let plan = lockstep(["plan", "broadcast", "--world-size", "2", "--root", "1"]).out;
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let id = started(&service, &json!({ "plan": plan, "backend": "host" }));
+    assert_eq!(ended(&service, id)["outcome"], "completed");
+}
+
+#[test]
+fn a_hang_ends_by_its_watchdog_with_a_finding() {
+    let service = Service::start();
+    let id = started(&service, &json!({ "scenario": "skipped-all-reduce", "timeout_ms": 500 }));
+    let run = ended(&service, id);
+    assert_eq!(run["outcome"], "timed_out");
+    assert_eq!(run["report"]["findings"][0]["culprits"][0], 2, "{run:#}");
+}
+
+#[test]
+fn runs_are_limited_and_can_be_cancelled() {
+    let service = Service::start();
+    let (first, second) = (started(&service, &hanging()), started(&service, &hanging()));
+    let refused = service.post("api/runs", &hanging());
+    assert_eq!(refused.status, 429);
+    assert!(refused.error().contains("2 runs"), "{}", refused.error());
+    assert_eq!(service.get(&format!("api/runs/{first}/findings")).status, 200);
+    for id in [first, second] {
+        assert_eq!(service.post(&format!("api/runs/{id}/cancel"), &json!({})).status, 202);
+        assert_eq!(ended(&service, id)["outcome"], "cancelled");
+    }
+    let again = service.post(&format!("api/runs/{first}/cancel"), &json!({}));
+    assert_eq!(again.status, 409);
+    // There is room again.
+    let third = started(&service, &json!({ "collective": "barrier" }));
+    assert_eq!(ended(&service, third)["outcome"], "completed");
+}
+
+#[test]
+fn what_is_wrong_is_refused_in_a_sentence() {
+    let service = Service::start();
+    let run = |body: Value| service.post("api/runs", &body);
+    let text = |body: &[u8]| service.post_bytes("api/runs", "application/json", body.to_vec());
+    let answers = [
+        (run(json!({ "collective": "all_reduce", "world_size": 0 })), 400, "world_size is 0"),
+        (run(json!({ "collective": "broadcast", "root": 4 })), 400, "root 4"),
+        (run(json!({ "collective": "all_reduce", "world_size": 65 })), 400, "at most 64"),
+        (run(json!({ "collective": "nothing" })), 400, "nothing"),
+        (run(json!({})), 400, "plan, scenario and collective"),
+        (run(json!({ "plan": { "schema": "lockstep.plan/9" } })), 400, "lockstep.plan/9"),
+        (run(json!({ "collective": "barrier", "backend": "nccl" })), 409, "nccl"),
+        (run(json!({ "collective": "barrier", "backend": "x" })), 400, "x"),
+        (text(b"{\"collective"), 400, "JSON"),
+        (text(&[b'['; 100_000]), 400, "JSON"),
+        (service.get("api/runs/1"), 404, "no run 1"),
+        (service.get("api/runs/x"), 404, "no run x"),
+        (service.get("api/runs/-1/trace"), 404, "no run"),
+        (service.get("api/traces/99999999999999999999"), 404, "no trace"),
+        (service.get("api/nothing"), 404, "api/nothing"),
+        (service.get("../etc/passwd"), 404, ""),
+        (service.post("api/version", &json!({})), 405, "POST"),
+        (service.post_bytes("api/traces", "application/octet-stream", vec![]), 422, "empty"),
+        (service.post_bytes("api/traces", "text/plain", b"LKSTRCE\x09".to_vec()), 422, "version"),
+        (service.post_bytes("api/traces", "multipart/form-data", vec![1]), 400, "boundary"),
+    ];
+    for (answer, status, about) in answers {
+        assert_eq!(answer.status, status, "{}", String::from_utf8_lossy(&answer.body));
+        assert!(answer.error().contains(about), "{about:?} is not in {:?}", answer.error());
+    }
+    assert_eq!(service.get("api/runs").json(), json!([]), "nothing refused is listed");
+}
+
+#[test]
+fn other_names_and_other_sites_are_refused() {
+    let service = Service::start();
+    let url = format!("{}api/runs", service.url());
+    let evil = Request::get(&url).header("host", "evil.example").body(()).unwrap();
+    assert_eq!(service.send(evil).status, 403);
+    let foreign = Request::post(&url).header("origin", "http://evil.example");
+    let foreign = foreign.header("content-type", "text/plain").body("{}").unwrap();
+    assert_eq!(service.send(foreign).status, 403);
+    let socket = format!("ws://{}/api/runs/1/events", service.address());
+    let request = tungstenite::http::Request::get(socket)
+        .header("host", service.address())
+        .header("origin", "http://evil.example")
+        .header("connection", "upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", tungstenite::handshake::client::generate_key())
+        .body(())
+        .unwrap();
+    let stream = std::net::TcpStream::connect(service.address()).unwrap();
+    let refused = tungstenite::client(request, stream).unwrap_err().to_string();
+    assert!(refused.contains("403"), "{refused}");
+}
+
+#[test]
+fn dumps_are_uploaded_diagnosed_and_kept() {
+    let service = Service::start();
+    let boundary = "lockstep-boundary";
+    let mut body = Vec::new();
+    for rank in 0..4 {
+        let dump =
+            fs::read(data("flight-recorder/t215_type_mismatch").join(format!("rank_{rank}")));
+        body.extend(
+            format!(
+                "--{boundary}\r\ncontent-disposition: form-data; name=\"files\"; \
+             filename=\"rank_{rank}\"\r\n\r\n"
+            )
+            .into_bytes(),
+        );
+        body.extend(dump.unwrap());
+        body.extend(b"\r\n");
+    }
+    body.extend(format!("--{boundary}--\r\n").into_bytes());
+    let kind = format!("multipart/form-data; boundary={boundary}");
+    let answer = service.post_bytes("api/traces", &kind, body);
+    assert_eq!(answer.status, 201, "{}", String::from_utf8_lossy(&answer.body));
+    let id = answer.json()["id"].as_u64().unwrap();
+    let findings = service.get(&format!("api/traces/{id}/findings")).json();
+    assert_eq!(findings["findings"][0]["culprits"], json!([1]), "{findings:#}");
+    let trace = service.get(&format!("api/traces/{id}/trace")).body;
+    assert_eq!(Trace::from_bytes(&trace).unwrap().header.world_size, 4);
+    assert_eq!(service.get("api/traces").json()[0]["id"], id);
+    assert_eq!(service.get(&format!("api/traces/{id}")).json()["world_size"], 4);
+}
+
+#[test]
+fn after_a_crash_runs_are_interrupted_and_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::start_in(folder.path());
+    let done = started(&service, &json!({ "collective": "barrier" }));
+    ended(&service, done);
+    let cut = started(&service, &hanging());
+    Patience::until("events", || {
+        let trace = service.get(&format!("api/runs/{cut}/trace")).body;
+        let mut reader = TraceReader::new();
+        (!reader.push(&trace).unwrap().is_empty()).then_some(())
+    });
+    service.crash();
+    let service = Service::start_in(folder.path());
+    let runs = service.get("api/runs").json();
+    assert_eq!(runs[0]["state"], "interrupted");
+    assert_eq!(runs[1]["state"], "ended");
+    let bytes = service.get(&format!("api/runs/{cut}/trace")).body;
+    assert_eq!(service.events(cut).concat(), bytes);
+    let trace = Trace::from_bytes(&bytes).unwrap();
+    assert!(trace.end.is_none() && !trace.events.is_empty());
+}
+
+#[test]
+fn it_stops_on_a_signal_and_ends_its_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::start_in(folder.path());
+    let id = started(&service, &hanging());
+    let ranks = children(service.pid());
+    assert_eq!(ranks.len(), 4, "a process per rank");
+    assert_eq!(service.stop(), Some(0));
+    for pid in ranks {
+        Patience::until("the ranks to be gone", || {
+            (!std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+        });
+    }
+    let service = Service::start_in(folder.path());
+    assert_eq!(service.get(&format!("api/runs/{id}")).json()["outcome"], "cancelled");
+}
+
+/// The child processes of a process, from `/proc`.
+fn children(parent: u32) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The fields after the name, which is in brackets: state, then the parent.
+        let ppid = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok()?;
+        (ppid == parent).then_some(pid)
+    });
+    processes.collect()
+}
+
+#[test]
+fn a_busy_port_and_a_busy_folder_are_said_in_a_sentence() {
+    let service = Service::start();
+    let port = service.address().rsplit_once(':').unwrap().1;
+    let busy = lockstep(["serve", "--port", port]);
+    assert_eq!(busy.code, 2);
+    assert!(busy.err.contains("in use") && busy.err.contains("--port"), "{busy:?}");
+    assert_eq!(busy.err.lines().count(), 1);
+    let folder = service.folder().unwrap().to_str().unwrap();
+    let busy = lockstep(["serve", "--port", "0", "--data-dir", folder]);
+    assert_eq!(busy.code, 2);
+    assert!(busy.err.contains("--data-dir"), "{busy:?}");
+}
+
+#[test]
+fn the_page_is_served_as_browsers_need_it() {
+    let service = Service::start();
+    let page = service.get("");
+    assert_eq!(page.status, 200);
+    assert!(page.content_type.starts_with("text/html"));
+    let wasm = service.get("lockstep_web_ui_bg.wasm");
+    assert_eq!(wasm.status, 200, "the binary was built without the page: cargo xtask test");
+    assert_eq!(wasm.content_type, "application/wasm");
+    let url = format!("{}lockstep_web_ui_bg.wasm", service.url());
+    let sent = service.send(Request::get(url).header("accept-encoding", "gzip").body(()).unwrap());
+    assert!(sent.body.len() < wasm.body.len() * 2 / 3);
+    let version = service.get("api/version").json();
+    assert_eq!(version["backends"][0]["name"], "host");
+    assert_eq!(version["backends"][0]["available"], true);
+    assert!(service.get("api/scenarios").json().as_array().unwrap().len() >= 3);
+}

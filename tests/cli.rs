@@ -1,0 +1,207 @@
+//! The `lockstep` command: what it says, and with which exit code.
+
+use lockstep_core::plan::Plan;
+use lockstep_core::scenario;
+use lockstep_core::trace::Trace;
+use lockstep_sim::{SimConfig, simulate};
+use lockstep_tests::{Output, data, lockstep};
+use serde_json::Value;
+use std::fs;
+
+/// Folder, exit code and the ranks that did it, of the real dumps in `tests/data`.
+const RECORDINGS: &[(&str, i32, &[u64])] = &[
+    ("t215_healthy", 0, &[]),
+    ("t291_healthy", 0, &[]),
+    ("t215_type_mismatch", 1, &[1]),
+    ("t215_size_mismatch", 1, &[2]),
+    ("t291_size_mismatch", 1, &[2]),
+    ("t215_dtype_mismatch", 1, &[3]),
+    ("t215_never_arrives", 1, &[3]),
+    ("t215_two_subgroups_one_hung", 1, &[3]),
+    ("t215_skip_allreduce_diff_size", 1, &[2]),
+    ("t215_swapped_order", 1, &[1]),
+    ("t215_cross_group_deadlock", 1, &[1, 2]),
+    ("t215_rank_crash_no_dump", 1, &[2]),
+    ("t215_ddp_uneven_inputs", 1, &[3]),
+];
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&output.out).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// One clear sentence on standard error, exit code 2, nothing that smells of a panic.
+fn assert_refused(output: &Output, about: &str) {
+    let Output { code, out, err } = output;
+    assert_eq!(*code, 2, "{output:?}");
+    assert_eq!(out, "", "{output:?}");
+    assert_eq!(err.trim_end().lines().count(), 1, "{output:?}");
+    assert!(err.contains(about) && err.starts_with("lockstep: "), "{about:?} is not in {err:?}");
+}
+
+#[test]
+fn diagnose_names_the_ranks_that_did_it() {
+    for (folder, code, culprits) in RECORDINGS {
+        let path = data("flight-recorder").join(folder);
+        let output = lockstep(["diagnose".as_ref(), "--json".as_ref(), path.as_os_str()]);
+        assert_eq!(output.code, *code, "{folder}: {output:?}");
+        let report = json(&output);
+        assert_eq!(report["schema"], "lockstep.findings/1");
+        assert_eq!(report["world_size"], 4, "{folder}");
+        assert_eq!(report["verdict"], if *code == 0 { "healthy" } else { "findings" });
+        let first = &report["findings"][0];
+        let named: Vec<u64> = first["culprits"]
+            .as_array()
+            .map_or_else(Vec::new, |ranks| ranks.iter().filter_map(Value::as_u64).collect());
+        assert_eq!(named, *culprits, "{folder}: {first:#}");
+        let text = lockstep(["diagnose".as_ref(), path.as_os_str()]);
+        assert_eq!(text.code, *code);
+        for rank in *culprits {
+            assert!(text.out.contains(&rank.to_string()), "{folder}: {}", text.out);
+        }
+    }
+}
+
+#[test]
+fn diagnose_refuses_what_is_no_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let dump = fs::read(data("flight-recorder/t215_type_mismatch/rank_0")).unwrap();
+    let cases = [
+        (write("nccl_trace_rank_0", b""), "empty"),
+        (write("nccl_trace_rank_1", &dump[..dump.len() / 2]), "nccl_trace_rank_1"),
+        (write("nccl_trace_rank_2", b"cos\nsystem\n(S'true'\ntR."), "nccl_trace_rank_2"),
+        (write("nccl_trace_rank_3", &[0xff; 4096]), "nccl_trace_rank_3"),
+        (write("trace.lks", b"LKSTRCE\x09"), "version"),
+        (write("trace.json", b"{\"schema\":\"lockstep.trace/9\"}"), "lockstep.trace/9"),
+        (folder.path().join("absent"), "absent"),
+        ("/dev/zero".into(), "not a file"),
+    ];
+    for (path, about) in cases {
+        assert_refused(&lockstep(["diagnose".as_ref(), path.as_os_str()]), about);
+        let output = lockstep(["diagnose".as_ref(), "--json".as_ref(), path.as_os_str()]);
+        assert_eq!(output.code, 2);
+        assert_eq!(json(&output)["verdict"], "unusable");
+    }
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    assert_refused(&lockstep(["diagnose".as_ref(), empty.as_os_str()]), "no files");
+}
+
+#[test]
+fn a_dump_of_a_gigabyte_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in [("nccl_trace_rank_0", 1 << 30), ("nccl_trace_rank_1", 3 << 30)] {
+        let path = folder.path().join(name);
+        // Sparse: it takes no disk.
+        fs::File::create(&path).unwrap().set_len(bytes).unwrap();
+        assert_refused(&lockstep(["diagnose".as_ref(), path.as_os_str()]), name);
+    }
+}
+
+#[test]
+fn one_bad_dump_among_good_ones_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    for rank in 0..3 {
+        let name = format!("rank_{rank}");
+        fs::copy(data("flight-recorder/t215_never_arrives").join(&name), folder.path().join(&name))
+            .unwrap();
+    }
+    fs::write(folder.path().join("rank_3"), b"").unwrap();
+    let output = lockstep(["diagnose".as_ref(), "--json".as_ref(), folder.path().as_os_str()]);
+    assert_eq!(output.code, 1, "{output:?}");
+    let report = json(&output);
+    assert!(report["notes"].to_string().contains("rank_3"), "{report:#}");
+}
+
+#[test]
+fn every_scenario_is_simulated_to_its_finding() {
+    for scenario in scenario::all() {
+        let output = lockstep(["sim", scenario.id, "--json"]);
+        assert_eq!(output.code, 1, "{}: {output:?}", scenario.id);
+        let simulated = json(&output);
+        assert_eq!(simulated["findings"]["verdict"], "findings", "{}", scenario.id);
+        let repaired = lockstep(["sim", scenario.id, "--repaired"]);
+        assert_eq!(repaired.code, 0, "{}: {repaired:?}", scenario.id);
+    }
+}
+
+#[test]
+fn a_plan_goes_through_a_file_in_both_forms() {
+    let folder = tempfile::tempdir().unwrap();
+    let (text, binary) = (folder.path().join("plan.json"), folder.path().join("plan.lkp"));
+    let words = ["plan", "all_gather", "--world-size", "3", "--count", "5", "-o"];
+    let written = |extra: &[&str], path: &std::path::Path| {
+        let mut words: Vec<_> = words.iter().map(std::ffi::OsStr::new).collect();
+        words.push(path.as_os_str());
+        words.extend(extra.iter().map(std::ffi::OsStr::new));
+        assert_eq!(lockstep(words).code, 0);
+        Plan::read(&fs::read(path).unwrap()).unwrap()
+    };
+    let plan = written(&[], &text);
+    assert_eq!(plan, written(&["--binary"], &binary));
+    let trace = folder.path().join("trace.lks");
+    let simulated =
+        lockstep(["sim".as_ref(), binary.as_os_str(), "-o".as_ref(), trace.as_os_str()]);
+    assert_eq!(simulated.code, 0, "{simulated:?}");
+    let native = simulate(&plan, &SimConfig::default()).unwrap();
+    assert_eq!(Trace::read(&fs::read(&trace).unwrap()).unwrap(), native);
+    assert_eq!(lockstep(["diagnose".as_ref(), trace.as_os_str()]).code, 0);
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_in_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("plan.json");
+    fs::write(&other, "{\"schema\":\"lockstep.plan/2\"}").unwrap();
+    let other = other.to_str().unwrap();
+    for verb in ["sim", "run"] {
+        let cases: &[(&[&str], &str)] = &[
+            (&["all_reduce", "--world-size", "0"], "world_size is 0"),
+            (&["broadcast", "--root", "4"], "root 4"),
+            (&["nothing-of-that-name"], "nothing-of-that-name"),
+            (&[other], "lockstep.plan/2"),
+            (&["all_reduce", "--algorithm", "star"], "star"),
+            (&["all_reduce", "--dtype", "complex64"], "complex64"),
+            (&["/"], "not a file"),
+        ];
+        for (words, about) in cases {
+            let words = std::iter::once(&verb).chain(words.iter());
+            assert_refused(&lockstep(words), about);
+        }
+    }
+    assert_refused(&lockstep(["run", "all_reduce", "--backend", "nccl"]), "nccl");
+}
+
+#[test]
+fn a_real_run_is_compared_with_the_simulator() {
+    let output = lockstep(["run", "all_reduce", "--world-size", "3", "--seed", "7", "--json"]);
+    assert_eq!(output.code, 0, "{output:?}");
+    let ran = json(&output);
+    assert_eq!(ran["outcome"], "completed");
+    assert_eq!(ran["comparison"]["tensors"], 3);
+    assert_eq!(ran["comparison"]["equal"], 3);
+}
+
+#[test]
+fn a_real_hang_ends_by_its_watchdog() {
+    let output = lockstep(["run", "skipped-all-reduce", "--timeout-ms", "500", "--json"]);
+    assert_eq!(output.code, 1, "{output:?}");
+    let ran = json(&output);
+    assert_eq!(ran["outcome"], "timed_out");
+    assert_eq!(ran["findings"]["findings"][0]["culprits"][0], 2, "{ran:#}");
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_reason_to_panic() {
+    use std::process::{Command, Stdio};
+    let words = ["plan", "all_to_all", "--world-size", "64", "--count", "64"];
+    // The shell closes the pipe at once; the exit code of lockstep is what it prints.
+    let lockstep = lockstep_tests::binary();
+    let script = format!("( {} {}; echo $? >&2 ) | true", lockstep.display(), words.join(" "));
+    let output = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr).trim(), "0");
+}
