@@ -49,7 +49,7 @@ fn a_killed_rank_ends_the_run_at_once() {
     signal(pids[1], Signal::KILL);
     let started = Instant::now();
     let trace = run.into_trace();
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     let how = "killed by signal 9 (SIGKILL)".to_owned();
     let outcome = trace.end.unwrap().outcome;
     assert_eq!(outcome, Outcome::RankDied { rank: GlobalRank(1), how: how.clone() });
@@ -71,7 +71,7 @@ fn a_stopped_rank_is_killed_after_the_grace() {
     let started = Instant::now();
     let end = run.join();
     assert_eq!(end.outcome, Outcome::TimedOut);
-    assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(12), "{:?}", started.elapsed());
     assert!(!pids.into_iter().any(is_our_child));
 }
 

@@ -99,8 +99,8 @@ impl PointToPoint {
                 .spawn(move || {
                     loop {
                         // With nothing in flight, only the program can bring news: no spinning.
-                        let idle = Patience { spin_ns: 0, yields: 0 };
-                        let patience = if mover.unfinished == 0 { idle } else { patience };
+                        let idle = mover.unfinished == 0;
+                        let patience = if idle { Patience::NONE } else { patience };
                         bell.wait_for(patience, || mover.advance());
                     }
                 })
