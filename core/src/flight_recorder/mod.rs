@@ -1,6 +1,34 @@
 //! PyTorch's Flight Recorder: the dump that every rank writes when a collective hangs.
+//!
+//! A dump is a pickle (or JSON) of the last calls of one rank: see PyTorch's
+//! `torch/csrc/distributed/c10d/FlightRecorder.hpp`. [`Dump::read`] reads one file,
+//! [`read_files`] a set of them, and [`trace_of`] merges the dumps of a job's ranks into one
+//! [`Trace`].
+//!
+//! Versions from torch 2.2 (a bare list) to 2.15 (version 2.10) are read. What a dump does not
+//! say is left unknown and never guessed, with two exceptions that gloo makes necessary: the
+//! members of its groups are worked out (see `members.rs`), since its dumps do not list them, and
+//! a call that ended at an unknown time is taken to have ended when the last member made it.
 
-use crate::trace::Trace;
+mod files;
+mod from_json;
+mod from_pickle;
+mod members;
+mod merge;
+mod names;
+mod stack;
+
+pub use files::{FileProblem, Recording, rank_of_file_name, read_files};
+pub use merge::trace_of;
+pub use stack::{short_frame, user_frame};
+
+use crate::pickle::PickleError;
+use crate::rank::GlobalRank;
+use crate::trace::{Frame, TensorShape};
+use std::sync::Arc;
+
+/// A larger file is refused: 2,000 entries with deep stacks take 2 MB.
+pub const MAX_DUMP_BYTES: usize = 512 << 20;
 
 /// One rank's dump, read.
 #[derive(Clone, Debug, PartialEq)]
@@ -8,68 +36,215 @@ pub struct Dump {
     /// The file's name.
     pub file_name: String,
     /// The rank that wrote it.
-    pub rank: crate::rank::GlobalRank,
+    pub rank: GlobalRank,
+    /// How it is written.
+    pub form: Form,
+    /// The recorder's version, `2.10`; `None` before torch 2.3.
+    pub version: Option<String>,
+    /// The process groups that the rank knew of, as listed; gloo's dumps list one of no name.
+    pub groups: Vec<GroupConfig>,
+    /// The calls, oldest first.
+    pub entries: Vec<Entry>,
+    /// The size of the file.
+    pub bytes: usize,
 }
 
-/// What is wrong with a dump.
+/// How a dump is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Form {
+    /// `_dump_fr_trace()`: everything.
+    Pickle,
+    /// `_dump_fr_trace_json()`: without stacks.
+    Json,
+}
+
+/// A process group as a dump's `pg_config` lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// Its unique name; empty in gloo's dumps, which then say nothing reliable.
+    pub name: String,
+    /// Its description.
+    pub desc: String,
+    /// Its members in group-rank order.
+    pub ranks: Vec<GlobalRank>,
+}
+
+/// One call as its rank recorded it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The call's number in the recorder since the rank started.
+    pub record_id: Option<u64>,
+    /// The group's number on this rank only: the n-th group that it is a member of.
+    pub pg_id: u64,
+    /// The group's unique name; the same on all ranks. `None` before torch 2.4.
+    pub group: Option<Arc<str>>,
+    /// The group's description.
+    pub group_desc: Arc<str>,
+    /// The number of the collective in its group.
+    pub collective_seq: Option<u64>,
+    /// The number of the point-to-point call in its group.
+    pub p2p_seq: Option<u64>,
+    /// What was called: `nccl:all_reduce`, `nccl:send 0->1`.
+    pub profiling_name: Arc<str>,
+    /// When the call was made, in nanoseconds since 1970.
+    pub created_ns: u64,
+    /// When it was first seen running, if that was recorded.
+    pub started_ns: Option<u64>,
+    /// When it was first seen done, if that was recorded.
+    pub completed_ns: Option<u64>,
+    /// Tensors passed in.
+    pub inputs: Vec<TensorShape>,
+    /// Tensors for the result.
+    pub outputs: Vec<TensorShape>,
+    /// True if the state says that it runs, or ran.
+    pub started: bool,
+    /// True if the state says so, or the watchdog saw the call end.
+    pub completed: bool,
+    /// The group's timeout in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// True for send and recv.
+    pub p2p: bool,
+    /// The Python stack, innermost frame first; shared between the calls of one line.
+    pub stack: Arc<[Frame]>,
+}
+
+/// What is wrong with a dump, or with a set of them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlightRecorderError {
     /// The file is empty.
     #[error(
-        "{file} is empty: the rank was killed before it wrote its dump; copy the file again or leave it out"
+        "{file} is empty: its rank was killed before it wrote the dump. Copy the file again, or \
+         leave it out: the diagnosis goes on without it"
     )]
     Empty {
         /// The file's name.
         file: String,
     },
-}
-
-/// A file among the dumps that could not be used, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileProblem {
-    /// The file's name.
-    pub file_name: String,
-    /// What is wrong with it, and what to do.
-    pub error: FlightRecorderError,
-}
-
-/// What a set of files holds: the trace of those that could be read, and what is wrong with the
-/// rest.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Recording {
-    /// The merged trace.
-    pub trace: Trace,
-    /// The files that were left out, by name.
-    pub problems: Vec<FileProblem>,
+    /// The file is larger than [`MAX_DUMP_BYTES`].
+    #[error("{file} has {bytes} bytes; a dump has at most {MAX_DUMP_BYTES}: is it another file?")]
+    TooLarge {
+        /// The file's name.
+        file: String,
+        /// Its size.
+        bytes: usize,
+    },
+    /// The rank cannot be told from the file's name.
+    #[error(
+        "{file} does not say which rank wrote it; name it by its rank, as PyTorch does: \
+         nccl_trace_rank_3"
+    )]
+    NoRank {
+        /// The file's name.
+        file: String,
+    },
+    /// The number in the name is no rank.
+    #[error(
+        "{file} is named after rank {rank}, over the limit of {} ranks; rename it",
+        crate::plan::MAX_WORLD_SIZE
+    )]
+    RankTooLarge {
+        /// The file's name.
+        file: String,
+        /// The number.
+        rank: u64,
+    },
+    /// The pickle is cut off, damaged or hostile.
+    #[error("{file}: {error}")]
+    Pickle {
+        /// The file's name.
+        file: String,
+        /// What is wrong.
+        error: PickleError,
+    },
+    /// The JSON is cut off, damaged or no dump.
+    #[error("{file} is no Flight Recorder JSON: {why}")]
+    Json {
+        /// The file's name.
+        file: String,
+        /// What is wrong, with line and column.
+        why: String,
+    },
+    /// The file is neither a pickle nor JSON of a dump.
+    #[error("{file} is no Flight Recorder dump: {why}")]
+    NotADump {
+        /// The file's name.
+        file: String,
+        /// What was found.
+        why: String,
+    },
+    /// An entry lacks a field or holds something else in it.
+    #[error(
+        "{file} is no Flight Recorder dump, or a damaged one: entry {entry}: {why}. Copy the whole \
+         file again"
+    )]
+    BadEntry {
+        /// The file's name.
+        file: String,
+        /// The entry's place in the file, from 0.
+        entry: usize,
+        /// What is wrong.
+        why: String,
+    },
+    /// Two files are named after the same rank.
+    #[error("{file} and {other} are both named after rank {rank}; keep the one of the hang")]
+    SameRank {
+        /// The file that was left out.
+        file: String,
+        /// The file that was used.
+        other: String,
+        /// The rank.
+        rank: GlobalRank,
+    },
+    /// Nothing to read.
+    #[error(
+        "no Flight Recorder dump among {files} files; expected one a rank, named like nccl_trace_rank_0"
+    )]
+    NoDumps {
+        /// How many files there were.
+        files: usize,
+    },
 }
 
 impl Dump {
-    /// Reads one rank's dump, pickle or JSON; the rank is in the name.
+    /// Reads one rank's dump, pickle or JSON; the rank is the last number of the file's name.
     ///
     /// # Errors
     /// When the file is no Flight Recorder dump, or is cut off or hostile.
     pub fn read(file_name: &str, bytes: &[u8]) -> Result<Dump, FlightRecorderError> {
-        let _ = bytes;
-        Err(FlightRecorderError::Empty { file: file_name.to_owned() })
+        let file = || file_name.to_owned();
+        if bytes.is_empty() {
+            return Err(FlightRecorderError::Empty { file: file() });
+        }
+        if bytes.len() > MAX_DUMP_BYTES {
+            return Err(FlightRecorderError::TooLarge { file: file(), bytes: bytes.len() });
+        }
+        // A pickle that begins with `[` or `{` does not exist: those are no opcodes.
+        let dump = match bytes.trim_ascii_start().first() {
+            Some(b'{' | b'[') => from_json::read(file_name, bytes)?,
+            _ => from_pickle::read(file_name, bytes).map_err(|error| match is_text(bytes) {
+                true => FlightRecorderError::NotADump {
+                    file: file(),
+                    why: "it is text, neither a pickle nor JSON".to_owned(),
+                },
+                false => error,
+            })?,
+        };
+        let rank = rank_of_file_name(file_name)?;
+        Ok(Dump { rank, ..dump })
+    }
+
+    /// The version as numbers: 2.10 is newer than 2.9.
+    pub fn version_pair(&self) -> Option<(u32, u32)> {
+        let (major, minor) = self.version.as_deref()?.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
     }
 }
 
-/// Merges the dumps of a job's ranks into one trace.
-///
-/// # Errors
-/// When there are none, or two are of the same rank.
-pub fn trace_of(dumps: Vec<Dump>) -> Result<Trace, FlightRecorderError> {
-    let _ = dumps;
-    Err(FlightRecorderError::Empty { file: String::new() })
+/// True for bytes that begin like a text, which only pickles of protocol 0 do as well.
+fn is_text(bytes: &[u8]) -> bool {
+    let start = bytes.get(..bytes.len().min(64)).unwrap_or_default();
+    start.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
 }
 
-/// Reads every file that is a dump and merges them; what could not be read is listed beside.
-///
-/// # Errors
-/// When no file could be read: the first file's problem, by name.
-pub fn read_files<'a>(
-    files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
-) -> Result<Recording, FlightRecorderError> {
-    let _ = files;
-    Err(FlightRecorderError::Empty { file: String::new() })
-}
+#[cfg(test)]
+mod tests;

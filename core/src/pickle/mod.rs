@@ -105,6 +105,14 @@ impl<'a> Pickle<'a> {
         }
     }
 
+    /// The identity of a dict among the pickle's dicts; `None` for anything else.
+    pub fn dict_number(&self, value: Value<'a>) -> Option<u32> {
+        match value {
+            Value::Dict(id) => Some(id.0),
+            _ => None,
+        }
+    }
+
     /// A string; `None` for anything else.
     pub fn str(&self, value: Value<'a>) -> Option<&str> {
         match value {

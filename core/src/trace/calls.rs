@@ -1,6 +1,7 @@
 //! The calls of a trace, per rank: what the diagnosis reads, whatever the trace came from.
 
 use super::{Call, Origin, Outcome, Trace, What};
+use crate::flight_recorder::rank_of_file_name;
 use crate::group::ProcessGroup;
 use crate::plan::Plan;
 use crate::rank::GlobalRank;
@@ -18,6 +19,10 @@ pub struct CallLog {
     pub outcome: Outcome,
     /// True for a recording: what it does not show may still have happened.
     pub recorded: bool,
+    /// True for virtual time: no clock of another machine, no jitter.
+    pub simulated: bool,
+    /// The plan that was simulated or run: what every rank would have called next.
+    pub plan: Option<Plan>,
 }
 
 /// The calls of one rank, in the order in which it made them.
@@ -90,13 +95,27 @@ impl CallLog {
             world_size: header.world_size,
             groups: header.groups.clone(),
             ranks: Vec::new(),
-            outcome: trace
-                .end
-                .as_ref()
-                .map_or(Outcome::Unknown, |end| end.outcome.clone()),
+            outcome: trace.end.as_ref().map_or(Outcome::Unknown, |end| end.outcome.clone()),
             recorded,
+            simulated: matches!(header.origin, Origin::Simulated { .. }),
+            plan: header.plan.clone(),
         };
         log.ranks.resize_with(header.world_size as usize, || None);
+        match &header.origin {
+            // A dump without entries is of a rank that was recorded and called nothing.
+            Origin::Recorded { files, .. } => {
+                let ranks = files.iter().filter_map(|file| rank_of_file_name(file).ok());
+                for rank in ranks {
+                    if let Some(slot) = log.ranks.get_mut(rank.index()) {
+                        *slot = Some(RankLog::default());
+                    }
+                }
+            }
+            // Simulations and runs show every rank, also one that did nothing.
+            Origin::Simulated { .. } | Origin::Run { .. } => {
+                log.ranks.fill_with(|| Some(RankLog::default()));
+            }
+        }
         for event in &trace.events {
             let Some(slot) = log.ranks.get_mut(event.rank.index()) else {
                 continue;
@@ -105,6 +124,12 @@ impl CallLog {
             rank.take(event.rank, event.time_ps, &event.what, header.plan.as_ref());
         }
         log
+    }
+
+    /// The ranks of which something was recorded, ascending.
+    pub fn logs(&self) -> impl Iterator<Item = (GlobalRank, &RankLog)> {
+        let ranks = (0..).map(GlobalRank).zip(&self.ranks);
+        ranks.filter_map(|(rank, log)| Some((rank, log.as_ref()?)))
     }
 }
 
@@ -132,17 +157,10 @@ impl RankLog {
             What::OpBegan { op } => {
                 let found = plan.and_then(|plan| {
                     let op = plan.program(rank)?.ops.get(*op as usize)?;
-                    Some((
-                        op.action.name().to_owned(),
-                        op.at.map(|at| plan.describe_line(at)),
-                    ))
+                    Some((op.action.name().to_owned(), op.at.map(|at| plan.describe_line(at))))
                 });
                 let (name, line) = found.unwrap_or_default();
-                self.state = RankState::AtOp {
-                    op: *op,
-                    name,
-                    line,
-                };
+                self.state = RankState::AtOp { op: *op, name, line };
             }
             What::Finished => self.state = RankState::Finished,
             What::Died { how } => self.state = RankState::Died { how: how.clone() },
@@ -158,10 +176,7 @@ impl RankLog {
         // Works are numbered in call order, so the index is right unless entries were dropped.
         let index = match self.calls.get(work as usize) {
             Some(call) if call.work == work => Some(work as usize),
-            _ => self
-                .calls
-                .binary_search_by_key(&work, |call| call.work)
-                .ok(),
+            _ => self.calls.binary_search_by_key(&work, |call| call.work).ok(),
         };
         index.map(|index| &mut self.calls[index])
     }

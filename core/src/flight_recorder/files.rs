@@ -1,0 +1,119 @@
+//! A set of files: which rank wrote which, and what to do with those that cannot be read.
+
+use super::{Dump, FlightRecorderError, trace_of};
+use crate::plan::MAX_WORLD_SIZE;
+use crate::rank::GlobalRank;
+use crate::trace::Trace;
+
+/// A file among the dumps that could not be used, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileProblem {
+    /// The file's name.
+    pub file_name: String,
+    /// What is wrong with it, and what to do.
+    pub error: FlightRecorderError,
+}
+
+/// What a set of files holds: the trace of those that could be read, and what is wrong with the
+/// rest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recording {
+    /// The merged trace.
+    pub trace: Trace,
+    /// The files that were left out, by name.
+    pub problems: Vec<FileProblem>,
+}
+
+/// The rank in a dump's file name: its last number, before an extension if there is one.
+/// `nccl_trace_rank_3`, `dumps/rank3.json` and `3.pkl` are all rank 3's.
+///
+/// # Errors
+/// When the name ends in no number, or in one that no rank can have.
+pub fn rank_of_file_name(file_name: &str) -> Result<GlobalRank, FlightRecorderError> {
+    let name = file_name.rsplit(['/', '\\']).next().unwrap_or(file_name);
+    let stem = match name.rsplit_once('.') {
+        Some((stem, extension)) if extension.bytes().any(|byte| byte.is_ascii_alphabetic()) => stem,
+        _ => name,
+    };
+    let digits = stem.len() - stem.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let digits = stem.get(stem.len() - digits..).unwrap_or_default();
+    if digits.is_empty() {
+        return Err(FlightRecorderError::NoRank { file: file_name.to_owned() });
+    }
+    let rank: u64 = digits.parse().unwrap_or(u64::MAX);
+    match u32::try_from(rank) {
+        Ok(rank) if rank < MAX_WORLD_SIZE => Ok(GlobalRank(rank)),
+        _ => Err(FlightRecorderError::RankTooLarge { file: file_name.to_owned(), rank }),
+    }
+}
+
+/// Reads every file that is a dump and merges them; what could not be used is listed beside. The
+/// order of the files does not matter. If a rank's dump is there as pickle and as JSON, the pickle
+/// counts, since it has the stacks; of several pickles the one that recorded the most.
+///
+/// # Errors
+/// When no file could be read: the first one's problem, by name.
+pub fn read_files<'a>(
+    files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+) -> Result<Recording, FlightRecorderError> {
+    let mut dumps = Vec::new();
+    let mut problems = Vec::new();
+    for (file_name, bytes) in files {
+        match Dump::read(file_name, bytes) {
+            Ok(dump) => dumps.push(dump),
+            Err(error) => problems.push(FileProblem { file_name: file_name.to_owned(), error }),
+        }
+    }
+    let last_record = |dump: &Dump| dump.entries.last().and_then(|entry| entry.record_id);
+    dumps.sort_by(|a, b| {
+        (a.rank, a.form)
+            .cmp(&(b.rank, b.form))
+            .then_with(|| last_record(b).cmp(&last_record(a)))
+            .then_with(|| a.file_name.cmp(&b.file_name))
+    });
+    let mut kept: Vec<Dump> = Vec::with_capacity(dumps.len());
+    for dump in dumps {
+        match kept.last() {
+            Some(last) if last.rank == dump.rank => problems.push(FileProblem {
+                error: FlightRecorderError::SameRank {
+                    file: dump.file_name.clone(),
+                    other: last.file_name.clone(),
+                    rank: dump.rank,
+                },
+                file_name: dump.file_name,
+            }),
+            _ => kept.push(dump),
+        }
+    }
+    problems.sort_by(|a, b| a.file_name.cmp(&b.file_name));
+    if kept.is_empty() {
+        let first = problems.into_iter().next().map(|problem| problem.error);
+        return Err(first.unwrap_or(FlightRecorderError::NoDumps { files: 0 }));
+    }
+    Ok(Recording { trace: trace_of(kept)?, problems })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_in_the_names() {
+        for (name, rank) in [
+            ("rank_3", 3),
+            ("nccl_trace_rank_17", 17),
+            ("dumps/2026.11.21/comm_lib_trace_rank_0", 0),
+            ("C:\\dumps\\rank12.pkl", 12),
+            ("json/rank_1.json", 1),
+            ("7", 7),
+            ("_dump_9", 9),
+        ] {
+            assert_eq!(rank_of_file_name(name), Ok(GlobalRank(rank)), "{name}");
+        }
+        for name in ["", "torchfrtrace_patched.txt", "rank_", "rank_3.d/notes"] {
+            assert!(matches!(rank_of_file_name(name), Err(FlightRecorderError::NoRank { .. })));
+        }
+        let huge = rank_of_file_name("rank_99999999999999999999999");
+        assert!(matches!(huge, Err(FlightRecorderError::RankTooLarge { .. })));
+    }
+}

@@ -1,0 +1,355 @@
+//! Merges the dumps of a job's ranks into one trace.
+//!
+//! The same group has the same name on every rank, while `pg_id` is each rank's own count. The
+//! ranks' wall clocks are taken as they are.
+
+use super::members::{RankHint, Unlisted, members};
+use super::names::{CallName, call_name};
+use super::{Dump, Entry, FlightRecorderError};
+use crate::group::{BackendName, GroupId, ProcessGroup};
+use crate::plan::MAX_WORLD_SIZE;
+use crate::rank::GlobalRank;
+use crate::trace::{Call, Event, Origin, Outcome, Trace, TraceEnd, TraceHeader, What};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Stacks may take this many times the files' size in the trace, where every call has its own.
+const MAX_STACK_GROWTH: usize = 64;
+
+/// Merges the dumps of a job's ranks into one trace. A rank without a dump has no events.
+///
+/// # Errors
+/// When there are no dumps, or two are of the same rank.
+pub fn trace_of(mut dumps: Vec<Dump>) -> Result<Trace, FlightRecorderError> {
+    dumps.sort_by(|a, b| (a.rank, &a.file_name).cmp(&(b.rank, &b.file_name)));
+    for pair in dumps.windows(2) {
+        if let [a, b] = pair
+            && a.rank == b.rank
+        {
+            let (other, file) = (a.file_name.clone(), b.file_name.clone());
+            return Err(FlightRecorderError::SameRank { file, other, rank: a.rank });
+        }
+    }
+    if dumps.is_empty() {
+        return Err(FlightRecorderError::NoDumps { files: 0 });
+    }
+    let world_size = world_size(&dumps);
+    let table = GroupTable::of(&dumps, world_size);
+    let epoch_ns = dumps
+        .iter()
+        .flat_map(|dump| &dump.entries)
+        .map(|entry| entry.created_ns)
+        .filter(|ns| *ns > 0)
+        .min()
+        .unwrap_or(0);
+    let mut merger = Merger {
+        all_there_ns: all_there(&dumps, &table),
+        table,
+        epoch_ns,
+        stack_budget: dumps.iter().fold(1 << 20, |sum: usize, dump| {
+            sum.saturating_add(dump.bytes.saturating_mul(MAX_STACK_GROWTH))
+        }),
+        events: Vec::new(),
+    };
+    for dump in &dumps {
+        merger.take(dump);
+    }
+    let events = merger.events;
+    let time_ps = events.iter().map(|event| event.time_ps).max().unwrap_or(0);
+    Ok(Trace {
+        header: TraceHeader {
+            origin: Origin::Recorded {
+                by: recorder(&dumps),
+                files: dumps.iter().map(|dump| dump.file_name.clone()).collect(),
+            },
+            world_size,
+            groups: merger.table.groups,
+            plan: None,
+            epoch_ns,
+        },
+        events,
+        end: Some(TraceEnd { time_ps, outcome: Outcome::Unknown }),
+    })
+}
+
+fn recorder(dumps: &[Dump]) -> String {
+    let newest = dumps.iter().max_by_key(|dump| dump.version_pair());
+    match newest.and_then(|dump| dump.version.as_deref()) {
+        Some(version) => format!("PyTorch Flight Recorder {version}"),
+        None => "PyTorch Flight Recorder of torch 2.2".to_owned(),
+    }
+}
+
+/// The smallest world that holds every rank that any dump names.
+fn world_size(dumps: &[Dump]) -> u32 {
+    let mut size = 1;
+    for dump in dumps {
+        size = size.max(dump.rank.0.saturating_add(1));
+        // Group ranks where gloo lists them, global ranks elsewhere: none is above the world's.
+        let listed = dump.groups.iter().flat_map(|group| &group.ranks);
+        size = listed.fold(size, |size, rank| size.max(rank.0.saturating_add(1)));
+        for entry in dump.entries.iter().filter(|entry| is_default(entry)) {
+            size = size.max(members_told(entry));
+        }
+    }
+    size.min(MAX_WORLD_SIZE)
+}
+
+/// How many members a call tells of: an all_gather's result holds one input a member.
+fn members_told(entry: &Entry) -> u32 {
+    let name = call_name(&entry.profiling_name);
+    let sides = name.own.into_iter().chain(name.peer).map(|rank| rank.0.saturating_add(1));
+    let numel = |tensors: &[crate::trace::TensorShape]| {
+        tensors.iter().fold(0u64, |sum, tensor| sum.saturating_add(tensor.numel()))
+    };
+    let (inputs, outputs) = (numel(&entry.inputs), numel(&entry.outputs));
+    let gathered = match (name.op, inputs, outputs) {
+        ("all_gather", 1.., _) if outputs % inputs == 0 => u32::try_from(outputs / inputs).ok(),
+        _ => None,
+    };
+    // A damaged size must not blow up the world.
+    sides.chain(gathered).filter(|size| *size <= 1 << 16).max().unwrap_or(0)
+}
+
+fn is_default(entry: &Entry) -> bool {
+    entry.group_desc.as_ref() == "default_pg" || (entry.group.is_none() && entry.pg_id == 0)
+}
+
+/// A group by what all ranks agree on: its name, and its members where listed (names that were
+/// hashed from a subset may be there twice).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct GroupKey {
+    /// The default group first, then by number, then by name.
+    order: (bool, u64, String),
+    listed: Vec<GlobalRank>,
+}
+
+#[derive(Default)]
+struct GroupDraft {
+    desc: String,
+    callers: BTreeSet<GlobalRank>,
+    timeout_ms: Option<u64>,
+    backend: Option<BackendName>,
+    /// The pending calls, and those that somebody saw end, by their number.
+    pending: BTreeMap<u64, BTreeSet<GlobalRank>>,
+    ended: BTreeSet<u64>,
+}
+
+struct GroupTable {
+    groups: Vec<ProcessGroup>,
+    ids: BTreeMap<GroupKey, GroupId>,
+    /// Per dump, its lists of members that can be relied on, by the group's name.
+    listed: BTreeMap<(GlobalRank, String), Vec<GlobalRank>>,
+}
+
+impl GroupTable {
+    fn of(dumps: &[Dump], world_size: u32) -> GroupTable {
+        let mut table =
+            GroupTable { groups: Vec::new(), ids: BTreeMap::new(), listed: BTreeMap::new() };
+        let mut hints: BTreeMap<GlobalRank, RankHint> = BTreeMap::new();
+        for dump in dumps {
+            let hint = hints.entry(dump.rank).or_default();
+            for group in &dump.groups {
+                let mut seen = BTreeSet::new();
+                let sound =
+                    group.ranks.iter().all(|rank| rank.0 < world_size && seen.insert(*rank));
+                if group.name.is_empty() {
+                    hint.last_size = Some(group.ranks.len()).filter(|size| *size > 0);
+                } else if sound && seen.contains(&dump.rank) {
+                    table.listed.insert((dump.rank, group.name.clone()), group.ranks.clone());
+                }
+            }
+        }
+        let mut drafts: BTreeMap<GroupKey, GroupDraft> = BTreeMap::new();
+        for dump in dumps {
+            // A group that is listed and was never called is still worth its row.
+            for group in dump.groups.iter().filter(|group| !group.name.is_empty()) {
+                let key = table.key(dump.rank, &group.name, &group.desc);
+                let draft = drafts.entry(key).or_default();
+                if draft.desc.is_empty() {
+                    draft.desc.clone_from(&group.desc);
+                }
+            }
+            for entry in &dump.entries {
+                let key = table.key_of(dump.rank, entry);
+                if let (Some(hint), (_, number, _)) = (hints.get_mut(&dump.rank), &key.order) {
+                    hint.numbers.insert(entry.pg_id, *number);
+                }
+                drafts.entry(key).or_default().take(dump.rank, entry);
+            }
+        }
+        let world: Vec<GlobalRank> = (0..world_size).map(GlobalRank).collect();
+        if drafts.first_key_value().is_none_or(|(key, _)| !key.is_default()) {
+            let order = (false, 0, "0".to_owned());
+            let key = GroupKey { order, listed: world.clone() };
+            drafts
+                .insert(key, GroupDraft { desc: "default_pg".to_owned(), ..GroupDraft::default() });
+        }
+        for (key, draft) in drafts {
+            let ranks = if !key.listed.is_empty() {
+                key.listed.clone()
+            } else if key.is_default() {
+                world.clone()
+            } else {
+                let stalled = draft.stalled();
+                let number = (key.order.1 < u64::MAX).then_some(key.order.1);
+                let unlisted = Unlisted { number, callers: &draft.callers, stalled };
+                members(&unlisted, &hints)
+            };
+            let backend = draft.backend.unwrap_or(BackendName::Unknown);
+            let id = GroupId(table.groups.len() as u32);
+            let name = key.order.2.clone();
+            // Groups without a member, or with one twice, cannot come this far.
+            if let Ok(group) = ProcessGroup::new(name, backend, ranks) {
+                let timeout_ms = draft.timeout_ms.unwrap_or(group.timeout_ms());
+                table.groups.push(group.with_desc(draft.desc).with_timeout_ms(timeout_ms));
+                table.ids.insert(key, id);
+            }
+        }
+        table
+    }
+
+    fn key(&self, rank: GlobalRank, name: &str, desc: &str) -> GroupKey {
+        let listed = self.listed.get(&(rank, name.to_owned())).cloned().unwrap_or_default();
+        let other = !(desc == "default_pg" || (desc.is_empty() && name == "0"));
+        let number = name.parse().unwrap_or(u64::MAX);
+        GroupKey { order: (other, number, name.to_owned()), listed }
+    }
+
+    fn key_of(&self, rank: GlobalRank, entry: &Entry) -> GroupKey {
+        match &entry.group {
+            Some(name) => self.key(rank, name, &entry.group_desc),
+            // Before torch 2.4 a group is known by each rank's own number only.
+            None => self.key(rank, &entry.pg_id.to_string(), ""),
+        }
+    }
+
+    fn id(&self, rank: GlobalRank, entry: &Entry) -> GroupId {
+        self.ids.get(&self.key_of(rank, entry)).copied().unwrap_or(GroupId::WORLD)
+    }
+}
+
+impl GroupKey {
+    fn is_default(&self) -> bool {
+        !self.order.0
+    }
+}
+
+impl GroupDraft {
+    fn take(&mut self, rank: GlobalRank, entry: &Entry) {
+        let CallName { backend, .. } = call_name(&entry.profiling_name);
+        if self.desc.is_empty() {
+            self.desc = entry.group_desc.to_string();
+        }
+        self.callers.insert(rank);
+        self.timeout_ms = self.timeout_ms.max(entry.timeout_ms);
+        if backend != BackendName::Unknown {
+            self.backend = self.backend.max(Some(backend));
+        }
+        if let (Some(seq), false) = (entry.collective_seq, entry.p2p) {
+            if entry.completed {
+                self.ended.insert(seq);
+            } else {
+                self.pending.entry(seq).or_default().insert(rank);
+            }
+        }
+    }
+
+    /// True if all who called the group wait in one call: somebody unseen must be missing.
+    fn stalled(&self) -> bool {
+        let all_wait = |(seq, ranks): (&u64, &BTreeSet<GlobalRank>)| {
+            !self.ended.contains(seq) && ranks.len() == self.callers.len()
+        };
+        self.pending.iter().any(all_wait)
+    }
+}
+
+/// When the last recorded member made each collective: it cannot have ended before.
+fn all_there(dumps: &[Dump], table: &GroupTable) -> BTreeMap<(GroupId, u64), u64> {
+    let mut latest = BTreeMap::new();
+    for dump in dumps {
+        for entry in dump.entries.iter().filter(|entry| !entry.p2p) {
+            if let Some(seq) = entry.collective_seq {
+                let at = latest.entry((table.id(dump.rank, entry), seq)).or_insert(0);
+                *at = entry.created_ns.max(*at);
+            }
+        }
+    }
+    latest
+}
+
+struct Merger {
+    table: GroupTable,
+    all_there_ns: BTreeMap<(GroupId, u64), u64>,
+    epoch_ns: u64,
+    stack_budget: usize,
+    events: Vec<Event>,
+}
+
+impl Merger {
+    fn take(&mut self, dump: &Dump) {
+        let mut entries: Vec<&Entry> = dump.entries.iter().collect();
+        if entries.iter().all(|entry| entry.record_id.is_some()) {
+            entries.sort_by_key(|entry| entry.record_id);
+        }
+        let from = self.events.len();
+        let mut created_ns = 0;
+        for (work, entry) in (0u32..).zip(entries) {
+            // The order of the calls is certain, the clock is not: it may have been set back.
+            created_ns = entry.created_ns.max(created_ns);
+            let call = self.call(dump.rank, entry);
+            let ended_ns = entry.completed_ns.or_else(|| {
+                entry.completed.then(|| {
+                    let key = call.seq.filter(|_| !call.p2p).map(|seq| (call.group, seq));
+                    key.and_then(|key| self.all_there_ns.get(&key).copied()).unwrap_or(0)
+                })
+            });
+            self.push(dump.rank, created_ns, What::Scheduled { work, call: Box::new(call) });
+            let mut started_ns = created_ns;
+            if entry.started || entry.started_ns.is_some() {
+                started_ns = entry.started_ns.unwrap_or(0).max(created_ns);
+                self.push(dump.rank, started_ns, What::Started { work });
+            }
+            if let Some(ended_ns) = ended_ns {
+                self.push(dump.rank, ended_ns.max(started_ns), What::Completed { work });
+            }
+        }
+        if let Some(own) = self.events.get_mut(from..) {
+            // Stable: what happened to a call at one moment stays in order.
+            own.sort_by_key(|event| event.time_ps);
+        }
+    }
+
+    fn push(&mut self, rank: GlobalRank, time_ns: u64, what: What) {
+        let time_ps = time_ns.saturating_sub(self.epoch_ns).saturating_mul(1000);
+        self.events.push(Event { time_ps, rank, what });
+    }
+
+    fn call(&mut self, rank: GlobalRank, entry: &Entry) -> Call {
+        let name = call_name(&entry.profiling_name);
+        let stack_bytes = entry.stack.iter().fold(0usize, |sum, frame| {
+            sum + frame.function.len() + frame.file.len() + size_of_val(frame)
+        });
+        let stack = match self.stack_budget.checked_sub(stack_bytes) {
+            Some(rest) => {
+                self.stack_budget = rest;
+                entry.stack.to_vec()
+            }
+            None => Vec::new(),
+        };
+        Call {
+            op: name.op.to_owned(),
+            group: self.table.id(rank, entry),
+            seq: if entry.p2p { entry.p2p_seq } else { entry.collective_seq },
+            p2p: entry.p2p,
+            peer: name.peer,
+            tag: 0,
+            inputs: entry.inputs.clone(),
+            outputs: entry.outputs.clone(),
+            reduce_op: None,
+            root: None,
+            plan_op: None,
+            stack,
+            record_id: entry.record_id,
+        }
+    }
+}
