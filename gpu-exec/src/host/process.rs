@@ -7,7 +7,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// A rank's process. Dropping it kills and reaps it.
@@ -49,6 +49,8 @@ impl RankProcess {
             .args(&launcher.args)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
+            // Ctrl-C is for the coordinator, which then ends its ranks in order.
+            .process_group(0)
             .spawn()?;
         let mut child = KillOnDrop(Some(child));
         let pid = child.0.as_ref().and_then(|c| Pid::from_raw(c.id() as i32));

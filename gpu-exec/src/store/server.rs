@@ -24,7 +24,7 @@ struct Shared {
     table: Table,
     closing: AtomicBool,
     /// The clients that are there, to be cut off at the end, and their threads.
-    clients: Mutex<Vec<(TcpStream, JoinHandle<()>)>>,
+    clients: Mutex<Vec<(Arc<TcpStream>, JoinHandle<()>)>>,
 }
 
 impl StoreServer {
@@ -91,12 +91,16 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         if shared.closing.load(Ordering::SeqCst) {
             return;
         }
-        let Ok(stream) = stream else { continue };
-        let Ok(cut_off) = stream.try_clone() else { continue };
+        let Ok(stream) = stream.map(Arc::new) else {
+            // Out of descriptors, most likely: some will be given back.
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        let cut_off = stream.clone();
         let served = shared.clone();
         let thread = std::thread::Builder::new()
             .name("store-client".to_owned())
-            .spawn(move || serve(stream, &served.table));
+            .spawn(move || serve(&stream, &served.table));
         let Ok(thread) = thread else { continue };
         let mut clients = shared.clients.lock().unwrap_or_else(PoisonError::into_inner);
         // Those who are done are forgotten here, so that their sockets close.
@@ -110,7 +114,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 /// Answers one client until it leaves or says something that is no request.
-fn serve(mut stream: TcpStream, table: &Table) {
+fn serve(mut stream: &TcpStream, table: &Table) {
     let _ = stream.set_nodelay(true);
     while let Ok(request) = read_frame::<Request>(&mut stream) {
         if write_frame(&mut stream, &answer(table, request)).is_err() {

@@ -3,7 +3,6 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 
 /// No frame is longer.
 pub(super) const MAX_FRAME_BYTES: usize = 1 << 20;
@@ -29,7 +28,7 @@ pub(super) enum Answer {
     NotANumber,
 }
 
-pub(super) fn write_frame(stream: &mut TcpStream, body: &impl Serialize) -> io::Result<()> {
+pub(super) fn write_frame(stream: &mut impl Write, body: &impl Serialize) -> io::Result<()> {
     let mut frame = vec![0; 4];
     frame = postcard::to_extend(body, frame).map_err(io::Error::other)?;
     let bytes = frame.len() - 4;
@@ -40,7 +39,7 @@ pub(super) fn write_frame(stream: &mut TcpStream, body: &impl Serialize) -> io::
     stream.write_all(&frame)
 }
 
-pub(super) fn read_frame<T: DeserializeOwned>(stream: &mut TcpStream) -> io::Result<T> {
+pub(super) fn read_frame<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<T> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length) as usize;

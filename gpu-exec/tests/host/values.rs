@@ -1,7 +1,7 @@
 //! Every collective by every algorithm gives what it promises, on real processes.
 
 use crate::reference::{promised_int64, re_execute, tensor};
-use crate::{assert_completed, result, run};
+use crate::{assert_completed, events_of, result, run};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
@@ -9,7 +9,7 @@ use lockstep_core::plan::{Fill, Plan, PlanBuilder, Tensor, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::Algorithm;
-use lockstep_core::trace::TensorValue;
+use lockstep_core::trace::{TensorValue, What};
 
 fn every_collective(n: u32, op: ReduceOp) -> Vec<Collective> {
     let root = GroupRank((n - 1) / 2);
@@ -211,4 +211,37 @@ fn sixteen_ranks_on_few_cores_get_through() {
         every_collective(16, ReduceOp::Sum).into_iter().map(|call| (call, 64)),
     );
     assert_completed(&run(plan));
+}
+
+/// The largest world that the page steps through, with every message recorded.
+#[test]
+fn sixty_four_ranks_reduce_and_every_message_is_recorded() {
+    let n = 64;
+    let mut plan = PlanBuilder::new("64", n, BackendName::Host).unwrap();
+    let tensor = plan.tensor("t", Dtype::Int64, 64, Fill::Iota);
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    let plan = plan
+        .every_rank(|_, program| {
+            program.collective(GroupId::WORLD, sum, 64, None, Some(tensor));
+        })
+        .unwrap();
+    let trace = run(plan);
+    assert_completed(&trace);
+    let expected = promised_int64(sum, n.into(), 0, 64);
+    let expected: Vec<u8> = expected.iter().flat_map(|v| v.to_le_bytes()).collect();
+    for rank in 0..n {
+        assert_eq!(*result(&trace, rank, tensor), TensorValue::Bytes(expected.clone()));
+    }
+    let count =
+        |wanted: fn(&What) -> bool| trace.events.iter().filter(|event| wanted(&event.what)).count();
+    let messages = (n * 2 * (n - 1)) as usize;
+    assert_eq!(count(|what| matches!(what, What::Sent { .. })), messages);
+    assert_eq!(count(|what| matches!(what, What::Received { .. })), messages);
+    let half = |what: &What| matches!(what, What::Received { reduced: true, .. });
+    assert_eq!(count(half), messages / 2);
+    // Each rank's events are in time order, and none is before the start of the run.
+    for rank in 0..n {
+        let times: Vec<u64> = events_of(&trace, rank).map(|event| event.time_ps).collect();
+        assert!(times.is_sorted() && times[0] > 0);
+    }
 }

@@ -86,6 +86,18 @@ struct Desk {
     closed: bool,
 }
 
+impl Desk {
+    /// Writes one thing down, now: read under the desk's lock, so that a rank's events are in
+    /// time order. True if the clerk has to be called for it.
+    fn write(&mut self, note: Note) -> bool {
+        if self.closed {
+            return false;
+        }
+        self.notes.push((clock::now_ns(), note));
+        self.notes.len() == 1 || self.notes.len() == MANY
+    }
+}
+
 impl Clerk {
     /// A clerk at work.
     pub(super) fn start(
@@ -154,12 +166,8 @@ impl Clerk {
         while desk.notes.len() >= TOO_MANY && !desk.closed {
             desk = self.cleared.wait(desk).unwrap_or_else(PoisonError::into_inner);
         }
-        if !desk.closed {
-            // Read under the lock: a rank's events are in time order.
-            desk.notes.push((clock::now_ns(), note));
-            if desk.notes.len() == 1 || desk.notes.len() == MANY {
-                self.called.notify_one();
-            }
+        if desk.write(note) {
+            self.called.notify_one();
         }
         desk
     }
@@ -177,7 +185,8 @@ impl Clerk {
                 .collect();
             for &work in &late {
                 desk.pending.remove(&work);
-                desk = self.put(desk, Note::TimedOut { work });
+                // Not by `put`: nobody else would clear a full desk.
+                desk.write(Note::TimedOut { work });
             }
             let send_at = desk.notes.first().map(|(first, _)| first.saturating_add(GATHER_NS));
             let full = desk.notes.len() >= MANY;

@@ -12,7 +12,7 @@ use super::works::Works;
 use crate::clock;
 use crate::shm::{Doorbell, Ring, Segment};
 use lockstep_core::group::{GroupId, SequenceNumbers};
-use lockstep_core::plan::{Action, Plan, TensorId};
+use lockstep_core::plan::{Action, Fill, Plan, Tensor, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::trace::TensorValue;
 use lockstep_core::value::initial_bytes;
@@ -44,7 +44,7 @@ impl Program {
         let program = plan.program(rank).ok_or("the plan has no program for this rank")?;
         let tensors = tensors_of(program)
             .into_iter()
-            .filter_map(|id| Some((id, Memory::new(initial_bytes(plan.tensor(id)?, rank)))))
+            .filter_map(|id| Some((id, Memory::new(made(plan.tensor(id)?, rank)))))
             .collect();
         let timeout = |ms: u64| setup.timeout_ns.unwrap_or(ms.saturating_mul(1_000_000));
         let timeouts_ns = plan.groups.iter().map(|group| timeout(group.timeout_ms())).collect();
@@ -135,6 +135,15 @@ impl Program {
             fingerprint: fingerprint(&(shape.dtype, shape.numel)),
             work,
         })
+    }
+}
+
+/// A tensor's bytes as the rank makes them. Zeros come from the kernel, page by page as they are
+/// touched.
+fn made(tensor: &Tensor, rank: GlobalRank) -> Vec<u8> {
+    match tensor.fill {
+        Fill::Zeros => vec![0; tensor.bytes() as usize],
+        _ => initial_bytes(tensor, rank),
     }
 }
 
