@@ -104,6 +104,8 @@ fn pack(root: &Path, wasm: &Path, dist: &Path) -> Result<()> {
         .input_path(wasm)
         .web(true)?
         .typescript(false)
+        // The glue fetches the module from beside itself; without this it takes only bytes.
+        .omit_default_module_path(false)
         .remove_name_section(true)
         .remove_producers_section(true)
         .out_name(MODULE)
