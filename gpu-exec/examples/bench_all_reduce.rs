@@ -7,7 +7,8 @@
 //! One run a line: float32, sum, ring, many calls one after the other, messages not recorded. The
 //! time of a call is the median of what lies between one completion and the next on rank 0, after
 //! a warm-up. `algbw` is bytes over time; `busbw` is `algbw * 2(n-1)/n`, what each rank sends.
-//! Beside it what the machine copies: `copy_from_slice` over as many bytes, in as many threads.
+//! Beside it what the machine copies: `copy_from_slice` over as many bytes, in a thread per rank
+//! but not more than there are cores. Small sizes are copied within a cache.
 #![allow(clippy::float_arithmetic, reason = "reporting")]
 
 use lockstep_core::collective::Collective;
@@ -59,7 +60,7 @@ fn measure_all(sizes: &[u64]) -> Result<(), Box<dyn Error>> {
             let seconds = all_reduce(ranks, bytes, calls)?;
             let algbw = bytes as f64 / seconds / 1e9;
             let busbw = algbw * 2.0 * f64::from(ranks - 1) / f64::from(ranks);
-            let copied = copy(ranks, bytes.max(4096), calls.min(50));
+            let copied = copy(cores.min(ranks as usize), bytes.max(4096), calls.min(50));
             println!(
                 "{ranks:5} {bytes:10} {calls:6} {:11.2} {algbw:11.3} {busbw:11.3} {copied:10.3}",
                 seconds * 1e6
@@ -106,7 +107,7 @@ fn all_reduce(ranks: u32, bytes: u64, calls: u64) -> Result<f64, Box<dyn Error>>
 }
 
 /// What `threads` threads copy together, in GB/s: bytes copied, not read plus written.
-fn copy(threads: u32, bytes: u64, rounds: u64) -> f64 {
+fn copy(threads: usize, bytes: u64, rounds: u64) -> f64 {
     let copying = |_| {
         std::thread::spawn(move || {
             let from = vec![1u8; bytes as usize];
