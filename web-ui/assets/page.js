@@ -2,7 +2,7 @@
 import init, { start_page } from "./lockstep_web_ui.js";
 
 try {
-  await init();
+  await init({ module_or_path: new URL("lockstep_web_ui_bg.wasm", import.meta.url) });
   start_page();
 } catch (error) {
   document.getElementById("page").textContent =

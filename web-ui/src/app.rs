@@ -224,9 +224,8 @@ fn use_dark() -> bool {
     let set = dark.clone();
     use_effect_with((), move |()| {
         let list = dom::window().match_media(DARK).ok().flatten();
-        let heard = list.map(|list| {
-            Listener::on(&list, "change", move |_: Event| set.set(dom::media(DARK)))
-        });
+        let heard = list
+            .map(|list| Listener::on(&list, "change", move |_: Event| set.set(dom::media(DARK))));
         move || drop(heard)
     });
     *dark

@@ -143,7 +143,9 @@ pub(crate) fn download(name: &str, bytes: &[u8]) {
 
 /// A JavaScript error in words.
 pub(crate) fn words_of(error: &JsValue) -> String {
-    error.as_string().unwrap_or_else(|| String::from(js_sys::Object::from(error.clone()).to_string()))
+    error
+        .as_string()
+        .unwrap_or_else(|| String::from(js_sys::Object::from(error.clone()).to_string()))
 }
 
 /// A callback that passes on what `read` makes of an event, if it makes anything of it.

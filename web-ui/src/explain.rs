@@ -48,25 +48,34 @@ fn what(schedule: Schedule, step: u32) -> String {
         (Algorithm::Ring, Collective::AllReduce { .. } | Collective::ReduceScatter { .. })
             if step < half || matches!(schedule.collective(), Collective::ReduceScatter { .. }) =>
         {
-            let chunk = if step == 0 { "one of its own chunks" } else { "the chunk it just combined" };
-            format!("every rank sends {chunk} to its right neighbour, which combines it with its own.")
+            let chunk =
+                if step == 0 { "one of its own chunks" } else { "the chunk it just combined" };
+            format!(
+                "every rank sends {chunk} to its right neighbour, which combines it with its own."
+            )
         }
         (Algorithm::Ring, Collective::AllReduce { .. }) if step == half => {
-            "every rank sends the chunk that it finished to its right neighbour, which keeps it.".into()
+            "every rank sends the chunk that it finished to its right neighbour, which keeps it."
+                .into()
         }
         (Algorithm::Ring, Collective::AllGather) if step == 0 => {
             "every rank sends its own part to its right neighbour.".into()
         }
         (Algorithm::Ring, _) => {
-            "every rank passes on to its right neighbour what it just received from its left.".into()
+            "every rank passes on to its right neighbour what it just received from its left."
+                .into()
         }
-        (Algorithm::Tree, Collective::AllReduce { .. }) if step < half => to_the_root(n, half, step),
+        (Algorithm::Tree, Collective::AllReduce { .. }) if step < half => {
+            to_the_root(n, half, step)
+        }
         (Algorithm::Tree, Collective::Reduce { .. }) => to_the_root(n, schedule.steps(), step),
         (Algorithm::Tree, Collective::AllReduce { .. }) => from_the_root(n, step - half),
         (Algorithm::Tree, _) => from_the_root(n, step),
         (Algorithm::Dissemination, _) => {
             let distance = 1u64 << step.min(32);
-            format!("every rank signals the rank {distance} to its right and waits for the one {distance} to its left.")
+            format!(
+                "every rank signals the rank {distance} to its right and waits for the one {distance} to its left."
+            )
         }
         (Algorithm::Direct, collective) => direct(collective, n, step),
     }
@@ -84,7 +93,10 @@ fn from_the_root(n: u32, step: u32) -> String {
     let (before, after) = (holders(n, step), holders(n, step + 1));
     match before {
         1 => "the root sends its data to the first of the others.".to_owned(),
-        _ => format!("{} of the {before} ranks that have the data each send it to one that has not.", after - before),
+        _ => format!(
+            "{} of the {before} ranks that have the data each send it to one that has not.",
+            after - before
+        ),
     }
 }
 
@@ -95,15 +107,22 @@ fn holders(n: u32, level: u32) -> u32 {
 
 fn direct(collective: Collective, n: u32, step: u32) -> String {
     match collective {
-        Collective::Broadcast { root } => format!("rank {root} sends its tensor to every other rank."),
+        Collective::Broadcast { root } => {
+            format!("rank {root} sends its tensor to every other rank.")
+        }
         Collective::Scatter { root } => format!("rank {root} sends every rank its part."),
         Collective::Gather { root } => format!("every rank sends its tensor to rank {root}."),
         Collective::Reduce { root, .. } => {
             let sender = (root.0 + step + 1) % n.max(1);
-            format!("rank {sender} sends its tensor to rank {root}, which combines it with its own; one sender a step keeps the order of additions fixed.")
+            format!(
+                "rank {sender} sends its tensor to rank {root}, which combines it with its own; one sender a step keeps the order of additions fixed."
+            )
         }
         Collective::ReduceScatter { .. } => {
-            format!("every rank sends the rank {} to its right its part, which that one combines.", step + 1)
+            format!(
+                "every rank sends the rank {} to its right its part, which that one combines.",
+                step + 1
+            )
         }
         Collective::AllToAll => "every rank sends every other rank its part, all at once.".into(),
         _ => "every rank sends its tensor to every other rank, all at once.".into(),
@@ -113,12 +132,24 @@ fn direct(collective: Collective, n: u32, step: u32) -> String {
 fn promise(collective: Collective, n: u32) -> String {
     match collective {
         Collective::Broadcast { root } => format!("every rank holds rank {root}'s tensor."),
-        Collective::AllReduce { op } => format!("every rank holds the {op} of all {n} ranks' tensors."),
-        Collective::Reduce { op, root } => format!("rank {root} holds the {op} of all {n} ranks' tensors."),
-        Collective::AllGather => format!("every rank holds all {n} ranks' tensors, one after the other."),
-        Collective::Gather { root } => format!("rank {root} holds all {n} ranks' tensors, one after the other."),
-        Collective::Scatter { root } => format!("every rank holds its part of rank {root}'s tensor."),
-        Collective::ReduceScatter { op } => format!("every rank holds its part of the {op} of all {n} ranks' tensors."),
+        Collective::AllReduce { op } => {
+            format!("every rank holds the {op} of all {n} ranks' tensors.")
+        }
+        Collective::Reduce { op, root } => {
+            format!("rank {root} holds the {op} of all {n} ranks' tensors.")
+        }
+        Collective::AllGather => {
+            format!("every rank holds all {n} ranks' tensors, one after the other.")
+        }
+        Collective::Gather { root } => {
+            format!("rank {root} holds all {n} ranks' tensors, one after the other.")
+        }
+        Collective::Scatter { root } => {
+            format!("every rank holds its part of rank {root}'s tensor.")
+        }
+        Collective::ReduceScatter { op } => {
+            format!("every rank holds its part of the {op} of all {n} ranks' tensors.")
+        }
         Collective::AllToAll => "every rank holds the part meant for it from every rank.".into(),
         Collective::Barrier => "every rank knows that every rank has come.".into(),
     }
@@ -127,7 +158,8 @@ fn promise(collective: Collective, n: u32) -> String {
 /// A sentence for what a job of several calls does at a moment.
 pub(crate) fn job(view: &View) -> String {
     let n = view.ranks.len();
-    let count = |like: fn(&Doing) -> bool| view.ranks.iter().filter(|rank| like(&rank.doing)).count();
+    let count =
+        |like: fn(&Doing) -> bool| view.ranks.iter().filter(|rank| like(&rank.doing)).count();
     let waiting = count(|doing| matches!(doing, Doing::Waiting { .. }));
     let busy = count(|doing| matches!(doing, Doing::Busy));
     let finished = count(|doing| matches!(doing, Doing::Finished));
@@ -139,7 +171,9 @@ pub(crate) fn job(view: &View) -> String {
         return format!("Before the start: {n} ranks are about to run the program.");
     }
     let mut parts = Vec::new();
-    for (ranks, does) in [(busy, "busy or idle in their own code"), (waiting, "in a call"), (finished, "finished")] {
+    for (ranks, does) in
+        [(busy, "busy or idle in their own code"), (waiting, "in a call"), (finished, "finished")]
+    {
         if ranks > 0 {
             parts.push(format!("{ranks} {does}"));
         }
@@ -157,7 +191,10 @@ pub(crate) fn job(view: &View) -> String {
 pub(crate) fn ending(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Completed => "every rank finished its program.".to_owned(),
-        Outcome::TimedOut => "a call did not complete within its group's timeout; the watchdog ended the job.".to_owned(),
+        Outcome::TimedOut => {
+            "a call did not complete within its group's timeout; the watchdog ended the job."
+                .to_owned()
+        }
         Outcome::RankDied { rank, how } => format!("rank {rank} died: {how}."),
         Outcome::Cancelled => "somebody stopped it.".to_owned(),
         Outcome::Failed { why } => format!("the executor failed: {why}."),

@@ -101,7 +101,8 @@ async fn follow(
     let bytes = {
         let (client, stage, id) = (client.clone(), stage.clone(), id.clone());
         move |buffer: js_sys::ArrayBuffer| {
-            let (asked, answer) = client.ask_with(Request::Live { session }, &[buffer.into()], None);
+            let (asked, answer) =
+                client.ask_with(Request::Live { session }, &[buffer.into()], None);
             let (stage, id) = (stage.clone(), id.clone());
             wasm_bindgen_futures::spawn_local(async move {
                 let _asked = asked;

@@ -13,6 +13,29 @@ const RANKS: [(&str, &str); 8] = [
     ("#7b62b8", "#ffffff"),
 ];
 
+/// The fills once more, for pixels.
+const RANK_RGB: [[u8; 3]; RANKS.len()] = [
+    [0x2f, 0x6f, 0xbf],
+    [0xe6, 0x9f, 0x00],
+    [0x0a, 0x8f, 0x6c],
+    [0xc7, 0x5b, 0x9b],
+    [0x56, 0xb4, 0xe9],
+    [0xd0, 0x56, 0x1c],
+    [0xc9, 0xb5, 0x1e],
+    [0x7b, 0x62, 0xb8],
+];
+
+/// True when what the timeline paints for a byte is dark enough for light ink on either ground.
+pub(crate) fn is_solid(class: u8) -> bool {
+    class & (64 | 128) == 0 && (8..40).contains(&(class & 63))
+}
+
+/// The ink on a span of the timeline that is a message.
+pub(crate) fn message_ink(class: u8) -> Option<&'static str> {
+    let chunk = (class & 63).checked_sub(40).filter(|chunk| *chunk < 8 && class & 64 == 0)?;
+    Some(rank_ink(chunk.into()))
+}
+
 /// The colour of rank or chunk `index`.
 pub(crate) fn rank_fill(index: u32) -> &'static str {
     RANKS[index as usize % RANKS.len()].0
@@ -88,21 +111,24 @@ pub(crate) fn timeline_rgb(class: u8, column: u32, y: u32, dark: bool) -> [u8; 4
     let ground = if dark { [22, 28, 36] } else { [255, 255, 255] };
     let solid = |[r, g, b]: [u8; 3]| [r, g, b, 255];
     let (stuck, queued, class) = (class & 128 != 0, class & 64 != 0, class & 63);
-    let stripe = (column + y) % 8 < 4;
+    let stripe = (column + y) % 12 < 4;
     let rgb = match class {
         0 => return [0, 0, 0, 0],
         1 => mix(ground, [125, 138, 152], 110),
         2 => mix(ground, [125, 138, 152], if stripe { 40 } else { 70 }),
         3 if stuck => mix(ground, [214, 64, 42], if stripe { 70 } else { 110 }),
         3 => mix(ground, [125, 138, 152], 34),
-        4 => mix(ground, [72, 128, 200], 200),
+        40..48 if queued => {
+            mix(ground, RANK_RGB[class as usize - 40], if stripe { 60 } else { 90 })
+        }
+        40..48 => mix(ground, RANK_RGB[class as usize - 40], 225),
         call => {
             let kind = call.saturating_sub(8) / 2;
             let odd = call % 2 == 1;
             let colour = KIND_RGB[(kind as usize).min(KIND_RGB.len() - 1)];
             match (stuck, queued) {
-                (true, _) if stripe => [214, 64, 42],
-                (true, _) => mix(colour, [214, 64, 42], 110),
+                (true, _) if stripe => mix(ground, [214, 64, 42], 190),
+                (true, _) => mix(ground, [214, 64, 42], 80),
                 (false, true) => mix(ground, colour, 90),
                 (false, false) if odd => mix(ground, colour, 205),
                 (false, false) => colour,
@@ -120,7 +146,8 @@ pub(crate) fn kind_css(kind: u8) -> String {
 
 /// `weight` of 255 parts of `over` on `ground`.
 fn mix(ground: [u8; 3], over: [u8; 3], weight: u16) -> [u8; 3] {
-    let blend = |a: u8, b: u8| ((u16::from(a) * (255 - weight) + u16::from(b) * weight) / 255) as u8;
+    let blend =
+        |a: u8, b: u8| ((u16::from(a) * (255 - weight) + u16::from(b) * weight) / 255) as u8;
     [blend(ground[0], over[0]), blend(ground[1], over[1]), blend(ground[2], over[2])]
 }
 
@@ -131,9 +158,13 @@ mod tests {
     #[test]
     fn calls_are_known_under_all_their_names() {
         for (name, kind) in [
-            ("all_reduce", "all_reduce"), ("nccl:all_reduce", "all_reduce"),
-            ("nccl:_reduce_scatter_base", "reduce_scatter"), ("_allgather_base", "all_gather"),
-            ("reduce", "reduce"), ("isend", "send"), ("irecv", "recv"),
+            ("all_reduce", "all_reduce"),
+            ("nccl:all_reduce", "all_reduce"),
+            ("nccl:_reduce_scatter_base", "reduce_scatter"),
+            ("_allgather_base", "all_gather"),
+            ("reduce", "reduce"),
+            ("isend", "send"),
+            ("irecv", "recv"),
             ("ALLREDUCE", "all_reduce"),
         ] {
             assert_eq!(op_kind_name(op_kind(name)), kind, "{name}");

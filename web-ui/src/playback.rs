@@ -40,7 +40,10 @@ pub(crate) enum Act {
     Slower,
     Speed(usize),
     /// Another simulation of so many moments.
-    Load { moment: usize, last: usize },
+    Load {
+        moment: usize,
+        last: usize,
+    },
 }
 
 impl Playback {
@@ -68,7 +71,11 @@ impl Playback {
     fn tick(&self, seconds: f64) -> Playback {
         // A tab that was in the background must not leap.
         let seconds = seconds.min(0.25);
-        let rate = if self.gliding { 1.0 / GLIDE_SECONDS } else { MOMENTS_PER_SECOND * SPEEDS[self.speed] };
+        let rate = if self.gliding {
+            1.0 / GLIDE_SECONDS
+        } else {
+            MOMENTS_PER_SECOND * SPEEDS[self.speed]
+        };
         let way = self.fraction + seconds * rate;
         let (whole, fraction) = (way.floor() as usize, way.fract());
         if whole == 0 {
@@ -121,8 +128,7 @@ impl Reducible for Playback {
 /// Playing, with the browser's frames as its clock.
 #[hook]
 pub(crate) fn use_playback() -> UseReducerHandle<Playback> {
-    let playback =
-        use_reducer(|| Playback::new(dom::media("(prefers-reduced-motion: reduce)")));
+    let playback = use_reducer(|| Playback::new(dom::media("(prefers-reduced-motion: reduce)")));
     let dispatch = playback.dispatcher();
     use_effect_with(playback.moving(), move |moving| {
         let frames = moving.then(|| {

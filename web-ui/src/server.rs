@@ -44,9 +44,7 @@ impl Run {
             None | Some(Value::Null) => String::new(),
             Some(Value::String(text)) => text.clone(),
             // An enum with fields is an object of one name.
-            Some(Value::Object(fields)) => {
-                fields.keys().next().cloned().unwrap_or_default()
-            }
+            Some(Value::Object(fields)) => fields.keys().next().cloned().unwrap_or_default(),
             Some(other) => other.to_string(),
         }
     }
@@ -103,7 +101,8 @@ pub(crate) async fn trace(id: &str) -> Result<js_sys::ArrayBuffer, String> {
 async fn json(method: &str, path: &str, body: Option<&str>) -> Result<Value, String> {
     let response = request(method, path, body).await?;
     let text = text_of(&response).await;
-    serde_json::from_str(&text).map_err(|_| "there is no Lockstep server behind this page".to_owned())
+    serde_json::from_str(&text)
+        .map_err(|_| "there is no Lockstep server behind this page".to_owned())
 }
 
 async fn text_of(response: &Response) -> String {
@@ -154,7 +153,8 @@ impl Events {
     ) -> Result<Events, String> {
         let words = |error: JsValue| dom::words_of(&error);
         let page = dom::window().location().href().map_err(words)?;
-        let url = web_sys::Url::new_with_base(&format!("api/runs/{id}/events"), &page).map_err(words)?;
+        let url =
+            web_sys::Url::new_with_base(&format!("api/runs/{id}/events"), &page).map_err(words)?;
         url.set_protocol(if url.protocol() == "https:" { "wss:" } else { "ws:" });
         url.set_hash("");
         let socket = WebSocket::new(&url.href()).map_err(words)?;

@@ -24,7 +24,9 @@ pub(super) fn exports(props: &ExportsProps) -> Html {
     let save = |form: Form, ending: &'static str| {
         let (client, session, name) = (client.clone(), props.session, props.name.clone());
         Callback::from(move |_: MouseEvent| {
-            let (Some(session), client, name) = (session, client.clone(), name.clone()) else { return };
+            let (Some(session), client, name) = (session, client.clone(), name.clone()) else {
+                return;
+            };
             wasm_bindgen_futures::spawn_local(async move {
                 if let Ok(answered) = client.ask(Request::Export { session, form }).await {
                     dom::download(&format!("{name}.{ending}"), &answered.bytes());

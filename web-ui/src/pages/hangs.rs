@@ -7,7 +7,10 @@ use crate::explain;
 use crate::playback::{Act, use_playback};
 use crate::protocol::Opened;
 use crate::route::{Route, View};
-use crate::ui::{Choice, Findings, NumberField, RealRun, SelectField, SourceView, Timeline, Transport, WaitGraph, activity};
+use crate::ui::{
+    Choice, Findings, NumberField, RealRun, SelectField, SourceView, Timeline, Transport,
+    WaitGraph, activity,
+};
 use lockstep_core::plan::Source;
 use lockstep_core::scenario::{self, ScenarioOptions};
 use lockstep_sim::view::Doing;
@@ -67,9 +70,14 @@ struct OneHangProps {
 fn one_hang(props: &OneHangProps) -> Html {
     let nav = use_shared().nav;
     let Some(scenario) = scenario::find(props.id) else { return html! {} };
-    let world = nav.route.number("world").unwrap_or(4u64).clamp(u64::from(scenario.min_world_size).max(2), MAX_WORLD);
+    let world = nav
+        .route
+        .number("world")
+        .unwrap_or(4u64)
+        .clamp(u64::from(scenario.min_world_size).max(2), MAX_WORLD);
     let repaired = nav.route.get("repaired") == Some("true");
-    let options = ScenarioOptions { world_size: world as u32, repaired, ..ScenarioOptions::default() };
+    let options =
+        ScenarioOptions { world_size: world as u32, repaired, ..ScenarioOptions::default() };
     let plan = use_memo((props.id, options.world_size, repaired), |_| {
         scenario.plan(&options).map(Rc::new).map_err(|error| error.to_string())
     });
@@ -92,11 +100,14 @@ fn one_hang(props: &OneHangProps) -> Html {
     {
         let (nav, base) = (nav.clone(), base.clone());
         let ready = session.is_some() && playback.last > 0;
-        use_effect_with((playback.moment, playback.moving(), ready), move |(moment, moving, ready)| {
-            if *ready && !moving {
-                nav.replace(base.with("moment", moment));
-            }
-        });
+        use_effect_with(
+            (playback.moment, playback.moving(), ready),
+            move |(moment, moving, ready)| {
+                if *ready && !moving {
+                    nav.replace(base.with("moment", moment));
+                }
+            },
+        );
     }
     let view = use_view(session, playback.moment);
     let moments = opened.as_ref().map(|opened| opened.moments.clone()).unwrap_or_default();
@@ -105,7 +116,8 @@ fn one_hang(props: &OneHangProps) -> Html {
     let seek = {
         let (dispatch, moments) = (playback.dispatcher(), moments.clone());
         Callback::from(move |time_ps: u64| {
-            dispatch.dispatch(Act::To(moments.partition_point(|at| *at <= time_ps).saturating_sub(1)));
+            dispatch
+                .dispatch(Act::To(moments.partition_point(|at| *at <= time_ps).saturating_sub(1)));
         })
     };
     let choose_world = {
@@ -114,7 +126,9 @@ fn one_hang(props: &OneHangProps) -> Html {
     };
     let choose_text = {
         let (nav, base) = (nav.clone(), base.clone());
-        Callback::from(move |which: String| nav.replace(base.clone().with("repaired", which == "repaired")))
+        Callback::from(move |which: String| {
+            nav.replace(base.clone().with("repaired", which == "repaired"))
+        })
     };
     let source = Source { path: "train.py".to_owned(), text: scenario.text(repaired).to_owned() };
     let texts = vec![
@@ -163,8 +177,13 @@ fn one_hang(props: &OneHangProps) -> Html {
 }
 
 fn culprits(opened: &Opened) -> Vec<u32> {
-    let mut culprits: Vec<u32> =
-        opened.report.findings.iter().flat_map(|finding| &finding.culprits).map(|rank| rank.0).collect();
+    let mut culprits: Vec<u32> = opened
+        .report
+        .findings
+        .iter()
+        .flat_map(|finding| &finding.culprits)
+        .map(|rank| rank.0)
+        .collect();
     culprits.sort_unstable();
     culprits.dedup();
     culprits
@@ -181,7 +200,13 @@ fn standing(view: Option<&lockstep_sim::View>) -> Html {
             (Doing::Waiting { work }, Some(call)) if call.work == work => {
                 let whom = call.waits_for.iter().map(|rank| rank.0);
                 let step = (call.step + 1).min(call.steps);
-                format!("in {} #{}, step {step} of {}, next from rank {}", call.op, call.seq, call.steps, explain::ranks(whom))
+                format!(
+                    "in {} #{}, step {step} of {}, next from rank {}",
+                    call.op,
+                    call.seq,
+                    call.steps,
+                    explain::ranks(whom)
+                )
             }
             (Doing::Waiting { .. }, _) => "waits in its call".to_owned(),
             (Doing::Running | Doing::Draining, _) => "goes on".to_owned(),

@@ -35,10 +35,13 @@ pub(crate) fn recording() -> Html {
             stage.set(Stage::Reading { done: 0, total, what: format!("{} files", files.len()) });
             let progress = {
                 let stage = stage.clone();
-                Callback::from(move |(done, total, what)| stage.set(Stage::Reading { done, total, what }))
+                Callback::from(move |(done, total, what)| {
+                    stage.set(Stage::Reading { done, total, what })
+                })
             };
             let files: Vec<wasm_bindgen::JsValue> = files.into_iter().map(Into::into).collect();
-            let (question, answer) = client.ask_with(Request::OpenFiles { session }, &files, Some(progress));
+            let (question, answer) =
+                client.ask_with(Request::OpenFiles { session }, &files, Some(progress));
             *asked.borrow_mut() = Some(question);
             let stage = stage.clone();
             wasm_bindgen_futures::spawn_local(async move {
@@ -158,8 +161,13 @@ pub(super) struct OpenTraceProps {
 #[component(OpenTrace)]
 pub(super) fn open_trace(props: &OpenTraceProps) -> Html {
     let opened = &props.opened;
-    let mut culprits: Vec<u32> =
-        opened.report.findings.iter().flat_map(|finding| &finding.culprits).map(|rank| rank.0).collect();
+    let mut culprits: Vec<u32> = opened
+        .report
+        .findings
+        .iter()
+        .flat_map(|finding| &finding.culprits)
+        .map(|rank| rank.0)
+        .collect();
     culprits.sort_unstable();
     culprits.dedup();
     let origin = match &opened.header.origin {

@@ -2,11 +2,15 @@
 
 use super::recording::OpenTrace;
 use crate::app::{Server, use_shared};
+use crate::explain;
 use crate::protocol::{Opened, Request, Response};
 use crate::route::{Route, View};
 use crate::server::{self, Run};
 use crate::ui::ComparisonCard;
+use lockstep_core::diagnosis::Report;
 use lockstep_sim::Comparison;
+use serde::Deserialize;
+use serde_json::Value;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -52,7 +56,7 @@ fn list() -> Html {
                 },
                 Some(Ok(runs)) => html! {
                     <table class="plain" data-test="runs" data-count={runs.len().to_string()}>
-                        <thead><tr><th>{ "run" }</th><th>{ "plan" }</th><th>{ "ranks" }</th><th>{ "backend" }</th><th>{ "state" }</th><th>{ "outcome" }</th></tr></thead>
+                        <thead><tr><th>{ "run" }</th><th>{ "plan" }</th><th>{ "ranks" }</th><th>{ "backend" }</th><th>{ "when" }</th><th>{ "took" }</th><th>{ "end" }</th><th>{ "diagnosis" }</th><th>{ "against the simulation" }</th></tr></thead>
                         <tbody>{ for runs.iter().map(row) }</tbody>
                     </table>
                 },
@@ -63,15 +67,48 @@ fn list() -> Html {
 
 fn row(run: &Run) -> Html {
     let href = Route::below(View::Runs, &run.id).to_hash();
+    let ms = |name: &str| run.fields.get(name).and_then(Value::as_f64);
+    let (created, ended) = (ms("created_ms"), ms("ended_ms"));
     html! {
         <tr data-test={format!("run-{}", run.id)}>
             <td><a {href}>{ &run.id }</a></td>
             <td>{ run.text("name") }</td>
             <td>{ run.text("world_size") }</td>
             <td>{ run.text("backend") }</td>
-            <td>{ run.text("state") }</td>
-            <td>{ run.text("outcome") }</td>
+            <td>{ created.map(|ms| String::from(js_sys::Date::new(&ms.into()).to_locale_time_string("en-GB"))).unwrap_or_default() }</td>
+            <td class="mono">{ created.zip(ended).map(|(from, to)| explain::time(((to - from).max(0.0) * 1e9) as u64)).unwrap_or_default() }</td>
+            <td>{ if run.text("outcome").is_empty() { run.text("state") } else { run.text("outcome").replace('_', " ") } }</td>
+            <td>{ diagnosis(&run.fields) }</td>
+            <td>{ agreement(&run.fields) }</td>
         </tr>
+    }
+}
+
+/// What the diagnosis found, in a few words.
+fn diagnosis(fields: &Value) -> String {
+    let report = fields.get("report").and_then(|report| Report::deserialize(report).ok());
+    match report {
+        None => String::new(),
+        Some(report) => match report.findings.first() {
+            None => format!("{:?}", report.verdict).to_lowercase(),
+            Some(first) => {
+                let ranks = explain::ranks(first.culprits.iter().map(|rank| rank.0));
+                format!("{} (rank {ranks})", first.kind.title())
+            }
+        },
+    }
+}
+
+/// Whether the values are the simulator's, in a word.
+fn agreement(fields: &Value) -> String {
+    let compared =
+        fields.get("comparison").and_then(|compared| Comparison::deserialize(compared).ok());
+    match compared {
+        Some(compared) if compared.all_equal() => "all equal".to_owned(),
+        Some(compared) if compared.tensors > 0 => {
+            format!("{} differ", compared.tensors - compared.equal)
+        }
+        _ => String::new(),
     }
 }
 
@@ -82,6 +119,7 @@ struct OneRunProps {
 
 #[derive(Clone, PartialEq)]
 struct Loaded {
+    name: String,
     opened: Rc<Opened>,
     comparison: Option<Comparison>,
 }
@@ -100,7 +138,7 @@ fn one_run(props: &OneRunProps) -> Html {
             wasm_bindgen_futures::spawn_local(async move {
                 let client = asking;
                 let load = async {
-                    server::run(&id).await?;
+                    let name = server::run(&id).await?.text("name");
                     let trace = server::trace(&id).await?;
                     let open = Request::OpenTrace { session, name: format!("run {id}") };
                     let (_asked, answer) = client.ask_with(open, &[trace.into()], None);
@@ -111,12 +149,13 @@ fn one_run(props: &OneRunProps) -> Html {
                     if let Some(plan) = &opened.header.plan {
                         let plan = Box::new(plan.clone());
                         client.ask(Request::Simulate { session: simulated, plan }).await?;
-                        let compared = client.ask(Request::Compare { simulated, run: session }).await?;
+                        let compared =
+                            client.ask(Request::Compare { simulated, run: session }).await?;
                         if let Response::Compared(found) = compared.response {
                             comparison = Some(found).filter(|found| found.tensors > 0);
                         }
                     }
-                    Ok(Loaded { opened: Rc::new(*opened), comparison })
+                    Ok(Loaded { name, opened: Rc::new(*opened), comparison })
                 };
                 loaded.set(Some(load.await));
             });
@@ -129,11 +168,14 @@ fn one_run(props: &OneRunProps) -> Html {
     html! {
         <div class="one-run">
             <p class="crumbs"><a href={Route::to(View::Runs).to_hash()} data-test="back-to-runs">{ "← All runs" }</a></p>
-            <h1>{ format!("Run {}", props.id) }</h1>
+            <h1>{ match &*loaded {
+                Some(Ok(loaded)) => format!("Run {}: {}", props.id, loaded.name),
+                _ => format!("Run {}", props.id),
+            } }</h1>
             { match &*loaded {
                 None => html! { <p class="muted">{ "Fetching its trace…" }</p> },
                 Some(Err(why)) => html! { <p class="verdict bad" role="alert" data-test="run-error">{ why }</p> },
-                Some(Ok(Loaded { opened, comparison })) => html! {
+                Some(Ok(Loaded { opened, comparison, .. })) => html! {
                     <>
                     if let Some(comparison) = comparison { <ComparisonCard comparison={comparison.clone()} /> }
                     <OpenTrace opened={opened.clone()} />

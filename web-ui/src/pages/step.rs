@@ -15,6 +15,17 @@ use yew::prelude::*;
 /// Worlds above this are drawn on canvases.
 const MAX_CELLS: u32 = 16;
 
+/// More chunks a rank than this have no room for their values.
+const MAX_COLUMNS: usize = 18;
+
+/// The most chunks that a rank's buffers have together.
+fn columns(view: &lockstep_sim::View) -> usize {
+    let calls = view.ranks.iter().filter_map(|rank| rank.calls.last());
+    let chunks = calls
+        .map(|call| call.input.chunks.len() + call.output.chunks.len() + call.scratch.chunks.len());
+    chunks.max().unwrap_or(0)
+}
+
 /// Step through a collective.
 #[component(Step)]
 pub(crate) fn step() -> Html {
@@ -56,7 +67,8 @@ pub(crate) fn step() -> Html {
     let rank = (*selected).min(choice.lab.world_size - 1);
     let moments = opened.as_ref().map(|opened| opened.moments.clone()).unwrap_or_default();
     let time_ps = playback.time_ps(&moments);
-    let schedule = Schedule::new(choice.lab.collective, choice.lab.algorithm, choice.lab.world_size).ok();
+    let schedule =
+        Schedule::new(choice.lab.collective, choice.lab.algorithm, choice.lab.world_size).ok();
     let go = {
         let nav = nav.clone();
         Callback::from(move |route: Route| nav.replace(route))
@@ -70,12 +82,15 @@ pub(crate) fn step() -> Html {
     };
     let sentence = match (&simulated, &view, schedule) {
         (Simulated::Failed { why }, _, _) => why.clone(),
-        (Simulated::Loading { progress }, _, _) if !progress.is_empty() => format!("Simulating… {progress}"),
+        (Simulated::Loading { progress }, _, _) if !progress.is_empty() => {
+            format!("Simulating… {progress}")
+        }
         (_, Some(view), Some(schedule)) => explain::moment(schedule, view),
         _ => "Simulating…".to_owned(),
     };
     let failed = matches!(simulated, Simulated::Failed { .. });
-    let name = format!("{}-{}-{}", choice.lab.algorithm, choice.lab.collective, choice.lab.world_size);
+    let name =
+        format!("{}-{}-{}", choice.lab.algorithm, choice.lab.collective, choice.lab.world_size);
     html! {
         <div class="step-grid" data-ready={session.is_some().to_string()}>
             <aside class="panel side">
@@ -98,7 +113,7 @@ pub(crate) fn step() -> Html {
                 <section class="panel memory" aria-label="Buffers of each rank">
                     <header><h2>{ "Buffers" }</h2><span class="grow" />
                         <span class="muted hint">{ "a cell is a chunk; its pips are the ranks in it" }</span></header>
-                    if choice.lab.world_size <= MAX_CELLS {
+                    if choice.lab.world_size <= MAX_CELLS && columns(view) <= MAX_COLUMNS {
                         <Buffers view={view.clone()} selected={rank} on_select={select.clone()} />
                     } else {
                         <BufferMap view={view.clone()} selected={rank} on_select={select.clone()} />

@@ -13,7 +13,15 @@ use yew::prelude::*;
 
 /// The names of the collectives, in the order of the list.
 const COLLECTIVES: [&str; 9] = [
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all", "barrier",
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "all_to_all",
+    "barrier",
 ];
 
 /// The world sizes that the page can show.
@@ -36,21 +44,31 @@ impl StepChoice {
     pub(super) fn read(route: &Route) -> StepChoice {
         let world_size = route.number("world").unwrap_or(4u64).clamp(WORLD.0, WORLD.1) as u32;
         let count = route.number("count").unwrap_or(16u64).min(MAX_COUNT);
-        let dtype = Dtype::COMPUTABLE.into_iter().find(|dtype| Some(dtype.to_string().as_str()) == route.get("dtype"));
+        let dtype = Dtype::COMPUTABLE
+            .into_iter()
+            .find(|dtype| Some(dtype.to_string().as_str()) == route.get("dtype"));
         let dtype = dtype.unwrap_or(Dtype::Float32);
         let op = ReduceOp::ALL.into_iter().find(|op| Some(op.name()) == route.get("op"));
         let op = op.filter(|op| op.supports(dtype)).unwrap_or(ReduceOp::Sum);
         let root = GroupRank(route.number("root").unwrap_or(0u32).min(world_size - 1));
         let collective = collective(route.get("collective").unwrap_or("all_reduce"), op, root);
         let algorithms = Algorithm::of(collective);
-        let algorithm = algorithms.iter().find(|algorithm| Some(algorithm.name()) == route.get("algorithm"));
+        let algorithm =
+            algorithms.iter().find(|algorithm| Some(algorithm.name()) == route.get("algorithm"));
         let fill = match route.get("fill") {
             Some("rank") => Fill::Rank,
             Some("seeded") => Fill::Seeded { seed: SEED },
             _ => Fill::Iota,
         };
         let lab = CollectiveLab::new(collective, world_size, count);
-        StepChoice { lab: CollectiveLab { algorithm: *algorithm.unwrap_or(&algorithms[0]), dtype, fill, ..lab } }
+        StepChoice {
+            lab: CollectiveLab {
+                algorithm: *algorithm.unwrap_or(&algorithms[0]),
+                dtype,
+                fill,
+                ..lab
+            },
+        }
     }
 
     /// The address of the choice.
@@ -121,11 +139,17 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
         props.on_route.reform(move |value: u64| route.clone().with(name, value))
     };
     let words = |words: &[&str]| words.iter().map(|word| Choice::word(word)).collect::<Vec<_>>();
-    let algorithms: Vec<&str> = Algorithm::of(lab.collective).iter().map(|algorithm| algorithm.name()).collect();
-    let dtypes: Vec<Choice> = Dtype::COMPUTABLE.iter().map(|dtype| Choice::word(&dtype.to_string())).collect();
-    let ops: Vec<&str> = ReduceOp::ALL.iter().filter(|op| op.supports(lab.dtype)).map(|op| op.name()).collect();
-    let fills = [("iota", "0, 1, 2, … through all ranks"), ("rank", "the rank's number"), ("seeded", "seeded random")];
-    let fills = fills.map(|(value, label)| Choice { value: value.to_owned(), label: label.to_owned() }).to_vec();
+    let algorithms: Vec<&str> =
+        Algorithm::of(lab.collective).iter().map(|algorithm| algorithm.name()).collect();
+    let dtypes: Vec<Choice> =
+        Dtype::COMPUTABLE.iter().map(|dtype| Choice::word(&dtype.to_string())).collect();
+    let ops: Vec<&str> =
+        ReduceOp::ALL.iter().filter(|op| op.supports(lab.dtype)).map(|op| op.name()).collect();
+    let fills =
+        [("iota", "0, 1, 2, … (iota)"), ("rank", "the rank's number"), ("seeded", "seeded random")];
+    let fills = fills
+        .map(|(value, label)| Choice { value: value.to_owned(), label: label.to_owned() })
+        .to_vec();
     let barrier = lab.collective == Collective::Barrier;
     html! {
         <form class="choice" onsubmit={Callback::from(|event: SubmitEvent| event.prevent_default())} aria-label="What to step through">
@@ -154,7 +178,8 @@ mod tests {
     #[test]
     fn an_address_holds_the_whole_choice() {
         for name in COLLECTIVES {
-            let route = Route::to(View::Step).with("collective", name).with("world", 7).with("root", 3);
+            let route =
+                Route::to(View::Step).with("collective", name).with("world", 7).with("root", 3);
             let choice = StepChoice::read(&route);
             assert_eq!(choice.lab.collective.name(), name);
             assert_eq!(StepChoice::read(&choice.route()), choice);
@@ -164,7 +189,11 @@ mod tests {
 
     #[test]
     fn nonsense_in_an_address_becomes_something_that_runs() {
-        let route = Route::to(View::Step).with("world", 999).with("root", 80).with("dtype", "bool").with("op", "AVG");
+        let route = Route::to(View::Step)
+            .with("world", 999)
+            .with("root", 80)
+            .with("dtype", "bool")
+            .with("op", "AVG");
         let choice = StepChoice::read(&route);
         assert_eq!(choice.lab.world_size, 64);
         assert!(choice.plan().is_ok());

@@ -48,7 +48,14 @@ pub(crate) enum Request {
     /// A simulation at one of its moments.
     See { session: SessionId, moment: usize },
     /// Elements of a rank's tensor at a moment; their bytes come as the attachment.
-    Elements { session: SessionId, moment: usize, rank: GlobalRank, tensor: TensorId, first: u64, count: u64 },
+    Elements {
+        session: SessionId,
+        moment: usize,
+        rank: GlobalRank,
+        tensor: TensorId,
+        first: u64,
+        count: u64,
+    },
     /// A stretch of the timeline as pixels, one byte each, in the attachment.
     Draw { session: SessionId, window: Window },
     /// What lies under a point of the timeline.
@@ -98,7 +105,7 @@ pub(crate) enum Response {
     Live(LiveCount),
     Seen(Box<View>),
     Elements { total: u64 },
-    Drawn { lanes: u32, texts: Vec<SpanText> },
+    Drawn { lanes: u32, first_call_lane: u32, texts: Vec<SpanText> },
     Picked(Option<Picked>),
     Exported,
     Compared(Comparison),
@@ -138,6 +145,8 @@ pub(crate) struct LiveCount {
 pub(crate) struct SpanText {
     pub(crate) rank: u32,
     pub(crate) lane: u32,
+    /// As the pixels beneath it.
+    pub(crate) class: u8,
     pub(crate) from_ps: u64,
     pub(crate) to_ps: u64,
     pub(crate) text: String,

@@ -34,24 +34,33 @@ pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
     let view = props.view.clone();
     let n = view.ranks.len().max(1);
     let row = ((height - TOP - 2.0) / n as f64).max(1.0);
-    let columns = (0..n).filter_map(|rank| view.ranks[rank].calls.last()).map(|c| chunks(c).1).max();
+    let columns =
+        (0..n).filter_map(|rank| view.ranks[rank].calls.last()).map(|c| chunks(c).1).max();
     let columns = columns.unwrap_or(1).max(1);
     let wide = ((width - LEFT - GAP - 2.0) / columns as f64).max(0.5);
     {
         let (canvas, view) = (canvas.clone(), view.clone());
         let deps = (props.view.clone(), props.selected, width as u32, height as u32, dark);
         use_effect_with(deps, move |(_, selected, _, _, dark)| {
-            let (Some(context), true) = (cleared(&canvas, width, height), width > 0.0) else { return };
+            let (Some(context), true) = (cleared(&canvas, width, height), width > 0.0) else {
+                return;
+            };
             let ink = ink(*dark);
             context.set_font(FONT);
             context.set_fill_style_str(ink.muted);
             for rank in (0..n).step_by(8) {
-                let _ = context.fill_text(&rank.to_string(), 8.0, TOP + (rank as f64 + 0.5) * row + 4.0);
+                let _ = context.fill_text(
+                    &rank.to_string(),
+                    8.0,
+                    TOP + (rank as f64 + 0.5) * row + 4.0,
+                );
             }
             for (rank, state) in view.ranks.iter().enumerate() {
                 let y = TOP + rank as f64 * row;
                 let Some(call) = state.calls.last() else { continue };
                 let (parts, _) = chunks(call);
+                // Where sums grow, what is still one rank's own stays pale.
+                let reduces = call.op.contains("reduce");
                 let mut x = LEFT;
                 for (name, part) in parts {
                     if rank == 0 {
@@ -66,7 +75,10 @@ pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
                         let from = chunk.contributors.count_ones();
                         if from > 0 {
                             let (fill, share) = match from {
-                                1 => (rank_fill(chunk.contributors.trailing_zeros()), 0.75),
+                                1 => (
+                                    rank_fill(chunk.contributors.trailing_zeros()),
+                                    if reduces { 0.3 } else { 0.85 },
+                                ),
                                 _ => (ink.accent, 0.2 + 0.8 * f64::from(from) / n as f64),
                             };
                             context.set_fill_style_str(fill);
@@ -103,7 +115,8 @@ pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
         let pointed = pointed.clone();
         Callback::from(move |_: MouseEvent| pointed.set(None))
     };
-    let full = view.ranks.iter().filter_map(|rank| rank.calls.last()).flat_map(|call| &call.output.chunks);
+    let full =
+        view.ranks.iter().filter_map(|rank| rank.calls.last()).flat_map(|call| &call.output.chunks);
     let full = full.filter(|chunk| chunk.contributors.count_ones() as usize == n).count();
     html! {
         <div class="buffer-map" ref={frame} data-test="buffer-map" data-full={full.to_string()}>
@@ -119,7 +132,10 @@ pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
 fn chunks(call: &CallView) -> (Vec<(&'static str, &[ChunkView])>, usize) {
     let all = [
         ("input", call.input.chunks.as_slice()),
-        (if call.input.chunks.is_empty() { "tensor" } else { "output" }, call.output.chunks.as_slice()),
+        (
+            if call.input.chunks.is_empty() { "tensor" } else { "output" },
+            call.output.chunks.as_slice(),
+        ),
         ("scratch", call.scratch.chunks.as_slice()),
     ];
     let parts: Vec<_> = all.into_iter().filter(|(_, part)| !part.is_empty()).collect();
@@ -134,8 +150,12 @@ fn describe(view: &View, rank: usize, column: f64) -> Option<String> {
         if let Some(chunk) = part.get(column) {
             let whose = (0..64).filter(|rank| chunk.contributors >> rank & 1 == 1);
             let whose = explain::ranks(whose);
-            let whose = if whose.is_empty() { "nobody".to_owned() } else { format!("ranks {whose}") };
-            return Some(format!("rank {rank}, {name} chunk {column} ({} elements): from {whose}", chunk.elements));
+            let whose =
+                if whose.is_empty() { "nobody".to_owned() } else { format!("ranks {whose}") };
+            return Some(format!(
+                "rank {rank}, {name} chunk {column} ({} elements): from {whose}",
+                chunk.elements
+            ));
         }
         column -= part.len();
     }

@@ -23,7 +23,12 @@ pub(crate) fn buffers(props: &BuffersProps) -> Html {
     let view = &props.view;
     let n = view.ranks.len();
     html! {
-        <table class={classes!("buffers", (n > 8).then_some("small"))} data-test="buffers">
+        <table class={classes!("buffers", (n > 8).then_some("small"))} style={format!("--n:{n}")} data-test="buffers">
+            if let Some(call) = view.ranks.iter().find_map(|rank| rank.calls.last()) {
+                <thead><tr><th />
+                    { for parts(call).into_iter().map(|(_, name, _)| html! { <th scope="col">{ name }</th> }) }
+                </tr></thead>
+            }
             <tbody>
                 { for view.ranks.iter().enumerate().map(|(rank, state)| {
                     let rank = rank as u32;
@@ -50,18 +55,24 @@ pub(crate) fn buffers(props: &BuffersProps) -> Html {
     }
 }
 
-fn cells(rank: u32, call: &CallView, world: u32) -> Html {
-    let buffers = [
-        (Buffer::Input, "input", &call.input),
-        (Buffer::Output, if call.input.chunks.is_empty() { "tensor" } else { "output" }, &call.output),
-        (Buffer::Scratch, "scratch", &call.scratch),
+/// The buffers that the call has on any rank; which those are is the same for all of them.
+fn parts(call: &CallView) -> Vec<(Buffer, &'static str, &BufferView)> {
+    let in_place = matches!(call.op.as_str(), "all_reduce" | "broadcast" | "reduce");
+    let barrier = call.op == "barrier";
+    let scratch = barrier || !call.scratch.chunks.is_empty();
+    let all = [
+        (!in_place, (Buffer::Input, "input", &call.input)),
+        (!barrier, (Buffer::Output, if in_place { "tensor" } else { "output" }, &call.output)),
+        (scratch, (Buffer::Scratch, if barrier { "signals" } else { "scratch" }, &call.scratch)),
     ];
-    let shown = buffers.into_iter().filter(|(_, _, buffer)| !buffer.chunks.is_empty());
+    all.into_iter().filter(|(there, _)| *there).map(|(_, part)| part).collect()
+}
+
+fn cells(rank: u32, call: &CallView, world: u32) -> Html {
     html! {
-        { for shown.map(|(which, name, buffer)| html! {
+        { for parts(call).into_iter().map(|(which, name, buffer)| html! {
             <td>
                 <div class="buffer" data-test={format!("buffer-{rank}-{name}")}>
-                    if rank == 0 { <span class="name">{ name }</span> }
                     <div class="chunks">
                         { for buffer.chunks.iter().enumerate().map(|(index, chunk)| {
                             cell(rank, call, which, buffer, index as u32, chunk, world)
@@ -87,7 +98,9 @@ fn cell(
     for action in &call.actions {
         match action {
             Action::Send { from, .. } if from.overlaps(here) => state.push("sends"),
-            Action::Receive { into, .. } | Action::ReceiveReduce { into, .. } if into.overlaps(here) => {
+            Action::Receive { into, .. } | Action::ReceiveReduce { into, .. }
+                if into.overlaps(here) =>
+            {
                 state.push("awaits");
             }
             _ => {}
@@ -104,12 +117,17 @@ fn cell(
     }
     let style = single.map(|rank| format!("--fill:{}", rank_fill(rank)));
     let values = values(buffer.dtype, chunk);
-    let whose: Vec<u32> = (0..world.min(64)).filter(|rank| chunk.contributors >> rank & 1 == 1).collect();
+    let whose: Vec<u32> =
+        (0..world.min(64)).filter(|rank| chunk.contributors >> rank & 1 == 1).collect();
     let title = format!(
         "rank {rank}, chunk {index}: elements {} to {}, from {}\n{values}",
         chunk.start,
         (chunk.start + chunk.elements).saturating_sub(1),
-        if whose.is_empty() { "nobody".to_owned() } else { format!("ranks {}", crate::explain::ranks(whose)) },
+        if whose.is_empty() {
+            "nobody".to_owned()
+        } else {
+            format!("ranks {}", crate::explain::ranks(whose))
+        },
     );
     html! {
         <div class={state} {style} {title} data-chunk={index.to_string()} data-from={format!("{:x}", chunk.contributors)}>

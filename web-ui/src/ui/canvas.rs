@@ -17,7 +17,10 @@ pub(crate) fn use_size(node: &NodeRef) -> (f64, f64) {
             let element = element.clone();
             Closure::<dyn FnMut()>::new(move || {
                 if let Some(element) = &element {
-                    set.set((f64::from(element.client_width()), f64::from(element.client_height())));
+                    set.set((
+                        f64::from(element.client_width()),
+                        f64::from(element.client_height()),
+                    ));
                 }
             })
         };
@@ -70,12 +73,20 @@ pub(crate) struct Ink {
 pub(crate) fn ink(dark: bool) -> Ink {
     match dark {
         true => Ink {
-            text: "#e6ebf1", muted: "#93a1b0", line: "#2b3542", empty: "#1f2833",
-            accent: "#6ea8fe", bad: "#ff7a5c",
+            text: "#e6ebf1",
+            muted: "#93a1b0",
+            line: "#2b3542",
+            empty: "#1f2833",
+            accent: "#6ea8fe",
+            bad: "#ff7a5c",
         },
         false => Ink {
-            text: "#17212b", muted: "#5a6776", line: "#dbe1e8", empty: "#edf0f4",
-            accent: "#1d4ed8", bad: "#c2361a",
+            text: "#17212b",
+            muted: "#5a6776",
+            line: "#dbe1e8",
+            empty: "#edf0f4",
+            accent: "#1d4ed8",
+            bad: "#c2361a",
         },
     }
 }

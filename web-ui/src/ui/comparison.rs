@@ -14,12 +14,19 @@ pub(crate) struct ComparisonCardProps {
 pub(crate) fn comparison_card(props: &ComparisonCardProps) -> Html {
     let comparison = &props.comparison;
     let (class, verdict) = match comparison {
-        all if all.all_equal() => ("good", format!(
-            "All equal: {} elements in {} tensors are the same bits in the simulation and in the run.",
-            all.elements, all.tensors
-        )),
-        none if none.tensors == 0 => ("plain", "There are no values to compare: no rank finished in both.".to_owned()),
-        some => ("bad", format!("{} of {} tensors differ.", some.tensors - some.equal, some.tensors)),
+        all if all.all_equal() => (
+            "good",
+            format!(
+                "All equal: {} elements in {} tensors are the same bits in the simulation and in the run.",
+                all.elements, all.tensors
+            ),
+        ),
+        none if none.tensors == 0 => {
+            ("plain", "There are no values to compare: no rank finished in both.".to_owned())
+        }
+        some => {
+            ("bad", format!("{} of {} tensors differ.", some.tensors - some.equal, some.tensors))
+        }
     };
     html! {
         <section class="comparison" data-test="comparison" data-equal={comparison.all_equal().to_string()}

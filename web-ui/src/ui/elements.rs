@@ -1,12 +1,12 @@
 //! The values of a rank's tensor at a moment, every one of them.
 
+use super::field::{Choice, NumberField, SelectField};
 use crate::app::use_shared;
 use crate::protocol::{Request, Response, SessionId};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::value::display_element;
-use super::field::{Choice, NumberField, SelectField};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -39,14 +39,21 @@ pub(crate) fn elements(props: &ElementsProps) -> Html {
     let first = use_state(|| 0u64);
     let shown = use_state(|| None::<Rc<Shown>>);
     let tensors = &props.plan.tensors;
-    let tensor = chosen.filter(|id| (*id as usize) < tensors.len()).unwrap_or((tensors.len() as u32).saturating_sub(1));
+    let tensor = chosen
+        .filter(|id| (*id as usize) < tensors.len())
+        .unwrap_or((tensors.len() as u32).saturating_sub(1));
     let dtype = tensors.get(tensor as usize).map_or(Dtype::Unknown, |tensor| tensor.dtype);
     {
         let (shown, client) = (shown.clone(), client.clone());
         let deps = (props.session, props.moment, props.rank, tensor, *first);
         use_effect_with(deps, move |&(session, moment, rank, tensor, first)| {
             let request = Request::Elements {
-                session, moment, rank: GlobalRank(rank), tensor: TensorId(tensor), first, count: PAGE,
+                session,
+                moment,
+                rank: GlobalRank(rank),
+                tensor: TensorId(tensor),
+                first,
+                count: PAGE,
             };
             let (asked, answer) = client.ask_with(request, &[], None);
             wasm_bindgen_futures::spawn_local(async move {
@@ -54,7 +61,8 @@ pub(crate) fn elements(props: &ElementsProps) -> Html {
                 let Response::Elements { total } = answered.response else { return };
                 let size = dtype.size_bytes().max(1) as usize;
                 let bytes = answered.bytes();
-                let values = bytes.chunks_exact(size).map(|bytes| display_element(dtype, bytes)).collect();
+                let values =
+                    bytes.chunks_exact(size).map(|bytes| display_element(dtype, bytes)).collect();
                 shown.set(Some(Rc::new(Shown { total, values, moment, rank })));
             });
             move || drop(asked)
@@ -70,10 +78,10 @@ pub(crate) fn elements(props: &ElementsProps) -> Html {
             first.set(0);
         })
     };
-    let choices = tensors.iter().enumerate().map(|(id, tensor)| Choice {
-        value: id.to_string(),
-        label: format!("{} ({} × {})", tensor.name, tensor.numel, tensor.dtype),
-    });
+    let choices = tensors
+        .iter()
+        .enumerate()
+        .map(|(id, tensor)| Choice { value: id.to_string(), label: tensor.name.clone() });
     let world = u64::from(props.plan.world_size);
     let page = |to: u64| {
         let first = first.clone();
@@ -87,6 +95,9 @@ pub(crate) fn elements(props: &ElementsProps) -> Html {
                 <SelectField name="inspect-tensor" label="Tensor" value={tensor.to_string()}
                              choices={choices.collect::<Vec<_>>()} on_choose={choose_tensor} />
             </div>
+            if let Some(tensor) = tensors.get(tensor as usize) {
+                <p class="muted mono">{ format!("{} × {}", tensor.numel, tensor.dtype) }</p>
+            }
             { match &*shown {
                 None => html! {},
                 Some(shown) if shown.total == 0 => html! {

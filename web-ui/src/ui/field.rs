@@ -34,9 +34,9 @@ pub(crate) struct SelectFieldProps {
 /// One of several.
 #[component(SelectField)]
 pub(crate) fn select_field(props: &SelectFieldProps) -> Html {
-    let onchange = props.on_choose.reform(|event: Event| {
-        event.target_unchecked_into::<HtmlSelectElement>().value()
-    });
+    let onchange = props
+        .on_choose
+        .reform(|event: Event| event.target_unchecked_into::<HtmlSelectElement>().value());
     html! {
         <label class="field">
             <span>{ props.label }</span>

@@ -20,12 +20,17 @@ const FEW: usize = 6;
 pub(crate) fn findings(props: &FindingsProps) -> Html {
     let report = &props.report;
     let (class, verdict) = match report.verdict {
-        Verdict::Healthy => ("good", "Healthy: nothing is wrong as far as the trace shows.".to_owned()),
+        Verdict::Healthy => {
+            ("good", "Healthy: nothing is wrong as far as the trace shows.".to_owned())
+        }
         Verdict::Unusable => ("bad", "There is nothing here that could be judged.".to_owned()),
-        Verdict::Findings => ("bad", match report.findings.len() {
-            1 => "1 finding".to_owned(),
-            n => format!("{n} findings, most important first"),
-        }),
+        Verdict::Findings => (
+            "bad",
+            match report.findings.len() {
+                1 => "1 finding".to_owned(),
+                n => format!("{n} findings, most important first"),
+            },
+        ),
     };
     let verdict_word = format!("{:?}", report.verdict).to_lowercase();
     html! {
@@ -48,32 +53,44 @@ fn card(finding: &Finding) -> Html {
             facts.push((name.to_owned(), value));
         }
     };
-    fact(if finding.culprits.len() == 1 { "culprit" } else { "culprits" }, ranks(&finding.culprits));
+    fact(
+        if finding.culprits.len() == 1 { "culprit" } else { "culprits" },
+        ranks(&finding.culprits),
+    );
     fact("victims", ranks(&finding.victims));
-    fact("call", match (&finding.op, finding.seq) {
-        (Some(op), Some(seq)) => format!("{op} #{seq}"),
-        (Some(op), None) => op.clone(),
-        (None, Some(seq)) => format!("#{seq}"),
-        (None, None) => String::new(),
-    });
+    fact(
+        "call",
+        match (&finding.op, finding.seq) {
+            (Some(op), Some(seq)) => format!("{op} #{seq}"),
+            (Some(op), None) => op.clone(),
+            (None, Some(seq)) => format!("#{seq}"),
+            (None, None) => String::new(),
+        },
+    );
     if let Some(group) = &finding.group {
         let label = if group.desc.is_empty() { &group.name } else { &group.desc };
         fact("group", format!("{label} (ranks {})", ranks(&group.ranks)));
     }
-    fact("certainty", match finding.certainty {
-        Certainty::Certain => "certain: the trace shows it".to_owned(),
-        Certainty::Likely => "likely: the trace fits it best".to_owned(),
-        Certainty::Undecidable => "undecidable: the trace cannot tell who did it".to_owned(),
-    });
-    let list = |ranks: &[GlobalRank]| ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let evidence = |from: usize, to: usize| finding.evidence.iter().skip(from).take(to - from).map(|seen| html! {
+    fact(
+        "certainty",
+        match finding.certainty {
+            Certainty::Certain => "certain: the trace shows it".to_owned(),
+            Certainty::Likely => "likely: the trace fits it best".to_owned(),
+            Certainty::Undecidable => "undecidable: the trace cannot tell who did it".to_owned(),
+        },
+    );
+    let list =
+        |ranks: &[GlobalRank]| ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let evidence = |from: usize, to: usize| {
+        finding.evidence.iter().skip(from).take(to - from).map(|seen| html! {
         <li>
             <b>{ format!("rank {}", seen.rank) }</b>
             if let Some(frame) = &seen.frame { <code>{ frame }</code> }
             <span>{ &seen.note }</span>
             if let Some(entry) = seen.entry { <span class="muted">{ format!("entry {entry}") }</span> }
         </li>
-    }).collect::<Html>();
+    }).collect::<Html>()
+    };
     let count = finding.evidence.len();
     html! {
         <article class="finding" data-test="finding" data-kind={finding.kind.name()}

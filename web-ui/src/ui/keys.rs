@@ -8,7 +8,8 @@ use yew::prelude::*;
 pub(crate) fn typing(event: &KeyboardEvent) -> bool {
     let target = event.target().and_then(|target| target.dyn_into::<HtmlElement>().ok());
     let tag = target.as_ref().map(|target| target.tag_name()).unwrap_or_default();
-    let range = target.as_ref().is_some_and(|t| t.get_attribute("type").as_deref() == Some("range"));
+    let range =
+        target.as_ref().is_some_and(|t| t.get_attribute("type").as_deref() == Some("range"));
     event.ctrl_key()
         || event.meta_key()
         || event.alt_key()

@@ -27,11 +27,15 @@ pub(crate) fn matrix(props: &MatrixProps) -> Html {
     let dark = use_shared().dark;
     let n = props.view.ranks.len().max(1) as f64;
     let side = ((width - MARGIN - 6.0).min(height - MARGIN - 6.0) / n).max(1.0);
+    let (width, height) = (width.min(MARGIN + 6.0 + n * side), height.min(MARGIN + 6.0 + n * side));
     {
         let (canvas, view) = (canvas.clone(), props.view.clone());
-        let deps = (props.view.clone(), props.time_ps, props.selected, width as u32, height as u32, dark);
+        let deps =
+            (props.view.clone(), props.time_ps, props.selected, width as u32, height as u32, dark);
         use_effect_with(deps, move |(_, time_ps, selected, _, _, dark)| {
-            let (Some(context), true) = (cleared(&canvas, width, height), width > 0.0) else { return };
+            let (Some(context), true) = (cleared(&canvas, width, height), width > 0.0) else {
+                return;
+            };
             let ink = ink(*dark);
             context.set_font(FONT);
             context.set_fill_style_str(ink.empty);

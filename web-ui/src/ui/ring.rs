@@ -3,7 +3,7 @@
 use crate::dom::when;
 use crate::explain;
 use crate::palette::{rank_fill, rank_ink};
-use lockstep_core::schedule::Slice;
+use lockstep_core::schedule::{Buffer, Slice};
 use lockstep_sim::View;
 use lockstep_sim::view::{Doing, MessageView};
 use std::f64::consts::TAU;
@@ -68,7 +68,8 @@ fn bend(message: &MessageView, n: usize, node: f64) -> [(f64, f64); 3] {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = dx.hypot(dy).max(1.0);
     let bow = (length * 0.12).min(28.0);
-    let middle = ((from.0 + to.0) / 2.0 + dy / length * bow, (from.1 + to.1) / 2.0 - dx / length * bow);
+    let middle =
+        ((from.0 + to.0) / 2.0 + dy / length * bow, (from.1 + to.1) / 2.0 - dx / length * bow);
     let edge = |at: (f64, f64), distance: f64| {
         let (x, y) = (middle.0 - at.0, middle.1 - at.1);
         let long = x.hypot(y).max(1.0);
@@ -93,12 +94,20 @@ fn packet(message: &MessageView, n: usize, node: f64, time_ps: u64, messages: us
         (1.0 - t) * (1.0 - t) * a + 2.0 * t * (1.0 - t) * b + t * t * c
     };
     let (x, y) = (along(|p| p.0), along(|p| p.1));
-    let chunk = message.slice.map_or(message.from.0, |slice| slice.chunk);
+    let chunk = message.slice.map_or(message.from.0, |slice| match slice.buffer {
+        // Scratch holds sums on their way: they have the colour of who sends them.
+        Buffer::Scratch => message.from.0,
+        Buffer::Input | Buffer::Output => slice.chunk,
+    });
     let label = if messages > 40 { String::new() } else { label(message.slice) };
-    let (wide, high) = if messages > 40 { (8.0, 8.0) } else { (12.0 + 7.0 * label.chars().count() as f64, 18.0) };
+    let (wide, high) =
+        if messages > 40 { (8.0, 8.0) } else { (12.0 + 7.0 * label.chars().count() as f64, 18.0) };
     let title = format!(
         "rank {} to rank {}: {}, {}",
-        message.from, message.to, label, explain::bytes(message.bytes)
+        message.from,
+        message.to,
+        label,
+        explain::bytes(message.bytes)
     );
     html! {
         <g class="packet" transform={format!("translate({x:.1} {y:.1})")}
@@ -111,10 +120,13 @@ fn packet(message: &MessageView, n: usize, node: f64, time_ps: u64, messages: us
     }
 }
 
-/// `c3`, or `c0–3` for a run of chunks.
+/// `c3`, or `c0–3` for a run of chunks; `s0` for a sum in scratch memory.
 fn label(slice: Option<Slice>) -> String {
     match slice {
-        Some(Slice { chunk, chunks, .. }) if chunks > 1 => format!("c{chunk}–{}", chunk + chunks - 1),
+        Some(Slice { buffer: Buffer::Scratch, chunk, .. }) => format!("s{chunk}"),
+        Some(Slice { chunk, chunks, .. }) if chunks > 1 => {
+            format!("c{chunk}–{}", chunk + chunks - 1)
+        }
         Some(Slice { chunk, .. }) => format!("c{chunk}"),
         None => "msg".to_owned(),
     }

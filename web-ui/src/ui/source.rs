@@ -32,7 +32,9 @@ pub(crate) fn source_view(props: &SourceViewProps) -> Html {
     let mut finished = Vec::new();
     for (rank, state) in props.view.iter().flat_map(|view| view.ranks.iter().enumerate()) {
         match state.line {
-            Some(line) if line.source == props.index => at.entry(line.line).or_default().push(rank as u32),
+            Some(line) if line.source == props.index => {
+                at.entry(line.line).or_default().push(rank as u32)
+            }
             _ if matches!(state.doing, Doing::Finished) => finished.push(rank as u32),
             _ => {}
         }
@@ -74,7 +76,8 @@ pub(crate) fn source_view(props: &SourceViewProps) -> Html {
 }
 
 const WORDS: [&str; 14] = [
-    "def", "if", "else", "elif", "for", "in", "import", "from", "as", "return", "continue", "and", "or", "not",
+    "def", "if", "else", "elif", "for", "in", "import", "from", "as", "return", "continue", "and",
+    "or", "not",
 ];
 
 /// Python, as much of it as helps the eye: words, comments, calls into torch.distributed.

@@ -108,7 +108,12 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
     let raster = use_raster(props, *stretch, width, height);
     let hover = use_hover(props.session);
     let now = Rc::new(Geometry {
-        stretch: *stretch, width, height, world_size: props.world_size, lanes: props.lanes, end: props.end_ps as f64,
+        stretch: *stretch,
+        width,
+        height,
+        world_size: props.world_size,
+        lanes: props.lanes,
+        end: props.end_ps as f64,
     });
     {
         let (canvas, raster, now) = (canvas.clone(), raster.clone(), now.clone());
@@ -118,7 +123,8 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
             paint(&canvas, &now, raster.as_deref(), playhead, &culprits, *dark);
         });
     }
-    let pointer = use_pointer(&frame, now.clone(), stretch.setter(), hover.clone(), props.on_seek.clone());
+    let pointer =
+        use_pointer(&frame, now.clone(), stretch.setter(), hover.clone(), props.on_seek.clone());
     let keys = {
         let (stretch, now) = (stretch.clone(), now.clone());
         Callback::from(move |event: KeyboardEvent| {
@@ -142,7 +148,9 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
     };
     let whole = {
         let (stretch, end) = (stretch.setter(), props.end_ps);
-        Callback::from(move |_: MouseEvent| stretch.set(Stretch::whole((0, end.saturating_add(end / 50).max(1)))))
+        Callback::from(move |_: MouseEvent| {
+            stretch.set(Stretch::whole((0, end.saturating_add(end / 50).max(1))))
+        })
     };
     let zoom = |factor: f64| {
         let (stretch, now) = (stretch.clone(), now.clone());
@@ -151,7 +159,8 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
             stretch.set(stretch.zoomed(factor, middle, now.end));
         })
     };
-    let words = format!("Timeline of {} ranks over {}", props.world_size, explain::time(props.end_ps));
+    let words =
+        format!("Timeline of {} ranks over {}", props.world_size, explain::time(props.end_ps));
     let busy = if pointer.dragging { "dragging" } else { "" };
     html! {
         <div class="timeline" data-test="timeline" data-from={format!("{:.0}", stretch.from)} data-to={format!("{:.0}", stretch.to)}
@@ -209,14 +218,20 @@ impl Geometry {
         }
         let rank = self.stretch.first_rank.floor() + down.floor();
         let lane = (down.fract() * f64::from(self.lanes)) as u32;
-        (rank < f64::from(self.world_size)).then_some((rank as u32, lane.min(self.lanes.saturating_sub(1))))
+        (rank < f64::from(self.world_size))
+            .then_some((rank as u32, lane.min(self.lanes.saturating_sub(1))))
     }
 }
 
 /// The newest pixels. One question is under way at a time; when it is answered and the stretch has
 /// changed meanwhile, the next one follows.
 #[hook]
-fn use_raster(props: &TimelineProps, stretch: Stretch, width: f64, height: f64) -> Option<Rc<Raster>> {
+fn use_raster(
+    props: &TimelineProps,
+    stretch: Stretch,
+    width: f64,
+    height: f64,
+) -> Option<Rc<Raster>> {
     let client = use_shared().client;
     let raster = use_state(|| None::<Rc<Raster>>);
     let asking = use_state(|| false);
@@ -238,18 +253,36 @@ fn use_raster(props: &TimelineProps, stretch: Stretch, width: f64, height: f64) 
     {
         let (raster, asking) = (raster.clone(), asking.clone());
         use_effect_with((wanted, drawn, *asking), move |&(wanted, drawn, busy)| {
-            let Some((session, window, tick)) = wanted.filter(|_| wanted != drawn && !busy) else { return };
+            let Some((session, window, tick)) = wanted.filter(|_| wanted != drawn && !busy) else {
+                return;
+            };
             asking.set(true);
             wasm_bindgen_futures::spawn_local(async move {
                 let answered = client.ask(Request::Draw { session, window }).await;
                 if let Ok(answered) = answered {
                     let bytes = answered.bytes();
-                    if let Response::Drawn { lanes, texts } = answered.response {
-                        raster.set(Some(Rc::new(Raster { session, window, tick, lanes, classes: bytes, texts })));
+                    if let Response::Drawn { lanes, first_call_lane, texts } = answered.response {
+                        raster.set(Some(Rc::new(Raster {
+                            session,
+                            window,
+                            tick,
+                            lanes,
+                            first_call_lane,
+                            classes: bytes,
+                            texts,
+                        })));
                     }
                 } else {
                     // The session is gone: nothing will come of asking again.
-                    let nothing = Raster { session, window, tick, lanes: 1, classes: Vec::new(), texts: Vec::new() };
+                    let nothing = Raster {
+                        session,
+                        window,
+                        tick,
+                        lanes: 1,
+                        first_call_lane: 0,
+                        classes: Vec::new(),
+                        texts: Vec::new(),
+                    };
                     raster.set(Some(Rc::new(nothing)));
                 }
                 asking.set(false);

@@ -63,7 +63,12 @@ pub(crate) fn transport(props: &TransportProps) -> Html {
         })
     };
     let (at_start, at_end) = (playback.moment == 0, playback.moment >= playback.last);
-    let place = format!("moment {} of {}, {}", playback.moment, playback.last, explain::time(props.time_ps));
+    let place = format!(
+        "moment {} of {}, {}",
+        playback.moment,
+        playback.last,
+        explain::time(props.time_ps)
+    );
     html! {
         <div class="transport" role="group" aria-label="Playback" data-test="transport"
              data-moment={playback.moment.to_string()} data-last={playback.last.to_string()}
@@ -84,7 +89,7 @@ pub(crate) fn transport(props: &TransportProps) -> Html {
                    value={playback.moment.to_string()} oninput={scrub} aria-label="Moment"
                    aria-valuetext={place.clone()} data-test="scrub" />
             <output class="place mono" data-test="place">
-                <b>{ playback.moment }</b>{ format!(" / {}", playback.last) }
+                <i><b>{ playback.moment }</b>{ format!(" / {}", playback.last) }</i>
                 <span>{ explain::time(props.time_ps) }</span>
             </output>
             <label class="speed"><span class="hidden">{ "Speed" }</span>

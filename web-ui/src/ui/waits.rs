@@ -49,7 +49,11 @@ pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
 }
 
 fn named(ranks: &[u32]) -> String {
-    format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, explain::ranks(ranks.iter().copied()))
+    format!(
+        "{} {}",
+        if ranks.len() == 1 { "rank" } else { "ranks" },
+        explain::ranks(ranks.iter().copied())
+    )
 }
 
 /// What ranks have in common: call, line, whom they wait for.
@@ -63,7 +67,10 @@ fn grouped(waits: &[Wait]) -> BTreeMap<Same, Vec<u32>> {
         let group = if wait.group.desc.is_empty() { &wait.group.name } else { &wait.group.desc };
         let call = format!("{}{seq} of {group}", wait.op);
         let whom = wait.waits_for.iter().map(|rank| rank.0).collect();
-        groups.entry((call, wait.line.clone().unwrap_or_default(), whom)).or_default().push(wait.rank.0);
+        groups
+            .entry((call, wait.line.clone().unwrap_or_default(), whom))
+            .or_default()
+            .push(wait.rank.0);
     }
     groups
 }
@@ -100,7 +107,8 @@ fn graph(props: &WaitGraphProps, circle: &BTreeSet<u32>) -> Html {
         (160.0 + 115.0 * angle.cos(), 140.0 + 105.0 * angle.sin())
     };
     let radius = if n <= 8 { 18.0 } else { 14.0 };
-    let edges = props.waits.iter().flat_map(|wait| wait.waits_for.iter().map(move |to| (wait, to.0)));
+    let edges =
+        props.waits.iter().flat_map(|wait| wait.waits_for.iter().map(move |to| (wait, to.0)));
     html! {
         <svg viewBox="0 0 320 280" role="img" aria-label="Who waits for whom, as a graph; the list below says the same">
             <defs>

@@ -48,6 +48,8 @@ pub(super) struct Lanes {
     messages: bool,
     /// Messages on their way, per sender and receiver: where each is in the sender's lane.
     on_their_way: BTreeMap<(u32, u32), VecDeque<usize>>,
+    /// Arrivals that a live trace tells of before the departure.
+    arrived: BTreeMap<(u32, u32), VecDeque<u64>>,
 }
 
 /// Which lane a row shows.
@@ -109,7 +111,7 @@ impl Lanes {
                 }
             }
             What::Completed { work } => lanes.complete(*work, time),
-            What::Sent { peer, .. } => {
+            What::Sent { peer, slice, .. } => {
                 self.messages = true;
                 let (from, to) = (event.rank.0, peer.0);
                 // A row shows one message at a time: an earlier one that is still on its way
@@ -119,15 +121,22 @@ impl Lanes {
                 {
                     last.to = time;
                 }
-                let span =
-                    Span { from: time, started: time, to: OPEN, class: Class::MESSAGE, what: to };
-                lanes.messages.push(span);
-                let at = lanes.messages.len() - 1;
-                self.on_their_way.entry((from, to)).or_default().push_back(at);
+                let class = Class::message(slice.map_or(from, |slice| slice.chunk));
+                let arrived = self.arrived.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+                let until = arrived.map_or(OPEN, |arrived| arrived.max(time));
+                lanes.messages.push(Span { from: time, started: time, to: until, class, what: to });
+                if arrived.is_none() {
+                    let at = lanes.messages.len() - 1;
+                    self.on_their_way.entry((from, to)).or_default().push_back(at);
+                }
             }
             What::Received { peer, .. } => {
                 let sent = self.on_their_way.get_mut(&(peer.0, event.rank.0));
-                let Some(at) = sent.and_then(VecDeque::pop_front) else { return };
+                let Some(at) = sent.and_then(VecDeque::pop_front) else {
+                    let early = self.arrived.entry((peer.0, event.rank.0)).or_default();
+                    early.push_back(time);
+                    return;
+                };
                 let sender = self.ranks.get_mut(peer.index());
                 if let Some(span) = sender.and_then(|lanes| lanes.messages.get_mut(at))
                     && span.to == OPEN
@@ -135,10 +144,7 @@ impl Lanes {
                     span.to = time.max(span.from);
                 }
             }
-            What::TimedOut { .. }
-            | What::Result { .. }
-            | What::Finished
-            | What::Died { .. } => {}
+            What::TimedOut { .. } | What::Result { .. } | What::Finished | What::Died { .. } => {}
         }
     }
 }

@@ -94,7 +94,8 @@ async fn answer(
             plain(opened)
         }
         Request::OpenTrace { session, name } => {
-            let (held, opened) = open::trace(session, &name, &bytes_of(attachments), slices).await?;
+            let (held, opened) =
+                open::trace(session, &name, &bytes_of(attachments), slices).await?;
             keep(state, session, held);
             plain(opened)
         }
@@ -122,14 +123,13 @@ async fn answer(
             plain(Response::Seen(Box::new(with(state, session, |held| held.see(moment))??)))
         }
         Request::Elements { session, moment, rank, tensor, first, count } => {
-            let (total, bytes) = with(state, session, |held| {
-                held.elements(moment, rank, tensor, first, count)
-            })??;
+            let (total, bytes) =
+                with(state, session, |held| held.elements(moment, rank, tensor, first, count))??;
             Ok((Response::Elements { total }, Some(bytes)))
         }
         Request::Draw { session, window } => {
-            let drawn = with(state, session, |held| held.draw(&window))?;
-            Ok((Response::Drawn { lanes: drawn.lanes, texts: drawn.texts }, Some(drawn.pixels)))
+            let mut drawn = with(state, session, |held| held.draw(&window))?;
+            Ok((drawn.response(), Some(drawn.pixels)))
         }
         Request::Pick { session, rank, lane, time_ps, slack_ps } => {
             plain(Response::Picked(with(state, session, |held| {

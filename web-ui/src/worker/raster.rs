@@ -1,8 +1,8 @@
 //! From lanes to pixels: one byte a pixel column and row, found by binary search, so that a
 //! million spans cost no more than what the screen shows.
 
-use super::lanes::{Lanes, OPEN, Span};
-use crate::protocol::{SpanText, Window};
+use super::lanes::{Lanes, OPEN, Row, Span};
+use crate::protocol::{Response, SpanText, Window};
 
 /// What a pixel shows: an index into the page's palette (`palette.rs`), with flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,13 +12,23 @@ impl Class {
     pub(super) const COMPUTE: Class = Class(1);
     pub(super) const SLEEP: Class = Class(2);
     pub(super) const WAITING: Class = Class(3);
-    pub(super) const MESSAGE: Class = Class(4);
     /// Calls begin here, two a kind.
     const FIRST_CALL: u8 = 8;
-    /// A call that waits for its stream.
+    /// Messages begin here, by their chunk.
+    const FIRST_MESSAGE: u8 = 40;
+    /// A call that waits for its stream, or a message that nobody has taken.
     const QUEUED: u8 = 64;
     /// A call, or what its program does, that never ended.
     const STUCK: u8 = 128;
+
+    /// The class of a message of a chunk.
+    pub(super) fn message(chunk: u32) -> Class {
+        Class(Class::FIRST_MESSAGE + (chunk % 8) as u8)
+    }
+
+    fn is_message(self) -> bool {
+        self.0 >= Class::FIRST_MESSAGE
+    }
 
     /// The class of a call by its name in PyTorch.
     pub(super) fn of_op(op: &str, odd: bool) -> Class {
@@ -30,9 +40,18 @@ impl Class {
 /// Pixels and the texts on them.
 pub(super) struct Drawn {
     pub(super) lanes: u32,
+    first_call_lane: u32,
     /// Row by row: ranks from the first, the lanes of each top down.
     pub(super) pixels: Vec<u8>,
     pub(super) texts: Vec<SpanText>,
+}
+
+impl Drawn {
+    /// What is said of the pixels; takes the texts.
+    pub(super) fn response(&mut self) -> Response {
+        let (lanes, first_call_lane) = (self.lanes, self.first_call_lane);
+        Response::Drawn { lanes, first_call_lane, texts: std::mem::take(&mut self.texts) }
+    }
 }
 
 const MAX_COLUMNS: u32 = 8192;
@@ -44,15 +63,19 @@ pub(super) fn draw(
     lanes: &Lanes,
     window: &Window,
     ended: bool,
-    text_of: impl Fn(u32, super::lanes::Row, &Span) -> String,
+    text_of: impl Fn(u32, Row, &Span) -> String,
 ) -> Drawn {
     let columns = window.columns.clamp(1, MAX_COLUMNS) as usize;
     let rows = lanes.rows();
     let last_rank = window.first_rank.saturating_add(window.ranks).min(lanes.ranks.len() as u32);
     let ranks = window.first_rank..last_rank;
     let height = (ranks.len() * rows.len()).min(MAX_ROWS as usize);
-    let mut drawn =
-        Drawn { lanes: rows.len() as u32, pixels: vec![0; height * columns], texts: Vec::new() };
+    let mut drawn = Drawn {
+        lanes: rows.len() as u32,
+        first_call_lane: u32::from(rows.first() == Some(&Row::Program)),
+        pixels: vec![0; height * columns],
+        texts: Vec::new(),
+    };
     let to_ps = window.to_ps.max(window.from_ps + 1);
     let scale = Scale { from: window.from_ps, to: to_ps, columns, end: lanes.end_ps, ended };
     let mut lines = drawn.pixels.chunks_exact_mut(columns);
@@ -70,7 +93,15 @@ pub(super) fn draw(
                 if wide >= window.label_columns as usize && drawn.texts.len() < MAX_TEXTS {
                     let text = text_of(rank, *row, span);
                     let lane = lane as u32;
-                    drawn.texts.push(SpanText { rank, lane, from_ps: from, to_ps: to, text });
+                    let class = scale.class(span, from);
+                    drawn.texts.push(SpanText {
+                        rank,
+                        lane,
+                        class,
+                        from_ps: from,
+                        to_ps: to,
+                        text,
+                    });
                 }
             }
         }
@@ -121,15 +152,20 @@ impl Scale {
 
     fn class(&self, span: &Span, at: u64) -> u8 {
         let class = span.class.0;
-        let stuck = span.to == OPEN && self.ended && span.class != Class::MESSAGE;
-        let queued = class >= Class::FIRST_CALL && span.started != OPEN && at < span.started;
+        let open = span.to == OPEN && self.ended;
+        let stuck = open && !span.class.is_message();
+        let queued = match span.class.is_message() {
+            true => open,
+            false => class >= Class::FIRST_CALL && span.started != OPEN && at < span.started,
+        };
         class | if stuck { Class::STUCK } else { 0 } | if queued { Class::QUEUED } else { 0 }
     }
 
     fn draw(&self, spans: &[Span], line: &mut [u8]) {
         let mut column = 0;
         while column < self.columns {
-            let (begins, ends) = (self.time(column), self.time(column + 1).max(self.time(column) + 1));
+            let (begins, ends) =
+                (self.time(column), self.time(column + 1).max(self.time(column) + 1));
             let at = spans.partition_point(|span| self.end_of(span) <= begins);
             let Some(span) = spans.get(at) else { return };
             if span.from >= ends {

@@ -95,7 +95,10 @@ impl Held {
             session,
             header: trace.header.clone(),
             outcome: trace.end.as_ref().map(|end| end.outcome.clone()),
-            end_ps: trace.end.as_ref().map_or(self.lanes.end_ps, |e| e.time_ps.max(self.lanes.end_ps)),
+            end_ps: trace
+                .end
+                .as_ref()
+                .map_or(self.lanes.end_ps, |e| e.time_ps.max(self.lanes.end_ps)),
             lanes: self.lanes.rows().len() as u32,
             calls,
             moments: moments.iter().map(|moment| moment.time_ps).collect(),
@@ -138,7 +141,9 @@ impl Held {
         let plan = self.trace.as_ref().and_then(|trace| trace.header.plan.as_ref());
         let ended = self.reader.is_none() || self.trace.as_ref().is_some_and(|t| t.end.is_some());
         let log = self.log.as_ref();
-        draw(&self.lanes, window, ended, |rank, row, span| texts::on_span(plan, log, rank, row, span))
+        draw(&self.lanes, window, ended, |rank, row, span| {
+            texts::on_span(plan, log, rank, row, span)
+        })
     }
 
     /// What lies under a point of the timeline.
@@ -160,7 +165,8 @@ impl Held {
 
     /// How this simulation's values compare with those a run ended with.
     pub(super) fn compare(&self, run: &Held) -> Result<Comparison, String> {
-        let simulation = self.simulation.as_ref().ok_or("only a simulation can be compared with")?;
+        let simulation =
+            self.simulation.as_ref().ok_or("only a simulation can be compared with")?;
         let run = run.trace.as_ref().ok_or("the run said nothing")?;
         let plan = run.header.plan.as_ref().ok_or("the run does not say which plan it ran")?;
         Ok(compare(plan, &simulation.trace(), run))

@@ -1,6 +1,6 @@
 //! Giving way: a long task is cut into slices, between which messages are heard.
 
-use super::{Shared, SLICE_MS, now, post};
+use super::{SLICE_MS, Shared, now, post};
 use crate::dom::sleep_ms;
 use crate::protocol::Response;
 use std::cell::Cell;

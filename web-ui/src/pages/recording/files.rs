@@ -5,7 +5,8 @@ use wasm_bindgen::prelude::Closure;
 use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{
-    DragEvent, File, FileList, FileSystemDirectoryEntry, FileSystemEntry, FileSystemFileEntry, HtmlInputElement,
+    DragEvent, File, FileList, FileSystemDirectoryEntry, FileSystemEntry, FileSystemFileEntry,
+    HtmlInputElement,
 };
 
 /// A folder with more files than this is not a job's dumps.
@@ -67,15 +68,23 @@ async fn inside(folder: FileSystemDirectoryEntry) -> Vec<FileSystemEntry> {
     loop {
         let promise = Promise::new(&mut |resolve, reject| {
             let fail = reject.clone();
-            let failed = Closure::once_into_js(move |error: JsValue| fail.call1(&JsValue::NULL, &error));
-            let read = reader.read_entries_with_callback_and_callback(&resolve, failed.unchecked_ref());
+            let failed =
+                Closure::once_into_js(move |error: JsValue| fail.call1(&JsValue::NULL, &error));
+            let read =
+                reader.read_entries_with_callback_and_callback(&resolve, failed.unchecked_ref());
             if let Err(error) = read {
                 let _ = reject.call1(&JsValue::NULL, &error);
             }
         });
-        let batch = JsFuture::from(promise).await.ok().and_then(|batch| batch.dyn_into::<Array>().ok());
+        let batch =
+            JsFuture::from(promise).await.ok().and_then(|batch| batch.dyn_into::<Array>().ok());
         let before = entries.len();
-        entries.extend(batch.iter().flat_map(|batch| batch.iter()).map(JsCast::unchecked_into::<FileSystemEntry>));
+        entries.extend(
+            batch
+                .iter()
+                .flat_map(|batch| batch.iter())
+                .map(JsCast::unchecked_into::<FileSystemEntry>),
+        );
         if entries.len() == before || entries.len() >= MAX_FILES {
             return entries;
         }

@@ -2,7 +2,7 @@
 
 use super::Geometry;
 use crate::explain;
-use crate::palette::timeline_rgb;
+use crate::palette::{is_solid, message_ink, timeline_rgb};
 use crate::protocol::{SessionId, SpanText, Window};
 use crate::ui::canvas::{FONT, Ink, cleared, context_of, ink};
 use wasm_bindgen::{Clamped, JsCast};
@@ -21,13 +21,14 @@ pub(super) struct Raster {
     pub(super) window: Window,
     pub(super) tick: u64,
     pub(super) lanes: u32,
+    pub(super) first_call_lane: u32,
     pub(super) classes: Vec<u8>,
     pub(super) texts: Vec<SpanText>,
 }
 
 /// The height of a rank's lanes: what is there is shared, within reason.
 pub(super) fn rank_height(world_size: u32, height: f64) -> f64 {
-    ((height - AXIS) / f64::from(world_size.max(1))).clamp(3.0, 56.0)
+    ((height - AXIS) / f64::from(world_size.max(1))).clamp(3.0, 72.0)
 }
 
 /// How many ranks fit.
@@ -109,7 +110,11 @@ fn names(context: &CanvasRenderingContext2d, now: &Geometry, culprits: &[u32], i
         }
         if rank.is_multiple_of(every) || (culprit && tall >= 8.0) {
             context.set_fill_style_str(if culprit { ink.bad } else { ink.text });
-            let _ = context.fill_text(&format!("r{rank}"), 7.0, y + (tall / 2.0 + 4.0).min(tall.max(9.0)));
+            let _ = context.fill_text(
+                &format!("r{rank}"),
+                7.0,
+                y + (tall / 2.0 + 4.0).min(tall.max(9.0)),
+            );
         }
         if tall >= 10.0 {
             context.set_fill_style_str(ink.line);
@@ -130,18 +135,32 @@ fn pixels(context: &CanvasRenderingContext2d, now: &Geometry, raster: &Raster, d
     context.rect(GUTTER, AXIS, now.width - GUTTER, now.height - AXIS);
     context.clip();
     let tall = now.rank_height();
-    let lane_tall = (tall - if tall >= 8.0 { 3.0 } else { 0.0 }) / f64::from(raster.lanes.max(1));
+    // Where there is no room for all lanes, the program's is the one that says least.
+    let hidden = if tall < 9.0 { raster.first_call_lane } else { 0 };
+    let shown = raster.lanes.saturating_sub(hidden).max(1);
+    let lane_tall = (tall - if tall >= 8.0 { 3.0 } else { 0.0 }) / f64::from(shown);
     for row in 0..rows {
         let (rank, lane) = (row / raster.lanes.max(1), row % raster.lanes.max(1));
+        let Some(lane) = lane.checked_sub(hidden) else { continue };
         let down = f64::from(raster.window.first_rank + rank) - now.stretch.first_rank.floor();
-        let y = AXIS + down * tall + f64::from(lane) * lane_tall + if tall >= 8.0 { 1.5 } else { 0.0 };
+        let y =
+            AXIS + down * tall + f64::from(lane) * lane_tall + if tall >= 8.0 { 1.5 } else { 0.0 };
         if y < AXIS - tall || y > now.height {
             continue;
         }
         let gap = if lane_tall >= 5.0 { 1.0 } else { 0.0 };
-        let _ = context.draw_image_with_html_canvas_element_and_sw_and_sh_and_dx_and_dy_and_dw_and_dh(
-            &image, 0.0, f64::from(row), f64::from(columns), 1.0, left, y, right - left, (lane_tall - gap).max(0.7),
-        );
+        let _ = context
+            .draw_image_with_html_canvas_element_and_sw_and_sh_and_dx_and_dy_and_dw_and_dh(
+                &image,
+                0.0,
+                f64::from(row),
+                f64::from(columns),
+                1.0,
+                left,
+                y,
+                right - left,
+                (lane_tall - gap).max(0.7),
+            );
     }
     context.restore();
 }
@@ -158,7 +177,8 @@ fn image_of(raster: &Raster, columns: u32, rows: u32, dark: bool) -> Option<Html
         }
     }
     let data = ImageData::new_with_u8_clamped_array_and_sh(Clamped(&rgba), columns, rows).ok()?;
-    let canvas: HtmlCanvasElement = crate::dom::document().create_element("canvas").ok()?.unchecked_into();
+    let canvas: HtmlCanvasElement =
+        crate::dom::document().create_element("canvas").ok()?.unchecked_into();
     canvas.set_width(columns);
     canvas.set_height(rows);
     context_of(&canvas)?.put_image_data(&data, 0.0, 0.0).ok()?;
@@ -185,11 +205,11 @@ fn texts(context: &CanvasRenderingContext2d, now: &Geometry, raster: &Raster, in
             true => text.text.chars().take(fits - 1).chain(['…']).collect(),
             false => text.text.clone(),
         };
-        // Readable on every colour: a rim of the ground.
-        context.set_line_width(3.0);
-        context.set_stroke_style_str(if ink.text == "#17212b" { "rgba(255,255,255,.82)" } else { "rgba(15,20,26,.8)" });
-        let _ = context.stroke_text(&words, left, y + 3.5);
-        context.set_fill_style_str(ink.text);
+        context.set_fill_style_str(match message_ink(text.class) {
+            Some(ink) => ink,
+            None if is_solid(text.class) => "#ffffff",
+            None => ink.text,
+        });
         let _ = context.fill_text(&words, left, y + 3.5);
     }
 }

@@ -76,7 +76,8 @@ pub(super) fn use_pointer(
         })
     };
     let moved = {
-        let (frame, held, dragging, hover) = (frame.clone(), held.clone(), dragging.clone(), hover.clone());
+        let (frame, held, dragging, hover) =
+            (frame.clone(), held.clone(), dragging.clone(), hover.clone());
         let (now, set) = (now.clone(), set.clone());
         Callback::from(move |event: PointerEvent| {
             let here = place(&frame, event.client_x(), event.client_y());
@@ -102,21 +103,25 @@ pub(super) fn use_pointer(
                     let _ = element.set_pointer_capture(event.pointer_id());
                 }
             }
-            let other = held.at.iter().find(|(id, _)| **id != event.pointer_id()).map(|(_, at)| *at);
+            let other =
+                held.at.iter().find(|(id, _)| **id != event.pointer_id()).map(|(_, at)| *at);
             set.set(match other {
                 Some(other) => {
-                    let (old, new) = ((before.0 - other.0).abs().max(8.0), (here.0 - other.0).abs().max(8.0));
+                    let (old, new) =
+                        ((before.0 - other.0).abs().max(8.0), (here.0 - other.0).abs().max(8.0));
                     now.stretch.zoomed(old / new, now.time_at(other.0), now.end)
                 }
-                None => now
-                    .stretch
-                    .moved(-dx / wide * span, now.end)
-                    .scrolled(-dy / now.rank_height(), now.world_size, now.visible()),
+                None => now.stretch.moved(-dx / wide * span, now.end).scrolled(
+                    -dy / now.rank_height(),
+                    now.world_size,
+                    now.visible(),
+                ),
             });
         })
     };
     let up = {
-        let (frame, held, dragging, hover) = (frame.clone(), held.clone(), dragging.clone(), hover.clone());
+        let (frame, held, dragging, hover) =
+            (frame.clone(), held.clone(), dragging.clone(), hover.clone());
         let now = now.clone();
         Callback::from(move |event: PointerEvent| {
             let mut held = held.borrow_mut();
@@ -149,6 +154,12 @@ fn point(now: &Geometry, (x, y): (f64, f64)) -> Option<Point> {
     let (rank, lane) = now.row_at(y)?;
     let time = now.time_at(x);
     let slack = (now.stretch.to - now.stretch.from) / now.width.max(1.0) * 3.0;
-    (time >= 0.0 && x >= super::GUTTER)
-        .then_some(Point { x, y, rank, lane, time_ps: time as u64, slack_ps: slack as u64 })
+    (time >= 0.0 && x >= super::GUTTER).then_some(Point {
+        x,
+        y,
+        rank,
+        lane,
+        time_ps: time as u64,
+        slack_ps: slack as u64,
+    })
 }
