@@ -1,15 +1,375 @@
-//! The real page in headless Chromium against the real binary.
+//! The four uses of Lockstep, on the real page in headless Chromium against the real binary; and
+//! that the browser simulates the same bytes as we do.
+//!
+//! What is looked at has a `data-test` attribute in the page. `LOCKSTEP_SCREENSHOTS=FOLDER` keeps
+//! a picture of each use.
 
-use anyhow::Result;
-use lockstep_tests::{Chromium, Service};
+use anyhow::{Context, Result, ensure};
+use fantoccini::Locator;
+use fantoccini::actions::{InputSource, KeyAction, KeyActions};
+use fantoccini::key::Key;
+use lockstep_core::collective::Collective;
+use lockstep_core::plan::{Fill, Plan};
+use lockstep_core::rank::GroupRank;
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::scenario::{self, CollectiveLab, ScenarioOptions};
+use lockstep_sim::{SimConfig, simulate};
+use lockstep_tests::{Chromium, Service, data};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The page of a service, opened at an address of its own.
+struct Page {
+    service: Service,
+    chromium: Chromium,
+}
+
+impl Page {
+    async fn open(hash: &str) -> Result<Page> {
+        let page = Page { service: Service::start(), chromium: Chromium::start().await? };
+        page.go(hash).await?;
+        Ok(page)
+    }
+
+    async fn go(&self, hash: &str) -> Result<()> {
+        let url = format!("{}{hash}", self.service.url());
+        self.chromium.client.goto(&url).await?;
+        let has_page = "return !document.querySelector('#page .boot')";
+        self.chromium.until("the page", has_page).await?;
+        Ok(())
+    }
+
+    /// An attribute of what is under test, or null.
+    async fn attribute(&self, test: &str, name: &str) -> Result<Value> {
+        let script = format!(
+            "return document.querySelector('[data-test=\"{test}\"]')?.getAttribute('{name}')"
+        );
+        self.chromium.run(&script).await
+    }
+
+    /// Waits until an attribute of what is under test has a value.
+    async fn until(&self, test: &str, name: &str, value: &str) -> Result<()> {
+        let script = format!(
+            "return document.querySelector('[data-test=\"{test}\"]')?.getAttribute('{name}') === '{value}'"
+        );
+        let what = format!("{test} to have {name} = {value}");
+        let waited = self.chromium.until(&what, &script).await;
+        if waited.is_err() {
+            self.chromium.screenshot("failed").await?;
+        }
+        let text = self.chromium.run("return document.body.innerText").await?;
+        waited.map(drop).with_context(|| text.to_string())
+    }
+
+    async fn text(&self, test: &str) -> Result<String> {
+        let script = format!("return document.querySelector('[data-test=\"{test}\"]')?.innerText");
+        let text = self.chromium.run(&script).await?;
+        Ok(text.as_str().unwrap_or_default().to_owned())
+    }
+
+    async fn click(&self, test: &str) -> Result<()> {
+        let locator = format!("[data-test=\"{test}\"]");
+        let found = self.chromium.client.wait().for_element(Locator::Css(&locator)).await;
+        found.with_context(|| test.to_owned())?.click().await?;
+        Ok(())
+    }
+
+    async fn press(&self, key: char) -> Result<()> {
+        let keys = KeyActions::new("keys".to_owned())
+            .then(KeyAction::Down { value: key })
+            .then(KeyAction::Up { value: key });
+        Ok(self.chromium.client.perform_actions(keys).await?)
+    }
+
+    async fn moment(&self) -> Result<usize> {
+        let moment = self.attribute("transport", "data-moment").await?;
+        Ok(moment.as_str().unwrap_or_default().parse()?)
+    }
+
+    /// The values of a rank that the page shows at the moment it stands at.
+    async fn values(&self) -> Result<Vec<f32>> {
+        let values = "const list = document.querySelector('[data-test=elements]');
+            const at = document.querySelector('[data-test=transport]').dataset;
+            if (!list || list.dataset.moment !== at.moment || at.moving === 'true') return null;
+            return [...list.querySelectorAll('span')].map(value => value.innerText)";
+        let values = self.chromium.until("values", values).await?;
+        let values = values.as_array().context("a list")?.iter();
+        values.map(|value| Ok(value.as_str().context("a text")?.parse()?)).collect()
+    }
+
+    async fn close(self) -> Result<()> {
+        // What went wrong inside without anybody noticing.
+        let broken = self.attribute("worker-broken", "class").await?;
+        ensure!(broken.is_null(), "the worker broke");
+        self.chromium.close().await
+    }
+}
 
 #[tokio::test]
-async fn the_page_opens() -> Result<()> {
-    let service = Service::start();
-    let chromium = Chromium::start().await?;
-    chromium.client.goto(service.url()).await?;
-    let title = chromium.client.title().await?;
-    assert!(title.contains("Lockstep"), "{title:?}");
-    chromium.screenshot("page").await?;
+async fn step_through_a_collective() -> Result<()> {
+    let page = Page::open("#/step?collective=all_reduce&world=4&count=8&algorithm=ring").await?;
+    page.until("transport", "data-moment", "1").await?;
+    page.chromium.screenshot("step").await?;
+    let last: usize =
+        page.attribute("transport", "data-last").await?.as_str().context("a number")?.parse()?;
+    // By mouse: forward and back, and to both ends.
+    page.click("forward").await?;
+    page.until("transport", "data-moment", "2").await?;
+    page.click("back").await?;
+    page.until("transport", "data-moment", "1").await?;
+    page.click("start").await?;
+    page.until("transport", "data-moment", "0").await?;
+    assert_eq!(page.values().await?, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    page.click("end").await?;
+    page.until("transport", "data-moment", &last.to_string()).await?;
+    // Rank r starts with r * 8 + i: their sum is 8 * (0 + 1 + 2 + 3) + 4 * i.
+    let sums: Vec<f32> = (0..8).map(|i| 48.0 + 4.0 * i as f32).collect();
+    assert_eq!(page.values().await?, sums);
+    // By keyboard.
+    page.press(Key::Left.into()).await?;
+    page.until("transport", "data-moment", &(last - 1).to_string()).await?;
+    page.press(Key::Home.into()).await?;
+    page.until("transport", "data-moment", "0").await?;
+    page.press(Key::Right.into()).await?;
+    page.until("transport", "data-moving", "false").await?;
+    assert_eq!(page.moment().await?, 1);
+    page.press(Key::End.into()).await?;
+    page.until("transport", "data-moment", &last.to_string()).await?;
+    // Scrubbed.
+    let scrub = "const scrub = document.querySelector('[data-test=scrub]');
+        scrub.value = 3; scrub.dispatchEvent(new Event('input', { bubbles: true }))";
+    page.chromium.run(scrub).await?;
+    page.until("transport", "data-moment", "3").await?;
+    // Played to its end.
+    page.press(' ').await?;
+    page.until("transport", "data-playing", "true").await?;
+    page.until("transport", "data-moment", &last.to_string()).await?;
+    page.until("transport", "data-playing", "false").await?;
+    assert_eq!(page.values().await?, sums);
+    page.close().await
+}
+
+/// At every moment, on every rank, the page shows what the simulator holds.
+#[tokio::test]
+async fn the_values_are_right_at_every_step() -> Result<()> {
+    let page = Page::open("#/step?collective=all_reduce&world=3&count=6&fill=seeded").await?;
+    let lab = CollectiveLab::new(Collective::AllReduce { op: ReduceOp::Sum }, 3, 6);
+    let lab = CollectiveLab { fill: Fill::Seeded { seed: 1 }, ..lab };
+    let mut session = lockstep_sim::Session::new(&lab.plan()?, SimConfig::default())?;
+    session.run_to_end()?;
+    page.until("transport", "data-moment", "1").await?;
+    for moment in 0..session.moments().len() {
+        session.seek(moment)?;
+        let (rank, tensor) = (lockstep_core::rank::GlobalRank(0), lockstep_core::plan::TensorId(0));
+        let bytes = session.tensor(rank, tensor).context("values")?;
+        let held: Vec<f32> =
+            bytes.as_chunks::<4>().0.iter().map(|element| f32::from_le_bytes(*element)).collect();
+        let scrub = format!(
+            "const scrub = document.querySelector('[data-test=scrub]');
+             scrub.value = {moment}; scrub.dispatchEvent(new Event('input', {{ bubbles: true }}))"
+        );
+        page.chromium.run(&scrub).await?;
+        page.until("transport", "data-moment", &moment.to_string()).await?;
+        assert_eq!(page.values().await?, held, "moment {moment}");
+    }
+    page.close().await
+}
+
+#[tokio::test]
+async fn large_worlds_are_shown_too() -> Result<()> {
+    for collective in ["all_reduce", "all_to_all", "broadcast", "barrier"] {
+        let page = Page::open(&format!("#/step?collective={collective}&world=64&count=64")).await?;
+        page.until("transport", "data-moment", "1").await?;
+        page.click("forward").await?;
+        page.until("transport", "data-moment", "2").await?;
+        page.chromium.screenshot(&format!("step-64-{collective}")).await?;
+        page.close().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn run_it_for_real() -> Result<()> {
+    let page = Page::open("#/step?collective=all_reduce&world=3&count=1000&fill=seeded").await?;
+    page.until("transport", "data-moment", "1").await?;
+    page.click("run-real").await?;
+    page.until("real-run", "data-stage", "ended").await?;
+    page.until("comparison", "data-equal", "true").await?;
+    assert_eq!(page.attribute("comparison", "data-tensors").await?, "3");
+    assert_eq!(page.attribute("comparison", "data-elements").await?, "3000");
+    page.chromium.screenshot("run").await?;
+    // It is in the list, and can be opened from there.
+    page.click("run-link").await?;
+    page.until("comparison", "data-equal", "true").await?;
+    page.go("#/runs").await?;
+    page.until("runs", "data-count", "1").await?;
+    let row = page.text("run-1").await?;
+    ensure!(row.contains("ended") && row.contains("completed"), "{row:?}");
+    page.chromium.screenshot("runs").await?;
+    page.close().await
+}
+
+#[tokio::test]
+async fn see_a_hang() -> Result<()> {
+    let page = Page::open("#/hangs").await?;
+    page.chromium.screenshot("hangs").await?;
+    let cases = [
+        ("skipped-all-reduce", json!([2])),
+        ("mismatched-collectives", Value::Null),
+        ("opposite-group-order", Value::Null),
+    ];
+    for (scenario, culprits) in cases {
+        page.go("#/hangs").await?;
+        page.go(&format!("#/hangs/{scenario}")).await?;
+        // Simulated: the finding names ranks, call, sequence number and group.
+        page.until("findings", "data-verdict", "findings").await?;
+        let found = page.attribute("finding", "data-culprits").await?;
+        let named: Vec<Value> = found
+            .as_str()
+            .unwrap_or_default()
+            .split(',')
+            .filter_map(|rank| rank.parse::<u32>().ok().map(Value::from))
+            .collect();
+        ensure!(!named.is_empty(), "{scenario}: no culprit");
+        ensure!(
+            culprits.is_null() || culprits == Value::from(named.clone()),
+            "{scenario}: {named:?}"
+        );
+        ensure!(page.attribute("finding", "data-op").await?.is_string(), "{scenario}: no call");
+        ensure!(page.text("waits").await?.contains("wait"), "{scenario}: nobody waits");
+        // Run for real: it ends by its watchdog, with the same finding.
+        page.click("run-real").await?;
+        page.until("real-run", "data-stage", "ended").await?;
+        let outcome = page.text("run-outcome").await?;
+        ensure!(outcome.to_lowercase().contains("time"), "{scenario}: {outcome:?}");
+        let script =
+            "return [...document.querySelectorAll('[data-test=real-run] [data-test=finding]')]
+            .map(finding => finding.dataset.culprits)[0]";
+        let real = page.chromium.until("the real run's finding", script).await?;
+        ensure!(real == found, "{scenario}: simulated {found}, ran {real}");
+        page.chromium.screenshot(&format!("hang-{scenario}")).await?;
+    }
+    page.close().await
+}
+
+#[tokio::test]
+async fn open_a_recording() -> Result<()> {
+    let page = Page::open("#/recording").await?;
+    let cases = [
+        ("t215_type_mismatch", "findings", "1"),
+        ("t215_never_arrives", "findings", "3"),
+        ("t215_cross_group_deadlock", "findings", "1,2"),
+        ("t291_healthy", "healthy", ""),
+    ];
+    for (folder, verdict, culprits) in cases {
+        let input = page.chromium.client.find(Locator::Css("[data-test=pick-files]")).await?;
+        let mut files: Vec<String> = std::fs::read_dir(data("flight-recorder").join(folder))?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| path.is_file() && path.extension().is_none())
+            .map(|path| path.display().to_string())
+            .collect();
+        files.sort();
+        // chromedriver takes several files as lines.
+        input.send_keys(&files.join("\n")).await?;
+        page.until("findings", "data-verdict", verdict).await?;
+        if !culprits.is_empty() {
+            page.until("finding", "data-culprits", culprits).await?;
+        }
+        assert_eq!(page.attribute("open-trace", "data-world").await?, "4");
+        page.chromium.screenshot(&format!("recording-{folder}")).await?;
+        page.go("#/step").await?;
+        page.go("#/recording").await?;
+    }
+    page.close().await
+}
+
+/// The page has no server to ask: everything but real runs still works.
+#[tokio::test]
+async fn without_a_server_all_but_real_runs_works() -> Result<()> {
+    let page = Page::open("#/step").await?;
+    page.until("transport", "data-moment", "1").await?;
+    // The page that is open, and a service that has gone.
+    let Page { service, chromium } = page;
+    assert_eq!(service.stop(), Some(0));
+    chromium.run("location.hash = '#/hangs/skipped-all-reduce'").await?;
+    let simulated =
+        "return document.querySelector('[data-test=findings]')?.dataset.verdict === 'findings'";
+    chromium.until("a finding", simulated).await?;
     chromium.close().await
+}
+
+#[tokio::test]
+async fn the_browser_and_we_make_the_same_trace() -> Result<()> {
+    let page = Page::open("#/step").await?;
+    let ready = "return typeof window.lockstep_trace_of === 'function'";
+    page.chromium.until("the page's door for tests", ready).await?;
+    for plan in plans()? {
+        let script = "const [plan, done] = arguments;
+            window.lockstep_trace_of(plan).then(bytes => {
+                let text = '';
+                for (const byte of bytes) text += byte.toString(16).padStart(2, '0');
+                done(text);
+            }, error => done('error: ' + error));";
+        let made = page.chromium.client.execute_async(script, vec![plan.to_json().into()]).await?;
+        let native = simulate(&plan, &SimConfig::default())?.to_bytes();
+        let native: String = native.iter().map(|byte| format!("{byte:02x}")).collect();
+        let made = made.as_str().unwrap_or_default();
+        ensure!(made == native, "{}: {} and {} digits", plan.name, made.len(), native.len());
+    }
+    page.close().await
+}
+
+/// Every collective, and every scenario with its repair.
+fn plans() -> Result<Vec<Plan>> {
+    let (op, root) = (ReduceOp::Sum, GroupRank(1));
+    let collectives = [
+        Collective::AllReduce { op },
+        Collective::AllReduce { op: ReduceOp::Avg },
+        Collective::Reduce { op, root },
+        Collective::Broadcast { root },
+        Collective::AllGather,
+        Collective::Gather { root },
+        Collective::Scatter { root },
+        Collective::ReduceScatter { op },
+        Collective::AllToAll,
+        Collective::Barrier,
+    ];
+    let mut plans = Vec::new();
+    for collective in collectives {
+        for world_size in [2, 5, 16] {
+            let lab = CollectiveLab::new(collective, world_size, 37);
+            plans.push(CollectiveLab { fill: Fill::Seeded { seed: 9 }, ..lab }.plan()?);
+        }
+    }
+    for scenario in scenario::all() {
+        for repaired in [false, true] {
+            let options = ScenarioOptions { repaired, ..ScenarioOptions::default() };
+            plans.push(scenario.plan(&options)?);
+        }
+    }
+    Ok(plans)
+}
+
+/// Frames while a 64-rank ring all_reduce plays; see docs/benchmarks.md.
+#[tokio::test]
+async fn playing_does_not_freeze_the_page() -> Result<()> {
+    let page = Page::open("#/step?collective=all_reduce&world=64&count=4096").await?;
+    page.until("transport", "data-moment", "1").await?;
+    page.press(' ').await?;
+    let script = "const done = arguments[0]; const times = []; let last = performance.now();
+        const frame = now => { times.push(now - last); last = now;
+            times.length < 120 ? requestAnimationFrame(frame) : done(times.slice(20)) };
+        requestAnimationFrame(frame);";
+    let times = tokio::time::timeout(
+        Duration::from_secs(60),
+        page.chromium.client.execute_async(script, vec![]),
+    );
+    let times = times.await??;
+    let mut times: Vec<f64> =
+        times.as_array().context("times")?.iter().filter_map(Value::as_f64).collect();
+    times.sort_by(f64::total_cmp);
+    let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+    println!("frame time playing a 64-rank ring: median {median:.1} ms, worst {worst:.1} ms");
+    ensure!(median < 250.0, "a frame takes {median} ms");
+    page.close().await
 }
