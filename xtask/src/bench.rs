@@ -18,7 +18,7 @@ const MEASUREMENTS: &[Measurement] = &[
     ("simulator: messages per second", &["bench", "--package=lockstep-sim"]),
     (
         "host backend: all_reduce bandwidth",
-        &["run", "--release", "--package=lockstep-gpu-exec", "--example=bandwidth"],
+        &["run", "--release", "--package=lockstep-gpu-exec", "--example=bench_all_reduce"],
     ),
 ];
 
