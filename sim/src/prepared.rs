@@ -2,7 +2,7 @@
 //! tensors its programs use.
 
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Plan, TensorId};
+use lockstep_core::plan::{Plan, Program, TensorId};
 use lockstep_core::rank::GroupRank;
 
 /// Tables over a plan that never change while it runs.
@@ -25,18 +25,9 @@ impl Prepared {
             channel_base.push(channels);
             channels += group.size();
         }
-        let programs = 0..plan.programs.len();
-        let used: Vec<_> = programs.map(|program| plan.tensors_used(program)).collect();
-        let bytes_of: Vec<u64> = used
-            .iter()
-            .map(|ids| {
-                let sizes = ids.iter().filter_map(|id| Some(plan.tensor(*id)?.bytes()));
-                sizes.fold(0, u64::saturating_add)
-            })
-            .collect();
-        let programs = plan.program_of.iter().filter_map(|program| bytes_of.get(*program as usize));
-        let total = programs.fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
-        Prepared { channel_base, channels, used, values: total <= max_value_bytes }
+        let used = plan.programs.iter().map(Program::tensors).collect();
+        let values = plan.tensor_bytes() <= max_value_bytes;
+        Prepared { channel_base, channels, used, values }
     }
 
     /// The channel of a group's member.

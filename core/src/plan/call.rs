@@ -1,7 +1,7 @@
 //! A plan's operations as calls: what the ranks of a collective must agree on, and what a trace
 //! tells of a call. The simulator and the executors make both from here.
 
-use super::{Action, Plan, TensorId};
+use super::{Action, Plan, Program, TensorId};
 use crate::dtype::Dtype;
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
@@ -40,6 +40,17 @@ impl Action {
     }
 }
 
+impl Program {
+    /// The tensors that the program uses, in id order: those that its ranks make and report.
+    pub fn tensors(&self) -> Vec<TensorId> {
+        let named = self.ops.iter().flat_map(|op| op.action.tensors());
+        let mut tensors: Vec<_> = named.flatten().collect();
+        tensors.sort_unstable();
+        tensors.dedup();
+        tensors
+    }
+}
+
 impl Plan {
     /// The signature of a collective as `rank` calls it; `None` for other operations, and for
     /// calls that a checked plan does not have.
@@ -57,13 +68,18 @@ impl Plan {
         Some(Signature { schedule, dtype, count: *count })
     }
 
-    /// The tensors that a program uses, in id order.
-    pub fn tensors_used(&self, program: usize) -> Vec<TensorId> {
-        let ops = self.programs.get(program).map_or(&[][..], |program| &program.ops);
-        let mut used: Vec<_> = ops.iter().flat_map(|op| op.action.tensors()).flatten().collect();
-        used.sort_unstable();
-        used.dedup();
-        used
+    /// Bytes of all tensors that the ranks make, all ranks together.
+    pub fn tensor_bytes(&self) -> u64 {
+        let per_program: Vec<u64> = self
+            .programs
+            .iter()
+            .map(|program| {
+                let tensors = program.tensors().into_iter().filter_map(|id| self.tensor(id));
+                tensors.map(|tensor| tensor.bytes()).fold(0, u64::saturating_add)
+            })
+            .collect();
+        let programs = self.program_of.iter().filter_map(|p| per_program.get(*p as usize));
+        programs.copied().fold(0, u64::saturating_add)
     }
 
     /// A trace's account of the call that operation `op` of `rank` makes, as number `seq` of its

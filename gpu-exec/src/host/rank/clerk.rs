@@ -5,7 +5,6 @@
 //! trace events and sends them some fifty times a second, and sleeps when nothing happens.
 
 use super::super::control::{Report, Setup, frame};
-use super::call::call_of;
 use super::program::Program;
 use crate::clock;
 use lockstep_core::plan::{Plan, TensorId};
@@ -258,7 +257,7 @@ impl Clerk {
             Note::OpBegan { op } => What::OpBegan { op },
             Note::OpEnded { op } => What::OpEnded { op },
             Note::Scheduled { work, op, seq } => {
-                let call = Box::new(call_of(&self.plan, self.rank, op, seq)?);
+                let call = Box::new(self.plan.call(self.rank, op, seq)?);
                 What::Scheduled { work, call }
             }
             Note::Started { work } => What::Started { work },

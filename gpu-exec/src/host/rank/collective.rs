@@ -7,10 +7,10 @@ use super::transfer::{Header, Incoming, Moved, Outgoing};
 use crate::shm::{Doorbell, Patience, Receiver, Sender};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
-use lockstep_core::plan::{Action, Plan, TensorId};
+use lockstep_core::plan::{Action, Plan, Signature, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::schedule::{self, Algorithm, Buffer, Layout, Schedule};
+use lockstep_core::schedule::{self, Buffer, Layout, Schedule};
 
 /// A rank's side of a group's channels.
 #[derive(Debug)]
@@ -67,26 +67,20 @@ impl CollectiveCall {
     /// When the plan was not checked.
     pub(super) fn of(
         plan: &Plan,
+        rank: GlobalRank,
         action: &Action,
         memory: impl Fn(TensorId) -> Option<Memory>,
     ) -> Result<Option<CollectiveCall>, String> {
-        let Action::Collective { group, collective, count, input, output, algorithm, .. } = action
-        else {
-            return Ok(None);
-        };
-        let size = plan.group(*group).map_or(0, lockstep_core::group::ProcessGroup::size);
-        let algorithm = algorithm.unwrap_or(Algorithm::of(*collective)[0]);
-        let schedule =
-            Schedule::new(*collective, algorithm, size).map_err(|error| error.to_string())?;
-        let tensor = output.or(*input).and_then(|id| plan.tensor(id));
-        let dtype = tensor.map_or(Dtype::Unknown, |tensor| tensor.dtype);
+        let Action::Collective { input, output, .. } = action else { return Ok(None) };
+        let Signature { schedule, dtype, count } =
+            plan.signature(rank, action).ok_or("a collective that its rank cannot call")?;
         Ok(Some(CollectiveCall {
             schedule,
-            count: *count,
+            count,
             dtype,
             input: input.and_then(&memory),
             output: output.and_then(&memory),
-            fingerprint: fingerprint(&(*collective, algorithm, *count, dtype)),
+            fingerprint: fingerprint(&(schedule.collective(), schedule.algorithm(), count, dtype)),
         }))
     }
 
@@ -95,12 +89,10 @@ impl CollectiveCall {
     }
 }
 
-/// FNV-1a over the binary form of what the ranks of a call must agree on.
+/// XXH3 of the binary form of what the ranks of a call must agree on.
 pub(super) fn fingerprint(agreed: &impl serde::Serialize) -> u64 {
     // postcard fails only on types of unknown length.
-    let bytes = postcard::to_stdvec(agreed).unwrap_or_default();
-    let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold)
+    xxhash_rust::xxh3::xxh3_64(&postcard::to_stdvec(agreed).unwrap_or_default())
 }
 
 impl GroupLink {

@@ -1,6 +1,5 @@
 //! A rank's process: takes its orders from standard input, joins, runs its program, reports.
 
-mod call;
 mod clerk;
 mod collective;
 mod memory;

@@ -1,7 +1,6 @@
 //! A rank's program: its operations in order, on the process's main thread.
 
 use super::super::control::Setup;
-use super::super::limits::tensors_of;
 use super::super::wiring::{ChannelKey, bell_offset};
 use super::clerk::{Clerk, Note};
 use super::collective::{CollectiveCall, GroupLink, Peer, fingerprint};
@@ -42,7 +41,8 @@ impl Program {
     ) -> Result<Program, String> {
         let rank = setup.rank;
         let program = plan.program(rank).ok_or("the plan has no program for this rank")?;
-        let tensors = tensors_of(program)
+        let tensors = program
+            .tensors()
             .into_iter()
             .filter_map(|id| Some((id, Memory::new(made(plan.tensor(id)?, rank)))))
             .collect();
@@ -71,7 +71,7 @@ impl Program {
                 Action::Collective { group, async_op, .. } => {
                     let work = next_work;
                     let memory = |id| self.tensors.get(&id).cloned();
-                    let call = CollectiveCall::of(&plan, action, memory)?
+                    let call = CollectiveCall::of(&plan, self.rank, action, memory)?
                         .ok_or("a collective that is none")?;
                     let seq = collectives.next(*group);
                     clerk.scheduled(work, op, seq, self.timeouts_ns[group.index()]);
