@@ -1,15 +1,14 @@
 //! Hangs: a gallery of jobs that do not end, and each of them to be stepped through.
 
 use super::exports::Exports;
-use super::simulation::{Simulated, use_simulation, use_view};
+use super::simulation::{Simulated, use_addressed_moment, use_simulation, use_view};
 use crate::app::use_shared;
 use crate::explain;
 use crate::playback::{Act, use_playback};
 use crate::protocol::Opened;
 use crate::route::{Route, View};
 use crate::ui::{
-    Choice, Findings, NumberField, RealRun, SelectField, SourceView, Timeline, Transport,
-    WaitGraph, activity,
+    Choice, Findings, NumberField, RealRun, SelectField, SourceView, Timeline, Transport, WaitGraph,
 };
 use lockstep_core::plan::Source;
 use lockstep_core::scenario::{self, ScenarioOptions};
@@ -26,7 +25,7 @@ pub(crate) fn hangs() -> Html {
     let nav = use_shared().nav;
     match nav.route.name().map(|name| (name, scenario::find(name))) {
         None => html! { <Gallery /> },
-        Some((_, Some(scenario))) => html! { <OneHang id={scenario.id} /> },
+        Some((_, Some(scenario))) => html! { <OneHang key={scenario.id} id={scenario.id} /> },
         Some((name, None)) => html! {
             <><p class="banner bad" role="alert">{ format!("There is no scenario {name:?}.") }</p><Gallery /></>
         },
@@ -85,30 +84,9 @@ fn one_hang(props: &OneHangProps) -> Html {
     let playback = use_playback();
     let opened = simulated.ready().cloned();
     let session = opened.as_ref().map(|opened| opened.session);
-    {
-        let dispatch = playback.dispatcher();
-        let wanted = nav.route.number::<usize>("moment");
-        let last = opened.as_ref().map_or(0, |opened| opened.moments.len().saturating_sub(1));
-        use_effect_with(session, move |session| {
-            if session.is_some() {
-                // Where everybody stands for good is what people come for.
-                dispatch.dispatch(Act::Load { moment: wanted.unwrap_or(last), last });
-            }
-        });
-    }
     let base = Route::below(View::Hangs, props.id).with("world", world).with("repaired", repaired);
-    {
-        let (nav, base) = (nav.clone(), base.clone());
-        let ready = session.is_some() && playback.last > 0;
-        use_effect_with(
-            (playback.moment, playback.moving(), ready),
-            move |(moment, moving, ready)| {
-                if *ready && !moving {
-                    nav.replace(base.with("moment", moment));
-                }
-            },
-        );
-    }
+    // Where everybody stands for good is what people come for.
+    use_addressed_moment(&playback, opened.as_ref(), base.clone(), |last| last);
     let view = use_view(session, playback.moment);
     let moments = opened.as_ref().map(|opened| opened.moments.clone()).unwrap_or_default();
     let time_ps = playback.time_ps(&moments);
@@ -168,7 +146,7 @@ fn one_hang(props: &OneHangProps) -> Html {
                 </section>
                 <section class="panel lanes" aria-label="Timeline">
                     <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={opened.end_ps}
-                              fit={activity(&opened.moments, opened.end_ps)} playhead_ps={time_ps} on_seek={seek} {culprits} />
+                              fit={opened.fit} playhead_ps={time_ps} on_seek={seek} {culprits} />
                 </section>
                 <Transport {playback} {time_ps} />
             }

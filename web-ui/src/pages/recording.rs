@@ -170,6 +170,7 @@ pub(super) fn open_trace(props: &OpenTraceProps) -> Html {
         .collect();
     culprits.sort_unstable();
     culprits.dedup();
+    let recorded = matches!(opened.header.origin, Origin::Recorded { .. });
     let origin = match &opened.header.origin {
         Origin::Simulated { topology, .. } => format!("Simulated, {topology}"),
         Origin::Run { backend, device } => format!("Run on backend {backend}, {device}"),
@@ -178,11 +179,11 @@ pub(super) fn open_trace(props: &OpenTraceProps) -> Html {
     html! {
         <div class="trace-grid" data-test="open-trace" data-world={opened.header.world_size.to_string()} data-calls={opened.calls.to_string()}>
             <p class="sentence" data-test="trace-summary">
-                { format!("{origin}. {} ranks, {} groups, {} calls over {}. ", opened.header.world_size, opened.header.groups.len(), opened.calls, explain::time(opened.end_ps)) }
+                { format!("{origin}. {} ranks, {} groups, {} calls over {}. ", opened.header.world_size, opened.header.groups.len(), opened.calls, explain::time(if recorded { opened.last_ps } else { opened.end_ps })) }
                 if let Some(outcome) = &opened.outcome { { format!("The end: {}", explain::ending(outcome)) } }
             </p>
             <section class="panel lanes" aria-label="Timeline">
-                <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={opened.end_ps} {culprits} />
+                <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={opened.end_ps} fit={opened.fit} {culprits} />
                 <crate::ui::Legend />
             </section>
             <section class="panel verdicts">

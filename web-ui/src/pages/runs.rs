@@ -77,10 +77,18 @@ fn row(run: &Run) -> Html {
             <td>{ run.text("backend") }</td>
             <td>{ created.map(|ms| String::from(js_sys::Date::new(&ms.into()).to_locale_time_string("en-GB"))).unwrap_or_default() }</td>
             <td class="mono">{ created.zip(ended).map(|(from, to)| explain::time(((to - from).max(0.0) * 1e9) as u64)).unwrap_or_default() }</td>
-            <td>{ if run.text("outcome").is_empty() { run.text("state") } else { run.text("outcome").replace('_', " ") } }</td>
+            <td>{ ending(run) }</td>
             <td>{ diagnosis(&run.fields) }</td>
             <td>{ agreement(&run.fields) }</td>
         </tr>
+    }
+}
+
+/// `ended: timed out`, or that it still runs.
+fn ending(run: &Run) -> String {
+    match run.text("outcome").replace('_', " ") {
+        none if none.is_empty() => run.text("state"),
+        outcome => format!("{}: {outcome}", run.text("state")),
     }
 }
 

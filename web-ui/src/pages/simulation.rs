@@ -1,7 +1,9 @@
 //! A plan simulated in the worker, and what it looks like at a moment.
 
 use crate::app::use_shared;
+use crate::playback::{Act, Playback};
 use crate::protocol::{Opened, Request, Response, SessionId};
+use crate::route::Route;
 use lockstep_core::plan::Plan;
 use lockstep_sim::View;
 use std::rc::Rc;
@@ -90,4 +92,44 @@ pub(super) fn use_view(session: Option<SessionId>, moment: usize) -> Option<Rc<V
     }
     let (of, seen) = (*view).clone()?;
     (Some(of) == session).then_some(seen)
+}
+
+/// Keeps the moment and the address in step: a new simulation begins where the address says (else
+/// at `begin` of its last moment), an address that was changed is followed, and a moment that was
+/// reached is written into `base`, the address of what is shown.
+#[hook]
+pub(super) fn use_addressed_moment(
+    playback: &UseReducerHandle<Playback>,
+    opened: Option<&Rc<Opened>>,
+    base: Route,
+    begin: fn(usize) -> usize,
+) {
+    let nav = use_shared().nav;
+    let wanted = nav.route.number::<usize>("moment");
+    let session = opened.map(|opened| opened.session);
+    let last = opened.map_or(0, |opened| opened.moments.len().saturating_sub(1));
+    {
+        let dispatch = playback.dispatcher();
+        use_effect_with(session, move |session| {
+            if session.is_some() {
+                dispatch.dispatch(Act::Load { moment: wanted.unwrap_or(begin(last)), last });
+            }
+        });
+    }
+    {
+        let (dispatch, moment, moving) =
+            (playback.dispatcher(), playback.moment, playback.moving());
+        use_effect_with(wanted, move |wanted| {
+            if let Some(wanted) = wanted.filter(|wanted| *wanted != moment && !moving) {
+                dispatch.dispatch(Act::To(wanted));
+            }
+        });
+    }
+    // Not every frame: browsers limit how often an address may change.
+    let ready = session.is_some() && playback.last > 0;
+    use_effect_with((playback.moment, playback.moving(), ready), move |(moment, moving, ready)| {
+        if *ready && !moving {
+            nav.replace(base.with("moment", moment));
+        }
+    });
 }

@@ -1,7 +1,7 @@
 //! Step through a collective: the first view.
 
 use super::exports::Exports;
-use super::simulation::{Simulated, use_simulation, use_view};
+use super::simulation::{Simulated, use_addressed_moment, use_simulation, use_view};
 use super::step_choice::{StepChoice, StepForm};
 use crate::app::use_shared;
 use crate::explain;
@@ -42,27 +42,8 @@ pub(crate) fn step() -> Html {
     };
     let opened = simulated.ready().cloned();
     let session = opened.as_ref().map(|opened| opened.session);
-    {
-        // Another simulation: the address may say at which moment; else where the first messages are.
-        let dispatch = playback.dispatcher();
-        let wanted = nav.route.number::<usize>("moment");
-        let last = opened.as_ref().map_or(0, |opened| opened.moments.len().saturating_sub(1));
-        use_effect_with(session, move |session| {
-            if session.is_some() {
-                dispatch.dispatch(Act::Load { moment: wanted.unwrap_or(1), last });
-            }
-        });
-    }
-    {
-        // The address follows, but not every frame of it.
-        let (nav, moment, moving) = (nav.clone(), playback.moment, playback.moving());
-        let ready = session.is_some() && playback.last > 0;
-        use_effect_with((moment, moving, ready), move |(moment, moving, ready)| {
-            if *ready && !moving {
-                nav.replace(choice.route().with("moment", moment));
-            }
-        });
-    }
+    // Where the first messages are.
+    use_addressed_moment(&playback, opened.as_ref(), choice.route(), |last| last.min(1));
     let view = use_view(session, playback.moment);
     let rank = (*selected).min(choice.lab.world_size - 1);
     let moments = opened.as_ref().map(|opened| opened.moments.clone()).unwrap_or_default();
@@ -127,7 +108,7 @@ pub(crate) fn step() -> Html {
                 </section>
                 <section class="panel lanes" aria-label="Timeline">
                     <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes}
-                              end_ps={opened.end_ps} playhead_ps={time_ps} on_seek={seek} />
+                              end_ps={opened.end_ps} fit={opened.fit} playhead_ps={time_ps} on_seek={seek} />
                 </section>
                 <Transport {playback} {time_ps} />
             }

@@ -119,6 +119,10 @@ pub(crate) struct Opened {
     pub(crate) outcome: Option<Outcome>,
     /// When it ends, in picoseconds.
     pub(crate) end_ps: u64,
+    /// When something last happened in it.
+    pub(crate) last_ps: u64,
+    /// The stretch that is worth showing first.
+    pub(crate) fit: (u64, u64),
     /// Rows a rank in the timeline.
     pub(crate) lanes: u32,
     pub(crate) calls: u64,

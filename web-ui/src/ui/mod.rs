@@ -29,6 +29,6 @@ pub(crate) use matrix::Matrix;
 pub(crate) use real_run::RealRun;
 pub(crate) use ring::Ring;
 pub(crate) use source::SourceView;
-pub(crate) use timeline::{Legend, Timeline, activity};
+pub(crate) use timeline::{Legend, Timeline};
 pub(crate) use transport::Transport;
 pub(crate) use waits::WaitGraph;

@@ -90,7 +90,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                             }
                         }
                         <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes}
-                                  end_ps={opened.end_ps} />
+                                  end_ps={opened.end_ps} fit={opened.fit} />
                         if props.hangs || !opened.report.findings.is_empty() {
                             <Findings report={opened.report.clone()} />
                             <WaitGraph waits={opened.waits.clone()} world_size={opened.header.world_size} />

@@ -150,7 +150,12 @@ fn place(props: &RingProps, rank: usize, n: usize, node: f64) -> Html {
     let selected = rank == props.selected;
     let select = props.on_select.reform(move |_: MouseEvent| rank);
     let press = when(&props.on_select, move |event: KeyboardEvent| {
-        (event.key() == "Enter").then_some(rank)
+        if !matches!(event.key().as_str(), "Enter" | " ") {
+            return None;
+        }
+        // Space would play.
+        event.prevent_default();
+        Some(rank)
     });
     html! {
         <g class={classes!("node", class, selected.then_some("selected"))} onclick={select} onkeydown={press} tabindex="0" role="button"

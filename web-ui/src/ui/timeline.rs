@@ -14,7 +14,7 @@ use crate::explain;
 use crate::palette;
 use crate::protocol::{Request, Response, SessionId, Window};
 use hover::{Hover, use_hover};
-use paint::{GUTTER, Raster, paint, rank_height};
+use paint::{GUTTER, Raster, image_of, paint, rank_height};
 use pointer::use_pointer;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -51,17 +51,6 @@ impl Stretch {
     fn scrolled(self, by: f64, world_size: u32, visible: u32) -> Stretch {
         let most = f64::from(world_size.saturating_sub(visible));
         Stretch { first_rank: (self.first_rank + by).clamp(0.0, most), ..self }
-    }
-}
-
-/// The stretch in which things happen: a hang's timeline ends long after anything did, when the
-/// watchdog comes.
-pub(crate) fn activity(moments: &[u64], end_ps: u64) -> (u64, u64) {
-    match moments {
-        [.., before, last] if *before > 0 && *last > before.saturating_mul(5) => {
-            (0, before.saturating_mul(3) / 2)
-        }
-        _ => (0, end_ps.saturating_add(end_ps / 50).max(1)),
     }
 }
 
@@ -116,11 +105,16 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
         end: props.end_ps as f64,
     });
     {
+        // The playhead moves every frame, the pixels beneath it seldom: they are kept as an image.
+        let image = use_memo((raster.clone(), shared.dark), |(raster, dark)| {
+            raster.as_ref().and_then(|raster| image_of(raster, *dark))
+        });
         let (canvas, raster, now) = (canvas.clone(), raster.clone(), now.clone());
         let (culprits, playhead) = (props.culprits.clone(), props.playhead_ps);
         let deps = (now.clone(), raster.clone(), playhead, culprits.clone(), shared.dark);
         use_effect_with(deps, move |(_, _, _, _, dark)| {
-            paint(&canvas, &now, raster.as_deref(), playhead, &culprits, *dark);
+            let drawn = raster.as_deref().zip((*image).as_ref());
+            paint(&canvas, &now, drawn, playhead, &culprits, *dark);
         });
     }
     let pointer =

@@ -42,7 +42,8 @@ pub(super) struct RankLanes {
 pub(super) struct Lanes {
     pub(super) ranks: Vec<RankLanes>,
     pub(super) end_ps: u64,
-    pub(super) begin_ps: u64,
+    /// When something last happened that was not the end of the job or a timeout.
+    pub(super) busy_ps: u64,
     call_lanes: usize,
     program: bool,
     messages: bool,
@@ -62,11 +63,23 @@ pub(super) enum Row {
 
 impl Lanes {
     pub(super) fn new(world_size: u32) -> Lanes {
-        Lanes {
-            ranks: vec![RankLanes::default(); world_size as usize],
-            begin_ps: OPEN,
-            ..Lanes::default()
-        }
+        Lanes { ranks: vec![RankLanes::default(); world_size as usize], ..Lanes::default() }
+    }
+
+    /// The stretch in which things happen: a hang ends long after anything did, when the watchdog
+    /// comes; what is still open at the end of a recording needs room to be seen.
+    pub(super) fn fit(&self) -> (u64, u64) {
+        let until = match self.busy_ps {
+            busy if busy > 0 && self.end_ps > busy.saturating_mul(5) => busy.saturating_mul(3) / 2,
+            _ => self.end_ps.saturating_add(self.end_ps / 50),
+        };
+        (0, until.max(1))
+    }
+
+    /// Adds a twelfth at the end, where calls that never completed are seen to go on: a recording
+    /// stops at its last event, not when the job did.
+    pub(super) fn leave_room(&mut self) {
+        self.end_ps = self.end_ps.saturating_add(self.end_ps / 12);
     }
 
     /// The rows of each rank, top down.
@@ -90,7 +103,13 @@ impl Lanes {
     pub(super) fn take(&mut self, event: &Event, plan: Option<&Plan>) {
         let time = event.time_ps;
         self.end_ps = self.end_ps.max(time);
-        self.begin_ps = self.begin_ps.min(time);
+        let ends = matches!(
+            event.what,
+            What::TimedOut { .. } | What::Result { .. } | What::Finished | What::Died { .. }
+        );
+        if !ends {
+            self.busy_ps = self.busy_ps.max(time);
+        }
         let Some(lanes) = self.ranks.get_mut(event.rank.index()) else { return };
         match &event.what {
             What::OpBegan { op } => {
@@ -176,7 +195,10 @@ impl RankLanes {
     fn complete(&mut self, work: u32, time: u64) {
         let Some(span) = self.call(work) else { return };
         span.to = time.max(span.from);
-        span.started = span.started.min(span.to);
+        if span.started == OPEN {
+            // Nothing is known of its wait: it is shown as carried out all along.
+            span.started = span.from;
+        }
         // A lane may have become free for a call that had none.
         while let Some(mut next) = self.overflow.pop_front() {
             if next.to != OPEN && next.to <= time {

@@ -7,7 +7,7 @@ use crate::protocol::{Response, SessionId};
 use js_sys::Uint8Array;
 use lockstep_core::flight_recorder::{Dump, trace_of as trace_of_dumps};
 use lockstep_core::plan::Plan;
-use lockstep_core::trace::{CallLog, Trace};
+use lockstep_core::trace::{CallLog, Origin, Trace};
 use lockstep_sim::{Session, SimConfig};
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::File;
@@ -146,6 +146,9 @@ async fn index(trace: &Trace, slices: &Slices) -> Result<(Lanes, CallLog), Strin
             lanes.take(event, trace.header.plan.as_ref());
         }
         slices.give_way((at * EVENTS_A_SLICE) as u64, total, "events indexed").await?;
+    }
+    if matches!(trace.header.origin, Origin::Recorded { .. }) {
+        lanes.leave_room();
     }
     Ok((lanes, CallLog::of(trace)))
 }

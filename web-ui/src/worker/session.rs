@@ -99,6 +99,8 @@ impl Held {
                 .end
                 .as_ref()
                 .map_or(self.lanes.end_ps, |e| e.time_ps.max(self.lanes.end_ps)),
+            last_ps: self.lanes.busy_ps,
+            fit: self.lanes.fit(),
             lanes: self.lanes.rows().len() as u32,
             calls,
             moments: moments.iter().map(|moment| moment.time_ps).collect(),

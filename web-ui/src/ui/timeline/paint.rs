@@ -41,7 +41,7 @@ pub(super) fn visible_ranks(world_size: u32, height: f64) -> u32 {
 pub(super) fn paint(
     canvas: &NodeRef,
     now: &Geometry,
-    raster: Option<&Raster>,
+    drawn: Option<(&Raster, &HtmlCanvasElement)>,
     playhead_ps: Option<u64>,
     culprits: &[u32],
     dark: bool,
@@ -53,8 +53,8 @@ pub(super) fn paint(
     let ink = ink(dark);
     context.set_font(FONT);
     axis(&context, now, &ink);
-    if let Some(raster) = raster {
-        pixels(&context, now, raster, dark);
+    if let Some((raster, image)) = drawn {
+        pixels(&context, now, raster, image);
         texts(&context, now, raster, &ink);
     }
     names(&context, now, culprits, &ink);
@@ -123,10 +123,14 @@ fn names(context: &CanvasRenderingContext2d, now: &Geometry, culprits: &[u32], i
     }
 }
 
-fn pixels(context: &CanvasRenderingContext2d, now: &Geometry, raster: &Raster, dark: bool) {
+fn pixels(
+    context: &CanvasRenderingContext2d,
+    now: &Geometry,
+    raster: &Raster,
+    image: &HtmlCanvasElement,
+) {
     let columns = raster.window.columns;
     let rows = raster.classes.len() as u32 / columns.max(1);
-    let Some(image) = image_of(raster, columns, rows, dark) else { return };
     context.set_image_smoothing_enabled(false);
     let (from, to) = (raster.window.from_ps as f64, raster.window.to_ps as f64);
     let (left, right) = (now.x_of(from), now.x_of(to));
@@ -151,7 +155,7 @@ fn pixels(context: &CanvasRenderingContext2d, now: &Geometry, raster: &Raster, d
         let gap = if lane_tall >= 5.0 { 1.0 } else { 0.0 };
         let _ = context
             .draw_image_with_html_canvas_element_and_sw_and_sh_and_dx_and_dy_and_dw_and_dh(
-                &image,
+                image,
                 0.0,
                 f64::from(row),
                 f64::from(columns),
@@ -166,7 +170,9 @@ fn pixels(context: &CanvasRenderingContext2d, now: &Geometry, raster: &Raster, d
 }
 
 /// The pixels as an image one pixel high a row, to be stretched while it is painted.
-fn image_of(raster: &Raster, columns: u32, rows: u32, dark: bool) -> Option<HtmlCanvasElement> {
+pub(super) fn image_of(raster: &Raster, dark: bool) -> Option<HtmlCanvasElement> {
+    let columns = raster.window.columns;
+    let rows = raster.classes.len() as u32 / columns.max(1);
     if columns == 0 || rows == 0 {
         return None;
     }
