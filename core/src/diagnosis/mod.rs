@@ -4,17 +4,42 @@
 //! function: the order in which files were read, or ranks listed, never changes a finding, and no
 //! rank is believed more than another because it was read first.
 
+mod absent;
+mod causes;
+mod deadlock;
+mod differing;
+mod explain;
+mod graph;
+mod index;
+mod mismatch;
+mod p2p;
+mod plan_diff;
 mod report;
+mod signature;
+mod straggler;
+mod text;
+mod waits;
+mod words;
 
 pub use report::{
     Certainty, Evidence, FINDINGS_SCHEMA, Finding, GroupRef, Kind, Report, Verdict, Wait,
 };
+pub use waits::who_waits;
+pub use words::rank_list;
 
+use crate::flight_recorder::Recording;
 use crate::trace::{CallLog, Trace};
 
 /// What is wrong in the calls of a job, most important first.
 pub fn diagnose(log: &CallLog) -> Report {
-    Report::healthy(log.world_size)
+    if log.recorded && log.logs().all(|(_, log)| log.calls.is_empty()) {
+        let why = "The recording holds no calls: nothing can be judged. Record again while the job \
+                   runs, with TORCH_FR_BUFFER_SIZE (or TORCH_NCCL_TRACE_BUFFER_SIZE) above 0.";
+        return Report::unusable(log.world_size, why);
+    }
+    let (findings, notes) = causes::findings(&index::Job::of(log));
+    let verdict = if findings.is_empty() { Verdict::Healthy } else { Verdict::Findings };
+    Report { verdict, findings, notes, ..Report::healthy(log.world_size) }
 }
 
 /// What is wrong in a trace: [`diagnose`] of its calls.
@@ -22,8 +47,13 @@ pub fn diagnose_trace(trace: &Trace) -> Report {
     diagnose(&CallLog::of(trace))
 }
 
-/// Every rank that waits at the end of the trace: in which call, and for whom.
-pub fn who_waits(log: &CallLog) -> Vec<Wait> {
-    let _ = log;
-    Vec::new()
+/// What is wrong in a set of dumps: [`diagnose`] of their calls, with a note for every file that
+/// could not be used.
+pub fn diagnose_recording(recording: &Recording) -> Report {
+    let mut report = diagnose_trace(&recording.trace);
+    report.notes.extend(recording.problems.iter().map(|problem| problem.error.to_string()));
+    report
 }
+
+#[cfg(test)]
+mod tests;

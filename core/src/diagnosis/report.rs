@@ -247,14 +247,4 @@ impl Report {
             ..Report::healthy(world_size)
         }
     }
-
-    /// The report for a terminal, without colour.
-    pub fn to_text(&self) -> String {
-        let mut text = String::new();
-        for finding in &self.findings {
-            text.push_str(&finding.message);
-            text.push('\n');
-        }
-        text
-    }
 }

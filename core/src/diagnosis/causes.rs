@@ -1,0 +1,337 @@
+//! From the calls to the findings: each cause once, with everyone who waits because of it.
+//!
+//! 1. A rank that died, and the first row of each group whose calls differ, are causes by
+//!    themselves.
+//! 2. In the graph of who waits for whom, every wait leads somewhere: to one of those, to a rank
+//!    that waits for nobody (it never made the call), or into a circle.
+//! 3. What is left waits in a call that everybody made.
+
+use super::absent;
+use super::deadlock;
+use super::differing;
+use super::graph::Graph;
+use super::index::{Job, Row};
+use super::mismatch::{Mismatch, first_mismatches};
+use super::p2p::{self, PendingP2p};
+use super::report::{Certainty, Evidence, Finding, Kind};
+use super::straggler::straggler;
+use super::words;
+use crate::group::GroupId;
+use crate::rank::GlobalRank;
+use crate::trace::{Outcome, RankState};
+use std::collections::BTreeSet;
+
+/// Everything that a cause is found from.
+pub(super) struct Scene<'a, 'j> {
+    pub(super) job: &'j Job<'a>,
+    pub(super) p2p: &'j [PendingP2p<'a>],
+    pub(super) graph: &'j Graph,
+}
+
+/// A cause before its victims are known.
+#[derive(Clone, Debug)]
+pub(super) struct Cause {
+    pub(super) kind: Kind,
+    pub(super) culprits: Vec<GlobalRank>,
+    /// Ranks that suffer although they wait for nobody any more.
+    pub(super) also_victims: Vec<GlobalRank>,
+    pub(super) group: Option<GroupId>,
+    pub(super) seq: Option<u64>,
+    pub(super) op: Option<String>,
+    pub(super) certainty: Certainty,
+    pub(super) message: String,
+    pub(super) fix: String,
+    pub(super) evidence: Vec<Evidence>,
+}
+
+/// The findings of a job, most important first, and notes.
+pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
+    let p2p = p2p::pending(job);
+    let mismatches = first_mismatches(job);
+    let dead = died(job);
+    let mut blamed: BTreeSet<(usize, GlobalRank)> = BTreeSet::new();
+    for mismatch in &mismatches {
+        let sides = mismatch.sides.iter().flat_map(|side| &side.ranks);
+        blamed.extend(sides.map(|rank| (mismatch.row, *rank)));
+    }
+    let graph = Graph::of(job, &p2p, &blamed, dead);
+    let scene = Scene { job, p2p: &p2p, graph: &graph };
+
+    let mut causes: Vec<Cause> =
+        dead.and_then(|rank| absent::death(&scene, rank)).into_iter().collect();
+    causes.extend(mismatches.iter().flat_map(|mismatch| differing::causes(&scene, mismatch)));
+    let mut explained: BTreeSet<GlobalRank> = blamed.iter().map(|(_, rank)| *rank).collect();
+    explained.extend(dead);
+    let (mut alone, mut stuck) = (Vec::new(), Vec::new());
+    for sink in graph.sinks() {
+        match sink.ranks.as_slice() {
+            [rank] if explained.contains(rank) => {}
+            [rank] => match stuck_in(&scene, *rank) {
+                Some(row) => stuck.push(row),
+                None => alone.push(*rank),
+            },
+            _ => causes.extend(deadlock::cause(&scene, &sink)),
+        }
+    }
+    causes.extend(absent::causes(&scene, &alone));
+    causes.extend(p2p_sizes(&scene));
+    let mut notes = Vec::new();
+    let hangs = !causes.is_empty();
+    if !hangs || !stuck.is_empty() {
+        causes.extend(never_completed(&scene, &stuck, &mut notes));
+    }
+    let slow = straggler(job);
+    if let Some(slow) = slow {
+        let only_it = |cause: &Cause| {
+            cause.kind == Kind::CallNeverCompleted
+                || (cause.kind == Kind::RankNeverJoined && cause.culprits == [slow.rank])
+        };
+        // A rank that always came late may just not have come yet; a timeout says otherwise.
+        if causes.iter().all(only_it) && job.log.outcome != Outcome::TimedOut {
+            causes = vec![absent::slow(&scene, &slow)];
+        }
+    }
+    causes.extend(not_recorded(&scene, &causes));
+    (finish(&scene, causes), notes)
+}
+
+/// The rank whose death ended the job. Ranks that an executor ended after that, or after a
+/// timeout, died of it.
+fn died(job: &Job<'_>) -> Option<GlobalRank> {
+    match &job.log.outcome {
+        Outcome::RankDied { rank, .. } => Some(*rank),
+        Outcome::Unknown => {
+            let dead = |(rank, log): (GlobalRank, &crate::trace::RankLog)| {
+                matches!(log.state, RankState::Died { .. }).then_some(rank)
+            };
+            job.log.logs().find_map(dead)
+        }
+        _ => None,
+    }
+}
+
+/// The row in which a rank waits that has everybody's call, and completes nowhere: whoever waits
+/// for the rank waits for that.
+fn stuck_in(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<usize> {
+    let stuck = |row: &Row<'_>| {
+        let Some(own) = row.of(rank) else { return false };
+        let nobody_done = row.made.iter().all(|made| made.pending());
+        nobody_done
+            && own.pending()
+            && row.absent.is_empty()
+            && row.unrecorded.is_empty()
+            && !held_up_before(scene, row)
+    };
+    scene.job.rows.iter().position(|row| row.open() && stuck(row))
+}
+
+/// True if a member of the row waits for somebody in an earlier call: the row's turn has not come.
+fn held_up_before(scene: &Scene<'_, '_>, row: &Row<'_>) -> bool {
+    let waits_earlier = |other: &Row<'_>| {
+        let lacks = !other.absent.is_empty() || !other.unrecorded.is_empty();
+        lacks
+            && row.made.iter().any(|made| {
+                other.of(made.rank).is_some_and(|earlier| {
+                    earlier.pending() && earlier.record.work < made.record.work
+                })
+            })
+    };
+    scene.job.rows.iter().any(|other| other.open() && waits_earlier(other))
+}
+
+/// Sends and receives that met with different sizes.
+fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for pending in scene.p2p.iter().filter(|pending| pending.made.record.call.op.contains("recv")) {
+        let Some(send) = pending.partner else { continue };
+        let (got, sent) = (&pending.made.record.call, &send.record.call);
+        let sizes = (super::signature::payload(got), super::signature::payload(sent));
+        if sizes.0 == sizes.1 || sizes.0 == 0 || sizes.1 == 0 {
+            continue;
+        }
+        let log = scene.job.log;
+        let mut pair = vec![pending.made.rank, send.rank];
+        pair.sort_unstable();
+        causes.push(Cause {
+            kind: Kind::P2pMismatch,
+            culprits: pair,
+            also_victims: Vec::new(),
+            group: Some(got.group),
+            seq: got.seq,
+            op: Some(got.op.clone()),
+            certainty: Certainty::Certain,
+            message: format!(
+                "Rank {} sends {} elements to rank {}, which expects {}: {} meets {}.",
+                send.rank,
+                sizes.1,
+                pending.made.rank,
+                sizes.0,
+                words::call(log, send),
+                words::call(log, pending.made),
+            ),
+            fix:
+                "Give both sides a tensor of the same shape and dtype; if the size varies, send it \
+                  first."
+                    .to_owned(),
+            evidence: vec![
+                evidence(scene, send, "sends"),
+                evidence(scene, pending.made, "receives"),
+            ],
+        });
+    }
+    causes
+}
+
+/// Rows that have everybody's call and still do not complete.
+fn never_completed(
+    scene: &Scene<'_, '_>,
+    stuck: &[usize],
+    notes: &mut Vec<String>,
+) -> Option<Cause> {
+    let job = scene.job;
+    let full = |row: &&Row<'_>| row.open() && row.absent.is_empty() && row.unrecorded.is_empty();
+    let first = match stuck.iter().min() {
+        Some(at) => job.rows.get(*at)?,
+        None => job.rows.iter().filter(full).min_by_key(|row| (row.first_ps(), row.group))?,
+    };
+    let log = job.log;
+    let made = *first.made.first()?;
+    let call = words::call(log, made);
+    let waiting = first.waiting();
+    if waiting.len() < first.made.len() {
+        notes.push(format!(
+            "{call} was still in flight on {} when the recording was made; others had seen it end.",
+            words::ranks(&waiting)
+        ));
+        return None;
+    }
+    let timed_out = log.outcome == Outcome::TimedOut;
+    Some(Cause {
+        kind: Kind::CallNeverCompleted,
+        culprits: Vec::new(),
+        also_victims: waiting.clone(),
+        group: Some(first.group),
+        seq: Some(first.seq),
+        op: Some(made.record.call.op.clone()),
+        certainty: if timed_out { Certainty::Likely } else { Certainty::Undecidable },
+        message: format!(
+            "{} all made {call}, with the same arguments, and none saw it complete. No rank is out \
+             of step: either the network or a device stalled, or the job was still running when \
+             this was recorded.",
+            words::cap_ranks(&waiting)
+        ),
+        fix:
+            "If the job was hung, look at the network and the devices: NCCL_DEBUG=INFO, Xid errors \
+              in dmesg, link counters. If it was running, record again when it hangs."
+                .to_owned(),
+        evidence: first.made.iter().map(|made| evidence(scene, *made, "waits")).collect(),
+    })
+}
+
+/// Ranks of whom nothing was recorded and for whom nobody is seen to wait.
+fn not_recorded(scene: &Scene<'_, '_>, causes: &[Cause]) -> Option<Cause> {
+    let log = scene.job.log;
+    let ranks = (0..).map(GlobalRank).zip(&log.ranks);
+    let known = |rank: &GlobalRank| causes.iter().any(|cause| cause.culprits.contains(rank));
+    let missing = ranks.filter(|(rank, log)| log.is_none() && !known(rank));
+    let missing: Vec<GlobalRank> = missing.map(|(rank, _)| rank).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    Some(Cause {
+        kind: Kind::RankMissing,
+        also_victims: Vec::new(),
+        group: None,
+        seq: None,
+        op: None,
+        certainty: Certainty::Undecidable,
+        message: format!(
+            "Nothing was recorded of {}, and no other rank is seen to wait for {}.",
+            words::ranks(&missing),
+            if missing.len() == 1 { "it" } else { "them" },
+        ),
+        fix: "Add the missing dumps if they exist; a rank without one may have crashed before it \
+              could write: look at the end of its log."
+            .to_owned(),
+        evidence: missing.iter().map(|rank| no_call(*rank, "left no dump")).collect(),
+        culprits: missing,
+    })
+}
+
+/// Adds the victims and puts the findings in order.
+fn finish(scene: &Scene<'_, '_>, causes: Vec<Cause>) -> Vec<Finding> {
+    let all_culprits: BTreeSet<GlobalRank> =
+        causes.iter().flat_map(|cause| cause.culprits.iter().copied()).collect();
+    let mut findings: Vec<Finding> = Vec::with_capacity(causes.len());
+    for cause in causes {
+        let mut victims: BTreeSet<GlobalRank> = cause.also_victims.into_iter().collect();
+        victims.extend(scene.graph.waiting_for(&cause.culprits));
+        let mut evidence = cause.evidence;
+        evidence.sort_by_key(|evidence| evidence.rank);
+        findings.push(Finding {
+            kind: cause.kind,
+            culprits: cause.culprits,
+            victims: victims.into_iter().filter(|rank| !all_culprits.contains(rank)).collect(),
+            group: cause.group.map(|group| words::group_ref(scene.job.log, group)),
+            seq: cause.seq,
+            op: cause.op,
+            certainty: cause.certainty,
+            message: cause.message,
+            fix: cause.fix,
+            evidence,
+        });
+    }
+    findings.sort_by(|a, b| {
+        let order = |f: &Finding| {
+            (f.kind != Kind::RankDied, f.certainty, std::cmp::Reverse(f.victims.len()))
+        };
+        order(a)
+            .cmp(&order(b))
+            .then_with(|| (a.kind, &a.culprits, a.seq).cmp(&(b.kind, &b.culprits, b.seq)))
+    });
+    held_up(scene, &all_culprits, &mut findings);
+    findings
+}
+
+/// Ranks that wait in calls which everybody made wait for a turn that the first finding holds up.
+fn held_up(scene: &Scene<'_, '_>, culprits: &BTreeSet<GlobalRank>, findings: &mut [Finding]) {
+    let known: BTreeSet<GlobalRank> =
+        findings.iter().flat_map(|finding| finding.victims.iter().copied()).collect();
+    let Some(first) = findings.first_mut() else { return };
+    let slow = first.kind == Kind::Straggler;
+    for (rank, log) in scene.job.log.logs() {
+        let waits = log.calls.iter().any(|record| super::index::Made { rank, record }.pending());
+        if waits && !slow && !known.contains(&rank) && !culprits.contains(&rank) {
+            first.victims.push(rank);
+        }
+    }
+    first.victims.sort_unstable();
+}
+
+/// A call as evidence.
+pub(super) fn evidence(
+    scene: &Scene<'_, '_>,
+    made: super::index::Made<'_>,
+    verb: &str,
+) -> Evidence {
+    let log = scene.job.log;
+    let call = &made.record.call;
+    Evidence {
+        rank: made.rank,
+        entry: Some(call.record_id.unwrap_or(u64::from(made.record.work))),
+        frame: words::line_of(log, made.rank, made.record),
+        note: format!("{verb} {}", words::call_without_line(log, made)),
+    }
+}
+
+/// The absence of a call as evidence.
+pub(super) fn no_call(rank: GlobalRank, note: impl Into<String>) -> Evidence {
+    Evidence { rank, entry: None, frame: None, note: note.into() }
+}
+
+impl Mismatch {
+    /// The row itself.
+    pub(super) fn row<'s, 'a>(&self, scene: &'s Scene<'a, '_>) -> Option<&'s Row<'a>> {
+        scene.job.rows.get(self.row)
+    }
+}

@@ -1,0 +1,286 @@
+//! Findings of rows whose calls differ.
+
+use super::causes::{Cause, Scene, evidence};
+use super::explain::{Deed, Reason, reason};
+use super::index::{Made, Row};
+use super::mismatch::{Mismatch, Side};
+use super::report::{Certainty, Kind};
+use super::signature::{Difference, Signature};
+use super::words::{self, cap_ranks, rank_list, ranks, s};
+use crate::rank::GlobalRank;
+
+/// The causes behind one mismatch: one a side, or one for all in a tie.
+pub(super) fn causes(scene: &Scene<'_, '_>, mismatch: &Mismatch) -> Vec<Cause> {
+    let Some(row) = mismatch.row(scene) else { return Vec::new() };
+    if mismatch.majority.is_empty() {
+        return tie(scene, row, &mismatch.sides).into_iter().collect();
+    }
+    let sides = mismatch.sides.iter();
+    sides.filter_map(|side| minority(scene, row, &mismatch.majority, side)).collect()
+}
+
+/// `all_reduce of 300 float32`, as far as the difference is about that.
+fn describe(made: Made<'_>, difference: Difference) -> String {
+    let signature = Signature::of(&made.record.call);
+    let op = signature.op;
+    let known = |text: Option<String>| text.unwrap_or_else(|| "nothing".to_owned());
+    match difference {
+        Difference::Op => op.to_owned(),
+        Difference::Size => {
+            let numel = known(signature.numel.map(|numel| numel.to_string()));
+            format!("{op} of {numel} elements")
+        }
+        Difference::Dtype => {
+            format!("{op} of {}", known(signature.dtype.map(|dtype| dtype.name().to_owned())))
+        }
+        Difference::ReduceOp => {
+            format!("{op} with {}", known(signature.reduce_op.map(|op| op.name().to_owned())))
+        }
+        Difference::Root => {
+            format!("{op} with root {}", known(signature.root.map(|root| root.to_string())))
+        }
+    }
+}
+
+fn kind_of(difference: Difference) -> Kind {
+    match difference {
+        Difference::Op => Kind::CollectiveMismatch,
+        Difference::Size => Kind::SizeMismatch,
+        Difference::Dtype => Kind::DtypeMismatch,
+        Difference::ReduceOp => Kind::ReduceOpMismatch,
+        Difference::Root => Kind::RootMismatch,
+    }
+}
+
+fn fix_of(difference: Difference) -> &'static str {
+    match difference {
+        Difference::Op => {
+            "Find the branch that sends ranks to different calls, and make every rank of the group \
+             call the same collective there."
+        }
+        Difference::Size => {
+            "Give the call a tensor of the same number of elements on every rank: look for a last \
+             batch that is smaller, a filter that keeps different counts, or a shape that depends \
+             on the rank."
+        }
+        Difference::Dtype => {
+            "Cast to one dtype on every rank before the call: look for autocast, a default dtype or \
+             a checkpoint that differs between ranks."
+        }
+        Difference::ReduceOp => "Pass the same op= on every rank.",
+        Difference::Root => {
+            "Pass the same src= or dst= on every rank; it must not depend on the rank."
+        }
+    }
+}
+
+fn minority(
+    scene: &Scene<'_, '_>,
+    row: &Row<'_>,
+    majority: &[GlobalRank],
+    side: &Side,
+) -> Option<Cause> {
+    let log = scene.job.log;
+    let (culprit, peer) = (*side.ranks.first()?, *majority.first()?);
+    let (own, theirs) = (row.of(culprit)?, row.of(peer)?);
+    let why = reason(scene.job, row.group, row.seq, culprit, peer, side.difference);
+    let group = words::group_label(log, row.group);
+    let who = cap_ranks(&side.ranks);
+    let here = format!(
+        "At #{} of {group} {} called {}{} while {} called {}{}",
+        row.seq,
+        ranks(&side.ranks),
+        describe(own, side.difference),
+        words::at_line(words::line_of(log, culprit, own.record)),
+        ranks(majority),
+        describe(theirs, side.difference),
+        words::at_line(words::line_of(log, peer, theirs.record)),
+    );
+    let waits = if row.open() { ", and all wait" } else { "" };
+    let mut cause = Cause {
+        kind: kind_of(side.difference),
+        culprits: side.ranks.clone(),
+        also_victims: majority
+            .iter()
+            .copied()
+            .filter(|rank| row.of(*rank).is_some_and(|m| m.pending()))
+            .collect(),
+        group: Some(row.group),
+        seq: Some(row.seq),
+        op: Some(theirs.record.call.op.clone()),
+        certainty: Certainty::Certain,
+        message: format!("{here}{waits}."),
+        fix: fix_of(side.difference).to_owned(),
+        evidence: sides_seen(scene, row, majority, &side.ranks),
+    };
+    match why {
+        Reason::Other => {}
+        Reason::Skipped(deed) => {
+            cause.kind = Kind::OpSkipped;
+            cause.seq = Some(deed.seq);
+            cause.op = Some(deed.op.clone());
+            cause.certainty = deed.certainty;
+            cause.message = format!("{} {here}{waits}.", skipped(&who, &deed, &group));
+            cause.fix = fix_skipped();
+        }
+        Reason::Extra(deed) => {
+            cause.kind = Kind::OpExtra;
+            cause.seq = Some(deed.seq);
+            cause.op = Some(deed.op.clone());
+            cause.certainty = deed.certainty;
+            cause.message = format!("{} {here}{waits}.", extra(&who, &deed, &group));
+            cause.fix = "Make the call on every rank of the group, or on none: look for a branch \
+                         around it, such as `if rank == 0:` around logging or a checkpoint."
+                .to_owned();
+        }
+        Reason::Swapped(deed) => {
+            cause.kind = Kind::OpsSwapped;
+            cause.certainty = deed.certainty;
+            cause.message = format!("{} {here}{waits}.", swapped(&who, &deed, &group));
+            cause.fix = "Make the calls of a group in the same order on every rank; never let the \
+                         order depend on the rank, a set or a dict that ranks build differently."
+                .to_owned();
+        }
+        Reason::LeftLoop { ddp, rounds, short_by } => {
+            cause.kind = if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter };
+            cause.certainty =
+                if short_by.is_some() { Certainty::Certain } else { Certainty::Likely };
+            cause.message =
+                format!("{} {here}{waits}.", left_loop(&who, side, ddp, rounds, short_by));
+            cause.fix = fix_loop(ddp).to_owned();
+        }
+    }
+    Some(cause)
+}
+
+/// `Rank 2 left out all_reduce #7 of dp (train.py:88).`
+pub(super) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
+    let line = words::at_line(deed.line.clone());
+    let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
+    if deed.last_seq > deed.seq {
+        return format!(
+            "{who}{likely} never called one {} of {group} that the others call{line}: one of \
+             #{} to #{}, which are all alike, so the recording cannot tell which.",
+            deed.op, deed.seq, deed.last_seq
+        );
+    }
+    let more = if deed.count > 1 { format!(" and {} more", deed.count - 1) } else { String::new() };
+    format!("{who}{likely} never called {} #{} of {group}{line}{more}.", deed.op, deed.seq)
+}
+
+fn extra(who: &str, deed: &Deed, group: &str) -> String {
+    let line = words::at_line(deed.line.clone());
+    let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
+    let calls = words::count(deed.count, "call");
+    format!(
+        "{who}{likely} made {calls} that no other rank of {group} makes: {} at #{}{line}.",
+        deed.op, deed.seq
+    )
+}
+
+fn swapped(who: &str, deed: &Deed, group: &str) -> String {
+    let (other, other_line) = deed.other.clone().unwrap_or_default();
+    let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
+    format!(
+        "{who}{likely} made two calls of {group} in the other order: {other}{} before {}{}.",
+        words::at_line(other_line),
+        deed.op,
+        words::at_line(deed.line.clone()),
+    )
+}
+
+fn left_loop(
+    who: &str,
+    side: &Side,
+    ddp: bool,
+    rounds: Option<usize>,
+    short_by: Option<usize>,
+) -> String {
+    let its = if side.ranks.len() == 1 { "its" } else { "their" };
+    let after = rounds.map(|rounds| format!(" after {}", words::count(rounds, "round")));
+    let after = after.unwrap_or_default();
+    let by = short_by.map(|calls| format!(", {} short", words::count(calls, "call")));
+    let by = by.unwrap_or_default();
+    if ddp {
+        format!(
+            "{who} ran out of batches{after} and left {its} DDP training loop before the others."
+        )
+    } else {
+        format!("{who} left {its} loop{after} before the others{by}.")
+    }
+}
+
+/// What to do about a loop that ends early on some ranks.
+pub(super) fn fix_loop(ddp: bool) -> &'static str {
+    if ddp {
+        "Give every rank the same number of batches (DistributedSampler, drop_last=True), or wrap \
+         the loop in `with model.join():` so that ranks without input shadow the others' \
+         all_reduces."
+    } else {
+        "Give every rank the same number of rounds: agree on it before the loop, or leave the loop \
+         only when all ranks do (all_reduce the flag)."
+    }
+}
+
+/// What to do about a call that a rank leaves out.
+pub(super) fn fix_skipped() -> String {
+    "Make the call on every rank of the group, or on none: look for a `continue`, an early return, \
+     an exception that is swallowed, or a condition that is not the same on all ranks."
+        .to_owned()
+}
+
+/// A call of each side as evidence; of the majority a few are enough.
+fn sides_seen(
+    scene: &Scene<'_, '_>,
+    row: &Row<'_>,
+    majority: &[GlobalRank],
+    others: &[GlobalRank],
+) -> Vec<super::report::Evidence> {
+    let shown = others.iter().take(16).chain(majority.iter().take(4));
+    shown.filter_map(|rank| Some(evidence(scene, row.of(*rank)?, "called"))).collect()
+}
+
+fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Option<Cause> {
+    let log = scene.job.log;
+    let difference = sides.first()?.difference;
+    let mut culprits: Vec<GlobalRank> = sides.iter().flat_map(|side| side.ranks.clone()).collect();
+    culprits.sort_unstable();
+    let mut said = Vec::new();
+    let mut shown = Vec::new();
+    for side in sides {
+        let made = row.of(*side.ranks.first()?)?;
+        said.push(format!(
+            "rank{} {} called {}{}",
+            if side.ranks.len() == 1 { "" } else { "s" },
+            rank_list(&side.ranks),
+            describe(made, difference),
+            words::at_line(words::line_of(log, made.rank, made.record)),
+        ));
+        let ranks = side.ranks.iter().take(8);
+        shown.extend(ranks.filter_map(|rank| Some(evidence(scene, row.of(*rank)?, "called"))));
+    }
+    let made = *row.made.first()?;
+    Some(Cause {
+        kind: kind_of(difference),
+        culprits,
+        also_victims: Vec::new(),
+        group: Some(row.group),
+        seq: Some(row.seq),
+        op: Some(made.record.call.op.clone()),
+        certainty: Certainty::Undecidable,
+        message: format!(
+            "At #{} of {} the ranks disagree and no call has a majority, so who is wrong cannot be \
+             told: {}.",
+            row.seq,
+            words::group_label(log, row.group),
+            said.join("; "),
+        ),
+        fix: fix_of(difference).to_owned(),
+        evidence: shown,
+    })
+}
+
+/// `Rank 2 waits` or `Ranks 0-1 wait`.
+pub(super) fn waits(list: &[GlobalRank]) -> String {
+    format!("{} wait{}", ranks(list), s(list))
+}

@@ -1,0 +1,228 @@
+//! Who waits for whom: ranks, and the collectives they wait in, as a directed graph.
+//!
+//! A rank points at each open row that it waits in, a row at each member that has not come. Rows
+//! are nodes of their own so that a row of 1,000 ranks that wait for 1,000 others is 2,000 edges,
+//! not a million. What waits for nothing else is where the search for a cause ends: a strongly
+//! connected component without a way out, which is one rank or a circle of ranks.
+
+use super::index::Job;
+use super::p2p::PendingP2p;
+use crate::rank::GlobalRank;
+use std::collections::BTreeSet;
+
+/// The wait-for graph. Nodes are the ranks, then the rows.
+pub(super) struct Graph {
+    ranks: usize,
+    /// Where each node points, ascending.
+    next: Vec<Vec<u32>>,
+}
+
+/// A part of the graph that waits for nothing outside itself, and that somebody waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sink {
+    /// Its ranks, ascending: one, or a circle.
+    pub(super) ranks: Vec<GlobalRank>,
+    /// Its rows, by index in [`Job::rows`]; rows belong to circles only.
+    pub(super) rows: Vec<usize>,
+}
+
+impl Graph {
+    /// The graph of a job. `blamed` holds, per row, the ranks that called something else there:
+    /// they are what the row waits for, and wait for nobody themselves. `dead` is the rank that
+    /// died: whoever shares a call with it that has not completed waits for it.
+    pub(super) fn of(
+        job: &Job<'_>,
+        p2p: &[PendingP2p<'_>],
+        blamed: &BTreeSet<(usize, GlobalRank)>,
+        dead: Option<GlobalRank>,
+    ) -> Graph {
+        let ranks = job.log.ranks.len();
+        let mut graph = Graph { ranks, next: vec![Vec::new(); ranks + job.rows.len()] };
+        let mut causes: BTreeSet<GlobalRank> = blamed.iter().map(|(_, rank)| *rank).collect();
+        causes.extend(dead);
+        for (at, row) in job.rows.iter().enumerate().filter(|(_, row)| row.open()) {
+            for rank in row.waiting().into_iter().filter(|rank| !causes.contains(rank)) {
+                graph.point(rank.index(), ranks + at);
+            }
+            for rank in row.absent.iter().chain(&row.unrecorded) {
+                graph.point(ranks + at, rank.index());
+            }
+            if let Some(dead) = dead.filter(|dead| row.of(*dead).is_some()) {
+                graph.point(ranks + at, dead.index());
+            }
+        }
+        for (at, rank) in blamed {
+            graph.point(ranks + at, rank.index());
+        }
+        for pending in p2p {
+            if pending.partner.is_none() && !causes.contains(&pending.made.rank) {
+                graph.point(pending.made.rank.index(), pending.peer.index());
+            }
+        }
+        graph
+    }
+
+    fn point(&mut self, from: usize, to: usize) {
+        if let (Some(next), Ok(to)) = (self.next.get_mut(from), u32::try_from(to)) {
+            next.push(to);
+        }
+    }
+
+    /// Every part of the graph where waiting ends, ascending by first rank.
+    pub(super) fn sinks(&self) -> Vec<Sink> {
+        let component_of = self.components();
+        let count = component_of.iter().max().map_or(0, |max| *max as usize + 1);
+        let mut leaves = vec![false; count];
+        let mut wanted = vec![false; count];
+        let component = |node: usize| component_of.get(node).map_or(0, |c| *c as usize);
+        for (from, next) in self.next.iter().enumerate() {
+            for to in next {
+                let (from, to) = (component(from), component(*to as usize));
+                if let (true, Some(leaves)) = (from != to, leaves.get_mut(from)) {
+                    *leaves = true;
+                }
+                if let Some(wanted) = wanted.get_mut(to) {
+                    *wanted = true;
+                }
+            }
+        }
+        let mut sinks: Vec<Sink> = vec![Sink { ranks: Vec::new(), rows: Vec::new() }; count];
+        for node in 0..self.next.len() {
+            let Some(sink) = sinks.get_mut(component(node)) else { continue };
+            match node.checked_sub(self.ranks) {
+                None => sink.ranks.push(GlobalRank(node as u32)),
+                Some(row) => sink.rows.push(row),
+            }
+        }
+        let ends = leaves.iter().zip(&wanted).map(|(leaves, wanted)| !leaves && *wanted);
+        let sinks =
+            sinks.into_iter().zip(ends).filter(|(sink, end)| *end && !sink.ranks.is_empty());
+        let mut sinks: Vec<Sink> = sinks.map(|(sink, _)| sink).collect();
+        sinks.sort_by(|a, b| a.ranks.cmp(&b.ranks));
+        sinks
+    }
+
+    /// The ranks that wait for any of `culprits`, directly or through others, ascending.
+    pub(super) fn waiting_for(&self, culprits: &[GlobalRank]) -> Vec<GlobalRank> {
+        let mut back: Vec<Vec<u32>> = vec![Vec::new(); self.next.len()];
+        for (from, next) in self.next.iter().enumerate() {
+            for to in next {
+                if let Some(back) = back.get_mut(*to as usize) {
+                    back.push(from as u32);
+                }
+            }
+        }
+        let mut seen = vec![false; self.next.len()];
+        let mut open: Vec<usize> = culprits.iter().map(|rank| rank.index()).collect();
+        while let Some(node) = open.pop() {
+            match seen.get_mut(node) {
+                Some(seen) if !*seen => *seen = true,
+                _ => continue,
+            }
+            let next = back.get(node).map(Vec::as_slice).unwrap_or_default();
+            open.extend(next.iter().map(|node| *node as usize));
+        }
+        let ranks = seen.iter().take(self.ranks).zip(0..);
+        let reached = ranks.filter(|(seen, _)| **seen).map(|(_, rank)| GlobalRank(rank));
+        reached.filter(|rank| !culprits.contains(rank)).collect()
+    }
+
+    /// Tarjan's strongly connected components, without recursion: the component of every node.
+    fn components(&self) -> Vec<u32> {
+        const NONE: u32 = u32::MAX;
+        let nodes = self.next.len();
+        let (mut index, mut low) = (vec![NONE; nodes], vec![NONE; nodes]);
+        let (mut component, mut components) = (vec![NONE; nodes], 0);
+        let (mut stack, mut counter) = (Vec::new(), 0);
+        let mut work: Vec<(usize, usize)> = Vec::new();
+        for root in 0..nodes {
+            if index.get(root) != Some(&NONE) {
+                continue;
+            }
+            work.push((root, 0));
+            while let Some((node, edge)) = work.pop() {
+                if edge == 0 {
+                    set(&mut index, node, counter);
+                    set(&mut low, node, counter);
+                    counter += 1;
+                    stack.push(node);
+                }
+                let next = self.next.get(node).and_then(|next| next.get(edge));
+                if let Some(to) = next.map(|to| *to as usize) {
+                    work.push((node, edge + 1));
+                    if get(&index, to) == NONE {
+                        work.push((to, 0));
+                    } else if get(&component, to) == NONE {
+                        let lower = get(&low, node).min(get(&index, to));
+                        set(&mut low, node, lower);
+                    }
+                    continue;
+                }
+                if get(&low, node) == get(&index, node) {
+                    while let Some(member) = stack.pop() {
+                        set(&mut component, member, components);
+                        if member == node {
+                            break;
+                        }
+                    }
+                    components += 1;
+                }
+                if let Some((parent, _)) = work.last() {
+                    let lower = get(&low, *parent).min(get(&low, node));
+                    set(&mut low, *parent, lower);
+                }
+            }
+        }
+        component
+    }
+}
+
+fn get(table: &[u32], at: usize) -> u32 {
+    table.get(at).copied().unwrap_or(u32::MAX)
+}
+
+fn set(table: &mut [u32], at: usize, value: u32) {
+    if let Some(slot) = table.get_mut(at) {
+        *slot = value;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn graph(ranks: usize, edges: &[(u32, u32)]) -> Graph {
+        let mut graph = Graph { ranks, next: vec![Vec::new(); ranks] };
+        for (from, to) in edges {
+            graph.point(*from as usize, *to as usize);
+        }
+        graph
+    }
+
+    fn sinks(ranks: usize, edges: &[(u32, u32)]) -> Vec<Vec<u32>> {
+        let sinks = graph(ranks, edges).sinks();
+        sinks.iter().map(|sink| sink.ranks.iter().map(|rank| rank.0).collect()).collect()
+    }
+
+    #[test]
+    fn waiting_ends_at_one_rank_or_in_a_circle() {
+        assert_eq!(sinks(4, &[(0, 1), (1, 2), (3, 2)]), [[2]]);
+        assert_eq!(sinks(4, &[(0, 1), (1, 2), (2, 1), (3, 2)]), [[1, 2]]);
+        // The circle itself waits for rank 3.
+        assert_eq!(sinks(4, &[(0, 1), (1, 0), (1, 3)]), [[3]]);
+        assert_eq!(sinks(4, &[]), Vec::<Vec<u32>>::new());
+    }
+
+    #[test]
+    fn who_waits_for_a_rank() {
+        let graph = graph(5, &[(0, 1), (1, 2), (3, 2)]);
+        let ranks: Vec<u32> = graph.waiting_for(&[GlobalRank(2)]).iter().map(|r| r.0).collect();
+        assert_eq!(ranks, [0, 1, 3]);
+    }
+
+    #[test]
+    fn long_chains_do_not_recurse() {
+        let edges: Vec<(u32, u32)> = (0..199_999).map(|n| (n, n + 1)).collect();
+        assert_eq!(sinks(200_000, &edges), [[199_999]]);
+    }
+}

@@ -1,0 +1,176 @@
+//! The calls of a job, sorted so that the calls that belong together lie side by side.
+//!
+//! A *row* is one collective of one group: the calls that its members made under one sequence
+//! number. Everything else reads rows, so that the work stays proportionate to the calls.
+
+use crate::group::{BackendName, GroupId, ProcessGroup};
+use crate::rank::GlobalRank;
+use crate::trace::{CallLog, CallRecord, CallState, RankLog};
+use std::collections::BTreeMap;
+
+/// A call and who made it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Made<'a> {
+    pub(super) rank: GlobalRank,
+    pub(super) record: &'a CallRecord,
+}
+
+/// One collective of one group.
+#[derive(Clone, Debug)]
+pub(super) struct Row<'a> {
+    pub(super) group: GroupId,
+    pub(super) seq: u64,
+    /// The calls, ascending by rank, one a rank.
+    pub(super) made: Vec<Made<'a>>,
+    /// Members that have not made the call, ascending. Known for open rows only.
+    pub(super) absent: Vec<GlobalRank>,
+    /// Members of whom nothing was recorded, ascending. Known for open rows only.
+    pub(super) unrecorded: Vec<GlobalRank>,
+}
+
+/// The calls of a job.
+pub(super) struct Job<'a> {
+    pub(super) log: &'a CallLog,
+    /// Ascending by group and sequence number.
+    pub(super) rows: Vec<Row<'a>>,
+    /// The last sequence number of a rank in a group.
+    last: BTreeMap<(GroupId, GlobalRank), u64>,
+}
+
+impl Made<'_> {
+    pub(super) fn pending(&self) -> bool {
+        self.record.state != CallState::Completed
+    }
+}
+
+impl<'a> Row<'a> {
+    /// True while somebody waits in it.
+    pub(super) fn open(&self) -> bool {
+        self.made.iter().any(Made::pending)
+    }
+
+    /// Who waits in it, ascending.
+    pub(super) fn waiting(&self) -> Vec<GlobalRank> {
+        self.made.iter().filter(|made| made.pending()).map(|made| made.rank).collect()
+    }
+
+    /// The call of a rank.
+    pub(super) fn of(&self, rank: GlobalRank) -> Option<Made<'a>> {
+        let found = self.made.binary_search_by_key(&rank, |made| made.rank).ok()?;
+        self.made.get(found).copied()
+    }
+
+    /// When it was first called.
+    pub(super) fn first_ps(&self) -> u64 {
+        self.made.iter().map(|made| made.record.scheduled_ps).min().unwrap_or(0)
+    }
+}
+
+impl<'a> Job<'a> {
+    pub(super) fn of(log: &'a CallLog) -> Job<'a> {
+        let mut calls = Vec::new();
+        for (rank, ranks_log) in log.logs() {
+            for record in ranks_log.calls.iter().filter(|record| !record.call.p2p) {
+                if let Some(seq) = record.call.seq {
+                    calls.push((record.call.group, seq, Made { rank, record }));
+                }
+            }
+        }
+        // Coalesced calls share a number: the first stands for them.
+        calls.sort_by_key(|(group, seq, made)| (*group, *seq, made.rank, made.record.work));
+        calls.dedup_by_key(|(group, seq, made)| (*group, *seq, made.rank));
+        let mut job = Job { log, rows: Vec::new(), last: BTreeMap::new() };
+        for (group, seq, made) in calls {
+            job.last.insert((group, made.rank), seq);
+            match job.rows.last_mut() {
+                Some(row) if row.group == group && row.seq == seq => row.made.push(made),
+                _ => job.rows.push(Row {
+                    group,
+                    seq,
+                    made: vec![made],
+                    absent: Vec::new(),
+                    unrecorded: Vec::new(),
+                }),
+            }
+        }
+        let mut rows = std::mem::take(&mut job.rows);
+        for row in rows.iter_mut().filter(|row| row.open()) {
+            job.find_absent(row);
+        }
+        job.rows = rows;
+        job
+    }
+
+    fn find_absent(&self, row: &mut Row<'_>) {
+        let Some(group) = self.group(row.group) else { return };
+        let first_ps = row.first_ps();
+        for rank in group.ranks() {
+            if row.of(*rank).is_some() {
+                continue;
+            }
+            match self.rank(*rank) {
+                None => row.unrecorded.push(*rank),
+                Some(log) => {
+                    let last = self.last.get(&(row.group, *rank));
+                    let gone = match last {
+                        Some(last) => *last > row.seq,
+                        None => window_begins_after(log, first_ps),
+                    };
+                    if !gone {
+                        row.absent.push(*rank);
+                    }
+                }
+            }
+        }
+        row.absent.sort_unstable();
+        row.unrecorded.sort_unstable();
+    }
+
+    pub(super) fn group(&self, id: GroupId) -> Option<&'a ProcessGroup> {
+        self.log.groups.get(id.index())
+    }
+
+    pub(super) fn rank(&self, rank: GlobalRank) -> Option<&'a RankLog> {
+        self.log.ranks.get(rank.index())?.as_ref()
+    }
+
+    /// The calls of one group by one rank from a sequence number on, in order.
+    pub(super) fn calls_from(
+        &self,
+        group: GroupId,
+        rank: GlobalRank,
+        seq: u64,
+    ) -> impl Iterator<Item = &'a CallRecord> {
+        let from = self.rows.partition_point(|row| (row.group, row.seq) < (group, seq));
+        let rows = self.rows.get(from..).unwrap_or_default();
+        let rows = rows.iter().take_while(move |row| row.group == group);
+        rows.filter_map(move |row| Some(row.of(rank)?.record))
+    }
+
+    /// The rows of one group, in order.
+    pub(super) fn rows_of(&self, group: GroupId) -> &[Row<'a>] {
+        let from = self.rows.partition_point(|row| row.group < group);
+        let to = self.rows.partition_point(|row| row.group <= group);
+        self.rows.get(from..to).unwrap_or_default()
+    }
+
+    /// The last collective of a rank in a group.
+    pub(super) fn last_call(&self, group: GroupId, rank: GlobalRank) -> Option<&'a CallRecord> {
+        let seq = *self.last.get(&(group, rank))?;
+        self.calls_from(group, rank, seq).next()
+    }
+
+    /// True if the dumps do not list the group's members, so that a member that never called it is
+    /// worked out.
+    pub(super) fn members_are_worked_out(&self, group: GroupId) -> bool {
+        let gloo = self.group(group).is_some_and(|group| group.backend() == BackendName::Gloo);
+        gloo && self.log.recorded && group != GroupId::WORLD
+    }
+}
+
+/// True if the recorder's ring dropped what the rank did up to a moment.
+fn window_begins_after(log: &RankLog, time_ps: u64) -> bool {
+    log.calls.first().is_some_and(|first| {
+        first.call.record_id.is_some_and(|id| id > 0) && first.scheduled_ps > time_ps
+    })
+}

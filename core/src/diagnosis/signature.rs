@@ -1,0 +1,87 @@
+//! What two calls must have in common to be the same collective.
+
+use crate::dtype::Dtype;
+use crate::rank::GroupRank;
+use crate::reduce::ReduceOp;
+use crate::trace::{Call, TensorShape};
+
+/// What the members of a group must agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Signature<'a> {
+    pub(super) op: &'a str,
+    /// Elements, where every member must have the same number.
+    pub(super) numel: Option<u64>,
+    /// The element type; `None` where the call has no tensor or the type is not known.
+    pub(super) dtype: Option<Dtype>,
+    pub(super) reduce_op: Option<ReduceOp>,
+    pub(super) root: Option<GroupRank>,
+}
+
+/// The first thing that two signatures disagree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Difference {
+    Op,
+    Size,
+    Dtype,
+    ReduceOp,
+    Root,
+}
+
+impl<'a> Signature<'a> {
+    pub(super) fn of(call: &'a Call) -> Signature<'a> {
+        let tensors = compared(call);
+        let dtype = tensors.first().map(|tensor| tensor.dtype);
+        Signature {
+            op: &call.op,
+            numel: (!tensors.is_empty()).then(|| numel(tensors)),
+            dtype: dtype.filter(|dtype| *dtype != Dtype::Unknown),
+            reduce_op: call.reduce_op,
+            root: call.root,
+        }
+    }
+
+    /// What differs, or `None` if the calls match as far as both are known.
+    pub(super) fn difference(&self, other: &Signature<'_>) -> Option<Difference> {
+        fn differ<T: PartialEq>(a: Option<T>, b: Option<T>) -> bool {
+            matches!((a, b), (Some(a), Some(b)) if a != b)
+        }
+        if self.op != other.op {
+            Some(Difference::Op)
+        } else if differ(self.numel, other.numel) {
+            Some(Difference::Size)
+        } else if differ(self.dtype, other.dtype) {
+            Some(Difference::Dtype)
+        } else if differ(self.reduce_op, other.reduce_op) {
+            Some(Difference::ReduceOp)
+        } else if differ(self.root, other.root) {
+            Some(Difference::Root)
+        } else {
+            None
+        }
+    }
+}
+
+/// The tensors whose sizes every member must agree on: none where PyTorch lets them differ
+/// (`all_to_all` with splits) or does not know the call.
+fn compared(call: &Call) -> &[TensorShape] {
+    let (inputs, outputs) = (call.inputs.as_slice(), call.outputs.as_slice());
+    match call.op.as_str() {
+        "all_reduce" | "broadcast" | "reduce" | "all_reduce_coalesced" => {
+            // In-place calls of a plan have an output only.
+            if inputs.is_empty() { outputs } else { inputs }
+        }
+        "all_gather" | "gather" => inputs,
+        "reduce_scatter" | "scatter" => outputs,
+        _ => &[],
+    }
+}
+
+/// Elements of all tensors.
+pub(super) fn numel(tensors: &[TensorShape]) -> u64 {
+    tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.numel()))
+}
+
+/// Elements of whatever the call was given, to tell whether two calls are about the same tensor.
+pub(super) fn payload(call: &Call) -> u64 {
+    numel(if call.inputs.is_empty() { &call.outputs } else { &call.inputs })
+}

@@ -1,0 +1,96 @@
+//! Slow, not hung: a rank that comes last again and again.
+//!
+//! Only the moments of the calls are used. Wall clocks of different machines differ, so in
+//! recordings a rank's lateness counts from where it was least late; what the others waited is
+//! that, on top of it.
+
+use super::index::{Job, Row};
+use crate::group::GroupId;
+use crate::rank::GlobalRank;
+use std::collections::BTreeMap;
+
+/// A slow rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Straggler {
+    pub(super) rank: GlobalRank,
+    pub(super) group: GroupId,
+    /// The last call that it came late to.
+    pub(super) seq: u64,
+    /// Calls that it came last to.
+    pub(super) late: usize,
+    /// Calls that were looked at.
+    pub(super) calls: usize,
+    /// What the others waited for it in the median of those calls, in picoseconds.
+    pub(super) median_ps: u64,
+}
+
+/// Below this, in picoseconds, lateness on real machines is noise: 5 ms.
+const NOISE_PS: u64 = 5_000_000_000;
+/// At most this many of a group's last calls are looked at.
+const WINDOW: usize = 64;
+
+/// The slowest rank of any group, if one comes last by a good part of the time between calls, in
+/// most calls.
+pub(super) fn straggler(job: &Job<'_>) -> Option<Straggler> {
+    let ids = (0..).map(GroupId).zip(&job.log.groups);
+    let found = ids.filter_map(|(id, group)| of_group(job, id, group.size() as usize));
+    found.max_by_key(|found| (found.median_ps, found.calls, std::cmp::Reverse(found.rank)))
+}
+
+fn of_group(job: &Job<'_>, group: GroupId, size: usize) -> Option<Straggler> {
+    let rows = job.rows_of(group);
+    let full: Vec<&Row<'_>> =
+        rows.iter().filter(|row| row.made.len() == size && size > 1).collect();
+    let full = full.get(full.len().saturating_sub(WINDOW)..)?;
+    let lateness: Vec<BTreeMap<GlobalRank, i128>> = full.iter().map(|row| late(row)).collect();
+    let mut least: BTreeMap<GlobalRank, i128> = BTreeMap::new();
+    for (rank, late) in lateness.iter().flatten() {
+        let least = least.entry(*rank).or_insert(*late);
+        *least = (*least).min(*late);
+    }
+    // Start-up is slow for many reasons: the second half counts.
+    let from = full.len() / 2;
+    let mut counts: BTreeMap<GlobalRank, Vec<u64>> = BTreeMap::new();
+    let mut calls = 0;
+    for at in from.max(1)..full.len() {
+        let (Some(row), Some(before), Some(late)) =
+            (full.get(at), full.get(at - 1), lateness.get(at))
+        else {
+            continue;
+        };
+        calls += 1;
+        let excess = late.iter().map(|(rank, late)| {
+            // Having been early once, at start-up, is no measure.
+            let least = least.get(rank).copied().unwrap_or(0).max(0);
+            let base = if job.log.simulated { 0 } else { least };
+            (late - base, *rank)
+        });
+        let Some((excess, rank)) = excess.max() else { continue };
+        let excess = u64::try_from(excess).unwrap_or(0);
+        let between = median_ps(row).saturating_sub(median_ps(before));
+        let noise = if job.log.simulated { 0 } else { NOISE_PS };
+        if excess > noise && excess > between / 4 {
+            counts.entry(rank).or_default().push(excess);
+        }
+    }
+    let (rank, mut late) = counts.into_iter().max_by_key(|(_, late)| late.len())?;
+    if late.len() < 4 || late.len() * 10 < calls * 6 {
+        return None;
+    }
+    late.sort_unstable();
+    let seq = full.last()?.seq;
+    let median_ps = late.get(late.len() / 2).copied()?;
+    Some(Straggler { rank, group, seq, late: late.len(), calls, median_ps })
+}
+
+fn median_ps(row: &Row<'_>) -> u64 {
+    let mut times: Vec<u64> = row.made.iter().map(|made| made.record.scheduled_ps).collect();
+    times.sort_unstable();
+    // The lower one of two: the one slow rank of two must not be its own measure.
+    times.get((times.len() - 1) / 2).copied().unwrap_or(0)
+}
+
+fn late(row: &Row<'_>) -> BTreeMap<GlobalRank, i128> {
+    let median = i128::from(median_ps(row));
+    row.made.iter().map(|made| (made.rank, i128::from(made.record.scheduled_ps) - median)).collect()
+}

@@ -1,0 +1,149 @@
+//! How findings speak: `Ranks 0-1, 3`, `all_reduce #7 of dp (train.py:88)`.
+
+use super::index::Made;
+use super::report::GroupRef;
+use crate::flight_recorder::{short_frame, user_frame};
+use crate::group::{GroupId, ProcessGroup};
+use crate::plan::Plan;
+use crate::rank::GlobalRank;
+use crate::trace::{CallLog, CallRecord};
+use std::fmt::Write;
+
+/// `0-1, 3` for ascending ranks; beyond eight runs the rest is counted.
+pub fn rank_list(ranks: &[GlobalRank]) -> String {
+    const MAX_RUNS: usize = 8;
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for rank in ranks {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(rank.0) => *last = rank.0,
+            _ => runs.push((rank.0, rank.0)),
+        }
+    }
+    let mut text = String::new();
+    let mut named = 0;
+    for (first, last) in runs.iter().take(MAX_RUNS) {
+        let separator = if text.is_empty() { "" } else { ", " };
+        named += (last - first + 1) as usize;
+        let _ = match last - first {
+            0 => write!(text, "{separator}{first}"),
+            _ => write!(text, "{separator}{first}-{last}"),
+        };
+    }
+    if named < ranks.len() {
+        let _ = write!(text, " and {} more", ranks.len() - named);
+    }
+    text
+}
+
+/// `rank 2` or `ranks 0-1, 3`.
+pub(super) fn ranks(list: &[GlobalRank]) -> String {
+    let noun = if list.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {}", rank_list(list))
+}
+
+/// The same at the start of a sentence.
+pub(super) fn cap_ranks(list: &[GlobalRank]) -> String {
+    capital(&ranks(list))
+}
+
+/// The text with its first letter large.
+pub(super) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+/// `s` for one rank's verbs: `waits`, `wait`.
+pub(super) fn s(list: &[GlobalRank]) -> &'static str {
+    if list.len() == 1 { "s" } else { "" }
+}
+
+/// `1 call`, `2 calls`.
+pub(super) fn count(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+/// A duration in picoseconds, in the unit that people would choose.
+pub(super) fn duration(ps: u64) -> String {
+    match ps {
+        0..1_000_000 => format!("{} ns", ps / 1000),
+        1_000_000..1_000_000_000 => format!("{} µs", ps / 1_000_000),
+        1_000_000_000..10_000_000_000_000 => format!("{} ms", ps / 1_000_000_000),
+        _ => format!("{} s", ps / 1_000_000_000_000),
+    }
+}
+
+/// A group as findings name it.
+pub(super) fn group_ref(log: &CallLog, id: GroupId) -> GroupRef {
+    match log.groups.get(id.index()) {
+        Some(group) => GroupRef {
+            name: group.name().to_owned(),
+            desc: group.desc().to_owned(),
+            ranks: group.ranks().to_vec(),
+        },
+        None => GroupRef { name: id.0.to_string(), desc: String::new(), ranks: Vec::new() },
+    }
+}
+
+/// What people call a group.
+pub(super) fn group_label(log: &CallLog, id: GroupId) -> String {
+    log.groups.get(id.index()).map_or_else(|| id.0.to_string(), |group| group.label().to_owned())
+}
+
+/// `train.py:88` of a call, if its stack or its plan tells.
+pub(super) fn line_of(log: &CallLog, rank: GlobalRank, record: &CallRecord) -> Option<String> {
+    if let Some(frame) = user_frame(&record.call.stack) {
+        return Some(short_frame(frame));
+    }
+    plan_line(log.plan.as_ref()?, rank, record.call.plan_op?)
+}
+
+fn plan_line(plan: &Plan, rank: GlobalRank, op: u32) -> Option<String> {
+    let at = plan.program(rank)?.ops.get(op as usize)?.at?;
+    Some(plan.describe_line(at))
+}
+
+/// ` (train.py:88)`, or nothing.
+pub(super) fn at_line(line: Option<String>) -> String {
+    line.map(|line| format!(" ({line})")).unwrap_or_default()
+}
+
+/// `all_reduce #7 of dp (train.py:88)`.
+pub(super) fn call(log: &CallLog, made: Made<'_>) -> String {
+    let line = at_line(line_of(log, made.rank, made.record));
+    format!("{}{line}", call_without_line(log, made))
+}
+
+/// `all_reduce #7 of dp`.
+pub(super) fn call_without_line(log: &CallLog, made: Made<'_>) -> String {
+    let call = &made.record.call;
+    let number = call.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
+    format!("{}{number} of {}", call.op, group_label(log, call.group))
+}
+
+/// `all_reduce (train.py:88)`.
+pub(super) fn short_call(log: &CallLog, made: Made<'_>) -> String {
+    format!("{}{}", made.record.call.op, at_line(line_of(log, made.rank, made.record)))
+}
+
+/// The other side of a point-to-point call.
+pub(super) fn peer(group: &ProcessGroup, record: &CallRecord) -> Option<GlobalRank> {
+    group.global_rank(record.call.peer?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_named_compactly() {
+        let list =
+            |list: &[u32]| rank_list(&list.iter().copied().map(GlobalRank).collect::<Vec<_>>());
+        assert_eq!(list(&[2]), "2");
+        assert_eq!(list(&[0, 1, 3]), "0-1, 3");
+        assert_eq!(list(&[0, 1, 2, 4, 5, 6, 9]), "0-2, 4-6, 9");
+        let odd: Vec<u32> = (0..40).map(|n| 2 * n + 1).collect();
+        assert_eq!(list(&odd), "1, 3, 5, 7, 9, 11, 13, 15 and 32 more");
+        assert_eq!(list(&[u32::MAX]), "4294967295");
+    }
+}
