@@ -28,6 +28,8 @@ impl Answered {
 /// How much of a long answer is done: done, total, what.
 pub(crate) type Progress = Callback<(u64, u64, String)>;
 
+type Heard = Closure<dyn FnMut(Event)>;
+
 struct Pending {
     answer: oneshot::Sender<Result<Answered, String>>,
     progress: Option<Progress>,
@@ -42,7 +44,7 @@ struct Inner {
     next: Cell<u32>,
     broken: RefCell<Option<String>>,
     on_broken: Callback<String>,
-    heard: RefCell<Vec<Closure<dyn FnMut(Event)>>>,
+    heard: RefCell<Vec<Heard>>,
 }
 
 /// Asks the worker. Cheap to clone; there is one worker.

@@ -25,7 +25,7 @@ pub(crate) fn moment(schedule: Schedule, view: &View) -> String {
     let mut sentence = format!("Step {} of {}{phase}: ", step + 1, schedule.steps());
     sentence.push_str(&what(schedule, step));
     let ahead = calls.iter().filter(|call| call.step > step).count();
-    if ahead > 0 && !matches!(schedule.algorithm(), Algorithm::Tree) {
+    if ahead > 0 && matches!(schedule.algorithm(), Algorithm::Ring | Algorithm::Dissemination) {
         sentence.push_str(&format!(" {ahead} of {n} ranks are further on already."));
     }
     sentence

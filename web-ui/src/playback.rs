@@ -9,7 +9,9 @@ const MOMENTS_PER_SECOND: f64 = 1.0;
 /// How long one step forward is seen to take, in seconds.
 const GLIDE_SECONDS: f64 = 0.45;
 /// The speeds that can be chosen.
-pub(crate) const SPEEDS: [f64; 8] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
+pub(crate) const SPEEDS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
+/// A simulation is played in about so many seconds at most, unless a speed is chosen.
+const PATIENCE_SECONDS: f64 = 45.0;
 
 /// Where playing stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,7 +120,10 @@ impl Reducible for Playback {
             Act::Slower => Playback { speed: self.speed.saturating_sub(1), ..(*self).clone() },
             Act::Speed(speed) => Playback { speed: speed.min(top), ..(*self).clone() },
             Act::Load { moment, last } => {
-                let fresh = Playback { speed: self.speed, last, ..Playback::new(self.still) };
+                let in_time = |speed: &f64| last as f64 <= PATIENCE_SECONDS * MOMENTS_PER_SECOND * speed;
+                let patient = SPEEDS.iter().position(in_time).unwrap_or(top);
+                let speed = self.speed.max(patient);
+                let fresh = Playback { speed, last, ..Playback::new(self.still) };
                 fresh.at(moment)
             }
         })

@@ -10,9 +10,10 @@ use crate::route::{Route, View};
 use crate::ui::{
     Choice, Findings, NumberField, RealRun, SelectField, SourceView, Timeline, Transport, WaitGraph,
 };
+use lockstep_core::group::ProcessGroup;
 use lockstep_core::plan::Source;
 use lockstep_core::scenario::{self, ScenarioOptions};
-use lockstep_sim::view::Doing;
+use lockstep_sim::view::{CallView, Doing};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -131,7 +132,7 @@ fn one_hang(props: &OneHangProps) -> Html {
             </header>
             <section class="panel program" aria-label="Program">
                 <SourceView {source} view={view.clone()} culprits={culprits.clone()} />
-                <ul class="standing" data-test="standing">{ standing(view.as_deref()) }</ul>
+                <ul class="standing" data-test="standing">{ standing(view.as_deref(), opened.as_deref().map_or(&[], |opened| &opened.header.groups)) }</ul>
             </section>
             <p class="sentence" aria-live="polite" data-test="sentence">{ sentence }</p>
             if let Some(opened) = &opened {
@@ -167,26 +168,26 @@ fn culprits(opened: &Opened) -> Vec<u32> {
     culprits
 }
 
+/// Worlds above this are told by call, without each rank's step in it.
+const MAX_TOLD_APART: usize = 8;
+
 /// What every rank does, ranks that do the same together.
-fn standing(view: Option<&lockstep_sim::View>) -> Html {
+fn standing(view: Option<&lockstep_sim::View>, groups: &[ProcessGroup]) -> Html {
     let mut lines: Vec<(String, Vec<u32>)> = Vec::new();
     for (rank, state) in view.iter().flat_map(|view| view.ranks.iter().enumerate()) {
         let call = state.calls.iter().max_by_key(|call| call.work);
         let does = match (state.doing, call) {
             (Doing::Finished, _) => "finished".to_owned(),
-            (Doing::Busy, _) => "busy in its own code".to_owned(),
+            (Doing::Busy, _) => "busy or idle in its own code".to_owned(),
             (Doing::Waiting { work }, Some(call)) if call.work == work => {
-                let whom = call.waits_for.iter().map(|rank| rank.0);
-                let step = (call.step + 1).min(call.steps);
-                format!(
-                    "in {} #{}, step {step} of {}, next from rank {}",
-                    call.op,
-                    call.seq,
-                    call.steps,
-                    explain::ranks(whom)
-                )
+                let group = groups.get(call.group.index()).map_or("", ProcessGroup::label);
+                let told = format!("in {} #{} of {group}", call.op, call.seq);
+                match view.is_some_and(|view| view.ranks.len() <= MAX_TOLD_APART) {
+                    true => told + &step_of(call),
+                    false => told,
+                }
             }
-            (Doing::Waiting { .. }, _) => "waits in its call".to_owned(),
+            (Doing::Waiting { .. }, _) => "waits in a send or recv".to_owned(),
             (Doing::Running | Doing::Draining, _) => "goes on".to_owned(),
         };
         match lines.iter_mut().find(|(words, _)| *words == does) {
@@ -199,5 +200,14 @@ fn standing(view: Option<&lockstep_sim::View>) -> Html {
             let who = if ranks.len() == 1 { "rank" } else { "ranks" };
             html! { <li><b>{ format!("{who} {}", explain::ranks(ranks)) }</b>{ " " }{ does }</li> }
         }) }
+    }
+}
+
+/// `, step 2 of 6, next from rank 3`.
+fn step_of(call: &CallView) -> String {
+    let step = format!(", step {} of {}", (call.step + 1).min(call.steps), call.steps);
+    match explain::ranks(call.waits_for.iter().map(|rank| rank.0)) {
+        nobody if nobody.is_empty() => step,
+        whom => format!("{step}, next from rank {whom}"),
     }
 }

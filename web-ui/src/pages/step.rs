@@ -93,7 +93,7 @@ pub(crate) fn step() -> Html {
                 </section>
                 <section class="panel memory" aria-label="Buffers of each rank">
                     <header><h2>{ "Buffers" }</h2><span class="grow" />
-                        <span class="muted hint">{ "a cell is a chunk; its pips are the ranks in it" }</span></header>
+                        <span class="muted hint">{ "pips: whose data is in a chunk · outlined: being sent · dashed: awaited" }</span></header>
                     if choice.lab.world_size <= MAX_CELLS && columns(view) <= MAX_COLUMNS {
                         <Buffers view={view.clone()} selected={rank} on_select={select.clone()} />
                     } else {
