@@ -1,40 +1,93 @@
 //! `cargo xtask bench`: what `docs/benchmarks.md` lists, measured here.
+//!
+//! One after the other: two at the same time would measure each other.
 
-use crate::{shell, web};
-use anyhow::Result;
+use crate::serve::build_server;
+use crate::{browser, shell, web};
+use anyhow::{Context, Result};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only measurements whose name contains this
+    /// Only what is called so; a part of the name will do
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
 }
 
-/// A measurement: what it is called and the cargo command that prints it.
-type Measurement = (&'static str, &'static [&'static str]);
+/// A measurement: its name, and what measures and prints it.
+type Measurement = (&'static str, fn() -> Result<()>);
 
-/// The committed benchmarks. Each prints its own figures.
 const MEASUREMENTS: &[Measurement] = &[
-    ("simulator: messages per second", &["bench", "--package=lockstep-sim"]),
-    (
-        "host backend: all_reduce bandwidth",
-        &["run", "--release", "--package=lockstep-gpu-exec", "--example=bench_all_reduce"],
-    ),
+    ("page: size", || web::build().map(drop)),
+    ("page: from the command to the page, warm", command_to_page),
+    ("page: frame time playing a 64-rank ring", frame_time),
+    ("simulator: messages per second", || {
+        shell::run(&mut shell::cargo(["bench", "--package=lockstep-sim"]))
+    }),
+    ("host: all_reduce bandwidth", || {
+        shell::run(&mut shell::cargo([
+            "run",
+            "--release",
+            "--package=lockstep-gpu-exec",
+            "--example=bench_all_reduce",
+        ]))
+    }),
 ];
 
-/// Runs the benchmarks and prints their figures, one after the other: two at the same time would
-/// measure each other.
+/// Runs the benchmarks; each prints its own figures below its name.
 ///
 /// # Errors
 /// When one does not build or fails.
 pub(crate) fn bench(options: &Options) -> Result<()> {
-    let wants = |name: &str| options.only.as_ref().is_none_or(|text| name.contains(text));
-    if wants("page: size") {
-        web::build()?;
-    }
-    for (name, command) in MEASUREMENTS.iter().filter(|(name, _)| wants(name)) {
-        println!("\n{name}");
-        shell::run(&mut shell::cargo(*command))?;
+    let wanted = options.only.as_deref().unwrap_or_default();
+    for (name, measure) in MEASUREMENTS {
+        if name.contains(wanted) {
+            println!("\n== {name}");
+            measure()?;
+        }
     }
     Ok(())
+}
+
+/// What `cargo xtask serve` does when everything is built: until the service says where the page
+/// is. Cargo's own start is in it twice, as for the user.
+fn command_to_page() -> Result<()> {
+    web::build()?;
+    build_server("release")?;
+    let folder = std::env::temp_dir().join(format!("lockstep-bench-{}", std::process::id()));
+    let start = Instant::now();
+    // xtask itself rather than `cargo xtask`: it becomes the service, and can be ended by its id.
+    shell::run(&mut shell::cargo(["build", "--quiet", "--package=xtask"]))?;
+    let mut serve = Command::new(std::env::current_exe().context("where is xtask?")?);
+    serve.args(["serve", "--no-open", "--port", "0", "--data-dir"]).arg(&folder);
+    serve.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut serve = serve.spawn().context("could not start xtask")?;
+    let mut line = String::new();
+    let said = serve.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
+    let took = start.elapsed();
+    // Both fail only when it has ended by itself.
+    let _ = serve.kill();
+    let _ = serve.wait();
+    let _ = std::fs::remove_dir_all(&folder);
+    said.context("no pipe")?.context("the service said nothing")?;
+    println!("{:.2} s until {:?}", took.as_secs_f32(), line.trim());
+    Ok(())
+}
+
+fn frame_time() -> Result<()> {
+    browser::ensure()?;
+    web::build()?;
+    let binary = build_server("release")?;
+    let mut test = shell::cargo([
+        "test",
+        "--release",
+        "--package=lockstep-tests",
+        "--test=browser",
+        "playing_does_not_freeze_the_page",
+        "--",
+        "--nocapture",
+    ]);
+    shell::run(test.env("LOCKSTEP_BIN", binary))
 }
