@@ -217,6 +217,14 @@ fn never_joined(scene: &Scene<'_, '_>, culprits: &[GlobalRank], row: &Row<'_>) -
     }
     let stands = match culprits {
         [rank] => stands(scene, *rank, row),
+        many if many.iter().all(|rank| device_stall(scene, *rank)) => {
+            " Their own last calls did not complete on them, though they did on others: most \
+             likely their devices or processes are stuck."
+                .to_owned()
+        }
+        many if many.iter().all(|rank| idle(scene, *rank)) => {
+            " They have no call under way: they are stuck in their own code, or ended.".to_owned()
+        }
         _ => String::new(),
     };
     Some(Cause {
@@ -285,6 +293,12 @@ fn device_stall(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
             && row.absent.is_empty()
     };
     scene.job.rows.iter().any(|row| row.open() && (stalled(row) || is_behind(row)))
+}
+
+/// True if nothing of the rank is pending.
+fn idle(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
+    let calls = scene.job.rank(rank).map(|log| log.calls.as_slice()).unwrap_or_default();
+    !calls.iter().any(|record| Made { rank, record }.pending())
 }
 
 fn where_it_stands(scene: &Scene<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> Evidence {

@@ -115,14 +115,16 @@ fn died(job: &Job<'_>) -> Option<GlobalRank> {
 fn stuck_in(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<usize> {
     let stuck = |row: &Row<'_>| {
         let Some(own) = row.of(rank) else { return false };
-        let nobody_done = row.made.iter().all(|made| made.pending());
-        nobody_done
-            && own.pending()
-            && row.absent.is_empty()
-            && row.unrecorded.is_empty()
-            && !held_up_before(scene, row)
+        own.pending() && nobody_done(scene, row) && !held_up_before(scene, row)
     };
     scene.job.rows.iter().position(|row| row.open() && stuck(row))
+}
+
+/// True if every member made the call, and it completed on none. A member that went on saw it
+/// complete, even if the recording has dropped it since.
+fn nobody_done(scene: &Scene<'_, '_>, row: &Row<'_>) -> bool {
+    let size = scene.job.group(row.group).map_or(0, |group| group.size() as usize);
+    row.made.len() == size && row.made.iter().all(|made| made.pending())
 }
 
 /// True if a member of the row waits for somebody in an earlier call: the row's turn has not come.

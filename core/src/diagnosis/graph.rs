@@ -40,19 +40,22 @@ impl Graph {
         let mut graph = Graph { ranks, next: vec![Vec::new(); ranks + job.rows.len()] };
         let mut causes: BTreeSet<GlobalRank> = blamed.iter().map(|(_, rank)| *rank).collect();
         causes.extend(dead);
+        for (at, rank) in blamed {
+            graph.point(ranks + at, rank.index());
+        }
         for (at, row) in job.rows.iter().enumerate().filter(|(_, row)| row.open()) {
-            for rank in row.waiting().into_iter().filter(|rank| !causes.contains(rank)) {
-                graph.point(rank.index(), ranks + at);
-            }
             for rank in row.absent.iter().chain(&row.unrecorded) {
                 graph.point(ranks + at, rank.index());
             }
             if let Some(dead) = dead.filter(|dead| row.of(*dead).is_some()) {
                 graph.point(ranks + at, dead.index());
             }
-        }
-        for (at, rank) in blamed {
-            graph.point(ranks + at, rank.index());
+            // A row that lacks nobody is no reason to wait.
+            if graph.next.get(ranks + at).is_some_and(|next| !next.is_empty()) {
+                for rank in row.waiting().into_iter().filter(|rank| !causes.contains(rank)) {
+                    graph.point(rank.index(), ranks + at);
+                }
+            }
         }
         for pending in p2p {
             if pending.partner.is_none() && !causes.contains(&pending.made.rank) {
