@@ -1,6 +1,6 @@
 //! The page's side of the worker: questions out, answers back.
 
-use crate::protocol::{Answer, Question, Request, Response, SessionId, pack, unpack};
+use crate::protocol::{Answer, CANCELLED, Question, Request, Response, SessionId, pack, unpack};
 use futures_channel::oneshot;
 use js_sys::{ArrayBuffer, Uint8Array};
 use std::cell::{Cell, RefCell};
@@ -36,7 +36,7 @@ struct Pending {
 }
 
 struct Inner {
-    worker: Worker,
+    worker: RefCell<Worker>,
     ready: Cell<bool>,
     /// Posted once the worker is ready.
     held_back: RefCell<Vec<(js_sys::Array, js_sys::Array)>>,
@@ -71,19 +71,25 @@ impl Drop for Asked {
     }
 }
 
+/// How long a worker may take to hear that a question was given up on, in milliseconds.
+const PATIENCE_MS: i32 = 1500;
+
+fn new_worker() -> Result<Worker, String> {
+    let options = WorkerOptions::new();
+    options.set_type(WorkerType::Module);
+    options.set_name("lockstep");
+    Worker::new_with_options("worker.js", &options).map_err(|error| crate::dom::words_of(&error))
+}
+
 impl Client {
     /// Starts the worker. `on_broken` hears why, should it not start or come to an end.
     ///
     /// # Errors
     /// When the browser has no module workers or refuses this one.
     pub(crate) fn start(on_broken: Callback<String>) -> Result<Client, String> {
-        let options = WorkerOptions::new();
-        options.set_type(WorkerType::Module);
-        options.set_name("lockstep");
-        let worker = Worker::new_with_options("worker.js", &options)
-            .map_err(|error| crate::dom::words_of(&error))?;
+        let worker = new_worker()?;
         let client = Client(Rc::new(Inner {
-            worker,
+            worker: RefCell::new(worker),
             ready: Cell::new(false),
             held_back: RefCell::default(),
             pending: RefCell::default(),
@@ -108,10 +114,10 @@ impl Client {
             let why = event.dyn_ref::<web_sys::ErrorEvent>().map(web_sys::ErrorEvent::message);
             Client(inner).fail(&why.unwrap_or_else(|| "worker.js could not be loaded".into()));
         });
-        let worker = &self.0.worker;
+        let worker = self.0.worker.borrow();
         worker.set_onmessage(Some(message.as_ref().unchecked_ref()));
         worker.set_onerror(Some(error.as_ref().unchecked_ref()));
-        self.0.heard.borrow_mut().extend([message, error]);
+        *self.0.heard.borrow_mut() = vec![message, error];
     }
 
     fn take(&self, data: JsValue) {
@@ -152,7 +158,7 @@ impl Client {
     }
 
     fn send(&self, packed: &js_sys::Array, transfer: &js_sys::Array) {
-        if let Err(error) = self.0.worker.post_message_with_transfer(packed, transfer) {
+        if let Err(error) = self.0.worker.borrow().post_message_with_transfer(packed, transfer) {
             self.fail(&crate::dom::words_of(&error));
         }
     }
@@ -167,6 +173,35 @@ impl Client {
             self.0.held_back.borrow_mut().push((packed, transfer));
         }
         id
+    }
+
+    /// Gives up on a question for good: a worker that is too deep in it to hear so is ended, with
+    /// everything it held, and another one takes its place.
+    pub(crate) fn give_up(&self, mut asked: Asked) {
+        let Some((_, id)) = asked.0.take() else { return };
+        self.post(Request::Cancel { id }, &[]);
+        let client = self.clone();
+        wasm_bindgen_futures::spawn_local(async move {
+            crate::dom::sleep_ms(PATIENCE_MS).await;
+            if client.0.pending.borrow().contains_key(&id) {
+                client.restart();
+            }
+        });
+    }
+
+    fn restart(&self) {
+        self.0.worker.borrow().terminate();
+        for (_, pending) in std::mem::take(&mut *self.0.pending.borrow_mut()) {
+            let _ = pending.answer.send(Err(CANCELLED.to_owned()));
+        }
+        match new_worker() {
+            Ok(worker) => {
+                self.0.ready.set(false);
+                *self.0.worker.borrow_mut() = worker;
+                self.listen();
+            }
+            Err(why) => self.fail(&why),
+        }
     }
 
     /// A number for a new session.

@@ -120,7 +120,8 @@ impl Reducible for Playback {
             Act::Slower => Playback { speed: self.speed.saturating_sub(1), ..(*self).clone() },
             Act::Speed(speed) => Playback { speed: speed.min(top), ..(*self).clone() },
             Act::Load { moment, last } => {
-                let in_time = |speed: &f64| last as f64 <= PATIENCE_SECONDS * MOMENTS_PER_SECOND * speed;
+                let in_time =
+                    |speed: &f64| last as f64 <= PATIENCE_SECONDS * MOMENTS_PER_SECOND * speed;
                 let patient = SPEEDS.iter().position(in_time).unwrap_or(top);
                 let speed = self.speed.max(patient);
                 let fresh = Playback { speed, last, ..Playback::new(self.still) };

@@ -4,7 +4,7 @@ mod files;
 
 use crate::app::use_shared;
 use crate::explain;
-use crate::protocol::{Opened, Request, Response};
+use crate::protocol::{CANCELLED, Opened, Request, Response};
 use crate::ui::{Findings, Timeline, WaitGraph};
 use files::{dropped, picked};
 use lockstep_core::trace::Origin;
@@ -24,6 +24,7 @@ enum Stage {
 #[component(Recording)]
 pub(crate) fn recording() -> Html {
     let client = use_shared().client;
+    let canceller = client.clone();
     let stage = use_state(|| Stage::Empty);
     let over = use_state(|| false);
     let asked = use_mut_ref(|| None);
@@ -48,7 +49,7 @@ pub(crate) fn recording() -> Html {
                 stage.set(match answer.await.map(|answered| answered.response) {
                     Ok(Response::Opened(opened)) => Stage::Open(Rc::new(*opened)),
                     Ok(_) => return,
-                    Err(why) if why == "cancelled" => Stage::Empty,
+                    Err(why) if why == CANCELLED => Stage::Empty,
                     Err(why) => Stage::Failed { why },
                 });
             });
@@ -99,7 +100,9 @@ pub(crate) fn recording() -> Html {
         })
     };
     let cancel = Callback::from(move |_: MouseEvent| {
-        asked.borrow_mut().take();
+        if let Some(asked) = asked.borrow_mut().take() {
+            canceller.give_up(asked);
+        }
     });
     let stage_word = match &*stage {
         Stage::Empty => "empty",

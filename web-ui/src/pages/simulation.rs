@@ -2,7 +2,7 @@
 
 use crate::app::use_shared;
 use crate::playback::{Act, Playback};
-use crate::protocol::{Opened, Request, Response, SessionId};
+use crate::protocol::{CANCELLED, Opened, Request, Response, SessionId};
 use crate::route::Route;
 use lockstep_core::plan::Plan;
 use lockstep_sim::View;
@@ -51,7 +51,7 @@ pub(super) fn use_simulation(plan: &Result<Rc<Plan>, String>) -> Simulated {
                     match answer.await.map(|answered| answered.response) {
                         Ok(Response::Opened(opened)) => set.set(Simulated::Ready(Rc::new(*opened))),
                         Ok(_) => {}
-                        Err(why) if why == "cancelled" => {}
+                        Err(why) if why == CANCELLED => {}
                         Err(why) => set.set(Simulated::Failed { why }),
                     }
                 });

@@ -68,6 +68,9 @@ pub(crate) enum Request {
     Compare { simulated: SessionId, run: SessionId },
 }
 
+/// The answer to a question that was given up on.
+pub(crate) const CANCELLED: &str = "cancelled";
+
 /// In which form a trace leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Form {

@@ -23,19 +23,20 @@ pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
     if props.waits.is_empty() {
         return html! { <p class="muted" data-test="waits">{ "Nobody waits at the end." }</p> };
     }
-    let circle = in_a_circle(&props.waits);
+    let waits = with_disagreements(&props.waits);
+    let circle = in_a_circle(&waits);
     html! {
         <div class="waits" data-test="waits" data-circle={explain::ranks(circle.iter().copied())}>
-            if props.world_size as usize <= MAX_DRAWN { { graph(props, &circle) } }
+            if props.world_size as usize <= MAX_DRAWN { { graph(&waits, props.world_size, &circle) } }
             <ul class="sentences">
-                { for grouped(&props.waits).into_iter().map(|((call, line, whom), who)| html! {
+                { for grouped(&waits).into_iter().map(|((call, line, whom), who)| html! {
                     <li>
                         <b>{ named(&who) }</b>
                         { if who.len() == 1 { " waits in " } else { " wait in " } }
                         <code>{ call }</code>
                         if !line.is_empty() { { " at " }<code>{ line }</code> }
                         { match whom.as_slice() {
-                            [] => html! { { "; every member has come, and it still goes on" } },
+                            [] => html! { { "; every member has come, and it does not complete" } },
                             whom => html! { <>{ " for " }<b>{ named(whom) }</b></> },
                         } }
                     </li>
@@ -46,6 +47,18 @@ pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
             }
         </div>
     }
+}
+
+/// Where all members have come but with different calls, each side waits for the others.
+fn with_disagreements(waits: &[Wait]) -> Vec<Wait> {
+    let mut all = waits.to_vec();
+    for wait in all.iter_mut().filter(|wait| wait.waits_for.is_empty() && wait.seq.is_some()) {
+        let others = waits.iter().filter(|other| {
+            other.group.name == wait.group.name && other.seq == wait.seq && other.op != wait.op
+        });
+        wait.waits_for = others.map(|other| other.rank).collect();
+    }
+    all
 }
 
 fn named(ranks: &[u32]) -> String {
@@ -100,15 +113,14 @@ fn in_a_circle(waits: &[Wait]) -> BTreeSet<u32> {
     edges.keys().copied().take(256).filter(|rank| leads_back(*rank)).collect()
 }
 
-fn graph(props: &WaitGraphProps, circle: &BTreeSet<u32>) -> Html {
-    let n = props.world_size.max(1);
+fn graph(waits: &[Wait], world_size: u32, circle: &BTreeSet<u32>) -> Html {
+    let n = world_size.max(1);
     let place = |rank: u32| {
         let angle = TAU * (0.75 + f64::from(rank) / f64::from(n));
         (160.0 + 115.0 * angle.cos(), 140.0 + 105.0 * angle.sin())
     };
     let radius = if n <= 8 { 18.0 } else { 14.0 };
-    let edges =
-        props.waits.iter().flat_map(|wait| wait.waits_for.iter().map(move |to| (wait, to.0)));
+    let edges = waits.iter().flat_map(|wait| wait.waits_for.iter().map(move |to| (wait, to.0)));
     html! {
         <svg viewBox="0 0 320 280" role="img" aria-label="Who waits for whom, as a graph; the list below says the same">
             <defs>
@@ -136,7 +148,7 @@ fn graph(props: &WaitGraphProps, circle: &BTreeSet<u32>) -> Html {
             }) }
             { for (0..n).map(|rank| {
                 let (x, y) = place(rank);
-                let waits = props.waits.iter().any(|wait| wait.rank.0 == rank);
+                let waits = waits.iter().any(|wait| wait.rank.0 == rank);
                 html! {
                     <g class={classes!("node", waits.then_some("waiting"), circle.contains(&rank).then_some("bad"))}
                        transform={format!("translate({x:.1} {y:.1})")}>

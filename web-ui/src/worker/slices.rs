@@ -2,7 +2,7 @@
 
 use super::{SLICE_MS, Shared, now, post};
 use crate::dom::sleep_ms;
-use crate::protocol::Response;
+use crate::protocol::{CANCELLED, Response};
 use std::cell::Cell;
 use web_sys::DedicatedWorkerGlobalScope;
 
@@ -32,7 +32,7 @@ impl Slices {
         sleep_ms(0).await;
         self.since.set(now());
         match self.state.borrow().cancelled.contains(&self.id) {
-            true => Err("cancelled".to_owned()),
+            true => Err(CANCELLED.to_owned()),
             false => Ok(()),
         }
     }
