@@ -370,6 +370,7 @@ async fn playing_does_not_freeze_the_page() -> Result<()> {
     times.sort_by(f64::total_cmp);
     let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
     println!("frame time playing a 64-rank ring: median {median:.1} ms, worst {worst:.1} ms");
-    ensure!(median < 250.0, "a frame takes {median} ms");
+    // Not a benchmark: a machine that builds at the same time passes, a frozen page does not.
+    ensure!(median < 1000.0, "a frame takes {median} ms");
     page.close().await
 }

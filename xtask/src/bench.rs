@@ -22,7 +22,7 @@ type Measurement = (&'static str, fn() -> Result<()>);
 const MEASUREMENTS: &[Measurement] = &[
     ("page: size", || web::build().map(drop)),
     ("page: from the command to the page, warm", command_to_page),
-    ("page: frame time playing a 64-rank ring", frame_time),
+    ("page: in Chromium", in_chromium),
     ("simulator: messages per second", || {
         shell::run(&mut shell::cargo(["bench", "--package=lockstep-sim"]))
     }),
@@ -76,18 +76,11 @@ fn command_to_page() -> Result<()> {
     Ok(())
 }
 
-fn frame_time() -> Result<()> {
+/// The page in Chromium: what `tests/bench_page.rs` prints.
+fn in_chromium() -> Result<()> {
     browser::ensure()?;
     web::build()?;
     let binary = build_server("release")?;
-    let mut test = shell::cargo([
-        "test",
-        "--release",
-        "--package=lockstep-tests",
-        "--test=browser",
-        "playing_does_not_freeze_the_page",
-        "--",
-        "--nocapture",
-    ]);
-    shell::run(test.env("LOCKSTEP_BIN", binary))
+    let mut bench = shell::cargo(["bench", "--package=lockstep-tests", "--bench=page"]);
+    shell::run(bench.env("LOCKSTEP_BIN", binary))
 }

@@ -86,5 +86,7 @@ fn lint() -> Result<()> {
 fn cross(binary: &Path, targets: &[&str], rest: &[String]) -> Result<()> {
     let mut tests = shell::cargo(["test", "--package=lockstep-tests"]);
     tests.args(targets).arg("--").args(rest);
+    // An error's message says enough; its backtrace through the runtime hides it.
+    tests.env("RUST_LIB_BACKTRACE", "0");
     shell::run(tests.env("LOCKSTEP_BIN", binary))
 }

@@ -1,0 +1,137 @@
+//! The page's speed, in headless Chromium with software drawing: time to a page that answers,
+//! frame time while a 64-rank ring all_reduce plays, and simulated messages a second beside the
+//! native figure. `cargo xtask bench --only page` runs it; it prints a Markdown table.
+
+use anyhow::{Context, Result};
+use lockstep_core::collective::Collective;
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::scenario::CollectiveLab;
+use lockstep_sim::{SimConfig, simulate};
+use lockstep_tests::{Chromium, Service};
+use serde_json::Value;
+use std::time::Instant;
+
+/// Ranks of the simulation that is timed: 130,560 messages.
+const TIMED_WORLD: u32 = 256;
+const ROUNDS: usize = 5;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let service = Service::start();
+    println!("| what | figure |\n| --- | --- |");
+    println!(
+        "| from navigation to the first step drawn | {:.0} ms |",
+        until_drawn(&service).await?
+    );
+    let frames = frames(&service).await?;
+    let at = |share: f64| frames[((frames.len() - 1) as f64 * share) as usize];
+    println!(
+        "| frame time while a 64-rank ring plays (median, 95th percentile, worst of {}) | \
+         {:.1} ms, {:.1} ms, {:.1} ms |",
+        frames.len(),
+        at(0.5),
+        at(0.95),
+        at(1.0)
+    );
+    let messages = 2 * u64::from(TIMED_WORLD) * u64::from(TIMED_WORLD - 1);
+    let rate = |seconds: f64| messages as f64 / seconds / 1e6;
+    let (wasm, native) = (in_wasm(&service).await?, natively()?);
+    println!(
+        "| messages simulated, recorded and encoded, {TIMED_WORLD} ranks | {:.2} M/s in the page, \
+         {:.2} M/s natively: {:.2} times |",
+        rate(wasm),
+        rate(native),
+        wasm / native
+    );
+    Ok(())
+}
+
+/// Median milliseconds until the first step is on the screen, with a warm cache.
+async fn until_drawn(service: &Service) -> Result<f64> {
+    let chromium = Chromium::start().await?;
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        chromium.client.goto("about:blank").await?;
+        let start = Instant::now();
+        chromium.client.goto(&format!("{}#/step?world=8", service.url())).await?;
+        let drawn =
+            "return document.querySelector('[data-test=transport]')?.dataset.moment === '1'";
+        chromium.until("the first step", drawn).await?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    chromium.close().await?;
+    Ok(median(times))
+}
+
+/// Milliseconds between frames while the page plays, sorted.
+async fn frames(service: &Service) -> Result<Vec<f64>> {
+    let chromium = Chromium::start().await?;
+    let address = "#/step?collective=all_reduce&algorithm=ring&world=64&count=1024";
+    chromium.client.goto(&format!("{}{address}", service.url())).await?;
+    let drawn = "return document.querySelector('[data-test=transport]')?.dataset.moment === '1'";
+    chromium.until("the first step", drawn).await?;
+    chromium
+        .run(
+            "window.frames_ms = []; let last = performance.now();
+             const tick = now => {
+                 window.frames_ms.push(now - last); last = now;
+                 const at = document.querySelector('[data-test=transport]').dataset;
+                 if (at.playing === 'true' || window.frames_ms.length < 30) requestAnimationFrame(tick);
+                 else window.frames_done = true;
+             };
+             document.querySelector('[data-test=play]').click();
+             requestAnimationFrame(tick)",
+        )
+        .await?;
+    let done = "return window.frames_done || window.frames_ms.length > 600";
+    chromium.until("the end of the playing", done).await?;
+    let frames = chromium.run("return window.frames_ms").await?;
+    let frames = frames.as_array().context("a list")?.iter().filter_map(Value::as_f64);
+    // The first interval holds the click.
+    let mut frames: Vec<f64> = frames.skip(1).collect();
+    frames.sort_by(f64::total_cmp);
+    chromium.close().await?;
+    Ok(frames)
+}
+
+fn timed_plan() -> Result<lockstep_core::plan::Plan> {
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    Ok(CollectiveLab::new(sum, TIMED_WORLD, u64::from(TIMED_WORLD)).plan()?)
+}
+
+/// Median seconds that the page's worker takes for the plan's trace.
+async fn in_wasm(service: &Service) -> Result<f64> {
+    let chromium = Chromium::start().await?;
+    chromium.client.goto(service.url()).await?;
+    chromium.until("the page", "return !!window.lockstep_trace_of").await?;
+    let plan = serde_json::to_string(&timed_plan()?.to_json())?;
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let script = format!(
+            "window.took = null; const start = performance.now();
+             window.lockstep_trace_of({plan}).then(() => window.took = performance.now() - start)"
+        );
+        chromium.run(&script).await?;
+        let took = chromium.until("the trace", "return window.took").await?;
+        times.push(took.as_f64().context("a number")? / 1e3);
+    }
+    chromium.close().await?;
+    Ok(median(times))
+}
+
+/// Median seconds for the same, natively.
+fn natively() -> Result<f64> {
+    let plan = timed_plan()?;
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        std::hint::black_box(simulate(&plan, &SimConfig::default())?.to_bytes());
+        times.push(start.elapsed().as_secs_f64());
+    }
+    Ok(median(times))
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
