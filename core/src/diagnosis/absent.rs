@@ -61,11 +61,7 @@ fn rows_without<'s, 'a>(
     scene: &'s Scene<'a, '_>,
     rank: GlobalRank,
 ) -> impl Iterator<Item = (&'s Row<'a>, usize)> {
-    let rows = scene.job.rows.iter().enumerate();
-    let lacks = move |row: &Row<'_>| {
-        row.absent.binary_search(&rank).is_ok() || row.unrecorded.binary_search(&rank).is_ok()
-    };
-    rows.filter(move |(_, row)| row.open() && lacks(row)).map(|(at, row)| (row, at))
+    scene.job.open_rows().filter(move |(_, row)| row.lacks(rank)).map(|(at, row)| (row, at))
 }
 
 /// The findings of ranks at which waiting ends. Ranks that are missed in the same call are one
@@ -95,15 +91,7 @@ pub(super) fn causes(scene: &Scene<'_, '_>, alone: &[GlobalRank]) -> Vec<Cause> 
     let mut found = Vec::new();
     for (ranks, rows) in parts {
         let rows = rows.iter().filter_map(|at| scene.job.rows.get(*at));
-        let lacking = |row: &Row<'_>| {
-            ranks
-                .iter()
-                .filter(|rank| {
-                    row.absent.binary_search(rank).is_ok()
-                        || row.unrecorded.binary_search(rank).is_ok()
-                })
-                .count()
-        };
+        let lacking = |row: &Row<'_>| ranks.iter().filter(|rank| row.lacks(**rank)).count();
         let row = rows.min_by_key(|row| {
             (std::cmp::Reverse(lacking(row)), row.first_ps(), row.group, row.seq)
         });
@@ -292,7 +280,7 @@ fn device_stall(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
             && row.made.len() == 1
             && row.absent.is_empty()
     };
-    scene.job.rows.iter().any(|row| row.open() && (stalled(row) || is_behind(row)))
+    scene.job.open_rows().any(|(_, row)| stalled(row) || is_behind(row))
 }
 
 /// True if nothing of the rank is pending.

@@ -115,9 +115,9 @@ fn died(job: &Job<'_>) -> Option<GlobalRank> {
 fn stuck_in(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<usize> {
     let stuck = |row: &Row<'_>| {
         let Some(own) = row.of(rank) else { return false };
-        own.pending() && nobody_done(scene, row) && !held_up_before(scene, row)
+        own.pending() && nobody_done(scene, row) && !scene.job.held_up_before(row)
     };
-    scene.job.rows.iter().position(|row| row.open() && stuck(row))
+    scene.job.open_rows().find(|(_, row)| stuck(row)).map(|(at, _)| at)
 }
 
 /// True if every member made the call, and it completed on none. A member that went on saw it
@@ -125,20 +125,6 @@ fn stuck_in(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<usize> {
 fn nobody_done(scene: &Scene<'_, '_>, row: &Row<'_>) -> bool {
     let size = scene.job.group(row.group).map_or(0, |group| group.size() as usize);
     row.made.len() == size && row.made.iter().all(|made| made.pending())
-}
-
-/// True if a member of the row waits for somebody in an earlier call: the row's turn has not come.
-fn held_up_before(scene: &Scene<'_, '_>, row: &Row<'_>) -> bool {
-    let waits_earlier = |other: &Row<'_>| {
-        let lacks = !other.absent.is_empty() || !other.unrecorded.is_empty();
-        lacks
-            && row.made.iter().any(|made| {
-                other.of(made.rank).is_some_and(|earlier| {
-                    earlier.pending() && earlier.record.work < made.record.work
-                })
-            })
-    };
-    scene.job.rows.iter().any(|other| other.open() && waits_earlier(other))
 }
 
 /// Sends and receives that met with different sizes.
@@ -191,10 +177,12 @@ fn never_completed(
     notes: &mut Vec<String>,
 ) -> Option<Cause> {
     let job = scene.job;
-    let full = |row: &&Row<'_>| row.open() && row.absent.is_empty() && row.unrecorded.is_empty();
     let first = match stuck.iter().min() {
         Some(at) => job.rows.get(*at)?,
-        None => job.rows.iter().filter(full).min_by_key(|row| (row.first_ps(), row.group))?,
+        None => {
+            let full = job.open_rows().map(|(_, row)| row).filter(|row| !row.lacks_somebody());
+            full.min_by_key(|row| (row.first_ps(), row.group))?
+        }
     };
     let log = job.log;
     let made = *first.made.first()?;
@@ -226,7 +214,7 @@ fn never_completed(
             "If the job was hung, look at the network and the devices: NCCL_DEBUG=INFO, Xid errors \
               in dmesg, link counters. If it was running, record again when it hangs."
                 .to_owned(),
-        evidence: first.made.iter().map(|made| evidence(scene, *made, "waits")).collect(),
+        evidence: first.made.iter().take(8).map(|made| evidence(scene, *made, "waits")).collect(),
     })
 }
 
@@ -255,7 +243,7 @@ fn not_recorded(scene: &Scene<'_, '_>, causes: &[Cause]) -> Option<Cause> {
         fix: "Add the missing dumps if they exist; a rank without one may have crashed before it \
               could write: look at the end of its log."
             .to_owned(),
-        evidence: missing.iter().map(|rank| no_call(*rank, "left no dump")).collect(),
+        evidence: missing.iter().take(16).map(|rank| no_call(*rank, "left no dump")).collect(),
         culprits: missing,
     })
 }

@@ -20,9 +20,17 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink) -> Option<Cause> {
     // Where the ranks of the circle stand: in which call, and whom it lacks.
     let mut sides: Vec<(Made<'_>, Vec<GlobalRank>, Vec<GlobalRank>)> = Vec::new();
     for row in &rows {
-        let waiting: Vec<_> =
-            row.waiting().into_iter().filter(|rank| sink.ranks.contains(rank)).collect();
-        let lacks = row.absent.iter().filter(|rank| sink.ranks.contains(rank)).copied().collect();
+        let waiting: Vec<_> = row
+            .waiting()
+            .into_iter()
+            .filter(|rank| sink.ranks.binary_search(rank).is_ok())
+            .collect();
+        let lacks = row
+            .absent
+            .iter()
+            .filter(|rank| sink.ranks.binary_search(rank).is_ok())
+            .copied()
+            .collect();
         if let Some(made) = waiting.first().and_then(|rank| row.of(*rank)) {
             sides.push((made, waiting, lacks));
         }
@@ -55,8 +63,8 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink) -> Option<Cause> {
     let said: Vec<String> = said.collect();
     let p2p = scene.p2p.iter().filter(|pending| {
         pending.partner.is_none()
-            && sink.ranks.contains(&pending.made.rank)
-            && sink.ranks.contains(&pending.peer)
+            && sink.ranks.binary_search(&pending.made.rank).is_ok()
+            && sink.ranks.binary_search(&pending.peer).is_ok()
     });
     let p2p: Vec<_> = p2p.collect();
     let p2p_said = p2p.iter().take(SHOWN).map(|pending| {
@@ -90,7 +98,12 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink) -> Option<Cause> {
         fix: "Call the groups in the same order on every rank that is in several of them; for \
               pipelines, post receives before sends or batch them with batch_isend_irecv."
             .to_owned(),
-        also_victims: sink.ranks.iter().filter(|rank| !culprits.contains(rank)).copied().collect(),
+        also_victims: sink
+            .ranks
+            .iter()
+            .filter(|rank| culprits.binary_search(rank).is_err())
+            .copied()
+            .collect(),
         culprits,
         group: Some(first.record.call.group),
         seq: first.record.call.seq,
@@ -104,8 +117,8 @@ fn p2p_circle(scene: &Scene<'_, '_>, circle: &[GlobalRank]) -> Option<Cause> {
     let log = scene.job.log;
     let waits = scene.p2p.iter().filter(|pending| {
         pending.partner.is_none()
-            && circle.contains(&pending.made.rank)
-            && circle.contains(&pending.peer)
+            && circle.binary_search(&pending.made.rank).is_ok()
+            && circle.binary_search(&pending.peer).is_ok()
     });
     let waits: Vec<_> = waits.collect();
     let first = waits.first()?.made;
@@ -134,6 +147,10 @@ fn p2p_circle(scene: &Scene<'_, '_>, circle: &[GlobalRank]) -> Option<Cause> {
             "Let one side receive first (even ranks send, odd ranks receive, then the reverse), or \
               post both with isend/irecv or batch_isend_irecv and wait afterwards."
                 .to_owned(),
-        evidence: waits.iter().map(|pending| evidence(scene, pending.made, "waits in")).collect(),
+        evidence: waits
+            .iter()
+            .take(16)
+            .map(|pending| evidence(scene, pending.made, "waits in"))
+            .collect(),
     })
 }

@@ -9,11 +9,21 @@ use super::signature::{Difference, Signature};
 use super::words::{self, cap_ranks, rank_list, ranks, s};
 use crate::rank::GlobalRank;
 
+/// More different minorities than this become one finding.
+const MAX_SIDES: usize = 8;
+
 /// The causes behind one mismatch: one a side, or one for all in a tie.
 pub(super) fn causes(scene: &Scene<'_, '_>, mismatch: &Mismatch) -> Vec<Cause> {
     let Some(row) = mismatch.row(scene) else { return Vec::new() };
     if mismatch.majority.is_empty() {
         return tie(scene, row, &mismatch.sides).into_iter().collect();
+    }
+    if let (true, Some(first)) = (mismatch.sides.len() > MAX_SIDES, mismatch.sides.first()) {
+        // Everybody has a size of their own: one finding says it.
+        let mut ranks: Vec<_> = mismatch.sides.iter().flat_map(|side| side.ranks.clone()).collect();
+        ranks.sort_unstable();
+        let all = Side { ranks, difference: first.difference };
+        return minority(scene, row, &mismatch.majority, &all).into_iter().collect();
     }
     let sides = mismatch.sides.iter();
     sides.filter_map(|side| minority(scene, row, &mismatch.majority, side)).collect()
@@ -247,7 +257,7 @@ fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Option<Cause> {
     culprits.sort_unstable();
     let mut said = Vec::new();
     let mut shown = Vec::new();
-    for side in sides {
+    for side in sides.iter().take(MAX_SIDES) {
         let made = row.of(*side.ranks.first()?)?;
         said.push(format!(
             "rank{} {} called {}{}",

@@ -15,6 +15,8 @@ pub(super) struct Graph {
     ranks: usize,
     /// Where each node points, ascending.
     next: Vec<Vec<u32>>,
+    /// What points at each node.
+    back: Vec<Vec<u32>>,
 }
 
 /// A part of the graph that waits for nothing outside itself, and that somebody waits for.
@@ -37,13 +39,13 @@ impl Graph {
         dead: Option<GlobalRank>,
     ) -> Graph {
         let ranks = job.log.ranks.len();
-        let mut graph = Graph { ranks, next: vec![Vec::new(); ranks + job.rows.len()] };
+        let mut graph = Graph::empty(ranks, ranks + job.rows.len());
         let mut causes: BTreeSet<GlobalRank> = blamed.iter().map(|(_, rank)| *rank).collect();
         causes.extend(dead);
         for (at, rank) in blamed {
             graph.point(ranks + at, rank.index());
         }
-        for (at, row) in job.rows.iter().enumerate().filter(|(_, row)| row.open()) {
+        for (at, row) in job.open_rows() {
             for rank in row.absent.iter().chain(&row.unrecorded) {
                 graph.point(ranks + at, rank.index());
             }
@@ -65,9 +67,14 @@ impl Graph {
         graph
     }
 
+    fn empty(ranks: usize, nodes: usize) -> Graph {
+        Graph { ranks, next: vec![Vec::new(); nodes], back: vec![Vec::new(); nodes] }
+    }
+
     fn point(&mut self, from: usize, to: usize) {
-        if let (Some(next), Ok(to)) = (self.next.get_mut(from), u32::try_from(to)) {
-            next.push(to);
+        if let (Some(next), Some(back)) = (self.next.get_mut(from), self.back.get_mut(to)) {
+            next.push(to as u32);
+            back.push(from as u32);
         }
     }
 
@@ -106,15 +113,8 @@ impl Graph {
     }
 
     /// The ranks that wait for any of `culprits`, directly or through others, ascending.
+    /// `culprits` are ascending.
     pub(super) fn waiting_for(&self, culprits: &[GlobalRank]) -> Vec<GlobalRank> {
-        let mut back: Vec<Vec<u32>> = vec![Vec::new(); self.next.len()];
-        for (from, next) in self.next.iter().enumerate() {
-            for to in next {
-                if let Some(back) = back.get_mut(*to as usize) {
-                    back.push(from as u32);
-                }
-            }
-        }
         let mut seen = vec![false; self.next.len()];
         let mut open: Vec<usize> = culprits.iter().map(|rank| rank.index()).collect();
         while let Some(node) = open.pop() {
@@ -122,12 +122,12 @@ impl Graph {
                 Some(seen) if !*seen => *seen = true,
                 _ => continue,
             }
-            let next = back.get(node).map(Vec::as_slice).unwrap_or_default();
+            let next = self.back.get(node).map(Vec::as_slice).unwrap_or_default();
             open.extend(next.iter().map(|node| *node as usize));
         }
         let ranks = seen.iter().take(self.ranks).zip(0..);
         let reached = ranks.filter(|(seen, _)| **seen).map(|(_, rank)| GlobalRank(rank));
-        reached.filter(|rank| !culprits.contains(rank)).collect()
+        reached.filter(|rank| culprits.binary_search(rank).is_err()).collect()
     }
 
     /// Tarjan's strongly connected components, without recursion: the component of every node.
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     fn graph(ranks: usize, edges: &[(u32, u32)]) -> Graph {
-        let mut graph = Graph { ranks, next: vec![Vec::new(); ranks] };
+        let mut graph = Graph::empty(ranks, ranks);
         for (from, to) in edges {
             graph.point(*from as usize, *to as usize);
         }

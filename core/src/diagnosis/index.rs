@@ -33,6 +33,10 @@ pub(super) struct Job<'a> {
     pub(super) log: &'a CallLog,
     /// Ascending by group and sequence number.
     pub(super) rows: Vec<Row<'a>>,
+    /// The rows in which somebody waits, by index.
+    pub(super) open: Vec<usize>,
+    /// Per rank, its first pending collective that lacks a member.
+    first_lacking: Vec<Option<u32>>,
     /// The last sequence number of a rank in a group.
     last: BTreeMap<(GroupId, GlobalRank), u64>,
 }
@@ -47,6 +51,16 @@ impl<'a> Row<'a> {
     /// True while somebody waits in it.
     pub(super) fn open(&self) -> bool {
         self.made.iter().any(Made::pending)
+    }
+
+    /// True if a member has not come.
+    pub(super) fn lacks_somebody(&self) -> bool {
+        !self.absent.is_empty() || !self.unrecorded.is_empty()
+    }
+
+    /// True if the rank has not come.
+    pub(super) fn lacks(&self, rank: GlobalRank) -> bool {
+        self.absent.binary_search(&rank).is_ok() || self.unrecorded.binary_search(&rank).is_ok()
     }
 
     /// Who waits in it, ascending.
@@ -79,7 +93,13 @@ impl<'a> Job<'a> {
         // Coalesced calls share a number: the first stands for them.
         calls.sort_by_key(|(group, seq, made)| (*group, *seq, made.rank, made.record.work));
         calls.dedup_by_key(|(group, seq, made)| (*group, *seq, made.rank));
-        let mut job = Job { log, rows: Vec::new(), last: BTreeMap::new() };
+        let mut job = Job {
+            log,
+            rows: Vec::new(),
+            open: Vec::new(),
+            first_lacking: vec![None; log.ranks.len()],
+            last: BTreeMap::new(),
+        };
         for (group, seq, made) in calls {
             job.last.insert((group, made.rank), seq);
             match job.rows.last_mut() {
@@ -94,8 +114,17 @@ impl<'a> Job<'a> {
             }
         }
         let mut rows = std::mem::take(&mut job.rows);
-        for row in rows.iter_mut().filter(|row| row.open()) {
+        for (at, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.open()) {
+            job.open.push(at);
             job.find_absent(row);
+            if row.lacks_somebody() {
+                for made in row.made.iter().filter(|made| made.pending()) {
+                    let work = made.record.work;
+                    if let Some(first) = job.first_lacking.get_mut(made.rank.index()) {
+                        *first = Some(first.map_or(work, |first| first.min(work)));
+                    }
+                }
+            }
         }
         job.rows = rows;
         job
@@ -132,6 +161,19 @@ impl<'a> Job<'a> {
 
     pub(super) fn rank(&self, rank: GlobalRank) -> Option<&'a RankLog> {
         self.log.ranks.get(rank.index())?.as_ref()
+    }
+
+    /// The rows in which somebody waits, in order.
+    pub(super) fn open_rows(&self) -> impl Iterator<Item = (usize, &Row<'a>)> {
+        self.open.iter().filter_map(|at| Some((*at, self.rows.get(*at)?)))
+    }
+
+    /// True if a member of the row waits for somebody in an earlier call: its turn has not come.
+    pub(super) fn held_up_before(&self, row: &Row<'_>) -> bool {
+        row.made.iter().any(|made| {
+            let first = self.first_lacking.get(made.rank.index()).copied().flatten();
+            first.is_some_and(|first| first < made.record.work)
+        })
     }
 
     /// The calls of one group by one rank from a sequence number on, in order.

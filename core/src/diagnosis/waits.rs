@@ -5,17 +5,22 @@ use super::p2p;
 use super::report::Wait;
 use super::words;
 use crate::trace::CallLog;
+use std::collections::BTreeSet;
 
-/// Every call that has not completed, ascending by rank and call: in which call the rank waits,
-/// and for whom.
+/// The first call of every rank in every group that has not completed, ascending by rank and call:
+/// in which call the rank waits, and for whom. Later calls of the group queue behind it.
 pub fn who_waits(log: &CallLog) -> Vec<Wait> {
     let job = Job::of(log);
     let mut waits = Vec::new();
-    for row in job.rows.iter().filter(|row| row.open()) {
+    let mut queued = BTreeSet::new();
+    for (_, row) in job.open_rows() {
         let mut waits_for = row.absent.clone();
         waits_for.extend(&row.unrecorded);
         waits_for.sort_unstable();
         for made in row.made.iter().filter(|made| made.pending()) {
+            if !queued.insert((made.rank, row.group)) {
+                continue;
+            }
             waits.push(Wait {
                 rank: made.rank,
                 group: words::group_ref(log, row.group),

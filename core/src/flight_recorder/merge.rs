@@ -102,8 +102,12 @@ fn members_told(entry: &Entry) -> u32 {
         tensors.iter().fold(0u64, |sum, tensor| sum.saturating_add(tensor.numel()))
     };
     let (inputs, outputs) = (numel(&entry.inputs), numel(&entry.outputs));
+    // NCCL lists its groups; gloo leaves only this to tell a world whose last rank left no dump.
+    let gloo = name.backend == BackendName::Gloo;
     let gathered = match (name.op, inputs, outputs) {
-        ("all_gather", 1.., _) if outputs % inputs == 0 => u32::try_from(outputs / inputs).ok(),
+        ("all_gather", 1.., _) if gloo && outputs % inputs == 0 => {
+            u32::try_from(outputs / inputs).ok()
+        }
         _ => None,
     };
     // A damaged size must not blow up the world.
@@ -169,12 +173,17 @@ impl GroupTable {
                     draft.desc.clone_from(&group.desc);
                 }
             }
+            // A dump has thousands of entries and a few groups.
+            let mut own: BTreeMap<EntryGroup<'_>, GroupDraft> = BTreeMap::new();
             for entry in &dump.entries {
-                let key = table.key_of(dump.rank, entry);
-                if let (Some(hint), (_, number, _)) = (hints.get_mut(&dump.rank), &key.order) {
-                    hint.numbers.insert(entry.pg_id, *number);
+                own.entry(EntryGroup::of(entry)).or_default().take(dump.rank, entry);
+            }
+            for (group, draft) in own {
+                let key = table.key_of(dump.rank, group);
+                if let Some(hint) = hints.get_mut(&dump.rank) {
+                    hint.numbers.insert(group.pg_id, key.order.1);
                 }
-                drafts.entry(key).or_default().take(dump.rank, entry);
+                drafts.entry(key).or_default().merge(draft);
             }
         }
         let world: Vec<GlobalRank> = (0..world_size).map(GlobalRank).collect();
@@ -215,16 +224,40 @@ impl GroupTable {
         GroupKey { order: (other, number, name.to_owned()), listed }
     }
 
-    fn key_of(&self, rank: GlobalRank, entry: &Entry) -> GroupKey {
-        match &entry.group {
-            Some(name) => self.key(rank, name, &entry.group_desc),
+    fn key_of(&self, rank: GlobalRank, group: EntryGroup<'_>) -> GroupKey {
+        match group.name {
+            Some(name) => self.key(rank, name, group.desc),
             // Before torch 2.4 a group is known by each rank's own number only.
-            None => self.key(rank, &entry.pg_id.to_string(), ""),
+            None => self.key(rank, &group.pg_id.to_string(), ""),
         }
     }
 
-    fn id(&self, rank: GlobalRank, entry: &Entry) -> GroupId {
-        self.ids.get(&self.key_of(rank, entry)).copied().unwrap_or(GroupId::WORLD)
+    /// The groups of a dump's entries, in order.
+    fn ids(&self, dump: &Dump) -> Vec<GroupId> {
+        let mut known: BTreeMap<EntryGroup<'_>, GroupId> = BTreeMap::new();
+        let id = |entry| {
+            let group = EntryGroup::of(entry);
+            *known.entry(group).or_insert_with(|| {
+                let found = self.ids.get(&self.key_of(dump.rank, group));
+                found.copied().unwrap_or(GroupId::WORLD)
+            })
+        };
+        dump.entries.iter().map(id).collect()
+    }
+}
+
+/// A group as an entry names it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct EntryGroup<'a> {
+    pg_id: u64,
+    name: Option<&'a str>,
+    desc: &'a str,
+}
+
+impl<'a> EntryGroup<'a> {
+    fn of(entry: &'a Entry) -> EntryGroup<'a> {
+        let (name, desc) = (entry.group.as_deref(), entry.group_desc.as_ref());
+        EntryGroup { pg_id: entry.pg_id, name, desc }
     }
 }
 
@@ -254,6 +287,19 @@ impl GroupDraft {
         }
     }
 
+    fn merge(&mut self, other: GroupDraft) {
+        if self.desc.is_empty() {
+            self.desc = other.desc;
+        }
+        self.callers.extend(other.callers);
+        self.timeout_ms = self.timeout_ms.max(other.timeout_ms);
+        self.backend = self.backend.max(other.backend);
+        self.ended.extend(other.ended);
+        for (seq, ranks) in other.pending {
+            self.pending.entry(seq).or_default().extend(ranks);
+        }
+    }
+
     /// True if all who called the group wait in one call: somebody unseen must be missing.
     fn stalled(&self) -> bool {
         let all_wait = |(seq, ranks): (&u64, &BTreeSet<GlobalRank>)| {
@@ -267,9 +313,9 @@ impl GroupDraft {
 fn all_there(dumps: &[Dump], table: &GroupTable) -> BTreeMap<(GroupId, u64), u64> {
     let mut latest = BTreeMap::new();
     for dump in dumps {
-        for entry in dump.entries.iter().filter(|entry| !entry.p2p) {
-            if let Some(seq) = entry.collective_seq {
-                let at = latest.entry((table.id(dump.rank, entry), seq)).or_insert(0);
+        for (entry, group) in dump.entries.iter().zip(table.ids(dump)) {
+            if let (Some(seq), false) = (entry.collective_seq, entry.p2p) {
+                let at = latest.entry((group, seq)).or_insert(0);
                 *at = entry.created_ns.max(*at);
             }
         }
@@ -287,16 +333,17 @@ struct Merger {
 
 impl Merger {
     fn take(&mut self, dump: &Dump) {
-        let mut entries: Vec<&Entry> = dump.entries.iter().collect();
-        if entries.iter().all(|entry| entry.record_id.is_some()) {
-            entries.sort_by_key(|entry| entry.record_id);
+        let groups = self.table.ids(dump);
+        let mut entries: Vec<(&Entry, GroupId)> = dump.entries.iter().zip(groups).collect();
+        if entries.iter().all(|(entry, _)| entry.record_id.is_some()) {
+            entries.sort_by_key(|(entry, _)| entry.record_id);
         }
         let from = self.events.len();
         let mut created_ns = 0;
-        for (work, entry) in (0u32..).zip(entries) {
+        for (work, (entry, group)) in (0u32..).zip(entries) {
             // The order of the calls is certain, the clock is not: it may have been set back.
             created_ns = entry.created_ns.max(created_ns);
-            let call = self.call(dump.rank, entry);
+            let call = self.call(entry, group);
             let ended_ns = entry.completed_ns.or_else(|| {
                 entry.completed.then(|| {
                     let key = call.seq.filter(|_| !call.p2p).map(|seq| (call.group, seq));
@@ -324,7 +371,7 @@ impl Merger {
         self.events.push(Event { time_ps, rank, what });
     }
 
-    fn call(&mut self, rank: GlobalRank, entry: &Entry) -> Call {
+    fn call(&mut self, entry: &Entry, group: GroupId) -> Call {
         let name = call_name(&entry.profiling_name);
         let stack_bytes = entry.stack.iter().fold(0usize, |sum, frame| {
             sum + frame.function.len() + frame.file.len() + size_of_val(frame)
@@ -338,7 +385,7 @@ impl Merger {
         };
         Call {
             op: name.op.to_owned(),
-            group: self.table.id(rank, entry),
+            group,
             seq: if entry.p2p { entry.p2p_seq } else { entry.collective_seq },
             p2p: entry.p2p,
             peer: name.peer,
