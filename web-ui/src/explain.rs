@@ -220,6 +220,22 @@ pub(crate) fn time(ps: u64) -> String {
     }
 }
 
+/// A time on an axis, told apart from one `step_ps` later: `1.7702 s`.
+pub(crate) fn time_on_axis(ps: f64, step_ps: f64) -> String {
+    let (scale, unit) = match ps {
+        _ if ps < 1e3 => (1.0, "ps"),
+        _ if ps < 1e6 => (1e3, "ns"),
+        _ if ps < 1e9 => (1e6, "µs"),
+        _ if ps < 1e12 => (1e9, "ms"),
+        _ => (1e12, "s"),
+    };
+    let decimals = (scale / step_ps.max(1.0)).log10().ceil().clamp(0.0, 12.0) as usize;
+    match ps {
+        0.0 => "0".to_owned(),
+        _ => format!("{:.decimals$} {unit}", ps / scale),
+    }
+}
+
 /// Bytes for people: `64 KiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes {
@@ -258,5 +274,7 @@ mod tests {
         assert_eq!(time(3_000_000_000_000), "3 s");
         assert_eq!(ranks([0, 1, 2, 3, 7, 9, 10]), "0–3, 7, 9, 10");
         assert_eq!(bytes(65536), "64 KiB");
+        assert_eq!(time_on_axis(1.7702e12, 1e8), "1.7702 s");
+        assert_eq!(time_on_axis(5e6, 5e6), "5 µs");
     }
 }

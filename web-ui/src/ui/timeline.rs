@@ -153,6 +153,14 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
             stretch.set(stretch.zoomed(factor, middle, now.end));
         })
     };
+    let first_rank = stretch.first_rank as u32;
+    let scroll = |pages: f64| {
+        let (stretch, now) = (stretch.clone(), now.clone());
+        let by = pages * f64::from((now.visible() / 2).max(1));
+        Callback::from(move |_: MouseEvent| {
+            stretch.set(stretch.scrolled(by, now.world_size, now.visible()));
+        })
+    };
     let words =
         format!("Timeline of {} ranks over {}", props.world_size, explain::time(props.end_ps));
     let busy = if pointer.dragging { "dragging" } else { "" };
@@ -166,6 +174,11 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
                 <Hover hover={(*hover).clone()} {width} {height} />
             </div>
             <div class="tools">
+                if now.visible() < props.world_size {
+                    <span class="muted mono" data-test="visible-ranks">{ format!("r{}–{} of {}", first_rank, first_rank + now.visible() - 1, props.world_size) }</span>
+                    <button class="quiet" onclick={scroll(-1.0)} aria-label="Ranks before" title="Ranks before (↑, shift and wheel)" data-test="ranks-up">{ "↑" }</button>
+                    <button class="quiet" onclick={scroll(1.0)} aria-label="Ranks after" title="Ranks after (↓, shift and wheel)" data-test="ranks-down">{ "↓" }</button>
+                }
                 <button class="quiet" onclick={zoom(0.6)} aria-label="Zoom in" title="Zoom in (W, wheel)" data-test="zoom-in">{ "+" }</button>
                 <button class="quiet" onclick={zoom(1.7)} aria-label="Zoom out" title="Zoom out (S, wheel)" data-test="zoom-out">{ "−" }</button>
                 <button class="quiet" onclick={whole} aria-label="Show all" title="Show all (0)" data-test="zoom-all">{ "all" }</button>

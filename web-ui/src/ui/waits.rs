@@ -49,9 +49,15 @@ pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
     }
 }
 
+/// More waits than this are not compared with each other.
+const MAX_COMPARED: usize = 1024;
+
 /// Where all members have come but with different calls, each side waits for the others.
 fn with_disagreements(waits: &[Wait]) -> Vec<Wait> {
     let mut all = waits.to_vec();
+    if all.len() > MAX_COMPARED {
+        return all;
+    }
     for wait in all.iter_mut().filter(|wait| wait.waits_for.is_empty() && wait.seq.is_some()) {
         let others = waits.iter().filter(|other| {
             other.group.name == wait.group.name && other.seq == wait.seq && other.op != wait.op

@@ -180,7 +180,9 @@ impl Scale {
                     shown = next;
                 }
             }
-            let class = self.class(shown, begins.max(shown.from));
+            // What it does in the middle of what the column shows of it.
+            let (first, last) = (begins.max(shown.from), ends.min(self.end_of(shown)));
+            let class = self.class(shown, first / 2 + last / 2);
             line[column] = class;
             // The rest of a wide span needs no search.
             let switches = if begins < shown.started { shown.started } else { OPEN };

@@ -72,9 +72,9 @@ pub(super) fn paint(
     }
 }
 
-/// A round step that leaves about a hundred pixels between two times.
+/// A round step that leaves a hundred pixels or more between two times.
 fn round_step(span: f64, pixels: f64) -> f64 {
-    let rough = (span * 100.0 / pixels.max(1.0)).max(1.0);
+    let rough = (span * 110.0 / pixels.max(1.0)).max(1.0);
     let power = 10f64.powf(rough.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0];
     steps.into_iter().map(|step| step * power).find(|step| *step >= rough).unwrap_or(rough)
@@ -89,7 +89,7 @@ fn axis(context: &CanvasRenderingContext2d, now: &Geometry, ink: &Ink) {
         context.fill_rect(x.round(), AXIS - 4.0, 1.0, now.height);
         context.set_fill_style_str(ink.muted);
         if x + 40.0 < now.width {
-            let _ = context.fill_text(&explain::time(time as u64), x + 3.0, 12.0);
+            let _ = context.fill_text(&explain::time_on_axis(time, step), x + 3.0, 12.0);
         }
         time += step;
     }
