@@ -161,6 +161,12 @@ fn never_joined(scene: &Scene<'_, '_>, culprits: &[GlobalRank], row: &Row<'_>) -
     }
     shown.extend(culprits.iter().take(16).map(|rank| where_it_stands(scene, *rank, row)));
     let (who, group) = (cap_ranks(culprits), words::group_label(log, row.group));
+    if culprits.len() > waiting.len()
+        && row.absent == culprits
+        && let Some(cause) = alone_in_it(scene, culprits, row, base.clone(), &shown)
+    {
+        return Some(cause);
+    }
     let why = match from_plan_of(job, row.group, first, made.rank) {
         Reason::Other => skipped_by_lines(job, row.group, row.seq, first, made.rank),
         known => known,
@@ -219,6 +225,49 @@ fn never_joined(scene: &Scene<'_, '_>, culprits: &[GlobalRank], row: &Row<'_>) -
         message: format!("{who} never called {call}; {there}.{stands}"),
         fix: fix_never_joined(scene, first),
         evidence: shown,
+        ..base
+    })
+}
+
+/// The finding of a call that only a minority made, while nothing holds the others: by majority,
+/// those who made it are the odd ones out.
+fn alone_in_it(
+    scene: &Scene<'_, '_>,
+    absent: &[GlobalRank],
+    row: &Row<'_>,
+    base: Cause,
+    shown: &[Evidence],
+) -> Option<Cause> {
+    let job = scene.job;
+    let made = row.made.iter().find(|made| made.pending()).copied()?;
+    let stuck = absent.iter().any(|rank| device_stall(scene, *rank));
+    let planned = job.log.plan.is_some();
+    let not_theirs = matches!(
+        from_plan_of(job, row.group, *absent.first()?, made.rank),
+        Reason::Skipped(_) | Reason::LeftLoop { .. }
+    );
+    if stuck || (planned && !not_theirs) {
+        return None;
+    }
+    let waiting = row.waiting();
+    let call = words::call(job.log, made);
+    let unsure = " If they should have made it too, look at what all of them do instead.";
+    Some(Cause {
+        kind: Kind::OpExtra,
+        culprits: waiting.clone(),
+        certainty: if planned { Certainty::Certain } else { Certainty::Likely },
+        message: format!(
+            "{} alone called {call} and wait{} there; {} never did, and {} for nothing.{}",
+            cap_ranks(&waiting),
+            words::s(&waiting),
+            ranks(absent),
+            if absent.len() == 1 { "waits" } else { "wait" },
+            if planned { "" } else { unsure },
+        ),
+        fix: "Make the call on every rank of the group, or on none: look for a branch around it, \
+              such as `if rank == 0:` around logging or a checkpoint."
+            .to_owned(),
+        evidence: shown.to_vec(),
         ..base
     })
 }

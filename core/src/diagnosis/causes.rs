@@ -84,7 +84,9 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     if let Some(slow) = slow {
         let only_it = |cause: &Cause| {
             cause.kind == Kind::CallNeverCompleted
-                || (cause.kind == Kind::RankNeverJoined && cause.culprits == [slow.rank])
+                || (cause.kind == Kind::RankNeverJoined && cause.culprits.contains(&slow.rank))
+                // Dumps of a running job are of different moments.
+                || (cause.kind == Kind::OpExtra && cause.certainty != Certainty::Certain)
         };
         // A rank that always came late may just not have come yet; a timeout says otherwise.
         if causes.iter().all(only_it) && job.log.outcome != Outcome::TimedOut {

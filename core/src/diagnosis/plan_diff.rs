@@ -46,12 +46,14 @@ pub(super) fn plan_diff(
     peer: GlobalRank,
 ) -> Option<PlanDiff> {
     let (own, other) = (compared(&plan.program(rank)?.ops), compared(&plan.program(peer)?.ops));
-    let prefix = own.iter().zip(&other).take_while(|(a, b)| same(a, b)).count();
-    let (own_rest, other_rest) = (own.get(prefix..)?, other.get(prefix..)?);
-    let suffix = own_rest.iter().rev().zip(other_rest.iter().rev());
-    let suffix = suffix.take_while(|(a, b)| same(a, b)).count();
-    let own_middle = own_rest.get(..own_rest.len() - suffix)?;
-    let other_middle = other_rest.get(..other_rest.len() - suffix)?;
+    // Lines tell equal calls apart, unless the ranks make the same calls from different lines.
+    let by_line = |a: &Op, b: &Op| same(a, b) && a.at == b.at;
+    let (mut prefix, mut suffix) = common(&own, &other, by_line);
+    if prefix + suffix < own.len().min(other.len()) {
+        (prefix, suffix) = common(&own, &other, same);
+    }
+    let own_middle = own.get(prefix..own.len() - suffix)?;
+    let other_middle = other.get(prefix..other.len() - suffix)?;
     let (own_calls, other_calls) = (calls(own_middle, group), calls(other_middle, group));
     let first = |calls: &[&Op], ops: &[&Op], middle: usize| {
         let call = *calls.first()?;
@@ -88,6 +90,13 @@ pub(super) fn plan_diff(
         }
         _ => None,
     }
+}
+
+/// How many operations are the same at the start, and of the rest at the end.
+fn common(own: &[&Op], other: &[&Op], same: impl Fn(&Op, &Op) -> bool) -> (usize, usize) {
+    let prefix = own.iter().zip(other).take_while(|(a, b)| same(a, b)).count();
+    let (own, other) = (own.iter().skip(prefix).rev(), other.iter().skip(prefix).rev());
+    (prefix, own.zip(other).take_while(|(a, b)| same(a, b)).count())
 }
 
 /// By how many operations the `middle` operations from `at` on could have been taken out further

@@ -1,0 +1,304 @@
+//! Traces that have their plan: simulations and runs. The simulator is another crate, so a few
+//! lines stand in for it here: blocking collectives of the world, matched by number.
+
+use super::found;
+use crate::collective::Collective;
+use crate::diagnosis::{Certainty, Kind, Report, diagnose_trace};
+use crate::dtype::Dtype;
+use crate::group::{BackendName, GroupId};
+use crate::plan::{Action, Fill, Plan, PlanBuilder, ProgramBuilder, TensorId};
+use crate::rank::{GlobalRank, GroupRank};
+use crate::reduce::ReduceOp;
+use crate::trace::{Call, Event, Origin, Outcome, TensorShape, Trace, TraceEnd, TraceHeader, What};
+
+const GRAD: TensorId = TensorId(0);
+const STUCK: u64 = u64::MAX;
+
+fn plan(mut program: impl FnMut(u32, &mut ProgramBuilder)) -> Plan {
+    let mut plan = PlanBuilder::new("test", 4, BackendName::Host).unwrap();
+    plan.tensor("grad", Dtype::Float32, 64, Fill::Rank);
+    plan.source("train.py", "");
+    plan.every_rank(|rank, own| program(rank.0, own)).unwrap()
+}
+
+fn all_reduce(program: &mut ProgramBuilder, line: u32) {
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    program.line(0, line).collective(GroupId::WORLD, sum, 64, None, Some(GRAD));
+}
+
+fn barrier(program: &mut ProgramBuilder, line: u32) {
+    program.line(0, line).barrier(GroupId::WORLD);
+}
+
+/// Runs the plan until nothing moves.
+fn run(plan: &Plan) -> Trace {
+    let mut events = Vec::new();
+    let mut at = [0usize; 4];
+    let mut works = [0u32; 4];
+    let mut waiting: [Option<Collective>; 4] = [None; 4];
+    let mut seq = [0u64; 4];
+    for time in 1u64.. {
+        let mut moved = false;
+        for rank in 0..4u32 {
+            let (index, rank) = (rank as usize, GlobalRank(rank));
+            let push = |events: &mut Vec<Event>, what| {
+                events.push(Event { time_ps: time * 1_000_000, rank, what });
+            };
+            let ops = &plan.program(rank).unwrap().ops;
+            if waiting[index].is_some() || at[index] > ops.len() {
+                continue;
+            }
+            let Some(op) = ops.get(at[index]) else {
+                push(&mut events, What::Finished);
+                (at[index], moved) = (at[index] + 1, true);
+                continue;
+            };
+            let number = at[index] as u32;
+            match &op.action {
+                Action::Collective { group, collective, .. } => {
+                    push(&mut events, What::OpBegan { op: number });
+                    seq[index] += 1;
+                    let tensor = TensorShape { shape: vec![64], dtype: Dtype::Float32 };
+                    let call = Call {
+                        op: collective.name().to_owned(),
+                        group: *group,
+                        seq: Some(seq[index]),
+                        p2p: false,
+                        peer: None,
+                        tag: 0,
+                        inputs: vec![],
+                        outputs: vec![tensor],
+                        reduce_op: collective.reduce_op(),
+                        root: collective.root(),
+                        plan_op: Some(number),
+                        stack: vec![],
+                        record_id: None,
+                    };
+                    let work = works[index];
+                    push(&mut events, What::Scheduled { work, call: Box::new(call) });
+                    (waiting[index], moved) = (Some(*collective), true);
+                }
+                Action::Sleep { duration_ns: STUCK, .. } => {
+                    let began = What::OpBegan { op: number };
+                    if events.iter().all(|event| event.what != began || event.rank != rank) {
+                        push(&mut events, began);
+                        moved = true;
+                    }
+                }
+                _ => (at[index], moved) = (at[index] + 1, true),
+            }
+        }
+        let first = waiting[0];
+        if first.is_some() && waiting.iter().all(|collective| *collective == first) {
+            for rank in 0..4usize {
+                let what = What::Completed { work: works[rank] };
+                events.push(Event {
+                    time_ps: time * 1_000_000,
+                    rank: GlobalRank(rank as u32),
+                    what,
+                });
+                (waiting[rank], at[rank], works[rank]) = (None, at[rank] + 1, works[rank] + 1);
+            }
+            moved = true;
+        }
+        if !moved {
+            break;
+        }
+    }
+    let finished = at.iter().all(|at| *at > plan.program(GlobalRank(0)).unwrap().ops.len());
+    let outcome = if finished { Outcome::Completed } else { Outcome::TimedOut };
+    let origin = Origin::Simulated { version: "0".into(), topology: "none".into(), seed: 0 };
+    let (world_size, groups) = (plan.world_size, plan.groups.clone());
+    let header = TraceHeader { origin, world_size, groups, plan: Some(plan.clone()), epoch_ns: 0 };
+    Trace { header, events, end: Some(TraceEnd { time_ps: 1, outcome }) }
+}
+
+fn report(program: impl FnMut(u32, &mut ProgramBuilder)) -> Report {
+    diagnose_trace(&run(&plan(program)))
+}
+
+fn one(report: &Report, kind: Kind, culprit: u32) -> &crate::diagnosis::Finding {
+    assert_eq!(found(report), [(kind, vec![culprit])], "{}", report.to_text());
+    &report.findings[0]
+}
+
+#[test]
+fn equal_programs_are_healthy() {
+    let report = report(|_, own| (0..8).for_each(|_| all_reduce(own, 8)));
+    assert_eq!(found(&report), []);
+}
+
+/// Sizes are equal, so only the compute between the calls tells which one was skipped.
+#[test]
+fn a_skip_is_placed_by_what_lies_between() {
+    let step = |rank: u32, own: &mut ProgramBuilder| {
+        for step in 0..8 {
+            own.line(0, 7).compute("forward", 800 + u64::from(rank));
+            if (rank, step) != (2, 5) {
+                all_reduce(own, 9);
+            }
+        }
+    };
+    let report_at_end = report(step);
+    let finding = one(&report_at_end, Kind::OpSkipped, 2);
+    assert_eq!((finding.seq, finding.op.as_deref()), (Some(6), Some("all_reduce")));
+    assert_eq!(finding.certainty, Certainty::Certain);
+    assert_eq!(finding.victims.len(), 3);
+    insta::assert_snapshot!(report_at_end.to_text());
+    let with_barrier = report(|rank, own| {
+        step(rank, own);
+        barrier(own, 10);
+    });
+    assert_eq!(one(&with_barrier, Kind::OpSkipped, 2).seq, Some(6));
+}
+
+/// Nothing lies between: which one cannot be told, and the finding says so.
+#[test]
+fn a_skip_among_equal_calls_cannot_be_placed() {
+    let report = report(|rank, own| {
+        (0..8 - u32::from(rank == 2)).for_each(|_| all_reduce(own, 9));
+        barrier(own, 10);
+    });
+    let finding = one(&report, Kind::OpSkipped, 2);
+    assert!(
+        finding.message.contains("one of #1 to #8, which are all alike"),
+        "{}",
+        finding.message
+    );
+}
+
+/// Other lines tell the same calls apart.
+#[test]
+fn a_skip_is_placed_by_its_line() {
+    let report = report(|rank, own| {
+        for line in 1..=8 {
+            if (rank, line) != (1, 4) {
+                all_reduce(own, line);
+            }
+        }
+    });
+    let finding = one(&report, Kind::OpSkipped, 1);
+    assert_eq!(finding.seq, Some(4));
+    assert!(
+        finding.message.contains("all_reduce #4 of default_pg (train.py:4)"),
+        "{}",
+        finding.message
+    );
+}
+
+#[test]
+fn extra_swapped_and_shorter() {
+    let extra = report(|rank, own| {
+        for step in 0..4 {
+            own.compute("forward", 800);
+            all_reduce(own, 9);
+            if (rank, step) == (0, 2) {
+                barrier(own, 11);
+            }
+        }
+    });
+    assert_eq!(one(&extra, Kind::OpExtra, 0).op.as_deref(), Some("barrier"));
+    let swapped = report(|rank, own| {
+        let root = Collective::Broadcast { root: GroupRank(0) };
+        if rank == 3 {
+            own.line(0, 5).collective(GroupId::WORLD, root, 64, None, Some(GRAD));
+            all_reduce(own, 6);
+        } else {
+            all_reduce(own, 8);
+            own.line(0, 9).collective(GroupId::WORLD, root, 64, None, Some(GRAD));
+        }
+    });
+    one(&swapped, Kind::OpsSwapped, 3);
+    let shorter = report(|rank, own| {
+        for _ in 0..(if rank == 3 { 5 } else { 8 }) {
+            own.line(0, 7).compute("forward", 800);
+            all_reduce(own, 9);
+        }
+        barrier(own, 10);
+    });
+    let finding = one(&shorter, Kind::LoopShorter, 3);
+    assert!(finding.message.contains("3 calls short"), "{}", finding.message);
+}
+
+#[test]
+fn arguments_differ() {
+    let with = |op: ReduceOp, root: u32| {
+        report(move |rank, own| {
+            all_reduce(own, 3);
+            let op = if rank == 1 { op } else { ReduceOp::Sum };
+            let root = GroupRank(if rank == 1 { root } else { 0 });
+            own.line(0, 4).collective(
+                GroupId::WORLD,
+                Collective::Reduce { op, root },
+                64,
+                None,
+                Some(GRAD),
+            );
+        })
+    };
+    one(&with(ReduceOp::Max, 0), Kind::ReduceOpMismatch, 1);
+    one(&with(ReduceOp::Sum, 2), Kind::RootMismatch, 1);
+}
+
+#[test]
+fn a_stuck_rank_is_named_with_where_it_stands() {
+    let report = report(|rank, own| {
+        all_reduce(own, 3);
+        if rank == 3 {
+            own.line(0, 6).sleep("next(loader)", STUCK);
+        }
+        all_reduce(own, 8);
+    });
+    let finding = one(&report, Kind::RankNeverJoined, 3);
+    let wanted = "Rank 3 never called all_reduce #2 of default_pg (train.py:8); ranks 0-2 wait \
+                  there. It stands at next(loader) (train.py:6).";
+    assert_eq!(finding.message, wanted);
+}
+
+#[test]
+fn a_death_is_the_cause_also_inside_a_call() {
+    let plan = plan(|_, own| (0..3).for_each(|_| all_reduce(own, 8)));
+    let whole = run(&plan);
+    // Cut off when rank 1 has made its second call, or before that.
+    for made in [true, false] {
+        let mut trace = whole.clone();
+        let is_second = |event: &Event| {
+            event.rank == GlobalRank(1) && matches!(event.what, What::Scheduled { work: 1, .. })
+        };
+        let second = trace.events.iter().position(is_second).unwrap();
+        let others = trace.events[second + 1..].iter().filter(|event| {
+            event.rank != GlobalRank(1) && matches!(event.what, What::Scheduled { work: 1, .. })
+        });
+        let others: Vec<Event> = others.cloned().collect();
+        trace.events.truncate(second + usize::from(made));
+        trace.events.extend(others);
+        let rank = GlobalRank(1);
+        let how = "killed by signal 9 (SIGKILL)".to_owned();
+        trace.events.push(Event { time_ps: u64::MAX, rank, what: What::Died { how: how.clone() } });
+        trace.end = Some(TraceEnd { time_ps: 9, outcome: Outcome::RankDied { rank, how } });
+        let report = diagnose_trace(&trace);
+        let finding = one(&report, Kind::RankDied, 1);
+        assert_eq!(finding.victims.len(), 3, "{}", report.to_text());
+        assert!(
+            finding.message.starts_with("Rank 1 died: killed by signal 9"),
+            "{}",
+            finding.message
+        );
+    }
+}
+
+#[test]
+fn what_another_tool_numbers_wildly_is_survived() {
+    let mut trace = run(&plan(|_, own| all_reduce(own, 8)));
+    for (at, event) in trace.events.iter_mut().enumerate() {
+        if let What::Scheduled { call, .. } = &mut event.what {
+            call.group = GroupId(u32::MAX - at as u32);
+            call.seq = Some(u64::MAX - at as u64);
+            call.peer = Some(GroupRank(u32::MAX));
+            call.p2p = at % 2 == 0;
+            call.outputs = vec![TensorShape { shape: vec![u64::MAX; 4], dtype: Dtype::Unknown }];
+        }
+        event.time_ps = u64::MAX;
+    }
+    let _ = diagnose_trace(&trace).to_text();
+}
