@@ -8,6 +8,7 @@ mod test;
 mod web;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Builds, serves, tests and measures Lockstep")]
@@ -28,11 +29,19 @@ enum Verb {
     Bench(bench::Options),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Xtask::parse().verb {
+fn main() -> ExitCode {
+    let done = match Xtask::parse().verb {
         Verb::Serve(options) => serve::serve(&options),
         Verb::Test(options) => test::test(&options),
         Verb::Web => web::build().map(drop),
         Verb::Bench(options) => bench::bench(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The failed command has said what is wrong; a backtrace of ours would hide it.
+            eprintln!("cargo xtask: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
