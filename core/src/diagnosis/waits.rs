@@ -1,9 +1,11 @@
 //! Who waits at the end of a trace, in which call, and for whom.
 
-use super::index::Job;
+use super::index::{Job, Row};
 use super::p2p;
 use super::report::Wait;
+use super::signature::Signature;
 use super::words;
+use crate::rank::GlobalRank;
 use crate::trace::CallLog;
 use std::collections::BTreeSet;
 
@@ -14,13 +16,15 @@ pub fn who_waits(log: &CallLog) -> Vec<Wait> {
     let mut waits = Vec::new();
     let mut queued = BTreeSet::new();
     for (_, row) in job.open_rows() {
-        let mut waits_for = row.absent.clone();
-        waits_for.extend(&row.unrecorded);
-        waits_for.sort_unstable();
+        let sides = sides(row);
         for made in row.made.iter().filter(|made| made.pending()) {
             if !queued.insert((made.rank, row.group)) {
                 continue;
             }
+            let others = sides.iter().filter(|side| !side.contains(&made.rank)).flatten();
+            let mut waits_for: Vec<_> =
+                others.chain(&row.absent).chain(&row.unrecorded).copied().collect();
+            waits_for.sort_unstable();
             waits.push(Wait {
                 rank: made.rank,
                 group: words::group_ref(log, row.group),
@@ -28,7 +32,7 @@ pub fn who_waits(log: &CallLog) -> Vec<Wait> {
                 op: made.record.call.op.clone(),
                 line: words::line_of(log, made.rank, made.record),
                 work: made.record.work,
-                waits_for: waits_for.clone(),
+                waits_for,
             });
         }
     }
@@ -46,4 +50,20 @@ pub fn who_waits(log: &CallLog) -> Vec<Wait> {
     }
     waits.sort_by_key(|wait| (wait.rank, wait.work));
     waits
+}
+
+/// The members that came, by what they called: each side waits for the others to make its call.
+fn sides(row: &Row<'_>) -> Vec<BTreeSet<GlobalRank>> {
+    let mut sides: Vec<(Signature<'_>, BTreeSet<GlobalRank>)> = Vec::new();
+    for made in &row.made {
+        let signature = Signature::of(&made.record.call);
+        let known = sides.iter_mut().find(|(of, _)| of.difference(&signature).is_none());
+        match known {
+            Some((_, side)) => {
+                side.insert(made.rank);
+            }
+            None => sides.push((signature, BTreeSet::from([made.rank]))),
+        }
+    }
+    sides.into_iter().map(|(_, side)| side).collect()
 }

@@ -23,13 +23,13 @@ pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
     if props.waits.is_empty() {
         return html! { <p class="muted" data-test="waits">{ "Nobody waits at the end." }</p> };
     }
-    let waits = with_disagreements(&props.waits);
-    let circle = in_a_circle(&waits);
+    let waits = &props.waits;
+    let circle = in_a_circle(waits);
     html! {
         <div class="waits" data-test="waits" data-circle={explain::ranks(circle.iter().copied())}>
-            if props.world_size as usize <= MAX_DRAWN { { graph(&waits, props.world_size, &circle) } }
+            if props.world_size as usize <= MAX_DRAWN { { graph(waits, props.world_size, &circle) } }
             <ul class="sentences">
-                { for grouped(&waits).into_iter().map(|((call, line, whom), who)| html! {
+                { for grouped(waits).into_iter().map(|((call, line, whom), who)| html! {
                     <li>
                         <b>{ named(&who) }</b>
                         { if who.len() == 1 { " waits in " } else { " wait in " } }
@@ -47,24 +47,6 @@ pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
             }
         </div>
     }
-}
-
-/// More waits than this are not compared with each other.
-const MAX_COMPARED: usize = 1024;
-
-/// Where all members have come but with different calls, each side waits for the others.
-fn with_disagreements(waits: &[Wait]) -> Vec<Wait> {
-    let mut all = waits.to_vec();
-    if all.len() > MAX_COMPARED {
-        return all;
-    }
-    for wait in all.iter_mut().filter(|wait| wait.waits_for.is_empty() && wait.seq.is_some()) {
-        let others = waits.iter().filter(|other| {
-            other.group.name == wait.group.name && other.seq == wait.seq && other.op != wait.op
-        });
-        wait.waits_for = others.map(|other| other.rank).collect();
-    }
-    all
 }
 
 fn named(ranks: &[u32]) -> String {
