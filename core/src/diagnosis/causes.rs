@@ -216,7 +216,12 @@ fn never_completed(
             "If the job was hung, look at the network and the devices: NCCL_DEBUG=INFO, Xid errors \
               in dmesg, link counters. If it was running, record again when it hangs."
                 .to_owned(),
-        evidence: first.made.iter().take(8).map(|made| evidence(scene, *made, "waits")).collect(),
+        evidence: first
+            .made
+            .iter()
+            .take(8)
+            .map(|made| evidence(scene, *made, "waits in"))
+            .collect(),
     })
 }
 

@@ -323,6 +323,28 @@ fn all_there(dumps: &[Dump], table: &GroupTable) -> BTreeMap<(GroupId, u64), u64
     latest
 }
 
+/// For the sends and receives of a batch (`batch_isend_irecv`), the entry of the whole batch.
+///
+/// NCCL's recorder gives them no events of their own, so that they stay `scheduled` for ever; the
+/// `coalesced` entry behind them, of the same number, says how far the batch got
+/// (`ProcessGroupNCCL::pointToPoint`, `endCoalescing`).
+fn batches<'a>(entries: &[(&'a Entry, GroupId)]) -> Vec<Option<&'a Entry>> {
+    let mut last: BTreeMap<GroupId, &'a Entry> = BTreeMap::new();
+    let mut found = vec![None; entries.len()];
+    for ((entry, group), found) in entries.iter().zip(&mut found).rev() {
+        if !entry.p2p {
+            continue;
+        }
+        if call_name(&entry.profiling_name).op == "coalesced" {
+            last.insert(*group, entry);
+        } else if !entry.completed {
+            let batch = last.get(group).copied();
+            *found = batch.filter(|batch| batch.p2p_seq == entry.p2p_seq);
+        }
+    }
+    found
+}
+
 struct Merger {
     table: GroupTable,
     all_there_ns: BTreeMap<(GroupId, u64), u64>,
@@ -340,20 +362,23 @@ impl Merger {
         }
         let from = self.events.len();
         let mut created_ns = 0;
-        for (work, (entry, group)) in (0u32..).zip(entries) {
+        let batches = batches(&entries);
+        for (work, ((entry, group), batch)) in (0u32..).zip(entries.iter().copied().zip(batches)) {
+            // Of a batch only the batch as a whole is watched.
+            let seen = batch.unwrap_or(entry);
             // The order of the calls is certain, the clock is not: it may have been set back.
             created_ns = entry.created_ns.max(created_ns);
             let call = self.call(entry, group);
-            let ended_ns = entry.completed_ns.or_else(|| {
-                entry.completed.then(|| {
+            let ended_ns = seen.completed_ns.or_else(|| {
+                seen.completed.then(|| {
                     let key = call.seq.filter(|_| !call.p2p).map(|seq| (call.group, seq));
                     key.and_then(|key| self.all_there_ns.get(&key).copied()).unwrap_or(0)
                 })
             });
             self.push(dump.rank, created_ns, What::Scheduled { work, call: Box::new(call) });
             let mut started_ns = created_ns;
-            if entry.started || entry.started_ns.is_some() {
-                started_ns = entry.started_ns.unwrap_or(0).max(created_ns);
+            if seen.started || seen.started_ns.is_some() {
+                started_ns = seen.started_ns.unwrap_or(0).max(created_ns);
                 self.push(dump.rank, started_ns, What::Started { work });
             }
             if let Some(ended_ns) = ended_ns {

@@ -3,7 +3,7 @@
 //! A dump is a pickle (or JSON) of the last calls of one rank: see PyTorch's
 //! `torch/csrc/distributed/c10d/FlightRecorder.hpp`. [`Dump::read`] reads one file,
 //! [`read_files`] a set of them, and [`trace_of`] merges the dumps of a job's ranks into one
-//! [`Trace`].
+//! [`Trace`](crate::trace::Trace).
 //!
 //! Versions from torch 2.2 (a bare list) to 2.15 (version 2.10) are read. What a dump does not
 //! say is left unknown and never guessed, with two exceptions that gloo makes necessary: the

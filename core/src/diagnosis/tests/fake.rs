@@ -11,6 +11,7 @@ pub(super) struct Said {
     dtype: &'static str,
     state: &'static str,
     ns: Option<u64>,
+    batched: bool,
 }
 
 /// A job.
@@ -24,7 +25,15 @@ pub(super) struct Fake {
 }
 
 pub(super) fn done(name: &str, numel: u64) -> Said {
-    Said { group: 0, name: name.to_owned(), numel, dtype: "Float", state: "completed", ns: None }
+    Said {
+        group: 0,
+        name: name.to_owned(),
+        numel,
+        dtype: "Float",
+        state: "completed",
+        ns: None,
+        batched: false,
+    }
 }
 
 pub(super) fn pending(name: &str, numel: u64) -> Said {
@@ -34,6 +43,11 @@ pub(super) fn pending(name: &str, numel: u64) -> Said {
 impl Said {
     pub(super) fn in_group(self, group: usize) -> Said {
         Said { group, ..self }
+    }
+
+    /// Part of a batch, which `coalesced` ends.
+    pub(super) fn batched(self) -> Said {
+        Said { batched: true, ..self }
     }
 
     pub(super) fn at(self, ns: u64) -> Said {
@@ -100,12 +114,14 @@ impl Fake {
             .iter()
             .enumerate()
             .map(|(at, said)| {
-                let p2p = said.name.contains("->") || said.name.contains("<-");
+                let batch = said.name == "coalesced";
+                let p2p = batch || said.name.contains("->") || said.name.contains("<-");
                 let seq = &mut seqs[said.group];
-                if p2p {
-                    seq.1 += 1
-                } else {
-                    seq.0 += 1
+                match (p2p, said.batched || batch) {
+                    // The calls of a batch share a number with it; a script has one batch.
+                    (true, true) => seq.1 = 1,
+                    (true, false) => seq.1 += 1,
+                    (false, _) => seq.0 += 1,
                 }
                 let ns = said.ns.unwrap_or(1_000_000 * at as u64 + 1000 * u64::from(rank));
                 let completed =

@@ -257,6 +257,23 @@ fn sends_and_receives() {
     assert_eq!(found(&of(&mixed)), [(Kind::GroupDeadlock, vec![0, 1])]);
 }
 
+/// The calls of a batch stay `scheduled` for ever; the batch says how far they got.
+#[test]
+fn batched_sends_end_with_their_batch() {
+    let send = |from: u32, to: u32| pending(&format!("send {from}->{to}"), 8).batched();
+    let recv = |at: u32, from: u32| pending(&format!("recv {at}<-{from}"), 8).batched();
+    let both = |own, other, batch: Said| {
+        vec![send(own, other), recv(own, other), batch, done("all_reduce", 1)]
+    };
+    let fake =
+        Fake::new(2, &both(0, 1, done("coalesced", 0))).rank(1, &both(1, 0, done("coalesced", 0)));
+    let report = of(&fake);
+    assert_eq!(report.verdict, Verdict::Healthy, "{}", report.to_text());
+    // One side posted its batch, the other never did.
+    let fake = Fake::new(2, &both(0, 1, pending("coalesced", 0))).rank(1, &[done("all_reduce", 1)]);
+    assert_eq!(found(&of(&fake)), [(Kind::RankNeverJoined, vec![1])]);
+}
+
 #[test]
 fn stragglers_are_slow_not_hung() {
     let ms = 1_000_000u64;
