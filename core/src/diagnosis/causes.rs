@@ -264,7 +264,8 @@ fn finish(scene: &Scene<'_, '_>, causes: Vec<Cause>) -> Vec<Finding> {
         let mut victims: BTreeSet<GlobalRank> = cause.also_victims.into_iter().collect();
         victims.extend(scene.graph.waiting_for(&cause.culprits));
         let mut evidence = cause.evidence;
-        evidence.sort_by_key(|evidence| evidence.rank);
+        // Printers cut long lists: the culprits must be in what is left.
+        evidence.sort_by_key(|evidence| (!cause.culprits.contains(&evidence.rank), evidence.rank));
         findings.push(Finding {
             kind: cause.kind,
             culprits: cause.culprits,
