@@ -47,7 +47,7 @@ pub(crate) struct PlanOptions {
     /// Elements a rank of a collective [default: 16]
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
-    /// How a collective is carried out: ring, tree, direct, dissemination [default: its first]
+    /// How a collective is carried out: ring, tree, direct, recursive_doubling, bruck, … [default: its first]
     #[arg(long, value_name = "NAME")]
     pub(crate) algorithm: Option<String>,
     /// Element type of a collective [default: float32]

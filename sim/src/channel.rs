@@ -312,6 +312,27 @@ impl Engine {
                         active.write_marks(into, &marks);
                     }
                 }
+                Action::Reduce { local, from, into } => {
+                    let operands = (active.read(memory, local), active.read(memory, from));
+                    if let (Some(own), Some(other)) = operands {
+                        let (mut own, other) = (own.to_vec(), other.to_vec());
+                        reduce::combine(
+                            active.signature.dtype,
+                            reduce_op(active),
+                            &mut own,
+                            &other,
+                        );
+                        if let Some(place) = active.write(memory, into) {
+                            place.copy_from_slice(&own);
+                        }
+                    }
+                    if let (Some(mut own), Some(marks)) =
+                        (active.read_marks(local), active.read_marks(from))
+                    {
+                        own.iter_mut().zip(marks).for_each(|(own, mark)| *own |= mark);
+                        active.write_marks(into, &own);
+                    }
+                }
                 Action::Send { peer, from } => {
                     let Some(to_rank) = self.plan.group(group).and_then(|g| g.global_rank(peer))
                     else {

@@ -1,5 +1,7 @@
 //! What happens in a step, in plain language.
 
+mod families;
+
 use lockstep_core::collective::Collective;
 use lockstep_core::schedule::{Algorithm, Schedule};
 use lockstep_core::trace::Outcome;
@@ -38,7 +40,9 @@ fn phase(schedule: Schedule, step: u32) -> &'static str {
         (Algorithm::Ring, Collective::AllReduce { .. }) => ", all-gather phase",
         (Algorithm::Tree, Collective::AllReduce { .. }) if first_half => ", reduce phase",
         (Algorithm::Tree, Collective::AllReduce { .. }) => ", broadcast phase",
-        _ => "",
+        (Algorithm::Tree, Collective::Barrier) if first_half => ", gather phase",
+        (Algorithm::Tree, Collective::Barrier) => ", release phase",
+        _ => families::phase(schedule, step),
     }
 }
 
@@ -70,6 +74,13 @@ fn what(schedule: Schedule, step: u32) -> String {
         }
         (Algorithm::Tree, Collective::Reduce { .. }) => to_the_root(n, schedule.steps(), step),
         (Algorithm::Tree, Collective::AllReduce { .. }) => from_the_root(n, step - half),
+        (Algorithm::Tree, Collective::Barrier) if step < half => {
+            "ranks that have heard from all below them signal their parent that they have come."
+                .into()
+        }
+        (Algorithm::Tree, Collective::Barrier) => {
+            "ranks that know that all have come release those below them.".into()
+        }
         (Algorithm::Tree, _) => from_the_root(n, step),
         (Algorithm::Dissemination, _) => {
             let distance = 1u64 << step.min(32);
@@ -78,6 +89,7 @@ fn what(schedule: Schedule, step: u32) -> String {
             )
         }
         (Algorithm::Direct, collective) => direct(collective, n, step),
+        _ => families::what(schedule, step),
     }
 }
 

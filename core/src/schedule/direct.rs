@@ -1,5 +1,8 @@
 //! Direct schedules: partners talk without relays, as NCCL's grouped send/recv does for gather,
 //! scatter and all_to_all (`src/enqueue.cc`, `ncclFuncAlltoAll`).
+//!
+//! all_reduce in two shots: a direct reduce_scatter, then a direct all_gather, as in the kernels for
+//! fully connected nodes (TensorRT-LLM's `customAllReduceKernels.cu`, `twoShotAllReduceKernel`).
 
 use super::{Action, Buffer, Slice};
 use crate::collective::Collective;
@@ -78,6 +81,27 @@ pub(super) fn actions(
         }
         Collective::AllReduce { .. } | Collective::Barrier => {}
     }
+}
+
+/// Steps of the two shots: one sender a step for the first, one step for the second.
+pub(super) fn two_shot_steps(n: u32) -> u32 {
+    if n == 1 { 0 } else { n }
+}
+
+/// all_reduce in place, over n chunks; rank r finishes chunk r, so all ranks get the same bits.
+pub(super) fn two_shot(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
+    let chunk = |of: GroupRank| Slice::one(Buffer::Output, of.0);
+    let own = chunk(rank);
+    if step + 1 < n {
+        let to = GroupRank(ahead(rank.0, step + 1, n));
+        let peer = GroupRank(ahead(rank.0, n - step - 1, n));
+        actions.push(Action::Send { peer: to, from: chunk(to) });
+        actions.push(Action::ReceiveReduce { peer, local: own, into: own });
+        return;
+    }
+    let others = || (1..n).map(|i| GroupRank(ahead(rank.0, i, n)));
+    actions.extend(others().map(|peer| Action::Send { peer, from: own }));
+    actions.extend(others().map(|peer| Action::Receive { peer, into: chunk(peer) }));
 }
 
 /// `(rank + by) mod n`.

@@ -1,6 +1,7 @@
 //! From chunks to elements: where a slice of a buffer lies for a given element count.
 
 use super::{Buffer, Schedule, Slice};
+use crate::collective::Collective;
 use crate::rank::GroupRank;
 use std::ops::Range;
 
@@ -57,10 +58,17 @@ impl Layout {
         let elements = match buffer {
             Buffer::Input => collective.input_elements(size, rank, self.count),
             Buffer::Output => collective.output_elements(size, rank, self.count),
-            // Scratch holds whole parts; a barrier's hold nothing.
-            Buffer::Scratch => collective
-                .output_elements(size, rank, self.count)
-                .map(|_| self.count.saturating_mul(u64::from(chunks))),
+            // A barrier's signals hold nothing.
+            Buffer::Scratch if collective == Collective::Barrier => None,
+            // Scratch holds whole parts, or for in-place calls whole copies of the tensor, cut as
+            // the tensor is: then a scratch chunk is as long as the chunk it is a copy of.
+            Buffer::Scratch => {
+                let cut = match collective.in_place() {
+                    true => self.schedule.chunks(rank, Buffer::Output).max(1),
+                    false => 1,
+                };
+                Some(self.count.saturating_mul(u64::from(chunks / cut)))
+            }
         };
         Grid { elements: elements.unwrap_or(0), chunks }
     }

@@ -10,146 +10,33 @@
 //! - the actions of one rank's step do not touch each other's memory (no region is written by one
 //!   and read or written by another), so they may run in any order or at once.
 
+mod action;
+mod algorithm;
+mod bruck;
+mod chain;
 mod direct;
 mod dissemination;
+mod double_tree;
+mod fold;
+mod kary_tree;
 mod layout;
+mod one_shot;
+mod pairwise;
 mod proof;
+mod recursive_doubling;
+mod recursive_halving;
 mod ring;
+mod scatter_all_gather;
 mod tree;
 
+pub use action::{Action, Buffer, Slice};
+pub use algorithm::Algorithm;
 pub use layout::{Grid, Layout};
 pub use proof::{Proof, ProofError, prove};
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
-use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// A family of schedules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Algorithm {
-    /// Every rank sends to the next and receives from the previous; bandwidth-optimal.
-    Ring,
-    /// A binomial tree: half of the ranks drop out in each step; latency-optimal.
-    Tree,
-    /// Every rank talks to its partner in one step, without relays.
-    Direct,
-    /// Rank r signals rank r + 2^s in step s (Hensgen, Finkel, Manber 1988).
-    Dissemination,
-}
-
-impl Algorithm {
-    /// Every family.
-    pub const ALL: [Algorithm; 4] =
-        [Algorithm::Ring, Algorithm::Tree, Algorithm::Direct, Algorithm::Dissemination];
-
-    /// The name in files and on the page.
-    pub fn name(self) -> &'static str {
-        match self {
-            Algorithm::Ring => "ring",
-            Algorithm::Tree => "tree",
-            Algorithm::Direct => "direct",
-            Algorithm::Dissemination => "dissemination",
-        }
-    }
-
-    /// The families that can carry out `collective`; the first is the default.
-    pub fn of(collective: Collective) -> &'static [Algorithm] {
-        match collective {
-            Collective::AllReduce { .. } => &[Algorithm::Ring, Algorithm::Tree],
-            Collective::AllGather | Collective::ReduceScatter { .. } => {
-                &[Algorithm::Ring, Algorithm::Direct]
-            }
-            Collective::Broadcast { .. } | Collective::Reduce { .. } => {
-                &[Algorithm::Tree, Algorithm::Direct]
-            }
-            Collective::Gather { .. } | Collective::Scatter { .. } | Collective::AllToAll => {
-                &[Algorithm::Direct]
-            }
-            Collective::Barrier => &[Algorithm::Dissemination],
-        }
-    }
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// One of the memories that a rank's schedule works on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Buffer {
-    /// The tensor passed in; never written. Absent for in-place collectives.
-    Input,
-    /// The tensor the result is in; for in-place collectives also the tensor passed in.
-    Output,
-    /// The schedule's own memory, empty at the start.
-    Scratch,
-}
-
-/// A run of neighbouring chunks of one buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Slice {
-    /// Which memory.
-    pub buffer: Buffer,
-    /// The first chunk.
-    pub chunk: u32,
-    /// How many.
-    pub chunks: u32,
-}
-
-impl Slice {
-    /// One chunk of a buffer.
-    pub fn one(buffer: Buffer, chunk: u32) -> Slice {
-        Slice { buffer, chunk, chunks: 1 }
-    }
-
-    /// True when both name a common chunk.
-    pub fn overlaps(self, other: Slice) -> bool {
-        self.buffer == other.buffer
-            && self.chunk < other.chunk + other.chunks
-            && other.chunk < self.chunk + self.chunks
-    }
-}
-
-/// One action of a rank in one step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// Copies inside the rank.
-    Copy {
-        /// What is read.
-        from: Slice,
-        /// What is written.
-        into: Slice,
-    },
-    /// Sends chunks to a peer.
-    Send {
-        /// Who gets them.
-        peer: GroupRank,
-        /// What is read.
-        from: Slice,
-    },
-    /// Receives chunks from a peer.
-    Receive {
-        /// Who sends them.
-        peer: GroupRank,
-        /// What is written.
-        into: Slice,
-    },
-    /// Receives chunks and combines them with the rank's own: `into = local op incoming`.
-    ReceiveReduce {
-        /// Who sends them.
-        peer: GroupRank,
-        /// The rank's own operand; may be `into` itself.
-        local: Slice,
-        /// What is written.
-        into: Slice,
-    },
-}
 
 /// Why there is no such schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -234,11 +121,25 @@ impl Schedule {
         let n = self.size;
         match (self.algorithm, self.collective) {
             (Algorithm::Ring, Collective::AllReduce { .. }) => 2 * (n - 1),
+            (Algorithm::BidirectionalRing, _) => 2 * (n - 1),
             (Algorithm::Ring, _) => (n - 1).max(1),
             (Algorithm::Tree, Collective::AllReduce { .. }) => 2 * tree::depth(n),
+            (Algorithm::Tree, Collective::Barrier) => tree::barrier_steps(n),
             (Algorithm::Tree, _) => tree::depth(n),
             (Algorithm::Dissemination, _) => dissemination::rounds(n),
             (Algorithm::Direct, collective) => direct::steps(collective, n),
+            (Algorithm::RecursiveDoubling, collective) => recursive_doubling::steps(collective, n),
+            (Algorithm::RecursiveHalving | Algorithm::HalvingDoubling, collective) => {
+                recursive_halving::steps(collective, n)
+            }
+            (Algorithm::TwoShot, _) => direct::two_shot_steps(n),
+            (Algorithm::OneShot, _) => one_shot::steps(n),
+            (Algorithm::DoubleBinaryTree, _) => double_tree::steps(n),
+            (Algorithm::Bruck, collective) => bruck::steps(collective, n),
+            (Algorithm::Pairwise, _) => pairwise::steps(n),
+            (Algorithm::Chain, _) => chain::steps(n),
+            (Algorithm::KaryTree, collective) => kary_tree::steps(collective, n),
+            (Algorithm::ScatterAllGather, _) => scatter_all_gather::steps(n),
         }
     }
 
@@ -246,28 +147,13 @@ impl Schedule {
     pub fn chunks(&self, rank: GroupRank, buffer: Buffer) -> u32 {
         let n = self.size;
         match (buffer, self.collective) {
-            (Buffer::Output, Collective::AllReduce { .. }) if self.algorithm == Algorithm::Ring => {
-                n
-            }
-            (Buffer::Output, collective) if collective.in_place() => 1,
+            (Buffer::Scratch, _) => self.scratch(),
+            (Buffer::Output, collective) if collective.in_place() => self.cut(),
             (Buffer::Input, collective) if collective.in_place() => 0,
-            (Buffer::Scratch, Collective::ReduceScatter { .. })
-                if self.algorithm == Algorithm::Ring =>
-            {
-                2
-            }
-            (Buffer::Scratch, Collective::Barrier) => self.steps(),
-            (Buffer::Scratch, _) => 0,
             (Buffer::Input, Collective::Barrier) => 1,
             (Buffer::Output, Collective::Barrier) => 0,
-            (Buffer::Input, Collective::Scatter { root }) => {
-                if rank == root {
-                    n
-                } else {
-                    0
-                }
-            }
-            (Buffer::Output, Collective::Gather { root }) => {
+            (Buffer::Input, Collective::Scatter { root })
+            | (Buffer::Output, Collective::Gather { root }) => {
                 if rank == root {
                     n
                 } else {
@@ -280,6 +166,37 @@ impl Schedule {
         }
     }
 
+    /// How many chunks the one tensor of an in-place call is cut into.
+    fn cut(&self) -> u32 {
+        match self.algorithm {
+            Algorithm::Ring | Algorithm::TwoShot | Algorithm::ScatterAllGather => self.size,
+            Algorithm::BidirectionalRing => self.size.saturating_mul(2),
+            Algorithm::Chain => chain::SEGMENTS,
+            Algorithm::DoubleBinaryTree => double_tree::CHUNKS,
+            Algorithm::HalvingDoubling => fold::Fold::new(self.size).places,
+            _ => 1,
+        }
+    }
+
+    /// Scratch chunks on every rank.
+    fn scratch(&self) -> u32 {
+        let n = self.size;
+        match (self.algorithm, self.collective) {
+            (Algorithm::Ring, Collective::ReduceScatter { .. }) => 2,
+            (Algorithm::Dissemination, _) => self.steps(),
+            (Algorithm::Tree, Collective::Barrier) => tree::BARRIER_SIGNALS,
+            (Algorithm::OneShot, _) => one_shot::scratch(n),
+            (Algorithm::Bruck, collective) => bruck::scratch(collective, n),
+            (Algorithm::RecursiveDoubling, collective) => {
+                recursive_doubling::scratch(collective, n)
+            }
+            (Algorithm::RecursiveHalving | Algorithm::HalvingDoubling, collective) => {
+                recursive_halving::scratch(collective, n)
+            }
+            _ => 0,
+        }
+    }
+
     /// Puts what `rank` does in `step` into `actions`, replacing what is there. Empty past the
     /// last step.
     pub fn actions(&self, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
@@ -287,11 +204,29 @@ impl Schedule {
         if rank.0 >= self.size || step >= self.steps() {
             return;
         }
+        let (collective, n) = (self.collective, self.size);
         match self.algorithm {
-            Algorithm::Ring => ring::actions(self.collective, self.size, rank, step, actions),
-            Algorithm::Tree => tree::actions(self.collective, self.size, rank, step, actions),
-            Algorithm::Direct => direct::actions(self.collective, self.size, rank, step, actions),
-            Algorithm::Dissemination => dissemination::actions(self.size, rank, step, actions),
+            Algorithm::Ring => ring::actions(collective, n, rank, step, actions),
+            Algorithm::Tree => tree::actions(collective, n, rank, step, actions),
+            Algorithm::Direct => direct::actions(collective, n, rank, step, actions),
+            Algorithm::Dissemination => dissemination::actions(n, rank, step, actions),
+            Algorithm::RecursiveDoubling => {
+                recursive_doubling::actions(collective, n, rank, step, actions);
+            }
+            Algorithm::RecursiveHalving | Algorithm::HalvingDoubling => {
+                recursive_halving::actions(collective, n, rank, step, actions);
+            }
+            Algorithm::BidirectionalRing => ring::bidirectional(n, rank, step, actions),
+            Algorithm::TwoShot => direct::two_shot(n, rank, step, actions),
+            Algorithm::OneShot => one_shot::actions(n, rank, step, actions),
+            Algorithm::DoubleBinaryTree => double_tree::actions(n, rank, step, actions),
+            Algorithm::Bruck => bruck::actions(collective, n, rank, step, actions),
+            Algorithm::Pairwise => pairwise::actions(collective, n, rank, step, actions),
+            Algorithm::Chain => chain::actions(collective, n, rank, step, actions),
+            Algorithm::KaryTree => kary_tree::actions(collective, n, rank, step, actions),
+            Algorithm::ScatterAllGather => {
+                scatter_all_gather::actions(collective, n, rank, step, actions);
+            }
         }
     }
 }

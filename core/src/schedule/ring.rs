@@ -1,5 +1,7 @@
 //! Rings: every rank sends to the next and receives from the previous (Patarasuk, Yuan 2009,
-//! "Bandwidth optimal all-reduce algorithms for clusters of workstations").
+//! "Bandwidth optimal all-reduce algorithms for clusters of workstations"). The bidirectional ring
+//! is two of them, mirrored, each for half of every chunk: it uses both directions of full-duplex
+//! links (De Sensi, Bonato, Saam, Hoefler 2024, "Swing", section 2).
 
 use super::{Action, Buffer, Slice};
 use crate::collective::Collective;
@@ -45,6 +47,47 @@ fn all_reduce(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
         actions.push(Action::Send { peer: next, from });
         actions.push(Action::Receive { peer: previous, into: chunk(back(rank, step, n)) });
     }
+}
+
+/// The half of chunk c that goes to the right is chunk 2c, the half that goes to the left 2c + 1.
+/// The two mirrored rings are at chunk c in the same step if n is 2, and then one message carries
+/// both halves.
+pub(super) fn bidirectional(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
+    let begin = actions.len();
+    all_reduce(n, rank.0, step, actions);
+    if n == 2 {
+        actions[begin..].iter_mut().for_each(|action| map(action, |c| (2 * c, 2), |peer| peer));
+        return;
+    }
+    let mirror = |of: u32| back(0, of, n);
+    let middle = actions.len();
+    all_reduce(n, mirror(rank.0), step, actions);
+    for action in &mut actions[begin..middle] {
+        map(action, |c| (2 * c, 1), |peer| peer);
+    }
+    for action in &mut actions[middle..] {
+        map(action, |c| (2 * mirror(c) + 1, 1), mirror);
+    }
+}
+
+/// Moves an action to other chunks (the first and how many) and to another peer.
+fn map(action: &mut Action, chunks: impl Fn(u32) -> (u32, u32), to: impl Fn(u32) -> u32) {
+    let moved = |slice: Slice| {
+        let (chunk, chunks) = chunks(slice.chunk);
+        Slice { buffer: slice.buffer, chunk, chunks }
+    };
+    let to = |peer: GroupRank| GroupRank(to(peer.0));
+    *action = match *action {
+        Action::Copy { from, into } => Action::Copy { from: moved(from), into: moved(into) },
+        Action::Reduce { local, from, into } => {
+            Action::Reduce { local: moved(local), from: moved(from), into: moved(into) }
+        }
+        Action::Send { peer, from } => Action::Send { peer: to(peer), from: moved(from) },
+        Action::Receive { peer, into } => Action::Receive { peer: to(peer), into: moved(into) },
+        Action::ReceiveReduce { peer, local, into } => {
+            Action::ReceiveReduce { peer: to(peer), local: moved(local), into: moved(into) }
+        }
+    };
 }
 
 /// n - 1 steps; in step s a rank passes on what it got in step s - 1.

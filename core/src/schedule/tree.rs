@@ -1,6 +1,10 @@
 //! Binomial trees: in step s of a broadcast, the 2^s ranks that have the data each send it to one
 //! that has not; a reduction runs the same tree backwards (Thakur, Rabenseifner, Gropp 2005,
 //! "Optimization of collective communication operations in MPICH", section 4).
+//!
+//! A barrier gathers "these have come" up the tree and releases the ranks down it (Mellor-Crummey,
+//! Scott 1991, "Algorithms for scalable synchronization on shared-memory multiprocessors",
+//! section 3.5, on a binomial tree).
 
 use super::{Action, Buffer, Slice};
 use crate::collective::Collective;
@@ -26,6 +30,7 @@ pub(super) fn actions(
             reduce(n, 0, rank.0, depth - 1 - step, actions);
         }
         Collective::AllReduce { .. } => broadcast(n, 0, rank.0, step - depth, actions),
+        Collective::Barrier => barrier(n, rank.0, step, actions),
         _ => {}
     }
 }
@@ -83,5 +88,49 @@ fn reduce(n: u32, root: u32, rank: u32, level: u32, actions: &mut Vec<Action>) {
             actions.push(Action::Send { peer: rank_at(place), from: whole });
         }
         None => {}
+    }
+}
+
+/// Steps of a barrier: up and down; one for a single rank, so that it too has a chunk to prove.
+pub(super) fn barrier_steps(n: u32) -> u32 {
+    (2 * depth(n)).max(1)
+}
+
+/// The scratch chunks of a barrier: who has come below, and the release.
+pub(super) const BARRIER_SIGNALS: u32 = 2;
+
+fn barrier(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
+    let arrived = Slice::one(Buffer::Input, 0);
+    let below = Slice::one(Buffer::Scratch, 0);
+    let release = Slice::one(Buffer::Scratch, 1);
+    let depth = depth(n);
+    if n == 1 {
+        actions.push(Action::Copy { from: arrived, into: release });
+    } else if step < depth {
+        let level = depth - 1 - step;
+        // A place without a child a level further down has heard from nobody yet.
+        let is_first = u64::from(rank) + (2u64 << level) >= u64::from(n);
+        let heard = if is_first { arrived } else { below };
+        match partner(n, rank, level) {
+            Some(Edge::Child(child)) => {
+                let into = if level == 0 { release } else { below };
+                let peer = GroupRank(child);
+                actions.push(Action::ReceiveReduce { peer, local: heard, into });
+            }
+            Some(Edge::Parent(parent)) => {
+                actions.push(Action::Send { peer: GroupRank(parent), from: heard });
+            }
+            None => {}
+        }
+    } else {
+        match partner(n, rank, step - depth) {
+            Some(Edge::Child(child)) => {
+                actions.push(Action::Send { peer: GroupRank(child), from: release });
+            }
+            Some(Edge::Parent(parent)) => {
+                actions.push(Action::Receive { peer: GroupRank(parent), into: release });
+            }
+            None => {}
+        }
     }
 }

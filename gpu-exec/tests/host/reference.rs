@@ -68,6 +68,14 @@ pub(crate) fn re_execute(
                     Action::Copy { from, into } => {
                         (into, memory[me][which(from.buffer)][bytes(rank, from)].to_vec())
                     }
+                    Action::Reduce { local, from, into } => {
+                        let mut own = memory[me][which(local.buffer)][bytes(rank, local)].to_vec();
+                        let other = memory[me][which(from.buffer)][bytes(rank, from)].to_vec();
+                        if let Some(op) = collective.reduce_op() {
+                            combine(dtype, op, &mut own, &other);
+                        }
+                        (into, own)
+                    }
                     Action::Receive { peer, into } => (into, came(peer)),
                     Action::ReceiveReduce { peer, local, into } => {
                         let mut own = memory[me][which(local.buffer)][bytes(rank, local)].to_vec();

@@ -270,6 +270,11 @@ impl<'a> Prover<'a> {
                     let content = self.read(rank, step, from)?;
                     self.write(rank, step, into, content)?;
                 }
+                Action::Reduce { local, from, into } => {
+                    let content = self.read(rank, step, from)?;
+                    let content = self.reduce(rank, step, local, into, &content)?;
+                    self.write(rank, step, into, content)?;
+                }
                 Action::Send { peer, from } => {
                     let content = self.read(rank, step, from)?;
                     self.proof.messages += 1;
@@ -314,21 +319,31 @@ impl<'a> Prover<'a> {
         }
         let content = match local {
             None => content,
-            Some(local) => {
-                let own = self.read(rank, step, local)?;
-                self.proof.chunks_reduced += u64::from(into.chunks);
-                let overlap = self.schedule.collective() == Collective::Barrier;
-                let reduced = own.iter().zip(&content).map(|(a, b)| a.union(b, overlap));
-                reduced.collect::<Result<_, _>>().map_err(|why| ProofError::BadReduction {
-                    rank: GroupRank(rank),
-                    step,
-                    chunk: into.chunk,
-                    why,
-                })?
-            }
+            Some(local) => self.reduce(rank, step, local, into, &content)?,
         };
         self.write(rank, step, into, content)?;
         Ok(true)
+    }
+
+    /// What `into` gets when `content` is combined with what `local` holds.
+    fn reduce(
+        &mut self,
+        rank: u32,
+        step: u32,
+        local: Slice,
+        into: Slice,
+        content: &[Content],
+    ) -> Result<Vec<Content>, ProofError> {
+        let own = self.read(rank, step, local)?;
+        self.proof.chunks_reduced += u64::from(into.chunks);
+        let overlap = self.schedule.collective() == Collective::Barrier;
+        let reduced = own.iter().zip(content).map(|(a, b)| a.union(b, overlap));
+        reduced.collect::<Result<_, _>>().map_err(|why| ProofError::BadReduction {
+            rank: GroupRank(rank),
+            step,
+            chunk: into.chunk,
+            why,
+        })
     }
 
     fn read(&self, rank: u32, step: u32, slice: Slice) -> Result<Vec<Content>, ProofError> {
@@ -384,8 +399,11 @@ impl<'a> Prover<'a> {
             Collective::Scatter { root } => one(rank.0, root.0),
             Collective::ReduceScatter { .. } => all(rank.0),
             Collective::AllToAll => one(rank.0, chunk),
-            // Only the last round's signal says that everybody has come.
-            Collective::Barrier => (chunk + 1 == self.schedule.steps()).then(|| all(0)).flatten(),
+            // Only the last signal says that everybody has come.
+            Collective::Barrier => {
+                let signals = self.schedule.chunks(rank, Buffer::Scratch);
+                (chunk + 1 == signals).then(|| all(0)).flatten()
+            }
         }
     }
 }
@@ -420,14 +438,17 @@ fn check_hazards(rank: GroupRank, step: u32, actions: &[Action]) -> Result<(), P
     Ok(())
 }
 
-fn reads_and_writes(action: &Action) -> ([Option<Slice>; 1], Option<Slice>) {
+fn reads_and_writes(action: &Action) -> ([Option<Slice>; 2], Option<Slice>) {
     match *action {
-        Action::Copy { from, into } => ([Some(from)], Some(into)),
-        Action::Send { from, .. } => ([Some(from)], None),
-        Action::Receive { into, .. } => ([None], Some(into)),
-        Action::ReceiveReduce { local, into, .. } => ([Some(local)], Some(into)),
+        Action::Copy { from, into } => ([Some(from), None], Some(into)),
+        Action::Reduce { local, from, into } => ([Some(local), Some(from)], Some(into)),
+        Action::Send { from, .. } => ([Some(from), None], None),
+        Action::Receive { into, .. } => ([None, None], Some(into)),
+        Action::ReceiveReduce { local, into, .. } => ([Some(local), None], Some(into)),
     }
 }
 
+#[cfg(test)]
+mod closed_forms;
 #[cfg(test)]
 mod tests;

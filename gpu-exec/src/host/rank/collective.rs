@@ -175,6 +175,14 @@ impl GroupLink {
                     place(into)?.copy(&place(from)?);
                     continue;
                 }
+                schedule::Action::Reduce { local, from, into } => {
+                    if let Some(op) = call.reduction() {
+                        let from = place(from)?;
+                        let operand = from.read(0, from.bytes(), <[u8]>::to_vec);
+                        place(into)?.reduce(&place(local)?, 0, &operand, call.dtype, op);
+                    }
+                    continue;
+                }
                 schedule::Action::Send { peer, from } => {
                     let slice = place(from)?;
                     let bytes = slice.bytes();

@@ -1,0 +1,92 @@
+//! What a rank does in a step: the primitives, and the chunks of its memories that they name.
+
+use crate::rank::GroupRank;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// One of the memories that a rank's schedule works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Buffer {
+    /// The tensor passed in; never written. Absent for in-place collectives.
+    Input,
+    /// The tensor the result is in; for in-place collectives also the tensor passed in.
+    Output,
+    /// The schedule's own memory, empty at the start.
+    Scratch,
+}
+
+/// A run of neighbouring chunks of one buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Slice {
+    /// Which memory.
+    pub buffer: Buffer,
+    /// The first chunk.
+    pub chunk: u32,
+    /// How many.
+    pub chunks: u32,
+}
+
+impl Slice {
+    /// One chunk of a buffer.
+    pub fn one(buffer: Buffer, chunk: u32) -> Slice {
+        Slice { buffer, chunk, chunks: 1 }
+    }
+
+    /// Several neighbouring chunks of a buffer.
+    pub fn run(buffer: Buffer, chunks: Range<u32>) -> Slice {
+        Slice { buffer, chunk: chunks.start, chunks: chunks.end.saturating_sub(chunks.start) }
+    }
+
+    /// True when both name a common chunk.
+    pub fn overlaps(self, other: Slice) -> bool {
+        self.buffer == other.buffer
+            && self.chunk < other.chunk + other.chunks
+            && other.chunk < self.chunk + self.chunks
+    }
+}
+
+/// One action of a rank in one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Copies inside the rank.
+    Copy {
+        /// What is read.
+        from: Slice,
+        /// What is written.
+        into: Slice,
+    },
+    /// Combines inside the rank: `into = local op from` (MSCCL's `re`).
+    Reduce {
+        /// The first operand; may be `into` itself.
+        local: Slice,
+        /// The second operand; may be `into` itself.
+        from: Slice,
+        /// What is written.
+        into: Slice,
+    },
+    /// Sends chunks to a peer.
+    Send {
+        /// Who gets them.
+        peer: GroupRank,
+        /// What is read.
+        from: Slice,
+    },
+    /// Receives chunks from a peer.
+    Receive {
+        /// Who sends them.
+        peer: GroupRank,
+        /// What is written.
+        into: Slice,
+    },
+    /// Receives chunks and combines them with the rank's own: `into = local op incoming`.
+    ReceiveReduce {
+        /// Who sends them.
+        peer: GroupRank,
+        /// The rank's own operand; may be `into` itself.
+        local: Slice,
+        /// What is written.
+        into: Slice,
+    },
+}

@@ -1,0 +1,135 @@
+//! The families of schedules, their names, and which collective each can carry out.
+
+use crate::collective::Collective;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A family of schedules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Algorithm {
+    /// Every rank sends to the next and receives from the previous; bandwidth-optimal.
+    Ring,
+    /// A binomial tree: half of the ranks drop out in each step; latency-optimal.
+    Tree,
+    /// Every rank talks to its partner in one step, without relays.
+    Direct,
+    /// Rank r signals rank r + 2^s in step s (Hensgen, Finkel, Manber 1988).
+    Dissemination,
+    /// Partners at distance 1, 2, 4, … exchange all they have.
+    RecursiveDoubling,
+    /// Partners at distance n/2, n/4, … 1 exchange half of what they still hold.
+    RecursiveHalving,
+    /// Rabenseifner's all_reduce: reduce-scatter by halving, all-gather by doubling.
+    HalvingDoubling,
+    /// Two rings in opposite directions, each for half of the data.
+    BidirectionalRing,
+    /// A direct reduce_scatter, then a direct all_gather.
+    TwoShot,
+    /// ceil(log2 n) rounds at distances 1, 2, 4, …, for any number of ranks (Bruck 1997).
+    Bruck,
+    /// n - 1 steps, in each of which a rank exchanges with one partner.
+    Pairwise,
+    /// Segments passed from rank to rank in a pipeline.
+    Chain,
+    /// A tree whose ranks have up to four children.
+    KaryTree,
+    /// Van de Geijn's broadcast: the root scatters, a ring gathers.
+    ScatterAllGather,
+    /// Every rank sends all it has to every other and sums by itself.
+    OneShot,
+    /// Two binary trees, each for half of the data; a rank inside one is a leaf of the other.
+    DoubleBinaryTree,
+}
+
+impl Algorithm {
+    /// Every family.
+    pub const ALL: [Algorithm; 16] = [
+        Algorithm::Ring,
+        Algorithm::Tree,
+        Algorithm::Direct,
+        Algorithm::Dissemination,
+        Algorithm::RecursiveDoubling,
+        Algorithm::RecursiveHalving,
+        Algorithm::HalvingDoubling,
+        Algorithm::BidirectionalRing,
+        Algorithm::TwoShot,
+        Algorithm::Bruck,
+        Algorithm::Pairwise,
+        Algorithm::Chain,
+        Algorithm::KaryTree,
+        Algorithm::ScatterAllGather,
+        Algorithm::OneShot,
+        Algorithm::DoubleBinaryTree,
+    ];
+
+    /// The name in files and on the page.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Ring => "ring",
+            Algorithm::Tree => "tree",
+            Algorithm::Direct => "direct",
+            Algorithm::Dissemination => "dissemination",
+            Algorithm::RecursiveDoubling => "recursive_doubling",
+            Algorithm::RecursiveHalving => "recursive_halving",
+            Algorithm::HalvingDoubling => "halving_doubling",
+            Algorithm::BidirectionalRing => "bidirectional_ring",
+            Algorithm::TwoShot => "two_shot",
+            Algorithm::Bruck => "bruck",
+            Algorithm::Pairwise => "pairwise",
+            Algorithm::Chain => "chain",
+            Algorithm::KaryTree => "kary_tree",
+            Algorithm::ScatterAllGather => "scatter_all_gather",
+            Algorithm::OneShot => "one_shot",
+            Algorithm::DoubleBinaryTree => "double_binary_tree",
+        }
+    }
+
+    /// The families that can carry out `collective`, for every group size; the first is the
+    /// default.
+    pub fn of(collective: Collective) -> &'static [Algorithm] {
+        match collective {
+            Collective::AllReduce { .. } => &[
+                Algorithm::Ring,
+                Algorithm::Tree,
+                Algorithm::BidirectionalRing,
+                Algorithm::RecursiveDoubling,
+                Algorithm::HalvingDoubling,
+                Algorithm::DoubleBinaryTree,
+                Algorithm::TwoShot,
+                Algorithm::OneShot,
+            ],
+            Collective::AllGather => &[
+                Algorithm::Ring,
+                Algorithm::Direct,
+                Algorithm::RecursiveDoubling,
+                Algorithm::Bruck,
+            ],
+            Collective::ReduceScatter { .. } => &[
+                Algorithm::Ring,
+                Algorithm::Direct,
+                Algorithm::RecursiveHalving,
+                Algorithm::Pairwise,
+            ],
+            Collective::Broadcast { .. } => &[
+                Algorithm::Tree,
+                Algorithm::Direct,
+                Algorithm::KaryTree,
+                Algorithm::Chain,
+                Algorithm::ScatterAllGather,
+            ],
+            Collective::Reduce { .. } => {
+                &[Algorithm::Tree, Algorithm::Direct, Algorithm::KaryTree, Algorithm::Chain]
+            }
+            Collective::AllToAll => &[Algorithm::Direct, Algorithm::Pairwise, Algorithm::Bruck],
+            Collective::Gather { .. } | Collective::Scatter { .. } => &[Algorithm::Direct],
+            Collective::Barrier => &[Algorithm::Dissemination, Algorithm::Tree],
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,94 @@
+//! Folding: how an algorithm for powers of two serves any group size (Thakur, Rabenseifner, Gropp
+//! 2005, section 4.5; MPICH's `newrank` in `allreduce_intra_recursive_doubling.c`).
+//!
+//! Of n = p + x ranks, p the largest power of two, each even rank below 2x hands its data to the
+//! odd rank after it and waits for the result; the p ranks that stay take places 0 to p - 1. Places
+//! stand for ranks in order, so a run of places is a run of ranks: slices stay contiguous.
+
+use crate::rank::GroupRank;
+use std::ops::Range;
+
+/// The places that `n` ranks take.
+#[derive(Clone, Copy)]
+pub(super) struct Fold {
+    /// Places: the largest power of two that is at most `n`.
+    pub(super) places: u32,
+    /// Ranks that hand their data to their neighbour.
+    extra: u32,
+}
+
+/// What a rank does in a folded schedule.
+pub(super) enum Role {
+    /// Hands its data to `to` and gets the result from it.
+    Folded { to: GroupRank },
+    /// Takes a place, perhaps for another rank too.
+    Core { place: u32, also_for: Option<GroupRank> },
+}
+
+/// What a step of a folded schedule is for.
+pub(super) enum Phase {
+    /// The extra ranks hand over their data.
+    Before,
+    /// A round among the places.
+    Round(u32),
+    /// The extra ranks get their results; local clean-up.
+    After,
+}
+
+impl Fold {
+    pub(super) fn new(n: u32) -> Fold {
+        let places = 1 << n.max(1).ilog2();
+        Fold { places, extra: n.max(1) - places }
+    }
+
+    /// log2 of the places.
+    pub(super) fn rounds(self) -> u32 {
+        self.places.trailing_zeros()
+    }
+
+    /// True when some ranks have to hand over their data.
+    pub(super) fn folds(self) -> bool {
+        self.extra > 0
+    }
+
+    /// Steps of `rounds` rounds with what comes before and after them.
+    pub(super) fn steps(self, rounds: u32) -> u32 {
+        if self.folds() { rounds + 2 } else { rounds }
+    }
+
+    /// What `step` of a schedule of `rounds` rounds is for.
+    pub(super) fn phase(self, step: u32, rounds: u32) -> Phase {
+        let before = u32::from(self.folds());
+        match step.checked_sub(before) {
+            None => Phase::Before,
+            Some(round) if round < rounds => Phase::Round(round),
+            Some(_) => Phase::After,
+        }
+    }
+
+    pub(super) fn role(self, rank: GroupRank) -> Role {
+        let rank = rank.0;
+        if rank / 2 >= self.extra {
+            Role::Core { place: rank - self.extra, also_for: None }
+        } else if rank.is_multiple_of(2) {
+            Role::Folded { to: GroupRank(rank + 1) }
+        } else {
+            Role::Core { place: rank / 2, also_for: Some(GroupRank(rank - 1)) }
+        }
+    }
+
+    /// Who takes `place`.
+    pub(super) fn rank_at(self, place: u32) -> GroupRank {
+        let after = self.first_rank(place + 1);
+        GroupRank(after - 1)
+    }
+
+    /// The ranks that `count` places from `place` on stand for.
+    pub(super) fn ranks(self, place: u32, count: u32) -> Range<u32> {
+        self.first_rank(place)..self.first_rank(place + count)
+    }
+
+    fn first_rank(self, place: u32) -> u32 {
+        place + place.min(self.extra)
+    }
+}

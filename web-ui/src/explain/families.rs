@@ -1,0 +1,219 @@
+//! What happens in a step of the families beyond ring, tree, direct and dissemination.
+
+use lockstep_core::collective::Collective;
+use lockstep_core::schedule::{Algorithm, Schedule};
+
+/// What the phase of a step is called, to go after "Step 3 of 6".
+pub(super) fn phase(schedule: Schedule, step: u32) -> &'static str {
+    let (n, steps) = (schedule.size(), schedule.steps());
+    match schedule.algorithm() {
+        Algorithm::RecursiveDoubling | Algorithm::RecursiveHalving => match fold(n, step, steps) {
+            Fold::Before => ", folding",
+            Fold::After => ", unfolding",
+            Fold::Round(_) => "",
+        },
+        Algorithm::HalvingDoubling => match fold(n, step, steps) {
+            Fold::Before => ", folding",
+            Fold::After => ", unfolding",
+            Fold::Round(round) if round < places(n).ilog2() => ", reduce-scatter phase",
+            Fold::Round(_) => ", all-gather phase",
+        },
+        Algorithm::BidirectionalRing if step < steps / 2 => ", reduce-scatter phase",
+        Algorithm::TwoShot if step + 1 < steps => ", reduce-scatter phase",
+        Algorithm::BidirectionalRing | Algorithm::TwoShot => ", all-gather phase",
+        Algorithm::ScatterAllGather if step < scatter_steps(n) => ", scatter phase",
+        Algorithm::ScatterAllGather => ", all-gather phase",
+        Algorithm::OneShot if step > 0 => ", summing",
+        _ => "",
+    }
+}
+
+/// A sentence for `step`.
+pub(super) fn what(schedule: Schedule, step: u32) -> String {
+    let (n, steps, call) = (schedule.size(), schedule.steps(), schedule.collective());
+    match schedule.algorithm() {
+        Algorithm::RecursiveDoubling | Algorithm::RecursiveHalving | Algorithm::HalvingDoubling => {
+            recursive(schedule, fold(n, step, steps))
+        }
+        Algorithm::BidirectionalRing if step < steps / 2 => {
+            "every rank sends half a chunk to each neighbour, which combines it with its own.".into()
+        }
+        Algorithm::BidirectionalRing => {
+            "every rank sends finished halves of chunks to both neighbours, which keep them.".into()
+        }
+        Algorithm::TwoShot if step + 1 < steps => {
+            let distance = step + 1;
+            format!("every rank sends the rank {distance} to its right that one's chunk, which it adds to its own.")
+        }
+        Algorithm::TwoShot => "every rank sends the chunk it finished to every other rank.".into(),
+        Algorithm::Bruck => bruck(call, steps, step),
+        Algorithm::Pairwise if n.is_power_of_two() => {
+            format!("every rank r exchanges parts with rank r XOR {}.", step + 1)
+        }
+        Algorithm::Pairwise => {
+            let distance = step + 1;
+            format!("every rank sends the rank {distance} to its right its part and gets its own from the one {distance} to its left.")
+        }
+        Algorithm::Chain if call.reduce_op().is_some() => {
+            "every rank that got a segment adds its own and passes it on towards the root, while it receives the next.".into()
+        }
+        Algorithm::Chain => {
+            "every rank that got a segment passes it on down the chain, while it receives the next.".into()
+        }
+        Algorithm::KaryTree if call.reduce_op().is_some() => {
+            "parents of a level receive the sum of one of their up to 4 children and add it to theirs.".into()
+        }
+        Algorithm::KaryTree => "the ranks of a level send the data to all of their up to 4 children.".into(),
+        Algorithm::ScatterAllGather if step < scatter_steps(n) => {
+            "every rank that holds several ranks' chunks sends half of them down the tree.".into()
+        }
+        Algorithm::ScatterAllGather => {
+            "every rank passes on to its right neighbour the chunk it got last.".into()
+        }
+        Algorithm::OneShot if step == 0 => {
+            "every rank sends its whole tensor to every other rank, all at once.".into()
+        }
+        Algorithm::OneShot => {
+            format!("every rank adds rank {step}'s tensor to the sum so far; nothing is sent.")
+        }
+        Algorithm::DoubleBinaryTree => format!(
+            "segments go up and down the {} of the two trees, each of which has half of the tensor.",
+            if step.is_multiple_of(2) { "first" } else { "second" }
+        ),
+        Algorithm::Ring | Algorithm::Tree | Algorithm::Direct | Algorithm::Dissemination => {
+            String::new()
+        }
+    }
+}
+
+/// Where a step of a folded schedule is.
+enum Fold {
+    Before,
+    Round(u32),
+    After,
+}
+
+/// The largest power of two that is at most `n`.
+fn places(n: u32) -> u32 {
+    1 << n.max(1).ilog2()
+}
+
+fn fold(n: u32, step: u32, steps: u32) -> Fold {
+    match (n.is_power_of_two(), step) {
+        (true, _) => Fold::Round(step),
+        (false, 0) => Fold::Before,
+        (false, last) if last + 1 == steps => Fold::After,
+        (false, _) => Fold::Round(step - 1),
+    }
+}
+
+/// Steps of the scatter: ceil(log2 n).
+fn scatter_steps(n: u32) -> u32 {
+    n.max(1).next_power_of_two().trailing_zeros()
+}
+
+fn recursive(schedule: Schedule, at: Fold) -> String {
+    let places = places(schedule.size());
+    let rounds = places.ilog2();
+    let extra = schedule.size() - places;
+    let round = match at {
+        Fold::Before => {
+            return format!(
+                "{} is no power of two, so {extra} ranks hand their data to the neighbour and wait for the result; {places} go on.",
+                schedule.size()
+            );
+        }
+        Fold::After => return format!("the {extra} ranks that waited get their result."),
+        Fold::Round(round) => round,
+    };
+    let doubling = |round: u32| 1u64 << round.min(63);
+    let halving = |round: u32| u64::from(places) >> (round + 1).min(63);
+    match (schedule.algorithm(), schedule.collective()) {
+        (Algorithm::RecursiveDoubling, Collective::AllReduce { .. }) if round < rounds => {
+            format!(
+                "ranks {} apart exchange their sums of the whole tensor, and both add them.",
+                doubling(round)
+            )
+        }
+        (Algorithm::RecursiveDoubling, Collective::AllReduce { .. }) => {
+            "every rank copies the result from scratch memory to its tensor.".into()
+        }
+        (Algorithm::RecursiveDoubling, _) if round < rounds => {
+            format!(
+                "ranks {} apart exchange all the parts they have, and so double them.",
+                doubling(round)
+            )
+        }
+        (Algorithm::HalvingDoubling, _) if round < rounds => {
+            format!(
+                "ranks {} apart each give away half of what they still sum, and combine the other half.",
+                doubling(round)
+            )
+        }
+        (Algorithm::HalvingDoubling, _) => {
+            let distance = doubling((2 * rounds).saturating_sub(round + 1));
+            format!("ranks {distance} apart exchange all they have finished, and so double it.")
+        }
+        (Algorithm::RecursiveHalving, _) if round < rounds => {
+            format!(
+                "ranks {} apart each give away half of the parts they still sum, and combine the other half.",
+                halving(round)
+            )
+        }
+        _ => "the rank copies its part.".into(),
+    }
+}
+
+fn bruck(call: Collective, steps: u32, step: u32) -> String {
+    match call {
+        _ if step + 1 == steps => "every rank puts the parts in order; nothing is sent.".into(),
+        Collective::AllGather => {
+            let distance = 1u64 << step.min(63);
+            format!(
+                "every rank sends all the parts it has, or what is still missing, to the rank {distance} to its left."
+            )
+        }
+        _ if step.is_multiple_of(2) => {
+            "every rank packs the parts of the next round; nothing is sent.".into()
+        }
+        _ => {
+            let distance = 1u64 << (step / 2).min(63);
+            format!(
+                "every rank sends the parts whose way has bit {} to the rank {distance} to its right.",
+                step / 2
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_core::rank::GroupRank;
+    use lockstep_core::reduce::ReduceOp;
+
+    /// Every step of every schedule that the page can show has its sentence.
+    #[test]
+    fn every_step_is_explained() {
+        let (op, root) = (ReduceOp::Sum, GroupRank(0));
+        for n in 1..=9 {
+            for call in [
+                Collective::AllReduce { op },
+                Collective::AllGather,
+                Collective::ReduceScatter { op },
+                Collective::AllToAll,
+                Collective::Broadcast { root },
+                Collective::Reduce { op, root },
+                Collective::Barrier,
+            ] {
+                for algorithm in Algorithm::of(call) {
+                    let schedule = Schedule::new(call, *algorithm, n).unwrap();
+                    for step in 0..schedule.steps() {
+                        let said = super::super::what(schedule, step);
+                        assert!(said.ends_with('.'), "{schedule}, step {step}: {said}");
+                    }
+                }
+            }
+        }
+    }
+}
