@@ -55,7 +55,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
 /// is. Cargo's own start is in it twice, as for the user.
 fn command_to_page() -> Result<()> {
     web::build()?;
-    build_server("release")?;
+    build_server("release", "--package=lockstep-server")?;
     let folder = std::env::temp_dir().join(format!("lockstep-bench-{}", std::process::id()));
     let start = Instant::now();
     // xtask itself rather than `cargo xtask`: it becomes the service, and can be ended by its id.
@@ -80,7 +80,7 @@ fn command_to_page() -> Result<()> {
 fn in_chromium() -> Result<()> {
     browser::ensure()?;
     web::build()?;
-    let binary = build_server("release")?;
+    let binary = build_server("release", "--package=lockstep-server")?;
     let mut bench = shell::cargo(["bench", "--package=lockstep-tests", "--bench=page"]);
     shell::run(bench.env("LOCKSTEP_BIN", binary))
 }

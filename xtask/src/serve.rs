@@ -21,7 +21,7 @@ pub(crate) struct Options {
 /// When something does not build, or the service does not start.
 pub(crate) fn serve(options: &Options) -> Result<()> {
     web::build()?;
-    let binary = build_server("release")?;
+    let binary = build_server("release", "--package=lockstep-server")?;
     let mut lockstep = Command::new(binary);
     lockstep
         .arg("serve")
@@ -31,10 +31,11 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
 }
 
 /// Builds `lockstep` with a profile, with the page that `dist/` has now, and returns its path.
+/// `packages` are cargo's for the whole build, which decides the features of what they share.
 ///
 /// # Errors
 /// When it does not build.
-pub(crate) fn build_server(profile: &str) -> Result<PathBuf> {
+pub(crate) fn build_server(profile: &str, packages: &str) -> Result<PathBuf> {
     shell::run(&mut shell::cargo(["build", "--package=lockstep-server", "--profile", profile]))?;
     let folder = match profile {
         "dev" | "test" => "debug",

@@ -1,12 +1,11 @@
 //! `cargo xtask test`: everything that must hold, from a bare clone on a bare machine.
 //!
-//! The order saves building: the page before the binary that embeds it, and one profile for all
-//! tests and the binary that they drive.
+//! The order saves building: the page before the binary that embeds it, and one profile and one
+//! choice of packages for all tests and the binary that they drive.
 
 use crate::serve::build_server;
 use crate::{browser, shell, web};
 use anyhow::{Context, Result};
-use std::path::Path;
 use std::time::Instant;
 
 #[derive(clap::Args)]
@@ -34,7 +33,7 @@ enum Part {
 /// Runs the tests.
 ///
 /// # Errors
-/// At the first part that fails, with the command to repeat it.
+/// At the first part that fails, with the command that failed.
 pub(crate) fn test(options: &Options) -> Result<()> {
     let start = Instant::now();
     let wants = |part| options.only.is_none_or(|only| only == part);
@@ -46,28 +45,29 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     if wants(Part::Lint) {
         lint()?;
     }
-    let drives_binary = wants(Part::System) || wants(Part::Browser);
-    if drives_binary {
-        // Before the unit tests, which would otherwise embed a page that is not there yet.
+    // Always the whole workspace: with fewer packages, cargo would build what they share again
+    // with fewer features.
+    let filter: &[&str] = match options.only {
+        Some(Part::Lint) => return done(start),
+        Some(Part::Unit) => &["--exclude=lockstep-tests"],
+        Some(Part::System) => &["--test=cli", "--test=api", "--test=agreement"],
+        Some(Part::Browser) => &["--test=browser"],
+        None => &[],
+    };
+    let mut tests = shell::cargo(["test", "--workspace"]);
+    tests.args(filter).arg("--").args(&options.rest);
+    // An error's message says enough; its backtrace through the runtime hides it.
+    tests.env("RUST_LIB_BACKTRACE", "0");
+    if wants(Part::System) || wants(Part::Browser) {
         web::build()?;
+        tests.env("LOCKSTEP_BIN", build_server("test", "--workspace")?);
     }
-    if wants(Part::Unit) {
-        let units = ["test", "--workspace", "--exclude=lockstep-tests"];
-        shell::run(shell::cargo(units).arg("--").args(&options.rest))?;
-    }
-    if drives_binary {
-        let binary = build_server("test")?;
-        let parts: &[(Part, &[&str])] = &[
-            (Part::System, &["--lib", "--test=cli", "--test=api", "--test=agreement"]),
-            (Part::Browser, &["--test=browser"]),
-        ];
-        for (part, targets) in parts {
-            if wants(*part) {
-                cross(&binary, targets, &options.rest)?;
-            }
-        }
-    }
-    eprintln!("all of it passed in {} s", start.elapsed().as_secs());
+    shell::run(&mut tests)?;
+    done(start)
+}
+
+fn done(start: Instant) -> Result<()> {
+    eprintln!("passed in {} s", start.elapsed().as_secs());
     Ok(())
 }
 
@@ -81,12 +81,4 @@ fn lint() -> Result<()> {
     shell::run(shell::cargo(page).args(deny))?;
     let docs = ["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"];
     shell::run(shell::cargo(docs).env("RUSTDOCFLAGS", "--deny warnings"))
-}
-
-fn cross(binary: &Path, targets: &[&str], rest: &[String]) -> Result<()> {
-    let mut tests = shell::cargo(["test", "--package=lockstep-tests"]);
-    tests.args(targets).arg("--").args(rest);
-    // An error's message says enough; its backtrace through the runtime hides it.
-    tests.env("RUST_LIB_BACKTRACE", "0");
-    shell::run(tests.env("LOCKSTEP_BIN", binary))
 }
