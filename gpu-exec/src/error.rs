@@ -50,8 +50,8 @@ pub enum RunError {
     },
     /// The tensors would not fit.
     #[error(
-        "the tensors of all ranks take {bytes} bytes together; the limit on this machine is \
-         {limit}. Use smaller tensors or fewer ranks"
+        "the tensors and scratch of all ranks take {bytes} bytes together; the limit on this \
+         machine is {limit}. Use smaller tensors or fewer ranks"
     )]
     TooMuchMemory {
         /// What they take.

@@ -23,8 +23,8 @@ pub struct RunOptions {
     /// The most shared memory that one run may map, in bytes. Only what is used is backed by
     /// real memory.
     pub max_shared_bytes: u64,
-    /// The most memory that the tensors of all ranks may take together, in bytes. `None`: three
-    /// quarters of what the machine has available.
+    /// The most memory that tensors and scratch of all ranks may take together, in bytes. `None`:
+    /// three quarters of what the machine has available.
     pub max_tensor_bytes: Option<u64>,
 }
 

@@ -26,8 +26,8 @@ pub struct SimConfig {
     pub topology: Topology,
     /// The seed of whatever is random; nothing is yet, but traces name it.
     pub seed: u64,
-    /// Plans whose tensors take more bytes than this, over all ranks, are simulated without
-    /// values: times only.
+    /// Plans whose tensors and scratch take more bytes than this, over all ranks, are simulated
+    /// without values: times only.
     pub max_value_bytes: u64,
     /// Whether single messages are recorded, not only calls.
     pub record_messages: bool,

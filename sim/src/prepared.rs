@@ -26,7 +26,8 @@ impl Prepared {
             channels += group.size();
         }
         let used = plan.programs.iter().map(Program::tensors).collect();
-        let values = plan.tensor_bytes() <= max_value_bytes;
+        let bytes = plan.tensor_bytes().saturating_add(plan.scratch_bytes());
+        let values = bytes <= max_value_bytes;
         Prepared { channel_base, channels, used, values }
     }
 

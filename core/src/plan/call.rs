@@ -4,9 +4,10 @@
 use super::{Action, Plan, Program, TensorId};
 use crate::dtype::Dtype;
 use crate::group::GroupId;
-use crate::rank::GlobalRank;
-use crate::schedule::{Algorithm, Schedule};
+use crate::rank::{GlobalRank, GroupRank};
+use crate::schedule::{Algorithm, Buffer, Layout, Schedule};
 use crate::trace::{Call, Frame, TensorShape};
+use std::collections::BTreeMap;
 
 /// What the ranks of a collective must agree on for its messages to match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,6 +83,40 @@ impl Plan {
         programs.copied().fold(0, u64::saturating_add)
     }
 
+    /// Bytes of scratch memory that the schedules of the plan's calls take, all ranks together: on
+    /// each rank and for each of its groups, those of the hungriest call.
+    pub fn scratch_bytes(&self) -> u64 {
+        let per_program: Vec<u64> = self
+            .programs
+            .iter()
+            .map(|program| {
+                let mut most: BTreeMap<GroupId, u64> = BTreeMap::new();
+                for op in &program.ops {
+                    if let Some(group) = op.action.group() {
+                        let most = most.entry(group).or_default();
+                        *most = self.scratch_of(&op.action).unwrap_or(0).max(*most);
+                    }
+                }
+                most.into_values().fold(0, u64::saturating_add)
+            })
+            .collect();
+        let programs = self.program_of.iter().filter_map(|p| per_program.get(*p as usize));
+        programs.copied().fold(0, u64::saturating_add)
+    }
+
+    /// A rank's scratch bytes for one call; schedules need as much on every rank.
+    fn scratch_of(&self, action: &Action) -> Option<u64> {
+        let Action::Collective { group, collective, count, input, output, algorithm, .. } = action
+        else {
+            return None;
+        };
+        let algorithm = algorithm.unwrap_or(Algorithm::of(*collective)[0]);
+        let schedule = Schedule::new(*collective, algorithm, self.group(*group)?.size()).ok()?;
+        let tensor = output.or(*input).and_then(|id| self.tensor(id))?;
+        let grid = Layout::new(schedule, *count).grid(GroupRank(0), Buffer::Scratch);
+        Some(grid.elements.saturating_mul(tensor.dtype.size_bytes()))
+    }
+
     /// A trace's account of the call that operation `op` of `rank` makes, as number `seq` of its
     /// group; `None` if it makes none.
     pub fn call(&self, rank: GlobalRank, op: u32, seq: u64) -> Option<Call> {
@@ -141,5 +176,26 @@ impl Plan {
             }
             _ => (None, None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::Collective;
+    use crate::reduce::ReduceOp;
+    use crate::scenario::CollectiveLab;
+
+    /// A one-shot all_reduce keeps every rank's tensor on every rank: what bounds memory must see
+    /// it.
+    #[test]
+    fn scratch_is_counted() {
+        let sum = Collective::AllReduce { op: ReduceOp::Sum };
+        let mut lab = CollectiveLab::new(sum, 8, 100);
+        assert_eq!(lab.plan().unwrap().scratch_bytes(), 0);
+        lab.algorithm = Algorithm::OneShot;
+        assert_eq!(lab.plan().unwrap().scratch_bytes(), 8 * 8 * 100 * 4);
+        lab.algorithm = Algorithm::RecursiveDoubling;
+        assert_eq!(lab.plan().unwrap().scratch_bytes(), 8 * 100 * 4);
     }
 }

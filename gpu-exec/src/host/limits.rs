@@ -9,7 +9,7 @@ pub(super) fn check(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
         let (ranks, limit) = (plan.world_size, options.max_ranks);
         return Err(RunError::TooManyRanks { ranks, limit });
     }
-    let bytes = plan.tensor_bytes();
+    let bytes = plan.tensor_bytes().saturating_add(plan.scratch_bytes());
     let limit = options.max_tensor_bytes.or_else(comfortable_bytes).unwrap_or(u64::MAX);
     if bytes > limit {
         return Err(RunError::TooMuchMemory { bytes, limit });
