@@ -27,7 +27,7 @@ pub use report::{
 pub use waits::who_waits;
 pub use words::rank_list;
 
-use crate::flight_recorder::Recording;
+use crate::flight_recorder::{FileProblem, Recording, rank_of_file_name};
 use crate::trace::{CallLog, Trace};
 
 /// What is wrong in the calls of a job, most important first.
@@ -51,8 +51,27 @@ pub fn diagnose_trace(trace: &Trace) -> Report {
 /// could not be used.
 pub fn diagnose_recording(recording: &Recording) -> Report {
     let mut report = diagnose_trace(&recording.trace);
+    for problem in &recording.problems {
+        tell_unreadable(&mut report, problem);
+    }
     report.notes.extend(recording.problems.iter().map(|problem| problem.error.to_string()));
     report
+}
+
+/// A rank whose dump is there but cannot be read is not known to have crashed: its finding says
+/// so instead.
+fn tell_unreadable(report: &mut Report, problem: &FileProblem) {
+    let Ok(rank) = rank_of_file_name(&problem.file_name) else { return };
+    let missing = report.findings.iter_mut().filter(|finding| finding.kind == Kind::RankMissing);
+    for finding in missing.filter(|finding| finding.culprits.contains(&rank)) {
+        let (name, error) = (&problem.file_name, &problem.error);
+        finding.message =
+            format!("The dump of rank {rank} ({name}) cannot be read. {}", finding.message);
+        finding.certainty = Certainty::Undecidable;
+        for evidence in finding.evidence.iter_mut().filter(|evidence| evidence.rank == rank) {
+            evidence.note = format!("left a dump that cannot be read: {error}");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -179,3 +179,16 @@ fn nvrx_hangs() {
         eprintln!("{case}\n{text}");
     }
 }
+
+/// A dump that was cut off while it was copied is not a rank that crashed.
+#[test]
+fn an_unreadable_dump_is_called_that() {
+    let mut files = files(&cases().join("t215_never_arrives"));
+    let (_, bytes) = files.iter_mut().find(|(name, _)| name == "rank_1").unwrap();
+    bytes.truncate(bytes.len() / 2);
+    let report = report(&files);
+    assert_eq!(found(&report)[0], (Kind::RankNeverJoined, vec![3]));
+    let missing = report.findings.iter().find(|f| f.kind == Kind::RankMissing).unwrap();
+    assert!(missing.message.starts_with("The dump of rank 1 (rank_1) cannot be read."));
+    assert!(missing.evidence.iter().any(|seen| seen.note.contains("cut off at byte")));
+}
