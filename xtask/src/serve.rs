@@ -36,7 +36,7 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
 /// # Errors
 /// When it does not build.
 pub(crate) fn build_server(profile: &str, packages: &str) -> Result<PathBuf> {
-    shell::run(&mut shell::cargo(["build", "--package=lockstep-server", "--profile", profile]))?;
+    shell::run(&mut shell::cargo(["build", packages, "--bin=lockstep", "--profile", profile]))?;
     let folder = match profile {
         "dev" | "test" => "debug",
         other => other,
