@@ -1,8 +1,8 @@
 //! Direct schedules: partners talk without relays, as NCCL's grouped send/recv does for gather,
 //! scatter and all_to_all (`src/enqueue.cc`, `ncclFuncAlltoAll`).
 //!
-//! all_reduce in two shots: a direct reduce_scatter, then a direct all_gather, as in the kernels for
-//! fully connected nodes (TensorRT-LLM's `customAllReduceKernels.cu`, `twoShotAllReduceKernel`).
+//! all_reduce in two shots: a direct reduce_scatter, then a direct all_gather, as in the kernels
+//! for fully connected nodes (TensorRT-LLM's `customAllReduceKernels.cu`, `twoShotAllReduceKernel`).
 
 use super::{Action, Buffer, Slice};
 use crate::collective::Collective;

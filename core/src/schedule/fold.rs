@@ -1,5 +1,5 @@
 //! Folding: how an algorithm for powers of two serves any group size (Thakur, Rabenseifner, Gropp
-//! 2005, section 4.5; MPICH's `newrank` in `allreduce_intra_recursive_doubling.c`).
+//! 2005, on all_reduce; MPICH's `newrank` in `allreduce_intra_recursive_doubling.c`).
 //!
 //! Of n = p + x ranks, p the largest power of two, each even rank below 2x hands its data to the
 //! odd rank after it and waits for the result; the p ranks that stay take places 0 to p - 1. Places

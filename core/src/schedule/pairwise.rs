@@ -1,6 +1,6 @@
 //! Pairwise exchange: n - 1 steps, in each of which every rank sends to one rank and receives from
-//! one (Thakur, Rabenseifner, Gropp 2005, sections 4.2 and 4.4). With a power of two of ranks
-//! these are the same rank, r XOR step; else r + step and r - step.
+//! one (Thakur, Rabenseifner, Gropp 2005, section 4, on all-to-all and on reduce-scatter). With a
+//! power of two of ranks these are the same rank, r XOR step; else r + step and r - step.
 
 use super::{Action, Buffer, Slice};
 use crate::collective::Collective;

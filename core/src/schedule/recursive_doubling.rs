@@ -1,6 +1,6 @@
 //! Recursive doubling: in round k, places at distance 2^k exchange all they have (Thakur,
-//! Rabenseifner, Gropp 2005, sections 4.1 for all_gather and 4.5 for all_reduce). Sizes that are
-//! no powers of two are folded ([`Fold`]); MPICH's all_gather takes Bruck's algorithm there.
+//! Rabenseifner, Gropp 2005, section 4, on all_gather and on all_reduce). Sizes that are no powers
+//! of two are folded ([`Fold`]); MPICH's all_gather takes Bruck's algorithm there.
 
 use super::fold::{Fold, Phase, Role};
 use super::{Action, Buffer, Slice};

@@ -1,8 +1,8 @@
 //! Recursive halving: in each round two places each give away half of what they still hold and
 //! reduce the other half.
 //!
-//! - reduce_scatter: Thakur, Rabenseifner, Gropp 2005, section 4.2.
-//! - all_reduce: Rabenseifner 2004, "Optimization of collective reduction operations", section 2:
+//! - reduce_scatter: Thakur, Rabenseifner, Gropp 2005, section 4, on reduce-scatter.
+//! - all_reduce: Rabenseifner 2004, "Optimization of collective reduction operations":
 //!   reduce-scatter by vector halving and distance doubling, then the same backwards as an
 //!   all-gather. The largest messages go to the nearest ranks.
 //!

@@ -1,7 +1,7 @@
 //! Rings: every rank sends to the next and receives from the previous (Patarasuk, Yuan 2009,
 //! "Bandwidth optimal all-reduce algorithms for clusters of workstations"). The bidirectional ring
 //! is two of them, mirrored, each for half of every chunk: it uses both directions of full-duplex
-//! links (De Sensi, Bonato, Saam, Hoefler 2024, "Swing", section 2).
+//! links (De Sensi, Bonato, Saam, Hoefler 2024, "Swing", on rings).
 
 use super::{Action, Buffer, Slice};
 use crate::collective::Collective;

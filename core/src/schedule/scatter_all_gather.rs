@@ -1,8 +1,8 @@
 //! Broadcast as a scatter and an all_gather (van de Geijn): the root scatters n chunks down a
 //! binomial tree, then a ring gathers them everywhere (Barnett, Gupta, Payne, Shuler, van de Geijn,
 //! Watts 1994, "Interprocessor collective communication library"; Thakur, Rabenseifner, Gropp
-//! 2005, section 4.3). About two tensors' worth of time instead of the tree's log2 n, for long
-//! messages.
+//! 2005, section 4, on broadcast). About two tensors' worth of time instead of the tree's log2 n,
+//! for long messages.
 
 use super::{Action, Buffer, Slice};
 use crate::collective::Collective;

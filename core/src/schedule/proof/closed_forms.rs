@@ -40,7 +40,7 @@ fn rounds(n: u64) -> u64 {
     u64::from(n.next_power_of_two().trailing_zeros())
 }
 
-/// Patarasuk, Yuan 2009, section 3; Thakur, Rabenseifner, Gropp 2005, sections 4.1, 4.2 and 4.5.
+/// Patarasuk, Yuan 2009; Thakur, Rabenseifner, Gropp 2005, section 4.
 #[test]
 fn rings() {
     for n in 2..=64 {
@@ -51,7 +51,7 @@ fn rings() {
     }
 }
 
-/// Thakur, Rabenseifner, Gropp 2005, sections 4.3 and 4.4; Hensgen, Finkel, Manber 1988.
+/// Thakur, Rabenseifner, Gropp 2005, section 4; Hensgen, Finkel, Manber 1988.
 #[test]
 fn trees_direct_and_dissemination() {
     for n in 2..=64 {
@@ -64,7 +64,7 @@ fn trees_direct_and_dissemination() {
     }
 }
 
-/// Thakur, Rabenseifner, Gropp 2005, sections 4.1 and 4.5: log2 p rounds, in which all_reduce sends
+/// Thakur, Rabenseifner, Gropp 2005, section 4: log2 p rounds, in which all_reduce sends
 /// the whole tensor and all_gather what it has. An extra rank costs two messages.
 #[test]
 fn recursive_doubling() {
@@ -78,7 +78,7 @@ fn recursive_doubling() {
     }
 }
 
-/// Thakur, Rabenseifner, Gropp 2005, section 4.2, and Rabenseifner 2004: log2 p rounds in which a
+/// Thakur, Rabenseifner, Gropp 2005, section 4, and Rabenseifner 2004: log2 p rounds in which a
 /// rank sends (p - 1) / p of the tensor in all; all_reduce makes the same way back.
 #[test]
 fn recursive_halving() {
@@ -133,7 +133,7 @@ fn bruck() {
     }
 }
 
-/// Thakur, Rabenseifner, Gropp 2005, sections 4.2 and 4.4: n - 1 steps, nothing sent twice.
+/// Thakur, Rabenseifner, Gropp 2005, section 4: n - 1 steps, nothing sent twice.
 #[test]
 fn pairwise_exchange() {
     for n in 2..=64 {
@@ -171,7 +171,7 @@ fn kary_trees() {
     assert_eq!(steps(REDUCE, Algorithm::KaryTree, 7), 4 + 2);
 }
 
-/// Thakur, Rabenseifner, Gropp 2005, section 4.3: log2 p + p - 1 steps. In the scatter, the chunk
+/// Thakur, Rabenseifner, Gropp 2005, section 4: log2 p + p - 1 steps. In the scatter, the chunk
 /// of place i takes as many hops as i has bits; the ring moves n - 1 chunks a rank.
 #[test]
 fn scatter_and_all_gather() {
@@ -203,7 +203,7 @@ fn one_shots() {
     }
 }
 
-/// Sanders, Speck, Träff 2009, section 3: both trees have n - 1 edges, and each of the k segments
+/// Sanders, Speck, Träff 2009: both trees have n - 1 edges, and each of the k segments
 /// goes up and down every edge of its tree once.
 #[test]
 fn double_binary_trees() {
