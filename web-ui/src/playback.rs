@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn playing_ends_at_the_last_moment_and_begins_again_from_there() {
-        let played = after(&[Act::Toggle; 1].repeat(1));
+        let played = after(&[Act::Toggle]);
         assert!(played.playing);
         let ticks = [vec![Act::Toggle], vec![Act::Tick(0.2); 30]].concat();
         let ended = after(&ticks);
