@@ -350,27 +350,19 @@ fn plans() -> Result<Vec<Plan>> {
     Ok(plans)
 }
 
-/// Frames while a 64-rank ring all_reduce plays; see docs/benchmarks.md.
+/// Between two moments of a playing simulation the page is drawn: it moves, it does not jump. How
+/// fast is for `cargo xtask bench` to say.
 #[tokio::test]
-async fn playing_does_not_freeze_the_page() -> Result<()> {
+async fn playing_draws_between_the_moments() -> Result<()> {
     let page = Page::open("#/step?collective=all_reduce&world=64&count=4096").await?;
     page.until("transport", "data-moment", "1").await?;
     page.press(' ').await?;
-    let script = "const done = arguments[0]; const times = []; let last = performance.now();
-        const frame = now => { times.push(now - last); last = now;
-            times.length < 120 ? requestAnimationFrame(frame) : done(times.slice(20)) };
+    let script = "const done = arguments[0]; let frames = 0;
+        const moment = () => Number(document.querySelector('[data-test=transport]').dataset.moment);
+        const frame = () => { frames += 1; moment() < 6 ? requestAnimationFrame(frame) : done(frames) };
         requestAnimationFrame(frame);";
-    let times = tokio::time::timeout(
-        Duration::from_secs(60),
-        page.chromium.client.execute_async(script, vec![]),
-    );
-    let times = times.await??;
-    let mut times: Vec<f64> =
-        times.as_array().context("times")?.iter().filter_map(Value::as_f64).collect();
-    times.sort_by(f64::total_cmp);
-    let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
-    println!("frame time playing a 64-rank ring: median {median:.1} ms, worst {worst:.1} ms");
-    // Not a benchmark: a machine that builds at the same time passes, a frozen page does not.
-    ensure!(median < 1000.0, "a frame takes {median} ms");
+    let frames = page.chromium.client.execute_async(script, vec![]);
+    let frames = tokio::time::timeout(Duration::from_secs(60), frames).await??;
+    ensure!(frames.as_u64().is_some_and(|frames| frames >= 5), "{frames} frames for 5 moments");
     page.close().await
 }

@@ -4,7 +4,7 @@
 
 use crate::commands::run::against_simulation;
 use crate::store::{RunEnd, RunRecord, Store, StoreError};
-use crate::{terminal, trace_file};
+use crate::terminal;
 use lockstep_core::diagnosis::diagnose_trace;
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::Plan;
@@ -205,7 +205,7 @@ impl Keeper {
         while let Ok(event) = handle.events().recv() {
             let RunEvent::Events(events) = event else { break };
             if refused.is_none()
-                && let Err(why) = self.append(&trace_file::frames(events))
+                && let Err(why) = self.append(&TraceWriter::events(&events))
             {
                 // What has happened so far stays readable; the ranks need not go on.
                 handle.cancel();

@@ -4,7 +4,7 @@
 //! [`TraceHeader`], then batches of events, then at most one end. A reader that meets a cut-off
 //! frame keeps everything before it.
 
-use super::{Event, Trace, TraceEnd, TraceHeader};
+use super::{Event, TensorValue, Trace, TraceEnd, TraceHeader, What};
 use serde::{Deserialize, Serialize};
 
 /// The first bytes of a binary trace; the last one is the version.
@@ -13,8 +13,11 @@ pub const TRACE_MAGIC: [u8; 8] = *b"LKSTRCE\x01";
 /// No frame is longer: a reader never has to hold more.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;
 
-/// Events a frame when a whole trace is written: some 100 KB.
+/// Events a frame when a whole trace is written: some 100 KB …
 const EVENTS_PER_FRAME: usize = 4096;
+
+/// … unless they carry results or stacks, of which a frame holds about this much.
+const CARRIED_BYTES_PER_FRAME: usize = 4 << 20;
 
 #[derive(Serialize, Deserialize)]
 enum FrameBody {
@@ -54,10 +57,14 @@ impl TraceWriter {
         bytes
     }
 
-    /// One frame of events; a caller splits what could pass [`MAX_FRAME_BYTES`].
-    pub fn events(events: Vec<Event>) -> Vec<u8> {
+    /// The events as frames, none of them near [`MAX_FRAME_BYTES`]; nothing for no events.
+    pub fn events(mut events: &[Event]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        push_frame(&mut bytes, &FrameBody::Events(events));
+        while !events.is_empty() {
+            let (frame, rest) = events.split_at(frame_length(events));
+            push_frame(&mut bytes, &FrameBody::Events(frame.to_vec()));
+            events = rest;
+        }
         bytes
     }
 
@@ -148,6 +155,24 @@ impl TraceReader {
     }
 }
 
+/// How many of the events, at least one, make up the next frame. Counted by what they carry: a
+/// frame of as many events as there usually are would pass the limit if each held a whole tensor.
+fn frame_length(events: &[Event]) -> usize {
+    let mut carried = 0;
+    let within = events.iter().take(EVENTS_PER_FRAME).take_while(|event| {
+        carried += match &event.what {
+            What::Result { value: TensorValue::Bytes(bytes), .. } => bytes.len(),
+            What::Scheduled { call, .. } => {
+                call.stack.iter().map(|frame| frame.function.len() + frame.file.len()).sum()
+            }
+            What::Died { how } => how.len(),
+            _ => 0,
+        };
+        carried <= CARRIED_BYTES_PER_FRAME
+    });
+    within.count().max(1)
+}
+
 fn check_magic(bytes: &[u8]) -> Result<(), TraceError> {
     if bytes[..7] != TRACE_MAGIC[..7] {
         return Err(TraceError::NotATrace { why: "it does not begin with LKSTRCE".into() });
@@ -162,9 +187,7 @@ impl Trace {
     /// The whole trace as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = TraceWriter::header(&self.header);
-        for events in self.events.chunks(EVENTS_PER_FRAME) {
-            push_frame(&mut bytes, &FrameBody::Events(events.to_vec()));
-        }
+        bytes.extend(TraceWriter::events(&self.events));
         if let Some(end) = &self.end {
             push_frame(&mut bytes, &FrameBody::End(end.clone()));
         }
@@ -204,7 +227,7 @@ mod tests {
     use super::*;
     use crate::group::{BackendName, ProcessGroup};
     use crate::rank::GlobalRank;
-    use crate::trace::{Origin, Outcome, What};
+    use crate::trace::{Origin, Outcome};
     use proptest::prelude::*;
 
     fn trace(events: u64) -> Trace {
@@ -225,6 +248,22 @@ mod tests {
         let trace = trace(10_000);
         assert_eq!(Trace::read(&trace.to_bytes()).unwrap(), trace);
         assert_eq!(Trace::read(trace.to_json().as_bytes()).unwrap(), trace);
+    }
+
+    /// Results of the largest size that is kept whole: as one frame they would pass the limit.
+    #[test]
+    fn large_results_are_spread_over_frames() {
+        let mut trace = trace(0);
+        let value = TensorValue::of(&[7; TensorValue::MAX_WHOLE_BYTES]);
+        trace.events = (0..1500)
+            .map(|tensor| Event {
+                time_ps: 0,
+                rank: GlobalRank(0),
+                what: What::Result { tensor: crate::plan::TensorId(tensor), value: value.clone() },
+            })
+            .collect();
+        assert!(trace.events.len() * TensorValue::MAX_WHOLE_BYTES > MAX_FRAME_BYTES);
+        assert_eq!(Trace::read(&trace.to_bytes()).unwrap(), trace);
     }
 
     #[test]
