@@ -27,7 +27,7 @@ pub enum RunError {
     /// More processes than the limit.
     #[error(
         "the plan has {ranks} ranks, but a host run may start at most {limit} processes; \
-         simulate it, or raise RunOptions::max_ranks"
+         simulate it, or run it with fewer ranks"
     )]
     TooManyRanks {
         /// Ranks of the plan.

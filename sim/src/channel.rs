@@ -132,11 +132,18 @@ impl Active {
         self.grids[buffer as usize]
     }
 
-    /// The bytes that a slice names in its buffer.
-    fn byte_range(&self, slice: Slice) -> Range<usize> {
+    /// The bytes that a slice names in its buffer. Of a plan without values they may be more than
+    /// the browser's 32-bit memory could hold: they are counted, never indexed.
+    fn byte_range(&self, slice: Slice) -> Range<u64> {
         let range = self.grid(slice.buffer).range(slice.chunk, slice.chunks);
         let size = self.signature.dtype.size_bytes();
-        (range.start * size) as usize..(range.end * size) as usize
+        range.start.saturating_mul(size)..range.end.saturating_mul(size)
+    }
+
+    /// The same as indices of a buffer that is in memory.
+    fn indices(&self, slice: Slice) -> Option<Range<usize>> {
+        let range = self.byte_range(slice);
+        Some(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
     }
 
     pub(crate) fn read<'a>(&'a self, memory: &'a Memory, slice: Slice) -> Option<&'a [u8]> {
@@ -145,11 +152,11 @@ impl Active {
             Buffer::Output => memory.get(self.output?)?,
             Buffer::Scratch => &self.scratch,
         };
-        buffer.get(self.byte_range(slice))
+        buffer.get(self.indices(slice)?)
     }
 
     fn write<'a>(&'a mut self, memory: &'a mut Memory, slice: Slice) -> Option<&'a mut [u8]> {
-        let range = self.byte_range(slice);
+        let range = self.indices(slice)?;
         let buffer = match slice.buffer {
             Buffer::Input => return None,
             Buffer::Output => memory.get_mut(self.output?)?,
@@ -339,7 +346,7 @@ impl Engine {
                         continue;
                     };
                     let range = active.byte_range(from);
-                    let bytes = (range.end - range.start) as u64;
+                    let bytes = range.end - range.start;
                     let passage = self.network.send(self.now, rank, to_rank, bytes);
                     active.left = active.left.max(passage.left);
                     let message = self.messages.put(Message {

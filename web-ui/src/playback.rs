@@ -1,6 +1,7 @@
 //! Playing a simulation's moments: a reducer that knows no clock, and the hook that gives it one.
 
 use crate::dom::{self, Frames};
+use crate::protocol::SessionId;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -23,6 +24,8 @@ pub(crate) struct Playback {
     /// Index into [`SPEEDS`].
     pub(crate) speed: usize,
     pub(crate) last: usize,
+    /// Which simulation's moments these are.
+    pub(crate) of: Option<SessionId>,
     /// A single step forward that is being shown.
     gliding: bool,
     /// The user prefers no motion: moments follow each other without a way between.
@@ -43,6 +46,7 @@ pub(crate) enum Act {
     Speed(usize),
     /// Another simulation of so many moments.
     Load {
+        of: Option<SessionId>,
         moment: usize,
         last: usize,
     },
@@ -51,7 +55,8 @@ pub(crate) enum Act {
 impl Playback {
     fn new(still: bool) -> Playback {
         let (moment, fraction, last) = (0, 0.0, 0);
-        Playback { moment, fraction, playing: false, speed: 2, last, gliding: false, still }
+        let (of, playing, gliding) = (None, false, false);
+        Playback { moment, fraction, playing, speed: 2, last, of, gliding, still }
     }
 
     /// True while time passes.
@@ -119,12 +124,12 @@ impl Reducible for Playback {
             Act::Faster => Playback { speed: (self.speed + 1).min(top), ..(*self).clone() },
             Act::Slower => Playback { speed: self.speed.saturating_sub(1), ..(*self).clone() },
             Act::Speed(speed) => Playback { speed: speed.min(top), ..(*self).clone() },
-            Act::Load { moment, last } => {
+            Act::Load { of, moment, last } => {
                 let in_time =
                     |speed: &f64| last as f64 <= PATIENCE_SECONDS * MOMENTS_PER_SECOND * speed;
                 let patient = SPEEDS.iter().position(in_time).unwrap_or(top);
                 let speed = self.speed.max(patient);
-                let fresh = Playback { speed, last, ..Playback::new(self.still) };
+                let fresh = Playback { speed, last, of, ..Playback::new(self.still) };
                 fresh.at(moment)
             }
         })
@@ -156,7 +161,7 @@ mod tests {
 
     fn after(acts: &[Act]) -> Playback {
         let mut playback = Rc::new(Playback::new(false));
-        playback = playback.reduce(Act::Load { moment: 0, last: 3 });
+        playback = playback.reduce(Act::Load { of: None, moment: 0, last: 3 });
         for act in acts {
             playback = playback.reduce(*act);
         }

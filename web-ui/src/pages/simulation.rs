@@ -6,6 +6,7 @@ use crate::protocol::{CANCELLED, Opened, Request, Response, SessionId};
 use crate::route::Route;
 use lockstep_core::plan::Plan;
 use lockstep_sim::View;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -112,24 +113,38 @@ pub(super) fn use_addressed_moment(
         let dispatch = playback.dispatcher();
         use_effect_with(session, move |session| {
             if session.is_some() {
-                dispatch.dispatch(Act::Load { moment: wanted.unwrap_or(begin(last)), last });
+                let moment = wanted.unwrap_or(begin(last));
+                dispatch.dispatch(Act::Load { of: *session, moment, last });
             }
         });
     }
+    // Moments that were written into the address and have not been read back from it yet: an
+    // address that only echoes them must not move the simulation, which may be further by then.
+    let written = use_mut_ref(VecDeque::<usize>::new);
     {
         let (dispatch, moment, moving) =
             (playback.dispatcher(), playback.moment, playback.moving());
+        let written = written.clone();
         use_effect_with(wanted, move |wanted| {
-            if let Some(wanted) = wanted.filter(|wanted| *wanted != moment && !moving) {
+            let Some(wanted) = *wanted else { return };
+            let mut written = written.borrow_mut();
+            if let Some(echo) = written.iter().position(|moment| *moment == wanted) {
+                written.drain(..=echo);
+            } else if wanted != moment && !moving {
                 dispatch.dispatch(Act::To(wanted));
             }
         });
     }
-    // Not every frame: browsers limit how often an address may change.
-    let ready = session.is_some() && playback.last > 0;
+    // Not every frame: browsers limit how often an address may change. And only once the moment is
+    // one of this simulation's: the one before left its own.
+    let ready = session.is_some() && playback.of == session;
     use_effect_with((playback.moment, playback.moving(), ready), move |(moment, moving, ready)| {
-        if *ready && !moving {
-            nav.replace(base.with("moment", moment));
+        let route = base.with("moment", moment);
+        if *ready && !moving && route != nav.route {
+            if wanted != Some(*moment) {
+                written.borrow_mut().push_back(*moment);
+            }
+            nav.replace(route);
         }
     });
 }

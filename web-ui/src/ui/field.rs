@@ -70,12 +70,17 @@ pub(crate) struct NumberFieldProps {
 /// A whole number within bounds; what lies outside is brought to the nearest bound.
 #[component(NumberField)]
 pub(crate) fn number_field(props: &NumberFieldProps) -> Html {
-    let (min, max) = (props.min, props.max);
+    let (min, max, current) = (props.min, props.max, props.value);
     let read = move |event: Event| {
         let input: Option<HtmlInputElement> = event.target().and_then(|t| t.dyn_into().ok());
         let input = input?;
         // `1e6` is a number too.
-        let typed = input.value().trim().parse::<f64>().ok().filter(|typed| typed.is_finite())?;
+        let typed = input.value().trim().parse::<f64>().ok().filter(|typed| typed.is_finite());
+        let Some(typed) = typed else {
+            // What is no number leaves the value in use, and shows it.
+            input.set_value(&current.to_string());
+            return None;
+        };
         let value = (typed.max(0.0) as u64).clamp(min, max);
         input.set_value(&value.to_string());
         Some(value)
@@ -90,10 +95,10 @@ pub(crate) fn number_field(props: &NumberFieldProps) -> Html {
                 if props.slider {
                     <input type="range" {oninput} min={min.to_string()} max={max.to_string()}
                            value={props.value.to_string()} disabled={props.disabled}
-                           aria-label={props.label} tabindex="-1" />
+                           aria-label={format!("{}, slider", props.label)} />
                 }
                 <input type="number" inputmode="numeric" {onchange} min={min.to_string()} max={max.to_string()}
-                       value={props.value.to_string()} disabled={props.disabled} data-test={test} />
+                       value={props.value.to_string()} disabled={props.disabled} aria-label={props.label} data-test={test} />
             </span>
         </label>
     }
