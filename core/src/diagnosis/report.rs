@@ -2,6 +2,7 @@
 
 use crate::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// The name and version of the report's JSON.
@@ -228,6 +229,12 @@ pub struct Wait {
 }
 
 impl Report {
+    /// Every rank that a finding blames, ascending, once.
+    pub fn culprits(&self) -> Vec<GlobalRank> {
+        let all = self.findings.iter().flat_map(|finding| finding.culprits.iter().copied());
+        all.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
     /// A report without findings.
     pub fn healthy(world_size: u32) -> Report {
         Report {

@@ -156,16 +156,7 @@ fn one_hang(props: &OneHangProps) -> Html {
 }
 
 fn culprits(opened: &Opened) -> Vec<u32> {
-    let mut culprits: Vec<u32> = opened
-        .report
-        .findings
-        .iter()
-        .flat_map(|finding| &finding.culprits)
-        .map(|rank| rank.0)
-        .collect();
-    culprits.sort_unstable();
-    culprits.dedup();
-    culprits
+    opened.report.culprits().iter().map(|rank| rank.0).collect()
 }
 
 /// Worlds above this are told by call, without each rank's step in it.

@@ -164,15 +164,7 @@ pub(super) struct OpenTraceProps {
 #[component(OpenTrace)]
 pub(super) fn open_trace(props: &OpenTraceProps) -> Html {
     let opened = &props.opened;
-    let mut culprits: Vec<u32> = opened
-        .report
-        .findings
-        .iter()
-        .flat_map(|finding| &finding.culprits)
-        .map(|rank| rank.0)
-        .collect();
-    culprits.sort_unstable();
-    culprits.dedup();
+    let culprits: Vec<u32> = opened.report.culprits().iter().map(|rank| rank.0).collect();
     let recorded = matches!(opened.header.origin, Origin::Recorded { .. });
     let origin = match &opened.header.origin {
         Origin::Simulated { topology, .. } => format!("Simulated, {topology}"),
