@@ -6,10 +6,12 @@
 //!
 //! The rooms: [`topology`] says what a message costs, `network` when it arrives and `queue` what
 //! happens next, and none of the three knows what a collective is; `engine` runs the programs,
-//! `channel` carries out their collectives and `p2p` their point-to-point calls.
+//! `channel` carries out their collectives and `p2p` their point-to-point calls. [`cost`] says what
+//! a plan takes and how much of that is latency.
 
 mod channel;
 pub mod compare;
+pub mod cost;
 mod engine;
 mod memory;
 mod network;
@@ -22,6 +24,7 @@ pub mod topology;
 pub mod view;
 
 pub use compare::{Comparison, Difference, compare};
+pub use cost::Cost;
 pub use engine::{SimConfig, SimError, simulate};
 pub use session::Session;
 pub use topology::{Link, Topology};

@@ -50,6 +50,11 @@ impl Layout {
         Layout { schedule, count }
     }
 
+    /// The schedule.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
     /// How `buffer` of `rank` is cut.
     pub fn grid(&self, rank: GroupRank, buffer: Buffer) -> Grid {
         let chunks = self.schedule.chunks(rank, buffer);

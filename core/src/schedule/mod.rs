@@ -27,12 +27,14 @@ mod recursive_doubling;
 mod recursive_halving;
 mod ring;
 mod scatter_all_gather;
+mod tally;
 mod tree;
 
 pub use action::{Action, Buffer, Slice};
 pub use algorithm::Algorithm;
 pub use layout::{Grid, Layout};
 pub use proof::{Proof, ProofError, prove};
+pub use tally::{RankTally, Tally};
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;

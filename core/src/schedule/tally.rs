@@ -1,0 +1,153 @@
+//! What a schedule moves: counted from its own actions, for a given element count.
+//!
+//! The counts are those of the alpha-beta model (Thakur, Rabenseifner, Gropp 2005, section 3):
+//! how many messages, and how many elements pass through the busiest rank's port.
+
+use super::{Action, Layout, Slice};
+use crate::rank::GroupRank;
+use serde::{Deserialize, Serialize};
+
+/// What one rank does in a whole schedule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankTally {
+    /// Messages that it sends.
+    pub sends: u64,
+    /// Messages that it receives.
+    pub receives: u64,
+    /// Elements in what it sends.
+    pub sent_elements: u64,
+    /// Elements in what it receives.
+    pub received_elements: u64,
+    /// Elements that it combines with others, received or its own.
+    pub reduced_elements: u64,
+}
+
+/// What all ranks do in a whole schedule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Messages of all ranks.
+    pub messages: u64,
+    /// Elements in all messages.
+    pub moved_elements: u64,
+    /// The most elements that one rank sends.
+    pub most_sent: u64,
+    /// The most elements that one rank receives.
+    pub most_received: u64,
+    /// The most elements that one rank combines.
+    pub most_reduced: u64,
+}
+
+impl Tally {
+    /// Counts one more rank; each is counted once.
+    pub fn add(&mut self, counted: &RankTally) {
+        self.messages += counted.sends;
+        self.moved_elements = self.moved_elements.saturating_add(counted.sent_elements);
+        self.most_sent = self.most_sent.max(counted.sent_elements);
+        self.most_received = self.most_received.max(counted.received_elements);
+        self.most_reduced = self.most_reduced.max(counted.reduced_elements);
+    }
+}
+
+impl Layout {
+    /// What `rank` does from the first step to the last.
+    pub fn tally_of(&self, rank: GroupRank) -> RankTally {
+        let (mut counted, mut actions) = (RankTally::default(), Vec::new());
+        let size = |slice: Slice| self.elements(rank, slice);
+        for step in 0..self.schedule().steps() {
+            self.schedule().actions(rank, step, &mut actions);
+            for action in &actions {
+                match *action {
+                    Action::Copy { .. } => {}
+                    Action::Reduce { into, .. } => counted.reduced_elements += size(into),
+                    Action::Send { from, .. } => {
+                        counted.sends += 1;
+                        counted.sent_elements = counted.sent_elements.saturating_add(size(from));
+                    }
+                    Action::Receive { into, .. } => {
+                        counted.receives += 1;
+                        counted.received_elements += size(into);
+                    }
+                    Action::ReceiveReduce { into, .. } => {
+                        counted.receives += 1;
+                        counted.received_elements += size(into);
+                        counted.reduced_elements += size(into);
+                    }
+                }
+            }
+        }
+        counted
+    }
+
+    /// What all ranks do together: a walk over every action of the schedule.
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for rank in (0..self.schedule().size()).map(GroupRank) {
+            tally.add(&self.tally_of(rank));
+        }
+        tally
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::Collective;
+    use crate::reduce::ReduceOp;
+    use crate::schedule::{Algorithm, Schedule, prove};
+
+    const SUM: ReduceOp = ReduceOp::Sum;
+
+    fn tally(collective: Collective, algorithm: Algorithm, n: u32, count: u64) -> Tally {
+        Layout::new(Schedule::new(collective, algorithm, n).unwrap(), count).tally()
+    }
+
+    /// Patarasuk, Yuan 2009: no all_reduce sends less than 2 (n - 1) / n of its tensor, and the
+    /// ring sends just that; a binomial tree's root sends it whole, log2 n times.
+    #[test]
+    fn counts_are_the_literatures() {
+        let all_reduce = Collective::AllReduce { op: SUM };
+        for n in [2u32, 4, 7, 8, 16] {
+            let (size, count) = (u64::from(n), 1000 * u64::from(n));
+            let ring = tally(all_reduce, Algorithm::Ring, n, count);
+            assert_eq!(ring.messages, 2 * size * (size - 1));
+            assert_eq!(ring.most_sent, 2 * (size - 1) * 1000);
+            assert_eq!(ring.moved_elements, size * ring.most_sent);
+            assert_eq!(ring.most_reduced, (size - 1) * 1000);
+        }
+        let broadcast = Collective::Broadcast { root: GroupRank(3) };
+        let tree = tally(broadcast, Algorithm::Tree, 16, 10);
+        assert_eq!((tree.most_sent, tree.most_received), (40, 10));
+    }
+
+    /// Counting and proving walk the same actions, and what is sent is received.
+    #[test]
+    fn the_proof_counts_the_same() {
+        for collective in [
+            Collective::AllReduce { op: SUM },
+            Collective::AllGather,
+            Collective::ReduceScatter { op: SUM },
+            Collective::AllToAll,
+            Collective::Broadcast { root: GroupRank(0) },
+            Collective::Reduce { op: SUM, root: GroupRank(0) },
+            Collective::Barrier,
+        ] {
+            for algorithm in Algorithm::of(collective) {
+                for n in [1, 2, 5, 8, 13] {
+                    let schedule = Schedule::new(collective, *algorithm, n).unwrap();
+                    let proof = prove(&schedule).unwrap();
+                    let layout = Layout::new(schedule, 840);
+                    let ranks = (0..n).map(|rank| layout.tally_of(GroupRank(rank)));
+                    let (mut sent, mut received) = ((0, 0), (0, 0));
+                    for rank in ranks {
+                        sent = (sent.0 + rank.sends, sent.1 + rank.sent_elements);
+                        received =
+                            (received.0 + rank.receives, received.1 + rank.received_elements);
+                    }
+                    assert_eq!(sent, received, "{algorithm} {collective} of {n}");
+                    assert_eq!(layout.tally().messages, proof.messages);
+                    assert_eq!(layout.tally().moved_elements, sent.1);
+                }
+            }
+        }
+    }
+}
