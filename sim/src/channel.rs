@@ -266,11 +266,13 @@ impl Engine {
             return;
         };
         let known = self.signatures.len() as u32;
-        let signature_number = *self.signatures.entry(signature).or_insert(known);
-        let layout = Layout::new(signature.schedule, signature.count);
+        let signature_number = *self.signatures.entry(signature.clone()).or_insert(known);
+        let steps = signature.schedule.steps();
+        let element_bytes = signature.dtype.size_bytes();
+        let layout = Layout::new(signature.schedule.clone(), signature.count, element_bytes);
         let scratch = if self.prepared.values {
             let elements = layout.grid(me, Buffer::Scratch).elements;
-            vec![0; (elements * signature.dtype.size_bytes()) as usize]
+            vec![0; (elements * element_bytes) as usize]
         } else {
             Vec::new()
         };
@@ -291,7 +293,7 @@ impl Engine {
             signature_number,
         });
         recorder.record(self.now, rank, || What::Started { work });
-        if signature.schedule.steps() > 0 {
+        if steps > 0 {
             self.begin_step(index, recorder);
         }
     }
@@ -417,7 +419,8 @@ impl Engine {
         let Some(taken) = active.waiting.iter().position(receives).filter(|_| matches) else {
             return false;
         };
-        let action = active.waiting.swap_remove(taken);
+        // In order: several messages of one peer in a step belong to the receives as they are listed.
+        let action = active.waiting.remove(taken);
         let Some(message) = self.messages.take(place) else {
             return false;
         };

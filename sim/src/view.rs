@@ -70,7 +70,7 @@ pub struct CallView {
     /// PyTorch's name of it.
     pub op: String,
     /// How it is carried out.
-    pub algorithm: Algorithm,
+    pub algorithm: Option<Algorithm>,
     /// The schedule's step it is in; equal to `steps` when done.
     pub step: u32,
     /// The schedule's steps.
@@ -177,7 +177,7 @@ impl Engine {
     fn call_view(&self, index: u32) -> Option<CallView> {
         let channel = self.channels.get(index as usize)?;
         let active = channel.active.as_ref()?;
-        let schedule = active.signature.schedule;
+        let schedule = &active.signature.schedule;
         let mut actions = Vec::new();
         schedule.actions(channel.me, active.step, &mut actions);
         let group = self.plan.group(channel.group)?;

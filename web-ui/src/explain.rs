@@ -9,7 +9,7 @@ use lockstep_sim::View;
 use lockstep_sim::view::Doing;
 
 /// A sentence for what a collective on its own does at a moment.
-pub(crate) fn moment(schedule: Schedule, view: &View) -> String {
+pub(crate) fn moment(schedule: &Schedule, view: &View) -> String {
     let calls: Vec<_> = view.ranks.iter().filter_map(|rank| rank.calls.last()).collect();
     let (n, name) = (schedule.size(), schedule.collective().name());
     if calls.is_empty() {
@@ -27,28 +27,33 @@ pub(crate) fn moment(schedule: Schedule, view: &View) -> String {
     let mut sentence = format!("Step {} of {}{phase}: ", step + 1, schedule.steps());
     sentence.push_str(&what(schedule, step));
     let ahead = calls.iter().filter(|call| call.step > step).count();
-    if ahead > 0 && matches!(schedule.algorithm(), Algorithm::Ring | Algorithm::Dissemination) {
+    if ahead > 0 && matches!(schedule.algorithm(), Some(Algorithm::Ring | Algorithm::Dissemination))
+    {
         sentence.push_str(&format!(" {ahead} of {n} ranks are further on already."));
     }
     sentence
 }
 
-fn phase(schedule: Schedule, step: u32) -> &'static str {
+fn phase(schedule: &Schedule, step: u32) -> &'static str {
     let first_half = step < schedule.steps() / 2;
-    match (schedule.algorithm(), schedule.collective()) {
+    let Some(algorithm) = schedule.algorithm() else { return "" };
+    match (algorithm, schedule.collective()) {
         (Algorithm::Ring, Collective::AllReduce { .. }) if first_half => ", reduce-scatter phase",
         (Algorithm::Ring, Collective::AllReduce { .. }) => ", all-gather phase",
         (Algorithm::Tree, Collective::AllReduce { .. }) if first_half => ", reduce phase",
         (Algorithm::Tree, Collective::AllReduce { .. }) => ", broadcast phase",
         (Algorithm::Tree, Collective::Barrier) if first_half => ", gather phase",
         (Algorithm::Tree, Collective::Barrier) => ", release phase",
-        _ => families::phase(schedule, step),
+        _ => families::phase(schedule, algorithm, step),
     }
 }
 
-fn what(schedule: Schedule, step: u32) -> String {
+fn what(schedule: &Schedule, step: u32) -> String {
     let (n, half) = (schedule.size(), schedule.steps() / 2);
-    match (schedule.algorithm(), schedule.collective()) {
+    let Some(algorithm) = schedule.algorithm() else {
+        return "chunks move as the schedule's file says.".into();
+    };
+    match (algorithm, schedule.collective()) {
         (Algorithm::Ring, Collective::AllReduce { .. } | Collective::ReduceScatter { .. })
             if step < half || matches!(schedule.collective(), Collective::ReduceScatter { .. }) =>
         {
@@ -89,7 +94,7 @@ fn what(schedule: Schedule, step: u32) -> String {
             )
         }
         (Algorithm::Direct, collective) => direct(collective, n, step),
-        _ => families::what(schedule, step),
+        _ => families::what(schedule, algorithm, step),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::trace::{Call, Frame, TensorShape};
 use std::collections::BTreeMap;
 
 /// What the ranks of a collective must agree on for its messages to match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Signature {
     /// The call, how it is carried out, and among how many.
     pub schedule: Schedule,
@@ -113,8 +113,9 @@ impl Plan {
         let algorithm = algorithm.unwrap_or(Algorithm::of(*collective)[0]);
         let schedule = Schedule::new(*collective, algorithm, self.group(*group)?.size()).ok()?;
         let tensor = output.or(*input).and_then(|id| self.tensor(id))?;
-        let grid = Layout::new(schedule, *count).grid(GroupRank(0), Buffer::Scratch);
-        Some(grid.elements.saturating_mul(tensor.dtype.size_bytes()))
+        let bytes = tensor.dtype.size_bytes();
+        let layout = Layout::new(schedule, *count, bytes);
+        Some(layout.grid(GroupRank(0), Buffer::Scratch).elements.saturating_mul(bytes))
     }
 
     /// A trace's account of the call that operation `op` of `rank` makes, as number `seq` of its

@@ -90,3 +90,31 @@ pub enum Action {
         into: Slice,
     },
 }
+
+impl Action {
+    /// The action on other slices.
+    pub(super) fn map(self, mut to: impl FnMut(Slice) -> Slice) -> Action {
+        match self {
+            Action::Copy { from, into } => Action::Copy { from: to(from), into: to(into) },
+            Action::Reduce { local, from, into } => {
+                Action::Reduce { local: to(local), from: to(from), into: to(into) }
+            }
+            Action::Send { peer, from } => Action::Send { peer, from: to(from) },
+            Action::Receive { peer, into } => Action::Receive { peer, into: to(into) },
+            Action::ReceiveReduce { peer, local, into } => {
+                Action::ReceiveReduce { peer, local: to(local), into: to(into) }
+            }
+        }
+    }
+
+    /// The slice written or, by a send, read: all slices of an action are as long.
+    pub(super) fn into_or_from(self) -> Slice {
+        match self {
+            Action::Send { from, .. } => from,
+            Action::Copy { into, .. }
+            | Action::Reduce { into, .. }
+            | Action::Receive { into, .. }
+            | Action::ReceiveReduce { into, .. } => into,
+        }
+    }
+}

@@ -40,11 +40,13 @@ pub enum Algorithm {
     OneShot,
     /// Two binary trees, each for half of the data; a rank inside one is a leaf of the other.
     DoubleBinaryTree,
+    /// gloo's ring, which PyTorch's CPU jobs run: its chunks and its order of additions.
+    GlooRing,
 }
 
 impl Algorithm {
     /// Every family.
-    pub const ALL: [Algorithm; 16] = [
+    pub const ALL: [Algorithm; 17] = [
         Algorithm::Ring,
         Algorithm::Tree,
         Algorithm::Direct,
@@ -61,6 +63,7 @@ impl Algorithm {
         Algorithm::ScatterAllGather,
         Algorithm::OneShot,
         Algorithm::DoubleBinaryTree,
+        Algorithm::GlooRing,
     ];
 
     /// The name in files and on the page.
@@ -82,6 +85,7 @@ impl Algorithm {
             Algorithm::ScatterAllGather => "scatter_all_gather",
             Algorithm::OneShot => "one_shot",
             Algorithm::DoubleBinaryTree => "double_binary_tree",
+            Algorithm::GlooRing => "gloo_ring",
         }
     }
 
@@ -98,6 +102,7 @@ impl Algorithm {
                 Algorithm::DoubleBinaryTree,
                 Algorithm::TwoShot,
                 Algorithm::OneShot,
+                Algorithm::GlooRing,
             ],
             Collective::AllGather => &[
                 Algorithm::Ring,
@@ -118,9 +123,13 @@ impl Algorithm {
                 Algorithm::Chain,
                 Algorithm::ScatterAllGather,
             ],
-            Collective::Reduce { .. } => {
-                &[Algorithm::Tree, Algorithm::Direct, Algorithm::KaryTree, Algorithm::Chain]
-            }
+            Collective::Reduce { .. } => &[
+                Algorithm::Tree,
+                Algorithm::Direct,
+                Algorithm::KaryTree,
+                Algorithm::Chain,
+                Algorithm::GlooRing,
+            ],
             Collective::AllToAll => &[Algorithm::Direct, Algorithm::Pairwise, Algorithm::Bruck],
             Collective::Gather { .. } | Collective::Scatter { .. } => &[Algorithm::Direct],
             Collective::Barrier => &[Algorithm::Dissemination, Algorithm::Tree],

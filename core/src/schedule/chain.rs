@@ -2,18 +2,19 @@
 //! segment on while it receives the next; a reduction runs the chain backwards (Pješivac-Grbović,
 //! Angskun, Bosilca, Fagg, Gabriel, Dongarra 2007, "Performance analysis of MPI collective
 //! operations"; Open MPI's `ompi_coll_base_bcast_intra_pipeline`). With k segments it takes
-//! n + k - 2 steps of 1/k of the tensor each.
+//! n + k - 2 steps of 1/k of the tensor each. This is what NCCL calls the ring of its broadcast and
+//! reduce (`src/device/broadcast.h`, `reduce.h`): nothing ever crosses the ring's last edge.
+//!
+//! Here is one segment's way; the segments are lanes ([`super::lanes`]). Their best number grows
+//! with the square root of the tensor's bytes; schedules know no bytes, so the default, 8, is one
+//! that still lets people see the pipeline.
 
 use super::{Action, Buffer, Slice};
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 
-/// Segments. The best number grows with the square root of the tensor's bytes; schedules know no
-/// bytes, so this is one that still lets people see the pipeline.
-pub(super) const SEGMENTS: u32 = 8;
-
 pub(super) fn steps(n: u32) -> u32 {
-    if n == 1 { 0 } else { (n - 2).saturating_add(SEGMENTS) }
+    n - 1
 }
 
 pub(super) fn actions(
@@ -28,28 +29,21 @@ pub(super) fn actions(
     let place = (rank + n - root) % n;
     let rank_at = |place: u64| GroupRank(((place + root) % n) as u32);
     let step = u64::from(step);
-    let segment = |first_step: u64| {
-        let segment = step.checked_sub(first_step)? as u32;
-        (segment < SEGMENTS).then(|| Slice::one(Buffer::Output, segment))
-    };
-    // Places count from where the data comes from: the root, or the far end of a reduction.
-    let reduces = collective.reduce_op().is_some();
-    let (from_start, up, down) = match reduces {
-        false => (place, place.checked_sub(1), place + 1),
-        true => (n - 1 - place, Some(place + 1), place.wrapping_sub(1)),
-    };
-    if from_start + 1 < n
-        && let Some(from) = segment(from_start)
-    {
-        actions.push(Action::Send { peer: rank_at(down), from });
+    let whole = Slice::one(Buffer::Output, 0);
+    if collective.reduce_op().is_none() {
+        if place == step {
+            actions.push(Action::Send { peer: rank_at(place + 1), from: whole });
+        } else if place == step + 1 {
+            actions.push(Action::Receive { peer: rank_at(step), into: whole });
+        }
+        return;
     }
-    if let (Some(first_step), Some(up)) = (from_start.checked_sub(1), up)
-        && let Some(into) = segment(first_step)
-    {
-        let peer = rank_at(up);
-        actions.push(match reduces {
-            true => Action::ReceiveReduce { peer, local: into, into },
-            false => Action::Receive { peer, into },
-        });
+    // A reduction begins at the far end.
+    let sender = n - 1 - step;
+    if place == sender {
+        actions.push(Action::Send { peer: rank_at(sender - 1), from: whole });
+    } else if place + 1 == sender {
+        let peer = rank_at(sender);
+        actions.push(Action::ReceiveReduce { peer, local: whole, into: whole });
     }
 }

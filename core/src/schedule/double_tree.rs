@@ -4,52 +4,45 @@
 //! broadcast, reduction and scan"; NCCL's `ncclGetBtree` and `ncclGetDtree` in
 //! `src/graph/trees.cc`, which these trees are).
 //!
-//! Each half goes in segments, one behind the other: a segment follows its predecessor by two time
-//! slots, because a rank takes its two children in turn. The trees take turns too (a step is a slot
-//! of one tree), so that two ranks that are neighbours in both never have two messages in a step.
+//! Here is the way of one segment of both halves. Segments are lanes ([`super::lanes`]), one behind
+//! the other by two time slots, because a rank takes its two children in turn. The trees take turns
+//! too (a step is a slot of one tree), so that no rank moves data of both in one step.
 
 use super::{Action, Buffer, Slice};
 use crate::rank::GroupRank;
 
-/// Segments of each tree's half.
-const SEGMENTS: u32 = 4;
+/// Pieces of the tensor: a half for each tree.
+pub(super) const PIECES: u32 = 2;
 
-/// Chunks of the tensor: the segments of one half, then those of the other.
-pub(super) const CHUNKS: u32 = 2 * SEGMENTS;
+/// Steps between two segments.
+pub(super) const STAGGER: u32 = 4;
 
 pub(super) fn steps(n: u32) -> u32 {
-    // Two slots a level up, one down; the last segment begins 2 * (SEGMENTS - 1) slots late.
-    let levels = super::tree::depth(n);
-    if n == 1 { 0 } else { 2 * (3 * levels + 2 * (SEGMENTS - 1)) }
+    // Two slots a level up, one down, of two trees.
+    2 * 3 * super::tree::depth(n)
 }
 
 pub(super) fn actions(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
     let (second, slot) = (step % 2 == 1, step / 2);
     let tree = Tree { n, second };
     let place = tree.place(rank.0);
-    let chunk = |begins: u32| {
-        let late = slot.checked_sub(begins)?;
-        let segment = late / 2;
-        let chunk = if second { SEGMENTS + segment } else { segment };
-        let now = late.is_multiple_of(2) && segment < SEGMENTS;
-        now.then(|| Slice::one(Buffer::Output, chunk))
-    };
+    let half = Slice::one(Buffer::Output, u32::from(second));
     if let Some(parent) = tree.parent(place) {
         let peer = tree.rank(parent);
-        if let Some(from) = chunk(tree.goes_up(place, parent)) {
-            actions.push(Action::Send { peer, from });
+        if slot == tree.goes_up(place, parent) {
+            actions.push(Action::Send { peer, from: half });
         }
-        if let Some(into) = chunk(tree.comes_down(place)) {
-            actions.push(Action::Receive { peer, into });
+        if slot == tree.comes_down(place) {
+            actions.push(Action::Receive { peer, into: half });
         }
     }
     for child in tree.children(place).into_iter().flatten() {
         let peer = tree.rank(child);
-        if let Some(into) = chunk(tree.goes_up(child, place)) {
-            actions.push(Action::ReceiveReduce { peer, local: into, into });
+        if slot == tree.goes_up(child, place) {
+            actions.push(Action::ReceiveReduce { peer, local: half, into: half });
         }
-        if let Some(from) = chunk(tree.comes_down(child)) {
-            actions.push(Action::Send { peer, from });
+        if slot == tree.comes_down(child) {
+            actions.push(Action::Send { peer, from: half });
         }
     }
 }
@@ -107,12 +100,12 @@ impl Tree {
         [left, right]
     }
 
-    /// The slot in which a place sends its first segment's sum to its parent.
+    /// The slot in which a place sends its sum to its parent.
     fn goes_up(self, place: u32, parent: u32) -> u32 {
         2 * place.trailing_zeros() + u32::from(place > parent)
     }
 
-    /// The slot in which a place gets its first segment's result from its parent: after the root
+    /// The slot in which a place gets the result from its parent: after the root
     /// has all of it, and after every place above.
     fn comes_down(self, place: u32) -> u32 {
         3 * super::tree::depth(self.n) - 1 - place.trailing_zeros()

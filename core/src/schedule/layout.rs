@@ -5,13 +5,16 @@ use crate::collective::Collective;
 use crate::rank::GroupRank;
 use std::ops::Range;
 
-/// A buffer of `elements` cut into `chunks` whose sizes differ by at most one element.
+/// A buffer of `elements` cut into `chunks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Elements in all.
     pub elements: u64,
     /// Chunks in all.
     pub chunks: u32,
+    /// Elements of every chunk until there are no more: the last chunks may be short or empty.
+    /// `None`: evenly, in sizes that differ by at most one element.
+    pub chunk_elements: Option<u64>,
 }
 
 impl Grid {
@@ -21,6 +24,9 @@ impl Grid {
             return 0;
         }
         let chunk = chunk.min(self.chunks);
+        if let Some(each) = self.chunk_elements {
+            return each.saturating_mul(u64::from(chunk)).min(self.elements);
+        }
         // The simulator asks this for every message, and 128-bit division is slow.
         match self.elements.checked_mul(u64::from(chunk)) {
             Some(product) => product / u64::from(self.chunks),
@@ -37,17 +43,18 @@ impl Grid {
 }
 
 /// A schedule with its element count: what turns slices into element ranges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     schedule: Schedule,
     count: u64,
+    element_bytes: u64,
 }
 
 impl Layout {
     /// The layout for `count` elements a rank: the tensor of an in-place call, or one rank's part
-    /// of the larger tensor of the others.
-    pub fn new(schedule: Schedule, count: u64) -> Layout {
-        Layout { schedule, count }
+    /// of the larger tensor of the others. An element has `element_bytes`: gloo cuts by bytes.
+    pub fn new(schedule: Schedule, count: u64, element_bytes: u64) -> Layout {
+        Layout { schedule, count, element_bytes }
     }
 
     /// The schedule.
@@ -55,12 +62,13 @@ impl Layout {
         &self.schedule
     }
 
-    /// How `buffer` of `rank` is cut.
+    /// How `buffer` of a participant is cut.
     pub fn grid(&self, rank: GroupRank, buffer: Buffer) -> Grid {
         let chunks = self.schedule.chunks(rank, buffer);
         let collective = self.schedule.collective();
         let size = self.schedule.size();
         let elements = match buffer {
+            Buffer::Input | Buffer::Output if rank.0 >= size => None,
             Buffer::Input => collective.input_elements(size, rank, self.count),
             Buffer::Output => collective.output_elements(size, rank, self.count),
             // A barrier's signals hold nothing.
@@ -68,14 +76,12 @@ impl Layout {
             // Scratch holds whole parts, or for in-place calls whole copies of the tensor, cut as
             // the tensor is: then a scratch chunk is as long as the chunk it is a copy of.
             Buffer::Scratch => {
-                let cut = match collective.in_place() {
-                    true => self.schedule.chunks(rank, Buffer::Output).max(1),
-                    false => 1,
-                };
-                Some(self.count.saturating_mul(u64::from(chunks / cut)))
+                let parts = chunks.div_ceil(self.schedule.chunks_per_part().max(1));
+                Some(self.count.saturating_mul(u64::from(parts)))
             }
         };
-        Grid { elements: elements.unwrap_or(0), chunks }
+        let chunk_elements = self.schedule.chunk_elements(self.count, self.element_bytes);
+        Grid { elements: elements.unwrap_or(0), chunks, chunk_elements }
     }
 
     /// The elements that `slice` names on `rank`.
@@ -98,7 +104,7 @@ mod tests {
     proptest! {
         #[test]
         fn chunks_tile_the_buffer_evenly(elements in 0u64..1 << 40, chunks in 1u32..5000) {
-            let grid = Grid { elements, chunks };
+            let grid = Grid { elements, chunks, chunk_elements: None };
             let mut end = 0;
             for chunk in 0..chunks {
                 let range = grid.range(chunk, 1);

@@ -5,8 +5,9 @@
 //! primitives are NCCL's (`src/device/prims_simple.h`: send, recv, recvReduceCopy, copy).
 //!
 //! Laws that every schedule keeps, and that [`prove`] checks:
-//! - what is sent from rank a to rank b in step s is received by b from a in its own step s, and
-//!   there is at most one such message;
+//! - what is sent from rank a to rank b in step s is received by b from a in its own step s; if
+//!   there are several such messages, they are received in the order in which they were sent:
+//!   the first send that a lists to b is the first receive that b lists from a, and so on;
 //! - the actions of one rank's step do not touch each other's memory (no region is written by one
 //!   and read or written by another), so they may run in any order or at once.
 
@@ -17,8 +18,11 @@ mod chain;
 mod direct;
 mod dissemination;
 mod double_tree;
+mod family;
 mod fold;
+mod gloo_ring;
 mod kary_tree;
+mod lanes;
 mod layout;
 mod one_shot;
 mod pairwise;
@@ -38,6 +42,8 @@ pub use tally::{RankTally, Tally};
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
+use family::Family;
+use lanes::Lanes;
 use std::fmt;
 
 /// Why there is no such schedule.
@@ -67,6 +73,22 @@ pub enum ScheduleError {
         /// The family that was asked for.
         algorithm: Algorithm,
     },
+    /// No channels or segments, or more than there can be.
+    #[error("{collective} cannot have {asked} {of} here; choose 1{}", up_to(*most))]
+    Lanes {
+        /// The call.
+        collective: Collective,
+        /// Channels or segments.
+        of: &'static str,
+        /// What was asked for.
+        asked: u32,
+        /// The most that it can have.
+        most: u32,
+    },
+}
+
+fn up_to(most: u32) -> String {
+    if most > 1 { format!(" to {most}") } else { String::new() }
 }
 
 fn names(collective: Collective) -> String {
@@ -74,15 +96,28 @@ fn names(collective: Collective) -> String {
 }
 
 /// A collective carried out by an algorithm in a group of a given size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Schedule {
-    collective: Collective,
-    algorithm: Algorithm,
-    size: u32,
+    source: Source,
+    lanes: Lanes,
 }
 
+/// What a schedule's actions come from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Source {
+    /// A function of (rank, step).
+    Family(Family),
+}
+
+/// The most channels that a schedule may have: NCCL's `MAXCHANNELS`.
+pub const MAX_CHANNELS: u32 = 64;
+
+/// The most segments that may follow each other in a channel.
+pub const MAX_SEGMENTS: u32 = 1024;
+
 impl Schedule {
-    /// The schedule of `collective` by `algorithm` among `size` ranks.
+    /// The schedule of `collective` by `algorithm` among `size` ranks of one node, with one
+    /// channel and the family's own number of segments.
     ///
     /// # Errors
     /// When the group is empty, the root is outside it, or the algorithm does not apply.
@@ -100,141 +135,187 @@ impl Schedule {
         if !Algorithm::of(collective).contains(&algorithm) {
             return Err(ScheduleError::NotCarriedOutBy { collective, algorithm });
         }
-        Ok(Schedule { collective, algorithm, size })
+        let family = Family { collective, algorithm, size, ranks_per_node: size };
+        let lanes = Lanes { segments: family.default_segments(), ..Lanes::ONE };
+        Ok(Schedule { source: Source::Family(family), lanes })
+    }
+
+    /// The same with `channels` copies of its steps side by side, each on its slice of every part.
+    ///
+    /// # Errors
+    /// When there are none or more than [`MAX_CHANNELS`], when the chunks could not be numbered,
+    /// or when the call carries nothing that could be sliced.
+    pub fn with_channels(self, channels: u32) -> Result<Schedule, ScheduleError> {
+        let lanes = Lanes { channels, ..self.lanes };
+        self.with_lanes(lanes, "channels", channels, MAX_CHANNELS)
+    }
+
+    /// The same with each channel's slice in `segments` that follow each other through the steps.
+    ///
+    /// # Errors
+    /// When there are none or more than [`MAX_SEGMENTS`], when the chunks could not be numbered,
+    /// or when the call carries nothing that could be sliced.
+    pub fn with_segments(self, segments: u32) -> Result<Schedule, ScheduleError> {
+        let lanes = Lanes { segments, ..self.lanes };
+        self.with_lanes(lanes, "segments", segments, MAX_SEGMENTS)
+    }
+
+    fn with_lanes(
+        self,
+        lanes: Lanes,
+        of: &'static str,
+        asked: u32,
+        most: u32,
+    ) -> Result<Schedule, ScheduleError> {
+        let collective = self.collective();
+        let Source::Family(family) = &self.source;
+        let most = if family.can_be_sliced() { most } else { 1 };
+        if asked == 0 || asked > most {
+            return Err(ScheduleError::Lanes { collective, of, asked, most });
+        }
+        // The largest memories: every part of the tensors, and scratch.
+        let parts = u64::from(family.pieces()) * u64::from(family.size);
+        let most_chunks = parts.max(u64::from(family.most_scratch()));
+        if most_chunks * u64::from(lanes.count()) > u64::from(u32::MAX) {
+            return Err(ScheduleError::Lanes { collective, of, asked, most: 1 });
+        }
+        Ok(Schedule { lanes, ..self })
+    }
+
+    /// The same among ranks of which each `ranks_per_node` neighbours are one node; the last node
+    /// may have fewer. None, or more than there are, means one node. Only families that look at
+    /// the nodes change.
+    #[must_use]
+    pub fn with_ranks_per_node(self, ranks_per_node: u32) -> Schedule {
+        let Source::Family(family) = self.source;
+        let ranks_per_node = match ranks_per_node {
+            0 => family.size,
+            ranks => ranks.min(family.size),
+        };
+        let source = Source::Family(Family { ranks_per_node, ..family });
+        Schedule { source, ..self }
     }
 
     /// What it carries out.
     pub fn collective(&self) -> Collective {
-        self.collective
+        let Source::Family(family) = &self.source;
+        family.collective
     }
 
-    /// By which family.
-    pub fn algorithm(&self) -> Algorithm {
-        self.algorithm
+    /// By which family; `None` if it was read from a file.
+    pub fn algorithm(&self) -> Option<Algorithm> {
+        let Source::Family(family) = &self.source;
+        Some(family.algorithm)
     }
 
     /// Among how many ranks.
     pub fn size(&self) -> u32 {
-        self.size
+        let Source::Family(family) = &self.source;
+        family.size
     }
 
-    /// The number of steps, the same for every rank; a rank may have nothing to do in some.
+    /// The ranks, and behind them, as participants `size()` and more, the switches that take part.
+    pub fn participants(&self) -> u32 {
+        let Source::Family(family) = &self.source;
+        family.size.saturating_add(family.switches())
+    }
+
+    /// Copies of the steps that go side by side.
+    pub fn channels(&self) -> u32 {
+        self.lanes.channels
+    }
+
+    /// Pieces of each channel's slice that follow each other.
+    pub fn segments(&self) -> u32 {
+        self.lanes.segments
+    }
+
+    /// Neighbouring ranks that are one node.
+    pub fn ranks_per_node(&self) -> u32 {
+        let Source::Family(family) = &self.source;
+        family.ranks_per_node
+    }
+
+    /// The number of steps, the same for every participant; one may have nothing to do in some.
     pub fn steps(&self) -> u32 {
-        let n = self.size;
-        match (self.algorithm, self.collective) {
-            (Algorithm::Ring, Collective::AllReduce { .. }) => 2 * (n - 1),
-            (Algorithm::BidirectionalRing, _) => 2 * (n - 1),
-            (Algorithm::Ring, _) => (n - 1).max(1),
-            (Algorithm::Tree, Collective::AllReduce { .. }) => 2 * tree::depth(n),
-            (Algorithm::Tree, Collective::Barrier) => tree::barrier_steps(n),
-            (Algorithm::Tree, _) => tree::depth(n),
-            (Algorithm::Dissemination, _) => dissemination::rounds(n),
-            (Algorithm::Direct, collective) => direct::steps(collective, n),
-            (Algorithm::RecursiveDoubling, collective) => recursive_doubling::steps(collective, n),
-            (Algorithm::RecursiveHalving | Algorithm::HalvingDoubling, collective) => {
-                recursive_halving::steps(collective, n)
-            }
-            (Algorithm::TwoShot, _) => direct::two_shot_steps(n),
-            (Algorithm::OneShot, _) => one_shot::steps(n),
-            (Algorithm::DoubleBinaryTree, _) => double_tree::steps(n),
-            (Algorithm::Bruck, collective) => bruck::steps(collective, n),
-            (Algorithm::Pairwise, _) => pairwise::steps(n),
-            (Algorithm::Chain, _) => chain::steps(n),
-            (Algorithm::KaryTree, collective) => kary_tree::steps(collective, n),
-            (Algorithm::ScatterAllGather, _) => scatter_all_gather::steps(n),
-        }
+        let Source::Family(family) = &self.source;
+        self.lanes.steps(family.steps(), family.stagger())
     }
 
-    /// How many chunks `buffer` is cut into on `rank`; 0 when the rank has no such buffer.
-    pub fn chunks(&self, rank: GroupRank, buffer: Buffer) -> u32 {
-        let n = self.size;
-        match (buffer, self.collective) {
-            (Buffer::Scratch, _) => self.scratch(),
-            (Buffer::Output, collective) if collective.in_place() => self.cut(),
-            (Buffer::Input, collective) if collective.in_place() => 0,
-            (Buffer::Input, Collective::Barrier) => 1,
-            (Buffer::Output, Collective::Barrier) => 0,
-            (Buffer::Input, Collective::Scatter { root })
-            | (Buffer::Output, Collective::Gather { root }) => {
-                if rank == root {
-                    n
-                } else {
-                    0
-                }
-            }
-            (Buffer::Input, Collective::AllGather | Collective::Gather { .. }) => 1,
-            (Buffer::Output, Collective::Scatter { .. } | Collective::ReduceScatter { .. }) => 1,
-            (_, _) => n,
-        }
+    /// How many chunks `buffer` is cut into on `participant`; 0 when it has no such buffer.
+    pub fn chunks(&self, participant: GroupRank, buffer: Buffer) -> u32 {
+        let Source::Family(family) = &self.source;
+        family.chunks(participant, buffer).saturating_mul(self.lanes.count())
     }
 
-    /// How many chunks the one tensor of an in-place call is cut into.
-    fn cut(&self) -> u32 {
-        match self.algorithm {
-            Algorithm::Ring | Algorithm::TwoShot | Algorithm::ScatterAllGather => self.size,
-            Algorithm::BidirectionalRing => self.size.saturating_mul(2),
-            Algorithm::Chain => chain::SEGMENTS,
-            Algorithm::DoubleBinaryTree => double_tree::CHUNKS,
-            Algorithm::HalvingDoubling => fold::Fold::new(self.size).places,
-            _ => 1,
-        }
+    /// How many chunks a part is cut into: one rank's part of a tensor that has a part for each
+    /// rank, or the whole tensor of an in-place call.
+    pub fn chunks_per_part(&self) -> u32 {
+        let Source::Family(family) = &self.source;
+        family.pieces().saturating_mul(self.lanes.count())
     }
 
-    /// Scratch chunks on every rank.
-    fn scratch(&self) -> u32 {
-        let n = self.size;
-        match (self.algorithm, self.collective) {
-            (Algorithm::Ring, Collective::ReduceScatter { .. }) => 2,
-            (Algorithm::Dissemination, _) => self.steps(),
-            (Algorithm::Tree, Collective::Barrier) => tree::BARRIER_SIGNALS,
-            (Algorithm::OneShot, _) => one_shot::scratch(n),
-            (Algorithm::Bruck, collective) => bruck::scratch(collective, n),
-            (Algorithm::RecursiveDoubling, collective) => {
-                recursive_doubling::scratch(collective, n)
-            }
-            (Algorithm::RecursiveHalving | Algorithm::HalvingDoubling, collective) => {
-                recursive_halving::scratch(collective, n)
-            }
-            _ => 0,
-        }
+    /// Elements of every chunk but the last of a tensor of `count` elements, where chunks are not
+    /// even; see [`Grid::chunk_elements`].
+    fn chunk_elements(&self, count: u64, element_bytes: u64) -> Option<u64> {
+        let Source::Family(family) = &self.source;
+        family.chunk_elements(count, element_bytes)
     }
 
-    /// Puts what `rank` does in `step` into `actions`, replacing what is there. Empty past the
-    /// last step.
-    pub fn actions(&self, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
+    /// Puts what `participant` does in `step` into `actions`, replacing what is there. Empty past
+    /// the last step.
+    pub fn actions(&self, participant: GroupRank, step: u32, actions: &mut Vec<Action>) {
         actions.clear();
-        if rank.0 >= self.size || step >= self.steps() {
+        if participant.0 >= self.participants() {
             return;
         }
-        let (collective, n) = (self.collective, self.size);
-        match self.algorithm {
-            Algorithm::Ring => ring::actions(collective, n, rank, step, actions),
-            Algorithm::Tree => tree::actions(collective, n, rank, step, actions),
-            Algorithm::Direct => direct::actions(collective, n, rank, step, actions),
-            Algorithm::Dissemination => dissemination::actions(n, rank, step, actions),
-            Algorithm::RecursiveDoubling => {
-                recursive_doubling::actions(collective, n, rank, step, actions);
+        let Source::Family(family) = &self.source;
+        let steps = family.steps();
+        if self.lanes == Lanes::ONE {
+            if step < steps {
+                family.actions(participant, step, actions);
             }
-            Algorithm::RecursiveHalving | Algorithm::HalvingDoubling => {
-                recursive_halving::actions(collective, n, rank, step, actions);
-            }
-            Algorithm::BidirectionalRing => ring::bidirectional(n, rank, step, actions),
-            Algorithm::TwoShot => direct::two_shot(n, rank, step, actions),
-            Algorithm::OneShot => one_shot::actions(n, rank, step, actions),
-            Algorithm::DoubleBinaryTree => double_tree::actions(n, rank, step, actions),
-            Algorithm::Bruck => bruck::actions(collective, n, rank, step, actions),
-            Algorithm::Pairwise => pairwise::actions(collective, n, rank, step, actions),
-            Algorithm::Chain => chain::actions(collective, n, rank, step, actions),
-            Algorithm::KaryTree => kary_tree::actions(collective, n, rank, step, actions),
-            Algorithm::ScatterAllGather => {
-                scatter_all_gather::actions(collective, n, rank, step, actions);
+            return;
+        }
+        for (lane, step) in self.lanes.acting(step, steps, family.stagger()) {
+            let begin = actions.len();
+            family.actions(participant, step, actions);
+            self.lanes.place(lane, family.pieces(), begin, actions);
+        }
+    }
+}
+
+/// How many parts the tensor in `buffer` has on a participant: one for every rank, one, or none.
+fn tensor_parts(collective: Collective, size: u32, participant: GroupRank, buffer: Buffer) -> u32 {
+    if participant.0 >= size {
+        return 0;
+    }
+    match (buffer, collective) {
+        (Buffer::Output, collective) if collective.in_place() => 1,
+        (Buffer::Input, collective) if collective.in_place() => 0,
+        (Buffer::Input, Collective::Barrier) => 1,
+        (Buffer::Output, Collective::Barrier) => 0,
+        (Buffer::Input, Collective::Scatter { root })
+        | (Buffer::Output, Collective::Gather { root }) => {
+            if participant == root {
+                size
+            } else {
+                0
             }
         }
+        (Buffer::Input, Collective::AllGather | Collective::Gather { .. }) => 1,
+        (Buffer::Output, Collective::Scatter { .. } | Collective::ReduceScatter { .. }) => 1,
+        (_, _) => size,
     }
 }
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} of {} ranks", self.algorithm, self.collective, self.size)
+        let Source::Family(Family { algorithm, collective, size, .. }) = &self.source;
+        write!(f, "{algorithm} {collective} of {size} ranks")?;
+        match self.lanes.channels {
+            1 => Ok(()),
+            channels => write!(f, " in {channels} channels"),
+        }
     }
 }

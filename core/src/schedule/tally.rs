@@ -98,7 +98,7 @@ mod tests {
     const SUM: ReduceOp = ReduceOp::Sum;
 
     fn tally(collective: Collective, algorithm: Algorithm, n: u32, count: u64) -> Tally {
-        Layout::new(Schedule::new(collective, algorithm, n).unwrap(), count).tally()
+        Layout::new(Schedule::new(collective, algorithm, n).unwrap(), count, 4).tally()
     }
 
     /// Patarasuk, Yuan 2009: no all_reduce sends less than 2 (n - 1) / n of its tensor, and the
@@ -135,7 +135,7 @@ mod tests {
                 for n in [1, 2, 5, 8, 13] {
                     let schedule = Schedule::new(collective, *algorithm, n).unwrap();
                     let proof = prove(&schedule).unwrap();
-                    let layout = Layout::new(schedule, 840);
+                    let layout = Layout::new(schedule, 840, 4);
                     let ranks = (0..n).map(|rank| layout.tally_of(GroupRank(rank)));
                     let (mut sent, mut received) = ((0, 0), (0, 0));
                     for rank in ranks {

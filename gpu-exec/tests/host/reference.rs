@@ -21,7 +21,7 @@ pub(crate) fn re_execute(
     dtype: Dtype,
 ) -> Vec<Vec<u8>> {
     let schedule = Schedule::new(collective, algorithm, n).unwrap();
-    let layout = Layout::new(schedule, count);
+    let layout = Layout::new(schedule.clone(), count, dtype.size_bytes());
     let size = dtype.size_bytes() as usize;
     let make = |tensor: Option<&Tensor>, rank: u32| {
         tensor.map(|tensor| initial_bytes(tensor, GlobalRank(rank))).unwrap_or_default()

@@ -4,9 +4,9 @@ use lockstep_core::collective::Collective;
 use lockstep_core::schedule::{Algorithm, Schedule};
 
 /// What the phase of a step is called, to go after "Step 3 of 6".
-pub(super) fn phase(schedule: Schedule, step: u32) -> &'static str {
+pub(super) fn phase(schedule: &Schedule, algorithm: Algorithm, step: u32) -> &'static str {
     let (n, steps) = (schedule.size(), schedule.steps());
-    match schedule.algorithm() {
+    match algorithm {
         Algorithm::RecursiveDoubling | Algorithm::RecursiveHalving => match fold(n, step, steps) {
             Fold::Before => ", folding",
             Fold::After => ", unfolding",
@@ -29,11 +29,11 @@ pub(super) fn phase(schedule: Schedule, step: u32) -> &'static str {
 }
 
 /// A sentence for `step`.
-pub(super) fn what(schedule: Schedule, step: u32) -> String {
+pub(super) fn what(schedule: &Schedule, algorithm: Algorithm, step: u32) -> String {
     let (n, steps, call) = (schedule.size(), schedule.steps(), schedule.collective());
-    match schedule.algorithm() {
+    match algorithm {
         Algorithm::RecursiveDoubling | Algorithm::RecursiveHalving | Algorithm::HalvingDoubling => {
-            recursive(schedule, fold(n, step, steps))
+            recursive(schedule, algorithm, fold(n, step, steps))
         }
         Algorithm::BidirectionalRing if step < steps / 2 => {
             "every rank sends half a chunk to each neighbour, which combines it with its own.".into()
@@ -83,6 +83,15 @@ pub(super) fn what(schedule: Schedule, step: u32) -> String {
         Algorithm::Ring | Algorithm::Tree | Algorithm::Direct | Algorithm::Dissemination => {
             String::new()
         }
+        Algorithm::GlooRing if step + 1 < n => {
+            "every rank sends a chunk to its left neighbour, which adds it to its own.".into()
+        }
+        Algorithm::GlooRing if call.root().is_some() => {
+            "every rank sends the chunk that it finished to the root.".into()
+        }
+        Algorithm::GlooRing => {
+            "every rank passes a finished chunk on to its left neighbour, which keeps it.".into()
+        }
     }
 }
 
@@ -112,7 +121,7 @@ fn scatter_steps(n: u32) -> u32 {
     n.max(1).next_power_of_two().trailing_zeros()
 }
 
-fn recursive(schedule: Schedule, at: Fold) -> String {
+fn recursive(schedule: &Schedule, algorithm: Algorithm, at: Fold) -> String {
     let places = places(schedule.size());
     let rounds = places.ilog2();
     let extra = schedule.size() - places;
@@ -128,7 +137,7 @@ fn recursive(schedule: Schedule, at: Fold) -> String {
     };
     let doubling = |round: u32| 1u64 << round.min(63);
     let halving = |round: u32| u64::from(places) >> (round + 1).min(63);
-    match (schedule.algorithm(), schedule.collective()) {
+    match (algorithm, schedule.collective()) {
         (Algorithm::RecursiveDoubling, Collective::AllReduce { .. }) if round < rounds => {
             format!(
                 "ranks {} apart exchange their sums of the whole tensor, and both add them.",
@@ -209,7 +218,7 @@ mod tests {
                 for algorithm in Algorithm::of(call) {
                     let schedule = Schedule::new(call, *algorithm, n).unwrap();
                     for step in 0..schedule.steps() {
-                        let said = super::super::what(schedule, step);
+                        let said = super::super::what(&schedule, step);
                         assert!(said.ends_with('.'), "{schedule}, step {step}: {said}");
                     }
                 }

@@ -66,7 +66,7 @@ pub(crate) fn step() -> Html {
         (Simulated::Loading { progress }, _, _) if !progress.is_empty() => {
             format!("Simulating… {progress}")
         }
-        (_, Some(view), Some(schedule)) => explain::moment(schedule, view),
+        (_, Some(view), Some(schedule)) => explain::moment(&schedule, view),
         _ => "Simulating…".to_owned(),
     };
     let failed = matches!(simulated, Simulated::Failed { .. });

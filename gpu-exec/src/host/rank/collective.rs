@@ -74,13 +74,16 @@ impl CollectiveCall {
         let Action::Collective { input, output, .. } = action else { return Ok(None) };
         let Signature { schedule, dtype, count } =
             plan.signature(rank, action).ok_or("a collective that its rank cannot call")?;
+        let lanes = (schedule.channels(), schedule.segments(), schedule.ranks_per_node());
+        let how = (schedule.collective(), schedule.algorithm(), lanes);
+        let fingerprint = fingerprint(&(how, count, dtype));
         Ok(Some(CollectiveCall {
             schedule,
             count,
             dtype,
             input: input.and_then(&memory),
             output: output.and_then(&memory),
-            fingerprint: fingerprint(&(schedule.collective(), schedule.algorithm(), count, dtype)),
+            fingerprint,
         }))
     }
 
@@ -114,7 +117,7 @@ impl GroupLink {
         seq: u64,
         clerk: &Clerk,
     ) -> Result<(), String> {
-        let layout = Layout::new(call.schedule, call.count);
+        let layout = Layout::new(call.schedule.clone(), call.count, call.dtype.size_bytes());
         let elements = layout.grid(self.me, Buffer::Scratch).elements;
         let bytes = elements.saturating_mul(call.dtype.size_bytes()) as usize;
         if bytes > 0 {
