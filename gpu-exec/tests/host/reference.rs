@@ -112,6 +112,7 @@ pub(crate) fn promised_int64(collective: Collective, n: u64, rank: u64, count: u
             ReduceOp::Band => values.fold(-1, |a, b| a & b),
             ReduceOp::Bor => values.fold(0, |a, b| a | b),
             ReduceOp::Bxor => values.fold(0, |a, b| a ^ b),
+            ReduceOp::PremulSum(_) => unreachable!("integers have no PREMUL_SUM"),
         }
     };
     let all = || (0..n).flat_map(|from| (0..count).map(move |i| passed(from, count, i)));

@@ -1,5 +1,7 @@
 //! Element types, named as `torch.dtype` prints them without the `torch.` prefix.
 
+pub mod float8;
+
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -30,17 +32,21 @@ pub enum Dtype {
 
 impl Dtype {
     /// The types that the simulator and the executors can compute with.
-    pub const COMPUTABLE: [Dtype; 10] = [
+    pub const COMPUTABLE: [Dtype; 14] = [
         Dtype::Float32,
         Dtype::Float64,
         Dtype::Float16,
         Dtype::Bfloat16,
+        Dtype::Float8E4m3fn,
+        Dtype::Float8E5m2,
         Dtype::Int64,
         Dtype::Int32,
         Dtype::Int16,
         Dtype::Int8,
         Dtype::Uint8,
         Dtype::Bool,
+        Dtype::Complex64,
+        Dtype::Complex128,
     ];
 
     /// Bytes of one element; 0 for [`Dtype::Unknown`].
@@ -55,9 +61,30 @@ impl Dtype {
         }
     }
 
-    /// True for the floating-point types that can be computed with.
+    /// True for the real floating-point types: `torch.dtype.is_floating_point`.
     pub fn is_float(self) -> bool {
         matches!(self, Dtype::Float64 | Dtype::Float32 | Dtype::Float16 | Dtype::Bfloat16)
+            || self.is_float8()
+    }
+
+    /// True for the two 8-bit floating-point types.
+    pub fn is_float8(self) -> bool {
+        matches!(self, Dtype::Float8E4m3fn | Dtype::Float8E5m2)
+    }
+
+    /// True for the complex types: `torch.dtype.is_complex`.
+    pub fn is_complex(self) -> bool {
+        matches!(self, Dtype::Complex64 | Dtype::Complex128)
+    }
+
+    /// What `torch.view_as_real` shows of a tensor: the type of a complex number's two parts, and
+    /// any other type as it is. This is how PyTorch communicates complex tensors.
+    pub fn as_real(self) -> Dtype {
+        match self {
+            Dtype::Complex64 => Dtype::Float32,
+            Dtype::Complex128 => Dtype::Float64,
+            real => real,
+        }
     }
 
     /// Reads a name as `torch.dtype` prints it (`float32`) or as C++'s `ScalarType` does
@@ -79,6 +106,27 @@ impl Dtype {
             "complex128" | "ComplexDouble" => Dtype::Complex128,
             "complex64" | "ComplexFloat" => Dtype::Complex64,
             _ => Dtype::Unknown,
+        }
+    }
+
+    /// The name of C++'s `c10::ScalarType`, which PyTorch's own errors and recorders print.
+    pub fn scalar_type(self) -> &'static str {
+        match self {
+            Dtype::Float64 => "Double",
+            Dtype::Float32 => "Float",
+            Dtype::Float16 => "Half",
+            Dtype::Bfloat16 => "BFloat16",
+            Dtype::Float8E4m3fn => "Float8_e4m3fn",
+            Dtype::Float8E5m2 => "Float8_e5m2",
+            Dtype::Int64 => "Long",
+            Dtype::Int32 => "Int",
+            Dtype::Int16 => "Short",
+            Dtype::Int8 => "Char",
+            Dtype::Uint8 => "Byte",
+            Dtype::Bool => "Bool",
+            Dtype::Complex128 => "ComplexDouble",
+            Dtype::Complex64 => "ComplexFloat",
+            Dtype::Unknown => "Undefined",
         }
     }
 
@@ -120,6 +168,7 @@ mod tests {
             let json = serde_json::to_string(&dtype).unwrap();
             assert_eq!(json, format!("{:?}", dtype.name()));
             assert_eq!(Dtype::from_torch_name(&format!("torch.{dtype}")), dtype);
+            assert_eq!(Dtype::from_torch_name(dtype.scalar_type()), dtype);
         }
         assert_eq!(Dtype::from_torch_name("Float"), Dtype::Float32);
         assert_eq!(Dtype::from_torch_name("QInt8"), Dtype::Unknown);

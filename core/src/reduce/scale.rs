@@ -1,0 +1,97 @@
+//! What AVG and PREMUL_SUM do besides adding.
+//!
+//! NCCL's `hostToDevRedOp` (`src/enqueue.cc`) makes of `ncclAvg` a `ncclDevPreMulSum` with the
+//! factor 1/n for floats, rounded to float32 and then to the type, and a `ncclDevSumPostDiv` for
+//! integers. PyTorch's `unpackPreMulSum` (`ProcessGroupNCCL.cpp`) passes the factor of PREMUL_SUM
+//! in the tensor's type.
+
+use super::combine::times;
+use super::{ReduceOp, each};
+use crate::dtype::Dtype;
+use crate::dtype::float8::{Float8, Overflow};
+use half::{bf16, f16};
+
+/// What every rank's elements are multiplied with before the first step, if anything: the factor
+/// of PREMUL_SUM, and 1/`size` for AVG of floats.
+pub fn premultiplier(op: ReduceOp, dtype: Dtype, size: u32) -> Option<f64> {
+    match op {
+        ReduceOp::PremulSum(factor) => Some(factor.value()),
+        ReduceOp::Avg if dtype.is_float() || dtype.is_complex() => {
+            Some(1.0 / f64::from(size.max(1)))
+        }
+        _ => None,
+    }
+}
+
+/// What the result is divided by after the last step, if anything: `size` for AVG of integers.
+pub fn divisor(op: ReduceOp, dtype: Dtype, size: u32) -> Option<u32> {
+    let integers = !dtype.is_float() && !dtype.is_complex();
+    (op == ReduceOp::Avg && integers).then_some(size)
+}
+
+/// Multiplies every element with `factor`: the factor is rounded to the elements' type first, by
+/// way of float32 unless that is float64, and each product is rounded once. 8-bit floats saturate,
+/// as NCCL's. Leaves integers and booleans as they are: no backend has such an operation.
+pub fn premultiply(dtype: Dtype, factor: f64, elements: &mut [u8]) {
+    let single = factor as f32;
+    macro_rules! float8 {
+        ($format:expr) => {{
+            let factor = $format.to_f32($format.from_f32(single, Overflow::Saturate));
+            each::<1>(elements, |[code]| {
+                let product = f16::from_f32(times($format.to_f32(code), factor));
+                [$format.from_f32(product.to_f32(), Overflow::Saturate)]
+            });
+        }};
+    }
+    match dtype.as_real() {
+        Dtype::Float64 => {
+            each(elements, |a| times(f64::from_le_bytes(a), factor).to_le_bytes());
+        }
+        Dtype::Float32 => {
+            each(elements, |a| times(f32::from_le_bytes(a), single).to_le_bytes());
+        }
+        Dtype::Float16 => {
+            let factor = f16::from_f32(single).to_f32();
+            each(elements, |a| {
+                f16::from_f32(times(f16::from_le_bytes(a).to_f32(), factor)).to_le_bytes()
+            });
+        }
+        Dtype::Bfloat16 => {
+            let factor = bf16::from_f32(single).to_f32();
+            each(elements, |a| {
+                bf16::from_f32(times(bf16::from_le_bytes(a).to_f32(), factor)).to_le_bytes()
+            });
+        }
+        Dtype::Float8E4m3fn => float8!(Float8::E4M3FN),
+        Dtype::Float8E5m2 => float8!(Float8::E5M2),
+        _ => {}
+    }
+}
+
+/// Divides every integer by `size`, towards zero, which finishes [`ReduceOp::Avg`] of integers.
+/// Floats are divided in their own precision, where a caller still wants that.
+pub fn divide(dtype: Dtype, elements: &mut [u8], size: u32) {
+    macro_rules! quotients {
+        ($ty:ty, $f:expr) => {
+            each(elements, |a| {
+                let f: &dyn Fn($ty) -> $ty = &$f;
+                f(<$ty>::from_le_bytes(a)).to_le_bytes()
+            })
+        };
+    }
+    if size == 0 {
+        return;
+    }
+    match dtype {
+        Dtype::Float64 => quotients!(f64, |a| a / f64::from(size)),
+        Dtype::Float32 => quotients!(f32, |a| a / size as f32),
+        Dtype::Float16 => quotients!(f16, |a| f16::from_f32(a.to_f32() / size as f32)),
+        Dtype::Bfloat16 => quotients!(bf16, |a| bf16::from_f32(a.to_f32() / size as f32)),
+        Dtype::Int64 => quotients!(i64, |a| a / i64::from(size)),
+        Dtype::Int32 => quotients!(i32, |a| (i64::from(a) / i64::from(size)) as i32),
+        Dtype::Int16 => quotients!(i16, |a| (i64::from(a) / i64::from(size)) as i16),
+        Dtype::Int8 => quotients!(i8, |a| (i64::from(a) / i64::from(size)) as i8),
+        Dtype::Uint8 => quotients!(u8, |a| (i64::from(a) / i64::from(size)) as u8),
+        _ => {}
+    }
+}
