@@ -49,6 +49,12 @@ pub enum Collective {
     AllToAll,
     /// `dist.barrier`: no rank leaves before every rank has come.
     Barrier,
+    /// `dist.monitored_barrier` (gloo): every rank reports to rank 0, which answers when all have;
+    /// on a timeout rank 0 says who is missing.
+    MonitoredBarrier {
+        /// Whether rank 0 names every missing rank, or the first it waits for.
+        wait_all_ranks: bool,
+    },
 }
 
 impl Collective {
@@ -64,6 +70,7 @@ impl Collective {
             Collective::ReduceScatter { .. } => "reduce_scatter",
             Collective::AllToAll => "all_to_all",
             Collective::Barrier => "barrier",
+            Collective::MonitoredBarrier { .. } => "monitored_barrier",
         }
     }
 
@@ -96,6 +103,11 @@ impl Collective {
         )
     }
 
+    /// True for the calls that carry no elements.
+    pub fn is_barrier(self) -> bool {
+        matches!(self, Collective::Barrier | Collective::MonitoredBarrier { .. })
+    }
+
     /// Elements of the tensor that `rank` passes in, for `count` elements a rank in a group of
     /// `size`; `None` when the rank passes none (a barrier, a scatter's non-roots, and the
     /// in-place calls, whose one tensor is the output).
@@ -115,7 +127,7 @@ impl Collective {
     /// Elements of the tensor that `rank` gets the result in, or `None` if it gets none.
     pub fn output_elements(self, size: u32, rank: GroupRank, count: u64) -> Option<u64> {
         match self {
-            Collective::Barrier => None,
+            Collective::Barrier | Collective::MonitoredBarrier { .. } => None,
             Collective::AllGather | Collective::AllToAll => {
                 Some(count.saturating_mul(u64::from(size)))
             }
@@ -131,8 +143,7 @@ impl Collective {
     pub fn promises(self, rank: GroupRank) -> bool {
         match self {
             Collective::Reduce { root, .. } | Collective::Gather { root } => rank == root,
-            Collective::Barrier => false,
-            _ => true,
+            _ => !self.is_barrier(),
         }
     }
 }

@@ -16,6 +16,14 @@ pub enum RunError {
         "there is no {0} backend in this version; choose host, which runs on any Linux machine"
     )]
     NoSuchBackend(BackendName),
+    /// An operation of the plan that the backend does not carry out yet.
+    #[error("the {backend} backend does not carry out {what} yet; simulate the plan")]
+    NotCarriedOut {
+        /// Which backend.
+        backend: BackendName,
+        /// What the plan asks for.
+        what: &'static str,
+    },
     /// The backend needs something that this machine does not have.
     #[error("the {backend} backend cannot run here: {why}")]
     Unavailable {

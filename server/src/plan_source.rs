@@ -164,6 +164,7 @@ impl PlanOptions {
             "scatter" => Collective::Scatter { root },
             "reduce_scatter" => Collective::ReduceScatter { op },
             "all_to_all" => Collective::AllToAll,
+            "monitored_barrier" => Collective::MonitoredBarrier { wait_all_ranks: false },
             _ => Collective::Barrier,
         })
     }

@@ -9,7 +9,7 @@ use crate::engine::{Due, Engine, Work};
 use crate::memory::Memory;
 use crate::record::Recorder;
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Action as PlanAction, Signature, TensorId};
+use lockstep_core::plan::{Call, Signature, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::{self, ReduceOp};
 use lockstep_core::schedule::{Action, Buffer, Grid, Layout, Slice};
@@ -41,6 +41,8 @@ pub(crate) struct Active {
     signature_number: u32,
     /// How the input, output and scratch buffers are cut.
     grids: [Grid; 3],
+    /// Whether ranks can disagree on the length of a message although their signatures agree.
+    uneven: bool,
     pub(crate) input: Option<TensorId>,
     pub(crate) output: Option<TensorId>,
     pub(crate) step: u32,
@@ -128,8 +130,8 @@ impl Channel {
 }
 
 impl Active {
-    pub(crate) fn grid(&self, buffer: Buffer) -> Grid {
-        self.grids[buffer as usize]
+    pub(crate) fn grid(&self, buffer: Buffer) -> &Grid {
+        &self.grids[buffer as usize]
     }
 
     /// The bytes that a slice names in its buffer. Of a plan without values they may be more than
@@ -255,21 +257,23 @@ impl Engine {
     fn start_call(&mut self, index: u32, work: u32, recorder: &mut Recorder) {
         let channel = &mut self.channels[index as usize];
         let (rank, me) = (channel.rank, channel.me);
-        let Work { op, seq, .. } = self.ranks[rank.index()].works[work as usize];
-        let action = self.plan.program(rank).and_then(|program| program.ops.get(op as usize));
-        let Some((action, signature)) =
-            action.and_then(|op| Some((&op.action, self.plan.signature(rank, &op.action)?)))
-        else {
+        let Work { op, part, seq, .. } = self.ranks[rank.index()].works[work as usize];
+        let operation = self.plan.program(rank).and_then(|program| program.ops.get(op as usize));
+        let Some(call) = operation.and_then(|op| op.action.calls().get(part as usize)) else {
             return;
         };
-        let PlanAction::Collective { input, output, .. } = action else {
+        let Some(signature) = self.plan.signature(rank, call) else {
+            return;
+        };
+        let Call::Collective { input, output, splits, .. } = call else {
             return;
         };
         let known = self.signatures.len() as u32;
         let signature_number = *self.signatures.entry(signature.clone()).or_insert(known);
         let steps = signature.schedule.steps();
         let element_bytes = signature.dtype.size_bytes();
-        let layout = Layout::new(signature.schedule.clone(), signature.count, element_bytes);
+        let layout = Layout::new(signature.schedule.clone(), signature.count, element_bytes)
+            .with_splits(splits.clone());
         let scratch = if self.prepared.values {
             let elements = layout.grid(me, Buffer::Scratch).elements;
             vec![0; (elements * element_bytes) as usize]
@@ -281,6 +285,7 @@ impl Engine {
             seq,
             grids: [Buffer::Input, Buffer::Output, Buffer::Scratch]
                 .map(|buffer| layout.grid(me, buffer)),
+            uneven: splits.is_some(),
             input: *input,
             output: *output,
             step: 0,
@@ -419,6 +424,14 @@ impl Engine {
         let Some(taken) = active.waiting.iter().position(receives).filter(|_| matches) else {
             return false;
         };
+        if active.uneven {
+            let expected = active.waiting.get(taken).and_then(received_into);
+            let expected = expected.map(|into| active.byte_range(into));
+            if expected.is_none_or(|range| range.end - range.start != message.bytes) {
+                // Splits that disagree: NCCL hangs or corrupts, and the call never completes here.
+                return false;
+            }
+        }
         // In order: several messages of one peer in a step belong to the receives as they are listed.
         let action = active.waiting.remove(taken);
         let Some(message) = self.messages.take(place) else {
@@ -488,6 +501,14 @@ impl Engine {
         }
         let work = active.work;
         self.complete(rank, work, recorder);
+    }
+}
+
+/// Where a receive writes; `None` for other actions.
+fn received_into(action: &Action) -> Option<Slice> {
+    match action {
+        Action::Receive { into, .. } | Action::ReceiveReduce { into, .. } => Some(*into),
+        _ => None,
     }
 }
 

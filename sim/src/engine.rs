@@ -7,16 +7,18 @@
 use crate::channel::Channel;
 use crate::memory::Memory;
 use crate::network::Network;
-use crate::p2p::{Posted, Transfer};
+use crate::p2p::{FromAny, Posted, Transfer};
 use crate::prepared::Prepared;
 use crate::queue::EventQueue;
 use crate::record::Recorder;
+use crate::stream::{ComputeStream, StreamItem};
 use crate::topology::Topology;
 use lockstep_core::group::{GroupId, SequenceNumbers};
-use lockstep_core::plan::{Action, Op, Plan, PlanError, Signature, TensorId};
+use lockstep_core::plan::{Action, Call, Op, Plan, PlanError, Signature, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Origin, Outcome, TensorValue, Trace, TraceEnd, TraceHeader, What};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How a plan is simulated.
@@ -99,6 +101,8 @@ pub(crate) enum Due {
     Sent(u32),
     /// A point-to-point transfer has arrived.
     Transfer(u32),
+    /// A rank's compute stream is done with a computation.
+    Stream(GlobalRank),
 }
 
 /// What an event has woken.
@@ -106,6 +110,7 @@ pub(crate) enum Due {
 pub(crate) enum Woken {
     Rank(GlobalRank),
     Channel(u32),
+    Stream(GlobalRank),
 }
 
 /// What a rank's program is doing.
@@ -115,11 +120,13 @@ pub(crate) enum Doing {
     Ready,
     /// Busy or idle for a time.
     Busy,
-    /// It waits for a work of its own.
+    /// It waits for the calls of an operation of its own.
     Blocked {
-        work: u32,
+        op: u32,
     },
-    /// Its program is over, but calls of its are still in flight.
+    /// It waits until its streams are empty.
+    Synchronizing,
+    /// Its program is over, but its streams are not empty or calls of its are in flight.
     Draining,
     Finished,
 }
@@ -127,6 +134,8 @@ pub(crate) enum Doing {
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
     pub(crate) op: u32,
+    /// Which of the operation's calls it is.
+    pub(crate) part: u32,
     pub(crate) seq: u64,
     pub(crate) completed: bool,
 }
@@ -141,6 +150,25 @@ pub(crate) struct Rank {
     pub(crate) collectives: SequenceNumbers,
     pub(crate) p2p: SequenceNumbers,
     pub(crate) memory: Memory,
+    /// Of a rank with a device.
+    pub(crate) stream: Option<ComputeStream>,
+}
+
+impl Rank {
+    /// The works of an operation: neighbours, since works are numbered in call order.
+    pub(crate) fn works_of(&self, op: u32) -> Range<usize> {
+        let first = self.works.partition_point(|work| work.op < op);
+        first..first + self.works[first..].partition_point(|work| work.op == op)
+    }
+
+    /// Whether every call of an operation has completed.
+    pub(crate) fn completed(&self, op: u32) -> bool {
+        self.works[self.works_of(op)].iter().all(|work| work.completed)
+    }
+
+    fn idle(&self) -> bool {
+        self.in_flight == 0 && self.stream.as_ref().is_none_or(ComputeStream::is_empty)
+    }
 }
 
 /// Calls whose groups share a timeout, in the order in which they were made: the first that has
@@ -165,6 +193,9 @@ pub(crate) struct Engine {
     /// Every signature called so far, numbered: messages carry the number.
     pub(crate) signatures: BTreeMap<Signature, u32>,
     pub(crate) posted: BTreeMap<crate::p2p::Pair, Posted>,
+    pub(crate) from_any: FromAny,
+    /// Point-to-point calls posted so far.
+    pub(crate) posts: u64,
     pub(crate) transfers: Vec<Transfer>,
     deadlines: Vec<Deadlines>,
     unfinished: u32,
@@ -187,6 +218,7 @@ impl Engine {
                 collectives: SequenceNumbers::default(),
                 p2p: SequenceNumbers::default(),
                 memory: Memory::new(&plan, rank, used),
+                stream: prepared.on_device[rank.index()].then(ComputeStream::default),
             }
         });
         let ranks = ranks.collect();
@@ -213,6 +245,8 @@ impl Engine {
             messages: crate::channel::Messages::default(),
             signatures: BTreeMap::new(),
             posted: BTreeMap::new(),
+            from_any: FromAny::new(),
+            posts: 0,
             transfers: Vec::new(),
             deadlines: Vec::new(),
             unfinished: world,
@@ -285,6 +319,7 @@ impl Engine {
             Due::Message(message) => self.deliver(message, recorder),
             Due::Sent(channel) => self.woken.push_back(Woken::Channel(channel)),
             Due::Transfer(transfer) => self.finish_transfer(transfer, recorder),
+            Due::Stream(rank) => self.end_stream_item(rank, recorder),
         }
     }
 
@@ -293,6 +328,7 @@ impl Engine {
             match woken {
                 Woken::Rank(rank) => self.run_program(rank, recorder),
                 Woken::Channel(channel) => self.run_channel(channel, recorder),
+                Woken::Stream(rank) => self.run_stream(rank, recorder),
             }
         }
     }
@@ -307,11 +343,17 @@ impl Engine {
             let state = &mut self.ranks[rank.index()];
             match state.doing {
                 Doing::Busy | Doing::Finished => return,
-                Doing::Blocked { work } => {
-                    if !state.works[work as usize].completed {
+                Doing::Blocked { op } => {
+                    if !state.completed(op) {
                         return;
                     }
-                    state.doing = Doing::Ready;
+                    self.end_op(rank, recorder);
+                    continue;
+                }
+                Doing::Synchronizing => {
+                    if !state.idle() {
+                        return;
+                    }
                     self.end_op(rank, recorder);
                     continue;
                 }
@@ -329,46 +371,89 @@ impl Engine {
 
     fn begin_op(&mut self, rank: GlobalRank, index: u32, op: &Op, recorder: &mut Recorder) {
         match &op.action {
+            Action::Compute { duration_ns, .. } if self.ranks[rank.index()].stream.is_some() => {
+                let duration_ps = duration_ns.saturating_mul(1000);
+                self.put_on_stream(rank, StreamItem::Compute { op: index, duration_ps });
+                self.end_op(rank, recorder);
+            }
             Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {
                 let over = self.now.saturating_add(duration_ns.saturating_mul(1000));
                 self.ranks[rank.index()].doing = Doing::Busy;
                 self.queue.push(over, Due::Rank(rank));
             }
-            Action::Wait { op } => {
-                let works = &self.ranks[rank.index()].works;
-                let found = works.binary_search_by_key(op, |work| work.op);
-                match found {
-                    Ok(work) => {
-                        let work = work as u32;
-                        self.ranks[rank.index()].doing = Doing::Blocked { work };
+            Action::Wait { op, timeout_ms } => {
+                if let Some(timeout_ms) = timeout_ms {
+                    for work in self.ranks[rank.index()].works_of(*op) {
+                        self.set_deadline(rank, work as u32, *timeout_ms);
                     }
-                    // A checked plan waits only for earlier calls.
-                    Err(_) => self.end_op(rank, recorder),
+                }
+                let waited = self.plan.program(rank).and_then(|p| p.ops.get(*op as usize));
+                let on_stream = waited.is_some_and(|op| self.prepared.on_stream(op.action.calls()));
+                match (on_stream, timeout_ms) {
+                    (true, None) => {
+                        self.put_on_stream(rank, StreamItem::WaitFor { op: *op, by: index });
+                        self.end_op(rank, recorder);
+                    }
+                    // `WorkNCCL::wait` with a timeout blocks the process besides.
+                    _ => self.ranks[rank.index()].doing = Doing::Blocked { op: *op },
                 }
             }
-            Action::Collective { group, .. } => {
-                let work = self.make_call(rank, index, *group, false, recorder);
-                if let Some(member) = self.plan.group(*group).and_then(|g| g.group_rank(rank)) {
-                    let channel = self.prepared.channel(*group, member);
-                    self.channels[channel as usize].enqueue(work);
-                    self.woken.push_back(Woken::Channel(channel));
-                }
-                self.hold_for(rank, work, op, recorder);
+            Action::Query { op, what } => {
+                let answer = what.answer(self.ranks[rank.index()].completed(*op));
+                let answered = || What::Answered { op: index, answer: answer.to_owned() };
+                recorder.record(self.now, rank, answered);
+                self.end_op(rank, recorder);
             }
-            Action::Send { group, .. } | Action::Recv { group, .. } => {
-                let work = self.make_call(rank, index, *group, true, recorder);
-                self.post(rank, work, &op.action, recorder);
-                self.hold_for(rank, work, op, recorder);
+            Action::Synchronize => self.ranks[rank.index()].doing = Doing::Synchronizing,
+            Action::Call { .. } | Action::Coalesced { .. } => {
+                self.make_calls(rank, index, &op.action, recorder);
             }
         }
     }
 
-    /// After a call: a synchronous one holds the program, an asynchronous one does not.
-    fn hold_for(&mut self, rank: GlobalRank, work: u32, op: &Op, recorder: &mut Recorder) {
-        if op.action.is_async() {
-            self.end_op(rank, recorder);
-        } else {
-            self.ranks[rank.index()].doing = Doing::Blocked { work };
+    /// Makes an operation's calls, all of them before the program or its stream waits for one.
+    fn make_calls(
+        &mut self,
+        rank: GlobalRank,
+        index: u32,
+        action: &Action,
+        recorder: &mut Recorder,
+    ) {
+        let calls = action.calls();
+        let on_stream = self.prepared.on_stream(calls);
+        for (part, call) in (0..).zip(calls) {
+            let work = self.make_call(rank, index, part, call, recorder);
+            match on_stream {
+                true => self.put_on_stream(rank, StreamItem::Release { work }),
+                false => self.release(rank, work, recorder),
+            }
+        }
+        // c10d's NCCL barrier makes the process wait for its device.
+        let barrier = calls.iter().any(|call| call.collective().is_some_and(|c| c.is_barrier()));
+        match (action.is_async(), on_stream && !barrier) {
+            (true, _) => self.end_op(rank, recorder),
+            (false, true) => {
+                self.put_on_stream(rank, StreamItem::WaitFor { op: index, by: index });
+                self.end_op(rank, recorder);
+            }
+            (false, false) => self.ranks[rank.index()].doing = Doing::Blocked { op: index },
+        }
+    }
+
+    /// Hands a call to what carries it out.
+    pub(crate) fn release(&mut self, rank: GlobalRank, work: u32, recorder: &mut Recorder) {
+        let plan = Arc::clone(&self.plan);
+        let Work { op, part, .. } = self.ranks[rank.index()].works[work as usize];
+        let operation = plan.program(rank).and_then(|program| program.ops.get(op as usize));
+        let Some(call) = operation.and_then(|op| op.action.calls().get(part as usize)) else {
+            return;
+        };
+        if call.is_p2p() {
+            self.post(rank, work, call, recorder);
+        } else if let Some(member) = plan.group(call.group()).and_then(|g| g.group_rank(rank)) {
+            let channel = self.prepared.channel(call.group(), member);
+            self.channels[channel as usize].enqueue(work);
+            self.woken.push_back(Woken::Channel(channel));
         }
     }
 
@@ -384,23 +469,29 @@ impl Engine {
     fn make_call(
         &mut self,
         rank: GlobalRank,
-        index: u32,
-        group: GroupId,
-        p2p: bool,
+        op: u32,
+        part: u32,
+        call: &Call,
         recorder: &mut Recorder,
     ) -> u32 {
+        let group = call.group();
         let state = &mut self.ranks[rank.index()];
-        let seq = if p2p { state.p2p.next(group) } else { state.collectives.next(group) };
+        let numbers = if call.is_p2p() { &mut state.p2p } else { &mut state.collectives };
+        let seq = numbers.next(group);
         let work = state.works.len() as u32;
-        state.works.push(Work { op: index, seq, completed: false });
+        state.works.push(Work { op, part, seq, completed: false });
         state.in_flight += 1;
-        let plan = &self.plan;
         if recorder.on
-            && let Some(call) = plan.call(rank, index, seq)
+            && let Some(call) = self.plan.call(rank, op, part, seq)
         {
             recorder.record(self.now, rank, || What::Scheduled { work, call: Box::new(call) });
         }
-        let timeout_ms = plan.group(group).map_or(u64::MAX, |group| group.timeout_ms());
+        let timeout_ms = self.plan.group(group).map_or(u64::MAX, |group| group.timeout_ms());
+        self.set_deadline(rank, work, timeout_ms);
+        work
+    }
+
+    fn set_deadline(&mut self, rank: GlobalRank, work: u32, timeout_ms: u64) {
         let timeout_ps = timeout_ms.saturating_mul(1_000_000_000);
         let deadline = (self.now.saturating_add(timeout_ps), rank, work);
         match self.deadlines.iter_mut().find(|known| known.timeout_ps == timeout_ps) {
@@ -409,23 +500,29 @@ impl Engine {
                 self.deadlines.push(Deadlines { timeout_ps, calls: VecDeque::from([deadline]) });
             }
         }
-        work
     }
 
     /// Marks a call completed on its rank and wakes whoever waits for it.
     pub(crate) fn complete(&mut self, rank: GlobalRank, work: u32, recorder: &mut Recorder) {
         let state = &mut self.ranks[rank.index()];
-        state.works[work as usize].completed = true;
+        let done = &mut state.works[work as usize];
+        done.completed = true;
+        let op = done.op;
         state.in_flight -= 1;
         recorder.record(self.now, rank, || What::Completed { work });
-        if state.doing == (Doing::Blocked { work }) || state.doing == Doing::Draining {
+        if state.doing == (Doing::Blocked { op })
+            || matches!(state.doing, Doing::Draining | Doing::Synchronizing)
+        {
             self.woken.push_back(Woken::Rank(rank));
+        }
+        if state.stream.as_ref().is_some_and(|stream| stream.waits_for(op)) {
+            self.woken.push_back(Woken::Stream(rank));
         }
     }
 
     fn finish_program(&mut self, rank: GlobalRank, recorder: &mut Recorder) {
         let state = &mut self.ranks[rank.index()];
-        if state.in_flight > 0 {
+        if !state.idle() {
             state.doing = Doing::Draining;
             return;
         }
@@ -468,6 +565,7 @@ impl Engine {
             .map(|(_, rank, work)| (*rank, *work))
             .collect();
         late.sort_unstable();
+        late.dedup();
         for (rank, work) in late {
             recorder.record(deadline, rank, || What::TimedOut { work });
         }

@@ -6,8 +6,8 @@
 //!
 //! The rooms: [`topology`] says what a message costs, `network` when it arrives and `queue` what
 //! happens next, and none of the three knows what a collective is; `engine` runs the programs,
-//! `channel` carries out their collectives and `p2p` their point-to-point calls. [`cost`] says what
-//! a plan takes and how much of that is latency.
+//! `stream` keeps what they put on their devices, `channel` carries out their collectives and `p2p`
+//! their point-to-point calls. [`cost`] says what a plan takes and how much of that is latency.
 
 mod channel;
 pub mod compare;
@@ -20,6 +20,7 @@ mod prepared;
 mod queue;
 mod record;
 pub mod session;
+mod stream;
 pub mod topology;
 pub mod view;
 

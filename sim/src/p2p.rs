@@ -1,5 +1,7 @@
 //! Point-to-point calls: a send and a receive of the same group, peers and tag are matched in the
 //! order in which they were called; the transfer begins when both are there, and completes both.
+//! A receive from any source takes the send that was posted first, and of receives that could take
+//! a send, the one posted first has it (MPI's matching order).
 //!
 //! A send thus never completes before its receive is called, as NCCL's do not: the MPI standard
 //! calls a program that needs more "unsafe".
@@ -7,10 +9,10 @@
 use crate::engine::{Due, Engine};
 use crate::record::Recorder;
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Action, TensorId};
+use lockstep_core::plan::{Call, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::What;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What must be equal for a send and a receive to match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,15 +26,20 @@ pub(crate) struct Pair {
 /// Calls of a pair whose other side has not come yet; only one side can be non-empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Posted {
-    pub(crate) sends: VecDeque<Side>,
-    pub(crate) receives: VecDeque<Side>,
+    sends: VecDeque<Side>,
+    receives: VecDeque<Side>,
 }
+
+/// Receives from any source whose message has not come yet, by group, receiver and tag.
+pub(crate) type FromAny = BTreeMap<(GroupId, GlobalRank, u32), VecDeque<Side>>;
 
 /// One side of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Side {
     pub(crate) work: u32,
     pub(crate) tensor: TensorId,
+    /// When it was posted, among all: the first posted matches first.
+    order: u64,
 }
 
 /// A matched pair on its way.
@@ -51,37 +58,72 @@ impl Engine {
         &mut self,
         rank: GlobalRank,
         work: u32,
-        action: &Action,
+        call: &Call,
         recorder: &mut Recorder,
     ) {
-        let (group, peer, tensor, tag, sends) = match action {
-            Action::Send { group, peer, tensor, tag, .. } => (*group, *peer, *tensor, *tag, true),
-            Action::Recv { group, peer, tensor, tag, .. } => (*group, *peer, *tensor, *tag, false),
-            _ => return,
+        let (group, peer, tensor, tag, sends) = match call {
+            Call::Send { group, peer, tensor, tag } => (*group, Some(*peer), *tensor, *tag, true),
+            Call::Recv { group, peer, tensor, tag } => (*group, *peer, *tensor, *tag, false),
+            Call::Collective { .. } => return,
         };
-        let Some(peer) = self.plan.group(group).and_then(|group| group.global_rank(peer)) else {
-            return;
-        };
-        let (from, to) = if sends { (rank, peer) } else { (peer, rank) };
-        let pair = Pair { group, from, to, tag };
-        let posted = self.posted.entry(pair).or_default();
-        let side = Side { work, tensor };
-        if sends {
-            posted.sends.push_back(side);
-        } else {
-            posted.receives.push_back(side);
-        }
         recorder.record(self.now, rank, || What::Started { work });
-        let (Some(&send), Some(&receive)) = (posted.sends.front(), posted.receives.front()) else {
-            return;
+        self.posts += 1;
+        let side = Side { work, tensor, order: self.posts };
+        let global = |peer| self.plan.group(group).and_then(|group| group.global_rank(peer));
+        let pair = match (peer, sends) {
+            (None, _) => {
+                self.from_any.entry((group, rank, tag)).or_default().push_back(side);
+                match self.earliest_sender(group, rank, tag) {
+                    Some(from) => Pair { group, from, to: rank, tag },
+                    None => return,
+                }
+            }
+            (Some(peer), sends) => {
+                let Some(peer) = global(peer) else { return };
+                let (from, to) = if sends { (rank, peer) } else { (peer, rank) };
+                let pair = Pair { group, from, to, tag };
+                let posted = self.posted.entry(pair).or_default();
+                let side_of = if sends { &mut posted.sends } else { &mut posted.receives };
+                side_of.push_back(side);
+                pair
+            }
         };
-        let bytes_of = |side: Side| self.plan.tensor(side.tensor).map(|t| (t.dtype, t.numel));
-        if bytes_of(send) != bytes_of(receive) {
+        self.match_up(pair, recorder);
+    }
+
+    /// Whose unmatched send to `to` was posted first.
+    fn earliest_sender(&self, group: GroupId, to: GlobalRank, tag: u32) -> Option<GlobalRank> {
+        let members = self.plan.group(group)?.ranks();
+        let sends = members.iter().filter_map(|&from| {
+            let posted = self.posted.get(&Pair { group, from, to, tag })?;
+            Some((posted.sends.front()?.order, from))
+        });
+        sends.min().map(|(_, from)| from)
+    }
+
+    /// Starts the transfer of a pair's first send if there is a receive for it.
+    fn match_up(&mut self, pair: Pair, recorder: &mut Recorder) {
+        let Pair { group, from, to, tag } = pair;
+        let posted = self.posted.entry(pair).or_default();
+        let Some(&send) = posted.sends.front() else { return };
+        let any = self.from_any.get_mut(&(group, to, tag));
+        let first_any = any.as_ref().and_then(|any| any.front()).copied();
+        let (receive, from_any) = match (posted.receives.front().copied(), first_any) {
+            (Some(named), Some(any)) if any.order < named.order => (any, true),
+            (Some(named), _) => (named, false),
+            (None, Some(any)) => (any, true),
+            (None, None) => return,
+        };
+        let shape_of = |side: Side| self.plan.tensor(side.tensor).map(|t| (t.dtype, t.numel));
+        if shape_of(send) != shape_of(receive) {
             // NCCL hangs or corrupts here; we hang, and everything behind them on the pair.
             return;
         }
         posted.sends.pop_front();
-        posted.receives.pop_front();
+        match any.filter(|_| from_any) {
+            Some(any) => any.pop_front(),
+            None => posted.receives.pop_front(),
+        };
         let bytes = self.plan.tensor(send.tensor).map_or(0, |tensor| tensor.bytes());
         let passage = self.network.send(self.now, from, to, bytes);
         let departs = passage.departs;

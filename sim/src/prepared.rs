@@ -1,8 +1,8 @@
 //! What is known of a plan before it runs: where each group's members are, and which
 //! tensors its programs use.
 
-use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Plan, Program, TensorId};
+use lockstep_core::group::{BackendName, GroupId};
+use lockstep_core::plan::{Call, Plan, Program, TensorId};
 use lockstep_core::rank::GroupRank;
 
 /// Tables over a plan that never change while it runs.
@@ -15,6 +15,10 @@ pub(crate) struct Prepared {
     pub(crate) used: Vec<Vec<TensorId>>,
     /// Whether tensors carry values.
     pub(crate) values: bool,
+    /// Per rank, whether it has a device: it is a member of a group that NCCL carries out.
+    pub(crate) on_device: Vec<bool>,
+    /// Per group, whether its calls are put on a stream.
+    nccl: Vec<bool>,
 }
 
 impl Prepared {
@@ -28,7 +32,26 @@ impl Prepared {
         let used = plan.programs.iter().map(Program::tensors).collect();
         let bytes = plan.tensor_bytes().saturating_add(plan.scratch_bytes());
         let values = bytes <= max_value_bytes;
-        Prepared { channel_base, channels, used, values }
+        let nccl: Vec<_> =
+            plan.groups.iter().map(|group| group.backend() == BackendName::Nccl).collect();
+        let mut on_device = vec![false; plan.world_size as usize];
+        for (group, _) in plan.groups.iter().zip(&nccl).filter(|(_, nccl)| **nccl) {
+            for rank in group.ranks() {
+                if let Some(on_device) = on_device.get_mut(rank.index()) {
+                    *on_device = true;
+                }
+            }
+        }
+        Prepared { channel_base, channels, used, values, on_device, nccl }
+    }
+
+    /// Whether calls are put on the rank's streams; calls made together are all of one backend,
+    /// or hold the program.
+    pub(crate) fn on_stream(&self, calls: &[Call]) -> bool {
+        !calls.is_empty()
+            && calls
+                .iter()
+                .all(|call| self.nccl.get(call.group().index()).is_some_and(|nccl| *nccl))
     }
 
     /// The channel of a group's member.

@@ -37,6 +37,19 @@ pub struct RankView {
     pub doing: Doing,
     /// Per group, the call that it carries out, or the last one that it did.
     pub calls: Vec<CallView>,
+    /// Its compute stream, if it has a device.
+    pub stream: Option<StreamView>,
+}
+
+/// A rank's compute stream at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamView {
+    /// The operation it carries out, if any.
+    pub op: Option<u32>,
+    /// Whether it waits for that operation's calls, rather than computes.
+    pub waits: bool,
+    /// Items that have not ended: how far the program is ahead.
+    pub queued: usize,
 }
 
 /// What a rank's program does.
@@ -52,7 +65,9 @@ pub enum Doing {
         /// The call's number on this rank.
         work: u32,
     },
-    /// Its program is over; calls of its are in flight.
+    /// It waits until its streams are empty.
+    Synchronizing,
+    /// Its program is over; its streams are not empty.
     Draining,
     /// It is done.
     Finished,
@@ -166,11 +181,21 @@ impl Engine {
             doing: match state.doing {
                 EngineDoing::Ready => Doing::Running,
                 EngineDoing::Busy => Doing::Busy,
-                EngineDoing::Blocked { work } => Doing::Waiting { work },
+                EngineDoing::Blocked { op } => {
+                    let mut works = state.works_of(op);
+                    let open = works.find(|work| !state.works[*work].completed);
+                    open.map_or(Doing::Running, |work| Doing::Waiting { work: work as u32 })
+                }
+                EngineDoing::Synchronizing => Doing::Synchronizing,
                 EngineDoing::Draining => Doing::Draining,
                 EngineDoing::Finished => Doing::Finished,
             },
             calls: calls.collect(),
+            stream: state.stream.as_ref().map(|stream| StreamView {
+                op: stream.current().map(|(op, _)| op),
+                waits: stream.current().is_some_and(|(_, waits)| waits),
+                queued: stream.len(),
+            }),
         }
     }
 
@@ -265,7 +290,7 @@ impl Engine {
                         arrives_ps,
                     })
                 }
-                Due::Rank(_) | Due::Sent(_) => None,
+                Due::Rank(_) | Due::Sent(_) | Due::Stream(_) => None,
             })
             .collect();
         views.sort_by_key(|m| (m.arrives_ps, m.from, m.to, m.group, m.seq, m.step));

@@ -31,7 +31,7 @@ fn one(collective: Collective, algorithm: Algorithm, world: u32, count: u64) -> 
     let root = collective.root().unwrap_or(GroupRank(0));
     let input = tensor("input", collective.input_elements(world, root, count));
     let output = tensor("output", collective.output_elements(world, root, count));
-    let count = if collective == Collective::Barrier { 0 } else { count };
+    let count = if collective.is_barrier() { 0 } else { count };
     plan.every_rank(|_, program| {
         program.collective_by(GroupId::WORLD, collective, count, input, output, Some(algorithm));
     })
@@ -80,13 +80,13 @@ fn promised(collective: Collective, world: u32, rank: u32, count: u64) -> Option
         Collective::AllToAll => ranks
             .flat_map(|r| (0..count_i).map(move |i| element(r, n * count_i, me * count_i + i)))
             .collect(),
-        Collective::Barrier => return None,
+        Collective::Barrier | Collective::MonitoredBarrier { .. } => return None,
     })
 }
 
 fn any_collective(world: u32) -> impl Strategy<Value = (Collective, Algorithm)> {
     let op = ReduceOp::Sum;
-    (0..9u32, 0..world, any::<prop::sample::Index>()).prop_map(move |(kind, root, index)| {
+    (0..10u32, 0..world, any::<prop::sample::Index>()).prop_map(move |(kind, root, index)| {
         let root = GroupRank(root);
         let collective = match kind {
             0 => Collective::Broadcast { root },
@@ -97,6 +97,7 @@ fn any_collective(world: u32) -> impl Strategy<Value = (Collective, Algorithm)> 
             5 => Collective::Scatter { root },
             6 => Collective::ReduceScatter { op },
             7 => Collective::AllToAll,
+            8 => Collective::MonitoredBarrier { wait_all_ranks: true },
             _ => Collective::Barrier,
         };
         let algorithms = Algorithm::of(collective);

@@ -168,7 +168,9 @@ fn promise(collective: Collective, n: u32) -> String {
             format!("every rank holds its part of the {op} of all {n} ranks' tensors.")
         }
         Collective::AllToAll => "every rank holds the part meant for it from every rank.".into(),
-        Collective::Barrier => "every rank knows that every rank has come.".into(),
+        Collective::Barrier | Collective::MonitoredBarrier { .. } => {
+            "every rank knows that every rank has come.".into()
+        }
     }
 }
 

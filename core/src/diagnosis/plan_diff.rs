@@ -113,7 +113,12 @@ fn slides(ops: &[&Op], at: usize, middle: usize) -> usize {
 
 /// The operations that tell programs apart: idle time does not, and a wait only repeats its call.
 fn compared(ops: &[Op]) -> Vec<&Op> {
-    let counts = |op: &&Op| !matches!(op.action, Action::Sleep { .. } | Action::Wait { .. });
+    let counts = |op: &&Op| match op.action {
+        Action::Call { .. } | Action::Coalesced { .. } | Action::Compute { .. } => true,
+        Action::Sleep { .. } | Action::Wait { .. } | Action::Query { .. } | Action::Synchronize => {
+            false
+        }
+    };
     ops.iter().filter(counts).collect()
 }
 
@@ -126,6 +131,8 @@ fn same(a: &Op, b: &Op) -> bool {
 }
 
 fn calls<'a>(ops: &[&'a Op], of: GroupId) -> Vec<&'a Op> {
-    let is_call = |op: &&Op| matches!(&op.action, Action::Collective { group, .. } if *group == of);
+    let is_call = |op: &&Op| {
+        op.action.calls().iter().any(|call| call.collective().is_some() && call.group() == of)
+    };
     ops.iter().copied().filter(is_call).collect()
 }

@@ -1,6 +1,8 @@
 //! Making plans in code: programs by rank, shared where they are equal.
 
-use super::{Action, Fill, Op, Plan, PlanError, Program, Source, SourceLine, Tensor, TensorId};
+use super::{
+    Action, Call, Fill, Op, Plan, PlanError, Program, Source, SourceLine, Tensor, TensorId,
+};
 use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupError, GroupId, ProcessGroup};
@@ -46,6 +48,7 @@ impl PlanBuilder {
             plan: Plan {
                 name: name.into(),
                 world_size,
+                ranks_per_node: 0,
                 groups: vec![world],
                 tensors: Vec::new(),
                 programs: Vec::new(),
@@ -60,6 +63,12 @@ impl PlanBuilder {
         for group in &mut self.plan.groups {
             *group = group.clone().with_timeout_ms(timeout_ms);
         }
+        self
+    }
+
+    /// Ranks a node, in rank order; 0 for one node that holds all.
+    pub fn ranks_per_node(&mut self, ranks: u32) -> &mut PlanBuilder {
+        self.plan.ranks_per_node = ranks;
         self
     }
 
@@ -118,6 +127,7 @@ impl PlanBuilder {
 pub struct ProgramBuilder {
     program: Program,
     at: Option<SourceLine>,
+    via: Option<String>,
     async_op: bool,
 }
 
@@ -125,6 +135,12 @@ impl ProgramBuilder {
     /// The following operations come from this line.
     pub fn line(&mut self, source: u32, line: u32) -> &mut ProgramBuilder {
         self.at = Some(SourceLine { source, line });
+        self
+    }
+
+    /// The following operations are parts of this call of the user's; of none if `None`.
+    pub fn via(&mut self, call: Option<&str>) -> &mut ProgramBuilder {
+        self.via = call.map(str::to_owned);
         self
     }
 
@@ -136,8 +152,21 @@ impl ProgramBuilder {
 
     /// Any operation, as it stands.
     pub fn push(&mut self, action: Action) -> u32 {
-        self.program.ops.push(Op { action, at: self.at });
+        self.program.ops.push(Op { action, at: self.at, via: self.via.clone() });
         self.program.ops.len() as u32 - 1
+    }
+
+    /// A call as it stands.
+    pub fn call(&mut self, call: Call) -> u32 {
+        let async_op = std::mem::take(&mut self.async_op);
+        self.push(Action::Call { call, async_op })
+    }
+
+    /// Calls that are made together, each a work of its own: `batch_isend_irecv`,
+    /// `_coalescing_manager`.
+    pub fn coalesced(&mut self, calls: Vec<Call>) -> u32 {
+        let async_op = std::mem::take(&mut self.async_op);
+        self.push(Action::Coalesced { calls, async_op })
     }
 
     /// A collective by its default algorithm.
@@ -162,15 +191,16 @@ impl ProgramBuilder {
         output: Option<TensorId>,
         algorithm: Option<Algorithm>,
     ) -> u32 {
-        let async_op = std::mem::take(&mut self.async_op);
-        self.push(Action::Collective {
+        self.call(Call::Collective {
             group,
             collective,
             count,
             input,
             output,
             algorithm,
-            async_op,
+            channels: None,
+            segments: None,
+            splits: None,
         })
     }
 
@@ -181,19 +211,17 @@ impl ProgramBuilder {
 
     /// `dist.send`, or `dist.isend` after [`ProgramBuilder::async_op`].
     pub fn send(&mut self, group: GroupId, peer: GroupRank, tensor: TensorId) -> u32 {
-        let async_op = std::mem::take(&mut self.async_op);
-        self.push(Action::Send { group, peer, tensor, tag: 0, async_op })
+        self.call(Call::Send { group, peer, tensor, tag: 0 })
     }
 
     /// `dist.recv`, or `dist.irecv` after [`ProgramBuilder::async_op`].
     pub fn recv(&mut self, group: GroupId, peer: GroupRank, tensor: TensorId) -> u32 {
-        let async_op = std::mem::take(&mut self.async_op);
-        self.push(Action::Recv { group, peer, tensor, tag: 0, async_op })
+        self.call(Call::Recv { group, peer: Some(peer), tensor, tag: 0 })
     }
 
     /// `work.wait()` on an earlier asynchronous operation.
     pub fn wait(&mut self, op: u32) -> u32 {
-        self.push(Action::Wait { op })
+        self.push(Action::Wait { op, timeout_ms: None })
     }
 
     /// Busy time.

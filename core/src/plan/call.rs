@@ -1,12 +1,12 @@
 //! A plan's operations as calls: what the ranks of a collective must agree on, and what a trace
 //! tells of a call. The simulator and the executors make both from here.
 
-use super::{Action, Plan, Program, TensorId};
+use super::{Action, Call, Plan, Program, TensorId};
 use crate::dtype::Dtype;
-use crate::group::GroupId;
+use crate::group::{GroupId, ProcessGroup};
 use crate::rank::{GlobalRank, GroupRank};
-use crate::schedule::{Algorithm, Buffer, Layout, Schedule};
-use crate::trace::{Call, Frame, TensorShape};
+use crate::schedule::{Algorithm, Buffer, Layout, Schedule, ScheduleError};
+use crate::trace::{Call as Recorded, Frame, TensorShape};
 use std::collections::BTreeMap;
 
 /// What the ranks of a collective must agree on for its messages to match.
@@ -20,31 +20,10 @@ pub struct Signature {
     pub count: u64,
 }
 
-impl Action {
-    /// The tensors that the operation names: input and output, or a point-to-point call's one.
-    pub fn tensors(&self) -> [Option<TensorId>; 2] {
-        match self {
-            Action::Collective { input, output, .. } => [*input, *output],
-            Action::Send { tensor, .. } | Action::Recv { tensor, .. } => [Some(*tensor), None],
-            Action::Wait { .. } | Action::Compute { .. } | Action::Sleep { .. } => [None, None],
-        }
-    }
-
-    /// The group that the operation calls; `None` if it is no call.
-    pub fn group(&self) -> Option<GroupId> {
-        match self {
-            Action::Collective { group, .. }
-            | Action::Send { group, .. }
-            | Action::Recv { group, .. } => Some(*group),
-            Action::Wait { .. } | Action::Compute { .. } | Action::Sleep { .. } => None,
-        }
-    }
-}
-
 impl Program {
     /// The tensors that the program uses, in id order: those that its ranks make and report.
     pub fn tensors(&self) -> Vec<TensorId> {
-        let named = self.ops.iter().flat_map(|op| op.action.tensors());
+        let named = self.ops.iter().flat_map(|op| op.action.calls()).flat_map(Call::tensors);
         let mut tensors: Vec<_> = named.flatten().collect();
         tensors.sort_unstable();
         tensors.dedup();
@@ -53,20 +32,59 @@ impl Program {
 }
 
 impl Plan {
-    /// The signature of a collective as `rank` calls it; `None` for other operations, and for
+    /// The signature of a collective as `rank` calls it; `None` for point-to-point calls, and for
     /// calls that a checked plan does not have.
-    pub fn signature(&self, rank: GlobalRank, action: &Action) -> Option<Signature> {
-        let Action::Collective { group, collective, count, input, output, algorithm, .. } = action
+    pub fn signature(&self, rank: GlobalRank, call: &Call) -> Option<Signature> {
+        let Call::Collective { group, count, input, output, .. } = call else {
+            return None;
+        };
+        self.group(*group)?.group_rank(rank)?;
+        let schedule = self.schedule(call)?.ok()?;
+        let tensor = output.or(*input).and_then(|id| self.tensor(id));
+        let dtype = tensor.map_or(Dtype::Unknown, |tensor| tensor.dtype);
+        Some(Signature { schedule, dtype, count: *count })
+    }
+
+    /// The schedule of a collective; `None` for point-to-point calls and unknown groups.
+    ///
+    /// # Errors
+    /// When the collective cannot be carried out as the call asks.
+    pub fn schedule(&self, call: &Call) -> Option<Result<Schedule, ScheduleError>> {
+        let Call::Collective { group, collective, algorithm, channels, segments, splits, .. } =
+            call
         else {
             return None;
         };
         let group = self.group(*group)?;
-        group.group_rank(rank)?;
-        let algorithm = algorithm.unwrap_or(Algorithm::of(*collective)[0]);
-        let schedule = Schedule::new(*collective, algorithm, group.size()).ok()?;
-        let tensor = output.or(*input).and_then(|id| self.tensor(id));
-        let dtype = tensor.map_or(Dtype::Unknown, |tensor| tensor.dtype);
-        Some(Signature { schedule, dtype, count: *count })
+        // A family that packs parts of several ranks together cannot know the others' splits.
+        let default =
+            if splits.is_some() { Algorithm::Direct } else { Algorithm::of(*collective)[0] };
+        let algorithm = algorithm.unwrap_or(default);
+        let schedule = Schedule::new(*collective, algorithm, group.size());
+        let schedule = schedule.and_then(|schedule| match channels {
+            Some(channels) => schedule.with_channels(*channels),
+            None => Ok(schedule),
+        });
+        let schedule = schedule.and_then(|schedule| match segments {
+            Some(segments) => schedule.with_segments(*segments),
+            None => Ok(schedule),
+        });
+        Some(schedule.map(|schedule| schedule.with_ranks_per_node(self.ranks_per_node_in(group))))
+    }
+
+    /// Neighbouring ranks of a group that are on one node: 1 if they are not equally many on every
+    /// node but the last, so that every rank counts as a node of its own.
+    fn ranks_per_node_in(&self, group: &ProcessGroup) -> u32 {
+        if self.ranks_per_node == 0 {
+            return group.size();
+        }
+        let nodes = group.ranks().iter().map(|rank| rank.0 / self.ranks_per_node);
+        let nodes: Vec<_> = nodes.collect();
+        let lengths: Vec<_> = nodes.chunk_by(|a, b| a == b).map(<[u32]>::len).collect();
+        let first = lengths.first().copied().unwrap_or(1);
+        let (last, others) = lengths.split_last().unwrap_or((&1, &[]));
+        let regular = others.iter().all(|length| *length == first) && *last <= first;
+        if regular { first as u32 } else { 1 }
     }
 
     /// Bytes of all tensors that the ranks make, all ranks together.
@@ -91,11 +109,9 @@ impl Plan {
             .iter()
             .map(|program| {
                 let mut most: BTreeMap<GroupId, u64> = BTreeMap::new();
-                for op in &program.ops {
-                    if let Some(group) = op.action.group() {
-                        let most = most.entry(group).or_default();
-                        *most = self.scratch_of(&op.action).unwrap_or(0).max(*most);
-                    }
+                for call in program.ops.iter().flat_map(|op| op.action.calls()) {
+                    let most = most.entry(call.group()).or_default();
+                    *most = self.scratch_of(call).unwrap_or(0).max(*most);
                 }
                 most.into_values().fold(0, u64::saturating_add)
             })
@@ -105,45 +121,42 @@ impl Plan {
     }
 
     /// A rank's scratch bytes for one call; schedules need as much on every rank.
-    fn scratch_of(&self, action: &Action) -> Option<u64> {
-        let Action::Collective { group, collective, count, input, output, algorithm, .. } = action
-        else {
+    fn scratch_of(&self, call: &Call) -> Option<u64> {
+        let Call::Collective { count, input, output, .. } = call else {
             return None;
         };
-        let algorithm = algorithm.unwrap_or(Algorithm::of(*collective)[0]);
-        let schedule = Schedule::new(*collective, algorithm, self.group(*group)?.size()).ok()?;
+        let schedule = self.schedule(call)?.ok()?;
         let tensor = output.or(*input).and_then(|id| self.tensor(id))?;
         let bytes = tensor.dtype.size_bytes();
         let layout = Layout::new(schedule, *count, bytes);
         Some(layout.grid(GroupRank(0), Buffer::Scratch).elements.saturating_mul(bytes))
     }
 
-    /// A trace's account of the call that operation `op` of `rank` makes, as number `seq` of its
-    /// group; `None` if it makes none.
-    pub fn call(&self, rank: GlobalRank, op: u32, seq: u64) -> Option<Call> {
+    /// A trace's account of the `part`-th call (0 unless they are coalesced) that operation `op`
+    /// of `rank` makes, as number `seq` of its group; `None` if it makes none.
+    pub fn call(&self, rank: GlobalRank, op: u32, part: u32, seq: u64) -> Option<Recorded> {
         let operation = self.program(rank)?.ops.get(op as usize)?;
-        let action = &operation.action;
-        let group = action.group()?;
-        let (collective, peer, tag) = match action {
-            Action::Collective { collective, .. } => (Some(*collective), None, 0),
-            Action::Send { peer, tag, .. } | Action::Recv { peer, tag, .. } => {
-                (None, Some(*peer), *tag)
-            }
-            _ => return None,
+        let call = operation.action.calls().get(part as usize)?;
+        let (peer, tag) = match call {
+            Call::Collective { .. } => (None, 0),
+            Call::Send { peer, tag, .. } => (Some(*peer), *tag),
+            Call::Recv { peer, tag, .. } => (*peer, *tag),
         };
+        let collective = call.collective();
         let shape = |id: Option<TensorId>| {
             let tensor = id.and_then(|id| self.tensor(id)).into_iter();
             tensor.map(|t| TensorShape { shape: vec![t.numel], dtype: t.dtype }).collect()
         };
-        let (input, output) = self.passed(rank, action);
+        let (input, output) = self.passed(rank, call);
         let stack = operation.at.map(|at| Frame {
             function: String::new(),
             file: self.sources.get(at.source as usize).map_or_else(String::new, |s| s.path.clone()),
             line: at.line,
         });
-        Some(Call {
-            op: action.name().to_owned(),
-            group,
+        let holds = matches!(operation.action, Action::Call { async_op: false, .. });
+        Some(Recorded {
+            op: if holds { call.name() } else { call.async_name() }.to_owned(),
+            group: call.group(),
             seq: Some(seq),
             p2p: collective.is_none(),
             peer,
@@ -159,24 +172,29 @@ impl Plan {
     }
 
     /// The tensors that `rank` really passes: a program shared with the root names the root's too.
-    fn passed(&self, rank: GlobalRank, action: &Action) -> (Option<TensorId>, Option<TensorId>) {
-        match (action, self.signature(rank, action)) {
-            (Action::Send { tensor, .. }, _) => (Some(*tensor), None),
-            (Action::Recv { tensor, .. }, _) => (None, Some(*tensor)),
-            (Action::Collective { group, collective, input, output, .. }, Some(signature)) => {
-                if collective.in_place() {
-                    return (*output, *output);
-                }
-                let me = self.group(*group).and_then(|group| group.group_rank(rank));
-                let (size, count) = (signature.schedule.size(), signature.count);
-                me.map_or((None, None), |me| {
-                    let passes_input = collective.input_elements(size, me, count);
-                    let gets_output = collective.output_elements(size, me, count);
-                    (passes_input.and(*input), gets_output.and(*output))
-                })
+    fn passed(&self, rank: GlobalRank, call: &Call) -> (Option<TensorId>, Option<TensorId>) {
+        let (group, collective, input, output, splits) = match call {
+            Call::Send { tensor, .. } => return (Some(*tensor), None),
+            Call::Recv { tensor, .. } => return (None, Some(*tensor)),
+            Call::Collective { group, collective, input, output, splits, .. } => {
+                (group, collective, *input, *output, splits)
             }
-            _ => (None, None),
+        };
+        if collective.in_place() {
+            return (output, output);
         }
+        let group = self.group(*group);
+        let Some((group, me)) = group.and_then(|group| Some((group, group.group_rank(rank)?)))
+        else {
+            return (None, None);
+        };
+        if splits.is_some() {
+            return (input, output);
+        }
+        // One element tells as well as many whether there is a tensor.
+        let passes_input = collective.input_elements(group.size(), me, 1);
+        let gets_output = collective.output_elements(group.size(), me, 1);
+        (passes_input.and(input), gets_output.and(output))
     }
 }
 

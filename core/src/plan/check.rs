@@ -3,12 +3,12 @@
 //! Ranks that disagree with each other are *not* errors here: a plan that hangs is what Lockstep
 //! is for. A call that its own rank could not even make is.
 
-use super::{Action, Plan, TensorId};
+use super::{Action, Call, Plan, Splits, TensorId};
 use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
-use crate::schedule::{Algorithm, Schedule, ScheduleError};
+use crate::schedule::{Algorithm, ScheduleError};
 use std::collections::BTreeSet;
 
 /// The most ranks that a plan or trace can have: it keeps a stranger's file bounded.
@@ -120,8 +120,10 @@ impl Plan {
                 None => self.check_once(rank, program)?,
             };
             for &op in &calls {
-                self.check_call(rank, &self.programs[program].ops[op].action)
-                    .map_err(|why| self.bad_op(rank, program, op, why))?;
+                for call in self.programs[program].ops[op].action.calls() {
+                    self.check_call(rank, call)
+                        .map_err(|why| self.bad_op(rank, program, op, why))?;
+                }
             }
             checked[program] = Some(calls);
         }
@@ -162,11 +164,16 @@ impl Plan {
         let mut calls = Vec::new();
         for (index, op) in ops.iter().enumerate() {
             let checked = match &op.action {
-                Action::Wait { op } => match ops[..index].get(*op as usize) {
-                    Some(waited) if waited.action.is_async() => Ok(()),
-                    Some(_) => Err(format!("operation {op} is not asynchronous")),
-                    None => Err(format!("there is no earlier operation {op} to wait for")),
-                },
+                Action::Wait { op, .. } | Action::Query { op, .. } => {
+                    match ops[..index].get(*op as usize) {
+                        Some(waited) if waited.action.is_async() => Ok(()),
+                        Some(_) => Err(format!("operation {op} is not asynchronous")),
+                        None => Err(format!("there is no earlier operation {op} to wait for")),
+                    }
+                }
+                Action::Coalesced { calls, .. } if calls.is_empty() => {
+                    Err("it holds no call; give it at least one".into())
+                }
                 _ => Ok(()),
             };
             let source = op.at.map(|at| at.source).filter(|s| *s as usize >= self.sources.len());
@@ -175,25 +182,33 @@ impl Plan {
                 None => Ok(()),
             });
             checked.map_err(|why| self.bad_op(rank, program, index, why))?;
-            if call_key(&op.action).is_some_and(|key| seen.insert(key)) {
+            // Not `any`: every call of the operation is to be remembered.
+            let new = op.action.calls().iter().map(call_key).filter(|key| !seen.contains(key));
+            let new: Vec<_> = new.collect();
+            if !new.is_empty() {
                 calls.push(index);
+                seen.extend(new);
             }
         }
         Ok(calls)
     }
 
     /// Checks a call for one rank: membership, roots and sizes depend on who makes it.
-    fn check_call(&self, rank: GlobalRank, action: &Action) -> Result<(), String> {
-        match action {
-            Action::Collective { group, collective, count, input, output, algorithm, .. } => {
-                self.check_collective(rank, *group, *collective, *count, *algorithm)?;
-                self.check_tensors(rank, *group, *collective, *count, *input, *output)
+    fn check_call(&self, rank: GlobalRank, call: &Call) -> Result<(), String> {
+        match call {
+            Call::Collective { group, .. } => {
+                self.member_group(rank, *group)?;
+                self.check_collective(call)?;
+                self.check_tensors(rank, call)
             }
-            Action::Send { group, peer, tensor, .. } | Action::Recv { group, peer, tensor, .. } => {
-                self.check_peer(rank, *group, peer.0)?;
+            Call::Send { group, peer, tensor, .. } => {
+                self.check_peer(rank, *group, Some(peer.0))?;
                 self.tensor(*tensor).map(|_| ()).ok_or_else(|| no_tensor(*tensor))
             }
-            Action::Wait { .. } | Action::Compute { .. } | Action::Sleep { .. } => Ok(()),
+            Call::Recv { group, peer, tensor, .. } => {
+                self.check_peer(rank, *group, peer.map(|peer| peer.0))?;
+                self.tensor(*tensor).map(|_| ()).ok_or_else(|| no_tensor(*tensor))
+            }
         }
     }
 
@@ -216,44 +231,64 @@ impl Plan {
         }
     }
 
-    fn check_collective(
-        &self,
-        rank: GlobalRank,
-        group: GroupId,
-        collective: Collective,
-        count: u64,
-        algorithm: Option<Algorithm>,
-    ) -> Result<(), String> {
-        let group = self.member_group(rank, group)?;
-        let algorithm = algorithm.unwrap_or(Algorithm::of(collective)[0]);
-        Schedule::new(collective, algorithm, group.size())
-            .map_err(|error: ScheduleError| error.to_string())?;
-        if collective == Collective::Barrier && count != 0 {
+    fn check_collective(&self, call: &Call) -> Result<(), String> {
+        let Call::Collective { group, collective, count, splits, .. } = call else {
+            return Ok(());
+        };
+        let schedule = match self.schedule(call) {
+            Some(schedule) => schedule.map_err(|error| error.to_string())?,
+            None => return Ok(()),
+        };
+        if collective.is_barrier() && *count != 0 {
             return Err("a barrier carries no elements; set count to 0".into());
         }
-        Ok(())
+        let Some(splits) = splits else { return Ok(()) };
+        let size = self.group(*group).map_or(0, ProcessGroup::size) as usize;
+        if *collective != Collective::AllToAll {
+            return Err(format!("{collective} has no splits; only all_to_all has"));
+        }
+        if *count != 0 {
+            return Err("its splits say how many elements; set count to 0".into());
+        }
+        for (which, split) in [("input", &splits.input), ("output", &splits.output)] {
+            if split.len() != size {
+                let found = split.len();
+                return Err(format!("{found} {which} splits for a group of {size} ranks"));
+            }
+        }
+        if (schedule.channels(), schedule.segments()) != (1, 1) {
+            return Err("uneven splits are carried out in one channel and one segment".into());
+        }
+        match schedule.algorithm() {
+            Some(Algorithm::Direct | Algorithm::Pairwise) => Ok(()),
+            Some(other) => {
+                Err(format!("{other} cannot carry out uneven splits; direct and pairwise can"))
+            }
+            None => Err("a schedule from a file cannot carry out uneven splits".into()),
+        }
     }
 
-    fn check_tensors(
-        &self,
-        rank: GlobalRank,
-        group: GroupId,
-        collective: Collective,
-        count: u64,
-        input: Option<TensorId>,
-        output: Option<TensorId>,
-    ) -> Result<(), String> {
-        let group = self.member_group(rank, group)?;
+    fn check_tensors(&self, rank: GlobalRank, call: &Call) -> Result<(), String> {
+        let Call::Collective { group, collective, count, input, output, splits, .. } = call else {
+            return Ok(());
+        };
+        let group = self.member_group(rank, *group)?;
         let Some(me) = group.group_rank(rank) else {
             return Ok(());
         };
         let size = group.size();
-        let needs = [
-            ("input", input, collective.input_elements(size, me, count)),
-            ("output", output, collective.output_elements(size, me, count)),
-        ];
+        let total = |splits: &[u64]| splits.iter().fold(0, |sum: u64, n| sum.saturating_add(*n));
+        let (needs_in, needs_out) = match splits {
+            Some(splits) => (Some(total(&splits.input)), Some(total(&splits.output))),
+            None => (
+                collective.input_elements(size, me, *count),
+                collective.output_elements(size, me, *count),
+            ),
+        };
         let mut dtypes = Vec::new();
-        for (which, tensor, elements) in needs {
+        for (which, tensor, elements) in
+            [("input", *input, needs_in), ("output", *output, needs_out)]
+        {
             let (id, elements) = match (tensor, elements) {
                 (Some(id), Some(elements)) => (id, elements),
                 (None, Some(_)) => return Err(format!("it needs an {which} tensor")),
@@ -261,6 +296,12 @@ impl Plan {
                 (_, None) => continue,
             };
             let tensor = self.tensor(id).ok_or_else(|| no_tensor(id))?;
+            if tensor.numel != elements && splits.is_some() {
+                return Err(format!(
+                    "its {which} {:?} has {} elements, but its splits add up to {elements}",
+                    tensor.name, tensor.numel
+                ));
+            }
             if tensor.numel != elements {
                 return Err(format!(
                     "its {which} {:?} has {} elements, but {count} a rank in a group of {size} \
@@ -279,8 +320,16 @@ impl Plan {
         }
     }
 
-    fn check_peer(&self, rank: GlobalRank, group: GroupId, peer: u32) -> Result<(), String> {
+    fn check_peer(
+        &self,
+        rank: GlobalRank,
+        group: GroupId,
+        peer: Option<u32>,
+    ) -> Result<(), String> {
         let group = self.member_group(rank, group)?;
+        let Some(peer) = peer else {
+            return Ok(());
+        };
         if peer >= group.size() {
             return Err(format!("peer {peer} is outside the group of {} ranks", group.size()));
         }
@@ -291,20 +340,21 @@ impl Plan {
     }
 }
 
-/// What tells two calls of a program apart as far as [`Plan::check`] is concerned; `None` for
-/// operations that are no calls.
-type CallKey = (GroupId, Option<(Collective, u64, Option<Algorithm>)>, [Option<TensorId>; 2], u32);
+/// What tells two calls of a program apart as far as [`Plan::check`] is concerned.
+type CallKey<'a> = (GroupId, Option<CollectiveKey<'a>>, [Option<TensorId>; 2], Option<u32>);
+type CollectiveKey<'a> =
+    (Collective, u64, Option<Algorithm>, (Option<u32>, Option<u32>), Option<&'a Splits>);
 
-fn call_key(action: &Action) -> Option<CallKey> {
-    match *action {
-        Action::Collective { group, collective, count, input, output, algorithm, .. } => {
-            Some((group, Some((collective, count, algorithm)), [input, output], 0))
+fn call_key(call: &Call) -> CallKey<'_> {
+    let (collective, peer) = match call {
+        Call::Collective { collective, count, algorithm, channels, segments, splits, .. } => {
+            let lanes = (*channels, *segments);
+            (Some((*collective, *count, *algorithm, lanes, splits.as_ref())), None)
         }
-        Action::Send { group, peer, tensor, .. } | Action::Recv { group, peer, tensor, .. } => {
-            Some((group, None, [Some(tensor), None], peer.0))
-        }
-        Action::Wait { .. } | Action::Compute { .. } | Action::Sleep { .. } => None,
-    }
+        Call::Send { peer, .. } => (None, Some(peer.0)),
+        Call::Recv { peer, .. } => (None, peer.map(|peer| peer.0)),
+    };
+    (call.group(), collective, call.tensors(), peer)
 }
 
 fn no_tensor(id: TensorId) -> String {
@@ -380,9 +430,9 @@ mod tests {
             assert_eq!(Plan::read(&plan.to_bytes()).unwrap(), plan);
         }
         let plan = scenario::all()[0].plan(&ScenarioOptions::default()).unwrap();
-        let other = plan.to_json().replace("lockstep.plan/1", "lockstep.plan/2");
+        let other = plan.to_json().replace("lockstep.plan/2", "lockstep.plan/1");
         let error = Plan::from_json(&other).unwrap_err().to_string();
-        assert!(error.contains("\"lockstep.plan/2\""), "{error}");
+        assert!(error.contains("\"lockstep.plan/1\""), "{error}");
         let mut other = plan.to_bytes();
         other[7] = 9;
         let error = Plan::from_bytes(&other).unwrap_err().to_string();

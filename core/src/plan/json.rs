@@ -1,4 +1,4 @@
-//! The plan's JSON form: the fields of [`Plan`] with `"schema": "lockstep.plan/1"` in front.
+//! The plan's JSON form: the fields of [`Plan`] with `"schema": "lockstep.plan/2"` in front.
 //! `docs/formats.md` describes it.
 
 use super::{PLAN_SCHEMA, Plan, PlanError};

@@ -10,30 +10,36 @@
 //!   different groups side by side (c10d keeps one stream a communicator);
 //! - a call with `async_op: false` holds the program until it has completed; `async_op: true`
 //!   goes on at once, and [`Action::Wait`] holds the program until that call has completed;
+//! - on a group whose backend is [`Nccl`](crate::group::BackendName::Nccl) a call holds the rank's
+//!   *compute stream* instead, and the program goes on (c10d's `WorkNCCL::wait` makes the current
+//!   stream wait, not the process). On a rank that is a member of such a group, computing too is
+//!   put on the compute stream. A call begins when the compute stream has come to it. The program
+//!   itself waits for its streams only at [`Action::Synchronize`], in a barrier, and at its end.
+//!   An executor without such a stream holds the program, which computes the same;
 //! - the n-th collective that a rank calls on a group has sequence number n; ranks match by it;
 //! - a call whose peers called something else at that number never completes, as with NCCL; the
 //!   group's timeout ends the run.
 
+mod action;
 mod binary;
 mod builder;
 mod call;
 mod check;
 mod json;
 
+pub use action::{Action, Call, Splits, WorkQuery};
 pub use binary::PLAN_MAGIC;
 pub use builder::{PlanBuilder, ProgramBuilder};
 pub use call::Signature;
 pub use check::{MAX_WORLD_SIZE, PlanError};
 
-use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};
-use crate::rank::{GlobalRank, GroupRank};
-use crate::schedule::Algorithm;
+use crate::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
 
 /// The version of the plan's format; readers refuse any other.
-pub const PLAN_SCHEMA: &str = "lockstep.plan/1";
+pub const PLAN_SCHEMA: &str = "lockstep.plan/2";
 
 /// What every rank of a job does. Made by [`PlanBuilder`] or read from a file; both check it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +48,10 @@ pub struct Plan {
     pub name: String,
     /// The number of ranks.
     pub world_size: u32,
+    /// Ranks a node, in rank order (torchrun's `LOCAL_WORLD_SIZE`); the last node may have fewer.
+    /// 0 for one node that holds all.
+    #[serde(default)]
+    pub ranks_per_node: u32,
     /// The process groups; the first is the default group.
     pub groups: Vec<ProcessGroup>,
     /// The tensors that programs name; every rank that uses one has its own.
@@ -137,108 +147,10 @@ pub struct Op {
     /// The line it came from.
     #[serde(default)]
     pub at: Option<SourceLine>,
-}
-
-/// What an operation does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// A collective of a group that the rank is a member of.
-    Collective {
-        /// The group.
-        group: GroupId,
-        /// The call.
-        collective: Collective,
-        /// Elements a rank: those of the tensor of an in-place call, else those of one rank's
-        /// part. 0 for a barrier.
-        count: u64,
-        /// The tensor passed in; none for in-place calls, a barrier, and ranks that pass none.
-        #[serde(default)]
-        input: Option<TensorId>,
-        /// The tensor the result is in (and passed in, for in-place calls).
-        #[serde(default)]
-        output: Option<TensorId>,
-        /// How it is carried out; the collective's default if absent.
-        #[serde(default)]
-        algorithm: Option<Algorithm>,
-        /// Whether the program goes on at once.
-        #[serde(default)]
-        async_op: bool,
-    },
-    /// `dist.send` / `dist.isend`: completes when the peer has received it.
-    Send {
-        /// The group whose ranks `peer` counts in.
-        group: GroupId,
-        /// To whom.
-        peer: GroupRank,
-        /// What.
-        tensor: TensorId,
-        /// Matches a receive with the same tag.
-        #[serde(default)]
-        tag: u32,
-        /// Whether the program goes on at once.
-        #[serde(default)]
-        async_op: bool,
-    },
-    /// `dist.recv` / `dist.irecv`.
-    Recv {
-        /// The group whose ranks `peer` counts in.
-        group: GroupId,
-        /// From whom.
-        peer: GroupRank,
-        /// Where to.
-        tensor: TensorId,
-        /// Matches a send with the same tag.
-        #[serde(default)]
-        tag: u32,
-        /// Whether the program goes on at once.
-        #[serde(default)]
-        async_op: bool,
-    },
-    /// `work.wait()`: holds the program until an earlier asynchronous operation has completed.
-    Wait {
-        /// Index of that operation in the same program.
-        op: u32,
-    },
-    /// Work that keeps the rank's processor busy.
-    Compute {
-        /// What people call it: `forward`.
-        name: String,
-        /// For how long, in nanoseconds.
-        duration_ns: u64,
-    },
-    /// Idle time, called what it is: a data loader that stalls, a rank stuck in user code.
-    Sleep {
-        /// What people call it.
-        name: String,
-        /// For how long, in nanoseconds.
-        duration_ns: u64,
-    },
-}
-
-impl Action {
-    /// PyTorch's name of the call, or what the operation is.
-    pub fn name(&self) -> &str {
-        match self {
-            Action::Collective { collective, .. } => collective.name(),
-            Action::Send { async_op: false, .. } => "send",
-            Action::Send { async_op: true, .. } => "isend",
-            Action::Recv { async_op: false, .. } => "recv",
-            Action::Recv { async_op: true, .. } => "irecv",
-            Action::Wait { .. } => "wait",
-            Action::Compute { name, .. } | Action::Sleep { name, .. } => name,
-        }
-    }
-
-    /// True for a call that goes on in the background.
-    pub fn is_async(&self) -> bool {
-        matches!(
-            self,
-            Action::Collective { async_op: true, .. }
-                | Action::Send { async_op: true, .. }
-                | Action::Recv { async_op: true, .. }
-        )
-    }
+    /// The user's call that it is a part of, if that is another than the operation itself:
+    /// `all_gather_object`, `new_group`.
+    #[serde(default)]
+    pub via: Option<String>,
 }
 
 impl Plan {

@@ -53,7 +53,7 @@ impl CollectiveLab {
         plan.timeout_ms(self.timeout_ms);
         // The plan's check would say the same of every rank, but later and with more words.
         Schedule::new(collective, algorithm, world_size)?;
-        let count = if collective == Collective::Barrier { 0 } else { self.count };
+        let count = if collective.is_barrier() { 0 } else { self.count };
         let source = plan.source("collective.py", self.program());
         let root = collective.root().unwrap_or(GroupRank(0));
         let input = collective
@@ -85,6 +85,7 @@ impl CollectiveLab {
             Collective::ReduceScatter { .. } => format!("reduce_scatter_tensor(output, input{op})"),
             Collective::AllToAll => "all_to_all_single(output, input)".into(),
             Collective::Barrier => "barrier()".into(),
+            Collective::MonitoredBarrier { .. } => "monitored_barrier()".into(),
         };
         format!("import torch\nimport torch.distributed as dist\n\ndist.{call}\n")
     }

@@ -131,7 +131,9 @@ impl Algorithm {
                 Algorithm::GlooRing,
             ],
             Collective::AllToAll => &[Algorithm::Direct, Algorithm::Pairwise, Algorithm::Bruck],
-            Collective::Gather { .. } | Collective::Scatter { .. } => &[Algorithm::Direct],
+            Collective::Gather { .. }
+            | Collective::Scatter { .. }
+            | Collective::MonitoredBarrier { .. } => &[Algorithm::Direct],
             Collective::Barrier => &[Algorithm::Dissemination, Algorithm::Tree],
         }
     }

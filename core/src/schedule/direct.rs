@@ -15,6 +15,7 @@ pub(super) fn steps(collective: Collective, n: u32) -> u32 {
         Collective::Reduce { .. } => n - 1,
         Collective::ReduceScatter { .. } => (n - 1).max(1),
         Collective::Broadcast { .. } => u32::from(n > 1),
+        Collective::MonitoredBarrier { .. } => n,
         _ => 1,
     }
 }
@@ -79,7 +80,31 @@ pub(super) fn actions(
             actions.push(Action::Send { peer: to, from: input(to.0) });
             actions.push(Action::ReceiveReduce { peer, local, into: output(0) });
         }
+        Collective::MonitoredBarrier { .. } => monitored_barrier(n, rank, step, actions),
         Collective::AllReduce { .. } | Collective::Barrier => {}
+    }
+}
+
+/// Rank 0 hears from one rank after the other, then answers all of them
+/// (`ProcessGroupGloo::monitoredBarrier`, which receives in rank order too).
+fn monitored_barrier(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
+    let (own, heard) = (Slice::one(Buffer::Input, 0), Slice::one(Buffer::Scratch, 0));
+    let first = GroupRank(0);
+    match (rank == first, step + 1 < n) {
+        (true, true) => {
+            let local = if step == 0 { own } else { heard };
+            actions.push(Action::ReceiveReduce { peer: GroupRank(step + 1), local, into: heard });
+        }
+        (true, false) if n == 1 => actions.push(Action::Copy { from: own, into: heard }),
+        (true, false) => {
+            let others = (1..n).map(|peer| Action::Send { peer: GroupRank(peer), from: heard });
+            actions.extend(others);
+        }
+        (false, true) if rank.0 == step + 1 => {
+            actions.push(Action::Send { peer: first, from: own });
+        }
+        (false, true) => {}
+        (false, false) => actions.push(Action::Receive { peer: first, into: heard }),
     }
 }
 

@@ -85,6 +85,7 @@ impl Family {
             (Algorithm::Ring, Collective::ReduceScatter { .. }) => 2,
             (Algorithm::Dissemination, _) => self.steps(),
             (Algorithm::Tree, Collective::Barrier) => tree::BARRIER_SIGNALS,
+            (Algorithm::Direct, Collective::MonitoredBarrier { .. }) => 1,
             (Algorithm::OneShot, _) => one_shot::scratch(n),
             (Algorithm::Bruck, collective) => bruck::scratch(collective, n),
             (Algorithm::RecursiveDoubling, collective) => {
@@ -133,7 +134,7 @@ impl Family {
 
     /// False where lanes make no sense: a barrier carries nothing, and gloo's chunks are its own.
     pub(super) fn can_be_sliced(self) -> bool {
-        self.collective != Collective::Barrier && self.algorithm != Algorithm::GlooRing
+        !self.collective.is_barrier() && self.algorithm != Algorithm::GlooRing
     }
 
     /// Elements of every chunk but the last; `None` for even chunks.

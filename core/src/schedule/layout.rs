@@ -1,31 +1,70 @@
 //! From chunks to elements: where a slice of a buffer lies for a given element count.
 
 use super::{Buffer, Schedule, Slice};
-use crate::collective::Collective;
+use crate::plan::Splits;
 use crate::rank::GroupRank;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A buffer of `elements` cut into `chunks`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Elements in all.
     pub elements: u64,
     /// Chunks in all.
     pub chunks: u32,
-    /// Elements of every chunk until there are no more: the last chunks may be short or empty.
-    /// `None`: evenly, in sizes that differ by at most one element.
-    pub chunk_elements: Option<u64>,
+    cut: Cut,
+}
+
+/// How a buffer is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cut {
+    /// In sizes that differ by at most one element.
+    Even,
+    /// In chunks of so many elements until there are no more.
+    Each(u64),
+    /// Where every chunk ends.
+    Ends(Arc<[u64]>),
 }
 
 impl Grid {
+    /// A cut into chunks whose sizes differ by at most one element.
+    pub fn even(elements: u64, chunks: u32) -> Grid {
+        Grid { elements, chunks, cut: Cut::Even }
+    }
+
+    /// A cut into chunks of `each` elements until there are no more: the last chunks may be short
+    /// or empty.
+    pub fn of_each(elements: u64, chunks: u32, each: u64) -> Grid {
+        Grid { elements, chunks, cut: Cut::Each(each) }
+    }
+
+    /// A cut into chunks of these lengths.
+    pub fn of_parts(parts: impl IntoIterator<Item = u64>) -> Grid {
+        let ends: Arc<[u64]> = parts
+            .into_iter()
+            .scan(0u64, |end, part| {
+                *end = end.saturating_add(part);
+                Some(*end)
+            })
+            .collect();
+        let elements = ends.last().copied().unwrap_or(0);
+        Grid { elements, chunks: ends.len() as u32, cut: Cut::Ends(ends) }
+    }
+
     /// Where chunk `chunk` begins, in elements; the end of the buffer for the chunk past the last.
-    pub fn start(self, chunk: u32) -> u64 {
+    pub fn start(&self, chunk: u32) -> u64 {
         if self.chunks == 0 {
             return 0;
         }
         let chunk = chunk.min(self.chunks);
-        if let Some(each) = self.chunk_elements {
-            return each.saturating_mul(u64::from(chunk)).min(self.elements);
+        match &self.cut {
+            Cut::Even => {}
+            Cut::Each(each) => return each.saturating_mul(u64::from(chunk)).min(self.elements),
+            Cut::Ends(ends) => {
+                let last = (chunk as usize).checked_sub(1);
+                return last.and_then(|last| ends.get(last)).copied().unwrap_or(0);
+            }
         }
         // The simulator asks this for every message, and 128-bit division is slow.
         match self.elements.checked_mul(u64::from(chunk)) {
@@ -37,7 +76,7 @@ impl Grid {
     }
 
     /// The elements of a run of chunks.
-    pub fn range(self, chunk: u32, chunks: u32) -> Range<u64> {
+    pub fn range(&self, chunk: u32, chunks: u32) -> Range<u64> {
         self.start(chunk)..self.start(chunk.saturating_add(chunks))
     }
 }
@@ -48,13 +87,21 @@ pub struct Layout {
     schedule: Schedule,
     count: u64,
     element_bytes: u64,
+    splits: Option<Splits>,
 }
 
 impl Layout {
     /// The layout for `count` elements a rank: the tensor of an in-place call, or one rank's part
     /// of the larger tensor of the others. An element has `element_bytes`: gloo cuts by bytes.
     pub fn new(schedule: Schedule, count: u64, element_bytes: u64) -> Layout {
-        Layout { schedule, count, element_bytes }
+        Layout { schedule, count, element_bytes, splits: None }
+    }
+
+    /// The same for an `all_to_all` whose parts are uneven: the layout of the rank that passes
+    /// these splits.
+    pub fn with_splits(mut self, splits: Option<Splits>) -> Layout {
+        self.splits = splits;
+        self
     }
 
     /// The schedule.
@@ -67,12 +114,17 @@ impl Layout {
         let chunks = self.schedule.chunks(rank, buffer);
         let collective = self.schedule.collective();
         let size = self.schedule.size();
+        match (&self.splits, buffer) {
+            (Some(splits), Buffer::Input) => return Grid::of_parts(splits.input.iter().copied()),
+            (Some(splits), Buffer::Output) => return Grid::of_parts(splits.output.iter().copied()),
+            _ => {}
+        }
         let elements = match buffer {
             Buffer::Input | Buffer::Output if rank.0 >= size => None,
             Buffer::Input => collective.input_elements(size, rank, self.count),
             Buffer::Output => collective.output_elements(size, rank, self.count),
             // A barrier's signals hold nothing.
-            Buffer::Scratch if collective == Collective::Barrier => None,
+            Buffer::Scratch if collective.is_barrier() => None,
             // Scratch holds whole parts, or for in-place calls whole copies of the tensor, cut as
             // the tensor is: then a scratch chunk is as long as the chunk it is a copy of.
             Buffer::Scratch => {
@@ -80,8 +132,11 @@ impl Layout {
                 Some(self.count.saturating_mul(u64::from(parts)))
             }
         };
-        let chunk_elements = self.schedule.chunk_elements(self.count, self.element_bytes);
-        Grid { elements: elements.unwrap_or(0), chunks, chunk_elements }
+        let elements = elements.unwrap_or(0);
+        match self.schedule.chunk_elements(self.count, self.element_bytes) {
+            Some(each) => Grid::of_each(elements, chunks, each),
+            None => Grid::even(elements, chunks),
+        }
     }
 
     /// The elements that `slice` names on `rank`.
@@ -104,7 +159,7 @@ mod tests {
     proptest! {
         #[test]
         fn chunks_tile_the_buffer_evenly(elements in 0u64..1 << 40, chunks in 1u32..5000) {
-            let grid = Grid { elements, chunks, chunk_elements: None };
+            let grid = Grid::even(elements, chunks);
             let mut end = 0;
             for chunk in 0..chunks {
                 let range = grid.range(chunk, 1);
@@ -115,6 +170,17 @@ mod tests {
                 end = range.end;
             }
             prop_assert_eq!(end, elements);
+        }
+
+        #[test]
+        fn parts_lie_one_after_the_other(parts in prop::collection::vec(0u64..1 << 30, 1..40)) {
+            let grid = Grid::of_parts(parts.iter().copied());
+            let mut end = 0;
+            for (chunk, part) in (0..).zip(&parts) {
+                prop_assert_eq!(grid.range(chunk, 1), end..end + part);
+                end += part;
+            }
+            prop_assert_eq!((grid.elements, grid.chunks), (end, parts.len() as u32));
         }
     }
 }

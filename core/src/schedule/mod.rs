@@ -293,8 +293,8 @@ fn tensor_parts(collective: Collective, size: u32, participant: GroupRank, buffe
     match (buffer, collective) {
         (Buffer::Output, collective) if collective.in_place() => 1,
         (Buffer::Input, collective) if collective.in_place() => 0,
-        (Buffer::Input, Collective::Barrier) => 1,
-        (Buffer::Output, Collective::Barrier) => 0,
+        (Buffer::Input, collective) if collective.is_barrier() => 1,
+        (Buffer::Output, collective) if collective.is_barrier() => 0,
         (Buffer::Input, Collective::Scatter { root })
         | (Buffer::Output, Collective::Gather { root }) => {
             if participant == root {

@@ -130,6 +130,7 @@ mod tests {
             Collective::Broadcast { root: GroupRank(0) },
             Collective::Reduce { op: SUM, root: GroupRank(0) },
             Collective::Barrier,
+            Collective::MonitoredBarrier { wait_all_ranks: false },
         ] {
             for algorithm in Algorithm::of(collective) {
                 for n in [1, 2, 5, 8, 13] {

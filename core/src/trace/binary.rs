@@ -8,7 +8,7 @@ use super::{Event, TensorValue, Trace, TraceEnd, TraceHeader, What};
 use serde::{Deserialize, Serialize};
 
 /// The first bytes of a binary trace; the last one is the version.
-pub const TRACE_MAGIC: [u8; 8] = *b"LKSTRCE\x01";
+pub const TRACE_MAGIC: [u8; 8] = *b"LKSTRCE\x02";
 
 /// No frame is longer: a reader never has to hold more.
 pub const MAX_FRAME_BYTES: usize = 64 << 20;

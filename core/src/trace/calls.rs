@@ -168,6 +168,9 @@ impl RankLog {
             | What::TimedOut { .. }
             | What::Sent { .. }
             | What::Received { .. }
+            | What::StreamBegan { .. }
+            | What::StreamEnded { .. }
+            | What::Answered { .. }
             | What::Result { .. } => {}
         }
     }

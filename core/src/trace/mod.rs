@@ -23,7 +23,7 @@ use crate::schedule::Slice;
 use serde::{Deserialize, Serialize};
 
 /// The version of the trace's format; readers refuse any other.
-pub const TRACE_SCHEMA: &str = "lockstep.trace/1";
+pub const TRACE_SCHEMA: &str = "lockstep.trace/2";
 
 /// A whole trace in memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -217,6 +217,24 @@ pub enum What {
         tensor: TensorId,
         /// What it holds.
         value: TensorValue,
+    },
+    /// The rank's compute stream began an operation: a computation that the program has put on
+    /// it, or to wait for the calls of the operation.
+    StreamBegan {
+        /// Its index in the rank's program.
+        op: u32,
+    },
+    /// The compute stream went on from an operation.
+    StreamEnded {
+        /// Its index in the rank's program.
+        op: u32,
+    },
+    /// A work answered a query ([`WorkQuery`](crate::plan::WorkQuery)).
+    Answered {
+        /// The query's index in the rank's program.
+        op: u32,
+        /// As Python prints it.
+        answer: String,
     },
     /// The rank finished its program.
     Finished,

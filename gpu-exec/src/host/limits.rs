@@ -1,7 +1,8 @@
 //! What this machine can carry.
 
 use crate::{RunError, RunOptions};
-use lockstep_core::plan::Plan;
+use lockstep_core::group::BackendName;
+use lockstep_core::plan::{Action, Call, Plan};
 
 /// Refuses what would bring the machine down.
 pub(super) fn check(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
@@ -23,4 +24,23 @@ fn comfortable_bytes() -> Option<u64> {
     let line = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib.saturating_mul(1024) / 4 * 3)
+}
+
+/// Refuses what the backend does not carry out yet.
+pub(super) fn carried_out(plan: &Plan) -> Result<(), RunError> {
+    let ops = plan.programs.iter().flat_map(|program| &program.ops);
+    let missing = ops.into_iter().find_map(|op| match &op.action {
+        Action::Coalesced { .. } => Some("coalesced calls"),
+        Action::Query { .. } => Some("queries of a work"),
+        Action::Call { call: Call::Recv { peer: None, .. }, .. } => Some("a recv from any source"),
+        Action::Call { call: Call::Collective { splits: Some(_), .. }, .. } => {
+            Some("uneven splits")
+        }
+        Action::Wait { timeout_ms: Some(_), .. } => Some("a wait with a timeout of its own"),
+        _ => None,
+    });
+    match missing {
+        Some(what) => Err(RunError::NotCarriedOut { backend: BackendName::Host, what }),
+        None => Ok(()),
+    }
 }

@@ -63,6 +63,7 @@ impl Backend for HostBackend {
     fn start(&self, plan: Plan, options: RunOptions) -> Result<RunHandle, RunError> {
         plan.check()?;
         limits::check(&plan, &options)?;
+        limits::carried_out(&plan)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let ranks = plan.world_size;
         let patience = Patience::of(ranks, cores);

@@ -7,7 +7,7 @@ use crate::RunError;
 use crate::shm::{APART, Ring};
 use lockstep_core::collective::Collective;
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Action, Plan};
+use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::schedule::{self, Algorithm, Schedule};
 use serde::{Deserialize, Serialize};
@@ -136,21 +136,22 @@ fn channels_of(plan: &Plan) -> BTreeSet<ChannelKey> {
     let mut calls: BTreeMap<GroupId, BTreeSet<(Algorithm, Collective)>> = BTreeMap::new();
     for (rank, program) in plan.program_of.iter().enumerate() {
         let ops = plan.programs.get(*program as usize).map_or(&[][..], |program| &program.ops);
-        for op in ops {
-            match op.action {
-                Action::Collective { group, collective, algorithm, .. } => {
+        for call in ops.iter().flat_map(|op| op.action.calls()) {
+            match *call {
+                Call::Collective { group, collective, algorithm, .. } => {
                     let algorithm = algorithm.unwrap_or(Algorithm::of(collective)[0]);
                     calls.entry(group).or_default().insert((algorithm, collective));
                 }
-                Action::Send { group, peer, tag, .. } | Action::Recv { group, peer, tag, .. } => {
+                Call::Send { group, peer, tag, .. }
+                | Call::Recv { group, peer: Some(peer), tag, .. } => {
                     let members = plan.group(group);
                     let me = members.and_then(|m| m.group_rank(GlobalRank(rank as u32)));
                     let Some(me) = me else { continue };
-                    let sends = matches!(op.action, Action::Send { .. });
+                    let sends = matches!(call, Call::Send { .. });
                     let (from, to) = if sends { (me, peer) } else { (peer, me) };
                     keys.insert(ChannelKey { group, from, to, tag: Some(tag) });
                 }
-                Action::Wait { .. } | Action::Compute { .. } | Action::Sleep { .. } => {}
+                Call::Recv { .. } => {}
             }
         }
     }

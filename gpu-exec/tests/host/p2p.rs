@@ -3,7 +3,7 @@
 use crate::{assert_completed, events_of, options, result, run, run_with};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
-use lockstep_core::plan::{Action, Fill, PlanBuilder};
+use lockstep_core::plan::{Call, Fill, PlanBuilder};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::trace::{Outcome, TensorValue, What};
 use lockstep_gpu_exec::RunOptions;
@@ -54,12 +54,13 @@ fn both_ways_at_once_and_tags_in_any_order() {
             let group = swapped;
             let mut calls = Vec::new();
             for tag in 0..4 {
-                let send = Action::Send { group, peer, tensor: out, tag, async_op: true };
-                calls.push(program.push(send));
+                program.async_op();
+                calls.push(program.call(Call::Send { group, peer, tensor: out, tag }));
             }
             for tag in [2, 0, 3, 1] {
                 let tensor = back[tag as usize];
-                calls.push(program.push(Action::Recv { group, peer, tensor, tag, async_op: true }));
+                program.async_op();
+                calls.push(program.call(Call::Recv { group, peer: Some(peer), tensor, tag }));
             }
             calls.into_iter().rev().for_each(|call| {
                 program.wait(call);

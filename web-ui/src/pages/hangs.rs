@@ -179,6 +179,7 @@ fn standing(view: Option<&lockstep_sim::View>, groups: &[ProcessGroup]) -> Html 
                 }
             }
             (Doing::Waiting { .. }, _) => "waits in a send or recv".to_owned(),
+            (Doing::Synchronizing, _) => "waits for its streams".to_owned(),
             (Doing::Running | Doing::Draining, _) => "goes on".to_owned(),
         };
         match lines.iter_mut().find(|(words, _)| *words == does) {

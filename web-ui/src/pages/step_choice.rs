@@ -106,6 +106,7 @@ fn collective(name: &str, op: ReduceOp, root: GroupRank) -> Collective {
         "reduce_scatter" => Collective::ReduceScatter { op },
         "all_to_all" => Collective::AllToAll,
         "barrier" => Collective::Barrier,
+        "monitored_barrier" => Collective::MonitoredBarrier { wait_all_ranks: false },
         _ => Collective::AllReduce { op },
     }
 }
@@ -150,7 +151,7 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
     let fills = fills
         .map(|(value, label)| Choice { value: value.to_owned(), label: label.to_owned() })
         .to_vec();
-    let barrier = lab.collective == Collective::Barrier;
+    let barrier = lab.collective.is_barrier();
     html! {
         <form class="choice" onsubmit={Callback::from(|event: SubmitEvent| event.prevent_default())} aria-label="What to step through">
             <SelectField name="collective" label="Collective" value={lab.collective.name()} choices={words(&COLLECTIVES)} on_choose={set("collective")} />

@@ -139,6 +139,7 @@ fn place(props: &RingProps, rank: usize, n: usize, node: f64) -> Html {
         Doing::Running => ("running", "running"),
         Doing::Busy => ("busy", "busy"),
         Doing::Waiting { .. } => ("waiting", "in its call"),
+        Doing::Synchronizing => ("waiting", "in synchronize"),
         Doing::Draining => ("waiting", "draining"),
         Doing::Finished => ("finished", "finished"),
     };

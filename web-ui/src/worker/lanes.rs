@@ -163,7 +163,13 @@ impl Lanes {
                     span.to = time.max(span.from);
                 }
             }
-            What::TimedOut { .. } | What::Result { .. } | What::Finished | What::Died { .. } => {}
+            What::StreamBegan { .. }
+            | What::StreamEnded { .. }
+            | What::Answered { .. }
+            | What::TimedOut { .. }
+            | What::Result { .. }
+            | What::Finished
+            | What::Died { .. } => {}
         }
     }
 }

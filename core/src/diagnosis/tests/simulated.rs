@@ -6,7 +6,7 @@ use crate::collective::Collective;
 use crate::diagnosis::{Certainty, Kind, Report, diagnose_trace};
 use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupId};
-use crate::plan::{Action, Fill, Plan, PlanBuilder, ProgramBuilder, TensorId};
+use crate::plan::{Action, Call as PlanCall, Fill, Plan, PlanBuilder, ProgramBuilder, TensorId};
 use crate::rank::{GlobalRank, GroupRank};
 use crate::reduce::ReduceOp;
 use crate::trace::{Call, Event, Origin, Outcome, TensorShape, Trace, TraceEnd, TraceHeader, What};
@@ -55,7 +55,7 @@ fn run(plan: &Plan) -> Trace {
             };
             let number = at[index] as u32;
             match &op.action {
-                Action::Collective { group, collective, .. } => {
+                Action::Call { call: PlanCall::Collective { group, collective, .. }, .. } => {
                     push(&mut events, What::OpBegan { op: number });
                     seq[index] += 1;
                     let tensor = TensorShape { shape: vec![64], dtype: Dtype::Float32 };

@@ -336,7 +336,7 @@ impl<'a> Prover<'a> {
     ) -> Result<Vec<Content>, ProofError> {
         let own = self.read(rank, step, local)?;
         self.proof.chunks_reduced += u64::from(into.chunks);
-        let overlap = self.schedule.collective() == Collective::Barrier;
+        let overlap = self.schedule.collective().is_barrier();
         let reduced = own.iter().zip(content).map(|(a, b)| a.union(b, overlap));
         reduced.collect::<Result<_, _>>().map_err(|why| ProofError::BadReduction {
             rank: GroupRank(rank),
@@ -372,7 +372,7 @@ impl<'a> Prover<'a> {
         for (rank, state) in self.ranks.iter().enumerate() {
             let rank = GroupRank(rank as u32);
             let buffer = match self.schedule.collective() {
-                Collective::Barrier => Buffer::Scratch,
+                collective if collective.is_barrier() => Buffer::Scratch,
                 collective if collective.promises(rank) => Buffer::Output,
                 _ => continue,
             };
@@ -400,7 +400,7 @@ impl<'a> Prover<'a> {
             Collective::ReduceScatter { .. } => all(rank.0),
             Collective::AllToAll => one(rank.0, chunk),
             // Only the last signal says that everybody has come.
-            Collective::Barrier => {
+            Collective::Barrier | Collective::MonitoredBarrier { .. } => {
                 let signals = self.schedule.chunks(rank, Buffer::Scratch);
                 (chunk + 1 == signals).then(|| all(0)).flatten()
             }

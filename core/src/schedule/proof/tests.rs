@@ -15,6 +15,7 @@ fn schedules(size: u32, roots: impl IntoIterator<Item = u32>) -> Vec<Schedule> {
         Collective::ReduceScatter { op },
         Collective::AllToAll,
         Collective::Barrier,
+        Collective::MonitoredBarrier { wait_all_ranks: false },
     ];
     for root in roots.into_iter().map(GroupRank) {
         collectives.extend([
@@ -117,7 +118,7 @@ fn no_slice_can_be_another_chunk() {
                         | Action::Reduce { into: slice, .. }
                         | Action::Copy { into: slice, .. }) = *action;
                         let chunks = schedule.chunks(GroupRank(rank), slice.buffer);
-                        if chunks < 2 || schedule.collective() == Collective::Barrier {
+                        if chunks < 2 || schedule.collective().is_barrier() {
                             continue;
                         }
                         let change = |actions: &mut Vec<Action>| {

@@ -257,7 +257,7 @@ impl Clerk {
             Note::OpBegan { op } => What::OpBegan { op },
             Note::OpEnded { op } => What::OpEnded { op },
             Note::Scheduled { work, op, seq } => {
-                let call = Box::new(self.plan.call(self.rank, op, seq)?);
+                let call = Box::new(self.plan.call(self.rank, op, 0, seq)?);
                 What::Scheduled { work, call }
             }
             Note::Started { work } => What::Started { work },

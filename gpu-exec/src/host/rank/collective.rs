@@ -7,7 +7,7 @@ use super::transfer::{Header, Incoming, Moved, Outgoing};
 use crate::shm::{Doorbell, Patience, Receiver, Sender};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
-use lockstep_core::plan::{Action, Plan, Signature, TensorId};
+use lockstep_core::plan::{Call, Plan, Signature, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::{self, Buffer, Layout, Schedule};
@@ -68,12 +68,12 @@ impl CollectiveCall {
     pub(super) fn of(
         plan: &Plan,
         rank: GlobalRank,
-        action: &Action,
+        call: &Call,
         memory: impl Fn(TensorId) -> Option<Memory>,
     ) -> Result<Option<CollectiveCall>, String> {
-        let Action::Collective { input, output, .. } = action else { return Ok(None) };
+        let Call::Collective { input, output, .. } = call else { return Ok(None) };
         let Signature { schedule, dtype, count } =
-            plan.signature(rank, action).ok_or("a collective that its rank cannot call")?;
+            plan.signature(rank, call).ok_or("a collective that its rank cannot call")?;
         let lanes = (schedule.channels(), schedule.segments(), schedule.ranks_per_node());
         let how = (schedule.collective(), schedule.algorithm(), lanes);
         let fingerprint = fingerprint(&(how, count, dtype));

@@ -11,7 +11,7 @@ use super::works::Works;
 use crate::clock;
 use crate::shm::{Doorbell, Ring, Segment};
 use lockstep_core::group::{GroupId, SequenceNumbers};
-use lockstep_core::plan::{Action, Fill, Plan, Tensor, TensorId};
+use lockstep_core::plan::{Action, Call, Fill, Plan, Tensor, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::trace::TensorValue;
 use lockstep_core::value::initial_bytes;
@@ -68,10 +68,10 @@ impl Program {
             clerk.note(Note::OpBegan { op });
             let action = &operation.action;
             match action {
-                Action::Collective { group, async_op, .. } => {
+                Action::Call { call: call @ Call::Collective { group, .. }, async_op } => {
                     let work = next_work;
                     let memory = |id| self.tensors.get(&id).cloned();
-                    let call = CollectiveCall::of(&plan, self.rank, action, memory)?
+                    let call = CollectiveCall::of(&plan, self.rank, call, memory)?
                         .ok_or("a collective that is none")?;
                     let seq = collectives.next(*group);
                     clerk.scheduled(work, op, seq, self.timeouts_ns[group.index()]);
@@ -84,10 +84,11 @@ impl Program {
                     work_of[index] = Some(work);
                     next_work += 1;
                 }
-                Action::Send { group, async_op, .. } | Action::Recv { group, async_op, .. } => {
+                Action::Call { call, async_op } => {
+                    let group = call.group();
                     let work = next_work;
-                    let call = self.p2p_call(action, work)?;
-                    let seq = p2p.next(*group);
+                    let call = self.p2p_call(call, work)?;
+                    let seq = p2p.next(group);
                     clerk.scheduled(work, op, seq, self.timeouts_ns[group.index()]);
                     self.p2p.post(call, &clerk, &works)?;
                     if !async_op {
@@ -96,11 +97,15 @@ impl Program {
                     work_of[index] = Some(work);
                     next_work += 1;
                 }
-                Action::Wait { op } => {
+                Action::Wait { op, .. } => {
                     if let Some(work) = work_of.get(*op as usize).copied().flatten() {
                         works.wait(work);
                     }
                 }
+                // Refused before the start: `limits::check`.
+                Action::Coalesced { .. } | Action::Query { .. } => {}
+                // There is no device whose streams could be behind.
+                Action::Synchronize => {}
                 Action::Compute { duration_ns, .. } => compute(*duration_ns),
                 Action::Sleep { duration_ns, .. } => {
                     std::thread::sleep(Duration::from_nanos(*duration_ns));
@@ -118,10 +123,12 @@ impl Program {
         Ok(())
     }
 
-    fn p2p_call(&self, action: &Action, work: u32) -> Result<P2pCall, String> {
-        let (group, peer, tensor, tag, sends) = match *action {
-            Action::Send { group, peer, tensor, tag, .. } => (group, peer, tensor, tag, true),
-            Action::Recv { group, peer, tensor, tag, .. } => (group, peer, tensor, tag, false),
+    fn p2p_call(&self, call: &Call, work: u32) -> Result<P2pCall, String> {
+        let (group, peer, tensor, tag, sends) = match *call {
+            Call::Send { group, peer, tensor, tag, .. } => (group, peer, tensor, tag, true),
+            Call::Recv { group, peer: Some(peer), tensor, tag, .. } => {
+                (group, peer, tensor, tag, false)
+            }
             _ => return Err("neither a send nor a receive".to_owned()),
         };
         let me = self.plan.group(group).and_then(|members| members.group_rank(self.rank));

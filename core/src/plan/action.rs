@@ -1,0 +1,260 @@
+//! What an operation of a program does, and the calls of torch.distributed among them.
+
+use super::TensorId;
+use crate::collective::Collective;
+use crate::group::GroupId;
+use crate::rank::GroupRank;
+use crate::schedule::Algorithm;
+use serde::{Deserialize, Serialize};
+
+/// A call of torch.distributed: it becomes a work of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Call {
+    /// A collective of a group that the rank is a member of.
+    Collective {
+        /// The group.
+        group: GroupId,
+        /// The call.
+        collective: Collective,
+        /// Elements a rank: those of the tensor of an in-place call, else those of one rank's
+        /// part. 0 for a barrier, and for a call with `splits`.
+        count: u64,
+        /// The tensor passed in; none for in-place calls, a barrier, and ranks that pass none.
+        #[serde(default)]
+        input: Option<TensorId>,
+        /// The tensor the result is in (and passed in, for in-place calls).
+        #[serde(default)]
+        output: Option<TensorId>,
+        /// How it is carried out; the collective's default if absent.
+        #[serde(default)]
+        algorithm: Option<Algorithm>,
+        /// How many parallel copies of the schedule share the work; 1 if absent.
+        #[serde(default)]
+        channels: Option<u32>,
+        /// How many pieces of the data follow each other through the steps; the family's own
+        /// number if absent.
+        #[serde(default)]
+        segments: Option<u32>,
+        /// For an `all_to_all` of uneven parts.
+        #[serde(default)]
+        splits: Option<Splits>,
+    },
+    /// `dist.send` / `dist.isend`: completes when the peer has received it.
+    Send {
+        /// The group whose ranks `peer` counts in.
+        group: GroupId,
+        /// To whom.
+        peer: GroupRank,
+        /// What.
+        tensor: TensorId,
+        /// Matches a receive with the same tag.
+        #[serde(default)]
+        tag: u32,
+    },
+    /// `dist.recv` / `dist.irecv`.
+    Recv {
+        /// The group whose ranks `peer` counts in.
+        group: GroupId,
+        /// From whom; from whoever sends first if absent (`src=None`).
+        #[serde(default)]
+        peer: Option<GroupRank>,
+        /// Where to.
+        tensor: TensorId,
+        /// Matches a send with the same tag.
+        #[serde(default)]
+        tag: u32,
+    },
+}
+
+/// What an operation does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// A call.
+    Call {
+        /// Which.
+        call: Call,
+        /// Whether the program goes on at once.
+        #[serde(default)]
+        async_op: bool,
+    },
+    /// Calls that are made together and started together, each a work of its own:
+    /// `batch_isend_irecv`, `_coalescing_manager`, `all_reduce_coalesced`.
+    Coalesced {
+        /// The calls, at least one.
+        calls: Vec<Call>,
+        /// Whether the program goes on at once.
+        #[serde(default)]
+        async_op: bool,
+    },
+    /// `work.wait()`: holds the program until an earlier asynchronous operation, with all of its
+    /// calls, has completed.
+    Wait {
+        /// Index of that operation in the same program.
+        op: u32,
+        /// `work.wait(timeout)`, in milliseconds: if it passes first, PyTorch raises, and the run
+        /// ends as timed out. The group's own timeout holds besides.
+        #[serde(default)]
+        timeout_ms: Option<u64>,
+    },
+    /// Asks an earlier asynchronous operation how it stands; the answer goes into the trace.
+    Query {
+        /// Index of that operation in the same program.
+        op: u32,
+        /// What is asked.
+        what: WorkQuery,
+    },
+    /// `torch.cuda.synchronize()`: holds the program until the rank's streams are empty.
+    Synchronize,
+    /// Work that keeps the rank's processor busy, or its compute stream.
+    Compute {
+        /// What people call it: `forward`.
+        name: String,
+        /// For how long, in nanoseconds.
+        duration_ns: u64,
+    },
+    /// Idle time, called what it is: a data loader that stalls, a rank stuck in user code.
+    Sleep {
+        /// What people call it.
+        name: String,
+        /// For how long, in nanoseconds.
+        duration_ns: u64,
+    },
+}
+
+/// The parts of an uneven `all_to_all_single`, in elements by group rank, as one rank passes them
+/// (`input_split_sizes`, `output_split_sizes`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Splits {
+    /// What goes to each rank.
+    pub input: Vec<u64>,
+    /// What comes from each rank.
+    pub output: Vec<u64>,
+}
+
+/// What can be asked of a work (`torch.distributed.Work`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkQuery {
+    /// `work.is_completed()`.
+    IsCompleted,
+    /// `work.is_success()`.
+    IsSuccess,
+    /// `work.exception()`.
+    Exception,
+    /// `work.result()`: refused before the work has completed.
+    Result,
+    /// `work.get_future().done()`.
+    FutureDone,
+}
+
+impl WorkQuery {
+    /// PyTorch's name of the call.
+    pub fn name(self) -> &'static str {
+        match self {
+            WorkQuery::IsCompleted => "is_completed",
+            WorkQuery::IsSuccess => "is_success",
+            WorkQuery::Exception => "exception",
+            WorkQuery::Result => "result",
+            WorkQuery::FutureDone => "get_future().done",
+        }
+    }
+
+    /// What the work answers, as Python prints it, when it has or has not completed.
+    /// A work that has not completed has not succeeded, and has no exception yet.
+    pub fn answer(self, completed: bool) -> &'static str {
+        match (self, completed) {
+            (WorkQuery::Exception, _) => "None",
+            (WorkQuery::Result, true) => "[tensor]",
+            (WorkQuery::Result, false) => "not ready",
+            (_, true) => "True",
+            (_, false) => "False",
+        }
+    }
+}
+
+impl Call {
+    /// PyTorch's name of the call, when it holds the program.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Call::Collective { collective, .. } => collective.name(),
+            Call::Send { .. } => "send",
+            Call::Recv { .. } => "recv",
+        }
+    }
+
+    /// PyTorch's name of the call, when the program goes on at once.
+    pub fn async_name(&self) -> &'static str {
+        match self {
+            Call::Collective { collective, .. } => collective.name(),
+            Call::Send { .. } => "isend",
+            Call::Recv { .. } => "irecv",
+        }
+    }
+
+    /// True for `Send` and `Recv`.
+    pub fn is_p2p(&self) -> bool {
+        matches!(self, Call::Send { .. } | Call::Recv { .. })
+    }
+
+    /// The collective, if it is one.
+    pub fn collective(&self) -> Option<Collective> {
+        match self {
+            Call::Collective { collective, .. } => Some(*collective),
+            _ => None,
+        }
+    }
+
+    /// The tensors that it names: input and output, or a point-to-point call's one.
+    pub fn tensors(&self) -> [Option<TensorId>; 2] {
+        match self {
+            Call::Collective { input, output, .. } => [*input, *output],
+            Call::Send { tensor, .. } | Call::Recv { tensor, .. } => [Some(*tensor), None],
+        }
+    }
+
+    /// Its group.
+    pub fn group(&self) -> GroupId {
+        match self {
+            Call::Collective { group, .. }
+            | Call::Send { group, .. }
+            | Call::Recv { group, .. } => *group,
+        }
+    }
+}
+
+impl Action {
+    /// PyTorch's name of the call, or what the operation is.
+    pub fn name(&self) -> &str {
+        match self {
+            Action::Call { call, async_op: false } => call.name(),
+            Action::Call { call, async_op: true } => call.async_name(),
+            Action::Coalesced { calls, .. } if calls.iter().all(Call::is_p2p) => {
+                "batch_isend_irecv"
+            }
+            Action::Coalesced { .. } => "coalesced",
+            Action::Wait { .. } => "wait",
+            Action::Query { what, .. } => what.name(),
+            Action::Synchronize => "synchronize",
+            Action::Compute { name, .. } | Action::Sleep { name, .. } => name,
+        }
+    }
+
+    /// True for calls that go on in the background.
+    pub fn is_async(&self) -> bool {
+        matches!(
+            self,
+            Action::Call { async_op: true, .. } | Action::Coalesced { async_op: true, .. }
+        )
+    }
+
+    /// The calls that the operation makes, each of which becomes a work; empty if it makes none.
+    pub fn calls(&self) -> &[Call] {
+        match self {
+            Action::Call { call, .. } => std::slice::from_ref(call),
+            Action::Coalesced { calls, .. } => calls,
+            _ => &[],
+        }
+    }
+}
