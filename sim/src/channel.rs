@@ -44,6 +44,8 @@ pub(crate) struct Active {
     /// Whether ranks can disagree on the length of a message although their signatures agree.
     uneven: bool,
     pub(crate) input: Option<TensorId>,
+    /// What the call reads in place of its input: the input, premultiplied.
+    scaled_input: Option<Arc<Vec<u8>>>,
     pub(crate) output: Option<TensorId>,
     pub(crate) step: u32,
     /// The step's receives that have not arrived.
@@ -150,7 +152,10 @@ impl Active {
 
     pub(crate) fn read<'a>(&'a self, memory: &'a Memory, slice: Slice) -> Option<&'a [u8]> {
         let buffer = match slice.buffer {
-            Buffer::Input => memory.get(self.input?)?,
+            Buffer::Input => match &self.scaled_input {
+                Some(scaled) => scaled.as_slice(),
+                None => memory.get(self.input?)?,
+            },
             Buffer::Output => memory.get(self.output?)?,
             Buffer::Scratch => &self.scratch,
         };
@@ -280,6 +285,8 @@ impl Engine {
         } else {
             Vec::new()
         };
+        let memory = &mut self.ranks[rank.index()].memory;
+        let scaled_input = premultiplied(&signature, memory, *input, *output);
         channel.active = Some(Active {
             work,
             seq,
@@ -287,6 +294,7 @@ impl Engine {
                 .map(|buffer| layout.grid(me, buffer)),
             uneven: splits.is_some(),
             input: *input,
+            scaled_input,
             output: *output,
             step: 0,
             waiting: Vec::new(),
@@ -491,17 +499,39 @@ impl Engine {
             return;
         };
         active.done = true;
-        let collective = active.signature.schedule.collective();
-        if collective.reduce_op() == Some(ReduceOp::Avg)
+        let (schedule, dtype) = (&active.signature.schedule, active.signature.dtype);
+        let collective = schedule.collective();
+        if let Some(op) = collective.reduce_op()
+            && let Some(divisor) = reduce::divisor(op, dtype, schedule.size())
             && collective.promises(me)
             && let Some(output) = active.output
             && let Some(bytes) = self.ranks[rank.index()].memory.get_mut(output)
         {
-            reduce::divide(active.signature.dtype, bytes, active.signature.schedule.size());
+            reduce::divide(dtype, bytes, divisor);
         }
         let work = active.work;
         self.complete(rank, work, recorder);
     }
+}
+
+/// Premultiplies what the rank contributes, if the reduction asks for it: an in-place call's tensor
+/// where it is, another call's input in a copy, which is returned.
+fn premultiplied(
+    signature: &Signature,
+    memory: &mut Memory,
+    input: Option<TensorId>,
+    output: Option<TensorId>,
+) -> Option<Arc<Vec<u8>>> {
+    let (schedule, dtype) = (&signature.schedule, signature.dtype);
+    let op = schedule.collective().reduce_op()?;
+    let factor = reduce::premultiplier(op, dtype, schedule.size())?;
+    if schedule.collective().in_place() {
+        reduce::premultiply(dtype, factor, memory.get_mut(output?)?);
+        return None;
+    }
+    let mut scaled = memory.get(input?)?.to_vec();
+    reduce::premultiply(dtype, factor, &mut scaled);
+    Some(Arc::new(scaled))
 }
 
 /// Where a receive writes; `None` for other actions.

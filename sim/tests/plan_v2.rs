@@ -314,3 +314,55 @@ fn splits_that_disagree_hang() {
         [CallState::Completed, CallState::Completed, CallState::Started]
     );
 }
+
+/// NCCL's AVG of floats multiplies every contribution with 1/n before it adds (`ncclAvg` becomes a
+/// `PreMulSum`), and leaves the input of a call that is not in place as it was.
+#[test]
+fn averages_scale_before_they_add() {
+    let world = 3;
+    let mut plan = PlanBuilder::new("p", world, BackendName::Host).unwrap();
+    let x = plan.tensor("x", Dtype::Float32, 1, Fill::Seeded { seed: 1 });
+    let out = plan.tensor("out", Dtype::Float32, 1, Fill::Zeros);
+    let input = plan.tensor("in", Dtype::Float32, 3, Fill::Seeded { seed: 4 });
+    let op = ReduceOp::Avg;
+    let plan = plan
+        .every_rank(|_, program| {
+            program.collective(WORLD, Collective::AllReduce { op }, 1, None, Some(x));
+            program.collective(WORLD, Collective::ReduceScatter { op }, 1, Some(input), Some(out));
+        })
+        .unwrap();
+    let trace = simulate(&plan, &config()).unwrap();
+    let bits = |tensor: TensorId, rank: u32| {
+        let found = trace.events.iter().find_map(|event| match &event.what {
+            What::Result { tensor: id, value: TensorValue::Bytes(bytes) }
+                if (*id, event.rank) == (tensor, GlobalRank(rank)) =>
+            {
+                Some(bytes.clone())
+            }
+            _ => None,
+        });
+        found.unwrap()
+    };
+    let made = |tensor: TensorId, rank: u32| -> Vec<f32> {
+        let bytes =
+            lockstep_core::value::initial_bytes(plan.tensor(tensor).unwrap(), GlobalRank(rank));
+        bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+    };
+    let third = 1.0f32 / 3.0;
+    // Floats are added in ring order; which rank begins is the ring's business.
+    let sums: Vec<f32> = (0..3)
+        .map(|first: u32| {
+            let at = |i: u32| made(x, (first + i) % 3)[0] * third;
+            (at(0) + at(1)) + at(2)
+        })
+        .collect();
+    let divided: f32 = (made(x, 0)[0] + made(x, 1)[0] + made(x, 2)[0]) / 3.0;
+    assert!(!sums.contains(&divided), "a seed that tells nothing");
+    let got = f32::from_le_bytes(bits(x, 0).try_into().unwrap());
+    assert!(sums.contains(&got), "{got} is none of {sums:?}");
+    assert_eq!(bits(input, 1), bits_of(&made(input, 1)), "the input is left alone");
+}
+
+fn bits_of(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}

@@ -5,7 +5,7 @@ use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Fill, Tensor};
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::reduce::{ReduceOp, combine, divide};
+use lockstep_core::reduce::{ReduceOp, combine, divide, divisor, premultiplier, premultiply};
 use lockstep_core::schedule::{Action, Algorithm, Buffer, Layout, Schedule, Slice};
 use lockstep_core::value::initial_bytes;
 
@@ -30,7 +30,12 @@ pub(crate) fn re_execute(
     let mut memory: Vec<[Vec<u8>; 3]> = (0..n)
         .map(|rank| {
             let scratch = layout.grid(GroupRank(rank), Buffer::Scratch).elements as usize;
-            [make(input, rank), make(output, rank), vec![0; scratch * size]]
+            let mut memory = [make(input, rank), make(output, rank), vec![0; scratch * size]];
+            let factor = collective.reduce_op().and_then(|op| premultiplier(op, dtype, n));
+            if let Some(factor) = factor {
+                premultiply(dtype, factor, &mut memory[usize::from(collective.in_place())]);
+            }
+            memory
         })
         .collect();
     let which = |buffer| match buffer {
@@ -89,9 +94,9 @@ pub(crate) fn re_execute(
             }
         }
     }
-    if collective.reduce_op() == Some(ReduceOp::Avg) {
+    if let Some(divisor) = collective.reduce_op().and_then(|op| divisor(op, dtype, n)) {
         for rank in (0..n).filter(|rank| collective.promises(GroupRank(*rank))) {
-            divide(dtype, &mut memory[rank as usize][1], n);
+            divide(dtype, &mut memory[rank as usize][1], divisor);
         }
     }
     memory.into_iter().map(|[_, output, _]| output).collect()

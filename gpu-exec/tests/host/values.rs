@@ -7,7 +7,7 @@ use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{Fill, Plan, PlanBuilder, Tensor, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::reduce::ReduceOp;
+use lockstep_core::reduce::{Factor, ReduceOp};
 use lockstep_core::schedule::Algorithm;
 use lockstep_core::trace::{TensorValue, What};
 
@@ -132,8 +132,12 @@ fn floats_are_the_schedules_bits() {
     for n in [2, 3, 4, 5, 8] {
         let mut calls: Vec<_> =
             every_collective(n, ReduceOp::Sum).into_iter().map(|call| (call, 101)).collect();
-        calls
-            .extend([1, 2, 1000].map(|count| (Collective::AllReduce { op: ReduceOp::Avg }, count)));
+        let scaled = [ReduceOp::Avg, ReduceOp::PremulSum(Factor::new(0.3).unwrap())];
+        for op in scaled {
+            calls.extend([1, 2, 1000].map(|count| (Collective::AllReduce { op }, count)));
+            calls.push((Collective::ReduceScatter { op }, 100));
+            calls.push((Collective::Reduce { op, root: GroupRank(1) }, 100));
+        }
         check_bits(n, Dtype::Float32, calls);
     }
     for dtype in [Dtype::Float64, Dtype::Float16, Dtype::Bfloat16] {

@@ -9,7 +9,7 @@ use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Call, Plan, Signature, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::reduce::ReduceOp;
+use lockstep_core::reduce::{self, ReduceOp};
 use lockstep_core::schedule::{self, Buffer, Layout, Schedule};
 
 /// A rank's side of a group's channels.
@@ -21,6 +21,8 @@ pub(super) struct GroupLink {
     pub(super) peers: Vec<Peer>,
     pub(super) patience: Patience,
     scratch: Memory,
+    /// What the current call reads in place of its input: the input, premultiplied.
+    scaled_input: Option<Memory>,
     actions: Vec<schedule::Action>,
     flights: Vec<Flight>,
 }
@@ -90,6 +92,19 @@ impl CollectiveCall {
     fn reduction(&self) -> Option<ReduceOp> {
         self.schedule.collective().reduce_op()
     }
+
+    /// Premultiplies what the rank contributes, if the reduction asks for it: an in-place call's
+    /// tensor where it is, another call's input in a copy, which is returned.
+    fn premultiplied(&self) -> Option<Memory> {
+        let factor = reduce::premultiplier(self.reduction()?, self.dtype, self.schedule.size())?;
+        if self.schedule.collective().in_place() {
+            reduce::premultiply(self.dtype, factor, &mut self.output.as_ref()?.lock());
+            return None;
+        }
+        let mut scaled = self.input.as_ref()?.lock().to_vec();
+        reduce::premultiply(self.dtype, factor, &mut scaled);
+        Some(Memory::new(scaled))
+    }
 }
 
 /// XXH3 of the binary form of what the ranks of a call must agree on.
@@ -105,8 +120,16 @@ impl GroupLink {
         peers: Vec<Peer>,
         patience: Patience,
     ) -> GroupLink {
-        let scratch = Memory::new(Vec::new());
-        GroupLink { me, bell, peers, patience, scratch, actions: Vec::new(), flights: Vec::new() }
+        GroupLink {
+            me,
+            bell,
+            peers,
+            patience,
+            scratch: Memory::new(Vec::new()),
+            scaled_input: None,
+            actions: Vec::new(),
+            flights: Vec::new(),
+        }
     }
 
     /// Carries out a call; returns when this rank's part is done, which a watchdog limits.
@@ -126,6 +149,7 @@ impl GroupLink {
                 scratch.resize(bytes, 0);
             }
         }
+        self.scaled_input = call.premultiplied();
         for step in 0..call.schedule.steps() {
             self.begin_step(call, &layout, work, seq, step)?;
             if self.flights.is_empty() {
@@ -228,7 +252,7 @@ impl GroupLink {
             return Ok(Slice::EMPTY);
         }
         let memory = match slice.buffer {
-            Buffer::Input => call.input.as_ref(),
+            Buffer::Input => self.scaled_input.as_ref().or(call.input.as_ref()),
             Buffer::Output => call.output.as_ref(),
             Buffer::Scratch => Some(&self.scratch),
         };
@@ -237,16 +261,17 @@ impl GroupLink {
         memory.slice(range.start.saturating_mul(size), range.end.saturating_mul(size))
     }
 
-    /// What a mean has left to do: divide what this rank was promised.
+    /// What a mean of integers has left to do: divide what this rank was promised.
     fn finish_average(&self, call: &CollectiveCall, layout: &Layout) -> Result<(), String> {
         let collective: Collective = call.schedule.collective();
-        if call.reduction() == Some(ReduceOp::Avg)
+        if let Some(op) = call.reduction()
+            && let Some(divisor) = reduce::divisor(op, call.dtype, call.schedule.size())
             && collective.promises(self.me)
             && let Some(output) = &call.output
         {
             let elements = layout.grid(self.me, Buffer::Output).elements;
             let bytes = elements.saturating_mul(call.dtype.size_bytes());
-            output.slice(0, bytes)?.divide(call.dtype, call.schedule.size());
+            output.slice(0, bytes)?.divide(call.dtype, divisor);
         }
         Ok(())
     }
