@@ -5,6 +5,7 @@ use super::causes::{Cause, Scene, evidence, no_call};
 use super::differing::{fix_loop, fix_skipped, skipped, waits};
 use super::explain::{Reason, from_plan_of, skipped_by_lines};
 use super::index::{Made, Row};
+use super::monitored;
 use super::p2p::PendingP2p;
 use super::report::{Certainty, Evidence, Kind};
 use super::straggler::Straggler;
@@ -96,7 +97,12 @@ pub(super) fn causes(scene: &Scene<'_, '_>, alone: &[GlobalRank]) -> Vec<Cause> 
             (std::cmp::Reverse(lacking(row)), row.first_ps(), row.group, row.seq)
         });
         match row {
-            Some(row) => found.extend(never_joined(scene, &ranks, row)),
+            Some(row) => found.extend(never_joined(scene, &ranks, row).map(|mut cause| {
+                if let Some(said) = monitored::said(scene, row, &cause.culprits) {
+                    cause.message = format!("{} In the log: \"{said}\".", cause.message);
+                }
+                cause
+            })),
             None => found.extend(ranks.iter().filter_map(|rank| unanswered(scene, *rank))),
         }
     }

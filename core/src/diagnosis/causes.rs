@@ -14,6 +14,7 @@ use super::index::{Job, Row};
 use super::mismatch::{Mismatch, first_mismatches};
 use super::p2p::{self, PendingP2p};
 use super::report::{Certainty, Evidence, Finding, Kind};
+use super::splits;
 use super::straggler::straggler;
 use super::words;
 use crate::group::GroupId;
@@ -75,6 +76,9 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     }
     causes.extend(absent::causes(&scene, &alone));
     causes.extend(p2p_sizes(&scene));
+    let (splits, explained_rows) = splits::causes(&scene);
+    stuck.retain(|row| !explained_rows.contains(row));
+    causes.extend(splits);
     let mut notes = Vec::new();
     let hangs = !causes.is_empty();
     if !hangs || !stuck.is_empty() {

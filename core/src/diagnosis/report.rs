@@ -103,6 +103,8 @@ pub enum Kind {
     ReduceOpMismatch,
     /// The same call with different roots.
     RootMismatch,
+    /// The parts of an uneven all_to_all disagree.
+    SplitMismatch,
     /// A send and its receive disagree, or one of them was never made.
     P2pMismatch,
     /// A rank never made a call that its peers wait in.
@@ -132,6 +134,7 @@ impl Kind {
             Kind::DtypeMismatch => "dtype_mismatch",
             Kind::ReduceOpMismatch => "reduce_op_mismatch",
             Kind::RootMismatch => "root_mismatch",
+            Kind::SplitMismatch => "split_mismatch",
             Kind::P2pMismatch => "p2p_mismatch",
             Kind::RankNeverJoined => "rank_never_joined",
             Kind::RankMissing => "rank_missing",
@@ -156,6 +159,7 @@ impl Kind {
             Kind::DtypeMismatch => "Different element types",
             Kind::ReduceOpMismatch => "Different reductions",
             Kind::RootMismatch => "Different roots",
+            Kind::SplitMismatch => "Different splits",
             Kind::P2pMismatch => "Unmatched send or recv",
             Kind::RankNeverJoined => "Rank never joined",
             Kind::RankMissing => "Rank missing",
