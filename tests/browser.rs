@@ -13,7 +13,9 @@ use lockstep_core::plan::{Fill, Plan};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::scenario::{self, CollectiveLab, ScenarioOptions};
-use lockstep_sim::{SimConfig, simulate};
+use lockstep_core::schedule::{Algorithm, Layout, Schedule};
+use lockstep_core::trace::What;
+use lockstep_sim::{Cost, Link, SimConfig, Topology, simulate};
 use lockstep_tests::{Chromium, Service, data};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -86,6 +88,16 @@ impl Page {
         Ok(moment.as_str().unwrap_or_default().parse()?)
     }
 
+    /// Moves the scrub bar.
+    async fn scrub(&self, moment: usize) -> Result<()> {
+        let scrub = format!(
+            "const scrub = document.querySelector('[data-test=scrub]');
+             scrub.value = {moment}; scrub.dispatchEvent(new Event('input', {{ bubbles: true }}))"
+        );
+        self.chromium.run(&scrub).await?;
+        Ok(())
+    }
+
     /// The values of a rank that the page shows at the moment it stands at.
     async fn values(&self) -> Result<Vec<f32>> {
         let values = "const list = document.querySelector('[data-test=elements]');
@@ -136,9 +148,7 @@ async fn step_through_a_collective() -> Result<()> {
     page.press(Key::End.into()).await?;
     page.until("transport", "data-moment", &last.to_string()).await?;
     // Scrubbed.
-    let scrub = "const scrub = document.querySelector('[data-test=scrub]');
-        scrub.value = 3; scrub.dispatchEvent(new Event('input', { bubbles: true }))";
-    page.chromium.run(scrub).await?;
+    page.scrub(3).await?;
     page.until("transport", "data-moment", "3").await?;
     // Played to its end.
     page.press(' ').await?;
@@ -164,11 +174,7 @@ async fn the_values_are_right_at_every_step() -> Result<()> {
         let bytes = session.tensor(rank, tensor).context("values")?;
         let held: Vec<f32> =
             bytes.as_chunks::<4>().0.iter().map(|element| f32::from_le_bytes(*element)).collect();
-        let scrub = format!(
-            "const scrub = document.querySelector('[data-test=scrub]');
-             scrub.value = {moment}; scrub.dispatchEvent(new Event('input', {{ bubbles: true }}))"
-        );
-        page.chromium.run(&scrub).await?;
+        page.scrub(moment).await?;
         page.until("transport", "data-moment", &moment.to_string()).await?;
         assert_eq!(page.values().await?, held, "moment {moment}");
     }
@@ -210,6 +216,107 @@ async fn large_worlds_are_shown_too() -> Result<()> {
         page.close().await?;
     }
     Ok(())
+}
+
+/// Every card says what core and sim say of its algorithm; the fastest is marked.
+#[tokio::test]
+async fn the_gallery_counts_what_we_count() -> Result<()> {
+    let page = Page::open("#/algorithms").await?;
+    let (op, root) = (ReduceOp::Sum, GroupRank(0));
+    let nodes = Topology::Nodes {
+        ranks_per_node: 8,
+        inside: Link { latency_ps: 2_000_000, bytes_per_second: 300_000_000_000 },
+        across: Link { latency_ps: 5_000_000, bytes_per_second: 25_000_000_000 },
+    };
+    let cases = [
+        (Collective::AllReduce { op }, 8, 65_536, Topology::default(), ""),
+        (Collective::AllReduce { op }, 64, 1000, nodes, "&node=8"),
+        (Collective::AllToAll, 7, 30, Topology::default(), ""),
+        (Collective::Reduce { op, root }, 16, 1 << 20, Topology::default(), ""),
+        (Collective::Barrier, 12, 1, Topology::default(), ""),
+    ];
+    for (collective, world_size, count, topology, more) in cases {
+        page.go("#/step").await?;
+        page.go(&format!(
+            "#/algorithms?collective={collective}&world={world_size}&count={count}{more}"
+        ))
+        .await?;
+        page.until("algorithms", "data-ready", "true").await?;
+        let mut times = Vec::new();
+        for &algorithm in Algorithm::of(collective) {
+            let lab = CollectiveLab::new(collective, world_size, count);
+            let lab = CollectiveLab { algorithm, timeout_ms: 86_400_000, ..lab };
+            let ranks_per_node = topology.ranks_per_node();
+            let schedule = Schedule::new(collective, algorithm, world_size)?;
+            let schedule = schedule.with_ranks_per_node(ranks_per_node);
+            let cost = Cost::of(&Plan { ranks_per_node, ..lab.plan()? }, topology)?;
+            let steps = schedule.steps();
+            let tally = Layout::new(schedule, count, 4).tally();
+            let expected = [
+                ("steps", u64::from(steps)),
+                ("messages", tally.messages),
+                ("sent", tally.most_sent * 4),
+                ("time-ps", cost.time_ps),
+                ("latency-ps", cost.latency_ps),
+            ];
+            for (name, value) in expected {
+                let shown = page
+                    .attribute(&format!("algorithm-{algorithm}"), &format!("data-{name}"))
+                    .await?;
+                assert_eq!(shown, value.to_string(), "{algorithm} {collective}: {name}");
+            }
+            times.push((cost.time_ps, algorithm));
+        }
+        let least = times.iter().map(|(time, _)| *time).min();
+        for (time, algorithm) in times {
+            let marked = page.attribute(&format!("algorithm-{algorithm}"), "data-fastest").await?;
+            assert_eq!(marked, (Some(time) == least).to_string(), "{algorithm} {collective}");
+        }
+        page.chromium.screenshot(&format!("algorithms-{collective}-{world_size}")).await?;
+    }
+    page.close().await
+}
+
+/// Two algorithms stand at the same time, or at the same step; the faster one is named.
+#[tokio::test]
+async fn two_algorithms_side_by_side() -> Result<()> {
+    let collective = Collective::AllReduce { op: ReduceOp::Sum };
+    let (world_size, count) = (8, 65_536);
+    let trace = |algorithm| -> Result<lockstep_core::trace::Trace> {
+        let lab = CollectiveLab::new(collective, world_size, count);
+        Ok(simulate(&CollectiveLab { algorithm, ..lab }.plan()?, &SimConfig::default())?)
+    };
+    let traces = [trace(Algorithm::Ring)?, trace(Algorithm::Tree)?];
+    let ends = traces.each_ref().map(|trace| trace.end.as_ref().map_or(0, |end| end.time_ps));
+    let page = Page::open("#/algorithms?world=8&count=65536&a=ring&b=tree").await?;
+    page.click("side-by-side").await?;
+    page.until("side", "data-ready", "true").await?;
+    page.until("difference", "data-faster", if ends[0] < ends[1] { "ring" } else { "tree" })
+        .await?;
+    for (half, end) in [("half-a", ends[0]), ("half-b", ends[1])] {
+        page.until(half, "data-end-ps", &end.to_string()).await?;
+    }
+    // One scrub bar moves both to one time.
+    page.scrub(5).await?;
+    page.until("transport", "data-moment", "5").await?;
+    let time = page.attribute("half-a", "data-time-ps").await?;
+    assert_eq!(time, page.attribute("half-b", "data-time-ps").await?);
+    ensure!(time != "0", "scrubbing moves the time");
+    page.chromium.screenshot("side-by-side").await?;
+    page.click("end").await?;
+    page.until("half-a", "data-done", "true").await?;
+    page.until("half-b", "data-done", "true").await?;
+    // By step: each side stands where its own step begins.
+    page.go("#/step").await?;
+    page.go("#/algorithms/side?world=8&count=65536&a=ring&b=tree&by=step&moment=4").await?;
+    page.until("transport", "data-moment", "4").await?;
+    for (half, trace) in ["half-a", "half-b"].into_iter().zip(&traces) {
+        let begins =
+            trace.events.iter().filter(|event| matches!(event.what, What::Sent { step: 4, .. }));
+        let begins = begins.map(|event| event.time_ps).min().context("a fifth step")?;
+        page.until(half, "data-time-ps", &begins.to_string()).await?;
+    }
+    page.close().await
 }
 
 #[tokio::test]

@@ -75,6 +75,18 @@ impl Topology {
     }
 }
 
+impl Topology {
+    /// Ranks of a node; 0 when there are no nodes, as in [`Plan::ranks_per_node`].
+    ///
+    /// [`Plan::ranks_per_node`]: lockstep_core::plan::Plan::ranks_per_node
+    pub fn ranks_per_node(&self) -> u32 {
+        match self {
+            Topology::Uniform(_) => 0,
+            Topology::Nodes { ranks_per_node, .. } => (*ranks_per_node).max(1),
+        }
+    }
+}
+
 impl Default for Topology {
     /// 5 µs and 25 GB/s: about one rank's share of an InfiniBand HDR or NVLink bridge machine,
     /// and round enough to reckon with.

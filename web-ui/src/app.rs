@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::dom::{self, Listener};
-use crate::pages::{Hangs, Recording, Runs, Step};
+use crate::pages::{Gallery, Hangs, Recording, Runs, Step};
 use crate::protocol::Request;
 use crate::route::{Route, View};
 use crate::server;
@@ -131,6 +131,7 @@ pub(crate) fn app() -> Html {
             <main class={classes!("view", view.word())} data-test={format!("view-{}", view.word())}>
                 { match view {
                     View::Step => html! { <Step /> },
+                    View::Gallery => html! { <Gallery /> },
                     View::Hangs => html! { <Hangs /> },
                     View::Recording => html! { <Recording /> },
                     View::Runs => html! { <Runs /> },

@@ -1,6 +1,9 @@
 //! What happens in a step, in plain language.
 
 mod families;
+mod teach;
+
+pub(crate) use teach::{Lesson, lesson};
 
 use lockstep_core::collective::Collective;
 use lockstep_core::schedule::{Algorithm, Schedule};

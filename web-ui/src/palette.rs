@@ -41,6 +41,11 @@ pub(crate) fn rank_fill(index: u32) -> &'static str {
     RANKS[index as usize % RANKS.len()].0
 }
 
+/// The same as red, green, blue.
+pub(crate) fn rank_rgb(index: u32) -> [u8; 3] {
+    RANK_RGB[index as usize % RANK_RGB.len()]
+}
+
 /// The ink that can be read on [`rank_fill`].
 pub(crate) fn rank_ink(index: u32) -> &'static str {
     RANKS[index as usize % RANKS.len()].1

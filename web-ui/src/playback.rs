@@ -1,7 +1,6 @@
 //! Playing a simulation's moments: a reducer that knows no clock, and the hook that gives it one.
 
 use crate::dom::{self, Frames};
-use crate::protocol::SessionId;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -24,8 +23,8 @@ pub(crate) struct Playback {
     /// Index into [`SPEEDS`].
     pub(crate) speed: usize,
     pub(crate) last: usize,
-    /// Which simulation's moments these are.
-    pub(crate) of: Option<SessionId>,
+    /// Which moments these are: a number that changes with what is played.
+    pub(crate) of: Option<u64>,
     /// A single step forward that is being shown.
     gliding: bool,
     /// The user prefers no motion: moments follow each other without a way between.
@@ -46,7 +45,7 @@ pub(crate) enum Act {
     Speed(usize),
     /// Another simulation of so many moments.
     Load {
-        of: Option<SessionId>,
+        of: Option<u64>,
         moment: usize,
         last: usize,
     },

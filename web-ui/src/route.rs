@@ -12,22 +12,25 @@ pub(crate) struct Route {
     pub(crate) query: BTreeMap<String, String>,
 }
 
-/// The four views.
+/// The views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
     Step,
+    Gallery,
     Hangs,
     Recording,
     Runs,
 }
 
 impl View {
-    pub(crate) const ALL: [View; 4] = [View::Step, View::Hangs, View::Recording, View::Runs];
+    pub(crate) const ALL: [View; 5] =
+        [View::Step, View::Gallery, View::Hangs, View::Recording, View::Runs];
 
     /// The word in the address.
     pub(crate) fn word(self) -> &'static str {
         match self {
             View::Step => "step",
+            View::Gallery => "algorithms",
             View::Hangs => "hangs",
             View::Recording => "recording",
             View::Runs => "runs",
@@ -38,6 +41,7 @@ impl View {
     pub(crate) fn title(self) -> &'static str {
         match self {
             View::Step => "Step through",
+            View::Gallery => "Algorithms",
             View::Hangs => "Hangs",
             View::Recording => "Recording",
             View::Runs => "Runs",
@@ -93,6 +97,12 @@ impl Route {
     /// The same address with one parameter set.
     pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Route {
         self.query.insert(name.to_owned(), value.to_string());
+        self
+    }
+
+    /// The same address without a parameter.
+    pub(crate) fn without(mut self, name: &str) -> Route {
+        self.query.remove(name);
         self
     }
 

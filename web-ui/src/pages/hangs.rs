@@ -1,7 +1,7 @@
 //! Hangs: a gallery of jobs that do not end, and each of them to be stepped through.
 
 use super::exports::Exports;
-use super::simulation::{Simulated, use_addressed_moment, use_simulation, use_view};
+use super::simulation::{Addressed, Simulated, use_addressed_moment, use_simulation, use_view};
 use crate::app::use_shared;
 use crate::explain;
 use crate::playback::{Act, use_playback};
@@ -13,6 +13,7 @@ use crate::ui::{
 use lockstep_core::group::ProcessGroup;
 use lockstep_core::plan::Source;
 use lockstep_core::scenario::{self, ScenarioOptions};
+use lockstep_sim::Topology;
 use lockstep_sim::view::{CallView, Doing};
 use std::rc::Rc;
 use yew::prelude::*;
@@ -81,13 +82,13 @@ fn one_hang(props: &OneHangProps) -> Html {
     let plan = use_memo((props.id, options.world_size, repaired), |_| {
         scenario.plan(&options).map(Rc::new).map_err(|error| error.to_string())
     });
-    let simulated = use_simulation(&plan);
+    let simulated = use_simulation(&plan, Topology::default());
     let playback = use_playback();
     let opened = simulated.ready().cloned();
     let session = opened.as_ref().map(|opened| opened.session);
     let base = Route::below(View::Hangs, props.id).with("world", world).with("repaired", repaired);
     // Where everybody stands for good is what people come for.
-    use_addressed_moment(&playback, opened.as_ref(), base.clone(), |last| last);
+    use_addressed_moment(&playback, Addressed::of(opened.as_ref()), base.clone(), |last| last);
     let view = use_view(session, playback.moment);
     let moments = opened.as_ref().map(|opened| opened.moments.clone()).unwrap_or_default();
     let time_ps = playback.time_ps(&moments);

@@ -8,7 +8,7 @@ use crate::route::{Route, View};
 use crate::server::{self, Run};
 use crate::ui::ComparisonCard;
 use lockstep_core::diagnosis::Report;
-use lockstep_sim::Comparison;
+use lockstep_sim::{Comparison, Topology};
 use serde::Deserialize;
 use serde_json::Value;
 use std::rc::Rc;
@@ -156,7 +156,10 @@ fn one_run(props: &OneRunProps) -> Html {
                     let mut comparison = None;
                     if let Some(plan) = &opened.header.plan {
                         let plan = Box::new(plan.clone());
-                        client.ask(Request::Simulate { session: simulated, plan }).await?;
+                        let topology = Topology::default();
+                        client
+                            .ask(Request::Simulate { session: simulated, plan, topology })
+                            .await?;
                         let compared =
                             client.ask(Request::Compare { simulated, run: session }).await?;
                         if let Response::Compared(found) = compared.response {

@@ -5,7 +5,7 @@ use crate::playback::{Act, Playback};
 use crate::protocol::{CANCELLED, Opened, Request, Response, SessionId};
 use crate::route::Route;
 use lockstep_core::plan::Plan;
-use lockstep_sim::View;
+use lockstep_sim::{Topology, View};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -30,17 +30,18 @@ impl Simulated {
 
 /// Simulates `plan` whenever it changes. The one before stays until the new one is there.
 #[hook]
-pub(super) fn use_simulation(plan: &Result<Rc<Plan>, String>) -> Simulated {
+pub(super) fn use_simulation(plan: &Result<Rc<Plan>, String>, topology: Topology) -> Simulated {
     let client = use_shared().client;
     let state = use_state(|| Simulated::Loading { progress: String::new() });
     let set = state.setter();
-    use_effect_with(plan.clone(), move |plan| {
+    use_effect_with((plan.clone(), topology), move |(plan, topology)| {
         let mut held = None;
         match plan {
             Err(why) => set.set(Simulated::Failed { why: why.clone() }),
             Ok(plan) => {
                 let session = client.new_session();
-                let request = Request::Simulate { session, plan: Box::new((**plan).clone()) };
+                let plan = Box::new((**plan).clone());
+                let request = Request::Simulate { session, plan, topology: *topology };
                 let progress = {
                     let set = set.clone();
                     Callback::from(move |(done, _, what): (u64, u64, String)| {
@@ -95,26 +96,68 @@ pub(super) fn use_view(session: Option<SessionId>, moment: usize) -> Option<Rc<V
     (Some(of) == session).then_some(seen)
 }
 
-/// Keeps the moment and the address in step: a new simulation begins where the address says (else
-/// at `begin` of its last moment), an address that was changed is followed, and a moment that was
+/// When each step of a simulation's only call begins, and when all is over.
+#[hook]
+pub(super) fn use_step_times(session: Option<SessionId>) -> Option<Rc<Vec<u64>>> {
+    let client = use_shared().client;
+    let times = use_state(|| None::<(SessionId, Rc<Vec<u64>>)>);
+    {
+        let times = times.setter();
+        use_effect_with(session, move |&session| {
+            let asked = session.map(|session| {
+                let (asked, answer) = client.ask_with(Request::StepTimes { session }, &[], None);
+                wasm_bindgen_futures::spawn_local(async move {
+                    if let Ok(answered) = answer.await
+                        && let Response::StepTimes(found) = answered.response
+                    {
+                        times.set(Some((session, Rc::new(found))));
+                    }
+                });
+                asked
+            });
+            move || drop(asked)
+        });
+    }
+    let (of, found) = (*times).clone()?;
+    (Some(of) == session).then_some(found)
+}
+
+/// Moments that can be played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Addressed {
+    /// A number that changes with what is played.
+    pub(super) of: u64,
+    pub(super) last: usize,
+}
+
+impl Addressed {
+    /// The moments of a simulation.
+    pub(super) fn of(opened: Option<&Rc<Opened>>) -> Option<Addressed> {
+        opened.map(|opened| Addressed {
+            of: opened.session.0.into(),
+            last: opened.moments.len().saturating_sub(1),
+        })
+    }
+}
+
+/// Keeps the moment and the address in step: new moments begin where the address says (else at
+/// `begin` of the last one), an address that was changed is followed, and a moment that was
 /// reached is written into `base`, the address of what is shown.
 #[hook]
 pub(super) fn use_addressed_moment(
     playback: &UseReducerHandle<Playback>,
-    opened: Option<&Rc<Opened>>,
+    moments: Option<Addressed>,
     base: Route,
     begin: fn(usize) -> usize,
 ) {
     let nav = use_shared().nav;
     let wanted = nav.route.number::<usize>("moment");
-    let session = opened.map(|opened| opened.session);
-    let last = opened.map_or(0, |opened| opened.moments.len().saturating_sub(1));
     {
         let dispatch = playback.dispatcher();
-        use_effect_with(session, move |session| {
-            if session.is_some() {
+        use_effect_with(moments, move |moments| {
+            if let Some(Addressed { of, last }) = *moments {
                 let moment = wanted.unwrap_or(begin(last));
-                dispatch.dispatch(Act::Load { of: *session, moment, last });
+                dispatch.dispatch(Act::Load { of: Some(of), moment, last });
             }
         });
     }
@@ -137,7 +180,7 @@ pub(super) fn use_addressed_moment(
     }
     // Not every frame: browsers limit how often an address may change. And only once the moment is
     // one of this simulation's: the one before left its own.
-    let ready = session.is_some() && playback.of == session;
+    let ready = moments.is_some() && playback.of == moments.map(|moments| moments.of);
     use_effect_with((playback.moment, playback.moving(), ready), move |(moment, moving, ready)| {
         let route = base.with("moment", moment);
         if *ready && !moving && route != nav.route {

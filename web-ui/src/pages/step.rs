@@ -1,7 +1,7 @@
 //! Step through a collective: the first view.
 
 use super::exports::Exports;
-use super::simulation::{Simulated, use_addressed_moment, use_simulation, use_view};
+use super::simulation::{Addressed, Simulated, use_addressed_moment, use_simulation, use_view};
 use super::step_choice::{StepChoice, StepForm};
 use crate::app::use_shared;
 use crate::explain;
@@ -9,6 +9,7 @@ use crate::playback::{Act, use_playback};
 use crate::route::Route;
 use crate::ui::{BufferMap, Buffers, Elements, Matrix, RealRun, Ring, Timeline, Transport};
 use lockstep_core::schedule::Schedule;
+use lockstep_sim::Topology;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -33,7 +34,7 @@ pub(crate) fn step() -> Html {
     let nav = shared.nav.clone();
     let choice = StepChoice::read(&nav.route);
     let plan = use_memo(choice, |choice| choice.plan().map(Rc::new));
-    let simulated = use_simulation(&plan);
+    let simulated = use_simulation(&plan, Topology::default());
     let playback = use_playback();
     let selected = use_state(|| 0u32);
     let select = {
@@ -43,7 +44,9 @@ pub(crate) fn step() -> Html {
     let opened = simulated.ready().cloned();
     let session = opened.as_ref().map(|opened| opened.session);
     // Where the first messages are.
-    use_addressed_moment(&playback, opened.as_ref(), choice.route(), |last| last.min(1));
+    use_addressed_moment(&playback, Addressed::of(opened.as_ref()), choice.route(), |last| {
+        last.min(1)
+    });
     let view = use_view(session, playback.moment);
     let rank = (*selected).min(choice.lab.world_size - 1);
     let moments = opened.as_ref().map(|opened| opened.moments.clone()).unwrap_or_default();

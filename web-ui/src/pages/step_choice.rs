@@ -1,8 +1,8 @@
 //! What is stepped through: the choice that the address carries, and the form that changes it.
 
+use super::collective_choice::{COLLECTIVES, collective};
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField};
-use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Fill, Plan};
 use lockstep_core::rank::GroupRank;
@@ -10,19 +10,6 @@ use lockstep_core::reduce::ReduceOp;
 use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::schedule::Algorithm;
 use yew::prelude::*;
-
-/// The names of the collectives, in the order of the list.
-const COLLECTIVES: [&str; 9] = [
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "all_to_all",
-    "barrier",
-];
 
 /// The world sizes that the page can show.
 pub(super) const WORLD: (u64, u64) = (2, 64);
@@ -93,21 +80,6 @@ impl StepChoice {
     /// The plan, or why there is none.
     pub(super) fn plan(&self) -> Result<Plan, String> {
         self.lab.plan().map_err(|error| error.to_string())
-    }
-}
-
-fn collective(name: &str, op: ReduceOp, root: GroupRank) -> Collective {
-    match name {
-        "broadcast" => Collective::Broadcast { root },
-        "reduce" => Collective::Reduce { op, root },
-        "all_gather" => Collective::AllGather,
-        "gather" => Collective::Gather { root },
-        "scatter" => Collective::Scatter { root },
-        "reduce_scatter" => Collective::ReduceScatter { op },
-        "all_to_all" => Collective::AllToAll,
-        "barrier" => Collective::Barrier,
-        "monitored_barrier" => Collective::MonitoredBarrier { wait_all_ranks: false },
-        _ => Collective::AllReduce { op },
     }
 }
 

@@ -4,15 +4,18 @@
 //! then whatever should be transferred instead of copied (files, trace bytes, rasters). The page
 //! chooses the numbers of questions and sessions.
 
+mod account;
 mod wire;
 
+pub(crate) use account::{Account, Stroke, Weave};
 pub(crate) use wire::{pack, unpack};
 
 use lockstep_core::diagnosis::{Report, Wait};
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
+use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::trace::{Outcome, TraceHeader};
-use lockstep_sim::{Comparison, View};
+use lockstep_sim::{Comparison, Topology, View};
 use serde::{Deserialize, Serialize};
 
 /// A trace that the worker holds for the page.
@@ -32,7 +35,13 @@ pub(crate) enum Request {
     /// Give up on an earlier question; that one is then answered with an error.
     Cancel { id: u32 },
     /// Simulate a plan to its end and hold it for stepping.
-    Simulate { session: SessionId, plan: Box<Plan> },
+    Simulate { session: SessionId, plan: Box<Plan>, topology: Topology },
+    /// What a collective on its own costs on a topology.
+    Account { lab: CollectiveLab, topology: Topology },
+    /// What it takes for each of several element counts, in picoseconds.
+    Sweep { lab: CollectiveLab, topology: Topology, counts: Vec<u64> },
+    /// When each step of the only call of a simulation begins, in picoseconds.
+    StepTimes { session: SessionId },
     /// Read the trace in the attachment.
     OpenTrace { session: SessionId, name: String },
     /// Read the attached files as one recording.
@@ -112,6 +121,9 @@ pub(crate) enum Response {
     Picked(Option<Picked>),
     Exported,
     Compared(Comparison),
+    Accounted(Box<Account>),
+    Swept(Vec<u64>),
+    StepTimes(Vec<u64>),
 }
 
 /// A trace as the page knows it.

@@ -65,12 +65,18 @@ pub(crate) struct NumberFieldProps {
     /// Whether a slider stands beside it.
     #[prop_or_default]
     pub(crate) slider: bool,
+    /// Whether the label is for screen readers only.
+    #[prop_or_default]
+    pub(crate) bare: bool,
 }
 
-/// A whole number within bounds; what lies outside is brought to the nearest bound.
+/// A whole number within bounds; what lies outside is brought to the nearest bound, and the field
+/// says so.
 #[component(NumberField)]
 pub(crate) fn number_field(props: &NumberFieldProps) -> Html {
     let (min, max, current) = (props.min, props.max, props.value);
+    let brought = use_state(|| None::<String>);
+    let set_brought = brought.setter();
     let read = move |event: Event| {
         let input: Option<HtmlInputElement> = event.target().and_then(|t| t.dyn_into().ok());
         let input = input?;
@@ -82,15 +88,20 @@ pub(crate) fn number_field(props: &NumberFieldProps) -> Html {
             return None;
         };
         let value = (typed.max(0.0) as u64).clamp(min, max);
+        set_brought.set(match typed {
+            _ if typed > max as f64 => Some(format!("At most {max} here.")),
+            _ if typed < min as f64 => Some(format!("At least {min} here.")),
+            _ => None,
+        });
         input.set_value(&value.to_string());
         Some(value)
     };
-    let onchange = when(&props.on_choose, read);
+    let onchange = when(&props.on_choose, read.clone());
     let oninput = when(&props.on_choose, move |event: InputEvent| read(event.into()));
     let test = format!("choose-{}", props.name);
     html! {
         <label class="field">
-            <span>{ props.label }</span>
+            <span class={classes!(props.bare.then_some("hidden"))}>{ props.label }</span>
             <span class="number">
                 if props.slider {
                     <input type="range" {oninput} min={min.to_string()} max={max.to_string()}
@@ -100,6 +111,41 @@ pub(crate) fn number_field(props: &NumberFieldProps) -> Html {
                 <input type="number" inputmode="numeric" {onchange} min={min.to_string()} max={max.to_string()}
                        value={props.value.to_string()} disabled={props.disabled} aria-label={props.label} data-test={test} />
             </span>
+            if let Some(brought) = &*brought {
+                <small class="brought" role="status" data-test={format!("brought-{}", props.name)}>{ brought }</small>
+            }
         </label>
+    }
+}
+
+/// Properties of [`SizeField`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct SizeFieldProps {
+    pub(crate) name: &'static str,
+    pub(crate) label: String,
+    pub(crate) value: u64,
+    /// The largest value, as a power of two; the smallest is 1.
+    pub(crate) max_log2: u32,
+    pub(crate) on_choose: Callback<u64>,
+}
+
+/// A whole number over many powers of two, with a slider that doubles.
+#[component(SizeField)]
+pub(crate) fn size_field(props: &SizeFieldProps) -> Html {
+    let doubled = when(&props.on_choose, |event: InputEvent| {
+        let input: Option<HtmlInputElement> = event.target().and_then(|t| t.dyn_into().ok());
+        Some(1u64 << (input?.value_as_number().clamp(0.0, 62.0) as u32))
+    });
+    html! {
+        <div class="field">
+            <span>{ &props.label }</span>
+            <span class="number size">
+                <input type="range" oninput={doubled} min="0" max={props.max_log2.to_string()}
+                       value={props.value.max(1).ilog2().to_string()} data-test={format!("slide-{}", props.name)}
+                       aria-label={format!("{}, slider", props.label)} aria-valuetext={props.value.to_string()} />
+                <NumberField name={props.name} label="Elements a rank" bare={true} value={props.value} min={1} max={1 << props.max_log2}
+                             on_choose={props.on_choose.clone()} />
+            </span>
+        </div>
     }
 }

@@ -13,6 +13,9 @@ pub(crate) struct TransportProps {
     pub(crate) playback: UseReducerHandle<Playback>,
     /// The virtual time that is shown.
     pub(crate) time_ps: u64,
+    /// What is said instead of that time.
+    #[prop_or_default]
+    pub(crate) words: Option<String>,
 }
 
 /// The controls of a simulation that is stepped through; they hear the keyboard, too.
@@ -63,12 +66,8 @@ pub(crate) fn transport(props: &TransportProps) -> Html {
         })
     };
     let (at_start, at_end) = (playback.moment == 0, playback.moment >= playback.last);
-    let place = format!(
-        "moment {} of {}, {}",
-        playback.moment,
-        playback.last,
-        explain::time(props.time_ps)
-    );
+    let words = props.words.clone().unwrap_or_else(|| explain::time(props.time_ps));
+    let place = format!("moment {} of {}, {words}", playback.moment, playback.last);
     html! {
         <div class="transport" role="group" aria-label="Playback" data-test="transport"
              data-moment={playback.moment.to_string()} data-last={playback.last.to_string()}
@@ -90,7 +89,7 @@ pub(crate) fn transport(props: &TransportProps) -> Html {
                    aria-valuetext={place.clone()} data-test="scrub" />
             <output class="place mono" data-test="place">
                 <i><b>{ playback.moment }</b>{ format!(" / {}", playback.last) }</i>
-                <span>{ explain::time(props.time_ps) }</span>
+                <span>{ words }</span>
             </output>
             <label class="speed"><span class="hidden">{ "Speed" }</span>
                 <select onchange={speed} data-test="speed" title="Speed (+ −)">

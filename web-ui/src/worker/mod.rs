@@ -4,6 +4,7 @@
 //! question about one session is answered while another is still being read, and so that a
 //! cancelled one ends.
 
+mod account;
 mod lanes;
 mod open;
 mod raster;
@@ -88,10 +89,17 @@ async fn answer(
     let plain = |response: Response| Ok((response, None));
     match request {
         Request::Cancel { .. } => plain(Response::Done),
-        Request::Simulate { session, plan } => {
-            let (held, opened) = open::simulate(session, &plan, slices).await?;
+        Request::Simulate { session, plan, topology } => {
+            let (held, opened) = open::simulate(session, &plan, topology, slices).await?;
             keep(state, session, held);
             plain(opened)
+        }
+        Request::Account { lab, topology } => plain(account::account(lab, topology, slices).await?),
+        Request::Sweep { lab, topology, counts } => {
+            plain(account::sweep(lab, topology, &counts, slices).await?)
+        }
+        Request::StepTimes { session } => {
+            plain(Response::StepTimes(with(state, session, |held| held.step_times())??))
         }
         Request::OpenTrace { session, name } => {
             let (held, opened) =

@@ -8,7 +8,7 @@ use js_sys::Uint8Array;
 use lockstep_core::flight_recorder::{Dump, trace_of as trace_of_dumps};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{CallLog, Origin, Trace};
-use lockstep_sim::{Session, SimConfig};
+use lockstep_sim::{Session, SimConfig, Topology};
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::File;
 
@@ -29,9 +29,10 @@ pub(super) fn too_many_ranks(world_size: u32) -> String {
 pub(super) async fn simulate(
     session: SessionId,
     plan: &Plan,
+    topology: Topology,
     slices: Slices,
 ) -> Result<(Held, Response), String> {
-    let simulation = run(plan, &slices).await?;
+    let simulation = run(plan, topology, &slices).await?;
     let trace = simulation.trace();
     let (lanes, log) = index(&trace, &slices).await?;
     // The simulation holds the events; the header is what is asked for.
@@ -44,12 +45,13 @@ pub(super) async fn simulate(
 /// The trace of a plan's JSON text.
 pub(super) async fn trace_of(plan_json: &str, slices: Slices) -> Result<Trace, String> {
     let plan = Plan::from_json(plan_json).map_err(|error| error.to_string())?;
-    Ok(run(&plan, &slices).await?.trace())
+    Ok(run(&plan, Topology::default(), &slices).await?.trace())
 }
 
-async fn run(plan: &Plan, slices: &Slices) -> Result<Session, String> {
+async fn run(plan: &Plan, topology: Topology, slices: &Slices) -> Result<Session, String> {
     let words = |error: lockstep_sim::SimError| error.to_string();
-    let mut simulation = Session::new(plan, SimConfig::default()).map_err(words)?;
+    let config = SimConfig { topology, ..SimConfig::default() };
+    let mut simulation = Session::new(plan, config).map_err(words)?;
     while !simulation.run(EVENTS_A_SLICE).map_err(words)? {
         slices.give_way(simulation.moments().len() as u64, 0, "moments simulated").await?;
     }

@@ -1,0 +1,147 @@
+//! The gallery of algorithms: every way to carry out a collective as a card, and two of them side
+//! by side.
+
+mod answers;
+mod card;
+mod choice;
+mod difference;
+mod side;
+
+use crate::app::use_shared;
+use crate::explain;
+use crate::palette::rank_rgb;
+use crate::route::Route;
+use crate::ui::{Chart, Curve};
+use answers::{Answers, COUNTS, use_accounts, use_sweeps};
+use card::AlgorithmCard;
+use choice::{GalleryChoice, GalleryForm};
+use lockstep_core::schedule::Algorithm;
+use side::SideBySide;
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// The cards, or two of them side by side.
+#[component(Gallery)]
+pub(crate) fn gallery() -> Html {
+    let nav = use_shared().nav;
+    match nav.route.name() {
+        Some("side") => html! { <SideBySide /> },
+        _ => html! { <Cards /> },
+    }
+}
+
+#[component(Cards)]
+fn cards() -> Html {
+    let nav = use_shared().nav;
+    let choice = GalleryChoice::read(&nav.route);
+    let accounts = use_accounts(choice, choice.algorithms().to_vec());
+    let sweeps = use_sweeps(choice);
+    let algorithms = choice.algorithms();
+    let go = {
+        let nav = nav.clone();
+        Callback::from(move |route: Route| nav.replace(route))
+    };
+    let times: Vec<Option<u64>> = (0..algorithms.len())
+        .map(|index| match accounts.of(index) {
+            Some(Ok(account)) => Some(account.cost.time_ps),
+            _ => None,
+        })
+        .collect();
+    let fastest = times.iter().flatten().min().copied().filter(|_| accounts.ready());
+    let pick = {
+        let go = go.clone();
+        Callback::from(move |algorithm: Algorithm| {
+            let [_, last] = choice.pair;
+            let pair = if last == algorithm { choice.pair } else { [last, algorithm] };
+            go.emit(GalleryChoice { pair, ..choice }.route());
+        })
+    };
+    let curves = use_memo((choice, (*sweeps).clone()), |(choice, sweeps)| curves(choice, sweeps));
+    let winners = winners(&choice, &sweeps);
+    let what = format!("{} of {} ranks", choice.collective, choice.world_size);
+    html! {
+        <div class="algorithms-grid" data-ready={(accounts.ready() && sweeps.ready()).to_string()} data-test="algorithms">
+            <aside class="panel side">
+                <h1>{ "Algorithms, and which one wins" }</h1>
+                <p class="muted hint">{ "Each card is one way to carry out the collective: drawn, counted and timed from its own schedule." }</p>
+                <GalleryForm {choice} route={choice.route()} on_route={go.clone()} />
+                <div class="against" data-test="against">
+                    <p>{ versus(choice.pair) }</p>
+                    <a class="button primary" href={choice.side_route().to_hash()} data-test="side-by-side">{ "Side by side" }</a>
+                </div>
+                <p class="muted small-print">{ "n ranks · S bytes of the tensor, or of one rank's part · α the latency of a message · β the bandwidth of a link. A rank sends one message at a time and receives one at a time." }</p>
+            </aside>
+            <div class="main">
+                if !choice.collective.is_barrier() {
+                    <section class="panel sweep">
+                        <header><h2>{ "Time by size" }</h2><span class="muted hint">{ format!("{what}; the dashed line is the size that is chosen") }</span></header>
+                        <Chart curves={curves} at={choice.bytes()} words={format!("time of each algorithm by size, {what}")} />
+                        <p data-test="winners">{ winners }</p>
+                    </section>
+                }
+                <ul class="cards">
+                    { for algorithms.iter().enumerate().map(|(index, &algorithm)| html! {
+                        <li key={algorithm.name()}>
+                            <AlgorithmCard {choice} {algorithm} {index} account={accounts.of(index).cloned()}
+                                           fresh={accounts.ready()} fastest={fastest.is_some() && times[index] == fastest}
+                                           on_pick={pick.clone()} />
+                        </li>
+                    }) }
+                </ul>
+            </div>
+        </div>
+    }
+}
+
+fn versus([a, b]: [Algorithm; 2]) -> Html {
+    html! { <><b>{ a.name() }</b>{ " against " }<b>{ b.name() }</b></> }
+}
+
+fn curves(choice: &GalleryChoice, sweeps: &Answers<Rc<Vec<u64>>>) -> Vec<Curve> {
+    let algorithms = choice.algorithms().iter().enumerate();
+    let curves = algorithms.filter_map(|(index, algorithm)| {
+        let times = sweeps.of(index)?.as_ref().ok()?;
+        let bytes = COUNTS.iter().map(|count| count * choice.element_bytes());
+        Some(Curve {
+            name: algorithm.name().to_owned(),
+            colour: rank_rgb(index as u32),
+            points: bytes.zip(times.iter().copied()).collect(),
+            chosen: choice.pair.contains(algorithm),
+        })
+    });
+    curves.collect()
+}
+
+/// Which algorithm is fastest from which size on, in a sentence.
+fn winners(choice: &GalleryChoice, sweeps: &Answers<Rc<Vec<u64>>>) -> String {
+    if !sweeps.ready() {
+        return "Simulating every size…".to_owned();
+    }
+    let mut spans: Vec<(u64, u64, Vec<Algorithm>)> = Vec::new();
+    for (at, count) in COUNTS.iter().enumerate() {
+        let bytes = count * choice.element_bytes();
+        let times = choice.algorithms().iter().enumerate().filter_map(|(index, algorithm)| {
+            let time = *sweeps.of(index)?.as_ref().ok()?.get(at)?;
+            Some((time, *algorithm))
+        });
+        let times: Vec<_> = times.collect();
+        let Some(least) = times.iter().map(|(time, _)| *time).min() else { continue };
+        let best: Vec<_> =
+            times.iter().filter(|(time, _)| *time == least).map(|(_, each)| *each).collect();
+        match spans.last_mut() {
+            Some((_, to, whose)) if *whose == best => *to = bytes,
+            _ => spans.push((bytes, bytes, best)),
+        }
+    }
+    let one = spans.len() == 1;
+    let words = spans.iter().map(|(from, to, best)| {
+        let names: Vec<&str> = best.iter().map(|each| each.name()).collect();
+        let names = names.join(" and ");
+        match (one, from == to) {
+            (true, _) => format!("{names} at every size"),
+            (_, true) => format!("{names} at {}", explain::bytes(*from)),
+            _ => format!("{names} from {} to {}", explain::bytes(*from), explain::bytes(*to)),
+        }
+    });
+    format!("Fastest: {}.", words.collect::<Vec<_>>().join("; "))
+}

@@ -1,0 +1,263 @@
+//! Two algorithms side by side: at the same moment of virtual time, or at the same step.
+
+use super::answers::use_accounts;
+use super::choice::{GalleryChoice, GalleryForm};
+use super::difference::{Difference, difference};
+use crate::app::use_shared;
+use crate::explain;
+use crate::pages::simulation::{
+    Addressed, Simulated, use_addressed_moment, use_simulation, use_step_times, use_view,
+};
+use crate::playback::{Act, use_playback};
+use crate::protocol::{Account, Opened};
+use crate::route::Route;
+use crate::ui::{BufferMap, Choice, Matrix, Ring, SelectField, Timeline, Transport};
+use lockstep_core::schedule::{Algorithm, Schedule};
+use lockstep_sim::View;
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// Worlds above this are drawn as a matrix.
+const MAX_NODES: usize = 16;
+
+/// What both stand at together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Together {
+    Time,
+    Step,
+}
+
+impl Together {
+    fn read(route: &Route) -> Together {
+        match route.get("by") {
+            Some("step") => Together::Step,
+            _ => Together::Time,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Together::Time => "time",
+            Together::Step => "step",
+        }
+    }
+}
+
+/// The positions of the scrub bar: the virtual time of either side at each of them.
+fn positions(together: Together, moments: [&[u64]; 2], steps: [&[u64]; 2]) -> Vec<[u64; 2]> {
+    match together {
+        Together::Time => {
+            let mut times: Vec<u64> = moments.concat();
+            times.sort_unstable();
+            times.dedup();
+            times.into_iter().map(|time| [time; 2]).collect()
+        }
+        Together::Step => {
+            let count = steps[0].len().max(steps[1].len());
+            let at = |side: usize, step: usize| {
+                let times = steps[side];
+                times.get(step).or(times.last()).copied().unwrap_or(0)
+            };
+            (0..count).map(|step| [at(0, step), at(1, step)]).collect()
+        }
+    }
+}
+
+/// What is shown between two positions.
+fn between(positions: &[[u64; 2]], at: usize, fraction: f64) -> [u64; 2] {
+    let from = positions.get(at).copied().unwrap_or_default();
+    let to = positions.get(at + 1).copied().unwrap_or(from);
+    [0, 1].map(|side| from[side] + (to[side].saturating_sub(from[side]) as f64 * fraction) as u64)
+}
+
+/// Two algorithms side by side.
+#[component(SideBySide)]
+pub(super) fn side_by_side() -> Html {
+    let nav = use_shared().nav;
+    let choice = GalleryChoice::read(&nav.route);
+    let together = Together::read(&nav.route);
+    let [a, b] = choice.pair;
+    let plan_a = use_memo((choice, a), |(choice, by)| choice.plan(*by).map(Rc::new));
+    let plan_b = use_memo((choice, b), |(choice, by)| choice.plan(*by).map(Rc::new));
+    let simulated_a = use_simulation(&plan_a, choice.topology);
+    let simulated_b = use_simulation(&plan_b, choice.topology);
+    let opened = [simulated_a.ready().cloned(), simulated_b.ready().cloned()];
+    let session = |side: usize| opened[side].as_ref().map(|opened| opened.session);
+    let steps_a = use_step_times(session(0));
+    let steps_b = use_step_times(session(1));
+    let table = {
+        let moments = |side: usize| opened[side].as_ref().map(|opened| opened.moments.clone());
+        let deps = (together, moments(0), moments(1), steps_a.clone(), steps_b.clone());
+        use_memo(deps, |(together, ma, mb, sa, sb)| match (ma, mb, sa, sb) {
+            (Some(ma), Some(mb), Some(sa), Some(sb)) => positions(*together, [ma, mb], [sa, sb]),
+            _ => Vec::new(),
+        })
+    };
+    let playback = use_playback();
+    let base = choice.side_route().with("by", together.word());
+    let addressed = match (session(0), session(1)) {
+        (Some(a), Some(b)) if !table.is_empty() => Some(Addressed {
+            // The newer of the two is new whenever either is.
+            of: (u64::from(a.0.max(b.0)) << 1) | u64::from(together == Together::Step),
+            last: table.len() - 1,
+        }),
+        _ => None,
+    };
+    use_addressed_moment(&playback, addressed, base.clone(), |last| last.min(1));
+    let times = between(&table, playback.moment, playback.fraction);
+    let local = |side: usize| {
+        let moments = opened[side].as_ref().map_or(&[][..], |opened| &opened.moments);
+        moments.partition_point(|at| *at <= times[side]).saturating_sub(1)
+    };
+    let views = [use_view(session(0), local(0)), use_view(session(1), local(1))];
+    let selected = use_state(|| 0u32);
+    let select = {
+        let selected = selected.setter();
+        Callback::from(move |rank| selected.set(rank))
+    };
+    let rank = (*selected).min(choice.world_size - 1);
+    let accounts = use_accounts(choice, choice.pair.to_vec());
+    let pair = [0, 1].map(|side| match accounts.of(side) {
+        Some(Ok(account)) if accounts.ready() => Some(account.clone()),
+        _ => None,
+    });
+    let longest = opened.iter().flatten().map(|opened| opened.end_ps).max().unwrap_or(1);
+    let seek = {
+        let (dispatch, table) = (playback.dispatcher(), table.clone());
+        move |side: usize| {
+            let (dispatch, table) = (dispatch.clone(), table.clone());
+            Callback::from(move |time_ps: u64| {
+                let at = table.partition_point(|times| times[side] <= time_ps).saturating_sub(1);
+                dispatch.dispatch(Act::To(at));
+            })
+        }
+    };
+    let go = {
+        let nav = nav.clone();
+        Callback::from(move |route: Route| nav.replace(route.without("moment")))
+    };
+    let choose = |name: &'static str| {
+        let (go, base) = (go.clone(), base.clone());
+        Callback::from(move |value: String| go.emit(base.clone().with(name, value)))
+    };
+    let algorithms: Vec<Choice> =
+        choice.algorithms().iter().map(|each| Choice::word(each.name())).collect();
+    let ways = [("time", "the same moment"), ("step", "the same step")];
+    let ways = ways
+        .map(|(value, label)| Choice { value: value.to_owned(), label: label.to_owned() })
+        .to_vec();
+    let words = match together {
+        Together::Time => explain::time(times[0]),
+        Together::Step => {
+            format!("step {}", playback.moment.min(table.len().saturating_sub(2)) + 1)
+        }
+    };
+    let told = match &pair {
+        [Some(left), Some(right)] => Some(difference(&choice, [left, right])),
+        _ => None,
+    };
+    let failed = [&simulated_a, &simulated_b].into_iter().find_map(|side| match side {
+        Simulated::Failed { why } => Some(why.clone()),
+        _ => None,
+    });
+    html! {
+        <div class="side-grid" data-ready={addressed.is_some().to_string()} data-test="side" data-by={together.word()}>
+            <aside class="panel side">
+                <p class="crumbs"><a href={choice.route().to_hash()} data-test="back-to-cards">{ "← All algorithms" }</a></p>
+                <h1>{ "Side by side" }</h1>
+                <div class="choice">
+                    <SelectField name="a" label="Left" value={a.name()} choices={algorithms.clone()} on_choose={choose("a")} />
+                    <SelectField name="b" label="Right" value={b.name()} choices={algorithms} on_choose={choose("b")} />
+                    <SelectField name="by" label="Both stand at" value={together.word()} choices={ways} on_choose={choose("by")} />
+                </div>
+                <GalleryForm {choice} route={base.clone()} on_route={go.clone()} />
+            </aside>
+            <section class="panel verdict-card" aria-live="polite">
+                if let Some(why) = failed { <p class="bad">{ why }</p> }
+                if let Some(told) = told { <Difference {told} {choice} /> } else { <p class="muted">{ "Simulating…" }</p> }
+            </section>
+            { for [0usize, 1].map(|side| html! {
+                <Half key={side} {side} algorithm={choice.pair[side]} {choice} view={views[side].clone()} opened={opened[side].clone()}
+                      account={pair[side].clone()} time_ps={times[side]} {longest} selected={rank} on_select={select.clone()}
+                      on_seek={seek(side)} />
+            }) }
+            <Transport {playback} time_ps={times[0]} {words} />
+        </div>
+    }
+}
+
+#[derive(Properties, PartialEq)]
+struct HalfProps {
+    side: usize,
+    algorithm: Algorithm,
+    choice: GalleryChoice,
+    view: Option<Rc<View>>,
+    opened: Option<Rc<Opened>>,
+    account: Option<Rc<Account>>,
+    time_ps: u64,
+    /// When the slower of the two ends: both timelines are as long.
+    longest: u64,
+    selected: u32,
+    on_select: Callback<u32>,
+    on_seek: Callback<u64>,
+}
+
+/// One of the two.
+#[component(Half)]
+fn half(props: &HalfProps) -> Html {
+    let HalfProps { side, algorithm, choice, time_ps, longest, selected, .. } = *props;
+    let schedule = Schedule::new(choice.collective, algorithm, choice.world_size)
+        .map(|schedule| schedule.with_ranks_per_node(choice.topology.ranks_per_node()))
+        .ok();
+    let name = ["a", "b"][side.min(1)];
+    let end = props.opened.as_ref().map(|opened| opened.end_ps);
+    let done = end.is_some_and(|end| time_ps >= end);
+    let sentence = match (&props.view, &schedule) {
+        (Some(view), Some(schedule)) => explain::moment(schedule, view),
+        _ => "Simulating…".to_owned(),
+    };
+    let select = props.on_select.clone();
+    html! {
+        <section class={classes!("half", name, done.then_some("done"))} data-test={format!("half-{name}")} data-done={done.to_string()}
+                 data-algorithm={algorithm.name()} data-end-ps={end.map(|end| end.to_string())} data-time-ps={time_ps.to_string()}
+                 data-steps={props.account.as_ref().map(|account| account.steps.to_string())}>
+            <header>
+                <h2>{ algorithm.name() }</h2>
+                <span class={classes!("badge", (!done).then_some("going"))}>
+                    { match (done, end) { (true, Some(end)) => format!("done at {}", explain::time(end)), _ => explain::time(time_ps) } }</span>
+            </header>
+            <p class="told">{ sentence }</p>
+            if let (Some(view), Some(opened)) = (&props.view, &props.opened) {
+                <div class="panel graph">
+                    if view.ranks.len() <= MAX_NODES {
+                        <Ring view={view.clone()} {time_ps} {selected} on_select={select.clone()} />
+                    } else {
+                        <Matrix view={view.clone()} {time_ps} {selected} on_select={select.clone()} />
+                    }
+                </div>
+                <div class="panel memory"><BufferMap view={view.clone()} {selected} on_select={select} /></div>
+                <div class="panel lanes">
+                    <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={longest}
+                              fit={(0, longest + longest / 50)} playhead_ps={time_ps} on_seek={props.on_seek.clone()} />
+                </div>
+            }
+        </section>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_stand_at_the_same_time_or_the_same_step() {
+        let (a, b) = ([0, 10, 20, 30], [0, 15, 20]);
+        let by_time = positions(Together::Time, [&a, &b], [&[], &[]]);
+        assert_eq!(by_time, [[0, 0], [10, 10], [15, 15], [20, 20], [30, 30]]);
+        // The one with fewer steps waits at its end.
+        let by_step = positions(Together::Step, [&a, &b], [&[0, 10, 20, 30], &[0, 20]]);
+        assert_eq!(by_step, [[0, 0], [10, 20], [20, 20], [30, 20]]);
+        assert_eq!(between(&by_step, 0, 0.5), [5, 10]);
+        assert_eq!(between(&by_step, 3, 0.5), [30, 20]);
+    }
+}

@@ -1,0 +1,142 @@
+//! What connects the ranks: every pair alike, or nodes with faster links inside than between them.
+
+use crate::route::Route;
+use crate::ui::{Choice, NumberField, SelectField};
+use lockstep_sim::{Link, Topology};
+use yew::prelude::*;
+
+const PS_PER_NS: u64 = 1000;
+const BYTES_PER_GB: u64 = 1_000_000_000;
+
+/// Latencies that a form takes, in nanoseconds.
+const LATENCY_NS: (u64, u64) = (0, 10_000_000);
+/// Bandwidths that a form takes, in GB/s.
+const GB_PER_SECOND: (u64, u64) = (1, 10_000);
+
+/// NVLink of an eight-GPU machine of 2023, as one rank sees it; round enough to reckon with.
+const INSIDE: Link = Link { latency_ps: 2_000_000, bytes_per_second: 300_000_000_000 };
+
+/// The topology in an address; what it does not say, or says wrongly, is the default.
+pub(super) fn read(route: &Route) -> Topology {
+    let pair = match Topology::default() {
+        Topology::Uniform(link) | Topology::Nodes { across: link, .. } => link,
+    };
+    let link = |latency: &str, bandwidth: &str, default: Link| Link {
+        latency_ps: route
+            .number::<u64>(latency)
+            .map_or(default.latency_ps, |ns| ns.clamp(LATENCY_NS.0, LATENCY_NS.1) * PS_PER_NS),
+        bytes_per_second: route.number::<u64>(bandwidth).map_or(default.bytes_per_second, |gb| {
+            gb.clamp(GB_PER_SECOND.0, GB_PER_SECOND.1) * BYTES_PER_GB
+        }),
+    };
+    let across = link("latency", "bandwidth", pair);
+    match route.number::<u32>("node") {
+        Some(ranks_per_node) if ranks_per_node > 0 => Topology::Nodes {
+            ranks_per_node,
+            inside: link("latency_in", "bandwidth_in", INSIDE),
+            across,
+        },
+        _ => Topology::Uniform(across),
+    }
+}
+
+/// `route` with the topology in it.
+pub(super) fn write(route: Route, topology: Topology) -> Route {
+    let link = |route: Route, latency: &str, bandwidth: &str, link: Link| {
+        route
+            .with(latency, link.latency_ps / PS_PER_NS)
+            .with(bandwidth, link.bytes_per_second / BYTES_PER_GB)
+    };
+    match topology {
+        Topology::Uniform(pair) => link(route, "latency", "bandwidth", pair),
+        Topology::Nodes { ranks_per_node, inside, across } => {
+            let route = link(route, "latency", "bandwidth", across);
+            link(route, "latency_in", "bandwidth_in", inside).with("node", ranks_per_node)
+        }
+    }
+}
+
+/// Properties of [`TopologyFields`].
+#[derive(Properties, PartialEq)]
+pub(super) struct TopologyFieldsProps {
+    pub(super) topology: Topology,
+    /// The address of the whole choice.
+    pub(super) route: Route,
+    pub(super) world_size: u32,
+    pub(super) on_route: Callback<Route>,
+}
+
+/// The fields of a form that choose the topology.
+#[component(TopologyFields)]
+pub(super) fn topology_fields(props: &TopologyFieldsProps) -> Html {
+    let number = |name: &'static str| {
+        let route = props.route.clone();
+        props.on_route.reform(move |value: u64| route.clone().with(name, value))
+    };
+    let shape = {
+        let (route, topology) = (props.route.clone(), props.topology);
+        let half = (props.world_size / 2).clamp(1, 8);
+        props.on_route.reform(move |shape: String| match (shape.as_str(), topology) {
+            ("nodes", Topology::Uniform(across)) => {
+                let nodes = Topology::Nodes { ranks_per_node: half, inside: INSIDE, across };
+                write(route.clone(), nodes)
+            }
+            ("uniform", _) => route.clone().without("node"),
+            _ => route.clone(),
+        })
+    };
+    let shapes = [("uniform", "every pair alike"), ("nodes", "nodes of several ranks")];
+    let shapes = shapes
+        .map(|(value, label)| Choice { value: value.to_owned(), label: label.to_owned() })
+        .to_vec();
+    let ns = |link: Link| link.latency_ps / PS_PER_NS;
+    let gb = |link: Link| link.bytes_per_second / BYTES_PER_GB;
+    let (value, inside, across) = match props.topology {
+        Topology::Uniform(link) => ("uniform", None, link),
+        Topology::Nodes { inside, across, .. } => ("nodes", Some(inside), across),
+    };
+    let (latency, bandwidth) = match inside {
+        None => ("Latency (ns)", "Bandwidth (GB/s)"),
+        Some(_) => ("Latency across (ns)", "Bandwidth across (GB/s)"),
+    };
+    html! {
+        <>
+        <SelectField name="topology" label="Network" {value} choices={shapes} on_choose={shape} />
+        if let Some(inside) = inside {
+            <NumberField name="node" label="Ranks a node" value={u64::from(props.topology.ranks_per_node())}
+                         min={1} max={u64::from(props.world_size)} on_choose={number("node")} />
+            <NumberField name="latency_in" label="Latency inside (ns)" value={ns(inside)} min={LATENCY_NS.0} max={LATENCY_NS.1} on_choose={number("latency_in")} />
+            <NumberField name="bandwidth_in" label="Bandwidth inside (GB/s)" value={gb(inside)} min={GB_PER_SECOND.0} max={GB_PER_SECOND.1} on_choose={number("bandwidth_in")} />
+        }
+        <NumberField name="latency" label={latency} value={ns(across)} min={LATENCY_NS.0} max={LATENCY_NS.1} on_choose={number("latency")} />
+        <NumberField name="bandwidth" label={bandwidth} value={gb(across)} min={GB_PER_SECOND.0} max={GB_PER_SECOND.1} on_choose={number("bandwidth")} />
+        </>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::View;
+
+    #[test]
+    fn an_address_holds_the_whole_topology() {
+        let here = || Route::to(View::Gallery);
+        assert_eq!(read(&here()), Topology::default());
+        let inside = Link { latency_ps: 7_000, bytes_per_second: 900 * BYTES_PER_GB };
+        let across = Link { latency_ps: 9_000_000, bytes_per_second: 50 * BYTES_PER_GB };
+        for topology in
+            [Topology::Uniform(across), Topology::Nodes { ranks_per_node: 4, inside, across }]
+        {
+            assert_eq!(read(&write(here(), topology)), topology);
+        }
+    }
+
+    #[test]
+    fn nonsense_in_an_address_becomes_a_network() {
+        let route =
+            Route::to(View::Gallery).with("node", 0).with("bandwidth", 0).with("latency", "x");
+        let Topology::Uniform(link) = read(&route) else { panic!("no nodes were asked for") };
+        assert_eq!(link.bytes_per_second, BYTES_PER_GB);
+    }
+}

@@ -1,0 +1,112 @@
+//! Accounts: what an algorithm does and costs, counted and simulated a slice at a time.
+
+use super::slices::Slices;
+use crate::protocol::{Account, Response, Stroke, Weave};
+use lockstep_core::plan::Plan;
+use lockstep_core::rank::GroupRank;
+use lockstep_core::scenario::CollectiveLab;
+use lockstep_core::schedule::{Action, Layout, Schedule, Tally};
+use lockstep_sim::{Cost, Topology, cost};
+
+/// More ranks than this are not asked for by the page; one rank's walk and one simulation are
+/// each done without giving way.
+const MAX_WORLD_SIZE: u32 = 256;
+
+/// What `lab` costs on `topology`.
+pub(super) async fn account(
+    lab: CollectiveLab,
+    topology: Topology,
+    slices: Slices,
+) -> Result<Response, String> {
+    let plan = plan_of(&lab, topology)?;
+    let size = lab.world_size;
+    let schedule =
+        Schedule::new(lab.collective, lab.algorithm, size).map_err(|error| error.to_string())?;
+    let schedule = schedule.with_ranks_per_node(plan.ranks_per_node);
+    let layout = Layout::new(schedule.clone(), lab.count, lab.dtype.size_bytes());
+    let (mut tally, mut across_elements) = (Tally::default(), 0u64);
+    let mut weave =
+        Weave { ranks: schedule.participants(), steps: schedule.steps(), ..Weave::default() };
+    weave.shown = shown(weave.steps);
+    let mut actions = Vec::new();
+    for rank in (0..schedule.participants()).map(GroupRank) {
+        tally.add(&layout.tally_of(rank));
+        for step in 0..weave.steps {
+            let column = weave.shown.binary_search(&step).ok();
+            schedule.actions(rank, step, &mut actions);
+            for action in &actions {
+                let (peer, into, reduces) = match *action {
+                    Action::Receive { peer, into } => (peer, into, false),
+                    Action::ReceiveReduce { peer, into, .. } => (peer, into, true),
+                    _ => continue,
+                };
+                let across = is_across(topology, peer, rank);
+                if across {
+                    across_elements = across_elements.saturating_add(layout.elements(rank, into));
+                }
+                if let Some(column) = column {
+                    let (column, from, to) = (column as u8, peer.0, rank.0);
+                    weave.strokes.push(Stroke { column, from, to, reduces, across });
+                }
+            }
+        }
+        slices.give_way(u64::from(rank.0), u64::from(size), "ranks counted").await?;
+    }
+    let cost = Cost::of(&plan, topology).map_err(|error| error.to_string())?;
+    let steps = weave.steps;
+    Ok(Response::Accounted(Box::new(Account { steps, tally, across_elements, cost, weave })))
+}
+
+/// What `lab` takes on `topology` for each of `counts`.
+pub(super) async fn sweep(
+    lab: CollectiveLab,
+    topology: Topology,
+    counts: &[u64],
+    slices: Slices,
+) -> Result<Response, String> {
+    let mut times = Vec::with_capacity(counts.len());
+    for (done, count) in counts.iter().enumerate() {
+        let plan = plan_of(&CollectiveLab { count: *count, ..lab }, topology)?;
+        times.push(cost::time_ps(&plan, topology).map_err(|error| error.to_string())?);
+        slices.give_way(done as u64, counts.len() as u64, "sizes simulated").await?;
+    }
+    Ok(Response::Swept(times))
+}
+
+fn plan_of(lab: &CollectiveLab, topology: Topology) -> Result<Plan, String> {
+    if lab.world_size > MAX_WORLD_SIZE {
+        return Err(format!(
+            "the page accounts for up to {MAX_WORLD_SIZE} ranks, not {}",
+            lab.world_size
+        ));
+    }
+    let plan = lab.plan().map_err(|error| error.to_string())?;
+    Ok(Plan { ranks_per_node: topology.ranks_per_node(), ..plan })
+}
+
+/// The first and the last of many steps; all of few.
+fn shown(steps: u32) -> Vec<u32> {
+    let half = Weave::MAX_COLUMNS / 2;
+    match steps <= Weave::MAX_COLUMNS {
+        true => (0..steps).collect(),
+        false => (0..half).chain(steps - half..steps).collect(),
+    }
+}
+
+fn is_across(topology: Topology, from: GroupRank, to: GroupRank) -> bool {
+    let node = |rank: GroupRank| rank.0.checked_div(topology.ranks_per_node());
+    node(from) != node(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_steps_are_shown_by_their_ends() {
+        assert_eq!(shown(3), [0, 1, 2]);
+        let ends = shown(126);
+        assert_eq!(ends.len() as u32, Weave::MAX_COLUMNS);
+        assert_eq!((ends[0], ends[6], ends[7], ends[13]), (0, 6, 119, 125));
+    }
+}
