@@ -16,8 +16,8 @@ pub enum RunError {
         "there is no {0} backend in this version; choose host, which runs on any Linux machine"
     )]
     NoSuchBackend(BackendName),
-    /// An operation of the plan that the backend does not carry out yet.
-    #[error("the {backend} backend does not carry out {what} yet; simulate the plan")]
+    /// An operation of the plan that the backend does not carry out.
+    #[error("the {backend} backend cannot carry out {what}; simulate the plan")]
     NotCarriedOut {
         /// Which backend.
         backend: BackendName,

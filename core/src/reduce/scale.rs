@@ -69,13 +69,14 @@ pub fn premultiply(dtype: Dtype, factor: f64, elements: &mut [u8]) {
 }
 
 /// Divides every integer by `size`, towards zero, which finishes [`ReduceOp::Avg`] of integers.
-/// Floats are divided in their own precision, where a caller still wants that.
+/// Leaves other elements as they are.
 pub fn divide(dtype: Dtype, elements: &mut [u8], size: u32) {
     macro_rules! quotients {
-        ($ty:ty, $f:expr) => {
+        ($ty:ty) => {
             each(elements, |a| {
-                let f: &dyn Fn($ty) -> $ty = &$f;
-                f(<$ty>::from_le_bytes(a)).to_le_bytes()
+                // Wide enough for every divisor; the quotient fits again.
+                let quotient = <$ty>::from_le_bytes(a) as i64 / i64::from(size);
+                (quotient as $ty).to_le_bytes()
             })
         };
     }
@@ -83,15 +84,11 @@ pub fn divide(dtype: Dtype, elements: &mut [u8], size: u32) {
         return;
     }
     match dtype {
-        Dtype::Float64 => quotients!(f64, |a| a / f64::from(size)),
-        Dtype::Float32 => quotients!(f32, |a| a / size as f32),
-        Dtype::Float16 => quotients!(f16, |a| f16::from_f32(a.to_f32() / size as f32)),
-        Dtype::Bfloat16 => quotients!(bf16, |a| bf16::from_f32(a.to_f32() / size as f32)),
-        Dtype::Int64 => quotients!(i64, |a| a / i64::from(size)),
-        Dtype::Int32 => quotients!(i32, |a| (i64::from(a) / i64::from(size)) as i32),
-        Dtype::Int16 => quotients!(i16, |a| (i64::from(a) / i64::from(size)) as i16),
-        Dtype::Int8 => quotients!(i8, |a| (i64::from(a) / i64::from(size)) as i8),
-        Dtype::Uint8 => quotients!(u8, |a| (i64::from(a) / i64::from(size)) as u8),
+        Dtype::Int64 => quotients!(i64),
+        Dtype::Int32 => quotients!(i32),
+        Dtype::Int16 => quotients!(i16),
+        Dtype::Int8 => quotients!(i8),
+        Dtype::Uint8 => quotients!(u8),
         _ => {}
     }
 }

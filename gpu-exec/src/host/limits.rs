@@ -2,7 +2,8 @@
 
 use crate::{RunError, RunOptions};
 use lockstep_core::group::BackendName;
-use lockstep_core::plan::{Action, Call, Plan};
+use lockstep_core::plan::Plan;
+use lockstep_core::schedule::Schedule;
 
 /// Refuses what would bring the machine down.
 pub(super) fn check(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
@@ -26,21 +27,14 @@ fn comfortable_bytes() -> Option<u64> {
     Some(kib.saturating_mul(1024) / 4 * 3)
 }
 
-/// Refuses what the backend does not carry out yet.
+/// Refuses what processes cannot carry out.
 pub(super) fn carried_out(plan: &Plan) -> Result<(), RunError> {
     let ops = plan.programs.iter().flat_map(|program| &program.ops);
-    let missing = ops.into_iter().find_map(|op| match &op.action {
-        Action::Coalesced { .. } => Some("coalesced calls"),
-        Action::Query { .. } => Some("queries of a work"),
-        Action::Call { call: Call::Recv { peer: None, .. }, .. } => Some("a recv from any source"),
-        Action::Call { call: Call::Collective { splits: Some(_), .. }, .. } => {
-            Some("uneven splits")
-        }
-        Action::Wait { timeout_ms: Some(_), .. } => Some("a wait with a timeout of its own"),
-        _ => None,
-    });
-    match missing {
-        Some(what) => Err(RunError::NotCarriedOut { backend: BackendName::Host, what }),
-        None => Ok(()),
+    let mut schedules = ops.flat_map(|op| op.action.calls()).filter_map(|call| plan.schedule(call));
+    let in_switch = |schedule: &Schedule| schedule.participants() > schedule.size();
+    if schedules.any(|schedule| schedule.as_ref().is_ok_and(in_switch)) {
+        let what = "a schedule whose switches reduce (NVLS, SHARP)";
+        return Err(RunError::NotCarriedOut { backend: BackendName::Host, what });
     }
+    Ok(())
 }

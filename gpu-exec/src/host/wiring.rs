@@ -5,11 +5,10 @@
 
 use crate::RunError;
 use crate::shm::{APART, Ring};
-use lockstep_core::collective::Collective;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::schedule::{self, Algorithm, Schedule};
+use lockstep_core::schedule::{self, Schedule};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,35 +131,33 @@ impl Wiring {
 /// Every channel that a rank's calls can use, in order.
 fn channels_of(plan: &Plan) -> BTreeSet<ChannelKey> {
     let mut keys = BTreeSet::new();
-    // Which calls a group makes: few, however long the programs are.
-    let mut calls: BTreeMap<GroupId, BTreeSet<(Algorithm, Collective)>> = BTreeMap::new();
     for (rank, program) in plan.program_of.iter().enumerate() {
         let ops = plan.programs.get(*program as usize).map_or(&[][..], |program| &program.ops);
         for call in ops.iter().flat_map(|op| op.action.calls()) {
-            match *call {
-                Call::Collective { group, collective, algorithm, .. } => {
-                    let algorithm = algorithm.unwrap_or(Algorithm::of(collective)[0]);
-                    calls.entry(group).or_default().insert((algorithm, collective));
-                }
-                Call::Send { group, peer, tag, .. }
-                | Call::Recv { group, peer: Some(peer), tag, .. } => {
-                    let members = plan.group(group);
-                    let me = members.and_then(|m| m.group_rank(GlobalRank(rank as u32)));
-                    let Some(me) = me else { continue };
-                    let sends = matches!(call, Call::Send { .. });
-                    let (from, to) = if sends { (me, peer) } else { (peer, me) };
-                    keys.insert(ChannelKey { group, from, to, tag: Some(tag) });
-                }
-                Call::Recv { .. } => {}
-            }
+            let members = plan.group(call.group());
+            let me = members.and_then(|m| m.group_rank(GlobalRank(rank as u32)));
+            let Some(me) = me else { continue };
+            let (group, from, to, tag) = match *call {
+                Call::Send { group, peer, tag, .. } => (group, me, peer, tag),
+                Call::Recv { group, peer: Some(peer), tag, .. } => (group, peer, me, tag),
+                // Whoever sends to it names the channel.
+                Call::Recv { peer: None, .. } | Call::Collective { .. } => continue,
+            };
+            keys.insert(ChannelKey { group, from, to, tag: Some(tag) });
+        }
+    }
+    // Which schedules a group's calls follow: few, however long the programs are.
+    let mut schedules: BTreeMap<GroupId, BTreeSet<Schedule>> = BTreeMap::new();
+    let ops = plan.programs.iter().flat_map(|program| &program.ops);
+    for call in ops.flat_map(|op| op.action.calls()) {
+        if let Some(Ok(schedule)) = plan.schedule(call) {
+            schedules.entry(call.group()).or_default().insert(schedule);
         }
     }
     let mut actions = Vec::new();
-    for (group, calls) in calls {
-        let size = plan.group(group).map_or(0, lockstep_core::group::ProcessGroup::size);
-        for (algorithm, collective) in calls {
-            let Ok(schedule) = Schedule::new(collective, algorithm, size) else { continue };
-            for from in (0..size).map(GroupRank) {
+    for (group, schedules) in schedules {
+        for schedule in schedules {
+            for from in (0..schedule.size()).map(GroupRank) {
                 for step in 0..schedule.steps() {
                     schedule.actions(from, step, &mut actions);
                     keys.extend(actions.iter().filter_map(|action| match action {
@@ -179,6 +176,7 @@ fn channels_of(plan: &Plan) -> BTreeSet<ChannelKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_core::collective::Collective;
     use lockstep_core::dtype::Dtype;
     use lockstep_core::group::BackendName;
     use lockstep_core::plan::{Fill, PlanBuilder};

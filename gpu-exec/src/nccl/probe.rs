@@ -133,9 +133,10 @@ fn version(nccl: &Library) -> Option<i32> {
     (result == 0).then_some(version)
 }
 
-/// The error that says what the probe found: the backend itself comes in a later version.
+/// The error that says what the probe found, a line each: the backend itself comes in a later
+/// version.
 pub fn refusal(probe: &NcclProbe) -> RunError {
-    let missing: Vec<String> = [&probe.cuda, &probe.nccl]
+    let missing: Vec<_> = [&probe.cuda, &probe.nccl]
         .into_iter()
         .filter(|library| library.found.is_none())
         .map(LibraryProbe::describe_missing)
@@ -146,30 +147,32 @@ pub fn refusal(probe: &NcclProbe) -> RunError {
             None => "an NCCL that does not tell its version".to_owned(),
         };
         format!(
-            "CUDA's driver and {version} are there, but the nccl backend is not built yet in this \
-             version; run the plan on the host backend or simulate it"
+            "CUDA's driver and {version} are there, but this version does not have the backend.\n\
+             Run the plan on the host backend, or simulate it."
         )
     } else {
         format!(
-            "{}. Install NVIDIA's driver and NCCL (pip install nvidia-nccl-cu12 brings it), or \
-             name their folder in LD_LIBRARY_PATH; or run the plan on the host backend",
-            missing.join("; ")
+            "{}\n\
+             Install NVIDIA's driver and NCCL (pip install nvidia-nccl-cu12 brings it),\n\
+             or name their folder in LD_LIBRARY_PATH; or run the plan on the host backend.",
+            missing.join("\n")
         )
     };
     RunError::Unavailable { backend: BackendName::Nccl, why }
 }
 
 impl LibraryProbe {
+    /// What was looked for, and a line for each place.
     fn describe_missing(&self) -> String {
-        let folders: Vec<_> = self.folders.iter().map(|f| f.display().to_string()).collect();
-        let mut text = format!(
-            "{} was not found in {} or by the system's loader",
-            self.names.join(" or "),
-            folders.join(", ")
-        );
+        let mut text = format!("{} was not found", self.names.join(" or "));
         if let Some(broken) = &self.broken {
-            let _ = write!(text, " (found but not loadable: {broken})");
+            let _ = write!(text, ";\n  found but not loadable: {broken}");
         }
+        text.push_str(". Looked in");
+        for folder in &self.folders {
+            let _ = write!(text, "\n  {}", folder.display());
+        }
+        text.push_str("\n  and where the system's loader looks.");
         text
     }
 }
@@ -192,9 +195,18 @@ mod tests {
         let (cuda, _) = look_for(&["libcuda-not-there.so.1"], folders.clone());
         let (nccl, _) = look_for(&["libnccl-not-there.so.2", "libnccl-not-there.so"], folders);
         let text = refusal(&NcclProbe { cuda, nccl, nccl_version: None }).to_string();
-        for part in ["libcuda-not-there.so.1", "libnccl-not-there.so.2", "/nowhere/lib"] {
-            assert!(text.contains(part), "{part} is not in: {text}");
-        }
+        assert_eq!(
+            text,
+            "\
+the nccl backend cannot run here: libcuda-not-there.so.1 was not found. Looked in
+  /nowhere/lib
+  and where the system's loader looks.
+libnccl-not-there.so.2 or libnccl-not-there.so was not found. Looked in
+  /nowhere/lib
+  and where the system's loader looks.
+Install NVIDIA's driver and NCCL (pip install nvidia-nccl-cu12 brings it),
+or name their folder in LD_LIBRARY_PATH; or run the plan on the host backend."
+        );
     }
 
     #[test]

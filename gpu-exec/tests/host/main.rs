@@ -6,6 +6,7 @@ mod hangs;
 mod leaks;
 mod p2p;
 mod reference;
+mod together;
 mod values;
 
 use lockstep_core::plan::{Plan, TensorId};

@@ -37,13 +37,14 @@ const RESULTS_PER_FRAME: usize = 64;
 pub(super) enum Note {
     OpBegan { op: u32 },
     OpEnded { op: u32 },
-    Scheduled { work: u32, op: u32, seq: u64 },
+    Scheduled { work: u32, op: u32, part: u32, seq: u64 },
     Started { work: u32 },
     Completed { work: u32 },
     TimedOut { work: u32 },
     Sent(Message),
     Received { message: Message, reduced: bool },
     Result { tensor: TensorId, value: TensorValue },
+    Answered { op: u32, answer: &'static str },
     Finished,
 }
 
@@ -148,11 +149,20 @@ impl Clerk {
         }
     }
 
-    /// Writes a call down and watches it from now on.
-    pub(super) fn scheduled(&self, work: u32, op: u32, seq: u64, timeout_ns: u64) {
-        let mut desk = self.put(self.desk(), Note::Scheduled { work, op, seq });
+    /// Writes the `part`-th call of an operation down and watches it from now on.
+    pub(super) fn scheduled(&self, work: u32, op: u32, part: u32, seq: u64, timeout_ns: u64) {
+        let mut desk = self.put(self.desk(), Note::Scheduled { work, op, part, seq });
         desk.pending.insert(work, clock::now_ns().saturating_add(timeout_ns));
         // The clerk never sleeps longer than the shortest timeout: no need to call it.
+    }
+
+    /// Gives a call that has not completed at most so long from now on.
+    pub(super) fn limit(&self, work: u32, timeout_ns: u64) {
+        let due = clock::now_ns().saturating_add(timeout_ns);
+        if let Some(known) = self.desk().pending.get_mut(&work) {
+            *known = due.min(*known);
+        }
+        self.called.notify_one();
     }
 
     /// Writes down that a call completed, and watches it no more.
@@ -256,8 +266,8 @@ impl Clerk {
         Some(match note {
             Note::OpBegan { op } => What::OpBegan { op },
             Note::OpEnded { op } => What::OpEnded { op },
-            Note::Scheduled { work, op, seq } => {
-                let call = Box::new(self.plan.call(self.rank, op, 0, seq)?);
+            Note::Scheduled { work, op, part, seq } => {
+                let call = Box::new(self.plan.call(self.rank, op, part, seq)?);
                 What::Scheduled { work, call }
             }
             Note::Started { work } => What::Started { work },
@@ -270,6 +280,7 @@ impl Clerk {
                 What::Received { work, step, peer, slice, bytes, reduced }
             }
             Note::Result { tensor, value } => What::Result { tensor, value },
+            Note::Answered { op, answer } => What::Answered { op, answer: answer.to_owned() },
             Note::Finished => What::Finished,
         })
     }

@@ -7,7 +7,7 @@ use super::transfer::{Header, Incoming, Moved, Outgoing};
 use crate::shm::{Doorbell, Patience, Receiver, Sender};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
-use lockstep_core::plan::{Call, Plan, Signature, TensorId};
+use lockstep_core::plan::{Call, Plan, Signature, Splits, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::{self, ReduceOp};
 use lockstep_core::schedule::{self, Buffer, Layout, Schedule};
@@ -34,6 +34,8 @@ pub(super) struct Peer {
     pub(super) bell: Doorbell,
     pub(super) to: Option<Sender>,
     pub(super) from: Option<Receiver>,
+    /// The step's last message to this peer and from it: those of one way go in order.
+    pub(super) last: [Option<usize>; 2],
 }
 
 /// A message of the current step.
@@ -42,6 +44,8 @@ struct Flight {
     peer: usize,
     way: Way,
     message: Message,
+    /// The message to or from the same peer that goes before.
+    after: Option<usize>,
     through: bool,
 }
 
@@ -59,6 +63,7 @@ pub(super) struct CollectiveCall {
     dtype: Dtype,
     input: Option<Memory>,
     output: Option<Memory>,
+    splits: Option<Splits>,
     fingerprint: u64,
 }
 
@@ -73,7 +78,7 @@ impl CollectiveCall {
         call: &Call,
         memory: impl Fn(TensorId) -> Option<Memory>,
     ) -> Result<Option<CollectiveCall>, String> {
-        let Call::Collective { input, output, .. } = call else { return Ok(None) };
+        let Call::Collective { input, output, splits, .. } = call else { return Ok(None) };
         let Signature { schedule, dtype, count } =
             plan.signature(rank, call).ok_or("a collective that its rank cannot call")?;
         let lanes = (schedule.channels(), schedule.segments(), schedule.ranks_per_node());
@@ -85,6 +90,7 @@ impl CollectiveCall {
             dtype,
             input: input.and_then(&memory),
             output: output.and_then(&memory),
+            splits: splits.clone(),
             fingerprint,
         }))
     }
@@ -140,7 +146,8 @@ impl GroupLink {
         seq: u64,
         clerk: &Clerk,
     ) -> Result<(), String> {
-        let layout = Layout::new(call.schedule.clone(), call.count, call.dtype.size_bytes());
+        let layout = Layout::new(call.schedule.clone(), call.count, call.dtype.size_bytes())
+            .with_splits(call.splits.clone());
         let elements = layout.grid(self.me, Buffer::Scratch).elements;
         let bytes = elements.saturating_mul(call.dtype.size_bytes()) as usize;
         if bytes > 0 {
@@ -188,14 +195,16 @@ impl GroupLink {
     ) -> Result<(), String> {
         let mut actions = std::mem::take(&mut self.actions);
         call.schedule.actions(self.me, step, &mut actions);
-        self.flights.clear();
+        for flight in self.flights.drain(..) {
+            self.peers[flight.peer].last = [None; 2];
+        }
         for action in &actions {
             let place = |slice| self.place(call, layout, slice);
             let header = |slice: &Slice| Header {
                 seq,
                 fingerprint: call.fingerprint,
                 bytes: slice.bytes() as u64,
-                step,
+                mark: step.into(),
             };
             let (peer, named, way, bytes) = match *action {
                 schedule::Action::Copy { from, into } => {
@@ -230,11 +239,12 @@ impl GroupLink {
                     (peer, into, Way::In(incoming, true), bytes)
                 }
             };
-            let member = self.peers.get(peer.index());
-            let rank = member.map(|peer| peer.rank).ok_or("a peer outside the group")?;
+            let member = self.peers.get_mut(peer.index()).ok_or("a peer outside the group")?;
             let message =
-                Message { work, step, peer: rank, slice: Some(named), bytes: bytes as u64 };
-            self.flights.push(Flight { peer: peer.index(), way, message, through: false });
+                Message { work, step, peer: member.rank, slice: Some(named), bytes: bytes as u64 };
+            let last = &mut member.last[usize::from(matches!(way, Way::In(..)))];
+            let after = last.replace(self.flights.len());
+            self.flights.push(Flight { peer: peer.index(), way, message, after, through: false });
         }
         self.actions = actions;
         Ok(())
@@ -280,7 +290,13 @@ impl GroupLink {
 /// Tries every message of the step once.
 fn advance(flights: &mut [Flight], peers: &mut [Peer], clerk: &Clerk) -> Moved {
     let (mut any, mut all) = (false, true);
-    for flight in flights.iter_mut().filter(|flight| !flight.through) {
+    for index in 0..flights.len() {
+        let (before, rest) = flights.split_at_mut(index);
+        let Some(flight) = rest.first_mut().filter(|flight| !flight.through) else { continue };
+        if flight.after.is_some_and(|after| !before[after].through) {
+            all = false;
+            continue;
+        }
         let peer = &mut peers[flight.peer];
         let moved = match (&mut flight.way, &mut peer.to, &mut peer.from) {
             (Way::Out(outgoing), Some(ring), _) => {

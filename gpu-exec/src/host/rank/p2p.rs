@@ -1,6 +1,10 @@
 //! Point-to-point calls: a thread that moves all of a rank's sends and receives at once. Calls of
 //! one channel (group, peers, tag) match in the order in which they were made.
 //!
+//! A receive from any source takes, of the messages that are there, the one that was posted first;
+//! of the receives that could take a message, the one that was called first has it. These are the
+//! simulator's rules, and MPI's.
+//!
 //! A send completes when its receiver has taken everything: the rendezvous that NCCL's have, and
 //! the simulator's.
 
@@ -10,6 +14,7 @@ use super::transfer::{Header, Incoming, Moved, Outgoing};
 use super::works::Works;
 use crate::host::wiring::ChannelKey;
 use crate::shm::{Doorbell, Patience, Receiver, Sender};
+use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,11 +22,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A send or receive that was called.
 #[derive(Debug)]
 pub(super) struct P2pCall {
-    pub(super) key: ChannelKey,
+    pub(super) with: With,
     pub(super) tensor: Slice,
     /// What both sides must agree on.
     pub(super) fingerprint: u64,
     pub(super) work: u32,
+    /// On the shared clock.
+    pub(super) posted_ns: u64,
+}
+
+/// The other side of a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum With {
+    /// The one on this channel.
+    One(ChannelKey),
+    /// Whoever of the group sends first with this tag.
+    Anyone { group: GroupId, tag: u32 },
+}
+
+/// A call that waits for its turn, and its place among the rank's calls.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    order: u64,
+    call: P2pCall,
 }
 
 /// One end of a channel.
@@ -32,7 +55,7 @@ pub(super) struct P2pChannel {
     pub(super) end: End,
     /// Calls carried out so far: sender and receiver count alike.
     pub(super) calls: u64,
-    pub(super) queue: VecDeque<P2pCall>,
+    pub(super) queue: VecDeque<Waiting>,
     pub(super) current: Option<Current>,
 }
 
@@ -89,6 +112,8 @@ impl PointToPoint {
             let mut mover = Mover {
                 inbox: self.inbox.clone(),
                 channels,
+                from_anyone: BTreeMap::new(),
+                calls: 0,
                 unfinished: 0,
                 clerk: clerk.clone(),
                 works: works.clone(),
@@ -114,6 +139,10 @@ impl PointToPoint {
 struct Mover {
     inbox: Arc<Mutex<VecDeque<P2pCall>>>,
     channels: BTreeMap<ChannelKey, P2pChannel>,
+    /// Receives from any source that have no message yet, by group and tag.
+    from_anyone: BTreeMap<(GroupId, u32), VecDeque<Waiting>>,
+    /// Calls taken over so far.
+    calls: u64,
     unfinished: usize,
     clerk: Arc<Clerk>,
     works: Arc<Works>,
@@ -127,13 +156,27 @@ impl Mover {
         let mut any = !posted.is_empty();
         for call in posted {
             self.unfinished += 1;
-            // The wiring has a channel for every call of the plan; without one a call would stay
-            // open and end by its timeout.
-            if let Some(channel) = self.channels.get_mut(&call.key) {
-                channel.queue.push_back(call);
+            self.calls += 1;
+            self.clerk.note(Note::Started { work: call.work });
+            let waiting = Waiting { order: self.calls, call };
+            match waiting.call.with {
+                With::Anyone { group, tag } => {
+                    self.from_anyone.entry((group, tag)).or_default().push_back(waiting);
+                }
+                // The wiring has a channel for every send of the plan; a receive that nobody
+                // sends to stays open and ends by its timeout.
+                With::One(key) => {
+                    if let Some(channel) = self.channels.get_mut(&key) {
+                        channel.queue.push_back(waiting);
+                    }
+                }
             }
         }
-        for channel in self.channels.values_mut() {
+        any |= self.take_from_anyone();
+        for (key, channel) in &mut self.channels {
+            let held = self.from_anyone.get(&(key.group, key.tag.unwrap_or_default()));
+            let held = held.and_then(|queue| queue.front()).map(|waiting| waiting.order);
+            channel.begin_next(held);
             while let Some(moved) = channel.advance(&self.clerk) {
                 any |= moved != Moved::Nothing;
                 if moved != Moved::All {
@@ -144,6 +187,30 @@ impl Mover {
                     self.works.complete(current.message.work);
                     self.unfinished = self.unfinished.saturating_sub(1);
                 }
+                channel.begin_next(held);
+            }
+        }
+        any
+    }
+
+    /// Gives receives from any source the messages that are there; true if one was given.
+    fn take_from_anyone(&mut self) -> bool {
+        let mut any = false;
+        for ((group, tag), queue) in &mut self.from_anyone {
+            while let Some(first) = queue.front() {
+                let offers = self.channels.iter_mut().filter_map(|(key, channel)| {
+                    let fits = (key.group, key.tag) == (*group, Some(*tag));
+                    let posted_ns = channel.offers_since(first.order).filter(|_| fits)?;
+                    Some((posted_ns, *key))
+                });
+                let Some((_, key)) = offers.min() else { break };
+                let (Some(waiting), Some(channel)) =
+                    (queue.pop_front(), self.channels.get_mut(&key))
+                else {
+                    break;
+                };
+                channel.begin(waiting.call);
+                any = true;
             }
         }
         any
@@ -151,12 +218,33 @@ impl Mover {
 }
 
 impl P2pChannel {
+    /// When the message was posted that a receive of that order could take here: there is one, and
+    /// no call of the channel's own comes before.
+    fn offers_since(&mut self, order: u64) -> Option<u64> {
+        let End::Receives(ring) = &mut self.end else { return None };
+        let own = self.queue.front().is_some_and(|waiting| waiting.order < order);
+        if own || self.current.is_some() {
+            return None;
+        }
+        Header::next_in(ring).map(|header| header.mark)
+    }
+
+    /// Begins the channel's next own call, unless a receive from any source that was called before
+    /// it, `held`, still has to have the next message.
+    fn begin_next(&mut self, held: Option<u64>) {
+        let receives = matches!(self.end, End::Receives(_));
+        let next = self.queue.front().map(|waiting| waiting.order);
+        let waits = receives && next.zip(held).is_some_and(|(own, held)| held < own);
+        if self.current.is_none()
+            && !waits
+            && let Some(waiting) = self.queue.pop_front()
+        {
+            self.begin(waiting.call);
+        }
+    }
+
     /// Moves the channel's current call on; `None` if it has none.
     fn advance(&mut self, clerk: &Clerk) -> Option<Moved> {
-        if self.current.is_none() {
-            let call = self.queue.pop_front()?;
-            self.begin(call, clerk);
-        }
         let current = self.current.as_mut()?;
         Some(match (&mut current.way, &mut self.end) {
             (Way::Out(outgoing), End::Sends(ring)) => {
@@ -186,17 +274,21 @@ impl P2pChannel {
         })
     }
 
-    fn begin(&mut self, call: P2pCall, clerk: &Clerk) {
+    fn begin(&mut self, call: P2pCall) {
         self.calls += 1;
         let bytes = call.tensor.bytes() as u64;
         let (seq, fingerprint) = (self.calls, call.fingerprint);
-        let header = Header { seq, fingerprint, bytes, step: 0 };
         let way = match self.end {
-            End::Sends(_) => Way::Out(Outgoing::new(header, call.tensor)),
-            End::Receives(_) => Way::In(Incoming::new(header, call.tensor, None)),
+            End::Sends(_) => {
+                let header = Header { seq, fingerprint, bytes, mark: call.posted_ns };
+                Way::Out(Outgoing::new(header, call.tensor))
+            }
+            End::Receives(_) => {
+                let header = Header { seq, fingerprint, bytes, mark: Header::ANY_MARK };
+                Way::In(Incoming::new(header, call.tensor, None))
+            }
         };
         let message = Message { work: call.work, step: 0, peer: self.peer, slice: None, bytes };
-        clerk.note(Note::Started { work: call.work });
         self.current = Some(Current { way, message, all_sent: false });
     }
 }

@@ -5,7 +5,7 @@ use super::super::wiring::{ChannelKey, bell_offset};
 use super::clerk::{Clerk, Note};
 use super::collective::{CollectiveCall, GroupLink, Peer, fingerprint};
 use super::memory::Memory;
-use super::p2p::{End, P2pCall, P2pChannel, PointToPoint};
+use super::p2p::{End, P2pCall, P2pChannel, PointToPoint, With};
 use super::stream::{Queued, Stream};
 use super::works::Works;
 use crate::clock;
@@ -16,6 +16,7 @@ use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::trace::TensorValue;
 use lockstep_core::value::initial_bytes;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,62 +60,41 @@ impl Program {
         let plan = self.plan.clone();
         let ops = plan.program(self.rank).map_or(&[][..], |program| &program.ops);
         let works = Arc::new(Works::default());
-        let mut collectives = SequenceNumbers::default();
-        let mut p2p = SequenceNumbers::default();
-        let mut work_of = vec![None; ops.len()];
-        let mut next_work = 0;
+        let mut numbers = Numbers::default();
+        // The works of each operation: neighbours, since works are numbered in call order.
+        let mut works_of: Vec<Range<u32>> = Vec::with_capacity(ops.len());
         for (index, operation) in ops.iter().enumerate() {
             let op = index as u32;
             clerk.note(Note::OpBegan { op });
-            let action = &operation.action;
-            match action {
-                Action::Call { call: call @ Call::Collective { group, .. }, async_op } => {
-                    let work = next_work;
-                    let memory = |id| self.tensors.get(&id).cloned();
-                    let call = CollectiveCall::of(&plan, self.rank, call, memory)?
-                        .ok_or("a collective that is none")?;
-                    let seq = collectives.next(*group);
-                    clerk.scheduled(work, op, seq, self.timeouts_ns[group.index()]);
-                    let stream = self.streams.get_mut(group).ok_or("a group without a stream")?;
-                    let queued = Queued { call, work, seq };
-                    match async_op {
-                        true => stream.queue(queued, &clerk, &works)?,
-                        false => stream.run(queued, &clerk, &works)?,
-                    }
-                    work_of[index] = Some(work);
-                    next_work += 1;
+            let first = numbers.works;
+            let works_at = |op: u32| works_of.get(op as usize).cloned().unwrap_or_default();
+            match &operation.action {
+                action @ (Action::Call { .. } | Action::Coalesced { .. }) => {
+                    self.make_calls(op, action, &mut numbers, &clerk, &works)?;
                 }
-                Action::Call { call, async_op } => {
-                    let group = call.group();
-                    let work = next_work;
-                    let call = self.p2p_call(call, work)?;
-                    let seq = p2p.next(group);
-                    clerk.scheduled(work, op, seq, self.timeouts_ns[group.index()]);
-                    self.p2p.post(call, &clerk, &works)?;
-                    if !async_op {
-                        works.wait(work);
+                Action::Wait { op, timeout_ms } => {
+                    if let Some(timeout_ms) = timeout_ms {
+                        let timeout_ns = timeout_ms.saturating_mul(1_000_000);
+                        works_at(*op).for_each(|work| clerk.limit(work, timeout_ns));
                     }
-                    work_of[index] = Some(work);
-                    next_work += 1;
+                    works_at(*op).for_each(|work| works.wait(work));
                 }
-                Action::Wait { op, .. } => {
-                    if let Some(work) = work_of.get(*op as usize).copied().flatten() {
-                        works.wait(work);
-                    }
+                Action::Query { op: asked, what } => {
+                    let completed = works_at(*asked).all(|work| works.is_completed(work));
+                    clerk.note(Note::Answered { op, answer: what.answer(completed) });
                 }
-                // Refused before the start: `limits::check`.
-                Action::Coalesced { .. } | Action::Query { .. } => {}
-                // There is no device whose streams could be behind.
-                Action::Synchronize => {}
+                // There is no device: the streams that are left are those of communication.
+                Action::Synchronize => (0..first).for_each(|work| works.wait(work)),
                 Action::Compute { duration_ns, .. } => compute(*duration_ns),
                 Action::Sleep { duration_ns, .. } => {
                     std::thread::sleep(Duration::from_nanos(*duration_ns));
                 }
             }
+            works_of.push(first..numbers.works);
             clerk.note(Note::OpEnded { op });
         }
         // A program that does not wait for its calls still has them completed before it ends.
-        (0..next_work).for_each(|work| works.wait(work));
+        (0..numbers.works).for_each(|work| works.wait(work));
         for (&tensor, memory) in &self.tensors {
             let value = TensorValue::of(&memory.lock());
             clerk.note(Note::Result { tensor, value });
@@ -123,26 +103,83 @@ impl Program {
         Ok(())
     }
 
-    fn p2p_call(&self, call: &Call, work: u32) -> Result<P2pCall, String> {
-        let (group, peer, tensor, tag, sends) = match *call {
-            Call::Send { group, peer, tensor, tag, .. } => (group, peer, tensor, tag, true),
-            Call::Recv { group, peer: Some(peer), tensor, tag, .. } => {
-                (group, peer, tensor, tag, false)
+    /// Makes an operation's calls: all are on their way before one is waited for.
+    fn make_calls(
+        &mut self,
+        op: u32,
+        action: &Action,
+        numbers: &mut Numbers,
+        clerk: &Arc<Clerk>,
+        works: &Arc<Works>,
+    ) -> Result<(), String> {
+        let (plan, calls) = (self.plan.clone(), action.calls());
+        let first = numbers.works;
+        for (part, call) in (0..).zip(calls) {
+            let work = numbers.works;
+            numbers.works += 1;
+            let group = call.group();
+            let timeout_ns = self.timeouts_ns.get(group.index()).copied();
+            let timeout_ns = timeout_ns.ok_or("a group that the plan has not")?;
+            if call.is_p2p() {
+                let seq = numbers.p2p.next(group);
+                let call = self.p2p_call(call, work)?;
+                clerk.scheduled(work, op, part, seq, timeout_ns);
+                self.p2p.post(call, clerk, works)?;
+                continue;
             }
-            _ => return Err("neither a send nor a receive".to_owned()),
-        };
-        let me = self.plan.group(group).and_then(|members| members.group_rank(self.rank));
+            let seq = numbers.collectives.next(group);
+            let memory = |id| self.tensors.get(&id).cloned();
+            let call = CollectiveCall::of(&plan, self.rank, call, memory)?
+                .ok_or("a collective that is none")?;
+            clerk.scheduled(work, op, part, seq, timeout_ns);
+            let stream = self.streams.get_mut(&group).ok_or("a group without a stream")?;
+            let queued = Queued { call, work, seq };
+            match action {
+                // One that the program waits for needs no other thread.
+                Action::Call { async_op: false, .. } => stream.run(queued, clerk, works)?,
+                _ => stream.queue(queued, clerk, works)?,
+            }
+        }
+        if !action.is_async() {
+            (first..numbers.works).for_each(|work| works.wait(work));
+        }
+        Ok(())
+    }
+
+    fn p2p_call(&self, call: &Call, work: u32) -> Result<P2pCall, String> {
+        let me = self.plan.group(call.group()).and_then(|members| members.group_rank(self.rank));
         let me = me.ok_or("a group that the rank is no member of")?;
-        let (from, to) = if sends { (me, peer) } else { (peer, me) };
+        let (with, tensor) = match *call {
+            Call::Send { group, peer, tensor, tag } => {
+                let key = ChannelKey { group, from: me, to: peer, tag: Some(tag) };
+                (With::One(key), tensor)
+            }
+            Call::Recv { group, peer: Some(peer), tensor, tag } => {
+                let key = ChannelKey { group, from: peer, to: me, tag: Some(tag) };
+                (With::One(key), tensor)
+            }
+            Call::Recv { group, peer: None, tensor, tag } => (With::Anyone { group, tag }, tensor),
+            Call::Collective { .. } => return Err("neither a send nor a receive".to_owned()),
+        };
         let shape = self.plan.tensor(tensor).ok_or("a tensor that the plan has not")?;
         let memory = self.tensors.get(&tensor).ok_or("a tensor that was not made")?;
         Ok(P2pCall {
-            key: ChannelKey { group, from, to, tag: Some(tag) },
+            with,
             tensor: memory.slice(0, shape.bytes())?,
             fingerprint: fingerprint(&(shape.dtype, shape.numel)),
             work,
+            posted_ns: clock::now_ns(),
         })
     }
+}
+
+/// What a program's calls are numbered with.
+#[derive(Debug, Default)]
+struct Numbers {
+    /// Calls made so far.
+    works: u32,
+    collectives: SequenceNumbers,
+    p2p: SequenceNumbers,
 }
 
 /// A tensor's bytes as the rank makes them. Zeros come from the kernel, page by page as they are
@@ -196,7 +233,7 @@ impl Wires<'_> {
                 .zip(group.ranks())
                 .map(|(member, &rank)| {
                     let bell = self.bell(first, member);
-                    Peer { rank, bell, to: None, from: None }
+                    Peer { rank, bell, to: None, from: None, last: [None; 2] }
                 })
                 .collect();
             let bell = self.bell(first, me.0);

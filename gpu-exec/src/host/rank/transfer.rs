@@ -19,18 +19,33 @@ pub(super) struct Header {
     pub(super) fingerprint: u64,
     /// The message's length.
     pub(super) bytes: u64,
-    /// The schedule's step.
-    pub(super) step: u32,
+    /// The schedule's step; of a point-to-point call, when it was posted, on the shared clock.
+    pub(super) mark: u64,
 }
 
 impl Header {
+    /// What a receiver expects for a mark that it does not know.
+    pub(super) const ANY_MARK: u64 = u64::MAX;
+
     fn to_bytes(self) -> [u8; GRAIN] {
         let mut bytes = [0; GRAIN];
-        bytes[..8].copy_from_slice(&self.seq.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.fingerprint.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.bytes.to_le_bytes());
-        bytes[24..28].copy_from_slice(&self.step.to_le_bytes());
+        let fields = [self.seq, self.fingerprint, self.bytes, self.mark];
+        for (place, field) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(fields) {
+            *place = field.to_le_bytes();
+        }
         bytes
+    }
+
+    /// The header of the next message in the ring, if it is there.
+    pub(super) fn next_in(ring: &mut Receiver) -> Option<Header> {
+        let (fields, _) = ring.readable().get(..GRAIN)?.as_chunks::<8>();
+        let [seq, fingerprint, bytes, mark] = fields.first_chunk::<4>()?.map(u64::from_le_bytes);
+        Some(Header { seq, fingerprint, bytes, mark })
+    }
+
+    fn expects(self, other: Header) -> bool {
+        let mark = if self.mark == Header::ANY_MARK { other.mark } else { self.mark };
+        Header { mark, ..self } == other
     }
 }
 
@@ -101,6 +116,8 @@ pub(super) struct Incoming {
     combine: Option<(Slice, Dtype, ReduceOp)>,
     received: usize,
     accepted: bool,
+    /// What is left of a message that is dropped, padded as it lies in the ring.
+    dropping: usize,
 }
 
 impl Incoming {
@@ -109,21 +126,35 @@ impl Incoming {
         into: Slice,
         combine: Option<(Slice, Dtype, ReduceOp)>,
     ) -> Incoming {
-        Incoming { expected, into, combine, received: 0, accepted: false }
+        Incoming { expected, into, combine, received: 0, accepted: false, dropping: 0 }
     }
 
     /// Takes out what is there and wakes the sender if it sleeps. A message of another call is
-    /// left where it is: the receiver then waits until its watchdog ends the run, as NCCL would.
+    /// left where it is: the receiver then waits until its watchdog ends the run, as NCCL would. A
+    /// message of a call that this rank has left behind will never be expected again, and is
+    /// dropped.
     pub(super) fn advance(&mut self, ring: &mut Receiver, bell: &Doorbell) -> Moved {
         let mut moved = Moved::Nothing;
-        if !self.accepted {
-            match ring.readable().get(..GRAIN) {
-                Some(header) if header == self.expected.to_bytes() => {}
-                _ => return Moved::Nothing,
+        while !self.accepted {
+            if self.drop_some(ring) {
+                moved = Moved::Some;
+            }
+            match Header::next_in(ring) {
+                _ if self.dropping > 0 => break,
+                Some(header) if self.expected.expects(header) => self.accepted = true,
+                Some(header) if header.seq < self.expected.seq => {
+                    self.dropping = (header.bytes as usize).next_multiple_of(GRAIN);
+                }
+                _ => break,
             }
             ring.consume(GRAIN);
-            self.accepted = true;
             moved = Moved::Some;
+        }
+        if !self.accepted {
+            if moved != Moved::Nothing {
+                bell.ring();
+            }
+            return moved;
         }
         let all = self.into.bytes();
         if self.received < all {
@@ -150,5 +181,20 @@ impl Incoming {
             }
         }
         moved
+    }
+
+    /// Drops what is there of a message that nobody wants.
+    fn drop_some(&mut self, ring: &mut Receiver) -> bool {
+        let mut any = false;
+        while self.dropping > 0 {
+            let there = ring.readable().len().min(self.dropping);
+            if there == 0 {
+                break;
+            }
+            ring.consume(there);
+            self.dropping -= there;
+            any = true;
+        }
+        any
     }
 }

@@ -22,6 +22,12 @@ impl Works {
         self.changed.notify_all();
     }
 
+    /// Whether the call has completed.
+    pub(super) fn is_completed(&self, work: u32) -> bool {
+        let completed = self.completed.lock().unwrap_or_else(PoisonError::into_inner);
+        completed.get(work as usize) == Some(&true)
+    }
+
     /// Returns once the call has completed. Its watchdog limits how long that can take: it ends
     /// the process.
     pub(super) fn wait(&self, work: u32) {
