@@ -5,6 +5,7 @@
 //! builds for the host and for `wasm32-unknown-unknown` from the same source.
 
 pub mod collective;
+pub mod ddp;
 pub mod diagnosis;
 pub mod dtype;
 pub mod flight_recorder;

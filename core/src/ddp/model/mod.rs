@@ -1,0 +1,156 @@
+//! Models as DDP sees them: parameters in registration order, the order in which their gradients
+//! become ready, and what their layers cost.
+//!
+//! The models that ship are written as their architectures (`zoo`), a user's own comes from a file
+//! (`file`). What a layer costs is an estimate from its shapes (`cost`).
+
+mod architecture;
+mod cost;
+mod file;
+mod order;
+mod zoo;
+
+pub use cost::{Cost, Device};
+pub use file::ModelError;
+pub use zoo::{known_models, mlp, named};
+
+use super::assignment::BucketParam;
+use crate::dtype::Dtype;
+
+/// A model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// What people call it: `resnet18`.
+    pub name: String,
+    /// Its parameters in the order of `named_parameters()`, duplicates removed.
+    pub params: Vec<Parameter>,
+    /// Names that share a parameter: the alias, and the parameter's own name.
+    pub tied: Vec<(String, String)>,
+    /// Its buffers in the order of `named_buffers()`.
+    pub buffers: Vec<Buffer>,
+    /// Its layers in the order in which the forward pass runs them.
+    pub layers: Vec<Layer>,
+    /// The order in which gradients become ready, as indices among the parameters that require
+    /// grad, where it was recorded; it follows from `layers` otherwise.
+    pub recorded_ready_order: Option<Vec<u32>>,
+}
+
+/// A parameter of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its qualified name: `layer1.0.conv1.weight`.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// Its element type.
+    pub dtype: Dtype,
+    /// Whether it is trained.
+    pub requires_grad: bool,
+    /// Whether its gradient is sparse.
+    pub sparse: bool,
+}
+
+/// A buffer of a model: state that is not trained, such as BatchNorm's running mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Its qualified name.
+    pub name: String,
+    /// Its shape; empty for a scalar.
+    pub shape: Vec<u64>,
+    /// Its element type.
+    pub dtype: Dtype,
+}
+
+/// A step of the forward pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// Its module's name.
+    pub name: String,
+    /// The parameters it uses, as indices into [`Model::params`], in the order in which their
+    /// gradients become ready.
+    pub params: Vec<u32>,
+    /// What its forward pass costs.
+    pub cost: Cost,
+}
+
+/// Elements of a tensor of that shape.
+fn numel(shape: &[u64]) -> u64 {
+    shape.iter().copied().fold(1, u64::saturating_mul)
+}
+
+impl Parameter {
+    /// Its number of elements.
+    pub fn numel(&self) -> u64 {
+        numel(&self.shape)
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.numel().saturating_mul(self.dtype.size_bytes())
+    }
+}
+
+impl Buffer {
+    /// Its number of elements.
+    pub fn numel(&self) -> u64 {
+        numel(&self.shape)
+    }
+}
+
+impl Model {
+    /// The parameters that require grad, in order: those of DDP's reducer.
+    pub fn trained(&self) -> impl Iterator<Item = &Parameter> {
+        self.params.iter().filter(|param| param.requires_grad)
+    }
+
+    /// The same as the bucket assignment takes them.
+    pub fn bucket_params(&self) -> Vec<BucketParam> {
+        let params = self.trained();
+        let params = params.map(|param| BucketParam {
+            dtype: param.dtype,
+            numel: param.numel(),
+            sparse: param.sparse,
+        });
+        params.collect()
+    }
+
+    /// Per parameter, its index among those that require grad.
+    pub fn trained_indices(&self) -> Vec<Option<u32>> {
+        let mut next = 0;
+        let indices = self.params.iter().map(|param| {
+            let index = param.requires_grad.then_some(next);
+            next += u32::from(param.requires_grad);
+            index
+        });
+        indices.collect()
+    }
+
+    /// The order in which gradients become ready, as indices among the parameters that require
+    /// grad.
+    pub fn grad_ready_order(&self) -> Vec<u32> {
+        match &self.recorded_ready_order {
+            Some(order) => order.clone(),
+            None => self.backward().into_iter().flat_map(|(_, ready)| ready).collect(),
+        }
+    }
+
+    /// The backward pass: the layers in the order in which it runs them, as indices into `layers`,
+    /// with the gradients that are ready after each. A parameter that several layers share is
+    /// ready after the last of them. A recorded order is followed gradient by gradient: a layer
+    /// runs when the first of its gradients is due, and gradients that no layer has follow the
+    /// layer before.
+    pub fn backward(&self) -> Vec<(Option<usize>, Vec<u32>)> {
+        match &self.recorded_ready_order {
+            Some(order) => order::recorded(self, order),
+            None => order::reversed(self),
+        }
+    }
+
+    /// Bytes of all parameters.
+    pub fn param_bytes(&self) -> u64 {
+        self.params.iter().map(Parameter::bytes).fold(0, u64::saturating_add)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! The models that ship, written as torchvision 0.22 and transformers 4.53 build them.
+
+use super::Model;
+use super::architecture::Architecture;
+use crate::dtype::Dtype;
+
+mod llama;
+mod transformers;
+mod vision;
+
+/// The names of the models that ship, besides `mlp:SIZES`.
+pub fn known_models() -> [&'static str; 13] {
+    [
+        "resnet18",
+        "resnet50",
+        "resnet152",
+        "vgg16",
+        "vit_b_16",
+        "bert-base",
+        "bert-large",
+        "gpt2-small",
+        "gpt2-medium",
+        "gpt2-large",
+        "gpt2-xl",
+        "llama3.2-1b",
+        "llama3-8b",
+    ]
+}
+
+/// The model of that name, or `None`. Case and punctuation do not matter (`ResNet-18`), and
+/// `mlp:64,128,10` is [`mlp`] of those sizes.
+pub fn named(name: &str) -> Option<Model> {
+    if let Some(sizes) = name.strip_prefix("mlp:") {
+        let sizes = sizes.split(',').map(|size| size.trim().parse().ok());
+        let sizes: Vec<u64> = sizes.collect::<Option<_>>()?;
+        // Sizes whose product is no tensor are no model.
+        let fits = sizes.iter().all(|size| (1..=1 << 20).contains(size));
+        return (fits && (2..=1_000).contains(&sizes.len()))
+            .then(|| mlp(name, &sizes, Dtype::Float32));
+    }
+    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    let model = match plain.to_ascii_lowercase().as_str() {
+        "resnet18" => vision::resnet("resnet18", vision::Block::Basic, [2, 2, 2, 2]),
+        "resnet50" => vision::resnet("resnet50", vision::Block::Bottleneck, [3, 4, 6, 3]),
+        "resnet152" => vision::resnet("resnet152", vision::Block::Bottleneck, [3, 8, 36, 3]),
+        "vgg16" => vision::vgg16(),
+        "vitb16" => vision::vit_b_16(),
+        "bert" | "bertbase" | "bertbaseuncased" => transformers::bert("bert-base", 12, 768),
+        "bertlarge" | "bertlargeuncased" => transformers::bert("bert-large", 24, 1024),
+        "gpt2" | "gpt2small" => transformers::gpt2("gpt2-small", 12, 768),
+        "gpt2medium" => transformers::gpt2("gpt2-medium", 24, 1024),
+        "gpt2large" => transformers::gpt2("gpt2-large", 36, 1280),
+        "gpt2xl" => transformers::gpt2("gpt2-xl", 48, 1600),
+        "llama1b" | "llama321b" | "llama321bbf16" => llama::llama_1b(),
+        "llama8b" | "llama38b" | "llama318b" | "llama38bbf16" => llama::llama_8b(),
+        _ => return None,
+    };
+    Some(model)
+}
+
+/// Linear layers `layers.0`, `layers.1`, … between those sizes, with biases.
+pub fn mlp(name: &str, sizes: &[u64], dtype: Dtype) -> Model {
+    let mut model = Architecture::new(name, dtype);
+    for (index, pair) in sizes.windows(2).enumerate() {
+        let layer = model.linear(&format!("layers.{index}"), [pair[0], pair[1]], true, 1);
+        model.run(layer);
+    }
+    model.finish()
+}
