@@ -4,6 +4,7 @@
 //! This crate knows no I/O, clock, thread or unseeded randomness, and never panics on input. It
 //! builds for the host and for `wasm32-unknown-unknown` from the same source.
 
+pub mod c10d;
 pub mod collective;
 pub mod ddp;
 pub mod diagnosis;

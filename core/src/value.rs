@@ -10,6 +10,11 @@ use half::{bf16, f16};
 /// cast as `tensor.to(dtype)` casts them.
 pub fn initial_bytes(tensor: &Tensor, rank: GlobalRank) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(tensor.bytes() as usize);
+    if tensor.fill == Fill::Data {
+        bytes.extend_from_slice(&tensor.data.0);
+        bytes.resize(tensor.bytes() as usize, 0);
+        return bytes;
+    }
     for index in 0..tensor.numel {
         push_element(tensor, rank, index, &mut bytes);
     }
@@ -18,7 +23,7 @@ pub fn initial_bytes(tensor: &Tensor, rank: GlobalRank) -> Vec<u8> {
 
 fn push_element(tensor: &Tensor, rank: GlobalRank, index: u64, bytes: &mut Vec<u8>) {
     let whole = match tensor.fill {
-        Fill::Zeros => 0,
+        Fill::Zeros | Fill::Data => 0,
         Fill::Rank => u64::from(rank.0),
         Fill::Iota => u64::from(rank.0).wrapping_mul(tensor.numel).wrapping_add(index),
         // A complex tensor's parts are the elements of the float tensor twice as long that
@@ -116,9 +121,10 @@ pub fn display_element(dtype: Dtype, bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::TensorData;
 
     fn tensor(dtype: Dtype, fill: Fill) -> Tensor {
-        Tensor { name: "t".into(), dtype, numel: 7, fill }
+        Tensor { name: "t".into(), dtype, numel: 7, fill, data: TensorData::default() }
     }
 
     /// The first elements of PyTorch's recorded inputs (`tests/data/pytorch`, `prng.py`, seed 1).

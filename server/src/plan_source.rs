@@ -8,7 +8,9 @@ use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Fill, Plan};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::{self, CollectiveLab, Scenario, ScenarioOptions};
+use lockstep_core::scenario::{
+    self, CollectiveLab, Scenario, ScenarioOptions, TorchCall, torch_call, torch_calls,
+};
 use lockstep_core::schedule::Algorithm;
 use serde::Deserialize;
 use std::io::Read;
@@ -53,6 +55,9 @@ pub(crate) struct PlanOptions {
     /// Element type of a collective [default: float32]
     #[arg(long, value_name = "NAME")]
     pub(crate) dtype: Option<String>,
+    /// Plan the call as torch.distributed makes it with this backend: gloo, nccl, host, cpu:gloo,cuda:nccl
+    #[arg(long, value_name = "NAME")]
+    pub(crate) dist_backend: Option<String>,
     /// Reduction of a collective: SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR [default: SUM]
     #[arg(long, value_name = "NAME")]
     pub(crate) reduce_op: Option<String>,
@@ -67,9 +72,9 @@ pub(crate) struct PlanOptions {
 /// A plan as the command line names it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PlanArguments {
-    /// A plan file (`-` for standard input), a scenario (`lockstep plan --list`) or a collective
-    /// (all_reduce, broadcast, …)
-    #[arg(value_name = "PLAN|SCENARIO|COLLECTIVE")]
+    /// A plan file (`-` for standard input), a scenario or a call of torch.distributed
+    /// (`lockstep plan --list` names them: all_reduce, all_gather_object, …)
+    #[arg(value_name = "PLAN|SCENARIO|CALL")]
     pub(crate) what: String,
     #[command(flatten)]
     pub(crate) options: PlanOptions,
@@ -111,12 +116,15 @@ impl PlanOptions {
         if let Some(scenario) = scenario::find(name) {
             return self.of_scenario(scenario);
         }
+        if let Some(call) = torch_call(name).filter(|_| self.is_torch_call(name)) {
+            return self.of_torch_call(call);
+        }
         if !COLLECTIVES.contains(&name) {
             let scenarios: Vec<_> = scenario::all().iter().map(|scenario| scenario.id).collect();
             bail!(
-                "{name:?} is neither a file, nor a scenario ({}), nor a collective ({})",
+                "{name:?} is neither a file, nor a scenario ({}), nor a call of torch.distributed ({})",
                 scenarios.join(", "),
-                COLLECTIVES.join(", ")
+                call_names().join(", ")
             );
         }
         if self.repaired {
@@ -138,6 +146,42 @@ impl PlanOptions {
             lab.timeout_ms = timeout_ms;
         }
         Ok(lab.plan()?)
+    }
+
+    /// The nine collectives by themselves are one operation by an algorithm; every other call, and
+    /// any call with a backend, is what torch.distributed makes of it.
+    fn is_torch_call(&self, name: &str) -> bool {
+        !COLLECTIVES.contains(&name) || self.dist_backend.is_some()
+    }
+
+    fn of_torch_call(&self, call: &TorchCall) -> Result<Plan> {
+        let name = call.name;
+        if self.repaired {
+            bail!("{name} is a call: only scenarios can be repaired");
+        }
+        if self.algorithm.is_some() {
+            bail!(
+                "{name} is planned as its backend makes it; algorithm is for a collective without a backend"
+            );
+        }
+        let mut options = call.options();
+        options.world_size = self.world_size.unwrap_or(options.world_size);
+        options.count = self.count.unwrap_or(options.count);
+        options.root = self.root.unwrap_or(options.root);
+        options.timeout_ms = self.timeout_ms.unwrap_or(options.timeout_ms);
+        if let Some(backend) = &self.dist_backend {
+            options.backend.clone_from(backend);
+        }
+        if let Some(name) = &self.dtype {
+            options.dtype = pick("dtype", name, &Dtype::COMPUTABLE, Dtype::name)?;
+        }
+        if let Some(name) = &self.reduce_op {
+            options.op = pick("reduction", &name.to_uppercase(), &ReduceOp::ALL, ReduceOp::name)?;
+        }
+        if let Some(seed) = self.seed {
+            options.fill = Fill::Seeded { seed };
+        }
+        Ok(call.plan(&options)?)
     }
 
     fn of_scenario(&self, scenario: &Scenario) -> Result<Plan> {
@@ -178,6 +222,7 @@ impl PlanOptions {
             ("reduce_op", self.reduce_op.is_some()),
             ("root", self.root.is_some()),
             ("seed", self.seed.is_some()),
+            ("dist_backend", self.dist_backend.is_some()),
         ];
         match given.iter().find(|(_, given)| *given) {
             Some((option, _)) => bail!("{what} is {kind}: {option} is for collectives"),
@@ -191,6 +236,13 @@ impl PlanOptions {
         }
         self.only_for("a plan file", what)
     }
+}
+
+/// Every call that can be named: torch.distributed's, and the collectives by their own names.
+pub(crate) fn call_names() -> Vec<&'static str> {
+    let calls = torch_calls().iter().map(|call| call.name);
+    let only_here = COLLECTIVES.into_iter().filter(|name| torch_call(name).is_none());
+    calls.chain(only_here).collect()
 }
 
 /// The plan with another timeout for every group.
@@ -224,9 +276,12 @@ mod tests {
         for scenario in scenario::all() {
             PlanOptions::default().named(scenario.id).unwrap();
         }
-        for name in COLLECTIVES {
-            assert_eq!(PlanOptions::default().named(name).unwrap().world_size, 4);
+        for name in call_names() {
+            assert_eq!(PlanOptions::default().named(name).unwrap().world_size, 4, "{name}");
         }
+        let gloo = PlanOptions { dist_backend: Some("gloo".into()), ..Default::default() };
+        assert!(gloo.named("reduce_scatter_tensor").is_ok());
+        assert!(gloo.named("all_to_all").is_err());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::topology::Topology;
 use lockstep_core::group::{GroupId, SequenceNumbers};
 use lockstep_core::plan::{Action, Call, Op, Plan, PlanError, Signature, TensorId};
 use lockstep_core::rank::GlobalRank;
+use lockstep_core::reduce::combine;
 use lockstep_core::trace::{Origin, Outcome, TensorValue, Trace, TraceEnd, TraceHeader, What};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -404,10 +405,42 @@ impl Engine {
                 recorder.record(self.now, rank, answered);
                 self.end_op(rank, recorder);
             }
+            Action::Copy { group, .. } => {
+                match self.prepared.is_nccl(*group) {
+                    true => self.put_on_stream(rank, StreamItem::Copy { op: index }),
+                    false => self.copy(rank, &op.action),
+                }
+                self.end_op(rank, recorder);
+            }
             Action::Synchronize => self.ranks[rank.index()].doing = Doing::Synchronizing,
             Action::Call { .. } | Action::Coalesced { .. } => {
                 self.make_calls(rank, index, &op.action, recorder);
             }
+        }
+    }
+
+    /// Carries out a step among a rank's own tensors.
+    pub(crate) fn copy(&mut self, rank: GlobalRank, action: &Action) {
+        let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
+        else {
+            return;
+        };
+        let Some(tensor) = self.plan.tensor(*from) else { return };
+        let (dtype, size) = (tensor.dtype, tensor.dtype.size_bytes());
+        let memory = &mut self.ranks[rank.index()].memory;
+        let part = |offset: u64| {
+            let start = offset.saturating_mul(size) as usize;
+            start..start.saturating_add(count.saturating_mul(size) as usize)
+        };
+        let Some(read) = memory.get(*from).and_then(|bytes| bytes.get(part(*from_offset))) else {
+            return;
+        };
+        let read = read.to_vec();
+        let written = memory.get_mut(*into).and_then(|bytes| bytes.get_mut(part(*into_offset)));
+        match (written, reduce) {
+            (Some(into), Some(op)) => combine(dtype, *op, into, &read),
+            (Some(into), None) => into.copy_from_slice(&read),
+            (None, _) => {}
         }
     }
 

@@ -48,10 +48,12 @@ impl Prepared {
     /// Whether calls are put on the rank's streams; calls made together are all of one backend,
     /// or hold the program.
     pub(crate) fn on_stream(&self, calls: &[Call]) -> bool {
-        !calls.is_empty()
-            && calls
-                .iter()
-                .all(|call| self.nccl.get(call.group().index()).is_some_and(|nccl| *nccl))
+        !calls.is_empty() && calls.iter().all(|call| self.is_nccl(call.group()))
+    }
+
+    /// Whether NCCL carries out the group's calls.
+    pub(crate) fn is_nccl(&self, group: GroupId) -> bool {
+        self.nccl.get(group.index()).is_some_and(|nccl| *nccl)
     }
 
     /// The channel of a group's member.

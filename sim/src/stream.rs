@@ -24,6 +24,8 @@ pub(crate) struct ComputeStream {
 pub(crate) enum StreamItem {
     /// A computation.
     Compute { op: u32, duration_ps: u64 },
+    /// A step among the rank's own tensors, which takes no time.
+    Copy { op: u32 },
     /// A call may begin.
     Release { work: u32 },
     /// The stream waits for the calls of operation `op`; operation `by` said so.
@@ -45,7 +47,7 @@ impl ComputeStream {
         match self.items.front().filter(|_| self.begun)? {
             StreamItem::Compute { op, .. } => Some((*op, false)),
             StreamItem::WaitFor { by, .. } => Some((*by, true)),
-            StreamItem::Release { .. } => None,
+            StreamItem::Copy { .. } | StreamItem::Release { .. } => None,
         }
     }
 
@@ -82,6 +84,14 @@ impl Engine {
                     recorder.record(self.now, rank, || What::StreamBegan { op });
                     self.queue.push(self.now.saturating_add(duration_ps), Due::Stream(rank));
                     return;
+                }
+                (StreamItem::Copy { op }, _) => {
+                    stream.items.pop_front();
+                    let plan = std::sync::Arc::clone(&self.plan);
+                    let ops = plan.program(rank).map_or(&[][..], |program| &program.ops);
+                    if let Some(op) = ops.get(op as usize) {
+                        self.copy(rank, &op.action);
+                    }
                 }
                 (StreamItem::Release { work }, _) => {
                     stream.items.pop_front();

@@ -115,9 +115,11 @@ fn slides(ops: &[&Op], at: usize, middle: usize) -> usize {
 fn compared(ops: &[Op]) -> Vec<&Op> {
     let counts = |op: &&Op| match op.action {
         Action::Call { .. } | Action::Coalesced { .. } | Action::Compute { .. } => true,
-        Action::Sleep { .. } | Action::Wait { .. } | Action::Query { .. } | Action::Synchronize => {
-            false
-        }
+        Action::Sleep { .. }
+        | Action::Wait { .. }
+        | Action::Query { .. }
+        | Action::Copy { .. }
+        | Action::Synchronize => false,
     };
     ops.iter().filter(counts).collect()
 }

@@ -4,6 +4,7 @@ use super::TensorId;
 use crate::collective::Collective;
 use crate::group::GroupId;
 use crate::rank::GroupRank;
+use crate::reduce::ReduceOp;
 use crate::schedule::Algorithm;
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +105,28 @@ pub enum Action {
         op: u32,
         /// What is asked.
         what: WorkQuery,
+    },
+    /// A step among the rank's own tensors, as a backend makes it around a call: the parts of a
+    /// list into one buffer and out of it again, a reduction over the rank's own devices. It takes
+    /// no time. For a group on NCCL it is put on the compute stream.
+    Copy {
+        /// The group whose backend makes the step.
+        group: GroupId,
+        /// The tensor to read.
+        from: TensorId,
+        /// Its first element.
+        #[serde(default)]
+        from_offset: u64,
+        /// The tensor to write, of the same type.
+        into: TensorId,
+        /// Its first element.
+        #[serde(default)]
+        into_offset: u64,
+        /// How many elements.
+        count: u64,
+        /// Reduces into what is there (`into = into op from`) instead of replacing it.
+        #[serde(default)]
+        reduce: Option<ReduceOp>,
     },
     /// `torch.cuda.synchronize()`: holds the program until the rank's streams are empty.
     Synchronize,
@@ -236,6 +259,8 @@ impl Action {
             Action::Coalesced { .. } => "coalesced",
             Action::Wait { .. } => "wait",
             Action::Query { what, .. } => what.name(),
+            Action::Copy { reduce: None, .. } => "copy",
+            Action::Copy { reduce: Some(_), .. } => "reduce on this rank",
             Action::Synchronize => "synchronize",
             Action::Compute { name, .. } | Action::Sleep { name, .. } => name,
         }

@@ -1,7 +1,8 @@
 //! Making plans in code: programs by rank, shared where they are equal.
 
 use super::{
-    Action, Call, Fill, Op, Plan, PlanError, Program, Source, SourceLine, Tensor, TensorId,
+    Action, Call, Fill, Op, Plan, PlanError, Program, Source, SourceLine, Tensor, TensorData,
+    TensorId,
 };
 use crate::collective::Collective;
 use crate::dtype::Dtype;
@@ -86,7 +87,8 @@ impl PlanBuilder {
         numel: u64,
         fill: Fill,
     ) -> TensorId {
-        self.plan.tensors.push(Tensor { name: name.into(), dtype, numel, fill });
+        let data = TensorData::default();
+        self.plan.tensors.push(Tensor { name: name.into(), dtype, numel, fill, data });
         TensorId(self.plan.tensors.len() as u32 - 1)
     }
 

@@ -23,8 +23,12 @@ pub struct Signature {
 impl Program {
     /// The tensors that the program uses, in id order: those that its ranks make and report.
     pub fn tensors(&self) -> Vec<TensorId> {
-        let named = self.ops.iter().flat_map(|op| op.action.calls()).flat_map(Call::tensors);
-        let mut tensors: Vec<_> = named.flatten().collect();
+        let calls = self.ops.iter().flat_map(|op| op.action.calls()).flat_map(Call::tensors);
+        let copied = self.ops.iter().flat_map(|op| match &op.action {
+            Action::Copy { from, into, .. } => [Some(*from), Some(*into)],
+            _ => [None, None],
+        });
+        let mut tensors: Vec<_> = calls.chain(copied).flatten().collect();
         tensors.sort_unstable();
         tensors.dedup();
         tensors

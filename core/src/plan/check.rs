@@ -108,6 +108,10 @@ impl Plan {
             if !Dtype::COMPUTABLE.contains(&tensor.dtype) {
                 return Err(bad(format!("dtype {} cannot be computed with yet", tensor.dtype)));
             }
+            if tensor.data.0.len() as u64 > tensor.bytes() {
+                let (data, bytes) = (tensor.data.0.len(), tensor.bytes());
+                return Err(bad(format!("its data has {data} bytes, but it has only {bytes}")));
+            }
             if tensor.numel > MAX_NUMEL {
                 return Err(bad(format!("{} elements are over the limit of 2^40", tensor.numel)));
             }
@@ -174,6 +178,7 @@ impl Plan {
                 Action::Coalesced { calls, .. } if calls.is_empty() => {
                     Err("it holds no call; give it at least one".into())
                 }
+                Action::Copy { .. } => self.check_copy(&op.action),
                 _ => Ok(()),
             };
             let source = op.at.map(|at| at.source).filter(|s| *s as usize >= self.sources.len());
@@ -191,6 +196,31 @@ impl Plan {
             }
         }
         Ok(calls)
+    }
+
+    fn check_copy(&self, action: &Action) -> Result<(), String> {
+        let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
+        else {
+            return Ok(());
+        };
+        let mut dtypes = Vec::new();
+        for (id, offset) in [(*from, *from_offset), (*into, *into_offset)] {
+            let tensor = self.tensor(id).ok_or_else(|| no_tensor(id))?;
+            if offset.checked_add(*count).is_none_or(|end| end > tensor.numel) {
+                return Err(format!(
+                    "{count} elements from {offset} on are not in {:?}, which has {}",
+                    tensor.name, tensor.numel
+                ));
+            }
+            dtypes.push(tensor.dtype);
+        }
+        match (&dtypes[..], reduce) {
+            ([a, b], _) if a != b => Err(format!("it copies {a} into {b}")),
+            ([dtype, _], Some(op)) if !op.supports(*dtype) => {
+                Err(format!("ReduceOp.{op} does not work on {dtype}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks a call for one rank: membership, roots and sizes depend on who makes it.

@@ -25,6 +25,7 @@ mod binary;
 mod builder;
 mod call;
 mod check;
+mod data;
 mod json;
 
 pub use action::{Action, Call, Splits, WorkQuery};
@@ -32,6 +33,7 @@ pub use binary::PLAN_MAGIC;
 pub use builder::{PlanBuilder, ProgramBuilder};
 pub use call::Signature;
 pub use check::{MAX_WORLD_SIZE, PlanError};
+pub use data::TensorData;
 
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};
@@ -105,6 +107,9 @@ pub struct Tensor {
     pub numel: u64,
     /// What it holds at the start.
     pub fill: Fill,
+    /// The bytes that [`Fill::Data`] begins with.
+    #[serde(default)]
+    pub data: TensorData,
 }
 
 impl Tensor {
@@ -124,6 +129,8 @@ pub enum Fill {
     Rank,
     /// `rank * numel + i`: every element of every rank is told apart.
     Iota,
+    /// The bytes of [`Tensor::data`], on every rank, then zeros: a pickled object, a list of sizes.
+    Data,
     /// Seeded, different on every rank, and such that float sums round (the generator of
     /// [`crate::value`]).
     Seeded {

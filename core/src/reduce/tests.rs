@@ -246,7 +246,13 @@ fn in_gloos_order_every_recorded_all_reduce_is_the_same_bits() {
             .into_iter()
             .flat_map(|op| Dtype::COMPUTABLE.into_iter().map(move |dtype| (op, dtype)))
         {
-            let tensor = |fill| Tensor { name: String::new(), dtype, numel: 7, fill };
+            let tensor = |fill| Tensor {
+                name: String::new(),
+                dtype,
+                numel: 7,
+                fill,
+                data: Default::default(),
+            };
             let seeded = tensor(Fill::Seeded { seed: 1 });
             compare(&format!("all_reduce/{op}/{dtype}"), dtype, op, &|rank| {
                 initial_bytes(&seeded, GlobalRank(rank))

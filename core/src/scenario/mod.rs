@@ -3,8 +3,11 @@
 
 mod hangs;
 mod lab;
+mod torch_call;
+mod torch_calls;
 
 pub use lab::CollectiveLab;
+pub use torch_call::{TorchCall, TorchCallError, TorchCallOptions, torch_call, torch_calls};
 
 use crate::plan::{Plan, PlanError};
 

@@ -1,4 +1,4 @@
-//! `lockstep plan`: the plan of a scenario or a collective, as a file.
+//! `lockstep plan`: the plan of a scenario or a call, as a file.
 
 use crate::plan_source::{PlanArguments, PlanOptions};
 use crate::terminal;
@@ -7,15 +7,15 @@ use lockstep_core::scenario;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Write the plan of a scenario or a collective
+/// Write the plan of a scenario or a call of torch.distributed
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// A scenario, a collective (all_reduce, broadcast, …) or a plan file to convert
-    #[arg(value_name = "SCENARIO|COLLECTIVE|PLAN", required_unless_present = "list")]
+    /// A scenario, a call (all_reduce, all_gather_object, …) or a plan file to convert
+    #[arg(value_name = "SCENARIO|CALL|PLAN", required_unless_present = "list")]
     what: Option<String>,
     #[command(flatten)]
     options: PlanOptions,
-    /// List the scenarios
+    /// List the scenarios and the calls
     #[arg(long)]
     list: bool,
     /// Write the compact binary form instead of JSON
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         terminal::print(list().as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let Some(what) = arguments.what else { bail!("name a scenario, a collective or a plan file") };
+    let Some(what) = arguments.what else { bail!("name a scenario, a call or a plan file") };
     let plan = PlanArguments { what, options: arguments.options }.plan()?;
     let bytes = match arguments.binary {
         true => plan.to_bytes(),
@@ -49,6 +49,10 @@ fn list() -> String {
     let mut text = String::new();
     for scenario in scenario::all() {
         text.push_str(&format!("{}\n    {}. {}\n", scenario.id, scenario.title, scenario.story));
+    }
+    for call in scenario::torch_calls() {
+        let backends = call.backends.join(", ");
+        text.push_str(&format!("{}\n    {} [{backends}]\n", call.name, call.about));
     }
     text
 }

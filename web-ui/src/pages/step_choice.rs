@@ -87,7 +87,7 @@ fn fill_word(fill: Fill) -> &'static str {
     match fill {
         Fill::Rank => "rank",
         Fill::Seeded { .. } => "seeded",
-        Fill::Iota | Fill::Zeros => "iota",
+        Fill::Iota | Fill::Zeros | Fill::Data => "iota",
     }
 }
 

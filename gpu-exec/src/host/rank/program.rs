@@ -13,6 +13,7 @@ use crate::shm::{Doorbell, Ring, Segment};
 use lockstep_core::group::{GroupId, SequenceNumbers};
 use lockstep_core::plan::{Action, Call, Fill, Plan, Tensor, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::reduce::combine;
 use lockstep_core::trace::TensorValue;
 use lockstep_core::value::initial_bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -83,6 +84,7 @@ impl Program {
                     let completed = works_at(*asked).all(|work| works.is_completed(work));
                     clerk.note(Note::Answered { op, answer: what.answer(completed) });
                 }
+                action @ Action::Copy { .. } => self.copy(&plan, action),
                 // There is no device: the streams that are left are those of communication.
                 Action::Synchronize => (0..first).for_each(|work| works.wait(work)),
                 Action::Compute { duration_ns, .. } => compute(*duration_ns),
@@ -101,6 +103,25 @@ impl Program {
         }
         clerk.note(Note::Finished);
         Ok(())
+    }
+
+    /// A step among the rank's own tensors.
+    fn copy(&self, plan: &Plan, action: &Action) {
+        let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
+        else {
+            return;
+        };
+        let memories = (self.tensors.get(from), self.tensors.get(into), plan.tensor(*from));
+        let (Some(source), Some(target), Some(tensor)) = memories else { return };
+        let size = tensor.dtype.size_bytes();
+        let part = |offset: u64| (offset * size) as usize..((offset + count) * size) as usize;
+        let read = source.lock().get(part(*from_offset)).map(<[u8]>::to_vec);
+        let mut target = target.lock();
+        match (target.get_mut(part(*into_offset)), read, reduce) {
+            (Some(into), Some(read), Some(op)) => combine(tensor.dtype, *op, into, &read),
+            (Some(into), Some(read), None) => into.copy_from_slice(&read),
+            _ => {}
+        }
     }
 
     /// Makes an operation's calls: all are on their way before one is waited for.

@@ -1,0 +1,94 @@
+//! The checks that `distributed_c10d.py` makes before any backend is asked.
+
+use super::args::{Arg, TensorArg, TensorListArg};
+use super::error::{DistError, type_error, value_error};
+use super::tensor::Tensor;
+use crate::dtype::Dtype;
+use crate::reduce::ReduceOp;
+
+/// `_check_single_tensor`.
+pub(super) fn single(tensor: impl Into<TensorArg>, name: &str) -> Result<Tensor, DistError> {
+    match tensor.into() {
+        Arg::Is(tensor) => Ok(tensor),
+        // PyTorch's literals carry the indentation of their source lines.
+        Arg::Not { class, .. } => Err(type_error(format!(
+            "Invalid function argument. Expected parameter `{name}` of type torch.Tensor\n{:13}but \
+             got <class '{class}'> instead.",
+            ""
+        ))),
+    }
+}
+
+/// `_check_tensor_list`.
+pub(super) fn list(
+    tensors: impl Into<TensorListArg>,
+    name: &str,
+) -> Result<Vec<Tensor>, DistError> {
+    let expected = format!(
+        "Invalid function argument. Expected parameter `{name}` of type List[torch.Tensor]\n{:13}",
+        ""
+    );
+    let tensors = match tensors.into() {
+        Arg::Is(tensors) => tensors,
+        Arg::Not { class, .. } => {
+            return Err(type_error(format!("{expected}but got <class '{class}'> instead.")));
+        }
+    };
+    let found: Result<Vec<Tensor>, ()> = tensors
+        .iter()
+        .map(|tensor| match tensor {
+            Arg::Is(tensor) => Ok(tensor.clone()),
+            Arg::Not { .. } => Err(()),
+        })
+        .collect();
+    found.map_err(|()| {
+        let classes = tensors.iter().map(|tensor| match tensor {
+            Arg::Is(_) => "<class 'torch.Tensor'>".to_owned(),
+            Arg::Not { class, .. } => format!("<class '{class}'>"),
+        });
+        let classes: Vec<_> = classes.collect();
+        type_error(format!(
+            "{expected}but got <class 'list'> with elements of type [{}].",
+            classes.join(", ")
+        ))
+    })
+}
+
+/// `_ensure_all_tensors_same_dtype`: complex64 counts as float32, and complex128 as itself.
+pub(super) fn same_dtype<'a>(
+    tensors: impl IntoIterator<Item = &'a Tensor>,
+) -> Result<(), DistError> {
+    let mut last = None;
+    for tensor in tensors {
+        let counts_as = match tensor.dtype {
+            Dtype::Complex64 => Dtype::Float32,
+            other => other,
+        };
+        match last {
+            None => last = Some(counts_as),
+            Some(last) if last != counts_as => {
+                return Err(value_error(format!(
+                    "Invalid usage of tensors with different dtypesFound torch.{last} and  \
+                     torch.{}",
+                    tensor.dtype
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A reduction that was set on c10d's options object of a call.
+pub(super) fn reduce_op(op: &Arg<ReduceOp>, options: &str) -> Result<ReduceOp, DistError> {
+    match op {
+        Arg::Is(op) => Ok(*op),
+        Arg::Not { repr, .. } => Err(type_error(format!(
+            "(): incompatible function arguments. The following argument types are supported:\n    \
+             1. (self: torch._C._distributed_c10d.{options}, arg0: \
+             torch._C._distributed_c10d.ReduceOp) -> None\n\nInvoked with: \
+             <torch.distributed.distributed_c10d.{options} object at 0xADDR>, {repr}"
+        ))
+        .with_help("op is a torch.distributed.ReduceOp: dist.ReduceOp.SUM.")),
+    }
+}

@@ -1,0 +1,119 @@
+//! A process's view of the job, and how what it calls is written down.
+
+use super::backend::Device;
+use super::error::DistError;
+use super::job::{RankState, Recorded, Shared};
+use super::tensor::{Layout, Shape, Tensor};
+use super::tensors::Numel;
+use crate::dtype::Dtype;
+use crate::plan::{Action, Fill, Op, SourceLine};
+use crate::rank::GlobalRank;
+
+/// One process of a [`Job`](super::Job): torch.distributed's functions are its methods, with
+/// PyTorch's names.
+#[derive(Debug)]
+pub struct Dist<'j> {
+    pub(super) rank: GlobalRank,
+    pub(super) shared: &'j mut Shared,
+    pub(super) state: &'j mut RankState,
+}
+
+impl Dist<'_> {
+    /// The process's number in the job: the `RANK` that torchrun sets.
+    pub fn process(&self) -> GlobalRank {
+        self.rank
+    }
+
+    /// An environment variable of the process.
+    pub fn environ(&self, name: &str) -> Option<String> {
+        self.shared.environment(self.rank).remove(name)
+    }
+
+    /// The calls that follow come from this line of a source made by
+    /// [`Job::source`](super::Job::source).
+    pub fn at(&mut self, source: u32, line: u32) -> &mut Self {
+        self.state.at = Some(SourceLine { source, line });
+        self
+    }
+
+    /// A tensor of this rank, on the CPU. Every rank that makes one of the same name, type and size
+    /// has its own of it.
+    pub fn tensor(
+        &mut self,
+        name: &str,
+        dtype: Dtype,
+        shape: impl Into<Shape>,
+        fill: Fill,
+    ) -> Tensor {
+        self.tensor_on(Device::Cpu, name, dtype, shape, fill)
+    }
+
+    /// A tensor of this rank on a device.
+    pub fn tensor_on(
+        &mut self,
+        device: Device,
+        name: &str,
+        dtype: Dtype,
+        shape: impl Into<Shape>,
+        fill: Fill,
+    ) -> Tensor {
+        let shape = shape.into();
+        let numel = shape.numel();
+        let own = &mut self.state.tensors;
+        let made = self.shared.tensors.make(own, name, dtype, Numel::Known(numel), fill, &[]);
+        Tensor {
+            storage: made.id,
+            offset: 0,
+            storage_numel: numel,
+            shape: shape.0,
+            dtype,
+            device,
+            layout: Layout::Strided,
+            contiguous: true,
+        }
+    }
+
+    /// Work that keeps the rank busy, in nanoseconds: forward, backward.
+    pub fn compute(&mut self, name: impl Into<String>, duration_ns: u64) {
+        self.record(Action::Compute { name: name.into(), duration_ns }, None);
+    }
+
+    /// Idle time, in nanoseconds: a data loader that stalls.
+    pub fn sleep(&mut self, name: impl Into<String>, duration_ns: u64) {
+        self.record(Action::Sleep { name: name.into(), duration_ns }, None);
+    }
+
+    /// `torch.cuda.synchronize()`.
+    pub fn synchronize(&mut self) {
+        self.record(Action::Synchronize, None);
+    }
+
+    /// Python's warnings so far.
+    pub fn warnings(&self) -> &[String] {
+        &self.state.warnings
+    }
+
+    /// Writes an operation down, as a part of the user's call `via` unless it is that call.
+    pub(super) fn record(&mut self, action: Action, via: Option<&str>) -> u32 {
+        let op = self.op(action, via);
+        self.write(Recorded::Op(op))
+    }
+
+    pub(super) fn op(&self, action: Action, via: Option<&str>) -> Op {
+        let via = via.filter(|via| *via != action.name()).map(str::to_owned);
+        Op { action, at: self.state.at, via }
+    }
+
+    pub(super) fn write(&mut self, recorded: Recorded) -> u32 {
+        self.state.recorded.push(recorded);
+        self.state.recorded.len() as u32 - 1
+    }
+
+    pub(super) fn warn(&mut self, warning: impl Into<String>) {
+        self.state.warnings.push(warning.into());
+    }
+}
+
+/// What a call comes to: its work if it was asynchronous; nothing if it has completed, or if this
+/// rank is no member of the group.
+pub type Called = Result<Option<super::work::Work>, DistError>;

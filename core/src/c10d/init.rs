@@ -1,0 +1,128 @@
+//! `init_process_group`: who accepts what, and what then goes wrong before any collective does.
+
+use super::args::{Arg, InitProcessGroup};
+use super::backend::Backend;
+use super::dist::Dist;
+use super::error::{DistError, assertion_error, network_error, store_error, value_error};
+use super::groups::{Group, MakeGroup, timeout};
+use super::rendezvous::{MeetingPlace, Rendezvous, rendezvous};
+use crate::rank::GlobalRank;
+use std::sync::Arc;
+
+impl Dist<'_> {
+    /// `dist.init_process_group(…)`.
+    ///
+    /// The process says which rank it is; PyTorch believes it. Lockstep knows its processes by the
+    /// `RANK` that torchrun would give them, so a process that says otherwise is refused: with
+    /// PyTorch's own end where that is certain (nobody serves the store, or not everybody comes),
+    /// else in our words.
+    ///
+    /// # Errors
+    /// PyTorch's refusals, in the order in which it finds them.
+    pub fn init_process_group(
+        &mut self,
+        options: impl Into<InitProcessGroup>,
+    ) -> Result<(), DistError> {
+        let options = options.into();
+        if self.is_initialized() {
+            return Err(value_error("trying to initialize the default process group twice!"));
+        }
+        if options.store && options.init_method.is_some() {
+            return Err(assertion_error("Cannot specify both init_method and store."));
+        }
+        if options.store && options.world_size <= 0 {
+            return Err(assertion_error("world_size must be positive if using store"));
+        }
+        if options.store && options.rank < 0 {
+            return Err(assertion_error("rank must be non-negative if using store"));
+        }
+        let backend = match (&options.backend, options.device_id) {
+            (Some(name), _) => Backend::new(name),
+            (None, Some(_)) => Backend::new("nccl"),
+            (None, None) => Backend::undefined(),
+        };
+        let timeout_ms = timeout(options.timeout_ms.as_ref(), &backend)?;
+        if backend.as_str() == "mpi" {
+            let InitProcessGroup { world_size, rank, .. } = options;
+            if world_size != -1 || rank != -1 {
+                self.warn(format!(
+                    "For MPI backend, world_size ({world_size}) and rank ({rank}) are ignored \
+                     since they are assigned by the MPI runtime."
+                ));
+            }
+        } else {
+            let met = if options.store {
+                let place = MeetingPlace::File { path: String::new() };
+                Rendezvous { place, rank: options.rank, world_size: options.world_size }
+            } else {
+                let url = options.init_method.as_deref().unwrap_or("env://");
+                let environment = self.shared.environment(self.rank);
+                rendezvous(url, options.rank, options.world_size, &environment)?
+            };
+            self.comes_together(&met, options.timeout_ms.as_ref(), timeout_ms)?;
+        }
+        self.state.world.group_count = 1;
+        let ranks: Arc<[GlobalRank]> = self.shared.world();
+        let made = self.make_group(MakeGroup {
+            name: "0".into(),
+            ranks,
+            backend,
+            timeout_ms,
+            desc: Some("default_pg"),
+            device_id: options.device_id,
+            via: "init_process_group",
+        });
+        // A refused call has used up its name all the same, but nothing can tell.
+        match made? {
+            Group::Member(handle) => self.state.world.default = Some(handle),
+            Group::NonMember => {}
+        }
+        self.state.world.epoch += 1;
+        Ok(())
+    }
+
+    /// Whether all processes of the job meet as they say they will.
+    fn comes_together(
+        &self,
+        met: &Rendezvous,
+        given: Option<&Arg<u64>>,
+        timeout_ms: u64,
+    ) -> Result<(), DistError> {
+        let (processes, process) = (i64::from(self.shared.world_size), i64::from(self.rank.0));
+        if (met.rank, met.world_size) == (process, processes) {
+            return Ok(());
+        }
+        let waits_ms = if given.is_some() { timeout_ms } else { 300_000 };
+        let only_one = processes == 1;
+        match &met.place {
+            // Rank 0 serves the store, and no process is rank 0.
+            MeetingPlace::Tcp { host, port } if only_one && met.rank != 0 => {
+                Err(network_error(format!(
+                    "The client socket has timed out after {waits_ms}ms while trying to connect to \
+                     ({host}, {port})."
+                ))
+                .with_help(format!(
+                    "This process says that it is rank {} of {}; rank 0 serves the store, and no \
+                     process is rank 0.",
+                    met.rank, met.world_size
+                )))
+            }
+            MeetingPlace::Tcp { .. } if only_one && met.world_size > 1 => {
+                Err(store_error(format!(
+                    "Timed out after {} seconds waiting for clients. 1/{} clients joined.",
+                    waits_ms / 1000 + 1,
+                    met.world_size
+                ))
+                .with_help("The job has one process."))
+            }
+            _ => Err(value_error(format!(
+                "process {process} of {processes} says that it is rank {} of {}",
+                met.rank, met.world_size
+            ))
+            .with_help(
+                "Lockstep numbers processes by the rank that torchrun gives them: leave rank and \
+                 world_size out, or pass RANK and WORLD_SIZE of the environment.",
+            )),
+        }
+    }
+}

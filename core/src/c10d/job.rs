@@ -1,0 +1,377 @@
+//! A job under recording: what its ranks share, what each has done, and the plan that comes of it.
+//!
+//! Ranks run one after the other, as ordinary code, so what a call tells its own rank is known at
+//! once, and what another rank would have sent is not: those are values of the simulation or the
+//! run. What only the whole job knows is settled in [`Job::finish`]: the sizes that object calls
+//! learn from each other, and groups whose members did not all make them.
+
+use super::backend::Machine;
+use super::dist::Dist;
+use super::error::DistError;
+use super::groups::World;
+use super::issue::collective_call;
+use super::rendezvous::Environment;
+use super::sizes::SizeTable;
+use super::tensors::TensorTable;
+use super::work::WorkState;
+use crate::collective::Collective;
+use crate::group::{BackendName, GroupError, GroupId, ProcessGroup};
+use crate::plan::{Action, Call, Op, Plan, PlanError, Program, Source, SourceLine};
+use crate::rank::{GlobalRank, GroupRank};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A job whose ranks call torch.distributed. See the [module's example](super).
+#[derive(Debug)]
+pub struct Job {
+    name: String,
+    pub(super) shared: Shared,
+    ranks: Vec<RankState>,
+}
+
+/// What all ranks of a job share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) world_size: u32,
+    pub(super) ranks_per_node: u32,
+    pub(super) machine: Machine,
+    pub(super) groups: GroupTable,
+    pub(super) tensors: TensorTable,
+    pub(super) sizes: SizeTable,
+    sources: Vec<Source>,
+    environment: BTreeMap<String, Option<String>>,
+    timeout_ms: Option<u64>,
+}
+
+/// What one rank has done so far.
+#[derive(Debug, Default)]
+pub(super) struct RankState {
+    pub(super) world: World,
+    pub(super) recorded: Vec<Recorded>,
+    pub(super) works: Vec<WorkState>,
+    pub(super) warnings: Vec<String>,
+    pub(super) at: Option<SourceLine>,
+    /// Per call that learns sizes from other ranks, how often this rank has made it.
+    pub(super) sized_calls: BTreeMap<super::sizes::SizeKey, u64>,
+    pub(super) tensors: super::tensors::OwnTensors,
+    /// Calls that are to be made together.
+    pub(super) batch: Option<super::issue::Issue>,
+    outcome: Option<DistError>,
+}
+
+/// One operation of a rank under recording.
+#[derive(Clone, Debug)]
+pub(super) enum Recorded {
+    /// An operation whose arguments are known.
+    Op(Op),
+    /// A collective whose number of elements other ranks decide.
+    Sized(Op, super::sizes::SizeId),
+    /// The rank waits here until every member of a group has made it.
+    Connect { group: GroupId, via: &'static str, at: Option<SourceLine> },
+}
+
+/// The process groups of the plan: one for each group of the job and each of its backends.
+#[derive(Debug)]
+pub(super) struct GroupTable {
+    world: Arc<[GlobalRank]>,
+    groups: Vec<GroupEntry>,
+    by_name: BTreeMap<(String, u32, BackendName), Vec<GroupId>>,
+}
+
+#[derive(Debug)]
+struct GroupEntry {
+    name: String,
+    desc: String,
+    backend: BackendName,
+    timeout_ms: u64,
+    ranks: Arc<[GlobalRank]>,
+    /// Members that have made it.
+    made: u32,
+}
+
+impl GroupTable {
+    fn new(world: Arc<[GlobalRank]>) -> GroupTable {
+        let entry = GroupEntry {
+            name: "0".into(),
+            desc: "default_pg".into(),
+            backend: BackendName::Unknown,
+            timeout_ms: BackendName::Unknown.default_timeout_ms(),
+            ranks: world.clone(),
+            made: 0,
+        };
+        GroupTable { world, groups: vec![entry], by_name: BTreeMap::new() }
+    }
+
+    /// The plan's group for a group that a member makes; the same for all members that name it
+    /// alike and list the same ranks. `epoch` counts the rank's `init_process_group` calls.
+    pub(super) fn make(
+        &mut self,
+        name: &str,
+        epoch: u32,
+        backend: BackendName,
+        ranks: &Arc<[GlobalRank]>,
+        desc: &str,
+        timeout_ms: u64,
+    ) -> GroupId {
+        let known = self.by_name.entry((name.to_owned(), epoch, backend)).or_default();
+        let groups = &mut self.groups;
+        let same = |id: &&GroupId| {
+            let other = &groups[id.index()].ranks;
+            Arc::ptr_eq(other, ranks) || other == ranks
+        };
+        if let Some(&id) = known.iter().find(same) {
+            let entry = &mut groups[id.index()];
+            entry.made += 1;
+            // Each rank has its own timeout in PyTorch; the first to run out ends the job.
+            entry.timeout_ms = entry.timeout_ms.min(timeout_ms);
+            return id;
+        }
+        let entry = GroupEntry {
+            name: name.to_owned(),
+            desc: desc.to_owned(),
+            backend,
+            timeout_ms,
+            ranks: ranks.clone(),
+            made: 1,
+        };
+        let first = &mut groups[0];
+        let is_default = first.made == 0 && desc == "default_pg" && first.ranks == *ranks;
+        let id = if is_default {
+            *first = entry;
+            GroupId::WORLD
+        } else {
+            groups.push(entry);
+            GroupId(groups.len() as u32 - 1)
+        };
+        known.push(id);
+        id
+    }
+
+    /// Whether every member has made the group.
+    fn complete(&self, id: GroupId) -> bool {
+        self.groups.get(id.index()).is_some_and(|entry| entry.made as usize >= entry.ranks.len())
+    }
+}
+
+impl Job {
+    /// A job of `world_size` processes on one node without GPUs, started as torchrun would: with
+    /// `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` set.
+    ///
+    /// # Errors
+    /// When `world_size` is 0 or more than a plan can have.
+    pub fn new(name: impl Into<String>, world_size: u32) -> Result<Job, PlanError> {
+        if world_size == 0 {
+            return Err(PlanError::EmptyWorld);
+        }
+        if world_size > crate::plan::MAX_WORLD_SIZE {
+            return Err(PlanError::WorldTooLarge(world_size));
+        }
+        let world: Arc<[GlobalRank]> = (0..world_size).map(GlobalRank).collect();
+        Ok(Job {
+            name: name.into(),
+            shared: Shared {
+                world_size,
+                ranks_per_node: world_size,
+                machine: Machine { cuda_devices: 0, mpi: false },
+                groups: GroupTable::new(world),
+                tensors: TensorTable::default(),
+                sizes: SizeTable::default(),
+                sources: Vec::new(),
+                environment: BTreeMap::new(),
+                timeout_ms: None,
+            },
+            ranks: (0..world_size).map(|_| RankState::default()).collect(),
+        })
+    }
+
+    /// The number of processes.
+    pub fn world_size(&self) -> u32 {
+        self.shared.world_size
+    }
+
+    /// Spreads the ranks over nodes, in rank order. 0 means one node.
+    pub fn ranks_per_node(&mut self, ranks: u32) -> &mut Job {
+        self.shared.ranks_per_node = if ranks == 0 { self.shared.world_size } else { ranks };
+        self
+    }
+
+    /// Sets what PyTorch finds on the ranks' machines.
+    pub fn machine(&mut self, machine: Machine) -> &mut Job {
+        self.shared.machine = machine;
+        self
+    }
+
+    /// Sets or removes an environment variable of every process.
+    pub fn environment(&mut self, name: &str, value: Option<&str>) -> &mut Job {
+        self.shared.environment.insert(name.to_owned(), value.map(str::to_owned));
+        self
+    }
+
+    /// Gives every group of the plan this timeout, in milliseconds, instead of its own. A
+    /// simulation takes as long either way; a real run that hangs ends sooner.
+    pub fn timeout_ms(&mut self, timeout_ms: u64) -> &mut Job {
+        self.shared.timeout_ms = Some(timeout_ms);
+        self
+    }
+
+    /// A source text that [`Dist::at`] can point into; returns its index.
+    pub fn source(&mut self, path: impl Into<String>, text: impl Into<String>) -> u32 {
+        self.shared.sources.push(Source { path: path.into(), text: text.into() });
+        self.shared.sources.len() as u32 - 1
+    }
+
+    /// The handle of one process; `None` outside the job.
+    pub fn rank(&mut self, rank: GlobalRank) -> Option<Dist<'_>> {
+        let state = self.ranks.get_mut(rank.index())?;
+        Some(Dist { rank, shared: &mut self.shared, state })
+    }
+
+    /// Runs the same script on every rank, in rank order. A rank whose script is refused stops
+    /// there, like a process that raises; the others go on, and the plan shows what they then wait
+    /// for. Its refusal is kept: see [`Job::raised`].
+    pub fn run(
+        &mut self,
+        mut script: impl FnMut(&mut Dist<'_>) -> Result<(), DistError>,
+    ) -> &mut Job {
+        for (rank, state) in self.ranks.iter_mut().enumerate() {
+            if state.outcome.is_some() {
+                continue;
+            }
+            let rank = GlobalRank(rank as u32);
+            let outcome = script(&mut Dist { rank, shared: &mut self.shared, state });
+            state.outcome = outcome.err();
+        }
+        self
+    }
+
+    /// What the rank's script was refused with, if it was.
+    pub fn raised(&self, rank: GlobalRank) -> Option<&DistError> {
+        self.ranks.get(rank.index())?.outcome.as_ref()
+    }
+
+    /// Python's warnings on a rank, in order.
+    pub fn warnings(&self, rank: GlobalRank) -> &[String] {
+        self.ranks.get(rank.index()).map(|state| &state.warnings[..]).unwrap_or_default()
+    }
+
+    /// The plan of what the ranks have done.
+    ///
+    /// Where a member of a group never made it (or made another of that name), the ranks that did
+    /// wait for it in a barrier `via` `new_group`: PyTorch's gloo connects there and hangs.
+    ///
+    /// # Errors
+    /// When the plan is past a plan's limits.
+    pub fn finish(self) -> Result<Plan, PlanError> {
+        let Job { name, mut shared, ranks } = self;
+        let tensors = shared.tensors.finish(&shared.sizes);
+        let mut programs: Vec<Program> = Vec::new();
+        let mut program_of = Vec::new();
+        for state in ranks {
+            let program = shared.program(state.recorded);
+            // The newest is the likeliest to be equal; odd ranks out are few.
+            let index = programs.iter().rposition(|known| *known == program).unwrap_or_else(|| {
+                programs.push(program);
+                programs.len() - 1
+            });
+            program_of.push(index as u32);
+        }
+        let per_node = shared.ranks_per_node;
+        let plan = Plan {
+            name,
+            world_size: shared.world_size,
+            ranks_per_node: if per_node == shared.world_size { 0 } else { per_node },
+            groups: shared.process_groups()?,
+            tensors,
+            programs,
+            program_of,
+            sources: shared.sources,
+        };
+        plan.check()?;
+        Ok(plan)
+    }
+}
+
+impl Shared {
+    /// The environment of a rank's process.
+    pub(super) fn environment(&self, rank: GlobalRank) -> Environment {
+        let local = rank.0 % self.ranks_per_node.max(1);
+        let node_first = rank.0 - local;
+        let local_world = self.ranks_per_node.min(self.world_size - node_first);
+        let mut environment: Environment = [
+            ("RANK", rank.to_string()),
+            ("WORLD_SIZE", self.world_size.to_string()),
+            ("LOCAL_RANK", local.to_string()),
+            ("LOCAL_WORLD_SIZE", local_world.to_string()),
+            ("MASTER_ADDR", "127.0.0.1".to_owned()),
+            ("MASTER_PORT", "29500".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        for (name, value) in &self.environment {
+            match value {
+                Some(value) => environment.insert(name.clone(), value.clone()),
+                None => environment.remove(name),
+            };
+        }
+        environment
+    }
+
+    fn process_groups(&self) -> Result<Vec<ProcessGroup>, GroupError> {
+        let groups = self.groups.groups.iter().map(|entry| {
+            // A job that never called init_process_group has a world all the same.
+            let backend = match entry.backend {
+                BackendName::Unknown => BackendName::Host,
+                backend => backend,
+            };
+            let group = ProcessGroup::new(entry.name.clone(), backend, entry.ranks.to_vec())?;
+            let timeout_ms = self.timeout_ms.unwrap_or(entry.timeout_ms);
+            Ok(group.with_desc(entry.desc.clone()).with_timeout_ms(timeout_ms))
+        });
+        groups.collect()
+    }
+
+    /// A rank's operations, with what only the whole job knows filled in.
+    fn program(&self, recorded: Vec<Recorded>) -> Program {
+        let mut ops: Vec<Op> = Vec::new();
+        let mut moved: Vec<u32> = Vec::with_capacity(recorded.len());
+        for one in recorded {
+            moved.push(ops.len() as u32);
+            let mut op = match one {
+                Recorded::Op(op) => op,
+                Recorded::Sized(mut op, size) => {
+                    if let Action::Call { call: Call::Collective { count, .. }, .. } =
+                        &mut op.action
+                    {
+                        *count = self.sizes.elements(size);
+                    }
+                    op
+                }
+                Recorded::Connect { group, .. } if self.groups.complete(group) => continue,
+                Recorded::Connect { group, via, at } => Op {
+                    action: Action::Call {
+                        call: collective_call(group, Collective::Barrier, 0, None, None, None),
+                        async_op: false,
+                    },
+                    at,
+                    via: Some(via.to_owned()),
+                },
+            };
+            if let Action::Wait { op, .. } | Action::Query { op, .. } = &mut op.action {
+                *op = moved.get(*op as usize).copied().unwrap_or(*op);
+            }
+            ops.push(op);
+        }
+        Program { ops }
+    }
+
+    /// Every rank of the job.
+    pub(super) fn world(&self) -> Arc<[GlobalRank]> {
+        self.groups.world.clone()
+    }
+
+    /// A rank's place in a group of the plan.
+    pub(super) fn group_rank(&self, group: GroupId, rank: GlobalRank) -> Option<GroupRank> {
+        let ranks = &self.groups.groups.get(group.index())?.ranks;
+        ranks.binary_search(&rank).ok().map(|place| GroupRank(place as u32))
+    }
+}

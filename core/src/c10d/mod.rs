@@ -1,0 +1,78 @@
+//! torch.distributed's functions as Rust: PyTorch 2.7.1's names, arguments, defaults and refusals,
+//! each call written down as operations of a plan.
+//!
+//! A [`Job`] has one [`Dist`] for each of its processes. Its methods are the functions of
+//! `torch.distributed`; they check what PyTorch checks, in its order, refuse in its words
+//! ([`DistError`]), and make exactly the calls that its backends make: gloo flattens lists, NCCL
+//! turns uneven ones into several calls made together, object calls send sizes first. What the
+//! ranks wrote down becomes a [`Plan`](crate::plan::Plan), which need not be one that ends: a rank
+//! that skips a call is what Lockstep is for.
+//!
+//! ```
+//! use lockstep_core::c10d::{Job, Reduction};
+//! use lockstep_core::dtype::Dtype;
+//! use lockstep_core::plan::Fill;
+//!
+//! let mut job = Job::new("a step", 4)?;
+//! job.run(|dist| {
+//!     dist.init_process_group("gloo")?;
+//!     let grad = dist.tensor("grad", Dtype::Float32, 8, Fill::Rank);
+//!     dist.all_reduce(&grad, Reduction::default())?;
+//!     dist.destroy_process_group(None)
+//! });
+//! let plan = job.finish()?;
+//! assert_eq!((plan.world_size, plan.programs.len()), (4, 1)); // four ranks, one program
+//! # Ok::<(), lockstep_core::plan::PlanError>(())
+//! ```
+//!
+//! Sources: `torch/distributed/{distributed_c10d,device_mesh,rendezvous}.py`,
+//! `torch/csrc/distributed/c10d/{ProcessGroupGloo,ProcessGroupNCCL,Utils,*Store}.*` of PyTorch
+//! 2.7, and what 2.7.1 was recorded to answer (`tests/data/pytorch/errors.json`), to which
+//! `sim/tests/c10d.rs` holds every case.
+
+mod args;
+mod backend;
+mod checks;
+mod coalesced;
+mod collectives;
+mod dist;
+mod error;
+mod groups;
+mod init;
+mod issue;
+mod job;
+mod lists;
+mod mesh;
+mod mesh_grid;
+mod multigpu;
+mod object;
+mod p2p;
+mod pickle;
+mod refusals;
+mod rendezvous;
+mod sha1;
+mod sizes;
+pub mod store;
+pub mod support;
+mod tensor;
+mod tensors;
+mod work;
+
+pub use args::{
+    Arg, FromRank, InGroup, InitProcessGroup, NewGroup, RecvFrom, Reduction, SendTo, TensorArg,
+    TensorListArg, ToRank,
+};
+pub use backend::{Backend, BackendConfig, Device, Machine};
+pub use dist::{Called, Dist};
+pub use error::{DistError, ErrorKind};
+pub use groups::{Group, GroupHandle};
+pub use job::Job;
+pub use mesh::{DeviceMesh, MeshDim};
+pub use p2p::{P2POp, P2pKind, Source};
+pub use pickle::{Object, PyObject};
+pub use rendezvous::{Environment, MeetingPlace, Rendezvous, rendezvous};
+pub use tensor::{Layout, Shape, Tensor};
+pub use work::Work;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+//! A rank's tensor, as a call sees it: a part of a plan's tensor with shape, type and device.
+
+use super::backend::Device;
+use crate::dtype::Dtype;
+use crate::plan::TensorId;
+
+/// How a tensor keeps its elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// `torch.strided`.
+    Strided,
+    /// `torch.sparse_coo`.
+    Sparse {
+        /// Stored elements.
+        nnz: u64,
+    },
+}
+
+/// A tensor of one rank: the whole of a plan's tensor, or a run of its elements.
+///
+/// Made by [`Dist::tensor`](super::Dist::tensor); the methods make views that share its elements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    pub(super) storage: TensorId,
+    /// Elements before it in the storage.
+    pub(super) offset: u64,
+    /// Elements of the storage.
+    pub(super) storage_numel: u64,
+    pub(super) shape: Vec<u64>,
+    pub(super) dtype: Dtype,
+    pub(super) device: Device,
+    pub(super) layout: Layout,
+    pub(super) contiguous: bool,
+}
+
+/// A shape from a number of elements, or from sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape(pub Vec<u64>);
+
+impl From<u64> for Shape {
+    fn from(numel: u64) -> Shape {
+        Shape(vec![numel])
+    }
+}
+
+impl<const N: usize> From<[u64; N]> for Shape {
+    fn from(sizes: [u64; N]) -> Shape {
+        Shape(sizes.to_vec())
+    }
+}
+
+impl From<&[u64]> for Shape {
+    fn from(sizes: &[u64]) -> Shape {
+        Shape(sizes.to_vec())
+    }
+}
+
+impl Shape {
+    /// Elements of a tensor of that shape.
+    pub fn numel(&self) -> u64 {
+        self.0.iter().fold(1, |product, size| product.saturating_mul(*size))
+    }
+}
+
+impl Tensor {
+    /// The plan's tensor that holds it.
+    pub fn storage(&self) -> TensorId {
+        self.storage
+    }
+
+    /// `tensor.numel()`.
+    pub fn numel(&self) -> u64 {
+        self.shape.iter().fold(1, |product, size| product.saturating_mul(*size))
+    }
+
+    /// `tensor.shape`.
+    pub fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    /// `tensor.dtype`.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// `tensor.device`.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// `tensor.view(shape)`; the tensor itself if the number of elements differs.
+    #[must_use]
+    pub fn view(&self, shape: impl Into<Shape>) -> Tensor {
+        let shape = shape.into();
+        match shape.numel() == self.numel() {
+            true => Tensor { shape: shape.0, ..self.clone() },
+            false => self.clone(),
+        }
+    }
+
+    /// `tensor[start:start + length]` along dimension 0, as far as it reaches.
+    #[must_use]
+    pub fn narrow(&self, start: u64, length: u64) -> Tensor {
+        let rows = self.shape.first().copied().unwrap_or(1);
+        let row = self.row_numel();
+        let start = start.min(rows);
+        let mut shape = self.shape.clone();
+        let kept = length.min(rows - start);
+        match shape.first_mut() {
+            Some(first) => *first = kept,
+            None => shape.push(kept),
+        }
+        Tensor { offset: self.offset + start * row, shape, ..self.clone() }
+    }
+
+    /// `tensor.chunk(chunks)`: along dimension 0, of `ceil(rows / chunks)` rows each; the last may
+    /// be smaller, and there may be fewer.
+    pub fn chunk(&self, chunks: u64) -> Vec<Tensor> {
+        let rows = self.shape.first().copied().unwrap_or(1);
+        let size = rows.div_ceil(chunks.max(1)).max(1);
+        let starts = (0..rows.div_ceil(size)).map(|i| i * size);
+        starts.map(|start| self.narrow(start, size)).collect()
+    }
+
+    /// A view with the rows and columns swapped, whose elements no longer lie in a row.
+    #[must_use]
+    pub fn non_contiguous(&self) -> Tensor {
+        Tensor { contiguous: false, ..self.clone() }
+    }
+
+    /// The same tensor as `torch.sparse_coo` with `nnz` stored elements.
+    #[must_use]
+    pub fn to_sparse(&self, nnz: u64) -> Tensor {
+        Tensor { layout: Layout::Sparse { nnz }, ..self.clone() }
+    }
+
+    /// Elements of one index of dimension 0.
+    pub(super) fn row_numel(&self) -> u64 {
+        self.shape.iter().skip(1).fold(1, |product, size| product.saturating_mul(*size))
+    }
+
+    /// Whether it is the whole of its storage, so that a call can take the storage itself.
+    pub(super) fn is_whole(&self) -> bool {
+        self.offset == 0 && self.numel() == self.storage_numel
+    }
+
+    /// Flat: dimension 0 counts elements.
+    pub(super) fn flat(&self) -> Tensor {
+        Tensor { shape: vec![self.numel()], ..self.clone() }
+    }
+
+    /// The elements from `start` on, counted flat.
+    pub(super) fn slice(&self, start: u64, numel: u64) -> Tensor {
+        self.flat().narrow(start, numel)
+    }
+}
+
+/// `(3, 4)`, as c10d's `toString` prints sizes.
+pub(super) fn sizes(shape: &[u64]) -> String {
+    let sizes: Vec<_> = shape.iter().map(u64::to_string).collect();
+    format!("({})", sizes.join(", "))
+}
+
+/// A tensor's `TensorOptions`, as c10d prints them in refusals.
+pub(super) fn options(tensor: &Tensor) -> String {
+    let layout = match tensor.layout {
+        Layout::Strided => "Strided",
+        Layout::Sparse { .. } => "Sparse",
+    };
+    let device = match tensor.device {
+        Device::Cpu => "cpu".to_owned(),
+        other => format!("{other}:0"),
+    };
+    format!(
+        "TensorOptions(dtype={}, device={device}, layout={layout}, requires_grad=false (default), \
+         pinned_memory=false (default), memory_format=(nullopt))",
+        cpp_name(tensor.dtype)
+    )
+}
+
+/// A type's name as `caffe2::TypeMeta` prints it.
+fn cpp_name(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::Float64 => "double",
+        Dtype::Float32 => "float",
+        Dtype::Float16 => "c10::Half",
+        Dtype::Bfloat16 => "c10::BFloat16",
+        Dtype::Float8E4m3fn => "c10::Float8_e4m3fn",
+        Dtype::Float8E5m2 => "c10::Float8_e5m2",
+        Dtype::Int64 => "long",
+        Dtype::Int32 => "int",
+        Dtype::Int16 => "short int",
+        Dtype::Int8 => "signed char",
+        Dtype::Uint8 => "unsigned char",
+        Dtype::Bool => "bool",
+        Dtype::Complex128 => "c10::complex<double>",
+        Dtype::Complex64 => "c10::complex<float>",
+        Dtype::Unknown => "unknown",
+    }
+}

@@ -1,0 +1,1 @@
+//! Properties of groups, meshes and lowering that need no simulation.

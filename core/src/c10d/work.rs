@@ -1,0 +1,74 @@
+//! Works: what an asynchronous call returns, and what it can be asked (`torch.distributed.Work`).
+
+use super::dist::Dist;
+use super::error::{DistError, value_error};
+use super::tensors::Temporary;
+use crate::plan::{Action, WorkQuery};
+
+/// The work of an asynchronous call of one rank. `all_reduce_coalesced` and `all_gather_coalesced`
+/// return a `Future` in PyTorch; it is this work's, and `future.wait()` is [`Dist::wait`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Work(pub(super) u32);
+
+/// What a rank knows of a work of its own.
+#[derive(Clone, Debug)]
+pub(super) struct WorkState {
+    /// The call that returned it.
+    pub(super) via: &'static str,
+    /// Its operations in the program.
+    pub(super) ops: Vec<u32>,
+    /// Copies that follow its completion.
+    pub(super) after: Vec<Action>,
+    pub(super) temporaries: Vec<Temporary>,
+    /// What it ends with, if the backend refuses it.
+    pub(super) fault: Option<DistError>,
+    pub(super) waited: bool,
+}
+
+impl Dist<'_> {
+    /// `work.wait(timeout)`, the timeout in milliseconds: `true` once it has completed. May be
+    /// called again. On NCCL the rank's stream waits, not its process, unless a timeout is given.
+    ///
+    /// # Errors
+    /// What the backend found wrong with the call while it worked on it.
+    pub fn wait(&mut self, work: Work, timeout_ms: Option<u64>) -> Result<bool, DistError> {
+        let state = self.work(work)?;
+        if let Some(fault) = &state.fault {
+            return Err(fault.clone());
+        }
+        let (ops, via) = (state.ops.clone(), state.via);
+        for op in ops {
+            self.record(Action::Wait { op, timeout_ms }, None);
+        }
+        let state = &mut self.state.works[work.0 as usize];
+        if !std::mem::replace(&mut state.waited, true) {
+            let after = std::mem::take(&mut state.after);
+            let temporaries = std::mem::take(&mut state.temporaries);
+            for action in after {
+                self.record(action, Some(via));
+            }
+            self.state.tensors.give_back(&temporaries);
+        }
+        Ok(true)
+    }
+
+    /// `work.is_completed()`, `is_success()`, `exception()`, `result()`,
+    /// `work.get_future().done()`: what it answers is decided when the plan runs, and stands in the
+    /// trace.
+    ///
+    /// # Errors
+    /// When the work is not this rank's.
+    pub fn query(&mut self, work: Work, what: WorkQuery) -> Result<(), DistError> {
+        for op in self.work(work)?.ops.clone() {
+            self.record(Action::Query { op, what }, None);
+        }
+        Ok(())
+    }
+
+    fn work(&self, work: Work) -> Result<&WorkState, DistError> {
+        self.state.works.get(work.0 as usize).ok_or_else(|| {
+            value_error("this rank has no such work")
+                .with_help("Wait for a work on the rank whose call returned it.")
+        })
+    }
+}

@@ -1,0 +1,308 @@
+//! One call of torch.distributed on its own, as a small program: what the lab and the command line
+//! offer by name.
+//!
+//! [`torch_calls`] lists them all in order; each has a name, a sentence, the backends it works on,
+//! the Python text that is shown ([`TorchCall::source`]), and its plan ([`TorchCall::plan`]), which
+//! is made by calling [`c10d`](crate::c10d) as the text does.
+
+use super::torch_calls::CALLS;
+use crate::c10d::{Device, Dist, DistError, Job, Machine, Tensor};
+use crate::dtype::Dtype;
+use crate::plan::{Fill, Plan, PlanError};
+use crate::rank::GlobalRank;
+use crate::reduce::ReduceOp;
+
+/// A call of torch.distributed with a small program that shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct TorchCall {
+    /// PyTorch's name: `all_gather_object`.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub about: &'static str,
+    /// The backends that carry it out; the first is the default.
+    pub backends: &'static [&'static str],
+    /// The smallest world that shows it.
+    pub min_world_size: u32,
+    /// The program after the lines that all have, with `{dtype}`, `{count}`, `{device}`, `{op}` and
+    /// `{root}` to be filled in.
+    pub(super) program: &'static str,
+    pub(super) write: fn(&mut Script<'_, '_>) -> Result<(), DistError>,
+}
+
+/// How a call's program is made into a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TorchCallOptions {
+    /// The number of ranks.
+    pub world_size: u32,
+    /// Ranks a node; 0 for one node.
+    pub ranks_per_node: u32,
+    /// Elements of a rank's tensor, or of each part of it.
+    pub count: u64,
+    /// The element type.
+    pub dtype: Dtype,
+    /// The backend: `gloo`, `nccl`, `host`, …
+    pub backend: String,
+    /// The reduction of calls that reduce.
+    pub op: ReduceOp,
+    /// The root of calls that have one.
+    pub root: u32,
+    /// What tensors hold at the start.
+    pub fill: Fill,
+    /// The timeout of every group, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+/// Why a call has no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TorchCallError {
+    /// torch.distributed refuses it.
+    #[error("rank {rank}: {error}{}", help(.error))]
+    Refused {
+        /// The first rank that is refused.
+        rank: GlobalRank,
+        /// With what.
+        error: DistError,
+    },
+    /// The plan is past its limits.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+fn help(error: &DistError) -> String {
+    error.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default()
+}
+
+/// Every call, in the order of torch.distributed's documents.
+pub fn torch_calls() -> &'static [TorchCall] {
+    CALLS
+}
+
+/// The call of that name, if there is one.
+pub fn torch_call(name: &str) -> Option<&'static TorchCall> {
+    CALLS.iter().find(|call| call.name == name)
+}
+
+/// The lines that every program begins with.
+const HEADER: &str = "\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group(\"{backend}\")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+
+";
+
+impl TorchCall {
+    /// The options for its default backend: four ranks (more if it needs them), 16 float32 a rank.
+    pub fn options(&self) -> TorchCallOptions {
+        TorchCallOptions {
+            world_size: self.min_world_size.max(4),
+            ranks_per_node: 0,
+            count: 16,
+            dtype: Dtype::Float32,
+            backend: self.backends.first().copied().unwrap_or("gloo").to_owned(),
+            op: ReduceOp::Sum,
+            root: 0,
+            fill: Fill::Iota,
+            timeout_ms: 10_000,
+        }
+    }
+
+    /// The program as it would be run with PyTorch.
+    pub fn source(&self, options: &TorchCallOptions) -> String {
+        let op = match options.op {
+            ReduceOp::PremulSum(factor) => {
+                format!("dist._make_nccl_premul_sum({})", factor.value())
+            }
+            op => format!("dist.ReduceOp.{op}"),
+        };
+        let device = match on_device(&options.backend) {
+            true => ", device=\"cuda\"",
+            false => "",
+        };
+        format!("{HEADER}{}", self.program)
+            .replace("{backend}", &options.backend)
+            .replace("{dtype}", &format!("torch.{}", options.dtype))
+            .replace("{count}", &options.count.to_string())
+            .replace("{device}", device)
+            .replace("{op}", &op)
+            .replace("{root}", &options.root.to_string())
+    }
+
+    /// The program's plan.
+    ///
+    /// # Errors
+    /// With PyTorch's text when the backend refuses the call, the type or the reduction.
+    pub fn plan(&self, options: &TorchCallOptions) -> Result<Plan, TorchCallError> {
+        if options.world_size != 0 && options.world_size < self.min_world_size {
+            return Err(PlanError::WorldTooSmall {
+                what: self.name.to_owned(),
+                needs: self.min_world_size,
+                world_size: options.world_size,
+            }
+            .into());
+        }
+        let name = format!("{} on {}, {} ranks", self.name, options.backend, options.world_size);
+        let mut job = Job::new(name, options.world_size)?;
+        let cuda_devices = u32::from(on_device(&options.backend));
+        job.machine(Machine { cuda_devices, mpi: true });
+        job.ranks_per_node(options.ranks_per_node).timeout_ms(options.timeout_ms);
+        let text = self.source(options);
+        let source = job.source(format!("{}.py", self.name), text.clone());
+        job.run(|dist| {
+            let mut script = Script { dist, text: &text, source, options };
+            script.on("init_process_group");
+            let backend = options.backend.as_str();
+            if self.name == "split_group" {
+                script.dist.init_process_group(crate::c10d::InitProcessGroup {
+                    device_id: Some(0),
+                    ..backend.into()
+                })?;
+            } else {
+                script.dist.init_process_group(backend)?;
+            }
+            (self.write)(&mut script)
+        });
+        for rank in (0..options.world_size).map(GlobalRank) {
+            if let Some(error) = job.raised(rank) {
+                return Err(TorchCallError::Refused { rank, error: error.clone() });
+            }
+        }
+        Ok(job.finish()?)
+    }
+}
+
+fn on_device(backend: &str) -> bool {
+    backend.contains("nccl")
+}
+
+/// A program being carried out on one rank, with the lines of its text.
+pub(super) struct Script<'a, 'j> {
+    pub(super) dist: &'a mut Dist<'j>,
+    text: &'a str,
+    source: u32,
+    pub(super) options: &'a TorchCallOptions,
+}
+
+impl<'j> Script<'_, 'j> {
+    /// The first line that has these words is what happens next.
+    pub(super) fn on(&mut self, words: &str) -> &mut Dist<'j> {
+        let lines = (1..).zip(self.text.lines());
+        let line = lines.filter(|(_, line)| line.contains(words)).map(|(line, _)| line).next();
+        if let Some(line) = line {
+            self.dist.at(self.source, line);
+        }
+        self.dist
+    }
+
+    /// This rank.
+    pub(super) fn rank(&self) -> u32 {
+        self.dist.process().0
+    }
+
+    /// A tensor of the program's type on its device that holds the options' fill.
+    pub(super) fn filled(&mut self, name: &str, numel: u64) -> Tensor {
+        self.tensor(name, numel, self.options.fill)
+    }
+
+    /// A tensor of the program's type on its device that holds zeros.
+    pub(super) fn empty(&mut self, name: &str, numel: u64) -> Tensor {
+        self.tensor(name, numel, Fill::Zeros)
+    }
+
+    fn tensor(&mut self, name: &str, numel: u64, fill: Fill) -> Tensor {
+        let device = match on_device(&self.options.backend) {
+            true => Device::Cuda,
+            false => Device::Cpu,
+        };
+        self.dist.tensor_on(device, name, self.options.dtype, numel, fill)
+    }
+
+    /// A list of tensors of `count` elements.
+    pub(super) fn list(&mut self, name: &str, length: u32, fill: Fill) -> Vec<Tensor> {
+        let count = self.options.count;
+        (0..length).map(|i| self.tensor(&format!("{name}[{i}]"), count, fill)).collect()
+    }
+}
+
+/// A mesh's dimension by name.
+pub(super) fn dim(name: &str) -> Option<crate::c10d::MeshDim<'_>> {
+    Some(name.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every call of the table, on every backend it names and some world sizes, is a plan whose
+    /// operations point at lines that name what they do.
+    #[test]
+    fn every_call_is_a_plan_on_every_backend_it_names() {
+        for call in torch_calls() {
+            for backend in call.backends {
+                for world_size in [2, 4, 6] {
+                    if world_size < call.min_world_size {
+                        continue;
+                    }
+                    let options = TorchCallOptions {
+                        world_size,
+                        backend: (*backend).to_owned(),
+                        ..call.options()
+                    };
+                    let plan = call.plan(&options);
+                    let plan =
+                        plan.unwrap_or_else(|error| panic!("{} {backend}: {error}", call.name));
+                    let ops = plan.programs.iter().flat_map(|program| &program.ops);
+                    assert!(ops.clone().count() > 0, "{}", call.name);
+                    let lines: Vec<&str> = plan.sources[0].text.lines().collect();
+                    for op in ops {
+                        let line = lines[op.at.unwrap().line as usize - 1];
+                        let name = op.via.as_deref().unwrap_or(op.action.name());
+                        assert!(
+                            line.contains(name) || line.contains("work."),
+                            "{}: {name} at {line:?}",
+                            call.name
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_can_be_found() {
+        for call in torch_calls() {
+            assert_eq!(torch_call(call.name).map(|found| found.about), Some(call.about));
+        }
+        assert!(torch_call("all_reduce_somehow").is_none());
+    }
+
+    #[test]
+    fn what_a_backend_refuses_is_said_in_pytorchs_words() {
+        let refusal = |name: &str, change: fn(&mut TorchCallOptions)| {
+            let call = torch_call(name).unwrap();
+            let mut options = call.options();
+            change(&mut options);
+            call.plan(&options).unwrap_err().to_string()
+        };
+        insta::assert_snapshot!([
+            refusal("all_to_all", |options| options.backend = "gloo".into()),
+            refusal("reduce_scatter", |options| options.backend = "gloo".into()),
+            refusal("monitored_barrier", |options| options.backend = "nccl".into()),
+            refusal("all_reduce", |options| options.op = ReduceOp::Avg),
+            refusal("all_reduce", |options| options.dtype = Dtype::Int16),
+            refusal("broadcast", |options| options.root = 9),
+            refusal("all_gather_coalesced", |options| options.backend = "nccl".into()),
+            refusal("barrier", |options| options.backend = "foo".into()),
+        ].join("\n"), @r"
+    rank 0: RuntimeError: Backend gloo does not support alltoall (all_to_all_single works on gloo.)
+    rank 0: RuntimeError: ProcessGroupGloo does not support reduce_scatter (reduce_scatter_tensor works on gloo.)
+    rank 0: ValueError: monitored_barrier is only implemented for GLOO backend.
+    rank 0: RuntimeError: Cannot use ReduceOp.AVG with Gloo
+    rank 0: RuntimeError: Invalid scalar type
+    rank 0: RuntimeError: ProcessGroupGloo::broadcast: invalid root rank: 9 (The group's ranks are 0 to 3.)
+    rank 0: NotImplementedError: ProcessGroupNCCL does not support allgather_coalesced
+    rank 0: AssertionError: Unknown backend type foo (The backends are gloo, nccl, mpi, and Lockstep's own host.)
+    ");
+    }
+}
