@@ -1,49 +1,62 @@
-//! The key-value store through which ranks find each other, with the semantics of c10d's
-//! (`torch/csrc/distributed/c10d/Store.hpp`): `set get add wait`, and `compare_set`, `check`,
-//! `delete_key`.
+//! c10d's key-value stores, through which the ranks of a job find each other: [`HashStore`] inside
+//! one process, [`FileStore`] in a file that processes share, [`TcpStore`] served by one of them,
+//! and [`PrefixStore`], a part of another.
+//!
+//! What the operations answer is [`lockstep_core::c10d::store`]'s; here it is held, shared, sent
+//! and waited for. The file's format and the protocol are PyTorch's own (`FileStore.cpp`,
+//! `TCPStoreBackend.hpp` of 2.7), so that its processes and ours can share one store.
 
-mod client;
-mod server;
-mod table;
-mod wire;
+mod file;
+mod hash;
+mod prefix;
+mod tcp;
 
-pub use client::StoreClient;
-pub use server::StoreServer;
+pub use file::FileStore;
+pub use hash::HashStore;
+pub use prefix::PrefixStore;
+pub use tcp::{StoreClient, StoreServer, TcpStore, TcpStoreOptions};
 
+use lockstep_core::c10d::DistError;
+use lockstep_core::c10d::store::{DEFAULT_STORE_TIMEOUT_MS, Store as Table, StoreKind};
+use std::path::PathBuf;
 use std::time::Duration;
+
+/// How long `get`, `wait` and `multi_get` wait unless told otherwise: c10d's five minutes.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(DEFAULT_STORE_TIMEOUT_MS);
 
 /// Why an operation of a store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// A key that did not come in time.
-    #[error("the store has no key {key:?} after {timeout:?}; does every rank run the same plan?")]
-    Timeout {
-        /// The first key that is missing.
-        key: String,
-        /// How long it was waited for.
-        timeout: Duration,
-    },
-    /// `add` on a value that is no number.
-    #[error("the store's key {key:?} holds no number, so nothing can be added to it")]
-    NotANumber {
-        /// The key.
-        key: String,
-    },
-    /// The store went away, or speaks something else.
+    /// What c10d raises, in its words: a wait that timed out, a value that is no number, a
+    /// connection that is lost.
+    #[error(transparent)]
+    C10d(#[from] DistError),
+    /// The other side of a TCP store speaks something else, or the system refused.
     #[error("the store's connection broke: {0}")]
-    Connection(#[from] std::io::Error),
-    /// A key or value that is too long to be sent.
-    #[error(
-        "{bytes} bytes are too long for the store; the limit is {} with the key",
-        wire::MAX_FRAME_BYTES
-    )]
+    Connection(std::io::Error),
+    /// The file of a file store cannot be used.
+    #[error("the store's file {path:?} cannot be used: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// More than the store takes; PyTorch's limits, which its server enforces by hanging up.
+    #[error("{what} of {length} is too long for the store; the limit is {limit}")]
     TooLong {
-        /// What it would take.
-        bytes: usize,
+        /// "a key", "a value" or "a list of keys".
+        what: &'static str,
+        /// Its length, in bytes or keys.
+        length: usize,
+        /// The most, in the same unit.
+        limit: usize,
     },
 }
 
-/// A store as a rank sees it; every process of a job sees the same keys.
+/// A store as a process sees it; every process of a job sees the same keys.
+///
+/// Every operation fails when the store is gone; what else can go wrong is said with each.
 pub trait Store {
     /// Sets the key, over what it held.
     ///
@@ -54,21 +67,27 @@ pub trait Store {
     /// The key's value, once it exists.
     ///
     /// # Errors
-    /// When it does not within `timeout`, or the store is gone.
-    fn get(&mut self, key: &str, timeout: Duration) -> Result<Vec<u8>, StoreError>;
+    /// When it does not within the store's timeout.
+    fn get(&mut self, key: &str) -> Result<Vec<u8>, StoreError>;
 
     /// Adds to a number, which begins as 0, and returns the sum. The value is kept as decimal
-    /// text, as c10d keeps it.
+    /// text.
     ///
     /// # Errors
-    /// When the key holds something else, or the store is gone.
+    /// When the key holds something else.
     fn add(&mut self, key: &str, by: i64) -> Result<i64, StoreError>;
 
-    /// Returns once all keys exist.
+    /// Puts bytes behind what the key holds; sets it if it does not exist.
     ///
     /// # Errors
-    /// When they do not within `timeout`, or the store is gone.
-    fn wait(&mut self, keys: &[&str], timeout: Duration) -> Result<(), StoreError>;
+    /// When the store is gone.
+    fn append(&mut self, key: &str, value: &[u8]) -> Result<(), StoreError>;
+
+    /// Whether all keys exist now.
+    ///
+    /// # Errors
+    /// When the store is gone.
+    fn check(&mut self, keys: &[&str]) -> Result<bool, StoreError>;
 
     /// Sets the key to `desired` if it holds `expected`, or if it does not exist and `expected` is
     /// empty. Returns what it then holds; `expected` if it still does not exist.
@@ -82,15 +101,48 @@ pub trait Store {
         desired: &[u8],
     ) -> Result<Vec<u8>, StoreError>;
 
-    /// Whether all keys exist now.
+    /// Returns once all keys exist, within `timeout` or else the store's.
     ///
     /// # Errors
-    /// When the store is gone.
-    fn check(&mut self, keys: &[&str]) -> Result<bool, StoreError>;
+    /// When they do not in time.
+    fn wait(&mut self, keys: &[&str], timeout: Option<Duration>) -> Result<(), StoreError>;
 
-    /// Deletes the key; false if it did not exist.
+    /// Deletes the key; whether it existed.
     ///
     /// # Errors
     /// When the store is gone.
     fn delete_key(&mut self, key: &str) -> Result<bool, StoreError>;
+
+    /// How many keys there are, with those that the store keeps for itself.
+    ///
+    /// # Errors
+    /// When the store is gone.
+    fn num_keys(&mut self) -> Result<u64, StoreError>;
+
+    /// The values of all keys, in their order, once all exist.
+    ///
+    /// # Errors
+    /// When they do not within the store's timeout.
+    fn multi_get(&mut self, keys: &[&str]) -> Result<Vec<Vec<u8>>, StoreError>;
+
+    /// Sets each key to its value.
+    ///
+    /// # Errors
+    /// When the store is gone.
+    fn multi_set(&mut self, entries: &[(&str, &[u8])]) -> Result<(), StoreError>;
+
+    /// How long `get`, `wait` and `multi_get` wait.
+    fn timeout(&self) -> Duration;
+
+    /// Changes how long they wait.
+    fn set_timeout(&mut self, timeout: Duration);
+}
+
+/// What a wait raises that has come to its end.
+fn timed_out(kind: StoreKind, keys: &[&str], timeout: Duration) -> StoreError {
+    StoreError::C10d(Table::new(kind).timed_out(keys, milliseconds(timeout)))
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -9,7 +9,9 @@ mod prefix;
 
 pub use prefix::{PrefixStore, join_key};
 
-use super::error::{DistError, index_error, network_error, store_error, value_error};
+use super::error::{
+    DistError, index_error, network_error, runtime_error, store_error, value_error,
+};
 use std::collections::BTreeMap;
 
 /// Which of c10d's stores a table answers as.
@@ -122,8 +124,9 @@ impl Store {
     pub fn add(&mut self, key: &str, amount: i64) -> Result<i64, DistError> {
         self.connected()?;
         let old = self.entries.get(key).map(Vec::as_slice).unwrap_or_default();
-        // HashStore takes an empty value for none; std::stoll refuses it elsewhere.
-        let empty_is_none = self.kind == StoreKind::Hash || !self.entries.contains_key(key);
+        // HashStore and FileStore take an empty value for none; TCPStore's std::stoll refuses it.
+        let is_tcp = matches!(self.kind, StoreKind::Tcp { .. });
+        let empty_is_none = !is_tcp || !self.entries.contains_key(key);
         let old = match old {
             [] if empty_is_none => Ok(0),
             value => stoll(value),
@@ -198,13 +201,15 @@ impl Store {
         })
     }
 
-    /// `store.delete_key`: whether the key was there.
+    /// `store.delete_key`: whether the key was there; a FileStore, which only writes down that it
+    /// is gone, always says so.
     ///
     /// # Errors
     /// Those of [`Store::set`].
     pub fn delete_key(&mut self, key: &str) -> Result<bool, DistError> {
         self.connected()?;
-        Ok(self.entries.remove(key).is_some())
+        let was_there = self.entries.remove(key).is_some();
+        Ok(was_there || self.kind == StoreKind::File)
     }
 
     /// `store.num_keys`: keys in the store, and one more where the store keeps one of its own: a
@@ -248,7 +253,20 @@ impl Store {
                 let keys = keys.join(", ");
                 store_error(format!("wait timeout after {timeout_ms}ms, keys: {keys}"))
             }
-            StoreKind::Hash | StoreKind::File => store_error("Wait timeout"),
+            StoreKind::Hash => store_error("Wait timeout"),
+            StoreKind::File => runtime_error("Wait timeout"),
+        }
+    }
+
+    /// What `get` and `multi_get` raise when `keys` have not come within `timeout_ms`: what `wait`
+    /// raises, save that a FileStore gets one key after the other and names the first that
+    /// is `missing`.
+    pub fn timed_out_getting(&self, keys: &[&str], missing: &str, timeout_ms: u64) -> DistError {
+        match self.kind {
+            StoreKind::File => {
+                runtime_error(format!("Timeout waiting for key: {missing} after {timeout_ms} ms"))
+            }
+            StoreKind::Hash | StoreKind::Tcp { .. } => self.timed_out(keys, timeout_ms),
         }
     }
 

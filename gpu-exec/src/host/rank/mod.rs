@@ -118,7 +118,7 @@ fn join(setup: &Setup) -> Result<u64, String> {
     let joining = || {
         let mut store = StoreClient::connect(setup.store, timeout)?;
         store.set(&joined_key(setup.rank), std::process::id().to_string().as_bytes())?;
-        store.get(START_KEY, timeout)
+        store.get(START_KEY)
     };
     let start = joining().map_err(cannot::<crate::store::StoreError>("cannot join"))?;
     let start = std::str::from_utf8(&start).ok().and_then(|text| text.parse().ok());

@@ -1,0 +1,200 @@
+//! TCP stores, also with a real PyTorch on the other side.
+
+use crate::{LONG, SHORT, counts_every_addition, ends_in_time, waits_until_the_keys_exist};
+use lockstep_gpu_exec::store::{
+    PrefixStore, Store, StoreClient, StoreServer, TcpStore, TcpStoreOptions,
+};
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+fn client(server: &StoreServer) -> StoreClient {
+    StoreClient::connect(server.address(), LONG).unwrap()
+}
+
+#[test]
+fn a_tcp_store_is_shared_by_its_clients() {
+    let server = StoreServer::start().unwrap();
+    waits_until_the_keys_exist(|| client(&server));
+    counts_every_addition(|| client(&server));
+    let texts = [
+        "DistStoreError: wait timeout after 80ms, keys: /k",
+        "DistStoreError: wait timeout after 80ms, keys: /there, /k",
+        "DistStoreError: wait timeout after 80ms, keys: /there, /k",
+    ];
+    ends_in_time(&mut client(&server), texts);
+}
+
+/// gloo's keys as recorded in `init_duplicate_rank1`, through three prefixes.
+#[test]
+fn prefixes_are_in_the_text_of_a_timeout() {
+    let server = StoreServer::start().unwrap();
+    let mut store = client(&server);
+    store.set_timeout(SHORT);
+    let group =
+        PrefixStore::new("cpu/", PrefixStore::new("0/", PrefixStore::new("default_pg", store)));
+    let mut gloo = PrefixStore::new("0", group);
+    let error = gloo.get("2").unwrap_err().to_string();
+    assert_eq!(error, "DistStoreError: wait timeout after 80ms, keys: /default_pg/0//cpu//0/2");
+}
+
+#[test]
+fn a_bad_addition_costs_only_its_own_connection() {
+    let server = StoreServer::start().unwrap();
+    let (mut bad, mut good) = (client(&server), client(&server));
+    for value in [&b"apples"[..], b"", b"99999999999999999999"] {
+        good.set("text", value).unwrap();
+        good.check(&["text"]).unwrap();
+        let lost = "DistNetworkError: failed to recv, got 0 bytes";
+        assert_eq!(bad.add("text", 1).unwrap_err().to_string(), lost);
+        assert_eq!(bad.get("text").unwrap_err().to_string(), lost);
+        assert_eq!(good.get("text").unwrap(), value);
+        bad = client(&server);
+    }
+}
+
+#[test]
+fn workers_are_counted_as_they_come() {
+    let free = (Ipv4Addr::LOCALHOST, 0).into();
+    let serves = TcpStoreOptions {
+        is_server: true,
+        num_workers: Some(2),
+        wait_for_workers: false,
+        timeout: LONG,
+    };
+    let mut server = TcpStore::new(free, &serves).unwrap();
+    let joins = TcpStoreOptions { is_server: false, wait_for_workers: true, ..serves.clone() };
+    let mut other = TcpStore::new(server.address(), &joins).unwrap();
+    other.set("k", b"v").unwrap();
+    assert_eq!(server.get("k").unwrap(), b"v");
+    // The key that counts the workers is a key too.
+    assert_eq!(other.num_keys().unwrap(), 2);
+
+    let alone =
+        TcpStoreOptions { wait_for_workers: true, timeout: Duration::from_millis(1100), ..serves };
+    let error = TcpStore::new(free, &alone).unwrap_err().to_string();
+    let expected =
+        "DistStoreError: Timed out after 1 seconds waiting for clients. 1/2 clients joined.";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_waited_for() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let error = StoreClient::connect(address, SHORT).unwrap_err().to_string();
+    let expected = format!(
+        "DistNetworkError: The client socket has timed out after 80ms while trying to connect to \
+         (127.0.0.1, {}).",
+        address.port()
+    );
+    assert_eq!(error, expected);
+    // One that comes meanwhile is found.
+    let waiting = std::thread::spawn(move || StoreClient::connect(address, LONG).is_ok());
+    std::thread::sleep(Duration::from_millis(50));
+    if let Ok(server) = StoreServer::listen(address) {
+        assert!(waiting.join().unwrap());
+        drop(server);
+    }
+}
+
+#[test]
+fn dropping_the_server_ends_those_who_wait() {
+    let server = StoreServer::start().unwrap();
+    let mut waiting = client(&server);
+    let waiter = std::thread::spawn(move || waiting.get("never").is_err());
+    std::thread::sleep(Duration::from_millis(20));
+    let started = Instant::now();
+    drop(server);
+    assert!(waiter.join().unwrap());
+    assert!(started.elapsed() < LONG);
+}
+
+#[test]
+fn what_is_no_request_is_cut_off_and_harms_nobody() {
+    use std::io::{Read, Write};
+    let server = StoreServer::start().unwrap();
+    let validation = [&[0u8][..], &0x3C85_F7CEu32.to_ne_bytes()].concat();
+    let too_long = [&validation[..], &[1], &u64::MAX.to_ne_bytes()].concat();
+    let missing = [&validation[..], &[3], &1u64.to_ne_bytes(), b"x"].concat();
+    for bytes in [&[255u8; 64][..], &[13, 0, 0, 0, 0], &too_long, &missing] {
+        let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.write_all(bytes).unwrap();
+        // Closed, or reset because bytes were left unread: cut off either way.
+        assert!(matches!(stream.read(&mut [0; 8]), Ok(0) | Err(_)));
+    }
+    let mut store = client(&server);
+    store.set("key", &vec![7; 1 << 20]).unwrap();
+    assert_eq!(store.get("key").unwrap(), vec![7; 1 << 20]);
+    let error = store.set("key", &vec![7; 9 << 20]).unwrap_err().to_string();
+    assert!(error.contains("a value of 9437184 is too long"), "{error}");
+}
+
+/// With a PyTorch at hand: `LOCKSTEP_PYTHON=/path/to/python cargo test … -- --ignored`. Its client
+/// on our server, and our client on its server.
+#[test]
+#[ignore = "needs a Python with PyTorch in LOCKSTEP_PYTHON"]
+fn pytorch_speaks_with_our_server_and_we_with_its() {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+    let python = std::env::var_os("LOCKSTEP_PYTHON").unwrap();
+    let run = |script: String| Command::new(&python).args(["-c", &script]).output().unwrap();
+    let server = StoreServer::start().unwrap();
+    let port = server.address().port();
+    let output = run(format!(
+        "
+import datetime, torch.distributed as d
+s = d.TCPStore('127.0.0.1', {port}, None, False, datetime.timedelta(seconds=20))
+s.set('a', 'one'); s.append('a', ' two'); s.multi_set(['m', 'n'], ['1', '2'])
+print(s.get('a'), s.add('count', 3), s.add('count', -1), s.check(['a', 'm']), s.check(['zz']))
+print(s.compare_set('c', 'x', 'y'), s.compare_set('c', '', 'y'), s.multi_get(['m', 'n']))
+print(s.delete_key('m'), s.delete_key('m'), s.num_keys())
+s.set_timeout(datetime.timedelta(milliseconds=300))
+try: s.get('never')
+except Exception as error: print(type(error).__name__, str(error).splitlines()[0])
+s.set('big', 'x' * 3000000); print(len(s.get('big')))
+"
+    ));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let expected = "\
+b'one two' 3 2 True False
+b'x' b'y' [b'1', b'2']
+True False 4
+DistStoreError wait timeout after 300ms, keys: /never
+3000000
+";
+    assert_eq!(text, expected, "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(client(&server).get("count").unwrap(), b"2");
+
+    let mut theirs = Command::new(&python)
+        .args([
+            "-c",
+            "
+import datetime, torch.distributed as d
+s = d.TCPStore('127.0.0.1', 0, None, True, datetime.timedelta(seconds=20))
+print(s.port, flush=True); input()
+",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(theirs.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = (Ipv4Addr::LOCALHOST, line.trim().parse().unwrap()).into();
+    let mut store = StoreClient::connect(address, LONG).unwrap();
+    store.set("a", b"one").unwrap();
+    store.append("a", b" two").unwrap();
+    store.multi_set(&[("m", b"1"), ("n", b"2")]).unwrap();
+    assert_eq!(store.multi_get(&["a", "m"]).unwrap(), [b"one two".to_vec(), b"1".to_vec()]);
+    assert_eq!(store.add("count", 3).unwrap(), 3);
+    assert_eq!(store.compare_set("c", b"x", b"y").unwrap(), b"x");
+    assert!(store.check(&["a", "n"]).unwrap() && !store.check(&["c"]).unwrap());
+    assert!(store.delete_key("n").unwrap() && !store.delete_key("n").unwrap());
+    assert_eq!(store.num_keys().unwrap(), 3);
+    let error = store.wait(&["never"], Some(SHORT)).unwrap_err().to_string();
+    assert_eq!(error, "DistStoreError: wait timeout after 80ms, keys: /never");
+    theirs.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(theirs.wait().unwrap().success());
+}
