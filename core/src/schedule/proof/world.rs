@@ -1,0 +1,236 @@
+//! The proof of a whole world: every participant, step by step.
+//!
+//! Since a message is received in the step it was sent in, all participants can be taken through
+//! the steps together: first everything that a step sends is read, then everything is matched and
+//! received. A step in which each receive has its message and each message its receive cannot
+//! block, so a schedule that gets through here never waits for ever.
+
+use super::laws::{check_hazards, check_slices};
+use super::{Actions, Content, Promise, Proof, ProofError};
+use crate::rank::GroupRank;
+use crate::schedule::{Action, Buffer, Schedule, Slice};
+
+/// A message of the step: whom it goes between, and where its contents lie.
+#[derive(Clone, Copy)]
+struct Message {
+    to: u32,
+    from: u32,
+    start: usize,
+    chunks: u32,
+}
+
+/// A receive of the step.
+#[derive(Clone, Copy)]
+struct Receive {
+    to: u32,
+    from: u32,
+    local: Option<Slice>,
+    into: Slice,
+}
+
+type Memory = [Vec<Option<Content>>; 3];
+
+pub(super) struct World<'a> {
+    schedule: &'a Schedule,
+    actions: &'a Actions<'a>,
+    promise: Promise<'a>,
+    /// By participant and buffer.
+    memory: Vec<Memory>,
+    messages: Vec<Message>,
+    contents: Vec<Content>,
+    receives: Vec<Receive>,
+    proof: Proof,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(schedule: &'a Schedule, actions: &'a Actions<'a>) -> World<'a> {
+        let promise = Promise::of(schedule);
+        let memory = (0..schedule.participants()).map(GroupRank).map(|participant| {
+            [Buffer::Input, Buffer::Output, Buffer::Scratch].map(|buffer| {
+                let chunks = 0..schedule.chunks(participant, buffer);
+                chunks.map(|chunk| promise.begins_with(participant, buffer, chunk)).collect()
+            })
+        });
+        World {
+            schedule,
+            actions,
+            memory: memory.collect(),
+            promise,
+            messages: Vec::new(),
+            contents: Vec::new(),
+            receives: Vec::new(),
+            proof: Proof::default(),
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Proof, ProofError> {
+        let mut actions = Vec::new();
+        for step in 0..self.schedule.steps() {
+            self.messages.clear();
+            self.contents.clear();
+            self.receives.clear();
+            for participant in 0..self.schedule.participants() {
+                (self.actions)(GroupRank(participant), step, &mut actions);
+                self.begin(participant, step, &actions)?;
+            }
+            self.exchange(step)?;
+        }
+        self.check_promise()?;
+        Ok(self.proof)
+    }
+
+    /// Does what a participant does by itself, and notes what it sends and receives.
+    fn begin(&mut self, me: u32, step: u32, actions: &[Action]) -> Result<(), ProofError> {
+        check_slices(self.schedule, GroupRank(me), step, actions)?;
+        check_hazards(GroupRank(me), step, actions)?;
+        for action in actions {
+            match *action {
+                Action::Copy { from, into } => {
+                    for chunk in 0..into.chunks {
+                        let content = self.read(me, step, nth(from, chunk))?.clone();
+                        self.write(me, nth(into, chunk), content);
+                    }
+                }
+                Action::Reduce { local, from, into } => {
+                    for chunk in 0..into.chunks {
+                        let other = self.read(me, step, nth(from, chunk))?.clone();
+                        self.reduce(me, step, nth(local, chunk), nth(into, chunk), &other)?;
+                    }
+                }
+                Action::Send { peer, from } => {
+                    check_peer(self.schedule, GroupRank(me), peer, step)?;
+                    let start = self.contents.len();
+                    for chunk in 0..from.chunks {
+                        let content = self.read(me, step, nth(from, chunk))?.clone();
+                        self.contents.push(content);
+                    }
+                    let chunks = from.chunks;
+                    self.proof.messages += 1;
+                    self.proof.chunks_moved += u64::from(chunks);
+                    self.messages.push(Message { to: peer.0, from: me, start, chunks });
+                }
+                Action::Receive { peer, into } => {
+                    self.receives.push(Receive { to: me, from: peer.0, local: None, into });
+                }
+                Action::ReceiveReduce { peer, local, into } => {
+                    let local = Some(local);
+                    self.receives.push(Receive { to: me, from: peer.0, local, into });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Matches the step's messages with its receives, in order, and receives them.
+    fn exchange(&mut self, step: u32) -> Result<(), ProofError> {
+        self.messages.sort_by_key(|message| (message.to, message.from));
+        self.receives.sort_by_key(|receive| (receive.to, receive.from));
+        let contents = std::mem::take(&mut self.contents);
+        let messages = std::mem::take(&mut self.messages);
+        let receives = std::mem::take(&mut self.receives);
+        let mut left = messages.iter().peekable();
+        for receive in &receives {
+            let (to, from) = (receive.to, receive.from);
+            let Some(message) = left.next_if(|message| (message.to, message.from) <= (to, from))
+            else {
+                let (rank, peer) = (GroupRank(to), GroupRank(from));
+                return Err(ProofError::Stuck { rank, step, peer });
+            };
+            if (message.to, message.from) != (to, from) {
+                return Err(nobody_receives(message, step));
+            }
+            if message.chunks != receive.into.chunks {
+                let why = "sender and receiver disagree on its length";
+                let (from, to) = (GroupRank(from), GroupRank(to));
+                return Err(ProofError::BadMessage { from, to, step, why });
+            }
+            let came = &contents[message.start..message.start + message.chunks as usize];
+            for (chunk, content) in (0..).zip(came) {
+                let into = nth(receive.into, chunk);
+                match receive.local {
+                    None => self.write(to, into, content.clone()),
+                    Some(local) => self.reduce(to, step, nth(local, chunk), into, content)?,
+                }
+            }
+        }
+        if let Some(message) = left.next() {
+            return Err(nobody_receives(message, step));
+        }
+        (self.contents, self.messages, self.receives) = (contents, messages, receives);
+        Ok(())
+    }
+
+    fn reduce(
+        &mut self,
+        me: u32,
+        step: u32,
+        local: Slice,
+        into: Slice,
+        other: &Content,
+    ) -> Result<(), ProofError> {
+        let own = self.read(me, step, local)?;
+        let sum = self.promise.sum(own, other).map_err(|why| ProofError::BadReduction {
+            rank: GroupRank(me),
+            step,
+            chunk: into.chunk,
+            why,
+        })?;
+        self.proof.chunks_reduced += 1;
+        self.write(me, into, sum);
+        Ok(())
+    }
+
+    /// What is in a slice of one chunk.
+    fn read(&self, me: u32, step: u32, slice: Slice) -> Result<&Content, ProofError> {
+        let chunks = &self.memory[me as usize][slice.buffer as usize];
+        let content = chunks.get(slice.chunk as usize).and_then(Option::as_ref);
+        content.ok_or(ProofError::Unwritten { rank: GroupRank(me), step, slice })
+    }
+
+    fn write(&mut self, me: u32, slice: Slice, content: Content) {
+        let chunks = &mut self.memory[me as usize][slice.buffer as usize];
+        if let Some(chunk) = chunks.get_mut(slice.chunk as usize) {
+            *chunk = Some(content);
+        }
+    }
+
+    fn check_promise(&self) -> Result<(), ProofError> {
+        for rank in (0..self.schedule.size()).map(GroupRank) {
+            let Some(buffer) = self.promise.result(rank) else { continue };
+            for (chunk, content) in (0..).zip(&self.memory[rank.index()][buffer as usize]) {
+                let promised = self.promise.ends_with(rank, chunk);
+                if promised.is_some() && *content != promised {
+                    return Err(ProofError::WrongResult { rank, buffer, chunk });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn nobody_receives(message: &Message, step: u32) -> ProofError {
+    let (from, to) = (GroupRank(message.from), GroupRank(message.to));
+    ProofError::BadMessage { from, to, step, why: "nobody receives the message in its step" }
+}
+
+/// One chunk of a slice.
+fn nth(slice: Slice, chunk: u32) -> Slice {
+    Slice::one(slice.buffer, slice.chunk.saturating_add(chunk))
+}
+
+/// Checks that there is such a receiver, and that it is not the sender.
+pub(super) fn check_peer(
+    schedule: &Schedule,
+    from: GroupRank,
+    to: GroupRank,
+    step: u32,
+) -> Result<(), ProofError> {
+    let why = if from == to {
+        "nobody sends messages to itself"
+    } else if to.0 >= schedule.participants() {
+        "there is no such receiver"
+    } else {
+        return Ok(());
+    };
+    Err(ProofError::BadMessage { from, to, step, why })
+}
