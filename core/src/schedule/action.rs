@@ -107,6 +107,18 @@ impl Action {
         }
     }
 
+    /// The action with another peer, if it has one.
+    pub(super) fn with_peer(self, to: impl FnOnce(GroupRank) -> GroupRank) -> Action {
+        match self {
+            Action::Copy { .. } | Action::Reduce { .. } => self,
+            Action::Send { peer, from } => Action::Send { peer: to(peer), from },
+            Action::Receive { peer, into } => Action::Receive { peer: to(peer), into },
+            Action::ReceiveReduce { peer, local, into } => {
+                Action::ReceiveReduce { peer: to(peer), local, into }
+            }
+        }
+    }
+
     /// The slice written or, by a send, read: all slices of an action are as long.
     pub(super) fn into_or_from(self) -> Slice {
         match self {

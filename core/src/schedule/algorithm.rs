@@ -42,11 +42,19 @@ pub enum Algorithm {
     DoubleBinaryTree,
     /// gloo's ring, which PyTorch's CPU jobs run: its chunks and its order of additions.
     GlooRing,
+    /// Parallel aggregated trees (NCCL 2.23): Bruck's rounds, but the farthest exchange the least.
+    Pat,
+    /// Inside the nodes, then across them, then inside again.
+    Hierarchical,
+    /// One NVLink switch that adds up and multicasts (NVLink SHARP).
+    Nvls,
+    /// A tree of switches that add up: a leaf for each node and a spine (SHARP, NCCL's CollNet).
+    Sharp,
 }
 
 impl Algorithm {
     /// Every family.
-    pub const ALL: [Algorithm; 17] = [
+    pub const ALL: [Algorithm; 21] = [
         Algorithm::Ring,
         Algorithm::Tree,
         Algorithm::Direct,
@@ -64,6 +72,10 @@ impl Algorithm {
         Algorithm::OneShot,
         Algorithm::DoubleBinaryTree,
         Algorithm::GlooRing,
+        Algorithm::Pat,
+        Algorithm::Hierarchical,
+        Algorithm::Nvls,
+        Algorithm::Sharp,
     ];
 
     /// The name in files and on the page.
@@ -86,6 +98,10 @@ impl Algorithm {
             Algorithm::OneShot => "one_shot",
             Algorithm::DoubleBinaryTree => "double_binary_tree",
             Algorithm::GlooRing => "gloo_ring",
+            Algorithm::Pat => "pat",
+            Algorithm::Hierarchical => "hierarchical",
+            Algorithm::Nvls => "nvls",
+            Algorithm::Sharp => "sharp",
         }
     }
 
@@ -103,18 +119,31 @@ impl Algorithm {
                 Algorithm::TwoShot,
                 Algorithm::OneShot,
                 Algorithm::GlooRing,
+                Algorithm::Hierarchical,
+                Algorithm::KaryTree,
+                Algorithm::Chain,
+                Algorithm::Nvls,
+                Algorithm::Sharp,
             ],
             Collective::AllGather => &[
                 Algorithm::Ring,
                 Algorithm::Direct,
                 Algorithm::RecursiveDoubling,
                 Algorithm::Bruck,
+                Algorithm::BidirectionalRing,
+                Algorithm::Pat,
+                Algorithm::Hierarchical,
+                Algorithm::Nvls,
             ],
             Collective::ReduceScatter { .. } => &[
                 Algorithm::Ring,
                 Algorithm::Direct,
                 Algorithm::RecursiveHalving,
                 Algorithm::Pairwise,
+                Algorithm::BidirectionalRing,
+                Algorithm::Pat,
+                Algorithm::Hierarchical,
+                Algorithm::Nvls,
             ],
             Collective::Broadcast { .. } => &[
                 Algorithm::Tree,
@@ -122,6 +151,8 @@ impl Algorithm {
                 Algorithm::KaryTree,
                 Algorithm::Chain,
                 Algorithm::ScatterAllGather,
+                Algorithm::Hierarchical,
+                Algorithm::Nvls,
             ],
             Collective::Reduce { .. } => &[
                 Algorithm::Tree,
@@ -129,12 +160,26 @@ impl Algorithm {
                 Algorithm::KaryTree,
                 Algorithm::Chain,
                 Algorithm::GlooRing,
+                Algorithm::Hierarchical,
             ],
-            Collective::AllToAll => &[Algorithm::Direct, Algorithm::Pairwise, Algorithm::Bruck],
-            Collective::Gather { .. }
-            | Collective::Scatter { .. }
-            | Collective::MonitoredBarrier { .. } => &[Algorithm::Direct],
-            Collective::Barrier => &[Algorithm::Dissemination, Algorithm::Tree],
+            Collective::AllToAll => &[
+                Algorithm::Direct,
+                Algorithm::Pairwise,
+                Algorithm::Bruck,
+                Algorithm::Ring,
+                Algorithm::Hierarchical,
+            ],
+            Collective::Gather { .. } | Collective::Scatter { .. } => {
+                &[Algorithm::Direct, Algorithm::Tree]
+            }
+            Collective::MonitoredBarrier { .. } => &[Algorithm::Direct],
+            Collective::Barrier => &[
+                Algorithm::Dissemination,
+                Algorithm::Tree,
+                Algorithm::Direct,
+                Algorithm::Hierarchical,
+                Algorithm::Sharp,
+            ],
         }
     }
 }

@@ -15,7 +15,8 @@ pub(super) fn steps(collective: Collective, n: u32) -> u32 {
         Collective::Reduce { .. } => n - 1,
         Collective::ReduceScatter { .. } => (n - 1).max(1),
         Collective::Broadcast { .. } => u32::from(n > 1),
-        Collective::MonitoredBarrier { .. } => n,
+        // Rank 0 hears from one rank after the other, then answers all.
+        Collective::Barrier | Collective::MonitoredBarrier { .. } => n,
         _ => 1,
     }
 }
@@ -80,8 +81,10 @@ pub(super) fn actions(
             actions.push(Action::Send { peer: to, from: input(to.0) });
             actions.push(Action::ReceiveReduce { peer, local, into: output(0) });
         }
-        Collective::MonitoredBarrier { .. } => monitored_barrier(n, rank, step, actions),
-        Collective::AllReduce { .. } | Collective::Barrier => {}
+        Collective::Barrier | Collective::MonitoredBarrier { .. } => {
+            monitored_barrier(n, rank, step, actions);
+        }
+        Collective::AllReduce { .. } => {}
     }
 }
 

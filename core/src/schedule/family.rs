@@ -1,12 +1,15 @@
 //! One family's schedule of one lane: which module carries it out, and how large its memory is.
 
+use super::nodes::Nodes;
 use super::{
-    Action, Algorithm, Buffer, bruck, chain, direct, dissemination, double_tree, fold, gloo_ring,
-    kary_tree, one_shot, pairwise, recursive_doubling, recursive_halving, ring, scatter_all_gather,
-    tree,
+    Action, Algorithm, Buffer, binomial, bruck, chain, direct, dissemination, double_tree, fold,
+    gloo_ring, hierarchical, kary_tree, nvls, one_shot, pairwise, pat, recursive_doubling,
+    recursive_halving, ring, scatter_all_gather, sharp, tree,
 };
 use crate::collective::Collective;
+use crate::plan::MAX_WORLD_SIZE;
 use crate::rank::GroupRank;
+use crate::reduce::ReduceOp;
 
 /// A collective by a family, among so many ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,10 +26,14 @@ impl Family {
         let n = self.size;
         match (self.algorithm, self.collective) {
             (Algorithm::Ring, Collective::AllReduce { .. }) => 2 * (n - 1),
-            (Algorithm::BidirectionalRing, _) => 2 * (n - 1),
-            (Algorithm::Ring, _) => (n - 1).max(1),
+            (Algorithm::BidirectionalRing, Collective::AllReduce { .. }) => 2 * (n - 1),
+            (Algorithm::Ring, Collective::AllToAll) => ring::all_to_all_steps(n),
+            (Algorithm::BidirectionalRing | Algorithm::Ring, _) => (n - 1).max(1),
             (Algorithm::Tree, Collective::AllReduce { .. }) => 2 * tree::depth(n),
             (Algorithm::Tree, Collective::Barrier) => tree::barrier_steps(n),
+            (Algorithm::Tree, Collective::Gather { .. } | Collective::Scatter { .. }) => {
+                binomial::steps(n)
+            }
             (Algorithm::Tree, _) => tree::depth(n),
             (Algorithm::Dissemination, _) => dissemination::rounds(n),
             (Algorithm::Direct, collective) => direct::steps(collective, n),
@@ -39,20 +46,29 @@ impl Family {
             (Algorithm::DoubleBinaryTree, _) => double_tree::steps(n),
             (Algorithm::Bruck, collective) => bruck::steps(collective, n),
             (Algorithm::Pairwise, _) => pairwise::steps(n),
+            (Algorithm::KaryTree | Algorithm::Chain, Collective::AllReduce { op }) => {
+                let (there, back) = self.there_and_back(op);
+                there.steps() + back.steps()
+            }
             (Algorithm::Chain, _) => chain::steps(n),
             (Algorithm::KaryTree, collective) => kary_tree::steps(collective, n),
             (Algorithm::ScatterAllGather, _) => scatter_all_gather::steps(n),
             (Algorithm::GlooRing, collective) => gloo_ring::steps(collective, n),
+            (Algorithm::Pat, _) => pat::steps(n),
+            (Algorithm::Hierarchical, collective) => hierarchical::steps(collective, self.nodes()),
+            (Algorithm::Nvls, collective) => nvls::steps(collective, n),
+            (Algorithm::Sharp, collective) => sharp::steps(collective, self.nodes()),
         }
     }
 
-    /// How many chunks the one tensor of an in-place call is cut into; the parts of other calls
-    /// stay whole.
+    /// How many chunks a part is cut into: the one tensor of an in-place call, or a rank's part of
+    /// the others' tensors.
     pub(super) fn pieces(self) -> u32 {
-        if !self.collective.in_place() {
-            return 1;
-        }
         match self.algorithm {
+            Algorithm::BidirectionalRing if !self.collective.in_place() => 2,
+            _ if !self.collective.in_place() => 1,
+            Algorithm::Nvls if matches!(self.collective, Collective::AllReduce { .. }) => self.size,
+            Algorithm::Hierarchical => hierarchical::pieces(self.collective, self.nodes()),
             Algorithm::Ring
             | Algorithm::TwoShot
             | Algorithm::ScatterAllGather
@@ -66,26 +82,65 @@ impl Family {
 
     /// Participants beyond the ranks: switches, numbered from `size` on.
     pub(super) fn switches(self) -> u32 {
-        0
+        match self.algorithm {
+            Algorithm::Nvls => nvls::switches(self.size),
+            Algorithm::Sharp => sharp::switches(self.nodes()),
+            _ => 0,
+        }
+    }
+
+    fn nodes(self) -> Nodes {
+        Nodes { size: self.size, per_node: self.ranks_per_node.clamp(1, self.size) }
+    }
+
+    /// An all_reduce as a reduction to rank 0 and a broadcast from it.
+    fn there_and_back(self, op: ReduceOp) -> (Family, Family) {
+        let root = GroupRank(0);
+        let there = Family { collective: Collective::Reduce { op, root }, ..self };
+        (there, Family { collective: Collective::Broadcast { root }, ..self })
+    }
+
+    /// The most ranks that the family can number the chunks of.
+    pub(super) fn most_ranks(algorithm: Algorithm) -> u32 {
+        match algorithm {
+            // The switch keeps a chunk for each rank of what each rank sends.
+            Algorithm::Nvls => 1 << 15,
+            _ => MAX_WORLD_SIZE,
+        }
     }
 
     /// Chunks of `buffer` on `participant`.
     pub(super) fn chunks(self, participant: GroupRank, buffer: Buffer) -> u32 {
         match buffer {
-            Buffer::Scratch => self.scratch(),
+            Buffer::Scratch => self.scratch(participant),
             _ => super::tensor_parts(self.collective, self.size, participant, buffer)
                 .saturating_mul(self.pieces()),
         }
     }
 
-    /// Scratch chunks on every rank.
-    fn scratch(self) -> u32 {
+    /// Scratch chunks of a participant.
+    fn scratch(self, participant: GroupRank) -> u32 {
         let n = self.size;
+        if participant.0 >= n.saturating_add(self.switches()) {
+            return 0;
+        }
         match (self.algorithm, self.collective) {
             (Algorithm::Ring, Collective::ReduceScatter { .. }) => 2,
+            (Algorithm::Ring, Collective::AllToAll) => 2 * (n - 1),
+            (Algorithm::BidirectionalRing, Collective::ReduceScatter { .. }) => 4,
+            (
+                Algorithm::Tree,
+                collective @ (Collective::Gather { .. } | Collective::Scatter { .. }),
+            ) => binomial::scratch(collective, n, participant),
+            (Algorithm::Pat, collective) => pat::scratch(collective, n),
+            (Algorithm::Hierarchical, collective) => {
+                hierarchical::scratch(collective, self.nodes(), participant)
+            }
+            (Algorithm::Nvls, collective) => nvls::scratch(collective, n, participant),
+            (Algorithm::Sharp, collective) => sharp::scratch(collective, self.nodes(), participant),
             (Algorithm::Dissemination, _) => self.steps(),
             (Algorithm::Tree, Collective::Barrier) => tree::BARRIER_SIGNALS,
-            (Algorithm::Direct, Collective::MonitoredBarrier { .. }) => 1,
+            (Algorithm::Direct, collective) if collective.is_barrier() => 1,
             (Algorithm::OneShot, _) => one_shot::scratch(n),
             (Algorithm::Bruck, collective) => bruck::scratch(collective, n),
             (Algorithm::RecursiveDoubling, collective) => {
@@ -98,16 +153,35 @@ impl Family {
         }
     }
 
-    /// The largest scratch of a participant, in chunks.
+    /// The largest scratch of a participant, in chunks: a rank's, or a switch's, of the first of
+    /// their kind, whose nodes are the largest; a scatter's or gather's root has the most.
     pub(super) fn most_scratch(self) -> u32 {
-        self.scratch()
+        let root = self.collective.root().unwrap_or(GroupRank(0));
+        let kinds = [root, GroupRank(self.size - 1), GroupRank(self.size)];
+        let last = GroupRank(self.size.saturating_add(self.switches()).saturating_sub(1));
+        kinds.into_iter().chain([last]).map(|of| self.scratch(of)).max().unwrap_or(0)
     }
 
     /// Adds what `participant` does in `step`.
     pub(super) fn actions(self, participant: GroupRank, step: u32, actions: &mut Vec<Action>) {
         let (collective, n, rank) = (self.collective, self.size, participant);
+        if let (Algorithm::KaryTree | Algorithm::Chain, Collective::AllReduce { op }) =
+            (self.algorithm, collective)
+        {
+            let (there, back) = self.there_and_back(op);
+            match step.checked_sub(there.steps()) {
+                None => there.actions(rank, step, actions),
+                Some(step) => back.actions(rank, step, actions),
+            }
+            return;
+        }
         match self.algorithm {
             Algorithm::Ring => ring::actions(collective, n, rank, step, actions),
+            Algorithm::Tree
+                if matches!(collective, Collective::Gather { .. } | Collective::Scatter { .. }) =>
+            {
+                binomial::actions(collective, n, rank, step, actions);
+            }
             Algorithm::Tree => tree::actions(collective, n, rank, step, actions),
             Algorithm::Direct => direct::actions(collective, n, rank, step, actions),
             Algorithm::Dissemination => dissemination::actions(n, rank, step, actions),
@@ -117,7 +191,7 @@ impl Family {
             Algorithm::RecursiveHalving | Algorithm::HalvingDoubling => {
                 recursive_halving::actions(collective, n, rank, step, actions);
             }
-            Algorithm::BidirectionalRing => ring::bidirectional(n, rank, step, actions),
+            Algorithm::BidirectionalRing => ring::bidirectional(collective, n, rank, step, actions),
             Algorithm::TwoShot => direct::two_shot(n, rank, step, actions),
             Algorithm::OneShot => one_shot::actions(n, rank, step, actions),
             Algorithm::DoubleBinaryTree => double_tree::actions(n, rank, step, actions),
@@ -129,6 +203,12 @@ impl Family {
                 scatter_all_gather::actions(collective, n, rank, step, actions);
             }
             Algorithm::GlooRing => gloo_ring::actions(collective, n, rank, step, actions),
+            Algorithm::Pat => pat::actions(collective, n, rank, step, actions),
+            Algorithm::Hierarchical => {
+                hierarchical::actions(collective, self.nodes(), rank, step, actions);
+            }
+            Algorithm::Nvls => nvls::actions(collective, n, rank, step, actions),
+            Algorithm::Sharp => sharp::actions(collective, self.nodes(), rank, step, actions),
         }
     }
 

@@ -13,6 +13,7 @@
 
 mod action;
 mod algorithm;
+mod binomial;
 mod bruck;
 mod chain;
 mod direct;
@@ -21,16 +22,21 @@ mod double_tree;
 mod family;
 mod fold;
 mod gloo_ring;
+mod hierarchical;
 mod kary_tree;
 mod lanes;
 mod layout;
+mod nodes;
+mod nvls;
 mod one_shot;
 mod pairwise;
+mod pat;
 mod proof;
 mod recursive_doubling;
 mod recursive_halving;
 mod ring;
 mod scatter_all_gather;
+mod sharp;
 mod tally;
 mod tree;
 
@@ -72,6 +78,18 @@ pub enum ScheduleError {
         collective: Collective,
         /// The family that was asked for.
         algorithm: Algorithm,
+    },
+    /// More ranks than the family can number the chunks of.
+    #[error("{collective} by {algorithm} takes up to {most} ranks, not {size}")]
+    TooManyRanks {
+        /// The call.
+        collective: Collective,
+        /// The family that was asked for.
+        algorithm: Algorithm,
+        /// The group's size.
+        size: u32,
+        /// The most ranks.
+        most: u32,
     },
     /// No channels or segments, or more than there can be.
     #[error("{collective} cannot have {asked} {of} here; choose 1{}", up_to(*most))]
@@ -120,7 +138,8 @@ impl Schedule {
     /// channel and the family's own number of segments.
     ///
     /// # Errors
-    /// When the group is empty, the root is outside it, or the algorithm does not apply.
+    /// When the group is empty or too large, the root is outside it, or the algorithm does not
+    /// apply.
     pub fn new(
         collective: Collective,
         algorithm: Algorithm,
@@ -134,6 +153,10 @@ impl Schedule {
         }
         if !Algorithm::of(collective).contains(&algorithm) {
             return Err(ScheduleError::NotCarriedOutBy { collective, algorithm });
+        }
+        let most = Family::most_ranks(algorithm);
+        if size > most {
+            return Err(ScheduleError::TooManyRanks { collective, algorithm, size, most });
         }
         let family = Family { collective, algorithm, size, ranks_per_node: size };
         let lanes = Lanes { segments: family.default_segments(), ..Lanes::ONE };
@@ -173,8 +196,8 @@ impl Schedule {
         if asked == 0 || asked > most {
             return Err(ScheduleError::Lanes { collective, of, asked, most });
         }
-        // The largest memories: every part of the tensors, and scratch.
-        let parts = u64::from(family.pieces()) * u64::from(family.size);
+        // The largest memories: every part of the tensors, and scratch, for any size of nodes.
+        let parts = 8 * u64::from(family.pieces().max(family.size));
         let most_chunks = parts.max(u64::from(family.most_scratch()));
         if most_chunks * u64::from(lanes.count()) > u64::from(u32::MAX) {
             return Err(ScheduleError::Lanes { collective, of, asked, most: 1 });

@@ -18,6 +18,7 @@ pub(super) fn actions(
         Collective::AllReduce { .. } => all_reduce(n, rank.0, step, actions),
         Collective::AllGather => all_gather(n, rank.0, step, actions),
         Collective::ReduceScatter { .. } => reduce_scatter(n, rank.0, step, actions),
+        Collective::AllToAll => all_to_all(n, rank, step, actions),
         _ => {}
     }
 }
@@ -49,45 +50,85 @@ fn all_reduce(n: u32, rank: u32, step: u32, actions: &mut Vec<Action>) {
     }
 }
 
-/// The half of chunk c that goes to the right is chunk 2c, the half that goes to the left 2c + 1.
-/// The two mirrored rings are at chunk c in the same step if n is 2, and then one message carries
-/// both halves.
-pub(super) fn bidirectional(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
-    let begin = actions.len();
-    all_reduce(n, rank.0, step, actions);
-    if n == 2 {
-        actions[begin..].iter_mut().for_each(|action| map(action, |c| (2 * c, 2), |peer| peer));
+/// Both directions at once: the half of chunk c that goes to the right is chunk 2c, the half that
+/// goes to the left 2c + 1. The two mirrored rings of all_reduce are at chunk c in the same step if
+/// n is 2, and then one message carries both halves.
+pub(super) fn bidirectional(
+    collective: Collective,
+    n: u32,
+    rank: GroupRank,
+    step: u32,
+    list: &mut Vec<Action>,
+) {
+    let begin = list.len();
+    actions(collective, n, rank, step, list);
+    if n == 2 && collective.in_place() {
+        let both = |slice: Slice| Slice { chunk: 2 * slice.chunk, chunks: 2, ..slice };
+        list[begin..].iter_mut().for_each(|action| *action = action.map(both));
         return;
     }
     let mirror = |of: u32| back(0, of, n);
-    let middle = actions.len();
-    all_reduce(n, mirror(rank.0), step, actions);
-    for action in &mut actions[begin..middle] {
-        map(action, |c| (2 * c, 1), |peer| peer);
+    let middle = list.len();
+    actions(collective, n, GroupRank(mirror(rank.0)), step, list);
+    let right = |slice: Slice| Slice { chunk: 2 * slice.chunk, ..slice };
+    // Chunks that stand for ranks are mirrored; a rank's only part and scratch are not.
+    let stand_for_ranks = |buffer| match buffer {
+        Buffer::Input => !matches!(collective, Collective::AllGather),
+        Buffer::Output => !matches!(collective, Collective::ReduceScatter { .. }),
+        Buffer::Scratch => false,
+    };
+    let left = |slice: Slice| {
+        let mirrored =
+            if stand_for_ranks(slice.buffer) { mirror(slice.chunk) } else { slice.chunk };
+        Slice { chunk: 2 * mirrored + 1, ..slice }
+    };
+    for action in &mut list[begin..middle] {
+        *action = action.map(right);
     }
-    for action in &mut actions[middle..] {
-        map(action, |c| (2 * mirror(c) + 1, 1), mirror);
+    for action in &mut list[middle..] {
+        *action = action.map(left).with_peer(|peer| GroupRank(mirror(peer.0)));
     }
 }
 
-/// Moves an action to other chunks (the first and how many) and to another peer.
-fn map(action: &mut Action, chunks: impl Fn(u32) -> (u32, u32), to: impl Fn(u32) -> u32) {
-    let moved = |slice: Slice| {
-        let (chunk, chunks) = chunks(slice.chunk);
-        Slice { buffer: slice.buffer, chunk, chunks }
+/// all_to_all around the ring: in step s every rank passes on the n - s parts that it has for ranks
+/// further on. Each message goes to a neighbour, but parts travel n / 2 hops on average: for
+/// networks without switches. Two places for parts take turns; the nearest receiver's is the first
+/// of each, and stays.
+fn all_to_all(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
+    let rank = rank.0;
+    let (previous, next) = neighbours(n, rank);
+    let place = |turn: u32, parts: std::ops::Range<u32>| {
+        let start = turn % 2 * (n - 1);
+        Slice::run(Buffer::Scratch, start + parts.start..start + parts.end)
     };
-    let to = |peer: GroupRank| GroupRank(to(peer.0));
-    *action = match *action {
-        Action::Copy { from, into } => Action::Copy { from: moved(from), into: moved(into) },
-        Action::Reduce { local, from, into } => {
-            Action::Reduce { local: moved(local), from: moved(from), into: moved(into) }
+    let output = |from: u32| Slice::one(Buffer::Output, from);
+    if step == 0 {
+        actions.push(Action::Copy { from: Slice::one(Buffer::Input, rank), into: output(rank) });
+        // In the order of distance.
+        for (receivers, first) in [(rank + 1..n, 0), (0..rank, n - 1 - rank)] {
+            let into = place(0, first..first + (receivers.end - receivers.start));
+            if !receivers.is_empty() {
+                actions.push(Action::Copy { from: Slice::run(Buffer::Input, receivers), into });
+            }
         }
-        Action::Send { peer, from } => Action::Send { peer: to(peer), from: moved(from) },
-        Action::Receive { peer, into } => Action::Receive { peer: to(peer), into: moved(into) },
-        Action::ReceiveReduce { peer, local, into } => {
-            Action::ReceiveReduce { peer: to(peer), local: moved(local), into: moved(into) }
-        }
-    };
+        return;
+    }
+    // What came in the step before: its first part is this rank's, the others go on.
+    if step > 1 {
+        let from = place(step - 1, 0..1);
+        actions.push(Action::Copy { from, into: output(back(rank, step - 1, n)) });
+    }
+    if step < n {
+        let skip = u32::from(step > 1);
+        let parts = n - step;
+        actions.push(Action::Send { peer: next, from: place(step - 1, skip..skip + parts) });
+        actions.push(Action::Receive { peer: previous, into: place(step, 0..parts) });
+    }
+}
+
+/// Steps of all_to_all: to line up the parts, n - 1 exchanges, and to keep the last part.
+pub(super) fn all_to_all_steps(n: u32) -> u32 {
+    if n == 1 { 1 } else { n + 1 }
 }
 
 /// n - 1 steps; in step s a rank passes on what it got in step s - 1.

@@ -38,10 +38,14 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts one more rank; each is counted once.
-    pub fn add(&mut self, counted: &RankTally) {
+    /// Counts one more participant; each is counted once. Only ranks have one port that could be
+    /// the busiest: a switch has one for each of its neighbours.
+    pub fn add(&mut self, counted: &RankTally, is_switch: bool) {
         self.messages += counted.sends;
         self.moved_elements = self.moved_elements.saturating_add(counted.sent_elements);
+        if is_switch {
+            return;
+        }
         self.most_sent = self.most_sent.max(counted.sent_elements);
         self.most_received = self.most_received.max(counted.received_elements);
         self.most_reduced = self.most_reduced.max(counted.reduced_elements);
@@ -81,8 +85,9 @@ impl Layout {
     /// What all ranks do together: a walk over every action of the schedule.
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
-        for rank in (0..self.schedule().size()).map(GroupRank) {
-            tally.add(&self.tally_of(rank));
+        for participant in (0..self.schedule().participants()).map(GroupRank) {
+            let is_switch = participant.0 >= self.schedule().size();
+            tally.add(&self.tally_of(participant), is_switch);
         }
         tally
     }
@@ -137,7 +142,8 @@ mod tests {
                     let schedule = Schedule::new(collective, *algorithm, n).unwrap();
                     let proof = prove(&schedule).unwrap();
                     let layout = Layout::new(schedule, 840, 4);
-                    let ranks = (0..n).map(|rank| layout.tally_of(GroupRank(rank)));
+                    let all = 0..layout.schedule().participants();
+                    let ranks = all.map(|rank| layout.tally_of(GroupRank(rank)));
                     let (mut sent, mut received) = ((0, 0), (0, 0));
                     for rank in ranks {
                         sent = (sent.0 + rank.sends, sent.1 + rank.sent_elements);

@@ -62,7 +62,8 @@ enum Edge {
     Child(u32),
 }
 
-fn broadcast(n: u32, root: u32, rank: u32, level: u32, actions: &mut Vec<Action>) {
+/// One level of a broadcast of chunk 0; the levels go from 0 up.
+pub(super) fn broadcast(n: u32, root: u32, rank: u32, level: u32, actions: &mut Vec<Action>) {
     let whole = Slice::one(Buffer::Output, 0);
     let (place, rank_at) = relative(n, root, rank);
     match partner(n, place, level) {
@@ -76,7 +77,8 @@ fn broadcast(n: u32, root: u32, rank: u32, level: u32, actions: &mut Vec<Action>
     }
 }
 
-fn reduce(n: u32, root: u32, rank: u32, level: u32, actions: &mut Vec<Action>) {
+/// One level of a reduction of chunk 0; the levels go down to 0.
+pub(super) fn reduce(n: u32, root: u32, rank: u32, level: u32, actions: &mut Vec<Action>) {
     let whole = Slice::one(Buffer::Output, 0);
     let (place, rank_at) = relative(n, root, rank);
     match partner(n, place, level) {
