@@ -4,8 +4,8 @@
 use super::{Action, Call, Plan, Program, TensorId};
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};
-use crate::rank::{GlobalRank, GroupRank};
-use crate::schedule::{Algorithm, Buffer, Layout, Schedule, ScheduleError};
+use crate::rank::GlobalRank;
+use crate::schedule::{Algorithm, Layout, Schedule, ScheduleError};
 use crate::trace::{Call as Recorded, Frame, TensorShape};
 use std::collections::BTreeMap;
 
@@ -124,7 +124,7 @@ impl Plan {
         programs.copied().fold(0, u64::saturating_add)
     }
 
-    /// A rank's scratch bytes for one call; schedules need as much on every rank.
+    /// The most scratch bytes of a rank for one call, with its share of what switches keep.
     fn scratch_of(&self, call: &Call) -> Option<u64> {
         let Call::Collective { count, input, output, .. } = call else {
             return None;
@@ -133,7 +133,7 @@ impl Plan {
         let tensor = output.or(*input).and_then(|id| self.tensor(id))?;
         let bytes = tensor.dtype.size_bytes();
         let layout = Layout::new(schedule, *count, bytes);
-        Some(layout.grid(GroupRank(0), Buffer::Scratch).elements.saturating_mul(bytes))
+        Some(layout.scratch_a_rank().saturating_mul(bytes))
     }
 
     /// A trace's account of the `part`-th call (0 unless they are coalesced) that operation `op`

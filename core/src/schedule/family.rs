@@ -153,13 +153,26 @@ impl Family {
         }
     }
 
-    /// The largest scratch of a participant, in chunks: a rank's, or a switch's, of the first of
-    /// their kind, whose nodes are the largest; a scatter's or gather's root has the most.
-    pub(super) fn most_scratch(self) -> u32 {
+    /// The largest scratch of a rank, in chunks: that of the root, or of the first rank of the
+    /// first, largest node or of the last, smallest one.
+    pub(super) fn most_rank_scratch(self) -> u32 {
         let root = self.collective.root().unwrap_or(GroupRank(0));
-        let kinds = [root, GroupRank(self.size - 1), GroupRank(self.size)];
-        let last = GroupRank(self.size.saturating_add(self.switches()).saturating_sub(1));
-        kinds.into_iter().chain([last]).map(|of| self.scratch(of)).max().unwrap_or(0)
+        let nodes = self.nodes();
+        let of_last_node = GroupRank(nodes.first(nodes.count() - 1));
+        [root, GroupRank(0), of_last_node]
+            .map(|rank| self.scratch(rank))
+            .into_iter()
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Scratch chunks of all switches together.
+    pub(super) fn switch_scratch(self) -> u32 {
+        match self.algorithm {
+            Algorithm::Nvls => self.scratch(GroupRank(self.size)),
+            Algorithm::Sharp => sharp::all_scratch(self.nodes()),
+            _ => 0,
+        }
     }
 
     /// Adds what `participant` does in `step`.

@@ -127,15 +127,25 @@ impl Layout {
             Buffer::Scratch if collective.is_barrier() => None,
             // Scratch holds whole parts, or for in-place calls whole copies of the tensor, cut as
             // the tensor is: then a scratch chunk is as long as the chunk it is a copy of.
-            Buffer::Scratch => {
-                let parts = chunks.div_ceil(self.schedule.chunks_per_part().max(1));
-                Some(self.count.saturating_mul(u64::from(parts)))
-            }
+            Buffer::Scratch => Some(self.scratch_elements(u64::from(chunks))),
         };
         let elements = elements.unwrap_or(0);
         match self.schedule.chunk_elements(self.count, self.element_bytes) {
             Some(each) => Grid::of_each(elements, chunks, each),
             None => Grid::even(elements, chunks),
+        }
+    }
+
+    fn scratch_elements(&self, chunks: u64) -> u64 {
+        let parts = chunks.div_ceil(u64::from(self.schedule.chunks_per_part().max(1)));
+        self.count.saturating_mul(parts)
+    }
+
+    /// The most elements of scratch that a rank has, with its share of what switches keep.
+    pub fn scratch_a_rank(&self) -> u64 {
+        match self.schedule.collective().is_barrier() {
+            true => 0,
+            false => self.scratch_elements(self.schedule.scratch_a_rank()),
         }
     }
 

@@ -198,7 +198,8 @@ impl Schedule {
         }
         // The largest memories: every part of the tensors, and scratch, for any size of nodes.
         let parts = 8 * u64::from(family.pieces().max(family.size));
-        let most_chunks = parts.max(u64::from(family.most_scratch()));
+        let scratch = family.most_rank_scratch().max(family.switch_scratch());
+        let most_chunks = parts.max(u64::from(scratch));
         if most_chunks * u64::from(lanes.count()) > u64::from(u32::MAX) {
             return Err(ScheduleError::Lanes { collective, of, asked, most: 1 });
         }
@@ -269,6 +270,14 @@ impl Schedule {
     pub fn chunks(&self, participant: GroupRank, buffer: Buffer) -> u32 {
         let Source::Family(family) = &self.source;
         family.chunks(participant, buffer).saturating_mul(self.lanes.count())
+    }
+
+    /// The most scratch chunks of a rank, with its share of what the switches have.
+    fn scratch_a_rank(&self) -> u64 {
+        let Source::Family(family) = &self.source;
+        let shared = family.switch_scratch().div_ceil(family.size);
+        let chunks = u64::from(family.most_rank_scratch()) + u64::from(shared);
+        chunks.saturating_mul(u64::from(self.lanes.count()))
     }
 
     /// How many chunks a part is cut into: one rank's part of a tensor that has a part for each

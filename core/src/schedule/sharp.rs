@@ -61,6 +61,15 @@ pub(super) fn scratch(collective: Collective, nodes: Nodes, participant: GroupRa
     }
 }
 
+/// Scratch chunks of all switches.
+pub(super) fn all_scratch(nodes: Nodes) -> u32 {
+    match nodes.count() {
+        _ if nodes.size == 1 => 0,
+        1 => nodes.size,
+        leaves => nodes.size.saturating_add(leaves),
+    }
+}
+
 pub(super) fn actions(
     collective: Collective,
     nodes: Nodes,

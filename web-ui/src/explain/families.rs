@@ -83,6 +83,21 @@ pub(super) fn what(schedule: &Schedule, algorithm: Algorithm, step: u32) -> Stri
         Algorithm::Ring | Algorithm::Tree | Algorithm::Direct | Algorithm::Dissemination => {
             String::new()
         }
+        Algorithm::Pat if step.is_multiple_of(2) => {
+            "every rank puts what came in its place, and together what it sends next; nothing is sent.".into()
+        }
+        Algorithm::Pat => {
+            "every rank sends, in one message, the parts of all trees in which it has a child at this distance.".into()
+        }
+        Algorithm::Hierarchical => {
+            "chunks move inside the nodes first, then across them, then inside again.".into()
+        }
+        Algorithm::Nvls => {
+            "the ranks send to the NVLink switch, which adds up and sends results to all of them.".into()
+        }
+        Algorithm::Sharp => {
+            "switches add up what their nodes send, the spine adds up the switches, and the result comes back down.".into()
+        }
         Algorithm::GlooRing if step + 1 < n => {
             "every rank sends a chunk to its left neighbour, which adds it to its own.".into()
         }
