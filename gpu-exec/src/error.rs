@@ -1,8 +1,10 @@
 //! Why a run could not be started.
 
+use lockstep_core::collective::Collective;
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::PlanError;
 use lockstep_core::rank::GlobalRank;
+use lockstep_core::schedule::Algorithm;
 use std::path::PathBuf;
 
 /// Why a run could not be started. What goes wrong after the start is in the trace's end.
@@ -16,13 +18,18 @@ pub enum RunError {
         "there is no {0} backend in this version; choose host, which runs on any Linux machine"
     )]
     NoSuchBackend(BackendName),
-    /// An operation of the plan that the backend does not carry out.
-    #[error("the {backend} backend cannot carry out {what}; simulate the plan")]
-    NotCarriedOut {
+    /// A schedule of the plan has switches that reduce, which the backend does not have.
+    #[error(
+        "{algorithm} {collective} needs a switch that reduces what passes through it, which the \
+         {backend} backend does not have; choose another algorithm, or simulate the plan"
+    )]
+    NeedsSwitch {
         /// Which backend.
         backend: BackendName,
-        /// What the plan asks for.
-        what: &'static str,
+        /// The call.
+        collective: Collective,
+        /// How it was to be carried out.
+        algorithm: Algorithm,
     },
     /// The backend needs something that this machine does not have.
     #[error("the {backend} backend cannot run here: {why}")]

@@ -4,15 +4,19 @@
 //! A message belongs to a sequence number and a signature. One that no active call matches stays
 //! in the mailbox: for ever, if the rank called something else at that number. That is how ranks
 //! that disagree hang here, as they do with NCCL.
+//!
+//! Switches that take part in a group's schedules have channels too. A switch makes no calls: it
+//! takes up a call when a message of it comes, the earliest first. What it does is not in the
+//! trace; what ranks send to it and get from it is, under numbers behind all ranks'.
 
-use crate::engine::{Due, Engine, Work};
+use crate::engine::{Due, Engine, Rank, Work};
 use crate::memory::Memory;
 use crate::record::Recorder;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Call, Signature, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::{self, ReduceOp};
-use lockstep_core::schedule::{Action, Buffer, Grid, Layout, Slice};
+use lockstep_core::schedule::{Action, Algorithm, Buffer, Grid, Layout, Slice};
 use lockstep_core::trace::What;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,7 +26,9 @@ use std::sync::Arc;
 pub(crate) struct Channel {
     pub(crate) group: GroupId,
     pub(crate) me: GroupRank,
+    /// The rank, or a switch's number behind all ranks.
     pub(crate) rank: GlobalRank,
+    pub(crate) is_switch: bool,
     /// Calls that wait for the stream.
     queue: VecDeque<u32>,
     /// The call being carried out, or the last one that was.
@@ -118,8 +124,9 @@ impl Messages {
 }
 
 impl Channel {
-    pub(crate) fn new(group: GroupId, me: GroupRank, rank: GlobalRank) -> Channel {
-        Channel { group, me, rank, queue: VecDeque::new(), active: None, mailbox: Vec::new() }
+    pub(crate) fn new(group: GroupId, me: GroupRank, rank: GlobalRank, is_switch: bool) -> Channel {
+        let (queue, mailbox) = (VecDeque::new(), Vec::new());
+        Channel { group, me, rank, is_switch, queue, active: None, mailbox }
     }
 
     pub(crate) fn enqueue(&mut self, work: u32) {
@@ -214,7 +221,11 @@ impl Marks {
 
     fn new(signature: &Signature, me: GroupRank) -> Option<Marks> {
         let schedule = &signature.schedule;
-        let own = 1u64.checked_shl(me.0).filter(|_| schedule.size() <= 64)?;
+        let own = match schedule.size() {
+            size if size > 64 => return None,
+            size if me.0 < size => 1 << me.0,
+            _ => 0,
+        };
         let of = |buffer, mark| vec![mark; schedule.chunks(me, buffer) as usize];
         let in_place = if schedule.collective().in_place() { own } else { 0 };
         Some(Marks {
@@ -230,6 +241,12 @@ impl Engine {
     pub(crate) fn run_channel(&mut self, index: u32, recorder: &mut Recorder) {
         loop {
             let channel = &mut self.channels[index as usize];
+            if !channel.busy() && channel.is_switch {
+                if !self.start_switch(index, recorder) {
+                    return;
+                }
+                continue;
+            }
             if !channel.busy() {
                 let Some(work) = channel.queue.pop_front() else {
                     return;
@@ -311,9 +328,48 @@ impl Engine {
         }
     }
 
+    /// Lets a switch take up the earliest call that it has messages of; false if there is none.
+    fn start_switch(&mut self, index: u32, recorder: &mut Recorder) -> bool {
+        let channel = &mut self.channels[index as usize];
+        let waiting = channel.mailbox.iter().filter_map(|place| self.messages.get(*place));
+        let Some(first) = waiting.min_by_key(|message| message.seq) else {
+            return false;
+        };
+        let (seq, signature_number) = (first.seq, first.signature);
+        let called = self.signatures.iter().find(|(_, number)| **number == signature_number);
+        let Some((signature, _)) = called else {
+            return false;
+        };
+        let (schedule, dtype) = (&signature.schedule, signature.dtype);
+        let layout = Layout::new(schedule.clone(), signature.count, dtype.size_bytes());
+        let scratch = layout.grid(channel.me, Buffer::Scratch);
+        let bytes = scratch.elements.saturating_mul(dtype.size_bytes());
+        channel.active = Some(Active {
+            work: 0,
+            seq,
+            signature: signature.clone(),
+            signature_number,
+            uneven: false,
+            input: None,
+            scaled_input: None,
+            output: None,
+            step: 0,
+            waiting: Vec::new(),
+            left: 0,
+            done: false,
+            scratch: if self.prepared.values { vec![0; bytes as usize] } else { Vec::new() },
+            marks: Marks::new(signature, channel.me).map(Arc::new),
+            grids: [Buffer::Input, Buffer::Output, Buffer::Scratch]
+                .map(|buffer| layout.grid(channel.me, buffer)),
+        });
+        self.begin_step(index, recorder);
+        true
+    }
+
     fn begin_step(&mut self, index: u32, recorder: &mut Recorder) {
         let channel = &mut self.channels[index as usize];
         let (me, rank, group) = (channel.me, channel.rank, channel.group);
+        let is_switch = channel.is_switch;
         let Some(active) = channel.active.as_mut() else {
             return;
         };
@@ -321,7 +377,8 @@ impl Engine {
         let mut actions = std::mem::take(&mut active.waiting);
         active.signature.schedule.actions(me, step, &mut actions);
         active.left = self.now;
-        let memory = &mut self.ranks[rank.index()].memory;
+        let in_node = active.signature.schedule.algorithm() == Some(Algorithm::Nvls);
+        let memory = memory_of(&mut self.ranks, &mut self.switch_memory, rank);
         for action in &actions {
             match *action {
                 Action::Copy { from, into } => {
@@ -356,13 +413,18 @@ impl Engine {
                     }
                 }
                 Action::Send { peer, from } => {
-                    let Some(to_rank) = self.plan.group(group).and_then(|g| g.global_rank(peer))
-                    else {
+                    let Some(to_rank) = self.prepared.participant(&self.plan, group, peer) else {
                         continue;
                     };
                     let range = active.byte_range(from);
                     let bytes = range.end - range.start;
-                    let passage = self.network.send(self.now, rank, to_rank, bytes);
+                    let by_switch = is_switch || to_rank.0 >= self.plan.world_size;
+                    let passage = match by_switch {
+                        true => {
+                            self.network.send_by_switch(self.now, rank, to_rank, bytes, in_node)
+                        }
+                        false => self.network.send(self.now, rank, to_rank, bytes),
+                    };
                     active.left = active.left.max(passage.left);
                     let message = self.messages.put(Message {
                         to: self.prepared.channel(group, peer),
@@ -376,6 +438,9 @@ impl Engine {
                         cargo: active.cargo(memory, from),
                     });
                     self.queue.push(passage.arrives, Due::Message(message));
+                    if is_switch {
+                        continue;
+                    }
                     recorder.message(self.now, rank, || What::Sent {
                         work,
                         step,
@@ -407,8 +472,12 @@ impl Engine {
         };
         if self.accept(to, message, recorder) {
             self.run_channel(to, recorder);
-        } else {
-            self.channels[to as usize].mailbox.push(message);
+            return;
+        }
+        let channel = &mut self.channels[to as usize];
+        channel.mailbox.push(message);
+        if channel.is_switch && !channel.busy() {
+            self.run_channel(to, recorder);
         }
     }
 
@@ -446,7 +515,7 @@ impl Engine {
             return false;
         };
         let (rank, group) = (channel.rank, channel.group);
-        let memory = &mut self.ranks[rank.index()].memory;
+        let memory = memory_of(&mut self.ranks, &mut self.switch_memory, rank);
         let (elements, marks) = match &message.cargo {
             Some(cargo) => (cargo.elements.as_ref(), cargo.marks.as_ref()),
             None => (None, None),
@@ -480,7 +549,10 @@ impl Engine {
             }
             _ => return true,
         };
-        let peer = self.plan.group(group).and_then(|g| g.global_rank(message.from));
+        if channel.is_switch {
+            return true;
+        }
+        let peer = self.prepared.participant(&self.plan, group, message.from);
         recorder.message(self.now, rank, || What::Received {
             work: active.work,
             step: message.step,
@@ -499,6 +571,9 @@ impl Engine {
             return;
         };
         active.done = true;
+        if channel.is_switch {
+            return;
+        }
         let (schedule, dtype) = (&active.signature.schedule, active.signature.dtype);
         let collective = schedule.collective();
         if let Some(op) = collective.reduce_op()
@@ -532,6 +607,18 @@ fn premultiplied(
     let mut scaled = memory.get(input?)?.to_vec();
     reduce::premultiply(dtype, factor, &mut scaled);
     Some(Arc::new(scaled))
+}
+
+/// The tensors of a rank, or a switch's, which has none.
+fn memory_of<'a>(
+    ranks: &'a mut [Rank],
+    switch_memory: &'a mut Memory,
+    rank: GlobalRank,
+) -> &'a mut Memory {
+    match ranks.get_mut(rank.index()) {
+        Some(rank) => &mut rank.memory,
+        None => switch_memory,
+    }
 }
 
 /// Where a receive writes; `None` for other actions.

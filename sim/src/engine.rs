@@ -15,7 +15,7 @@ use crate::stream::{ComputeStream, StreamItem};
 use crate::topology::Topology;
 use lockstep_core::group::{GroupId, SequenceNumbers};
 use lockstep_core::plan::{Action, Call, Op, Plan, PlanError, Signature, TensorId};
-use lockstep_core::rank::GlobalRank;
+use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::combine;
 use lockstep_core::trace::{Origin, Outcome, TensorValue, Trace, TraceEnd, TraceHeader, What};
 use std::collections::{BTreeMap, VecDeque};
@@ -189,6 +189,8 @@ pub(crate) struct Engine {
     pub(crate) woken: VecDeque<Woken>,
     pub(crate) network: Network,
     pub(crate) ranks: Vec<Rank>,
+    /// What switches have for tensors: nothing.
+    pub(crate) switch_memory: Memory,
     pub(crate) channels: Vec<Channel>,
     pub(crate) messages: crate::channel::Messages,
     /// Every signature called so far, numbered: messages carry the number.
@@ -224,18 +226,24 @@ impl Engine {
         });
         let ranks = ranks.collect();
         let mut channels = Vec::with_capacity(prepared.channels as usize);
-        for (id, group) in plan.groups.iter().enumerate() {
-            let members = group.ranks().iter().zip(0..);
-            channels.extend(members.map(|(rank, member)| {
-                Channel::new(GroupId(id as u32), lockstep_core::rank::GroupRank(member), *rank)
+        // Switches have numbers behind the ranks'.
+        let mut switches = 0;
+        for (id, group) in (0..).map(GroupId).zip(&plan.groups) {
+            let own = prepared.switches(id);
+            let numbers = (switches..switches + own).map(|switch| GlobalRank(world + switch));
+            let members = group.ranks().iter().copied().chain(numbers);
+            channels.extend(members.zip(0..).map(|(rank, member)| {
+                Channel::new(id, GroupRank(member), rank, member >= group.size())
             }));
+            switches += own;
         }
         let mut queue = EventQueue::new();
         for rank in (0..world).map(GlobalRank) {
             queue.push(0, Due::Rank(rank));
         }
         Engine {
-            network: Network::new(config.topology, world),
+            network: Network::new(config.topology, world.saturating_add(switches)),
+            switch_memory: Memory::default(),
             prepared: Arc::new(prepared),
             plan,
             now: 0,

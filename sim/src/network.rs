@@ -1,7 +1,8 @@
 //! When a message arrives: each rank sends one byte stream and receives one at a time, so that
 //! many messages into one rank queue up there (incast), and many out of one queue up at its start.
+//! A switch has a port for each of its neighbours: what it sends and receives occupies theirs.
 
-use crate::topology::Topology;
+use crate::topology::{Link, Topology};
 use lockstep_core::rank::GlobalRank;
 
 /// The occupation of every rank's two ports.
@@ -26,8 +27,9 @@ pub(crate) struct Passage {
 }
 
 impl Network {
-    pub(crate) fn new(topology: Topology, world_size: u32) -> Network {
-        let idle = vec![0; world_size as usize];
+    /// The network of so many ranks and, behind them, switches.
+    pub(crate) fn new(topology: Topology, participants: u32) -> Network {
+        let idle = vec![0; participants as usize];
         Network { topology, sending_until: idle.clone(), receiving_until: idle }
     }
 
@@ -40,13 +42,47 @@ impl Network {
         bytes: u64,
     ) -> Passage {
         let link = self.topology.link(from, to);
+        self.pass(now, link, bytes, Some(from), Some(to))
+    }
+
+    /// The same for a message to or from a switch, whose numbers are above the ranks' and, of two
+    /// switches, the higher above the lower's: the ports are those of the lower end.
+    pub(crate) fn send_by_switch(
+        &mut self,
+        now: u64,
+        from: GlobalRank,
+        to: GlobalRank,
+        bytes: u64,
+        in_node: bool,
+    ) -> Passage {
+        let link = self.topology.to_switch(in_node);
+        match from < to {
+            true => self.pass(now, link, bytes, Some(from), None),
+            false => self.pass(now, link, bytes, None, Some(to)),
+        }
+    }
+
+    fn pass(
+        &mut self,
+        now: u64,
+        link: Link,
+        bytes: u64,
+        sends: Option<GlobalRank>,
+        receives: Option<GlobalRank>,
+    ) -> Passage {
         let transmit = link.transmit_ps(bytes);
-        let departs = now.max(self.sending_until[from.index()]);
+        let free =
+            |until: &[u64], port: Option<GlobalRank>| port.map_or(0, |port| until[port.index()]);
+        let departs = now.max(free(&self.sending_until, sends));
         let left = departs.saturating_add(transmit);
         let reaches = departs.saturating_add(link.latency_ps);
-        let arrives = reaches.max(self.receiving_until[to.index()]).saturating_add(transmit);
-        self.sending_until[from.index()] = left;
-        self.receiving_until[to.index()] = arrives;
+        let arrives = reaches.max(free(&self.receiving_until, receives)).saturating_add(transmit);
+        if let Some(port) = sends {
+            self.sending_until[port.index()] = left;
+        }
+        if let Some(port) = receives {
+            self.receiving_until[port.index()] = arrives;
+        }
         Passage { departs, left, arrives }
     }
 }
@@ -54,7 +90,6 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::Link;
 
     #[test]
     fn ports_are_shared_and_links_cost_latency_plus_bytes() {
@@ -67,5 +102,18 @@ mod tests {
         assert_eq!(network.send(0, a, c, 10), Passage { departs: 10, left: 20, arrives: 120 });
         assert_eq!(network.send(0, c, b, 10).arrives, 120);
         assert_eq!(network.send(500, a, b, 10).arrives, 610);
+    }
+
+    /// A switch takes from all ranks at once, and sends to all at once; each hop is half the way.
+    #[test]
+    fn switches_have_a_port_for_each_rank() {
+        let link = Link { latency_ps: 100, bytes_per_second: 1_000_000_000_000 };
+        let mut network = Network::new(Topology::Uniform(link), 3);
+        let [a, b, switch] = [0, 1, 2].map(GlobalRank);
+        for rank in [a, b] {
+            assert_eq!(network.send_by_switch(0, rank, switch, 10, true).arrives, 60);
+            assert_eq!(network.send_by_switch(0, switch, rank, 10, true).arrives, 60);
+        }
+        assert_eq!(network.send_by_switch(0, a, switch, 10, true).arrives, 70);
     }
 }

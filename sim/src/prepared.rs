@@ -3,13 +3,18 @@
 
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Call, Plan, Program, TensorId};
-use lockstep_core::rank::GroupRank;
+use lockstep_core::rank::{GlobalRank, GroupRank};
 
 /// Tables over a plan that never change while it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
-    /// Per group, the channel of its group rank 0; channels of a group are neighbours.
+    /// Per group, the channel of its group rank 0; channels of a group are neighbours, those of
+    /// the switches that its calls need behind those of its ranks.
     channel_base: Vec<u32>,
+    /// Per group, how many switches its calls need.
+    switches: Vec<u32>,
+    /// Per group, how many switches the groups before it need.
+    switch_base: Vec<u32>,
     pub(crate) channels: u32,
     /// Per program, the tensors it uses, in id order.
     pub(crate) used: Vec<Vec<TensorId>>,
@@ -25,9 +30,13 @@ impl Prepared {
     pub(crate) fn new(plan: &Plan, max_value_bytes: u64) -> Prepared {
         let mut channels = 0;
         let mut channel_base = Vec::with_capacity(plan.groups.len());
-        for group in &plan.groups {
+        let switches = switches(plan);
+        let (mut switch_base, mut all_switches) = (Vec::with_capacity(switches.len()), 0);
+        for (group, switches) in plan.groups.iter().zip(&switches) {
             channel_base.push(channels);
-            channels += group.size();
+            switch_base.push(all_switches);
+            channels += group.size() + switches;
+            all_switches += switches;
         }
         let used = plan.programs.iter().map(Program::tensors).collect();
         let bytes = plan.tensor_bytes().saturating_add(plan.scratch_bytes());
@@ -42,7 +51,7 @@ impl Prepared {
                 }
             }
         }
-        Prepared { channel_base, channels, used, values, on_device, nccl }
+        Prepared { channel_base, switches, switch_base, channels, used, values, on_device, nccl }
     }
 
     /// Whether calls are put on the rank's streams; calls made together are all of one backend,
@@ -56,8 +65,43 @@ impl Prepared {
         self.nccl.get(group.index()).is_some_and(|nccl| *nccl)
     }
 
-    /// The channel of a group's member.
+    /// How many switches a group's calls need.
+    pub(crate) fn switches(&self, group: GroupId) -> u32 {
+        self.switches.get(group.index()).copied().unwrap_or(0)
+    }
+
+    /// The rank of a group's member, or the number of its switch: they come behind all ranks.
+    pub(crate) fn participant(
+        &self,
+        plan: &Plan,
+        group: GroupId,
+        participant: GroupRank,
+    ) -> Option<GlobalRank> {
+        let members = plan.group(group)?;
+        let Some(switch) = participant.0.checked_sub(members.size()) else {
+            return members.global_rank(participant);
+        };
+        let base = self.switch_base.get(group.index())?;
+        (switch < self.switches(group)).then(|| GlobalRank(plan.world_size + base + switch))
+    }
+
+    /// The channel of a group's member, or of a switch of its schedules.
     pub(crate) fn channel(&self, group: GroupId, member: GroupRank) -> u32 {
         self.channel_base[group.index()] + member.0
     }
+}
+
+/// Per group, the most switches that a schedule of its calls needs.
+fn switches(plan: &Plan) -> Vec<u32> {
+    let mut switches = vec![0; plan.groups.len()];
+    for call in
+        plan.programs.iter().flat_map(|program| &program.ops).flat_map(|op| op.action.calls())
+    {
+        if let Some(Ok(schedule)) = plan.schedule(call)
+            && let Some(most) = switches.get_mut(call.group().index())
+        {
+            *most = schedule.switches().max(*most);
+        }
+    }
+    switches
 }

@@ -63,6 +63,17 @@ pub enum Topology {
 }
 
 impl Topology {
+    /// A hop to or from a switch: inside a node (an NVLink switch) or in the network between them.
+    /// A message from rank to rank takes two, so each has half the latency of a link.
+    pub(crate) fn to_switch(&self, in_node: bool) -> Link {
+        let link = match *self {
+            Topology::Uniform(link) => link,
+            Topology::Nodes { inside, .. } if in_node => inside,
+            Topology::Nodes { across, .. } => across,
+        };
+        Link { latency_ps: link.latency_ps / 2, ..link }
+    }
+
     /// The link from one rank to another.
     pub fn link(&self, from: GlobalRank, to: GlobalRank) -> Link {
         match *self {

@@ -265,7 +265,7 @@ impl Engine {
                     let message = self.messages.get(*place)?;
                     let to = &self.channels[message.to as usize];
                     Some(MessageView {
-                        from: self.plan.group(to.group)?.global_rank(message.from)?,
+                        from: self.prepared.participant(&self.plan, to.group, message.from)?,
                         to: to.rank,
                         group: to.group,
                         seq: Some(message.seq),

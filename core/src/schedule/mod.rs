@@ -244,6 +244,11 @@ impl Schedule {
         family.size.saturating_add(family.switches())
     }
 
+    /// The switches among the participants, which reduce what passes through them.
+    pub fn switches(&self) -> u32 {
+        self.participants() - self.size()
+    }
+
     /// Copies of the steps that go side by side.
     pub fn channels(&self) -> u32 {
         self.lanes.channels

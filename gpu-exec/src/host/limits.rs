@@ -3,7 +3,6 @@
 use crate::{RunError, RunOptions};
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::Plan;
-use lockstep_core::schedule::Schedule;
 
 /// Refuses what would bring the machine down.
 pub(super) fn check(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
@@ -30,11 +29,14 @@ fn comfortable_bytes() -> Option<u64> {
 /// Refuses what processes cannot carry out.
 pub(super) fn carried_out(plan: &Plan) -> Result<(), RunError> {
     let ops = plan.programs.iter().flat_map(|program| &program.ops);
-    let mut schedules = ops.flat_map(|op| op.action.calls()).filter_map(|call| plan.schedule(call));
-    let in_switch = |schedule: &Schedule| schedule.participants() > schedule.size();
-    if schedules.any(|schedule| schedule.as_ref().is_ok_and(in_switch)) {
-        let what = "a schedule whose switches reduce (NVLS, SHARP)";
-        return Err(RunError::NotCarriedOut { backend: BackendName::Host, what });
+    for call in ops.flat_map(|op| op.action.calls()) {
+        if let Some(Ok(schedule)) = plan.schedule(call)
+            && schedule.switches() > 0
+            && let Some(algorithm) = schedule.algorithm()
+        {
+            let (backend, collective) = (BackendName::Host, schedule.collective());
+            return Err(RunError::NeedsSwitch { backend, collective, algorithm });
+        }
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{Fill, Plan, PlanBuilder, Tensor, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::{Factor, ReduceOp};
-use lockstep_core::schedule::Algorithm;
+use lockstep_core::schedule::{Algorithm, Schedule};
 use lockstep_core::trace::{TensorValue, What};
 
 fn every_collective(n: u32, op: ReduceOp) -> Vec<Collective> {
@@ -45,7 +45,11 @@ fn plan_of(
     let mut plan = PlanBuilder::new("values", n, BackendName::Host).unwrap();
     let mut cases = Vec::new();
     for (collective, count) in calls {
-        for &algorithm in Algorithm::of(collective) {
+        // There are no switches here: they are refused, see the limits.
+        let by_ranks = |algorithm: &&Algorithm| {
+            Schedule::new(collective, **algorithm, n).is_ok_and(|s| s.switches() == 0)
+        };
+        for &algorithm in Algorithm::of(collective).iter().filter(by_ranks) {
             let count = if collective == Collective::Barrier { 0 } else { count };
             // The root passes the most: a shared program names its tensors on every rank.
             let most = |elements: fn(Collective, u32, GroupRank, u64) -> Option<u64>| {

@@ -114,6 +114,45 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
     use Holds::{About, Always, AtMost, PowersOfTwo};
     let reduces = collective.reduce_op().is_some();
     let (formula, how, when, cost) = match (algorithm, collective) {
+        (Algorithm::Ring, Collective::AllToAll) => (
+            formula(ALL_BUT_ONE, "n(n − 1)/2", Always),
+            "Every rank sends all its parts to its right neighbour, which keeps its own and passes the others on.",
+            "Networks without switches, where only neighbours are connected.",
+            "Parts travel n/2 hops on average, so n/2 times the bytes of the direct exchange pass through every port.",
+        ),
+        (Algorithm::Tree, Collective::Gather { .. } | Collective::Scatter { .. }) => (
+            formula(LOG, ALL_BUT_ONE, PowersOfTwo),
+            "A binomial tree: a rank hands on, in one message, what its whole subtree gets or gives.",
+            "MPICH's gather and scatter for short messages.",
+            "The root sends log₂ n messages instead of n − 1, but as many bytes, and others carry parts that are not theirs.",
+        ),
+        (Algorithm::Direct, Collective::Barrier) => (
+            formula("2", "0", Always),
+            "Everybody tells rank 0 that it has come, and rank 0 answers everybody.",
+            "What monitored_barrier does, because rank 0 then knows who is missing.",
+            "Two latencies, but rank 0 handles 2(n − 1) messages.",
+        ),
+        (
+            Algorithm::BidirectionalRing,
+            Collective::AllGather | Collective::ReduceScatter { .. },
+        ) => (
+            formula(ALL_BUT_ONE, "3(n − 1)/2", AtMost),
+            "Two mirrored rings, each for half of every part.",
+            "Machines whose links carry both directions at once, such as TPU tori.",
+            "As the ring's here, where a rank has one port; with a port in each direction, half the bytes' time.",
+        ),
+        (Algorithm::KaryTree, Collective::AllReduce { .. }) => (
+            formula("2(⌈log₄(3n + 1)⌉ − 1)", "8(⌈log₄(3n + 1)⌉ − 1)", AtMost),
+            "Up a tree in which every parent has up to four children, and down again.",
+            "Where latency is what counts and a port can take several messages at once.",
+            "Half the levels of a binomial tree, but a parent's port carries up to four tensors in each of them.",
+        ),
+        (Algorithm::Chain, Collective::AllReduce { .. }) => (
+            formula("(2n + 5)", "(2n + 5)/4", AtMost),
+            "Segments are summed along a chain of ranks to rank 0, and passed back along it.",
+            "NCCL, inside the nodes of its trees.",
+            "The bytes of two tensors once the pipeline is full, but latencies grow with n; near rank 0 both ways share the ports.",
+        ),
         (Algorithm::Ring, Collective::AllReduce { .. }) => (
             formula("2(n − 1)", RING_VOLUME, Always),
             "Every rank passes a chunk to its right neighbour and combines what comes from the left; after n − 1 steps each chunk is finished somewhere, and another n − 1 pass them on.",
@@ -317,6 +356,72 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             "gloo's own ring: chunks go to the previous rank, and each begins where it will end.",
             "gloo, always: PyTorch's all_reduce on CPUs. The order of the additions, and so every bit of the sums, is gloo's.",
             "As the ring's. Chunks are whole segments of up to 1 MiB, so that small tensors leave some ranks' chunks empty.",
+        ),
+        (Algorithm::Pat, _) => (
+            formula(LOG_UP, ALL_BUT_ONE, Always),
+            "For each rank's part a binomial tree, all of them at once; what a rank sends for several trees goes in one message. The farthest ranks exchange the least.",
+            "NCCL 2.23 and newer, for all_gather and reduce_scatter with one rank a node.",
+            "Logarithmic latencies for any number of ranks, and no part is sent twice.",
+        ),
+        (Algorithm::Hierarchical, Collective::AllReduce { .. }) => (
+            formula("2(n − 1)", RING_VOLUME, Always),
+            "A reduce-scatter inside each node, an all_reduce of each shard across the nodes, and an all-gather inside.",
+            "Horovod and others where the network between nodes is much slower than the one inside.",
+            "The formula is that of one node. In m nodes of k ranks, 2(m − 1)/m of a k-th of the tensor crosses the network from each rank.",
+        ),
+        (Algorithm::Hierarchical, Collective::AllGather | Collective::ReduceScatter { .. }) => (
+            formula(ALL_BUT_ONE, ALL_BUT_ONE, Always),
+            "Across the nodes among the ranks with the same place, and inside the nodes.",
+            "Where the network between nodes is much slower than the one inside.",
+            "The formula is that of one node. Each part crosses the network once a node, and all ranks' network cards share it.",
+        ),
+        (Algorithm::Hierarchical, Collective::AllToAll) => (
+            formula("1", "2n − 3", Always),
+            "Inside the node each rank collects what goes to one rail, and sends it to each receiver in one message.",
+            "Mixture-of-experts layers over many nodes (Tutel, DeepSpeed); NCCL's PXN does the same.",
+            "The formula is that of one node. In m nodes of k ranks a rank sends k + m − 2 messages instead of n − 1, but most bytes twice.",
+        ),
+        (Algorithm::Hierarchical, Collective::Barrier) => (
+            formula("2⌈log₂ n⌉", "0", AtMost),
+            "Up a tree in each node, a dissemination among the nodes, and down the trees.",
+            "MPI libraries on many-core nodes.",
+            "Only ⌈log₂ m⌉ of the latencies are those of the network between the m nodes.",
+        ),
+        (Algorithm::Hierarchical, _) => (
+            formula("n", RING_VOLUME, About),
+            "The root's node cuts the tensor into shards, each of which takes a tree across the nodes.",
+            "Where the network between nodes is much slower than the one inside.",
+            "The formula is that of one node. In nodes of k ranks, each rank's network card carries a k-th of the tensor.",
+        ),
+        (Algorithm::Nvls, Collective::AllReduce { .. }) => (
+            formula("2", "2(n + 1)/n", Always),
+            "The NVLink switch adds up what it reads from all ranks; each rank gets one chunk of the sum and has the switch write it to everybody.",
+            "NCCL on Hopper and newer with NVSwitch, for most sizes.",
+            "Every port carries n + 1 chunks each way instead of the ring's 2(n − 1), and the latency does not grow with n.",
+        ),
+        (Algorithm::Nvls, Collective::Broadcast { .. }) => (
+            formula("1", "2", Always),
+            "The root writes to the NVLink switch, which writes to everybody.",
+            "Nobody's default: NCCL uses the switch for reductions and gathers.",
+            "One tensor through each port. Here the switch takes the whole message before it sends; the hardware does not wait.",
+        ),
+        (Algorithm::Nvls, _) => (
+            formula("1", "(n + 1)", Always),
+            "The NVLink switch adds up, or hands to everybody, what the ranks write.",
+            "NCCL on Hopper and newer with NVSwitch.",
+            "A rank's port carries n parts one way and one part the other. Here the switch takes whole messages before it sends; the hardware does not wait.",
+        ),
+        (Algorithm::Sharp, Collective::Barrier) => (
+            formula("1", "0", Always),
+            "Switches count who has come, a leaf for each node and a spine above them, and release all.",
+            "MPI libraries on InfiniBand with SHARP.",
+            "One way up and one down, whatever n is. The formula is that of one leaf.",
+        ),
+        (Algorithm::Sharp, _) => (
+            formula("1", "2", Always),
+            "Switches add up: a leaf for each node, and a spine above the leaves that sends the result back down.",
+            "NCCL's CollNet on InfiniBand with SHARP.",
+            "A rank's port carries the tensor once each way, half of the ring's bytes. The formula is that of one leaf; here switches take whole messages before they send.",
         ),
     };
     Lesson { formula, how, when, cost }

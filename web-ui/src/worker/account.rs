@@ -30,7 +30,7 @@ pub(super) async fn account(
     weave.shown = shown(weave.steps);
     let mut actions = Vec::new();
     for rank in (0..schedule.participants()).map(GroupRank) {
-        tally.add(&layout.tally_of(rank));
+        tally.add(&layout.tally_of(rank), rank.0 >= size);
         for step in 0..weave.steps {
             let column = weave.shown.binary_search(&step).ok();
             schedule.actions(rank, step, &mut actions);

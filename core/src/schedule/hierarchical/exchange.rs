@@ -54,7 +54,8 @@ pub(super) fn actions(me: Member, step: u32, actions: &mut Vec<Action>) {
     let run = |start, length| Slice::run(Buffer::Scratch, start..start + length);
     // Where the parts that neighbour l gets begin.
     let begin_of = |local: u32| (0..local).map(|before| count(nodes, k, before)).sum::<u32>();
-    let neighbours = || (0..k).filter(|local| *local != me.local);
+    // Everybody begins with the next one, so that not all send to the same.
+    let neighbours = || (1..k).map(|ahead| (me.local + ahead) % k);
     match step {
         0 => {
             let mut place = 0;
@@ -92,12 +93,13 @@ pub(super) fn actions(me: Member, step: u32, actions: &mut Vec<Action>) {
             }
         }
         _ => {
-            for (index, receiver) in (0..).zip(receivers(nodes, k, me.local)) {
-                if receiver != rank {
-                    let from = run(index * k, k);
-                    actions.push(Action::Send { peer: GroupRank(receiver), from });
-                }
-            }
+            let numbered = || (0..).zip(receivers(nodes, k, me.local));
+            let after = numbered().filter(|(_, receiver)| *receiver > rank);
+            let before = numbered().filter(|(_, receiver)| *receiver < rank);
+            actions.extend(after.chain(before).map(|(index, receiver)| Action::Send {
+                peer: GroupRank(receiver),
+                from: run(index * k, k),
+            }));
             for node in (0..nodes.count()).filter(|node| *node != me.node) {
                 let speaker = nodes.first(node) + me.local % nodes.len(node);
                 let into = Slice::run(Buffer::Output, nodes.ranks(node));
