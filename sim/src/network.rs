@@ -55,7 +55,7 @@ impl Network {
         bytes: u64,
         in_node: bool,
     ) -> Passage {
-        let link = self.topology.to_switch(in_node);
+        let link = self.topology.hop_by_switch(in_node);
         match from < to {
             true => self.pass(now, link, bytes, Some(from), None),
             false => self.pass(now, link, bytes, None, Some(to)),

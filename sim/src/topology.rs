@@ -65,7 +65,7 @@ pub enum Topology {
 impl Topology {
     /// A hop to or from a switch: inside a node (an NVLink switch) or in the network between them.
     /// A message from rank to rank takes two, so each has half the latency of a link.
-    pub(crate) fn to_switch(&self, in_node: bool) -> Link {
+    pub(crate) fn hop_by_switch(&self, in_node: bool) -> Link {
         let link = match *self {
             Topology::Uniform(link) => link,
             Topology::Nodes { inside, .. } if in_node => inside,

@@ -80,7 +80,7 @@ pub(super) fn actions(
             if place % (2 * distance) == distance {
                 let into = if parts == 1 { output } else { kept(place, parts) };
                 actions.push(Action::Receive { peer: rank_at(place - distance), into });
-            } else if place % distance == 0 {
+            } else if place.is_multiple_of(distance) {
                 // Its own part is there since the step before.
                 if place > 0 && parts > 1 && 2 * distance == 1 << place.trailing_zeros() {
                     actions.push(Action::Copy { from: kept(place, 1), into: output });
@@ -109,7 +109,7 @@ pub(super) fn actions(
             if place % (2 * distance) == distance {
                 let from = if parts == 1 { input } else { kept(place, parts) };
                 actions.push(Action::Send { peer: rank_at(place - distance), from });
-            } else if place % distance == 0 && place + distance < n {
+            } else if place.is_multiple_of(distance) && place + distance < n {
                 let child = place + distance;
                 let into = kept(child, subtree(n, child));
                 actions.push(Action::Receive { peer: rank_at(child), into });
