@@ -129,6 +129,7 @@ fn every_call(world: u32, dtype: Dtype, count: u64, turn: usize, seed: u64) -> P
             algorithm: Some(algorithm),
             channels: [None, Some(2), Some(3)][turn % 3].filter(|_| sliced),
             segments: [None, Some(2)][turn % 2].filter(|_| sliced),
+            schedule: None,
             splits: None,
         });
     }
@@ -155,6 +156,7 @@ fn every_call(world: u32, dtype: Dtype, count: u64, turn: usize, seed: u64) -> P
             algorithm: None,
             channels: None,
             segments: None,
+            schedule: None,
             splits: Some(Splits {
                 input: (0..world).map(part).collect(),
                 output: vec![part(rank.0); world as usize],

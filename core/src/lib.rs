@@ -10,6 +10,7 @@ pub mod ddp;
 pub mod diagnosis;
 pub mod dtype;
 pub mod flight_recorder;
+pub mod goal;
 pub mod group;
 pub mod pickle;
 pub mod plan;

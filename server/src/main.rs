@@ -44,6 +44,10 @@ enum Command {
     Run(commands::run::Arguments),
     /// Say what went wrong in Flight Recorder dumps or a Lockstep trace
     Diagnose(commands::diagnose::Arguments),
+    /// Check a schedule from a file: prove that it does what it claims
+    Schedule(commands::schedule::Arguments),
+    /// Write what a plan does for other simulators: GOAL, MSCCL XML
+    Export(commands::export::Arguments),
     /// Write the plan of a scenario or a collective
     Plan(commands::plan::Arguments),
     /// Print the version and what this machine can run
@@ -61,6 +65,8 @@ fn main() -> ExitCode {
         Some(Command::Sim(arguments)) => commands::sim::run(arguments),
         Some(Command::Run(arguments)) => commands::run::run(arguments),
         Some(Command::Diagnose(arguments)) => commands::diagnose::run(arguments),
+        Some(Command::Schedule(arguments)) => commands::schedule::run(arguments),
+        Some(Command::Export(arguments)) => commands::export::run(arguments),
         Some(Command::Plan(arguments)) => commands::plan::run(arguments),
         Some(Command::Version(arguments)) => commands::version::run(arguments),
         None => commands::serve::run(arguments.serve),

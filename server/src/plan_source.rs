@@ -1,20 +1,21 @@
 //! Where a plan comes from: a file, one of the shipped scenarios, or one collective on its own.
 //! The command line and `POST /api/runs` say it in the same words.
 
-use crate::files;
+use crate::{files, terminal};
 use anyhow::{Context, Result, bail};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
+use lockstep_core::goal;
 use lockstep_core::plan::{Fill, Plan};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::scenario::{
     self, CollectiveLab, Scenario, ScenarioOptions, TorchCall, torch_call, torch_calls,
 };
-use lockstep_core::schedule::Algorithm;
+use lockstep_core::schedule::{Algorithm, ProvedTable, msccl};
 use serde::Deserialize;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Plan files past this are refused: the largest that make sense have a few megabytes.
 const MAX_PLAN_BYTES: u64 = 256 << 20;
@@ -78,6 +79,22 @@ pub(crate) struct PlanArguments {
     pub(crate) what: String,
     #[command(flatten)]
     pub(crate) options: PlanOptions,
+    /// An MSCCL XML file that says how a collective is carried out; its world size is the file's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schedule: Option<PathBuf>,
+}
+
+/// The proved schedule of an MSCCL XML file.
+///
+/// # Errors
+/// When it cannot be read, or does not do what it claims.
+pub(crate) fn proved_schedule(path: &Path) -> Result<ProvedTable> {
+    let bytes = files::read(path, msccl::MAX_XML_BYTES as u64)?;
+    let text =
+        String::from_utf8(bytes).ok().with_context(|| format!("{} is no text", path.display()))?;
+    let shown = || format!("cannot use {}", path.display());
+    let table = msccl::read(&text).with_context(shown)?;
+    ProvedTable::new(table).with_context(shown)
 }
 
 impl PlanArguments {
@@ -87,6 +104,12 @@ impl PlanArguments {
     /// When there is no such thing, or it is no plan that can be run.
     pub(crate) fn plan(&self) -> Result<Plan> {
         let path = Path::new(&self.what);
+        if let Some(schedule) = &self.schedule {
+            if !COLLECTIVES.contains(&self.what.as_str()) {
+                bail!("--schedule says how a collective is carried out; {} is none", self.what);
+            }
+            return self.options.collective_with(&self.what, &proved_schedule(schedule)?);
+        }
         if self.what != "-" && !path.exists() {
             return self.options.named(&self.what);
         }
@@ -99,11 +122,28 @@ impl PlanArguments {
             files::read(path, MAX_PLAN_BYTES)?
         };
         self.options.only_for_names(&self.what)?;
-        let plan = Plan::read(&bytes).with_context(|| format!("cannot use {}", self.what))?;
+        let plan = self.read(&bytes).with_context(|| format!("cannot use {}", self.what))?;
         Ok(match self.options.timeout_ms {
             Some(timeout_ms) => with_timeout(plan, timeout_ms),
             None => plan,
         })
+    }
+
+    /// A plan of ours, or what a GOAL file says as one.
+    fn read(&self, bytes: &[u8]) -> Result<Plan> {
+        if !goal::looks_like_goal(bytes) {
+            return Ok(Plan::read(bytes)?);
+        }
+        let text = std::str::from_utf8(bytes).context("a GOAL file is text")?;
+        let goal = goal::read(&self.what, text)?;
+        if goal.held_back > 0 {
+            terminal::note(&format!(
+                "lockstep: {}: {} operations start later than GOAL lets them, because a rank's \
+                 program does one thing after the other",
+                self.what, goal.held_back
+            ));
+        }
+        Ok(goal.plan)
     }
 }
 
@@ -127,15 +167,36 @@ impl PlanOptions {
                 call_names().join(", ")
             );
         }
+        let mut lab = self.lab(name, 4, 16)?;
+        if let Some(name) = &self.algorithm {
+            lab.algorithm = pick("algorithm", name, &Algorithm::ALL, Algorithm::name)?;
+        }
+        Ok(lab.plan()?)
+    }
+
+    /// The plan of a collective that is carried out as a file says.
+    fn collective_with(&self, name: &str, schedule: &ProvedTable) -> Result<Plan> {
+        let table = schedule.table();
+        if self.algorithm.is_some() {
+            bail!("--algorithm and --schedule both say how {name} is carried out: leave one out");
+        }
+        // Chunks of one size, where they have to be.
+        let count = 16u64.next_multiple_of(u64::from(table.granularity()));
+        let mut lab = self.lab(name, table.size(), count)?;
+        if self.root.is_none() && table.collective().root().is_some() {
+            lab.collective = table.collective();
+        }
+        Ok(lab.plan_with(schedule)?)
+    }
+
+    /// A collective with all that is said of it but its algorithm.
+    fn lab(&self, name: &str, world_size: u32, count: u64) -> Result<CollectiveLab> {
         if self.repaired {
             bail!("{name} is a collective: only scenarios can be repaired");
         }
         let collective = self.collective(name)?;
-        let world_size = self.world_size.unwrap_or(4);
-        let mut lab = CollectiveLab::new(collective, world_size, self.count.unwrap_or(16));
-        if let Some(name) = &self.algorithm {
-            lab.algorithm = pick("algorithm", name, &Algorithm::ALL, Algorithm::name)?;
-        }
+        let world_size = self.world_size.unwrap_or(world_size);
+        let mut lab = CollectiveLab::new(collective, world_size, self.count.unwrap_or(count));
         if let Some(name) = &self.dtype {
             lab.dtype = pick("dtype", name, &Dtype::COMPUTABLE, Dtype::name)?;
         }
@@ -145,7 +206,7 @@ impl PlanOptions {
         if let Some(timeout_ms) = self.timeout_ms {
             lab.timeout_ms = timeout_ms;
         }
-        Ok(lab.plan()?)
+        Ok(lab)
     }
 
     /// The nine collectives by themselves are one operation by an algorithm; every other call, and

@@ -86,6 +86,7 @@ fn all_to_all(sent: &[Vec<u64>], lies: &[(usize, usize)]) -> Plan {
             algorithm: None,
             channels: None,
             segments: None,
+            schedule: None,
             splits: Some(Splits { input: sent[rank].clone(), output: expects(rank) }),
         });
     });

@@ -54,6 +54,7 @@ fn all_reduce(tensor: TensorId, count: u64) -> Call {
         algorithm: None,
         channels: None,
         segments: None,
+        schedule: None,
         splits: None,
     }
 }
@@ -269,6 +270,7 @@ fn uneven(splits: &[Vec<u64>], lie: Option<(usize, usize)>) -> (Plan, TensorId) 
             algorithm: None,
             channels: None,
             segments: None,
+            schedule: None,
             splits: Some(Splits { input: splits[rank].clone(), output }),
         });
     });

@@ -229,6 +229,7 @@ fn uneven_splits_and_messages_are_pytorchs() {
                     algorithm: None,
                     channels: None,
                     segments: None,
+                    schedule: None,
                     splits: Some(Splits {
                         input: (0..world).map(|to| part(rank.0, to)).collect(),
                         output: (0..world).map(|from| part(from, rank.0)).collect(),

@@ -109,6 +109,7 @@ pub(super) fn collective_call(
         algorithm: None,
         channels: None,
         segments: None,
+        schedule: None,
         splits,
     }
 }

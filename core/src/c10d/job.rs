@@ -285,6 +285,7 @@ impl Job {
             programs,
             program_of,
             sources: shared.sources,
+            schedules: Vec::new(),
         };
         plan.check()?;
         Ok(plan)

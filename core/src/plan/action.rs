@@ -37,6 +37,10 @@ pub enum Call {
         /// number if absent.
         #[serde(default)]
         segments: Option<u32>,
+        /// Carried out as a file says instead of by an algorithm: index into
+        /// [`Plan::schedules`](super::Plan::schedules).
+        #[serde(default)]
+        schedule: Option<u32>,
         /// For an `all_to_all` of uneven parts.
         #[serde(default)]
         splits: Option<Splits>,

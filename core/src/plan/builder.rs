@@ -8,7 +8,7 @@ use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupError, GroupId, ProcessGroup};
 use crate::rank::{GlobalRank, GroupRank};
-use crate::schedule::Algorithm;
+use crate::schedule::{Algorithm, ProvedTable};
 
 /// Builds a [`Plan`], the way a script builds a job: the world, groups, tensors, then what every
 /// rank does.
@@ -55,6 +55,7 @@ impl PlanBuilder {
                 programs: Vec::new(),
                 program_of: Vec::new(),
                 sources: Vec::new(),
+                schedules: Vec::new(),
             },
         })
     }
@@ -90,6 +91,12 @@ impl PlanBuilder {
         let data = TensorData::default();
         self.plan.tensors.push(Tensor { name: name.into(), dtype, numel, fill, data });
         TensorId(self.plan.tensors.len() as u32 - 1)
+    }
+
+    /// A schedule from a file; returns its index for [`Call::Collective`].
+    pub fn schedule(&mut self, table: ProvedTable) -> u32 {
+        self.plan.schedules.push(table);
+        self.plan.schedules.len() as u32 - 1
     }
 
     /// A source text that operations can point into; returns its index for [`SourceLine`].
@@ -202,6 +209,7 @@ impl ProgramBuilder {
             algorithm,
             channels: None,
             segments: None,
+            schedule: None,
             splits: None,
         })
     }

@@ -54,12 +54,24 @@ impl Plan {
     /// # Errors
     /// When the collective cannot be carried out as the call asks.
     pub fn schedule(&self, call: &Call) -> Option<Result<Schedule, ScheduleError>> {
-        let Call::Collective { group, collective, algorithm, channels, segments, splits, .. } =
-            call
+        let Call::Collective {
+            group,
+            collective,
+            algorithm,
+            channels,
+            segments,
+            schedule,
+            splits,
+            ..
+        } = call
         else {
             return None;
         };
         let group = self.group(*group)?;
+        if let Some(index) = schedule {
+            let table = self.schedules.get(*index as usize).ok_or(ScheduleError::NoTable(*index));
+            return Some(table.and_then(|t| Schedule::from_table(t, *collective, group.size())));
+        }
         // A family that packs parts of several ranks together cannot know the others' splits.
         let default =
             if splits.is_some() { Algorithm::Direct } else { Algorithm::of(*collective)[0] };

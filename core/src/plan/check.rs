@@ -272,6 +272,20 @@ impl Plan {
         if collective.is_barrier() && *count != 0 {
             return Err("a barrier carries no elements; set count to 0".into());
         }
+        if let Call::Collective { schedule: Some(_), algorithm, channels, segments, .. } = call
+            && (algorithm.is_some() || channels.is_some() || segments.is_some())
+        {
+            return Err("its schedule is a file's, which says everything: leave out algorithm, \
+                        channels and segments"
+                .into());
+        }
+        let granularity = u64::from(schedule.granularity());
+        if !count.is_multiple_of(granularity) {
+            return Err(format!(
+                "{count} elements are no multiple of {granularity}: {schedule} moves chunks that \
+                 all have to be of one size"
+            ));
+        }
         let Some(splits) = splits else { return Ok(()) };
         let size = self.group(*group).map_or(0, ProcessGroup::size) as usize;
         if *collective != Collective::AllToAll {
@@ -372,14 +386,24 @@ impl Plan {
 
 /// What tells two calls of a program apart as far as [`Plan::check`] is concerned.
 type CallKey<'a> = (GroupId, Option<CollectiveKey<'a>>, [Option<TensorId>; 2], Option<u32>);
-type CollectiveKey<'a> =
-    (Collective, u64, Option<Algorithm>, (Option<u32>, Option<u32>), Option<&'a Splits>);
+type CollectiveKey<'a> = (Collective, u64, How, Option<&'a Splits>);
+/// Algorithm, channels, segments and schedule.
+type How = (Option<Algorithm>, Option<u32>, Option<u32>, Option<u32>);
 
 fn call_key(call: &Call) -> CallKey<'_> {
     let (collective, peer) = match call {
-        Call::Collective { collective, count, algorithm, channels, segments, splits, .. } => {
-            let lanes = (*channels, *segments);
-            (Some((*collective, *count, *algorithm, lanes, splits.as_ref())), None)
+        Call::Collective {
+            collective,
+            count,
+            algorithm,
+            channels,
+            segments,
+            schedule,
+            splits,
+            ..
+        } => {
+            let how = (*algorithm, *channels, *segments, *schedule);
+            (Some((*collective, *count, how, splits.as_ref())), None)
         }
         Call::Send { peer, .. } => (None, Some(peer.0)),
         Call::Recv { peer, .. } => (None, peer.map(|peer| peer.0)),

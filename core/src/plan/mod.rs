@@ -38,6 +38,7 @@ pub use data::TensorData;
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
+use crate::schedule::ProvedTable;
 use serde::{Deserialize, Serialize};
 
 /// The version of the plan's format; readers refuse any other.
@@ -64,6 +65,9 @@ pub struct Plan {
     pub program_of: Vec<u32>,
     /// The texts that source lines point into; empty if there are none.
     pub sources: Vec<Source>,
+    /// Schedules that are no family's but a file's, which calls name by their index.
+    #[serde(default)]
+    pub schedules: Vec<ProvedTable>,
 }
 
 /// A text that operations point into.

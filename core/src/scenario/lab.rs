@@ -3,9 +3,9 @@
 use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupId};
-use crate::plan::{Fill, Plan, PlanBuilder, PlanError};
+use crate::plan::{Call, Fill, Plan, PlanBuilder, PlanError};
 use crate::rank::GroupRank;
-use crate::schedule::{Algorithm, Schedule};
+use crate::schedule::{Algorithm, ProvedTable, Schedule};
 use serde::{Deserialize, Serialize};
 
 /// One collective called once by every rank.
@@ -47,12 +47,28 @@ impl CollectiveLab {
     /// When the world is empty, the root is outside it, the algorithm does not apply or the
     /// reduction does not work on the element type.
     pub fn plan(&self) -> Result<Plan, PlanError> {
-        let CollectiveLab { collective, algorithm, world_size, dtype, fill, .. } = *self;
-        let name = format!("{algorithm} {collective}, {world_size} ranks");
+        // The plan's check would say the same of every rank, but later and with more words.
+        Schedule::new(self.collective, self.algorithm, self.world_size)?;
+        self.plan_by(None)
+    }
+
+    /// The same, carried out as a file says instead of by the algorithm.
+    ///
+    /// # Errors
+    /// When the schedule is for another call or world, or the count is not one that it can carry.
+    pub fn plan_with(&self, schedule: &ProvedTable) -> Result<Plan, PlanError> {
+        Schedule::from_table(schedule, self.collective, self.world_size)?;
+        self.plan_by(Some(schedule))
+    }
+
+    fn plan_by(&self, table: Option<&ProvedTable>) -> Result<Plan, PlanError> {
+        let CollectiveLab { collective, world_size, dtype, fill, .. } = *self;
+        let how = table.map_or(self.algorithm.name(), |table| table.table().name());
+        let name = format!("{how} {collective}, {world_size} ranks");
         let mut plan = PlanBuilder::new(name, world_size, BackendName::Host)?;
         plan.timeout_ms(self.timeout_ms);
-        // The plan's check would say the same of every rank, but later and with more words.
-        Schedule::new(collective, algorithm, world_size)?;
+        let schedule = table.map(|table| plan.schedule(table.clone()));
+        let algorithm = schedule.is_none().then_some(self.algorithm);
         let count = if collective.is_barrier() { 0 } else { self.count };
         let source = plan.source("collective.py", self.program());
         let root = collective.root().unwrap_or(GroupRank(0));
@@ -66,8 +82,18 @@ impl CollectiveLab {
             .map(|elements| plan.tensor(name, dtype, elements, fill));
         plan.every_rank(|_, program| {
             program.line(source, LINE);
-            let world = GroupId::WORLD;
-            program.collective_by(world, collective, count, input, output, Some(algorithm));
+            program.call(Call::Collective {
+                group: GroupId::WORLD,
+                collective,
+                count,
+                input,
+                output,
+                algorithm,
+                channels: None,
+                segments: None,
+                schedule,
+                splits: None,
+            });
         })
     }
 

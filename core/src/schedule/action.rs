@@ -2,6 +2,7 @@
 
 use crate::rank::GroupRank;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::ops::Range;
 
 /// One of the memories that a rank's schedule works on.
@@ -14,6 +15,16 @@ pub enum Buffer {
     Output,
     /// The schedule's own memory, empty at the start.
     Scratch,
+}
+
+impl fmt::Display for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Buffer::Input => "input",
+            Buffer::Output => "output",
+            Buffer::Scratch => "scratch",
+        })
+    }
 }
 
 /// A run of neighbouring chunks of one buffer.
@@ -43,6 +54,18 @@ impl Slice {
         self.buffer == other.buffer
             && self.chunk < other.chunk + other.chunks
             && other.chunk < self.chunk + self.chunks
+    }
+}
+
+impl fmt::Display for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.chunks {
+            1 => write!(f, "{}[{}]", self.buffer, self.chunk),
+            chunks => {
+                let last = u64::from(self.chunk) + u64::from(chunks.saturating_sub(1));
+                write!(f, "{}[{}..={last}]", self.buffer, self.chunk)
+            }
+        }
     }
 }
 
@@ -128,5 +151,32 @@ impl Action {
             | Action::Receive { into, .. }
             | Action::ReceiveReduce { into, .. } => into,
         }
+    }
+
+    /// The slices that are read.
+    pub fn reads(self) -> impl Iterator<Item = Slice> {
+        let reads = match self {
+            Action::Copy { from, .. } | Action::Send { from, .. } => [Some(from), None],
+            Action::Reduce { local, from, .. } => [Some(local), Some(from)],
+            Action::Receive { .. } => [None, None],
+            Action::ReceiveReduce { local, .. } => [Some(local), None],
+        };
+        reads.into_iter().flatten()
+    }
+
+    /// The slice that is written, by all but sends.
+    pub fn writes(self) -> Option<Slice> {
+        match self {
+            Action::Send { .. } => None,
+            Action::Copy { into, .. }
+            | Action::Reduce { into, .. }
+            | Action::Receive { into, .. }
+            | Action::ReceiveReduce { into, .. } => Some(into),
+        }
+    }
+
+    /// The slices that are read or written.
+    pub fn slices(self) -> impl Iterator<Item = Slice> {
+        self.reads().chain(self.writes())
     }
 }

@@ -26,6 +26,7 @@ mod hierarchical;
 mod kary_tree;
 mod lanes;
 mod layout;
+pub mod msccl;
 mod nodes;
 mod nvls;
 mod one_shot;
@@ -37,6 +38,7 @@ mod recursive_halving;
 mod ring;
 mod scatter_all_gather;
 mod sharp;
+mod table;
 mod tally;
 mod tree;
 
@@ -44,6 +46,7 @@ pub use action::{Action, Buffer, Slice};
 pub use algorithm::Algorithm;
 pub use layout::{Grid, Layout};
 pub use proof::{Proof, ProofError, prove, prove_chunk, prove_steps};
+pub use table::{MAX_TABLE_ACTIONS, MAX_TABLE_RANKS, ProvedTable, Table, TableBuilder, TableError};
 pub use tally::{RankTally, Tally};
 
 use crate::collective::Collective;
@@ -51,6 +54,7 @@ use crate::rank::GroupRank;
 use family::Family;
 use lanes::Lanes;
 use std::fmt;
+use std::sync::Arc;
 
 /// Why there is no such schedule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -91,6 +95,36 @@ pub enum ScheduleError {
         /// The most ranks.
         most: u32,
     },
+    /// A schedule from a file is for another call.
+    #[error(
+        "the schedule {table:?} carries out {} among {table_size} ranks, not {} among {size}",
+        with_root(*claims), with_root(*collective)
+    )]
+    OtherCall {
+        /// The schedule's name.
+        table: String,
+        /// What it carries out.
+        claims: Collective,
+        /// Among how many.
+        table_size: u32,
+        /// What was asked for.
+        collective: Collective,
+        /// Among how many.
+        size: u32,
+    },
+    /// A schedule that the plan does not have.
+    #[error("the plan has no schedule {0}")]
+    NoTable(u32),
+    /// A schedule from a file does not do what it claims.
+    #[error("the schedule {table:?} does not carry out {claims}: {error}")]
+    Refused {
+        /// The schedule's name.
+        table: String,
+        /// What it claims.
+        claims: Collective,
+        /// Where it goes wrong.
+        error: Box<ProofError>,
+    },
     /// No channels or segments, or more than there can be.
     #[error("{collective} cannot have {asked} {of} here; choose 1{}", up_to(*most))]
     Lanes {
@@ -103,6 +137,14 @@ pub enum ScheduleError {
         /// The most that it can have.
         most: u32,
     },
+}
+
+/// `broadcast with root 1`, `all_reduce`.
+fn with_root(collective: Collective) -> String {
+    match collective.root() {
+        Some(root) => format!("{collective} with root {root}"),
+        None => collective.to_string(),
+    }
 }
 
 fn up_to(most: u32) -> String {
@@ -125,6 +167,13 @@ pub struct Schedule {
 enum Source {
     /// A function of (rank, step).
     Family(Family),
+    /// Written out, and proved; the call says by which reduction.
+    Table {
+        /// The actions.
+        table: Arc<Table>,
+        /// The call.
+        collective: Collective,
+    },
 }
 
 /// The most channels that a schedule may have: NCCL's `MAXCHANNELS`.
@@ -163,6 +212,47 @@ impl Schedule {
         Ok(Schedule { source: Source::Family(family), lanes })
     }
 
+    /// The schedule of `collective` that a file gave, among `size` ranks.
+    ///
+    /// # Errors
+    /// When it carries out another call, or among other ranks.
+    pub fn from_table(
+        table: &ProvedTable,
+        collective: Collective,
+        size: u32,
+    ) -> Result<Schedule, ScheduleError> {
+        let table = table.table();
+        if !table.carries_out(collective) || table.size() != size {
+            return Err(ScheduleError::OtherCall {
+                table: table.name().to_owned(),
+                claims: table.collective(),
+                table_size: table.size(),
+                collective,
+                size,
+            });
+        }
+        Ok(Schedule::unproved(table.clone(), collective))
+    }
+
+    /// What a table does, right or wrong, as `collective`.
+    fn unproved(table: Arc<Table>, collective: Collective) -> Schedule {
+        Schedule { source: Source::Table { table, collective }, lanes: Lanes::ONE }
+    }
+
+    /// The table that the schedule comes from; `None` for the shipped families.
+    pub fn table(&self) -> Option<&Table> {
+        match &self.source {
+            Source::Family(_) => None,
+            Source::Table { table, .. } => Some(table),
+        }
+    }
+
+    /// What a call's element count must be a multiple of: 1 for the shipped families, whose chunks
+    /// may differ by an element; see [`Table::granularity`].
+    pub fn granularity(&self) -> u32 {
+        self.table().map_or(1, Table::granularity)
+    }
+
     /// The same with `channels` copies of its steps side by side, each on its slice of every part.
     ///
     /// # Errors
@@ -191,7 +281,13 @@ impl Schedule {
         most: u32,
     ) -> Result<Schedule, ScheduleError> {
         let collective = self.collective();
-        let Source::Family(family) = &self.source;
+        let Source::Family(family) = &self.source else {
+            // A file's channels are its own.
+            return match asked {
+                1 => Ok(self),
+                _ => Err(ScheduleError::Lanes { collective, of, asked, most: 1 }),
+            };
+        };
         let most = if family.can_be_sliced() { most } else { 1 };
         if asked == 0 || asked > most {
             return Err(ScheduleError::Lanes { collective, of, asked, most });
@@ -211,7 +307,7 @@ impl Schedule {
     /// the nodes change.
     #[must_use]
     pub fn with_ranks_per_node(self, ranks_per_node: u32) -> Schedule {
-        let Source::Family(family) = self.source;
+        let Source::Family(family) = self.source else { return self };
         let ranks_per_node = match ranks_per_node {
             0 => family.size,
             ranks => ranks.min(family.size),
@@ -222,26 +318,34 @@ impl Schedule {
 
     /// What it carries out.
     pub fn collective(&self) -> Collective {
-        let Source::Family(family) = &self.source;
-        family.collective
+        match &self.source {
+            Source::Family(family) => family.collective,
+            Source::Table { collective, .. } => *collective,
+        }
     }
 
     /// By which family; `None` if it was read from a file.
     pub fn algorithm(&self) -> Option<Algorithm> {
-        let Source::Family(family) = &self.source;
-        Some(family.algorithm)
+        match &self.source {
+            Source::Family(family) => Some(family.algorithm),
+            Source::Table { .. } => None,
+        }
     }
 
     /// Among how many ranks.
     pub fn size(&self) -> u32 {
-        let Source::Family(family) = &self.source;
-        family.size
+        match &self.source {
+            Source::Family(family) => family.size,
+            Source::Table { table, .. } => table.size(),
+        }
     }
 
     /// The ranks, and behind them, as participants `size()` and more, the switches that take part.
     pub fn participants(&self) -> u32 {
-        let Source::Family(family) = &self.source;
-        family.size.saturating_add(family.switches())
+        match &self.source {
+            Source::Family(family) => family.size.saturating_add(family.switches()),
+            Source::Table { table, .. } => table.size(),
+        }
     }
 
     /// The switches among the participants, which reduce what passes through them.
@@ -261,25 +365,38 @@ impl Schedule {
 
     /// Neighbouring ranks that are one node.
     pub fn ranks_per_node(&self) -> u32 {
-        let Source::Family(family) = &self.source;
-        family.ranks_per_node
+        match &self.source {
+            Source::Family(family) => family.ranks_per_node,
+            Source::Table { table, .. } => table.size(),
+        }
     }
 
     /// The number of steps, the same for every participant; one may have nothing to do in some.
     pub fn steps(&self) -> u32 {
-        let Source::Family(family) = &self.source;
-        self.lanes.steps(family.steps(), family.stagger())
+        match &self.source {
+            Source::Family(family) => self.lanes.steps(family.steps(), family.stagger()),
+            Source::Table { table, .. } => table.steps(),
+        }
     }
 
     /// How many chunks `buffer` is cut into on `participant`; 0 when it has no such buffer.
     pub fn chunks(&self, participant: GroupRank, buffer: Buffer) -> u32 {
-        let Source::Family(family) = &self.source;
-        family.chunks(participant, buffer).saturating_mul(self.lanes.count())
+        match &self.source {
+            Source::Family(family) => {
+                family.chunks(participant, buffer).saturating_mul(self.lanes.count())
+            }
+            Source::Table { table, .. } => table.chunks(participant, buffer),
+        }
     }
 
     /// The most scratch chunks of a rank, with its share of what the switches have.
     fn scratch_a_rank(&self) -> u64 {
-        let Source::Family(family) = &self.source;
+        let family = match &self.source {
+            Source::Family(family) => family,
+            Source::Table { table, .. } => {
+                return u64::from(table.chunks(GroupRank(0), Buffer::Scratch));
+            }
+        };
         let shared = family.switch_scratch().div_ceil(family.size);
         let chunks = u64::from(family.most_rank_scratch()) + u64::from(shared);
         chunks.saturating_mul(u64::from(self.lanes.count()))
@@ -288,15 +405,19 @@ impl Schedule {
     /// How many chunks a part is cut into: one rank's part of a tensor that has a part for each
     /// rank, or the whole tensor of an in-place call.
     pub fn chunks_per_part(&self) -> u32 {
-        let Source::Family(family) = &self.source;
-        family.pieces().saturating_mul(self.lanes.count())
+        match &self.source {
+            Source::Family(family) => family.pieces().saturating_mul(self.lanes.count()),
+            Source::Table { table, .. } => table.cut(),
+        }
     }
 
     /// Elements of every chunk but the last of a tensor of `count` elements, where chunks are not
     /// even; see [`Grid::chunk_elements`].
     fn chunk_elements(&self, count: u64, element_bytes: u64) -> Option<u64> {
-        let Source::Family(family) = &self.source;
-        family.chunk_elements(count, element_bytes)
+        match &self.source {
+            Source::Family(family) => family.chunk_elements(count, element_bytes),
+            Source::Table { .. } => None,
+        }
     }
 
     /// Puts what `participant` does in `step` into `actions`, replacing what is there. Empty past
@@ -306,7 +427,10 @@ impl Schedule {
         if participant.0 >= self.participants() {
             return;
         }
-        let Source::Family(family) = &self.source;
+        let family = match &self.source {
+            Source::Family(family) => family,
+            Source::Table { table, .. } => return table.actions(participant, step, actions),
+        };
         let steps = family.steps();
         if self.lanes == Lanes::ONE {
             if step < steps {
@@ -348,8 +472,12 @@ fn tensor_parts(collective: Collective, size: u32, participant: GroupRank, buffe
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Source::Family(Family { algorithm, collective, size, .. }) = &self.source;
-        write!(f, "{algorithm} {collective} of {size} ranks")?;
+        let (collective, size) = (self.collective(), self.size());
+        match &self.source {
+            Source::Family(family) => write!(f, "{} ", family.algorithm)?,
+            Source::Table { table, .. } => write!(f, "{} ", table.name())?,
+        }
+        write!(f, "{collective} of {size} ranks")?;
         match self.lanes.channels {
             1 => Ok(()),
             channels => write!(f, " in {channels} channels"),

@@ -31,6 +31,7 @@ fn all_reduce(group: GroupId, tensor: TensorId, count: u64) -> Call {
         algorithm: None,
         channels: None,
         segments: None,
+        schedule: None,
         splits: None,
     }
 }
@@ -213,6 +214,7 @@ fn uneven(splits: &[Vec<u64>], lie: u64) -> Plan {
             algorithm: None,
             channels: None,
             segments: None,
+            schedule: None,
             splits: Some(Splits { input: splits[rank].clone(), output }),
         });
     })

@@ -2,8 +2,10 @@
 //! its one sentence on standard error.
 
 pub(crate) mod diagnose;
+pub(crate) mod export;
 pub(crate) mod plan;
 pub(crate) mod run;
+pub(crate) mod schedule;
 pub(crate) mod serve;
 pub(crate) mod sim;
 pub(crate) mod version;

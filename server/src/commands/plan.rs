@@ -15,6 +15,9 @@ pub(crate) struct Arguments {
     what: Option<String>,
     #[command(flatten)]
     options: PlanOptions,
+    /// An MSCCL XML file that says how a collective is carried out
+    #[arg(long, value_name = "FILE")]
+    schedule: Option<PathBuf>,
     /// List the scenarios and the calls
     #[arg(long)]
     list: bool,
@@ -32,7 +35,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let Some(what) = arguments.what else { bail!("name a scenario, a call or a plan file") };
-    let plan = PlanArguments { what, options: arguments.options }.plan()?;
+    let plan =
+        PlanArguments { what, options: arguments.options, schedule: arguments.schedule }.plan()?;
     let bytes = match arguments.binary {
         true => plan.to_bytes(),
         false => (plan.to_json() + "\n").into_bytes(),

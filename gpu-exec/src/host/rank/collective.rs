@@ -82,7 +82,8 @@ impl CollectiveCall {
         let Signature { schedule, dtype, count } =
             plan.signature(rank, call).ok_or("a collective that its rank cannot call")?;
         let lanes = (schedule.channels(), schedule.segments(), schedule.ranks_per_node());
-        let how = (schedule.collective(), schedule.algorithm(), lanes);
+        let table = schedule.table().map(|table| table.digest());
+        let how = (schedule.collective(), schedule.algorithm(), lanes, table);
         let fingerprint = fingerprint(&(how, count, dtype));
         Ok(Some(CollectiveCall {
             schedule,

@@ -1,0 +1,39 @@
+//! GOAL: the text in which LogGOPSim and its kin take what every rank does.
+//!
+//! A GOAL file gives each rank operations (`send`, `recv`, `calc`) and what they wait for
+//! (`requires`: it has ended; `irequires`: it has begun); whatever is not ordered may go at once
+//! (Hoefler, Siebert, Lumsdaine 2009, "Group Operation Assembly Language"; the grammar is
+//! `txt2bin.re` of LogGOPSim). [`write`] expands a plan's collectives into their messages, so that
+//! another simulator can be asked about the same schedule; [`read`] makes a plan of a file.
+
+mod error;
+mod graph;
+mod plan;
+mod text;
+mod write;
+
+pub use error::{GoalError, GoalWriteError};
+pub use plan::{Goal, read};
+pub use write::{header, write, write_rank};
+
+/// Longer files are refused.
+pub const MAX_GOAL_BYTES: usize = 256 << 20;
+
+/// True for bytes that begin like a GOAL text: `num_ranks` or `rank`, after comments.
+pub fn looks_like_goal(bytes: &[u8]) -> bool {
+    let mut rest = &bytes[..bytes.len().min(1 << 16)];
+    loop {
+        rest = rest.trim_ascii_start();
+        let end: &[u8] = match rest {
+            [b'/', b'/', ..] => b"\n",
+            [b'/', b'*', ..] => b"*/",
+            _ => break,
+        };
+        let Some(at) = rest.windows(end.len()).position(|text| text == end) else { return false };
+        rest = &rest[at + end.len()..];
+    }
+    rest.starts_with(b"num_ranks") || rest.starts_with(b"rank ")
+}
+
+#[cfg(test)]
+mod tests;

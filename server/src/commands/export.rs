@@ -1,0 +1,86 @@
+//! `lockstep export`: what a plan does, in the words of other tools.
+
+use crate::plan_source::PlanArguments;
+use crate::terminal;
+use anyhow::{Context, Result, bail};
+use lockstep_core::goal;
+use lockstep_core::plan::{Call, Plan};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::schedule::msccl;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Write what a plan does for other simulators
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    plan: PlanArguments,
+    #[command(flatten)]
+    form: Form,
+    /// Write to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Which tool's words.
+#[derive(clap::Args)]
+#[group(required = true, multiple = false)]
+struct Form {
+    /// GOAL, as LogGOPSim and its kin read it: every rank's messages and what they require
+    #[arg(long)]
+    goal: bool,
+    /// MSCCL XML: the schedule of the plan's one collective
+    #[arg(long)]
+    msccl: bool,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let plan = arguments.plan.plan()?;
+    let Some(path) = &arguments.output else {
+        let mut text = Vec::new();
+        write(&plan, &arguments.form, &mut text)?;
+        terminal::print(&text)?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let cannot = || format!("cannot write {}", path.display());
+    let mut file = BufWriter::new(File::create(path).with_context(cannot)?);
+    let written = write(&plan, &arguments.form, &mut file).and_then(|()| Ok(file.flush()?));
+    if written.is_err() {
+        // Half a file could be taken for a whole one.
+        let _ = std::fs::remove_file(path);
+    }
+    written.with_context(cannot)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(plan: &Plan, form: &Form, out: &mut impl Write) -> Result<()> {
+    if form.msccl {
+        return Ok(out.write_all(schedule_of(plan)?.as_bytes())?);
+    }
+    out.write_all(goal::header(plan).as_bytes())?;
+    // Rank by rank: a large world's messages need not be in memory at once.
+    for rank in (0..plan.world_size).map(GlobalRank) {
+        out.write_all(goal::write_rank(plan, rank)?.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The XML of the schedule that the plan's collectives have.
+fn schedule_of(plan: &Plan) -> Result<String> {
+    let mut schedules: Vec<_> = Vec::new();
+    let ops = plan.programs.iter().flat_map(|program| &program.ops);
+    for call in ops.flat_map(|op| op.action.calls()) {
+        match plan.schedule(call) {
+            Some(schedule) => schedules.push(schedule?),
+            None => bail!("{} is no collective, and MSCCL has only those", Call::name(call)),
+        }
+    }
+    schedules.dedup();
+    match &schedules[..] {
+        [schedule] => Ok(msccl::write(schedule)?),
+        [] => bail!("{} calls no collective", plan.name),
+        _ => bail!("an MSCCL file holds one collective; {} calls several", plan.name),
+    }
+}
