@@ -57,10 +57,36 @@ impl Dist<'_> {
         shape: impl Into<Shape>,
         fill: Fill,
     ) -> Tensor {
+        self.make_tensor(device, name, dtype, shape.into(), fill, &[])
+    }
+
+    /// A tensor of this rank, on the CPU, that begins with these little-endian bytes and goes on
+    /// with zeros: `torch.tensor([…])`. Bytes past its end do not count.
+    pub fn tensor_of(
+        &mut self,
+        name: &str,
+        dtype: Dtype,
+        shape: impl Into<Shape>,
+        data: &[u8],
+    ) -> Tensor {
         let shape = shape.into();
+        let bytes = shape.numel().saturating_mul(dtype.size_bytes());
+        let data = &data[..data.len().min(usize::try_from(bytes).unwrap_or(usize::MAX))];
+        self.make_tensor(Device::Cpu, name, dtype, shape, Fill::Data, data)
+    }
+
+    fn make_tensor(
+        &mut self,
+        device: Device,
+        name: &str,
+        dtype: Dtype,
+        shape: Shape,
+        fill: Fill,
+        data: &[u8],
+    ) -> Tensor {
         let numel = shape.numel();
         let own = &mut self.state.tensors;
-        let made = self.shared.tensors.make(own, name, dtype, Numel::Known(numel), fill, &[]);
+        let made = self.shared.tensors.make(own, name, dtype, Numel::Known(numel), fill, data);
         Tensor {
             storage: made.id,
             offset: 0,

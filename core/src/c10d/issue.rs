@@ -213,6 +213,10 @@ impl Dist<'_> {
             batch.fault = batch.fault.take().or(issue.fault);
             return Ok(None);
         }
+        let mut issue = issue;
+        for call in &mut issue.calls {
+            self.shared.as_the_backend_does(call);
+        }
         let Issue { via, group: _, before, calls, after, temporaries, fault } = issue;
         if let (Some(fault), false) = (&fault, async_op) {
             return Err(fault.clone());

@@ -18,6 +18,7 @@ use crate::collective::Collective;
 use crate::group::{BackendName, GroupError, GroupId, ProcessGroup};
 use crate::plan::{Action, Call, Op, Plan, PlanError, Program, Source, SourceLine};
 use crate::rank::{GlobalRank, GroupRank};
+use crate::schedule::Algorithm;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -363,6 +364,16 @@ impl Shared {
             ops.push(op);
         }
         Program { ops }
+    }
+
+    /// Gives a call the schedule of its backend, where that decides the bits: gloo's ring.
+    pub(super) fn as_the_backend_does(&self, call: &mut Call) {
+        let Call::Collective { group, collective, algorithm, .. } = call else { return };
+        let entry = self.groups.groups.get(group.index());
+        let gloo = entry.is_some_and(|entry| entry.backend == BackendName::Gloo);
+        if gloo && Algorithm::of(*collective).contains(&Algorithm::GlooRing) {
+            *algorithm = Some(Algorithm::GlooRing);
+        }
     }
 
     /// Every rank of the job.

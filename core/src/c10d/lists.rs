@@ -252,11 +252,8 @@ impl Dist<'_> {
         let mut issue = Issue::new("all_to_all", id);
         let from = self.flat(&mut issue, &inputs, Use::Read, "input");
         let into = self.flat(&mut issue, &outputs, Use::Write, "output");
-        let count = parts.input[0];
-        match parts.input.iter().chain(&parts.output).all(|numel| *numel == count) {
-            true => issue.collective(id, Collective::AllToAll, count, Some(from), Some(into)),
-            false => issue.all_to_allv(id, parts, from, into),
-        }
+        // Also where this rank's parts are equal: it cannot know the others'.
+        issue.all_to_allv(id, parts, from, into);
         self.issue(issue, async_op)
     }
 }

@@ -1,1 +1,271 @@
-//! Properties of groups, meshes and lowering that need no simulation.
+//! Groups and meshes as each rank sees them, for any world, and what a job settles at its end.
+
+use super::*;
+use crate::dtype::Dtype;
+use crate::plan::{Action, Fill, PlanError};
+use crate::rank::GlobalRank;
+use proptest::prelude::*;
+
+fn each_rank<T>(
+    world_size: u32,
+    mut script: impl FnMut(&mut Dist<'_>) -> Result<T, DistError>,
+) -> Vec<T> {
+    let mut job = Job::new("test", world_size).unwrap();
+    let mut results = Vec::new();
+    job.run(|dist| {
+        dist.init_process_group("gloo")?;
+        results.push(script(dist)?);
+        Ok(())
+    });
+    for rank in 0..world_size {
+        assert_eq!(job.raised(GlobalRank(rank)), None);
+    }
+    results
+}
+
+#[test]
+fn an_empty_world_is_no_job() {
+    assert_eq!(Job::new("none", 0).err(), Some(PlanError::EmptyWorld));
+    assert!(matches!(Job::new("large", u32::MAX), Err(PlanError::WorldTooLarge(_))));
+}
+
+#[test]
+fn torchruns_environment_is_there() {
+    let mut job = Job::new("nodes", 6).unwrap();
+    job.ranks_per_node(4);
+    let of = |job: &mut Job, rank, name| job.rank(GlobalRank(rank)).unwrap().environ(name).unwrap();
+    assert_eq!(of(&mut job, 5, "RANK"), "5");
+    assert_eq!(of(&mut job, 5, "LOCAL_RANK"), "1");
+    assert_eq!(of(&mut job, 5, "LOCAL_WORLD_SIZE"), "2");
+    assert_eq!(of(&mut job, 1, "LOCAL_WORLD_SIZE"), "4");
+    assert_eq!(job.finish().unwrap().ranks_per_node, 4);
+}
+
+/// A use_local_synchronization group gets the same name only on ranks that have as many groups, so
+/// ranks that have not hang; the plan shows it as a barrier that they do not share.
+#[test]
+fn local_groups_are_named_by_what_a_rank_has() {
+    let mut job = Job::new("local", 2).unwrap();
+    job.run(|dist| {
+        dist.init_process_group("gloo")?;
+        let local = NewGroup { use_local_synchronization: true, ..NewGroup::default() };
+        if dist.process().0 == 0 {
+            dist.new_group(Some(&[0]), &local)?;
+        }
+        dist.new_group(Some(&[0, 1]), &local).map(drop)
+    });
+    let plan = job.finish().unwrap();
+    for rank in 0..2 {
+        let ops = &plan.program(GlobalRank(rank)).unwrap().ops;
+        assert_eq!(ops.last().unwrap().via.as_deref(), Some("new_group"));
+    }
+    let name = sha1::hex_digest(b"0_1_1");
+    assert!(plan.groups.iter().any(|group| group.name() == name));
+}
+
+/// What a call waits for is remembered by index, also past groups that left nothing behind.
+#[test]
+fn waits_point_at_their_calls() {
+    let mut job = Job::new("waits", 2).unwrap();
+    job.run(|dist| {
+        dist.init_process_group("gloo")?;
+        let x = dist.tensor("x", Dtype::Float32, 4, Fill::Rank);
+        let work = dist.all_reduce(&x, Reduction { async_op: true, ..Reduction::default() })?;
+        dist.new_group(None, &NewGroup::default())?;
+        dist.compute("forward", 1000);
+        dist.wait(work.unwrap(), Some(5)).map(drop)
+    });
+    let plan = job.finish().unwrap();
+    let actions: Vec<_> = plan.programs[0].ops.iter().map(|op| &op.action).collect();
+    assert!(matches!(
+        actions[..],
+        [
+            Action::Call { async_op: true, .. },
+            Action::Compute { .. },
+            Action::Wait { op: 0, timeout_ms: Some(5) }
+        ]
+    ));
+}
+
+/// A loop makes no new tensors, and equal ranks share a program.
+#[test]
+fn temporary_tensors_are_used_again() {
+    let mut job = Job::new("loop", 4).unwrap();
+    job.run(|dist| {
+        dist.init_process_group("gloo")?;
+        let x = dist.tensor("x", Dtype::Float32, 4, Fill::Rank);
+        for _ in 0..50 {
+            dist.all_reduce(x.narrow(1, 2), Reduction::default())?;
+        }
+        Ok(())
+    });
+    let plan = job.finish().unwrap();
+    assert_eq!((plan.programs.len(), plan.tensors.len()), (1, 2));
+    assert_eq!(plan.programs[0].ops.len(), 150);
+}
+
+#[test]
+fn a_work_of_another_rank_is_no_work() {
+    let mut job = Job::new("works", 2).unwrap();
+    let mut first = None;
+    job.run(|dist| {
+        dist.init_process_group("gloo")?;
+        let x = dist.tensor("x", Dtype::Float32, 4, Fill::Rank);
+        match first {
+            None => {
+                let options = Reduction { async_op: true, ..Reduction::default() };
+                first = dist.all_reduce(&x, options)?;
+                Ok(())
+            }
+            Some(work) => dist.wait(work, None).map(drop),
+        }
+    });
+    assert_eq!(job.raised(GlobalRank(0)), None);
+    assert_eq!(job.raised(GlobalRank(1)).unwrap().kind, ErrorKind::ValueError);
+}
+
+#[test]
+fn nccl_has_its_own_words() {
+    let mut job = Job::new("nccl", 2).unwrap();
+    job.machine(Machine { cuda_devices: 1, mpi: false });
+    let mut said = Vec::new();
+    job.run(|dist| {
+        dist.init_process_group("nccl")?;
+        let cpu = dist.tensor("cpu", Dtype::Float32, 4, Fill::Rank);
+        let gpu = dist.tensor_on(Device::Cuda, "gpu", Dtype::Float32, 4, Fill::Rank);
+        let short = dist.tensor_on(Device::Cuda, "short", Dtype::Int16, 4, Fill::Rank);
+        let all = Reduction::default;
+        let mut say = |called: Result<(), DistError>| said.push(called.unwrap_err().to_string());
+        say(dist.all_reduce(&cpu, all()).map(drop));
+        say(dist.all_reduce(gpu.non_contiguous(), all()).map(drop));
+        say(dist.all_reduce(gpu.to_sparse(1), all()).map(drop));
+        say(dist.all_reduce(&short, all()).map(drop));
+        say(dist.all_reduce(&gpu, crate::reduce::ReduceOp::Band.into()).map(drop));
+        say(dist.all_gather_into_tensor(&gpu, &gpu, InGroup::default()).map(drop));
+        say(dist.reduce_scatter_tensor(&gpu, &gpu, all()).map(drop));
+        say(dist.irecv(&gpu, RecvFrom::default()).map(drop));
+        say(dist.gather(&gpu, None, ToRank::dst(7)).map(drop));
+        say(dist.monitored_barrier(None, None, false).map(drop));
+        Ok(())
+    });
+    said.truncate(10);
+    insta::assert_snapshot!(said.join("\n"), @r"
+    RuntimeError: No backend type associated with device type cpu
+    ValueError: Tensors must be contiguous
+    RuntimeError: NCCL does not support all_reduce with sparse tensors. Please use dense tensors instead.
+    TypeError: Input tensor data type is not supported for NCCL process group: Short
+    ValueError: Cannot use ReduceOp.BAND with NCCL
+    ValueError: output tensor size must be equal to world_size times input tensor size
+    ValueError: input tensor must be the same size as output size times world size
+    NotImplementedError: ProcessGroupNCCL does not support recvAnysource
+    ValueError: ProcessGroupNCCL::gather: invalid root rank: 7
+    ValueError: monitored_barrier is only implemented for GLOO backend.
+    ");
+}
+
+proptest! {
+    /// Names are numbers in the order of the calls, on every rank, members or not.
+    #[test]
+    fn groups_are_numbered_alike_on_every_rank(
+        world in 1..7u32, masks in prop::collection::vec(1..127u32, 0..6)
+    ) {
+        let results = each_rank(world, |dist| {
+            let mut names = Vec::new();
+            for mask in &masks {
+                let ranks: Vec<i64> =
+                    (0..i64::from(world)).filter(|rank| mask >> rank & 1 == 1).collect();
+                if ranks.is_empty() {
+                    continue;
+                }
+                let group = dist.new_group(Some(&ranks), &NewGroup::default())?;
+                names.push(dist.group_name(group).ok());
+            }
+            Ok(names)
+        });
+        for names in results {
+            for (number, name) in (1..).zip(names) {
+                prop_assert!(name.is_none_or(|name| name == number.to_string()));
+            }
+        }
+    }
+
+    /// Coordinates count row by row; groups along a dimension hold exactly the ranks that differ
+    /// only there; a sub-mesh's coordinates are a part of the mesh's.
+    #[test]
+    fn a_mesh_is_a_grid_of_ranks(shape in prop::collection::vec(1..4u32, 1..5)) {
+        let world: u32 = shape.iter().product();
+        let names = &["pp", "dp", "cp", "tp"][..shape.len()];
+        let results = each_rank(world, |dist| {
+            let mesh = dist.init_device_mesh("cpu", &shape, Some(names))?;
+            let mut lines = Vec::new();
+            for name in names {
+                let group = mesh.get_group(Some((*name).into()))?;
+                let ranks = dist.get_process_group_ranks(group)?;
+                let local = dist.mesh_local_rank(&mesh, Some((*name).into()))?;
+                lines.push((ranks, local));
+            }
+            let last = &names[names.len() - 1..];
+            let sub = mesh.submesh(last)?;
+            Ok((mesh, lines, sub))
+        });
+        for (rank, (mesh, lines, sub)) in (0..).zip(&results) {
+            let at = mesh.get_coordinate().unwrap();
+            for (dim, (ranks, local)) in lines.iter().enumerate() {
+                let differs_only_there = |other: u32| {
+                    let other = results[other as usize].0.get_coordinate().unwrap();
+                    at.iter().zip(other).enumerate().all(|(d, (a, b))| d == dim || a == b)
+                };
+                let expected: Vec<_> =
+                    (0..world).filter(|other| differs_only_there(*other)).map(GlobalRank).collect();
+                prop_assert_eq!(ranks, &expected);
+                prop_assert_eq!(*local, i64::from(at[dim]));
+                prop_assert_eq!(ranks[*local as usize], GlobalRank(rank));
+            }
+            prop_assert_eq!(sub.get_coordinate().unwrap(), &at[at.len() - 1..]);
+            prop_assert_eq!(sub.ranks().len(), shape[shape.len() - 1] as usize);
+            prop_assert!(sub.ranks().contains(&rank));
+        }
+    }
+
+    #[test]
+    fn no_arguments_panic(
+        world in 1..4u32, root in -3..6i64, numels in prop::collection::vec(0..5u64, 0..4),
+        splits in prop::collection::vec(0..4u64, 0..4), tag in -2..3i64, nccl: bool,
+    ) {
+        let mut job = Job::new("any", world).unwrap();
+        job.machine(Machine { cuda_devices: 1, mpi: true });
+        job.run(|dist| {
+            dist.init_process_group(if nccl { "nccl" } else { "gloo" })?;
+            let device = if nccl { Device::Cuda } else { Device::Cpu };
+            let list: Vec<Tensor> = numels
+                .iter()
+                .map(|n| dist.tensor_on(device, "t", Dtype::Float32, *n, Fill::Rank))
+                .collect();
+            let x = dist.tensor_on(device, "x", Dtype::Float32, 4, Fill::Rank);
+            let (some, split) = (|| Some(TensorListArg::from(&list)), Some(&splits[..]));
+            let _ = dist.broadcast(&x, FromRank::src(root));
+            let _ = dist.all_gather(&list, &x, InGroup::default());
+            let _ = dist.gather(&x, some(), ToRank::dst(root));
+            let _ = dist.scatter(&x, some(), FromRank::src(root));
+            let _ = dist.reduce_scatter(&x, &list, Reduction::default());
+            let _ = dist.all_to_all(&list, &list, InGroup::default());
+            let _ = dist.all_to_all_single(&x, &x, split, split, InGroup::default());
+            let _ = dist.reduce_scatter_tensor(&x, &x, Reduction::default());
+            let _ = dist.all_reduce_coalesced(&list, Reduction::default());
+            let _ = dist.all_gather_coalesced(vec![(&list).into()], &list, InGroup::default());
+            let _ = dist.all_reduce_multigpu(&list, Reduction::default());
+            let _ = dist.reduce_scatter_multigpu(&list, vec![(&list).into()], Reduction::default());
+            let _ = dist.all_gather_multigpu(vec![(&list).into()], &list, InGroup::default());
+            let _ = dist.isend(&x, SendTo { tag, ..SendTo::dst(root) });
+            let _ = dist.irecv(&x, RecvFrom { tag, ..RecvFrom::src(root) });
+            let _ = dist.scatter_object_list(1, Some(&[]), FromRank::src(root));
+            let _ = dist.send_object_list(&[], SendTo::dst(root));
+            let _ = dist.new_group(Some(&[root, 0]), &NewGroup::default());
+            let _ = dist.split_group(None, Some(&[vec![root]]), None, None);
+            let _ = dist.init_device_mesh("cpu", &[root.unsigned_abs() as u32, 0], None);
+            let _ = dist.init_device_mesh("cpu", &[], None);
+            Ok(())
+        });
+        let _ = job.finish();
+    }
+}

@@ -17,9 +17,10 @@ use super::report::{Certainty, Evidence, Finding, Kind};
 use super::splits;
 use super::straggler::straggler;
 use super::words;
+use crate::dtype::Dtype;
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
-use crate::trace::{Outcome, RankState};
+use crate::trace::{Call, Outcome, RankState};
 use std::collections::BTreeSet;
 
 /// Everything that a cause is found from.
@@ -133,16 +134,22 @@ fn nobody_done(scene: &Scene<'_, '_>, row: &Row<'_>) -> bool {
     row.made.len() == size && row.made.iter().all(|made| made.pending())
 }
 
-/// Sends and receives that met with different sizes.
+/// Sends and receives that met with different sizes or element types.
 fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for pending in scene.p2p.iter().filter(|pending| pending.made.record.call.op.contains("recv")) {
         let Some(send) = pending.partner else { continue };
         let (got, sent) = (&pending.made.record.call, &send.record.call);
         let sizes = (super::signature::payload(got), super::signature::payload(sent));
-        if sizes.0 == sizes.1 || sizes.0 == 0 || sizes.1 == 0 {
-            continue;
-        }
+        let dtype = |call: &Call| {
+            let mut tensors = call.inputs.iter().chain(&call.outputs);
+            tensors.next().map(|tensor| tensor.dtype).filter(|dtype| *dtype != Dtype::Unknown)
+        };
+        let (expects, sends) = match (dtype(got), dtype(sent)) {
+            (Some(got), Some(sent)) if got != sent => (format!("{got}"), format!("{sent}")),
+            _ if sizes.0 == sizes.1 || sizes.0 == 0 || sizes.1 == 0 => continue,
+            _ => ("elements".to_owned(), "elements".to_owned()),
+        };
         let log = scene.job.log;
         let mut pair = vec![pending.made.rank, send.rank];
         pair.sort_unstable();
@@ -155,11 +162,12 @@ fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
             op: Some(got.op.clone()),
             certainty: Certainty::Certain,
             message: format!(
-                "Rank {} sends {} elements to rank {}, which expects {}: {} meets {}.",
+                "Rank {} sends {} {sends} to rank {}, which expects {}{}: {} meets {}.",
                 send.rank,
                 sizes.1,
                 pending.made.rank,
                 sizes.0,
+                if expects == sends { String::new() } else { format!(" {expects}") },
                 words::call(log, send),
                 words::call(log, pending.made),
             ),
