@@ -200,24 +200,6 @@ impl Table {
         let end = self.rows.get(at + 1).map_or(self.actions.len(), |row| row.start as usize);
         &self.actions[start..end]
     }
-
-    /// The last step before `step` in which `rank` writes chunk `chunk` of `buffer`, if any.
-    pub fn last_write(
-        &self,
-        rank: GroupRank,
-        buffer: Buffer,
-        chunk: u32,
-        before: u32,
-    ) -> Option<u32> {
-        let chunk = Slice::one(buffer, chunk);
-        let rows = self.rows.iter().enumerate().rev();
-        let mut rows = rows.filter(|(_, row)| row.rank == rank.0 && row.step < before);
-        let writes = |row: &Row| {
-            let mut actions = self.row(rank, row.step).iter();
-            actions.any(|action| action.writes().is_some_and(|into| into.overlaps(chunk)))
-        };
-        rows.find(|(_, row)| writes(row)).map(|(_, row)| row.step)
-    }
 }
 
 /// A buffer's chunks on a rank, for a part of one chunk a rank's count.

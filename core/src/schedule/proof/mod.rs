@@ -38,7 +38,7 @@ pub struct Proof {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
     /// A slice past the end of its buffer.
-    #[error("rank {rank}, step {step}: {slice:?} is outside the rank's buffer of {chunks} chunks")]
+    #[error("rank {rank}, step {step}: {slice} is outside the rank's buffer of {chunks} chunks")]
     OutOfBounds {
         /// Whose step.
         rank: GroupRank,
@@ -50,7 +50,7 @@ pub enum ProofError {
         chunks: u32,
     },
     /// An action whose slices are of different lengths.
-    #[error("rank {rank}, step {step}: an action on {slice:?} has another slice of another length")]
+    #[error("rank {rank}, step {step}: an action on {slice} has another slice of another length")]
     Uneven {
         /// Whose step.
         rank: GroupRank,
@@ -60,7 +60,7 @@ pub enum ProofError {
         slice: Slice,
     },
     /// Two actions of one step touch the same memory and one writes it.
-    #[error("rank {rank}, step {step}: two actions of the step touch {slice:?} and one writes it")]
+    #[error("rank {rank}, step {step}: two actions of the step touch {slice} and one writes it")]
     Hazard {
         /// Whose step.
         rank: GroupRank,
@@ -70,7 +70,7 @@ pub enum ProofError {
         slice: Slice,
     },
     /// A chunk is read before anything was put there.
-    #[error("rank {rank}, step {step}: reads {slice:?}, where nothing was written yet")]
+    #[error("rank {rank}, step {step}: reads {slice}, where nothing was written yet")]
     Unwritten {
         /// Whose step.
         rank: GroupRank,
@@ -80,14 +80,14 @@ pub enum ProofError {
         slice: Slice,
     },
     /// A reduction would count a rank twice or mix different parts of the tensor.
-    #[error("rank {rank}, step {step}: cannot reduce into chunk {chunk}: {why}")]
+    #[error("rank {rank}, step {step}: cannot reduce into {slice}: {why}")]
     BadReduction {
         /// Whose step.
         rank: GroupRank,
         /// Which step.
         step: u32,
         /// The chunk written.
-        chunk: u32,
+        slice: Slice,
         /// What is wrong with the operands.
         why: &'static str,
     },
@@ -114,7 +114,7 @@ pub enum ProofError {
         peer: GroupRank,
     },
     /// At the end a chunk is not what the collective promises.
-    #[error("rank {rank} ends with the wrong content in chunk {chunk} of its {buffer:?}")]
+    #[error("rank {rank} ends with {holds} in {buffer}[{chunk}]{}, not {promised}", since(*.step))]
     WrongResult {
         /// Whose result.
         rank: GroupRank,
@@ -122,7 +122,60 @@ pub enum ProofError {
         buffer: Buffer,
         /// Which chunk.
         chunk: u32,
+        /// The step in which it was written last; `None` if it never was.
+        step: Option<u32>,
+        /// What it holds, in words.
+        holds: String,
+        /// What it should hold.
+        promised: String,
     },
+}
+
+fn since(step: Option<u32>) -> String {
+    step.map(|step| format!(" (since step {step})")).unwrap_or_default()
+}
+
+impl ProofError {
+    /// The participant that goes wrong first: the receiver of a message that is wrong.
+    pub fn rank(&self) -> GroupRank {
+        match self {
+            ProofError::OutOfBounds { rank, .. }
+            | ProofError::Uneven { rank, .. }
+            | ProofError::Hazard { rank, .. }
+            | ProofError::Unwritten { rank, .. }
+            | ProofError::BadReduction { rank, .. }
+            | ProofError::Stuck { rank, .. }
+            | ProofError::WrongResult { rank, .. } => *rank,
+            ProofError::BadMessage { to, .. } => *to,
+        }
+    }
+
+    /// The step in which it goes wrong; for a result, the one in which it was written last, if any.
+    pub fn step(&self) -> Option<u32> {
+        match self {
+            ProofError::OutOfBounds { step, .. }
+            | ProofError::Uneven { step, .. }
+            | ProofError::Hazard { step, .. }
+            | ProofError::Unwritten { step, .. }
+            | ProofError::BadReduction { step, .. }
+            | ProofError::BadMessage { step, .. }
+            | ProofError::Stuck { step, .. } => Some(*step),
+            ProofError::WrongResult { step, .. } => *step,
+        }
+    }
+
+    /// The memory that goes wrong, where the error is about one.
+    pub fn slice(&self) -> Option<Slice> {
+        match self {
+            ProofError::OutOfBounds { slice, .. }
+            | ProofError::Uneven { slice, .. }
+            | ProofError::Hazard { slice, .. }
+            | ProofError::Unwritten { slice, .. }
+            | ProofError::BadReduction { slice, .. } => Some(*slice),
+            ProofError::WrongResult { buffer, chunk, .. } => Some(Slice::one(*buffer, *chunk)),
+            ProofError::BadMessage { .. } | ProofError::Stuck { .. } => None,
+        }
+    }
 }
 
 /// A chunk's symbolic value: a piece of the input, reduced over ranks.
@@ -185,6 +238,17 @@ impl<'a> Promise<'a> {
                 let signals = self.schedule.chunks(rank, Buffer::Scratch);
                 (chunk + 1 == signals).then(|| all(0)).flatten()
             }
+        }
+    }
+
+    /// A chunk's content in words: `chunk 3 of rank 2`, `the sum of chunk 3 over ranks 0-5`.
+    fn words(&self, content: Option<&Content>) -> String {
+        match content {
+            None => "nothing".to_owned(),
+            Some(Content { part, ranks }) => match ranks.words(self.size) {
+                (1, rank) => format!("chunk {part} of rank {rank}"),
+                (_, ranks) => format!("the sum of chunk {part} over ranks {ranks}"),
+            },
         }
     }
 

@@ -83,6 +83,24 @@ impl RankSet {
         Ok(RankSet::smallest(bits, world))
     }
 
+    /// How many ranks there are, and which: `0-3, 7`.
+    pub(super) fn words(&self, world: u32) -> (u32, String) {
+        let bits = self.bits(world);
+        let has = |rank: u32| bits[(rank / 64) as usize] >> (rank % 64) & 1 == 1;
+        let ranks: Vec<u32> = (0..world).filter(|rank| has(*rank)).collect();
+        let runs = ranks.chunk_by(|a, b| a + 1 == *b).map(|run| match run {
+            [first, .., last] => format!("{first}-{last}"),
+            [one] => one.to_string(),
+            [] => String::new(),
+        });
+        let mut runs: Vec<String> = runs.collect();
+        if runs.len() > 8 {
+            runs.truncate(8);
+            runs.push("…".to_owned());
+        }
+        (ranks.len() as u32, runs.join(", "))
+    }
+
     /// One bit a rank.
     fn bits(&self, world: u32) -> Vec<u64> {
         match self {

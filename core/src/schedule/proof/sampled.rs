@@ -117,7 +117,6 @@ pub(super) fn chunk_of(
     let promise = Promise::of(schedule);
     let Some(buffer) = promise.result(rank) else { return Ok(()) };
     let Some(promised) = promise.ends_with(rank, chunk) else { return Ok(()) };
-    let wrong = ProofError::WrongResult { rank, buffer, chunk };
     let mut list = Vec::new();
     let mut sum: Option<Content> = None;
     // A barrier's signals come by several ways; nothing else does.
@@ -130,7 +129,7 @@ pub(super) fn chunk_of(
             let (rank, step) = (place.participant, place.step);
             let slice = Slice::one(place.buffer, place.chunk);
             let begins = begins.ok_or(ProofError::Unwritten { rank, step, slice })?;
-            let bad = |why| ProofError::BadReduction { rank, step, chunk: place.chunk, why };
+            let bad = |why| ProofError::BadReduction { rank, step, slice, why };
             sum = Some(match sum {
                 None => begins,
                 Some(sum) => promise.sum(&sum, &begins).map_err(bad)?,
@@ -171,7 +170,24 @@ pub(super) fn chunk_of(
         let slice = sends.nth(before).ok_or(stuck)?;
         left.push(Place { participant: from, ..own(slice) });
     }
-    if sum.as_ref() == Some(&promised) { Ok(()) } else { Err(wrong) }
+    if sum.as_ref() == Some(&promised) {
+        return Ok(());
+    }
+    let step = last_written(schedule, rank, buffer, chunk, actions);
+    let (holds, promised) = (promise.words(sum.as_ref()), promise.words(Some(&promised)));
+    Err(ProofError::WrongResult { rank, buffer, chunk, step, holds, promised })
+}
+
+/// The last step in which a participant writes a chunk.
+pub(super) fn last_written(
+    schedule: &Schedule,
+    participant: GroupRank,
+    buffer: Buffer,
+    chunk: u32,
+    actions: &Actions<'_>,
+) -> Option<u32> {
+    let place = Place { participant, buffer, chunk, step: schedule.steps() };
+    last_write(place, actions, &mut Vec::new()).map(|(step, _)| step)
 }
 
 /// The step before the place's in which its chunk was written last, and which of the step's

@@ -6,6 +6,7 @@
 //! block, so a schedule that gets through here never waits for ever.
 
 use super::laws::{check_hazards, check_slices};
+use super::sampled::last_written;
 use super::{Actions, Content, Promise, Proof, ProofError};
 use crate::rank::GroupRank;
 use crate::schedule::{Action, Buffer, Schedule, Slice};
@@ -172,7 +173,7 @@ impl<'a> World<'a> {
         let sum = self.promise.sum(own, other).map_err(|why| ProofError::BadReduction {
             rank: GroupRank(me),
             step,
-            chunk: into.chunk,
+            slice: into,
             why,
         })?;
         self.proof.chunks_reduced += 1;
@@ -200,7 +201,17 @@ impl<'a> World<'a> {
             for (chunk, content) in (0..).zip(&self.memory[rank.index()][buffer as usize]) {
                 let promised = self.promise.ends_with(rank, chunk);
                 if promised.is_some() && *content != promised {
-                    return Err(ProofError::WrongResult { rank, buffer, chunk });
+                    let step = last_written(self.schedule, rank, buffer, chunk, self.actions);
+                    let holds = self.promise.words(content.as_ref());
+                    let promised = self.promise.words(promised.as_ref());
+                    return Err(ProofError::WrongResult {
+                        rank,
+                        buffer,
+                        chunk,
+                        step,
+                        holds,
+                        promised,
+                    });
                 }
             }
         }
