@@ -23,16 +23,24 @@ async fn main() -> Result<()> {
         "| from navigation to the first step drawn | {:.0} ms |",
         until_drawn(&service).await?
     );
-    let frames = frames(&service).await?;
-    let at = |share: f64| frames[((frames.len() - 1) as f64 * share) as usize];
     println!(
-        "| frame time while a 64-rank ring plays (median, 95th percentile, worst of {}) | \
-         {:.1} ms, {:.1} ms, {:.1} ms |",
-        frames.len(),
-        at(0.5),
-        at(0.95),
-        at(1.0)
+        "| all algorithms of a 64-rank all_reduce counted, and timed at 15 sizes | {:.0} ms |",
+        until_compared(&service).await?
     );
+    let ring = "#/step?collective=all_reduce&algorithm=ring&world=64&count=1024";
+    let both = "#/algorithms/side?collective=all_reduce&a=ring&b=two_shot&world=64&count=1024";
+    for (what, address) in [("a 64-rank ring plays", ring), ("two play side by side", both)] {
+        let frames = frames(&service, address).await?;
+        let at = |share: f64| frames[((frames.len() - 1) as f64 * share) as usize];
+        println!(
+            "| frame time while {what} (median, 95th percentile, worst of {}) | \
+             {:.1} ms, {:.1} ms, {:.1} ms |",
+            frames.len(),
+            at(0.5),
+            at(0.95),
+            at(1.0)
+        );
+    }
     let messages = 2 * u64::from(TIMED_WORLD) * u64::from(TIMED_WORLD - 1);
     let rate = |seconds: f64| messages as f64 / seconds / 1e6;
     let (wasm, native) = (in_wasm(&service).await?, natively()?);
@@ -63,10 +71,26 @@ async fn until_drawn(service: &Service) -> Result<f64> {
     Ok(median(times))
 }
 
-/// Milliseconds between frames while the page plays, sorted.
-async fn frames(service: &Service) -> Result<Vec<f64>> {
+/// Median milliseconds until every card and curve of the gallery is there, with a warm cache.
+async fn until_compared(service: &Service) -> Result<f64> {
     let chromium = Chromium::start().await?;
-    let address = "#/step?collective=all_reduce&algorithm=ring&world=64&count=1024";
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        chromium.client.goto("about:blank").await?;
+        let start = Instant::now();
+        chromium.client.goto(&format!("{}#/algorithms?world=64", service.url())).await?;
+        let ready =
+            "return document.querySelector('[data-test=algorithms]')?.dataset.ready === 'true'";
+        chromium.until("every algorithm", ready).await?;
+        times.push(start.elapsed().as_secs_f64() * 1e3);
+    }
+    chromium.close().await?;
+    Ok(median(times))
+}
+
+/// Milliseconds between frames while the page plays, sorted.
+async fn frames(service: &Service, address: &str) -> Result<Vec<f64>> {
+    let chromium = Chromium::start().await?;
     chromium.client.goto(&format!("{}{address}", service.url())).await?;
     let drawn = "return document.querySelector('[data-test=transport]')?.dataset.moment === '1'";
     chromium.until("the first step", drawn).await?;

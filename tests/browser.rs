@@ -8,14 +8,16 @@ use anyhow::{Context, Result, ensure};
 use fantoccini::Locator;
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
 use fantoccini::key::Key;
+use lockstep_core::c10d::Job;
 use lockstep_core::collective::Collective;
+use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Fill, Plan};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::{self, CollectiveLab, ScenarioOptions};
+use lockstep_core::scenario::{self, CollectiveLab, GroupsLab, ScenarioOptions, TorchCallOptions};
 use lockstep_core::schedule::{Algorithm, Layout, Schedule};
 use lockstep_core::trace::What;
-use lockstep_sim::{Cost, Link, SimConfig, Topology, simulate};
+use lockstep_sim::{Cost, Link, Session, SimConfig, Topology, simulate};
 use lockstep_tests::{Chromium, Service, data};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -165,7 +167,7 @@ async fn the_values_are_right_at_every_step() -> Result<()> {
     let page = Page::open("#/step?collective=all_reduce&world=3&count=6&fill=seeded").await?;
     let lab = CollectiveLab::new(Collective::AllReduce { op: ReduceOp::Sum }, 3, 6);
     let lab = CollectiveLab { fill: Fill::Seeded { seed: 1 }, ..lab };
-    let mut session = lockstep_sim::Session::new(&lab.plan()?, SimConfig::default())?;
+    let mut session = Session::new(&lab.plan()?, SimConfig::default())?;
     session.run_to_end()?;
     page.until("transport", "data-moment", "1").await?;
     for moment in 0..session.moments().len() {
@@ -316,6 +318,147 @@ async fn two_algorithms_side_by_side() -> Result<()> {
         let begins = begins.map(|event| event.time_ps).min().context("a fifth step")?;
         page.until(half, "data-time-ps", &begins.to_string()).await?;
     }
+    page.close().await
+}
+
+/// Every call of torch.distributed, on every backend that it names, is stepped through with as
+/// many moments as we simulate; a refusal is PyTorch's.
+#[tokio::test]
+async fn every_call_can_be_stepped_through() -> Result<()> {
+    let page = Page::open("#/step").await?;
+    page.until("transport", "data-moment", "1").await?;
+    for call in scenario::torch_calls() {
+        for backend in call.backends {
+            let options = TorchCallOptions { backend: (*backend).to_owned(), ..call.options() };
+            let mut session = Session::new(&call.plan(&options)?, SimConfig::default())?;
+            session.run_to_end()?;
+            let last = session.moments().len() - 1;
+            let world = options.world_size;
+            let hash = format!("#/step?call={}&backend={backend}&world={world}", call.name);
+            page.chromium.run(&format!("location.hash = '{hash}'")).await?;
+            page.until("step-call", "data-call", call.name).await?;
+            let ready = format!(
+                "const call = document.querySelector('[data-test=step-call]');
+                 return call?.dataset.ready === 'true' && call.dataset.backend === '{backend}'
+                     && document.querySelector('[data-test=transport]')?.dataset.last === '{last}'"
+            );
+            page.chromium.until(&format!("{hash} with {last} moments"), &ready).await?;
+        }
+    }
+    page.chromium.screenshot("step-call").await?;
+    page.go("#/step?call=all_reduce&backend=gloo&op=AVG").await?;
+    page.until("step-call", "data-refused", "true").await?;
+    let said = page.text("sentence").await?;
+    ensure!(said.contains("Cannot use ReduceOp.AVG with Gloo"), "{said}");
+    page.close().await
+}
+
+/// What works answered is listed, and a stream that waits is not a process that waits.
+#[tokio::test]
+async fn works_answer_and_streams_have_rows() -> Result<()> {
+    let page = Page::open("#/step?call=async_op&backend=nccl").await?;
+    let call = scenario::torch_call("async_op").context("async_op")?;
+    let options = TorchCallOptions { backend: "nccl".to_owned(), ..call.options() };
+    let trace = simulate(&call.plan(&options)?, &SimConfig::default())?;
+    let answered = trace.events.iter().filter(|event| matches!(event.what, What::Answered { .. }));
+    let answered = answered.count();
+    ensure!(answered > 0, "the program asks");
+    page.until("answers", "data-all", &answered.to_string()).await?;
+    ensure!(page.text("standing").await?.contains("compute stream"), "no stream is told of");
+    page.close().await
+}
+
+/// Cells, groups and traffic of a mesh are those of `init_device_mesh` and the simulator.
+#[tokio::test]
+async fn a_mesh_is_laid_out_as_pytorch_does() -> Result<()> {
+    let (shape, names) = ([2u32, 2, 4], ["pp", "dp", "tp"]);
+    let mut job = Job::new("mesh", 16)?;
+    let (mut places, mut groups) = (Vec::new(), vec![Vec::new(); 3]);
+    job.run(|dist| {
+        let mesh = dist.init_device_mesh("cpu", &shape, Some(&names))?;
+        places.push(mesh.get_coordinate().unwrap_or_default().to_vec());
+        for (all, group) in groups.iter_mut().zip(mesh.get_all_groups()?) {
+            let ranks = dist.get_process_group_ranks(group)?;
+            if !all.contains(&ranks) {
+                all.push(ranks);
+            }
+        }
+        Ok(())
+    });
+    let page = Page::open("#/mesh?dims=pp%3D2,dp%3D2,tp%3D4&node=4&count=4096").await?;
+    page.until("mesh", "data-ready", "true").await?;
+    for (rank, place) in places.iter().enumerate() {
+        let place = names.iter().zip(place).map(|(name, at)| format!("{name}{at}"));
+        let place = place.collect::<Vec<_>>().join(",");
+        assert_eq!(page.attribute(&format!("cell-{rank}"), "data-place").await?, place);
+    }
+    let link =
+        |ns: u64, gb: u64| Link { latency_ps: ns * 1000, bytes_per_second: gb * 1_000_000_000 };
+    let topology =
+        Topology::Nodes { ranks_per_node: 4, inside: link(2000, 300), across: link(5000, 25) };
+    for (name, groups) in names.iter().zip(groups) {
+        let lab = GroupsLab {
+            world_size: 16,
+            ranks_per_node: 4,
+            groups,
+            collective: Collective::AllReduce { op: ReduceOp::Sum },
+            algorithm: Algorithm::Ring,
+            count: 4096,
+            dtype: Dtype::Float32,
+            timeout_ms: 86_400_000,
+        };
+        let plan = lab.plan()?;
+        let trace = simulate(&plan, &SimConfig { topology, ..SimConfig::default() })?;
+        let mut bytes = [0; 2];
+        for event in &trace.events {
+            if let What::Sent { peer, bytes: sent, .. } = event.what {
+                bytes[usize::from(event.rank.0 / 4 != peer.0 / 4)] += sent;
+            }
+        }
+        let row = format!("dim-{name}");
+        assert_eq!(page.attribute(&row, "data-inside").await?, bytes[0].to_string(), "{name}");
+        assert_eq!(page.attribute(&row, "data-across").await?, bytes[1].to_string(), "{name}");
+        let time = Cost::of(&plan, topology)?.time_ps;
+        assert_eq!(page.attribute(&row, "data-time-ps").await?, time.to_string(), "{name}");
+    }
+    // Choosing a rank shows its peers along every dimension.
+    page.click("cell-5").await?;
+    for (rank, along) in [(4, "tp"), (7, "tp"), (1, "dp"), (13, "pp"), (0, "")] {
+        page.until(&format!("cell-{rank}"), "data-peer", along).await?;
+    }
+    page.chromium.screenshot("mesh").await?;
+    page.go("#/step").await?;
+    page.go("#/mesh?dims=tp%3D4,tp%3D2").await?;
+    let wrong = page
+        .chromium
+        .until("a refusal", "return document.querySelector('[data-test=mesh-wrong]')?.innerText")
+        .await?;
+    ensure!(wrong.as_str().is_some_and(|wrong| wrong.contains("unique")), "{wrong}");
+    page.close().await
+}
+
+/// The first connection breaks after its first bytes, while the run waits for its watchdog: the
+/// stream is taken up again, and no byte is counted twice.
+#[tokio::test]
+async fn a_live_stream_survives_a_lost_connection() -> Result<()> {
+    let page = Page::open("#/hangs/skipped-all-reduce").await?;
+    page.until("findings", "data-verdict", "findings").await?;
+    let simulated = page.attribute("finding", "data-culprits").await?;
+    let breaks = "const Real = window.WebSocket; window.sockets = 0;
+        window.WebSocket = class extends Real {
+            constructor(...of) {
+                super(...of);
+                window.sockets += 1;
+                if (window.sockets === 1) this.addEventListener('message', () => this.close(4000));
+            }
+        }";
+    page.chromium.run(breaks).await?;
+    page.click("run-real").await?;
+    page.until("real-run", "data-stage", "ended").await?;
+    assert_eq!(page.chromium.run("return window.sockets").await?, 2);
+    let script = "return [...document.querySelectorAll('[data-test=real-run] [data-test=finding]')]
+        .map(finding => finding.dataset.culprits)[0]";
+    assert_eq!(page.chromium.until("the real run's finding", script).await?, simulated);
     page.close().await
 }
 

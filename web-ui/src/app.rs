@@ -2,13 +2,13 @@
 
 use crate::client::Client;
 use crate::dom::{self, Listener};
-use crate::pages::{Gallery, Hangs, Recording, Runs, Step};
+use crate::pages::{Gallery, Hangs, Mesh, Recording, Runs, Step};
 use crate::protocol::Request;
 use crate::route::{Route, View};
 use crate::server;
 use crate::ui::{KeysHelp, keys};
-use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::Closure;
+use wasm_bindgen::{JsCast, JsValue};
 use web_sys::{Event, KeyboardEvent};
 use yew::prelude::*;
 
@@ -101,6 +101,7 @@ pub(crate) fn app() -> Html {
     };
     use_trace_of(&client);
     let view = nav.route.view();
+    use_effect_with(view, |_| show_current_link());
     let shared = Shared { client, nav: nav.clone(), server: server.clone(), dark };
     let open_help = {
         let help = help.clone();
@@ -132,6 +133,7 @@ pub(crate) fn app() -> Html {
                 { match view {
                     View::Step => html! { <Step /> },
                     View::Gallery => html! { <Gallery /> },
+                    View::Mesh => html! { <Mesh /> },
                     View::Hangs => html! { <Hangs /> },
                     View::Recording => html! { <Recording /> },
                     View::Runs => html! { <Runs /> },
@@ -141,6 +143,17 @@ pub(crate) fn app() -> Html {
                 <KeysHelp on_close={close_help} />
             }
         </ContextProvider<Shared>>
+    }
+}
+
+/// Brings the link of the current view into sight where the links have no room for all.
+fn show_current_link() {
+    let found = dom::document().query_selector("nav [aria-current]").ok().flatten();
+    let Some(link) = found.and_then(|link| link.dyn_into::<web_sys::HtmlElement>().ok()) else {
+        return;
+    };
+    if let Some(links) = link.parent_element() {
+        links.set_scroll_left((link.offset_left() - links.client_width() / 2).max(0));
     }
 }
 

@@ -3,7 +3,7 @@
 mod families;
 mod teach;
 
-pub(crate) use teach::{Lesson, lesson};
+pub(crate) use teach::{Lesson, lesson, parallelism};
 
 use lockstep_core::collective::Collective;
 use lockstep_core::schedule::{Algorithm, Schedule};
@@ -92,12 +92,26 @@ fn what(schedule: &Schedule, step: u32) -> String {
         (Algorithm::Tree, _) => from_the_root(n, step),
         (Algorithm::Dissemination, _) => {
             let distance = 1u64 << step.min(32);
-            format!(
-                "every rank signals the rank {distance} to its right and waits for the one {distance} to its left."
-            )
+            format!("every rank signals {} and waits for {}.", right(distance), left(distance))
         }
         (Algorithm::Direct, collective) => direct(collective, n, step),
         _ => families::what(schedule, algorithm, step),
+    }
+}
+
+/// The rank so many places on.
+fn right(distance: u64) -> String {
+    match distance {
+        1 => "its right neighbour".to_owned(),
+        _ => format!("the rank {distance} places to its right"),
+    }
+}
+
+/// The rank so many places back.
+fn left(distance: u64) -> String {
+    match distance {
+        1 => "its left neighbour".to_owned(),
+        _ => format!("the rank {distance} places to its left"),
     }
 }
 
@@ -139,10 +153,8 @@ fn direct(collective: Collective, n: u32, step: u32) -> String {
             )
         }
         Collective::ReduceScatter { .. } => {
-            format!(
-                "every rank sends the rank {} to its right its part, which that one combines.",
-                step + 1
-            )
+            let right = right(u64::from(step) + 1);
+            format!("every rank sends {right} its part, which that one combines.")
         }
         Collective::AllToAll => "every rank sends every other rank its part, all at once.".into(),
         _ => "every rank sends its tensor to every other rank, all at once.".into(),
@@ -193,9 +205,17 @@ pub(crate) fn job(view: &View) -> String {
         return format!("Before the start: {n} ranks are about to run the program.");
     }
     let mut parts = Vec::new();
-    for (ranks, does) in
-        [(busy, "busy or idle in their own code"), (waiting, "in a call"), (finished, "finished")]
-    {
+    let streams = count(|doing| matches!(doing, Doing::Synchronizing));
+    let draining = count(|doing| matches!(doing, Doing::Draining));
+    let running = count(|doing| matches!(doing, Doing::Running));
+    for (ranks, does) in [
+        (busy, "busy or idle in their own code"),
+        (running, "going on"),
+        (waiting, "in a call"),
+        (streams, "waiting for their streams"),
+        (draining, "past their program while their streams are at work"),
+        (finished, "finished"),
+    ] {
         if ranks > 0 {
             parts.push(format!("{ranks} {does}"));
         }

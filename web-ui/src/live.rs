@@ -3,10 +3,10 @@
 use crate::app::use_shared;
 use crate::client::Client;
 use crate::protocol::{LiveCount, Opened, Request, Response, SessionId};
-use crate::server::{self, Events};
+use crate::server::{self, Events, Listeners};
 use lockstep_core::plan::Plan;
 use lockstep_sim::Comparison;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -15,9 +15,21 @@ use yew::prelude::*;
 pub(crate) enum Stage {
     Idle,
     Starting,
-    Running { id: String, session: SessionId, count: LiveCount },
-    Ended { id: String, opened: Rc<Opened>, comparison: Option<Comparison> },
-    Failed { why: String },
+    /// `lost` while the connection is being made again.
+    Running {
+        id: String,
+        session: SessionId,
+        count: LiveCount,
+        lost: bool,
+    },
+    Ended {
+        id: String,
+        opened: Rc<Opened>,
+        comparison: Option<Comparison>,
+    },
+    Failed {
+        why: String,
+    },
 }
 
 /// A real run and what can be done with it.
@@ -97,21 +109,33 @@ async fn follow(
     let (id, session) = (run.id, client.new_session());
     client.ask(Request::OpenLive { session }).await?;
     let count = LiveCount { world_size: plan.world_size, ..LiveCount::default() };
-    stage.set(Stage::Running { id: id.clone(), session, count });
+    let counted = Rc::new(Cell::new(count));
+    stage.set(Stage::Running { id: id.clone(), session, count, lost: false });
     let bytes = {
-        let (client, stage, id) = (client.clone(), stage.clone(), id.clone());
+        let (client, stage, id, counted) =
+            (client.clone(), stage.clone(), id.clone(), counted.clone());
         move |buffer: js_sys::ArrayBuffer| {
             let (asked, answer) =
                 client.ask_with(Request::Live { session }, &[buffer.into()], None);
-            let (stage, id) = (stage.clone(), id.clone());
+            let (stage, id, counted) = (stage.clone(), id.clone(), counted.clone());
             wasm_bindgen_futures::spawn_local(async move {
                 let _asked = asked;
                 match answer.await.map(|answered| answered.response) {
-                    Ok(Response::Live(count)) => stage.set(Stage::Running { id, session, count }),
+                    Ok(Response::Live(count)) => {
+                        counted.set(count);
+                        stage.set(Stage::Running { id, session, count, lost: false });
+                    }
                     Ok(_) => {}
                     Err(why) => stage.set(Stage::Failed { why }),
                 }
             });
+        }
+    };
+    let lost = {
+        let (stage, id) = (stage.clone(), id.clone());
+        move || {
+            let (id, count) = (id.clone(), counted.get());
+            stage.set(Stage::Running { id, session, count, lost: true });
         }
     };
     let closed = {
@@ -126,7 +150,9 @@ async fn follow(
             });
         }
     };
-    *events.borrow_mut() = Some(Events::of(&id, bytes, closed)?);
+    let listeners =
+        Listeners { bytes: Box::new(bytes), lost: Box::new(lost), closed: Box::new(closed) };
+    *events.borrow_mut() = Some(Events::of(&id, listeners)?);
     Ok(())
 }
 

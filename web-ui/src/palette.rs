@@ -36,6 +36,9 @@ pub(crate) fn message_ink(class: u8) -> Option<&'static str> {
     Some(rank_ink(chunk.into()))
 }
 
+/// How many colours there are before they begin again.
+pub(crate) const RANK_COLOURS: usize = RANKS.len();
+
 /// The colour of rank or chunk `index`.
 pub(crate) fn rank_fill(index: u32) -> &'static str {
     RANKS[index as usize % RANKS.len()].0
@@ -123,6 +126,9 @@ pub(crate) fn timeline_rgb(class: u8, column: u32, y: u32, dark: bool) -> [u8; 4
         2 => mix(ground, [125, 138, 152], if stripe { 40 } else { 70 }),
         3 if stuck => mix(ground, [214, 64, 42], if stripe { 70 } else { 110 }),
         3 => mix(ground, [125, 138, 152], 34),
+        // Slanted: the device stands, the process does not.
+        4 if stuck => mix(ground, [214, 64, 42], if stripe { 40 } else { 90 }),
+        4 => mix(ground, [47, 111, 191], if stripe { 30 } else { 80 }),
         40..48 if queued => {
             mix(ground, RANK_RGB[class as usize - 40], if stripe { 60 } else { 90 })
         }

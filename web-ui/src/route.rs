@@ -17,20 +17,22 @@ pub(crate) struct Route {
 pub(crate) enum View {
     Step,
     Gallery,
+    Mesh,
     Hangs,
     Recording,
     Runs,
 }
 
 impl View {
-    pub(crate) const ALL: [View; 5] =
-        [View::Step, View::Gallery, View::Hangs, View::Recording, View::Runs];
+    pub(crate) const ALL: [View; 6] =
+        [View::Step, View::Gallery, View::Mesh, View::Hangs, View::Recording, View::Runs];
 
     /// The word in the address.
     pub(crate) fn word(self) -> &'static str {
         match self {
             View::Step => "step",
             View::Gallery => "algorithms",
+            View::Mesh => "mesh",
             View::Hangs => "hangs",
             View::Recording => "recording",
             View::Runs => "runs",
@@ -42,6 +44,7 @@ impl View {
         match self {
             View::Step => "Step through",
             View::Gallery => "Algorithms",
+            View::Mesh => "Meshes",
             View::Hangs => "Hangs",
             View::Recording => "Recording",
             View::Runs => "Runs",

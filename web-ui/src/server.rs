@@ -5,6 +5,8 @@
 use crate::dom;
 use lockstep_core::plan::Plan;
 use serde_json::Value;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use wasm_bindgen::prelude::Closure;
 use wasm_bindgen::{JsCast, JsValue};
 use wasm_bindgen_futures::JsFuture;
@@ -134,44 +136,123 @@ async fn request(method: &str, path: &str, body: Option<&str>) -> Result<Respons
 
 type Heard<E> = Closure<dyn FnMut(E)>;
 
-/// A run's events as they happen, until it is dropped.
+/// The server closed the stream because there is no more of it (RFC 6455, 7.4.1).
+const NORMAL: u16 = 1000;
+
+/// How long until the next try when a connection was lost, in milliseconds; after the last of
+/// them it is given up.
+const RETRIES_MS: [i32; 6] = [250, 500, 1000, 2000, 4000, 8000];
+
+/// A run's events as they happen, until it is dropped. A connection that is lost is made again:
+/// the server begins at the first byte each time, and what has come already is skipped.
 pub(crate) struct Events {
+    /// Its connections and their listeners go with it.
+    _stream: Rc<Stream>,
+}
+
+/// What hears of a run's events.
+pub(crate) struct Listeners {
+    /// The next bytes of the run's trace.
+    pub(crate) bytes: Box<dyn Fn(js_sys::ArrayBuffer)>,
+    /// The connection was lost, and is being made again.
+    pub(crate) lost: Box<dyn Fn()>,
+    /// There are no more bytes to come.
+    pub(crate) closed: Box<dyn Fn()>,
+}
+
+struct Stream {
+    url: String,
+    listeners: Listeners,
+    /// Bytes of the trace that have been passed on.
+    received: Cell<u32>,
+    /// Connections lost since bytes last came.
+    losses: Cell<usize>,
+    connection: RefCell<Option<Connection>>,
+}
+
+struct Connection {
     socket: WebSocket,
     _message: Heard<MessageEvent>,
     _close: Heard<CloseEvent>,
 }
 
 impl Events {
-    /// `bytes` gets the next bytes of the run's trace; `closed` is called once there are no more.
+    /// The events of run `id`.
     ///
     /// # Errors
     /// When the browser refuses the connection outright.
-    pub(crate) fn of(
-        id: &str,
-        mut bytes: impl FnMut(js_sys::ArrayBuffer) + 'static,
-        mut closed: impl FnMut() + 'static,
-    ) -> Result<Events, String> {
+    pub(crate) fn of(id: &str, listeners: Listeners) -> Result<Events, String> {
         let words = |error: JsValue| dom::words_of(&error);
         let page = dom::window().location().href().map_err(words)?;
         let url =
             web_sys::Url::new_with_base(&format!("api/runs/{id}/events"), &page).map_err(words)?;
         url.set_protocol(if url.protocol() == "https:" { "wss:" } else { "ws:" });
         url.set_hash("");
-        let socket = WebSocket::new(&url.href()).map_err(words)?;
-        socket.set_binary_type(BinaryType::Arraybuffer);
-        let message = Heard::<MessageEvent>::new(move |event: MessageEvent| {
-            if let Ok(buffer) = event.data().dyn_into() {
-                bytes(buffer);
-            }
+        let stream = Rc::new(Stream {
+            url: url.href(),
+            listeners,
+            received: Cell::new(0),
+            losses: Cell::new(0),
+            connection: RefCell::new(None),
         });
-        let close = Heard::<CloseEvent>::new(move |_| closed());
-        socket.set_onmessage(Some(message.as_ref().unchecked_ref()));
-        socket.set_onclose(Some(close.as_ref().unchecked_ref()));
-        Ok(Events { socket, _message: message, _close: close })
+        stream.connect()?;
+        Ok(Events { _stream: stream })
     }
 }
 
-impl Drop for Events {
+impl Stream {
+    fn connect(self: &Rc<Stream>) -> Result<(), String> {
+        let socket = WebSocket::new(&self.url).map_err(|error| dom::words_of(&error))?;
+        socket.set_binary_type(BinaryType::Arraybuffer);
+        let (weak, seen) = (Rc::downgrade(self), Cell::new(0u32));
+        let message = Heard::<MessageEvent>::new(move |event: MessageEvent| {
+            let Some(stream) = weak.upgrade() else { return };
+            let Ok(buffer) = event.data().dyn_into::<js_sys::ArrayBuffer>() else { return };
+            let (before, known) = (seen.get(), stream.received.get());
+            seen.set(before.saturating_add(buffer.byte_length()));
+            stream.losses.set(0);
+            if seen.get() > known {
+                stream.received.set(seen.get());
+                (stream.listeners.bytes)(buffer.slice(known.saturating_sub(before)));
+            }
+        });
+        let weak = Rc::downgrade(self);
+        let close = Heard::<CloseEvent>::new(move |event: CloseEvent| {
+            let Some(stream) = weak.upgrade() else { return };
+            match event.code() {
+                NORMAL => (stream.listeners.closed)(),
+                _ => stream.lose(),
+            }
+        });
+        socket.set_onmessage(Some(message.as_ref().unchecked_ref()));
+        socket.set_onclose(Some(close.as_ref().unchecked_ref()));
+        let connection = Connection { socket, _message: message, _close: close };
+        *self.connection.borrow_mut() = Some(connection);
+        Ok(())
+    }
+
+    fn lose(self: &Rc<Stream>) {
+        let losses = self.losses.get();
+        self.losses.set(losses + 1);
+        let Some(pause) = RETRIES_MS.get(losses).copied() else {
+            (self.listeners.closed)();
+            return;
+        };
+        (self.listeners.lost)();
+        let weak = Rc::downgrade(self);
+        wasm_bindgen_futures::spawn_local(async move {
+            dom::sleep_ms(pause).await;
+            // Nobody listens any more when the run was closed meanwhile.
+            if let Some(stream) = weak.upgrade()
+                && stream.connect().is_err()
+            {
+                (stream.listeners.closed)();
+            }
+        });
+    }
+}
+
+impl Drop for Connection {
     fn drop(&mut self) {
         self.socket.set_onmessage(None);
         self.socket.set_onclose(None);

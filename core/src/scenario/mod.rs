@@ -1,11 +1,14 @@
-//! The plans that ship with Lockstep: one collective to step through ([`CollectiveLab`]), and
+//! The plans that ship with Lockstep: one collective to step through ([`CollectiveLab`]), the
+//! same in several groups at once ([`GroupsLab`]), and
 //! scenarios of jobs that hang, each with its program, its story and its repair.
 
+mod groups;
 mod hangs;
 mod lab;
 mod torch_call;
 mod torch_calls;
 
+pub use groups::GroupsLab;
 pub use lab::CollectiveLab;
 pub use torch_call::{TorchCall, TorchCallError, TorchCallOptions, torch_call, torch_calls};
 

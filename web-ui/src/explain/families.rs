@@ -1,5 +1,6 @@
 //! What happens in a step of the families beyond ring, tree, direct and dissemination.
 
+use super::{left, right};
 use lockstep_core::collective::Collective;
 use lockstep_core::schedule::{Algorithm, Schedule};
 
@@ -43,7 +44,8 @@ pub(super) fn what(schedule: &Schedule, algorithm: Algorithm, step: u32) -> Stri
         }
         Algorithm::TwoShot if step + 1 < steps => {
             let distance = step + 1;
-            format!("every rank sends the rank {distance} to its right that one's chunk, which it adds to its own.")
+            let right = right(distance.into());
+            format!("every rank sends {right} that one's chunk, which it adds to its own.")
         }
         Algorithm::TwoShot => "every rank sends the chunk it finished to every other rank.".into(),
         Algorithm::Bruck => bruck(call, steps, step),
@@ -52,7 +54,8 @@ pub(super) fn what(schedule: &Schedule, algorithm: Algorithm, step: u32) -> Stri
         }
         Algorithm::Pairwise => {
             let distance = step + 1;
-            format!("every rank sends the rank {distance} to its right its part and gets its own from the one {distance} to its left.")
+            let (right, left) = (right(distance.into()), left(distance.into()));
+            format!("every rank sends {right} its part and gets its own from {left}.")
         }
         Algorithm::Chain if call.reduce_op().is_some() => {
             "every rank that got a segment adds its own and passes it on towards the root, while it receives the next.".into()
@@ -194,7 +197,8 @@ fn bruck(call: Collective, steps: u32, step: u32) -> String {
         Collective::AllGather => {
             let distance = 1u64 << step.min(63);
             format!(
-                "every rank sends all the parts it has, or what is still missing, to the rank {distance} to its left."
+                "every rank sends all the parts it has, or what is still missing, to {}.",
+                left(distance)
             )
         }
         _ if step.is_multiple_of(2) => {
@@ -203,8 +207,9 @@ fn bruck(call: Collective, steps: u32, step: u32) -> String {
         _ => {
             let distance = 1u64 << (step / 2).min(63);
             format!(
-                "every rank sends the parts whose way has bit {} to the rank {distance} to its right.",
-                step / 2
+                "every rank sends the parts whose way has bit {} to {}.",
+                step / 2,
+                right(distance)
             )
         }
     }

@@ -219,7 +219,7 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             formula("1", "2n − 3", Always),
             "Every rank sends every other rank its part, all at once.",
             "What NCCL does (grouped ncclSend and ncclRecv) and gloo too; MPICH for middle sizes. Mixture-of-experts layers live on it.",
-            "A single latency. But all ranks begin with the same order of receivers, so that many messages meet at one port while others are idle.",
+            "A single latency. But here all ranks begin with the same receivers, so that many messages meet at one port while others are idle; gloo's ranks begin each with their neighbour.",
         ),
         (Algorithm::Direct, Collective::Reduce { .. }) => (
             formula("1", ALL_BUT_ONE, Always),
@@ -425,6 +425,30 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
         ),
     };
     Lesson { formula, how, when, cost }
+}
+
+/// What travels along a dimension of a mesh, by the name that people give it.
+pub(crate) fn parallelism(name: &str) -> &'static str {
+    match name {
+        "tp" | "tensor" | "mp" => {
+            "Tensor parallel: all_reduce of activations, twice a layer in each direction and always waited for. It belongs inside a node."
+        }
+        "dp" | "data" | "ddp" | "replicate" | "dp_replicate" => {
+            "Data parallel: all_reduce of gradients once a step, hidden behind the backward pass. It may go across."
+        }
+        "fsdp" | "shard" | "dp_shard" => {
+            "Sharded data parallel: all_gather of parameters before each layer, reduce_scatter of gradients after it."
+        }
+        "pp" | "pipe" | "stage" => {
+            "Pipeline: activations sent to the next stage, once a micro-batch. Little data: it goes across first."
+        }
+        "cp" | "context" => "Context parallel: keys and values passed around a ring in attention.",
+        "ep" | "expert" => "Expert parallel: all_to_all of tokens, twice a layer.",
+        "sp" | "sequence" => {
+            "Sequence parallel: all_gather and reduce_scatter in place of tensor parallel's all_reduce."
+        }
+        _ => "",
+    }
 }
 
 #[cfg(test)]

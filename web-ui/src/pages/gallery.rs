@@ -9,9 +9,9 @@ mod side;
 
 use crate::app::use_shared;
 use crate::explain;
-use crate::palette::rank_rgb;
+use crate::palette::{RANK_COLOURS, rank_rgb};
 use crate::route::Route;
-use crate::ui::{Chart, Curve};
+use crate::ui::{Chart, Curve, Fold};
 use answers::{Answers, COUNTS, use_accounts, use_sweeps};
 use card::AlgorithmCard;
 use choice::{GalleryChoice, GalleryForm};
@@ -64,7 +64,7 @@ fn cards() -> Html {
             <aside class="panel side">
                 <h1>{ "Algorithms, and which one wins" }</h1>
                 <p class="muted hint">{ "Each card is one way to carry out the collective: drawn, counted and timed from its own schedule." }</p>
-                <GalleryForm {choice} route={choice.route()} on_route={go.clone()} />
+                <Fold words={choice.words()}><GalleryForm {choice} route={choice.route()} on_route={go.clone()} /></Fold>
                 <div class="against" data-test="against">
                     <p>{ versus(choice.pair) }</p>
                     <a class="button primary" href={choice.side_route().to_hash()} data-test="side-by-side">{ "Side by side" }</a>
@@ -106,6 +106,7 @@ fn curves(choice: &GalleryChoice, sweeps: &Answers<Rc<Vec<u64>>>) -> Vec<Curve> 
             name: algorithm.name().to_owned(),
             colour: rank_rgb(index as u32),
             points: bytes.zip(times.iter().copied()).collect(),
+            dashed: index >= RANK_COLOURS,
             chosen: choice.pair.contains(algorithm),
         })
     });

@@ -2,6 +2,7 @@
 
 use super::exports::Exports;
 use super::simulation::{Addressed, Simulated, use_addressed_moment, use_simulation, use_view};
+use super::standing::standing;
 use crate::app::use_shared;
 use crate::explain;
 use crate::playback::{Act, use_playback};
@@ -10,11 +11,9 @@ use crate::route::{Route, View};
 use crate::ui::{
     Choice, Findings, NumberField, RealRun, SelectField, SourceView, Timeline, Transport, WaitGraph,
 };
-use lockstep_core::group::ProcessGroup;
 use lockstep_core::plan::Source;
 use lockstep_core::scenario::{self, ScenarioOptions};
 use lockstep_sim::Topology;
-use lockstep_sim::view::{CallView, Doing};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -111,10 +110,7 @@ fn one_hang(props: &OneHangProps) -> Html {
         })
     };
     let source = Source { path: "train.py".to_owned(), text: scenario.text(repaired).to_owned() };
-    let texts = vec![
-        Choice { value: "faulty".to_owned(), label: "as it hangs".to_owned() },
-        Choice { value: "repaired".to_owned(), label: "repaired".to_owned() },
-    ];
+    let texts = vec![Choice::new("faulty", "as it hangs"), Choice::new("repaired", "repaired")];
     let sentence = match (&simulated, &view) {
         (Simulated::Failed { why }, _) => why.clone(),
         (_, Some(view)) => explain::job(view),
@@ -139,10 +135,12 @@ fn one_hang(props: &OneHangProps) -> Html {
             if let Some(opened) = &opened {
                 <section class="panel verdicts">
                     <Findings report={opened.report.clone()} />
+                    if let Ok(plan) = &*plan {
+                        <RealRun plan={plan.clone()} simulated={session} hangs={!repaired} />
+                    }
                     <h3>{ "Who waits for whom, at the end" }</h3>
                     <WaitGraph waits={opened.waits.clone()} world_size={opened.header.world_size} />
                     if let Ok(plan) = &*plan {
-                        <RealRun plan={plan.clone()} simulated={session} hangs={!repaired} />
                         <Exports {session} name={props.id} plan={plan.clone()} />
                     }
                 </section>
@@ -158,49 +156,4 @@ fn one_hang(props: &OneHangProps) -> Html {
 
 fn culprits(opened: &Opened) -> Vec<u32> {
     opened.report.culprits().iter().map(|rank| rank.0).collect()
-}
-
-/// Worlds above this are told by call, without each rank's step in it.
-const MAX_TOLD_APART: usize = 8;
-
-/// What every rank does, ranks that do the same together.
-fn standing(view: Option<&lockstep_sim::View>, groups: &[ProcessGroup]) -> Html {
-    let mut lines: Vec<(String, Vec<u32>)> = Vec::new();
-    for (rank, state) in view.iter().flat_map(|view| view.ranks.iter().enumerate()) {
-        let call = state.calls.iter().max_by_key(|call| call.work);
-        let does = match (state.doing, call) {
-            (Doing::Finished, _) => "finished".to_owned(),
-            (Doing::Busy, _) => "busy or idle in its own code".to_owned(),
-            (Doing::Waiting { work }, Some(call)) if call.work == work => {
-                let group = groups.get(call.group.index()).map_or("", ProcessGroup::label);
-                let told = format!("in {} #{} of {group}", call.op, call.seq);
-                match view.is_some_and(|view| view.ranks.len() <= MAX_TOLD_APART) {
-                    true => told + &step_of(call),
-                    false => told,
-                }
-            }
-            (Doing::Waiting { .. }, _) => "waits in a send or recv".to_owned(),
-            (Doing::Synchronizing, _) => "waits for its streams".to_owned(),
-            (Doing::Running | Doing::Draining, _) => "goes on".to_owned(),
-        };
-        match lines.iter_mut().find(|(words, _)| *words == does) {
-            Some((_, ranks)) => ranks.push(rank as u32),
-            None => lines.push((does, vec![rank as u32])),
-        }
-    }
-    html! {
-        { for lines.into_iter().map(|(does, ranks)| {
-            let who = if ranks.len() == 1 { "rank" } else { "ranks" };
-            html! { <li><b>{ format!("{who} {}", explain::ranks(ranks)) }</b>{ " " }{ does }</li> }
-        }) }
-    }
-}
-
-/// `, step 2 of 6, next from rank 3`.
-fn step_of(call: &CallView) -> String {
-    let step = format!(", step {} of {}", (call.step + 1).min(call.steps), call.steps);
-    match explain::ranks(call.waits_for.iter().map(|rank| rank.0)) {
-        nobody if nobody.is_empty() => step,
-        whom => format!("{step}, next from rank {whom}"),
-    }
 }

@@ -1,18 +1,23 @@
 //! The views. A view a file.
 
+mod call_choice;
 mod collective_choice;
 mod exports;
 mod gallery;
 mod hangs;
+mod mesh;
 pub(crate) mod recording;
 mod runs;
 mod simulation;
+mod standing;
 mod step;
+mod step_call;
 mod step_choice;
 mod topology_choice;
 
 pub(crate) use gallery::Gallery;
 pub(crate) use hangs::Hangs;
+pub(crate) use mesh::Mesh;
 pub(crate) use recording::Recording;
 pub(crate) use runs::Runs;
 pub(crate) use step::Step;

@@ -1,13 +1,15 @@
 //! Step through a collective: the first view.
 
+use super::call_choice::CallChoice;
 use super::exports::Exports;
 use super::simulation::{Addressed, Simulated, use_addressed_moment, use_simulation, use_view};
+use super::step_call::StepCall;
 use super::step_choice::{StepChoice, StepForm};
 use crate::app::use_shared;
 use crate::explain;
 use crate::playback::{Act, use_playback};
 use crate::route::Route;
-use crate::ui::{BufferMap, Buffers, Elements, Matrix, RealRun, Ring, Timeline, Transport};
+use crate::ui::{BufferMap, Buffers, Elements, Fold, Matrix, RealRun, Ring, Timeline, Transport};
 use lockstep_core::schedule::Schedule;
 use lockstep_sim::Topology;
 use std::rc::Rc;
@@ -27,9 +29,18 @@ fn columns(view: &lockstep_sim::View) -> usize {
     chunks.max().unwrap_or(0)
 }
 
-/// Step through a collective.
+/// Step through a collective by one of its algorithms, or a call as PyTorch makes it.
 #[component(Step)]
 pub(crate) fn step() -> Html {
+    match CallChoice::read(&use_shared().nav.route) {
+        Some(choice) => html! { <StepCall {choice} /> },
+        None => html! { <StepCollective /> },
+    }
+}
+
+/// Step through a collective.
+#[component(StepCollective)]
+fn step_collective() -> Html {
     let shared = use_shared();
     let nav = shared.nav.clone();
     let choice = StepChoice::read(&nav.route);
@@ -53,6 +64,8 @@ pub(crate) fn step() -> Html {
     let time_ps = playback.time_ps(&moments);
     let schedule =
         Schedule::new(choice.lab.collective, choice.lab.algorithm, choice.lab.world_size).ok();
+    let switches =
+        schedule.as_ref().map_or(0, |schedule| schedule.participants() - schedule.size());
     let go = {
         let nav = nav.clone();
         Callback::from(move |route: Route| nav.replace(route))
@@ -79,19 +92,21 @@ pub(crate) fn step() -> Html {
         <div class="step-grid" data-ready={session.is_some().to_string()}>
             <aside class="panel side">
                 <h1>{ "Step through a collective" }</h1>
+                <Fold words={choice.words()}>
                 <StepForm {choice} on_route={go} />
                 if let Ok(plan) = &*plan {
                     <RealRun plan={plan.clone()} simulated={session} />
                     <Exports {session} {name} plan={plan.clone()} />
                 }
+                </Fold>
             </aside>
             <p class={classes!("sentence", failed.then_some("bad"))} aria-live="polite" data-test="sentence">{ sentence }</p>
             if let (Some(view), Some(opened)) = (&view, &opened) {
                 <section class="panel graph" aria-label="Messages on their way">
                     if view.ranks.len() <= MAX_CELLS as usize {
-                        <Ring view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} />
+                        <Ring view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} {switches} />
                     } else {
-                        <Matrix view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} />
+                        <Matrix view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} {switches} />
                     }
                 </section>
                 <section class="panel memory" aria-label="Buffers of each rank">

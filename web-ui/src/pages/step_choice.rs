@@ -1,6 +1,7 @@
 //! What is stepped through: the choice that the address carries, and the form that changes it.
 
-use super::collective_choice::{COLLECTIVES, collective};
+use super::call_choice;
+use super::collective_choice::collective;
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField};
 use lockstep_core::dtype::Dtype;
@@ -77,6 +78,15 @@ impl StepChoice {
         route
     }
 
+    /// What is chosen, in a few words.
+    pub(super) fn words(&self) -> String {
+        let CollectiveLab { collective, algorithm, world_size, count, dtype, .. } = self.lab;
+        match collective.is_barrier() {
+            true => format!("{collective} · {algorithm} · {world_size} ranks"),
+            false => format!("{collective} · {algorithm} · {world_size} ranks · {count} × {dtype}"),
+        }
+    }
+
     /// The plan, or why there is none.
     pub(super) fn plan(&self) -> Result<Plan, String> {
         self.lab.plan().map_err(|error| error.to_string())
@@ -111,6 +121,13 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
         let route = route.clone();
         props.on_route.reform(move |value: u64| route.clone().with(name, value))
     };
+    let choose = {
+        let (route, world_size) = (route.clone(), lab.world_size);
+        props.on_route.reform(move |value: String| match value.starts_with("call ") {
+            true => call_choice::route_of(&value, world_size),
+            false => route.clone().with("collective", value),
+        })
+    };
     let words = |words: &[&str]| words.iter().map(|word| Choice::word(word)).collect::<Vec<_>>();
     let algorithms: Vec<&str> =
         Algorithm::of(lab.collective).iter().map(|algorithm| algorithm.name()).collect();
@@ -120,13 +137,11 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
         ReduceOp::ALL.iter().filter(|op| op.supports(lab.dtype)).map(|op| op.name()).collect();
     let fills =
         [("iota", "0, 1, 2, … (iota)"), ("rank", "the rank's number"), ("seeded", "seeded random")];
-    let fills = fills
-        .map(|(value, label)| Choice { value: value.to_owned(), label: label.to_owned() })
-        .to_vec();
+    let fills = fills.map(|(value, label)| Choice::new(value, label)).to_vec();
     let barrier = lab.collective.is_barrier();
     html! {
         <form class="choice" onsubmit={Callback::from(|event: SubmitEvent| event.prevent_default())} aria-label="What to step through">
-            <SelectField name="collective" label="Collective" value={lab.collective.name()} choices={words(&COLLECTIVES)} on_choose={set("collective")} />
+            <SelectField name="collective" label="Call" value={lab.collective.name()} choices={call_choice::choices()} on_choose={choose} />
             <NumberField name="world" label="World size" value={u64::from(lab.world_size)} min={WORLD.0} max={WORLD.1} slider={true} on_choose={number("world")} />
             <SelectField name="algorithm" label="Algorithm" value={lab.algorithm.name()} choices={words(&algorithms)} on_choose={set("algorithm")} />
             if !barrier {
@@ -147,6 +162,7 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pages::collective_choice::COLLECTIVES;
 
     #[test]
     fn an_address_holds_the_whole_choice() {

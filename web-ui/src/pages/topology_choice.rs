@@ -64,6 +64,9 @@ pub(super) struct TopologyFieldsProps {
     pub(super) route: Route,
     pub(super) world_size: u32,
     pub(super) on_route: Callback<Route>,
+    /// Whether there must be nodes.
+    #[prop_or_default]
+    pub(super) nodes_only: bool,
 }
 
 /// The fields of a form that choose the topology.
@@ -86,9 +89,7 @@ pub(super) fn topology_fields(props: &TopologyFieldsProps) -> Html {
         })
     };
     let shapes = [("uniform", "every pair alike"), ("nodes", "nodes of several ranks")];
-    let shapes = shapes
-        .map(|(value, label)| Choice { value: value.to_owned(), label: label.to_owned() })
-        .to_vec();
+    let shapes = shapes.map(|(value, label)| Choice::new(value, label)).to_vec();
     let ns = |link: Link| link.latency_ps / PS_PER_NS;
     let gb = |link: Link| link.bytes_per_second / BYTES_PER_GB;
     let (value, inside, across) = match props.topology {
@@ -101,7 +102,9 @@ pub(super) fn topology_fields(props: &TopologyFieldsProps) -> Html {
     };
     html! {
         <>
-        <SelectField name="topology" label="Network" {value} choices={shapes} on_choose={shape} />
+        if !props.nodes_only {
+            <SelectField name="topology" label="Network" {value} choices={shapes} on_choose={shape} />
+        }
         if let Some(inside) = inside {
             <NumberField name="node" label="Ranks a node" value={u64::from(props.topology.ranks_per_node())}
                          min={1} max={u64::from(props.world_size)} on_choose={number("node")} />

@@ -5,9 +5,11 @@
 //! chooses the numbers of questions and sessions.
 
 mod account;
+mod mesh;
 mod wire;
 
 pub(crate) use account::{Account, Stroke, Weave};
+pub(crate) use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
 pub(crate) use wire::{pack, unpack};
 
 use lockstep_core::diagnosis::{Report, Wait};
@@ -40,6 +42,8 @@ pub(crate) enum Request {
     Account { lab: CollectiveLab, topology: Topology },
     /// What it takes for each of several element counts, in picoseconds.
     Sweep { lab: CollectiveLab, topology: Topology, counts: Vec<u64> },
+    /// A mesh, and what a collective along each of its dimensions moves.
+    Mesh(Box<MeshQuestion>),
     /// When each step of the only call of a simulation begins, in picoseconds.
     StepTimes { session: SessionId },
     /// Read the trace in the attachment.
@@ -122,6 +126,7 @@ pub(crate) enum Response {
     Exported,
     Compared(Comparison),
     Accounted(Box<Account>),
+    Meshed(Box<MeshAccount>),
     Swept(Vec<u64>),
     StepTimes(Vec<u64>),
 }
@@ -147,6 +152,19 @@ pub(crate) struct Opened {
     pub(crate) waits: Vec<Wait>,
     /// What could not be read, in sentences.
     pub(crate) problems: Vec<String>,
+    /// What works answered, by time.
+    pub(crate) answers: Vec<WorkAnswer>,
+}
+
+/// What a work answered when its rank asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WorkAnswer {
+    pub(crate) time_ps: u64,
+    pub(crate) rank: u32,
+    /// `is_completed`.
+    pub(crate) question: String,
+    /// As Python prints it.
+    pub(crate) answer: String,
 }
 
 /// How far a live trace has come.

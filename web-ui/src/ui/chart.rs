@@ -20,6 +20,8 @@ pub(crate) struct Curve {
     pub(crate) colour: [u8; 3],
     /// Bytes and picoseconds, by size.
     pub(crate) points: Vec<(u64, u64)>,
+    /// Whether it is broken, so that a colour can be used twice.
+    pub(crate) dashed: bool,
     /// Whether it is drawn heavier than the others.
     pub(crate) chosen: bool,
 }
@@ -161,7 +163,10 @@ fn draw(curves: &[Curve], at: u64, size: (u32, u32), dark: bool) -> Drawn {
             let [r, g, b] = curve.colour;
             let style = RGBColor(r, g, b).stroke_width(if curve.chosen { 3 } else { 1 });
             let way = || curve.points.iter().map(|&(bytes, ps)| (log2(bytes), log10(ps)));
-            chart.draw_series(LineSeries::new(way(), style))?;
+            match curve.dashed {
+                true => drop(chart.draw_series(DashedLineSeries::new(way(), 7, 4, style))?),
+                false => drop(chart.draw_series(LineSeries::new(way(), style))?),
+            }
             if let Some(last) = way().next_back() {
                 ends.push((chart.backend_coord(&last).1, curve));
             }
@@ -210,6 +215,7 @@ mod tests {
             name: name.to_owned(),
             colour: [0; 3],
             points: Vec::new(),
+            dashed: false,
             chosen: false,
         };
         let curves = [curve("a"), curve("b"), curve("c"), curve("d")];

@@ -4,7 +4,7 @@ use super::field::{Choice, NumberField, SelectField};
 use crate::app::use_shared;
 use crate::protocol::{Request, Response, SessionId};
 use lockstep_core::dtype::Dtype;
-use lockstep_core::plan::{Plan, TensorId};
+use lockstep_core::plan::{Call, Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::value::display_element;
 use std::rc::Rc;
@@ -30,6 +30,17 @@ struct Shown {
     rank: u32,
 }
 
+/// The tensors that a rank's program names, in the plan's order.
+fn used(plan: &Plan, rank: u32) -> Vec<u32> {
+    let ops = plan.program(GlobalRank(rank)).into_iter().flat_map(|program| &program.ops);
+    let calls = ops.flat_map(|op| op.action.calls());
+    let mut used: Vec<u32> =
+        calls.flat_map(Call::tensors).flatten().map(|tensor| tensor.0).collect();
+    used.sort_unstable();
+    used.dedup();
+    used
+}
+
 /// The values of a rank's tensor at a moment.
 #[component(Elements)]
 pub(crate) fn elements(props: &ElementsProps) -> Html {
@@ -39,8 +50,10 @@ pub(crate) fn elements(props: &ElementsProps) -> Html {
     let first = use_state(|| 0u64);
     let shown = use_state(|| None::<Rc<Shown>>);
     let tensors = &props.plan.tensors;
+    let used = use_memo((props.plan.clone(), props.rank), |(plan, rank)| used(plan, *rank));
     let tensor = chosen
-        .filter(|id| (*id as usize) < tensors.len())
+        .filter(|id| used.contains(id))
+        .or(used.last().copied())
         .unwrap_or((tensors.len() as u32).saturating_sub(1));
     let dtype = tensors.get(tensor as usize).map_or(Dtype::Unknown, |tensor| tensor.dtype);
     {
@@ -78,10 +91,8 @@ pub(crate) fn elements(props: &ElementsProps) -> Html {
             first.set(0);
         })
     };
-    let choices = tensors
-        .iter()
-        .enumerate()
-        .map(|(id, tensor)| Choice { value: id.to_string(), label: tensor.name.clone() });
+    let choices =
+        tensors.iter().enumerate().map(|(id, tensor)| Choice::new(&id.to_string(), &tensor.name));
     let world = u64::from(props.plan.world_size);
     let page = |to: u64| {
         let first = first.clone();

@@ -10,12 +10,24 @@ use yew::prelude::*;
 pub(crate) struct Choice {
     pub(crate) value: String,
     pub(crate) label: String,
+    /// Under which heading it stands; empty for none.
+    pub(crate) group: &'static str,
 }
 
 impl Choice {
     /// A choice that is stored as it is read.
     pub(crate) fn word(word: &str) -> Choice {
-        Choice { value: word.to_owned(), label: word.to_owned() }
+        Choice::new(word, word)
+    }
+
+    /// A choice that is stored and read differently.
+    pub(crate) fn new(value: &str, label: &str) -> Choice {
+        Choice { value: value.to_owned(), label: label.to_owned(), group: "" }
+    }
+
+    /// The same under a heading.
+    pub(crate) fn under(self, group: &'static str) -> Choice {
+        Choice { group, ..self }
     }
 }
 
@@ -41,10 +53,16 @@ pub(crate) fn select_field(props: &SelectFieldProps) -> Html {
         <label class="field">
             <span>{ props.label }</span>
             <select {onchange} disabled={props.disabled} data-test={format!("choose-{}", props.name)}>
-                { for props.choices.iter().map(|choice| html! {
-                    <option value={choice.value.clone()} selected={choice.value == props.value}>
-                        { &choice.label }
-                    </option>
+                { for props.choices.chunk_by(|a, b| a.group == b.group).map(|choices| {
+                    let options = choices.iter().map(|choice| html! {
+                        <option value={choice.value.clone()} selected={choice.value == props.value}>
+                            { &choice.label }
+                        </option>
+                    });
+                    match choices.first().map_or("", |first| first.group) {
+                        "" => html! { <>{ for options }</> },
+                        group => html! { <optgroup label={group}>{ for options }</optgroup> },
+                    }
                 }) }
             </select>
         </label>
@@ -147,5 +165,33 @@ pub(crate) fn size_field(props: &SizeFieldProps) -> Html {
                              on_choose={props.on_choose.clone()} />
             </span>
         </div>
+    }
+}
+
+/// Properties of [`TextField`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct TextFieldProps {
+    pub(crate) name: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) value: String,
+    /// What is wrong with the value.
+    #[prop_or_default]
+    pub(crate) wrong: Option<String>,
+    pub(crate) on_choose: Callback<String>,
+}
+
+/// A line of text.
+#[component(TextField)]
+pub(crate) fn text_field(props: &TextFieldProps) -> Html {
+    let onchange = props
+        .on_choose
+        .reform(|event: Event| event.target_unchecked_into::<HtmlInputElement>().value());
+    html! {
+        <label class="field">
+            <span>{ props.label }</span>
+            <input type="text" {onchange} value={props.value.clone()} spellcheck="false" autocomplete="off"
+                   aria-invalid={props.wrong.is_some().to_string()} data-test={format!("choose-{}", props.name)} />
+            if let Some(wrong) = &props.wrong { <small class="brought" role="alert">{ wrong }</small> }
+        </label>
     }
 }

@@ -15,6 +15,9 @@ pub(crate) struct MatrixProps {
     pub(crate) time_ps: u64,
     pub(crate) selected: u32,
     pub(crate) on_select: Callback<u32>,
+    /// Switches that take part: rows and columns behind the ranks'.
+    #[prop_or_default]
+    pub(crate) switches: u32,
 }
 
 const MARGIN: f64 = 30.0;
@@ -25,7 +28,7 @@ pub(crate) fn matrix(props: &MatrixProps) -> Html {
     let (frame, canvas) = (use_node_ref(), use_node_ref());
     let (width, height) = use_size(&frame);
     let dark = use_shared().dark;
-    let n = props.view.ranks.len().max(1) as f64;
+    let n = (props.view.ranks.len().max(1) + props.switches as usize) as f64;
     let side = ((width - MARGIN - 6.0).min(height - MARGIN - 6.0) / n).max(1.0);
     let (width, height) = (width.min(MARGIN + 6.0 + n * side), height.min(MARGIN + 6.0 + n * side));
     {

@@ -62,12 +62,13 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
             { match &run.stage {
                 Stage::Idle | Stage::Starting => html! {},
                 Stage::Failed { why } => html! { <p class="verdict bad" role="alert" data-test="run-failed">{ why }</p> },
-                Stage::Running { id, session, count } => html! {
+                Stage::Running { id, session, count, lost } => html! {
                     <div class="sheet" role="region" aria-label="The real run">
                         <header><h2>{ format!("Run {id}, live") }</h2><span class="grow" />
                             <button onclick={cancel} data-test="run-cancel">{ "Stop it" }</button></header>
                         <p class="muted" data-test="run-events" data-events={count.events.to_string()}>
                             { format!("{} events, {}", count.events, explain::time(count.end_ps)) }</p>
+                        if *lost { <p class="bad" role="status">{ "The connection to the server was lost; trying again…" }</p> }
                         <Timeline session={*session} world_size={count.world_size} lanes={count.lanes.max(1)}
                                   end_ps={count.end_ps} tick={count.events} follow={true} />
                     </div>

@@ -20,6 +20,9 @@ pub(crate) struct RingProps {
     pub(crate) time_ps: u64,
     pub(crate) selected: u32,
     pub(crate) on_select: Callback<u32>,
+    /// Switches that take part, behind the ranks: one of all, or one a node and one above them.
+    #[prop_or_default]
+    pub(crate) switches: u32,
 }
 
 /// Ranks on a circle and the messages between them.
@@ -27,6 +30,7 @@ pub(crate) struct RingProps {
 pub(crate) fn ring(props: &RingProps) -> Html {
     let view = &props.view;
     let n = view.ranks.len();
+    let all = Places { ranks: n, switches: props.switches as usize };
     let node = node_radius(n);
     let words = format!("{n} ranks, {} messages on their way", view.messages.len());
     html! {
@@ -38,9 +42,10 @@ pub(crate) fn ring(props: &RingProps) -> Html {
                 </marker>
             </defs>
             <circle class="orbit" cx="200" cy="200" r={orbit(n).to_string()} />
-            { for view.messages.iter().map(|message| way(message, n, node)) }
-            { for (0..n).map(|rank| place(props, rank, n, node)) }
-            { for view.messages.iter().map(|message| packet(message, n, node, props.time_ps, view.messages.len())) }
+            { for view.messages.iter().map(|message| way(message, all, node)) }
+            { for (0..all.switches).map(|switch| switch_at(all, switch, node)) }
+            { for (0..n).map(|rank| place(props, rank, all, node)) }
+            { for view.messages.iter().map(|message| packet(message, all, node, props.time_ps, view.messages.len())) }
         </svg>
     }
 }
@@ -53,18 +58,49 @@ fn orbit(n: usize) -> f64 {
     if n <= 2 { 120.0 } else { 160.0 }
 }
 
-fn centre(rank: usize, n: usize) -> (f64, f64) {
+/// How many there are to be placed.
+#[derive(Clone, Copy)]
+struct Places {
+    ranks: usize,
+    switches: usize,
+}
+
+/// Where a rank stands, or a switch behind the ranks.
+fn centre(index: usize, all: Places) -> (f64, f64) {
+    let n = all.ranks;
+    if index >= n {
+        let (switch, leaves) = (index - n, all.switches.saturating_sub(1));
+        // The only switch, and the one above the others, stand in the middle.
+        if switch >= leaves {
+            return (CENTRE, CENTRE);
+        }
+        let angle = TAU * (0.75 + (switch as f64 + 0.5) / leaves as f64 - 0.5 / n.max(1) as f64);
+        return (CENTRE + 72.0 * angle.cos(), CENTRE + 72.0 * angle.sin());
+    }
     // Two ranks stand side by side; more begin at the top and go clockwise.
     let begin = if n == 2 { 0.5 } else { 0.75 };
-    let angle = TAU * (begin + rank as f64 / n.max(1) as f64);
+    let angle = TAU * (begin + index as f64 / n.max(1) as f64);
     (CENTRE + orbit(n) * angle.cos(), CENTRE + orbit(n) * angle.sin())
+}
+
+fn switch_at(all: Places, switch: usize, node: f64) -> Html {
+    let (x, y) = centre(all.ranks + switch, all);
+    let half = format!("{:.1}", -node * 0.8);
+    let side = format!("{:.1}", node * 1.6);
+    html! {
+        <g class="switch" transform={format!("translate({x:.1} {y:.1})")} data-test={format!("switch-{switch}")}>
+            <title>{ format!("switch {switch}") }</title>
+            <rect x={half.clone()} y={half} width={side.clone()} height={side} rx="4" />
+            <text y="4">{ "sw" }</text>
+        </g>
+    }
 }
 
 /// The way of a message: from the edge of one node to that of the other, bent to its left so that
 /// messages in opposite directions do not lie on each other.
-fn bend(message: &MessageView, n: usize, node: f64) -> [(f64, f64); 3] {
-    let from = centre(message.from.index(), n);
-    let to = centre(message.to.index(), n);
+fn bend(message: &MessageView, all: Places, node: f64) -> [(f64, f64); 3] {
+    let from = centre(message.from.index(), all);
+    let to = centre(message.to.index(), all);
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = dx.hypot(dy).max(1.0);
     let bow = (length * 0.12).min(28.0);
@@ -78,13 +114,13 @@ fn bend(message: &MessageView, n: usize, node: f64) -> [(f64, f64); 3] {
     [edge(from, node + 2.0), middle, edge(to, node + 4.0)]
 }
 
-fn way(message: &MessageView, n: usize, node: f64) -> Html {
-    let [(ax, ay), (bx, by), (cx, cy)] = bend(message, n, node);
+fn way(message: &MessageView, all: Places, node: f64) -> Html {
+    let [(ax, ay), (bx, by), (cx, cy)] = bend(message, all, node);
     html! { <path class="way" d={format!("M{ax:.1} {ay:.1}Q{bx:.1} {by:.1} {cx:.1} {cy:.1}")} marker-end="url(#tip)" /> }
 }
 
-fn packet(message: &MessageView, n: usize, node: f64, time_ps: u64, messages: usize) -> Html {
-    let way = bend(message, n, node);
+fn packet(message: &MessageView, all: Places, node: f64, time_ps: u64, messages: usize) -> Html {
+    let way = bend(message, all, node);
     let passed = time_ps.saturating_sub(message.departs_ps) as f64;
     let whole = message.arrives_ps.saturating_sub(message.departs_ps).max(1) as f64;
     // Just departed is seen just outside its node, not under it.
@@ -132,8 +168,8 @@ fn label(slice: Option<Slice>) -> String {
     }
 }
 
-fn place(props: &RingProps, rank: usize, n: usize, node: f64) -> Html {
-    let (x, y) = centre(rank, n);
+fn place(props: &RingProps, rank: usize, all: Places, node: f64) -> Html {
+    let (x, y) = centre(rank, all);
     let state = &props.view.ranks[rank];
     let (class, words) = match state.doing {
         Doing::Running => ("running", "running"),

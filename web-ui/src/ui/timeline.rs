@@ -203,6 +203,11 @@ impl Geometry {
         paint::visible_ranks(self.world_size, self.height)
     }
 
+    /// The room that the buttons take in the axis, in pixels.
+    fn tools(&self) -> f64 {
+        if self.visible() < self.world_size { 230.0 } else { 108.0 }
+    }
+
     fn time_at(&self, x: f64) -> f64 {
         let share = (x - GUTTER) / (self.width - GUTTER).max(1.0);
         self.stretch.from + share * (self.stretch.to - self.stretch.from)

@@ -5,7 +5,7 @@ use crate::protocol::{Account, Response, Stroke, Weave};
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::scenario::CollectiveLab;
-use lockstep_core::schedule::{Action, Layout, Schedule, Tally};
+use lockstep_core::schedule::{Action, Algorithm, Layout, Schedule, Tally};
 use lockstep_sim::{Cost, Topology, cost};
 
 /// More ranks than this are not asked for by the page; one rank's walk and one simulation are
@@ -40,7 +40,7 @@ pub(super) async fn account(
                     Action::ReceiveReduce { peer, into, .. } => (peer, into, true),
                     _ => continue,
                 };
-                let across = is_across(topology, peer, rank);
+                let across = is_across(&schedule, topology, peer, rank);
                 if across {
                     across_elements = across_elements.saturating_add(layout.elements(rank, into));
                 }
@@ -93,9 +93,14 @@ fn shown(steps: u32) -> Vec<u32> {
     }
 }
 
-fn is_across(topology: Topology, from: GroupRank, to: GroupRank) -> bool {
+/// Whether a message goes through the network between nodes. A switch is one of it, but for
+/// NVLink's, which is inside a node.
+fn is_across(schedule: &Schedule, topology: Topology, from: GroupRank, to: GroupRank) -> bool {
     let node = |rank: GroupRank| rank.0.checked_div(topology.ranks_per_node());
-    node(from) != node(to)
+    match from.0.max(to.0) >= schedule.size() {
+        true => topology.ranks_per_node() > 0 && schedule.algorithm() != Some(Algorithm::Nvls),
+        false => node(from) != node(to),
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! A trace as lanes of spans, sorted so that any moment is found in logarithmic time.
 //!
-//! Each rank has a lane for its program (if there is a plan), one to four for its calls in flight,
-//! and one for the messages it sends (if they were recorded). The spans of a lane never overlap.
+//! Each rank has a lane for its program (if there is a plan), one for its compute stream (if it has
+//! a device), one to four for its calls in flight, and one for the messages it sends (if they were
+//! recorded). The spans of a lane never overlap.
 
 use super::raster::Class;
+use crate::protocol::WorkAnswer;
 use lockstep_core::plan::{Action, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Call, Event, What};
@@ -14,6 +16,9 @@ pub(super) const OPEN: u64 = u64::MAX;
 
 /// More calls in flight on one rank than this wait for a lane to be free.
 const MAX_CALL_LANES: usize = 4;
+
+/// More answers than this are not listed.
+const MAX_ANSWERS: usize = 512;
 
 /// What a rank did from one time to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +36,8 @@ pub(super) struct Span {
 #[derive(Clone, Debug, Default)]
 pub(super) struct RankLanes {
     pub(super) program: Vec<Span>,
+    /// The compute stream.
+    pub(super) stream: Vec<Span>,
     pub(super) calls: [Vec<Span>; MAX_CALL_LANES],
     pub(super) messages: Vec<Span>,
     /// Calls that found no free lane, in call order.
@@ -44,8 +51,11 @@ pub(super) struct Lanes {
     pub(super) end_ps: u64,
     /// When something last happened that was not the end of the job or a timeout.
     pub(super) busy_ps: u64,
+    /// Queries of works and what they answered: time, rank, operation.
+    answers: Vec<(u64, GlobalRank, u32, String)>,
     call_lanes: usize,
     program: bool,
+    stream: bool,
     messages: bool,
     /// Messages on their way, per sender and receiver: where each is in the sender's lane.
     on_their_way: BTreeMap<(u32, u32), VecDeque<usize>>,
@@ -57,6 +67,7 @@ pub(super) struct Lanes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Row {
     Program,
+    Stream,
     Calls(usize),
     Messages,
 }
@@ -82,11 +93,29 @@ impl Lanes {
         self.end_ps = self.end_ps.saturating_add(self.end_ps / 12);
     }
 
+    /// What works answered, by time and rank.
+    pub(super) fn answers(&self, plan: Option<&Plan>) -> Vec<WorkAnswer> {
+        let mut answers = self.answers.clone();
+        answers.sort_by_key(|(time, rank, op, _)| (*time, *rank, *op));
+        let named = answers.into_iter().map(|(time_ps, rank, op, answer)| {
+            let asked = plan.and_then(|plan| plan.program(rank)?.ops.get(op as usize));
+            let question = asked.map_or("query", |op| op.action.name()).to_owned();
+            WorkAnswer { time_ps, rank: rank.0, question, answer }
+        });
+        named.collect()
+    }
+
     /// The rows of each rank, top down.
     pub(super) fn rows(&self) -> Vec<Row> {
         let calls = (0..self.call_lanes.max(1)).map(Row::Calls);
         let program = self.program.then_some(Row::Program);
-        program.into_iter().chain(calls).chain(self.messages.then_some(Row::Messages)).collect()
+        let stream = self.stream.then_some(Row::Stream);
+        program
+            .into_iter()
+            .chain(stream)
+            .chain(calls)
+            .chain(self.messages.then_some(Row::Messages))
+            .collect()
     }
 
     /// The spans of a row.
@@ -94,6 +123,7 @@ impl Lanes {
         let Some(lanes) = self.ranks.get(rank as usize) else { return &[] };
         match row {
             Row::Program => &lanes.program,
+            Row::Stream => &lanes.stream,
             Row::Calls(lane) => lanes.calls.get(lane).map_or(&[], Vec::as_slice),
             Row::Messages => &lanes.messages,
         }
@@ -163,13 +193,21 @@ impl Lanes {
                     span.to = time.max(span.from);
                 }
             }
-            What::StreamBegan { .. }
-            | What::StreamEnded { .. }
-            | What::Answered { .. }
-            | What::TimedOut { .. }
-            | What::Result { .. }
-            | What::Finished
-            | What::Died { .. } => {}
+            What::StreamBegan { op } => {
+                self.stream = true;
+                let class = match op_class(plan, event.rank, *op) {
+                    Class::WAITING => Class::STREAM_WAITING,
+                    class => class,
+                };
+                lanes.stream.push(Span { from: time, started: time, to: OPEN, class, what: *op });
+            }
+            What::StreamEnded { op } => end_op(&mut lanes.stream, *op, time),
+            What::Answered { op, answer } => {
+                if self.answers.len() < MAX_ANSWERS {
+                    self.answers.push((time, event.rank, *op, answer.clone()));
+                }
+            }
+            What::TimedOut { .. } | What::Result { .. } | What::Finished | What::Died { .. } => {}
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod account;
 mod lanes;
+mod mesh;
 mod open;
 mod raster;
 mod session;
@@ -98,6 +99,7 @@ async fn answer(
         Request::Sweep { lab, topology, counts } => {
             plain(account::sweep(lab, topology, &counts, slices).await?)
         }
+        Request::Mesh(question) => plain(mesh::mesh(&question, slices).await?),
         Request::StepTimes { session } => {
             plain(Response::StepTimes(with(state, session, |held| held.step_times())??))
         }

@@ -11,7 +11,10 @@ pub(super) struct Class(pub(super) u8);
 impl Class {
     pub(super) const COMPUTE: Class = Class(1);
     pub(super) const SLEEP: Class = Class(2);
+    /// The process waits.
     pub(super) const WAITING: Class = Class(3);
+    /// The compute stream waits, and the process goes on.
+    pub(super) const STREAM_WAITING: Class = Class(4);
     /// Calls begin here, two a kind.
     const FIRST_CALL: u8 = 8;
     /// Messages begin here, by their chunk.

@@ -107,6 +107,7 @@ impl Held {
             report: diagnose(log),
             waits: who_waits(log),
             problems: self.problems.clone(),
+            answers: self.lanes.answers(trace.header.plan.as_ref()),
         })
     }
 

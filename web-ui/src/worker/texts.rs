@@ -1,6 +1,7 @@
 //! The words on the timeline: what a span is called, and what is known of it.
 
 use super::lanes::{OPEN, Row, Span};
+use super::raster::Class;
 use crate::protocol::Picked;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
@@ -16,6 +17,10 @@ pub(super) fn on_span(
 ) -> String {
     match row {
         Row::Program => op_name(plan, rank, span.what),
+        Row::Stream if span.class == Class::STREAM_WAITING => {
+            format!("waits: {}", op_name(plan, rank, span.what))
+        }
+        Row::Stream => op_name(plan, rank, span.what),
         Row::Messages => format!("→ {}", span.what),
         Row::Calls(_) => match record(log, rank, span.what) {
             Some(record) => short_name(&record.call),
@@ -39,8 +44,16 @@ pub(super) fn of_span(
         facts: vec![("rank".to_owned(), rank.to_string())],
         stack: Vec::new(),
     };
+    let on = match row {
+        Row::Program => "process",
+        Row::Stream if span.class == Class::STREAM_WAITING => "compute stream, which waits",
+        Row::Stream => "compute stream",
+        Row::Calls(_) => "communication stream",
+        Row::Messages => "messages",
+    };
+    picked.facts.push(("on".to_owned(), on.to_owned()));
     match row {
-        Row::Program => {
+        Row::Program | Row::Stream => {
             picked.title = op_name(plan, rank, span.what);
             let program = plan.and_then(|plan| Some((plan, plan.program(GlobalRank(rank))?)));
             if let Some((plan, program)) = program
@@ -110,5 +123,11 @@ fn shape(tensor: &TensorShape) -> String {
 
 fn op_name(plan: Option<&Plan>, rank: u32, op: u32) -> String {
     let found = plan.and_then(|plan| plan.program(GlobalRank(rank))?.ops.get(op as usize));
-    found.map_or_else(|| format!("operation {op}"), |op| op.action.name().to_owned())
+    match found {
+        None => format!("operation {op}"),
+        Some(op) => match op.via.as_deref().filter(|via| *via != op.action.name()) {
+            Some(via) => format!("{}, of {via}", op.action.name()),
+            None => op.action.name().to_owned(),
+        },
+    }
 }

@@ -90,6 +90,15 @@ impl GalleryChoice {
         Ok(Plan { ranks_per_node: self.topology.ranks_per_node(), ..plan })
     }
 
+    /// What is chosen, in a few words.
+    pub(super) fn words(&self) -> String {
+        let (call, world) = (self.collective, self.world_size);
+        match call.is_barrier() {
+            true => format!("{call} · {world} ranks"),
+            false => format!("{call} · {world} ranks · {}", explain::bytes(self.bytes())),
+        }
+    }
+
     /// The bytes of a tensor, or of one rank's part of one.
     pub(super) fn bytes(&self) -> u64 {
         match self.collective.is_barrier() {

@@ -11,7 +11,7 @@ use crate::pages::simulation::{
 use crate::playback::{Act, use_playback};
 use crate::protocol::{Account, Opened};
 use crate::route::Route;
-use crate::ui::{BufferMap, Choice, Matrix, Ring, SelectField, Timeline, Transport};
+use crate::ui::{BufferMap, Choice, Fold, Matrix, Ring, SelectField, Timeline, Transport};
 use lockstep_core::schedule::{Algorithm, Schedule};
 use lockstep_sim::View;
 use std::rc::Rc;
@@ -143,9 +143,7 @@ pub(super) fn side_by_side() -> Html {
     let algorithms: Vec<Choice> =
         choice.algorithms().iter().map(|each| Choice::word(each.name())).collect();
     let ways = [("time", "the same moment"), ("step", "the same step")];
-    let ways = ways
-        .map(|(value, label)| Choice { value: value.to_owned(), label: label.to_owned() })
-        .to_vec();
+    let ways = ways.map(|(value, label)| Choice::new(value, label)).to_vec();
     let words = match together {
         Together::Time => explain::time(times[0]),
         Together::Step => {
@@ -165,12 +163,14 @@ pub(super) fn side_by_side() -> Html {
             <aside class="panel side">
                 <p class="crumbs"><a href={choice.route().to_hash()} data-test="back-to-cards">{ "← All algorithms" }</a></p>
                 <h1>{ "Side by side" }</h1>
+                <Fold words={choice.words()}>
                 <div class="choice">
                     <SelectField name="a" label="Left" value={a.name()} choices={algorithms.clone()} on_choose={choose("a")} />
                     <SelectField name="b" label="Right" value={b.name()} choices={algorithms} on_choose={choose("b")} />
                     <SelectField name="by" label="Both stand at" value={together.word()} choices={ways} on_choose={choose("by")} />
                 </div>
                 <GalleryForm {choice} route={base.clone()} on_route={go.clone()} />
+                </Fold>
             </aside>
             <section class="panel verdict-card" aria-live="polite">
                 if let Some(why) = failed { <p class="bad">{ why }</p> }
@@ -209,6 +209,8 @@ fn half(props: &HalfProps) -> Html {
     let schedule = Schedule::new(choice.collective, algorithm, choice.world_size)
         .map(|schedule| schedule.with_ranks_per_node(choice.topology.ranks_per_node()))
         .ok();
+    let switches =
+        schedule.as_ref().map_or(0, |schedule| schedule.participants() - schedule.size());
     let name = ["a", "b"][side.min(1)];
     let end = props.opened.as_ref().map(|opened| opened.end_ps);
     let done = end.is_some_and(|end| time_ps >= end);
@@ -230,9 +232,9 @@ fn half(props: &HalfProps) -> Html {
             if let (Some(view), Some(opened)) = (&props.view, &props.opened) {
                 <div class="panel graph">
                     if view.ranks.len() <= MAX_NODES {
-                        <Ring view={view.clone()} {time_ps} {selected} on_select={select.clone()} />
+                        <Ring view={view.clone()} {time_ps} {selected} on_select={select.clone()} {switches} />
                     } else {
-                        <Matrix view={view.clone()} {time_ps} {selected} on_select={select.clone()} />
+                        <Matrix view={view.clone()} {time_ps} {selected} on_select={select.clone()} {switches} />
                     }
                 </div>
                 <div class="panel memory"><BufferMap view={view.clone()} {selected} on_select={select} /></div>

@@ -88,7 +88,7 @@ fn axis(context: &CanvasRenderingContext2d, now: &Geometry, ink: &Ink) {
         context.set_fill_style_str(ink.line);
         context.fill_rect(x.round(), AXIS - 4.0, 1.0, now.height);
         context.set_fill_style_str(ink.muted);
-        if x + 40.0 < now.width {
+        if x + 40.0 < now.width - now.tools() {
             let _ = context.fill_text(&explain::time_on_axis(time, step), x + 3.0, 12.0);
         }
         time += step;

@@ -1,0 +1,226 @@
+//! What the mesh view shows: the choice that its address carries, and the form that changes it.
+
+use crate::explain;
+use crate::pages::collective_choice::{COLLECTIVES, collective};
+use crate::pages::topology_choice::{self, TopologyFields};
+use crate::protocol::MeshQuestion;
+use crate::route::{Route, View};
+use crate::ui::{Choice, SelectField, SizeField, TextField};
+use lockstep_core::collective::Collective;
+use lockstep_core::rank::GroupRank;
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::schedule::Algorithm;
+use lockstep_sim::{Link, Topology};
+use yew::prelude::*;
+
+/// Ranks that can be drawn.
+const MAX_WORLD: u32 = 256;
+const MAX_DIMS: usize = 4;
+const MAX_NAME: usize = 12;
+/// Elements a rank, as a power of two.
+const MAX_COUNT_LOG2: u32 = 28;
+/// What is shown where the address does not say.
+const DEFAULT_DIMS: &str = "pp=2, dp=2, tp=8";
+const DEFAULT_NODE: u32 = 8;
+
+/// Meshes that people use, and what they are called.
+const KNOWN: [(&str, &str); 5] = [
+    ("pp=2, dp=2, tp=8", "3D: pipeline, data, tensor"),
+    ("dp=2, tp=8", "tensor parallel inside a node"),
+    ("tp=8, dp=2", "the same, laid out the wrong way round"),
+    ("replicate=2, shard=8", "HSDP: shard inside, replicate across"),
+    ("dp=4, cp=2, tp=4", "data, context, tensor"),
+];
+
+/// A mesh and a collective along its dimensions.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct MeshChoice {
+    /// Names and sizes, or what is wrong with what was typed.
+    pub(super) dims: Result<Vec<(String, u32)>, String>,
+    /// As it was typed.
+    pub(super) typed: String,
+    /// Which dimension is coloured.
+    pub(super) dim: usize,
+    pub(super) rank: Option<u32>,
+    pub(super) collective: Collective,
+    pub(super) algorithm: Algorithm,
+    pub(super) count: u64,
+    pub(super) topology: Topology,
+}
+
+impl MeshChoice {
+    /// The choice in an address; what it does not say, or says wrongly, is the default.
+    pub(super) fn read(route: &Route) -> MeshChoice {
+        let typed = route.get("dims").unwrap_or(DEFAULT_DIMS).to_owned();
+        let dims = parse(&typed);
+        let names = dims.as_deref().unwrap_or_default();
+        let dim = names.iter().position(|(name, _)| Some(name.as_str()) == route.get("dim"));
+        let world: u32 = names.iter().map(|(_, size)| size).product();
+        let name = route.get("collective").unwrap_or("all_reduce");
+        let collective = collective(name, ReduceOp::Sum, GroupRank(0));
+        let algorithms = Algorithm::of(collective);
+        let algorithm = algorithms.iter().find(|each| Some(each.name()) == route.get("algorithm"));
+        MeshChoice {
+            dim: dim.unwrap_or(names.len().saturating_sub(1)),
+            rank: route.number("rank").filter(|rank| *rank < world),
+            collective,
+            algorithm: *algorithm.unwrap_or(&algorithms[0]),
+            count: route.number("count").unwrap_or(1u64 << 20).min(1 << MAX_COUNT_LOG2),
+            topology: nodes(topology_choice::read(route)),
+            typed,
+            dims,
+        }
+    }
+
+    /// The address of the choice.
+    pub(super) fn route(&self) -> Route {
+        let mut route = topology_choice::write(Route::to(View::Mesh), self.topology)
+            .with("dims", &self.typed)
+            .with("collective", self.collective.name())
+            .with("algorithm", self.algorithm)
+            .with("count", self.count);
+        if let Some((name, _)) = self.dims.as_ref().ok().and_then(|dims| dims.get(self.dim)) {
+            route = route.with("dim", name);
+        }
+        if let Some(rank) = self.rank {
+            route = route.with("rank", rank);
+        }
+        route
+    }
+
+    /// What the worker is asked.
+    pub(super) fn question(&self) -> Result<MeshQuestion, String> {
+        Ok(MeshQuestion {
+            dims: self.dims.clone()?,
+            collective: self.collective,
+            algorithm: self.algorithm,
+            count: self.count,
+            topology: self.topology,
+        })
+    }
+
+    /// The number of ranks; 0 for a mesh that is none.
+    pub(super) fn world_size(&self) -> u32 {
+        self.dims.as_ref().map_or(0, |dims| dims.iter().map(|(_, size)| size).product())
+    }
+}
+
+/// A mesh always has nodes: without them every pair would be alike.
+fn nodes(topology: Topology) -> Topology {
+    match topology {
+        Topology::Uniform(across) => Topology::Nodes {
+            ranks_per_node: DEFAULT_NODE,
+            inside: Link { latency_ps: 2_000_000, bytes_per_second: 300_000_000_000 },
+            across,
+        },
+        topology @ Topology::Nodes { .. } => topology,
+    }
+}
+
+/// `pp=2, dp=2, tp=4`, with `:` or `=`.
+fn parse(typed: &str) -> Result<Vec<(String, u32)>, String> {
+    let mut dims: Vec<(String, u32)> = Vec::new();
+    for part in typed.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let wrong = || format!("“{part}” is no dimension; write them as tp=4");
+        let (name, size) = part.split_once(['=', ':']).ok_or_else(wrong)?;
+        let (name, size) = (name.trim(), size.trim());
+        let size: u32 = size.parse().map_err(|_| wrong())?;
+        if name.is_empty() || name.len() > MAX_NAME {
+            return Err(wrong());
+        }
+        if size == 0 {
+            return Err(format!("{name} has no ranks; every dimension has one at least"));
+        }
+        if dims.iter().any(|(known, _)| known == name) {
+            return Err(format!("Each mesh_dim_name must be unique; {name} is there twice"));
+        }
+        dims.push((name.to_owned(), size));
+    }
+    let world = dims.iter().try_fold(1u32, |world, (_, size)| world.checked_mul(*size));
+    match (dims.len(), world) {
+        (0, _) => Err("A mesh has one dimension at least: tp=4".to_owned()),
+        (count, _) if count > MAX_DIMS => Err(format!("At most {MAX_DIMS} dimensions here.")),
+        (_, Some(world)) if world <= MAX_WORLD => Ok(dims),
+        _ => Err(format!("At most {MAX_WORLD} ranks here.")),
+    }
+}
+
+/// Properties of [`MeshForm`].
+#[derive(Properties, PartialEq)]
+pub(super) struct MeshFormProps {
+    pub(super) choice: MeshChoice,
+    pub(super) on_route: Callback<Route>,
+}
+
+/// The form that changes the choice.
+#[component(MeshForm)]
+pub(super) fn mesh_form(props: &MeshFormProps) -> Html {
+    let choice = &props.choice;
+    let route = choice.route();
+    let set = |name: &'static str| {
+        let route = route.clone();
+        props.on_route.reform(move |value: String| route.clone().with(name, value))
+    };
+    let number = |name: &'static str| {
+        let route = route.clone();
+        props.on_route.reform(move |value: u64| route.clone().with(name, value))
+    };
+    let dims = {
+        let route = route.clone();
+        props.on_route.reform(move |value: String| {
+            route.clone().without("dim").without("rank").with("dims", value)
+        })
+    };
+    let collective = {
+        let route = route.clone();
+        props.on_route.reform(move |value: String| {
+            route.clone().without("algorithm").with("collective", value)
+        })
+    };
+    let mut known: Vec<Choice> =
+        KNOWN.iter().map(|(dims, label)| Choice::new(dims, label)).collect();
+    if !KNOWN.iter().any(|(dims, _)| *dims == choice.typed) {
+        known.insert(0, Choice::new(&choice.typed, "as typed"));
+    }
+    let names = COLLECTIVES.iter().map(|word| Choice::word(word)).collect::<Vec<_>>();
+    let algorithms: Vec<Choice> =
+        Algorithm::of(choice.collective).iter().map(|each| Choice::word(each.name())).collect();
+    let bytes = explain::bytes(choice.count.saturating_mul(4));
+    html! {
+        <form class="choice" onsubmit={Callback::from(|event: SubmitEvent| event.prevent_default())} aria-label="Which mesh">
+            <TextField name="dims" label="Mesh (outermost first)" value={choice.typed.clone()} wrong={choice.dims.as_ref().err().cloned()} on_choose={dims.clone()} />
+            <SelectField name="known" label="Known meshes" value={choice.typed.clone()} choices={known} on_choose={dims} />
+            <SelectField name="collective" label="Collective" value={choice.collective.name()} choices={names} on_choose={collective} />
+            <SelectField name="algorithm" label="Algorithm" value={choice.algorithm.name()} choices={algorithms} on_choose={set("algorithm")} />
+            if !choice.collective.is_barrier() {
+                <SizeField name="count" label={format!("Elements a rank ({bytes})")} value={choice.count} max_log2={MAX_COUNT_LOG2} on_choose={number("count")} />
+            }
+            <TopologyFields topology={choice.topology} route={route} world_size={choice.world_size().max(1)} nodes_only={true} on_route={props.on_route.clone()} />
+        </form>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meshes_are_read_as_people_type_them() {
+        let three = vec![("pp".to_owned(), 2), ("dp".to_owned(), 2), ("tp".to_owned(), 4)];
+        assert_eq!(parse("pp=2, dp=2, tp=4"), Ok(three.clone()));
+        assert_eq!(parse(" pp:2,dp : 2,tp=4,"), Ok(three));
+        for wrong in ["", "tp", "tp=x", "tp=0", "a=2,a=2", "a=1000000,b=1000000", "=4"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_address_holds_the_whole_choice() {
+        for (dims, _) in KNOWN {
+            let route = Route::to(View::Mesh).with("dims", dims).with("rank", 3);
+            let choice = MeshChoice::read(&route);
+            assert!(choice.question().is_ok(), "{dims}");
+            assert_eq!(MeshChoice::read(&choice.route()), choice);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What the collective costs along each dimension.
+
+use crate::explain;
+use crate::protocol::MeshAccount;
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// Properties of [`DimTable`].
+#[derive(Properties, PartialEq)]
+pub(super) struct DimTableProps {
+    pub(super) account: Rc<MeshAccount>,
+    pub(super) dim: usize,
+    pub(super) ranks_per_node: u32,
+    pub(super) on_choose: Callback<usize>,
+}
+
+/// A row a dimension: choosing it colours its groups.
+#[component(DimTable)]
+pub(super) fn dim_table(props: &DimTableProps) -> Html {
+    html! {
+        <div class="scrolls">
+        <table class="plain">
+            <thead><tr>
+                <th>{ "dimension" }</th><th>{ "groups" }</th><th>{ "inside a node" }</th><th>{ "between nodes" }</th><th>{ "time" }</th><th class="what">{ "what travels along it" }</th>
+            </tr></thead>
+            <tbody>
+                { for props.account.dims.iter().enumerate().map(|(index, dim)| {
+                    let chosen = index == props.dim;
+                    let choose = props.on_choose.reform(move |_: MouseEvent| index);
+                    let size = dim.groups.first().map_or(0, Vec::len);
+                    html! {
+                        <tr class={classes!(chosen.then_some("chosen"))} data-test={format!("dim-{}", dim.name)}
+                            data-inside={dim.inside.bytes.to_string()} data-across={dim.across.bytes.to_string()}
+                            data-messages={(dim.inside.messages + dim.across.messages).to_string()} data-time-ps={dim.cost.time_ps.to_string()}>
+                            <td><button onclick={choose} aria-pressed={chosen.to_string()} data-test={format!("choose-dim-{}", dim.name)}>{ &dim.name }</button></td>
+                            <td>{ format!("{} of {size}", dim.groups.len()) }</td>
+                            <td>{ explain::bytes(dim.inside.bytes) }</td>
+                            <td class={classes!((dim.across.bytes > 0).then_some("bad"))}>{ explain::bytes(dim.across.bytes) }</td>
+                            <td><b>{ explain::time(dim.cost.time_ps) }</b></td>
+                            <td class="muted what">{ explain::parallelism(&dim.name) }</td>
+                        </tr>
+                    }
+                }) }
+            </tbody>
+        </table>
+        </div>
+    }
+}

@@ -1,0 +1,67 @@
+//! What every rank does at a moment, ranks that do the same together.
+
+use crate::explain;
+use lockstep_core::group::ProcessGroup;
+use lockstep_sim::view::{CallView, Doing, StreamView};
+use yew::prelude::*;
+
+/// Worlds above this are told by call, without each rank's step in it.
+const MAX_TOLD_APART: usize = 8;
+
+/// What every rank does, ranks that do the same together.
+pub(super) fn standing(view: Option<&lockstep_sim::View>, groups: &[ProcessGroup]) -> Html {
+    let mut lines: Vec<(String, Vec<u32>)> = Vec::new();
+    for (rank, state) in view.iter().flat_map(|view| view.ranks.iter().enumerate()) {
+        let call = state.calls.iter().max_by_key(|call| call.work);
+        let does = match (state.doing, call) {
+            (Doing::Finished, _) => "finished".to_owned(),
+            (Doing::Busy, _) => "busy or idle in its own code".to_owned(),
+            (Doing::Waiting { work }, Some(call)) if call.work == work => {
+                let group = groups.get(call.group.index()).map_or("", ProcessGroup::label);
+                let told = format!("in {} #{} of {group}", call.op, call.seq);
+                match view.is_some_and(|view| view.ranks.len() <= MAX_TOLD_APART) {
+                    true => told + &step_of(call),
+                    false => told,
+                }
+            }
+            (Doing::Waiting { .. }, _) => "waits in a send or recv".to_owned(),
+            (Doing::Synchronizing, _) => "waits for its streams".to_owned(),
+            (Doing::Running, _) => "goes on".to_owned(),
+            (Doing::Draining, _) => "has run its program".to_owned(),
+        };
+        let does = does + &stream_of(state.stream);
+        match lines.iter_mut().find(|(words, _)| *words == does) {
+            Some((_, ranks)) => ranks.push(rank as u32),
+            None => lines.push((does, vec![rank as u32])),
+        }
+    }
+    html! {
+        { for lines.into_iter().map(|(does, ranks)| {
+            let who = if ranks.len() == 1 { "rank" } else { "ranks" };
+            html! { <li><b>{ format!("{who} {}", explain::ranks(ranks)) }</b>{ " " }{ does }</li> }
+        }) }
+    }
+}
+
+/// `, step 2 of 6, next from rank 3`.
+fn step_of(call: &CallView) -> String {
+    let step = format!(", step {} of {}", (call.step + 1).min(call.steps), call.steps);
+    match explain::ranks(call.waits_for.iter().map(|rank| rank.0)) {
+        nobody if nobody.is_empty() => step,
+        whom => format!("{step}, next from rank {whom}"),
+    }
+}
+
+/// `; its compute stream waits for a call, 2 more queued`: blocking a stream is not blocking the
+/// process.
+fn stream_of(stream: Option<StreamView>) -> String {
+    let Some(stream) = stream else { return String::new() };
+    let behind = stream.queued.saturating_sub(usize::from(stream.op.is_some()));
+    let behind = if behind > 0 { format!(", {behind} more queued") } else { String::new() };
+    match (stream.op, stream.waits) {
+        (None, _) if stream.queued == 0 => "; its compute stream is empty".to_owned(),
+        (None, _) => format!("; its compute stream has {} queued", stream.queued),
+        (Some(_), true) => format!("; its compute stream waits for a call{behind}"),
+        (Some(_), false) => format!("; its compute stream computes{behind}"),
+    }
+}

@@ -1,0 +1,164 @@
+//! Step through a call of torch.distributed as PyTorch makes it: its program, what every rank
+//! does, messages, buffers, streams, and what works answered.
+
+use super::call_choice::{CallChoice, CallForm};
+use super::exports::Exports;
+use super::simulation::{Addressed, Simulated, use_addressed_moment, use_simulation, use_view};
+use super::standing::standing;
+use crate::app::use_shared;
+use crate::explain;
+use crate::playback::{Act, use_playback};
+use crate::protocol::Opened;
+use crate::route::Route;
+use crate::ui::{
+    BufferMap, Buffers, Elements, Fold, Matrix, RealRun, Ring, SourceView, Timeline, Transport,
+};
+use lockstep_core::plan::Source;
+use lockstep_sim::Topology;
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// Worlds above this are drawn on canvases.
+const MAX_CELLS: usize = 16;
+
+/// Properties of [`StepCall`].
+#[derive(Properties, PartialEq)]
+pub(super) struct StepCallProps {
+    pub(super) choice: CallChoice,
+}
+
+/// Step through a call.
+#[component(StepCall)]
+pub(super) fn step_call(props: &StepCallProps) -> Html {
+    let nav = use_shared().nav;
+    let choice = &props.choice;
+    let plan = use_memo(choice.clone(), |choice| choice.plan().map(Rc::new));
+    let simulated = use_simulation(&plan, Topology::default());
+    let playback = use_playback();
+    let selected = use_state(|| 0u32);
+    let select = {
+        let selected = selected.setter();
+        Callback::from(move |rank| selected.set(rank))
+    };
+    let opened = simulated.ready().cloned();
+    let session = opened.as_ref().map(|opened| opened.session);
+    let addressed = Addressed::of(opened.as_ref());
+    use_addressed_moment(&playback, addressed, choice.route(), |last| last.min(1));
+    let view = use_view(session, playback.moment);
+    let rank = (*selected).min(choice.options.world_size.saturating_sub(1));
+    let moments = opened.as_ref().map(|opened| opened.moments.clone()).unwrap_or_default();
+    let time_ps = playback.time_ps(&moments);
+    let go = {
+        let nav = nav.clone();
+        Callback::from(move |route: Route| nav.replace(route))
+    };
+    let seek = {
+        let (dispatch, moments) = (playback.dispatcher(), moments.clone());
+        Callback::from(move |time_ps: u64| {
+            let moment = moments.partition_point(|at| *at <= time_ps).saturating_sub(1);
+            dispatch.dispatch(Act::To(moment));
+        })
+    };
+    let refused = match &simulated {
+        Simulated::Failed { why } => Some(why.clone()),
+        _ => None,
+    };
+    let sentence = match (&refused, &view) {
+        (Some(why), _) => why.clone(),
+        (None, Some(view)) => explain::job(view),
+        (None, None) => "Simulating…".to_owned(),
+    };
+    let source = plan.as_ref().as_ref().ok().and_then(|plan| plan.sources.first().cloned());
+    let source = source.unwrap_or_else(|| Source {
+        path: format!("{}.py", choice.call.name),
+        text: choice.call.source(&choice.options),
+    });
+    let name =
+        format!("{}-{}-{}", choice.call.name, choice.options.backend, choice.options.world_size);
+    let moves = view.as_ref().is_some_and(|view| {
+        view.ranks
+            .iter()
+            .any(|rank| rank.calls.last().is_some_and(|call| !call.output.chunks.is_empty()))
+    });
+    html! {
+        <div class="step-grid call" data-ready={session.is_some().to_string()} data-test="step-call" data-call={choice.call.name} data-backend={choice.options.backend.clone()}
+             data-refused={refused.is_some().to_string()}>
+            <aside class="panel side">
+                <h1>{ "Step through a call" }</h1>
+                <Fold words={choice.words()}>
+                <CallForm choice={choice.clone()} on_route={go} />
+                if let Ok(plan) = &*plan {
+                    <RealRun plan={plan.clone()} simulated={session} />
+                    <Exports {session} {name} plan={plan.clone()} />
+                }
+                </Fold>
+            </aside>
+            <div class="sentence"><p class={classes!(refused.is_some().then_some("bad"))} aria-live="polite" data-test="sentence">{ sentence }</p>
+                <p class="muted small-print">{ choice.call.about }</p></div>
+            <section class="panel memory" aria-label="Program">
+                <SourceView {source} view={view.clone()} />
+                <ul class="standing" data-test="standing">{ standing(view.as_deref(), opened.as_deref().map_or(&[], |opened| &opened.header.groups)) }</ul>
+                if let (Some(view), true) = (&view, moves) {
+                    if view.ranks.len() <= MAX_CELLS {
+                        <Buffers view={view.clone()} selected={rank} on_select={select.clone()} />
+                    } else {
+                        <BufferMap view={view.clone()} selected={rank} on_select={select.clone()} />
+                    }
+                }
+            </section>
+            if let (Some(view), Some(opened)) = (&view, &opened) {
+                <section class="panel graph" aria-label="Messages on their way">
+                    if view.ranks.len() <= MAX_CELLS {
+                        <Ring view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} />
+                    } else {
+                        <Matrix view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} />
+                    }
+                </section>
+                <section class="panel inspector" aria-label="Values">
+                    { answers(opened, time_ps) }
+                    <h2>{ "Values" }</h2>
+                    if let Ok(plan) = &*plan {
+                        <Elements session={opened.session} plan={plan.clone()} moment={playback.moment} {rank} on_rank={select} />
+                    }
+                </section>
+                <section class="panel lanes" aria-label="Timeline">
+                    <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes}
+                              end_ps={opened.end_ps} fit={opened.fit} playhead_ps={time_ps} on_seek={seek} />
+                    <p class="muted small-print">{ rows(choice) }</p>
+                </section>
+                <Transport {playback} {time_ps} />
+            }
+        </div>
+    }
+}
+
+/// What the rows of a rank are: blocking the process is not blocking its device.
+fn rows(choice: &CallChoice) -> &'static str {
+    match choice.options.backend.contains("nccl") {
+        true => {
+            "Rows of a rank: its process (empty while it only enqueues), its compute stream (striped while it waits), its calls on communication streams, messages sent"
+        }
+        false => {
+            "Rows of a rank: its process (pale while a call blocks it), its calls in flight, messages sent"
+        }
+    }
+}
+
+/// What works have answered up to a time.
+fn answers(opened: &Opened, time_ps: u64) -> Html {
+    if opened.answers.is_empty() {
+        return html! {};
+    }
+    let so_far = opened.answers.iter().filter(|answer| answer.time_ps <= time_ps);
+    html! {
+        <>
+        <h2>{ "Answers" }</h2>
+        <ul class="answers mono" data-test="answers" data-all={opened.answers.len().to_string()}>
+            { for so_far.map(|answer| html! {
+                <li><b>{ format!("rank {}", answer.rank) }</b>{ format!(" {}() → {} ", answer.question, answer.answer) }
+                    <small class="muted">{ explain::time(answer.time_ps) }</small></li>
+            }) }
+        </ul>
+        </>
+    }
+}

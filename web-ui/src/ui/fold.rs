@@ -1,0 +1,47 @@
+//! A form that folds on a phone, so that the drawings are in sight; elsewhere it is always open.
+
+use crate::dom::{self, Listener};
+use web_sys::Event;
+use yew::prelude::*;
+
+/// The widths at which `assets/style.css` lays out for a phone.
+const NARROW: &str = "(max-width: 640px)";
+
+/// Properties of [`Fold`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct FoldProps {
+    /// What is chosen, in a few words.
+    pub(crate) words: String,
+    pub(crate) children: Children,
+}
+
+/// What folds.
+#[component(Fold)]
+pub(crate) fn fold(props: &FoldProps) -> Html {
+    let narrow = use_state(|| dom::media(NARROW));
+    let open = use_state(|| false);
+    {
+        let narrow = narrow.setter();
+        use_effect_with((), move |()| {
+            let list = dom::window().match_media(NARROW).ok().flatten();
+            let heard = list.map(|list| {
+                Listener::on(&list, "change", move |_: Event| narrow.set(dom::media(NARROW)))
+            });
+            move || drop(heard)
+        });
+    }
+    let toggle = {
+        let open = open.clone();
+        // The attribute is ours to set.
+        Callback::from(move |event: MouseEvent| {
+            event.prevent_default();
+            open.set(!*open);
+        })
+    };
+    html! {
+        <details class="fold" open={!*narrow || *open}>
+            <summary onclick={toggle} data-test="fold"><span>{ &props.words }</span></summary>
+            <div class="body">{ props.children.clone() }</div>
+        </details>
+    }
+}
