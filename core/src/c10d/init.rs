@@ -1,11 +1,13 @@
 //! `init_process_group`: who accepts what, and what then goes wrong before any collective does.
 
 use super::args::{Arg, InitProcessGroup};
-use super::backend::Backend;
+use super::backend::{Backend, Device};
 use super::dist::Dist;
-use super::error::{DistError, assertion_error, network_error, store_error, value_error};
+use super::error::{
+    DistError, assertion_error, network_error, runtime_error, store_error, value_error,
+};
 use super::groups::{Group, MakeGroup, timeout};
-use super::rendezvous::{MeetingPlace, Rendezvous, rendezvous};
+use super::rendezvous::{MeetingPlace, Rendezvous, integer, rendezvous};
 use crate::rank::GlobalRank;
 use std::sync::Arc;
 
@@ -79,6 +81,47 @@ impl Dist<'_> {
         }
         self.state.world.epoch += 1;
         Ok(())
+    }
+
+    /// `dist.get_node_local_rank(fallback_rank)`: the rank on its node, as torchrun says.
+    ///
+    /// # Errors
+    /// `RuntimeError` when the environment does not say it and there is no fallback, `ValueError`
+    /// when it says no number.
+    pub fn get_node_local_rank(&self, fallback_rank: Option<i64>) -> Result<i64, DistError> {
+        match (self.environ("LOCAL_RANK"), fallback_rank) {
+            (Some(text), _) => integer(&text),
+            (None, Some(rank)) => Ok(rank),
+            (None, None) => Err(runtime_error(
+                "LOCAL_RANK is not in the environment. Consider passing fallback_rank to allow \
+                 `get_node_local_rank` to work, assuming you are not running in a multi-device \
+                 context and want the code to run locally instead.",
+            )),
+        }
+    }
+
+    /// `dist.is_backend_available(backend)` for this process's machine.
+    pub fn is_backend_available(&self, backend: &str) -> bool {
+        match backend.to_lowercase().as_str() {
+            "mpi" => self.shared.machine.mpi,
+            // Built in, as in the wheels; whether there is a GPU is another question.
+            "gloo" | "nccl" | "host" => true,
+            _ => false,
+        }
+    }
+
+    /// `dist.get_default_backend_for_device(device)`.
+    pub fn get_default_backend_for_device(&self, device: Device) -> &'static str {
+        match device {
+            Device::Cpu => "gloo",
+            Device::Cuda => "nccl",
+            Device::Xpu => "xccl",
+        }
+    }
+
+    /// `dist.get_pg_count()`: how many groups the rank has counted, the default group among them.
+    pub fn get_pg_count(&self) -> u32 {
+        self.state.world.group_count
     }
 
     /// Whether all processes of the job meet as they say they will.

@@ -311,11 +311,14 @@ impl Dist<'_> {
 
     /// A tensor of longs that holds `values`.
     fn long(&mut self, exchange: &Exchange, name: &str, values: &[u64]) -> TensorId {
-        let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let name = format!("{}.{name}", exchange.via);
         let own = &mut self.state.tensors;
         let numel = Numel::Known(values.len() as u64);
-        self.shared.tensors.make(own, &name, Dtype::Int64, numel, Fill::Data, &data).id
+        let (fill, data) = match values.iter().all(|value| *value == 0) {
+            true => (Fill::Zeros, Vec::new()),
+            false => (Fill::Data, values.iter().flat_map(|value| value.to_le_bytes()).collect()),
+        };
+        self.shared.tensors.make(own, &name, Dtype::Int64, numel, fill, &data).id
     }
 
     /// `object_sizes_tensor`: the lengths of the objects, or room for `len` of them.

@@ -104,7 +104,7 @@ impl Url<'_> {
 }
 
 /// Python's `int(text)`.
-fn integer(text: &str) -> Result<i64, DistError> {
+pub(super) fn integer(text: &str) -> Result<i64, DistError> {
     text.trim()
         .parse()
         .map_err(|_| value_error(format!("invalid literal for int() with base 10: '{text}'")))

@@ -38,6 +38,7 @@ fn torchruns_environment_is_there() {
     assert_eq!(of(&mut job, 5, "LOCAL_RANK"), "1");
     assert_eq!(of(&mut job, 5, "LOCAL_WORLD_SIZE"), "2");
     assert_eq!(of(&mut job, 1, "LOCAL_WORLD_SIZE"), "4");
+    assert_eq!(job.rank(GlobalRank(5)).unwrap().get_node_local_rank(None), Ok(1));
     assert_eq!(job.finish().unwrap().ranks_per_node, 4);
 }
 

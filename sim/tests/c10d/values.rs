@@ -109,6 +109,20 @@ fn every_call_of_the_table_completes() {
     }
 }
 
+/// A rank whose parts happen to be equal meets one whose parts are not.
+#[test]
+fn lists_that_are_even_on_one_rank_only() {
+    let parts: [[u64; 2]; 2] = [[2, 2], [0, 0]];
+    let (_, trace) = run("nccl", 2, |dist| {
+        let me = rank(dist) as usize;
+        let inputs = list(dist, "inputs", &parts[me], Fill::Iota);
+        let receives = [parts[0][me], parts[1][me]];
+        let outputs = list(dist, "outputs", &receives, Fill::Zeros);
+        dist.all_to_all(&outputs, &inputs, InGroup::default()).map(drop)
+    });
+    assert_eq!(trace.end.unwrap().outcome, Outcome::Completed);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
