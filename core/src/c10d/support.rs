@@ -2,7 +2,7 @@
 //! torch.distributed's documents, as data.
 //!
 //! The tables are what the documents promise. What 2.7.1 really does is in the calls themselves,
-//! and differs in places, which [`Support::note`] says.
+//! and differs in places, which [`Documents::note`] says.
 
 use std::fmt;
 
