@@ -37,9 +37,26 @@ impl Float8 {
     /// 5 exponent bits, 2 mantissa bits, IEEE's rules, largest finite value 57344.
     pub const E5M2: Float8 = Float8 { mantissa_bits: 2, bias: 15, largest: 0x7b, beyond: 0x7c };
 
+    /// The values of all codes.
+    pub(crate) fn values(self) -> &'static [f32; 256] {
+        static E4M3FN: [f32; 256] = Float8::E4M3FN.table();
+        static E5M2: [f32; 256] = Float8::E5M2.table();
+        if self == Float8::E4M3FN { &E4M3FN } else { &E5M2 }
+    }
+
+    const fn table(self) -> [f32; 256] {
+        let mut values = [0.0; 256];
+        let mut code = 0;
+        while code < values.len() {
+            values[code] = self.to_f32(code as u8);
+            code += 1;
+        }
+        values
+    }
+
     /// The value of a code; exact.
-    pub fn to_f32(self, code: u8) -> f32 {
-        let sign = u32::from(code & 0x80) << 24;
+    pub const fn to_f32(self, code: u8) -> f32 {
+        let sign = ((code & 0x80) as u32) << 24;
         let magnitude = code & 0x7f;
         if magnitude > self.largest {
             let special = if magnitude == self.beyond && self.beyond != NAN {
@@ -49,8 +66,8 @@ impl Float8 {
             };
             return f32::from_bits(sign | special);
         }
-        let exponent = i32::from(magnitude >> self.mantissa_bits);
-        let mantissa = u32::from(magnitude) & ((1 << self.mantissa_bits) - 1);
+        let exponent = (magnitude >> self.mantissa_bits) as i32;
+        let mantissa = magnitude as u32 & ((1 << self.mantissa_bits) - 1);
         if exponent == 0 {
             let unit = power_of_two(1 - self.bias - self.mantissa_bits as i32);
             let value = mantissa as f32 * unit;
@@ -99,7 +116,7 @@ impl Float8 {
 }
 
 /// 2 to the `exponent`, by the exponent field of a normal float32.
-fn power_of_two(exponent: i32) -> f32 {
+const fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits(((exponent + 127) as u32) << 23)
 }
 

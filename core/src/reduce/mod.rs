@@ -11,6 +11,7 @@
 
 mod allowed;
 mod combine;
+mod float;
 mod op;
 mod scale;
 #[cfg(test)]
@@ -33,6 +34,17 @@ fn each_pair<const N: usize>(
     for (a, b) in into.iter_mut().zip(incoming) {
         *a = f(*a, *b);
     }
+}
+
+/// Of how many pairs `f` is true.
+#[inline(always)]
+fn count_pairs<const N: usize>(
+    into: &[u8],
+    incoming: &[u8],
+    f: impl Fn([u8; N], [u8; N]) -> bool,
+) -> u32 {
+    let pairs = into.as_chunks::<N>().0.iter().zip(incoming.as_chunks::<N>().0);
+    pairs.map(|(a, b)| u32::from(f(*a, *b))).sum()
 }
 
 /// Walks whole elements of `N` bytes.

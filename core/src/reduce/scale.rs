@@ -5,7 +5,7 @@
 //! integers. PyTorch's `unpackPreMulSum` (`ProcessGroupNCCL.cpp`) passes the factor of PREMUL_SUM
 //! in the tensor's type.
 
-use super::combine::times;
+use super::float::{Bfloat16, Float16, Float32, Float64, Format};
 use super::{ReduceOp, each};
 use crate::dtype::Dtype;
 use crate::dtype::float8::{Float8, Overflow};
@@ -34,38 +34,24 @@ pub fn divisor(op: ReduceOp, dtype: Dtype, size: u32) -> Option<u32> {
 /// as NCCL's. Leaves integers and booleans as they are: no backend has such an operation.
 pub fn premultiply(dtype: Dtype, factor: f64, elements: &mut [u8]) {
     let single = factor as f32;
-    macro_rules! float8 {
-        ($format:expr) => {{
-            let factor = $format.to_f32($format.from_f32(single, Overflow::Saturate));
-            each::<1>(elements, |[code]| {
-                let product = f16::from_f32(times($format.to_f32(code), factor));
-                [$format.from_f32(product.to_f32(), Overflow::Saturate)]
-            });
-        }};
-    }
     match dtype.as_real() {
-        Dtype::Float64 => {
-            each(elements, |a| times(f64::from_le_bytes(a), factor).to_le_bytes());
-        }
-        Dtype::Float32 => {
-            each(elements, |a| times(f32::from_le_bytes(a), single).to_le_bytes());
-        }
+        Dtype::Float64 => Float64.each(elements, factor, |a, factor| a * factor),
+        Dtype::Float32 => Float32.each(elements, single, |a, factor| a * factor),
         Dtype::Float16 => {
-            let factor = f16::from_f32(single).to_f32();
-            each(elements, |a| {
-                f16::from_f32(times(f16::from_le_bytes(a).to_f32(), factor)).to_le_bytes()
-            });
+            Float16.each(elements, f16::from_f32(single).to_f32(), |a, factor| a * factor);
         }
         Dtype::Bfloat16 => {
-            let factor = bf16::from_f32(single).to_f32();
-            each(elements, |a| {
-                bf16::from_f32(times(bf16::from_le_bytes(a).to_f32(), factor)).to_le_bytes()
-            });
+            Bfloat16.each(elements, bf16::from_f32(single).to_f32(), |a, factor| a * factor);
         }
-        Dtype::Float8E4m3fn => float8!(Float8::E4M3FN),
-        Dtype::Float8E5m2 => float8!(Float8::E5M2),
+        Dtype::Float8E4m3fn => float8(Float8::E4M3FN, single, elements),
+        Dtype::Float8E5m2 => float8(Float8::E5M2, single, elements),
         _ => {}
     }
+}
+
+fn float8(format: Float8, factor: f32, elements: &mut [u8]) {
+    let factor = format.to_f32(format.from_f32(factor, Overflow::Saturate));
+    format.each(elements, factor, |a, factor| a * factor);
 }
 
 /// Divides every integer by `size`, towards zero, which finishes [`ReduceOp::Avg`] of integers.

@@ -62,9 +62,10 @@ pub(crate) fn re_execute(
         }
         for rank in 0..n {
             let me = rank as usize;
-            let came = |from: GroupRank| {
-                let found = messages.iter().find(|(f, to, _)| *f == from.0 && *to == rank);
-                found.map(|(_, _, bytes)| bytes.clone()).unwrap()
+            // Messages between two ranks are received in the order in which they were sent.
+            let mut came = |from: GroupRank| {
+                let next = messages.iter().position(|(f, to, _)| *f == from.0 && *to == rank);
+                messages.remove(next.unwrap()).2
             };
             schedule.actions(GroupRank(rank), step, &mut actions);
             for action in &actions {
