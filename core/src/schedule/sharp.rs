@@ -6,7 +6,7 @@
 //!
 //! The leaves are the participants n, n + 1, …, one a node, and the spine, if there are several
 //! leaves, is the last. A switch adds in pairs, as a tree, so that the order of the additions is
-//! fixed, as SHARP's reproducible mode does.
+//! fixed.
 
 use super::nodes::Nodes;
 use super::nvls::pairs;

@@ -1,7 +1,7 @@
 //! Hierarchical all_to_all in two hops: inside the node a rank hands each part to the neighbour that
 //! speaks to the part's receiver, and each neighbour then sends a receiver the parts of the whole
 //! node in one message (Tutel's 2DH all-to-all, Hwang et al. 2023, "Tutel: adaptive
-//! mixture-of-experts at scale", section 3.4; NCCL's PXN does the same rail by rail). A rank sends
+//! mixture-of-experts at scale"; NCCL's PXN does the same rail by rail). A rank sends
 //! k + m - 2 messages instead of n - 1.
 //!
 //! Rank l of a node of k ranks speaks to the ranks l, l + k, … of every node: of nodes as large as

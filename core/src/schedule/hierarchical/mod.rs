@@ -1,7 +1,7 @@
 //! Hierarchical schedules: inside the nodes, then across them, then inside again, so that what
 //! crosses the slow network between nodes is as little as can be (Zhu et al. 2009, "Hierarchical
 //! collectives in MPICH2"; Jia et al. 2018, "Highly scalable deep learning training system with
-//! mixed-precision", section 3.3; Horovod's `NCCLHierarchicalAllreduce`).
+//! mixed-precision", on hierarchical all-reduce; Horovod's `NCCLHierarchicalAllreduce`).
 //!
 //! - Nodes of equal size are *sharded*: rank l of every node takes shard l across the nodes, so that
 //!   all of a node's network cards carry the same.

@@ -11,6 +11,9 @@ const REDUCE_SCATTER: Collective = Collective::ReduceScatter { op: ReduceOp::Sum
 const BROADCAST: Collective = Collective::Broadcast { root: GroupRank(0) };
 const REDUCE: Collective = Collective::Reduce { op: ReduceOp::Sum, root: GroupRank(0) };
 
+const GATHER: Collective = Collective::Gather { root: GroupRank(0) };
+const SCATTER: Collective = Collective::Scatter { root: GroupRank(0) };
+
 fn schedule(collective: Collective, algorithm: Algorithm, n: u64) -> Schedule {
     Schedule::new(collective, algorithm, n as u32).unwrap()
 }
@@ -211,5 +214,167 @@ fn double_binary_trees() {
         let segments = 4;
         let messages = 2 * (n - 1) * 2 * segments;
         assert_eq!(moved(ALL_REDUCE, Algorithm::DoubleBinaryTree, n), (messages, messages));
+    }
+}
+
+/// Rings for the calls beyond all_reduce: twice the messages, of half parts, in two directions; and
+/// in all_to_all part i of a rank travels i hops (Thakur, Rabenseifner, Gropp 2005, section 4, on the
+/// ring all-to-all).
+#[test]
+fn other_rings() {
+    for n in 2..=64 {
+        let pairs = n * (n - 1);
+        for call in [Collective::AllGather, REDUCE_SCATTER] {
+            assert_eq!(moved(call, Algorithm::BidirectionalRing, n), (2 * pairs, 2 * pairs));
+            assert_eq!(steps(call, Algorithm::BidirectionalRing, n), n - 1);
+        }
+        assert_eq!(moved(Collective::AllToAll, Algorithm::Ring, n), (pairs, n * pairs / 2));
+    }
+}
+
+/// gloo's `allreduce.cc` moves what any ring does; `reduce.cc` ends with a message to the root from
+/// every other rank.
+#[test]
+fn gloo_rings() {
+    for n in 2..=64 {
+        let pairs = n * (n - 1);
+        assert_eq!(moved(ALL_REDUCE, Algorithm::GlooRing, n), (2 * pairs, 2 * pairs));
+        assert_eq!(moved(REDUCE, Algorithm::GlooRing, n), (pairs + n - 1, pairs + n - 1));
+    }
+}
+
+/// Jeaugey 2025: ceil(log2 n) rounds of one message a rank when all is aggregated, and every part
+/// crosses to every rank once; a step between the rounds moves parts inside the rank.
+#[test]
+fn parallel_aggregated_trees() {
+    for n in 2..=64 {
+        for call in [Collective::AllGather, REDUCE_SCATTER] {
+            assert_eq!(moved(call, Algorithm::Pat, n), (n * rounds(n), n * (n - 1)));
+            assert_eq!(steps(call, Algorithm::Pat, n), 2 * rounds(n) + 1);
+        }
+        assert_eq!(cost(REDUCE_SCATTER, Algorithm::Pat, n).chunks_reduced, n * (n - 1));
+    }
+}
+
+/// MPICH's binomial gather and scatter: one message for each rank but the root, in which its whole
+/// subtree's parts are; the part of place i takes as many hops as i has bits.
+#[test]
+fn binomial_gather_and_scatter() {
+    for n in 2..=64 {
+        let hops: u64 = (0..n).map(|i: u64| u64::from(i.count_ones())).sum();
+        for call in [GATHER, SCATTER] {
+            assert_eq!(moved(call, Algorithm::Tree, n), (n - 1, hops));
+            assert_eq!(steps(call, Algorithm::Tree, n), rounds(n) + 1);
+        }
+    }
+}
+
+/// Down and up: the sum of a reduction's and a broadcast's (Pješivac-Grbović et al. 2007).
+#[test]
+fn all_reduce_there_and_back() {
+    for n in 2..=64 {
+        for (by, segments) in [(Algorithm::Chain, 8), (Algorithm::KaryTree, 1)] {
+            let messages = 2 * segments * (n - 1);
+            assert_eq!(moved(ALL_REDUCE, by, n), (messages, messages));
+        }
+        assert_eq!(steps(ALL_REDUCE, Algorithm::Chain, n), 2 * (n - 1) + 8 - 1);
+    }
+}
+
+/// `ProcessGroupGloo::monitoredBarrier`: one message from and one to each rank but the first.
+#[test]
+fn barriers_at_rank_0() {
+    for n in 2..=64 {
+        assert_eq!(cost(Collective::Barrier, Algorithm::Direct, n).messages, 2 * (n - 1));
+    }
+}
+
+fn in_nodes(collective: Collective, nodes: u64, ranks: u64) -> Proof {
+    let schedule = schedule(collective, Algorithm::Hierarchical, nodes * ranks);
+    prove(&schedule.with_ranks_per_node(ranks as u32)).unwrap()
+}
+
+/// Jia et al. 2018, on hierarchical all-reduce, of m nodes of k ranks: each rank sends 2 (k - 1) / k
+/// of the tensor inside the node and 2 (m - 1) / m of a k-th across. Of k m chunks these are
+/// 2 (k - 1) m and 2 (m - 1). Broadcast and reduce cross with one tree of m nodes a shard, and
+/// all_gather and reduce_scatter move each part to each rank once. Tutel's 2DH (Hwang et al. 2023): k - 1 messages of m parts and m - 1 of k.
+#[test]
+fn hierarchies_of_equal_nodes() {
+    for (m, k) in (1..=8).flat_map(|m| (1..=8).map(move |k| (m, k))) {
+        let n = m * k;
+        let both = |proof: Proof| (proof.messages, proof.chunks_moved);
+        let inside = 2 * n * (k - 1);
+        let across = 2 * n * (m - 1);
+        assert_eq!(both(in_nodes(ALL_REDUCE, m, k)), (inside + across, inside * m + across));
+        for call in [BROADCAST, REDUCE] {
+            // The root's k - 1 shards, a tree of m nodes for each of k, and rings in the nodes.
+            let chunks = (k - 1) + k * (m - 1) + n * (k - 1);
+            assert_eq!(both(in_nodes(call, m, k)), (chunks, chunks));
+        }
+        for call in [Collective::AllGather, REDUCE_SCATTER] {
+            assert_eq!(in_nodes(call, m, k).chunks_moved, n * (n - 1));
+        }
+        let exchange = in_nodes(Collective::AllToAll, m, k);
+        assert_eq!(both(exchange), (n * (k + m - 2), n * ((k - 1) * m + (m - 1) * k)));
+        // Zhu et al. 2009: trees of k - 1 edges twice, and m log2 m signals among the nodes.
+        let signals = 2 * m * (k - 1) + if m > 1 { m * rounds(m) } else { 0 };
+        assert_eq!(in_nodes(Collective::Barrier, m, k).messages, signals);
+    }
+}
+
+/// By leaders, with a last node of one rank: a tree in each node there and back, and a ring of the
+/// leaders over m chunks.
+#[test]
+fn hierarchies_of_ragged_nodes() {
+    for (m, k) in (2..=8u64).flat_map(|m| (2..=8u64).map(move |k| (m, k))) {
+        let n = (m - 1) * k + 1;
+        let schedule = schedule(ALL_REDUCE, Algorithm::Hierarchical, n);
+        let proof = prove(&schedule.with_ranks_per_node(k as u32)).unwrap();
+        let (inside, across) = (2 * (m - 1) * (k - 1), 2 * m * (m - 1));
+        assert_eq!((proof.messages, proof.chunks_moved), (inside + across, inside * m + across));
+    }
+}
+
+/// NCCL's NVLS (`src/device/all_reduce.h`): in an all_reduce a rank's whole tensor is read and its
+/// chunk of n multicast, so n + 1 chunks leave each rank and n + 1 come.
+#[test]
+fn one_switch() {
+    for n in 2..=64 {
+        let by = Algorithm::Nvls;
+        assert_eq!(moved(ALL_REDUCE, by, n), (4 * n, 2 * n * (n + 1)));
+        assert_eq!(moved(REDUCE_SCATTER, by, n), (2 * n, n * n + n));
+        assert_eq!(moved(Collective::AllGather, by, n), (2 * n, n + n * n));
+        assert_eq!(moved(BROADCAST, by, n), (n, n));
+        assert_eq!(cost(ALL_REDUCE, by, n).chunks_reduced, n * (n - 1));
+    }
+}
+
+/// Graham et al. 2016: one message up and one down every edge of the aggregation tree, which has
+/// the ranks and, if there are several, the leaves below the spine.
+#[test]
+fn trees_of_switches() {
+    for (n, k) in (2..=32u64).flat_map(|n| (1..=n).map(move |k| (n, k))) {
+        let leaves = n.div_ceil(k);
+        let edges = n + if leaves > 1 { leaves } else { 0 };
+        for call in [ALL_REDUCE, Collective::Barrier] {
+            let schedule = schedule(call, Algorithm::Sharp, n).with_ranks_per_node(k as u32);
+            let proof = prove(&schedule).unwrap();
+            assert_eq!((proof.messages, proof.chunks_moved), (2 * edges, 2 * edges));
+            assert_eq!(proof.chunks_reduced, n - 1);
+        }
+    }
+}
+
+/// c channels move c times the messages, of a c-th each; k segments as well, in k - 1 steps more.
+#[test]
+fn lanes_multiply_messages_and_not_bytes() {
+    for n in 2..=64 {
+        let ring = schedule(ALL_REDUCE, Algorithm::Ring, n);
+        let pairs = n * (n - 1);
+        let proof = prove(&ring.clone().with_channels(3).unwrap()).unwrap();
+        assert_eq!((proof.messages, proof.chunks_moved), (6 * pairs, 6 * pairs));
+        let pipelined = ring.with_segments(5).unwrap();
+        assert_eq!(u64::from(pipelined.steps()), 2 * (n - 1) + 4);
+        assert_eq!(prove(&pipelined).unwrap().messages, 10 * pairs);
     }
 }
