@@ -1,4 +1,4 @@
-//! Time and memory to prove schedules of a thousand ranks: `cargo bench -p lockstep-core`.
+//! Time and memory to prove schedules of a thousand ranks: `cargo bench -p lockstep-core --bench proof`.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on must fail")]
 

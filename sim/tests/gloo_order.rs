@@ -79,11 +79,11 @@ fn simulated(call: Collective, world: u32, tensor: &Tensor) -> TensorValue {
     });
     let trace = simulate(&plan.unwrap(), &SimConfig::default()).unwrap();
     let of_rank_0 = trace.events.into_iter().filter(|event| event.rank == GlobalRank(0));
-    let result = of_rank_0.filter_map(|event| match event.what {
+    let mut result = of_rank_0.filter_map(|event| match event.what {
         What::Result { value, .. } => Some(value),
         _ => None,
     });
-    result.last().unwrap()
+    result.next_back().unwrap()
 }
 
 fn sha256(bytes: &[u8]) -> String {

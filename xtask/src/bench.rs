@@ -26,6 +26,9 @@ const MEASUREMENTS: &[Measurement] = &[
     ("simulator: messages per second", || {
         shell::run(&mut shell::cargo(["bench", "--package=lockstep-sim"]))
     }),
+    ("proof: schedules of a thousand ranks", || {
+        shell::run(&mut shell::cargo(["bench", "--package=lockstep-core", "--bench=proof"]))
+    }),
     ("host: all_reduce bandwidth", || {
         shell::run(&mut shell::cargo([
             "run",
