@@ -1,15 +1,20 @@
 //! What a plan costs on a topology, and where the time goes: latency or bandwidth.
 //!
 //! Every time that the network of this simulator makes is a sum of latencies and of bytes divided
-//! by a bandwidth, and what a plan takes is the longest such sum: its critical path. One more
-//! picosecond of latency makes that path longer by one picosecond for every message on it, so two
-//! simulations count the messages on the critical path without anything being recorded.
+//! by a bandwidth, and what a plan takes is the longest such sum: its critical path. Two more
+//! picoseconds of latency make that path longer by two for every message on it (by one for a hop to
+//! or from a switch, which is half a message), so two simulations count the messages on the critical
+//! path without anything being recorded.
 
 use crate::engine::{SimConfig, SimError, simulate};
 use crate::topology::{Link, Topology};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;
 use serde::{Deserialize, Serialize};
+
+/// By how much latencies are made longer to count them, in picoseconds: a hop to or from a switch
+/// has half of a link's.
+const MORE_PS: u64 = 2;
 
 /// What a plan costs on a topology.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,13 +50,22 @@ impl Cost {
     /// When the plan cannot be simulated, or does not complete.
     pub fn of(plan: &Plan, topology: Topology) -> Result<Cost, CostError> {
         let time_ps = time_ps(plan, topology)?;
-        let longer = |link: Link| Link { latency_ps: link.latency_ps.saturating_add(1), ..link };
+        let longer =
+            |link: Link| Link { latency_ps: link.latency_ps.saturating_add(MORE_PS), ..link };
         let hops = |topology| Ok::<_, CostError>(self::time_ps(plan, topology)?.abs_diff(time_ps));
-        let cost = |hops_inside: u64, hops_across: u64, inside: Link, across: Link| {
-            let latency_ps = hops_inside
-                .saturating_mul(inside.latency_ps)
-                .saturating_add(hops_across.saturating_mul(across.latency_ps));
-            Cost { time_ps, hops_inside, hops_across, latency_ps: latency_ps.min(time_ps) }
+        let cost = |longer_inside: u64, longer_across: u64, inside: Link, across: Link| {
+            let part = |longer: u64, link: Link| {
+                let exact = u128::from(longer) * u128::from(link.latency_ps) / u128::from(MORE_PS);
+                u64::try_from(exact).unwrap_or(u64::MAX)
+            };
+            let latency_ps =
+                part(longer_inside, inside).saturating_add(part(longer_across, across));
+            Cost {
+                time_ps,
+                hops_inside: longer_inside.div_ceil(MORE_PS),
+                hops_across: longer_across.div_ceil(MORE_PS),
+                latency_ps: latency_ps.min(time_ps),
+            }
         };
         Ok(match topology {
             Topology::Uniform(link) => cost(hops(Topology::Uniform(longer(link)))?, 0, link, link),
@@ -115,6 +129,14 @@ mod tests {
             assert_eq!(cost.hops_inside, u64::from(n.ilog2()));
             assert_eq!(cost.time_ps, cost.latency_ps + cost.bandwidth_ps());
         }
+    }
+
+    /// Two ways up to the switch and down again, each of which is as long as one message.
+    #[test]
+    fn hops_by_a_switch_are_halves_of_a_message() {
+        let nvls = plan(Collective::AllReduce { op: ReduceOp::Sum }, Algorithm::Nvls, 8, 8);
+        let cost = Cost::of(&nvls, Topology::Uniform(LINK)).unwrap();
+        assert_eq!((cost.hops_inside, cost.latency_ps), (2, 2 * LINK.latency_ps));
     }
 
     /// The longest way of 14 hops around a ring over two nodes of four begins just before a border:

@@ -27,7 +27,7 @@ pub(super) fn standing(view: Option<&lockstep_sim::View>, groups: &[ProcessGroup
             (Doing::Waiting { .. }, _) => "waits in a send or recv".to_owned(),
             (Doing::Synchronizing, _) => "waits for its streams".to_owned(),
             (Doing::Running, _) => "goes on".to_owned(),
-            (Doing::Draining, _) => "has run its program".to_owned(),
+            (Doing::Draining, _) => "past the program".to_owned(),
         };
         let does = does + &stream_of(state.stream);
         match lines.iter_mut().find(|(words, _)| *words == does) {
@@ -52,16 +52,16 @@ fn step_of(call: &CallView) -> String {
     }
 }
 
-/// `; its compute stream waits for a call, 2 more queued`: blocking a stream is not blocking the
+/// `; compute stream waits for a call, 2 more queued`: blocking a stream is not blocking the
 /// process.
 fn stream_of(stream: Option<StreamView>) -> String {
     let Some(stream) = stream else { return String::new() };
     let behind = stream.queued.saturating_sub(usize::from(stream.op.is_some()));
     let behind = if behind > 0 { format!(", {behind} more queued") } else { String::new() };
     match (stream.op, stream.waits) {
-        (None, _) if stream.queued == 0 => "; its compute stream is empty".to_owned(),
-        (None, _) => format!("; its compute stream has {} queued", stream.queued),
-        (Some(_), true) => format!("; its compute stream waits for a call{behind}"),
-        (Some(_), false) => format!("; its compute stream computes{behind}"),
+        (None, _) if stream.queued == 0 => "; compute stream is empty".to_owned(),
+        (None, _) => format!("; compute stream holds {} items", stream.queued),
+        (Some(_), true) => format!("; compute stream waits for a call{behind}"),
+        (Some(_), false) => format!("; compute stream computes{behind}"),
     }
 }

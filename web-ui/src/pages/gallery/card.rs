@@ -45,7 +45,7 @@ pub(super) fn algorithm_card(props: &CardProps) -> Html {
                  data-sent={account.map(|a| (a.tally.most_sent * choice.element_bytes()).to_string())}
                  data-time-ps={figure(|a| a.cost.time_ps)} data-latency-ps={figure(|a| a.cost.latency_ps)}>
             <header>
-                <i class={classes!("swatch", (props.index >= RANK_COLOURS).then_some("dashed"))} style={format!("background:{}", rank_fill(props.index as u32))} />
+                <i class={classes!("swatch", (props.index >= RANK_COLOURS).then_some("dashed"))} style={format!("background-color:{}", rank_fill(props.index as u32))} />
                 <h2>{ algorithm.name() }</h2>
                 if props.fastest { <span class="badge">{ "fastest here" }</span> }
             </header>

@@ -64,13 +64,15 @@ pub(super) fn difference(choice: &GalleryChoice, accounts: [&Account; 2]) -> Tol
     let sent = accounts.map(|account| {
         explain::bytes(account.tally.most_sent.saturating_mul(choice.element_bytes()))
     });
-    let bytes = match sent[fast] == sent[slow] {
-        true => "its ports wait less for each other".to_owned(),
-        false => format!("its busiest rank sends {} instead of {}", sent[fast], sent[slow]),
+    let (most_fast, most_slow) = (accounts[fast].tally.most_sent, accounts[slow].tally.most_sent);
+    let sends = format!("its busiest rank sends {} instead of {}", sent[fast], sent[slow]);
+    let bytes = match most_fast < most_slow {
+        true => sends.clone(),
+        false => "its bytes wait less for ports and slow links".to_owned(),
     };
-    let more = match sent[fast] == sent[slow] {
-        true => "its ports wait more for each other".to_owned(),
-        false => format!("its busiest rank sends {} instead of {}", sent[fast], sent[slow]),
+    let more = match most_fast > most_slow {
+        true => sends,
+        false => "its bytes wait more for ports and slow links".to_owned(),
     };
     sentence += &match (latency > 0, bandwidth > 0) {
         (true, true) => format!(
