@@ -4,7 +4,7 @@
 //! What is looked at has a `data-test` attribute in the page. `LOCKSTEP_SCREENSHOTS=FOLDER` keeps
 //! a picture of each use.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use fantoccini::Locator;
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
 use fantoccini::key::Key;
@@ -15,7 +15,7 @@ use lockstep_core::plan::{Fill, Plan};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::scenario::{self, CollectiveLab, GroupsLab, ScenarioOptions, TorchCallOptions};
-use lockstep_core::schedule::{Algorithm, Layout, Schedule};
+use lockstep_core::schedule::{Algorithm, Layout, ProvedTable, Schedule, ScheduleError, msccl};
 use lockstep_core::trace::What;
 use lockstep_sim::{Cost, Link, Session, SimConfig, Topology, simulate};
 use lockstep_tests::{Chromium, Service, data};
@@ -523,6 +523,43 @@ async fn see_a_hang() -> Result<()> {
         ensure!(real == found, "{scenario}: simulated {found}, ran {real}");
         page.chromium.screenshot(&format!("hang-{scenario}")).await?;
     }
+    page.close().await
+}
+
+/// A program whose proof fails is shown at the step of its first wrong chunk, in the words of the
+/// native proof; the right one can be stepped through.
+#[tokio::test]
+async fn check_a_schedule_of_ones_own() -> Result<()> {
+    let all_reduce = Collective::AllReduce { op: ReduceOp::Sum };
+    let right = msccl::write(&Schedule::new(all_reduce, Algorithm::Ring, 4)?)?;
+    let wrong = right.replacen("type=\"rrc\"", "type=\"r\"", 1);
+    let refusal = match ProvedTable::new(msccl::read(&wrong)?) {
+        Err(ScheduleError::Refused { error, .. }) => error.to_string(),
+        other => bail!("the wrong program was not refused: {other:?}"),
+    };
+    let folder = tempfile::tempdir()?;
+    let page = Page::open("#/algorithms/file").await?;
+    for (name, text, proved) in [("wrong.xml", &wrong, "false"), ("right.xml", &right, "true")] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text)?;
+        let input = page.chromium.client.find(Locator::Css("[data-test=pick-schedule]")).await?;
+        input.send_keys(&path.display().to_string()).await?;
+        page.until("schedule-verdict", "data-proved", proved).await?;
+        let said = page.text("schedule-verdict").await?;
+        if proved == "false" {
+            ensure!(said.contains(&refusal), "{said:?} is not {refusal:?}");
+            let held = page.text("wrong-chunk").await?;
+            ensure!(refusal.contains(&held), "{held:?} is not in {refusal:?}");
+        } else {
+            ensure!(said.contains("24 messages"), "{said:?}");
+            page.until("transport", "data-moment", "1").await?;
+        }
+    }
+    let bad = folder.path().join("no.xml");
+    std::fs::write(&bad, "<html></html>")?;
+    let input = page.chromium.client.find(Locator::Css("[data-test=pick-schedule]")).await?;
+    input.send_keys(&bad.display().to_string()).await?;
+    page.until("schedule-error", "data-test", "schedule-error").await?;
     page.close().await
 }
 

@@ -45,7 +45,7 @@ mod tree;
 pub use action::{Action, Buffer, Slice};
 pub use algorithm::Algorithm;
 pub use layout::{Grid, Layout};
-pub use proof::{Proof, ProofError, prove, prove_chunk, prove_steps};
+pub use proof::{Holding, Proof, ProofError, Standing, prove, prove_chunk, prove_steps};
 pub use table::{MAX_TABLE_ACTIONS, MAX_TABLE_RANKS, ProvedTable, Table, TableBuilder, TableError};
 pub use tally::{RankTally, Tally};
 

@@ -3,7 +3,7 @@
 //! The shipped families are functions and never written out; this is for schedules that somebody
 //! else made. A table says nothing about being right: [`super::prove`] does.
 
-use super::{Action, Buffer, Schedule, ScheduleError, Slice, prove};
+use super::{Action, Buffer, Schedule, ScheduleError, Slice, Standing, prove};
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use serde::{Deserialize, Serialize};
@@ -240,6 +240,12 @@ impl ProvedTable {
                 Err(ScheduleError::Refused { table, claims, error })
             }
         }
+    }
+
+    /// What the ranks hold before `step` of a table, proved or not: what there is to see of one
+    /// that was refused.
+    pub fn standing(table: &Arc<Table>, step: u32) -> Standing {
+        Standing::before(&Schedule::unproved(table.clone(), table.collective()), step)
     }
 
     /// The table.

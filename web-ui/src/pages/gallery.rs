@@ -9,8 +9,9 @@ mod side;
 
 use crate::app::use_shared;
 use crate::explain;
+use crate::pages::schedule_file::SchedulePage;
 use crate::palette::{RANK_COLOURS, rank_rgb};
-use crate::route::Route;
+use crate::route::{Route, View};
 use crate::ui::{Chart, Curve, Fold};
 use answers::{Answers, COUNTS, use_accounts, use_sweeps};
 use card::AlgorithmCard;
@@ -26,6 +27,7 @@ pub(crate) fn gallery() -> Html {
     let nav = use_shared().nav;
     match nav.route.name() {
         Some("side") => html! { <SideBySide /> },
+        Some("file") => html! { <SchedulePage /> },
         _ => html! { <Cards /> },
     }
 }
@@ -68,6 +70,7 @@ fn cards() -> Html {
                 <div class="against" data-test="against">
                     <p>{ versus(choice.pair) }</p>
                     <a class="button primary" href={choice.side_route().to_hash()} data-test="side-by-side">{ "Side by side" }</a>
+                    <a href={Route::below(View::Gallery, "file").to_hash()} data-test="own-schedule">{ "Check a schedule of your own (MSCCL XML)" }</a>
                 </div>
                 <p class="muted small-print">{ "n ranks · S bytes of the tensor, or of one rank's part · α the latency of a message · β the bandwidth of a link. A rank sends one message at a time and receives one at a time." }</p>
             </aside>

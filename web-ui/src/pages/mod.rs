@@ -8,6 +8,7 @@ mod hangs;
 mod mesh;
 pub(crate) mod recording;
 mod runs;
+mod schedule_file;
 mod simulation;
 mod standing;
 mod step;

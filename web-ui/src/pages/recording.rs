@@ -1,6 +1,6 @@
 //! Recording: Flight Recorder dumps and traces of ours, dropped on the page and read in the worker.
 
-mod files;
+pub(in crate::pages) mod files;
 
 use crate::app::use_shared;
 use crate::explain;

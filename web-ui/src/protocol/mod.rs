@@ -6,10 +6,12 @@
 
 mod account;
 mod mesh;
+mod schedule_file;
 mod wire;
 
 pub(crate) use account::{Account, Stroke, Weave};
 pub(crate) use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
+pub(crate) use schedule_file::{Proved, Refused, ScheduleFile};
 pub(crate) use wire::{pack, unpack};
 
 use lockstep_core::diagnosis::{Report, Wait};
@@ -50,6 +52,8 @@ pub(crate) enum Request {
     OpenTrace { session: SessionId, name: String },
     /// Read the attached files as one recording.
     OpenFiles { session: SessionId },
+    /// Read and prove the schedule in the attached file, and follow it to before a step.
+    CheckSchedule { step: Option<u32> },
     /// Begin a trace whose bytes come piece by piece.
     OpenLive { session: SessionId },
     /// The next bytes of such a trace, in the attachment; empty to ask for a full account.
@@ -129,6 +133,7 @@ pub(crate) enum Response {
     Meshed(Box<MeshAccount>),
     Swept(Vec<u64>),
     StepTimes(Vec<u64>),
+    ScheduleChecked(Box<ScheduleFile>),
 }
 
 /// A trace as the page knows it.

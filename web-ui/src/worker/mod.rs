@@ -9,6 +9,7 @@ mod lanes;
 mod mesh;
 mod open;
 mod raster;
+mod schedule_file;
 mod session;
 mod slices;
 mod texts;
@@ -114,6 +115,7 @@ async fn answer(
             keep(state, session, held);
             plain(opened)
         }
+        Request::CheckSchedule { step } => plain(schedule_file::check(attachments, step).await?),
         Request::OpenLive { session } => {
             keep(state, session, Held::live());
             plain(Response::Done)

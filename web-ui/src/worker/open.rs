@@ -122,7 +122,8 @@ pub(super) async fn files(
     Ok((held, Response::Opened(Box::new(opened))))
 }
 
-async fn read(file: &File) -> Result<Vec<u8>, String> {
+/// A file's bytes.
+pub(super) async fn read(file: &File) -> Result<Vec<u8>, String> {
     let promise = wasm_bindgen_futures::JsFuture::from(file.array_buffer());
     let buffer = promise.await.map_err(|error| {
         format!("the browser could not read it: {}", crate::dom::words_of(&error))

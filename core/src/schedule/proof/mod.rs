@@ -13,9 +13,11 @@
 mod laws;
 mod rank_set;
 mod sampled;
+mod standing;
 mod world;
 
 pub use sampled::{prove_chunk, prove_steps};
+pub use standing::{Holding, Standing};
 
 use super::{Action, Buffer, Schedule, Slice};
 use crate::collective::Collective;

@@ -7,6 +7,7 @@
 
 use super::laws::{check_hazards, check_slices};
 use super::sampled::last_written;
+use super::standing::{Holding, Standing};
 use super::{Actions, Content, Promise, Proof, ProofError};
 use crate::rank::GroupRank;
 use crate::schedule::{Action, Buffer, Schedule, Slice};
@@ -65,19 +66,47 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn run(mut self) -> Result<Proof, ProofError> {
-        let mut actions = Vec::new();
         for step in 0..self.schedule.steps() {
-            self.messages.clear();
-            self.contents.clear();
-            self.receives.clear();
-            for participant in 0..self.schedule.participants() {
-                (self.actions)(GroupRank(participant), step, &mut actions);
-                self.begin(participant, step, &actions)?;
-            }
-            self.exchange(step)?;
+            self.take(step)?;
         }
         self.check_promise()?;
         Ok(self.proof)
+    }
+
+    /// Takes every participant through a step.
+    fn take(&mut self, step: u32) -> Result<(), ProofError> {
+        let mut actions = Vec::new();
+        self.messages.clear();
+        self.contents.clear();
+        self.receives.clear();
+        for participant in 0..self.schedule.participants() {
+            (self.actions)(GroupRank(participant), step, &mut actions);
+            self.begin(participant, step, &actions)?;
+        }
+        self.exchange(step)
+    }
+
+    /// What everybody holds before step `until`, or before the first step that breaks a law.
+    pub(super) fn stand(mut self, until: u32) -> Standing {
+        let until = until.min(self.schedule.steps());
+        let mut step = 0;
+        while step < until {
+            // A step that goes wrong has done a part of its work.
+            let before = self.memory.clone();
+            if self.take(step).is_err() {
+                self.memory = before;
+                break;
+            }
+            step += 1;
+        }
+        let holding = |content: &Option<Content>| Holding {
+            words: self.promise.words(content.as_ref()),
+            contributors: content.as_ref().map_or(0, |c| c.ranks.words(self.schedule.size()).0),
+        };
+        let participants = self.memory.iter().map(|memory| {
+            [0, 1, 2].map(|buffer| memory[buffer].iter().map(holding).collect::<Vec<_>>())
+        });
+        Standing { step, participants: participants.collect() }
     }
 
     /// Does what a participant does by itself, and notes what it sends and receives.

@@ -13,7 +13,7 @@ use web_sys::{
 const MAX_FILES: usize = 100_000;
 
 /// The files that were chosen.
-pub(super) fn picked(input: &HtmlInputElement) -> Vec<File> {
+pub(in crate::pages) fn picked(input: &HtmlInputElement) -> Vec<File> {
     listed(input.files())
 }
 
@@ -24,7 +24,7 @@ fn listed(files: Option<FileList>) -> Vec<File> {
 }
 
 /// The files that were dropped; folders are walked.
-pub(super) fn dropped(event: &DragEvent) -> impl Future<Output = Vec<File>> + use<> {
+pub(in crate::pages) fn dropped(event: &DragEvent) -> impl Future<Output = Vec<File>> + use<> {
     let transfer = event.data_transfer();
     let items = transfer.as_ref().map(|transfer| transfer.items());
     let entries: Vec<FileSystemEntry> = items
