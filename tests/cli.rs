@@ -287,4 +287,71 @@ fn goal_and_msccl_files_are_written_and_read() {
     assert_refused(&lockstep(["export", "--msccl", "barrier"]), "MSCCL has no barrier");
     fs::write(&goal, "num_ranks 2\nrank 0 {\nl1: send 8b to 1\n").unwrap();
     assert_refused(&lockstep(["sim", &goal]), "line 3");
+
+#[test]
+fn ddp_shows_the_buckets_of_resnet18() {
+    let output = lockstep(["ddp", "--model", "resnet18", "--world-size", "8", "--json"]);
+    assert_eq!(output.code, 0, "{output:?}");
+    let report = json(&output);
+    assert_eq!(report["rebuilt_bytes"], serde_json::json!([2_052_000, 28_852_224, 15_853_824]));
+    assert_eq!(report["initial_bytes"], serde_json::json!([46_758_048]));
+    assert_eq!(report["rebuilt"][0], serde_json::json!([61, 60]));
+    assert_eq!(report["collectives"][0]["op"], "all_gather");
+    let text = lockstep(["ddp", "--model", "ResNet-18"]).out;
+    assert!(text.contains("28,852,224") && text.contains("fc.bias … fc.weight"), "{text}");
+    let old = ["ddp", "--model", "resnet18", "--bucket-cap-mb", "35", "--version", "1.x", "--json"];
+    let report = json(&lockstep(old));
+    assert_eq!(report["rebuilt_bytes"], serde_json::json!([2_052_000, 38_297_600, 6_408_448]));
+    let unused = ["ddp", "--model", "resnet18", "--find-unused-parameters", "--json"];
+    assert!(json(&lockstep(unused))["rebuilt"].is_null());
+}
+
+/// What real runs of PyTorch did, with the options that they had.
+#[test]
+fn ddp_verifies_against_real_runs() {
+    let runs: [(&str, &[&str]); 4] = [
+        ("mlp_cap_1", &["--bucket-cap-mb", "1"]),
+        ("transformer_cap_0.5", &["--bucket-cap-mb", "0.5"]),
+        ("transformer_find_unused", &["--find-unused-parameters"]),
+        ("transformer_static_graph", &["--static-graph"]),
+    ];
+    for (name, options) in runs {
+        let file = data("pytorch/ddp_runs").join(format!("{name}.json"));
+        let file = file.to_str().unwrap();
+        let words = ["ddp", "--model", file, "--verify-against", file];
+        let same = lockstep(words.iter().chain(options));
+        assert_eq!(same.code, 0, "{name}: {same:?}");
+        assert!(same.out.contains("no difference"), "{same:?}");
+        let other = lockstep(words.iter().chain(&["--bucket-cap-mb", "3", "--json"]));
+        assert_eq!(other.code, 1, "{name}: {other:?}");
+        assert!(json(&other)["differences"].as_array().unwrap().len() > 1);
+    }
+}
+
+#[test]
+fn ddp_refuses_what_is_no_model_and_writes_plans() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("ddp.json");
+    let plan = plan.to_str().unwrap();
+    let words = ["ddp", "--model", "mlp:64,128,10", "--world-size", "3", "--plan", plan];
+    assert_eq!(lockstep(words).code, 0);
+    assert_eq!(lockstep(["sim", plan]).code, 0);
+    let run = lockstep(["run", plan, "--json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let cases: &[(&[&str], &str)] = &[
+        (&["--model", "resnet19"], "resnet19"),
+        (&["--model", plan], "params"),
+        (&["--model", "resnet18", "--bucket-cap-mb-list", "1,2"], "2.15"),
+        (&["--model", "resnet18", "--world-size", "0"], "world-size"),
+        (
+            &["--model", "resnet18", "--find-unused-parameters", "--bucket-cap-mb", "-1"],
+            "TypeError",
+        ),
+        (&["--model", "resnet18", "--verify-against", plan], "ddp_record.py"),
+        (&["--model", "resnet18", "--plan", plan, "--device", "abacus"], "abacus"),
+    ];
+    for (words, about) in cases {
+        let words = std::iter::once(&"ddp").chain(words.iter());
+        assert_refused(&lockstep(words), about);
+    }
 }

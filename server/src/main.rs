@@ -50,6 +50,8 @@ enum Command {
     Export(commands::export::Arguments),
     /// Write the plan of a scenario or a collective
     Plan(commands::plan::Arguments),
+    /// Show which parameters share a bucket, and every collective DDP issues
+    Ddp(commands::ddp::Arguments),
     /// Print the version and what this machine can run
     Version(commands::version::Arguments),
     /// One rank of a real run; started by `run` and `serve` only
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Some(Command::Schedule(arguments)) => commands::schedule::run(arguments),
         Some(Command::Export(arguments)) => commands::export::run(arguments),
         Some(Command::Plan(arguments)) => commands::plan::run(arguments),
+        Some(Command::Ddp(arguments)) => commands::ddp::run(arguments),
         Some(Command::Version(arguments)) => commands::version::run(arguments),
         None => commands::serve::run(arguments.serve),
     };

@@ -4,23 +4,46 @@
 //! construction and after the first backward pass. All of it is a pure function of the parameters,
 //! the options and the order in which gradients become ready.
 //!
+//! `Ddp` is the wrapper of one rank: its constructor, its forward passes and, through `Reducer`, its
+//! backward passes, each as the collectives it issues. `join` runs several ranks with uneven inputs,
+//! `averaging` says how the mean is formed, to the bit, and `plan` writes a training run as a plan.
+//!
 //! Sources: PyTorch's `torch/csrc/distributed/c10d/reducer.cpp`, `reducer.hpp` and
 //! `torch/nn/parallel/distributed.py`, and what real runs of PyTorch 2.7.1 and 2.15.0 did
 //! (`tests/data/pytorch`).
 
+mod against;
 mod assignment;
+pub mod averaging;
 mod buckets;
+mod call;
+mod error;
+mod hook;
 mod indices;
+pub mod join;
 pub mod model;
 mod options;
+pub mod plan;
+mod reducer;
+mod report;
+mod verify;
+mod wrapper;
 
+pub use against::{RecordedRun, RecordedRunError};
 pub use assignment::{BucketParam, initial_buckets, rebuilt_buckets};
 pub use buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
+pub use call::{DdpCall, DdpOp, HookPart, Purpose};
+pub use error::{DdpError, Unfinished};
+pub use hook::{CommHook, HookAlgorithm, PostLocalSgd, PowerSgd};
 pub use indices::{IndexListError, format_indices, parse_indices};
 pub use options::{
     BucketCap, BucketCapError, DEFAULT_BUCKET_CAP_BYTES, DEFAULT_FIRST_BUCKET_BYTES, DdpOptions,
     DdpVersion,
 };
+pub use reducer::Reducer;
+pub use report::{DdpReport, Phase, ReportedCall};
+pub use verify::verify_params;
+pub use wrapper::{Ddp, Forward, InJoin, broadcast_coalesced};
 
 #[cfg(test)]
 mod truth;

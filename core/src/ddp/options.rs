@@ -1,5 +1,6 @@
 //! DDP's arguments, as far as they decide what is communicated.
 
+use super::hook::CommHook;
 use serde::{Deserialize, Serialize};
 
 /// `dist._DEFAULT_FIRST_BUCKET_BYTES` (`kDefaultFirstBucketBytes` in `reducer.hpp`): 1 MiB.
@@ -125,6 +126,17 @@ pub struct DdpOptions {
     pub set_last_bucket_cap: bool,
     /// The PyTorch whose rules are followed.
     pub version: DdpVersion,
+    /// `_ddp_params_and_buffers_to_ignore`: names of parameters and buffers that DDP leaves alone.
+    pub ignored: Vec<String>,
+    /// `delay_all_reduce_named_params`: names of parameters that the reducer leaves to one
+    /// `all_reduce` of their own.
+    pub delay_all_reduce_named_params: Option<Vec<String>>,
+    /// `param_to_hook_all_reduce`: the parameter whose gradient launches that `all_reduce`.
+    pub param_to_hook_all_reduce: Option<String>,
+    /// The communication hook, if one is registered.
+    pub comm_hook: Option<CommHook>,
+    /// `TORCH_DISTRIBUTED_DEBUG` is INFO or DETAIL: errors name parameters.
+    pub debug: bool,
 }
 
 impl Default for DdpOptions {
@@ -138,6 +150,11 @@ impl Default for DdpOptions {
             init_sync: true,
             set_last_bucket_cap: false,
             version: DdpVersion::default(),
+            ignored: Vec::new(),
+            delay_all_reduce_named_params: None,
+            param_to_hook_all_reduce: None,
+            comm_hook: None,
+            debug: false,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The subcommands, a file each. Each returns its exit code; an error ends the process with 2 and
 //! its one sentence on standard error.
 
+pub(crate) mod ddp;
 pub(crate) mod diagnose;
 pub(crate) mod export;
 pub(crate) mod plan;

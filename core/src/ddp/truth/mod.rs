@@ -2,7 +2,11 @@
 
 use serde_json::Value;
 
+mod averaging;
 mod buckets;
+mod cases;
+mod errors;
+mod models;
 
 /// A recorded file.
 pub(in crate::ddp) fn recorded(name: &str) -> Value {

@@ -1,0 +1,268 @@
+//! A report against what a real PyTorch run wrote (`docs/ddp_record.py`, or an entry of the
+//! recorded `buckets.json`).
+
+use super::call::{DdpCall, DdpOp};
+use super::indices::{format_indices, parse_indices};
+use super::report::{DdpReport, Phase};
+use crate::dtype::Dtype;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Differences past this many are counted, not listed.
+const MAX_DIFFERENCES: usize = 200;
+
+/// What a real run wrote. Everything but the buckets may be missing, and is then not compared.
+#[derive(Clone, Debug, Deserialize)]
+pub struct RecordedRun {
+    cap_bytes: Option<i64>,
+    first_bytes: Option<i64>,
+    find_unused_parameters: Option<bool>,
+    static_graph: Option<bool>,
+    grad_ready_order: Option<IndexList>,
+    initial: Option<Vec<IndexList>>,
+    #[serde(alias = "logged_initial_bytes")]
+    initial_bytes: Option<Vec<u64>>,
+    rebuilt: Option<Vec<IndexList>>,
+    rebuilt_bytes: Option<Vec<u64>>,
+    construction: Option<Vec<Value>>,
+    iterations: Option<Vec<RecordedIteration>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct RecordedIteration {
+    forward: Vec<Value>,
+    backward: Vec<Value>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum IndexList {
+    Text(String),
+    Indices(Vec<u32>),
+}
+
+impl IndexList {
+    fn indices(&self) -> Option<Vec<u32>> {
+        match self {
+            IndexList::Text(text) => parse_indices(text).ok(),
+            IndexList::Indices(indices) => Some(indices.clone()),
+        }
+    }
+}
+
+/// Why a file is no recorded run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a recorded DDP run: {0}; docs/ddp_record.py writes one")]
+pub struct RecordedRunError(String);
+
+impl RecordedRun {
+    /// Reads a run.
+    ///
+    /// # Errors
+    /// When it is no JSON of one, or holds nothing to compare.
+    pub fn read(text: &str) -> Result<RecordedRun, RecordedRunError> {
+        let run: RecordedRun =
+            serde_json::from_str(text).map_err(|error| RecordedRunError(error.to_string()))?;
+        if run.initial.is_none() && run.rebuilt.is_none() && run.iterations.is_none() {
+            let why = "it has neither \"initial\" nor \"rebuilt\" nor \"iterations\"";
+            return Err(RecordedRunError(why.into()));
+        }
+        Ok(run)
+    }
+
+    /// How many iterations it holds; 3 when it does not say.
+    pub fn iterations(&self) -> u32 {
+        self.iterations.as_ref().map_or(3, |steps| steps.len().min(100) as u32)
+    }
+
+    /// Every difference between the report and the run, as a line each.
+    pub fn differences(&self, report: &DdpReport) -> Vec<String> {
+        let mut found = Found::default();
+        found.scalar("cap_bytes", self.cap_bytes, report.cap_bytes);
+        found.scalar("first_bytes", self.first_bytes, report.first_bytes);
+        found.scalar(
+            "find_unused_parameters",
+            self.find_unused_parameters,
+            report.find_unused_parameters,
+        );
+        found.scalar("static_graph", self.static_graph, report.static_graph);
+        if let Some(order) = &self.grad_ready_order {
+            found.indices("grad_ready_order", Some(order), Some(&report.grad_ready_order));
+        }
+        if let Some(initial) = &self.initial {
+            found.buckets("initial", initial, &report.initial);
+        }
+        if let Some(rebuilt) = &self.rebuilt {
+            found.buckets("rebuilt", rebuilt, report.rebuilt.as_deref().unwrap_or_default());
+        } else if self.iterations.is_none() && report.rebuilt.is_some() && self.initial.is_some() {
+            found.add("rebuilt: here the buckets are rebuilt, there they never were".into());
+        }
+        if let Some(bytes) = &self.initial_bytes {
+            found.scalar("initial_bytes", Some(bytes), &report.initial_bytes);
+        }
+        if let Some(bytes) = &self.rebuilt_bytes {
+            let own = report.rebuilt_bytes.clone().unwrap_or_default();
+            found.scalar("rebuilt_bytes", Some(bytes), &own);
+        }
+        if let Some(calls) = &self.construction {
+            found.calls("construction", calls, report.calls(0, Phase::Construction));
+        }
+        for (number, step) in (1..).zip(self.iterations.iter().flatten()) {
+            let forward = report.calls(number, Phase::Forward);
+            found.calls(&format!("iteration {number}, forward"), &step.forward, forward);
+            let backward = report.calls(number, Phase::Backward);
+            found.calls(&format!("iteration {number}, backward"), &step.backward, backward);
+        }
+        found.lines()
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    lines: Vec<String>,
+    more: usize,
+}
+
+impl Found {
+    fn add(&mut self, line: String) {
+        if self.lines.len() < MAX_DIFFERENCES {
+            self.lines.push(line);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn lines(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.lines.push(format!("and {} more", self.more));
+        }
+        self.lines
+    }
+
+    fn scalar<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, there: Option<T>, here: T) {
+        if let Some(there) = there.filter(|there| *there != here) {
+            self.add(format!("{what}: here {here:?}, there {there:?}"));
+        }
+    }
+
+    fn indices(&mut self, what: &str, there: Option<&IndexList>, here: Option<&[u32]>) {
+        let read = there.map(IndexList::indices);
+        let shown = |indices: Option<&[u32]>| match indices {
+            Some(indices) => format!("[{}]", format_indices(indices)),
+            None => "no such bucket".into(),
+        };
+        match read {
+            Some(None) => self.add(format!("{what}: {there:?} is no list of indices")),
+            Some(Some(there)) if here != Some(&there) => {
+                self.add(format!("{what}: here {}, there {}", shown(here), shown(Some(&there))));
+            }
+            None if here.is_some() => {
+                self.add(format!("{what}: here {}, there {}", shown(here), shown(None)));
+            }
+            _ => {}
+        }
+    }
+
+    fn buckets(&mut self, what: &str, there: &[IndexList], here: &[Vec<u32>]) {
+        for index in 0..there.len().max(here.len()) {
+            let here = here.get(index).map(Vec::as_slice);
+            self.indices(&format!("{what}, bucket {index}"), there.get(index), here);
+        }
+    }
+
+    fn calls<'a>(&mut self, what: &str, there: &[Value], here: impl Iterator<Item = &'a DdpCall>) {
+        let there = there.iter().filter(|event| event[0] != "grad").map(describe_recorded);
+        let (there, here): (Vec<_>, Vec<_>) = (there.collect(), here.map(describe).collect());
+        for index in 0..there.len().max(here.len()) {
+            let (there, here) = (there.get(index), here.get(index));
+            if there != here {
+                let shown = |call: Option<&String>| call.cloned().unwrap_or("nothing".into());
+                let (here, there) = (shown(here), shown(there));
+                self.add(format!("{what}, call {index}: here {here}, there {there}"));
+            }
+        }
+    }
+}
+
+/// `broadcast int32[7] from 0`.
+fn describe(call: &DdpCall) -> String {
+    let root = match call.op {
+        DdpOp::Broadcast { root } => format!(" from {root}"),
+        _ => String::new(),
+    };
+    format!("{} {}[{}]{root}", call.name(), call.dtype, call.numel)
+}
+
+/// The same of an event as `ddp_cases.json` has them: `["broadcast_", ["int32", [7]], {"root": 0}]`.
+fn describe_recorded(event: &Value) -> String {
+    let name = match event[0].as_str() {
+        Some("allreduce_") => "all_reduce",
+        Some("broadcast_") => "broadcast",
+        Some("allgather_") => "all_gather",
+        other => other.unwrap_or("?"),
+    };
+    let tensor = if name == "all_gather" { &event[1][1][0] } else { &event[1] };
+    let dtype = Dtype::from_torch_name(tensor[0].as_str().unwrap_or_default());
+    let sizes = tensor[1].as_array().into_iter().flatten();
+    let numel = sizes.filter_map(Value::as_u64).fold(1, u64::saturating_mul);
+    let root = match event[2]["root"].as_u64() {
+        Some(root) if name == "broadcast" => format!(" from {root}"),
+        _ => String::new(),
+    };
+    format!("{name} {dtype}[{numel}]{root}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ddp::model::{Model, named};
+    use crate::ddp::truth::{list, recorded};
+    use crate::ddp::{BucketCap, DdpOptions};
+
+    #[test]
+    fn every_recorded_run_verifies_and_another_cap_does_not() {
+        let (models, runs) = (recorded("models.json"), recorded("buckets.json"));
+        for run in list(&runs["runs"]) {
+            if run["source"] != "comm hook + logging data" {
+                continue;
+            }
+            let name = run["model"].as_str().unwrap();
+            let mut file = models["models"][name].clone();
+            file["grad_ready_order"] = run["grad_ready_order"].clone();
+            let model = Model::read(name, &file.to_string()).unwrap();
+            let bucket_cap = match run["bucket_cap_mb"].as_f64() {
+                Some(mb) => BucketCap::from_mb(mb).unwrap(),
+                None => BucketCap::Default,
+            };
+            let find_unused_parameters = run["find_unused_parameters"] == true;
+            let options = DdpOptions { bucket_cap, find_unused_parameters, ..Default::default() };
+            let report = DdpReport::of(&model, &options, 2, 3).unwrap();
+            let truth = RecordedRun::read(&run.to_string()).unwrap();
+            assert_eq!(truth.differences(&report), Vec::<String>::new(), "{name}");
+            let other = DdpOptions { bucket_cap: BucketCap::Bytes(7 << 20), ..options };
+            let report = DdpReport::of(&model, &other, 2, 3).unwrap();
+            assert!(!truth.differences(&report).is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn calls_are_compared_in_order_and_named() {
+        let case = recorded("ddp_cases.json")["cases"]["baseline_mlp"]["result"].clone();
+        let model = named("mlp:64,128,128,10").unwrap();
+        let options =
+            DdpOptions { bucket_cap: BucketCap::from_mb(0.02).unwrap(), ..Default::default() };
+        let report = DdpReport::of(&model, &options, 2, 4).unwrap();
+        let truth = RecordedRun::read(&case.to_string()).unwrap();
+        assert_eq!(truth.iterations(), 4);
+        assert_eq!(truth.differences(&report), Vec::<String>::new());
+        let mut wrong = case;
+        wrong["iterations"][1]["backward"][4][1][1][0] = 17_803.into();
+        let truth = RecordedRun::read(&wrong.to_string()).unwrap();
+        assert_eq!(
+            truth.differences(&report),
+            ["iteration 2, backward, call 0: here all_reduce float32[17802], \
+              there all_reduce float32[17803]"]
+        );
+        assert!(RecordedRun::read("{}").unwrap_err().to_string().contains("ddp_record.py"));
+    }
+}

@@ -1,0 +1,175 @@
+//! DDP's refusals, in PyTorch's words (`reducer.cpp`, `distributed.py`, `join.py`; most recorded in
+//! `ddp_errors.json` and `ddp_cases.json`).
+
+/// What DDP raises.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the texts name")]
+pub enum DdpError {
+    /// `distributed.py`, constructor.
+    #[error(
+        "DistributedDataParallel is not needed when a module doesn't have any parameter that \
+         requires a gradient."
+    )]
+    NothingToTrain,
+    /// `distributed.py`, constructor, when every parameter is delayed or ignored.
+    #[error(
+        "DistributedDataParallel's input module must be on the same type of devices, but input \
+         module parameters locate in set()."
+    )]
+    NoParameters,
+    /// `distributed.py`, constructor.
+    #[error(
+        "delay_all_reduce_named_params and param_to_hook_all_reduce need to be set at the same time."
+    )]
+    DelayWithoutHook,
+    /// A forward pass after the constructor returned early because everything is delayed; a defect
+    /// of PyTorch 2.7.
+    #[error("'DistributedDataParallel' object has no attribute '_use_python_reducer'")]
+    EverythingDelayed,
+    /// `verify_params_across_processes` (`utils`, `reducer.cpp`).
+    #[error(
+        "DDP expects same model across all ranks, but Rank {rank} has {own} params, while rank \
+         {other} has inconsistent {others} params."
+    )]
+    ParamCount { rank: u32, own: u64, other: u32, others: u64 },
+    /// The same; raised on the ranks that differ from rank 0.
+    #[error(
+        "[{rank}]: params[{param}] in this process with sizes {sizes:?} appears not to match \
+         sizes of the same param in process 0."
+    )]
+    ParamShape { rank: u32, param: usize, sizes: Vec<u64> },
+    /// The cap does not fit the `size_t` that pybind asks for.
+    #[error(
+        "_compute_bucket_assignment_by_size(): incompatible function arguments: a bucket size \
+         limit of {bytes} bytes is negative, which find_unused_parameters does not allow"
+    )]
+    NegativeLimit { bytes: i64 },
+    /// `Reducer::ensure_prior_reduction_finished`.
+    #[error("{}", unfinished(*.rank, .indices, .names, *.cause))]
+    Unfinished { rank: u32, indices: Vec<u32>, names: Vec<String>, cause: Unfinished },
+    /// `Reducer::checkAndRaiseMarkedTwiceError`.
+    #[error("{}", marked_twice(*.index, .name.as_deref()))]
+    MarkedTwice { index: u32, name: Option<String> },
+    /// `Reducer::set_static_graph`.
+    #[error(
+        "set_static_graph() should be called before training loop starts and after \
+         DistributedDataParallel is constructed."
+    )]
+    StaticGraphLate,
+    /// `Reducer::register_comm_hook`.
+    #[error("register_comm_hook or register_builtin_comm_hook can only be called once.")]
+    HookTwice,
+    /// `PowerSGDState`.
+    #[error(
+        "Expect `start_powerSGD_iter` > 1 if `use_error_feedback` or `warm_start` is enabled, \
+         because PowerSGD can only be applied after the first two iterations in DDP."
+    )]
+    PowerSgdStart,
+    /// `Join._notify_procs_to_terminate`.
+    #[error("Rank {rank} exhausted all inputs.")]
+    Exhausted { rank: u32 },
+    /// `Join.notify_join_context`.
+    #[error("Detected at least one rank that exhausted inputs. Throwing across all ranks.")]
+    OthersExhausted,
+}
+
+/// Why a reduction is unfinished, as far as the options tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfinished {
+    /// Neither `find_unused_parameters` nor `static_graph` is set.
+    Unused,
+    /// `find_unused_parameters` is set.
+    OutputsNotInLoss,
+    /// `static_graph` is set.
+    GraphChanged,
+}
+
+impl DdpError {
+    /// Python's class of the exception.
+    pub fn class(&self) -> &'static str {
+        match self {
+            DdpError::NoParameters | DdpError::DelayWithoutHook | DdpError::PowerSgdStart => {
+                "ValueError"
+            }
+            DdpError::EverythingDelayed => "AttributeError",
+            DdpError::NegativeLimit { .. } => "TypeError",
+            _ => "RuntimeError",
+        }
+    }
+}
+
+fn unfinished(rank: u32, indices: &[u32], names: &[String], cause: Unfinished) -> String {
+    const LOSS: &str =
+        "making sure all `forward` function outputs participate in calculating loss. ";
+    const OUTPUTS: &str = "\nIf you already have done the above, then the distributed data parallel \
+        module wasn't able to locate the output tensors in the return value of your module's \
+        `forward` function. Please include the loss function and the structure of the return value \
+        of `forward` of your module when reporting this issue (e.g. list, dict, iterable).";
+    let mut text = String::from(
+        "Expected to have finished reduction in the prior iteration before starting a new one. ",
+    );
+    match cause {
+        Unfinished::GraphChanged => text.push_str(
+            "This error indicates that your training graph has changed in this iteration, e.g., \
+             one parameter is used in first iteration, but then got unused in the second \
+             iteration. this is not compatible with static_graph set to True.",
+        ),
+        Unfinished::Unused | Unfinished::OutputsNotInLoss => {
+            text.push_str(
+                "This error indicates that your module has parameters that were not used in \
+                 producing loss. ",
+            );
+            if cause == Unfinished::Unused {
+                text.push_str(
+                    "You can enable unused parameter detection by passing the keyword argument \
+                     `find_unused_parameters=True` to \
+                     `torch.nn.parallel.DistributedDataParallel`, and by \n",
+                );
+            }
+            text.push_str(LOSS);
+            text.push_str(OUTPUTS);
+        }
+    }
+    let listed = indices.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+    let listed =
+        format!("\nParameter indices which did not receive grad for rank {rank}: {listed}");
+    if names.is_empty() {
+        text.push_str(&listed);
+        text.push_str(
+            "\n In addition, you can set the environment variable TORCH_DISTRIBUTED_DEBUG to \
+             either INFO or DETAIL to print out information about which particular parameters did \
+             not receive gradient on this rank as part of this error",
+        );
+    } else {
+        let names = names.join(", ");
+        text.push_str(&format!(
+            "\nParameters which did not receive grad for rank {rank}: {names}{listed}"
+        ));
+    }
+    text
+}
+
+fn marked_twice(index: u32, name: Option<&str>) -> String {
+    let named = name.map(|name| format!(" with name {name}")).unwrap_or_default();
+    let hint = match name {
+        Some(_) => "",
+        None => {
+            " You can set the environment variable TORCH_DISTRIBUTED_DEBUG to either INFO or DETAIL \
+             to print parameter names for further debugging."
+        }
+    };
+    format!(
+        "Expected to mark a variable ready only once. This error is caused by one of the following \
+         reasons: 1) Use of a module parameter outside the `forward` function. Please make sure \
+         model parameters are not shared across multiple concurrent forward-backward passes. or \
+         try to use _set_static_graph() as a workaround if this module graph does not change \
+         during training loop.2) Reused parameters in multiple reentrant backward passes. For \
+         example, if you use multiple `checkpoint` functions to wrap the same part of your model, \
+         it would result in the same set of parameters been used by different reentrant backward \
+         passes multiple times, and hence marking a variable ready multiple times. DDP does not \
+         support such use cases in default. You can try to use _set_static_graph() as a workaround \
+         if your module graph does not change over iterations.\nParameter at index {index}{named} \
+         has been marked as ready twice. This means that multiple autograd engine  hooks have \
+         fired for this particular parameter during this iteration.{hint}"
+    )
+}

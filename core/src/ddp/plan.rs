@@ -1,0 +1,421 @@
+//! A DDP training run as a plan: forward and backward passes layer by layer on the compute stream,
+//! and the reducer's collectives beside them.
+//!
+//! A bucket's `all_reduce` is asynchronous and starts when the compute stream has come to it; the
+//! waits for all buckets stand at the end of the backward pass, as in `finalize_backward`. On a CPU
+//! backend the same plan holds the process where a device's would hold the stream.
+//!
+//! Tensors hold what is communicated. Gradients are seeded per rank and stand for gradients that
+//! the reducer has scaled already, so that the sum is the mean; a bucket's tensor is the same in
+//! every step.
+
+use super::call::{DdpCall, DdpOp, HookPart, Purpose};
+use super::error::DdpError;
+use super::hook::HookAlgorithm;
+use super::model::{Device, Model};
+use super::options::DdpOptions;
+use super::wrapper::{Ddp, Forward};
+use crate::collective::Collective;
+use crate::dtype::Dtype;
+use crate::group::{BackendName, GroupId, ProcessGroup};
+use crate::plan::{
+    Action, Call, Fill, Op, Plan, PlanError, Program, Source, SourceLine, Tensor, TensorId,
+};
+use crate::rank::{GlobalRank, GroupRank};
+use std::collections::BTreeMap;
+
+/// A training run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Training {
+    /// DDP's arguments.
+    pub options: DdpOptions,
+    /// The number of ranks.
+    pub world_size: u32,
+    /// Ranks a node; 0 when one node holds all.
+    pub ranks_per_node: u32,
+    /// `nccl` for a compute stream beside the communication, `gloo` or `host` for processes.
+    pub backend: BackendName,
+    /// What computes.
+    pub device: Device,
+    /// Samples a rank and pass.
+    pub batch: u64,
+    /// Passes forward and backward.
+    pub steps: u32,
+    /// Passes that accumulate gradients before one reduces them: all but the last of so many are
+    /// inside `no_sync()`. 0 counts as 1.
+    pub accumulate: u32,
+    /// With post-localSGD: the optimizer averages the parameters of all ranks in one `all_reduce`
+    /// every so many steps (`PeriodicModelAverager`); 0 for never.
+    pub averaging_period: u32,
+}
+
+impl Training {
+    /// Three steps of DDP on `nccl` with the default arguments.
+    pub fn new(world_size: u32, device: Device) -> Training {
+        Training {
+            options: DdpOptions::default(),
+            world_size,
+            ranks_per_node: 0,
+            backend: BackendName::Nccl,
+            device,
+            batch: 32,
+            steps: 3,
+            accumulate: 1,
+            averaging_period: 0,
+        }
+    }
+}
+
+/// Why a training run is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TrainingError {
+    /// DDP itself raises.
+    #[error("{}: {_0}", _0.class())]
+    Ddp(#[from] DdpError),
+    /// The plan cannot be run.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Steps past what a plan should hold.
+    #[error("{steps} steps of {layers} layers are more than {MAX_OPS} operations; take fewer")]
+    TooLong {
+        /// The steps.
+        steps: u32,
+        /// The model's layers.
+        layers: usize,
+    },
+}
+
+/// The most operations of a rank: a stranger's arguments stay bounded.
+const MAX_OPS: u64 = 1 << 22;
+
+/// Lines of the script that a plan shows.
+const CONSTRUCTOR: u32 = 5;
+const FORWARD: u32 = 7;
+const BACKWARD: u32 = 8;
+const OPTIMIZER: u32 = 9;
+
+/// The plan of a training run.
+///
+/// # Errors
+/// When DDP would raise, or the plan cannot be run.
+pub fn training_plan(model: &Model, training: &Training) -> Result<Plan, TrainingError> {
+    let steps = u64::from(training.steps);
+    let each = 4 * model.layers.len() as u64 + 4 * model.params.len() as u64 + 64;
+    if steps.saturating_mul(each) > MAX_OPS {
+        let layers = model.layers.len();
+        return Err(TrainingError::TooLong { steps: training.steps, layers });
+    }
+    let mut writer = Writer::new(model, training)?;
+    let (mut ddp, calls) = Ddp::new(0, model, &training.options)?;
+    writer.at(CONSTRUCTOR, "DistributedDataParallel");
+    for call in &calls {
+        writer.call(call, 0, false);
+    }
+    writer.read_back(&calls);
+    let backward = model.backward();
+    let mut averaged = 0;
+    for step in 0..training.steps {
+        let accumulate = training.accumulate.max(1);
+        let sync = (step + 1) % accumulate == 0 || step + 1 == training.steps;
+        let mut calls = Vec::new();
+        ddp.forward(&Forward { sync, ..Forward::default() }, &mut calls)?;
+        writer.at(FORWARD, "DistributedDataParallel.forward");
+        for call in &calls {
+            writer.call(call, 0, false);
+        }
+        writer.read_back(&calls);
+        writer.forward_pass();
+        let phase = 1 + u32::from(ddp.reducer().is_some_and(|reducer| reducer.has_rebuilt()));
+        writer.at(BACKWARD, "DistributedDataParallel.backward");
+        let mut launched = Vec::new();
+        for (layer, ready) in &backward {
+            writer.backward_of(*layer);
+            let mut calls = Vec::new();
+            for &gradient in ready {
+                ddp.gradient(gradient, &mut calls)?;
+            }
+            launched.extend(calls.iter().map(|call| writer.call(call, phase, true)));
+        }
+        let mut calls = Vec::new();
+        ddp.end_backward(&mut calls);
+        launched.extend(calls.iter().map(|call| writer.call(call, phase, true)));
+        for op in launched {
+            writer.push(Action::Wait { op, timeout_ms: None });
+        }
+        if sync {
+            writer.optimizer(&mut averaged);
+        }
+    }
+    Ok(writer.finish()?)
+}
+
+/// Programs that are being written: one, or one per subgroup where a hook uses subgroups.
+struct Writer<'a> {
+    model: &'a Model,
+    training: &'a Training,
+    plan: Plan,
+    ops: Vec<Op>,
+    at: Option<SourceLine>,
+    via: Option<String>,
+    /// Per name and type, a tensor.
+    tensors: BTreeMap<(String, &'static str, u64), TensorId>,
+    /// Ranks of a subgroup; 0 where there are none.
+    subgroup: u32,
+    /// Operations that are made in a subgroup.
+    in_subgroup: Vec<usize>,
+    constructed: u32,
+}
+
+impl<'a> Writer<'a> {
+    fn new(model: &'a Model, training: &'a Training) -> Result<Writer<'a>, PlanError> {
+        let world_size = training.world_size;
+        let world =
+            ProcessGroup::world(world_size, training.backend).map_err(|_| PlanError::EmptyWorld)?;
+        if world_size > crate::plan::MAX_WORLD_SIZE {
+            return Err(PlanError::WorldTooLarge(world_size));
+        }
+        let hook = training.options.comm_hook.map(|hook| hook.algorithm);
+        let subgroup = match hook {
+            Some(HookAlgorithm::PostLocalSgd(state)) => state.subgroup.clamp(1, world_size),
+            _ => 0,
+        };
+        let mut groups = vec![world];
+        if subgroup > 0 {
+            for first in (0..world_size).step_by(subgroup as usize) {
+                let ranks = first..(first + subgroup).min(world_size);
+                let name = groups.len().to_string();
+                let group =
+                    ProcessGroup::new(name, training.backend, ranks.map(GlobalRank).collect())?;
+                groups.push(group.with_desc("subgroup"));
+            }
+        }
+        let plan = Plan {
+            name: format!("DDP, {}, {world_size} ranks", model.name),
+            world_size,
+            ranks_per_node: training.ranks_per_node,
+            groups,
+            tensors: Vec::new(),
+            programs: Vec::new(),
+            program_of: Vec::new(),
+            sources: vec![script(model, training)],
+            schedules: Vec::new(),
+        };
+        Ok(Writer {
+            model,
+            training,
+            plan,
+            ops: Vec::new(),
+            at: None,
+            via: None,
+            tensors: BTreeMap::new(),
+            subgroup,
+            in_subgroup: Vec::new(),
+            constructed: 0,
+        })
+    }
+
+    fn at(&mut self, line: u32, via: &str) {
+        self.at = Some(SourceLine { source: 0, line });
+        self.via = Some(via.to_owned());
+    }
+
+    fn push(&mut self, action: Action) -> u32 {
+        self.ops.push(Op { action, at: self.at, via: self.via.clone() });
+        self.ops.len() as u32 - 1
+    }
+
+    fn compute(&mut self, name: String, duration_ns: u64) {
+        let via = self.via.take();
+        self.push(Action::Compute { name, duration_ns });
+        self.via = via;
+    }
+
+    /// A call of DDP; `phase` tells the buckets before the rebuild from those after.
+    fn call(&mut self, call: &DdpCall, phase: u32, async_op: bool) -> u32 {
+        let (name, fill) = self.describe(call, phase);
+        let tensor = self.tensor(&name, call.dtype, call.numel, fill);
+        let collective = match call.op {
+            DdpOp::AllReduce { reduce_op } => Collective::AllReduce { op: reduce_op },
+            DdpOp::Broadcast { root } => Collective::Broadcast { root: GroupRank(root) },
+            DdpOp::AllGather => Collective::AllGather,
+        };
+        let (mut input, mut output) = (None, Some(tensor));
+        if call.op == DdpOp::AllGather {
+            let all = call.numel.saturating_mul(u64::from(self.training.world_size));
+            input = Some(tensor);
+            output = Some(self.tensor(&format!("{name}, gathered"), call.dtype, all, Fill::Zeros));
+        }
+        let call = Call::Collective {
+            group: GroupId::WORLD,
+            collective,
+            count: call.numel,
+            input,
+            output,
+            algorithm: None,
+            channels: None,
+            segments: None,
+            schedule: None,
+            splits: None,
+        };
+        self.push(Action::Call { call, async_op })
+    }
+
+    fn tensor(&mut self, name: &str, dtype: Dtype, numel: u64, fill: Fill) -> TensorId {
+        let key = (name.to_owned(), dtype.name(), numel);
+        let next = TensorId(self.plan.tensors.len() as u32);
+        let id = *self.tensors.entry(key).or_insert(next);
+        if id == next {
+            self.plan.tensors.push(Tensor {
+                name: name.to_owned(),
+                dtype,
+                numel,
+                fill,
+                data: Default::default(),
+            });
+        }
+        id
+    }
+
+    /// What a call's tensor is called and holds.
+    fn describe(&mut self, call: &DdpCall, phase: u32) -> (String, Fill) {
+        let bucketed = |bucket: u32, what: &str| {
+            let phase = if phase > 1 { "" } else { "initial " };
+            let seed = u64::from(phase.is_empty()) << 32 | u64::from(bucket);
+            (format!("{phase}bucket {bucket}{what}"), Fill::Seeded { seed })
+        };
+        match call.purpose {
+            Purpose::Bucket { bucket } => {
+                if call.subgroup.is_some() {
+                    self.in_subgroup.push(self.ops.len());
+                }
+                bucketed(bucket, "")
+            }
+            Purpose::HookPart { bucket, part } => bucketed(
+                bucket,
+                match part {
+                    HookPart::Uncompressed => ", uncompressed",
+                    HookPart::P => ", P",
+                    HookPart::Q => ", Q",
+                    HookPart::Scales => ", scales",
+                    HookPart::Quantized => ", quantized",
+                },
+            ),
+            Purpose::ModuleStates => {
+                self.constructed += 1;
+                let seed = u64::from(self.constructed);
+                (format!("module states {}", self.constructed), Fill::Seeded { seed })
+            }
+            Purpose::Buffers => ("buffers".into(), Fill::Seeded { seed: 3 }),
+            Purpose::Delayed => ("delayed gradients".into(), Fill::Seeded { seed: 4 }),
+            Purpose::ParamCount => ("number of parameters".into(), Fill::Zeros),
+            Purpose::ParamShapes => ("sizes and strides".into(), Fill::Zeros),
+            Purpose::RebuiltIndices => ("bucket indices".into(), Fill::Zeros),
+            Purpose::RebuiltSizes => ("bucket sizes".into(), Fill::Zeros),
+            Purpose::UsedMap => ("used parameters".into(), Fill::Zeros),
+            Purpose::JoinPresence | Purpose::JoinThrow | Purpose::JoinSync | Purpose::JoinRank => {
+                ("join".into(), Fill::Zeros)
+            }
+        }
+    }
+
+    /// What the process itself reads of those results holds it until its streams are empty: the
+    /// number and shapes of parameters, and rank 0's buckets (a copy from device to host).
+    fn read_back(&mut self, calls: &[DdpCall]) {
+        let read =
+            |call: &DdpCall| matches!(call.purpose, Purpose::ParamShapes | Purpose::RebuiltSizes);
+        if self.training.backend == BackendName::Nccl && calls.iter().any(read) {
+            self.push(Action::Synchronize);
+        }
+    }
+
+    fn dtype_of(&self, layer: usize) -> Dtype {
+        let param = self.model.layers.get(layer).and_then(|layer| layer.params.first());
+        let param = param.and_then(|index| self.model.params.get(*index as usize));
+        let param = param.or(self.model.params.first());
+        param.map_or(Dtype::Float32, |param| param.dtype)
+    }
+
+    fn forward_pass(&mut self) {
+        for (index, layer) in self.model.layers.iter().enumerate() {
+            let dtype = self.dtype_of(index);
+            let ns = self.training.device.forward_ns(&layer.cost, dtype, self.training.batch);
+            self.compute(format!("forward {}", layer.name), ns);
+        }
+    }
+
+    fn backward_of(&mut self, layer: Option<usize>) {
+        let Some(index) = layer else { return };
+        let Some(of) = self.model.layers.get(index) else { return };
+        let dtype = self.dtype_of(index);
+        let ns = self.training.device.backward_ns(&of.cost, dtype, self.training.batch);
+        self.compute(format!("backward {}", of.name), ns);
+    }
+
+    /// SGD reads parameters and gradients and writes parameters; then post-localSGD averages.
+    fn optimizer(&mut self, steps: &mut u32) {
+        self.at(OPTIMIZER, "optimizer.step");
+        let bytes = self.model.param_bytes().saturating_mul(3);
+        let cost = super::model::Cost { weight_bytes: bytes, ..Default::default() };
+        let ns = self.training.device.forward_ns(&cost, Dtype::Float32, 1);
+        self.compute("optimizer.step".into(), ns);
+        let period = self.training.averaging_period;
+        let hook = self.training.options.comm_hook.map(|hook| hook.algorithm);
+        if let Some(HookAlgorithm::PostLocalSgd(state)) = hook
+            && period > 0
+        {
+            let warm = u64::from(*steps).checked_sub(state.start_iter);
+            *steps += 1;
+            if warm.is_some_and(|steps| steps % u64::from(period) == 0) {
+                let numel = self.model.params.iter().map(|param| param.numel()).sum();
+                let call = DdpCall::all_reduce(Dtype::Float32, numel, Purpose::ModuleStates);
+                self.constructed = 0;
+                self.call(&call, 0, false);
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<Plan, PlanError> {
+        let ops = std::mem::take(&mut self.ops);
+        let world_size = self.plan.world_size;
+        if self.in_subgroup.is_empty() {
+            self.plan.programs = vec![Program { ops }];
+            self.plan.program_of = vec![0; world_size as usize];
+        } else {
+            for group in 1..self.plan.groups.len() as u32 {
+                let mut own = ops.clone();
+                for &index in &self.in_subgroup {
+                    if let Some(Op {
+                        action: Action::Call { call: Call::Collective { group: of, .. }, .. },
+                        ..
+                    }) = own.get_mut(index)
+                    {
+                        *of = GroupId(group);
+                    }
+                }
+                self.plan.programs.push(Program { ops: own });
+            }
+            let subgroup = self.subgroup.max(1);
+            self.plan.program_of = (0..world_size).map(|rank| rank / subgroup).collect();
+        }
+        self.plan.check()?;
+        Ok(self.plan)
+    }
+}
+
+/// The script that the plan's lines point into.
+fn script(model: &Model, training: &Training) -> Source {
+    let Training { backend, steps, .. } = training;
+    let name = &model.name;
+    let text = format!(
+        "import torch, torch.distributed as dist\n\
+         from torch.nn.parallel import DistributedDataParallel\n\
+         \n\
+         dist.init_process_group(\"{backend}\")\n\
+         model = DistributedDataParallel(build({name:?}))\n\
+         for step in range({steps}):\n    \
+             loss = model(inputs(step)).sum()\n    \
+             loss.backward()\n    \
+             optimizer.step(); optimizer.zero_grad()\n"
+    );
+    Source { path: "train.py".into(), text }
+}

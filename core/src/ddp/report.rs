@@ -1,0 +1,151 @@
+//! What DDP does with a model, as one document: its buckets, and every collective of the
+//! constructor and the first iterations.
+
+use super::buckets::Bucket;
+use super::call::DdpCall;
+use super::error::DdpError;
+use super::model::Model;
+use super::options::DdpOptions;
+use super::wrapper::{Ddp, Forward};
+use serde::Serialize;
+
+/// What DDP does with a model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DdpReport {
+    /// The model's name.
+    pub model: String,
+    /// The number of ranks; no number here depends on it but the mean's divisor.
+    pub world_size: u32,
+    /// The PyTorch whose rules are followed.
+    pub version: &'static str,
+    /// The cap in bytes.
+    pub cap_bytes: i64,
+    /// The limit of the first bucket in bytes.
+    pub first_bytes: i64,
+    /// `find_unused_parameters`.
+    pub find_unused_parameters: bool,
+    /// `static_graph`.
+    pub static_graph: bool,
+    /// The parameters of each bucket before the rebuild, as indices among those that require grad,
+    /// in the order in which buckets are launched.
+    pub initial: Vec<Vec<u32>>,
+    /// Their sizes.
+    pub initial_bytes: Vec<u64>,
+    /// The same after the rebuild; none when buckets are never rebuilt.
+    pub rebuilt: Option<Vec<Vec<u32>>>,
+    /// Their sizes.
+    pub rebuilt_bytes: Option<Vec<u64>>,
+    /// The order in which gradients become ready.
+    pub grad_ready_order: Vec<u32>,
+    /// Every collective, in order.
+    pub collectives: Vec<ReportedCall>,
+    /// What DDP raises, if it does; nothing is issued after that.
+    pub error: Option<String>,
+}
+
+/// A collective, and where in the run it is issued.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ReportedCall {
+    /// The iteration, counted from 1; 0 for the constructor.
+    pub iteration: u32,
+    /// Which part of it.
+    pub phase: Phase,
+    /// The call.
+    #[serde(flatten)]
+    pub call: DdpCall,
+    /// Bytes of its tensor.
+    pub bytes: u64,
+}
+
+/// A part of a training run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Inside DDP's constructor.
+    Construction,
+    /// Between calling the module and its return.
+    Forward,
+    /// During `loss.backward()`.
+    Backward,
+}
+
+impl DdpReport {
+    /// Constructs DDP and runs that many iterations. Parameters that the ready order leaves out
+    /// are unused.
+    ///
+    /// # Errors
+    /// What DDP's constructor raises.
+    pub fn of(
+        model: &Model,
+        options: &DdpOptions,
+        world_size: u32,
+        iterations: u32,
+    ) -> Result<DdpReport, DdpError> {
+        let (mut ddp, calls) = Ddp::new(0, model, options)?;
+        let grad_ready_order = model.grad_ready_order();
+        let trained = model.trained().count() as u32;
+        let unused: Vec<u32> =
+            (0..trained).filter(|index| !grad_ready_order.contains(index)).collect();
+        let buckets = |ddp: &Ddp| ddp.reducer().map(|reducer| reducer.buckets().to_vec());
+        let initial = buckets(&ddp).unwrap_or_default();
+        let mut report = DdpReport {
+            model: model.name.clone(),
+            world_size,
+            version: options.version.name(),
+            cap_bytes: options.bucket_cap.cap_bytes(),
+            first_bytes: options.bucket_cap.first_bytes(),
+            find_unused_parameters: options.find_unused_parameters,
+            static_graph: options.static_graph,
+            initial_bytes: bytes(&initial),
+            initial: indices(initial),
+            rebuilt: None,
+            rebuilt_bytes: None,
+            grad_ready_order: Vec::new(),
+            collectives: Vec::new(),
+            error: None,
+        };
+        report.add(0, Phase::Construction, &calls);
+        for iteration in 1..=iterations {
+            let mut calls = Vec::new();
+            let forward =
+                ddp.forward(&Forward { unused: &unused, ..Forward::default() }, &mut calls);
+            report.add(iteration, Phase::Forward, &calls);
+            calls.clear();
+            let passes = forward.and_then(|()| ddp.backward(&grad_ready_order, &mut calls));
+            report.add(iteration, Phase::Backward, &calls);
+            if let Err(error) = passes {
+                report.error = Some(format!("{}: {error}", error.class()));
+                break;
+            }
+        }
+        if ddp.reducer().is_some_and(|reducer| reducer.has_rebuilt()) {
+            let rebuilt = buckets(&ddp).unwrap_or_default();
+            report.rebuilt_bytes = Some(bytes(&rebuilt));
+            report.rebuilt = Some(indices(rebuilt));
+        }
+        report.grad_ready_order = grad_ready_order;
+        Ok(report)
+    }
+
+    fn add(&mut self, iteration: u32, phase: Phase, calls: &[DdpCall]) {
+        let reported = calls.iter().map(|call| {
+            let bytes = call.bytes();
+            ReportedCall { iteration, phase, call: *call, bytes }
+        });
+        self.collectives.extend(reported);
+    }
+
+    /// The collectives of a part of the run.
+    pub fn calls(&self, iteration: u32, phase: Phase) -> impl Iterator<Item = &DdpCall> {
+        let of = move |call: &&ReportedCall| (call.iteration, call.phase) == (iteration, phase);
+        self.collectives.iter().filter(of).map(|reported| &reported.call)
+    }
+}
+
+fn indices(buckets: Vec<Bucket>) -> Vec<Vec<u32>> {
+    buckets.into_iter().map(|bucket| bucket.indices).collect()
+}
+
+fn bytes(buckets: &[Bucket]) -> Vec<u64> {
+    buckets.iter().map(|bucket| bucket.bytes).collect()
+}

@@ -1,0 +1,177 @@
+"""Writes what a real 2-rank gloo DDP run did, for `lockstep ddp --verify-against`.
+
+    pip install torch torchvision
+    python docs/ddp_record.py run.json --model resnet18 [--bucket-cap-mb 25] [--find-unused-parameters]
+    lockstep ddp --model run.json --verify-against run.json [the same options]
+
+`--model` is a constructor of torchvision.models, `mlp:SIZES`, or `FILE.py:FUNCTION`, which returns a
+module and a batch of inputs. The file also holds the model itself, so it serves as a model file.
+"""
+
+import argparse
+import copy
+import importlib.util
+import json
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def build(name):
+    if name.startswith("mlp:"):
+        sizes = [int(size) for size in name[4:].split(",")]
+
+        class Mlp(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                pairs = zip(sizes, sizes[1:])
+                self.layers = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in pairs)
+
+            def forward(self, x):
+                for layer in self.layers:
+                    x = torch.relu(layer(x))
+                return x
+
+        return Mlp(), torch.randn(4, sizes[0])
+    if ":" in name:
+        path, function = name.rsplit(":", 1)
+        spec = importlib.util.spec_from_file_location("user_model", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return getattr(module, function)()
+    import torchvision
+
+    return getattr(torchvision.models, name)(), torch.randn(2, 3, 224, 224)
+
+
+def describe(model):
+    """A model as `lockstep ddp --model FILE` reads it."""
+    params = dict(model.named_parameters())
+    first = {id(p): name for name, p in params.items()}
+    everything = model.named_parameters(remove_duplicate=False)
+    entry = lambda name, t: [name, list(t.shape), t.numel(), str(t.dtype).removeprefix("torch.")]
+    return {
+        "params": [entry(name, p) + [p.requires_grad] for name, p in params.items()],
+        "tied": [[name, first[id(p)]] for name, p in everything if first[id(p)] != name],
+        "buffers": [entry(name, b) for name, b in model.named_buffers()],
+    }
+
+
+class Recorder(TorchDispatchMode):
+    """Every call of c10d, in the order in which it is issued."""
+
+    def __init__(self):
+        super().__init__()
+        self.events = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "c10d":
+            self.add(func._schema.name.split("::")[1], args)
+        return func(*args, **(kwargs or {}))
+
+    def add(self, name, args):
+        shape = lambda t: [str(t.dtype).removeprefix("torch."), list(t.shape)]
+        if name == "allgather_":
+            self.events.append([name, [[[shape(t) for t in args[0][0]]], [shape(args[1][0])]]])
+        elif name == "broadcast_":
+            self.events.append([name, shape(args[0][0]), {"root": args[2]}])
+        elif isinstance(args[0], (list, tuple)):
+            self.events.append([name, shape(args[0][0])])
+
+    def take(self):
+        events, self.events = self.events, []
+        return events
+
+
+def events(model, inputs, options):
+    """What a plain DDP issues: in the constructor, and per iteration forward and backward."""
+    recorder, steps = Recorder(), []
+    with recorder:
+        ddp = DistributedDataParallel(model, **options)
+        construction = recorder.take()
+        for _ in range(3):
+            loss = ddp(inputs).float().sum()
+            forward = recorder.take()
+            loss.backward()
+            steps.append({"forward": forward, "backward": recorder.take()})
+    return construction, steps, ddp._get_ddp_logging_data()
+
+
+def buckets(model, inputs, options):
+    """Per iteration, the parameters of each bucket as a communication hook sees them."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    index = {id(p): i for i, p in enumerate(trained)}
+    ddp, seen = DistributedDataParallel(model, **options), []
+
+    def hook(state, bucket):
+        seen[-1].append([index[id(p)] for p in bucket.parameters()])
+        future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+        return future.then(lambda future: future.value()[0])
+
+    ddp.register_comm_hook(None, hook)
+    for _ in range(3):
+        seen.append([])
+        ddp(inputs).float().sum().backward()
+    return seen
+
+
+def run(rank, store, args, result):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model, inputs = build(args.model)
+    options = dict(
+        find_unused_parameters=args.find_unused_parameters,
+        static_graph=args.static_graph,
+        gradient_as_bucket_view=args.gradient_as_bucket_view,
+    )
+    cap = 25 if args.bucket_cap_mb is None else args.bucket_cap_mb
+    if args.bucket_cap_mb is not None:
+        options["bucket_cap_mb"] = cap
+    construction, steps, log = events(copy.deepcopy(model), inputs, options)
+    seen = buckets(copy.deepcopy(model), inputs, options)
+    rebuilt = bool(log.get("has_rebuilt_buckets"))
+    numbers = lambda text: [int(n) for n in text.replace(",", " ").split()]
+    written = {
+        "torch": torch.__version__,
+        "name": args.model,
+        **describe(model),
+        "world_size": 2,
+        "bucket_cap_mb": args.bucket_cap_mb,
+        "find_unused_parameters": args.find_unused_parameters,
+        "static_graph": args.static_graph,
+        "cap_bytes": int(cap * 1024 * 1024),
+        "first_bytes": 1 << 20 if args.bucket_cap_mb is None else int(cap * 1024 * 1024),
+        "grad_ready_order": numbers(log["prev_iteration_grad_ready_order_indices"]),
+        "initial": seen[0],
+        "initial_bytes": numbers(log["bucket_sizes"]),
+        "rebuilt": seen[2] if rebuilt else None,
+        "rebuilt_bytes": numbers(log["rebuilt_bucket_sizes"]) if rebuilt else None,
+        "construction": construction,
+        "iterations": steps,
+    }
+    if rank == 0:
+        with open(result, "w") as file:
+            json.dump(written, file)
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("result")
+    parser.add_argument("--model", default="resnet18")
+    parser.add_argument("--bucket-cap-mb", type=float)
+    parser.add_argument("--find-unused-parameters", action="store_true")
+    parser.add_argument("--static-graph", action="store_true")
+    parser.add_argument("--gradient-as-bucket-view", action="store_true")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        store = os.path.join(folder, "store")
+        torch.multiprocessing.spawn(run, (store, args, os.path.abspath(args.result)), nprocs=2)
+
+
+if __name__ == "__main__":
+    main()
