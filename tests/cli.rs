@@ -287,6 +287,7 @@ fn goal_and_msccl_files_are_written_and_read() {
     assert_refused(&lockstep(["export", "--msccl", "barrier"]), "MSCCL has no barrier");
     fs::write(&goal, "num_ranks 2\nrank 0 {\nl1: send 8b to 1\n").unwrap();
     assert_refused(&lockstep(["sim", &goal]), "line 3");
+}
 
 #[test]
 fn ddp_shows_the_buckets_of_resnet18() {
@@ -354,4 +355,20 @@ fn ddp_refuses_what_is_no_model_and_writes_plans() {
         let words = std::iter::once(&"ddp").chain(words.iter());
         assert_refused(&lockstep(words), about);
     }
+}
+
+#[test]
+fn ddp_sweeps_over_caps() {
+    let words = ["ddp", "--model", "gpt2", "--world-size", "8", "--batch", "8"];
+    let output = lockstep(words.iter().chain(&["--sweep", "default,1,25,100000", "--json"]));
+    assert_eq!(output.code, 0, "{output:?}");
+    let report = json(&output);
+    let points = report["sweep"].as_array().unwrap();
+    let buckets: Vec<_> = points.iter().map(|point| point["buckets"].as_u64().unwrap()).collect();
+    // As recorded for gpt2-small: 13 at the default, 50 at 1 MiB, 13 at an explicit 25.
+    assert_eq!(buckets, [13, 50, 13, 1]);
+    assert_eq!(points[3]["exposed_ps"], points[3]["communication_ps"]);
+    let text = lockstep(words.iter().chain(&["--sweep"])).out;
+    assert_eq!(text.matches("best:").count(), 1, "{text}");
+    assert_refused(&lockstep(words.iter().chain(&["--sweep", "x"])), "no number");
 }

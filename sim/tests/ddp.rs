@@ -124,9 +124,11 @@ fn only_rebuilt_buckets_overlap_with_the_backward_pass() {
         // A bucket a layer: the first starts as soon as the last layer's gradients are there.
         assert_eq!(step.buckets[0].0, step.backward[0].1);
         assert!(step.buckets[0].0 < end);
-        // Nothing slows a bucket down: it takes as long as the same call on its own.
+        // A bucket takes as long as the same call on its own, and the wait for the others: rank 0,
+        // the root of the broadcasts, is up to two messages ahead of them.
         let (start, done) = step.buckets[0];
-        assert_eq!(done - start, alone(262_656, 10_000_000_000));
+        let alone = alone(262_656, 10_000_000_000);
+        assert!((alone..=alone + 2_000_000).contains(&(done - start)), "{}", done - start);
     }
 }
 
@@ -241,4 +243,57 @@ fn accumulation_reduces_in_the_last_pass_alone() {
         |a: &Action| matches!(a, Action::Compute { name, .. } if name == "optimizer.step");
     assert_eq!(count(&optimizer), 2);
     run(&plan, 1_000_000_000);
+}
+
+/// The closed form is the simulator's, up to the few messages that rank 0 is ahead of the others.
+#[test]
+fn the_closed_form_agrees_with_the_simulator() {
+    use lockstep_core::ddp::timeline::{RingLink, SpanKind, sweep_caps, timeline};
+    for (world_size, bytes_per_second) in [(2, 5_000_000_000), (4, 20_000_000_000), (8, 1 << 36)] {
+        let training = Training { batch: 512, ..training(world_size) };
+        let plan = training_plan(&six(), &training).unwrap();
+        let trace = run(&plan, bytes_per_second);
+        let link = RingLink { latency_ps: 1_000_000, bytes_per_second };
+        let closed = timeline(&plan, link);
+        let simulated = steps(&plan, &trace);
+        assert_eq!(closed.len(), simulated.len());
+        for (closed, simulated) in closed.iter().zip(&simulated) {
+            let of = |kind| closed.spans.iter().filter(move |span| span.kind == kind);
+            let buckets: Vec<_> = of(SpanKind::Bucket).map(|s| s.end_ps - s.start_ps).collect();
+            assert_eq!(buckets.len(), simulated.buckets.len());
+            let end = simulated.backward.last().unwrap().1;
+            let exposed = simulated.optimizer - end;
+            // Chunks of uneven elements and a head start, both far below a bucket's time.
+            assert!(closed.exposed_ps.abs_diff(exposed) <= 8_000_000, "{closed:?} {exposed}");
+            let backward: u64 =
+                of(SpanKind::Backward).map(|span| span.end_ps - span.start_ps).sum();
+            let truth: u64 = simulated.backward.iter().map(|(start, end)| end - start).sum();
+            assert_eq!(backward, truth);
+        }
+        let caps = [None, Some(0.0), Some(1.0), Some(100.0)];
+        let points = sweep_caps(&six(), &training, link, &caps).unwrap();
+        assert_eq!(points.iter().map(|p| p.buckets).collect::<Vec<_>>(), [2, 12, 6, 1]);
+        // One bucket hides nothing.
+        assert_eq!(points[3].exposed_ps, points[3].communication_ps);
+        assert!(points.iter().all(|point| point.efficiency_permille <= 1000));
+    }
+}
+
+#[test]
+fn sync_batch_norm_and_zero_are_in_the_plan() {
+    let device = Device::named("A100").unwrap();
+    let training =
+        Training { sync_batch_norm: true, zero: Some(false), steps: 1, ..Training::new(2, device) };
+    let plan = training_plan(&named("resnet18").unwrap(), &training).unwrap();
+    run(&plan, 100_000_000_000);
+    let ops = plan.program(GlobalRank(0)).unwrap().ops.iter();
+    let calls: Vec<_> = ops.flat_map(|op| op.action.calls()).collect();
+    let count = |is: &dyn Fn(Collective) -> bool| {
+        calls.iter().filter(|call| call.collective().is_some_and(is)).count()
+    };
+    // 20 BatchNorms, each way; one bucket; the constructor's count and shapes, states of two types,
+    // buffers of two types; 62 parameters.
+    assert_eq!(count(&|call| call == Collective::AllGather), 20 + 1);
+    assert_eq!(count(&|call| matches!(call, Collective::AllReduce { .. })), 20 + 1);
+    assert_eq!(count(&|call| matches!(call, Collective::Broadcast { .. })), 1 + 2 + 2 + 62);
 }

@@ -71,6 +71,10 @@ pub enum Purpose {
     UsedMap,
     /// The gradients that `delay_all_reduce_named_params` took out of the reducer.
     Delayed,
+    /// `SyncBatchNorm`: the statistics of all ranks, or the sums of its backward pass.
+    BatchNorm,
+    /// `ZeroRedundancyOptimizer`: parameters that a rank has updated.
+    Shard,
     /// `join`: how many ranks still have inputs.
     JoinPresence,
     /// `join(throw_on_early_termination=True)`: whether any rank has none left.

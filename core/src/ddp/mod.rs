@@ -26,8 +26,10 @@ mod options;
 pub mod plan;
 mod reducer;
 mod report;
+pub mod timeline;
 mod verify;
 mod wrapper;
+pub mod zero;
 
 pub use against::{RecordedRun, RecordedRunError};
 pub use assignment::{BucketParam, initial_buckets, rebuilt_buckets};

@@ -47,6 +47,11 @@ pub struct Training {
     /// With post-localSGD: the optimizer averages the parameters of all ranks in one `all_reduce`
     /// every so many steps (`PeriodicModelAverager`); 0 for never.
     pub averaging_period: u32,
+    /// `SyncBatchNorm.convert_sync_batchnorm`: every BatchNorm takes the statistics of all ranks.
+    pub sync_batch_norm: bool,
+    /// `ZeroRedundancyOptimizer`: every rank updates its share and broadcasts it, one by one or,
+    /// with `Some(true)`, as one buffer (`parameters_as_bucket_view`).
+    pub zero: Option<bool>,
 }
 
 impl Training {
@@ -62,6 +67,8 @@ impl Training {
             steps: 3,
             accumulate: 1,
             averaging_period: 0,
+            sync_batch_norm: false,
+            zero: None,
         }
     }
 }
@@ -305,6 +312,12 @@ impl<'a> Writer<'a> {
                 let seed = u64::from(self.constructed);
                 (format!("module states {}", self.constructed), Fill::Seeded { seed })
             }
+            Purpose::BatchNorm => ("batch norm".into(), Fill::Seeded { seed: 5 }),
+            Purpose::Shard => {
+                self.constructed += 1;
+                let seed = u64::from(self.constructed);
+                (format!("shard {}", self.constructed), Fill::Seeded { seed })
+            }
             Purpose::Buffers => ("buffers".into(), Fill::Seeded { seed: 3 }),
             Purpose::Delayed => ("delayed gradients".into(), Fill::Seeded { seed: 4 }),
             Purpose::ParamCount => ("number of parameters".into(), Fill::Zeros),
@@ -340,6 +353,7 @@ impl<'a> Writer<'a> {
             let dtype = self.dtype_of(index);
             let ns = self.training.device.forward_ns(&layer.cost, dtype, self.training.batch);
             self.compute(format!("forward {}", layer.name), ns);
+            self.sync_batch_norm(&layer.name, true);
         }
     }
 
@@ -349,15 +363,45 @@ impl<'a> Writer<'a> {
         let dtype = self.dtype_of(index);
         let ns = self.training.device.backward_ns(&of.cost, dtype, self.training.batch);
         self.compute(format!("backward {}", of.name), ns);
+        self.sync_batch_norm(&of.name, false);
+    }
+
+    /// `SyncBatchNorm` (`torch/nn/modules/_functions.py`): forward gathers mean, inverse deviation
+    /// and count, backward sums two numbers a channel. The stream waits for both, behind whatever
+    /// buckets the group has in flight.
+    fn sync_batch_norm(&mut self, layer: &str, forward: bool) {
+        if !self.training.sync_batch_norm {
+            return;
+        }
+        let statistics = format!("{layer}.running_mean");
+        let Some(mean) = self.model.buffers.iter().find(|buffer| buffer.name == statistics) else {
+            return;
+        };
+        let (dtype, channels) = (mean.dtype, mean.numel());
+        let call = match forward {
+            true => DdpCall::all_gather(dtype, 2 * channels + 1, Purpose::BatchNorm),
+            false => DdpCall::all_reduce(dtype, 2 * channels, Purpose::BatchNorm),
+        };
+        self.call(&call, 0, false);
     }
 
     /// SGD reads parameters and gradients and writes parameters; then post-localSGD averages.
     fn optimizer(&mut self, steps: &mut u32) {
         self.at(OPTIMIZER, "optimizer.step");
-        let bytes = self.model.param_bytes().saturating_mul(3);
+        let world_size = self.training.world_size.max(1);
+        let share = if self.training.zero.is_some() { u64::from(world_size) } else { 1 };
+        let bytes = self.model.param_bytes().saturating_mul(3) / share;
         let cost = super::model::Cost { weight_bytes: bytes, ..Default::default() };
         let ns = self.training.device.forward_ns(&cost, Dtype::Float32, 1);
         self.compute("optimizer.step".into(), ns);
+        if let Some(as_buffers) = self.training.zero {
+            self.constructed = 0;
+            let calls = super::zero::sync_params(self.model, world_size, as_buffers);
+            let launched: Vec<_> = calls.iter().map(|call| self.call(call, 0, true)).collect();
+            for op in launched {
+                self.push(Action::Wait { op, timeout_ms: None });
+            }
+        }
         let period = self.training.averaging_period;
         let hook = self.training.options.comm_hook.map(|hook| hook.algorithm);
         if let Some(HookAlgorithm::PostLocalSgd(state)) = hook

@@ -1,12 +1,14 @@
 //! `lockstep ddp`: what DistributedDataParallel does with a model.
 
+use super::describe_ps;
 use crate::{files, terminal};
 use anyhow::{Context, Result, bail};
 use lockstep_core::ddp::model::{Device, Model, known_models, named};
 use lockstep_core::ddp::plan::{Training, training_plan};
+use lockstep_core::ddp::timeline::{RingLink, SweepPoint, sweep_caps};
 use lockstep_core::ddp::{
-    BucketCap, CommHook, DdpOptions, DdpReport, DdpVersion, HookAlgorithm, Phase, PowerSgd,
-    RecordedRun, format_indices,
+    BucketCap, CommHook, DdpCall, DdpOptions, DdpReport, DdpVersion, HookAlgorithm, Phase,
+    PowerSgd, RecordedRun, format_indices,
 };
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
@@ -62,20 +64,30 @@ pub(crate) struct Arguments {
     /// Compare with the JSON that a real PyTorch run wrote (docs/ddp_record.py)
     #[arg(long, value_name = "FILE")]
     verify_against: Option<PathBuf>,
+    /// Estimate a step with these caps and name the best; `default` is DDP's own
+    #[arg(long, value_name = "MIB,…", value_delimiter = ',', num_args = 0..=1,
+          default_missing_value = "default,0,1,2,5,10,25,50,100,200,400,1000000")]
+    sweep: Option<Vec<String>>,
+    /// Latency of a link between neighbouring ranks, for --sweep
+    #[arg(long, value_name = "NS", default_value_t = 5_000)]
+    link_latency_ns: u64,
+    /// Bandwidth of that link
+    #[arg(long, value_name = "N", default_value_t = 25_000_000_000)]
+    link_bytes_per_second: u64,
     /// Write the training run as a plan, for `lockstep sim` and `lockstep run`
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// The plan's steps
-    #[arg(long, value_name = "N", default_value_t = 3, requires = "plan")]
+    /// Steps of --plan and --sweep
+    #[arg(long, value_name = "N", default_value_t = 3)]
     steps: u32,
-    /// The plan's samples a rank and step
-    #[arg(long, value_name = "N", default_value_t = 32, requires = "plan")]
+    /// Samples a rank and step of --plan and --sweep
+    #[arg(long, value_name = "N", default_value_t = 32)]
     batch: u64,
-    /// The plan's device: V100, A100, H100, H200
-    #[arg(long, value_name = "NAME", default_value = "A100", requires = "plan")]
+    /// The device of --plan and --sweep: V100, A100, H100, H200
+    #[arg(long, value_name = "NAME", default_value = "A100")]
     device: String,
-    /// The plan's backend: a compute stream beside the communication, or a CPU's process
-    #[arg(long, value_enum, default_value = "nccl", requires = "plan")]
+    /// The backend of --plan: a compute stream beside the communication, or a CPU's process
+    #[arg(long, value_enum, default_value = "nccl")]
     backend: BackendChoice,
     /// Print JSON
     #[arg(long)]
@@ -136,6 +148,9 @@ enum BackendChoice {
     Host,
 }
 
+/// Collectives of a phase that the text names; `--json` has all.
+const MAX_CALLS: usize = 5;
+
 /// What `--json` prints: the report, and what differs from a real run.
 #[derive(Serialize)]
 struct Shown<'a> {
@@ -144,6 +159,8 @@ struct Shown<'a> {
     report: &'a DdpReport,
     #[serde(skip_serializing_if = "Option::is_none")]
     differences: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sweep: Option<&'a [SweepPoint]>,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
@@ -157,16 +174,22 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let report = DdpReport::of(&model, &options, arguments.world_size, iterations)
         .map_err(|error| anyhow::anyhow!("DDP raises {}: {error}", error.class()))?;
     if let Some(path) = &arguments.plan {
-        write_plan(path, &model, options, &arguments)?;
+        write_plan(path, &model, &arguments.training(options.clone())?)?;
     }
+    let sweep = arguments.sweep.as_ref();
+    let sweep = sweep.map(|caps| arguments.swept(caps, &model, options)).transpose()?;
     let differences = recorded.map(|recorded| recorded.differences(&report));
     let text = match arguments.json {
         true => {
             let differences = differences.as_deref();
-            let shown = Shown { schema: "lockstep.ddp/1", report: &report, differences };
+            let sweep = sweep.as_deref();
+            let shown = Shown { schema: "lockstep.ddp/1", report: &report, differences, sweep };
             serde_json::to_string(&shown)? + "\n"
         }
-        false => as_text(&model, &report, differences.as_deref()),
+        false => {
+            let sweep = sweep.as_deref().map(as_sweep).unwrap_or_default();
+            as_text(&model, &report, differences.as_deref()) + &sweep
+        }
     };
     terminal::print(text.as_bytes())?;
     let differs = differences.is_some_and(|differences| !differences.is_empty());
@@ -225,33 +248,78 @@ fn read_text(path: &Path) -> Result<String> {
     String::from_utf8(bytes).with_context(|| format!("{} is no text", path.display()))
 }
 
-fn write_plan(
-    path: &Path,
-    model: &Model,
-    options: DdpOptions,
-    arguments: &Arguments,
-) -> Result<()> {
-    let Some(device) = Device::named(&arguments.device) else {
-        let known: Vec<_> = Device::known().into_iter().map(|device| device.name).collect();
-        bail!("{:?} is no device that is known: {}", arguments.device, known.join(", "));
-    };
-    let training = Training {
-        options,
-        backend: match arguments.backend {
-            BackendChoice::Nccl => BackendName::Nccl,
-            BackendChoice::Gloo => BackendName::Gloo,
-            BackendChoice::Host => BackendName::Host,
-        },
-        steps: arguments.steps,
-        batch: arguments.batch,
-        ..Training::new(arguments.world_size, device)
-    };
-    let plan = training_plan(model, &training)?;
+impl Arguments {
+    fn training(&self, options: DdpOptions) -> Result<Training> {
+        let Some(device) = Device::named(&self.device) else {
+            let known: Vec<_> = Device::known().into_iter().map(|device| device.name).collect();
+            bail!("{:?} is no device that is known: {}", self.device, known.join(", "));
+        };
+        Ok(Training {
+            options,
+            backend: match self.backend {
+                BackendChoice::Nccl => BackendName::Nccl,
+                BackendChoice::Gloo => BackendName::Gloo,
+                BackendChoice::Host => BackendName::Host,
+            },
+            steps: self.steps,
+            batch: self.batch,
+            ..Training::new(self.world_size, device)
+        })
+    }
+
+    /// What each cap costs, by the closed form of equal ranks on equal links.
+    fn swept(
+        &self,
+        caps: &[String],
+        model: &Model,
+        options: DdpOptions,
+    ) -> Result<Vec<SweepPoint>> {
+        let caps = caps.iter().map(|cap| match cap.as_str() {
+            "default" => Ok(None),
+            cap => cap.parse().map(Some).with_context(|| format!("--sweep {cap:?} is no number")),
+        });
+        let caps: Vec<Option<f64>> = caps.collect::<Result<_>>()?;
+        let link = RingLink {
+            latency_ps: self.link_latency_ns.saturating_mul(1000),
+            bytes_per_second: self.link_bytes_per_second,
+        };
+        let training = self.training(options)?;
+        // The third step is the first that is like all others.
+        let training = Training { steps: training.steps.max(3), ..training };
+        Ok(sweep_caps(model, &training, link, &caps)?)
+    }
+}
+
+fn write_plan(path: &Path, model: &Model, training: &Training) -> Result<()> {
+    let plan = training_plan(model, training)?;
     let bytes = match path.extension().is_some_and(|end| end == "json") {
         true => plan.to_json().into_bytes(),
         false => plan.to_bytes(),
     };
     std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn as_sweep(points: &[SweepPoint]) -> String {
+    let mut text = format!(
+        "\nestimate of a step by cap\n{:>9}  {:>7}  {:>12}  {:>13}  {:>12}  efficiency\n",
+        "cap (MiB)", "buckets", "step", "communication", "exposed"
+    );
+    let best = points.iter().min_by_key(|point| point.step_ps);
+    for point in points {
+        let cap = point.bucket_cap_mb.map_or("default".into(), |mb| mb.to_string());
+        let efficiency = point.efficiency_permille;
+        text.push_str(&format!(
+            "{cap:>9}  {:>7}  {:>12}  {:>13}  {:>12}  {}.{} %{}\n",
+            point.buckets,
+            describe_ps(point.step_ps),
+            describe_ps(point.communication_ps),
+            describe_ps(point.exposed_ps),
+            efficiency / 10,
+            efficiency % 10,
+            if best == Some(point) { "  best: the shortest step" } else { "" }
+        ));
+    }
+    text
 }
 
 fn as_text(model: &Model, report: &DdpReport, differences: Option<&[String]>) -> String {
@@ -301,10 +369,11 @@ fn as_text(model: &Model, report: &DdpReport, differences: Option<&[String]>) ->
                 Phase::Forward => format!("forward {iteration}"),
                 Phase::Backward => format!("backward {iteration}"),
             };
-            let shown: Vec<_> = calls
-                .iter()
-                .map(|call| format!("{} {}[{}]", call.name(), call.dtype, call.numel))
-                .collect();
+            let one = |call: &&DdpCall| format!("{} {}[{}]", call.name(), call.dtype, call.numel);
+            let mut shown: Vec<_> = calls.iter().take(MAX_CALLS).map(one).collect();
+            if let Some(last) = calls.last().filter(|_| calls.len() > MAX_CALLS) {
+                shown.push(format!("… {} more, the last {}", calls.len() - MAX_CALLS, one(last)));
+            }
             text.push_str(&format!("  {place:<12} {}\n", shown.join(", ")));
         }
     }

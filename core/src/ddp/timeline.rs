@@ -1,0 +1,234 @@
+//! When everything of a training plan happens, in closed form, for a job whose ranks all do the
+//! same on equal links.
+//!
+//! Then one rank stands for all: its compute stream, its communication stream, and a collective
+//! that takes what its steps take (a ring's 2(n - 1) steps of a chunk each, the alpha-beta model).
+//! The simulator says the same of such a job (`sim/tests/ddp.rs`), message by message; this says it
+//! in the time that a slider needs, for any world size.
+
+use super::model::Model;
+use super::options::{BucketCap, BucketCapError};
+use super::plan::{Training, TrainingError, training_plan};
+use crate::collective::Collective;
+use crate::plan::{Action, Call, Plan};
+use serde::Serialize;
+
+/// A link between two neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RingLink {
+    /// From a message's departure to its arrival, in picoseconds.
+    pub latency_ps: u64,
+    /// Bytes a second.
+    pub bytes_per_second: u64,
+}
+
+/// An operation of the plan on the rank's streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct OpSpan {
+    /// Its index in the rank's program.
+    pub op: u32,
+    /// What it is.
+    pub kind: SpanKind,
+    /// For a collective, when the compute stream has come to it; else when it begins.
+    pub ready_ps: u64,
+    /// When it begins, in picoseconds.
+    pub start_ps: u64,
+    /// When it is done.
+    pub end_ps: u64,
+}
+
+/// What an operation is to a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpanKind {
+    /// A layer's forward pass.
+    Forward,
+    /// A layer's backward pass.
+    Backward,
+    /// The optimizer's step.
+    Optimizer,
+    /// A collective that the stream waits for at once.
+    Blocking,
+    /// A bucket's collective.
+    Bucket,
+}
+
+/// A step of a training run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StepTimeline {
+    /// Its operations, by index.
+    pub spans: Vec<OpSpan>,
+    /// When it begins, in picoseconds.
+    pub start_ps: u64,
+    /// When the last layer's backward pass is done.
+    pub backward_end_ps: u64,
+    /// When it ends.
+    pub end_ps: u64,
+    /// How long its buckets are communicated.
+    pub communication_ps: u64,
+    /// How long the compute stream waits for its buckets, and for a sharded optimizer's broadcasts.
+    pub exposed_ps: u64,
+}
+
+impl RingLink {
+    /// What a collective of so many elements of so many bytes takes in a group of `size`.
+    pub fn duration_ps(&self, collective: Collective, size: u32, count: u64, bytes: u64) -> u64 {
+        let rate = u128::from(self.bytes_per_second.max(1));
+        let step = |elements: u64| {
+            let bytes = u128::from(elements) * u128::from(bytes);
+            let transmit = bytes.saturating_mul(1_000_000_000_000) / rate;
+            u64::try_from(transmit).unwrap_or(u64::MAX).saturating_add(self.latency_ps)
+        };
+        let others = u64::from(size.saturating_sub(1));
+        let hops = u64::from(u32::BITS - size.saturating_sub(1).leading_zeros());
+        match collective {
+            _ if size <= 1 => 0,
+            Collective::AllReduce { .. } => {
+                step(count.div_ceil(u64::from(size))).saturating_mul(2 * others)
+            }
+            Collective::AllGather | Collective::ReduceScatter { .. } => {
+                step(count).saturating_mul(others)
+            }
+            _ => step(count).saturating_mul(hops),
+        }
+    }
+}
+
+/// The steps of a training plan, as one of its ranks takes them. The constructor is before the
+/// first step.
+pub fn timeline(plan: &Plan, link: RingLink) -> Vec<StepTimeline> {
+    let mut steps: Vec<StepTimeline> = Vec::new();
+    let mut step = StepTimeline::default();
+    let (mut compute_ps, mut done_ps) = (0u64, Vec::new());
+    // One communication stream a group.
+    let mut free_ps = vec![0u64; plan.groups.len()];
+    let ops = plan.programs.first().map(|program| program.ops.as_slice()).unwrap_or_default();
+    let mut constructing = true;
+    for (op, operation) in (0u32..).zip(ops) {
+        done_ps.push(compute_ps);
+        match &operation.action {
+            Action::Compute { name, duration_ns } => {
+                let kind = match name.split(' ').next() {
+                    Some("forward") => SpanKind::Forward,
+                    Some("backward") => SpanKind::Backward,
+                    _ => SpanKind::Optimizer,
+                };
+                let (start_ps, ready_ps) = (compute_ps, compute_ps);
+                compute_ps = compute_ps.saturating_add(duration_ns.saturating_mul(1000));
+                step.spans.push(OpSpan { op, kind, ready_ps, start_ps, end_ps: compute_ps });
+                match kind {
+                    SpanKind::Backward => step.backward_end_ps = compute_ps,
+                    SpanKind::Forward if constructing => {
+                        constructing = false;
+                        step.start_ps = start_ps;
+                    }
+                    _ => {}
+                }
+            }
+            Action::Call { call, async_op } => {
+                let Call::Collective { group, collective, count, output, .. } = call else {
+                    continue;
+                };
+                let size = plan.group(*group).map_or(1, |group| group.size());
+                let tensor = output.and_then(|id| plan.tensor(id));
+                let bytes = tensor.map_or(1, |tensor| tensor.dtype.size_bytes());
+                let free = free_ps.get(group.index()).copied().unwrap_or(0);
+                let start_ps = compute_ps.max(free);
+                let duration = link.duration_ps(*collective, size, *count, bytes);
+                let end_ps = start_ps.saturating_add(duration);
+                if let Some(free) = free_ps.get_mut(group.index()) {
+                    *free = end_ps;
+                }
+                done_ps[op as usize] = end_ps;
+                let kind = if *async_op { SpanKind::Bucket } else { SpanKind::Blocking };
+                step.spans.push(OpSpan { op, kind, ready_ps: compute_ps, start_ps, end_ps });
+                match async_op {
+                    true => step.communication_ps += duration,
+                    false => compute_ps = end_ps,
+                }
+            }
+            Action::Wait { op, .. } => {
+                let waited = done_ps.get(*op as usize).copied().unwrap_or(0);
+                step.exposed_ps += waited.saturating_sub(compute_ps);
+                compute_ps = compute_ps.max(waited);
+            }
+            _ => {}
+        }
+        // A step ends where the next one's first line begins, with or without an optimizer.
+        let next = ops.get(op as usize + 1);
+        let line = |op: Option<&crate::plan::Op>| op.and_then(|op| op.at).map(|at| at.line);
+        let (own, next) = (line(Some(operation)), line(next));
+        let over = match next {
+            None => true,
+            Some(next) => own.is_some_and(|own| next < own),
+        };
+        if over && !constructing {
+            step.end_ps = compute_ps;
+            steps.push(std::mem::take(&mut step));
+            step.start_ps = compute_ps;
+            step.backward_end_ps = compute_ps;
+        }
+    }
+    steps
+}
+
+/// A setting of a sweep, and what the last step takes with it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SweepPoint {
+    /// `bucket_cap_mb`; none for the default.
+    pub bucket_cap_mb: Option<f64>,
+    /// Buckets of a step.
+    pub buckets: usize,
+    /// What a step takes, in picoseconds.
+    pub step_ps: u64,
+    /// How long the buckets are communicated.
+    pub communication_ps: u64,
+    /// How much of it the backward pass does not hide.
+    pub exposed_ps: u64,
+    /// What a step takes without communication, in parts per thousand of what it takes.
+    pub efficiency_permille: u64,
+}
+
+/// Why there is no sweep.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SweepError {
+    /// A cap that is none.
+    #[error(transparent)]
+    Cap(#[from] BucketCapError),
+    /// A run that is no plan.
+    #[error(transparent)]
+    Training(#[from] TrainingError),
+}
+
+/// What each cap costs; `None` is the default. The fastest is the best, the first of equals.
+///
+/// # Errors
+/// When a cap is none, or the run is no plan.
+pub fn sweep_caps(
+    model: &Model,
+    training: &Training,
+    link: RingLink,
+    caps_mb: &[Option<f64>],
+) -> Result<Vec<SweepPoint>, SweepError> {
+    let point = |&bucket_cap_mb: &Option<f64>| {
+        let mut training = training.clone();
+        training.options.bucket_cap = match bucket_cap_mb {
+            Some(mb) => BucketCap::from_mb(mb)?,
+            None => BucketCap::Default,
+        };
+        let plan = training_plan(model, &training)?;
+        let step = timeline(&plan, link).pop().unwrap_or_default();
+        let step_ps = step.end_ps - step.start_ps;
+        let computing = step_ps.saturating_sub(step.exposed_ps);
+        let buckets = step.spans.iter().filter(|span| span.kind == SpanKind::Bucket).count();
+        Ok(SweepPoint {
+            bucket_cap_mb,
+            buckets,
+            step_ps,
+            communication_ps: step.communication_ps,
+            exposed_ps: step.exposed_ps,
+            efficiency_permille: computing.saturating_mul(1000) / step_ps.max(1),
+        })
+    };
+    caps_mb.iter().map(point).collect()
+}
