@@ -6,13 +6,16 @@ use super::simulation::{Addressed, use_simulation, use_view};
 use crate::app::use_shared;
 use crate::playback::{Act, use_playback};
 use crate::protocol::{Refused, Request, Response, ScheduleFile};
-use crate::ui::{BufferMap, Matrix, Timeline, Transport};
+use crate::ui::{BufferMap, Matrix, Ring, Timeline, Transport};
 use lockstep_core::plan::Plan;
 use lockstep_core::schedule::{Holding, Standing};
 use lockstep_sim::Topology;
 use std::rc::Rc;
 use web_sys::{DragEvent, Event, File, HtmlInputElement, InputEvent};
 use yew::prelude::*;
+
+/// Larger worlds are drawn as a matrix.
+const MAX_RING: usize = 16;
 
 #[derive(Clone, PartialEq)]
 enum Stage {
@@ -220,9 +223,13 @@ fn run_once(props: &RunOnceProps) -> Html {
             dispatch.dispatch(Act::To(moment));
         })
     };
-    html! { <>
+    html! { <div class="file-run">
         <section class="panel graph" aria-label="Messages on their way">
-            <Matrix view={view.clone()} {time_ps} selected={*selected} on_select={select.clone()} />
+            if view.ranks.len() <= MAX_RING {
+                <Ring view={view.clone()} {time_ps} selected={*selected} on_select={select.clone()} />
+            } else {
+                <Matrix view={view.clone()} {time_ps} selected={*selected} on_select={select.clone()} />
+            }
         </section>
         <section class="panel memory" aria-label="Buffers of each rank">
             <BufferMap {view} selected={*selected} on_select={select} />
@@ -232,5 +239,5 @@ fn run_once(props: &RunOnceProps) -> Html {
                       end_ps={opened.end_ps} fit={opened.fit} playhead_ps={time_ps} on_seek={seek} />
         </section>
         <Transport {playback} {time_ps} />
-    </> }
+    </div> }
 }

@@ -43,7 +43,9 @@ pub(super) async fn check(files: Vec<JsValue>, step: Option<u32>) -> Result<Resp
     };
     let step = step.or(match &verdict {
         Err(Refused { at_the_end: false, step, .. }) => *step,
-        _ => None,
+        // The chunk is wrong from the step after the one that wrote it.
+        Err(Refused { at_the_end: true, step, .. }) => step.map(|step| step + 1),
+        Ok(_) => None,
     });
     let standing = (chunks_of(&table) <= MAX_SHOWN)
         .then(|| ProvedTable::standing(&table, step.unwrap_or(table.steps())));
