@@ -3,7 +3,7 @@
 //! A GOAL file gives each rank operations (`send`, `recv`, `calc`) and what they wait for
 //! (`requires`: it has ended; `irequires`: it has begun); whatever is not ordered may go at once
 //! (Hoefler, Siebert, Lumsdaine 2009, "Group Operation Assembly Language"; the grammar is
-//! `txt2bin.re` of LogGOPSim). [`write`] expands a plan's collectives into their messages, so that
+//! `txt2bin.re` of LogGOPSim). [`write`](fn@write) expands a plan's collectives into their messages, so that
 //! another simulator can be asked about the same schedule; [`read`] makes a plan of a file.
 
 mod error;

@@ -1,7 +1,7 @@
 //! Reductions, element by element, to the bit.
 //!
 //! A reducing call is: every rank's tensor times [`premultiplier`] (where the operation has one),
-//! then the schedule's steps with [`combine`], then the result divided by [`divisor`] (where it
+//! then the schedule's steps with [`combine`](fn@combine), then the result divided by [`divisor`] (where it
 //! has one). Simulator and host executor both call these, which is what makes their floats the
 //! same bits for the same schedule.
 //!

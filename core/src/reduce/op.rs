@@ -93,7 +93,7 @@ impl ReduceOp {
     }
 
     /// Whether elements of `dtype` can be combined so at all; what a backend of PyTorch allows is
-    /// less ([`allowed`](super::allowed)). Bitwise operations need integers, a mean of booleans
+    /// less ([`allowed`](fn@super::allowed)). Bitwise operations need integers, a mean of booleans
     /// means nothing, a factor that is no integer needs floats, and complex numbers can be added
     /// and scaled but have no order; PyTorch refuses their product too.
     pub fn supports(self, dtype: Dtype) -> bool {

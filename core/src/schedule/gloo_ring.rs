@@ -1,5 +1,5 @@
 //! gloo's ring, whose sums PyTorch's CPU jobs get bit for bit: data goes to the *previous* rank,
-//! and chunk c ends on rank c as x[c] + (x[c+1] + (… + x[c-1])) (gloo's `gloo/allreduce.cc`, `ring`,
+//! and chunk c ends on rank c as `x[c] + (x[c+1] + (… + x[c-1]))` (gloo's `gloo/allreduce.cc`, `ring`,
 //! and `gloo/reduce.cc`, as PyTorch 2.7.1 calls them). all_reduce passes the finished chunks on
 //! around the ring; reduce sends them to the root.
 //!

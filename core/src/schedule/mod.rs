@@ -412,7 +412,7 @@ impl Schedule {
     }
 
     /// Elements of every chunk but the last of a tensor of `count` elements, where chunks are not
-    /// even; see [`Grid::chunk_elements`].
+    /// even; see [`Grid::of_each`].
     fn chunk_elements(&self, count: u64, element_bytes: u64) -> Option<u64> {
         match &self.source {
             Source::Family(family) => family.chunk_elements(count, element_bytes),
