@@ -5,9 +5,9 @@ use super::backend::{Backend, BackendConfig};
 use super::dist::Dist;
 use super::error::{DistError, ErrorKind, assertion_error, runtime_error, type_error, value_error};
 use super::job::Recorded;
-use super::sha1;
 use crate::group::{BackendName, GroupId};
 use crate::rank::{GlobalRank, GroupRank};
+use sha1::{Digest, Sha1};
 use std::sync::Arc;
 
 /// What stands for a group in calls: a `ProcessGroup` of this rank, or
@@ -573,7 +573,8 @@ impl Dist<'_> {
         let mut parts: Vec<_> = ranks.iter().map(GlobalRank::to_string).collect();
         let registered = self.state.world.groups.iter().filter(|pg| pg.registered).count();
         parts.push(registered.to_string());
-        sha1::hex_digest(parts.join("_").as_bytes())
+        let digest = Sha1::digest(parts.join("_"));
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// `_new_process_group_helper`.

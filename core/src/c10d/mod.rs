@@ -50,7 +50,6 @@ mod p2p;
 mod pickle;
 mod refusals;
 mod rendezvous;
-mod sha1;
 mod sizes;
 pub mod store;
 pub mod support;
