@@ -39,16 +39,16 @@ const COLLECTIVES: [&str; 9] = [
 #[serde(default)]
 pub(crate) struct PlanOptions {
     /// The number of ranks [default: 4]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) world_size: Option<u32>,
     /// The timeout of every group in milliseconds; for a plan file only when given
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     pub(crate) timeout_ms: Option<u64>,
     /// The repaired program of a scenario
     #[arg(long)]
     pub(crate) repaired: bool,
     /// Elements a rank of a collective [default: 16]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) count: Option<u64>,
     /// How a collective is carried out: ring, tree, direct, recursive_doubling, bruck, … [default: its first]
     #[arg(long, value_name = "NAME")]
@@ -63,10 +63,10 @@ pub(crate) struct PlanOptions {
     #[arg(long, value_name = "NAME")]
     pub(crate) reduce_op: Option<String>,
     /// Root rank of a collective [default: 0]
-    #[arg(long, value_name = "RANK")]
+    #[arg(long, value_name = "RANK", allow_negative_numbers = true)]
     pub(crate) root: Option<u32>,
     /// Fill a collective's tensors with this seed's numbers instead of rank * count + index
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
 }
 

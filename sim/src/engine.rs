@@ -408,7 +408,13 @@ impl Engine {
                 }
             }
             Action::Query { op, what } => {
-                let answer = what.answer(self.ranks[rank.index()].completed(*op));
+                let completed = self.ranks[rank.index()].completed(*op);
+                let asked = self.plan.program(rank).and_then(|p| p.ops.get(*op as usize));
+                let on_stream = asked.is_some_and(|op| self.prepared.on_stream(op.action.calls()));
+                let answer = match on_stream {
+                    true => what.answer_on_stream(completed),
+                    false => what.answer(completed),
+                };
                 let answered = || What::Answered { op: index, answer: answer.to_owned() };
                 recorder.record(self.now, rank, answered);
                 self.end_op(rank, recorder);

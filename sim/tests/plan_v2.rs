@@ -112,6 +112,7 @@ fn nccl_blocks_the_stream_and_not_the_process() {
 fn synchronize_and_a_barrier_hold_the_process_and_queries_answer_what_is() {
     let plan = on_device(true, |program, op| {
         program.push(Action::Query { op, what: WorkQuery::IsCompleted });
+        program.push(Action::Query { op, what: WorkQuery::FutureDone });
         program.push(Action::Synchronize);
         program.push(Action::Query { op, what: WorkQuery::IsCompleted });
         program.barrier(WORLD);
@@ -128,9 +129,9 @@ fn synchronize_and_a_barrier_hold_the_process_and_queries_answer_what_is() {
             _ => None,
         })
         .collect();
-    assert_eq!(answers, [(0, "False"), (200, "True")]);
+    assert_eq!(answers, [(0, "False"), (0, "True"), (200, "True")]);
     // The barrier: rank 1 comes at 250 us, one step of a microsecond.
-    let ended = times(&trace, 0, |what| *what == What::OpEnded { op: 6 });
+    let ended = times(&trace, 0, |what| *what == What::OpEnded { op: 7 });
     assert_eq!(ended, [251 * US]);
 }
 

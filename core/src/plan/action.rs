@@ -199,6 +199,17 @@ impl WorkQuery {
             (_, false) => "False",
         }
     }
+
+    /// The same of a work on a CUDA stream: its future is completed as soon as the call is
+    /// enqueued, since callbacks run behind it on the stream, and `WorkNCCL::isSuccess` only
+    /// raises (`ProcessGroupNCCL.cpp`).
+    pub fn answer_on_stream(self, completed: bool) -> &'static str {
+        match self {
+            WorkQuery::FutureDone => "True",
+            WorkQuery::IsSuccess => "NotImplementedError: WorkNCCL::isSuccess() is deprecated",
+            _ => self.answer(completed),
+        }
+    }
 }
 
 impl Call {

@@ -47,6 +47,9 @@ impl CollectiveLab {
     /// When the world is empty, the root is outside it, the algorithm does not apply or the
     /// reduction does not work on the element type.
     pub fn plan(&self) -> Result<Plan, PlanError> {
+        if self.world_size == 0 {
+            return Err(PlanError::EmptyWorld);
+        }
         // The plan's check would say the same of every rank, but later and with more words.
         Schedule::new(self.collective, self.algorithm, self.world_size)?;
         self.plan_by(None)

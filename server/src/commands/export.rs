@@ -69,18 +69,28 @@ fn write(plan: &Plan, form: &Form, out: &mut impl Write) -> Result<()> {
 
 /// The XML of the schedule that the plan's collectives have.
 fn schedule_of(plan: &Plan) -> Result<String> {
-    let mut schedules: Vec<_> = Vec::new();
-    let ops = plan.programs.iter().flat_map(|program| &program.ops);
-    for call in ops.flat_map(|op| op.action.calls()) {
-        match plan.schedule(call) {
-            Some(schedule) => schedules.push(schedule?),
-            None => bail!("{} is no collective, and MSCCL has only those", Call::name(call)),
+    let mut found = None;
+    for program in &plan.programs {
+        let mut calls = program.ops.iter().flat_map(|op| op.action.calls());
+        let (first, second) = (calls.next(), calls.next());
+        let Some(call) = first else { continue };
+        if second.is_some() {
+            bail!("an MSCCL file holds one call of one collective; {} makes several", plan.name);
         }
+        if let Call::Collective { splits: Some(_), .. } = call {
+            bail!("an MSCCL file has equal parts; {} has uneven splits", plan.name);
+        }
+        let Some(schedule) = plan.schedule(call) else {
+            bail!("{} is no collective, and MSCCL has only those", Call::name(call));
+        };
+        let schedule = schedule?;
+        if found.as_ref().is_some_and(|other| *other != schedule) {
+            bail!("an MSCCL file holds one collective; the ranks of {} call several", plan.name);
+        }
+        found = Some(schedule);
     }
-    schedules.dedup();
-    match &schedules[..] {
-        [schedule] => Ok(msccl::write(schedule)?),
-        [] => bail!("{} calls no collective", plan.name),
-        _ => bail!("an MSCCL file holds one collective; {} calls several", plan.name),
+    match found {
+        Some(schedule) => Ok(msccl::write(&schedule)?),
+        None => bail!("{} calls no collective", plan.name),
     }
 }

@@ -6,6 +6,7 @@ use super::simulation::{Addressed, use_simulation, use_view};
 use crate::app::use_shared;
 use crate::playback::{Act, use_playback};
 use crate::protocol::{Refused, Request, Response, ScheduleFile};
+use crate::route::{Route, View};
 use crate::ui::{BufferMap, Matrix, Ring, Timeline, Transport};
 use lockstep_core::plan::Plan;
 use lockstep_core::schedule::{Holding, Standing};
@@ -82,6 +83,7 @@ pub(crate) fn schedule_page() -> Html {
     html! {
         <div class="recording schedule-file" data-test="schedule-file" ondrop={drop_files}
              ondragover={over.clone()} ondragenter={over}>
+            <a href={Route::to(View::Gallery).to_hash()}>{ "← All algorithms" }</a>
             <section class={classes!("drop", small.then_some("small"))}>
                 if !small { <h1>{ "Check a schedule of your own" }</h1> }
                 <p>
