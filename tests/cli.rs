@@ -156,16 +156,16 @@ fn a_plan_goes_through_a_file_in_both_forms() {
 fn what_cannot_be_run_is_refused_in_a_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let other = folder.path().join("plan.json");
-    fs::write(&other, "{\"schema\":\"lockstep.plan/2\"}").unwrap();
+    fs::write(&other, "{\"schema\":\"lockstep.plan/9\"}").unwrap();
     let other = other.to_str().unwrap();
     for verb in ["sim", "run"] {
         let cases: &[(&[&str], &str)] = &[
             (&["all_reduce", "--world-size", "0"], "world_size is 0"),
             (&["broadcast", "--root", "4"], "root 4"),
             (&["nothing-of-that-name"], "nothing-of-that-name"),
-            (&[other], "lockstep.plan/2"),
+            (&[other], "lockstep.plan/9"),
             (&["all_reduce", "--algorithm", "star"], "star"),
-            (&["all_reduce", "--dtype", "complex64"], "complex64"),
+            (&["all_reduce", "--dtype", "complex64", "--reduce-op", "MAX"], "complex64"),
             (&["/"], "not a file"),
         ];
         for (words, about) in cases {
@@ -173,7 +173,11 @@ fn what_cannot_be_run_is_refused_in_a_sentence() {
             assert_refused(&lockstep(words), about);
         }
     }
-    assert_refused(&lockstep(["run", "all_reduce", "--backend", "nccl"]), "nccl");
+    // Where a library was looked for is a list, a line a folder.
+    let absent = lockstep(["run", "all_reduce", "--backend", "nccl"]);
+    assert_eq!(absent.code, 2, "{absent:?}");
+    assert!(absent.err.starts_with("lockstep: the nccl backend cannot run here"), "{absent:?}");
+    assert!(absent.err.lines().all(|line| line.chars().count() <= 120), "{absent:?}");
 }
 
 #[test]
