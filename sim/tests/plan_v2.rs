@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
+use lockstep_core::c10d::{Job, Machine, Object};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
@@ -368,4 +369,22 @@ fn averages_scale_before_they_add() {
 
 fn bits_of(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// `all_gather_object` reads the largest size with `.item()`: on NCCL the process waits for the
+/// first all_gather before it can make the second (`_all_gather_object` of distributed_c10d.py).
+#[test]
+fn object_calls_hold_the_process_on_a_device() {
+    let mut job = Job::new("objects", 4).unwrap();
+    job.machine(Machine { cuda_devices: 4, mpi: false });
+    job.run(|dist| {
+        dist.init_process_group("nccl")?;
+        dist.all_gather_object(4, &Object::of_len(40), None)
+    });
+    let trace = simulate(&job.finish().unwrap(), &config()).unwrap();
+    assert_eq!(*outcome(&trace), Outcome::Completed);
+    let calls = times(&trace, 0, |what| matches!(what, What::Scheduled { .. }));
+    let done = times(&trace, 0, |what| matches!(what, What::Completed { .. }));
+    assert_eq!(calls.len(), 2);
+    assert!(calls[1] >= done[0] && done[0] > 0, "{calls:?} {done:?}");
 }

@@ -42,10 +42,12 @@ impl Dist<'_> {
         let Some(pg) = self.member(group, "all_gather_object")? else { return Ok(()) };
         let exchange = self.exchange(pg, "all_gather_object")?;
         self.gather_sizes(&exchange, object);
+        self.read_back(&exchange);
         let longest = self.longest(&exchange, object);
         let input = self.sized(&exchange, "input", longest, 1, object.pickle());
         let output = self.sized(&exchange, "output", longest, exchange.size, &[]);
         self.write_sized(&exchange, Collective::AllGather, Some(input), Some(output), longest);
+        self.read_back(&exchange);
         if (object_list_len as u64) < exchange.size {
             return Err(index_error("list assignment index out of range").with_help(format!(
                 "object_list has {object_list_len} entries for a group of {} ranks; everything \
@@ -76,12 +78,16 @@ impl Dist<'_> {
         gather_list_for_rank(on_root, object_gather_list_len.unwrap_or(0) == 0)?;
         let exchange = self.exchange(pg, "gather_object")?;
         self.gather_sizes(&exchange, object);
+        self.read_back(&exchange);
         let (asked, _) = self.ask(pg, exchange.device, "gather")?;
         let root = GroupRank(asked.root(root)?);
         let longest = self.longest(&exchange, object);
         let input = self.sized(&exchange, "input", longest, 1, object.pickle());
         let output = on_root.then(|| self.sized(&exchange, "output", longest, exchange.size, &[]));
         self.write_sized(&exchange, Collective::Gather { root }, Some(input), output, longest);
+        if on_root {
+            self.read_back(&exchange);
+        }
         match object_gather_list_len {
             Some(length) if on_root && (length as u64) < exchange.size => {
                 Err(index_error("list assignment index out of range"))
@@ -114,11 +120,17 @@ impl Dist<'_> {
             self.sizes_tensor(&exchange, if own { object_list } else { &[] }, object_list.len());
         let broadcast = Collective::Broadcast { root };
         self.write_collective(&exchange, broadcast, object_list.len() as u64, None, Some(sizes));
+        if !own {
+            self.read_back(&exchange);
+        }
         let total = self.size_of_call(&exchange);
         let pickles = concatenated(if own { object_list } else { &[] });
         self.shared.sizes.at_least(total, pickles.len() as u64);
         let tensor = self.sized(&exchange, "objects", total, 1, &pickles);
         self.write_sized(&exchange, broadcast, None, Some(tensor), total);
+        if !own {
+            self.read_back(&exchange);
+        }
         Ok(())
     }
 
@@ -161,6 +173,7 @@ impl Dist<'_> {
         self.shared.sizes.at_least(longest, most);
         let max = self.long(&exchange, "max_tensor_size", &[most]);
         self.write_collective(&exchange, Collective::Broadcast { root }, 1, None, Some(max));
+        self.read_back(&exchange);
         if own && objects.len() as u64 != exchange.size {
             return Err(super::error::runtime_error(format!(
                 "ProcessGroupGloo::scatter: Incorrect input list size {}. Input list size should \
@@ -183,6 +196,7 @@ impl Dist<'_> {
         let sizes = own.then(|| self.sizes_tensor(&exchange, objects, objects.len()));
         let size = self.long(&exchange, "obj_tensor_size", &[0]);
         self.write_collective(&exchange, scatter, 1, sizes, Some(size));
+        self.read_back(&exchange);
         Ok(())
     }
 
@@ -253,9 +267,11 @@ impl Dist<'_> {
         let group = exchange.id;
         let sizes = self.long(&exchange, "object_sizes", &vec![0; object_list_len]);
         self.write_call(&exchange, Call::Recv { group, peer, tensor: sizes, tag: 0 });
+        self.read_back(&exchange);
         let total = self.size_between(&exchange, peer.map_or(ANY, |peer| peer.0), me.0);
         let tensor = self.sized(&exchange, "objects", total, 1, &[]);
         self.write_call(&exchange, Call::Recv { group, peer, tensor, tag: 0 });
+        self.read_back(&exchange);
         match (src, peer) {
             (Some(src), _) => Ok(Source::Rank(src)),
             (None, Some(peer)) => {
@@ -275,6 +291,14 @@ impl Dist<'_> {
         let device = self.pg(pg).config.object_device();
         let (asked, id) = self.ask(pg, device, "allgather")?;
         Ok(Exchange { via, id, device, size: u64::from(asked.size) })
+    }
+
+    /// `.item()` of a size, `.cpu()` of a pickle: from a GPU the process waits for what the call
+    /// has left there. It waits for all of its streams here, where `.item()` waits for one.
+    fn read_back(&mut self, exchange: &Exchange) {
+        if exchange.device == Device::Cuda {
+            self.record(Action::Synchronize, Some(exchange.via));
+        }
     }
 
     /// `all_gather(object_size_list, local_size)`.
