@@ -114,6 +114,7 @@ pub fn run_join(
     Ok(ranks.into_iter().map(|(_, done)| done).collect())
 }
 
-fn presence() -> DdpCall {
+/// Every rank says whether it still has inputs.
+pub(super) fn presence() -> DdpCall {
     DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinPresence)
 }

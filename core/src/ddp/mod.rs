@@ -6,7 +6,8 @@
 //!
 //! `Ddp` is the wrapper of one rank: its constructor, its forward passes and, through `Reducer`, its
 //! backward passes, each as the collectives it issues. `join` runs several ranks with uneven inputs,
-//! `averaging` says how the mean is formed, to the bit, and `plan` writes a training run as a plan.
+//! `averaging` says how the mean is formed, to the bit, `plan` writes a training run as a plan, and
+//! `values` trains with numbers.
 //!
 //! Sources: PyTorch's `torch/csrc/distributed/c10d/reducer.cpp`, `reducer.hpp` and
 //! `torch/nn/parallel/distributed.py`, and what real runs of PyTorch 2.7.1 and 2.15.0 did
@@ -27,6 +28,7 @@ pub mod plan;
 mod reducer;
 mod report;
 pub mod timeline;
+pub mod values;
 mod verify;
 mod wrapper;
 pub mod zero;

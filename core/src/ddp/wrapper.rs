@@ -2,7 +2,7 @@
 //! and its backward passes (`distributed.py`).
 
 use super::assignment::BucketParam;
-use super::buckets::{ItemOrder, SizedTensor, assign_by_size};
+use super::buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
 use super::call::{DdpCall, Purpose};
 use super::error::DdpError;
 use super::model::Model;
@@ -176,6 +176,11 @@ impl Ddp {
     pub(super) fn sync_module_states(&self, root: u32, calls: &mut Vec<DdpCall>) {
         let limit = BROADCAST_BUCKET_BYTES;
         broadcast_coalesced(&self.states, limit, root, Purpose::ModuleStates, calls);
+    }
+
+    /// The buckets in which `_sync_module_states` sends parameters and buffers.
+    pub(super) fn state_buckets(&self) -> Vec<Bucket> {
+        assign_by_size(&self.states, &[BROADCAST_BUCKET_BYTES], ItemOrder::Registration)
     }
 
     /// A forward pass, up to the return of the wrapper.
