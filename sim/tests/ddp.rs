@@ -297,3 +297,68 @@ fn sync_batch_norm_and_zero_are_in_the_plan() {
     assert_eq!(count(&|call| matches!(call, Collective::AllReduce { .. })), 20 + 1);
     assert_eq!(count(&|call| matches!(call, Collective::Broadcast { .. })), 1 + 2 + 2 + 62);
 }
+
+/// The lab's streams are the simulator's, on equal links and in nodes: when layers run, when
+/// buckets start and end, how long the optimizer waits.
+#[test]
+fn the_lab_shows_what_the_simulator_does() {
+    use lockstep_core::ddp::Links;
+    use lockstep_core::ddp::lab::{LabRun, Setting};
+    use lockstep_core::ddp::timeline::RingLink;
+    let link = |latency_ps, bytes_per_second| {
+        (Link { latency_ps, bytes_per_second }, RingLink { latency_ps, bytes_per_second })
+    };
+    let (fast, fast_ring) = link(500_000, 100_000_000_000);
+    let (slow, slow_ring) = link(3_000_000, 10_000_000_000);
+    let networks = [
+        (Topology::Uniform(slow), Links::Uniform(slow_ring)),
+        (
+            Topology::Nodes { ranks_per_node: 4, inside: fast, across: slow },
+            Links::Nodes { ranks_per_node: 4, inside: fast_ring, across: slow_ring },
+        ),
+        (
+            Topology::Nodes { ranks_per_node: 2, inside: fast, across: slow },
+            Links::Nodes { ranks_per_node: 2, inside: fast_ring, across: slow_ring },
+        ),
+    ];
+    let mut compared = 0;
+    for (topology, links) in networks {
+        for world_size in [2, 4, 8, 12] {
+            let training = Training { batch: 512, ..training(world_size) };
+            let plan = training_plan(&six(), &training).unwrap();
+            let config = SimConfig { topology, ..SimConfig::default() };
+            let trace = simulate(&plan, &config).unwrap();
+            let simulated = steps(&plan, &trace);
+            let setting = Setting { training, links };
+            let model = six();
+            let run = LabRun::of(&model, &setting).unwrap();
+            assert_eq!(run.passes() as usize, simulated.len());
+            for (number, simulated) in (0..).zip(&simulated) {
+                let pass = run.pass(number).unwrap();
+                // From the beginning of the backward pass; ranks are some messages apart.
+                let from = simulated.backward[0].0;
+                let near = |own: u64, truth: u64, what: &str| {
+                    let (own, truth) = (own - pass.forward_end_ps, truth - from);
+                    let slack = 8_000_000 + truth / 50;
+                    assert!(
+                        own.abs_diff(truth) <= slack,
+                        "{world_size} {links:?} {number} {what}: {own} {truth}"
+                    );
+                };
+                let backward: Vec<_> = pass.layers.iter().filter(|layer| !layer.forward).collect();
+                for (own, truth) in backward.iter().zip(&simulated.backward) {
+                    assert_eq!(own.end_ps - own.start_ps, truth.1 - truth.0);
+                }
+                assert_eq!(pass.buckets.len(), simulated.buckets.len());
+                for (bucket, truth) in pass.buckets.iter().zip(&simulated.buckets) {
+                    let (start, end) = bucket.span_ps.unwrap();
+                    near(start, truth.0, "start");
+                    near(end, truth.1, "end");
+                    compared += 1;
+                }
+                near(pass.optimizer.unwrap().0, simulated.optimizer, "optimizer");
+            }
+        }
+    }
+    assert_eq!(compared, 12 * (1 + 6 + 6));
+}

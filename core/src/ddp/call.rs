@@ -2,7 +2,7 @@
 
 use crate::dtype::Dtype;
 use crate::reduce::ReduceOp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A collective that DDP issues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -40,7 +40,7 @@ pub enum DdpOp {
 }
 
 /// What a collective is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
     /// The constructor compares the numbers of parameters (`verify_params_across_processes`).
@@ -86,7 +86,7 @@ pub enum Purpose {
 }
 
 /// What a communication hook communicates of a bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookPart {
     /// PowerSGD: the tensors that are too small to be worth it.

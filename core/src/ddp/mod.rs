@@ -22,7 +22,10 @@ mod error;
 mod hook;
 mod indices;
 pub mod join;
+pub mod lab;
+mod links;
 pub mod model;
+mod notes;
 mod options;
 pub mod plan;
 mod reducer;
@@ -40,6 +43,9 @@ pub use call::{DdpCall, DdpOp, HookPart, Purpose};
 pub use error::{DdpError, Unfinished};
 pub use hook::{CommHook, HookAlgorithm, PostLocalSgd, PowerSgd};
 pub use indices::{IndexListError, format_indices, parse_indices};
+pub use links::Links;
+
+pub use notes::{CallNote, GradientNote, LayerNote, StepNotes, TrainingRun};
 pub use options::{
     BucketCap, BucketCapError, DEFAULT_BUCKET_CAP_BYTES, DEFAULT_FIRST_BUCKET_BYTES, DdpOptions,
     DdpVersion,

@@ -13,6 +13,7 @@ use super::call::{DdpCall, DdpOp, HookPart, Purpose};
 use super::error::DdpError;
 use super::hook::HookAlgorithm;
 use super::model::{Device, Model};
+use super::notes::{CallNote, GradientNote, LayerNote, StepNotes, TrainingRun};
 use super::options::DdpOptions;
 use super::wrapper::{Ddp, Forward};
 use crate::collective::Collective;
@@ -22,10 +23,11 @@ use crate::plan::{
     Action, Call, Fill, Op, Plan, PlanError, Program, Source, SourceLine, Tensor, TensorId,
 };
 use crate::rank::{GlobalRank, GroupRank};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A training run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Training {
     /// DDP's arguments.
     pub options: DdpOptions,
@@ -106,6 +108,14 @@ const OPTIMIZER: u32 = 9;
 /// # Errors
 /// When DDP would raise, or the plan cannot be run.
 pub fn training_plan(model: &Model, training: &Training) -> Result<Plan, TrainingError> {
+    Ok(training_run(model, training)?.plan)
+}
+
+/// The plan of a training run, and what its operations are.
+///
+/// # Errors
+/// As [`training_plan`].
+pub fn training_run(model: &Model, training: &Training) -> Result<TrainingRun, TrainingError> {
     let steps = u64::from(training.steps);
     let each = 4 * model.layers.len() as u64 + 4 * model.params.len() as u64 + 64;
     if steps.saturating_mul(each) > MAX_OPS {
@@ -120,28 +130,34 @@ pub fn training_plan(model: &Model, training: &Training) -> Result<Plan, Trainin
     }
     writer.read_back(&calls);
     let backward = model.backward();
+    let unused = unused(model, &backward);
     let mut averaged = 0;
     for step in 0..training.steps {
         let accumulate = training.accumulate.max(1);
         let sync = (step + 1) % accumulate == 0 || step + 1 == training.steps;
         let mut calls = Vec::new();
-        ddp.forward(&Forward { sync, ..Forward::default() }, &mut calls)?;
+        let rebuilt = |ddp: &Ddp| ddp.reducer().is_some_and(|reducer| reducer.has_rebuilt());
+        let before = rebuilt(&ddp);
+        ddp.forward(&Forward { sync, unused: &unused, ..Forward::default() }, &mut calls)?;
+        writer.step(sync, rebuilt(&ddp) && !before, &ddp);
         writer.at(FORWARD, "DistributedDataParallel.forward");
         for call in &calls {
             writer.call(call, 0, false);
         }
         writer.read_back(&calls);
         writer.forward_pass();
-        let phase = 1 + u32::from(ddp.reducer().is_some_and(|reducer| reducer.has_rebuilt()));
+        let phase = 1 + u32::from(rebuilt(&ddp));
         writer.at(BACKWARD, "DistributedDataParallel.backward");
         let mut launched = Vec::new();
         for (layer, ready) in &backward {
             writer.backward_of(*layer);
-            let mut calls = Vec::new();
             for &gradient in ready {
+                let mut calls = Vec::new();
                 ddp.gradient(gradient, &mut calls)?;
+                writer.gradient(gradient);
+                launched.extend(calls.iter().map(|call| writer.call(call, phase, true)));
             }
-            launched.extend(calls.iter().map(|call| writer.call(call, phase, true)));
+            writer.launching = None;
         }
         let mut calls = Vec::new();
         ddp.end_backward(&mut calls);
@@ -154,6 +170,17 @@ pub fn training_plan(model: &Model, training: &Training) -> Result<Plan, Trainin
         }
     }
     Ok(writer.finish()?)
+}
+
+/// The gradients that no backward pass makes ready.
+fn unused(model: &Model, backward: &[(Option<usize>, Vec<u32>)]) -> Vec<u32> {
+    let mut used = vec![false; model.trained().count()];
+    for &gradient in backward.iter().flat_map(|(_, ready)| ready) {
+        if let Some(used) = used.get_mut(gradient as usize) {
+            *used = true;
+        }
+    }
+    (0..).zip(used).filter(|(_, used)| !used).map(|(index, _)| index).collect()
 }
 
 /// Programs that are being written: one, or one per subgroup where a hook uses subgroups.
@@ -171,6 +198,10 @@ struct Writer<'a> {
     /// Operations that are made in a subgroup.
     in_subgroup: Vec<usize>,
     constructed: u32,
+    steps: Vec<StepNotes>,
+    /// The gradient that launches what is written now, and the pass that made it.
+    launching: Option<u32>,
+    computed: Option<u32>,
 }
 
 impl<'a> Writer<'a> {
@@ -218,7 +249,37 @@ impl<'a> Writer<'a> {
             subgroup,
             in_subgroup: Vec::new(),
             constructed: 0,
+            steps: Vec::new(),
+            launching: None,
+            computed: None,
         })
+    }
+
+    /// Another step begins.
+    fn step(&mut self, sync: bool, rebuilds: bool, ddp: &Ddp) {
+        let buckets = ddp.reducer().map(|reducer| reducer.buckets().to_vec()).unwrap_or_default();
+        self.steps.push(StepNotes { sync, rebuilds, buckets, ..StepNotes::default() });
+        self.computed = None;
+    }
+
+    /// A gradient is ready; what is called next is called because of it.
+    fn gradient(&mut self, param: u32) {
+        let after = self.computed;
+        if let Some(step) = self.steps.last_mut() {
+            self.launching = Some(step.gradients.len() as u32);
+            step.gradients.push(GradientNote { param, after });
+        }
+    }
+
+    fn pass(&mut self, layer: usize, forward: bool, ns: u64) {
+        let name = self.model.layers.get(layer).map_or("", |layer| layer.name.as_str());
+        let direction = if forward { "forward" } else { "backward" };
+        self.compute(format!("{direction} {name}"), ns);
+        let op = self.ops.len() as u32 - 1;
+        self.computed = Some(op);
+        if let Some(step) = self.steps.last_mut() {
+            step.layers.push(LayerNote { op, layer: layer as u32, forward });
+        }
     }
 
     fn at(&mut self, line: u32, via: &str) {
@@ -239,6 +300,10 @@ impl<'a> Writer<'a> {
 
     /// A call of DDP; `phase` tells the buckets before the rebuild from those after.
     fn call(&mut self, call: &DdpCall, phase: u32, async_op: bool) -> u32 {
+        let (op, launched_by) = (self.ops.len() as u32, self.launching);
+        if let Some(step) = self.steps.last_mut() {
+            step.calls.push(CallNote { op, call: *call, launched_by });
+        }
         let (name, fill) = self.describe(call, phase);
         let tensor = self.tensor(&name, call.dtype, call.numel, fill);
         let collective = match call.op {
@@ -352,7 +417,7 @@ impl<'a> Writer<'a> {
         for (index, layer) in self.model.layers.iter().enumerate() {
             let dtype = self.dtype_of(index);
             let ns = self.training.device.forward_ns(&layer.cost, dtype, self.training.batch);
-            self.compute(format!("forward {}", layer.name), ns);
+            self.pass(index, true, ns);
             self.sync_batch_norm(&layer.name, true);
         }
     }
@@ -362,7 +427,7 @@ impl<'a> Writer<'a> {
         let Some(of) = self.model.layers.get(index) else { return };
         let dtype = self.dtype_of(index);
         let ns = self.training.device.backward_ns(&of.cost, dtype, self.training.batch);
-        self.compute(format!("backward {}", of.name), ns);
+        self.pass(index, false, ns);
         self.sync_batch_norm(&of.name, false);
     }
 
@@ -382,7 +447,8 @@ impl<'a> Writer<'a> {
             true => DdpCall::all_gather(dtype, 2 * channels + 1, Purpose::BatchNorm),
             false => DdpCall::all_reduce(dtype, 2 * channels, Purpose::BatchNorm),
         };
-        self.call(&call, 0, false);
+        // The layer's own gradients follow from it.
+        self.computed = Some(self.call(&call, 0, false));
     }
 
     /// SGD reads parameters and gradients and writes parameters; then post-localSGD averages.
@@ -418,7 +484,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<Plan, PlanError> {
+    fn finish(mut self) -> Result<TrainingRun, PlanError> {
         let ops = std::mem::take(&mut self.ops);
         let world_size = self.plan.world_size;
         if self.in_subgroup.is_empty() {
@@ -442,7 +508,7 @@ impl<'a> Writer<'a> {
             self.plan.program_of = (0..world_size).map(|rank| rank / subgroup).collect();
         }
         self.plan.check()?;
-        Ok(self.plan)
+        Ok(TrainingRun { plan: self.plan, steps: self.steps })
     }
 }
 

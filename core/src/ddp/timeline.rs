@@ -6,15 +6,15 @@
 //! The simulator says the same of such a job (`sim/tests/ddp.rs`), message by message; this says it
 //! in the time that a slider needs, for any world size.
 
+use super::links::Links;
 use super::model::Model;
 use super::options::{BucketCap, BucketCapError};
 use super::plan::{Training, TrainingError, training_plan};
-use crate::collective::Collective;
 use crate::plan::{Action, Call, Plan};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A link between two neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingLink {
     /// From a message's departure to its arrival, in picoseconds.
     pub latency_ps: u64,
@@ -70,33 +70,10 @@ pub struct StepTimeline {
     pub exposed_ps: u64,
 }
 
-impl RingLink {
-    /// What a collective of so many elements of so many bytes takes in a group of `size`.
-    pub fn duration_ps(&self, collective: Collective, size: u32, count: u64, bytes: u64) -> u64 {
-        let rate = u128::from(self.bytes_per_second.max(1));
-        let step = |elements: u64| {
-            let bytes = u128::from(elements) * u128::from(bytes);
-            let transmit = bytes.saturating_mul(1_000_000_000_000) / rate;
-            u64::try_from(transmit).unwrap_or(u64::MAX).saturating_add(self.latency_ps)
-        };
-        let others = u64::from(size.saturating_sub(1));
-        let hops = u64::from(u32::BITS - size.saturating_sub(1).leading_zeros());
-        match collective {
-            _ if size <= 1 => 0,
-            Collective::AllReduce { .. } => {
-                step(count.div_ceil(u64::from(size))).saturating_mul(2 * others)
-            }
-            Collective::AllGather | Collective::ReduceScatter { .. } => {
-                step(count).saturating_mul(others)
-            }
-            _ => step(count).saturating_mul(hops),
-        }
-    }
-}
-
 /// The steps of a training plan, as one of its ranks takes them. The constructor is before the
 /// first step.
-pub fn timeline(plan: &Plan, link: RingLink) -> Vec<StepTimeline> {
+pub fn timeline(plan: &Plan, links: impl Into<Links>) -> Vec<StepTimeline> {
+    let links = links.into();
     let mut steps: Vec<StepTimeline> = Vec::new();
     let mut step = StepTimeline::default();
     let (mut compute_ps, mut done_ps) = (0u64, Vec::new());
@@ -134,7 +111,7 @@ pub fn timeline(plan: &Plan, link: RingLink) -> Vec<StepTimeline> {
                 let bytes = tensor.map_or(1, |tensor| tensor.dtype.size_bytes());
                 let free = free_ps.get(group.index()).copied().unwrap_or(0);
                 let start_ps = compute_ps.max(free);
-                let duration = link.duration_ps(*collective, size, *count, bytes);
+                let duration = links.duration_ps(*collective, size, *count, bytes);
                 let end_ps = start_ps.saturating_add(duration);
                 if let Some(free) = free_ps.get_mut(group.index()) {
                     *free = end_ps;
@@ -143,13 +120,14 @@ pub fn timeline(plan: &Plan, link: RingLink) -> Vec<StepTimeline> {
                 let kind = if *async_op { SpanKind::Bucket } else { SpanKind::Blocking };
                 step.spans.push(OpSpan { op, kind, ready_ps: compute_ps, start_ps, end_ps });
                 match async_op {
-                    true => step.communication_ps += duration,
+                    true => step.communication_ps = step.communication_ps.saturating_add(duration),
                     false => compute_ps = end_ps,
                 }
             }
             Action::Wait { op, .. } => {
                 let waited = done_ps.get(*op as usize).copied().unwrap_or(0);
-                step.exposed_ps += waited.saturating_sub(compute_ps);
+                let exposed = waited.saturating_sub(compute_ps);
+                step.exposed_ps = step.exposed_ps.saturating_add(exposed);
                 compute_ps = compute_ps.max(waited);
             }
             _ => {}

@@ -1,0 +1,329 @@
+//! What each option changed between two settings: every one that differs, by itself, on top of the
+//! first.
+
+use super::words::{bytes, count, time};
+use super::{Setting, Summary};
+use crate::ddp::hook::{CommHook, HookAlgorithm};
+use crate::ddp::links::Links;
+use crate::ddp::options::BucketCap;
+use crate::ddp::timeline::RingLink;
+
+/// An option that differs between two settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The option, by PyTorch's name where it has one.
+    pub option: &'static str,
+    /// Its value in the first setting.
+    pub from: String,
+    /// Its value in the second.
+    pub to: String,
+    /// The first setting with this option of the second.
+    pub setting: Setting,
+}
+
+type Option_ = (&'static str, fn(&Setting) -> String, fn(&mut Setting, &Setting));
+
+fn on_off(on: bool) -> String {
+    if on { "True" } else { "False" }.into()
+}
+
+/// The options, in the order in which they are listed.
+const OPTIONS: &[Option_] = &[
+    (
+        "world_size",
+        |s| s.training.world_size.to_string(),
+        |s, to| s.training.world_size = to.training.world_size,
+    ),
+    ("links", |s| links(&s.links), |s, to| s.links = to.links),
+    (
+        "device",
+        |s| s.training.device.name.clone(),
+        |s, to| s.training.device.clone_from(&to.training.device),
+    ),
+    ("batch", |s| s.training.batch.to_string(), |s, to| s.training.batch = to.training.batch),
+    (
+        "bucket_cap_mb",
+        |s| cap(&s.training.options.bucket_cap),
+        |s, to| {
+            let cap = &to.training.options.bucket_cap;
+            s.training.options.bucket_cap.clone_from(cap);
+            // A list is an argument of 2.15.
+            if matches!(cap, BucketCap::List(_)) {
+                s.training.options.version = to.training.options.version;
+            }
+        },
+    ),
+    (
+        "find_unused_parameters",
+        |s| on_off(s.training.options.find_unused_parameters),
+        |s, to| {
+            s.training.options.find_unused_parameters = to.training.options.find_unused_parameters;
+        },
+    ),
+    (
+        "static_graph",
+        |s| on_off(s.training.options.static_graph),
+        |s, to| s.training.options.static_graph = to.training.options.static_graph,
+    ),
+    (
+        "gradient_as_bucket_view",
+        |s| on_off(s.training.options.gradient_as_bucket_view),
+        |s, to| {
+            s.training.options.gradient_as_bucket_view =
+                to.training.options.gradient_as_bucket_view;
+        },
+    ),
+    (
+        "broadcast_buffers",
+        |s| on_off(s.training.options.broadcast_buffers),
+        |s, to| s.training.options.broadcast_buffers = to.training.options.broadcast_buffers,
+    ),
+    (
+        "DDP_SET_LAST_BUCKET_CAP",
+        |s| on_off(s.training.options.set_last_bucket_cap),
+        |s, to| s.training.options.set_last_bucket_cap = to.training.options.set_last_bucket_cap,
+    ),
+    (
+        "version",
+        |s| s.training.options.version.name().into(),
+        |s, to| s.training.options.version = to.training.options.version,
+    ),
+    (
+        "comm_hook",
+        |s| hook(s.training.options.comm_hook.as_ref()),
+        |s, to| s.training.options.comm_hook.clone_from(&to.training.options.comm_hook),
+    ),
+    (
+        "no_sync",
+        |s| match s.training.accumulate {
+            0 | 1 => "never".into(),
+            passes => format!("{} of {passes} passes", passes - 1),
+        },
+        |s, to| s.training.accumulate = to.training.accumulate,
+    ),
+    (
+        "SyncBatchNorm",
+        |s| on_off(s.training.sync_batch_norm),
+        |s, to| s.training.sync_batch_norm = to.training.sync_batch_norm,
+    ),
+    (
+        "ZeroRedundancyOptimizer",
+        |s| match s.training.zero {
+            None => "no".into(),
+            Some(false) => "one by one".into(),
+            Some(true) => "parameters_as_bucket_view".into(),
+        },
+        |s, to| s.training.zero = to.training.zero,
+    ),
+];
+
+/// Every option that differs from `a` to `b`.
+pub fn changes(a: &Setting, b: &Setting) -> Vec<Change> {
+    let differing = OPTIONS.iter().filter_map(|(option, value, take)| {
+        let mut setting = a.clone();
+        take(&mut setting, b);
+        (setting != *a).then(|| Change { option, from: value(a), to: value(b), setting })
+    });
+    differing.collect()
+}
+
+impl Change {
+    /// Why the step takes longer or shorter with it, given what it took before and takes now.
+    pub fn why(&self, before: &Summary, after: &Summary, gradient_bytes: u64) -> String {
+        let faster = match after.step_ps.cmp(&before.step_ps) {
+            std::cmp::Ordering::Less => {
+                format!("{} faster. ", time(before.step_ps - after.step_ps))
+            }
+            std::cmp::Ordering::Equal => "As fast. ".into(),
+            std::cmp::Ordering::Greater => {
+                format!("{} slower. ", time(after.step_ps - before.step_ps))
+            }
+        };
+        let buckets = |summary: &Summary| count(summary.buckets.into(), "bucket");
+        let latency = || {
+            format!(
+                "latency takes {} of the communication instead of {}",
+                time(after.latency_ps),
+                time(before.latency_ps)
+            )
+        };
+        let tail = || {
+            format!(
+                "the last reduction ends {} after the backward pass instead of {}",
+                time(after.tail_ps),
+                time(before.tail_ps)
+            )
+        };
+        let why = match self.option {
+            "bucket_cap_mb" | "version" | "DDP_SET_LAST_BUCKET_CAP"
+                if before.buckets == after.buckets =>
+            {
+                format!("Still {}; {}.", buckets(after), tail())
+            }
+            "bucket_cap_mb" | "version" | "DDP_SET_LAST_BUCKET_CAP" => format!(
+                "{} instead of {}: {}, and {}.",
+                buckets(after),
+                buckets(before),
+                latency(),
+                tail()
+            ),
+            "find_unused_parameters" => match self.setting.training.options.static_graph {
+                true => "With static_graph the graph is searched once only: nothing else changes."
+                    .into(),
+                false if self.setting.training.options.find_unused_parameters => format!(
+                    "Buckets in the reverse order of registration for ever, {}, and an all_reduce \
+                     of the map of used parameters in every pass; the walk through the graph on \
+                     the host is not in these times.",
+                    buckets(after)
+                ),
+                false => "No map of used parameters, and buckets in the order in which gradients \
+                          become ready."
+                    .into(),
+            },
+            "static_graph" => "After the first passes nothing differs: only pass 1 reduces \
+                               everything at its end, and the rebuild comes one pass later."
+                .into(),
+            "gradient_as_bucket_view" => format!(
+                "What is communicated is the same; gradients live inside their buckets, which saves \
+                 {} of memory and a copy a pass.",
+                bytes(gradient_bytes)
+            ),
+            "broadcast_buffers" => format!(
+                "{} instead of {} in a step: buffers (BatchNorm's statistics) are {} before every \
+                 synchronized forward pass.",
+                count(after.collectives.into(), "collective"),
+                before.collectives,
+                match self.setting.training.options.broadcast_buffers {
+                    true => "broadcast from rank 0",
+                    false => "left as each rank has them, and no longer broadcast",
+                }
+            ),
+            "comm_hook" => format!(
+                "{} are communicated instead of {}: the buckets take {} instead of {}. The \
+                 arithmetic of the hook itself is not in these times.",
+                bytes(after.bytes),
+                bytes(before.bytes),
+                time(after.communication_ps),
+                time(before.communication_ps)
+            ),
+            "no_sync" => format!(
+                "A step is of {} now: {} of communication are shared by {}.",
+                count(u64::from(self.setting.passes_a_step()), "pass").replace("passs", "passes"),
+                time(after.communication_ps),
+                count(u64::from(self.setting.passes_a_step()), "batch")
+                    .replace("batchs", "batches")
+            ),
+            "world_size" => format!(
+                "A ring has 2(n - 1) steps, so {}; each rank sends {} times its gradients.",
+                latency(),
+                ring_share(self.setting.training.world_size)
+            ),
+            "links" => format!(
+                "The buckets take {} instead of {}; {}.",
+                time(after.communication_ps),
+                time(before.communication_ps),
+                tail()
+            ),
+            "device" | "batch" => format!(
+                "Computing takes {} instead of {}: there is {} to hide {} of communication behind.",
+                time(after.compute_ps),
+                time(before.compute_ps),
+                if after.backward_ps < before.backward_ps { "less" } else { "more" },
+                time(after.communication_ps)
+            ),
+            "SyncBatchNorm" => format!(
+                "{} instead of {} in a step: every BatchNorm gathers statistics forward and sums \
+                 them backward, the stream waits for each, and backward they queue behind buckets.",
+                count(after.collectives.into(), "collective"),
+                before.collectives
+            ),
+            "ZeroRedundancyOptimizer" => format!(
+                "Each rank updates its share only, and then {} carry the parameters to everybody: \
+                 {} of waiting instead of {}.",
+                count(u64::from(after.collectives.saturating_sub(before.collectives)), "broadcast"),
+                time(after.exposed_ps),
+                time(before.exposed_ps)
+            ),
+            _ => String::new(),
+        };
+        faster + &why
+    }
+}
+
+/// 2 (n - 1) / n with two decimals.
+fn ring_share(world_size: u32) -> String {
+    let hundredths = 200 * u64::from(world_size.saturating_sub(1)) / u64::from(world_size.max(1));
+    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+fn cap(cap: &BucketCap) -> String {
+    match cap {
+        BucketCap::Default => "default (1 MiB, then 25 MiB)".into(),
+        BucketCap::Bytes(cap) => match u64::try_from(*cap) {
+            Ok(cap) => bytes(cap),
+            Err(_) => format!("{cap} bytes"),
+        },
+        BucketCap::List(caps) => {
+            let caps = caps.iter().map(|cap| cap_of(*cap)).collect::<Vec<_>>();
+            format!("[{}]", caps.join(", "))
+        }
+    }
+}
+
+fn cap_of(cap: i64) -> String {
+    u64::try_from(cap).map_or_else(|_| format!("{cap} bytes"), bytes)
+}
+
+fn links(links: &Links) -> String {
+    let link = |link: &RingLink| {
+        format!("{}, {}/s", time(link.latency_ps), bytes_a_second(link.bytes_per_second))
+    };
+    match links {
+        Links::Uniform(of) => link(of),
+        Links::Nodes { ranks_per_node, inside, across } => {
+            format!("nodes of {ranks_per_node}: {} inside, {} across", link(inside), link(across))
+        }
+    }
+}
+
+/// Networks count in powers of ten.
+fn bytes_a_second(rate: u64) -> String {
+    match rate {
+        0..1_000_000_000 => format!("{} MB", rate / 1_000_000),
+        _ => match rate / 100_000_000 % 10 {
+            0 => format!("{} GB", rate / 1_000_000_000),
+            tenth => format!("{}.{tenth} GB", rate / 1_000_000_000),
+        },
+    }
+}
+
+fn hook(hook: Option<&CommHook>) -> String {
+    let Some(hook) = hook else { return "none".into() };
+    let name = match hook.algorithm {
+        HookAlgorithm::AllReduce if hook.compress.is_some() => "compress",
+        HookAlgorithm::AllReduce => "allreduce",
+        HookAlgorithm::Noop => "noop",
+        HookAlgorithm::PowerSgd(_) => "powerSGD",
+        HookAlgorithm::BatchedPowerSgd(_) => "batched_powerSGD",
+        HookAlgorithm::QuantizationPerTensor => "quantization_pertensor",
+        HookAlgorithm::QuantizationPerChannel => "quantization_perchannel",
+        HookAlgorithm::PostLocalSgd(_) => "post_localSGD",
+    };
+    match hook.compress {
+        Some(dtype) => format!("{dtype} {name}"),
+        None => name.into(),
+    }
+}
+
+/// The words of a cap, for tables and charts.
+pub(super) fn cap_words(of: &BucketCap) -> String {
+    match of {
+        BucketCap::Default => "default".into(),
+        other => cap(other),
+    }
+}
+
+/// The words of a bandwidth.
+pub(super) fn rate_words(rate: u64) -> String {
+    format!("{}/s", bytes_a_second(rate))
+}

@@ -1,0 +1,95 @@
+//! What happens in a pass, in order: the steps of a slider.
+
+use super::pass::Pass;
+use serde::{Deserialize, Serialize};
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moment {
+    /// When, in picoseconds from the pass's beginning.
+    pub time_ps: u64,
+    /// What.
+    pub event: Event,
+}
+
+/// What may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// The module is called.
+    Begins,
+    /// A call that is done, as an index into [`Pass::calls`].
+    Done(u32),
+    /// The forward pass is over.
+    ForwardEnds,
+    /// A gradient is ready, as an index among the parameters that require grad.
+    Gradient(u32),
+    /// A call that had to queue starts.
+    Starts(u32),
+    /// The last layer's backward pass is over.
+    BackwardEnds,
+    /// The optimizer has stepped.
+    Optimized,
+    /// The next pass may begin.
+    Ends,
+}
+
+/// Writes the moments of a pass, and into its gradients and buckets which are theirs.
+pub(super) fn write(pass: &mut Pass, order: &[(u32, u64)]) {
+    // At one time what ends comes before what it makes way for.
+    let mut events: Vec<(u64, u8, Event)> = vec![(0, 0, Event::Begins)];
+    for (index, call) in (0u32..).zip(&pass.calls) {
+        if call.start_ps > call.ready_ps && call.of_bucket().is_some() {
+            events.push((call.start_ps, 3, Event::Starts(index)));
+        }
+        let at_once = if call.end_ps == call.start_ps { 5 } else { 1 };
+        events.push((call.end_ps, at_once, Event::Done(index)));
+    }
+    events.push((pass.forward_end_ps, 1, Event::ForwardEnds));
+    events.extend(order.iter().map(|(param, ps)| (*ps, 2, Event::Gradient(*param))));
+    events.push((pass.backward_end_ps, 4, Event::BackwardEnds));
+    if let Some((_, end)) = pass.optimizer {
+        events.push((end, 6, Event::Optimized));
+    }
+    events.push((pass.end_ps, 7, Event::Ends));
+    events.sort_by_key(|(time_ps, order, _)| (*time_ps, *order));
+    pass.moments =
+        events.into_iter().map(|(time_ps, _, event)| Moment { time_ps, event }).collect();
+    for (at, moment) in (0u32..).zip(&pass.moments) {
+        match moment.event {
+            Event::Gradient(param) => {
+                if let Some(fate) = pass.params.get_mut(param as usize) {
+                    fate.ready_moment = at;
+                }
+            }
+            Event::Starts(call) => {
+                let call = pass.calls.get(call as usize);
+                let bucket = call.and_then(|call| call.of_bucket());
+                if let Some(fate) = bucket.and_then(|b| pass.buckets.get_mut(b as usize)) {
+                    // The first of its calls counts.
+                    fate.moments[1] = fate.moments[1].min(at);
+                }
+            }
+            Event::Done(call) => {
+                let call = pass.calls.get(call as usize);
+                let bucket = call.and_then(|call| call.of_bucket());
+                if let Some(fate) = bucket.and_then(|b| pass.buckets.get_mut(b as usize)) {
+                    // The last of its calls counts.
+                    fate.moments[2] = at;
+                }
+            }
+            _ => {}
+        }
+    }
+    let backward_ends = pass.moments.iter().position(|m| m.event == Event::BackwardEnds);
+    for fate in &mut pass.buckets {
+        let (Some(launch), Some((start, _))) = (fate.launch_ps, fate.span_ps) else { continue };
+        let by = fate.launched_by.and_then(|param| pass.params.get(param as usize));
+        fate.moments[0] = match by {
+            Some(by) => by.ready_moment,
+            None => backward_ends.unwrap_or(0) as u32,
+        };
+        if start <= launch {
+            fate.moments[1] = fate.moments[0];
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Sweeps: an optimizer step over bucket caps, world sizes and links, and the best setting with
+//! its reason.
+
+use super::changes::{cap_words, rate_words};
+use super::words::{count, time};
+use super::{Setting, Summary};
+use crate::ddp::links::Links;
+use crate::ddp::options::BucketCap;
+use crate::ddp::timeline::RingLink;
+use serde::{Deserialize, Serialize};
+
+/// What a sweep varies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Axis {
+    /// `bucket_cap_mb`.
+    Caps(Vec<BucketCap>),
+    /// The number of ranks.
+    Worlds(Vec<u32>),
+    /// The slowest links' bandwidth, in bytes a second.
+    Rates(Vec<u64>),
+}
+
+impl Axis {
+    /// How many values it has.
+    pub fn len(&self) -> usize {
+        match self {
+            Axis::Caps(caps) => caps.len(),
+            Axis::Worlds(worlds) => worlds.len(),
+            Axis::Rates(rates) => rates.len(),
+        }
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A setting with one of its values.
+    pub fn apply(&self, setting: &Setting, index: usize) -> Setting {
+        let mut setting = setting.clone();
+        match self {
+            Axis::Caps(caps) => {
+                if let Some(cap) = caps.get(index) {
+                    setting.training.options.bucket_cap.clone_from(cap);
+                }
+            }
+            Axis::Worlds(worlds) => {
+                if let Some(world_size) = worlds.get(index) {
+                    setting.training.world_size = *world_size;
+                }
+            }
+            Axis::Rates(rates) => {
+                if let Some(&bytes_per_second) = rates.get(index) {
+                    let faster = |link: RingLink| RingLink { bytes_per_second, ..link };
+                    setting.links = match setting.links {
+                        Links::Uniform(link) => Links::Uniform(faster(link)),
+                        Links::Nodes { ranks_per_node, inside, across } => {
+                            Links::Nodes { ranks_per_node, inside, across: faster(across) }
+                        }
+                    };
+                }
+            }
+        }
+        setting
+    }
+
+    /// A value in words.
+    pub fn words(&self, index: usize) -> String {
+        match self {
+            Axis::Caps(caps) => caps.get(index).map_or_else(String::new, cap_words),
+            Axis::Worlds(worlds) => {
+                worlds.get(index).map_or_else(String::new, |world| count((*world).into(), "rank"))
+            }
+            Axis::Rates(rates) => {
+                rates.get(index).map_or_else(String::new, |rate| rate_words(*rate))
+            }
+        }
+    }
+}
+
+/// The best value of an axis, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Best {
+    /// Its index; the first of equals.
+    pub index: usize,
+    /// Why it is.
+    pub why: String,
+}
+
+/// The best of an axis by the shortest step; none without values. World sizes compete by
+/// efficiency, as a longer step of more ranks gets more done.
+pub fn best(axis: &Axis, points: &[Summary]) -> Option<Best> {
+    let points = points.get(..axis.len().min(points.len()))?;
+    let worlds = matches!(axis, Axis::Worlds(_));
+    let key = |point: &Summary| match worlds {
+        true => 1000 - point.efficiency_permille(),
+        false => point.step_ps,
+    };
+    let (index, found) = points.iter().enumerate().min_by_key(|(_, point)| key(point))?;
+    let name = axis.words(index);
+    let why = match axis {
+        Axis::Caps(caps) => caps_why(axis, caps, points, index, found, &name),
+        Axis::Worlds(_) => format!(
+            "{name}: {}.{} % of a step computes. With more ranks a ring has more steps, and their \
+             latency ({} here) grows with them.",
+            found.efficiency_permille() / 10,
+            found.efficiency_permille() % 10,
+            time(found.latency_ps)
+        ),
+        Axis::Rates(_) => format!(
+            "{name}: {} a step, {} of it waiting. {}",
+            time(found.step_ps),
+            time(found.exposed_ps),
+            match found.latency_ps > found.communication_ps / 2 {
+                true =>
+                    "Most of the communication is latency by now: still more bandwidth would not help.",
+                false => "Most of the communication is still bytes on the wire.",
+            }
+        ),
+    };
+    Some(Best { index, why })
+}
+
+fn caps_why(
+    axis: &Axis,
+    caps: &[BucketCap],
+    points: &[Summary],
+    index: usize,
+    found: &Summary,
+    name: &str,
+) -> String {
+    let begin = format!(
+        "{name}: {} a step with {}, {} of it exposed.",
+        time(found.step_ps),
+        count(found.buckets.into(), "bucket"),
+        time(found.exposed_ps)
+    );
+    if points.iter().all(|point| point.step_ps == found.step_ps) {
+        return format!("{begin} No cap is better than another here.");
+    }
+    // The worst with more buckets, and the worst with fewer.
+    let worst = |more: bool| {
+        let others = points.iter().enumerate().filter(|(other, point)| {
+            let side = match more {
+                true => point.buckets > found.buckets,
+                false => point.buckets < found.buckets,
+            };
+            *other != index && side && point.step_ps > found.step_ps
+        });
+        others.max_by_key(|(_, point)| point.step_ps)
+    };
+    let mut why = begin;
+    if let Some((other, point)) = worst(true) {
+        why.push_str(&format!(
+            " Smaller buckets lose to latency: with {} there are {}, and {} of their {} is latency.",
+            axis.words(other),
+            point.buckets,
+            time(point.latency_ps),
+            time(point.communication_ps)
+        ));
+    }
+    if let Some((other, point)) = worst(false) {
+        why.push_str(&format!(
+            " Larger ones lose overlap: with {} the first of {} starts {} into the backward pass, and {} stay exposed.",
+            axis.words(other),
+            count(point.buckets.into(), "bucket"),
+            point.first_reduction_ps.map_or("late".into(), time),
+            time(point.exposed_ps)
+        ));
+    }
+    let default = caps.iter().position(|cap| *cap == BucketCap::Default);
+    if let Some(default) = default.and_then(|at| points.get(at))
+        && default.step_ps > found.step_ps
+    {
+        let saved =
+            u128::from(default.step_ps - found.step_ps) * 1000 / u128::from(default.step_ps);
+        why.push_str(&format!(
+            " That is {}.{} % less than the default takes.",
+            saved / 10,
+            saved % 10
+        ));
+    }
+    why
+}
