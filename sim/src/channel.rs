@@ -44,7 +44,7 @@ pub(crate) struct Active {
     pub(crate) seq: u64,
     pub(crate) signature: Signature,
     /// The signature's number: equal numbers are equal signatures.
-    signature_number: u32,
+    pub(crate) signature_number: u32,
     /// How the input, output and scratch buffers are cut.
     grids: [Grid; 3],
     /// Whether ranks can disagree on the length of a message although their signatures agree.
@@ -59,6 +59,8 @@ pub(crate) struct Active {
     /// When the step's last send has left.
     left: u64,
     pub(crate) done: bool,
+    /// It is carried out as a whole (`whole`), not message by message.
+    pub(crate) whole: bool,
     scratch: Vec<u8>,
     pub(crate) marks: Option<Arc<Marks>>,
 }
@@ -257,6 +259,9 @@ impl Engine {
             let Some(active) = channel.active.as_mut() else {
                 return;
             };
+            if active.whole {
+                return;
+            }
             let steps = active.signature.schedule.steps();
             if active.step < steps {
                 if !active.waiting.is_empty() {
@@ -317,13 +322,17 @@ impl Engine {
             waiting: Vec::new(),
             left: 0,
             done: false,
+            whole: false,
             scratch,
-            marks: Marks::new(&signature, me).map(Arc::new),
+            marks: match self.whole {
+                Some(_) => None,
+                None => Marks::new(&signature, me).map(Arc::new),
+            },
             signature,
             signature_number,
         });
         recorder.record(self.now, rank, || What::Started { work });
-        if steps > 0 {
+        if steps > 0 && !self.begin_whole(index) {
             self.begin_step(index, recorder);
         }
     }
@@ -357,6 +366,7 @@ impl Engine {
             waiting: Vec::new(),
             left: 0,
             done: false,
+            whole: false,
             scratch: if self.prepared.values { vec![0; bytes as usize] } else { Vec::new() },
             marks: Marks::new(signature, channel.me).map(Arc::new),
             grids: [Buffer::Input, Buffer::Output, Buffer::Scratch]

@@ -13,6 +13,7 @@ use crate::queue::EventQueue;
 use crate::record::Recorder;
 use crate::stream::{ComputeStream, StreamItem};
 use crate::topology::Topology;
+use crate::whole::Whole;
 use lockstep_core::group::{GroupId, SequenceNumbers};
 use lockstep_core::plan::{Action, Call, Op, Plan, PlanError, Signature, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
@@ -36,6 +37,9 @@ pub struct SimConfig {
     pub record_messages: bool,
     /// The simulation is refused once it has recorded this many events.
     pub max_events: usize,
+    /// Only what happens on these ranks is recorded, in increasing order; on all if `None`. The
+    /// others are simulated all the same.
+    pub record_ranks: Option<Vec<u32>>,
 }
 
 impl Default for SimConfig {
@@ -46,6 +50,7 @@ impl Default for SimConfig {
             max_value_bytes: 64 << 20,
             record_messages: true,
             max_events: 5_000_000,
+            record_ranks: None,
         }
     }
 }
@@ -81,9 +86,17 @@ pub enum SimError {
 /// When the plan cannot be run, or records more than [`SimConfig::max_events`].
 pub fn simulate(plan: &Plan, config: &SimConfig) -> Result<Trace, SimError> {
     plan.check()?;
-    let mut engine = Engine::new(Arc::new(plan.clone()), config);
-    let mut recorder = Recorder { on: true, messages: config.record_messages, events: Vec::new() };
+    let plan = Arc::new(plan.clone());
+    let mut engine = Engine::new(Arc::clone(&plan), config);
+    engine.take_rings_whole(config);
+    let mut recorder = Recorder::new(config);
     while engine.advance(&mut recorder) {
+        if engine.network.is_ambiguous() {
+            // Again, message by message, which always has an answer.
+            engine = Engine::new(Arc::clone(&plan), config);
+            recorder = Recorder::new(config);
+            continue;
+        }
         if recorder.events.len() > config.max_events {
             return Err(SimError::TooManyEvents { limit: config.max_events });
         }
@@ -104,6 +117,8 @@ pub(crate) enum Due {
     Transfer(u32),
     /// A rank's compute stream is done with a computation.
     Stream(GlobalRank),
+    /// A ring that was worked out as a whole is done on this channel.
+    Whole(u32),
 }
 
 /// What an event has woken.
@@ -200,6 +215,8 @@ pub(crate) struct Engine {
     /// Point-to-point calls posted so far.
     pub(crate) posts: u64,
     pub(crate) transfers: Vec<Transfer>,
+    /// Rings that are carried out as a whole, where that is possible.
+    pub(crate) whole: Option<Whole>,
     deadlines: Vec<Deadlines>,
     unfinished: u32,
     outcome: Option<Outcome>,
@@ -257,9 +274,18 @@ impl Engine {
             from_any: FromAny::new(),
             posts: 0,
             transfers: Vec::new(),
+            whole: None,
             deadlines: Vec::new(),
             unfinished: world,
             outcome: None,
+        }
+    }
+
+    /// Works rings out as a whole from now on, where nothing speaks against it.
+    pub(crate) fn take_rings_whole(&mut self, config: &SimConfig) {
+        self.whole = Whole::new(&self.plan, &self.prepared, config);
+        if self.whole.is_some() {
+            self.network.watch_order();
         }
     }
 
@@ -329,6 +355,10 @@ impl Engine {
             Due::Sent(channel) => self.woken.push_back(Woken::Channel(channel)),
             Due::Transfer(transfer) => self.finish_transfer(transfer, recorder),
             Due::Stream(rank) => self.end_stream_item(rank, recorder),
+            Due::Whole(channel) => {
+                self.finish_whole(channel);
+                self.woken.push_back(Woken::Channel(channel));
+            }
         }
     }
 
@@ -528,7 +558,7 @@ impl Engine {
         let work = state.works.len() as u32;
         state.works.push(Work { op, part, seq, completed: false });
         state.in_flight += 1;
-        if recorder.on
+        if recorder.wants(rank)
             && let Some(call) = self.plan.call(rank, op, part, seq)
         {
             recorder.record(self.now, rank, || What::Scheduled { work, call: Box::new(call) });

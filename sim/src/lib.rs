@@ -7,7 +7,8 @@
 //! The rooms: [`topology`] says what a message costs, `network` when it arrives and `queue` what
 //! happens next, and none of the three knows what a collective is; `engine` runs the programs,
 //! `stream` keeps what they put on their devices, `channel` carries out their collectives and `p2p`
-//! their point-to-point calls. [`cost`] says what a plan takes and how much of that is latency.
+//! their point-to-point calls. `whole` works rings out without an event a message, where nobody looks
+//! at messages. [`cost`] says what a plan takes and how much of that is latency.
 
 mod channel;
 pub mod compare;
@@ -23,6 +24,7 @@ pub mod session;
 mod stream;
 pub mod topology;
 pub mod view;
+mod whole;
 
 pub use compare::{Comparison, Difference, compare};
 pub use cost::Cost;

@@ -9,10 +9,27 @@ use lockstep_core::rank::GlobalRank;
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
     topology: Topology,
-    /// Per rank, when its sending port is free, in picoseconds.
-    sending_until: Vec<u64>,
-    /// Per rank, when its receiving port is free, in picoseconds.
-    receiving_until: Vec<u64>,
+    ports: Vec<Port>,
+    /// Where rings are worked out as a whole: per rank, who sends to it.
+    heard: Option<Vec<Heard>>,
+    /// Two ranks have sent to one in an order that only single messages could tell.
+    ambiguous: bool,
+}
+
+/// Who sends to a rank.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    /// Who sent last, and when.
+    last: Option<(GlobalRank, u64)>,
+    /// Who has begun a ring that is not worked out yet: it may be sending.
+    ring: Option<GlobalRank>,
+}
+
+/// When a rank's ports are free, in picoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Port {
+    pub(crate) sends_until: u64,
+    pub(crate) receives_until: u64,
 }
 
 /// The times of one message, in picoseconds.
@@ -29,8 +46,59 @@ pub(crate) struct Passage {
 impl Network {
     /// The network of so many ranks and, behind them, switches.
     pub(crate) fn new(topology: Topology, participants: u32) -> Network {
-        let idle = vec![0; participants as usize];
-        Network { topology, sending_until: idle.clone(), receiving_until: idle }
+        let ports = vec![Port::default(); participants as usize];
+        Network { topology, ports, heard: None, ambiguous: false }
+    }
+
+    /// From now on, watches whether the order of messages into a port is known.
+    pub(crate) fn watch_order(&mut self) {
+        self.heard = Some(vec![Heard::default(); self.ports.len()]);
+    }
+
+    /// Whether an order was not known: the times since may be wrong.
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        self.ambiguous
+    }
+
+    /// Something cannot be worked out as a whole.
+    pub(crate) fn give_up(&mut self) {
+        self.ambiguous = true;
+    }
+
+    /// A rank has begun a ring, in which it sends to another.
+    pub(crate) fn expect_ring(&mut self, from: GlobalRank, to: GlobalRank, now: u64) {
+        self.watch(from, to, now);
+        if let Some(heard) = self.heard.as_mut().and_then(|heard| heard.get_mut(to.index())) {
+            heard.ring = Some(from);
+        }
+    }
+
+    /// The ring is worked out: its last message left then.
+    pub(crate) fn end_ring(&mut self, from: GlobalRank, to: GlobalRank, last: u64) {
+        if let Some(heard) = self.heard.as_mut().and_then(|heard| heard.get_mut(to.index())) {
+            *heard = Heard { last: Some((from, last)), ring: None };
+        }
+    }
+
+    /// A rank sends to another.
+    fn watch(&mut self, from: GlobalRank, to: GlobalRank, now: u64) {
+        let Some(heard) = self.heard.as_mut().and_then(|heard| heard.get_mut(to.index())) else {
+            return;
+        };
+        let before = heard.last.filter(|(before, _)| *before != from);
+        let in_ring = heard.ring.is_some_and(|before| before != from);
+        if in_ring || before.is_some_and(|(_, at)| now <= at) {
+            self.ambiguous = true;
+        }
+        heard.last = Some((from, now));
+    }
+
+    pub(crate) fn topology(&self) -> Topology {
+        self.topology
+    }
+
+    pub(crate) fn ports_mut(&mut self) -> &mut [Port] {
+        &mut self.ports
     }
 
     /// Puts a message on its way at `now` and occupies both ports for it.
@@ -42,6 +110,7 @@ impl Network {
         bytes: u64,
     ) -> Passage {
         let link = self.topology.link(from, to);
+        self.watch(from, to, now);
         self.pass(now, link, bytes, Some(from), Some(to))
     }
 
@@ -71,17 +140,17 @@ impl Network {
         receives: Option<GlobalRank>,
     ) -> Passage {
         let transmit = link.transmit_ps(bytes);
-        let free =
-            |until: &[u64], port: Option<GlobalRank>| port.map_or(0, |port| until[port.index()]);
-        let departs = now.max(free(&self.sending_until, sends));
+        let sends_until = sends.map_or(0, |port| self.ports[port.index()].sends_until);
+        let receives_until = receives.map_or(0, |port| self.ports[port.index()].receives_until);
+        let departs = now.max(sends_until);
         let left = departs.saturating_add(transmit);
         let reaches = departs.saturating_add(link.latency_ps);
-        let arrives = reaches.max(free(&self.receiving_until, receives)).saturating_add(transmit);
+        let arrives = reaches.max(receives_until).saturating_add(transmit);
         if let Some(port) = sends {
-            self.sending_until[port.index()] = left;
+            self.ports[port.index()].sends_until = left;
         }
         if let Some(port) = receives {
-            self.receiving_until[port.index()] = arrives;
+            self.ports[port.index()].receives_until = arrives;
         }
         Passage { departs, left, arrives }
     }

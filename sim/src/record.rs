@@ -1,5 +1,6 @@
 //! What of a simulation is written down.
 
+use crate::engine::SimConfig;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Event, What};
 
@@ -10,12 +11,25 @@ pub(crate) struct Recorder {
     pub(crate) on: bool,
     /// Whether messages are recorded, not only calls.
     pub(crate) messages: bool,
+    /// The ranks whose events are recorded, in increasing order; all if none are named.
+    pub(crate) ranks: Option<Vec<u32>>,
     pub(crate) events: Vec<Event>,
 }
 
 impl Recorder {
+    /// One that records what a configuration asks for.
+    pub(crate) fn new(config: &SimConfig) -> Recorder {
+        let (messages, ranks) = (config.record_messages, config.record_ranks.clone());
+        Recorder { on: true, messages, ranks, events: Vec::new() }
+    }
+
+    /// Whether what happens on a rank is recorded.
+    pub(crate) fn wants(&self, rank: GlobalRank) -> bool {
+        self.on && self.ranks.as_ref().is_none_or(|ranks| ranks.binary_search(&rank.0).is_ok())
+    }
+
     pub(crate) fn record(&mut self, time_ps: u64, rank: GlobalRank, what: impl FnOnce() -> What) {
-        if self.on {
+        if self.wants(rank) {
             self.events.push(Event { time_ps, rank, what: what() });
         }
     }

@@ -49,7 +49,7 @@ impl Session {
     pub fn new(plan: &Plan, config: SimConfig) -> Result<Session, SimError> {
         plan.check()?;
         let engine = Engine::new(Arc::new(plan.clone()), &config);
-        let recorder = Recorder { on: true, messages: config.record_messages, events: Vec::new() };
+        let recorder = Recorder::new(&config);
         Ok(Session {
             front: engine.clone(),
             checkpoints: vec![engine.clone()],
