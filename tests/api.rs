@@ -93,6 +93,7 @@ fn what_is_wrong_is_refused_in_a_sentence() {
         (run(json!({ "collective": "broadcast", "root": 4 })), 400, "root 4"),
         (run(json!({ "collective": "all_reduce", "world_size": 65 })), 400, "at most 64"),
         (run(json!({ "collective": "nothing" })), 400, "nothing"),
+        (run(json!({ "collective": "all_reduce", "timeout_ms": 0 })), 400, "timeout_ms is 0"),
         (run(json!({})), 400, "plan, scenario and collective"),
         (run(json!({ "plan": { "schema": "lockstep.plan/9" } })), 400, "lockstep.plan/9"),
         (run(json!({ "collective": "barrier", "backend": "nccl" })), 409, "nccl"),

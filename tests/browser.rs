@@ -220,6 +220,67 @@ async fn large_worlds_are_shown_too() -> Result<()> {
     Ok(())
 }
 
+/// A card's link carries the nodes along: the same moments as we simulate on them, drawn as nodes.
+#[tokio::test]
+async fn a_card_leads_to_its_own_nodes() -> Result<()> {
+    let page =
+        Page::open("#/algorithms?collective=all_reduce&world=8&count=64&node=4&latency=9000")
+            .await?;
+    page.click("step-hierarchical").await?;
+    page.until("ring", "data-nodes", "2").await?;
+    let lab = CollectiveLab {
+        algorithm: Algorithm::Hierarchical,
+        ..CollectiveLab::new(Collective::AllReduce { op: ReduceOp::Sum }, 8, 64)
+    };
+    let across = Link { latency_ps: 9_000_000, ..Link::DEFAULT };
+    let topology = Topology::Nodes { ranks_per_node: 4, inside: Link::NVLINK, across };
+    let config = SimConfig { topology, ..SimConfig::default() };
+    let mut session = Session::new(&Plan { ranks_per_node: 4, ..lab.plan()? }, config)?;
+    session.run_to_end()?;
+    let moments = session.moments();
+    page.until("transport", "data-last", &(moments.len() - 1).to_string()).await?;
+    let end = moments.last().context("an end")?.time_ps;
+    page.scrub(moments.len() - 1).await?;
+    page.until("transport", "data-time-ps", &end.to_string()).await?;
+    page.close().await
+}
+
+/// What an address asks for that cannot be is said, with ways on; it is not replaced in silence.
+#[tokio::test]
+async fn an_address_that_cannot_be_is_answered() -> Result<()> {
+    let page = Page::open("#/step?collective=all_reduce&world=100000").await?;
+    page.until("unmet", "data-count", "1").await?;
+    let address = "return location.hash";
+    ensure!(
+        page.chromium.run(address).await? == json!("#/step?collective=all_reduce&world=100000")
+    );
+    page.click("way-on").await?;
+    page.until("transport", "data-moment", "1").await?;
+    for (hash, says) in [
+        ("#/step?call=allreduce", "all_reduce"),
+        ("#/step?collective=all_reduce&algorithm=star", "no such algorithm"),
+        ("#/hangs/skipped-all-reduce?world=1", "3 to 32 ranks"),
+    ] {
+        page.chromium.run(&format!("location.hash = '{hash}'")).await?;
+        page.chromium
+            .until(hash, &format!("return document.querySelector('[data-test=unmet]')?.innerText.includes('{says}')"))
+            .await?;
+    }
+    for (hash, says) in [
+        ("#/step?call=recv_any_source&backend=nccl", "ProcessGroupNCCL does not support"),
+        ("#/step?call=all_reduce&backend=ucc", "Unknown c10d backend type UCC"),
+        ("#/step?call=send&world=1", "2"),
+    ] {
+        page.go(hash).await?;
+        page.until("step-call", "data-refused", "true").await?;
+        let said = page.text("sentence").await?;
+        ensure!(said.contains(says), "{hash}: {said}");
+    }
+    page.click("way-on").await?;
+    page.until("transport", "data-moment", "1").await?;
+    page.close().await
+}
+
 /// Every card says what core and sim say of its algorithm; the fastest is marked.
 #[tokio::test]
 async fn the_gallery_counts_what_we_count() -> Result<()> {

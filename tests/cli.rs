@@ -3,7 +3,7 @@
 use lockstep_core::plan::Plan;
 use lockstep_core::scenario;
 use lockstep_core::trace::Trace;
-use lockstep_sim::{SimConfig, simulate};
+use lockstep_sim::{Link, SimConfig, Topology, simulate};
 use lockstep_tests::{Output, data, lockstep};
 use serde_json::Value;
 use std::fs;
@@ -167,6 +167,11 @@ fn what_cannot_be_run_is_refused_in_a_sentence() {
             (&["all_reduce", "--algorithm", "star"], "star"),
             (&["all_reduce", "--dtype", "complex64", "--reduce-op", "MAX"], "complex64"),
             (&["/"], "not a file"),
+            (&["all_reduce", "--timeout-ms", "0"], "timeout_ms is 0"),
+            (&["all_redcue"], "did you mean all_reduce"),
+            (&["send", "--root", "7"], "--root changes nothing about send"),
+            (&["all_gather_object", "--count", "9"], "--count changes nothing"),
+            (&["all_reduce", "--reduce-op", "PREMUL_SUM"], "PREMUL_SUM:0.5"),
         ];
         for (words, about) in cases {
             let words = std::iter::once(&verb).chain(words.iter());
@@ -178,6 +183,60 @@ fn what_cannot_be_run_is_refused_in_a_sentence() {
     assert_eq!(absent.code, 2, "{absent:?}");
     assert!(absent.err.starts_with("lockstep: the nccl backend cannot run here"), "{absent:?}");
     assert!(absent.err.lines().all(|line| line.chars().count() <= 120), "{absent:?}");
+}
+
+#[test]
+fn ranks_on_nodes_are_simulated_and_run_as_the_library_does() {
+    let words = ["all_reduce", "--algorithm", "hierarchical", "--world-size", "8"];
+    let plan = lockstep(["plan"].iter().chain(&words).chain(&["--ranks-per-node", "4"])).out;
+    let plan = Plan::from_json(&plan).unwrap();
+    assert_eq!(plan.ranks_per_node, 4);
+    let nodes = ["--ranks-per-node", "4", "--link-latency-ns", "9000", "--json"];
+    let simulated = json(&lockstep(["sim"].iter().chain(&words).chain(&nodes)));
+    let across = Link { latency_ps: 9_000_000, ..Link::DEFAULT };
+    let topology = Topology::Nodes { ranks_per_node: 4, inside: Link::NVLINK, across };
+    let native = simulate(&plan, &SimConfig { topology, ..SimConfig::default() }).unwrap();
+    assert_eq!(simulated["time_ps"], native.end.unwrap().time_ps);
+    let text = lockstep(["sim"].iter().chain(&words).chain(&nodes[..4])).out;
+    assert!(text.contains("nodes of 4"), "{text}");
+    let ran = lockstep(["run"].iter().chain(&words).chain(&["--ranks-per-node", "3", "--json"]));
+    assert_eq!((ran.code, &json(&ran)["comparison"]["equal"]), (0, &8.into()), "{ran:?}");
+    assert_refused(&lockstep(["sim", "all_reduce", "--node-latency-ns", "5"]), "--ranks-per-node");
+}
+
+#[test]
+fn what_is_only_slow_does_not_count_as_stuck() {
+    // A healthy call has the time that it needs, however large it is.
+    let huge = lockstep(["sim", "all_reduce", "--count", "1000000000000"]);
+    assert_eq!(huge.code, 0, "{huge:?}");
+    let slow = ["sim", "all_reduce", "--count", "1000000000", "--timeout-ms", "1"];
+    let said = lockstep(slow).out;
+    assert!(said.contains("slow, not stuck") && !said.contains("stalled"), "{said}");
+    let slow = json(&lockstep(slow.iter().chain(&["--json"])));
+    assert!(slow["time_without_timeouts_ps"].as_u64() > Some(1_000_000_000), "{slow:#}");
+    let stuck = json(&lockstep(["sim", "skipped-all-reduce", "--json"]));
+    assert!(stuck["time_without_timeouts_ps"].is_null());
+}
+
+#[test]
+fn a_limit_names_the_options_that_move_it() {
+    let words = ["sim", "all_reduce", "--world-size", "16", "--max-events", "100"];
+    assert_refused(&lockstep(words), "--no-messages");
+    let enough = ["--no-messages", "--max-events", "200"];
+    assert_eq!(lockstep(words[..4].iter().chain(&enough)).code, 0);
+}
+
+#[test]
+fn another_backend_than_the_plans_is_named() {
+    let output = lockstep(["run", "all_reduce", "--dist-backend", "nccl"]);
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.out.contains("The plan is for nccl; host carried it out"), "{output:?}");
+    let own = lockstep(["run", "all_reduce"]);
+    assert!(!own.out.contains("carried it out"), "{own:?}");
+    let unasked = lockstep(["sim", "all_gather_coalesced"]);
+    assert_eq!(unasked.err, "", "gloo is the usual one");
+    let unasked = lockstep(["sim", "split_group"]);
+    assert!(unasked.err.contains("on nccl"), "{unasked:?}");
 }
 
 #[test]
@@ -261,6 +320,11 @@ fn a_schedule_that_is_wrong_is_refused_where_it_is_wrong() {
     {
         assert_refused(&lockstep(command), "does not carry out all_to_all: rank 1");
     }
+    let refused = lockstep(["schedule", "check", "--json", &file]);
+    assert_eq!((refused.code, refused.err.as_str()), (2, ""));
+    let refused = json(&refused);
+    assert_eq!(refused["proved"], false);
+    assert!(refused["error"].as_str().unwrap().contains("rank 1"), "{refused:#}");
     fs::write(&file, &right[..right.len() / 2]).unwrap();
     assert_refused(&lockstep(["schedule", "check", &file]), "line ");
     let ring = msccl("ndv4_r48ll.xml");
@@ -289,6 +353,15 @@ fn goal_and_msccl_files_are_written_and_read() {
     let checked = lockstep(["schedule", "check", &xml]);
     assert!(checked.out.contains("8 steps, 40 messages"), "{checked:?}");
     assert_refused(&lockstep(["export", "--msccl", "barrier"]), "MSCCL has no barrier");
+    assert_refused(&lockstep(["sim", &xml]), "all_reduce --schedule");
+    let again = lockstep(["sim", "all_reduce", "--schedule", &xml]).out;
+    assert_eq!(again.lines().next().unwrap().matches("all_reduce").count(), 1, "{again}");
+    let nvls = path("nvls.xml");
+    let switches = ["export", "--msccl", "all_reduce", "--algorithm", "nvls", "-o", &nvls];
+    let refused = lockstep(switches);
+    assert_refused(&refused, "choose another --algorithm");
+    assert!(!refused.err.contains("cannot write"), "{refused:?}");
+    assert!(!fs::exists(&nvls).unwrap());
     fs::write(&goal, "num_ranks 2\nrank 0 {\nl1: send 8b to 1\n").unwrap();
     assert_refused(&lockstep(["sim", &goal]), "line 3");
 }

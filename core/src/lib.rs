@@ -20,3 +20,4 @@ pub mod scenario;
 pub mod schedule;
 pub mod trace;
 pub mod value;
+pub mod words;

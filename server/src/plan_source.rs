@@ -1,19 +1,18 @@
 //! Where a plan comes from: a file, one of the shipped scenarios, or one collective on its own.
 //! The command line and `POST /api/runs` say it in the same words.
 
+mod links;
+mod options;
+
+pub(crate) use links::LinkOptions;
+pub(crate) use options::PlanOptions;
+
 use crate::{files, terminal};
 use anyhow::{Context, Result, bail};
-use lockstep_core::collective::Collective;
-use lockstep_core::dtype::Dtype;
 use lockstep_core::goal;
-use lockstep_core::plan::{Fill, Plan};
-use lockstep_core::rank::GroupRank;
-use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::{
-    self, CollectiveLab, Scenario, ScenarioOptions, TorchCall, torch_call, torch_calls,
-};
-use lockstep_core::schedule::{Algorithm, ProvedTable, msccl};
-use serde::Deserialize;
+use lockstep_core::plan::Plan;
+use lockstep_core::scenario::{self, nearest, torch_call, torch_calls};
+use lockstep_core::schedule::{ProvedTable, msccl};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -32,43 +31,6 @@ const COLLECTIVES: [&str; 9] = [
     "all_to_all",
     "barrier",
 ];
-
-/// What can be said of a scenario or a collective. What is not said has the default of
-/// [`ScenarioOptions`] and [`CollectiveLab`].
-#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
-#[serde(default)]
-pub(crate) struct PlanOptions {
-    /// The number of ranks [default: 4]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) world_size: Option<u32>,
-    /// The timeout of every group in milliseconds; for a plan file only when given
-    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
-    pub(crate) timeout_ms: Option<u64>,
-    /// The repaired program of a scenario
-    #[arg(long)]
-    pub(crate) repaired: bool,
-    /// Elements a rank of a collective [default: 16]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) count: Option<u64>,
-    /// How a collective is carried out: ring, tree, direct, recursive_doubling, bruck, … [default: its first]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) algorithm: Option<String>,
-    /// Element type of a collective [default: float32]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) dtype: Option<String>,
-    /// Plan the call as torch.distributed makes it with this backend: gloo, nccl, host, cpu:gloo,cuda:nccl
-    #[arg(long, value_name = "NAME")]
-    pub(crate) dist_backend: Option<String>,
-    /// Reduction of a collective: SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR [default: SUM]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) reduce_op: Option<String>,
-    /// Root rank of a collective [default: 0]
-    #[arg(long, value_name = "RANK", allow_negative_numbers = true)]
-    pub(crate) root: Option<u32>,
-    /// Fill a collective's tensors with this seed's numbers instead of rank * count + index
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) seed: Option<u64>,
-}
 
 /// A plan as the command line names it.
 #[derive(Clone, Debug, clap::Args)]
@@ -104,13 +66,18 @@ impl PlanArguments {
     /// When there is no such thing, or it is no plan that can be run.
     pub(crate) fn plan(&self) -> Result<Plan> {
         let path = Path::new(&self.what);
+        self.options.check()?;
         if let Some(schedule) = &self.schedule {
             if !COLLECTIVES.contains(&self.what.as_str()) {
                 bail!("--schedule says how a collective is carried out; {} is none", self.what);
             }
-            return self.options.collective_with(&self.what, &proved_schedule(schedule)?);
+            let plan = self.options.collective_with(&self.what, &proved_schedule(schedule)?)?;
+            return Ok(self.options.on_nodes(plan));
         }
         if self.what != "-" && !path.exists() {
+            if let Some(why) = self.options.backend_unasked(&self.what) {
+                terminal::note(&format!("lockstep: {why}"));
+            }
             return self.options.named(&self.what);
         }
         let bytes = if self.what == "-" {
@@ -122,7 +89,15 @@ impl PlanArguments {
             files::read(path, MAX_PLAN_BYTES)?
         };
         self.options.only_for_names(&self.what)?;
+        if let Some(collective) = collective_of_msccl(&bytes) {
+            bail!(
+                "{0} is an MSCCL program, which says how a collective is carried out: give it as \
+                 {collective} --schedule {0}, or check it with lockstep schedule check {0}",
+                self.what
+            );
+        }
         let plan = self.read(&bytes).with_context(|| format!("cannot use {}", self.what))?;
+        let plan = self.options.on_nodes(plan);
         Ok(match self.options.timeout_ms {
             Some(timeout_ms) => with_timeout(plan, timeout_ms),
             None => plan,
@@ -147,163 +122,37 @@ impl PlanArguments {
     }
 }
 
-impl PlanOptions {
-    /// The plan of a scenario or a collective.
-    ///
-    /// # Errors
-    /// When there is none of that name, or the options do not fit it.
-    pub(crate) fn named(&self, name: &str) -> Result<Plan> {
-        if let Some(scenario) = scenario::find(name) {
-            return self.of_scenario(scenario);
-        }
-        if let Some(call) = torch_call(name).filter(|_| self.is_torch_call(name)) {
-            return self.of_torch_call(call);
-        }
-        if !COLLECTIVES.contains(&name) {
-            let scenarios: Vec<_> = scenario::all().iter().map(|scenario| scenario.id).collect();
-            bail!(
-                "{name:?} is neither a file, nor a scenario ({}), nor a call of torch.distributed ({})",
-                scenarios.join(", "),
-                call_names().join(", ")
-            );
-        }
-        let mut lab = self.lab(name, 4, 16)?;
-        if let Some(name) = &self.algorithm {
-            lab.algorithm = pick("algorithm", name, &Algorithm::ALL, Algorithm::name)?;
-        }
-        Ok(lab.plan()?)
+/// The call that an MSCCL program carries out, if the bytes look like one; `all_reduce` stands for
+/// one that cannot be read.
+fn collective_of_msccl(bytes: &[u8]) -> Option<&'static str> {
+    let start = bytes.trim_ascii_start();
+    if !start.starts_with(b"<") {
+        return None;
     }
-
-    /// The plan of a collective that is carried out as a file says.
-    fn collective_with(&self, name: &str, schedule: &ProvedTable) -> Result<Plan> {
-        let table = schedule.table();
-        if self.algorithm.is_some() {
-            bail!("--algorithm and --schedule both say how {name} is carried out: leave one out");
-        }
-        // Chunks of one size, where they have to be.
-        let count = 16u64.next_multiple_of(u64::from(table.granularity()));
-        let mut lab = self.lab(name, table.size(), count)?;
-        if self.root.is_none() && table.collective().root().is_some() {
-            lab.collective = table.collective();
-        }
-        Ok(lab.plan_with(schedule)?)
-    }
-
-    /// A collective with all that is said of it but its algorithm.
-    fn lab(&self, name: &str, world_size: u32, count: u64) -> Result<CollectiveLab> {
-        if self.repaired {
-            bail!("{name} is a collective: only scenarios can be repaired");
-        }
-        let collective = self.collective(name)?;
-        let world_size = self.world_size.unwrap_or(world_size);
-        let mut lab = CollectiveLab::new(collective, world_size, self.count.unwrap_or(count));
-        if let Some(name) = &self.dtype {
-            lab.dtype = pick("dtype", name, &Dtype::COMPUTABLE, Dtype::name)?;
-        }
-        if let Some(seed) = self.seed {
-            lab.fill = Fill::Seeded { seed };
-        }
-        if let Some(timeout_ms) = self.timeout_ms {
-            lab.timeout_ms = timeout_ms;
-        }
-        Ok(lab)
-    }
-
-    /// The nine collectives by themselves are one operation by an algorithm; every other call, and
-    /// any call with a backend, is what torch.distributed makes of it.
-    fn is_torch_call(&self, name: &str) -> bool {
-        !COLLECTIVES.contains(&name) || self.dist_backend.is_some()
-    }
-
-    fn of_torch_call(&self, call: &TorchCall) -> Result<Plan> {
-        let name = call.name;
-        if self.repaired {
-            bail!("{name} is a call: only scenarios can be repaired");
-        }
-        if self.algorithm.is_some() {
-            bail!(
-                "{name} is planned as its backend makes it; algorithm is for a collective without a backend"
-            );
-        }
-        let mut options = call.options();
-        options.world_size = self.world_size.unwrap_or(options.world_size);
-        options.count = self.count.unwrap_or(options.count);
-        options.root = self.root.unwrap_or(options.root);
-        options.timeout_ms = self.timeout_ms.unwrap_or(options.timeout_ms);
-        if let Some(backend) = &self.dist_backend {
-            options.backend.clone_from(backend);
-        }
-        if let Some(name) = &self.dtype {
-            options.dtype = pick("dtype", name, &Dtype::COMPUTABLE, Dtype::name)?;
-        }
-        if let Some(name) = &self.reduce_op {
-            options.op = pick("reduction", &name.to_uppercase(), &ReduceOp::ALL, ReduceOp::name)?;
-        }
-        if let Some(seed) = self.seed {
-            options.fill = Fill::Seeded { seed };
-        }
-        Ok(call.plan(&options)?)
-    }
-
-    fn of_scenario(&self, scenario: &Scenario) -> Result<Plan> {
-        let mut options = ScenarioOptions { repaired: self.repaired, ..Default::default() };
-        self.only_for("a scenario", scenario.id)?;
-        options.world_size =
-            self.world_size.unwrap_or(options.world_size.max(scenario.min_world_size));
-        options.timeout_ms = self.timeout_ms.unwrap_or(options.timeout_ms);
-        Ok(scenario.plan(&options)?)
-    }
-
-    fn collective(&self, name: &str) -> Result<Collective> {
-        let root = GroupRank(self.root.unwrap_or(0));
-        let op = match &self.reduce_op {
-            Some(name) => pick("reduction", &name.to_uppercase(), &ReduceOp::ALL, ReduceOp::name)?,
-            None => ReduceOp::Sum,
-        };
-        Ok(match name {
-            "broadcast" => Collective::Broadcast { root },
-            "all_reduce" => Collective::AllReduce { op },
-            "reduce" => Collective::Reduce { op, root },
-            "all_gather" => Collective::AllGather,
-            "gather" => Collective::Gather { root },
-            "scatter" => Collective::Scatter { root },
-            "reduce_scatter" => Collective::ReduceScatter { op },
-            "all_to_all" => Collective::AllToAll,
-            "monitored_barrier" => Collective::MonitoredBarrier { wait_all_ranks: false },
-            _ => Collective::Barrier,
-        })
-    }
-
-    /// Refuses options of a collective, which `what` is not.
-    fn only_for(&self, kind: &str, what: &str) -> Result<()> {
-        let given = [
-            ("count", self.count.is_some()),
-            ("algorithm", self.algorithm.is_some()),
-            ("dtype", self.dtype.is_some()),
-            ("reduce_op", self.reduce_op.is_some()),
-            ("root", self.root.is_some()),
-            ("seed", self.seed.is_some()),
-            ("dist_backend", self.dist_backend.is_some()),
-        ];
-        match given.iter().find(|(_, given)| *given) {
-            Some((option, _)) => bail!("{what} is {kind}: {option} is for collectives"),
-            None => Ok(()),
-        }
-    }
-
-    fn only_for_names(&self, what: &str) -> Result<()> {
-        if self.world_size.is_some() || self.repaired {
-            bail!("{what} is a plan file: its world and its programs are as they are");
-        }
-        self.only_for("a plan file", what)
-    }
+    let table = std::str::from_utf8(bytes).ok().and_then(|text| msccl::read(text).ok());
+    Some(table.map_or("all_reduce", |table| table.collective().name()))
 }
 
 /// Every call that can be named: torch.distributed's, and the collectives by their own names.
-pub(crate) fn call_names() -> Vec<&'static str> {
+pub(crate) fn call_names() -> impl Iterator<Item = &'static str> {
     let calls = torch_calls().iter().map(|call| call.name);
     let only_here = COLLECTIVES.into_iter().filter(|name| torch_call(name).is_none());
-    calls.chain(only_here).collect()
+    calls.chain(only_here)
+}
+
+/// Why a name is nothing of ours, with what it may have been meant as.
+fn unknown(name: &str) -> String {
+    let scenarios = scenario::all().iter().map(|scenario| scenario.id);
+    let shown: String = name.chars().take(80).collect();
+    let near = nearest(name, scenarios.chain(call_names()), 3);
+    let meant = match &near[..] {
+        [] => String::new(),
+        near => format!("; did you mean {}?", near.join(", ")),
+    };
+    format!(
+        "{shown:?} is neither a file, nor a scenario, nor a call of torch.distributed{meant} \
+         (`lockstep plan --list` names all)"
+    )
 }
 
 /// The plan with another timeout for every group.
@@ -312,52 +161,4 @@ pub(crate) fn with_timeout(mut plan: Plan, timeout_ms: u64) -> Plan {
         *group = group.clone().with_timeout_ms(timeout_ms);
     }
     plan
-}
-
-fn pick<T: Copy>(kind: &str, name: &str, all: &[T], name_of: fn(T) -> &'static str) -> Result<T> {
-    match all.iter().find(|one| name_of(**one) == name) {
-        Some(one) => Ok(*one),
-        None => {
-            let names: Vec<_> = all.iter().map(|one| name_of(*one)).collect();
-            bail!("there is no {kind} {name:?}; choose one of {}", names.join(", "))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refusal(options: PlanOptions, name: &str) -> String {
-        options.named(name).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn every_scenario_and_every_collective_is_a_plan() {
-        for scenario in scenario::all() {
-            PlanOptions::default().named(scenario.id).unwrap();
-        }
-        for name in call_names() {
-            assert_eq!(PlanOptions::default().named(name).unwrap().world_size, 4, "{name}");
-        }
-        let gloo = PlanOptions { dist_backend: Some("gloo".into()), ..Default::default() };
-        assert!(gloo.named("reduce_scatter_tensor").is_ok());
-        assert!(gloo.named("all_to_all").is_err());
-    }
-
-    #[test]
-    fn what_does_not_fit_is_refused_in_a_sentence() {
-        let options = PlanOptions::default;
-        let texts = [
-            refusal(options(), "nothing"),
-            refusal(PlanOptions { world_size: Some(0), ..options() }, "all_reduce"),
-            refusal(PlanOptions { root: Some(9), ..options() }, "broadcast"),
-            refusal(PlanOptions { algorithm: Some("star".into()), ..options() }, "all_reduce"),
-            refusal(PlanOptions { dtype: Some("float8".into()), ..options() }, "all_reduce"),
-            refusal(PlanOptions { count: Some(1), ..options() }, scenario::all()[0].id),
-        ];
-        for text in texts {
-            assert!(text.len() > 20 && !text.contains('\n'), "{text}");
-        }
-    }
 }

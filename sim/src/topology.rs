@@ -18,6 +18,13 @@ pub struct Link {
 }
 
 impl Link {
+    /// 5 µs and 25 GB/s: about one rank's share of an InfiniBand HDR or NVLink bridge machine, and
+    /// round enough to reckon with.
+    pub const DEFAULT: Link = Link { latency_ps: 5_000_000, bytes_per_second: 25_000_000_000 };
+
+    /// NVLink of an eight-GPU machine of 2023, as one rank sees it; round enough to reckon with.
+    pub const NVLINK: Link = Link { latency_ps: 2_000_000, bytes_per_second: 300_000_000_000 };
+
     /// How long `bytes` occupy the link, in picoseconds.
     pub fn transmit_ps(self, bytes: u64) -> u64 {
         let rate = self.bytes_per_second.max(1);
@@ -87,6 +94,22 @@ impl Topology {
 }
 
 impl Topology {
+    /// Nodes of so many ranks, with the default's link between them and NVLink inside.
+    pub fn nodes(ranks_per_node: u32) -> Topology {
+        Topology::Nodes { ranks_per_node, inside: Link::NVLINK, across: Link::DEFAULT }
+    }
+
+    /// The default for a plan of which `ranks_per_node` ranks share a node; 0 for no nodes, as in
+    /// [`Plan::ranks_per_node`].
+    ///
+    /// [`Plan::ranks_per_node`]: lockstep_core::plan::Plan::ranks_per_node
+    pub fn of_ranks_per_node(ranks_per_node: u32) -> Topology {
+        match ranks_per_node {
+            0 => Topology::default(),
+            ranks => Topology::nodes(ranks),
+        }
+    }
+
     /// Ranks of a node; 0 when there are no nodes, as in [`Plan::ranks_per_node`].
     ///
     /// [`Plan::ranks_per_node`]: lockstep_core::plan::Plan::ranks_per_node
@@ -99,10 +122,9 @@ impl Topology {
 }
 
 impl Default for Topology {
-    /// 5 µs and 25 GB/s: about one rank's share of an InfiniBand HDR or NVLink bridge machine,
-    /// and round enough to reckon with.
+    /// Every pair by [`Link::DEFAULT`].
     fn default() -> Topology {
-        Topology::Uniform(Link { latency_ps: 5_000_000, bytes_per_second: 25_000_000_000 })
+        Topology::Uniform(Link::DEFAULT)
     }
 }
 

@@ -19,7 +19,7 @@ mod tests;
 
 pub use allowed::{Refused, allowed};
 pub use combine::combine;
-pub use op::{Factor, ReduceOp};
+pub use op::{Factor, ReduceOp, ReduceOpError};
 pub use scale::{divide, divisor, premultiplier, premultiply};
 
 /// Walks whole elements of `N` bytes in both runs, as far as both go.

@@ -3,6 +3,7 @@
 use crate::dtype::Dtype;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 
 /// How elements of different ranks combine: `torch.distributed.ReduceOp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -87,6 +88,24 @@ impl ReduceOp {
         }
     }
 
+    /// As [`FromStr`] reads it, with the factor: `SUM`, `PREMUL_SUM:0.5`.
+    pub fn text(self) -> String {
+        match self {
+            ReduceOp::PremulSum(factor) => format!("{}:{}", self.name(), factor.value()),
+            _ => self.name().to_owned(),
+        }
+    }
+
+    /// The expression in a script that imports `torch.distributed as dist`.
+    pub fn python(self) -> String {
+        match self {
+            ReduceOp::PremulSum(factor) => {
+                format!("dist._make_nccl_premul_sum({})", factor.value())
+            }
+            _ => format!("dist.ReduceOp.{}", self.name()),
+        }
+    }
+
     /// True for BAND, BOR and BXOR.
     pub fn is_bitwise(self) -> bool {
         matches!(self, ReduceOp::Band | ReduceOp::Bor | ReduceOp::Bxor)
@@ -109,6 +128,41 @@ impl ReduceOp {
             ReduceOp::PremulSum(_) => dtype.is_float() || dtype.is_complex(),
             ReduceOp::Product | ReduceOp::Min | ReduceOp::Max => !dtype.is_complex(),
         }
+    }
+}
+
+/// A text that names no reduction.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReduceOpError {
+    /// No such operation.
+    #[error(
+        "there is no reduction {0:?}; choose one of SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, \
+         PREMUL_SUM:FACTOR"
+    )]
+    Unknown(String),
+    /// PREMUL_SUM without a finite factor.
+    #[error("PREMUL_SUM multiplies with a finite factor first; write it as PREMUL_SUM:0.5")]
+    Factor,
+}
+
+impl FromStr for ReduceOp {
+    type Err = ReduceOpError;
+
+    /// A name in any case; PREMUL_SUM with its factor behind a colon: `PREMUL_SUM:0.5`.
+    fn from_str(text: &str) -> Result<ReduceOp, ReduceOpError> {
+        let (name, factor) = match text.split_once(':') {
+            Some((name, factor)) => (name, Some(factor)),
+            None => (text, None),
+        };
+        if name.eq_ignore_ascii_case("PREMUL_SUM") {
+            let value = factor.and_then(|factor| factor.trim().parse().ok());
+            let factor = value.and_then(Factor::new).ok_or(ReduceOpError::Factor)?;
+            return Ok(ReduceOp::PremulSum(factor));
+        }
+        let named = ReduceOp::ALL.into_iter().find(|op| op.name().eq_ignore_ascii_case(name));
+        named
+            .filter(|_| factor.is_none())
+            .ok_or_else(|| ReduceOpError::Unknown(text.chars().take(40).collect()))
     }
 }
 
@@ -136,7 +190,30 @@ mod tests {
         assert!(refusal.is_err(), "{refusal:?}");
     }
 
+    #[test]
+    fn what_is_no_reduction_is_refused() {
+        for (text, refused) in [
+            ("SUN", ReduceOpError::Unknown("SUN".into())),
+            ("SUM:2", ReduceOpError::Unknown("SUM:2".into())),
+            ("PREMUL_SUM", ReduceOpError::Factor),
+            ("PREMUL_SUM:inf", ReduceOpError::Factor),
+            ("premul_sum:x", ReduceOpError::Factor),
+        ] {
+            assert_eq!(text.parse::<ReduceOp>(), Err(refused), "{text}");
+        }
+        assert_eq!("max".parse(), Ok(ReduceOp::Max));
+    }
+
     proptest! {
+        #[test]
+        fn every_text_is_read_again(value in any::<f64>()) {
+            prop_assume!(value.is_finite());
+            let premul = ReduceOp::PremulSum(Factor::new(value).unwrap());
+            for op in ReduceOp::ALL.into_iter().chain([premul]) {
+                prop_assert_eq!(op.text().parse::<ReduceOp>(), Ok(op));
+            }
+        }
+
         #[test]
         fn every_factor_is_the_same_bits_in_both_forms(value in any::<f64>()) {
             prop_assume!(value.is_finite());

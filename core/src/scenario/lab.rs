@@ -1,11 +1,13 @@
 //! One collective on its own: what the page steps through.
 
+use super::patience_ms;
 use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupId};
 use crate::plan::{Call, Fill, Plan, PlanBuilder, PlanError};
 use crate::rank::GroupRank;
 use crate::schedule::{Algorithm, ProvedTable, Schedule};
+use crate::words::counted;
 use serde::{Deserialize, Serialize};
 
 /// One collective called once by every rank.
@@ -28,7 +30,8 @@ pub struct CollectiveLab {
 }
 
 impl CollectiveLab {
-    /// `collective` by its default algorithm, float32, every element told apart.
+    /// `collective` by its default algorithm, float32, every element told apart, with as much time
+    /// as a healthy call needs.
     pub fn new(collective: Collective, world_size: u32, count: u64) -> CollectiveLab {
         CollectiveLab {
             collective,
@@ -37,7 +40,7 @@ impl CollectiveLab {
             count,
             dtype: Dtype::Float32,
             fill: Fill::Iota,
-            timeout_ms: 10_000,
+            timeout_ms: patience_ms(world_size, count),
         }
     }
 
@@ -67,7 +70,13 @@ impl CollectiveLab {
     fn plan_by(&self, table: Option<&ProvedTable>) -> Result<Plan, PlanError> {
         let CollectiveLab { collective, world_size, dtype, fill, .. } = *self;
         let how = table.map_or(self.algorithm.name(), |table| table.table().name());
-        let name = format!("{how} {collective}, {world_size} ranks");
+        let ranks = counted(world_size, "rank");
+        // A file's name may say already what it carries out: ours do.
+        let name = match how.split_whitespace().any(|word| word == collective.name()) {
+            true if how.ends_with(&ranks) => how.to_owned(),
+            true => format!("{how}, {ranks}"),
+            false => format!("{how} {collective}, {ranks}"),
+        };
         let mut plan = PlanBuilder::new(name, world_size, BackendName::Host)?;
         plan.timeout_ms(self.timeout_ms);
         let schedule = table.map(|table| plan.schedule(table.clone()));
@@ -103,7 +112,7 @@ impl CollectiveLab {
     /// The script, as it would be run with PyTorch.
     fn program(&self) -> String {
         let op = self.collective.reduce_op();
-        let op = op.map(|op| format!(", op=dist.ReduceOp.{op}")).unwrap_or_default();
+        let op = op.map(|op| format!(", op={}", op.python())).unwrap_or_default();
         let call = match self.collective {
             Collective::Broadcast { root } => format!("broadcast(tensor, src={root})"),
             Collective::AllReduce { .. } => format!("all_reduce(tensor{op})"),

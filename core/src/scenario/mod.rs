@@ -5,12 +5,14 @@
 mod groups;
 mod hangs;
 mod lab;
+mod names;
 mod torch_call;
 mod torch_calls;
 
 pub use groups::GroupsLab;
 pub use lab::CollectiveLab;
-pub use torch_call::{TorchCall, TorchCallError, TorchCallOptions, torch_call, torch_calls};
+pub use names::nearest;
+pub use torch_call::{Heeds, TorchCall, TorchCallError, TorchCallOptions, torch_call, torch_calls};
 
 use crate::plan::{Plan, PlanError};
 
@@ -74,6 +76,17 @@ impl Scenario {
     pub fn text(&self, repaired: bool) -> &'static str {
         if repaired { self.repaired_program } else { self.program }
     }
+}
+
+/// How long a call of `count` elements a rank among `world_size` ranks may take before it counts
+/// as hung, in milliseconds: ten seconds, and what it takes to move the largest elements one rank
+/// after the other by a gigabyte a second. A healthy call of any size ends before.
+pub fn patience_ms(world_size: u32, count: u64) -> u64 {
+    const FLOOR_MS: u64 = 10_000;
+    const LARGEST_ELEMENT: u64 = 16;
+    const BYTES_PER_MS: u64 = 1_000_000;
+    let bytes = count.saturating_mul(2 * LARGEST_ELEMENT).saturating_mul(world_size.into());
+    FLOOR_MS.saturating_add(bytes / BYTES_PER_MS)
 }
 
 /// Every scenario, in the order of the gallery.

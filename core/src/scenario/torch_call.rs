@@ -11,6 +11,7 @@ use crate::dtype::Dtype;
 use crate::plan::{Fill, Plan, PlanError};
 use crate::rank::GlobalRank;
 use crate::reduce::ReduceOp;
+use crate::words::counted;
 
 /// A call of torch.distributed with a small program that shows it.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +93,26 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 
 ";
 
+/// Which of the options a call's program has a place for; the others change nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heeds {
+    /// [`TorchCallOptions::count`].
+    pub count: bool,
+    /// [`TorchCallOptions::dtype`].
+    pub dtype: bool,
+    /// [`TorchCallOptions::op`].
+    pub op: bool,
+    /// [`TorchCallOptions::root`].
+    pub root: bool,
+}
+
 impl TorchCall {
+    /// Which of the options change what the call does.
+    pub fn heeds(&self) -> Heeds {
+        let has = |place: &str| self.program.contains(place);
+        Heeds { count: has("{count}"), dtype: has("{dtype}"), op: has("{op}"), root: has("{root}") }
+    }
+
     /// The options for its default backend: four ranks (more if it needs them), 16 float32 a rank.
     pub fn options(&self) -> TorchCallOptions {
         TorchCallOptions {
@@ -110,12 +130,6 @@ impl TorchCall {
 
     /// The program as it would be run with PyTorch.
     pub fn source(&self, options: &TorchCallOptions) -> String {
-        let op = match options.op {
-            ReduceOp::PremulSum(factor) => {
-                format!("dist._make_nccl_premul_sum({})", factor.value())
-            }
-            op => format!("dist.ReduceOp.{op}"),
-        };
         let device = match on_device(&options.backend) {
             true => ", device=\"cuda\"",
             false => "",
@@ -125,7 +139,7 @@ impl TorchCall {
             .replace("{dtype}", &format!("torch.{}", options.dtype))
             .replace("{count}", &options.count.to_string())
             .replace("{device}", device)
-            .replace("{op}", &op)
+            .replace("{op}", &options.op.python())
             .replace("{root}", &options.root.to_string())
     }
 
@@ -142,7 +156,8 @@ impl TorchCall {
             }
             .into());
         }
-        let name = format!("{} on {}, {} ranks", self.name, options.backend, options.world_size);
+        let ranks = counted(options.world_size, "rank");
+        let name = format!("{} on {}, {ranks}", self.name, options.backend);
         let mut job = Job::new(name, options.world_size)?;
         let cuda_devices = u32::from(on_device(&options.backend));
         job.machine(Machine { cuda_devices, mpi: true });

@@ -52,6 +52,26 @@ pub struct TraceHeader {
 }
 
 impl TraceHeader {
+    /// That a run's plan names other backends than the one that carried it out, in a sentence:
+    /// what is measured is that one's.
+    pub fn stand_in(&self) -> Option<String> {
+        let Origin::Run { backend, .. } = &self.origin else { return None };
+        let mut others: Vec<&str> =
+            self.groups.iter().map(|group| group.backend().name()).collect();
+        others.sort_unstable();
+        others.dedup();
+        others.retain(|name| name != backend);
+        (!others.is_empty()).then(|| {
+            format!(
+                "The plan is for {}; {backend} carried it out, so values can be compared and times \
+                 are {backend}'s own.",
+                others.join(" and ")
+            )
+        })
+    }
+}
+
+impl TraceHeader {
     /// What readers check before they size anything by the header.
     fn check(&self) -> Result<(), TraceError> {
         let refuse = |why: String| Err(TraceError::NotATrace { why });

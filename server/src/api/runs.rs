@@ -66,6 +66,7 @@ impl Create {
         let wrong = |error: anyhow::Error| ApiError::bad_request(format!("{error:#}"));
         let sent: WithPlan = serde_json::from_str(body).map_err(|error| wrong(error.into()))?;
         let create: Create = serde_json::from_str(body).map_err(|error| wrong(error.into()))?;
+        create.options.check().map_err(wrong)?;
         let plan = match (sent.plan, &create.scenario, &create.collective) {
             (Some(plan), None, None) => {
                 let plan = Plan::from_json(plan.get()).map_err(|error| wrong(error.into()))?;

@@ -2,7 +2,7 @@
 
 use crate::plan_source::PlanArguments;
 use crate::terminal;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use lockstep_core::goal;
 use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::GlobalRank;
@@ -51,7 +51,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         // Half a file could be taken for a whole one.
         let _ = std::fs::remove_file(path);
     }
-    written.with_context(cannot)?;
+    // What the form cannot say is no fault of the file.
+    written.map_err(|error| match error.is::<std::io::Error>() {
+        true => error.context(cannot()),
+        false => error,
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -90,7 +94,13 @@ fn schedule_of(plan: &Plan) -> Result<String> {
         found = Some(schedule);
     }
     match found {
-        Some(schedule) => Ok(msccl::write(&schedule)?),
+        Some(schedule) => Ok(msccl::write(&schedule).map_err(|error| match error {
+            msccl::WriteError::Switches(what) => anyhow!(
+                "{what} cannot be an MSCCL program: switches reduce in it, and MSCCL has only \
+                 GPUs; choose another --algorithm, such as ring or tree"
+            ),
+            error => error.into(),
+        })?),
         None => bail!("{} calls no collective", plan.name),
     }
 }

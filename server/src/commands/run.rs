@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use lockstep_core::diagnosis::{Report, diagnose_trace};
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::Plan;
-use lockstep_core::trace::{Outcome, Trace};
+use lockstep_core::trace::{Origin, Outcome, Trace};
+use lockstep_core::words::counted;
 use lockstep_gpu_exec::{Canceller, RunOptions};
 use lockstep_sim::{Comparison, SimConfig, compare, simulate};
 use serde::Serialize;
@@ -127,21 +128,25 @@ fn as_json(trace: &Trace, report: &Report, comparison: Option<&Comparison>) -> R
 
 fn as_text(plan: &Plan, trace: &Trace, report: &Report, comparison: Option<&Comparison>) -> String {
     let on = match &trace.header.origin {
-        lockstep_core::trace::Origin::Run { backend, device } => format!("{backend}, {device}"),
+        Origin::Run { backend, device } => format!("{backend}, {device}"),
         _ => "unknown device".into(),
     };
     let end = trace.end.as_ref();
     let mut text = format!(
-        "{}\nrun on {} ranks ({on}): {} after {}\n{}",
+        "{}\nrun on {} ({on}): {} after {}\n{}{}",
         plan.name,
-        plan.world_size,
+        counted(plan.world_size, "rank"),
         describe(end.map(|end| &end.outcome)),
         describe_ps(end.map_or(0, |end| end.time_ps)),
+        trace.header.stand_in().map(|words| words + "\n").unwrap_or_default(),
         report.to_text()
     );
     match comparison {
         None => {
             text.push_str("values: the simulator cannot simulate this plan, nothing was compared\n")
+        }
+        Some(_) if plan.tensors.is_empty() => {
+            text.push_str("values: the plan has no tensors, so there are none to compare\n");
         }
         Some(compared) => text.push_str(&describe_comparison(compared)),
     }
@@ -154,8 +159,10 @@ fn describe_comparison(compared: &Comparison) -> String {
             .into();
     }
     let mut text = format!(
-        "values: {} of {} tensors ({} elements) equal the simulator's to the bit\n",
-        compared.equal, compared.tensors, compared.elements
+        "values: {} of {} ({}) equal the simulator's to the bit\n",
+        compared.equal,
+        counted(compared.tensors, "tensor"),
+        counted(compared.elements, "element")
     );
     for difference in &compared.differences {
         let element = difference.element.map(|element| format!("[{element}]")).unwrap_or_default();

@@ -5,8 +5,9 @@ use crate::terminal;
 use anyhow::Result;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::schedule::{Buffer, Proof, Schedule, Table, prove};
+use lockstep_core::words::counted;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Check a schedule from a file
@@ -30,10 +31,22 @@ enum Verb {
     },
 }
 
-/// What `--json` prints.
+const SCHEMA: &str = "lockstep.schedule-check/1";
+
+/// What `--json` prints of a schedule that is refused.
+#[derive(Serialize)]
+struct Refused {
+    schema: &'static str,
+    proved: bool,
+    /// Why, in a sentence.
+    error: String,
+}
+
+/// What `--json` prints of a schedule that is proved.
 #[derive(Serialize)]
 struct Checked<'a> {
     schema: &'static str,
+    proved: bool,
     name: &'a str,
     collective: &'static str,
     world_size: u32,
@@ -48,16 +61,30 @@ struct Checked<'a> {
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let Verb::Check { file, json } = arguments.verb;
-    let proved = proved_schedule(&file)?;
-    let table = proved.table();
-    let schedule = Schedule::from_table(&proved, table.collective(), table.size())?;
-    let proof = prove(&schedule)?;
-    let text = match json {
-        true => as_json(table, &proof)?,
-        false => as_text(table, &proof),
+    let text = match checked(&file, json) {
+        // Scripts get a document whether or not the schedule is right.
+        Err(error) if json => {
+            let error = format!("{error:#}");
+            let refused = Refused { schema: SCHEMA, proved: false, error };
+            terminal::print((serde_json::to_string_pretty(&refused)? + "\n").as_bytes())?;
+            return Ok(ExitCode::from(2));
+        }
+        checked => checked?,
     };
     terminal::print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is said of a schedule that does what it claims.
+fn checked(file: &Path, json: bool) -> Result<String> {
+    let proved = proved_schedule(file)?;
+    let table = proved.table();
+    let schedule = Schedule::from_table(&proved, table.collective(), table.size())?;
+    let proof = prove(&schedule)?;
+    match json {
+        true => as_json(table, &proof),
+        false => Ok(as_text(table, &proof)),
+    }
 }
 
 fn scratch(table: &Table) -> u32 {
@@ -66,7 +93,8 @@ fn scratch(table: &Table) -> u32 {
 
 fn as_json(table: &Table, proof: &Proof) -> Result<String> {
     let checked = Checked {
-        schema: "lockstep.schedule-check/1",
+        schema: SCHEMA,
+        proved: true,
         name: table.name(),
         collective: table.collective().name(),
         world_size: table.size(),
@@ -88,17 +116,17 @@ fn as_text(table: &Table, proof: &Proof) -> String {
         multiple => format!("multiples of {multiple} elements"),
     };
     format!(
-        "{}: {} of {} ranks, proved\n\
-         {} steps, {} messages of {} chunks, {} chunks reduced\n\
-         {} chunks a {part}, {} scratch chunks a rank; for {counts}\n",
+        "{}: {} of {}, proved\n\
+         {}, {} of {}, {} reduced\n\
+         {} a {part}, {} a rank; for {counts}\n",
         table.name(),
         table.collective(),
-        table.size(),
-        table.steps(),
-        proof.messages,
-        proof.chunks_moved,
-        proof.chunks_reduced,
-        table.cut(),
-        scratch(table),
+        counted(table.size(), "rank"),
+        counted(table.steps(), "step"),
+        counted(proof.messages, "message"),
+        counted(proof.chunks_moved, "chunk"),
+        counted(proof.chunks_reduced, "chunk"),
+        counted(table.cut(), "chunk"),
+        counted(scratch(table), "scratch chunk"),
     )
 }

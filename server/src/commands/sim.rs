@@ -1,12 +1,14 @@
 //! `lockstep sim`: a plan in virtual time.
 
 use super::{describe, describe_ps};
-use crate::plan_source::PlanArguments;
+use crate::plan_source::{LinkOptions, PlanArguments, with_timeout};
 use crate::{terminal, trace_file};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use lockstep_core::diagnosis::{Report, diagnose_trace};
+use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Outcome, Trace};
-use lockstep_sim::{SimConfig, simulate};
+use lockstep_core::words::counted;
+use lockstep_sim::{SimConfig, SimError, Topology, simulate};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,6 +18,14 @@ use std::process::ExitCode;
 pub(crate) struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
+    #[command(flatten)]
+    links: LinkOptions,
+    /// Leave single messages out of the trace, which is then much smaller
+    #[arg(long)]
+    no_messages: bool,
+    /// Give up once the trace has this many events
+    #[arg(long, value_name = "N", default_value_t = 5_000_000)]
+    max_events: usize,
     /// Write the trace to a file: JSON if it ends in .json, else binary
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -30,44 +40,94 @@ struct Simulated<'a> {
     schema: &'static str,
     outcome: Option<&'a Outcome>,
     time_ps: u64,
+    /// When it would be over without its timeouts, if only they ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_without_timeouts_ps: Option<u64>,
     events: usize,
     findings: &'a Report,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let plan = arguments.plan.plan()?;
-    let trace = simulate(&plan, &SimConfig::default())?;
+    let config = SimConfig {
+        topology: arguments.links.topology(&plan)?,
+        record_messages: !arguments.no_messages,
+        max_events: arguments.max_events,
+        ..SimConfig::default()
+    };
+    let trace = simulate(&plan, &config).map_err(|error| match error {
+        SimError::TooManyEvents { limit } => anyhow!(
+            "the simulation recorded {limit} events and is not done: --no-messages leaves single \
+             messages out, --max-events raises the limit, --world-size and --count make it smaller"
+        ),
+        error => error.into(),
+    })?;
+    let slow = match trace.end.as_ref().map(|end| &end.outcome) {
+        Some(Outcome::TimedOut) => without_timeouts(&plan, &config),
+        _ => None,
+    };
     if let Some(path) = &arguments.output {
         trace_file::write(path, &trace)?;
     }
     let report = diagnose_trace(&trace);
     let text = match arguments.json {
-        true => as_json(&trace, &report)?,
-        false => as_text(&plan.name, &trace, &report),
+        true => as_json(&trace, &report, slow)?,
+        false => as_text(&plan.name, &trace, &report, slow, &config.topology),
     };
     terminal::print(text.as_bytes())?;
     let completed = trace.end.is_some_and(|end| end.outcome == Outcome::Completed);
     Ok(ExitCode::from(report.verdict.exit_code().max(u8::from(!completed))))
 }
 
-fn as_json(trace: &Trace, report: &Report) -> Result<String> {
+/// When a plan that timed out would be over if it had all the time there is, in picoseconds;
+/// `None` if it never would: it hangs.
+fn without_timeouts(plan: &Plan, config: &SimConfig) -> Option<u64> {
+    let config = SimConfig { record_messages: false, ..config.clone() };
+    let end = simulate(&with_timeout(plan.clone(), LONG_MS), &config).ok()?.end?;
+    (end.outcome == Outcome::Completed).then_some(end.time_ps)
+}
+
+fn as_json(trace: &Trace, report: &Report, slow: Option<u64>) -> Result<String> {
     let simulated = Simulated {
         schema: "lockstep.sim/1",
         outcome: trace.end.as_ref().map(|end| &end.outcome),
         time_ps: trace.end.as_ref().map_or(0, |end| end.time_ps),
+        time_without_timeouts_ps: slow,
         events: trace.events.len(),
         findings: report,
     };
     Ok(serde_json::to_string_pretty(&simulated)? + "\n")
 }
 
-fn as_text(name: &str, trace: &Trace, report: &Report) -> String {
+fn as_text(
+    name: &str,
+    trace: &Trace,
+    report: &Report,
+    slow: Option<u64>,
+    topology: &Topology,
+) -> String {
     let end = trace.end.as_ref();
-    format!(
-        "{name}\nsimulated on {} ranks: {} after {} of virtual time\n{}",
-        trace.header.world_size,
+    let on = match topology {
+        Topology::Nodes { .. } => format!(", {topology}"),
+        Topology::Uniform(_) => String::new(),
+    };
+    let mut text = format!(
+        "{name}\nsimulated on {}{on}: {} after {} of virtual time\n",
+        counted(trace.header.world_size, "rank"),
         describe(end.map(|end| &end.outcome)),
         describe_ps(end.map_or(0, |end| end.time_ps)),
-        report.to_text()
-    )
+    );
+    match slow {
+        // Nothing hangs: what the diagnosis makes of the timeout would lead astray.
+        Some(slow) => text.push_str(&format!(
+            "slow, not stuck: without its timeouts it completes after {} of virtual time. Give it \
+             longer with --timeout-ms, or make it smaller.\n",
+            describe_ps(slow)
+        )),
+        None => text.push_str(&report.to_text()),
+    }
+    text
 }
+
+/// A year, in milliseconds: longer than anything that can be planned takes.
+const LONG_MS: u64 = 365 * 86_400_000;

@@ -1,67 +1,130 @@
 //! A call of torch.distributed by its own name, as the address carries it, and its form.
 
+use super::asked::{Asked, Unmet, Way};
 use super::collective_choice::COLLECTIVES;
+use super::reading;
+use super::reduce_choice::ReduceOpFields;
+use super::step_choice::{WORLD, WORLD_WHY};
+use super::topology_choice::{self, Links, TopologyFields};
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Fill, Plan};
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::{TorchCall, TorchCallOptions, torch_call, torch_calls};
+use lockstep_core::scenario::{
+    TorchCall, TorchCallOptions, nearest, patience_ms, torch_call, torch_calls,
+};
+use lockstep_core::words::counted;
+use lockstep_sim::Topology;
 use yew::prelude::*;
 
-/// The largest world that is stepped through.
-const MAX_WORLD: u64 = 64;
 const MAX_COUNT: u64 = 1 << 20;
+
+/// The backends that a form offers; a call that one of them refuses is worth seeing.
+const BACKENDS: [&str; 5] = ["gloo", "nccl", "mpi", "cpu:gloo,cuda:nccl", "host"];
+
+/// A longer backend string is none.
+const MAX_BACKEND: usize = 100;
 
 /// A call with its options.
 #[derive(Clone, Debug)]
 pub(super) struct CallChoice {
     pub(super) call: &'static TorchCall,
     pub(super) options: TorchCallOptions,
+    pub(super) topology: Topology,
 }
 
 impl PartialEq for CallChoice {
     fn eq(&self, other: &CallChoice) -> bool {
-        self.call.name == other.call.name && self.options == other.options
+        self.call.name == other.call.name
+            && self.options == other.options
+            && self.topology == other.topology
     }
 }
 
+/// What the address says of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum CallRead {
+    /// It names none.
+    None,
+    /// It names one that is not there.
+    Unknown(Unmet),
+    /// A call, and what is asked of it that cannot be. What PyTorch refuses is part of the choice:
+    /// it is for PyTorch to say.
+    Call(Box<CallChoice>, Vec<Unmet>),
+}
+
 impl CallChoice {
-    /// The call in an address; `None` if it names none. What it does not say is the default.
-    pub(super) fn read(route: &Route) -> Option<CallChoice> {
-        let call = torch_call(route.get("call")?)?;
+    /// The call in an address; what it does not say is the default.
+    pub(super) fn read(route: &Route) -> CallRead {
+        let mut asked = Asked::new(route);
+        let Some(name) = asked.text("call") else { return CallRead::None };
+        let Some(call) = torch_call(name) else {
+            let near = nearest(name, torch_calls().iter().map(|call| call.name), 3);
+            let near = if near.is_empty() { vec!["all_reduce"] } else { near };
+            let ways = near.into_iter().map(|name| Way {
+                words: name.to_owned(),
+                route: route.clone().with("call", name),
+            });
+            let ways = ways.collect();
+            asked.refuse(
+                "call",
+                "torch.distributed has no such call, or it is not here yet.",
+                ways,
+            );
+            return match asked.unmet.pop() {
+                Some(unmet) => CallRead::Unknown(unmet),
+                None => CallRead::None,
+            };
+        };
         let known = call.options();
-        let backend = call.backends.iter().find(|name| Some(**name) == route.get("backend"));
-        let dtype = Dtype::COMPUTABLE
-            .into_iter()
-            .find(|dtype| Some(dtype.to_string().as_str()) == route.get("dtype"));
-        let op = ReduceOp::ALL.into_iter().find(|op| Some(op.name()) == route.get("op"));
-        let least = u64::from(call.min_world_size.max(1));
-        let world = route.number("world").unwrap_or(u64::from(known.world_size));
-        let world_size = world.clamp(least, MAX_WORLD) as u32;
+        let topology = topology_choice::read(route);
+        let default = u64::from(known.world_size);
+        let world_size = asked.number("world", WORLD, default, WORLD_WHY) as u32;
+        let count = asked.number(
+            "count",
+            (0, MAX_COUNT),
+            known.count,
+            "The page takes up to 1 Mi elements a rank.",
+        );
+        let root = asked.number(
+            "root",
+            (0, u32::MAX.into()),
+            known.root.into(),
+            "A rank is a 32-bit number.",
+        );
+        let backend = match asked.text("backend") {
+            Some(text) if text.is_empty() || text.len() > MAX_BACKEND => {
+                let ways = asked.near("backend", BACKENDS.into_iter(), 3);
+                asked.refuse("backend", "That is no name of a backend.", ways);
+                None
+            }
+            named => named,
+        };
         let options = TorchCallOptions {
             world_size,
-            count: route.number("count").unwrap_or(known.count).min(MAX_COUNT),
-            dtype: dtype.unwrap_or(known.dtype),
-            backend: backend.map_or(known.backend.clone(), |name| (*name).to_owned()),
-            op: op.unwrap_or(known.op),
-            root: route.number("root").unwrap_or(known.root),
+            ranks_per_node: topology.ranks_per_node(),
+            count,
+            dtype: reading::dtype(&mut asked).unwrap_or(known.dtype),
+            backend: backend.map_or(known.backend.clone(), str::to_owned),
+            op: reading::op(&mut asked).unwrap_or(known.op),
+            root: root as u32,
             fill: Fill::Iota,
-            ..known
+            timeout_ms: patience_ms(world_size, count),
         };
-        Some(CallChoice { call, options })
+        CallRead::Call(Box::new(CallChoice { call, options, topology }), asked.unmet)
     }
 
     /// The address of the choice.
     pub(super) fn route(&self) -> Route {
         let options = &self.options;
-        Route::to(View::Step)
+        topology_choice::write(Route::to(View::Step), self.topology)
             .with("call", self.call.name)
             .with("backend", &options.backend)
             .with("world", options.world_size)
             .with("count", options.count)
             .with("dtype", options.dtype)
-            .with("op", options.op)
+            .with("op", options.op.text())
             .with("root", options.root)
     }
 
@@ -70,10 +133,40 @@ impl CallChoice {
         self.call.plan(&self.options).map_err(|error| error.to_string())
     }
 
+    /// What could be had instead of a choice that is refused: one thing changed, or the call as it
+    /// is shown at first.
+    pub(super) fn ways_on(&self) -> Vec<Way> {
+        let with = |change: &dyn Fn(&mut TorchCallOptions)| {
+            let mut other = self.clone();
+            change(&mut other.options);
+            other
+        };
+        let known = self.call.options();
+        let mut changed: Vec<(String, CallChoice)> = Vec::new();
+        for backend in self.call.backends {
+            let other = with(&|options| (*backend).clone_into(&mut options.backend));
+            changed.push((format!("on {backend}"), other));
+        }
+        let least = self.call.min_world_size;
+        changed.push((counted(least, "rank"), with(&|options| options.world_size = least)));
+        changed.push(("root 0".to_owned(), with(&|options| options.root = 0)));
+        changed.push(("SUM".to_owned(), with(&|options| options.op = ReduceOp::Sum)));
+        changed.push((known.dtype.to_string(), with(&|options| options.dtype = known.dtype)));
+        changed.retain(|(_, other)| other != self && other.plan().is_ok());
+        if changed.is_empty() {
+            changed.push((
+                format!("{} as it is shown at first", self.call.name),
+                with(&|options| *options = known.clone()),
+            ));
+        }
+        changed.truncate(4);
+        changed.into_iter().map(|(words, other)| Way { words, route: other.route() }).collect()
+    }
+
     /// What is chosen, in a few words.
     pub(super) fn words(&self) -> String {
         let TorchCallOptions { world_size, backend, .. } = &self.options;
-        format!("{} · {backend} · {world_size} ranks", self.call.name)
+        format!("{} · {backend} · {}", self.call.name, counted(*world_size, "rank"))
     }
 }
 
@@ -87,10 +180,13 @@ pub(super) fn choices() -> Vec<Choice> {
 }
 
 /// The address of one of [`choices`].
-pub(super) fn route_of(value: &str, world_size: u32) -> Route {
-    let route = Route::to(View::Step).with("world", world_size);
+pub(super) fn route_of(value: &str, world_size: u32, topology: Topology) -> Route {
+    let route = topology_choice::write(Route::to(View::Step), topology).with("world", world_size);
     match value.strip_prefix("call ") {
-        Some(call) => route.with("call", call),
+        Some(call) => {
+            let least = torch_call(call).map_or(1, |call| call.min_world_size);
+            route.with("world", world_size.max(least)).with("call", call)
+        }
         None => route.with("collective", value),
     }
 }
@@ -105,7 +201,7 @@ pub(super) struct CallFormProps {
 /// The form that changes the choice.
 #[component(CallForm)]
 pub(super) fn call_form(props: &CallFormProps) -> Html {
-    let CallChoice { call, options } = &props.choice;
+    let CallChoice { call, options, topology } = &props.choice;
     let route = props.choice.route();
     let set = |name: &'static str| {
         let route = route.clone();
@@ -116,36 +212,43 @@ pub(super) fn call_form(props: &CallFormProps) -> Html {
         props.on_route.reform(move |value: u64| route.clone().with(name, value))
     };
     let choose = {
-        let world_size = options.world_size;
-        props.on_route.reform(move |value: String| route_of(&value, world_size))
+        let (world_size, topology) = (options.world_size, *topology);
+        props.on_route.reform(move |value: String| route_of(&value, world_size, topology))
     };
-    let words = |words: &[&str]| words.iter().map(|word| Choice::word(word)).collect::<Vec<_>>();
+    // One that the call does not work on is offered, too: its refusal is worth seeing.
+    let mut backends: Vec<Choice> = BACKENDS
+        .iter()
+        .map(|name| match call.backends.contains(name) || name.contains([',']) || *name == "mpi" {
+            true => Choice::word(name),
+            false => Choice::new(name, &format!("{name} (refuses it)")),
+        })
+        .collect();
+    if !BACKENDS.contains(&options.backend.as_str()) {
+        backends.insert(0, Choice::word(&options.backend));
+    }
     let dtypes: Vec<Choice> =
         Dtype::COMPUTABLE.iter().map(|dtype| Choice::word(&dtype.to_string())).collect();
-    let ops: Vec<&str> = ReduceOp::ALL.iter().map(|op| op.name()).collect();
     // What the program's text has no place for changes nothing.
-    let matters = |other: TorchCallOptions| call.source(&other) != call.source(options);
-    let counts = matters(TorchCallOptions { count: options.count + 1, ..options.clone() });
-    let other_op = if options.op == ReduceOp::Max { ReduceOp::Min } else { ReduceOp::Max };
-    let reduces = matters(TorchCallOptions { op: other_op, ..options.clone() });
-    let rooted = matters(TorchCallOptions { root: options.root + 1, ..options.clone() });
-    let world = (u64::from(call.min_world_size.max(1)), MAX_WORLD);
+    let heeds = call.heeds();
+    // PyTorch refuses a world that is too small for what the call needs, and so do we.
+    let world = (u64::from(call.min_world_size.max(1)), WORLD.1);
     html! {
         <form class="choice" onsubmit={Callback::from(|event: SubmitEvent| event.prevent_default())} aria-label="What to step through">
             <SelectField name="collective" label="Call" value={format!("call {}", call.name)} choices={choices()} on_choose={choose} />
-            <SelectField name="backend" label="Backend" value={options.backend.clone()} choices={words(call.backends)} on_choose={set("backend")} />
+            <SelectField name="backend" label="Backend" value={options.backend.clone()} choices={backends} on_choose={set("backend")} />
             <NumberField name="world" label="World size" value={u64::from(options.world_size)} min={world.0} max={world.1} slider={true} on_choose={number("world")} />
-            if counts {
+            if heeds.count {
                 <NumberField name="count" label="Elements a rank" value={options.count} min={0} max={MAX_COUNT} on_choose={number("count")} />
                 <SelectField name="dtype" label="Dtype" value={options.dtype.to_string()} choices={dtypes} on_choose={set("dtype")} />
             }
-            if reduces {
-                <SelectField name="op" label="Reduce op" value={options.op.name()} choices={words(&ops)} on_choose={set("op")} />
+            if heeds.op {
+                <ReduceOpFields op={options.op} on_choose={set("op")} />
             }
-            if rooted {
+            if heeds.root {
                 // Past the last rank, too: the refusal is worth seeing.
-                <NumberField name="root" label="Root" value={u64::from(options.root)} min={0} max={MAX_WORLD} on_choose={number("root")} />
+                <NumberField name="root" label="Root" value={u64::from(options.root)} min={0} max={WORLD.1} on_choose={number("root")} />
             }
+            <TopologyFields topology={*topology} route={route.clone()} world_size={options.world_size} links={Links::Folded} on_route={props.on_route.clone()} />
         </form>
     }
 }
@@ -154,27 +257,77 @@ pub(super) fn call_form(props: &CallFormProps) -> Html {
 mod tests {
     use super::*;
 
+    fn read(route: &Route) -> CallChoice {
+        match CallChoice::read(route) {
+            CallRead::Call(choice, unmet) if unmet.is_empty() => *choice,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn an_address_holds_the_whole_choice_of_every_call() {
         for call in torch_calls() {
             for backend in call.backends {
-                let route = Route::to(View::Step).with("call", call.name).with("backend", backend);
-                let choice = CallChoice::read(&route).unwrap();
-                assert_eq!(CallChoice::read(&choice.route()), Some(choice.clone()));
-                assert!(choice.plan().is_ok(), "{} {backend}", call.name);
+                let route = Route::to(View::Step)
+                    .with("call", call.name)
+                    .with("backend", backend)
+                    .with("node", 2);
+                let choice = read(&route);
+                assert_eq!(read(&choice.route()), choice);
+                let plan = choice.plan().unwrap_or_else(|why| panic!("{}: {why}", call.name));
+                assert_eq!(plan.ranks_per_node, 2, "{}", call.name);
             }
         }
-        let nonsense = Route::to(View::Step).with("call", "all_reduce_somehow");
-        assert_eq!(CallChoice::read(&nonsense), None);
     }
 
     #[test]
     fn every_choice_leads_to_what_it_says() {
         for choice in choices() {
-            let route = route_of(&choice.value, 4);
-            let call = CallChoice::read(&route).map(|choice| choice.call.name);
-            assert_eq!(call.is_some(), choice.value.starts_with("call "), "{}", choice.value);
-            assert_eq!(call.or(route.get("collective")), Some(choice.label.as_str()));
+            let route = route_of(&choice.value, 1, Topology::nodes(2));
+            assert_eq!(route.number("node"), Some(2));
+            match choice.value.starts_with("call ") {
+                true => assert_eq!(read(&route).call.name, choice.label),
+                false => assert_eq!(route.get("collective"), Some(choice.label.as_str())),
+            }
         }
+    }
+
+    #[test]
+    fn a_call_that_is_none_leads_to_those_that_are_like_it() {
+        let route = Route::to(View::Step).with("call", "allreduce").with("world", 6);
+        let CallRead::Unknown(unmet) = CallChoice::read(&route) else { panic!("it is no call") };
+        let first = &unmet.ways[0];
+        assert_eq!((first.words.as_str(), first.route.get("world")), ("all_reduce", Some("6")));
+    }
+
+    #[test]
+    fn what_a_backend_refuses_is_shown_as_refused_with_ways_on() {
+        for (call, backend, says) in [
+            ("recv_any_source", "nccl", "does not support recvAnysource"),
+            ("all_reduce", "ucc", "Unknown c10d backend type UCC"),
+            ("all_to_all", "gloo", "does not support alltoall"),
+        ] {
+            let route = Route::to(View::Step).with("call", call).with("backend", backend);
+            let choice = read(&route);
+            assert_eq!(choice.options.backend, backend);
+            let why = choice.plan().unwrap_err();
+            assert!(why.contains(says), "{why}");
+            let ways = choice.ways_on();
+            assert!(!ways.is_empty());
+            for way in ways {
+                assert!(read(&way.route).plan().is_ok(), "{}", way.words);
+            }
+        }
+    }
+
+    #[test]
+    fn a_world_that_cannot_be_is_refused() {
+        let route = Route::to(View::Step).with("call", "send").with("world", 100_000);
+        let CallRead::Call(_, unmet) = CallChoice::read(&route) else { panic!("it is a call") };
+        assert_eq!(unmet[0].asked, "world=100000");
+        // PyTorch has no word for a send in a world of one: the plan's own refusal says it.
+        let alone = read(&Route::to(View::Step).with("call", "send").with("world", 1));
+        assert!(alone.plan().unwrap_err().contains('2'));
+        assert_eq!(alone.ways_on()[0].words, "2 ranks");
     }
 }

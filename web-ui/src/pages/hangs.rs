@@ -1,18 +1,20 @@
 //! Hangs: a gallery of jobs that do not end, and each of them to be stepped through.
 
+use super::asked::{Asked, Unmet, UnmetList};
 use super::exports::Exports;
-use super::simulation::{Addressed, Simulated, use_addressed_moment, use_simulation, use_view};
+use super::simulation::Simulated;
 use super::standing::standing;
+use super::stepping::use_stepping;
+use super::topology_choice::{self, Links, TopologyFields};
 use crate::app::use_shared;
 use crate::explain;
-use crate::playback::{Act, use_playback};
 use crate::protocol::Opened;
 use crate::route::{Route, View};
 use crate::ui::{
     Choice, Findings, NumberField, RealRun, SelectField, SourceView, Timeline, Transport, WaitGraph,
 };
-use lockstep_core::plan::Source;
-use lockstep_core::scenario::{self, ScenarioOptions};
+use lockstep_core::plan::{Plan, Source};
+use lockstep_core::scenario::{self, Scenario, ScenarioOptions, nearest};
 use lockstep_sim::Topology;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -24,12 +26,23 @@ const MAX_WORLD: u64 = 32;
 #[component(Hangs)]
 pub(crate) fn hangs() -> Html {
     let nav = use_shared().nav;
-    match nav.route.name().map(|name| (name, scenario::find(name))) {
-        None => html! { <Gallery /> },
-        Some((_, Some(scenario))) => html! { <OneHang key={scenario.id} id={scenario.id} /> },
-        Some((name, None)) => html! {
-            <><p class="banner bad" role="alert">{ format!("There is no scenario {name:?}.") }</p><Gallery /></>
-        },
+    let Some(name) = nav.route.name() else { return html! { <Gallery /> } };
+    let Some(scenario) = scenario::find(name) else {
+        return html! {
+            <><p class="banner bad" role="alert">{ unknown(name) }</p><Gallery /></>
+        };
+    };
+    match HangChoice::read(&nav.route, scenario) {
+        (choice, unmet) if unmet.is_empty() => html! { <OneHang key={scenario.id} {choice} /> },
+        (_, unmet) => html! { <UnmetList {unmet} /> },
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let shown: String = name.chars().take(60).collect();
+    match nearest(name, scenario::all().iter().map(|scenario| scenario.id), 1).first() {
+        Some(near) => format!("There is no scenario {shown:?}; {near} is like it. These are all:"),
+        None => format!("There is no scenario {shown:?}. These are all:"),
     }
 }
 
@@ -60,45 +73,72 @@ fn excerpt(program: &str) -> String {
     lines.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
+/// A scenario, as it is chosen.
+#[derive(Clone, Copy, Debug)]
+struct HangChoice {
+    scenario: &'static Scenario,
+    world_size: u32,
+    repaired: bool,
+    topology: Topology,
+}
+
+impl PartialEq for HangChoice {
+    fn eq(&self, other: &HangChoice) -> bool {
+        (self.scenario.id, self.world_size, self.repaired, self.topology)
+            == (other.scenario.id, other.world_size, other.repaired, other.topology)
+    }
+}
+
+impl HangChoice {
+    /// The choice in an address, and what it asks for that cannot be.
+    fn read(route: &Route, scenario: &'static Scenario) -> (HangChoice, Vec<Unmet>) {
+        let mut asked = Asked::new(route);
+        let least = smallest(scenario);
+        let why = format!("This one is shown with {least} to {MAX_WORLD} ranks.");
+        let world_size = asked.number("world", (least, MAX_WORLD), least.max(4), &why) as u32;
+        let topology = topology_choice::read(route);
+        let repaired = route.get("repaired") == Some("true");
+        (HangChoice { scenario, world_size, repaired, topology }, asked.unmet)
+    }
+
+    /// The address of the choice.
+    fn route(&self) -> Route {
+        topology_choice::write(Route::below(View::Hangs, self.scenario.id), self.topology)
+            .with("world", self.world_size)
+            .with("repaired", self.repaired)
+    }
+
+    /// The plan, or why there is none.
+    fn plan(&self) -> Result<Plan, String> {
+        let HangChoice { world_size, repaired, .. } = *self;
+        let options = ScenarioOptions { world_size, repaired, ..ScenarioOptions::default() };
+        let plan = self.scenario.plan(&options).map_err(|error| error.to_string())?;
+        Ok(Plan { ranks_per_node: self.topology.ranks_per_node(), ..plan })
+    }
+}
+
+/// The smallest world in which somebody can wait for somebody.
+fn smallest(scenario: &Scenario) -> u64 {
+    u64::from(scenario.min_world_size).max(2)
+}
+
 #[derive(Properties, PartialEq)]
 struct OneHangProps {
-    id: &'static str,
+    choice: HangChoice,
 }
 
 /// One scenario, stepped through.
 #[component(OneHang)]
 fn one_hang(props: &OneHangProps) -> Html {
     let nav = use_shared().nav;
-    let Some(scenario) = scenario::find(props.id) else { return html! {} };
-    let world = nav
-        .route
-        .number("world")
-        .unwrap_or(4u64)
-        .clamp(u64::from(scenario.min_world_size).max(2), MAX_WORLD);
-    let repaired = nav.route.get("repaired") == Some("true");
-    let options =
-        ScenarioOptions { world_size: world as u32, repaired, ..ScenarioOptions::default() };
-    let plan = use_memo((props.id, options.world_size, repaired), |_| {
-        scenario.plan(&options).map(Rc::new).map_err(|error| error.to_string())
-    });
-    let simulated = use_simulation(&plan, Topology::default());
-    let playback = use_playback();
-    let opened = simulated.ready().cloned();
-    let session = opened.as_ref().map(|opened| opened.session);
-    let base = Route::below(View::Hangs, props.id).with("world", world).with("repaired", repaired);
+    let HangChoice { scenario, world_size, repaired, topology } = props.choice;
+    let base = props.choice.route();
+    let plan = use_memo(props.choice, |choice| choice.plan().map(Rc::new));
     // Where everybody stands for good is what people come for.
-    use_addressed_moment(&playback, Addressed::of(opened.as_ref()), base.clone(), |last| last);
-    let view = use_view(session, playback.moment);
-    let moments = opened.as_ref().map(|opened| opened.moments.clone()).unwrap_or_default();
-    let time_ps = playback.time_ps(&moments);
+    let stepping = use_stepping(&plan, topology, base.clone(), |last| last);
+    let (opened, session) = (stepping.opened().cloned(), stepping.session());
+    let (view, time_ps) = (stepping.view.clone(), stepping.time_ps);
     let culprits = opened.as_deref().map(culprits).unwrap_or_default();
-    let seek = {
-        let (dispatch, moments) = (playback.dispatcher(), moments.clone());
-        Callback::from(move |time_ps: u64| {
-            dispatch
-                .dispatch(Act::To(moments.partition_point(|at| *at <= time_ps).saturating_sub(1)));
-        })
-    };
     let choose_world = {
         let (nav, base) = (nav.clone(), base.clone());
         Callback::from(move |world: u64| nav.replace(base.clone().with("world", world)))
@@ -109,9 +149,13 @@ fn one_hang(props: &OneHangProps) -> Html {
             nav.replace(base.clone().with("repaired", which == "repaired"))
         })
     };
+    let go = {
+        let nav = nav.clone();
+        Callback::from(move |route: Route| nav.replace(route))
+    };
     let source = Source { path: "train.py".to_owned(), text: scenario.text(repaired).to_owned() };
     let texts = vec![Choice::new("faulty", "as it hangs"), Choice::new("repaired", "repaired")];
-    let sentence = match (&simulated, &view) {
+    let sentence = match (&stepping.simulated, &view) {
         (Simulated::Failed { why }, _) => why.clone(),
         (_, Some(view)) => explain::job(view),
         (_, None) => "Simulating…".to_owned(),
@@ -123,8 +167,9 @@ fn one_hang(props: &OneHangProps) -> Html {
                 <h1>{ scenario.title }</h1>
                 <p>{ if repaired { scenario.repair } else { scenario.story } }</p>
                 <div class="row">
-                    <NumberField name="world" label="World size" value={world} min={u64::from(scenario.min_world_size).max(2)} max={MAX_WORLD} on_choose={choose_world} />
+                    <NumberField name="world" label="World size" value={u64::from(world_size)} min={smallest(scenario)} max={MAX_WORLD} on_choose={choose_world} />
                     <SelectField name="text" label="Program" value={if repaired { "repaired" } else { "faulty" }} choices={texts} on_choose={choose_text} />
+                    <TopologyFields {topology} route={base.clone()} {world_size} links={Links::Absent} on_route={go} />
                 </div>
             </header>
             <section class="panel program" aria-label="Program">
@@ -141,14 +186,14 @@ fn one_hang(props: &OneHangProps) -> Html {
                     <h3>{ "Who waits for whom, at the end" }</h3>
                     <WaitGraph waits={opened.waits.clone()} world_size={opened.header.world_size} />
                     if let Ok(plan) = &*plan {
-                        <Exports {session} name={props.id} plan={plan.clone()} />
+                        <Exports {session} name={scenario.id} plan={plan.clone()} />
                     }
                 </section>
                 <section class="panel lanes" aria-label="Timeline">
                     <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={opened.end_ps}
-                              fit={opened.fit} playhead_ps={time_ps} on_seek={seek} {culprits} />
+                              fit={opened.fit} playhead_ps={time_ps} on_seek={stepping.seek.clone()} {culprits} />
                 </section>
-                <Transport {playback} {time_ps} />
+                <Transport playback={stepping.playback.clone()} {time_ps} />
             }
         </div>
     }

@@ -1,12 +1,15 @@
 //! The views. A view a file.
 
+mod asked;
 mod call_choice;
 mod collective_choice;
 mod exports;
 mod gallery;
 mod hangs;
 mod mesh;
+mod reading;
 pub(crate) mod recording;
+mod reduce_choice;
 mod runs;
 mod schedule_file;
 mod simulation;
@@ -14,6 +17,7 @@ mod standing;
 mod step;
 mod step_call;
 mod step_choice;
+mod stepping;
 mod topology_choice;
 
 pub(crate) use gallery::Gallery;

@@ -8,6 +8,7 @@ use crate::protocol::{CANCELLED, Opened, Request, Response};
 use crate::ui::{Findings, Timeline, WaitGraph};
 use files::{dropped, picked};
 use lockstep_core::trace::Origin;
+use lockstep_core::words::counted;
 use std::rc::Rc;
 use web_sys::{DragEvent, Event, File, HtmlInputElement};
 use yew::prelude::*;
@@ -174,7 +175,7 @@ pub(super) fn open_trace(props: &OpenTraceProps) -> Html {
     html! {
         <div class="trace-grid" data-test="open-trace" data-world={opened.header.world_size.to_string()} data-calls={opened.calls.to_string()}>
             <p class="sentence" data-test="trace-summary">
-                { format!("{origin}. {} ranks, {} groups, {} calls over {}. ", opened.header.world_size, opened.header.groups.len(), opened.calls, explain::time(if recorded { opened.last_ps } else { opened.end_ps })) }
+                { format!("{origin}. {}, {}, {} over {}. ", counted(opened.header.world_size, "rank"), counted(opened.header.groups.len(), "group"), counted(opened.calls, "call"), explain::time(if recorded { opened.last_ps } else { opened.end_ps })) }
                 if let Some(outcome) = &opened.outcome { { format!("The end: {}", explain::ending(outcome)) } }
             </p>
             <section class="panel lanes" aria-label="Timeline">

@@ -84,11 +84,11 @@ fn row(run: &Run) -> Html {
     }
 }
 
-/// `ended: timed out`, or that it still runs.
+/// `timed out`, or that it still runs.
 fn ending(run: &Run) -> String {
     match run.text("outcome").replace('_', " ") {
         none if none.is_empty() => run.text("state"),
-        outcome => format!("{}: {outcome}", run.text("state")),
+        outcome => outcome,
     }
 }
 
@@ -101,7 +101,11 @@ fn diagnosis(fields: &Value) -> String {
             None => format!("{:?}", report.verdict).to_lowercase(),
             Some(first) => {
                 let ranks = explain::ranks(first.culprits.iter().map(|rank| rank.0));
-                format!("{} (rank {ranks})", first.kind.title())
+                let who = if first.culprits.len() == 1 { "rank" } else { "ranks" };
+                match ranks.is_empty() {
+                    true => first.kind.title().to_owned(),
+                    false => format!("{} ({who} {ranks})", first.kind.title()),
+                }
             }
         },
     }
@@ -188,6 +192,7 @@ fn one_run(props: &OneRunProps) -> Html {
                 Some(Err(why)) => html! { <p class="verdict bad" role="alert" data-test="run-error">{ why }</p> },
                 Some(Ok(Loaded { opened, comparison, .. })) => html! {
                     <>
+                    if let Some(words) = opened.header.stand_in() { <p class="muted" data-test="stand-in">{ words }</p> }
                     if let Some(comparison) = comparison { <ComparisonCard comparison={comparison.clone()} /> }
                     <OpenTrace opened={opened.clone()} />
                     </>

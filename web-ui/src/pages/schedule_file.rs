@@ -10,6 +10,7 @@ use crate::route::{Route, View};
 use crate::ui::{BufferMap, Matrix, Ring, Timeline, Transport};
 use lockstep_core::plan::Plan;
 use lockstep_core::schedule::{Holding, Standing};
+use lockstep_core::words::counted;
 use lockstep_sim::Topology;
 use std::rc::Rc;
 use web_sys::{DragEvent, Event, File, HtmlInputElement, InputEvent};
@@ -108,13 +109,16 @@ pub(crate) fn schedule_page() -> Html {
 
 fn opened(found: &Rc<ScheduleFile>, go: Callback<u32>) -> Html {
     let what = format!(
-        "{}: {} of {} ranks in {} steps",
-        found.name, found.claims, found.ranks, found.steps
+        "{}: {} of {} in {}",
+        found.name,
+        found.claims,
+        counted(found.ranks, "rank"),
+        counted(found.steps, "step")
     );
     match &found.verdict {
         Ok(proved) => html! { <>
             <p class="sentence" data-test="schedule-verdict" data-proved="true">
-                { format!("{what}. Proved: {} messages, {} chunks moved.", proved.messages, proved.chunks_moved) }
+                { format!("{what}. Proved: {}, {} moved.", counted(proved.messages, "message"), counted(proved.chunks_moved, "chunk")) }
             </p>
             <RunOnce plan={Rc::new(proved.plan.clone())} />
         </> },

@@ -8,28 +8,44 @@ use yew::prelude::*;
 /// Worlds above this are told by call, without each rank's step in it.
 const MAX_TOLD_APART: usize = 8;
 
+/// What a rank does, and the same of several.
+#[derive(PartialEq)]
+struct Does {
+    one: String,
+    many: String,
+}
+
 /// What every rank does, ranks that do the same together.
 pub(super) fn standing(view: Option<&lockstep_sim::View>, groups: &[ProcessGroup]) -> Html {
-    let mut lines: Vec<(String, Vec<u32>)> = Vec::new();
+    let mut lines: Vec<(Does, Vec<u32>)> = Vec::new();
     for (rank, state) in view.iter().flat_map(|view| view.ranks.iter().enumerate()) {
         let call = state.calls.iter().max_by_key(|call| call.work);
-        let does = match (state.doing, call) {
-            (Doing::Finished, _) => "finished".to_owned(),
-            (Doing::Busy, _) => "busy or idle in its own code".to_owned(),
+        let plain = |words: &str| (words.to_owned(), words.to_owned());
+        let (one, many) = match (state.doing, call) {
+            (Doing::Finished, _) => plain("finished"),
+            (Doing::Busy, _) => (
+                "busy or idle in its own code".to_owned(),
+                "busy or idle in their own code".to_owned(),
+            ),
             (Doing::Waiting { work }, Some(call)) if call.work == work => {
                 let group = groups.get(call.group.index()).map_or("", ProcessGroup::label);
                 let told = format!("in {} #{} of {group}", call.op, call.seq);
                 match view.is_some_and(|view| view.ranks.len() <= MAX_TOLD_APART) {
-                    true => told + &step_of(call),
-                    false => told,
+                    true => plain(&(told + &step_of(call))),
+                    false => plain(&told),
                 }
             }
-            (Doing::Waiting { .. }, _) => "waits in a send or recv".to_owned(),
-            (Doing::Synchronizing, _) => "waits for its streams".to_owned(),
-            (Doing::Running, _) => "goes on".to_owned(),
-            (Doing::Draining, _) => "past the program".to_owned(),
+            (Doing::Waiting { .. }, _) => {
+                ("waits in a send or recv".to_owned(), "wait in a send or recv".to_owned())
+            }
+            (Doing::Synchronizing, _) => {
+                ("waits for its streams".to_owned(), "wait for their streams".to_owned())
+            }
+            (Doing::Running, _) => ("goes on".to_owned(), "go on".to_owned()),
+            (Doing::Draining, _) => plain("past the program"),
         };
-        let does = does + &stream_of(state.stream);
+        let stream = stream_of(state.stream);
+        let does = Does { one: one + &stream, many: many + &stream };
         match lines.iter_mut().find(|(words, _)| *words == does) {
             Some((_, ranks)) => ranks.push(rank as u32),
             None => lines.push((does, vec![rank as u32])),
@@ -37,7 +53,10 @@ pub(super) fn standing(view: Option<&lockstep_sim::View>, groups: &[ProcessGroup
     }
     html! {
         { for lines.into_iter().map(|(does, ranks)| {
-            let who = if ranks.len() == 1 { "rank" } else { "ranks" };
+            let (who, does) = match ranks.len() {
+                1 => ("rank", does.one),
+                _ => ("ranks", does.many),
+            };
             html! { <li><b>{ format!("{who} {}", explain::ranks(ranks)) }</b>{ " " }{ does }</li> }
         }) }
     }

@@ -1,17 +1,16 @@
 //! Step through a collective: the first view.
 
-use super::call_choice::CallChoice;
+use super::asked::{Unmet, UnmetList};
+use super::call_choice::{CallChoice, CallForm, CallRead};
 use super::exports::Exports;
-use super::simulation::{Addressed, Simulated, use_addressed_moment, use_simulation, use_view};
+use super::simulation::Simulated;
 use super::step_call::StepCall;
 use super::step_choice::{StepChoice, StepForm};
+use super::stepping::use_stepping;
 use crate::app::use_shared;
 use crate::explain;
-use crate::playback::{Act, use_playback};
 use crate::route::Route;
-use crate::ui::{BufferMap, Buffers, Elements, Fold, Matrix, RealRun, Ring, Timeline, Transport};
-use lockstep_core::schedule::Schedule;
-use lockstep_sim::Topology;
+use crate::ui::{BufferMap, Buffers, Elements, Fold, Messages, RealRun, Timeline, Transport};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -29,55 +28,71 @@ fn columns(view: &lockstep_sim::View) -> usize {
     chunks.max().unwrap_or(0)
 }
 
-/// Step through a collective by one of its algorithms, or a call as PyTorch makes it.
+/// Step through a collective by one of its algorithms, or a call as PyTorch makes it; or read what
+/// the address asks for that cannot be.
 #[component(Step)]
 pub(crate) fn step() -> Html {
-    match CallChoice::read(&use_shared().nav.route) {
-        Some(choice) => html! { <StepCall {choice} /> },
-        None => html! { <StepCollective /> },
+    let nav = use_shared().nav;
+    let go = Callback::from({
+        let nav = nav.clone();
+        move |route: Route| nav.replace(route)
+    });
+    match CallChoice::read(&nav.route) {
+        CallRead::Call(choice, unmet) if unmet.is_empty() => {
+            html! { <StepCall choice={*choice} /> }
+        }
+        CallRead::Call(choice, unmet) => {
+            let words = choice.words();
+            cannot(unmet, words, html! { <CallForm choice={*choice} on_route={go} /> })
+        }
+        CallRead::Unknown(unmet) => {
+            let (choice, _) = StepChoice::read(&nav.route);
+            cannot(vec![unmet], choice.words(), html! { <StepForm {choice} on_route={go} /> })
+        }
+        CallRead::None => match StepChoice::read(&nav.route) {
+            (choice, unmet) if unmet.is_empty() => html! { <StepCollective {choice} /> },
+            (choice, unmet) => {
+                cannot(unmet, choice.words(), html! { <StepForm {choice} on_route={go} /> })
+            }
+        },
     }
+}
+
+/// What the address asks for that cannot be, beside a form with the nearest that can.
+fn cannot(unmet: Vec<Unmet>, words: String, form: Html) -> Html {
+    html! {
+        <div class="cannot-grid" data-ready="false">
+            <aside class="panel side">
+                <h1>{ "Step through" }</h1>
+                <p class="muted hint">{ "The form has the nearest that can be shown; change anything in it to go there." }</p>
+                <Fold {words}>{ form }</Fold>
+            </aside>
+            <UnmetList {unmet} />
+        </div>
+    }
+}
+
+#[derive(Properties, PartialEq)]
+struct StepCollectiveProps {
+    choice: StepChoice,
 }
 
 /// Step through a collective.
 #[component(StepCollective)]
-fn step_collective() -> Html {
-    let shared = use_shared();
-    let nav = shared.nav.clone();
-    let choice = StepChoice::read(&nav.route);
+fn step_collective(props: &StepCollectiveProps) -> Html {
+    let nav = use_shared().nav;
+    let choice = props.choice;
     let plan = use_memo(choice, |choice| choice.plan().map(Rc::new));
-    let simulated = use_simulation(&plan, Topology::default());
-    let playback = use_playback();
-    let selected = use_state(|| 0u32);
-    let select = {
-        let selected = selected.setter();
-        Callback::from(move |rank| selected.set(rank))
-    };
-    let opened = simulated.ready().cloned();
-    let session = opened.as_ref().map(|opened| opened.session);
-    // Where the first messages are.
-    use_addressed_moment(&playback, Addressed::of(opened.as_ref()), choice.route(), |last| {
-        last.min(1)
-    });
-    let view = use_view(session, playback.moment);
-    let rank = (*selected).min(choice.lab.world_size - 1);
-    let moments = opened.as_ref().map(|opened| opened.moments.clone()).unwrap_or_default();
-    let time_ps = playback.time_ps(&moments);
-    let schedule =
-        Schedule::new(choice.lab.collective, choice.lab.algorithm, choice.lab.world_size).ok();
+    // It begins where the first messages are.
+    let stepping = use_stepping(&plan, choice.topology, choice.route(), |last| last.min(1));
+    let (opened, session) = (stepping.opened().cloned(), stepping.session());
+    let (rank, select, time_ps) = (stepping.rank, stepping.select.clone(), stepping.time_ps);
+    let ranks_per_node = choice.topology.ranks_per_node();
+    let schedule = choice.schedule();
     let switches =
         schedule.as_ref().map_or(0, |schedule| schedule.participants() - schedule.size());
-    let go = {
-        let nav = nav.clone();
-        Callback::from(move |route: Route| nav.replace(route))
-    };
-    let seek = {
-        let (dispatch, moments) = (playback.dispatcher(), moments.clone());
-        Callback::from(move |time_ps: u64| {
-            let moment = moments.partition_point(|at| *at <= time_ps).saturating_sub(1);
-            dispatch.dispatch(Act::To(moment));
-        })
-    };
-    let sentence = match (&simulated, &view, schedule) {
+    let go = Callback::from(move |route: Route| nav.replace(route));
+    let sentence = match (&stepping.simulated, &stepping.view, schedule) {
         (Simulated::Failed { why }, _, _) => why.clone(),
         (Simulated::Loading { progress }, _, _) if !progress.is_empty() => {
             format!("Simulating… {progress}")
@@ -85,11 +100,11 @@ fn step_collective() -> Html {
         (_, Some(view), Some(schedule)) => explain::moment(&schedule, view),
         _ => "Simulating…".to_owned(),
     };
-    let failed = matches!(simulated, Simulated::Failed { .. });
+    let failed = matches!(stepping.simulated, Simulated::Failed { .. });
     let name =
         format!("{}-{}-{}", choice.lab.algorithm, choice.lab.collective, choice.lab.world_size);
     html! {
-        <div class="step-grid" data-ready={session.is_some().to_string()}>
+        <div class="step-grid" data-ready={session.is_some().to_string()} data-nodes={ranks_per_node.to_string()}>
             <aside class="panel side">
                 <h1>{ "Step through a collective" }</h1>
                 <Fold words={choice.words()}>
@@ -101,13 +116,9 @@ fn step_collective() -> Html {
                 </Fold>
             </aside>
             <p class={classes!("sentence", failed.then_some("bad"))} aria-live="polite" data-test="sentence">{ sentence }</p>
-            if let (Some(view), Some(opened)) = (&view, &opened) {
+            if let (Some(view), Some(opened)) = (&stepping.view, &opened) {
                 <section class="panel graph" aria-label="Messages on their way">
-                    if view.ranks.len() <= MAX_CELLS as usize {
-                        <Ring view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} {switches} />
-                    } else {
-                        <Matrix view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} {switches} />
-                    }
+                    <Messages view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} {switches} {ranks_per_node} />
                 </section>
                 <section class="panel memory" aria-label="Buffers of each rank">
                     <header><h2>{ "Buffers" }</h2><span class="grow" />
@@ -121,14 +132,14 @@ fn step_collective() -> Html {
                 <section class="panel inspector" aria-label="Values">
                     <h2>{ "Values" }</h2>
                     if let Ok(plan) = &*plan {
-                        <Elements session={opened.session} plan={plan.clone()} moment={playback.moment} {rank} on_rank={select} />
+                        <Elements session={opened.session} plan={plan.clone()} moment={stepping.playback.moment} {rank} on_rank={select} />
                     }
                 </section>
                 <section class="panel lanes" aria-label="Timeline">
                     <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes}
-                              end_ps={opened.end_ps} fit={opened.fit} playhead_ps={time_ps} on_seek={seek} />
+                              end_ps={opened.end_ps} fit={opened.fit} playhead_ps={time_ps} on_seek={stepping.seek.clone()} />
                 </section>
-                <Transport {playback} {time_ps} />
+                <Transport playback={stepping.playback.clone()} {time_ps} />
             }
         </div>
     }

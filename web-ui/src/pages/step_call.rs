@@ -1,20 +1,20 @@
 //! Step through a call of torch.distributed as PyTorch makes it: its program, what every rank
 //! does, messages, buffers, streams, and what works answered.
 
+use super::asked::Ways;
 use super::call_choice::{CallChoice, CallForm};
 use super::exports::Exports;
-use super::simulation::{Addressed, Simulated, use_addressed_moment, use_simulation, use_view};
+use super::simulation::Simulated;
 use super::standing::standing;
+use super::stepping::use_stepping;
 use crate::app::use_shared;
 use crate::explain;
-use crate::playback::{Act, use_playback};
 use crate::protocol::Opened;
 use crate::route::Route;
 use crate::ui::{
-    BufferMap, Buffers, Elements, Fold, Matrix, RealRun, Ring, SourceView, Timeline, Transport,
+    BufferMap, Buffers, Elements, Fold, Messages, RealRun, SourceView, Timeline, Transport,
 };
 use lockstep_core::plan::Source;
-use lockstep_sim::Topology;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -33,36 +33,20 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
     let nav = use_shared().nav;
     let choice = &props.choice;
     let plan = use_memo(choice.clone(), |choice| choice.plan().map(Rc::new));
-    let simulated = use_simulation(&plan, Topology::default());
-    let playback = use_playback();
-    let selected = use_state(|| 0u32);
-    let select = {
-        let selected = selected.setter();
-        Callback::from(move |rank| selected.set(rank))
-    };
-    let opened = simulated.ready().cloned();
-    let session = opened.as_ref().map(|opened| opened.session);
-    let addressed = Addressed::of(opened.as_ref());
-    use_addressed_moment(&playback, addressed, choice.route(), |last| last.min(1));
-    let view = use_view(session, playback.moment);
-    let rank = (*selected).min(choice.options.world_size.saturating_sub(1));
-    let moments = opened.as_ref().map(|opened| opened.moments.clone()).unwrap_or_default();
-    let time_ps = playback.time_ps(&moments);
-    let go = {
-        let nav = nav.clone();
-        Callback::from(move |route: Route| nav.replace(route))
-    };
-    let seek = {
-        let (dispatch, moments) = (playback.dispatcher(), moments.clone());
-        Callback::from(move |time_ps: u64| {
-            let moment = moments.partition_point(|at| *at <= time_ps).saturating_sub(1);
-            dispatch.dispatch(Act::To(moment));
-        })
-    };
-    let refused = match &simulated {
+    let stepping = use_stepping(&plan, choice.topology, choice.route(), |last| last.min(1));
+    let (opened, session) = (stepping.opened().cloned(), stepping.session());
+    let (rank, select, time_ps) = (stepping.rank, stepping.select.clone(), stepping.time_ps);
+    let view = stepping.view.clone();
+    let ranks_per_node = choice.topology.ranks_per_node();
+    let go = Callback::from(move |route: Route| nav.replace(route));
+    let refused = match &stepping.simulated {
         Simulated::Failed { why } => Some(why.clone()),
         _ => None,
     };
+    let ways = use_memo((choice.clone(), refused.is_some()), |(choice, refused)| match refused {
+        true => choice.ways_on(),
+        false => Vec::new(),
+    });
     let sentence = match (&refused, &view) {
         (Some(why), _) => why.clone(),
         (None, Some(view)) => explain::job(view),
@@ -94,6 +78,7 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
                 </Fold>
             </aside>
             <div class="sentence"><p class={classes!(refused.is_some().then_some("bad"))} aria-live="polite" data-test="sentence">{ sentence }</p>
+                if refused.is_some() { <Ways ways={(*ways).clone()} /> }
                 <p class="muted small-print">{ choice.call.about }</p></div>
             <section class="panel memory" aria-label="Program">
                 <SourceView {source} view={view.clone()} />
@@ -108,25 +93,21 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
             </section>
             if let (Some(view), Some(opened)) = (&view, &opened) {
                 <section class="panel graph" aria-label="Messages on their way">
-                    if view.ranks.len() <= MAX_CELLS {
-                        <Ring view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} />
-                    } else {
-                        <Matrix view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} />
-                    }
+                    <Messages view={view.clone()} {time_ps} selected={rank} on_select={select.clone()} {ranks_per_node} />
                 </section>
                 <section class="panel inspector" aria-label="Values">
                     { answers(opened, time_ps) }
                     <h2>{ "Values" }</h2>
                     if let Ok(plan) = &*plan {
-                        <Elements session={opened.session} plan={plan.clone()} moment={playback.moment} {rank} on_rank={select} />
+                        <Elements session={opened.session} plan={plan.clone()} moment={stepping.playback.moment} {rank} on_rank={select} />
                     }
                 </section>
                 <section class="panel lanes" aria-label="Timeline">
                     <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes}
-                              end_ps={opened.end_ps} fit={opened.fit} playhead_ps={time_ps} on_seek={seek} />
+                              end_ps={opened.end_ps} fit={opened.fit} playhead_ps={time_ps} on_seek={stepping.seek.clone()} />
                     <p class="muted small-print">{ rows(choice) }</p>
                 </section>
-                <Transport {playback} {time_ps} />
+                <Transport playback={stepping.playback.clone()} {time_ps} />
             }
         </div>
     }

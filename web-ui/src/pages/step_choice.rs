@@ -1,7 +1,10 @@
 //! What is stepped through: the choice that the address carries, and the form that changes it.
 
-use super::call_choice;
-use super::collective_choice::collective;
+use super::asked::{Asked, Unmet};
+use super::collective_choice::{COLLECTIVES, collective};
+use super::reduce_choice::ReduceOpFields;
+use super::topology_choice::{self, Links, TopologyFields};
+use super::{call_choice, reading};
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField};
 use lockstep_core::dtype::Dtype;
@@ -9,11 +12,16 @@ use lockstep_core::plan::{Fill, Plan};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::scenario::CollectiveLab;
-use lockstep_core::schedule::Algorithm;
+use lockstep_core::schedule::{Algorithm, Schedule};
+use lockstep_core::words::counted;
+use lockstep_sim::Topology;
 use yew::prelude::*;
 
 /// The world sizes that the page can show.
-pub(super) const WORLD: (u64, u64) = (2, 64);
+pub(super) const WORLD: (u64, u64) = (1, 64);
+
+/// Why there are no others.
+pub(super) const WORLD_WHY: &str = "The page steps through 1 to 64 ranks; on the command line, lockstep sim --world-size simulates more.";
 
 /// More elements than this have no use on a page.
 const MAX_COUNT: u64 = 1 << 34;
@@ -21,48 +29,66 @@ const MAX_COUNT: u64 = 1 << 34;
 /// The seed of seeded tensors.
 const SEED: u64 = 1;
 
+const FILLS: [(&str, Fill); 3] =
+    [("iota", Fill::Iota), ("rank", Fill::Rank), ("seeded", Fill::Seeded { seed: SEED })];
+
 /// A collective on its own, as it is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StepChoice {
     pub(super) lab: CollectiveLab,
+    pub(super) topology: Topology,
 }
 
 impl StepChoice {
-    /// The choice in an address; what it does not say, or says wrongly, is the default.
-    pub(super) fn read(route: &Route) -> StepChoice {
-        let world_size = route.number("world").unwrap_or(4u64).clamp(WORLD.0, WORLD.1) as u32;
-        let count = route.number("count").unwrap_or(16u64).min(MAX_COUNT);
-        let dtype = Dtype::COMPUTABLE
-            .into_iter()
-            .find(|dtype| Some(dtype.to_string().as_str()) == route.get("dtype"));
-        let dtype = dtype.unwrap_or(Dtype::Float32);
-        let op = ReduceOp::ALL.into_iter().find(|op| Some(op.name()) == route.get("op"));
-        let op = op.filter(|op| op.supports(dtype)).unwrap_or(ReduceOp::Sum);
-        let root = GroupRank(route.number("root").unwrap_or(0u32).min(world_size - 1));
-        let collective = collective(route.get("collective").unwrap_or("all_reduce"), op, root);
-        let algorithms = Algorithm::of(collective);
-        let algorithm =
-            algorithms.iter().find(|algorithm| Some(algorithm.name()) == route.get("algorithm"));
-        let fill = match route.get("fill") {
-            Some("rank") => Fill::Rank,
-            Some("seeded") => Fill::Seeded { seed: SEED },
-            _ => Fill::Iota,
-        };
-        let lab = CollectiveLab::new(collective, world_size, count);
-        StepChoice {
-            lab: CollectiveLab {
-                algorithm: *algorithm.unwrap_or(&algorithms[0]),
-                dtype,
-                fill,
-                ..lab
-            },
+    /// The choice in an address, what it does not say being the default; and what it asks for that
+    /// cannot be, in whose place the choice has the nearest that can.
+    pub(super) fn read(route: &Route) -> (StepChoice, Vec<Unmet>) {
+        let mut asked = Asked::new(route);
+        let world_size = asked.number("world", WORLD, 4, WORLD_WHY) as u32;
+        let count = asked.number(
+            "count",
+            (0, MAX_COUNT),
+            16,
+            "The page takes up to 16 Gi elements a rank.",
+        );
+        let dtype = reading::dtype(&mut asked).unwrap_or(Dtype::Float32);
+        let op = reading::op(&mut asked).unwrap_or(ReduceOp::Sum);
+        let last = u64::from(world_size) - 1;
+        let root = asked.number("root", (0, last), 0, "The root is one of the ranks.");
+        let root = GroupRank(root as u32);
+        let name = asked.one_of(
+            "collective",
+            &COLLECTIVES,
+            str::to_owned,
+            "collective to carry out by an algorithm",
+        );
+        let collective = collective(name.unwrap_or("all_reduce"), op, root);
+        if collective.reduce_op().is_some_and(|op| !op.supports(dtype)) {
+            let ways = ReduceOp::ALL.into_iter().filter(|op| op.supports(dtype)).take(3);
+            let ways = ways.map(|op| asked.with("op", op.name())).collect();
+            asked.refuse("op", &format!("{op} of {dtype} means nothing."), ways);
         }
+        let algorithms = Algorithm::of(collective);
+        let algorithm = asked.one_of(
+            "algorithm",
+            algorithms,
+            |each| each.name().to_owned(),
+            &format!("algorithm for {collective}"),
+        );
+        let fill = asked.one_of("fill", &FILLS, |(word, _)| word.to_owned(), "fill");
+        let lab = CollectiveLab {
+            algorithm: algorithm.unwrap_or(algorithms[0]),
+            dtype,
+            fill: fill.map_or(Fill::Iota, |(_, fill)| fill),
+            ..CollectiveLab::new(collective, world_size, count)
+        };
+        (StepChoice { lab, topology: topology_choice::read(route) }, asked.unmet)
     }
 
     /// The address of the choice.
     pub(super) fn route(&self) -> Route {
         let lab = &self.lab;
-        let mut route = Route::to(View::Step)
+        let mut route = topology_choice::write(Route::to(View::Step), self.topology)
             .with("collective", lab.collective.name())
             .with("world", lab.world_size)
             .with("count", lab.count)
@@ -70,7 +96,7 @@ impl StepChoice {
             .with("dtype", lab.dtype)
             .with("fill", fill_word(lab.fill));
         if let Some(op) = lab.collective.reduce_op() {
-            route = route.with("op", op);
+            route = route.with("op", op.text());
         }
         if let Some(root) = lab.collective.root() {
             route = route.with("root", root);
@@ -82,23 +108,30 @@ impl StepChoice {
     pub(super) fn words(&self) -> String {
         let CollectiveLab { collective, algorithm, world_size, count, dtype, .. } = self.lab;
         match collective.is_barrier() {
-            true => format!("{collective} · {algorithm} · {world_size} ranks"),
-            false => format!("{collective} · {algorithm} · {world_size} ranks · {count} × {dtype}"),
+            true => format!("{collective} · {algorithm} · {}", counted(world_size, "rank")),
+            false => format!(
+                "{collective} · {algorithm} · {} · {count} × {dtype}",
+                counted(world_size, "rank")
+            ),
         }
     }
 
     /// The plan, or why there is none.
     pub(super) fn plan(&self) -> Result<Plan, String> {
-        self.lab.plan().map_err(|error| error.to_string())
+        let plan = self.lab.plan().map_err(|error| error.to_string())?;
+        Ok(Plan { ranks_per_node: self.topology.ranks_per_node(), ..plan })
+    }
+
+    /// The schedule, laid out on the nodes.
+    pub(super) fn schedule(&self) -> Option<Schedule> {
+        let CollectiveLab { collective, algorithm, world_size, .. } = self.lab;
+        let schedule = Schedule::new(collective, algorithm, world_size).ok()?;
+        Some(schedule.with_ranks_per_node(self.topology.ranks_per_node()))
     }
 }
 
 fn fill_word(fill: Fill) -> &'static str {
-    match fill {
-        Fill::Rank => "rank",
-        Fill::Seeded { .. } => "seeded",
-        Fill::Iota | Fill::Zeros | Fill::Data => "iota",
-    }
+    FILLS.iter().find(|(_, each)| *each == fill).map_or("iota", |(word, _)| word)
 }
 
 /// Properties of [`StepForm`].
@@ -123,9 +156,11 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
     };
     let choose = {
         let (route, world_size) = (route.clone(), lab.world_size);
+        let topology = props.choice.topology;
         props.on_route.reform(move |value: String| match value.starts_with("call ") {
-            true => call_choice::route_of(&value, world_size),
-            false => route.clone().with("collective", value),
+            true => call_choice::route_of(&value, world_size, topology),
+            // The algorithm is another collective's.
+            false => route.clone().without("algorithm").with("collective", value),
         })
     };
     let words = |words: &[&str]| words.iter().map(|word| Choice::word(word)).collect::<Vec<_>>();
@@ -133,8 +168,6 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
         Algorithm::of(lab.collective).iter().map(|algorithm| algorithm.name()).collect();
     let dtypes: Vec<Choice> =
         Dtype::COMPUTABLE.iter().map(|dtype| Choice::word(&dtype.to_string())).collect();
-    let ops: Vec<&str> =
-        ReduceOp::ALL.iter().filter(|op| op.supports(lab.dtype)).map(|op| op.name()).collect();
     let fills =
         [("iota", "0, 1, 2, … (iota)"), ("rank", "the rank's number"), ("seeded", "seeded random")];
     let fills = fills.map(|(value, label)| Choice::new(value, label)).to_vec();
@@ -150,11 +183,12 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
                 <SelectField name="fill" label="Values" value={fill_word(lab.fill)} choices={fills} on_choose={set("fill")} />
             }
             if let Some(op) = lab.collective.reduce_op() {
-                <SelectField name="op" label="Reduce op" value={op.name()} choices={words(&ops)} on_choose={set("op")} />
+                <ReduceOpFields {op} dtype={Some(lab.dtype)} on_choose={set("op")} />
             }
             if let Some(root) = lab.collective.root() {
                 <NumberField name="root" label="Root" value={u64::from(root.0)} min={0} max={u64::from(lab.world_size) - 1} on_choose={number("root")} />
             }
+            <TopologyFields topology={props.choice.topology} route={route} world_size={lab.world_size} links={Links::Folded} on_route={props.on_route.clone()} />
         </form>
     }
 }
@@ -162,29 +196,48 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pages::collective_choice::COLLECTIVES;
 
     #[test]
     fn an_address_holds_the_whole_choice() {
         for name in COLLECTIVES {
-            let route =
-                Route::to(View::Step).with("collective", name).with("world", 7).with("root", 3);
-            let choice = StepChoice::read(&route);
-            assert_eq!(choice.lab.collective.name(), name);
-            assert_eq!(StepChoice::read(&choice.route()), choice);
-            assert!(choice.plan().is_ok(), "{name}");
+            for (world, node) in [(7, 0), (8, 4), (1, 0)] {
+                let route = Route::to(View::Step)
+                    .with("collective", name)
+                    .with("world", world)
+                    .with("root", world / 2)
+                    .with("op", "PREMUL_SUM:0.5")
+                    .with("node", node);
+                let (choice, unmet) = StepChoice::read(&route);
+                assert_eq!(unmet, [], "{name}");
+                assert_eq!(choice.lab.collective.name(), name);
+                assert_eq!(choice.topology.ranks_per_node(), node);
+                assert_eq!(StepChoice::read(&choice.route()), (choice, Vec::new()));
+                let plan = choice.plan().unwrap();
+                assert_eq!(plan.ranks_per_node, node, "{name}");
+            }
         }
     }
 
     #[test]
-    fn nonsense_in_an_address_becomes_something_that_runs() {
+    fn what_cannot_be_is_said_and_every_way_on_leads_to_something_that_runs() {
         let route = Route::to(View::Step)
             .with("world", 999)
             .with("root", 80)
             .with("dtype", "bool")
-            .with("op", "AVG");
-        let choice = StepChoice::read(&route);
+            .with("op", "AVG")
+            .with("algorithm", "star")
+            .with("fill", "full");
+        let (choice, unmet) = StepChoice::read(&route);
         assert_eq!(choice.lab.world_size, 64);
-        assert!(choice.plan().is_ok());
+        let asked: Vec<&str> = unmet.iter().map(|unmet| unmet.asked.as_str()).collect();
+        let all = ["world=999", "root=80", "op=AVG", "algorithm=star", "fill=full"];
+        assert_eq!(asked, all);
+        for unmet in &unmet {
+            assert!(!unmet.ways.is_empty(), "{}", unmet.asked);
+            for way in &unmet.ways {
+                let left = StepChoice::read(&way.route).1;
+                assert!(left.len() < all.len(), "{}", way.words);
+            }
+        }
     }
 }

@@ -13,14 +13,8 @@ const LATENCY_NS: (u64, u64) = (0, 10_000_000);
 /// Bandwidths that a form takes, in GB/s.
 const GB_PER_SECOND: (u64, u64) = (1, 10_000);
 
-/// NVLink of an eight-GPU machine of 2023, as one rank sees it; round enough to reckon with.
-const INSIDE: Link = Link { latency_ps: 2_000_000, bytes_per_second: 300_000_000_000 };
-
 /// The topology in an address; what it does not say, or says wrongly, is the default.
 pub(super) fn read(route: &Route) -> Topology {
-    let pair = match Topology::default() {
-        Topology::Uniform(link) | Topology::Nodes { across: link, .. } => link,
-    };
     let link = |latency: &str, bandwidth: &str, default: Link| Link {
         latency_ps: route
             .number::<u64>(latency)
@@ -29,29 +23,34 @@ pub(super) fn read(route: &Route) -> Topology {
             gb.clamp(GB_PER_SECOND.0, GB_PER_SECOND.1) * BYTES_PER_GB
         }),
     };
-    let across = link("latency", "bandwidth", pair);
+    let across = link("latency", "bandwidth", Link::DEFAULT);
     match route.number::<u32>("node") {
         Some(ranks_per_node) if ranks_per_node > 0 => Topology::Nodes {
             ranks_per_node,
-            inside: link("latency_in", "bandwidth_in", INSIDE),
+            inside: link("latency_in", "bandwidth_in", Link::NVLINK),
             across,
         },
         _ => Topology::Uniform(across),
     }
 }
 
-/// `route` with the topology in it.
+/// `route` with the topology in it; a default link needs no words.
 pub(super) fn write(route: Route, topology: Topology) -> Route {
-    let link = |route: Route, latency: &str, bandwidth: &str, link: Link| {
+    let link = |route: Route, latency: &str, bandwidth: &str, link: Link, default: Link| {
+        if link == default {
+            return route;
+        }
         route
             .with(latency, link.latency_ps / PS_PER_NS)
             .with(bandwidth, link.bytes_per_second / BYTES_PER_GB)
     };
+    let pair = |route, pair| link(route, "latency", "bandwidth", pair, Link::DEFAULT);
     match topology {
-        Topology::Uniform(pair) => link(route, "latency", "bandwidth", pair),
+        Topology::Uniform(every) => pair(route, every),
         Topology::Nodes { ranks_per_node, inside, across } => {
-            let route = link(route, "latency", "bandwidth", across);
-            link(route, "latency_in", "bandwidth_in", inside).with("node", ranks_per_node)
+            let route = pair(route, across);
+            link(route, "latency_in", "bandwidth_in", inside, Link::NVLINK)
+                .with("node", ranks_per_node)
         }
     }
 }
@@ -67,6 +66,21 @@ pub(super) struct TopologyFieldsProps {
     /// Whether there must be nodes.
     #[prop_or_default]
     pub(super) nodes_only: bool,
+    /// Where the links' numbers are.
+    #[prop_or_default]
+    pub(super) links: Links,
+}
+
+/// Where a form has the numbers of the links.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) enum Links {
+    /// Among the other fields.
+    #[default]
+    Open,
+    /// Folded away under what they are.
+    Folded,
+    /// Nowhere: only who shares a node is chosen.
+    Absent,
 }
 
 /// The fields of a form that choose the topology.
@@ -81,7 +95,7 @@ pub(super) fn topology_fields(props: &TopologyFieldsProps) -> Html {
         let half = (props.world_size / 2).clamp(1, 8);
         props.on_route.reform(move |shape: String| match (shape.as_str(), topology) {
             ("nodes", Topology::Uniform(across)) => {
-                let nodes = Topology::Nodes { ranks_per_node: half, inside: INSIDE, across };
+                let nodes = Topology::Nodes { ranks_per_node: half, inside: Link::NVLINK, across };
                 write(route.clone(), nodes)
             }
             ("uniform", _) => route.clone().without("node"),
@@ -100,19 +114,35 @@ pub(super) fn topology_fields(props: &TopologyFieldsProps) -> Html {
         None => ("Latency (ns)", "Bandwidth (GB/s)"),
         Some(_) => ("Latency across (ns)", "Bandwidth across (GB/s)"),
     };
-    html! {
+    let numbers = html! {
         <>
-        if !props.nodes_only {
-            <SelectField name="topology" label="Network" {value} choices={shapes} on_choose={shape} />
-        }
         if let Some(inside) = inside {
-            <NumberField name="node" label="Ranks a node" value={u64::from(props.topology.ranks_per_node())}
-                         min={1} max={u64::from(props.world_size)} on_choose={number("node")} />
             <NumberField name="latency_in" label="Latency inside (ns)" value={ns(inside)} min={LATENCY_NS.0} max={LATENCY_NS.1} on_choose={number("latency_in")} />
             <NumberField name="bandwidth_in" label="Bandwidth inside (GB/s)" value={gb(inside)} min={GB_PER_SECOND.0} max={GB_PER_SECOND.1} on_choose={number("bandwidth_in")} />
         }
         <NumberField name="latency" label={latency} value={ns(across)} min={LATENCY_NS.0} max={LATENCY_NS.1} on_choose={number("latency")} />
         <NumberField name="bandwidth" label={bandwidth} value={gb(across)} min={GB_PER_SECOND.0} max={GB_PER_SECOND.1} on_choose={number("bandwidth")} />
+        </>
+    };
+    html! {
+        <>
+        if !props.nodes_only {
+            <SelectField name="topology" label="Network" {value} choices={shapes} on_choose={shape} />
+        }
+        if inside.is_some() {
+            <NumberField name="node" label="Ranks a node" value={u64::from(props.topology.ranks_per_node())}
+                         min={1} max={u64::from(props.world_size)} on_choose={number("node")} />
+        }
+        { match props.links {
+            Links::Open => numbers,
+            Links::Absent => html! {},
+            Links::Folded => html! {
+                <details class="links" data-test="links">
+                    <summary>{ "Links: " }{ props.topology.to_string() }</summary>
+                    <div>{ numbers }</div>
+                </details>
+            },
+        } }
         </>
     }
 }

@@ -1,5 +1,6 @@
 //! The simulator's values against those of a real run.
 
+use lockstep_core::words::counted;
 use lockstep_sim::Comparison;
 use yew::prelude::*;
 
@@ -17,13 +18,15 @@ pub(crate) fn comparison_card(props: &ComparisonCardProps) -> Html {
         all if all.all_equal() => (
             "good",
             format!(
-                "All equal: {} elements in {} tensors are the same bits in the simulation and in the run.",
-                all.elements, all.tensors
+                "All equal: {} in {}, the same bits in the simulation and in the run.",
+                counted(all.elements, "element"),
+                counted(all.tensors, "tensor")
             ),
         ),
-        none if none.tensors == 0 => {
-            ("plain", "There are no values to compare: no rank finished in both.".to_owned())
-        }
+        none if none.tensors == 0 => (
+            "plain",
+            "There are no values to compare: no rank ended with a tensor in both.".to_owned(),
+        ),
         some => {
             ("bad", format!("{} of {} tensors differ.", some.tensors - some.equal, some.tensors))
         }

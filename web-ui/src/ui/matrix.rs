@@ -18,6 +18,9 @@ pub(crate) struct MatrixProps {
     /// Switches that take part: rows and columns behind the ranks'.
     #[prop_or_default]
     pub(crate) switches: u32,
+    /// Ranks of a node; 0 when there are no nodes.
+    #[prop_or_default]
+    pub(crate) ranks_per_node: u32,
 }
 
 const MARGIN: f64 = 30.0;
@@ -33,9 +36,13 @@ pub(crate) fn matrix(props: &MatrixProps) -> Html {
     let (width, height) = (width.min(MARGIN + 6.0 + n * side), height.min(MARGIN + 6.0 + n * side));
     {
         let (canvas, view) = (canvas.clone(), props.view.clone());
-        let deps =
-            (props.view.clone(), props.time_ps, props.selected, width as u32, height as u32, dark);
-        use_effect_with(deps, move |(_, time_ps, selected, _, _, dark)| {
+        let ranks = props.view.ranks.len();
+        let size = (width as u32, height as u32);
+        let deps = (
+            (props.view.clone(), props.time_ps, props.selected),
+            (size, props.ranks_per_node, dark),
+        );
+        use_effect_with(deps, move |((_, time_ps, selected), (_, per_node, dark))| {
             let (Some(context), true) = (cleared(&canvas, width, height), width > 0.0) else {
                 return;
             };
@@ -43,14 +50,29 @@ pub(crate) fn matrix(props: &MatrixProps) -> Html {
             context.set_font(FONT);
             context.set_fill_style_str(ink.empty);
             context.fill_rect(MARGIN, MARGIN, n * side, n * side);
+            // Lines where nodes end, if they are not too close.
+            let every = match *per_node {
+                node @ 4..=16 => node as usize,
+                _ => 8,
+            };
             context.set_fill_style_str(ink.line);
-            for line in (0..=n as u32).step_by(8) {
+            for line in (0..=n as u32).step_by(every) {
                 let at = MARGIN + f64::from(line) * side;
                 context.fill_rect(MARGIN, at - 0.5, n * side, 1.0);
                 context.fill_rect(at - 0.5, MARGIN, 1.0, n * side);
             }
+            // Nodes: squares along the diagonal, whose messages stay inside.
+            if *per_node > 0 && (*per_node as usize) < ranks {
+                context.set_stroke_style_str(ink.muted);
+                context.set_line_width(1.5);
+                for first in (0..ranks).step_by(*per_node as usize) {
+                    let at = MARGIN + first as f64 * side;
+                    let tall = (*per_node as usize).min(ranks - first) as f64 * side;
+                    context.stroke_rect(at, at, tall, tall);
+                }
+            }
             context.set_fill_style_str(ink.muted);
-            for rank in (0..n as u32).step_by(8) {
+            for rank in (0..n as u32).step_by(every) {
                 let at = MARGIN + (f64::from(rank) + 0.5) * side;
                 let _ = context.fill_text(&rank.to_string(), 8.0, at + 4.0);
                 let _ = context.fill_text(&rank.to_string(), at - 6.0, MARGIN - 4.0);

@@ -56,7 +56,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
             if let Some(why) = missing {
                 <p id="no-server" class="muted" data-test="run-disabled">{ why }</p>
             } else if run.stage == Stage::Idle {
-                <p class="muted">{ format!("{} processes on this machine, the same schedule{}.", props.plan.world_size,
+                <p class="muted">{ format!("{} on this machine, the same schedule{}.", match props.plan.world_size { 1 => "1 process".to_owned(), many => format!("{many} processes") },
                     if props.hangs { "; a watchdog ends it" } else { ", then value by value against the simulation" }) }</p>
             }
             { match &run.stage {
@@ -85,6 +85,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                                 format!("After {}: {}", explain::time(opened.end_ps), explain::ending(outcome))
                             }) }
                         </p>
+                        if let Some(words) = opened.header.stand_in() { <p class="muted" data-test="stand-in">{ words }</p> }
                         if let Some(comparison) = comparison {
                             if !props.hangs || comparison.tensors > 0 {
                                 <ComparisonCard comparison={comparison.clone()} />

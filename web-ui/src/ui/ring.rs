@@ -4,6 +4,7 @@ use crate::dom::when;
 use crate::explain;
 use crate::palette::{rank_fill, rank_ink};
 use lockstep_core::schedule::{Buffer, Slice};
+use lockstep_core::words::counted;
 use lockstep_sim::View;
 use lockstep_sim::view::{Doing, MessageView};
 use std::f64::consts::TAU;
@@ -23,6 +24,9 @@ pub(crate) struct RingProps {
     /// Switches that take part, behind the ranks: one of all, or one a node and one above them.
     #[prop_or_default]
     pub(crate) switches: u32,
+    /// Ranks of a node; 0 when there are no nodes.
+    #[prop_or_default]
+    pub(crate) ranks_per_node: u32,
 }
 
 /// Ranks on a circle and the messages between them.
@@ -30,18 +34,29 @@ pub(crate) struct RingProps {
 pub(crate) fn ring(props: &RingProps) -> Html {
     let view = &props.view;
     let n = view.ranks.len();
-    let all = Places { ranks: n, switches: props.switches as usize };
+    let all = Places {
+        ranks: n,
+        switches: props.switches as usize,
+        per_node: props.ranks_per_node as usize,
+    };
     let node = node_radius(n);
-    let words = format!("{n} ranks, {} messages on their way", view.messages.len());
+    let ranks = match all.nodes() {
+        1 => counted(n, "rank"),
+        nodes => format!("{n} ranks in {nodes} nodes"),
+    };
+    let words = format!("{ranks}, {} on the way", counted(view.messages.len(), "message"));
     html! {
         <svg class="ring" viewBox="0 0 400 400" role="group" aria-label={words}
-             data-test="ring" data-messages={view.messages.len().to_string()}>
+             data-test="ring" data-messages={view.messages.len().to_string()} data-nodes={all.nodes().to_string()}>
             <defs>
                 <marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
                     <path d="M0 0L8 4L0 8z" class="tip" />
                 </marker>
             </defs>
             <circle class="orbit" cx="200" cy="200" r={orbit(n).to_string()} />
+            if all.nodes() > 1 {
+                { for (0..all.nodes()).map(|each| node_at(all, each, node)) }
+            }
             { for view.messages.iter().map(|message| way(message, all, node)) }
             { for (0..all.switches).map(|switch| switch_at(all, switch, node)) }
             { for (0..n).map(|rank| place(props, rank, all, node)) }
@@ -63,24 +78,88 @@ fn orbit(n: usize) -> f64 {
 struct Places {
     ranks: usize,
     switches: usize,
+    /// Ranks of a node; 0 when there are no nodes.
+    per_node: usize,
 }
+
+/// The gap between two nodes, in distances between two of their ranks.
+const GAP: f64 = 0.7;
+
+impl Places {
+    /// The nodes; one when there are none.
+    fn nodes(self) -> usize {
+        match self.per_node {
+            0 => 1,
+            ranks => self.ranks.div_ceil(ranks).max(1),
+        }
+    }
+
+    /// At which angle a rank stands, or what is between two of them.
+    fn angle(self, rank: f64) -> f64 {
+        // Two ranks stand side by side; more begin at the top and go clockwise.
+        let begin = if self.ranks == 2 { 0.5 } else { 0.75 };
+        let gaps = if self.nodes() > 1 { GAP } else { 0.0 };
+        let node = (rank / self.per_node.max(1) as f64).floor();
+        let around = self.ranks as f64 + gaps * self.nodes() as f64;
+        TAU * (begin + (rank + gaps * node) / around.max(1.0))
+    }
+
+    /// The ranks of a node: the first and the last.
+    fn of_node(self, node: usize) -> (usize, usize) {
+        let first = node * self.per_node;
+        (first, (first + self.per_node).min(self.ranks).saturating_sub(1))
+    }
+}
+
+fn on_circle(radius: f64, angle: f64) -> (f64, f64) {
+    (CENTRE + radius * angle.cos(), CENTRE + radius * angle.sin())
+}
+
+/// The ground on which the ranks of a node stand.
+fn node_at(all: Places, node: usize, radius: f64) -> Html {
+    let (first, last) = all.of_node(node);
+    let (from, to) = (all.angle(first as f64), all.angle(last as f64));
+    let reach = orbit(all.ranks);
+    let ((ax, ay), (bx, by)) = (on_circle(reach, from), on_circle(reach, to));
+    let long = u8::from(to - from > TAU / 2.0);
+    // A node of one rank is a dot, which an arc of no length is not.
+    let way = match first == last {
+        true => format!("M{ax:.1} {ay:.1}h.01"),
+        false => format!("M{ax:.1} {ay:.1}A{reach} {reach} 0 {long} 1 {bx:.1} {by:.1}"),
+    };
+    let words = format!("node {node}: ranks {first} to {last}");
+    let (x, y) = on_circle(reach - radius - 19.0, (from + to) / 2.0);
+    html! {
+        <g class="ground" data-test={format!("ground-{node}")}>
+            <title>{ words }</title>
+            <path d={way} stroke-width={format!("{:.0}", 2.0 * radius + 18.0)} />
+            if all.nodes() <= MAX_NAMED { <text x={format!("{x:.1}")} y={format!("{:.1}", y + 4.0)}>{ format!("node {node}") }</text> }
+        </g>
+    }
+}
+
+/// More nodes than this have no room for their names.
+const MAX_NAMED: usize = 8;
 
 /// Where a rank stands, or a switch behind the ranks.
 fn centre(index: usize, all: Places) -> (f64, f64) {
     let n = all.ranks;
-    if index >= n {
-        let (switch, leaves) = (index - n, all.switches.saturating_sub(1));
-        // The only switch, and the one above the others, stand in the middle.
-        if switch >= leaves {
-            return (CENTRE, CENTRE);
-        }
-        let angle = TAU * (0.75 + (switch as f64 + 0.5) / leaves as f64 - 0.5 / n.max(1) as f64);
-        return (CENTRE + 72.0 * angle.cos(), CENTRE + 72.0 * angle.sin());
+    if index < n {
+        return on_circle(orbit(n), all.angle(index as f64));
     }
-    // Two ranks stand side by side; more begin at the top and go clockwise.
-    let begin = if n == 2 { 0.5 } else { 0.75 };
-    let angle = TAU * (begin + index as f64 / n.max(1) as f64);
-    (CENTRE + orbit(n) * angle.cos(), CENTRE + orbit(n) * angle.sin())
+    let (switch, leaves) = (index - n, all.switches.saturating_sub(1));
+    // The only switch, and the one above the others, stand in the middle.
+    if switch >= leaves {
+        return (CENTRE, CENTRE);
+    }
+    let angle = match all.nodes() == leaves {
+        true => {
+            let (first, last) = all.of_node(switch);
+            (all.angle(first as f64) + all.angle(last as f64)) / 2.0
+        }
+        false => TAU * (0.75 + (switch as f64 + 0.5) / leaves as f64 - 0.5 / n.max(1) as f64),
+    };
+    on_circle(72.0, angle)
 }
 
 fn switch_at(all: Places, switch: usize, node: f64) -> Html {

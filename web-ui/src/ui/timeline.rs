@@ -14,6 +14,7 @@ use crate::explain;
 use crate::palette;
 use crate::protocol::{Request, Response, SessionId, Window};
 use hover::{Hover, use_hover};
+use lockstep_core::words::counted;
 use paint::{GUTTER, Raster, image_of, paint, rank_height};
 use pointer::use_pointer;
 use std::rc::Rc;
@@ -161,8 +162,11 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
             stretch.set(stretch.scrolled(by, now.world_size, now.visible()));
         })
     };
-    let words =
-        format!("Timeline of {} ranks over {}", props.world_size, explain::time(props.end_ps));
+    let words = format!(
+        "Timeline of {} over {}",
+        counted(props.world_size, "rank"),
+        explain::time(props.end_ps)
+    );
     let busy = if pointer.dragging { "dragging" } else { "" };
     html! {
         <div class="timeline" data-test="timeline" data-from={format!("{:.0}", stretch.from)} data-to={format!("{:.0}", stretch.to)}

@@ -70,7 +70,7 @@ pub(crate) fn transport(props: &TransportProps) -> Html {
     let place = format!("moment {} of {}, {words}", playback.moment, playback.last);
     html! {
         <div class="transport" role="group" aria-label="Playback" data-test="transport"
-             data-moment={playback.moment.to_string()} data-last={playback.last.to_string()}
+             data-moment={playback.moment.to_string()} data-last={playback.last.to_string()} data-time-ps={props.time_ps.to_string()}
              data-playing={playback.playing.to_string()} data-moving={playback.moving().to_string()}>
             <button class="icon" onclick={act(Act::To(0))} disabled={at_start} aria-label="To the start"
                     title="To the start (Home)" data-test="start">{ icon("M6 5v14M19 5v14l-10-7z") }</button>

@@ -2,6 +2,7 @@
 
 use super::choice::GalleryChoice;
 use crate::explain::{self, Lesson, lesson};
+use crate::pages::topology_choice;
 use crate::palette::{RANK_COLOURS, rank_fill};
 use crate::protocol::Account;
 use crate::route::{Route, View};
@@ -32,7 +33,7 @@ pub(super) fn algorithm_card(props: &CardProps) -> Html {
     let account = props.account.as_ref().and_then(|account| account.as_ref().ok());
     let chosen = choice.pair.contains(&algorithm);
     let pick = props.on_pick.reform(move |_: MouseEvent| algorithm);
-    let step = Route::to(View::Step)
+    let step = topology_choice::write(Route::to(View::Step), choice.topology)
         .with("collective", choice.collective.name())
         .with("world", choice.world_size)
         .with("count", choice.count)

@@ -108,11 +108,9 @@ impl MeshChoice {
 /// A mesh always has nodes: without them every pair would be alike.
 fn nodes(topology: Topology) -> Topology {
     match topology {
-        Topology::Uniform(across) => Topology::Nodes {
-            ranks_per_node: DEFAULT_NODE,
-            inside: Link { latency_ps: 2_000_000, bytes_per_second: 300_000_000_000 },
-            across,
-        },
+        Topology::Uniform(across) => {
+            Topology::Nodes { ranks_per_node: DEFAULT_NODE, inside: Link::NVLINK, across }
+        }
         topology @ Topology::Nodes { .. } => topology,
     }
 }

@@ -1,0 +1,79 @@
+//! What connects the ranks of a simulation: a link between every two, another one inside nodes.
+
+use anyhow::{Result, bail};
+use lockstep_core::plan::Plan;
+use lockstep_sim::{Link, Topology};
+
+const PS_PER_NS: u64 = 1000;
+
+/// The links of a simulation.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct LinkOptions {
+    /// Latency between ranks, or between nodes if there are any [default: 5000]
+    #[arg(long, value_name = "NS", allow_negative_numbers = true)]
+    link_latency_ns: Option<u64>,
+    /// Bandwidth of that link [default: 25000000000]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    link_bytes_per_second: Option<u64>,
+    /// Latency between ranks of one node, with --ranks-per-node [default: 2000]
+    #[arg(long, value_name = "NS", allow_negative_numbers = true)]
+    node_latency_ns: Option<u64>,
+    /// Bandwidth of that link [default: 300000000000]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    node_bytes_per_second: Option<u64>,
+}
+
+impl LinkOptions {
+    /// The topology of a plan: nodes, if it has some.
+    ///
+    /// # Errors
+    /// When links inside nodes are described and there are none, or a link carries nothing.
+    pub(crate) fn topology(&self, plan: &Plan) -> Result<Topology> {
+        let across = link(Link::DEFAULT, self.link_latency_ns, self.link_bytes_per_second)?;
+        if plan.ranks_per_node > 0 {
+            let inside = link(Link::NVLINK, self.node_latency_ns, self.node_bytes_per_second)?;
+            return Ok(Topology::Nodes { ranks_per_node: plan.ranks_per_node, inside, across });
+        }
+        if self.node_latency_ns.is_some() || self.node_bytes_per_second.is_some() {
+            bail!(
+                "--node-latency-ns and --node-bytes-per-second are of the links inside a node; say \
+                 with --ranks-per-node which ranks share one"
+            );
+        }
+        Ok(Topology::Uniform(across))
+    }
+}
+
+fn link(known: Link, latency_ns: Option<u64>, bytes_per_second: Option<u64>) -> Result<Link> {
+    if bytes_per_second == Some(0) {
+        bail!("a link of 0 bytes a second carries nothing; give 1 or more");
+    }
+    Ok(Link {
+        latency_ps: latency_ns.map_or(known.latency_ps, |ns| ns.saturating_mul(PS_PER_NS)),
+        bytes_per_second: bytes_per_second.unwrap_or(known.bytes_per_second),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan_source::PlanOptions;
+
+    #[test]
+    fn nodes_come_from_the_plan() {
+        let plan = |ranks_per_node| {
+            PlanOptions { ranks_per_node, ..Default::default() }.named("all_reduce").unwrap()
+        };
+        let none = LinkOptions::default();
+        assert_eq!(none.topology(&plan(None)).unwrap(), Topology::default());
+        assert_eq!(none.topology(&plan(Some(2))).unwrap(), Topology::nodes(2));
+        let fast = LinkOptions { node_latency_ns: Some(7), ..Default::default() };
+        let Topology::Nodes { inside, .. } = fast.topology(&plan(Some(2))).unwrap() else {
+            panic!("there are nodes")
+        };
+        assert_eq!((inside.latency_ps, inside.bytes_per_second), (7000, 300_000_000_000));
+        assert!(fast.topology(&plan(None)).is_err());
+        let dead = LinkOptions { link_bytes_per_second: Some(0), ..Default::default() };
+        assert!(dead.topology(&plan(None)).is_err());
+    }
+}

@@ -1,0 +1,370 @@
+//! What can be said of a scenario, a call or a collective, and the plan that comes of it.
+
+use super::{COLLECTIVES, unknown};
+use anyhow::{Result, bail};
+use lockstep_core::collective::Collective;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::plan::{Fill, Plan};
+use lockstep_core::rank::GroupRank;
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::scenario::{
+    self, CollectiveLab, Scenario, ScenarioOptions, TorchCall, nearest, patience_ms, torch_call,
+};
+use lockstep_core::schedule::{Algorithm, ProvedTable};
+use serde::Deserialize;
+
+/// What can be said of a scenario or a collective. What is not said has the default of
+/// [`ScenarioOptions`] and [`CollectiveLab`].
+#[derive(Clone, Debug, Default, clap::Args, Deserialize)]
+#[serde(default)]
+pub(crate) struct PlanOptions {
+    /// The number of ranks [default: 4]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) world_size: Option<u32>,
+    /// Ranks that share a node, in rank order; 0 for one node that holds all [default: 0, or the plan file's]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) ranks_per_node: Option<u32>,
+    /// The timeout of every group in milliseconds, 1 at least; for a plan file only when given
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    pub(crate) timeout_ms: Option<u64>,
+    /// The repaired program of a scenario
+    #[arg(long)]
+    pub(crate) repaired: bool,
+    /// Elements a rank of a collective [default: 16]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) count: Option<u64>,
+    /// How a collective is carried out: ring, tree, direct, recursive_doubling, bruck, … [default: its first]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) algorithm: Option<String>,
+    /// Element type of a collective [default: float32]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) dtype: Option<String>,
+    /// Plan the call as torch.distributed makes it with this backend: gloo, nccl, mpi, host, cpu:gloo,cuda:nccl
+    #[arg(long, value_name = "NAME")]
+    pub(crate) dist_backend: Option<String>,
+    /// Reduction of a collective: SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM:FACTOR [default: SUM]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) reduce_op: Option<String>,
+    /// Root rank of a collective [default: 0]
+    #[arg(long, value_name = "RANK", allow_negative_numbers = true)]
+    pub(crate) root: Option<u32>,
+    /// Fill a collective's tensors with this seed's numbers instead of rank * count + index
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) seed: Option<u64>,
+}
+
+impl PlanOptions {
+    /// The plan of a scenario or a collective.
+    ///
+    /// # Errors
+    /// When there is none of that name, or the options do not fit it.
+    pub(crate) fn named(&self, name: &str) -> Result<Plan> {
+        self.check()?;
+        self.of_name(name).map(|plan| self.on_nodes(plan))
+    }
+
+    fn of_name(&self, name: &str) -> Result<Plan> {
+        if let Some(scenario) = scenario::find(name) {
+            return self.of_scenario(scenario);
+        }
+        if let Some(call) = torch_call(name).filter(|_| self.is_torch_call(name)) {
+            return self.of_torch_call(call);
+        }
+        if !COLLECTIVES.contains(&name) {
+            bail!("{}", unknown(name));
+        }
+        let mut lab = self.lab(name, 4, 16)?;
+        if let Some(name) = &self.algorithm {
+            lab.algorithm = pick("algorithm", name, &Algorithm::ALL, Algorithm::name)?;
+        }
+        Ok(lab.plan()?)
+    }
+
+    /// What cannot be for any plan.
+    ///
+    /// # Errors
+    /// When there is such a thing.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.timeout_ms == Some(0) {
+            bail!(
+                "timeout_ms is 0, and every call would be late before it began; give 1 or more, or \
+                 leave it out"
+            );
+        }
+        Ok(())
+    }
+
+    /// The plan with its ranks on nodes, if they were asked for.
+    pub(super) fn on_nodes(&self, plan: Plan) -> Plan {
+        match self.ranks_per_node {
+            Some(ranks_per_node) => Plan { ranks_per_node, ..plan },
+            None => plan,
+        }
+    }
+
+    /// Which backend a call is planned on when none was asked for and it is not the usual one.
+    pub(super) fn backend_unasked(&self, name: &str) -> Option<String> {
+        let call = torch_call(name).filter(|_| self.is_torch_call(name))?;
+        let backend = call.backends.first()?;
+        (self.dist_backend.is_none() && *backend != "gloo").then(|| {
+            format!("{name} is planned on {backend}, because gloo has no such call; --dist-backend chooses another")
+        })
+    }
+
+    /// The plan of a collective that is carried out as a file says.
+    pub(super) fn collective_with(&self, name: &str, schedule: &ProvedTable) -> Result<Plan> {
+        let table = schedule.table();
+        if self.algorithm.is_some() {
+            bail!("--algorithm and --schedule both say how {name} is carried out: leave one out");
+        }
+        // Chunks of one size, where they have to be.
+        let count = 16u64.next_multiple_of(u64::from(table.granularity()));
+        let mut lab = self.lab(name, table.size(), count)?;
+        if self.root.is_none() && table.collective().root().is_some() {
+            lab.collective = table.collective();
+        }
+        Ok(lab.plan_with(schedule)?)
+    }
+
+    /// A collective with all that is said of it but its algorithm.
+    fn lab(&self, name: &str, world_size: u32, count: u64) -> Result<CollectiveLab> {
+        if self.repaired {
+            bail!("{name} is a collective: only scenarios can be repaired");
+        }
+        let collective = self.collective(name)?;
+        self.heeded(
+            name,
+            !collective.is_barrier(),
+            collective.reduce_op().is_some(),
+            collective.root().is_some(),
+        )?;
+        let world_size = self.world_size.unwrap_or(world_size);
+        let mut lab = CollectiveLab::new(collective, world_size, self.count.unwrap_or(count));
+        if let Some(name) = &self.dtype {
+            lab.dtype = pick("dtype", name, &Dtype::COMPUTABLE, Dtype::name)?;
+        }
+        if let Some(seed) = self.seed {
+            lab.fill = Fill::Seeded { seed };
+        }
+        if let Some(timeout_ms) = self.timeout_ms {
+            lab.timeout_ms = timeout_ms;
+        }
+        Ok(lab)
+    }
+
+    /// The nine collectives by themselves are one operation by an algorithm; every other call, and
+    /// any call with a backend, is what torch.distributed makes of it.
+    fn is_torch_call(&self, name: &str) -> bool {
+        !COLLECTIVES.contains(&name) || self.dist_backend.is_some()
+    }
+
+    fn of_torch_call(&self, call: &TorchCall) -> Result<Plan> {
+        let name = call.name;
+        if self.repaired {
+            bail!("{name} is a call: only scenarios can be repaired");
+        }
+        if self.algorithm.is_some() {
+            bail!(
+                "{name} is planned as its backend makes it; algorithm is for a collective without a backend"
+            );
+        }
+        let heeds = call.heeds();
+        self.heeded(name, heeds.count, heeds.op, heeds.root)?;
+        let mut options = call.options();
+        options.ranks_per_node = self.ranks_per_node.unwrap_or(options.ranks_per_node);
+        options.world_size = self.world_size.unwrap_or(options.world_size);
+        options.count = self.count.unwrap_or(options.count);
+        options.root = self.root.unwrap_or(options.root);
+        let patience = patience_ms(options.world_size, options.count);
+        options.timeout_ms = self.timeout_ms.unwrap_or(patience);
+        if let Some(backend) = &self.dist_backend {
+            options.backend.clone_from(backend);
+        }
+        if let Some(name) = &self.dtype {
+            options.dtype = pick("dtype", name, &Dtype::COMPUTABLE, Dtype::name)?;
+        }
+        if let Some(name) = &self.reduce_op {
+            options.op = name.parse()?;
+        }
+        if let Some(seed) = self.seed {
+            options.fill = Fill::Seeded { seed };
+        }
+        Ok(call.plan(&options)?)
+    }
+
+    fn of_scenario(&self, scenario: &Scenario) -> Result<Plan> {
+        let mut options = ScenarioOptions { repaired: self.repaired, ..Default::default() };
+        self.only_for("a scenario", scenario.id)?;
+        options.world_size =
+            self.world_size.unwrap_or(options.world_size.max(scenario.min_world_size));
+        options.timeout_ms = self.timeout_ms.unwrap_or(options.timeout_ms);
+        Ok(scenario.plan(&options)?)
+    }
+
+    fn collective(&self, name: &str) -> Result<Collective> {
+        let root = GroupRank(self.root.unwrap_or(0));
+        let op = match &self.reduce_op {
+            Some(name) => name.parse()?,
+            None => ReduceOp::Sum,
+        };
+        Ok(match name {
+            "broadcast" => Collective::Broadcast { root },
+            "all_reduce" => Collective::AllReduce { op },
+            "reduce" => Collective::Reduce { op, root },
+            "all_gather" => Collective::AllGather,
+            "gather" => Collective::Gather { root },
+            "scatter" => Collective::Scatter { root },
+            "reduce_scatter" => Collective::ReduceScatter { op },
+            "all_to_all" => Collective::AllToAll,
+            "monitored_barrier" => Collective::MonitoredBarrier { wait_all_ranks: false },
+            _ => Collective::Barrier,
+        })
+    }
+
+    /// Refuses options that would change nothing about `name`.
+    fn heeded(&self, name: &str, tensor: bool, op: bool, root: bool) -> Result<()> {
+        let idle = [
+            (
+                "--count",
+                self.count.is_some() && !tensor,
+                "its tensors have sizes of their own, or it has none",
+            ),
+            (
+                "--dtype",
+                self.dtype.is_some() && !tensor,
+                "its tensors have types of their own, or it has none",
+            ),
+            ("--reduce-op", self.reduce_op.is_some() && !op, "it does not reduce"),
+            ("--root", self.root.is_some() && !root, "it has no root"),
+        ];
+        match idle.iter().find(|(_, idle, _)| *idle) {
+            Some((option, _, why)) => bail!("{option} changes nothing about {name}: {why}"),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses options of a collective, which `what` is not.
+    fn only_for(&self, kind: &str, what: &str) -> Result<()> {
+        let given = [
+            ("count", self.count.is_some()),
+            ("algorithm", self.algorithm.is_some()),
+            ("dtype", self.dtype.is_some()),
+            ("reduce_op", self.reduce_op.is_some()),
+            ("root", self.root.is_some()),
+            ("seed", self.seed.is_some()),
+            ("dist_backend", self.dist_backend.is_some()),
+        ];
+        match given.iter().find(|(_, given)| *given) {
+            Some((option, _)) => bail!("{what} is {kind}: {option} is for collectives"),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn only_for_names(&self, what: &str) -> Result<()> {
+        if self.world_size.is_some() || self.repaired {
+            bail!("{what} is a plan file: its world and its programs are as they are");
+        }
+        self.only_for("a plan file", what)
+    }
+}
+
+fn pick<T: Copy>(kind: &str, name: &str, all: &[T], name_of: fn(T) -> &'static str) -> Result<T> {
+    match all.iter().find(|one| name_of(**one) == name) {
+        Some(one) => Ok(*one),
+        None => {
+            let names: Vec<_> = all.iter().map(|one| name_of(*one)).collect();
+            let meant = nearest(name, names.iter().copied(), 1);
+            let meant = meant.first().map(|name| format!("; did you mean {name}?"));
+            let shown: String = name.chars().take(40).collect();
+            bail!(
+                "there is no {kind} {shown:?}{} Choose one of {}",
+                meant.unwrap_or(".".into()),
+                names.join(", ")
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::call_names;
+    use super::*;
+
+    fn refusal(options: PlanOptions, name: &str) -> String {
+        options.named(name).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_scenario_and_every_collective_is_a_plan() {
+        for scenario in scenario::all() {
+            PlanOptions::default().named(scenario.id).unwrap();
+        }
+        for name in call_names() {
+            assert_eq!(PlanOptions::default().named(name).unwrap().world_size, 4, "{name}");
+        }
+        let gloo = PlanOptions { dist_backend: Some("gloo".into()), ..Default::default() };
+        assert!(gloo.named("reduce_scatter_tensor").is_ok());
+        assert!(gloo.named("all_to_all").is_err());
+    }
+
+    #[test]
+    fn every_plan_can_be_spread_over_nodes() {
+        let options = PlanOptions { ranks_per_node: Some(2), ..Default::default() };
+        let scenarios = scenario::all().iter().map(|scenario| scenario.id);
+        for name in scenarios.chain(call_names()) {
+            assert_eq!(options.named(name).unwrap().ranks_per_node, 2, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_in_a_sentence() {
+        let options = PlanOptions::default;
+        let texts = [
+            refusal(options(), "nothing"),
+            refusal(PlanOptions { world_size: Some(0), ..options() }, "all_reduce"),
+            refusal(PlanOptions { root: Some(9), ..options() }, "broadcast"),
+            refusal(PlanOptions { algorithm: Some("star".into()), ..options() }, "all_reduce"),
+            refusal(PlanOptions { dtype: Some("float8".into()), ..options() }, "all_reduce"),
+            refusal(PlanOptions { count: Some(1), ..options() }, scenario::all()[0].id),
+            refusal(PlanOptions { timeout_ms: Some(0), ..options() }, "all_reduce"),
+            refusal(PlanOptions { reduce_op: Some("PREMUL_SUM".into()), ..options() }, "reduce"),
+        ];
+        for text in texts {
+            assert!(text.len() > 20 && text.len() < 400 && !text.contains('\n'), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_slip_is_answered_with_what_was_meant() {
+        let text = refusal(PlanOptions::default(), "skiped-all-reduce");
+        assert!(text.contains("did you mean skipped-all-reduce"), "{text}");
+        assert!(text.len() < 260 && text.contains("plan --list"), "{text}");
+    }
+
+    #[test]
+    fn options_that_would_change_nothing_are_refused() {
+        let options = PlanOptions::default;
+        for (given, name) in [
+            (PlanOptions { root: Some(7), ..options() }, "send"),
+            (PlanOptions { root: Some(1), ..options() }, "all_reduce"),
+            (PlanOptions { count: Some(1), ..options() }, "all_gather_object"),
+            (PlanOptions { dtype: Some("int8".into()), ..options() }, "gather_object"),
+            (PlanOptions { reduce_op: Some("MAX".into()), ..options() }, "broadcast_object_list"),
+            (PlanOptions { reduce_op: Some("MAX".into()), ..options() }, "broadcast"),
+            (PlanOptions { count: Some(1), ..options() }, "barrier"),
+        ] {
+            let text = refusal(given, name);
+            assert!(text.contains("changes nothing about"), "{text}");
+        }
+    }
+
+    #[test]
+    fn premul_sum_is_planned_with_its_factor() {
+        let given = PlanOptions { reduce_op: Some("premul_sum:0.25".into()), ..Default::default() };
+        let plan = given.named("all_reduce").unwrap();
+        assert!(
+            plan.to_json().contains("\"PREMUL_SUM\": 0.25")
+                || plan.to_json().contains("\"PREMUL_SUM\":0.25")
+        );
+    }
+}
