@@ -311,7 +311,7 @@ async fn the_gallery_counts_what_we_count() -> Result<()> {
             let lab = CollectiveLab { algorithm, timeout_ms: 86_400_000, ..lab };
             let ranks_per_node = topology.ranks_per_node();
             let schedule = Schedule::new(collective, algorithm, world_size)?;
-            let schedule = schedule.with_ranks_per_node(ranks_per_node);
+            let schedule = schedule.with_ranks_per_node(ranks_per_node)?;
             let cost = Cost::of(&Plan { ranks_per_node, ..lab.plan()? }, topology)?;
             let steps = schedule.steps();
             let tally = Layout::new(schedule, count, 4).tally();

@@ -85,7 +85,8 @@ impl Plan {
             Some(segments) => schedule.with_segments(*segments),
             None => Ok(schedule),
         });
-        Some(schedule.map(|schedule| schedule.with_ranks_per_node(self.ranks_per_node_in(group))))
+        let nodes = self.ranks_per_node_in(group);
+        Some(schedule.and_then(|schedule| schedule.with_ranks_per_node(nodes)))
     }
 
     /// Neighbouring ranks of a group that are on one node: 1 if they are not equally many on every

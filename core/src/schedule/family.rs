@@ -56,7 +56,7 @@ impl Family {
             (Algorithm::GlooRing, collective) => gloo_ring::steps(collective, n),
             (Algorithm::Pat, _) => pat::steps(n),
             (Algorithm::Hierarchical, collective) => hierarchical::steps(collective, self.nodes()),
-            (Algorithm::Nvls, collective) => nvls::steps(collective, n),
+            (Algorithm::Nvls, collective) => nvls::steps(collective, self.nodes()),
             (Algorithm::Sharp, collective) => sharp::steps(collective, self.nodes()),
         }
     }
@@ -67,7 +67,9 @@ impl Family {
         match self.algorithm {
             Algorithm::BidirectionalRing if !self.collective.in_place() => 2,
             _ if !self.collective.in_place() => 1,
-            Algorithm::Nvls if matches!(self.collective, Collective::AllReduce { .. }) => self.size,
+            Algorithm::Nvls if matches!(self.collective, Collective::AllReduce { .. }) => {
+                nvls::pieces(self.nodes())
+            }
             Algorithm::Hierarchical => hierarchical::pieces(self.collective, self.nodes()),
             Algorithm::Ring
             | Algorithm::TwoShot
@@ -83,10 +85,15 @@ impl Family {
     /// Participants beyond the ranks: switches, numbered from `size` on.
     pub(super) fn switches(self) -> u32 {
         match self.algorithm {
-            Algorithm::Nvls => nvls::switches(self.size),
+            Algorithm::Nvls => nvls::switches(self.nodes()),
             Algorithm::Sharp => sharp::switches(self.nodes()),
             _ => 0,
         }
+    }
+
+    /// Whether the family can be in its nodes.
+    pub(super) fn takes_nodes(self) -> bool {
+        self.algorithm != Algorithm::Nvls || nvls::takes(self.collective, self.nodes())
     }
 
     fn nodes(self) -> Nodes {
@@ -136,7 +143,7 @@ impl Family {
             (Algorithm::Hierarchical, collective) => {
                 hierarchical::scratch(collective, self.nodes(), participant)
             }
-            (Algorithm::Nvls, collective) => nvls::scratch(collective, n, participant),
+            (Algorithm::Nvls, collective) => nvls::scratch(collective, self.nodes(), participant),
             (Algorithm::Sharp, collective) => sharp::scratch(collective, self.nodes(), participant),
             (Algorithm::Dissemination, _) => self.steps(),
             (Algorithm::Tree, Collective::Barrier) => tree::BARRIER_SIGNALS,
@@ -169,7 +176,7 @@ impl Family {
     /// Scratch chunks of all switches together.
     pub(super) fn switch_scratch(self) -> u32 {
         match self.algorithm {
-            Algorithm::Nvls => self.scratch(GroupRank(self.size)),
+            Algorithm::Nvls => nvls::all_scratch(self.collective, self.nodes()),
             Algorithm::Sharp => sharp::all_scratch(self.nodes()),
             _ => 0,
         }
@@ -220,7 +227,7 @@ impl Family {
             Algorithm::Hierarchical => {
                 hierarchical::actions(collective, self.nodes(), rank, step, actions);
             }
-            Algorithm::Nvls => nvls::actions(collective, n, rank, step, actions),
+            Algorithm::Nvls => nvls::actions(collective, self.nodes(), rank, step, actions),
             Algorithm::Sharp => sharp::actions(collective, self.nodes(), rank, step, actions),
         }
     }

@@ -95,6 +95,22 @@ pub enum ScheduleError {
         /// The most ranks.
         most: u32,
     },
+    /// More nodes than the family's switch reaches.
+    #[error(
+        "{collective} by {algorithm} stays inside one node, whose switch joins its ranks; {size} ranks \
+         in nodes of {ranks_per_node} are several nodes: choose another algorithm, or one node of \
+         {size} ranks"
+    )]
+    OneNode {
+        /// The call.
+        collective: Collective,
+        /// The family that was asked for.
+        algorithm: Algorithm,
+        /// The group's size.
+        size: u32,
+        /// Ranks of a node.
+        ranks_per_node: u32,
+    },
     /// A schedule from a file is for another call.
     #[error(
         "the schedule {table:?} carries out {} among {table_size} ranks, not {} among {size}",
@@ -305,15 +321,21 @@ impl Schedule {
     /// The same among ranks of which each `ranks_per_node` neighbours are one node; the last node
     /// may have fewer. None, or more than there are, means one node. Only families that look at
     /// the nodes change.
-    #[must_use]
-    pub fn with_ranks_per_node(self, ranks_per_node: u32) -> Schedule {
-        let Source::Family(family) = self.source else { return self };
+    ///
+    /// # Errors
+    /// When the family's switch would have to reach across the nodes.
+    pub fn with_ranks_per_node(self, ranks_per_node: u32) -> Result<Schedule, ScheduleError> {
+        let Source::Family(family) = self.source else { return Ok(self) };
         let ranks_per_node = match ranks_per_node {
             0 => family.size,
             ranks => ranks.min(family.size),
         };
-        let source = Source::Family(Family { ranks_per_node, ..family });
-        Schedule { source, ..self }
+        let family = Family { ranks_per_node, ..family };
+        if !family.takes_nodes() {
+            let Family { collective, algorithm, size, .. } = family;
+            return Err(ScheduleError::OneNode { collective, algorithm, size, ranks_per_node });
+        }
+        Ok(Schedule { source: Source::Family(family), ..self })
     }
 
     /// What it carries out.

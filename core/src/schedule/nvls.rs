@@ -1,62 +1,204 @@
-//! In-switch reduction inside an NVLink domain (NVLS, NVLink SHARP): one switch, participant n, that
-//! reads what it adds up from the ranks and writes results to all of them at once (NCCL's
+//! In-switch reduction inside an NVLink domain (NVLS, NVLink SHARP): a node's switch reads what it
+//! adds up from the node's ranks and writes results to all of them at once (NCCL's
 //! `src/device/all_reduce.h`, `RunWorkColl<…, NCCL_ALGO_NVLS, …>`, with `multimem.ld_reduce` and
-//! `multimem.st`; NVIDIA 2022, "The NVLink-network switch"). Each rank is in charge of one chunk of
-//! n: it gets its sum from the switch and has the switch write it to everybody. A rank's link
-//! carries n + 1 chunks of n each way, where a ring's carries 2 (n - 1).
+//! `multimem.st`; NVIDIA 2022, "The NVLink-network switch"). Each rank is the *head* of one chunk: it
+//! gets that chunk's sum from the switch and has the switch write it to everybody. In one node of n
+//! ranks, a rank's link carries n + 1 chunks of n each way, where a ring's carries 2 (n - 1).
 //!
-//! What the switch reads is a message from each rank here, and a multicast one message to each. It
+//! The switch ends where the node ends. Across nodes all_reduce is NCCL's NVLSTree
+//! (`NCCL_ALGO_NVLS_TREE`; `ncclNvlsTreeConnect` in `src/transport/nvls.cc`): the heads of a chunk,
+//! one a node, reduce and broadcast it by a double binary tree before the switches write it. There
+//! are as many heads as the smallest node has ranks. all_gather, reduce_scatter and broadcast have no
+//! such form: NCCL's NVLS crosses nodes only where the network reduces too (CollNet), so that
+//! [`takes`] refuses them.
+//!
+//! What a switch reads is a message from each rank here, and a multicast one message to each. It
 //! adds in pairs, as a tree, so that the order of the additions is fixed; the hardware's is not
 //! known.
 
-use super::{Action, Buffer, Slice};
+use super::nodes::Nodes;
+use super::{Action, Buffer, Slice, double_tree};
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 
-/// The switch, if there is anybody to switch between.
-pub(super) fn switches(n: u32) -> u32 {
-    u32::from(n > 1)
+/// Whether the call can be carried out in these nodes.
+pub(super) fn takes(collective: Collective, nodes: Nodes) -> bool {
+    nodes.count() == 1 || matches!(collective, Collective::AllReduce { .. })
 }
 
-pub(super) fn steps(collective: Collective, n: u32) -> u32 {
-    let sums = super::tree::depth(n);
+/// One switch for each node of several ranks; only the last node may have just one.
+pub(super) fn switches(nodes: Nodes) -> u32 {
+    let last = nodes.count() - 1;
+    last * u32::from(nodes.per_node > 1) + u32::from(nodes.len(last) > 1)
+}
+
+/// Ranks of each node that are in charge of a chunk.
+fn heads(nodes: Nodes) -> u32 {
+    nodes.len(nodes.count() - 1)
+}
+
+/// Chunks that a head is in charge of: one, or a half for each of the two trees across.
+fn chunks_a_head(nodes: Nodes) -> u32 {
+    if nodes.count() > 1 { double_tree::PIECES } else { 1 }
+}
+
+/// Chunks of the tensor of all_reduce.
+pub(super) fn pieces(nodes: Nodes) -> u32 {
+    heads(nodes) * chunks_a_head(nodes)
+}
+
+/// Steps in which the switches add up: levels of a tree over the ranks of a node.
+fn sums(nodes: Nodes) -> u32 {
+    super::tree::depth(nodes.per_node)
+}
+
+pub(super) fn steps(collective: Collective, nodes: Nodes) -> u32 {
+    let n = nodes.size;
     match collective {
-        Collective::AllReduce { .. } if n > 1 => sums + 4,
+        Collective::AllReduce { .. } if n > 1 => AllReduce::of(nodes).steps(),
         Collective::Broadcast { .. } if n > 1 => 2,
         Collective::AllReduce { .. } | Collective::Broadcast { .. } => 0,
         _ if n == 1 => 1,
-        Collective::ReduceScatter { .. } => sums + 2,
+        Collective::ReduceScatter { .. } => sums(nodes) + 2,
         _ => 2,
     }
 }
 
-/// Scratch chunks of a participant: the switch keeps what came from each rank.
-pub(super) fn scratch(collective: Collective, n: u32, participant: GroupRank) -> u32 {
+/// Scratch chunks of a participant: a switch keeps what came from each rank.
+pub(super) fn scratch(collective: Collective, nodes: Nodes, participant: GroupRank) -> u32 {
+    let n = nodes.size;
+    let Some(node) = participant.0.checked_sub(n) else { return 0 };
     match collective {
-        _ if n == 1 || participant.0 != n => 0,
+        _ if node >= switches(nodes) => 0,
         Collective::Broadcast { .. } => 1,
         Collective::AllGather => n,
         Collective::ReduceScatter { .. } => n * n,
-        // And, apart, what the ranks want multicast.
-        _ => n * n + n,
+        // And, apart, what the heads want multicast.
+        _ => (nodes.len(node) + 1) * pieces(nodes),
+    }
+}
+
+/// Scratch chunks of all switches.
+pub(super) fn all_scratch(collective: Collective, nodes: Nodes) -> u32 {
+    let of = |node: u32| scratch(collective, nodes, GroupRank(nodes.size + node));
+    match switches(nodes) {
+        0 => 0,
+        switches => (switches - 1).saturating_mul(of(0)).saturating_add(of(switches - 1)),
     }
 }
 
 pub(super) fn actions(
     collective: Collective,
-    n: u32,
+    nodes: Nodes,
     participant: GroupRank,
     step: u32,
     actions: &mut Vec<Action>,
 ) {
-    let me = participant;
+    let (me, n) = (participant, nodes.size);
     if n == 1 {
         let (from, into) = (Slice::one(Buffer::Input, 0), Slice::one(Buffer::Output, 0));
         actions.push(Action::Copy { from, into });
+    } else if let Collective::AllReduce { .. } = collective {
+        let all_reduce = AllReduce::of(nodes);
+        match me.0.checked_sub(n) {
+            None => all_reduce.rank(me, step, actions),
+            Some(node) => all_reduce.switch(node, step, actions),
+        }
     } else if me.0 == n {
         switch(collective, n, step, actions);
     } else {
         rank(collective, n, me, step, actions);
+    }
+}
+
+/// An all_reduce: up to the switches, across the nodes, and down from the switches.
+#[derive(Clone, Copy)]
+struct AllReduce {
+    nodes: Nodes,
+    /// Steps in which the ranks send, the switches add and the heads get sums.
+    up: u32,
+    /// Steps of the trees across the nodes.
+    across: u32,
+}
+
+impl AllReduce {
+    fn of(nodes: Nodes) -> AllReduce {
+        let up = if nodes.per_node > 1 { sums(nodes) + 2 } else { 0 };
+        let across = if nodes.count() > 1 { double_tree::steps(nodes.count()) } else { 0 };
+        AllReduce { nodes, up, across }
+    }
+
+    fn steps(self) -> u32 {
+        // The heads send, and the switches write to all.
+        self.up + self.across + if self.up > 0 { 2 } else { 0 }
+    }
+
+    /// The chunks of head `local`, of a buffer that has them all from `first` on.
+    fn of_head(self, buffer: Buffer, first: u32, local: u32) -> Slice {
+        let each = chunks_a_head(self.nodes);
+        let first = first + local * each;
+        Slice::run(buffer, first..first + each)
+    }
+
+    fn rank(self, me: GroupRank, step: u32, actions: &mut Vec<Action>) {
+        let nodes = self.nodes;
+        let (node, local) = (nodes.node(me.0), nodes.local(me.0));
+        let peer = GroupRank(nodes.size + node);
+        let whole = Slice::run(Buffer::Output, 0..pieces(nodes));
+        let own = self.of_head(Buffer::Output, 0, local);
+        let (is_head, has_switch) = (local < heads(nodes), nodes.len(node) > 1);
+        let after = self.up + self.across;
+        if (self.up..after).contains(&step) {
+            if is_head {
+                let begin = actions.len();
+                let nth = GroupRank(node);
+                double_tree::actions(nodes.count(), nth, step - self.up, actions);
+                for action in &mut actions[begin..] {
+                    let to_rank = |node: GroupRank| GroupRank(nodes.first(node.0) + local);
+                    let to_own = |slice: Slice| Slice { chunk: own.chunk + slice.chunk, ..slice };
+                    *action = action.map(to_own).with_peer(to_rank);
+                }
+            }
+        } else if !has_switch {
+            // A rank that is alone has its node's sum.
+        } else if step == 0 {
+            actions.push(Action::Send { peer, from: whole });
+        } else if step + 1 == self.up && is_head {
+            actions.push(Action::Receive { peer, into: own });
+        } else if step == after && is_head {
+            actions.push(Action::Send { peer, from: own });
+        } else if step == after + 1 {
+            actions.push(Action::Receive { peer, into: whole });
+        }
+    }
+
+    fn switch(self, node: u32, step: u32, actions: &mut Vec<Action>) {
+        let nodes = self.nodes;
+        let (ranks, pieces) = (nodes.len(node), pieces(nodes));
+        let peer = |local: u32| GroupRank(nodes.first(node) + local);
+        let all_of = |local: u32| Slice::run(Buffer::Scratch, local * pieces..(local + 1) * pieces);
+        let to_multicast = ranks * pieces;
+        let after = self.up + self.across;
+        if step == 0 {
+            let receive = |local| Action::Receive { peer: peer(local), into: all_of(local) };
+            actions.extend((0..ranks).map(receive));
+        } else if step + 1 < self.up {
+            for (local, from) in pairs(ranks, step - 1) {
+                let (local, from) = (all_of(local), all_of(from));
+                actions.push(Action::Reduce { local, from, into: local });
+            }
+        } else if step + 1 == self.up {
+            let sum = |local| self.of_head(Buffer::Scratch, 0, local);
+            let send = |local| Action::Send { peer: peer(local), from: sum(local) };
+            actions.extend((0..heads(nodes)).map(send));
+        } else if step == after {
+            let place = |local| self.of_head(Buffer::Scratch, to_multicast, local);
+            let receive = |local| Action::Receive { peer: peer(local), into: place(local) };
+            actions.extend((0..heads(nodes)).map(receive));
+        } else if step == after + 1 {
+            let send = |local| Action::Send { peer: peer(local), from: all_of(ranks) };
+            actions.extend((0..ranks).map(send));
+        }
     }
 }
 
@@ -84,18 +226,6 @@ fn rank(collective: Collective, n: u32, me: GroupRank, step: u32, actions: &mut 
         (Collective::ReduceScatter { .. }, step) if step == sums + 1 => {
             actions.push(Action::Receive { peer, into: one(Buffer::Output, 0) });
         }
-        (Collective::AllReduce { .. }, 0) => {
-            actions.push(Action::Send { peer, from: whole(Buffer::Output) });
-        }
-        (Collective::AllReduce { .. }, step) if step == sums + 1 => {
-            actions.push(Action::Receive { peer, into: one(Buffer::Output, me.0) });
-        }
-        (Collective::AllReduce { .. }, step) if step == sums + 2 => {
-            actions.push(Action::Send { peer, from: one(Buffer::Output, me.0) });
-        }
-        (Collective::AllReduce { .. }, step) if step == sums + 3 => {
-            actions.push(Action::Receive { peer, into: whole(Buffer::Output) });
-        }
         _ => {}
     }
 }
@@ -105,7 +235,6 @@ fn switch(collective: Collective, n: u32, step: u32, actions: &mut Vec<Action>) 
     let ranks = || (0..n).map(GroupRank);
     let all_of = |rank: u32| Slice::run(Buffer::Scratch, rank * n..rank * n + n);
     let chunk = |rank: u32| Slice::one(Buffer::Scratch, rank);
-    let to_multicast = n * n;
     match (collective, step) {
         (Collective::Broadcast { root }, 0) => {
             actions.push(Action::Receive { peer: root, into: chunk(0) });
@@ -129,14 +258,7 @@ fn switch(collective: Collective, n: u32, step: u32, actions: &mut Vec<Action>) 
                 actions.push(Action::Reduce { local, from, into: local });
             }
         }
-        (_, step) if step == sums + 1 => {
-            actions.extend(ranks().map(|peer| Action::Send { peer, from: chunk(peer.0) }));
-        }
-        (_, step) if step == sums + 2 => {
-            let place = |rank: GroupRank| chunk(to_multicast + rank.0);
-            actions.extend(ranks().map(|peer| Action::Receive { peer, into: place(peer) }));
-        }
-        _ => actions.extend(ranks().map(|peer| Action::Send { peer, from: all_of(n) })),
+        _ => actions.extend(ranks().map(|peer| Action::Send { peer, from: chunk(peer.0) })),
     }
 }
 

@@ -395,20 +395,20 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
         ),
         (Algorithm::Nvls, Collective::AllReduce { .. }) => (
             formula("2", "2(n + 1)/n", Always),
-            "The NVLink switch adds up what it reads from all ranks; each rank gets one chunk of the sum and has the switch write it to everybody.",
+            "The node's NVLink switch adds up what it reads from the ranks; each rank gets one chunk of the sum and has the switch write it to everybody. In several nodes each has a switch of its own, and a double binary tree of the nodes sums each chunk before it is written: NCCL's NVLSTree.",
             "NCCL on Hopper and newer with NVSwitch, for most sizes.",
-            "Every port carries n + 1 chunks each way instead of the ring's 2(n − 1), and the latency does not grow with n.",
+            "Every port carries n + 1 chunks each way instead of the ring's 2(n − 1), and in one node the latency does not grow with n; each level of the trees across costs two latencies of the network.",
         ),
         (Algorithm::Nvls, Collective::Broadcast { .. }) => (
             formula("1", "2", Always),
             "The root writes to the NVLink switch, which writes to everybody.",
             "Nobody's default: NCCL uses the switch for reductions and gathers.",
-            "One tensor through each port. Here the switch takes the whole message before it sends; the hardware does not wait.",
+            "One tensor through each port; the switch ends with the node, so that all ranks must be in one. Here the switch takes the whole message before it sends; the hardware does not wait.",
         ),
         (Algorithm::Nvls, _) => (
             formula("1", "(n + 1)", Always),
             "The NVLink switch adds up, or hands to everybody, what the ranks write.",
-            "NCCL on Hopper and newer with NVSwitch.",
+            "NCCL on Hopper and newer with NVSwitch, for ranks of one node; across nodes only where the network's switches add up too (CollNet).",
             "A rank's port carries n parts one way and one part the other. Here the switch takes whole messages before it sends; the hardware does not wait.",
         ),
         (Algorithm::Sharp, Collective::Barrier) => (

@@ -23,6 +23,7 @@ pub(super) async fn account(
     let schedule =
         Schedule::new(lab.collective, lab.algorithm, size).map_err(|error| error.to_string())?;
     let schedule = schedule.with_ranks_per_node(plan.ranks_per_node);
+    let schedule = schedule.map_err(|error| error.to_string())?;
     let layout = Layout::new(schedule.clone(), lab.count, lab.dtype.size_bytes());
     let (mut tally, mut across_elements) = (Tally::default(), 0u64);
     let mut weave =

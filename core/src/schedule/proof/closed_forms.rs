@@ -291,7 +291,7 @@ fn barriers_at_rank_0() {
 
 fn in_nodes(collective: Collective, nodes: u64, ranks: u64) -> Proof {
     let schedule = schedule(collective, Algorithm::Hierarchical, nodes * ranks);
-    prove(&schedule.with_ranks_per_node(ranks as u32)).unwrap()
+    prove(&schedule.with_ranks_per_node(ranks as u32).unwrap()).unwrap()
 }
 
 /// Jia et al. 2018, on hierarchical all-reduce, of m nodes of k ranks: each rank sends 2 (k - 1) / k
@@ -329,7 +329,7 @@ fn hierarchies_of_ragged_nodes() {
     for (m, k) in (2..=8u64).flat_map(|m| (2..=8u64).map(move |k| (m, k))) {
         let n = (m - 1) * k + 1;
         let schedule = schedule(ALL_REDUCE, Algorithm::Hierarchical, n);
-        let proof = prove(&schedule.with_ranks_per_node(k as u32)).unwrap();
+        let proof = prove(&schedule.with_ranks_per_node(k as u32).unwrap()).unwrap();
         let (inside, across) = (2 * (m - 1) * (k - 1), 2 * m * (m - 1));
         assert_eq!((proof.messages, proof.chunks_moved), (inside + across, inside * m + across));
     }
@@ -349,6 +349,23 @@ fn one_switch() {
     }
 }
 
+/// NCCL's NVLSTree in m nodes of k ranks: inside, each rank is head of a k-th, in two halves, as if
+/// its node were all; across, both trees of the m nodes have m - 1 edges, and each head goes up and
+/// down each of them once. The additions are those of any reduction.
+#[test]
+fn a_switch_a_node_and_trees_across() {
+    for (m, k) in (2..=8u64).flat_map(|m| (1..=8u64).map(move |k| (m, k))) {
+        let n = m * k;
+        let schedule = schedule(ALL_REDUCE, Algorithm::Nvls, n);
+        let schedule = schedule.with_ranks_per_node(k as u32).unwrap();
+        let proof = prove(&schedule).unwrap();
+        let (inside, chunks) = if k > 1 { (4 * n, 2 * n * 2 * (k + 1)) } else { (0, 0) };
+        let across = 4 * k * (m - 1);
+        assert_eq!((proof.messages, proof.chunks_moved), (inside + across, chunks + across));
+        assert_eq!(proof.chunks_reduced, 2 * k * (n - 1));
+    }
+}
+
 /// Graham et al. 2016: one message up and one down every edge of the aggregation tree, which has
 /// the ranks and, if there are several, the leaves below the spine.
 #[test]
@@ -358,7 +375,7 @@ fn trees_of_switches() {
         let edges = n + if leaves > 1 { leaves } else { 0 };
         for call in [ALL_REDUCE, Collective::Barrier] {
             let schedule = schedule(call, Algorithm::Sharp, n).with_ranks_per_node(k as u32);
-            let proof = prove(&schedule).unwrap();
+            let proof = prove(&schedule.unwrap()).unwrap();
             assert_eq!((proof.messages, proof.chunks_moved), (2 * edges, 2 * edges));
             assert_eq!(proof.chunks_reduced, n - 1);
         }

@@ -50,7 +50,15 @@ fn every_schedule_is_right_for_every_world_size_and_root_up_to_64() {
 
 /// Whether a family looks at the nodes.
 fn looks_at_nodes(schedule: &Schedule) -> bool {
-    matches!(schedule.algorithm(), Some(Algorithm::Hierarchical | Algorithm::Sharp))
+    matches!(
+        schedule.algorithm(),
+        Some(Algorithm::Hierarchical | Algorithm::Sharp | Algorithm::Nvls)
+    )
+}
+
+/// The same in nodes; `None` where a family stays inside one.
+fn in_nodes(schedule: &Schedule, ranks_per_node: u32) -> Option<Schedule> {
+    schedule.clone().with_ranks_per_node(ranks_per_node).ok()
 }
 
 /// Nodes of one rank, of a few, equal and ragged, and one node and a rank.
@@ -63,8 +71,7 @@ fn every_size_of_nodes_is_right_for_every_world_size_up_to_64() {
         };
         let all = schedules(size, [0, size / 2, size - 1]).into_iter().filter(looks_at_nodes);
         assert_proved(all.flat_map(|schedule| {
-            let of = |nodes: &u32| schedule.clone().with_ranks_per_node(*nodes);
-            nodes.iter().map(of).collect::<Vec<_>>()
+            nodes.iter().filter_map(|nodes| in_nodes(&schedule, *nodes)).collect::<Vec<_>>()
         }));
     }
 }
@@ -83,7 +90,7 @@ fn channels_and_segments_are_right_for_every_world_size_up_to_64() {
             let whole = [Some(Algorithm::GlooRing), None];
             !schedule.collective().is_barrier() && !whole.contains(&schedule.algorithm())
         });
-        let all = all.map(|schedule| schedule.with_ranks_per_node((size / 3).max(1)));
+        let all = all.filter_map(|schedule| in_nodes(&schedule, (size / 3).max(1)));
         assert_proved(all.flat_map(|schedule| {
             let of = |(channels, segments): &(u32, u32)| {
                 let schedule = schedule.clone().with_channels(*channels).unwrap();
@@ -91,6 +98,33 @@ fn channels_and_segments_are_right_for_every_world_size_up_to_64() {
             };
             chosen.iter().map(of).collect::<Vec<_>>()
         }));
+    }
+}
+
+/// NCCL's NVLS ends at the node; only all_reduce goes on by a tree across (`NCCL_ALGO_NVLS_TREE`).
+#[test]
+fn a_switch_does_not_reach_across_nodes() {
+    let all_gather = Schedule::new(Collective::AllGather, Algorithm::Nvls, 16).unwrap();
+    assert!(all_gather.clone().with_ranks_per_node(16).is_ok());
+    let error = all_gather.with_ranks_per_node(8).unwrap_err().to_string();
+    assert!(error.starts_with("all_gather by nvls stays inside one node"), "{error}");
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    let schedule = Schedule::new(sum, Algorithm::Nvls, 21).unwrap().with_ranks_per_node(8).unwrap();
+    assert_eq!(schedule.switches(), 3);
+    let mut actions = Vec::new();
+    for rank in 0..schedule.participants() {
+        let node = if rank < 21 { rank / 8 } else { rank - 21 };
+        for step in 0..schedule.steps() {
+            schedule.actions(GroupRank(rank), step, &mut actions);
+            for action in &actions {
+                let (Action::Send { peer, .. } | Action::Receive { peer, .. }) = *action else {
+                    continue;
+                };
+                let of_peer = if peer.0 < 21 { peer.0 / 8 } else { peer.0 - 21 };
+                let by_switch = rank.max(peer.0) >= 21;
+                assert!(!by_switch || node == of_peer, "rank {rank}, step {step}: {action:?}");
+            }
+        }
     }
 }
 
@@ -114,7 +148,7 @@ fn lanes_that_cannot_be_are_refused() {
 fn every_schedule_is_right_for_larger_worlds() {
     for size in [65, 86, 128] {
         let all = schedules(size, [size / 2]).into_iter();
-        assert_proved(all.map(|schedule| schedule.with_ranks_per_node(8)));
+        assert_proved(all.filter_map(|schedule| in_nodes(&schedule, 8)));
     }
 }
 
@@ -158,7 +192,7 @@ proptest! {
             if direct && size > 512 {
                 continue;
             }
-            let schedule = schedule.with_ranks_per_node(per_node);
+            let Some(schedule) = in_nodes(&schedule, per_node) else { continue };
             // Slices multiply what going back through many steps costs.
             let sliced = match schedule.steps() {
                 ..=512 => schedule.clone().with_channels(channels),
@@ -184,8 +218,10 @@ fn samples_of_everything_are_a_proof() {
         (Collective::ReduceScatter { op }, Algorithm::Hierarchical),
         (Collective::Barrier, Algorithm::Dissemination),
         (Collective::AllReduce { op }, Algorithm::Sharp),
+        (Collective::AllReduce { op }, Algorithm::Nvls),
     ] {
-        let schedule = Schedule::new(collective, algorithm, 6).unwrap().with_ranks_per_node(2);
+        let schedule = Schedule::new(collective, algorithm, 6).unwrap();
+        let schedule = schedule.with_ranks_per_node(2).unwrap();
         for rank in 0..schedule.participants() {
             for step in 0..schedule.steps() {
                 let mut actions = Vec::new();
@@ -239,10 +275,10 @@ fn prove_changed(
 /// The same, and in nodes: equal and ragged ones.
 fn every_schedule_and_nodes(size: u32) -> Vec<Schedule> {
     let mut all = every_schedule(size);
-    let in_nodes: Vec<_> =
+    let that_look: Vec<_> =
         all.iter().filter(|schedule| looks_at_nodes(schedule)).cloned().collect();
     for nodes in [1, 2, 3, 4] {
-        all.extend(in_nodes.iter().map(|schedule| schedule.clone().with_ranks_per_node(nodes)));
+        all.extend(that_look.iter().filter_map(|schedule| in_nodes(schedule, nodes)));
     }
     all
 }

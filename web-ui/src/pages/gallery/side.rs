@@ -207,7 +207,7 @@ struct HalfProps {
 fn half(props: &HalfProps) -> Html {
     let HalfProps { side, algorithm, choice, time_ps, longest, selected, .. } = *props;
     let schedule = Schedule::new(choice.collective, algorithm, choice.world_size)
-        .map(|schedule| schedule.with_ranks_per_node(choice.topology.ranks_per_node()))
+        .and_then(|schedule| schedule.with_ranks_per_node(choice.topology.ranks_per_node()))
         .ok();
     let switches =
         schedule.as_ref().map_or(0, |schedule| schedule.participants() - schedule.size());
