@@ -1,6 +1,8 @@
 //! GOAL texts as plans: what they say, what is refused, and what a program has to hold back. That a
 //! written plan comes back with its messages is simulated in `sim/tests/goal.rs`.
 
+mod hostile;
+
 use super::{Goal, looks_like_goal, read};
 use crate::plan::{Action, Call, Plan};
 use crate::rank::GlobalRank;

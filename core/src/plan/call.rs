@@ -62,7 +62,9 @@ impl Plan {
             segments,
             schedule,
             splits,
-            ..
+            count,
+            input,
+            output,
         } = call
         else {
             return None;
@@ -73,8 +75,10 @@ impl Plan {
             return Some(table.and_then(|t| Schedule::from_table(t, *collective, group.size())));
         }
         // A family that packs parts of several ranks together cannot know the others' splits.
-        let default =
-            if splits.is_some() { Algorithm::Direct } else { Algorithm::of(*collective)[0] };
+        let default = match splits {
+            Some(_) => Algorithm::Direct,
+            None => Algorithm::default_of(*collective, group.backend()),
+        };
         let algorithm = algorithm.unwrap_or(default);
         let schedule = Schedule::new(*collective, algorithm, group.size());
         let schedule = schedule.and_then(|schedule| match channels {
@@ -83,10 +87,16 @@ impl Plan {
         });
         let schedule = schedule.and_then(|schedule| match segments {
             Some(segments) => schedule.with_segments(*segments),
-            None => Ok(schedule),
+            None => Ok(schedule.sized(self.call_bytes(*count, *input, *output))),
         });
         let nodes = self.ranks_per_node_in(group);
         Some(schedule.and_then(|schedule| schedule.with_ranks_per_node(nodes)))
+    }
+
+    /// Bytes of `count` elements of a call's tensors.
+    fn call_bytes(&self, count: u64, input: Option<TensorId>, output: Option<TensorId>) -> u64 {
+        let tensor = output.or(input).and_then(|id| self.tensor(id));
+        count.saturating_mul(tensor.map_or(0, |tensor| tensor.dtype.size_bytes()))
     }
 
     /// Neighbouring ranks of a group that are on one node: 1 if they are not equally many on every
@@ -219,6 +229,8 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::collective::Collective;
+    use crate::group::BackendName;
+    use crate::plan::{Fill, PlanBuilder};
     use crate::reduce::ReduceOp;
     use crate::scenario::CollectiveLab;
 
@@ -233,5 +245,50 @@ mod tests {
         assert_eq!(lab.plan().unwrap().scratch_bytes(), 8 * 8 * 100 * 4);
         lab.algorithm = Algorithm::RecursiveDoubling;
         assert_eq!(lab.plan().unwrap().scratch_bytes(), 8 * 100 * 4);
+    }
+
+    fn schedule_of(collective: Collective, backend: BackendName, count: u64) -> Schedule {
+        let mut plan = PlanBuilder::new("one", 8, backend).unwrap();
+        let output = match collective.in_place() {
+            true => Some(plan.tensor("tensor", Dtype::Float32, count, Fill::Iota)),
+            false => None,
+        };
+        let plan = plan.every_rank(|_, program| {
+            program.collective_by(GroupId::WORLD, collective, count, None, output, None);
+        });
+        let plan = plan.unwrap();
+        plan.schedule(&plan.programs[0].ops[0].action.calls()[0]).unwrap().unwrap()
+    }
+
+    /// `ProcessGroupNCCL::barrier` is an all_reduce of one element; gloo's `barrier.cc` disseminates.
+    #[test]
+    fn a_barrier_is_its_backends() {
+        let of = |backend| schedule_of(Collective::Barrier, backend, 0).algorithm();
+        assert_eq!(of(BackendName::Nccl), Some(Algorithm::Tree));
+        assert_eq!(of(BackendName::Gloo), Some(Algorithm::Dissemination));
+        assert_eq!(of(BackendName::Host), Some(Algorithm::Dissemination));
+    }
+
+    /// NCCL's trees and the ring of its broadcast move 512 KiB at once: small tensors go whole.
+    #[test]
+    fn pipelines_are_cut_by_bytes() {
+        let sum = Collective::AllReduce { op: ReduceOp::Sum };
+        for (algorithm, elements, segments) in [
+            (Algorithm::DoubleBinaryTree, 1000, 1),
+            (Algorithm::DoubleBinaryTree, 1 << 18, 1),
+            (Algorithm::DoubleBinaryTree, 1 << 20, 4),
+            (Algorithm::Chain, 1 << 17, 1),
+            (Algorithm::Chain, (1 << 17) + 1, 2),
+            (Algorithm::Chain, 1 << 30, 256),
+            (Algorithm::Ring, 1 << 30, 1),
+        ] {
+            let lab = CollectiveLab { algorithm, ..CollectiveLab::new(sum, 8, elements) };
+            let plan = lab.plan().unwrap();
+            let schedule = plan.schedule(&plan.programs[0].ops[0].action.calls()[0]);
+            let schedule = schedule.unwrap().unwrap();
+            assert_eq!(schedule.segments(), segments, "{algorithm}, {elements} elements");
+            assert_eq!(schedule, lab.schedule(0).unwrap());
+        }
+        assert_eq!(schedule_of(sum, BackendName::Nccl, 1 << 20).segments(), 1);
     }
 }

@@ -6,7 +6,7 @@ use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupId};
 use crate::plan::{Call, Fill, Plan, PlanBuilder, PlanError};
 use crate::rank::GroupRank;
-use crate::schedule::{Algorithm, ProvedTable, Schedule};
+use crate::schedule::{Algorithm, ProvedTable, Schedule, ScheduleError};
 use crate::words::counted;
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,16 @@ impl CollectiveLab {
         // The plan's check would say the same of every rank, but later and with more words.
         Schedule::new(self.collective, self.algorithm, self.world_size)?;
         self.plan_by(None)
+    }
+
+    /// How the call is carried out in nodes of so many neighbours; 0 for one node.
+    ///
+    /// # Errors
+    /// When the algorithm does not apply, or not in these nodes.
+    pub fn schedule(&self, ranks_per_node: u32) -> Result<Schedule, ScheduleError> {
+        let schedule = Schedule::new(self.collective, self.algorithm, self.world_size)?;
+        let bytes = self.count.saturating_mul(self.dtype.size_bytes());
+        schedule.sized(bytes).with_ranks_per_node(ranks_per_node)
     }
 
     /// The same, carried out as a file says instead of by the algorithm.

@@ -1,6 +1,7 @@
 //! The families of schedules, their names, and which collective each can carry out.
 
 use crate::collective::Collective;
+use crate::group::BackendName;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -20,7 +21,7 @@ pub enum Algorithm {
     RecursiveDoubling,
     /// Partners at distance n/2, n/4, … 1 exchange half of what they still hold.
     RecursiveHalving,
-    /// Rabenseifner's all_reduce: reduce-scatter by halving, all-gather by doubling.
+    /// Rabenseifner's: reduce-scatter by halving, then all-gather by doubling, or a gather to the root.
     HalvingDoubling,
     /// Two rings in opposite directions, each for half of the data.
     BidirectionalRing,
@@ -34,6 +35,8 @@ pub enum Algorithm {
     Chain,
     /// A tree whose ranks have up to four children.
     KaryTree,
+    /// A binomial tree by radix 4: up to three children a level.
+    Knomial,
     /// Van de Geijn's broadcast: the root scatters, a ring gathers.
     ScatterAllGather,
     /// Every rank sends all it has to every other and sums by itself.
@@ -54,7 +57,7 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every family.
-    pub const ALL: [Algorithm; 21] = [
+    pub const ALL: [Algorithm; 22] = [
         Algorithm::Ring,
         Algorithm::Tree,
         Algorithm::Direct,
@@ -68,6 +71,7 @@ impl Algorithm {
         Algorithm::Pairwise,
         Algorithm::Chain,
         Algorithm::KaryTree,
+        Algorithm::Knomial,
         Algorithm::ScatterAllGather,
         Algorithm::OneShot,
         Algorithm::DoubleBinaryTree,
@@ -94,6 +98,7 @@ impl Algorithm {
             Algorithm::Pairwise => "pairwise",
             Algorithm::Chain => "chain",
             Algorithm::KaryTree => "kary_tree",
+            Algorithm::Knomial => "knomial",
             Algorithm::ScatterAllGather => "scatter_all_gather",
             Algorithm::OneShot => "one_shot",
             Algorithm::DoubleBinaryTree => "double_binary_tree",
@@ -105,8 +110,19 @@ impl Algorithm {
         }
     }
 
+    /// How a group on `backend` carries out `collective` where a plan does not say: the first of
+    /// [`Algorithm::of`], but for NCCL's barrier. That is an all_reduce of one element
+    /// (`ProcessGroupNCCL::barrier`): up a tree and down again, where gloo's and MPI's
+    /// disseminates (gloo's `barrier.cc`).
+    pub fn default_of(collective: Collective, backend: BackendName) -> Algorithm {
+        match (collective, backend) {
+            (Collective::Barrier, BackendName::Nccl) => Algorithm::Tree,
+            _ => Algorithm::of(collective)[0],
+        }
+    }
+
     /// The families that can carry out `collective`, for every group size; the first is the
-    /// default.
+    /// default of most backends: [`Algorithm::default_of`].
     pub fn of(collective: Collective) -> &'static [Algorithm] {
         match collective {
             Collective::AllReduce { .. } => &[
@@ -153,6 +169,8 @@ impl Algorithm {
                 Algorithm::ScatterAllGather,
                 Algorithm::Hierarchical,
                 Algorithm::Nvls,
+                Algorithm::Knomial,
+                Algorithm::DoubleBinaryTree,
             ],
             Collective::Reduce { .. } => &[
                 Algorithm::Tree,
@@ -161,6 +179,9 @@ impl Algorithm {
                 Algorithm::Chain,
                 Algorithm::GlooRing,
                 Algorithm::Hierarchical,
+                Algorithm::Knomial,
+                Algorithm::DoubleBinaryTree,
+                Algorithm::HalvingDoubling,
             ],
             Collective::AllToAll => &[
                 Algorithm::Direct,
@@ -170,7 +191,7 @@ impl Algorithm {
                 Algorithm::Hierarchical,
             ],
             Collective::Gather { .. } | Collective::Scatter { .. } => {
-                &[Algorithm::Direct, Algorithm::Tree]
+                &[Algorithm::Direct, Algorithm::Tree, Algorithm::Knomial, Algorithm::Hierarchical]
             }
             Collective::MonitoredBarrier { .. } => &[Algorithm::Direct],
             Collective::Barrier => &[

@@ -6,8 +6,8 @@
 //! reduce (`src/device/broadcast.h`, `reduce.h`): nothing ever crosses the ring's last edge.
 //!
 //! Here is one segment's way; the segments are lanes ([`super::lanes`]). Their best number grows
-//! with the square root of the tensor's bytes; schedules know no bytes, so the default, 8, is one
-//! that still lets people see the pipeline.
+//! with the square root of the tensor's bytes; ours is NCCL's: one for every 512 KiB
+//! ([`super::Schedule::sized`]).
 
 use super::{Action, Buffer, Slice};
 use crate::collective::Collective;

@@ -4,44 +4,80 @@
 //! broadcast, reduction and scan"; NCCL's `ncclGetBtree` and `ncclGetDtree` in
 //! `src/graph/trees.cc`, which these trees are).
 //!
+//! all_reduce goes up and down the trees; broadcast and reduce go one way only, with one root for both
+//! trees, whose other places they share out among the other ranks (Sanders et al., section 3). Their
+//! colouring of the edges, which would let both trees move in one step, is not here.
+//!
 //! Here is the way of one segment of both halves. Segments are lanes ([`super::lanes`]), one behind
 //! the other by two time slots, because a rank takes its two children in turn. The trees take turns
 //! too (a step is a slot of one tree), so that no rank moves data of both in one step.
 
 use super::{Action, Buffer, Slice};
+use crate::collective::Collective;
 use crate::rank::GroupRank;
 
 /// Pieces of the tensor: a half for each tree.
 pub(super) const PIECES: u32 = 2;
 
-/// Steps between two segments.
-pub(super) const STAGGER: u32 = 4;
-
-pub(super) fn steps(n: u32) -> u32 {
-    // Two slots a level up, one down, of two trees.
-    2 * 3 * super::tree::depth(n)
+/// Steps between two segments: a rank takes its two children in turn, and serves them in one slot;
+/// and the trees take turns.
+pub(super) fn stagger(collective: Collective) -> u32 {
+    match collective {
+        Collective::Broadcast { .. } => 2,
+        _ => 4,
+    }
 }
 
-pub(super) fn actions(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
+pub(super) fn steps(collective: Collective, n: u32) -> u32 {
+    // Two slots a level up, one down, of two trees.
+    let slots = match collective {
+        Collective::Broadcast { .. } => 1,
+        Collective::Reduce { .. } => 2,
+        _ => 3,
+    };
+    2 * slots * super::tree::depth(n)
+}
+
+pub(super) fn actions(
+    collective: Collective,
+    n: u32,
+    rank: GroupRank,
+    step: u32,
+    actions: &mut Vec<Action>,
+) {
     let (second, slot) = (step % 2 == 1, step / 2);
-    let tree = Tree { n, second };
+    let tree = Tree { n, second, root: collective.root().map(|root| root.0) };
     let place = tree.place(rank.0);
     let half = Slice::one(Buffer::Output, u32::from(second));
+    let (up, down) = match collective {
+        Collective::Broadcast { .. } => (false, true),
+        Collective::Reduce { .. } => (true, false),
+        _ => (true, true),
+    };
+    // What comes down does so after everything has gone up.
+    let depth = super::tree::depth(n);
+    let comes_down = |place: u32| {
+        let last = if up { 3 * depth } else { depth };
+        down && slot + 1 + place.trailing_zeros() == last
+    };
+    let goes_up = |place: u32, parent: u32| {
+        up && slot == 2 * place.trailing_zeros() + u32::from(place > parent)
+    };
     if let Some(parent) = tree.parent(place) {
         let peer = tree.rank(parent);
-        if slot == tree.goes_up(place, parent) {
+        if goes_up(place, parent) {
             actions.push(Action::Send { peer, from: half });
         }
-        if slot == tree.comes_down(place) {
+        if comes_down(place) {
             actions.push(Action::Receive { peer, into: half });
         }
     }
     for child in tree.children(place).into_iter().flatten() {
         let peer = tree.rank(child);
-        if slot == tree.goes_up(child, place) {
+        if goes_up(child, place) {
             actions.push(Action::ReceiveReduce { peer, local: half, into: half });
         }
-        if slot == tree.comes_down(child) {
+        if comes_down(child) {
             actions.push(Action::Send { peer, from: half });
         }
     }
@@ -52,28 +88,49 @@ pub(super) fn actions(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Acti
 #[derive(Clone, Copy)]
 struct Tree {
     n: u32,
-    /// The other tree: the ranks mirrored or, if they are odd in number, shifted by one.
+    /// The other tree: the ranks mirrored or shifted by one, so that odd places get even.
     second: bool,
+    /// Whose place is 0 in both trees; without one, rank 0 begins the first and another the second.
+    root: Option<u32>,
 }
 
 impl Tree {
     fn place(self, rank: u32) -> u32 {
         let n = self.n;
+        let Some(root) = self.root else {
+            return match (self.second, n.is_multiple_of(2)) {
+                (false, _) => rank,
+                (true, true) => n - 1 - rank,
+                (true, false) => rank.checked_sub(1).unwrap_or(n - 1),
+            };
+        };
+        let from_root = if rank >= root { rank - root } else { rank + (n - root) };
         match (self.second, n.is_multiple_of(2)) {
-            (false, _) => rank,
-            (true, true) => n - 1 - rank,
-            (true, false) => rank.checked_sub(1).unwrap_or(n - 1),
+            _ if from_root == 0 => 0,
+            (false, _) => from_root,
+            (true, false) => n - from_root,
+            (true, true) => from_root % (n - 1) + 1,
         }
     }
 
     fn rank(self, place: u32) -> GroupRank {
         let n = self.n;
-        GroupRank(match (self.second, n.is_multiple_of(2)) {
+        let Some(root) = self.root else {
+            return GroupRank(match (self.second, n.is_multiple_of(2)) {
+                (false, _) => place,
+                (true, true) => n - 1 - place,
+                (true, false) if place + 1 == n => 0,
+                (true, false) => place + 1,
+            });
+        };
+        let from_root = match (self.second, n.is_multiple_of(2)) {
+            _ if place == 0 => 0,
             (false, _) => place,
-            (true, true) => n - 1 - place,
-            (true, false) if place + 1 == n => 0,
-            (true, false) => place + 1,
-        })
+            (true, false) => n - place,
+            (true, true) if place == 1 => n - 1,
+            (true, true) => place - 1,
+        };
+        GroupRank(((u64::from(from_root) + u64::from(root)) % u64::from(n)) as u32)
     }
 
     fn parent(self, place: u32) -> Option<u32> {
@@ -98,16 +155,5 @@ impl Tree {
         let right =
             right.filter(|child| *child < u64::from(self.n)).map(|child| child as u32).next();
         [left, right]
-    }
-
-    /// The slot in which a place sends its sum to its parent.
-    fn goes_up(self, place: u32, parent: u32) -> u32 {
-        2 * place.trailing_zeros() + u32::from(place > parent)
-    }
-
-    /// The slot in which a place gets the result from its parent: after the root
-    /// has all of it, and after every place above.
-    fn comes_down(self, place: u32) -> u32 {
-        3 * super::tree::depth(self.n) - 1 - place.trailing_zeros()
     }
 }

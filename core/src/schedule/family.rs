@@ -3,13 +3,21 @@
 use super::nodes::Nodes;
 use super::{
     Action, Algorithm, Buffer, binomial, bruck, chain, direct, dissemination, double_tree, fold,
-    gloo_ring, hierarchical, kary_tree, nvls, one_shot, pairwise, pat, recursive_doubling,
+    gloo_ring, hierarchical, kary_tree, knomial, nvls, one_shot, pairwise, pat, recursive_doubling,
     recursive_halving, ring, scatter_all_gather, sharp, tree,
 };
 use crate::collective::Collective;
 use crate::plan::MAX_WORLD_SIZE;
 use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;
+
+/// What a pipeline moves at once: 512 KiB, a slot of NCCL's buffers (`NCCL_BUFFSIZE` of 4 MiB in
+/// `NCCL_STEPS`, 8), which is the chunk of its trees and of the ring of its broadcast
+/// (`src/enqueue.cc`, `calcCollChunking`: `stepSize * chunkSteps`).
+const PIPELINE_CHUNK_BYTES: u64 = 512 << 10;
+
+/// The most segments that a size alone asks for: more make a pipeline hardly faster.
+const MAX_PIPELINE_SEGMENTS: u64 = 256;
 
 /// A collective by a family, among so many ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,9 +39,11 @@ impl Family {
             (Algorithm::BidirectionalRing | Algorithm::Ring, _) => (n - 1).max(1),
             (Algorithm::Tree, Collective::AllReduce { .. }) => 2 * tree::depth(n),
             (Algorithm::Tree, Collective::Barrier) => tree::barrier_steps(n),
-            (Algorithm::Tree, Collective::Gather { .. } | Collective::Scatter { .. }) => {
-                binomial::steps(n)
-            }
+            (
+                Algorithm::Tree | Algorithm::Knomial,
+                Collective::Gather { .. } | Collective::Scatter { .. },
+            ) => binomial::steps(n, self.radix()),
+            (Algorithm::Knomial, collective) => knomial::steps(collective, n),
             (Algorithm::Tree, _) => tree::depth(n),
             (Algorithm::Dissemination, _) => dissemination::rounds(n),
             (Algorithm::Direct, collective) => direct::steps(collective, n),
@@ -43,7 +53,7 @@ impl Family {
             }
             (Algorithm::TwoShot, _) => direct::two_shot_steps(n),
             (Algorithm::OneShot, _) => one_shot::steps(n),
-            (Algorithm::DoubleBinaryTree, _) => double_tree::steps(n),
+            (Algorithm::DoubleBinaryTree, collective) => double_tree::steps(collective, n),
             (Algorithm::Bruck, collective) => bruck::steps(collective, n),
             (Algorithm::Pairwise, _) => pairwise::steps(n),
             (Algorithm::KaryTree | Algorithm::Chain, Collective::AllReduce { op }) => {
@@ -96,6 +106,11 @@ impl Family {
         self.algorithm != Algorithm::Nvls || nvls::takes(self.collective, self.nodes())
     }
 
+    /// Children of a level and one: of the binomial tree, or of the k-nomial.
+    fn radix(self) -> u32 {
+        if self.algorithm == Algorithm::Knomial { knomial::RADIX } else { 2 }
+    }
+
     fn nodes(self) -> Nodes {
         Nodes { size: self.size, per_node: self.ranks_per_node.clamp(1, self.size) }
     }
@@ -136,9 +151,9 @@ impl Family {
             (Algorithm::Ring, Collective::AllToAll) => 2 * (n - 1),
             (Algorithm::BidirectionalRing, Collective::ReduceScatter { .. }) => 4,
             (
-                Algorithm::Tree,
+                Algorithm::Tree | Algorithm::Knomial,
                 collective @ (Collective::Gather { .. } | Collective::Scatter { .. }),
-            ) => binomial::scratch(collective, n, participant),
+            ) => binomial::scratch(collective, n, self.radix(), participant),
             (Algorithm::Pat, collective) => pat::scratch(collective, n),
             (Algorithm::Hierarchical, collective) => {
                 hierarchical::scratch(collective, self.nodes(), participant)
@@ -197,11 +212,12 @@ impl Family {
         }
         match self.algorithm {
             Algorithm::Ring => ring::actions(collective, n, rank, step, actions),
-            Algorithm::Tree
+            Algorithm::Tree | Algorithm::Knomial
                 if matches!(collective, Collective::Gather { .. } | Collective::Scatter { .. }) =>
             {
-                binomial::actions(collective, n, rank, step, actions);
+                binomial::actions(collective, (n, self.radix()), rank, step, actions);
             }
+            Algorithm::Knomial => knomial::actions(collective, n, rank, step, actions),
             Algorithm::Tree => tree::actions(collective, n, rank, step, actions),
             Algorithm::Direct => direct::actions(collective, n, rank, step, actions),
             Algorithm::Dissemination => dissemination::actions(n, rank, step, actions),
@@ -214,7 +230,9 @@ impl Family {
             Algorithm::BidirectionalRing => ring::bidirectional(collective, n, rank, step, actions),
             Algorithm::TwoShot => direct::two_shot(n, rank, step, actions),
             Algorithm::OneShot => one_shot::actions(n, rank, step, actions),
-            Algorithm::DoubleBinaryTree => double_tree::actions(n, rank, step, actions),
+            Algorithm::DoubleBinaryTree => {
+                double_tree::actions(collective, n, rank, step, actions);
+            }
             Algorithm::Bruck => bruck::actions(collective, n, rank, step, actions),
             Algorithm::Pairwise => pairwise::actions(collective, n, rank, step, actions),
             Algorithm::Chain => chain::actions(collective, n, rank, step, actions),
@@ -243,20 +261,23 @@ impl Family {
         uneven.then(|| gloo_ring::chunk_elements(self.collective, self.size, count, element_bytes))
     }
 
-    /// Segments that follow each other through the family's steps unless the caller chooses.
-    pub(super) fn default_segments(self) -> u32 {
-        match self.algorithm {
-            Algorithm::Chain => 8,
-            Algorithm::DoubleBinaryTree => 4,
-            _ => 1,
-        }
+    /// How many segments follow each other through the family's steps unless the caller chooses,
+    /// for so many bytes in a channel: pipelines cut them into chunks of NCCL's size.
+    pub(super) fn segments_for(self, bytes: u64) -> u32 {
+        let each = match self.algorithm {
+            Algorithm::Chain => PIPELINE_CHUNK_BYTES,
+            // A half goes through either tree.
+            Algorithm::DoubleBinaryTree => 2 * PIPELINE_CHUNK_BYTES,
+            _ => return 1,
+        };
+        bytes.div_ceil(each).clamp(1, MAX_PIPELINE_SEGMENTS) as u32
     }
 
     /// How many steps a segment is behind the one before it: a tree's rank takes its two children
     /// in turn, and the two trees take turns as well.
     pub(super) fn stagger(self) -> u32 {
         match self.algorithm {
-            Algorithm::DoubleBinaryTree => double_tree::STAGGER,
+            Algorithm::DoubleBinaryTree => double_tree::stagger(self.collective),
             _ => 1,
         }
     }

@@ -77,6 +77,14 @@ impl Fold {
         }
     }
 
+    /// The place of a rank, or of the one that it hands its data to.
+    pub(super) fn place_of(self, rank: GroupRank) -> u32 {
+        match self.role(rank) {
+            Role::Core { place, .. } => place,
+            Role::Folded { to } => to.0 / 2,
+        }
+    }
+
     /// Who takes `place`.
     pub(super) fn rank_at(self, place: u32) -> GroupRank {
         let after = self.first_rank(place + 1);

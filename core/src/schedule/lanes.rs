@@ -41,10 +41,17 @@ impl Lanes {
         steps: u32,
         stagger: u32,
     ) -> impl Iterator<Item = (u32, u32)> {
-        (0..self.count()).filter_map(move |lane| {
-            let behind = lane % self.segments * stagger;
-            let own = step.checked_sub(behind).filter(|own| *own < steps)?;
-            Some((lane, own))
+        // Segment i is in step `step - i * stagger`, if the family has it.
+        let stagger = stagger.max(1);
+        let last = (step / stagger).min(self.segments - 1);
+        let first = match (step + 1).checked_sub(steps) {
+            None => 0,
+            Some(over) => over.div_ceil(stagger),
+        };
+        (0..self.channels).flat_map(move |channel| {
+            (first..=last)
+                .filter(move |_| steps > 0)
+                .map(move |segment| (channel * self.segments + segment, step - segment * stagger))
         })
     }
 

@@ -24,6 +24,7 @@ mod fold;
 mod gloo_ring;
 mod hierarchical;
 mod kary_tree;
+mod knomial;
 mod lanes;
 mod layout;
 pub mod msccl;
@@ -47,7 +48,7 @@ pub use algorithm::Algorithm;
 pub use layout::{Grid, Layout};
 pub use proof::{Holding, Proof, ProofError, Standing, prove, prove_chunk, prove_steps};
 pub use table::{MAX_TABLE_ACTIONS, MAX_TABLE_RANKS, ProvedTable, Table, TableBuilder, TableError};
-pub use tally::{RankTally, Tally};
+pub use tally::{RankTally, Rounds, Tally};
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;
@@ -200,7 +201,7 @@ pub const MAX_SEGMENTS: u32 = 1024;
 
 impl Schedule {
     /// The schedule of `collective` by `algorithm` among `size` ranks of one node, with one
-    /// channel and the family's own number of segments.
+    /// channel and one segment.
     ///
     /// # Errors
     /// When the group is empty or too large, the root is outside it, or the algorithm does not
@@ -224,8 +225,7 @@ impl Schedule {
             return Err(ScheduleError::TooManyRanks { collective, algorithm, size, most });
         }
         let family = Family { collective, algorithm, size, ranks_per_node: size };
-        let lanes = Lanes { segments: family.default_segments(), ..Lanes::ONE };
-        Ok(Schedule { source: Source::Family(family), lanes })
+        Ok(Schedule { source: Source::Family(family), lanes: Lanes::ONE })
     }
 
     /// The schedule of `collective` that a file gave, among `size` ranks.
@@ -287,6 +287,16 @@ impl Schedule {
     pub fn with_segments(self, segments: u32) -> Result<Schedule, ScheduleError> {
         let lanes = Lanes { segments, ..self.lanes };
         self.with_lanes(lanes, "segments", segments, MAX_SEGMENTS)
+    }
+
+    /// The same with as many segments as the family cuts a call of `bytes` a rank into: pipelines
+    /// (chain, double binary tree) move chunks of 512 KiB, as NCCL does; others stay whole.
+    #[must_use]
+    pub fn sized(self, bytes: u64) -> Schedule {
+        let Source::Family(family) = &self.source else { return self };
+        let segments = family.segments_for(bytes / u64::from(self.lanes.channels));
+        // Worlds whose chunks could not be numbered do without.
+        self.clone().with_segments(segments).unwrap_or(self)
     }
 
     fn with_lanes(
@@ -383,6 +393,22 @@ impl Schedule {
     /// Pieces of each channel's slice that follow each other.
     pub fn segments(&self) -> u32 {
         self.lanes.segments
+    }
+
+    /// The channel that an action belongs to, from 0; a file's are all one.
+    fn channel_of(&self, action: Action) -> u32 {
+        match &self.source {
+            Source::Family(family) => {
+                let lane = action.into_or_from().chunk / family.pieces() % self.lanes.count();
+                lane / self.lanes.segments
+            }
+            Source::Table { .. } => 0,
+        }
+    }
+
+    /// Whether the lengths of chunks depend on the bytes of the call, as gloo's do.
+    fn cuts_by_bytes(&self) -> bool {
+        self.algorithm() == Some(Algorithm::GlooRing)
     }
 
     /// Neighbouring ranks that are one node.

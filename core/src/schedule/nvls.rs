@@ -20,6 +20,10 @@ use super::nodes::Nodes;
 use super::{Action, Buffer, Slice, double_tree};
 use crate::collective::Collective;
 use crate::rank::GroupRank;
+use crate::reduce::ReduceOp;
+
+/// What the trees across are told; they do not look at the operation.
+const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };
 
 /// Whether the call can be carried out in these nodes.
 pub(super) fn takes(collective: Collective, nodes: Nodes) -> bool {
@@ -124,7 +128,7 @@ struct AllReduce {
 impl AllReduce {
     fn of(nodes: Nodes) -> AllReduce {
         let up = if nodes.per_node > 1 { sums(nodes) + 2 } else { 0 };
-        let across = if nodes.count() > 1 { double_tree::steps(nodes.count()) } else { 0 };
+        let across = if nodes.count() > 1 { double_tree::steps(SUM, nodes.count()) } else { 0 };
         AllReduce { nodes, up, across }
     }
 
@@ -152,7 +156,7 @@ impl AllReduce {
             if is_head {
                 let begin = actions.len();
                 let nth = GroupRank(node);
-                double_tree::actions(nodes.count(), nth, step - self.up, actions);
+                double_tree::actions(SUM, nodes.count(), nth, step - self.up, actions);
                 for action in &mut actions[begin..] {
                     let to_rank = |node: GroupRank| GroupRank(nodes.first(node.0) + local);
                     let to_own = |slice: Slice| Slice { chunk: own.chunk + slice.chunk, ..slice };

@@ -5,6 +5,8 @@
 //! - all_reduce: Rabenseifner 2004, "Optimization of collective reduction operations":
 //!   reduce-scatter by vector halving and distance doubling, then the same backwards as an
 //!   all-gather. The largest messages go to the nearest ranks.
+//! - reduce: the same reduce-scatter, then only what goes towards the root of the way back: a
+//!   binomial gather (Rabenseifner 2004; Thakur, Rabenseifner, Gropp 2005, section 4, on reduce).
 //!
 //! Sizes that are no powers of two are folded ([`Fold`]).
 
@@ -17,6 +19,10 @@ pub(super) fn steps(collective: Collective, n: u32) -> u32 {
     let fold = Fold::new(n);
     match collective {
         Collective::AllReduce { .. } => fold.steps(2 * fold.rounds()),
+        Collective::Reduce { root, .. } => {
+            let (before, after) = (fold.folds(), matches!(fold.role(root), Role::Folded { .. }));
+            u32::from(before) + 2 * fold.rounds() + u32::from(after)
+        }
         _ => fold.steps(fold.rounds()).max(1),
     }
 }
@@ -35,29 +41,38 @@ pub(super) fn actions(
     actions: &mut Vec<Action>,
 ) {
     match collective {
-        Collective::AllReduce { .. } => all_reduce(n, rank, step, actions),
+        Collective::AllReduce { .. } => all_reduce(n, rank, None, step, actions),
+        Collective::Reduce { root, .. } => all_reduce(n, rank, Some(root), step, actions),
         Collective::ReduceScatter { .. } => reduce_scatter(n, rank, step, actions),
         _ => {}
     }
 }
 
 /// In place, over as many chunks as there are places; a place finishes the chunk whose number is
-/// its own, bits reversed.
-fn all_reduce(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
+/// its own, bits reversed. With a root, the way back is only that to its place.
+fn all_reduce(
+    n: u32,
+    rank: GroupRank,
+    root: Option<GroupRank>,
+    step: u32,
+    actions: &mut Vec<Action>,
+) {
     let fold = Fold::new(n);
     let rounds = fold.rounds();
+    let roots_place = root.map(|root| fold.place_of(root));
+    let is_for = |rank: GroupRank| root.is_none_or(|root| root == rank);
     let whole = Slice::run(Buffer::Output, 0..fold.places);
     match (fold.role(rank), fold.phase(step, 2 * rounds)) {
         (Role::Folded { to }, Phase::Before) => {
             actions.push(Action::Send { peer: to, from: whole });
         }
-        (Role::Folded { to }, Phase::After) => {
+        (Role::Folded { to }, Phase::After) if is_for(rank) => {
             actions.push(Action::Receive { peer: to, into: whole });
         }
         (Role::Core { also_for: Some(peer), .. }, Phase::Before) => {
             actions.push(Action::ReceiveReduce { peer, local: whole, into: whole });
         }
-        (Role::Core { also_for: Some(peer), .. }, Phase::After) => {
+        (Role::Core { also_for: Some(peer), .. }, Phase::After) if is_for(peer) => {
             actions.push(Action::Send { peer, from: whole });
         }
         (Role::Core { place, .. }, Phase::Round(round)) => {
@@ -74,12 +89,18 @@ fn all_reduce(n: u32, rank: GroupRank, step: u32, actions: &mut Vec<Action>) {
             if halving {
                 actions.push(Action::Send { peer, from: theirs });
                 actions.push(Action::ReceiveReduce { peer, local: mine, into: mine });
-            } else {
+                return;
+            }
+            // Who has not handed its part on yet agrees with the root's place above this level.
+            let apart = roots_place.map(|root| (root ^ place) >> level);
+            if matches!(apart, None | Some(1)) {
                 actions.push(Action::Send { peer, from: mine });
+            }
+            if matches!(apart, None | Some(0)) {
                 actions.push(Action::Receive { peer, into: theirs });
             }
         }
-        (Role::Folded { .. }, Phase::Round(_)) | (Role::Core { .. }, _) => {}
+        (Role::Folded { .. }, _) | (Role::Core { .. }, _) => {}
     }
 }
 

@@ -3,7 +3,7 @@
 //! The counts are those of the alpha-beta model (Thakur, Rabenseifner, Gropp 2005, section 3):
 //! how many messages, and how many elements pass through the busiest rank's port.
 
-use super::{Action, Layout, Slice};
+use super::{Action, Layout, Schedule, Slice};
 use crate::rank::GroupRank;
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +49,53 @@ impl Tally {
         self.most_sent = self.most_sent.max(counted.sent_elements);
         self.most_received = self.most_received.max(counted.received_elements);
         self.most_reduced = self.most_reduced.max(counted.reduced_elements);
+    }
+}
+
+/// The rounds of a schedule, as the literature counts them: its steps in which messages move. In
+/// the others, ranks copy and add by themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rounds {
+    moves: Vec<bool>,
+}
+
+impl Rounds {
+    /// The rounds of a schedule: a walk over every action.
+    pub fn of(schedule: &Schedule) -> Rounds {
+        let mut rounds = Rounds::default();
+        for participant in (0..schedule.participants()).map(GroupRank) {
+            rounds.add(schedule, participant);
+        }
+        rounds
+    }
+
+    /// Counts one more participant's steps.
+    pub fn add(&mut self, schedule: &Schedule, participant: GroupRank) {
+        self.moves.resize(schedule.steps() as usize, false);
+        let mut actions = Vec::new();
+        for (moves, step) in self.moves.iter_mut().zip(0..) {
+            if !*moves {
+                schedule.actions(participant, step, &mut actions);
+                *moves = actions.iter().any(|action| matches!(action, Action::Send { .. }));
+            }
+        }
+    }
+
+    /// The same of the first `steps` steps.
+    #[must_use]
+    pub fn until(mut self, steps: u32) -> Rounds {
+        self.moves.truncate(steps as usize);
+        self
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.steps().count() as u32
+    }
+
+    /// The schedule's steps that they are, in order.
+    pub fn steps(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.moves).filter(|(_, moves)| **moves).map(|(step, _)| step)
     }
 }
 
@@ -98,7 +145,7 @@ mod tests {
     use super::*;
     use crate::collective::Collective;
     use crate::reduce::ReduceOp;
-    use crate::schedule::{Algorithm, Schedule, prove};
+    use crate::schedule::{Algorithm, prove};
 
     const SUM: ReduceOp = ReduceOp::Sum;
 

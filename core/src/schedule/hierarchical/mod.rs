@@ -7,12 +7,13 @@
 //!   all of a node's network cards carry the same.
 //! - If the last node has fewer ranks, each node has a *leader* that speaks for it.
 //!
-//! all_to_all needs no leader: see [`exchange`].
+//! all_to_all needs no leader: see [`exchange`]; gather and scatter always have one: [`rooted`].
 
 mod barrier;
 mod exchange;
 mod in_place;
 mod parts;
+mod rooted;
 
 use super::nodes::Nodes;
 use super::{Action, Slice};
@@ -27,6 +28,7 @@ pub(super) fn steps(collective: Collective, nodes: Nodes) -> u32 {
         Collective::ReduceScatter { .. } => parts::reduce_scatter_steps(nodes),
         Collective::AllToAll => exchange::STEPS,
         Collective::Barrier => barrier::steps(nodes),
+        Collective::Gather { .. } | Collective::Scatter { .. } => rooted::steps(nodes),
         _ => 0,
     }
 }
@@ -47,6 +49,9 @@ pub(super) fn scratch(collective: Collective, nodes: Nodes, rank: GroupRank) -> 
         Collective::ReduceScatter { .. } => parts::reduce_scatter_scratch(nodes),
         Collective::AllToAll => exchange::scratch(nodes, rank),
         Collective::Barrier => barrier::scratch(nodes),
+        Collective::Gather { root } | Collective::Scatter { root } => {
+            rooted::scratch(nodes, root, rank)
+        }
         _ => 0,
     }
 }
@@ -67,6 +72,8 @@ pub(super) fn actions(
         Collective::ReduceScatter { .. } => parts::reduce_scatter(me, step, actions),
         Collective::AllToAll => exchange::actions(me, step, actions),
         Collective::Barrier => barrier::actions(me, step, actions),
+        Collective::Gather { root } => rooted::gather(me, root.0, step, actions),
+        Collective::Scatter { root } => rooted::scatter(me, root.0, step, actions),
         _ => {}
     }
 }

@@ -6,12 +6,14 @@
 //! receive of b from a on it. The steps are those of `msccl_kernel.cu` in msccl-executor-nccl; the
 //! attributes those of its `msccl_parser.cc` and of msccl-tools' `language/ir.py`.
 //!
-//! Reading is compiling, in four parts:
+//! Reading is compiling, in five parts:
 //! - [`xml`]: the text as a [`program::Program`];
 //! - [`memory`]: where its `i`, `o` and `s` are in our buffers;
-//! - [`order`]: which send meets which receive, what happens before what, and which accesses of
-//!   the same memory nothing orders: that is an error, whatever a lucky run may give;
-//! - [`levels`]: common step numbers for all ranks, such that both ends of a message have the same.
+//! - [`order`]: which send meets which receive, and what happens before what;
+//! - [`races`]: which accesses of the same memory come after each other, and which ones nothing
+//!   orders: that is an error, whatever a lucky run may give;
+//! - [`levels`]: common step numbers for all ranks, such that both ends of a message have the same;
+//!   or [`stated`]: those that a file of ours states, if they agree with the order.
 //!
 //! What the program claims is not checked here: a [`Table`] is proved before it is run.
 
@@ -20,6 +22,8 @@ mod levels;
 mod memory;
 mod order;
 mod program;
+mod races;
+mod stated;
 mod write;
 mod xml;
 
@@ -51,7 +55,10 @@ pub fn read(text: &str) -> Result<Table, MscclError> {
     let program = xml::parse(text)?;
     let memory = memory::Memory::of(&program)?;
     let order = order::Order::of(&program, memory)?;
-    levels::table(&program, order)
+    match stated::table(&program, &order)? {
+        Some(table) => Ok(table),
+        None => levels::table(&program, order),
+    }
 }
 
 /// MSCCL's name of a collective and, for those that our names have, ours with a sum and this root.

@@ -47,6 +47,17 @@ pub(super) struct Step {
     pub(super) after: Option<(u32, u32)>,
     /// Whether others may wait for it (`hasdep`).
     pub(super) flagged: bool,
+    /// Where the file says that it is among all that its GPU does.
+    pub(super) stated: Option<Stated>,
+}
+
+/// What [`super::write`] says of a step beyond MSCCL's own words, so that a schedule comes back as
+/// it was: the common step of all ranks that it is in (`at`), and its place among what the GPU does
+/// in it (`nth`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Stated {
+    pub(super) at: u32,
+    pub(super) nth: u32,
 }
 
 /// Where a step reads or writes; below 0 where it does neither.

@@ -1,11 +1,13 @@
 //! A schedule as an MSCCL program, for other tools to run, draw or compare.
 //!
-//! Every peer has a thread block to send to it and one to receive from it, on channel 0, and what
+//! On each channel every peer has a thread block to send to it and one to receive from it, and what
 //! happens inside a rank has a block of its own. Blocks run on as far as the memory lets them:
-//! dependencies are those that it needs, so a program may be quicker than the steps it was.
+//! dependencies are those that it needs. Which common step a block's step was in, and where in it,
+//! stands beside it ([`Stated`]): other tools pass over that, and ours reads the same schedule back,
+//! step by step.
 
 use super::names;
-use super::program::{Memory, Op};
+use super::program::{Memory, Op, Stated};
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use crate::schedule::{Action, Buffer, MAX_TABLE_ACTIONS, Schedule, Slice};
@@ -22,6 +24,12 @@ pub enum WriteError {
     /// In-network reductions have no thread blocks.
     #[error("{0} has switches that take part, which an MSCCL program cannot say")]
     Switches(String),
+    /// Chunks whose lengths depend on the call's bytes.
+    #[error(
+        "{0} cuts its chunks by bytes, and all chunks of an MSCCL program are alike: export ring, \
+         which moves as much, or GOAL, which names the bytes of each message"
+    )]
+    UnevenChunks(String),
     /// More than a program holds.
     #[error("{0} has more than {MAX_TABLE_ACTIONS} actions: choose a smaller world")]
     TooLarge(String),
@@ -40,13 +48,17 @@ pub fn write(schedule: &Schedule) -> Result<String, WriteError> {
     if schedule.participants() > size {
         return Err(WriteError::Switches(schedule.to_string()));
     }
+    if schedule.cuts_by_bytes() {
+        return Err(WriteError::UnevenChunks(schedule.to_string()));
+    }
     let in_place = collective.in_place();
     let parts = if in_place { 1 } else { size };
     let mut text = String::new();
     let head = format!(
-        "<algo name=\"{}\" proto=\"Simple\" nchannels=\"1\" nchunksperloop=\"{}\" ngpus=\"{size}\" \
+        "<algo name=\"{}\" proto=\"Simple\" nchannels=\"{}\" nchunksperloop=\"{}\" ngpus=\"{size}\" \
          coll=\"{name}\" inplace=\"{}\" outofplace=\"{}\" minBytes=\"0\" maxBytes=\"0\"",
         escape(schedule.to_string()),
+        schedule.channels(),
         u64::from(schedule.chunks_per_part()) * u64::from(parts),
         u8::from(in_place),
         u8::from(!in_place),
@@ -67,7 +79,9 @@ pub fn write(schedule: &Schedule) -> Result<String, WriteError> {
             if written > MAX_TABLE_ACTIONS {
                 return Err(WriteError::TooLarge(schedule.to_string()));
             }
-            actions.iter().for_each(|action| gpu.add(*action));
+            for (action, nth) in actions.iter().zip(0..) {
+                gpu.add(*action, schedule.channel_of(*action), Stated { at: step, nth });
+            }
         }
         gpu.write(schedule, rank, &mut text);
     }
@@ -75,9 +89,16 @@ pub fn write(schedule: &Schedule) -> Result<String, WriteError> {
     Ok(text)
 }
 
-/// Whom a block talks to: with the first two, sending and receiving.
+/// What a block is for: its channel, and whom it talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Line {
+struct Line {
+    channel: u32,
+    with: With,
+}
+
+/// Whom a block sends to or receives from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum With {
     To(u32),
     From(u32),
     Inside,
@@ -85,11 +106,25 @@ enum Line {
 
 /// A step as it is written.
 struct Step {
+    does: Does,
+    after: Option<(usize, usize)>,
+    flagged: bool,
+}
+
+/// What a step does, to which memory, and when.
+#[derive(Clone, Copy)]
+struct Does {
     op: Op,
     src: Option<Slice>,
     dst: Option<Slice>,
-    after: Option<(usize, usize)>,
-    flagged: bool,
+    stated: Stated,
+}
+
+impl Does {
+    /// What it reads.
+    fn reads(self) -> impl Iterator<Item = Slice> {
+        self.src.into_iter().chain(self.dst.filter(|_| self.op == Op::Reduce))
+    }
 }
 
 /// A GPU's blocks, as they grow.
@@ -110,61 +145,61 @@ struct Used {
 }
 
 impl Gpu {
-    fn add(&mut self, action: Action) {
-        let line = match action {
-            Action::Send { peer, .. } => Line::To(peer.0),
-            Action::Receive { peer, .. } | Action::ReceiveReduce { peer, .. } => Line::From(peer.0),
-            Action::Copy { .. } | Action::Reduce { .. } => Line::Inside,
+    fn add(&mut self, action: Action, channel: u32, stated: Stated) {
+        let with = match action {
+            Action::Send { peer, .. } => With::To(peer.0),
+            Action::Receive { peer, .. } | Action::ReceiveReduce { peer, .. } => With::From(peer.0),
+            Action::Copy { .. } | Action::Reduce { .. } => With::Inside,
         };
+        let line = Line { channel, with };
+        let mut step = |op, src, dst| self.step(line, Does { op, src, dst, stated });
         match action {
-            Action::Send { from, .. } => self.step(line, Op::Send, Some(from), None),
-            Action::Receive { into, .. } => self.step(line, Op::Receive, None, Some(into)),
+            Action::Send { from, .. } => step(Op::Send, Some(from), None),
+            Action::Receive { into, .. } => step(Op::Receive, None, Some(into)),
             Action::ReceiveReduce { local, into, .. } => {
-                self.step(line, Op::ReceiveReduceCopy, Some(local), Some(into));
+                step(Op::ReceiveReduceCopy, Some(local), Some(into));
             }
-            Action::Copy { from, into } => self.step(line, Op::Copy, Some(from), Some(into)),
+            Action::Copy { from, into } => step(Op::Copy, Some(from), Some(into)),
             // MSCCL reduces into one of the operands; which one makes no difference to the sum.
             Action::Reduce { local, from, into } if into == from => {
-                self.step(line, Op::Reduce, Some(local), Some(into));
+                step(Op::Reduce, Some(local), Some(into));
             }
             Action::Reduce { local, from, into } => {
                 if local != into {
-                    self.step(line, Op::Copy, Some(local), Some(into));
+                    step(Op::Copy, Some(local), Some(into));
                 }
-                self.step(line, Op::Reduce, Some(from), Some(into));
+                step(Op::Reduce, Some(from), Some(into));
             }
         }
     }
 
-    fn step(&mut self, line: Line, op: Op, src: Option<Slice>, dst: Option<Slice>) {
+    fn step(&mut self, line: Line, does: Does) {
         let next = self.blocks.len();
         let block = *self.numbers.entry(line).or_insert(next);
         if block == next {
             self.blocks.push((line, Vec::new()));
             self.known.push(BTreeMap::new());
         }
-        let mut waits = self.waits(block, op, src, dst);
+        let mut waits = self.waits(block, does);
         let last = waits.pop();
         let steps = &mut self.blocks[block].1;
-        let nop = |after| Step { op: Op::Nop, src: None, dst: None, after, flagged: false };
-        steps.extend(waits.iter().map(|wait| nop(Some(*wait))));
-        steps.push(Step { op, src, dst, after: last, flagged: false });
+        let nothing = Does { op: Op::Nop, src: None, dst: None, ..does };
+        steps.extend(waits.iter().map(|wait| Step {
+            does: nothing,
+            after: Some(*wait),
+            flagged: false,
+        }));
+        steps.push(Step { does, after: last, flagged: false });
         let me = (block, steps.len() - 1);
         for (block, step) in waits.into_iter().chain(last) {
             self.blocks[block].1[step].flagged = true;
         }
-        self.use_memory(me, op, src, dst);
+        self.use_memory(me, does);
     }
 
     /// What a step of `block` must wait for: the latest step of each other block that it does not
     /// know of yet.
-    fn waits(
-        &mut self,
-        block: usize,
-        op: Op,
-        src: Option<Slice>,
-        dst: Option<Slice>,
-    ) -> Vec<(usize, usize)> {
+    fn waits(&mut self, block: usize, does: Does) -> Vec<(usize, usize)> {
         let mut latest: BTreeMap<usize, usize> = BTreeMap::new();
         let mut before = |(other, step): (usize, usize)| {
             if other != block {
@@ -172,11 +207,10 @@ impl Gpu {
                 *latest = step.max(*latest);
             }
         };
-        let operands = src.into_iter().chain(dst.filter(|_| op == Op::Reduce));
-        for chunk in operands.flat_map(chunks_of) {
+        for chunk in does.reads().flat_map(chunks_of) {
             self.used.get(&chunk).and_then(|used| used.written).into_iter().for_each(&mut before);
         }
-        for chunk in dst.into_iter().flat_map(chunks_of) {
+        for chunk in does.dst.into_iter().flat_map(chunks_of) {
             if let Some(used) = self.used.get(&chunk) {
                 used.written.iter().chain(&used.read).copied().for_each(&mut before);
             }
@@ -189,12 +223,11 @@ impl Gpu {
         waits
     }
 
-    fn use_memory(&mut self, me: (usize, usize), op: Op, src: Option<Slice>, dst: Option<Slice>) {
-        let reads = src.into_iter().chain(dst.filter(|_| op == Op::Reduce));
-        for chunk in reads.flat_map(chunks_of) {
+    fn use_memory(&mut self, me: (usize, usize), does: Does) {
+        for chunk in does.reads().flat_map(chunks_of) {
             self.used.entry(chunk).or_default().read.push(me);
         }
-        for chunk in dst.into_iter().flat_map(chunks_of) {
+        for chunk in does.dst.into_iter().flat_map(chunks_of) {
             self.used.insert(chunk, Used { written: Some(me), read: Vec::new() });
         }
     }
@@ -213,13 +246,16 @@ impl Gpu {
             chunks(Buffer::Scratch)
         );
         for (id, (line, steps)) in self.blocks.iter().enumerate() {
-            let (send, recv) = match *line {
-                Line::To(peer) => (i64::from(peer), -1),
-                Line::From(peer) => (-1, i64::from(peer)),
-                Line::Inside => (-1, -1),
+            let (send, recv) = match line.with {
+                With::To(peer) => (i64::from(peer), -1),
+                With::From(peer) => (-1, i64::from(peer)),
+                With::Inside => (-1, -1),
             };
-            let _ =
-                writeln!(text, "    <tb id=\"{id}\" send=\"{send}\" recv=\"{recv}\" chan=\"0\">");
+            let channel = line.channel;
+            let _ = writeln!(
+                text,
+                "    <tb id=\"{id}\" send=\"{send}\" recv=\"{recv}\" chan=\"{channel}\">"
+            );
             for (number, step) in steps.iter().enumerate() {
                 step.write(number, in_place, text);
             }
@@ -236,21 +272,25 @@ impl Step {
             Some(slice) => (letter(slice.buffer, in_place), i64::from(slice.chunk)),
         };
         // What a step does not use is said like what it does, as msccl-tools writes it.
-        let (src, dst) = (place(self.src, self.dst), place(self.dst, self.src));
-        let chunks = self.src.or(self.dst).map_or(0, |slice| slice.chunks);
+        let Does { op, src, dst, stated } = self.does;
+        let (from, into) = (place(src, dst), place(dst, src));
+        let chunks = src.or(dst).map_or(0, |slice| slice.chunks);
         let after = self.after.map(|(block, step)| (block as i64, step as i64)).unwrap_or((-1, -1));
         let _ = writeln!(
             text,
             "      <step s=\"{number}\" type=\"{}\" srcbuf=\"{}\" srcoff=\"{}\" dstbuf=\"{}\" \
-             dstoff=\"{}\" cnt=\"{chunks}\" depid=\"{}\" deps=\"{}\" hasdep=\"{}\"/>",
-            self.op.name(),
-            src.0,
-            src.1,
-            dst.0,
-            dst.1,
+             dstoff=\"{}\" cnt=\"{chunks}\" depid=\"{}\" deps=\"{}\" hasdep=\"{}\" at=\"{}\" \
+             nth=\"{}\"/>",
+            op.name(),
+            from.0,
+            from.1,
+            into.0,
+            into.1,
             after.0,
             after.1,
-            u8::from(self.flagged)
+            u8::from(self.flagged),
+            stated.at,
+            stated.nth
         );
     }
 }

@@ -3,7 +3,7 @@
 //! What comes from strangers stays small: no document type, no entities but the five of XML,
 //! nothing below `step`, and numbers in their ranges before anything is sized by them.
 
-use super::program::{Block, Gpu, Memory, Op, Place, Program, Step};
+use super::program::{Block, Gpu, Memory, Op, Place, Program, Stated, Step};
 use super::{MscclError, names};
 use crate::schedule::table::MAX_TABLE_RANKS;
 use quick_xml::Reader;
@@ -211,6 +211,13 @@ impl Parser {
             count,
             after,
             flagged: attributes.number("hasdep", 0, 1)? == 1,
+            stated: match (attributes.text("at"), attributes.text("nth")) {
+                (Some(_), Some(_)) => Some(Stated {
+                    at: attributes.number("at", 0, MAX_STEPS as i64)? as u32,
+                    nth: attributes.number("nth", 0, MAX_STEPS as i64)? as u32,
+                }),
+                _ => None,
+            },
         });
         Ok(())
     }

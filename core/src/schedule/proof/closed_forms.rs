@@ -4,7 +4,7 @@ use super::{Proof, prove};
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;
-use crate::schedule::{Algorithm, Schedule};
+use crate::schedule::{Algorithm, Rounds, Schedule};
 
 const ALL_REDUCE: Collective = Collective::AllReduce { op: ReduceOp::Sum };
 const REDUCE_SCATTER: Collective = Collective::ReduceScatter { op: ReduceOp::Sum };
@@ -153,8 +153,10 @@ fn pairwise_exchange() {
 fn pipelined_chains() {
     for n in 2..=64 {
         for call in [BROADCAST, REDUCE] {
-            assert_eq!(moved(call, Algorithm::Chain, n), (8 * (n - 1), 8 * (n - 1)));
-            assert_eq!(steps(call, Algorithm::Chain, n), n + 8 - 2);
+            let chain = schedule(call, Algorithm::Chain, n).with_segments(8).unwrap();
+            let proof = prove(&chain).unwrap();
+            assert_eq!((proof.messages, proof.chunks_moved), (8 * (n - 1), 8 * (n - 1)));
+            assert_eq!(u64::from(chain.steps()), n + 8 - 2);
         }
     }
 }
@@ -213,7 +215,9 @@ fn double_binary_trees() {
     for n in 2..=64 {
         let segments = 4;
         let messages = 2 * (n - 1) * 2 * segments;
-        assert_eq!(moved(ALL_REDUCE, Algorithm::DoubleBinaryTree, n), (messages, messages));
+        let trees = schedule(ALL_REDUCE, Algorithm::DoubleBinaryTree, n);
+        let proof = prove(&trees.with_segments(segments as u32).unwrap()).unwrap();
+        assert_eq!((proof.messages, proof.chunks_moved), (messages, messages));
     }
 }
 
@@ -275,9 +279,13 @@ fn all_reduce_there_and_back() {
     for n in 2..=64 {
         for (by, segments) in [(Algorithm::Chain, 8), (Algorithm::KaryTree, 1)] {
             let messages = 2 * segments * (n - 1);
-            assert_eq!(moved(ALL_REDUCE, by, n), (messages, messages));
+            let schedule = schedule(ALL_REDUCE, by, n).with_segments(segments as u32).unwrap();
+            let proof = prove(&schedule).unwrap();
+            assert_eq!((proof.messages, proof.chunks_moved), (messages, messages));
+            if by == Algorithm::Chain {
+                assert_eq!(u64::from(schedule.steps()), 2 * (n - 1) + segments - 1);
+            }
         }
-        assert_eq!(steps(ALL_REDUCE, Algorithm::Chain, n), 2 * (n - 1) + 8 - 1);
     }
 }
 
@@ -393,5 +401,131 @@ fn lanes_multiply_messages_and_not_bytes() {
         let pipelined = ring.with_segments(5).unwrap();
         assert_eq!(u64::from(pipelined.steps()), 2 * (n - 1) + 4);
         assert_eq!(prove(&pipelined).unwrap().messages, 10 * pairs);
+    }
+}
+
+/// Sanders, Speck, Träff 2009, section 3: each half goes over the n - 1 edges of its tree once, in
+/// k segments.
+#[test]
+fn two_trees_one_way() {
+    for n in 2..=64 {
+        for call in [BROADCAST, REDUCE] {
+            assert_eq!(moved(call, Algorithm::DoubleBinaryTree, n), (2 * (n - 1), 2 * (n - 1)));
+            let cut = schedule(call, Algorithm::DoubleBinaryTree, n).with_segments(5).unwrap();
+            assert_eq!(prove(&cut).unwrap().messages, 5 * 2 * (n - 1));
+        }
+        let levels = rounds(n);
+        assert_eq!(steps(BROADCAST, Algorithm::DoubleBinaryTree, n), 2 * levels);
+        assert_eq!(steps(REDUCE, Algorithm::DoubleBinaryTree, n), 4 * levels);
+    }
+}
+
+/// Thakur, Rabenseifner, Gropp 2005, section 4, on reduce: a reduce-scatter in which a place sends
+/// p - 1 chunks of p, and a binomial gather of p - 1 messages, half of the chunks a level. Extra ranks
+/// hand in the whole tensor; an extra root gets the whole back.
+#[test]
+fn rabenseifners_reduce() {
+    for n in 2..=64 {
+        let (places, log, extra) = folded(n);
+        for root in [0, n as u32 - 1] {
+            let call = Collective::Reduce { op: ReduceOp::Sum, root: GroupRank(root) };
+            // Rank 0 is an extra one where there are any; the last rank never is.
+            let back = u64::from(root == 0 && extra > 0);
+            let messages = extra + places * log + places - 1 + back;
+            let gathered = places / 2 * log;
+            let chunks = extra * places + places * (places - 1) + gathered + back * places;
+            assert_eq!(moved(call, Algorithm::HalvingDoubling, n), (messages, chunks), "{n}");
+            let steps = u64::from(extra > 0) + 2 * log + back;
+            assert_eq!(self::steps(call, Algorithm::HalvingDoubling, n), steps);
+        }
+    }
+}
+
+/// Zhu et al. 2009: a message for each rank but the root, and the parts of a node cross together:
+/// those of others than its leader take two hops.
+#[test]
+fn hierarchical_gather_and_scatter() {
+    for (n, k) in (2..=32u64).flat_map(|n| (1..=n).map(move |k| (n, k))) {
+        let nodes = n.div_ceil(k);
+        for call in [GATHER, SCATTER] {
+            let schedule = schedule(call, Algorithm::Hierarchical, n);
+            let schedule = schedule.with_ranks_per_node(k as u32).unwrap();
+            let proof = prove(&schedule).unwrap();
+            let elsewhere = n - k.min(n);
+            let inside = n - nodes;
+            assert_eq!((proof.messages, proof.chunks_moved), (n - 1, inside + elsewhere));
+        }
+    }
+}
+
+/// ceil(log4 n).
+fn rounds_of_four(n: u64) -> u64 {
+    (0..).find(|rounds| 4u64.pow(*rounds) >= n).map_or(0, u64::from)
+}
+
+/// UCC's k-nomial trees, k = 4: ceil(log_k n) rounds of n - 1 messages; a reduction takes up to k - 1
+/// children of a level in turn. In gather and scatter, the part of place i takes as many hops as i
+/// has digits by k that are not 0.
+#[test]
+fn knomial_trees() {
+    for n in 2..=64u64 {
+        let by = Algorithm::Knomial;
+        for call in [BROADCAST, REDUCE] {
+            assert_eq!(moved(call, by, n), (n - 1, n - 1));
+        }
+        let levels = rounds_of_four(n);
+        assert_eq!(steps(BROADCAST, by, n), levels);
+        let top = ((n - 1) / 4u64.pow(levels as u32 - 1)).min(3);
+        assert_eq!(steps(REDUCE, by, n), 3 * (levels - 1) + top);
+        let is_zero = |i: u64, digit: u64| (i / 4u64.pow(digit as u32)).is_multiple_of(4);
+        let digits = |i: u64| (0..levels).filter(|digit| !is_zero(i, *digit)).count() as u64;
+        let hops: u64 = (0..n).map(digits).sum();
+        for call in [GATHER, SCATTER] {
+            assert_eq!(moved(call, by, n), (n - 1, hops));
+            assert_eq!(steps(call, by, n), levels + 1);
+        }
+    }
+}
+
+/// Rounds: the steps in which messages move, as the works cited above count them; in the others,
+/// ranks copy or add by themselves, so that a switch's additions and an algorithm's turns of memory
+/// cost none.
+#[test]
+fn rounds_are_the_literatures() {
+    let count = |call, by, n: u64| u64::from(Rounds::of(&schedule(call, by, n)).count());
+    for n in 2..=64 {
+        let (_, log, extra) = folded(n);
+        let folding = if extra > 0 { 2 } else { 0 };
+        let all_to_all = Collective::AllToAll;
+        let all_gather = Collective::AllGather;
+        for (call, by, rounds) in [
+            (ALL_REDUCE, Algorithm::Ring, 2 * (n - 1)),
+            (ALL_REDUCE, Algorithm::Tree, 2 * rounds(n)),
+            (ALL_REDUCE, Algorithm::RecursiveDoubling, log + folding),
+            (ALL_REDUCE, Algorithm::HalvingDoubling, 2 * log + folding),
+            (ALL_REDUCE, Algorithm::OneShot, 1),
+            (ALL_REDUCE, Algorithm::Nvls, 4),
+            (ALL_REDUCE, Algorithm::Sharp, 2),
+            (all_gather, Algorithm::Ring, n - 1),
+            (all_gather, Algorithm::RecursiveDoubling, log + folding),
+            (all_gather, Algorithm::Bruck, rounds(n)),
+            (all_gather, Algorithm::Pat, rounds(n)),
+            (all_gather, Algorithm::Nvls, 2),
+            (REDUCE_SCATTER, Algorithm::RecursiveHalving, log + folding),
+            (REDUCE_SCATTER, Algorithm::Pat, rounds(n)),
+            (REDUCE_SCATTER, Algorithm::Nvls, 2),
+            (all_to_all, Algorithm::Bruck, rounds(n)),
+            (all_to_all, Algorithm::Pairwise, n - 1),
+            (all_to_all, Algorithm::Direct, 1),
+            (GATHER, Algorithm::Tree, rounds(n)),
+            (SCATTER, Algorithm::Knomial, rounds_of_four(n)),
+            (Collective::Barrier, Algorithm::Dissemination, rounds(n)),
+            (Collective::Barrier, Algorithm::Sharp, 2),
+        ] {
+            assert_eq!(count(call, by, n), rounds, "{by} {call} of {n}");
+        }
+        // A spine above several leaves is two hops more, whatever n is.
+        let sharp = schedule(ALL_REDUCE, Algorithm::Sharp, n).with_ranks_per_node(1).unwrap();
+        assert_eq!(Rounds::of(&sharp).count(), 4);
     }
 }

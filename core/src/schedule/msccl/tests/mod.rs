@@ -1,6 +1,7 @@
 //! MSCCL programs: what Microsoft ships is what it claims, ours come back as they went, and what
 //! is wrong is refused where it is wrong.
 
+mod hostile;
 mod programs;
 mod refusals;
 mod round_trip;
