@@ -15,7 +15,9 @@ use lockstep_core::plan::{Fill, Plan};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::scenario::{self, CollectiveLab, GroupsLab, ScenarioOptions, TorchCallOptions};
-use lockstep_core::schedule::{Algorithm, Layout, ProvedTable, Schedule, ScheduleError, msccl};
+use lockstep_core::schedule::{
+    Algorithm, Layout, ProvedTable, Rounds, Schedule, ScheduleError, msccl,
+};
 use lockstep_core::trace::What;
 use lockstep_sim::{Cost, Link, Session, SimConfig, Topology, simulate};
 use lockstep_tests::{Chromium, Service, data};
@@ -310,17 +312,16 @@ async fn the_gallery_counts_what_we_count() -> Result<()> {
             let lab = CollectiveLab::new(collective, world_size, count);
             let lab = CollectiveLab { algorithm, timeout_ms: 86_400_000, ..lab };
             let ranks_per_node = topology.ranks_per_node();
-            let schedule = Schedule::new(collective, algorithm, world_size)?;
-            let schedule = schedule.with_ranks_per_node(ranks_per_node)?;
+            let schedule = lab.schedule(ranks_per_node)?;
             let cost = Cost::of(&Plan { ranks_per_node, ..lab.plan()? }, topology)?;
-            let steps = schedule.steps();
+            let steps = Rounds::of(&schedule).count();
             let tally = Layout::new(schedule, count, 4).tally();
             let expected = [
                 ("steps", u64::from(steps)),
                 ("messages", tally.messages),
                 ("sent", tally.most_sent * 4),
                 ("time-ps", cost.time_ps),
-                ("latency-ps", cost.latency_ps),
+                ("latency-ps", cost.latency_ps()),
             ];
             for (name, value) in expected {
                 let shown = page

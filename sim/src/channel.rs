@@ -9,17 +9,19 @@
 //! takes up a call when a message of it comes, the earliest first. What it does is not in the
 //! trace; what ranks send to it and get from it is, under numbers behind all ranks'.
 
+use crate::active::{Active, premultiplied};
 use crate::engine::{Due, Engine, Rank, Work};
+use crate::marks::Marks;
 use crate::memory::Memory;
+use crate::message::Message;
 use crate::record::Recorder;
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Call, Signature, TensorId};
+use lockstep_core::plan::Call;
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::reduce::{self, ReduceOp};
-use lockstep_core::schedule::{Action, Algorithm, Buffer, Grid, Layout, Slice};
+use lockstep_core::reduce;
+use lockstep_core::schedule::{Action, Algorithm, Buffer, Layout, Slice};
 use lockstep_core::trace::What;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -37,94 +39,6 @@ pub(crate) struct Channel {
     pub(crate) mailbox: Vec<u32>,
 }
 
-/// A call being carried out on one rank.
-#[derive(Clone, Debug)]
-pub(crate) struct Active {
-    pub(crate) work: u32,
-    pub(crate) seq: u64,
-    pub(crate) signature: Signature,
-    /// The signature's number: equal numbers are equal signatures.
-    pub(crate) signature_number: u32,
-    /// How the input, output and scratch buffers are cut.
-    grids: [Grid; 3],
-    /// Whether ranks can disagree on the length of a message although their signatures agree.
-    uneven: bool,
-    pub(crate) input: Option<TensorId>,
-    /// What the call reads in place of its input: the input, premultiplied.
-    scaled_input: Option<Arc<Vec<u8>>>,
-    pub(crate) output: Option<TensorId>,
-    pub(crate) step: u32,
-    /// The step's receives that have not arrived.
-    pub(crate) waiting: Vec<Action>,
-    /// When the step's last send has left.
-    left: u64,
-    pub(crate) done: bool,
-    /// It is carried out as a whole (`whole`), not message by message.
-    pub(crate) whole: bool,
-    scratch: Vec<u8>,
-    pub(crate) marks: Option<Arc<Marks>>,
-}
-
-/// Per buffer and chunk, which group ranks' data is in it, as a bit set; kept for groups of up to
-/// 64 ranks.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Marks {
-    pub(crate) input: Vec<u64>,
-    pub(crate) output: Vec<u64>,
-    pub(crate) scratch: Vec<u64>,
-}
-
-/// A message of a collective's schedule.
-#[derive(Clone, Debug)]
-pub(crate) struct Message {
-    pub(crate) to: u32,
-    pub(crate) from: GroupRank,
-    pub(crate) seq: u64,
-    pub(crate) step: u32,
-    /// The sender's signature, by its number.
-    signature: u32,
-    pub(crate) slice: Slice,
-    pub(crate) bytes: u64,
-    pub(crate) departs: u64,
-    /// What is in it, where values or marks are kept: a message without is one cache line.
-    cargo: Option<Box<Cargo>>,
-}
-
-/// What a message carries.
-#[derive(Clone, Debug)]
-struct Cargo {
-    elements: Option<Box<[u8]>>,
-    marks: Option<Box<[u64]>>,
-}
-
-/// Messages on their way or in a mailbox; places are used again.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Messages {
-    places: Vec<Option<Message>>,
-    free: Vec<u32>,
-}
-
-impl Messages {
-    fn put(&mut self, message: Message) -> u32 {
-        if let Some(place) = self.free.pop() {
-            self.places[place as usize] = Some(message);
-            return place;
-        }
-        self.places.push(Some(message));
-        self.places.len() as u32 - 1
-    }
-
-    pub(crate) fn get(&self, place: u32) -> Option<&Message> {
-        self.places.get(place as usize)?.as_ref()
-    }
-
-    fn take(&mut self, place: u32) -> Option<Message> {
-        let message = self.places.get_mut(place as usize)?.take()?;
-        self.free.push(place);
-        Some(message)
-    }
-}
-
 impl Channel {
     pub(crate) fn new(group: GroupId, me: GroupRank, rank: GlobalRank, is_switch: bool) -> Channel {
         let (queue, mailbox) = (VecDeque::new(), Vec::new());
@@ -137,104 +51,6 @@ impl Channel {
 
     fn busy(&self) -> bool {
         self.active.as_ref().is_some_and(|active| !active.done)
-    }
-}
-
-impl Active {
-    pub(crate) fn grid(&self, buffer: Buffer) -> &Grid {
-        &self.grids[buffer as usize]
-    }
-
-    /// The bytes that a slice names in its buffer. Of a plan without values they may be more than
-    /// the browser's 32-bit memory could hold: they are counted, never indexed.
-    fn byte_range(&self, slice: Slice) -> Range<u64> {
-        let range = self.grid(slice.buffer).range(slice.chunk, slice.chunks);
-        let size = self.signature.dtype.size_bytes();
-        range.start.saturating_mul(size)..range.end.saturating_mul(size)
-    }
-
-    /// The same as indices of a buffer that is in memory.
-    fn indices(&self, slice: Slice) -> Option<Range<usize>> {
-        let range = self.byte_range(slice);
-        Some(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
-    }
-
-    pub(crate) fn read<'a>(&'a self, memory: &'a Memory, slice: Slice) -> Option<&'a [u8]> {
-        let buffer = match slice.buffer {
-            Buffer::Input => match &self.scaled_input {
-                Some(scaled) => scaled.as_slice(),
-                None => memory.get(self.input?)?,
-            },
-            Buffer::Output => memory.get(self.output?)?,
-            Buffer::Scratch => &self.scratch,
-        };
-        buffer.get(self.indices(slice)?)
-    }
-
-    fn write<'a>(&'a mut self, memory: &'a mut Memory, slice: Slice) -> Option<&'a mut [u8]> {
-        let range = self.indices(slice)?;
-        let buffer = match slice.buffer {
-            Buffer::Input => return None,
-            Buffer::Output => memory.get_mut(self.output?)?,
-            Buffer::Scratch => &mut self.scratch,
-        };
-        buffer.get_mut(range)
-    }
-
-    fn cargo(&self, memory: &Memory, from: Slice) -> Option<Box<Cargo>> {
-        let elements = self.read(memory, from).map(Box::from);
-        let marks = self.read_marks(from);
-        (elements.is_some() || marks.is_some()).then(|| Box::new(Cargo { elements, marks }))
-    }
-
-    fn read_marks(&self, slice: Slice) -> Option<Box<[u64]>> {
-        let marks = self.marks.as_ref()?.of(slice.buffer);
-        Some(marks.get(slice.chunk as usize..(slice.chunk + slice.chunks) as usize)?.into())
-    }
-
-    fn write_marks(&mut self, slice: Slice, marks: &[u64]) {
-        let Some(own) = self.marks.as_mut().map(Arc::make_mut) else {
-            return;
-        };
-        let own = own.of_mut(slice.buffer);
-        let range = slice.chunk as usize..(slice.chunk + slice.chunks) as usize;
-        if let Some(own) = own.get_mut(range) {
-            own.copy_from_slice(marks);
-        }
-    }
-}
-
-impl Marks {
-    pub(crate) fn of(&self, buffer: Buffer) -> &[u64] {
-        match buffer {
-            Buffer::Input => &self.input,
-            Buffer::Output => &self.output,
-            Buffer::Scratch => &self.scratch,
-        }
-    }
-
-    fn of_mut(&mut self, buffer: Buffer) -> &mut [u64] {
-        match buffer {
-            Buffer::Input => &mut self.input,
-            Buffer::Output => &mut self.output,
-            Buffer::Scratch => &mut self.scratch,
-        }
-    }
-
-    fn new(signature: &Signature, me: GroupRank) -> Option<Marks> {
-        let schedule = &signature.schedule;
-        let own = match schedule.size() {
-            size if size > 64 => return None,
-            size if me.0 < size => 1 << me.0,
-            _ => 0,
-        };
-        let of = |buffer, mark| vec![mark; schedule.chunks(me, buffer) as usize];
-        let in_place = if schedule.collective().in_place() { own } else { 0 };
-        Some(Marks {
-            input: of(Buffer::Input, own),
-            output: of(Buffer::Output, in_place),
-            scratch: of(Buffer::Scratch, 0),
-        })
     }
 }
 
@@ -407,7 +223,7 @@ impl Engine {
                         let (mut own, other) = (own.to_vec(), other.to_vec());
                         reduce::combine(
                             active.signature.dtype,
-                            reduce_op(active),
+                            active.reduce_op(),
                             &mut own,
                             &other,
                         );
@@ -448,6 +264,9 @@ impl Engine {
                         cargo: active.cargo(memory, from),
                     });
                     self.queue.push(passage.arrives, Due::Message(message));
+                    if let Some(paths) = &mut self.paths {
+                        paths.sent(index, message, &passage, bytes);
+                    }
                     if is_switch {
                         continue;
                     }
@@ -544,7 +363,7 @@ impl Engine {
             }
             Action::ReceiveReduce { local, into, .. } => {
                 let own = active.read(memory, local).map(<[u8]>::to_vec);
-                let (dtype, op) = (active.signature.dtype, reduce_op(active));
+                let (dtype, op) = (active.signature.dtype, active.reduce_op());
                 if let (Some(mut own), Some(payload)) = (own, elements)
                     && let Some(place) = active.write(memory, into)
                 {
@@ -599,26 +418,6 @@ impl Engine {
     }
 }
 
-/// Premultiplies what the rank contributes, if the reduction asks for it: an in-place call's tensor
-/// where it is, another call's input in a copy, which is returned.
-fn premultiplied(
-    signature: &Signature,
-    memory: &mut Memory,
-    input: Option<TensorId>,
-    output: Option<TensorId>,
-) -> Option<Arc<Vec<u8>>> {
-    let (schedule, dtype) = (&signature.schedule, signature.dtype);
-    let op = schedule.collective().reduce_op()?;
-    let factor = reduce::premultiplier(op, dtype, schedule.size())?;
-    if schedule.collective().in_place() {
-        reduce::premultiply(dtype, factor, memory.get_mut(output?)?);
-        return None;
-    }
-    let mut scaled = memory.get(input?)?.to_vec();
-    reduce::premultiply(dtype, factor, &mut scaled);
-    Some(Arc::new(scaled))
-}
-
 /// The tensors of a rank, or a switch's, which has none.
 fn memory_of<'a>(
     ranks: &'a mut [Rank],
@@ -637,8 +436,4 @@ fn received_into(action: &Action) -> Option<Slice> {
         Action::Receive { into, .. } | Action::ReceiveReduce { into, .. } => Some(*into),
         _ => None,
     }
-}
-
-fn reduce_op(active: &Active) -> ReduceOp {
-    active.signature.schedule.collective().reduce_op().unwrap_or(ReduceOp::Sum)
 }

@@ -8,6 +8,7 @@ use crate::channel::Channel;
 use crate::memory::Memory;
 use crate::network::Network;
 use crate::p2p::{FromAny, Posted, Transfer};
+use crate::path::Paths;
 use crate::prepared::Prepared;
 use crate::queue::EventQueue;
 use crate::record::Recorder;
@@ -207,7 +208,7 @@ pub(crate) struct Engine {
     /// What switches have for tensors: nothing.
     pub(crate) switch_memory: Memory,
     pub(crate) channels: Vec<Channel>,
-    pub(crate) messages: crate::channel::Messages,
+    pub(crate) messages: crate::message::Messages,
     /// Every signature called so far, numbered: messages carry the number.
     pub(crate) signatures: BTreeMap<Signature, u32>,
     pub(crate) posted: BTreeMap<crate::p2p::Pair, Posted>,
@@ -217,6 +218,8 @@ pub(crate) struct Engine {
     pub(crate) transfers: Vec<Transfer>,
     /// Rings that are carried out as a whole, where that is possible.
     pub(crate) whole: Option<Whole>,
+    /// What led to what, if somebody wants to know.
+    pub(crate) paths: Option<Box<Paths>>,
     deadlines: Vec<Deadlines>,
     unfinished: u32,
     outcome: Option<Outcome>,
@@ -268,13 +271,14 @@ impl Engine {
             woken: VecDeque::new(),
             ranks,
             channels,
-            messages: crate::channel::Messages::default(),
+            messages: crate::message::Messages::default(),
             signatures: BTreeMap::new(),
             posted: BTreeMap::new(),
             from_any: FromAny::new(),
             posts: 0,
             transfers: Vec::new(),
             whole: None,
+            paths: None,
             deadlines: Vec::new(),
             unfinished: world,
             outcome: None,
@@ -344,6 +348,15 @@ impl Engine {
     }
 
     fn handle(&mut self, due: Due, recorder: &mut Recorder) {
+        if let Some(paths) = &mut self.paths {
+            match due {
+                Due::Message(message) => paths.message_came(self.now, message),
+                Due::Sent(channel) => paths.sends_left(self.now, channel),
+                Due::Rank(_) | Due::Transfer(_) | Due::Stream(_) | Due::Whole(_) => {
+                    paths.other(self.now);
+                }
+            }
+        }
         match due {
             Due::Rank(rank) => {
                 if self.ranks[rank.index()].doing == Doing::Busy {
@@ -605,6 +618,9 @@ impl Engine {
         }
         state.doing = Doing::Finished;
         self.unfinished -= 1;
+        if let Some(paths) = &mut self.paths {
+            paths.ended();
+        }
         let program = self.plan.program_of[rank.index()] as usize;
         for &tensor in &self.prepared.used[program] {
             if let Some(bytes) = state.memory.get(tensor) {

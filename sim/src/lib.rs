@@ -8,15 +8,19 @@
 //! happens next, and none of the three knows what a collective is; `engine` runs the programs,
 //! `stream` keeps what they put on their devices, `channel` carries out their collectives and `p2p`
 //! their point-to-point calls. `whole` works rings out without an event a message, where nobody looks
-//! at messages. [`cost`] says what a plan takes and how much of that is latency.
+//! at messages. [`cost`] says what a plan takes, [`path`] what that time is made of.
 
+mod active;
 mod channel;
 pub mod compare;
 pub mod cost;
 mod engine;
+mod marks;
 mod memory;
+mod message;
 mod network;
 mod p2p;
+pub mod path;
 mod prepared;
 mod queue;
 mod record;
@@ -29,6 +33,7 @@ mod whole;
 pub use compare::{Comparison, Difference, compare};
 pub use cost::Cost;
 pub use engine::{SimConfig, SimError, simulate};
+pub use path::{Leg, Path};
 pub use session::Session;
 pub use topology::{Link, Topology};
 pub use view::View;

@@ -41,6 +41,26 @@ pub(crate) struct Passage {
     pub(crate) left: u64,
     /// Its last byte has arrived.
     pub(crate) arrives: u64,
+    /// It could have left: the time at which it was sent.
+    pub(crate) ready: u64,
+    pub(crate) latency_ps: u64,
+    /// Whether it goes through the network between nodes.
+    pub(crate) across: bool,
+    /// Whether one of its ends is a switch.
+    pub(crate) by_switch: bool,
+}
+
+impl Passage {
+    /// How long its sender's port was busy with others.
+    pub(crate) fn waits_to_leave(&self) -> u64 {
+        self.departs - self.ready
+    }
+
+    /// How long its receiver's port was.
+    pub(crate) fn waits_to_arrive(&self) -> u64 {
+        let alone = self.left.saturating_add(self.latency_ps);
+        self.arrives.saturating_sub(alone)
+    }
 }
 
 impl Network {
@@ -109,9 +129,9 @@ impl Network {
         to: GlobalRank,
         bytes: u64,
     ) -> Passage {
-        let link = self.topology.link(from, to);
+        let (link, across) = (self.topology.link(from, to), self.topology.is_across(from, to));
         self.watch(from, to, now);
-        self.pass(now, link, bytes, Some(from), Some(to))
+        self.pass(now, link, bytes, Some(from), Some(to), across)
     }
 
     /// The same for a message to or from a switch, whose numbers are above the ranks' and, of two
@@ -125,9 +145,10 @@ impl Network {
         in_node: bool,
     ) -> Passage {
         let link = self.topology.hop_by_switch(in_node);
+        let across = self.topology.ranks_per_node() > 0 && !in_node;
         match from < to {
-            true => self.pass(now, link, bytes, Some(from), None),
-            false => self.pass(now, link, bytes, None, Some(to)),
+            true => self.pass(now, link, bytes, Some(from), None, across),
+            false => self.pass(now, link, bytes, None, Some(to), across),
         }
     }
 
@@ -138,6 +159,7 @@ impl Network {
         bytes: u64,
         sends: Option<GlobalRank>,
         receives: Option<GlobalRank>,
+        across: bool,
     ) -> Passage {
         let transmit = link.transmit_ps(bytes);
         let sends_until = sends.map_or(0, |port| self.ports[port.index()].sends_until);
@@ -152,7 +174,9 @@ impl Network {
         if let Some(port) = receives {
             self.ports[port.index()].receives_until = arrives;
         }
-        Passage { departs, left, arrives }
+        let by_switch = sends.is_none() || receives.is_none();
+        let latency_ps = link.latency_ps;
+        Passage { departs, left, arrives, ready: now, latency_ps, across, by_switch }
     }
 }
 
@@ -165,11 +189,13 @@ mod tests {
         let link = Link { latency_ps: 100, bytes_per_second: 1_000_000_000_000 };
         let mut network = Network::new(Topology::Uniform(link), 3);
         let [a, b, c] = [0, 1, 2].map(GlobalRank);
-        let first = network.send(0, a, b, 10);
-        assert_eq!(first, Passage { departs: 0, left: 10, arrives: 110 });
+        let times = |passage: Passage| (passage.departs, passage.left, passage.arrives);
+        assert_eq!(times(network.send(0, a, b, 10)), (0, 10, 110));
         // The same sender waits for its port; the same receiver for its own.
-        assert_eq!(network.send(0, a, c, 10), Passage { departs: 10, left: 20, arrives: 120 });
-        assert_eq!(network.send(0, c, b, 10).arrives, 120);
+        let second = network.send(0, a, c, 10);
+        assert_eq!((times(second), second.waits_to_leave()), ((10, 20, 120), 10));
+        let third = network.send(0, c, b, 10);
+        assert_eq!((third.arrives, third.waits_to_arrive()), (120, 10));
         assert_eq!(network.send(500, a, b, 10).arrives, 610);
     }
 

@@ -85,9 +85,12 @@ impl Topology {
     pub fn link(&self, from: GlobalRank, to: GlobalRank) -> Link {
         match *self {
             Topology::Uniform(link) => link,
-            Topology::Nodes { ranks_per_node, inside, across } => {
-                let node = |rank: GlobalRank| rank.0 / ranks_per_node.max(1);
-                if node(from) == node(to) { inside } else { across }
+            Topology::Nodes { inside, across, .. } => {
+                if self.is_across(from, to) {
+                    across
+                } else {
+                    inside
+                }
             }
         }
     }
@@ -107,6 +110,17 @@ impl Topology {
         match ranks_per_node {
             0 => Topology::default(),
             ranks => Topology::nodes(ranks),
+        }
+    }
+
+    /// Whether two ranks are in different nodes; never when there are none.
+    pub fn is_across(&self, from: GlobalRank, to: GlobalRank) -> bool {
+        match *self {
+            Topology::Uniform(_) => false,
+            Topology::Nodes { ranks_per_node, .. } => {
+                let each = ranks_per_node.max(1);
+                from.0 / each != to.0 / each
+            }
         }
     }
 

@@ -18,7 +18,7 @@
 //! simulation is made again, message by message. Only plans whose calls are all of one group take
 //! this way, and only where nobody looks at values or messages.
 
-use crate::channel::Active;
+use crate::active::Active;
 use crate::engine::{Due, Engine, SimConfig};
 use crate::network::Port;
 use crate::prepared::Prepared;

@@ -6,10 +6,10 @@
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
-use lockstep_core::plan::{Fill, Plan, PlanBuilder, TensorId};
+use lockstep_core::plan::{Action, Call, Fill, Plan, PlanBuilder, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::schedule::Algorithm;
+use lockstep_core::schedule::{Algorithm, Layout, Schedule};
 use lockstep_core::trace::{CallLog, CallState, Outcome, TensorValue, Trace, What};
 use lockstep_sim::{Link, Session, SimConfig, Topology, simulate};
 use proptest::prelude::*;
@@ -103,6 +103,79 @@ fn any_collective(world: u32) -> impl Strategy<Value = (Collective, Algorithm)> 
         let algorithms = Algorithm::of(collective);
         (collective, algorithms[index.index(algorithms.len())])
     })
+}
+
+/// The same in channels, segments and nodes; `None` where the family has no such form.
+fn in_lanes(plan: Plan, (channels, segments): (u32, u32), ranks_per_node: u32) -> Option<Plan> {
+    let mut plan = Plan { ranks_per_node, ..plan };
+    for op in plan.programs.iter_mut().flat_map(|program| &mut program.ops) {
+        if let Action::Call { call: Call::Collective { channels: c, segments: s, .. }, .. } =
+            &mut op.action
+        {
+            (*c, *s) = (Some(channels), Some(segments));
+        }
+    }
+    plan.check().is_ok().then_some(plan)
+}
+
+/// The schedule of the plan's one call.
+fn schedule_of(plan: &Plan) -> Schedule {
+    let call = plan.programs[0].ops[0].action.calls()[0].clone();
+    plan.schedule(&call).unwrap().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Whatever the channels, segments and nodes: every rank has what the call promises, every call
+    /// is scheduled, started and completed once, and as many messages and bytes leave and arrive
+    /// as the schedule was counted to have.
+    #[test]
+    fn lanes_and_nodes_change_neither_values_nor_counts(
+        ((collective, algorithm), world, count) in (1u32..=17).prop_flat_map(|world| {
+            (any_collective(world), Just(world), 1u64..200)
+        }),
+        lanes in (1u32..=5, 1u32..=4),
+        ranks_per_node in 0u32..=9,
+    ) {
+        let plan = one(collective, algorithm, world, count);
+        let plan = in_lanes(plan, lanes, ranks_per_node);
+        prop_assume!(plan.is_some());
+        let plan = plan.unwrap();
+        let trace = simulate(&plan, &config()).unwrap();
+        prop_assert_eq!(&trace.end.as_ref().unwrap().outcome, &Outcome::Completed);
+        let output = TensorId(plan.tensors.len().saturating_sub(1) as u32);
+        for rank in 0..world {
+            if let Some(promised) = promised(collective, world, rank, count) {
+                prop_assert_eq!(result(&trace, rank, output), promised, "rank {}", rank);
+            }
+        }
+        let happens = |like: fn(&What) -> bool| {
+            trace.events.iter().filter(|event| like(&event.what)).count() as u32
+        };
+        prop_assert_eq!(happens(|what| matches!(what, What::Scheduled { .. })), world);
+        prop_assert_eq!(happens(|what| matches!(what, What::Started { .. })), world);
+        prop_assert_eq!(happens(|what| matches!(what, What::Completed { .. })), world);
+        let layout = Layout::new(schedule_of(&plan), count, Dtype::Int64.size_bytes());
+        for rank in 0..world {
+            let counted = layout.tally_of(GroupRank(rank));
+            let (mut sends, mut receives, mut sent, mut received) = (0u64, 0u64, 0u64, 0u64);
+            for event in trace.events.iter().filter(|event| event.rank.0 == rank) {
+                match event.what {
+                    What::Sent { bytes, .. } => (sends, sent) = (sends + 1, sent + bytes),
+                    What::Received { bytes, .. } => {
+                        (receives, received) = (receives + 1, received + bytes);
+                    }
+                    _ => {}
+                }
+            }
+            prop_assert_eq!((sends, receives), (counted.sends, counted.receives), "rank {}", rank);
+            if !collective.is_barrier() {
+                let bytes = (8 * counted.sent_elements, 8 * counted.received_elements);
+                prop_assert_eq!((sent, received), bytes, "rank {}", rank);
+            }
+        }
+    }
 }
 
 proptest! {

@@ -1,9 +1,15 @@
 //! What happens in a step, in plain language.
 
+mod claims;
 mod families;
+mod formula;
+mod parallelism;
 mod teach;
 
-pub(crate) use teach::{Lesson, lesson, parallelism};
+pub(crate) use claims::{latencies, sentence as difference, volumes};
+pub(crate) use formula::Formula;
+pub(crate) use parallelism::parallelism;
+pub(crate) use teach::{Lesson, lesson};
 
 use lockstep_core::collective::Collective;
 use lockstep_core::schedule::{Algorithm, Schedule};

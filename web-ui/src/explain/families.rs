@@ -6,7 +6,7 @@ use lockstep_core::schedule::{Algorithm, Schedule};
 
 /// What the phase of a step is called, to go after "Step 3 of 6".
 pub(super) fn phase(schedule: &Schedule, algorithm: Algorithm, step: u32) -> &'static str {
-    let (n, steps) = (schedule.size(), schedule.steps());
+    let (n, steps) = (schedule.size(), folded_steps(schedule, algorithm));
     match algorithm {
         Algorithm::RecursiveDoubling | Algorithm::RecursiveHalving => match fold(n, step, steps) {
             Fold::Before => ", folding",
@@ -17,6 +17,7 @@ pub(super) fn phase(schedule: &Schedule, algorithm: Algorithm, step: u32) -> &'s
             Fold::Before => ", folding",
             Fold::After => ", unfolding",
             Fold::Round(round) if round < places(n).ilog2() => ", reduce-scatter phase",
+            Fold::Round(_) if schedule.collective().root().is_some() => ", gather phase",
             Fold::Round(_) => ", all-gather phase",
         },
         Algorithm::BidirectionalRing if step < steps / 2 => ", reduce-scatter phase",
@@ -34,7 +35,7 @@ pub(super) fn what(schedule: &Schedule, algorithm: Algorithm, step: u32) -> Stri
     let (n, steps, call) = (schedule.size(), schedule.steps(), schedule.collective());
     match algorithm {
         Algorithm::RecursiveDoubling | Algorithm::RecursiveHalving | Algorithm::HalvingDoubling => {
-            recursive(schedule, algorithm, fold(n, step, steps))
+            recursive(schedule, algorithm, fold(n, step, folded_steps(schedule, algorithm)))
         }
         Algorithm::BidirectionalRing if step < steps / 2 => {
             "every rank sends half a chunk to each neighbour, which combines it with its own.".into()
@@ -67,6 +68,7 @@ pub(super) fn what(schedule: &Schedule, algorithm: Algorithm, step: u32) -> Stri
             "parents of a level receive the sum of one of their up to 4 children and add it to theirs.".into()
         }
         Algorithm::KaryTree => "the ranks of a level send the data to all of their up to 4 children.".into(),
+        Algorithm::Knomial => knomial(call, steps, step),
         Algorithm::ScatterAllGather if step < scatter_steps(n) => {
             "every rank that holds several ranks' chunks sends half of them down the tree.".into()
         }
@@ -79,10 +81,17 @@ pub(super) fn what(schedule: &Schedule, algorithm: Algorithm, step: u32) -> Stri
         Algorithm::OneShot => {
             format!("every rank adds rank {step}'s tensor to the sum so far; nothing is sent.")
         }
-        Algorithm::DoubleBinaryTree => format!(
-            "segments go up and down the {} of the two trees, each of which has half of the tensor.",
-            if step.is_multiple_of(2) { "first" } else { "second" }
-        ),
+        Algorithm::DoubleBinaryTree => {
+            let way = match call {
+                Collective::Broadcast { .. } => "down",
+                Collective::Reduce { .. } => "up",
+                _ => "up and down",
+            };
+            let tree = if step.is_multiple_of(2) { "first" } else { "second" };
+            format!(
+                "segments go {way} the {tree} of the two trees, each of which has half of the tensor."
+            )
+        }
         Algorithm::Ring | Algorithm::Tree | Algorithm::Direct | Algorithm::Dissemination => {
             String::new()
         }
@@ -123,6 +132,17 @@ enum Fold {
 /// The largest power of two that is at most `n`.
 fn places(n: u32) -> u32 {
     1 << n.max(1).ilog2()
+}
+
+/// The steps of a folded schedule with its unfolding, which a reduction to a root that did not wait
+/// goes without.
+fn folded_steps(schedule: &Schedule, algorithm: Algorithm) -> u32 {
+    match (algorithm, schedule.collective()) {
+        (Algorithm::HalvingDoubling, Collective::Reduce { .. }) => {
+            2 * places(schedule.size()).ilog2() + 2
+        }
+        _ => schedule.steps(),
+    }
 }
 
 fn fold(n: u32, step: u32, steps: u32) -> Fold {
@@ -177,6 +197,12 @@ fn recursive(schedule: &Schedule, algorithm: Algorithm, at: Fold) -> String {
                 doubling(round)
             )
         }
+        (Algorithm::HalvingDoubling, Collective::Reduce { .. }) => {
+            let distance = doubling((2 * rounds).saturating_sub(round + 1));
+            format!(
+                "ranks {distance} apart: the one farther from the root hands on all it has finished."
+            )
+        }
         (Algorithm::HalvingDoubling, _) => {
             let distance = doubling((2 * rounds).saturating_sub(round + 1));
             format!("ranks {distance} apart exchange all they have finished, and so double it.")
@@ -188,6 +214,29 @@ fn recursive(schedule: &Schedule, algorithm: Algorithm, at: Fold) -> String {
             )
         }
         _ => "the rank copies its part.".into(),
+    }
+}
+
+/// A k-nomial tree by radix 4.
+fn knomial(call: Collective, steps: u32, step: u32) -> String {
+    match call {
+        Collective::Scatter { .. } if step == 0 => {
+            "the root puts the parts in the order of the tree; nothing is sent.".into()
+        }
+        Collective::Gather { .. } if step + 1 == steps => {
+            "the root puts the parts in order; nothing is sent.".into()
+        }
+        Collective::Scatter { .. } => {
+            "every rank that holds several ranks' parts sends the parts of up to three subtrees."
+                .into()
+        }
+        Collective::Gather { .. } => {
+            "of every four ranks that hold parts, three send theirs to the first.".into()
+        }
+        Collective::Reduce { .. } => {
+            "ranks that still hold sums receive the sum of one of their up to three children and add it to theirs.".into()
+        }
+        _ => "every rank that has the data sends it to up to three that have not.".into(),
     }
 }
 
@@ -233,6 +282,8 @@ mod tests {
                 Collective::AllToAll,
                 Collective::Broadcast { root },
                 Collective::Reduce { op, root },
+                Collective::Gather { root },
+                Collective::Scatter { root },
                 Collective::Barrier,
             ] {
                 for algorithm in Algorithm::of(call) {

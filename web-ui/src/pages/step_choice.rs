@@ -124,9 +124,7 @@ impl StepChoice {
 
     /// The schedule, laid out on the nodes.
     pub(super) fn schedule(&self) -> Option<Schedule> {
-        let CollectiveLab { collective, algorithm, world_size, .. } = self.lab;
-        let schedule = Schedule::new(collective, algorithm, world_size).ok()?;
-        Some(schedule.with_ranks_per_node(self.topology.ranks_per_node()))
+        self.lab.schedule(self.topology.ranks_per_node()).ok()
     }
 }
 

@@ -7,7 +7,12 @@ use serde::{Deserialize, Serialize};
 /// A collective on its own, counted and timed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Account {
+    /// Rounds: the schedule's steps in which messages move.
     pub(crate) steps: u32,
+    /// The schedule's steps, also those in which ranks only copy and add inside themselves.
+    pub(crate) all_steps: u32,
+    /// Segments that follow each other: a pipeline's.
+    pub(crate) segments: u32,
     /// In elements; a card multiplies by their size.
     pub(crate) tally: Tally,
     /// What the messages between nodes carry together, in elements; 0 without nodes.
@@ -20,8 +25,9 @@ pub(crate) struct Account {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Weave {
     pub(crate) ranks: u32,
+    /// Rounds in all.
     pub(crate) steps: u32,
-    /// The steps that are shown; the others are between the two halves of the list.
+    /// The rounds that are shown; the others are between the two halves of the list.
     pub(crate) shown: Vec<u32>,
     pub(crate) strokes: Vec<Stroke>,
 }

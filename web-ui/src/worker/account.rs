@@ -5,7 +5,7 @@ use crate::protocol::{Account, Response, Stroke, Weave};
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::scenario::CollectiveLab;
-use lockstep_core::schedule::{Action, Algorithm, Layout, Schedule, Tally};
+use lockstep_core::schedule::{Action, Algorithm, Layout, Rounds, Schedule, Tally};
 use lockstep_sim::{Cost, Topology, cost};
 
 /// More ranks than this are not asked for by the page; one rank's walk and one simulation are
@@ -20,20 +20,23 @@ pub(super) async fn account(
 ) -> Result<Response, String> {
     let plan = plan_of(&lab, topology)?;
     let size = lab.world_size;
-    let schedule =
-        Schedule::new(lab.collective, lab.algorithm, size).map_err(|error| error.to_string())?;
-    let schedule = schedule.with_ranks_per_node(plan.ranks_per_node);
-    let schedule = schedule.map_err(|error| error.to_string())?;
+    let schedule = lab.schedule(plan.ranks_per_node).map_err(|error| error.to_string())?;
     let layout = Layout::new(schedule.clone(), lab.count, lab.dtype.size_bytes());
-    let (mut tally, mut across_elements) = (Tally::default(), 0u64);
-    let mut weave =
-        Weave { ranks: schedule.participants(), steps: schedule.steps(), ..Weave::default() };
-    weave.shown = shown(weave.steps);
-    let mut actions = Vec::new();
-    for rank in (0..schedule.participants()).map(GroupRank) {
+    let (mut tally, mut rounds) = (Tally::default(), Rounds::default());
+    let participants = || (0..schedule.participants()).map(GroupRank);
+    for rank in participants() {
         tally.add(&layout.tally_of(rank), rank.0 >= size);
-        for step in 0..weave.steps {
-            let column = weave.shown.binary_search(&step).ok();
+        rounds.add(&schedule, rank);
+        slices.give_way(u64::from(rank.0), u64::from(size), "ranks counted").await?;
+    }
+    let mut across_elements = 0u64;
+    let steps = rounds.count();
+    let mut weave = Weave { ranks: schedule.participants(), steps, ..Weave::default() };
+    weave.shown = shown(steps);
+    let mut actions = Vec::new();
+    for rank in participants() {
+        for (round, step) in (0..).zip(rounds.steps()) {
+            let column = weave.shown.binary_search(&round).ok();
             schedule.actions(rank, step, &mut actions);
             for action in &actions {
                 let (peer, into, reduces) = match *action {
@@ -51,11 +54,12 @@ pub(super) async fn account(
                 }
             }
         }
-        slices.give_way(u64::from(rank.0), u64::from(size), "ranks counted").await?;
+        slices.give_way(u64::from(rank.0), u64::from(size), "ranks drawn").await?;
     }
     let cost = Cost::of(&plan, topology).map_err(|error| error.to_string())?;
-    let steps = weave.steps;
-    Ok(Response::Accounted(Box::new(Account { steps, tally, across_elements, cost, weave })))
+    let (all_steps, segments) = (schedule.steps(), schedule.segments());
+    let account = Account { steps, all_steps, segments, tally, across_elements, cost, weave };
+    Ok(Response::Accounted(Box::new(account)))
 }
 
 /// What `lab` takes on `topology` for each of `counts`.

@@ -133,7 +133,7 @@ mod tests {
         // Two groups of four: 2 (n - 1) steps of a quarter of 4000 bytes from each of 8 ranks.
         assert_eq!((tp.across.messages, tp.inside.bytes), (0, 8 * 6 * 1000));
         assert_eq!((dp.inside.messages, dp.across.bytes), (0, 8 * 2 * 2000));
-        assert_eq!(tp.cost.hops_across, 0);
+        assert_eq!(tp.cost.path.across.messages, 0);
         assert_eq!(dp.pairs.len(), 8);
     }
 

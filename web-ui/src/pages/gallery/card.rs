@@ -1,7 +1,7 @@
 //! One algorithm as a card.
 
 use super::choice::GalleryChoice;
-use crate::explain::{self, Lesson, lesson};
+use crate::explain::{self, Formula, Lesson, lesson};
 use crate::pages::topology_choice;
 use crate::palette::{RANK_COLOURS, rank_fill};
 use crate::protocol::Account;
@@ -38,13 +38,15 @@ pub(super) fn algorithm_card(props: &CardProps) -> Html {
         .with("world", choice.world_size)
         .with("count", choice.count)
         .with("algorithm", algorithm);
+    let nodes = choice.topology.ranks_per_node();
+    let several = nodes > 0 && nodes < choice.world_size;
     let figure = |read: fn(&Account) -> u64| account.map(|account| read(account).to_string());
     html! {
         <article class={classes!("card", chosen.then_some("chosen"), (!props.fresh).then_some("stale"))}
                  data-test={format!("algorithm-{algorithm}")} data-fastest={props.fastest.to_string()} data-fresh={props.fresh.to_string()}
                  data-steps={figure(|a| a.steps.into())} data-messages={figure(|a| a.tally.messages)}
                  data-sent={account.map(|a| (a.tally.most_sent * choice.element_bytes()).to_string())}
-                 data-time-ps={figure(|a| a.cost.time_ps)} data-latency-ps={figure(|a| a.cost.latency_ps)}>
+                 data-time-ps={figure(|a| a.cost.time_ps)} data-latency-ps={figure(|a| a.cost.latency_ps())}>
             <header>
                 <i class={classes!("swatch", (props.index >= RANK_COLOURS).then_some("dashed"))} style={format!("background-color:{}", rank_fill(props.index as u32))} />
                 <h2>{ algorithm.name() }</h2>
@@ -57,12 +59,13 @@ pub(super) fn algorithm_card(props: &CardProps) -> Html {
                     <>
                     <WeaveDrawing account={account.clone()} ranks_per_node={choice.topology.ranks_per_node()}
                                   words={format!("who sends to whom in each of the {} steps", account.steps)} />
-                    { facts(account, choice) }
+                    { facts(account, choice, formula, several) }
                     </>
                 },
             } }
-            <p class="formula mono" title="the time in a network where every pair of ranks is alike">
-                { format!("{} {} ", formula.holds.sign(), formula.text()) }<small class="muted">{ formula.holds.note() }</small></p>
+            <p class="formula mono" title={formula_title(several)} data-test={format!("formula-{algorithm}")}>
+                if several { <small class="muted">{ "one node: " }</small> }
+                { format!("{} {} ", formula.holds.sign(), formula.text()) }<small class="muted">{ note(formula, account) }</small></p>
             <div class="lesson"><p>{ how }</p><p><b>{ "When: " }</b>{ when }</p><p><b>{ "Cost: " }</b>{ cost }</p></div>
             <footer>
                 <button onclick={pick} aria-pressed={chosen.to_string()} data-test={format!("pick-{algorithm}")}>
@@ -73,26 +76,61 @@ pub(super) fn algorithm_card(props: &CardProps) -> Html {
     }
 }
 
-/// The counts, and the time in its two parts.
-fn facts(account: &Account, choice: GalleryChoice) -> Html {
+/// What the formula's line says when it is pointed at.
+fn formula_title(several: bool) -> &'static str {
+    match several {
+        true => {
+            "the time inside one node, where every pair of ranks is alike; the figures above are of the nodes that are chosen"
+        }
+        false => "the time in a network where every pair of ranks is alike",
+    }
+}
+
+/// What stands behind the formula: where it holds, and how many segments there are.
+fn note(formula: Formula, account: Option<&Rc<Account>>) -> String {
+    let segments = account.filter(|_| formula.has_segments());
+    let segments = segments.map(|account| format!("k = {}", account.segments));
+    let notes = [Some(formula.holds.note().to_owned()).filter(|note| !note.is_empty()), segments];
+    notes.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// What the steps' figure says when it is pointed at.
+fn steps_title(account: &Account, formula: Formula, several: bool) -> String {
+    let (said, holds) = formula.rounds;
+    let form = match several {
+        true => String::new(),
+        false => format!(" ({} {said})", holds.sign()),
+    };
+    let inside = match account.all_steps - account.steps {
+        0 => String::new(),
+        1 => "; in 1 more, ranks only copy or add inside themselves".to_owned(),
+        more => format!("; in {more} more, ranks only copy or add inside themselves"),
+    };
+    format!("rounds in which messages move{form}{inside}")
+}
+
+/// The counts, and the time in its parts.
+fn facts(account: &Account, choice: GalleryChoice, formula: Formula, several: bool) -> Html {
     let bytes = |elements: u64| explain::bytes(elements.saturating_mul(choice.element_bytes()));
     let (cost, tally) = (&account.cost, &account.tally);
-    let share = 100.0 * cost.latency_ps as f64 / cost.time_ps.max(1) as f64;
+    let part = |ps: u64| format!("width:{:.1}%", 100.0 * ps as f64 / cost.time_ps.max(1) as f64);
+    let path = &cost.path;
     let parts = format!(
-        "{} latency + {} bandwidth",
-        explain::time(cost.latency_ps),
-        explain::time(cost.bandwidth_ps())
+        "{} latency + {} bytes on their way + {} waiting for ports",
+        explain::time(path.latency_ps()),
+        explain::time(path.transmit_ps()),
+        explain::time(path.waiting_ps)
     );
     html! {
         <dl class="figures">
-            <div><dt>{ "steps" }</dt><dd>{ account.steps }</dd></div>
+            <div title={steps_title(account, formula, several)}><dt>{ "steps" }</dt><dd>{ account.steps }</dd></div>
             <div><dt>{ "messages" }</dt><dd>{ tally.messages }</dd></div>
             <div title="what the busiest rank sends"><dt>{ "sent a rank" }</dt><dd>{ bytes(tally.most_sent) }</dd></div>
             if choice.topology.ranks_per_node() > 0 {
                 <div title="what all messages between nodes carry"><dt>{ "across" }</dt><dd>{ bytes(account.across_elements) }</dd></div>
             }
             <div class="time" title={parts.clone()}><dt>{ "time" }</dt><dd>{ explain::time(cost.time_ps) }</dd>
-                <span class="split" role="img" aria-label={parts}><i style={format!("width:{share:.1}%")} /></span></div>
+                <span class="split" role="img" aria-label={parts}><i style={part(path.latency_ps())} /><i class="waiting" style={part(path.waiting_ps)} /></span></div>
         </dl>
     }
 }

@@ -12,7 +12,7 @@ use crate::playback::{Act, use_playback};
 use crate::protocol::{Account, Opened};
 use crate::route::Route;
 use crate::ui::{BufferMap, Choice, Fold, Matrix, Ring, SelectField, Timeline, Transport};
-use lockstep_core::schedule::{Algorithm, Schedule};
+use lockstep_core::schedule::Algorithm;
 use lockstep_sim::View;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -174,7 +174,7 @@ pub(super) fn side_by_side() -> Html {
             </aside>
             <section class="panel verdict-card" aria-live="polite">
                 if let Some(why) = failed { <p class="bad">{ why }</p> }
-                if let Some(told) = told { <Difference {told} {choice} /> } else { <p class="muted">{ "Simulating…" }</p> }
+                if let Some(told) = told { <Difference {told} /> } else { <p class="muted">{ "Simulating…" }</p> }
             </section>
             { for [0usize, 1].map(|side| html! {
                 <Half key={side} {side} algorithm={choice.pair[side]} {choice} view={views[side].clone()} opened={opened[side].clone()}
@@ -206,9 +206,7 @@ struct HalfProps {
 #[component(Half)]
 fn half(props: &HalfProps) -> Html {
     let HalfProps { side, algorithm, choice, time_ps, longest, selected, .. } = *props;
-    let schedule = Schedule::new(choice.collective, algorithm, choice.world_size)
-        .and_then(|schedule| schedule.with_ranks_per_node(choice.topology.ranks_per_node()))
-        .ok();
+    let schedule = choice.lab(algorithm).schedule(choice.topology.ranks_per_node()).ok();
     let switches =
         schedule.as_ref().map_or(0, |schedule| schedule.participants() - schedule.size());
     let name = ["a", "b"][side.min(1)];

@@ -1,0 +1,131 @@
+//! A call that a channel carries out: its memory, cut into chunks, and how far it is.
+
+use crate::marks::Marks;
+use crate::memory::Memory;
+use crate::message::Cargo;
+use lockstep_core::plan::{Signature, TensorId};
+use lockstep_core::reduce::{self, ReduceOp};
+use lockstep_core::schedule::{Action, Buffer, Grid, Slice};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A call being carried out on one rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Active {
+    pub(crate) work: u32,
+    pub(crate) seq: u64,
+    pub(crate) signature: Signature,
+    /// The signature's number: equal numbers are equal signatures.
+    pub(crate) signature_number: u32,
+    /// How the input, output and scratch buffers are cut.
+    pub(crate) grids: [Grid; 3],
+    /// Whether ranks can disagree on the length of a message although their signatures agree.
+    pub(crate) uneven: bool,
+    pub(crate) input: Option<TensorId>,
+    /// What the call reads in place of its input: the input, premultiplied.
+    pub(crate) scaled_input: Option<Arc<Vec<u8>>>,
+    pub(crate) output: Option<TensorId>,
+    pub(crate) step: u32,
+    /// The step's receives that have not arrived.
+    pub(crate) waiting: Vec<Action>,
+    /// When the step's last send has left.
+    pub(crate) left: u64,
+    pub(crate) done: bool,
+    /// It is carried out as a whole (`whole`), not message by message.
+    pub(crate) whole: bool,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) marks: Option<Arc<Marks>>,
+}
+
+impl Active {
+    pub(crate) fn grid(&self, buffer: Buffer) -> &Grid {
+        &self.grids[buffer as usize]
+    }
+
+    /// The bytes that a slice names in its buffer. Of a plan without values they may be more than
+    /// the browser's 32-bit memory could hold: they are counted, never indexed.
+    pub(crate) fn byte_range(&self, slice: Slice) -> Range<u64> {
+        let range = self.grid(slice.buffer).range(slice.chunk, slice.chunks);
+        let size = self.signature.dtype.size_bytes();
+        range.start.saturating_mul(size)..range.end.saturating_mul(size)
+    }
+
+    /// The same as indices of a buffer that is in memory.
+    fn indices(&self, slice: Slice) -> Option<Range<usize>> {
+        let range = self.byte_range(slice);
+        Some(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
+    }
+
+    pub(crate) fn read<'a>(&'a self, memory: &'a Memory, slice: Slice) -> Option<&'a [u8]> {
+        let buffer = match slice.buffer {
+            Buffer::Input => match &self.scaled_input {
+                Some(scaled) => scaled.as_slice(),
+                None => memory.get(self.input?)?,
+            },
+            Buffer::Output => memory.get(self.output?)?,
+            Buffer::Scratch => &self.scratch,
+        };
+        buffer.get(self.indices(slice)?)
+    }
+
+    pub(crate) fn write<'a>(
+        &'a mut self,
+        memory: &'a mut Memory,
+        slice: Slice,
+    ) -> Option<&'a mut [u8]> {
+        let range = self.indices(slice)?;
+        let buffer = match slice.buffer {
+            Buffer::Input => return None,
+            Buffer::Output => memory.get_mut(self.output?)?,
+            Buffer::Scratch => &mut self.scratch,
+        };
+        buffer.get_mut(range)
+    }
+
+    pub(crate) fn cargo(&self, memory: &Memory, from: Slice) -> Option<Box<Cargo>> {
+        let elements = self.read(memory, from).map(Box::from);
+        let marks = self.read_marks(from);
+        (elements.is_some() || marks.is_some()).then(|| Box::new(Cargo { elements, marks }))
+    }
+
+    pub(crate) fn read_marks(&self, slice: Slice) -> Option<Box<[u64]>> {
+        let marks = self.marks.as_ref()?.of(slice.buffer);
+        Some(marks.get(slice.chunk as usize..(slice.chunk + slice.chunks) as usize)?.into())
+    }
+
+    pub(crate) fn write_marks(&mut self, slice: Slice, marks: &[u64]) {
+        let Some(own) = self.marks.as_mut().map(Arc::make_mut) else {
+            return;
+        };
+        let own = own.of_mut(slice.buffer);
+        let range = slice.chunk as usize..(slice.chunk + slice.chunks) as usize;
+        if let Some(own) = own.get_mut(range) {
+            own.copy_from_slice(marks);
+        }
+    }
+
+    /// The reduction that the call asks for.
+    pub(crate) fn reduce_op(&self) -> ReduceOp {
+        self.signature.schedule.collective().reduce_op().unwrap_or(ReduceOp::Sum)
+    }
+}
+
+/// Premultiplies what the rank contributes, if the reduction asks for it: an in-place call's tensor
+/// where it is, another call's input in a copy, which is returned.
+pub(crate) fn premultiplied(
+    signature: &Signature,
+    memory: &mut Memory,
+    input: Option<TensorId>,
+    output: Option<TensorId>,
+) -> Option<Arc<Vec<u8>>> {
+    let (schedule, dtype) = (&signature.schedule, signature.dtype);
+    let op = schedule.collective().reduce_op()?;
+    let factor = reduce::premultiplier(op, dtype, schedule.size())?;
+    if schedule.collective().in_place() {
+        reduce::premultiply(dtype, factor, memory.get_mut(output?)?);
+        return None;
+    }
+    let mut scaled = memory.get(input?)?.to_vec();
+    reduce::premultiply(dtype, factor, &mut scaled);
+    Some(Arc::new(scaled))
+}
