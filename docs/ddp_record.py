@@ -2,6 +2,7 @@
 
     pip install torch torchvision
     python docs/ddp_record.py run.json --model resnet18 [--bucket-cap-mb 25] [--find-unused-parameters]
+        [--static-graph] [--accumulate 2] [--comm-hook fp16-compress] [--no-broadcast-buffers] …
     lockstep ddp --model run.json --verify-against run.json [the same options]
 
 `--model` is a constructor of torchvision.models, `mlp:SIZES`, or `FILE.py:FUNCTION`, which returns a
@@ -9,6 +10,7 @@ module and a batch of inputs. The file also holds the model itself, so it serves
 """
 
 import argparse
+import contextlib
 import copy
 import importlib.util
 import json
@@ -17,6 +19,7 @@ import tempfile
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -87,16 +90,28 @@ class Recorder(TorchDispatchMode):
         return events
 
 
-def events(model, inputs, options):
+HOOKS = {
+    "allreduce": default_hooks.allreduce_hook,
+    "fp16-compress": default_hooks.fp16_compress_hook,
+    "bf16-compress": default_hooks.bf16_compress_hook,
+}
+
+
+def events(model, inputs, options, args):
     """What a plain DDP issues: in the constructor, and per iteration forward and backward."""
     recorder, steps = Recorder(), []
     with recorder:
         ddp = DistributedDataParallel(model, **options)
         construction = recorder.take()
-        for _ in range(3):
-            loss = ddp(inputs).float().sum()
-            forward = recorder.take()
-            loss.backward()
+        if args.comm_hook:
+            ddp.register_comm_hook(None, HOOKS[args.comm_hook])
+        for step in range(args.iterations):
+            # All passes but the last of so many are inside no_sync().
+            last = (step + 1) % args.accumulate == 0 or step + 1 == args.iterations
+            with contextlib.nullcontext() if last else ddp.no_sync():
+                loss = ddp(inputs).float().sum()
+                forward = recorder.take()
+                loss.backward()
             steps.append({"forward": forward, "backward": recorder.take()})
     return construction, steps, ddp._get_ddp_logging_data()
 
@@ -127,11 +142,13 @@ def run(rank, store, args, result):
         find_unused_parameters=args.find_unused_parameters,
         static_graph=args.static_graph,
         gradient_as_bucket_view=args.gradient_as_bucket_view,
+        broadcast_buffers=not args.no_broadcast_buffers,
+        init_sync=not args.no_init_sync,
     )
     cap = 25 if args.bucket_cap_mb is None else args.bucket_cap_mb
     if args.bucket_cap_mb is not None:
         options["bucket_cap_mb"] = cap
-    construction, steps, log = events(copy.deepcopy(model), inputs, options)
+    construction, steps, log = events(copy.deepcopy(model), inputs, options, args)
     seen = buckets(copy.deepcopy(model), inputs, options)
     rebuilt = bool(log.get("has_rebuilt_buckets"))
     numbers = lambda text: [int(n) for n in text.replace(",", " ").split()]
@@ -143,6 +160,10 @@ def run(rank, store, args, result):
         "bucket_cap_mb": args.bucket_cap_mb,
         "find_unused_parameters": args.find_unused_parameters,
         "static_graph": args.static_graph,
+        "accumulate": args.accumulate,
+        "broadcast_buffers": not args.no_broadcast_buffers,
+        "init_sync": not args.no_init_sync,
+        "comm_hook": args.comm_hook,
         "cap_bytes": int(cap * 1024 * 1024),
         "first_bytes": 1 << 20 if args.bucket_cap_mb is None else int(cap * 1024 * 1024),
         "grad_ready_order": numbers(log["prev_iteration_grad_ready_order_indices"]),
@@ -167,6 +188,11 @@ def main():
     parser.add_argument("--find-unused-parameters", action="store_true")
     parser.add_argument("--static-graph", action="store_true")
     parser.add_argument("--gradient-as-bucket-view", action="store_true")
+    parser.add_argument("--no-broadcast-buffers", action="store_true")
+    parser.add_argument("--no-init-sync", action="store_true")
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--comm-hook", choices=sorted(HOOKS))
+    parser.add_argument("--iterations", type=int, default=3)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")

@@ -27,6 +27,7 @@ mod record;
 pub mod session;
 mod stream;
 pub mod topology;
+pub mod training;
 pub mod view;
 mod whole;
 

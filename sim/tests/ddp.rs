@@ -5,7 +5,9 @@
 use lockstep_core::collective::Collective;
 use lockstep_core::ddp::model::{Device, Model, mlp, named};
 use lockstep_core::ddp::plan::{Training, training_plan};
-use lockstep_core::ddp::{BucketCap, CommHook, DdpOptions, HookAlgorithm, PostLocalSgd};
+use lockstep_core::ddp::{
+    BucketCap, CommHook, DdpOptions, HookAlgorithm, ModelAverager, PostLocalSgd,
+};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Action, Fill, Plan, PlanBuilder};
@@ -215,7 +217,8 @@ fn local_sgd_reduces_inside_nodes_and_averages_now_and_then() {
         post_local_gradient_allreduce: true,
     });
     let options = DdpOptions { comm_hook: Some(CommHook::new(hook)), ..DdpOptions::default() };
-    let training = Training { options, averaging_period: 2, steps: 4, ..training(4) };
+    let averager = Some(ModelAverager::Periodic { period: 2, warmup_steps: 1 });
+    let training = Training { options, averager, steps: 4, ..training(4) };
     let plan = training_plan(&six(), &training).unwrap();
     assert_eq!((plan.groups.len(), plan.programs.len()), (3, 2));
     run(&plan, 1_000_000_000);

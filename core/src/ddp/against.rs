@@ -18,6 +18,7 @@ pub struct RecordedRun {
     first_bytes: Option<i64>,
     find_unused_parameters: Option<bool>,
     static_graph: Option<bool>,
+    accumulate: Option<u32>,
     grad_ready_order: Option<IndexList>,
     initial: Option<Vec<IndexList>>,
     #[serde(alias = "logged_initial_bytes")]
@@ -73,6 +74,11 @@ impl RecordedRun {
     /// How many iterations it holds; 3 when it does not say.
     pub fn iterations(&self) -> u32 {
         self.iterations.as_ref().map_or(3, |steps| steps.len().min(100) as u32)
+    }
+
+    /// How many passes it accumulated gradients over; 1 when it does not say.
+    pub fn accumulate(&self) -> u32 {
+        self.accumulate.unwrap_or(1).max(1)
     }
 
     /// Every difference between the report and the run, as a line each.

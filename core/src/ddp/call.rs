@@ -73,6 +73,8 @@ pub enum Purpose {
     Delayed,
     /// `SyncBatchNorm`: the statistics of all ranks, or the sums of its backward pass.
     BatchNorm,
+    /// A model averager: the parameters of all ranks, or of a subgroup's.
+    Averaged,
     /// `ZeroRedundancyOptimizer`: parameters that a rank has updated.
     Shard,
     /// `join`: how many ranks still have inputs.

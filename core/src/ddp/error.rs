@@ -56,6 +56,13 @@ pub enum DdpError {
          DistributedDataParallel is constructed."
     )]
     StaticGraphLate,
+    /// `Reducer::finalize_backward`, when a static graph's first pass was inside `no_sync()`; a
+    /// defect of PyTorch 2.7.
+    #[error(
+        "expect_autograd_hooks_ INTERNAL ASSERT FAILED at \
+         \"/pytorch/torch/csrc/distributed/c10d/reducer.cpp\":1633, please report a bug to PyTorch. "
+    )]
+    StaticGraphNoSync,
     /// `Reducer::register_comm_hook`.
     #[error("register_comm_hook or register_builtin_comm_hook can only be called once.")]
     HookTwice,
@@ -65,6 +72,33 @@ pub enum DdpError {
          because PowerSGD can only be applied after the first two iterations in DDP."
     )]
     PowerSgdStart,
+    /// `hook_with_zero_step`, `hook_with_zero_step_interleaved`.
+    #[error(
+        "Overlapping DDP with ZeRO using this approach currently requires NCCL/HCCL backend to \
+         avoid hangs"
+    )]
+    ZeroOverlapBackend,
+    /// `ZeroRedundancyOptimizer._get_min_index`, when a bucket has more pieces than there are ranks.
+    #[error("All indices are disallowed")]
+    ZeroMorePieces,
+    /// `PeriodicModelAverager`.
+    #[error("Arg ``period`` must be a positive value.")]
+    AveragerPeriod,
+    /// `HierarchicalModelAverager`.
+    #[error("Arg ``period_group_size_dict`` must not be empty.")]
+    AveragerEmpty,
+    /// The same.
+    #[error("The minimum period in arg ``period_group_size_dict`` must be a positive value.")]
+    AveragerSmallestPeriod,
+    /// The same.
+    #[error(
+        "The last value in arg ``period_process_group_dict`` {last} must be equal to the size of \
+         arg ``process_group`` {world_size}."
+    )]
+    AveragerLastGroup { last: u32, world_size: u32 },
+    /// `Join`.
+    #[error("The join context manager requires at least one joinable")]
+    NoJoinables,
     /// `Join._notify_procs_to_terminate`.
     #[error("Rank {rank} exhausted all inputs.")]
     Exhausted { rank: u32 },
@@ -88,9 +122,15 @@ impl DdpError {
     /// Python's class of the exception.
     pub fn class(&self) -> &'static str {
         match self {
-            DdpError::NoParameters | DdpError::DelayWithoutHook | DdpError::PowerSgdStart => {
-                "ValueError"
-            }
+            DdpError::NoParameters
+            | DdpError::DelayWithoutHook
+            | DdpError::PowerSgdStart
+            | DdpError::AveragerPeriod
+            | DdpError::AveragerEmpty
+            | DdpError::AveragerSmallestPeriod
+            | DdpError::AveragerLastGroup { .. }
+            | DdpError::NoJoinables => "ValueError",
+            DdpError::ZeroMorePieces => "AssertionError",
             DdpError::EverythingDelayed => "AttributeError",
             DdpError::NegativeLimit { .. } => "TypeError",
             _ => "RuntimeError",

@@ -93,6 +93,29 @@ pub(super) struct GradBucket<'a> {
 pub(super) struct HookState {
     hook: CommHook,
     iter: u64,
+    stats: CompressionStats,
+}
+
+/// Elements before and after compression, over all iterations that compressed
+/// (`PowerSGDState.compression_stats`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompressionStats {
+    /// `total_numel_before_compression`.
+    pub before: u64,
+    /// `total_numel_after_compression`.
+    pub after: u64,
+}
+
+impl CompressionStats {
+    /// How many elements became one; 0 before anything was compressed.
+    pub fn rate(&self) -> f64 {
+        if self.after > 0 { self.before as f64 / self.after as f64 } else { 0.0 }
+    }
+
+    fn add(&mut self, before: u64, after: u64) {
+        self.before = self.before.saturating_add(before);
+        self.after = self.after.saturating_add(after);
+    }
 }
 
 const CHANNEL: u64 = 512;
@@ -120,7 +143,16 @@ impl HookState {
         {
             return Err(DdpError::PowerSgdStart);
         }
-        Ok(HookState { hook, iter: 0 })
+        Ok(HookState { hook, iter: 0, stats: CompressionStats::default() })
+    }
+
+    /// What PowerSGD has compressed; none for other hooks.
+    pub(super) fn stats(&self) -> Option<CompressionStats> {
+        let power = matches!(
+            self.hook.algorithm,
+            HookAlgorithm::PowerSgd(_) | HookAlgorithm::BatchedPowerSgd(_)
+        );
+        power.then_some(self.stats)
     }
 
     /// What the hook issues for a bucket, in order.
@@ -146,6 +178,8 @@ impl HookState {
             }
             HookAlgorithm::PowerSgd(state) => {
                 let [uncompressed, p, q] = factors(&state, bucket.shapes);
+                let after = uncompressed.saturating_add(p).saturating_add(q);
+                self.stats.add(numel, after);
                 calls.push(part(HookPart::Uncompressed, uncompressed));
                 calls.push(part(HookPart::P, p));
                 calls.push(part(HookPart::Q, q));
@@ -154,6 +188,7 @@ impl HookState {
                 let root = numel.isqrt();
                 let side = root + u64::from(root * root < numel);
                 let factor = side.saturating_mul(state.matrix_approximation_rank);
+                self.stats.add(numel, factor.saturating_mul(2));
                 calls.push(part(HookPart::P, factor));
                 calls.push(part(HookPart::Q, factor));
             }

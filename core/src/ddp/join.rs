@@ -1,4 +1,4 @@
-//! `join()`: training with uneven inputs (`torch/distributed/algorithms/join.py` and DDP's join
+//! `join()` and the generic `Join`: training with uneven inputs (`torch/distributed/algorithms/join.py` and DDP's join
 //! hook in `distributed.py`).
 //!
 //! A rank that has run out of inputs shadows the collectives of the others with zeros until all
@@ -9,7 +9,9 @@ use super::error::DdpError;
 use super::model::Model;
 use super::options::DdpOptions;
 use super::wrapper::{Ddp, Forward, InJoin, common_rank};
+use super::zero::sync_params;
 use crate::dtype::Dtype;
+use serde::{Serialize, Serializer};
 
 /// `join`'s arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,28 +29,51 @@ impl Default for JoinOptions {
 }
 
 /// An iteration of one rank.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct JoinIteration {
     /// What its forward pass issued.
     pub forward: Vec<DdpCall>,
     /// What its backward pass issued.
     pub backward: Vec<DdpCall>,
+    /// What its sharded optimizer issued.
+    pub optimizer: Vec<DdpCall>,
     /// What the gradients were divided by.
     pub divisor: u32,
 }
 
 /// What one rank did inside `join()`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct JoinedRank {
     /// Its own iterations.
     pub iterations: Vec<JoinIteration>,
     /// What it issued after its inputs were exhausted.
     pub after: Vec<DdpCall>,
     /// What it raised, if it did.
+    #[serde(serialize_with = "as_text")]
     pub error: Option<DdpError>,
 }
 
-/// Runs all ranks with that many inputs each; gradients become ready in the model's order.
+/// An error as Python prints it: `RuntimeError: …`.
+fn as_text<S: Serializer>(error: &Option<DdpError>, serializer: S) -> Result<S::Ok, S::Error> {
+    let text = error.as_ref().map(|error| format!("{}: {error}", error.class()));
+    text.serialize(serializer)
+}
+
+/// What takes part in a `Join` context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joinable {
+    /// `DistributedDataParallel`.
+    Ddp,
+    /// `ZeroRedundancyOptimizer`, without overlap. Its hook makes a step with whatever gradients
+    /// the rank has left.
+    Zero {
+        /// `parameters_as_bucket_view`.
+        parameters_as_bucket_view: bool,
+    },
+}
+
+/// Runs all ranks with that many inputs each inside `ddp.join()`; gradients become ready in the
+/// model's order.
 ///
 /// # Errors
 /// What DDP's constructor raises.
@@ -58,7 +83,27 @@ pub fn run_join(
     inputs: &[u32],
     join: JoinOptions,
 ) -> Result<Vec<JoinedRank>, DdpError> {
+    run_join_of(&[Joinable::Ddp], model, options, inputs, join)
+}
+
+/// The same inside `Join(joinables)`. Whatever takes part, a training loop's iteration is a forward
+/// and a backward pass of DDP, then a step of the sharded optimizer if there is one. The first
+/// joinable tells the others that its rank has not joined yet: a sharded optimizer that is first
+/// does so in its step, behind what DDP communicates, and in the step of a rank that *has* joined
+/// too, so that such a job hangs in PyTorch, and as a plan.
+///
+/// # Errors
+/// What DDP's constructor raises; no joinables.
+pub fn run_join_of(
+    joinables: &[Joinable],
+    model: &Model,
+    options: &DdpOptions,
+    inputs: &[u32],
+    join: JoinOptions,
+) -> Result<Vec<JoinedRank>, DdpError> {
+    let first = joinables.first().ok_or(DdpError::NoJoinables)?;
     let order = model.grad_ready_order();
+    let world_size = inputs.len() as u32;
     let mut ranks = Vec::new();
     for rank in 0..inputs.len() as u32 {
         ranks.push((Ddp::new(rank, model, options)?.0, JoinedRank::default()));
@@ -82,14 +127,26 @@ pub fn run_join(
                 continue;
             }
             if active.binary_search(&rank).is_ok() {
-                let in_join = Some(InJoin { authoritative_rank, throw });
+                let with_ddp = joinables.contains(&Joinable::Ddp);
+                let tells = *first == Joinable::Ddp;
+                let in_join = with_ddp.then_some(InJoin { authoritative_rank, throw, tells });
                 let mut step =
                     JoinIteration { divisor: divisor as u32, ..JoinIteration::default() };
                 let forward = Forward { rank0_order, join: in_join, ..Forward::default() };
                 let passes = ddp
                     .forward(&forward, &mut step.forward)
                     .and_then(|()| ddp.backward(&order, &mut step.backward));
-                done.error = passes.err();
+                let stepped = passes.and_then(|()| {
+                    let zero = joinables.iter().filter_map(|joinable| joinable.as_zero());
+                    zero.into_iter().try_for_each(|as_buffers| {
+                        if !tells {
+                            tell(throw, &mut step.optimizer)?;
+                        }
+                        step.optimizer.extend(sync_params(model, world_size, as_buffers));
+                        Ok(())
+                    })
+                });
+                done.error = stepped.err();
                 done.iterations.push(step);
             } else {
                 done.after.push(presence());
@@ -98,7 +155,17 @@ pub fn run_join(
                     done.error = Some(DdpError::Exhausted { rank });
                     continue;
                 }
-                done.error = ddp.shadow(authoritative_rank, rank0_order, &mut done.after).err();
+                for joinable in joinables {
+                    let Some(as_buffers) = joinable.as_zero() else {
+                        let shadowed = ddp.shadow(authoritative_rank, rank0_order, &mut done.after);
+                        done.error = done.error.take().or(shadowed.err());
+                        continue;
+                    };
+                    if joinable == first {
+                        done.after.push(presence());
+                    }
+                    done.after.extend(sync_params(model, world_size, as_buffers));
+                }
             }
         }
     }
@@ -107,11 +174,35 @@ pub fn run_join(
     for (ddp, done) in &mut ranks {
         if done.error.is_none() {
             done.after.push(presence());
-            done.after.push(common_rank());
-            ddp.sync_module_states(last_joiner, &mut done.after);
+            if joinables.contains(&Joinable::Ddp) {
+                done.after.push(common_rank());
+                ddp.sync_module_states(last_joiner, &mut done.after);
+            }
         }
     }
     Ok(ranks.into_iter().map(|(_, done)| done).collect())
+}
+
+impl Joinable {
+    /// Of a sharded optimizer, whether its parameters are views of buckets.
+    fn as_zero(&self) -> Option<bool> {
+        match self {
+            Joinable::Ddp => None,
+            Joinable::Zero { parameters_as_bucket_view } => Some(*parameters_as_bucket_view),
+        }
+    }
+}
+
+/// `Join.notify_join_context`: a rank that has inputs says so.
+pub(super) fn tell(throw: Option<bool>, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
+    calls.push(presence());
+    if let Some(exhausted) = throw {
+        calls.push(DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinThrow));
+        if exhausted {
+            return Err(DdpError::OthersExhausted);
+        }
+    }
+    Ok(())
 }
 
 /// Every rank says whether it still has inputs.

@@ -15,6 +15,7 @@
 
 mod against;
 mod assignment;
+mod averager;
 pub mod averaging;
 mod buckets;
 mod call;
@@ -38,17 +39,17 @@ pub mod zero;
 
 pub use against::{RecordedRun, RecordedRunError};
 pub use assignment::{BucketParam, initial_buckets, rebuilt_buckets};
+pub use averager::ModelAverager;
 pub use buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
 pub use call::{DdpCall, DdpOp, HookPart, Purpose};
 pub use error::{DdpError, Unfinished};
-pub use hook::{CommHook, HookAlgorithm, PostLocalSgd, PowerSgd};
+pub use hook::{CommHook, CompressionStats, HookAlgorithm, PostLocalSgd, PowerSgd};
 pub use indices::{IndexListError, format_indices, parse_indices};
 pub use links::Links;
-
 pub use notes::{CallNote, GradientNote, LayerNote, StepNotes, TrainingRun};
 pub use options::{
     BucketCap, BucketCapError, DEFAULT_BUCKET_CAP_BYTES, DEFAULT_FIRST_BUCKET_BYTES, DdpOptions,
-    DdpVersion,
+    DdpVersion, MixedPrecision,
 };
 pub use reducer::Reducer;
 pub use report::{DdpReport, Phase, ReportedCall};

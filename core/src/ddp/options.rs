@@ -1,6 +1,8 @@
 //! DDP's arguments, as far as they decide what is communicated.
 
 use super::hook::CommHook;
+use super::zero::ZeroOverlap;
+use crate::dtype::Dtype;
 use serde::{Deserialize, Serialize};
 
 /// `dist._DEFAULT_FIRST_BUCKET_BYTES` (`kDefaultFirstBucketBytes` in `reducer.hpp`): 1 MiB.
@@ -106,6 +108,29 @@ fn bytes_of_mb(mb: f64) -> Result<i64, BucketCapError> {
     }
 }
 
+/// `_MixedPrecision`: what is computed, reduced and kept in fewer bits. Buckets are filled by the
+/// sizes of the full parameters. (`keep_low_precision_grads` is a wish in a comment of PyTorch 2.7:
+/// gradients are cast back behind each reduction.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MixedPrecision {
+    /// `param_dtype`: parameters in the passes, and so their gradients.
+    pub param_dtype: Option<Dtype>,
+    /// `reduce_dtype`: gradients as they are reduced; `param_dtype` if absent.
+    pub reduce_dtype: Option<Dtype>,
+    /// `buffer_dtype`: every buffer behind the constructor's broadcast, also those of integers,
+    /// whatever PyTorch's documentation says.
+    pub buffer_dtype: Option<Dtype>,
+}
+
+impl MixedPrecision {
+    /// The hook that DDP registers for itself (`_reducer_allreduce_and_upcast_hook`).
+    pub fn hook(&self) -> CommHook {
+        let compress = self.reduce_dtype.or(self.param_dtype);
+        CommHook { compress, algorithm: super::hook::HookAlgorithm::AllReduce }
+    }
+}
+
 /// `DistributedDataParallel`'s arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -135,6 +160,10 @@ pub struct DdpOptions {
     pub param_to_hook_all_reduce: Option<String>,
     /// The communication hook, if one is registered.
     pub comm_hook: Option<CommHook>,
+    /// `mixed_precision`, which brings a hook of its own.
+    pub mixed_precision: Option<MixedPrecision>,
+    /// `ZeroRedundancyOptimizer(overlap_with_ddp=True)` in the hook.
+    pub zero_overlap: Option<ZeroOverlap>,
     /// `TORCH_DISTRIBUTED_DEBUG` is INFO or DETAIL: errors name parameters.
     pub debug: bool,
 }
@@ -154,6 +183,8 @@ impl Default for DdpOptions {
             delay_all_reduce_named_params: None,
             param_to_hook_all_reduce: None,
             comm_hook: None,
+            mixed_precision: None,
+            zero_overlap: None,
             debug: false,
         }
     }

@@ -9,9 +9,13 @@
 //! the reducer has scaled already, so that the sum is the mean; a bucket's tensor is the same in
 //! every step.
 
-use super::call::{DdpCall, DdpOp, HookPart, Purpose};
+mod names;
+mod optimizer;
+mod subgroups;
+
+use super::averager::ModelAverager;
+use super::call::{DdpCall, DdpOp, Purpose};
 use super::error::DdpError;
-use super::hook::HookAlgorithm;
 use super::model::{Device, Model};
 use super::notes::{CallNote, GradientNote, LayerNote, StepNotes, TrainingRun};
 use super::options::DdpOptions;
@@ -19,12 +23,12 @@ use super::wrapper::{Ddp, Forward};
 use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupId, ProcessGroup};
-use crate::plan::{
-    Action, Call, Fill, Op, Plan, PlanError, Program, Source, SourceLine, Tensor, TensorId,
-};
-use crate::rank::{GlobalRank, GroupRank};
+use crate::plan::{Action, Call, Fill, Op, Plan, PlanError, Source, SourceLine, Tensor, TensorId};
+use crate::rank::GroupRank;
+use names::Names;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use subgroups::Subgroups;
 
 /// A training run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,9 +50,8 @@ pub struct Training {
     /// Passes that accumulate gradients before one reduces them: all but the last of so many are
     /// inside `no_sync()`. 0 counts as 1.
     pub accumulate: u32,
-    /// With post-localSGD: the optimizer averages the parameters of all ranks in one `all_reduce`
-    /// every so many steps (`PeriodicModelAverager`); 0 for never.
-    pub averaging_period: u32,
+    /// What averages the parameters after some of the optimizer's steps.
+    pub averager: Option<ModelAverager>,
     /// `SyncBatchNorm.convert_sync_batchnorm`: every BatchNorm takes the statistics of all ranks.
     pub sync_batch_norm: bool,
     /// `ZeroRedundancyOptimizer`: every rank updates its share and broadcasts it, one by one or,
@@ -68,7 +71,7 @@ impl Training {
             batch: 32,
             steps: 3,
             accumulate: 1,
-            averaging_period: 0,
+            averager: None,
             sync_batch_norm: false,
             zero: None,
         }
@@ -122,6 +125,12 @@ pub fn training_run(model: &Model, training: &Training) -> Result<TrainingRun, T
         let layers = model.layers.len();
         return Err(TrainingError::TooLong { steps: training.steps, layers });
     }
+    if training.options.zero_overlap.is_some() && training.backend != BackendName::Nccl {
+        return Err(DdpError::ZeroOverlapBackend.into());
+    }
+    if let Some(averager) = &training.averager {
+        averager.check(training.world_size)?;
+    }
     let mut writer = Writer::new(model, training)?;
     let (mut ddp, calls) = Ddp::new(0, model, &training.options)?;
     writer.at(CONSTRUCTOR, "DistributedDataParallel");
@@ -131,7 +140,6 @@ pub fn training_run(model: &Model, training: &Training) -> Result<TrainingRun, T
     writer.read_back(&calls);
     let backward = model.backward();
     let unused = unused(model, &backward);
-    let mut averaged = 0;
     for step in 0..training.steps {
         let accumulate = training.accumulate.max(1);
         let sync = (step + 1) % accumulate == 0 || step + 1 == training.steps;
@@ -148,6 +156,7 @@ pub fn training_run(model: &Model, training: &Training) -> Result<TrainingRun, T
         writer.forward_pass();
         let phase = 1 + u32::from(rebuilt(&ddp));
         writer.at(BACKWARD, "DistributedDataParallel.backward");
+        writer.names.restart();
         let mut launched = Vec::new();
         for (layer, ready) in &backward {
             writer.backward_of(*layer);
@@ -160,13 +169,14 @@ pub fn training_run(model: &Model, training: &Training) -> Result<TrainingRun, T
             writer.launching = None;
         }
         let mut calls = Vec::new();
-        ddp.end_backward(&mut calls);
+        ddp.end_backward(&mut calls)?;
         launched.extend(calls.iter().map(|call| writer.call(call, phase, true)));
         for op in launched {
             writer.push(Action::Wait { op, timeout_ms: None });
         }
         if sync {
-            writer.optimizer(&mut averaged);
+            writer.at(OPTIMIZER, "optimizer.step");
+            writer.optimizer();
         }
     }
     Ok(writer.finish()?)
@@ -193,11 +203,10 @@ struct Writer<'a> {
     via: Option<String>,
     /// Per name and type, a tensor.
     tensors: BTreeMap<(String, &'static str, u64), TensorId>,
-    /// Ranks of a subgroup; 0 where there are none.
-    subgroup: u32,
-    /// Operations that are made in a subgroup.
-    in_subgroup: Vec<usize>,
-    constructed: u32,
+    subgroups: Subgroups,
+    names: Names,
+    /// Steps of the optimizer.
+    optimized: u64,
     steps: Vec<StepNotes>,
     /// The gradient that launches what is written now, and the pass that made it.
     launching: Option<u32>,
@@ -212,21 +221,8 @@ impl<'a> Writer<'a> {
         if world_size > crate::plan::MAX_WORLD_SIZE {
             return Err(PlanError::WorldTooLarge(world_size));
         }
-        let hook = training.options.comm_hook.map(|hook| hook.algorithm);
-        let subgroup = match hook {
-            Some(HookAlgorithm::PostLocalSgd(state)) => state.subgroup.clamp(1, world_size),
-            _ => 0,
-        };
         let mut groups = vec![world];
-        if subgroup > 0 {
-            for first in (0..world_size).step_by(subgroup as usize) {
-                let ranks = first..(first + subgroup).min(world_size);
-                let name = groups.len().to_string();
-                let group =
-                    ProcessGroup::new(name, training.backend, ranks.map(GlobalRank).collect())?;
-                groups.push(group.with_desc("subgroup"));
-            }
-        }
+        let subgroups = Subgroups::new(training, &mut groups)?;
         let plan = Plan {
             name: format!("DDP, {}, {world_size} ranks", model.name),
             world_size,
@@ -246,9 +242,9 @@ impl<'a> Writer<'a> {
             at: None,
             via: None,
             tensors: BTreeMap::new(),
-            subgroup,
-            in_subgroup: Vec::new(),
-            constructed: 0,
+            subgroups,
+            names: Names::default(),
+            optimized: 0,
             steps: Vec::new(),
             launching: None,
             computed: None,
@@ -304,7 +300,10 @@ impl<'a> Writer<'a> {
         if let Some(step) = self.steps.last_mut() {
             step.calls.push(CallNote { op, call: *call, launched_by });
         }
-        let (name, fill) = self.describe(call, phase);
+        if let Some(size) = call.subgroup {
+            self.subgroups.made_in(self.ops.len(), size, self.training.world_size);
+        }
+        let (name, fill) = self.names.of(call, phase);
         let tensor = self.tensor(&name, call.dtype, call.numel, fill);
         let collective = match call.op {
             DdpOp::AllReduce { reduce_op } => Collective::AllReduce { op: reduce_op },
@@ -346,54 +345,6 @@ impl<'a> Writer<'a> {
             });
         }
         id
-    }
-
-    /// What a call's tensor is called and holds.
-    fn describe(&mut self, call: &DdpCall, phase: u32) -> (String, Fill) {
-        let bucketed = |bucket: u32, what: &str| {
-            let phase = if phase > 1 { "" } else { "initial " };
-            let seed = u64::from(phase.is_empty()) << 32 | u64::from(bucket);
-            (format!("{phase}bucket {bucket}{what}"), Fill::Seeded { seed })
-        };
-        match call.purpose {
-            Purpose::Bucket { bucket } => {
-                if call.subgroup.is_some() {
-                    self.in_subgroup.push(self.ops.len());
-                }
-                bucketed(bucket, "")
-            }
-            Purpose::HookPart { bucket, part } => bucketed(
-                bucket,
-                match part {
-                    HookPart::Uncompressed => ", uncompressed",
-                    HookPart::P => ", P",
-                    HookPart::Q => ", Q",
-                    HookPart::Scales => ", scales",
-                    HookPart::Quantized => ", quantized",
-                },
-            ),
-            Purpose::ModuleStates => {
-                self.constructed += 1;
-                let seed = u64::from(self.constructed);
-                (format!("module states {}", self.constructed), Fill::Seeded { seed })
-            }
-            Purpose::BatchNorm => ("batch norm".into(), Fill::Seeded { seed: 5 }),
-            Purpose::Shard => {
-                self.constructed += 1;
-                let seed = u64::from(self.constructed);
-                (format!("shard {}", self.constructed), Fill::Seeded { seed })
-            }
-            Purpose::Buffers => ("buffers".into(), Fill::Seeded { seed: 3 }),
-            Purpose::Delayed => ("delayed gradients".into(), Fill::Seeded { seed: 4 }),
-            Purpose::ParamCount => ("number of parameters".into(), Fill::Zeros),
-            Purpose::ParamShapes => ("sizes and strides".into(), Fill::Zeros),
-            Purpose::RebuiltIndices => ("bucket indices".into(), Fill::Zeros),
-            Purpose::RebuiltSizes => ("bucket sizes".into(), Fill::Zeros),
-            Purpose::UsedMap => ("used parameters".into(), Fill::Zeros),
-            Purpose::JoinPresence | Purpose::JoinThrow | Purpose::JoinSync | Purpose::JoinRank => {
-                ("join".into(), Fill::Zeros)
-            }
-        }
     }
 
     /// What the process itself reads of those results holds it until its streams are empty: the
@@ -451,62 +402,9 @@ impl<'a> Writer<'a> {
         self.computed = Some(self.call(&call, 0, false));
     }
 
-    /// SGD reads parameters and gradients and writes parameters; then post-localSGD averages.
-    fn optimizer(&mut self, steps: &mut u32) {
-        self.at(OPTIMIZER, "optimizer.step");
-        let world_size = self.training.world_size.max(1);
-        let share = if self.training.zero.is_some() { u64::from(world_size) } else { 1 };
-        let bytes = self.model.param_bytes().saturating_mul(3) / share;
-        let cost = super::model::Cost { weight_bytes: bytes, ..Default::default() };
-        let ns = self.training.device.forward_ns(&cost, Dtype::Float32, 1);
-        self.compute("optimizer.step".into(), ns);
-        if let Some(as_buffers) = self.training.zero {
-            self.constructed = 0;
-            let calls = super::zero::sync_params(self.model, world_size, as_buffers);
-            let launched: Vec<_> = calls.iter().map(|call| self.call(call, 0, true)).collect();
-            for op in launched {
-                self.push(Action::Wait { op, timeout_ms: None });
-            }
-        }
-        let period = self.training.averaging_period;
-        let hook = self.training.options.comm_hook.map(|hook| hook.algorithm);
-        if let Some(HookAlgorithm::PostLocalSgd(state)) = hook
-            && period > 0
-        {
-            let warm = u64::from(*steps).checked_sub(state.start_iter);
-            *steps += 1;
-            if warm.is_some_and(|steps| steps % u64::from(period) == 0) {
-                let numel = self.model.params.iter().map(|param| param.numel()).sum();
-                let call = DdpCall::all_reduce(Dtype::Float32, numel, Purpose::ModuleStates);
-                self.constructed = 0;
-                self.call(&call, 0, false);
-            }
-        }
-    }
-
     fn finish(mut self) -> Result<TrainingRun, PlanError> {
         let ops = std::mem::take(&mut self.ops);
-        let world_size = self.plan.world_size;
-        if self.in_subgroup.is_empty() {
-            self.plan.programs = vec![Program { ops }];
-            self.plan.program_of = vec![0; world_size as usize];
-        } else {
-            for group in 1..self.plan.groups.len() as u32 {
-                let mut own = ops.clone();
-                for &index in &self.in_subgroup {
-                    if let Some(Op {
-                        action: Action::Call { call: Call::Collective { group: of, .. }, .. },
-                        ..
-                    }) = own.get_mut(index)
-                    {
-                        *of = GroupId(group);
-                    }
-                }
-                self.plan.programs.push(Program { ops: own });
-            }
-            let subgroup = self.subgroup.max(1);
-            self.plan.program_of = (0..world_size).map(|rank| rank / subgroup).collect();
-        }
+        self.subgroups.programs(ops, &mut self.plan);
         self.plan.check()?;
         Ok(TrainingRun { plan: self.plan, steps: self.steps })
     }

@@ -7,8 +7,9 @@ use super::assignment::{BucketParam, initial_buckets, rebuilt_buckets};
 use super::buckets::Bucket;
 use super::call::{DdpCall, Purpose};
 use super::error::{DdpError, Unfinished};
-use super::hook::{CommHook, GradBucket, HookState};
+use super::hook::{CommHook, CompressionStats, GradBucket, HookState};
 use super::options::DdpOptions;
+use super::zero::OverlapState;
 use crate::dtype::Dtype;
 
 /// A parameter of the reducer.
@@ -28,6 +29,7 @@ pub struct Reducer {
     /// `TORCH_DISTRIBUTED_DEBUG` is set: errors name parameters.
     debug: bool,
     hook: Option<HookState>,
+    zero: Option<OverlapState>,
     buckets: Vec<Bucket>,
     /// Per bucket, gradients that are not ready.
     pending: Vec<usize>,
@@ -63,6 +65,7 @@ impl Reducer {
             options: options.clone(),
             debug: false,
             hook: None,
+            zero: options.zero_overlap.map(OverlapState::new),
             buckets: Vec::new(),
             pending: Vec::new(),
             bucket_of: Vec::new(),
@@ -115,6 +118,11 @@ impl Reducer {
     /// unused.
     pub fn unused(&self) -> &[u32] {
         &self.unused
+    }
+
+    /// What PowerSGD has compressed so far; none without such a hook.
+    pub fn compression_stats(&self) -> Option<CompressionStats> {
+        self.hook.as_ref().and_then(HookState::stats)
     }
 
     pub(super) fn set_debug(&mut self, debug: bool) {
@@ -272,7 +280,7 @@ impl Reducer {
         self.pending[bucket] = pending;
         if pending == 0 && bucket == self.next_bucket {
             while self.pending.get(self.next_bucket) == Some(&0) {
-                self.launch(self.next_bucket, calls);
+                self.launch(self.next_bucket, calls)?;
                 self.next_bucket += 1;
             }
         }
@@ -291,11 +299,11 @@ impl Reducer {
     }
 
     /// `all_reduce_bucket`, by way of the hook if there is one.
-    fn launch(&mut self, index: usize, calls: &mut Vec<DdpCall>) {
-        let Some(bucket) = self.buckets.get(index) else { return };
+    fn launch(&mut self, index: usize, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
+        let Some(bucket) = self.buckets.get(index) else { return Ok(()) };
         let of = bucket.indices.iter().filter_map(|param| self.params.get(*param as usize));
         let params: Vec<_> = of.collect();
-        let Some(first) = params.first() else { return };
+        let Some(first) = params.first() else { return Ok(()) };
         let numel = params.iter().map(|param| param.bucket.numel).fold(0, u64::saturating_add);
         let dtype = first.bucket.dtype;
         let purpose = Purpose::Bucket { bucket: index as u32 };
@@ -308,17 +316,29 @@ impl Reducer {
                 hook.run(&GradBucket { index, is_last, dtype, numel, shapes: &shapes }, calls);
             }
         }
+        match &mut self.zero {
+            Some(zero) if self.has_rebuilt => {
+                let numels = params.iter().map(|param| param.bucket.numel).collect();
+                zero.after_bucket(index, self.buckets.len(), dtype, numels, calls)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// `delay_all_reduce`: a static graph's first backward pass reduces everything at its end.
-    pub(super) fn delay_all_reduce(&mut self, calls: &mut Vec<DdpCall>) {
+    /// After a first pass inside `no_sync()` it does so too, and then fails an assertion.
+    pub(super) fn delay_all_reduce(&mut self, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
         self.reduce_used_map(calls);
         let never = self.triggered.iter().zip(0..).filter(|(fired, _)| **fired == 0);
         self.unused = never.map(|(_, index)| index).collect();
         for index in 0..self.buckets.len() {
-            self.launch(index, calls);
+            self.launch(index, calls)?;
+        }
+        if !self.expect_autograd_hooks {
+            return Err(DdpError::StaticGraphNoSync);
         }
         self.finalize();
+        Ok(())
     }
 
     /// The callbacks at the end of a backward pass.
@@ -351,7 +371,10 @@ impl Reducer {
     /// The collectives of all buckets, as a rank that has joined makes them with zeros.
     pub(super) fn shadow_backward(&mut self, calls: &mut Vec<DdpCall>) {
         for index in 0..self.buckets.len() {
-            self.launch(index, calls);
+            // Only the assignment of a sharded optimizer's overlap fails, which is not for joining.
+            if self.launch(index, calls).is_err() {
+                return;
+            }
         }
         if self.options.find_unused_parameters {
             self.reduce_used_map(calls);

@@ -4,6 +4,7 @@
 use super::buckets::Bucket;
 use super::call::DdpCall;
 use super::error::DdpError;
+use super::hook::CompressionStats;
 use super::model::Model;
 use super::options::DdpOptions;
 use super::wrapper::{Ddp, Forward};
@@ -39,6 +40,9 @@ pub struct DdpReport {
     pub grad_ready_order: Vec<u32>,
     /// Every collective, in order.
     pub collectives: Vec<ReportedCall>,
+    /// What PowerSGD has compressed by the end; none without such a hook.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compression: Option<CompressionStats>,
     /// What DDP raises, if it does; nothing is issued after that.
     pub error: Option<String>,
 }
@@ -81,6 +85,21 @@ impl DdpReport {
         world_size: u32,
         iterations: u32,
     ) -> Result<DdpReport, DdpError> {
+        DdpReport::accumulating(model, options, world_size, iterations, 1)
+    }
+
+    /// The same with all but the last of every `accumulate` iterations, and of all, inside
+    /// `no_sync()`.
+    ///
+    /// # Errors
+    /// What DDP's constructor raises.
+    pub fn accumulating(
+        model: &Model,
+        options: &DdpOptions,
+        world_size: u32,
+        iterations: u32,
+        accumulate: u32,
+    ) -> Result<DdpReport, DdpError> {
         let (mut ddp, calls) = Ddp::new(0, model, options)?;
         let grad_ready_order = model.grad_ready_order();
         let trained = model.trained().count() as u32;
@@ -102,13 +121,15 @@ impl DdpReport {
             rebuilt_bytes: None,
             grad_ready_order: Vec::new(),
             collectives: Vec::new(),
+            compression: None,
             error: None,
         };
         report.add(0, Phase::Construction, &calls);
         for iteration in 1..=iterations {
             let mut calls = Vec::new();
-            let forward =
-                ddp.forward(&Forward { unused: &unused, ..Forward::default() }, &mut calls);
+            let sync = iteration.is_multiple_of(accumulate.max(1)) || iteration == iterations;
+            let forward = Forward { sync, unused: &unused, ..Forward::default() };
+            let forward = ddp.forward(&forward, &mut calls);
             report.add(iteration, Phase::Forward, &calls);
             calls.clear();
             let passes = forward.and_then(|()| ddp.backward(&grad_ready_order, &mut calls));
@@ -123,6 +144,7 @@ impl DdpReport {
             report.rebuilt_bytes = Some(bytes(&rebuilt));
             report.rebuilt = Some(indices(rebuilt));
         }
+        report.compression = ddp.reducer().and_then(|reducer| reducer.compression_stats());
         report.grad_ready_order = grad_ready_order;
         Ok(report)
     }

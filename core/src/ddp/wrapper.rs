@@ -60,6 +60,8 @@ pub struct InJoin {
     pub authoritative_rank: u32,
     /// `throw_on_early_termination`, and whether any rank has no inputs left.
     pub throw: Option<bool>,
+    /// Whether DDP is the context's first joinable, which says that its rank has not joined.
+    pub tells: bool,
 }
 
 impl Ddp {
@@ -140,11 +142,26 @@ impl Ddp {
         }
         let mut reducer = Reducer::new(rank, params, options);
         reducer.set_debug(options.debug);
+        if let Some(mixed) = options.mixed_precision {
+            reducer.register_hook(mixed.hook())?;
+            ddp.cast_buffers(mixed.buffer_dtype);
+        }
         if let Some(hook) = options.comm_hook {
             reducer.register_hook(hook)?;
         }
         ddp.reducer = Some(reducer);
         Ok((ddp, calls))
+    }
+
+    /// `_cast_buffers`, after the constructor has broadcast them as they were.
+    fn cast_buffers(&mut self, dtype: Option<Dtype>) {
+        let Some(dtype) = dtype else { return };
+        let states = if self.options.broadcast_buffers { self.buffers.len() } else { 0 };
+        let first = self.states.len() - states.min(self.states.len());
+        for tensor in self.buffers.iter_mut().chain(self.states.iter_mut().skip(first)) {
+            let numel = tensor.bytes / tensor.dtype.size_bytes().max(1);
+            *tensor = sized(tensor.index as usize, dtype, numel);
+        }
     }
 
     /// Its reducer; `None` when every parameter is delayed.
@@ -197,14 +214,8 @@ impl Ddp {
         if syncs {
             reducer.prepare_for_forward();
         }
-        if let Some(join) = forward.join {
-            calls.push(DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinPresence));
-            if let Some(exhausted) = join.throw {
-                calls.push(DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinThrow));
-                if exhausted {
-                    return Err(DdpError::OthersExhausted);
-                }
-            }
+        if let Some(join) = forward.join.filter(|join| join.tells) {
+            super::join::tell(join.throw, calls)?;
         }
         if forward.grad_enabled {
             reducer.rebuild(forward.rank0_order, calls)?;
@@ -247,7 +258,7 @@ impl Ddp {
     ) -> Result<(), DdpError> {
         let Some(reducer) = &mut self.reducer else { return Err(DdpError::EverythingDelayed) };
         reducer.rebuild(rank0_order, calls)?;
-        self.sync_buffers(Some(InJoin { authoritative_rank, throw: None }), calls);
+        self.sync_buffers(Some(InJoin { authoritative_rank, throw: None, tells: false }), calls);
         calls.push(DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinSync));
         self.require_forward_param_sync = true;
         if let Some(reducer) = &mut self.reducer {
@@ -287,13 +298,17 @@ impl Ddp {
     }
 
     /// The backward pass ends: what was launched is waited for.
-    pub fn end_backward(&mut self, calls: &mut Vec<DdpCall>) {
-        let Some(reducer) = &mut self.reducer else { return };
+    ///
+    /// # Errors
+    /// With a static graph whose first pass was inside `no_sync()`.
+    pub fn end_backward(&mut self, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
+        let Some(reducer) = &mut self.reducer else { return Ok(()) };
         if self.options.static_graph && !self.static_graph_delay_enqueued {
             self.static_graph_delay_enqueued = true;
-            reducer.delay_all_reduce(calls);
+            reducer.delay_all_reduce(calls)?;
         }
         reducer.end_backward();
+        Ok(())
     }
 
     /// A whole backward pass with gradients in that order.
@@ -304,8 +319,7 @@ impl Ddp {
         for &index in order {
             self.gradient(index, calls)?;
         }
-        self.end_backward(calls);
-        Ok(())
+        self.end_backward(calls)
     }
 }
 

@@ -75,7 +75,7 @@ fn backward(ddp: &mut Ddp, order: &[u32]) -> Vec<Event> {
         done.extend(events(&calls));
     }
     let mut calls = Vec::new();
-    ddp.end_backward(&mut calls);
+    ddp.end_backward(&mut calls).unwrap();
     done.extend(events(&calls));
     done
 }
@@ -313,7 +313,7 @@ fn delayed_reductions() {
             for param in [3, 2, 1, 0] {
                 ddp.gradient_of(param, &mut calls).unwrap();
             }
-            ddp.end_backward(&mut calls);
+            ddp.end_backward(&mut calls).unwrap();
             assert_eq!(events(&calls), recorded_events(&step["backward"]), "{name}");
         }
     }

@@ -6,7 +6,9 @@ mod averaging;
 mod buckets;
 mod cases;
 mod errors;
+mod features;
 mod models;
+mod runs;
 
 /// A recorded file.
 pub(in crate::ddp) fn recorded(name: &str) -> Value {

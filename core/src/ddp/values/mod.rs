@@ -199,7 +199,7 @@ impl Trainer {
                 sync: pass.sync,
                 unused: &unused,
                 rank0_order: Some(&rank0_order),
-                join: self.join.map(|_| InJoin { authoritative_rank, throw: None }),
+                join: self.join.map(|_| InJoin { authoritative_rank, throw: None, tells: true }),
                 ..Forward::default()
             };
             own.ddp.forward(&forward, &mut issued)?;
@@ -229,7 +229,7 @@ impl Trainer {
                 }
                 own.ddp.gradient(*index, &mut issued)?;
             }
-            own.ddp.end_backward(&mut issued);
+            own.ddp.end_backward(&mut issued)?;
             calls.push(issued);
         }
         self.exchange("iteration", &calls, passes)

@@ -1,0 +1,342 @@
+//! What `lockstep ddp` is told, and what that means to DDP.
+
+use anyhow::{Context, Result, bail};
+use lockstep_core::ddp::join::{JoinOptions, Joinable};
+use lockstep_core::ddp::model::Device;
+use lockstep_core::ddp::plan::Training;
+use lockstep_core::ddp::timeline::RingLink;
+use lockstep_core::ddp::zero::ZeroOverlap;
+use lockstep_core::ddp::{BucketCap, DdpOptions, DdpVersion, MixedPrecision, ModelAverager};
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::BackendName;
+use std::path::PathBuf;
+
+use super::hooks::HookArguments;
+
+/// Show which parameters share a bucket, and every collective DDP issues
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// A model by name (resnet18, gpt2-xl, mlp:64,128,10, …) or a file of one, JSON or CSV
+    #[arg(long, value_name = "NAME_OR_FILE")]
+    pub(super) model: String,
+    /// The order in which gradients become ready, as indices: 13-11,4
+    #[arg(long, value_name = "LIST")]
+    pub(super) grad_ready_order: Option<String>,
+    /// The number of ranks
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(super) world_size: u32,
+    /// Ranks a node, for --plan; 0 for one node
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    ranks_per_node: u32,
+    #[command(flatten)]
+    ddp: DdpArguments,
+    #[command(flatten)]
+    hook: HookArguments,
+    #[command(flatten)]
+    run: RunArguments,
+    /// Compare with the JSON that a real PyTorch run wrote (docs/ddp_record.py)
+    #[arg(long, value_name = "FILE")]
+    pub(super) verify_against: Option<PathBuf>,
+    /// Estimate a step with these caps and name the best; `default` is DDP's own
+    #[arg(long, value_name = "MIB,…", value_delimiter = ',', num_args = 0..=1,
+          default_missing_value = "default,0,1,2,5,10,25,50,100,200,400,1000000")]
+    pub(super) sweep: Option<Vec<String>>,
+    /// Write the training run as a plan, for `lockstep sim` and `lockstep run`
+    #[arg(long, value_name = "FILE")]
+    pub(super) plan: Option<PathBuf>,
+    /// Simulate the training run on all ranks and show rank 0's steps
+    #[arg(long)]
+    pub(super) simulate: bool,
+    /// Show DDP's own log as `_get_ddp_logging_data()` returns it, with estimated times
+    #[arg(long)]
+    pub(super) log: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// DDP's own arguments.
+#[derive(clap::Args)]
+#[command(next_help_heading = "DDP's arguments")]
+struct DdpArguments {
+    /// DDP's bucket_cap_mb; an explicit 25 is not the default
+    #[arg(long, value_name = "MIB", allow_hyphen_values = true)]
+    bucket_cap_mb: Option<f64>,
+    /// DDP's bucket_cap_mb_list of 2.15: 1,25
+    #[arg(long, value_name = "MIB,…", value_delimiter = ',', conflicts_with = "bucket_cap_mb")]
+    bucket_cap_mb_list: Option<Vec<f64>>,
+    /// DDP's find_unused_parameters=True
+    #[arg(long)]
+    find_unused_parameters: bool,
+    /// DDP's static_graph=True
+    #[arg(long)]
+    static_graph: bool,
+    /// DDP's gradient_as_bucket_view=True: changes how the mean is formed, nothing that is shown
+    #[arg(long)]
+    gradient_as_bucket_view: bool,
+    /// DDP's broadcast_buffers=False
+    #[arg(long)]
+    no_broadcast_buffers: bool,
+    /// DDP's init_sync=False
+    #[arg(long)]
+    no_init_sync: bool,
+    /// DDP's delay_all_reduce_named_params, with --param-to-hook-all-reduce
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    delay_all_reduce_named_params: Option<Vec<String>>,
+    /// DDP's param_to_hook_all_reduce
+    #[arg(long, value_name = "NAME")]
+    param_to_hook_all_reduce: Option<String>,
+    /// Parameters and buffers that DDP leaves alone (_ddp_params_and_buffers_to_ignore)
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    ignore: Vec<String>,
+    /// DDP's mixed_precision: param=float16,reduce=float32,buffer=float16
+    #[arg(long, value_name = "WHAT=DTYPE,…", value_delimiter = ',')]
+    mixed_precision: Vec<String>,
+    /// The environment variable DDP_SET_LAST_BUCKET_CAP=1
+    #[arg(long)]
+    set_last_bucket_cap: bool,
+    /// The environment variable TORCH_DISTRIBUTED_DEBUG=INFO: errors name parameters
+    #[arg(long)]
+    debug: bool,
+    /// The PyTorch whose rules are followed
+    #[arg(long, value_name = "VERSION", default_value = "2.7", value_parser = ["1.x", "2.7", "2.15"])]
+    version: String,
+}
+
+/// The training loop around it.
+#[derive(clap::Args)]
+#[command(next_help_heading = "The training loop")]
+struct RunArguments {
+    /// Passes that accumulate gradients before one reduces them: all but the last of so many are
+    /// inside no_sync()
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    accumulate: u32,
+    /// Passes that are shown; those of the run with --verify-against
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    iterations: u32,
+    /// Inputs of each rank, inside join(): 5,3,4
+    #[arg(long, value_name = "N,…", value_delimiter = ',')]
+    join: Option<Vec<u32>>,
+    /// join(divide_by_initial_world_size=False)
+    #[arg(long, requires = "join")]
+    divide_by_effective_world_size: bool,
+    /// join(throw_on_early_termination=True)
+    #[arg(long, requires = "join")]
+    throw_on_early_termination: bool,
+    /// SyncBatchNorm in place of BatchNorm, in --plan and --simulate
+    #[arg(long)]
+    sync_batch_norm: bool,
+    /// ZeroRedundancyOptimizer: each parameter broadcast by itself, or views of a bucket
+    #[arg(long, value_enum)]
+    zero: Option<ZeroChoice>,
+    /// ZeroRedundancyOptimizer(overlap_with_ddp=True)
+    #[arg(long, value_enum, conflicts_with = "zero")]
+    zero_overlap: Option<OverlapChoice>,
+    /// Its shard_buckets=True
+    #[arg(long, requires = "zero_overlap")]
+    shard_buckets: bool,
+    /// Average models after steps: periodic:PERIOD:WARMUP or hierarchical:2=8,4=64:WARMUP
+    #[arg(long, value_name = "HOW")]
+    averager: Option<String>,
+    /// Steps of --plan, --simulate and --sweep
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    steps: u32,
+    /// Samples a rank and step
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    batch: u64,
+    /// What computes: V100, A100, H100, H200
+    #[arg(long, value_name = "NAME", default_value = "A100")]
+    device: String,
+    /// The backend of --plan: a compute stream beside the communication, or a CPU's process
+    #[arg(long, value_enum, default_value = "nccl")]
+    backend: BackendChoice,
+    /// Latency of a link between neighbouring ranks, for --sweep and --simulate
+    #[arg(long, value_name = "NS", default_value_t = 5_000)]
+    link_latency_ns: u64,
+    /// Bandwidth of that link
+    #[arg(long, value_name = "N", default_value_t = 25_000_000_000)]
+    link_bytes_per_second: u64,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ZeroChoice {
+    Each,
+    View,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum OverlapChoice {
+    /// hook_with_zero_step
+    Step,
+    /// hook_with_zero_step_interleaved
+    Interleaved,
+}
+
+/// The backends that a plan can be for.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum BackendChoice {
+    Nccl,
+    Gloo,
+    Host,
+}
+
+/// Uneven inputs, as the arguments ask for them.
+pub(super) struct Uneven {
+    pub(super) inputs: Vec<u32>,
+    pub(super) join: JoinOptions,
+    pub(super) joinables: Vec<Joinable>,
+}
+
+impl Arguments {
+    pub(super) fn options(&self) -> Result<DdpOptions> {
+        let ddp = &self.ddp;
+        let version = DdpVersion::ALL.into_iter().find(|version| version.name() == ddp.version);
+        let version = version.unwrap_or_default();
+        let bucket_cap = match (&ddp.bucket_cap_mb_list, ddp.bucket_cap_mb) {
+            (Some(_), _) if version != DdpVersion::V2_15 => {
+                bail!("--bucket-cap-mb-list is an argument of PyTorch 2.15: add --version 2.15")
+            }
+            (Some(list), _) => BucketCap::from_mb_list(list)?,
+            (None, Some(mb)) => BucketCap::from_mb(mb)?,
+            (None, None) => BucketCap::Default,
+        };
+        let zero_overlap = self.run.zero_overlap.map(|choice| ZeroOverlap {
+            interleaved: choice == OverlapChoice::Interleaved,
+            shard_buckets: self.run.shard_buckets,
+            world_size: self.world_size,
+        });
+        let mut comm_hook = self.hook.hook()?;
+        if zero_overlap.is_some() && comm_hook.is_none() {
+            // It wraps a hook.
+            comm_hook = Some(lockstep_core::ddp::CommHook::new(
+                lockstep_core::ddp::HookAlgorithm::AllReduce,
+            ));
+        }
+        Ok(DdpOptions {
+            bucket_cap,
+            find_unused_parameters: ddp.find_unused_parameters,
+            static_graph: ddp.static_graph,
+            gradient_as_bucket_view: ddp.gradient_as_bucket_view,
+            broadcast_buffers: !ddp.no_broadcast_buffers,
+            init_sync: !ddp.no_init_sync,
+            set_last_bucket_cap: ddp.set_last_bucket_cap,
+            version,
+            ignored: ddp.ignore.clone(),
+            delay_all_reduce_named_params: ddp.delay_all_reduce_named_params.clone(),
+            param_to_hook_all_reduce: ddp.param_to_hook_all_reduce.clone(),
+            comm_hook,
+            mixed_precision: mixed_precision(&ddp.mixed_precision)?,
+            zero_overlap,
+            debug: ddp.debug,
+        })
+    }
+
+    /// Passes that are shown, and how many of them accumulate.
+    pub(super) fn passes(&self) -> (u32, u32) {
+        (self.run.iterations.min(10_000), self.run.accumulate.max(1))
+    }
+
+    /// What `join()` is to be shown with.
+    pub(super) fn uneven(&self) -> Result<Option<Uneven>> {
+        let Some(inputs) = &self.run.join else { return Ok(None) };
+        if inputs.len() != self.world_size as usize {
+            let (found, ranks) = (inputs.len(), self.world_size);
+            bail!("--join has the inputs of {found} ranks, but --world-size is {ranks}");
+        }
+        if inputs.iter().any(|inputs| *inputs > 10_000) {
+            bail!("--join takes up to 10,000 inputs a rank");
+        }
+        let mut joinables = vec![Joinable::Ddp];
+        joinables.extend(self.run.zero.map(|choice| Joinable::Zero {
+            parameters_as_bucket_view: matches!(choice, ZeroChoice::View),
+        }));
+        let join = JoinOptions {
+            divide_by_initial_world_size: !self.run.divide_by_effective_world_size,
+            throw_on_early_termination: self.run.throw_on_early_termination,
+        };
+        Ok(Some(Uneven { inputs: inputs.clone(), join, joinables }))
+    }
+
+    pub(super) fn training(&self, options: DdpOptions) -> Result<Training> {
+        let run = &self.run;
+        let Some(device) = Device::named(&run.device) else {
+            let known: Vec<_> = Device::known().into_iter().map(|device| device.name).collect();
+            bail!("{:?} is no device that is known: {}", run.device, known.join(", "));
+        };
+        Ok(Training {
+            options,
+            ranks_per_node: self.ranks_per_node,
+            backend: match run.backend {
+                BackendChoice::Nccl => BackendName::Nccl,
+                BackendChoice::Gloo => BackendName::Gloo,
+                BackendChoice::Host => BackendName::Host,
+            },
+            steps: run.steps,
+            batch: run.batch,
+            accumulate: run.accumulate,
+            averager: run.averager.as_deref().map(averager).transpose()?,
+            sync_batch_norm: run.sync_batch_norm,
+            zero: run.zero.map(|choice| matches!(choice, ZeroChoice::View)),
+            ..Training::new(self.world_size, device)
+        })
+    }
+
+    pub(super) fn link(&self) -> RingLink {
+        RingLink {
+            latency_ps: self.run.link_latency_ns.saturating_mul(1000),
+            bytes_per_second: self.run.link_bytes_per_second,
+        }
+    }
+}
+
+/// A floating-point type by its name.
+pub(super) fn dtype(name: &str) -> Result<Dtype> {
+    let dtype = Dtype::from_torch_name(name.trim());
+    match dtype.is_float() {
+        true => Ok(dtype),
+        false => bail!("{name:?} is no floating-point type: float16, bfloat16, float32, …"),
+    }
+}
+
+fn mixed_precision(words: &[String]) -> Result<Option<MixedPrecision>> {
+    let mut mixed = MixedPrecision::default();
+    for word in words {
+        let (what, name) = word.split_once('=').with_context(|| {
+            format!("--mixed-precision {word:?} is not of the form param=float16")
+        })?;
+        let place = match what.trim() {
+            "param" | "param_dtype" => &mut mixed.param_dtype,
+            "reduce" | "reduce_dtype" => &mut mixed.reduce_dtype,
+            "buffer" | "buffer_dtype" => &mut mixed.buffer_dtype,
+            _ => bail!("--mixed-precision knows param, reduce and buffer, not {what:?}"),
+        };
+        *place = Some(dtype(name)?);
+    }
+    Ok((!words.is_empty()).then_some(mixed))
+}
+
+fn averager(text: &str) -> Result<ModelAverager> {
+    let about = || {
+        format!(
+            "--averager {text:?} is neither periodic:PERIOD:WARMUP nor hierarchical:2=8,4=64:WARMUP"
+        )
+    };
+    let mut parts = text.split(':');
+    let (kind, how, warmup) = (parts.next(), parts.next(), parts.next().unwrap_or("0"));
+    let warmup_steps = warmup.parse().with_context(about)?;
+    match (kind, how) {
+        (Some("periodic"), Some(period)) => {
+            let period = period.parse().with_context(about)?;
+            Ok(ModelAverager::Periodic { period, warmup_steps })
+        }
+        (Some("hierarchical"), Some(levels)) => {
+            let level = |level: &str| {
+                let (period, size) = level.split_once('=').with_context(about)?;
+                Ok((period.parse().with_context(about)?, size.parse().with_context(about)?))
+            };
+            let period_group_size = levels.split(',').map(level).collect::<Result<_>>()?;
+            Ok(ModelAverager::Hierarchical { period_group_size, warmup_steps })
+        }
+        _ => bail!("{}", about()),
+    }
+}

@@ -1,0 +1,185 @@
+//! What `lockstep ddp` prints for people.
+
+use crate::commands::describe_ps;
+use lockstep_core::ddp::join::JoinedRank;
+use lockstep_core::ddp::model::Model;
+use lockstep_core::ddp::timeline::SweepPoint;
+use lockstep_core::ddp::{DdpCall, DdpReport, Phase, format_indices};
+use lockstep_sim::training::SimulatedStep;
+
+/// Collectives of a phase that the text names; `--json` has all.
+const MAX_CALLS: usize = 5;
+
+pub(super) fn as_sweep(points: &[SweepPoint]) -> String {
+    let mut text = format!(
+        "\nestimate of a step by cap\n{:>9}  {:>7}  {:>12}  {:>13}  {:>12}  efficiency\n",
+        "cap (MiB)", "buckets", "step", "communication", "exposed"
+    );
+    let best = points.iter().min_by_key(|point| point.step_ps);
+    for point in points {
+        let cap = point.bucket_cap_mb.map_or("default".into(), |mb| mb.to_string());
+        let efficiency = point.efficiency_permille;
+        text.push_str(&format!(
+            "{cap:>9}  {:>7}  {:>12}  {:>13}  {:>12}  {}.{} %{}\n",
+            point.buckets,
+            describe_ps(point.step_ps),
+            describe_ps(point.communication_ps),
+            describe_ps(point.exposed_ps),
+            efficiency / 10,
+            efficiency % 10,
+            if best == Some(point) { "  best: the shortest step" } else { "" }
+        ));
+    }
+    text
+}
+
+pub(super) fn as_text(model: &Model, report: &DdpReport, differences: Option<&[String]>) -> String {
+    let trained: Vec<_> = model.trained().collect();
+    let bytes: u64 = trained.iter().map(|param| param.bytes()).sum();
+    let mut text = format!(
+        "{}: {} parameters that require grad, {} bytes; DDP of PyTorch {}, cap {} bytes, first \
+         bucket {} bytes\n",
+        report.model,
+        trained.len(),
+        with_commas(bytes),
+        report.version,
+        with_commas_signed(report.cap_bytes),
+        with_commas_signed(report.first_bytes),
+    );
+    let name = |index: Option<&u32>| {
+        let param = index.and_then(|index| trained.get(*index as usize));
+        param.map_or("", |param| param.name.as_str())
+    };
+    let table = |title: &str, buckets: &[Vec<u32>], bytes: &[u64]| {
+        let mut text = format!("\n{title}\n{:>6}  {:>13}  parameters\n", "bucket", "bytes");
+        for ((number, bucket), bytes) in (0..).zip(buckets).zip(bytes) {
+            let listed = shortened(&format_indices(bucket), 40);
+            let (first, last) = (name(bucket.first()), name(bucket.last()));
+            let names = if bucket.len() > 1 { format!("{first} … {last}") } else { first.into() };
+            let bytes = with_commas(*bytes);
+            text.push_str(&format!("{number:>6}  {bytes:>13}  {listed}  {names}\n"));
+        }
+        text
+    };
+    let never = report.rebuilt.is_none();
+    let until = if never { "" } else { " (until the rebuild)" };
+    text.push_str(&table(&format!("buckets{until}"), &report.initial, &report.initial_bytes));
+    if let (Some(rebuilt), Some(bytes)) = (&report.rebuilt, &report.rebuilt_bytes) {
+        text.push_str(&table("buckets rebuilt from the order of gradients", rebuilt, bytes));
+    }
+    text.push_str("\ncollectives\n");
+    let last = report.collectives.iter().map(|call| call.iteration).max().unwrap_or(0);
+    for iteration in 0..=last {
+        for phase in [Phase::Construction, Phase::Forward, Phase::Backward] {
+            let calls: Vec<_> = report.calls(iteration, phase).collect();
+            if calls.is_empty() {
+                continue;
+            }
+            let place = match phase {
+                Phase::Construction => "constructor".to_owned(),
+                Phase::Forward => format!("forward {iteration}"),
+                Phase::Backward => format!("backward {iteration}"),
+            };
+            text.push_str(&format!("  {place:<12} {}\n", listed(&calls)));
+        }
+    }
+    if let Some(stats) = report.compression {
+        text.push_str(&format!(
+            "\nPowerSGD: {} elements before compression, {} after, rate {:.2}\n",
+            with_commas(stats.before),
+            with_commas(stats.after),
+            stats.rate()
+        ));
+    }
+    if let Some(error) = &report.error {
+        text.push_str(&format!("\nDDP raises {error}\n"));
+    }
+    match differences {
+        None => {}
+        Some([]) => text.push_str("\nno difference from the recorded run\n"),
+        Some(differences) => {
+            text.push_str(&format!("\n{} differences from the recorded run\n", differences.len()));
+            for difference in differences {
+                text.push_str(&format!("  {difference}\n"));
+            }
+        }
+    }
+    text
+}
+
+/// The first calls, how many more, and the last.
+fn listed(calls: &[&DdpCall]) -> String {
+    let one = |call: &&DdpCall| {
+        let among = call.subgroup.map(|size| format!(" among {size}")).unwrap_or_default();
+        format!("{} {}[{}]{among}", call.name(), call.dtype, call.numel)
+    };
+    let mut shown: Vec<_> = calls.iter().take(MAX_CALLS).map(one).collect();
+    if let Some(last) = calls.last().filter(|_| calls.len() > MAX_CALLS) {
+        shown.push(format!("… {} more, the last {}", calls.len() - MAX_CALLS, one(last)));
+    }
+    shown.join(", ")
+}
+
+/// What ranks with uneven inputs do inside `join()`.
+pub(super) fn as_join(ranks: &[JoinedRank]) -> String {
+    let mut text = "\nuneven inputs, inside join()\n".to_owned();
+    for (rank, done) in ranks.iter().enumerate() {
+        let divisors: Vec<_> =
+            done.iterations.iter().map(|step| step.divisor.to_string()).collect();
+        let made = done.iterations.iter();
+        let made: usize =
+            made.map(|step| step.forward.len() + step.backward.len() + step.optimizer.len()).sum();
+        text.push_str(&format!(
+            "  rank {rank}: {} iterations with {made} collectives, gradients divided by {}\n",
+            done.iterations.len(),
+            divisors.join(", ")
+        ));
+        let after: Vec<&DdpCall> = done.after.iter().collect();
+        if !after.is_empty() {
+            text.push_str(&format!("    then, without inputs: {}\n", listed(&after)));
+        }
+        if let Some(error) = &done.error {
+            text.push_str(&format!("    {}: {error}\n", error.class()));
+        }
+    }
+    text
+}
+
+/// Rank 0's steps as they were simulated.
+pub(super) fn as_steps(world_size: u32, steps: &[SimulatedStep]) -> String {
+    let mut text = format!(
+        "\nsimulated on {world_size} ranks, as rank 0 sees it\n{:>6}  {:>12}  {:>12}  {:>12}\n",
+        "step", "takes", "computes", "waits"
+    );
+    for (number, step) in (1..).zip(steps) {
+        let takes = step.end_ps.saturating_sub(step.start_ps);
+        text.push_str(&format!(
+            "{number:>6}  {:>12}  {:>12}  {:>12}\n",
+            describe_ps(takes),
+            describe_ps(takes.saturating_sub(step.exposed_ps)),
+            describe_ps(step.exposed_ps)
+        ));
+    }
+    text
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    if text.len() <= most { text.to_owned() } else { format!("{}…", &text[..most]) }
+}
+
+fn with_commas(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn with_commas_signed(number: i64) -> String {
+    let sign = if number < 0 { "-" } else { "" };
+    format!("{sign}{}", with_commas(number.unsigned_abs()))
+}

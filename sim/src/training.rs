@@ -1,0 +1,81 @@
+//! A training run of DDP, simulated: what each of its steps takes on one rank, for worlds whose
+//! whole trace nobody could hold.
+
+use crate::engine::{SimConfig, SimError, simulate};
+use lockstep_core::ddp::TrainingRun;
+use lockstep_core::plan::Action;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{Outcome, What};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// A pass forward and backward of rank 0, in picoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SimulatedStep {
+    /// When its first layer begins.
+    pub start_ps: u64,
+    /// When the last layer's backward pass is done.
+    pub backward_end_ps: u64,
+    /// When the next step begins, or the run is over.
+    pub end_ps: u64,
+    /// How long it waits for reductions, and for a sharded optimizer's broadcasts.
+    pub exposed_ps: u64,
+}
+
+/// Simulates all ranks of a run, rings as a whole, and answers with rank 0's steps and how it ended.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_training(
+    run: &TrainingRun,
+    config: &SimConfig,
+) -> Result<(Vec<SimulatedStep>, Option<Outcome>), SimError> {
+    let config = SimConfig {
+        record_messages: false,
+        record_ranks: Some(vec![0]),
+        max_value_bytes: 0,
+        ..config.clone()
+    };
+    let trace = simulate(&run.plan, &config)?;
+    // Of an operation that a device carries out, when its stream did; else when the process did.
+    let mut on_stream: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    let mut in_process: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for event in &trace.events {
+        let (spans, op, begins) = match event.what {
+            What::StreamBegan { op } => (&mut on_stream, op, true),
+            What::StreamEnded { op } => (&mut on_stream, op, false),
+            What::OpBegan { op } => (&mut in_process, op, true),
+            What::OpEnded { op } => (&mut in_process, op, false),
+            _ => continue,
+        };
+        match begins {
+            true => drop(spans.insert(op, (event.time_ps, event.time_ps))),
+            false => spans.entry(op).or_default().1 = event.time_ps,
+        }
+    }
+    let span = |op: u32| on_stream.get(&op).or(in_process.get(&op)).copied().unwrap_or_default();
+    let ops = run.plan.program(GlobalRank(0)).map(|program| program.ops.as_slice());
+    let ops = ops.unwrap_or_default();
+    let first_of = |step: usize| run.steps.get(step)?.layers.first().map(|layer| layer.op);
+    let end_ps = trace.end.as_ref().map_or(0, |end| end.time_ps);
+    let steps = run.steps.iter().enumerate().map(|(number, notes)| {
+        let next = first_of(number + 1);
+        let last = next.map_or(ops.len(), |op| op as usize);
+        let first = first_of(number).unwrap_or(0) as usize;
+        let within = ops.get(first..last).unwrap_or_default();
+        let waits = (first as u32..).zip(within);
+        let waits = waits.filter(|(_, op)| matches!(op.action, Action::Wait { .. }));
+        let on_device = !on_stream.is_empty();
+        let waited = waits.map(|(op, _)| match (on_device, on_stream.get(&op)) {
+            (true, None) => 0,
+            _ => span(op).1 - span(op).0,
+        });
+        SimulatedStep {
+            start_ps: span(first as u32).0,
+            backward_end_ps: notes.layers.iter().map(|layer| span(layer.op).1).max().unwrap_or(0),
+            end_ps: next.map_or(end_ps, |op| span(op).0),
+            exposed_ps: waited.sum(),
+        }
+    });
+    Ok((steps.collect(), trace.end.map(|end| end.outcome)))
+}
