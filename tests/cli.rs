@@ -2,6 +2,7 @@
 
 use lockstep_core::plan::Plan;
 use lockstep_core::scenario;
+use lockstep_core::trace::Outcome::Completed;
 use lockstep_core::trace::Trace;
 use lockstep_sim::{Link, SimConfig, Topology, simulate};
 use lockstep_tests::{Output, data, lockstep};
@@ -387,7 +388,26 @@ fn ddp_shows_the_buckets_of_resnet18() {
 /// What real runs of PyTorch did, with the options that they had.
 #[test]
 fn ddp_verifies_against_real_runs() {
-    let runs: [(&str, &[&str]); 4] = [
+    let runs: [(&str, &[&str]); 14] = [
+        ("bert_like", &[]),
+        ("branches_find_unused", &["--find-unused-parameters", "--bucket-cap-mb", "0.01"]),
+        (
+            "branches_find_unused_accumulate",
+            &["--find-unused-parameters", "--bucket-cap-mb", "0.01"],
+        ),
+        ("branches_static_graph", &["--static-graph", "--bucket-cap-mb", "0.01"]),
+        ("mlp_cap0_accumulate", &["--bucket-cap-mb", "0"]),
+        ("mlp_default", &[]),
+        (
+            "mlp_fp16",
+            &["--bucket-cap-mb", "0.02", "--no-init-sync", "--comm-hook", "fp16-compress"],
+        ),
+        ("resnet18", &[]),
+        ("resnet18_cap5_accumulate", &["--bucket-cap-mb", "5"]),
+        (
+            "resnet18_find_unused_no_buffers",
+            &["--find-unused-parameters", "--no-broadcast-buffers"],
+        ),
         ("mlp_cap_1", &["--bucket-cap-mb", "1"]),
         ("transformer_cap_0.5", &["--bucket-cap-mb", "0.5"]),
         ("transformer_find_unused", &["--find-unused-parameters"]),
@@ -400,9 +420,100 @@ fn ddp_verifies_against_real_runs() {
         let same = lockstep(words.iter().chain(options));
         assert_eq!(same.code, 0, "{name}: {same:?}");
         assert!(same.out.contains("no difference"), "{same:?}");
-        let other = lockstep(words.iter().chain(&["--bucket-cap-mb", "3", "--json"]));
+        let other = lockstep(words.iter().chain(&["--bucket-cap-mb", "0.3", "--json"]));
         assert_eq!(other.code, 1, "{name}: {other:?}");
         assert!(json(&other)["differences"].as_array().unwrap().len() > 1);
+    }
+}
+
+/// Each flag changes what it says, and nothing is asked for that nobody answers.
+#[test]
+fn ddp_has_a_flag_for_everything_around_it() {
+    let shown = |model: &str, words: &[&str]| {
+        let output = lockstep(["ddp", "--model", model, "--json"].iter().chain(words));
+        assert_eq!(output.code, 0, "{words:?}: {output:?}");
+        json(&output)
+    };
+    let calls = |report: &Value, iteration: u64, phase: &str| -> Vec<String> {
+        let calls = report["collectives"].as_array().unwrap().iter();
+        let of = calls.filter(|c| c["iteration"] == iteration && c["phase"] == phase);
+        of.map(|c| {
+            format!(
+                "{} {}[{}]",
+                c["op"].as_str().unwrap(),
+                c["dtype"].as_str().unwrap(),
+                c["numel"]
+            )
+        })
+        .collect()
+    };
+    let mlp = "mlp:8,16,4";
+    let report = shown(mlp, &["--accumulate", "2", "--iterations", "4"]);
+    assert!(calls(&report, 1, "backward").is_empty());
+    assert_eq!(calls(&report, 2, "backward"), ["all_reduce float32[212]"]);
+    let report = shown(mlp, &["--mixed-precision", "param=float16,reduce=bfloat16"]);
+    assert_eq!(calls(&report, 1, "backward"), ["all_reduce bfloat16[212]"]);
+    let report = shown("resnet18", &["--mixed-precision", "buffer=float16"]);
+    // The constructor broadcasts them as they were; later all are of one type.
+    assert_eq!(calls(&report, 1, "forward"), ["broadcast float16[9620]"]);
+    assert_eq!(calls(&report, 1, "backward"), ["all_reduce float32[11689512]"]);
+    let report = shown(mlp, &["--grad-ready-order", "0,3,1-2"]);
+    assert_eq!(report["rebuilt"], serde_json::json!([[0, 3, 1, 2]]));
+    let report = shown(mlp, &["--ignore", "layers.1.bias"]);
+    assert_eq!(calls(&report, 1, "backward"), ["all_reduce float32[208]"]);
+    let delay = ["--delay-all-reduce-named-params", "layers.0.weight"];
+    let hooked = ["--param-to-hook-all-reduce", "layers.1.weight"];
+    let report = shown(mlp, &[delay, hooked].concat());
+    assert_eq!(
+        calls(&report, 1, "backward"),
+        ["all_reduce float32[128]", "all_reduce float32[84]"]
+    );
+    let report = shown(mlp, &["--set-last-bucket-cap", "--bucket-cap-mb", "0.0003"]);
+    assert_eq!(report["rebuilt"], serde_json::json!([[3], [1, 2], [0]]));
+    let report = shown(mlp, &["--version", "2.15", "--bucket-cap-mb-list", "0.00001,100"]);
+    assert_eq!(report["rebuilt"], serde_json::json!([[3], [2, 1, 0]]));
+    let hook = ["--comm-hook", "power-sgd", "--power-sgd-min-compression-rate", "1"];
+    let report = shown("mlp:64,64", &hook);
+    // 64 biases as they are, 64 + 64 in place of 4,096 weights.
+    assert_eq!(report["compression"], serde_json::json!({"before": 4160, "after": 192}));
+    let report = shown(mlp, &["--comm-hook", "power-sgd", "--compress-wrapper", "float16"]);
+    assert_eq!(calls(&report, 1, "backward"), ["all_reduce float16[212]"]);
+    let overlap = ["--zero-overlap", "interleaved", "--iterations", "4"];
+    let report = shown(mlp, &overlap);
+    assert_eq!(
+        calls(&report, 4, "backward"),
+        ["all_reduce float32[212]", "broadcast float32[212]"]
+    );
+    let report = shown(mlp, &["--join", "1,3", "--zero", "view"]);
+    assert_eq!(report["join"][0]["iterations"].as_array().unwrap().len(), 1);
+    assert_eq!(report["join"][1]["iterations"].as_array().unwrap().len(), 3);
+    let throws = ["--join", "1,3", "--throw-on-early-termination"];
+    let report = shown(mlp, &throws);
+    assert_eq!(report["join"][0]["error"], "RuntimeError: Rank 0 exhausted all inputs.");
+    let report = shown(mlp, &["--log", "--simulate", "--steps", "4", "--world-size", "5"]);
+    assert_eq!(report["log"]["numbers"]["world_size"], 5);
+    assert_eq!(report["simulated"].as_array().unwrap().len(), 4);
+    let averager = ["--averager", "hierarchical:1=2,2=4:0", "--world-size", "4", "--steps", "2"];
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("averaged.json");
+    let plan = plan.to_str().unwrap();
+    shown(mlp, &[&averager[..], &["--plan", plan]].concat());
+    let plan = Plan::read(&fs::read(plan).unwrap()).unwrap();
+    assert_eq!((plan.groups.len(), plan.programs.len()), (3, 2));
+    assert_eq!(simulate(&plan, &SimConfig::default()).unwrap().end.unwrap().outcome, Completed);
+    let refused: [(&[&str], &str); 7] = [
+        (&["--averager", "periodic:0"], "positive"),
+        (&["--averager", "often"], "often"),
+        (&["--join", "1"], "--world-size"),
+        (&["--mixed-precision", "param=int8"], "int8"),
+        (&["--grad-ready-order", "1,1"], "twice"),
+        (&["--comm-hook", "power-sgd", "--power-sgd-start-iter", "1"], "start_powerSGD_iter"),
+        (&["--zero-overlap", "step", "--backend", "gloo"], "NCCL"),
+    ];
+    for (words, about) in refused {
+        // An averager is made with a plan.
+        let first = ["ddp", "--model", mlp, "--simulate"];
+        assert_refused(&lockstep(first.iter().chain(words)), about);
     }
 }
 
