@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use crate::dom::{self, Listener};
+use crate::handed::{Handed, use_handed};
 use crate::pages::{Gallery, Hangs, Mesh, Recording, Runs, Step};
 use crate::protocol::Request;
 use crate::route::{Route, View};
@@ -57,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) nav: Nav,
     pub(crate) server: Server,
     pub(crate) dark: bool,
+    /// Files that were dropped on another view.
+    pub(crate) handed: Handed,
 }
 
 /// What every view may use.
@@ -77,6 +80,7 @@ pub(crate) fn app() -> Html {
     let nav = use_nav();
     let server = use_server();
     let dark = use_dark();
+    let handed = use_handed();
     let help = use_state(|| false);
     {
         let help = help.clone();
@@ -102,7 +106,7 @@ pub(crate) fn app() -> Html {
     use_trace_of(&client);
     let view = nav.route.view();
     use_effect_with(view, |_| show_current_link());
-    let shared = Shared { client, nav: nav.clone(), server: server.clone(), dark };
+    let shared = Shared { client, nav: nav.clone(), server: server.clone(), dark, handed };
     let open_help = {
         let help = help.clone();
         Callback::from(move |_: MouseEvent| help.set(true))

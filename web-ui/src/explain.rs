@@ -23,6 +23,7 @@ pub(crate) fn moment(schedule: &Schedule, view: &View) -> String {
     let (n, name) = (schedule.size(), schedule.collective().name());
     if calls.is_empty() {
         return match view.outcome {
+            None if n == 1 => format!("Before the call: the only rank is about to call {name}."),
             None => format!("Before the call: {n} ranks are about to call {name}."),
             Some(_) => "There is nothing to do.".to_owned(),
         };
@@ -203,12 +204,18 @@ pub(crate) fn job(view: &View) -> String {
     let waiting = count(|doing| matches!(doing, Doing::Waiting { .. }));
     let busy = count(|doing| matches!(doing, Doing::Busy));
     let finished = count(|doing| matches!(doing, Doing::Finished));
-    let at = time(view.time_ps);
+    let at = match view.time_ps {
+        0 => "At the start".to_owned(),
+        ps => time(ps),
+    };
     if let Some(outcome) = &view.outcome {
         return format!("{at}: {}", ending(outcome));
     }
     if view.moment == 0 {
-        return format!("Before the start: {n} ranks are about to run the program.");
+        return match n {
+            1 => "Before the start: the only rank is about to run the program.".to_owned(),
+            _ => format!("Before the start: {n} ranks are about to run the program."),
+        };
     }
     let mut parts = Vec::new();
     let streams = count(|doing| matches!(doing, Doing::Synchronizing));
@@ -232,7 +239,8 @@ pub(crate) fn job(view: &View) -> String {
         1 => "1 message is on its way".to_owned(),
         _ => format!("{messages} messages are on their way"),
     };
-    format!("{at}: of {n} ranks, {}; {moving}.", parts.join(", "))
+    let of = if n == 1 { "of 1 rank".to_owned() } else { format!("of {n} ranks") };
+    format!("{at}: {of}, {}; {moving}.", parts.join(", "))
 }
 
 /// How a job ended, in words.

@@ -8,6 +8,7 @@ mod app;
 mod client;
 mod dom;
 mod explain;
+mod handed;
 mod live;
 mod pages;
 mod palette;

@@ -129,6 +129,8 @@ pub(crate) fn timeline_rgb(class: u8, column: u32, y: u32, dark: bool) -> [u8; 4
         // Slanted: the device stands, the process does not.
         4 if stuck => mix(ground, [214, 64, 42], if stripe { 40 } else { 90 }),
         4 => mix(ground, [47, 111, 191], if stripe { 30 } else { 80 }),
+        // Free: what it enqueued goes on without it.
+        5 => mix(ground, [10, 143, 108], 44),
         40..48 if queued => {
             mix(ground, RANK_RGB[class as usize - 40], if stripe { 60 } else { 90 })
         }

@@ -1,13 +1,10 @@
-//! Process groups as a rank has them: made, named, asked, destroyed.
+//! Process groups as a rank has them: asked and destroyed. `new_group` makes them.
 
-use super::args::{Arg, NewGroup};
 use super::backend::{Backend, BackendConfig};
 use super::dist::Dist;
-use super::error::{DistError, ErrorKind, assertion_error, runtime_error, type_error, value_error};
-use super::job::Recorded;
+use super::error::{DistError, ErrorKind, assertion_error, type_error, value_error};
 use crate::group::{BackendName, GroupId};
 use crate::rank::{GlobalRank, GroupRank};
-use sha1::{Digest, Sha1};
 use std::sync::Arc;
 
 /// What stands for a group in calls: a `ProcessGroup` of this rank, or
@@ -35,7 +32,7 @@ pub(super) struct World {
     pub(super) epoch: u32,
     /// What `_world.pg_group_ranks` holds under `NON_GROUP_MEMBER`: the ranks of the last group
     /// that this rank made and is not in.
-    non_member_ranks: Option<Arc<[GlobalRank]>>,
+    pub(super) non_member_ranks: Option<Arc<[GlobalRank]>>,
 }
 
 /// A `ProcessGroup`.
@@ -48,8 +45,8 @@ pub(super) struct Pg {
     pub(super) backend: Backend,
     pub(super) config: BackendConfig,
     /// Whether it is in `_world.pg_map`: not destroyed.
-    registered: bool,
-    plan: Vec<(BackendName, GroupId)>,
+    pub(super) registered: bool,
+    pub(super) plan: Vec<(BackendName, GroupId)>,
     /// Calls held back by a coalescing manager.
     pub(super) coalescing: Option<super::coalesced::Coalescing>,
     pub(super) splits: u32,
@@ -62,7 +59,7 @@ impl Pg {
     }
 
     /// The group rank of a member.
-    fn group_rank(&self, rank: i64) -> Option<u32> {
+    pub(super) fn group_rank(&self, rank: i64) -> Option<u32> {
         let rank = GlobalRank(u32::try_from(rank).ok()?);
         // Groups are sorted, except those that were split off in the parent's order, which is
         // sorted too.
@@ -71,7 +68,7 @@ impl Pg {
 }
 
 /// A process group as Python prints it.
-const REPR: &str = "<torch.distributed.distributed_c10d.ProcessGroup object at 0xADDR>";
+pub(super) const REPR: &str = "<torch.distributed.distributed_c10d.ProcessGroup object at 0xADDR>";
 const NOT_INITIALIZED: &str = "Default process group has not been initialized, please make sure to \
                                call init_process_group.";
 
@@ -232,232 +229,6 @@ impl Dist<'_> {
         })
     }
 
-    /// `dist.new_group(ranks, …)`: every rank of the job calls it, in the same order, whether it is
-    /// a member or not, unless `use_local_synchronization` is set; then only members need to, and
-    /// others get `None`, which as a group means the default group. Ranks are sorted; `None` means
-    /// all.
-    ///
-    /// # Errors
-    /// PyTorch's refusals, and ours of a rank that is listed twice, on which PyTorch 2.7.1 hangs.
-    pub fn new_group(
-        &mut self,
-        ranks: Option<&[i64]>,
-        options: &NewGroup,
-    ) -> Result<Option<Group>, DistError> {
-        let default = self.default_group()?;
-        let parent = self.pg(default).clone();
-        let backend = match options.backend.as_deref() {
-            None | Some("") => parent.backend.clone(),
-            Some(name) => Backend::new(name),
-        };
-        let timeout_ms = timeout(options.timeout_ms.as_ref(), &backend)?;
-        let me = i64::from(parent.me.0);
-        if options.use_local_synchronization {
-            if backend.as_str() == "mpi" {
-                return Err(value_error(
-                    "MPI backend doesn't support use_local_synchronization=True",
-                ));
-            }
-            if ranks.is_some_and(|ranks| !ranks.contains(&me)) {
-                return Ok(None);
-            }
-        }
-        let sorted: Arc<[GlobalRank]> = match ranks {
-            None => parent.ranks.clone(),
-            Some(ranks) => checked_ranks(ranks, parent.size())?,
-        };
-        let name = match options.use_local_synchronization {
-            true => self.hashed_name(&sorted),
-            false => self.next_name(),
-        };
-        let made = self.make_group(MakeGroup {
-            name,
-            ranks: sorted,
-            backend,
-            timeout_ms,
-            desc: options.group_desc.as_deref(),
-            device_id: parent.device_id,
-            via: "new_group",
-        })?;
-        Ok(Some(made))
-    }
-
-    /// `dist.new_subgroups(group_size)`: consecutive groups of that size. Returns the rank's own and
-    /// all of them. A `group_size` of `None` means the CUDA devices that a rank sees.
-    ///
-    /// # Errors
-    /// PyTorch's refusals.
-    pub fn new_subgroups(
-        &mut self,
-        group_size: Option<i64>,
-        options: &NewGroup,
-    ) -> Result<(Option<Group>, Vec<Group>), DistError> {
-        let devices = self.shared.machine.cuda_devices;
-        let group_size = match group_size {
-            Some(size) => size,
-            None if devices == 0 => {
-                return Err(value_error(
-                    "Default group size only takes effect when CUDA is available.If your subgroup \
-                     using a backend that does not depend on CUDA,please pass in 'group_size' \
-                     correctly.",
-                ));
-            }
-            None => i64::from(devices),
-        };
-        if group_size <= 0 {
-            return Err(value_error(format!(
-                "The arg 'group_size' ({group_size}) must be positive"
-            )));
-        }
-        let world_size = self.get_world_size(None)?;
-        if world_size < group_size {
-            return Err(value_error(format!(
-                "The arg 'group_size' ({group_size}) must not exceed the world size ({world_size})"
-            )));
-        }
-        if world_size % group_size != 0 {
-            return Err(value_error("The world size must be divisible by 'group_size'"));
-        }
-        let lists = (0..world_size / group_size)
-            .map(|group| (group * group_size..(group + 1) * group_size).collect());
-        self.each_subgroup(lists.collect(), options)
-    }
-
-    /// `dist.new_subgroups_by_enumeration`: a group for each list of ranks. Returns the rank's own
-    /// and all of them.
-    ///
-    /// # Errors
-    /// PyTorch's refusals. Like PyTorch, it makes the groups up to the one that is refused.
-    pub fn new_subgroups_by_enumeration(
-        &mut self,
-        ranks_per_subgroup_list: &[Vec<i64>],
-        options: &NewGroup,
-    ) -> Result<(Option<Group>, Vec<Group>), DistError> {
-        if ranks_per_subgroup_list.is_empty() {
-            return Err(value_error("The arg 'ranks_per_subgroup_list' cannot be empty"));
-        }
-        self.each_subgroup(ranks_per_subgroup_list.to_vec(), options)
-    }
-
-    fn each_subgroup(
-        &mut self,
-        lists: Vec<Vec<i64>>,
-        options: &NewGroup,
-    ) -> Result<(Option<Group>, Vec<Group>), DistError> {
-        let options = NewGroup { use_local_synchronization: false, ..options.clone() };
-        let (mut own, mut all) = (None, Vec::new());
-        let mut seen: std::collections::BTreeMap<i64, usize> = std::collections::BTreeMap::new();
-        for (index, ranks) in lists.iter().enumerate() {
-            let group = self.new_group(Some(ranks), &options)?.unwrap_or(Group::NonMember);
-            all.push(group);
-            for rank in ranks {
-                if let Some(first) = seen.insert(*rank, index) {
-                    return Err(value_error(format!(
-                        "Rank {rank} has appeared in both subgroup {} and {}",
-                        python_list(&lists[first]),
-                        python_list(ranks)
-                    )));
-                }
-            }
-            if group != Group::NonMember {
-                own = Some(group);
-            }
-        }
-        Ok((own, all))
-    }
-
-    /// `dist.split_group(parent, split_ranks)`: NCCL's `ncclCommSplit` of a group whose processes
-    /// are bound to devices (`init_process_group(device_id=…)`). `split_ranks` are ranks of the
-    /// parent. `None` if no list names this rank.
-    ///
-    /// # Errors
-    /// PyTorch's refusals.
-    pub fn split_group(
-        &mut self,
-        parent: Option<Group>,
-        split_ranks: Option<&[Vec<i64>]>,
-        timeout_ms: Option<Arg<u64>>,
-        group_desc: Option<&str>,
-    ) -> Result<Option<Group>, DistError> {
-        let lists = split_ranks.ok_or_else(|| value_error("split_ranks cannot be None"))?;
-        let default = self.default_group()?;
-        let Some(device_id) = self.pg(default).device_id else {
-            return Err(runtime_error(
-                "No device associated with the default pg, not safe to split any process groups",
-            )
-            .with_help("Pass device_id to init_process_group, with the nccl backend."));
-        };
-        let (world_size, me) = (self.pg(default).size(), self.pg(default).me);
-        let parent = match parent {
-            None => default,
-            Some(Group::Member(handle)) if self.pg(handle).registered => handle,
-            Some(group) => {
-                let text = format!("Group {} is not registered", repr(group));
-                return Err(value_error(text));
-            }
-        };
-        let pg = self.pg(parent).clone();
-        let Some(my_rank) = pg.group_rank(i64::from(me.0)) else {
-            return Err(value_error(format!(
-                "Global rank {me} is not part of the parent group {REPR}"
-            )));
-        };
-        if pg.config.for_device(super::backend::Device::Cuda) != Ok(BackendName::Nccl) {
-            return Err(runtime_error(
-                "No backend for the parent process group or its backend does not support splitting",
-            ));
-        }
-        let desc = match group_desc {
-            Some(desc) => desc.to_owned(),
-            None => format!("{}:split:{}", pg.desc, pg.splits),
-        };
-        let timeout_ms = timeout(timeout_ms.as_ref(), &pg.backend)?;
-        let mut mine = None;
-        for list in lists {
-            if list.is_empty() {
-                return Err(value_error("the split group cannot be empty"));
-            }
-            if list.len() > world_size as usize {
-                return Err(value_error(
-                    "the split group's size should be less or equal to the world_size set by \
-                     init_process_group",
-                ));
-            }
-            let mut sorted = list.clone();
-            sorted.sort_unstable();
-            if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-                return Err(value_error("the split group cannot have duplicate ranks"));
-            }
-            if sorted.contains(&i64::from(my_rank)) {
-                mine = Some(sorted);
-                break;
-            }
-        }
-        self.pg_mut(parent).splits += 1;
-        let Some(mine) = mine else { return Ok(None) };
-        let name = self.next_name();
-        let ranks: Option<Arc<[GlobalRank]>> = mine
-            .iter()
-            .map(|rank| usize::try_from(*rank).ok().and_then(|rank| pg.ranks.get(rank)).copied())
-            .collect();
-        // A rank that the parent lacks is a KeyError of a dict of Python's.
-        let ranks = ranks.ok_or_else(|| {
-            DistError::new(ErrorKind::KeyError, "a rank is not part of the parent group").with_help(
-                format!("split_ranks are group ranks of the parent: 0 to {}", pg.size() - 1),
-            )
-        })?;
-        let made = self.make_group(MakeGroup {
-            name,
-            ranks,
-            backend: Backend::new("nccl"),
-            timeout_ms,
-            desc: Some(&desc),
-            device_id: Some(device_id),
-            via: "split_group",
-        })?;
-        Ok(Some(made))
-    }
-
     /// `dist.destroy_process_group`: the group, or everything if it is the default group.
     ///
     /// # Errors
@@ -555,136 +326,28 @@ impl Dist<'_> {
         }
     }
 
+    /// The group of a call with a root, and the root's group rank; rank 0 of the world where no
+    /// root is named.
+    pub(super) fn rooted(
+        &self,
+        group: Option<Group>,
+        global_rank: Option<i64>,
+        group_rank: Option<i64>,
+    ) -> Result<(Group, i64), DistError> {
+        let group = self.or_default(group)?;
+        let global_rank = global_rank.or(group_rank.is_none().then_some(0));
+        Ok((group, self.group_rank_of(group, global_rank, group_rank)?))
+    }
+
     /// The plan's group for one of the group's backends.
     pub(super) fn plan_group(&mut self, handle: GroupHandle, backend: BackendName) -> GroupId {
         let plan = &self.pg(handle).plan;
         let found = plan.iter().find(|(name, _)| *name == backend);
         found.map_or(GroupId::WORLD, |(_, id)| *id)
     }
-
-    fn next_name(&mut self) -> String {
-        let count = &mut self.state.world.group_count;
-        *count += 1;
-        (*count - 1).to_string()
-    }
-
-    /// `_hash_ranks_to_str`: by the ranks and the number of groups that this rank has.
-    fn hashed_name(&self, ranks: &[GlobalRank]) -> String {
-        let mut parts: Vec<_> = ranks.iter().map(GlobalRank::to_string).collect();
-        let registered = self.state.world.groups.iter().filter(|pg| pg.registered).count();
-        parts.push(registered.to_string());
-        let digest = Sha1::digest(parts.join("_"));
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    /// `_new_process_group_helper`.
-    pub(super) fn make_group(&mut self, make: MakeGroup<'_>) -> Result<Group, DistError> {
-        let MakeGroup { name, ranks, backend, timeout_ms, desc, device_id, via } = make;
-        let registered = || self.state.world.groups.iter().filter(|pg| pg.registered);
-        if registered().any(|pg| pg.name == name) {
-            return Err(value_error(
-                "The specified group name has already been created, please use a different group \
-                 name",
-            ));
-        }
-        let Ok(me) = ranks.binary_search(&self.rank) else {
-            self.state.world.non_member_ranks = Some(ranks);
-            return Ok(Group::NonMember);
-        };
-        let machine = self.shared.machine;
-        let config = BackendConfig::new(&backend, &machine, &mut self.state.warnings)?;
-        let mut names = vec![config.default_backend()];
-        for device in config.devices() {
-            let name = config.for_device(device)?;
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        let epoch = self.state.world.epoch;
-        let shown = desc.unwrap_or_default();
-        let groups = &mut self.shared.groups;
-        let plan: Vec<_> = names
-            .into_iter()
-            .map(|backend| (backend, groups.make(&name, epoch, backend, &ranks, shown, timeout_ms)))
-            .collect();
-        let at = self.state.at;
-        for (backend, group) in &plan {
-            // NCCL connects at the first call; the others do now.
-            if *backend != BackendName::Nccl {
-                self.state.recorded.push(Recorded::Connect { group: *group, via, at });
-            }
-        }
-        self.state.world.groups.push(Pg {
-            name,
-            desc: desc.unwrap_or("undefined").to_owned(),
-            ranks,
-            me: GroupRank(me as u32),
-            backend,
-            config,
-            registered: true,
-            plan,
-            coalescing: None,
-            splits: 0,
-            device_id,
-        });
-        Ok(Group::Member(GroupHandle(self.state.world.groups.len() as u32 - 1)))
-    }
 }
 
-/// What a group is made of.
-pub(super) struct MakeGroup<'a> {
-    pub(super) name: String,
-    pub(super) ranks: Arc<[GlobalRank]>,
-    pub(super) backend: Backend,
-    pub(super) timeout_ms: u64,
-    pub(super) desc: Option<&'a str>,
-    pub(super) device_id: Option<u32>,
-    pub(super) via: &'static str,
-}
-
-/// A timeout in milliseconds, checked as `_check_valid_timeout` does.
-pub(super) fn timeout(timeout: Option<&Arg<u64>>, backend: &Backend) -> Result<u64, DistError> {
-    match timeout {
-        None => Ok(backend.default_timeout_ms()),
-        Some(Arg::Is(timeout_ms)) => Ok(*timeout_ms),
-        Some(Arg::Not { repr, .. }) => Err(type_error(format!(
-            "Expected timeout argument to be of type datetime.timedelta, got {repr}"
-        ))
-        .with_help("Write datetime.timedelta(seconds=…).")),
-    }
-}
-
-fn checked_ranks(ranks: &[i64], world_size: u32) -> Result<Arc<[GlobalRank]>, DistError> {
-    let mut sorted = ranks.to_vec();
-    sorted.sort_unstable();
-    if sorted.len() > world_size as usize {
-        return Err(value_error(
-            "the new group's world size should be less or equal to the world size set by \
-             init_process_group",
-        ));
-    }
-    let inside = |rank: &i64| u32::try_from(*rank).ok().filter(|rank| *rank < world_size);
-    let ranks: Option<Vec<GlobalRank>> =
-        sorted.iter().map(|rank| inside(rank).map(GlobalRank)).collect();
-    let ranks = ranks.ok_or_else(|| {
-        value_error(
-            "The new group's rank should be within the world_size set by init_process_group",
-        )
-        .with_help(format!("Ranks are 0 to {}.", world_size - 1))
-    })?;
-    if let Some(pair) = ranks.windows(2).find(|pair| pair[0] == pair[1]) {
-        // PyTorch 2.7.1 has no such check: gloo waits for a member that never comes.
-        return Err(value_error(format!("new_group lists rank {} twice", pair[0]))
-            .with_help("PyTorch 2.7.1 hangs here instead; list each rank once."));
-    }
-    if ranks.is_empty() {
-        return Err(value_error("new_group lists no ranks")
-            .with_help("PyTorch 2.7.1 makes a group without members; list at least one rank."));
-    }
-    Ok(ranks.into())
-}
-
-fn repr(group: Group) -> &'static str {
+pub(super) fn repr(group: Group) -> &'static str {
     match group {
         Group::Member(_) => REPR,
         Group::NonMember => "-100",
@@ -695,10 +358,4 @@ fn members(ranks: &[GlobalRank]) -> String {
     let shown: Vec<_> = ranks.iter().take(16).map(GlobalRank::to_string).collect();
     let more = if ranks.len() > 16 { ", …" } else { "" };
     format!("The group has global ranks [{}{more}].", shown.join(", "))
-}
-
-/// A list of integers as Python prints it.
-fn python_list(ranks: &[i64]) -> String {
-    let ranks: Vec<_> = ranks.iter().map(i64::to_string).collect();
-    format!("[{}]", ranks.join(", "))
 }

@@ -6,7 +6,8 @@ use super::dist::Dist;
 use super::error::{
     DistError, assertion_error, network_error, runtime_error, store_error, value_error,
 };
-use super::groups::{Group, MakeGroup, timeout};
+use super::groups::Group;
+use super::new_group::{MakeGroup, timeout};
 use super::rendezvous::{MeetingPlace, Rendezvous, integer, rendezvous};
 use crate::rank::GlobalRank;
 use std::sync::Arc;

@@ -30,6 +30,10 @@ pub(super) struct Issue {
     pub(super) after: Vec<Action>,
     /// Tensors that are free again then.
     pub(super) temporaries: Vec<Temporary>,
+    /// The user's tensors that the call reads, as they were passed.
+    pub(super) reads: Vec<Tensor>,
+    /// Those that it writes.
+    pub(super) writes: Vec<Tensor>,
     /// What the work ends with instead, if the backend finds out only while it works.
     pub(super) fault: Option<DistError>,
 }
@@ -51,7 +55,19 @@ impl Issue {
             calls: Vec::new(),
             after: Vec::new(),
             temporaries: Vec::new(),
+            reads: Vec::new(),
+            writes: Vec::new(),
             fault: None,
+        }
+    }
+
+    /// Notes which of the user's tensors the call reads and writes.
+    fn uses(&mut self, list: &[Tensor], usage: Use) {
+        if usage != Use::Write {
+            self.reads.extend_from_slice(list);
+        }
+        if usage != Use::Read {
+            self.writes.extend_from_slice(list);
         }
     }
 
@@ -159,6 +175,7 @@ impl Dist<'_> {
         name: &str,
     ) -> TensorId {
         if tensor.is_whole() {
+            issue.uses(std::slice::from_ref(tensor), usage);
             return tensor.storage;
         }
         let list = std::slice::from_ref(tensor);
@@ -174,6 +191,7 @@ impl Dist<'_> {
         usage: Use,
         name: &str,
     ) -> TensorId {
+        issue.uses(list, usage);
         let total = list.iter().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.numel()));
         if let Some(first) = list.first().filter(|first| first.storage_numel == total) {
             let mut next = 0;
@@ -217,7 +235,8 @@ impl Dist<'_> {
         for call in &mut issue.calls {
             self.shared.as_the_backend_does(call);
         }
-        let Issue { via, group: _, before, calls, after, temporaries, fault } = issue;
+        self.note_check(&issue);
+        let Issue { via, before, calls, after, temporaries, fault, .. } = issue;
         if let (Some(fault), false) = (&fault, async_op) {
             return Err(fault.clone());
         }

@@ -6,6 +6,7 @@
 //! learn from each other, and groups whose members did not all make them.
 
 use super::backend::Machine;
+use super::detail;
 use super::dist::Dist;
 use super::error::DistError;
 use super::groups::World;
@@ -55,6 +56,8 @@ pub(super) struct RankState {
     /// Per call that learns sizes from other ranks, how often this rank has made it.
     pub(super) sized_calls: BTreeMap<super::sizes::SizeKey, u64>,
     pub(super) tensors: super::tensors::OwnTensors,
+    /// What `TORCH_DISTRIBUTED_DEBUG=DETAIL` compares with the other ranks, in order.
+    pub(super) checks: Vec<super::detail::Check>,
     /// Calls that are to be made together.
     pub(super) batch: Option<super::issue::Issue>,
     outcome: Option<DistError>,
@@ -208,6 +211,13 @@ impl Job {
         self
     }
 
+    /// Sets `TORCH_DISTRIBUTED_DEBUG=DETAIL`: before each collective its ranks compare what they
+    /// are about to call, and raise where they do not agree, instead of hanging. [`Job::run`]
+    /// compares once all ranks have run.
+    pub fn debug_detail(&mut self) -> &mut Job {
+        self.environment(detail::VARIABLE, Some("DETAIL"))
+    }
+
     /// Gives every group of the plan this timeout, in milliseconds, instead of its own. A
     /// simulation takes as long either way; a real run that hangs ends sooner.
     pub fn timeout_ms(&mut self, timeout_ms: u64) -> &mut Job {
@@ -242,7 +252,25 @@ impl Job {
             let outcome = script(&mut Dist { rank, shared: &mut self.shared, state });
             state.outcome = outcome.err();
         }
+        self.compare_fingerprints();
         self
+    }
+
+    /// What the wrapper of `TORCH_DISTRIBUTED_DEBUG=DETAIL` finds: ranks whose calls do not agree
+    /// raise there, and do nothing any more.
+    fn compare_fingerprints(&mut self) {
+        if !self.shared.debug_detail() {
+            return;
+        }
+        let checks: Vec<_> = self.ranks.iter().map(|state| state.checks.clone()).collect();
+        for raised in detail::compare(&checks, &self.shared.groups.members()) {
+            let Some(state) = self.ranks.get_mut(raised.rank.index()) else { continue };
+            if let Some(check) = state.checks.get(raised.check) {
+                state.recorded.truncate(check.before);
+            }
+            state.checks.truncate(raised.check);
+            state.outcome = Some(raised.error);
+        }
     }
 
     /// What the rank's script was refused with, if it was.
@@ -293,7 +321,22 @@ impl Job {
     }
 }
 
+impl GroupTable {
+    fn members(&self) -> Vec<detail::Members<'_>> {
+        let groups = self.groups.iter();
+        groups
+            .map(|entry| detail::Members { ranks: &entry.ranks, timeout_ms: entry.timeout_ms })
+            .collect()
+    }
+}
+
 impl Shared {
+    /// Whether PyTorch's wrapper compares the ranks' calls.
+    pub(super) fn debug_detail(&self) -> bool {
+        let level = self.environment.get(detail::VARIABLE).and_then(Option::as_deref);
+        level == Some("DETAIL")
+    }
+
     /// The environment of a rank's process.
     pub(super) fn environment(&self, rank: GlobalRank) -> Environment {
         let local = rank.0 % self.ranks_per_node.max(1);

@@ -125,9 +125,7 @@ impl Dist<'_> {
         let tensor = single(tensor, "tensor")?;
         let inputs = optional_list(scatter_list, "scatter_list")?;
         same_dtype([&tensor].into_iter().chain(&inputs))?;
-        let group = self.or_default(group)?;
-        let src = src.or(group_src.is_none().then_some(0));
-        let root = self.group_rank_of(group, src, group_src)?;
+        let (group, root) = self.rooted(group, src, group_src)?;
         let Some(pg) = self.member(Some(group), "scatter")? else { return Ok(None) };
         let on_root = i64::from(self.pg(pg).me.0) == root;
         match (on_root, inputs.is_empty()) {

@@ -70,9 +70,7 @@ impl Dist<'_> {
         to: ToRank,
     ) -> Result<(), DistError> {
         let ToRank { dst, group_dst, group, .. } = to;
-        let group = self.or_default(group)?;
-        let dst = dst.or(group_dst.is_none().then_some(0));
-        let root = self.group_rank_of(group, dst, group_dst)?;
+        let (group, root) = self.rooted(group, dst, group_dst)?;
         let Some(pg) = self.member(Some(group), "gather_object")? else { return Ok(()) };
         let on_root = i64::from(self.pg(pg).me.0) == root;
         gather_list_for_rank(on_root, object_gather_list_len.unwrap_or(0) == 0)?;
@@ -108,9 +106,7 @@ impl Dist<'_> {
         from: FromRank,
     ) -> Result<(), DistError> {
         let FromRank { src, group_src, group, .. } = from;
-        let group = self.or_default(group)?;
-        let src = src.or(group_src.is_none().then_some(0));
-        let root = self.group_rank_of(group, src, group_src)?;
+        let (group, root) = self.rooted(group, src, group_src)?;
         let Some(pg) = self.member(Some(group), "broadcast_object_list")? else { return Ok(()) };
         let exchange = self.exchange(pg, "broadcast_object_list")?;
         let (asked, _) = self.ask(pg, exchange.device, "broadcast")?;
@@ -146,9 +142,7 @@ impl Dist<'_> {
         from: FromRank,
     ) -> Result<(), DistError> {
         let FromRank { src, group_src, group, .. } = from;
-        let group = self.or_default(group)?;
-        let src = src.or(group_src.is_none().then_some(0));
-        let root = self.group_rank_of(group, src, group_src)?;
+        let (group, root) = self.rooted(group, src, group_src)?;
         let Some(pg) = self.member(Some(group), "scatter_object_list")? else { return Ok(()) };
         if output_list_len < 1 {
             return Err(value_error(
@@ -379,6 +373,7 @@ impl Dist<'_> {
         input: Option<TensorId>,
         output: Option<TensorId>,
     ) {
+        self.note_call(exchange.id, collective);
         self.write_call(
             exchange,
             collective_call(exchange.id, collective, count, input, output, None),
@@ -397,6 +392,7 @@ impl Dist<'_> {
         output: Option<TensorId>,
         size: SizeId,
     ) {
+        self.note_call(exchange.id, collective);
         let call = collective_call(exchange.id, collective, 0, input, output, None);
         let op = self.op(Action::Call { call, async_op: false }, Some(exchange.via));
         self.write(Recorded::Sized(op, size));

@@ -24,6 +24,8 @@ pub struct TorchCall {
     pub backends: &'static [&'static str],
     /// The smallest world that shows it.
     pub min_world_size: u32,
+    /// Elements of a rank's tensor at first: enough to see what the call is about.
+    pub(super) count: u64,
     /// The program after the lines that all have, with `{dtype}`, `{count}`, `{device}`, `{op}` and
     /// `{root}` to be filled in.
     pub(super) program: &'static str,
@@ -113,12 +115,12 @@ impl TorchCall {
         Heeds { count: has("{count}"), dtype: has("{dtype}"), op: has("{op}"), root: has("{root}") }
     }
 
-    /// The options for its default backend: four ranks (more if it needs them), 16 float32 a rank.
+    /// The options for its default backend: four ranks (more if it needs them), float32.
     pub fn options(&self) -> TorchCallOptions {
         TorchCallOptions {
             world_size: self.min_world_size.max(4),
             ranks_per_node: 0,
-            count: 16,
+            count: self.count,
             dtype: Dtype::Float32,
             backend: self.backends.first().copied().unwrap_or("gloo").to_owned(),
             op: ReduceOp::Sum,
@@ -138,6 +140,7 @@ impl TorchCall {
             .replace("{backend}", &options.backend)
             .replace("{dtype}", &format!("torch.{}", options.dtype))
             .replace("{count}", &options.count.to_string())
+            .replace("{device_type}", if device.is_empty() { "cpu" } else { "cuda" })
             .replace("{device}", device)
             .replace("{op}", &options.op.python())
             .replace("{root}", &options.root.to_string())
@@ -225,11 +228,16 @@ impl<'j> Script<'_, 'j> {
         self.tensor(name, numel, Fill::Zeros)
     }
 
-    fn tensor(&mut self, name: &str, numel: u64, fill: Fill) -> Tensor {
-        let device = match on_device(&self.options.backend) {
+    /// Where the program's tensors are.
+    pub(super) fn device(&self) -> Device {
+        match on_device(&self.options.backend) {
             true => Device::Cuda,
             false => Device::Cpu,
-        };
+        }
+    }
+
+    fn tensor(&mut self, name: &str, numel: u64, fill: Fill) -> Tensor {
+        let device = self.device();
         self.dist.tensor_on(device, name, self.options.dtype, numel, fill)
     }
 

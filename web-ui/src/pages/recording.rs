@@ -1,6 +1,6 @@
 //! Recording: Flight Recorder dumps and traces of ours, dropped on the page and read in the worker.
 
-pub(in crate::pages) mod files;
+pub(crate) mod files;
 
 use crate::app::use_shared;
 use crate::explain;
@@ -68,6 +68,15 @@ pub(crate) fn recording() -> Html {
                 if let Some(session) = session {
                     client.tell(Request::Close { session });
                 }
+            }
+        });
+    }
+    {
+        let (read, handed) = (read.clone(), use_shared().handed);
+        use_effect_with((), move |()| {
+            let files = handed.take();
+            if !files.is_empty() {
+                read.emit(files);
             }
         });
     }

@@ -58,6 +58,15 @@ pub(crate) fn schedule_page() -> Html {
             }
         })
     };
+    {
+        let (open, handed) = (open.clone(), use_shared().handed);
+        use_effect_with((), move |()| {
+            let files = handed.take();
+            if !files.is_empty() {
+                open.emit(files);
+            }
+        });
+    }
     let drop_files = {
         let open = open.clone();
         Callback::from(move |event: DragEvent| {

@@ -9,7 +9,7 @@ use super::standing::standing;
 use super::stepping::use_stepping;
 use crate::app::use_shared;
 use crate::explain;
-use crate::protocol::Opened;
+use crate::protocol::{Opened, WorkAnswer};
 use crate::route::Route;
 use crate::ui::{
     BufferMap, Buffers, Elements, Fold, Messages, RealRun, SourceView, Timeline, Transport,
@@ -20,6 +20,9 @@ use yew::prelude::*;
 
 /// Worlds above this are drawn on canvases.
 const MAX_CELLS: usize = 16;
+
+/// Rows are high enough to be read: which of them waits is the point.
+const LEAST_ROW: f64 = 12.0;
 
 /// Properties of [`StepCall`].
 #[derive(Properties, PartialEq)]
@@ -104,7 +107,8 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
                 </section>
                 <section class="panel lanes" aria-label="Timeline">
                     <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes}
-                              end_ps={opened.end_ps} fit={opened.fit} playhead_ps={time_ps} on_seek={stepping.seek.clone()} />
+                              end_ps={opened.end_ps} fit={opened.fit} playhead_ps={time_ps} on_seek={stepping.seek.clone()}
+                              least_row={LEAST_ROW} />
                     <p class="muted small-print">{ rows(choice) }</p>
                 </section>
                 <Transport playback={stepping.playback.clone()} {time_ps} />
@@ -117,12 +121,34 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
 fn rows(choice: &CallChoice) -> &'static str {
     match choice.options.backend.contains("nccl") {
         true => {
-            "Rows of a rank: its process (empty while it only enqueues), its compute stream (striped while it waits), its calls on communication streams, messages sent"
+            "The process enqueues and goes on (green while it is free), the compute stream does what was enqueued (striped while it waits for a call), and calls run on the communication stream. Enqueuing takes no time here."
         }
         false => {
-            "Rows of a rank: its process (pale while a call blocks it), its calls in flight, messages sent"
+            "The process stands while a call blocks it (pale); its calls and the messages that it sends are below it."
         }
     }
+}
+
+/// Answers that differ only in who asked, with all who did.
+fn together<'a>(answers: impl Iterator<Item = &'a WorkAnswer>) -> Vec<(&'a WorkAnswer, Vec<u32>)> {
+    let mut found: Vec<(&WorkAnswer, Vec<u32>)> = Vec::new();
+    for answer in answers {
+        let same = |(other, _): &&mut (&WorkAnswer, Vec<u32>)| {
+            (other.time_ps, &other.question, &other.answer)
+                == (answer.time_ps, &answer.question, &answer.answer)
+        };
+        match found.iter_mut().find(same) {
+            Some((_, ranks)) => ranks.push(answer.rank),
+            None => found.push((answer, vec![answer.rank])),
+        }
+    }
+    found
+}
+
+/// `rank 2`, `ranks 0–3`.
+fn who(ranks: Vec<u32>) -> String {
+    let who = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{who} {}", explain::ranks(ranks))
 }
 
 /// What works have answered up to a time.
@@ -135,9 +161,12 @@ fn answers(opened: &Opened, time_ps: u64) -> Html {
         <>
         <h2>{ "Answers" }</h2>
         <ul class="answers mono" data-test="answers" data-all={opened.answers.len().to_string()}>
-            { for so_far.map(|answer| html! {
-                <li><b>{ format!("rank {}", answer.rank) }</b>{ format!(" {}() → {} ", answer.question, answer.answer) }
-                    <small class="muted">{ explain::time(answer.time_ps) }</small></li>
+            { for together(so_far).into_iter().map(|(answer, ranks)| html! {
+                <li><b>{ who(ranks) }</b>{ format!(" {}() → {} ", answer.question, answer.answer) }
+                    <small class="muted">{ match answer.time_ps {
+                        0 => "at the start".to_owned(),
+                        time_ps => format!("at {}", explain::time(time_ps)),
+                    } }</small></li>
             }) }
         </ul>
         </>

@@ -102,7 +102,7 @@ pub(super) fn topology_fields(props: &TopologyFieldsProps) -> Html {
             _ => route.clone(),
         })
     };
-    let shapes = [("uniform", "every pair alike"), ("nodes", "nodes of several ranks")];
+    let shapes = [("uniform", "every pair alike"), ("nodes", "nodes")];
     let shapes = shapes.map(|(value, label)| Choice::new(value, label)).to_vec();
     let ns = |link: Link| link.latency_ps / PS_PER_NS;
     let gb = |link: Link| link.bytes_per_second / BYTES_PER_GB;

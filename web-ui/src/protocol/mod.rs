@@ -125,7 +125,7 @@ pub(crate) enum Response {
     Live(LiveCount),
     Seen(Box<View>),
     Elements { total: u64 },
-    Drawn { lanes: u32, first_call_lane: u32, texts: Vec<SpanText> },
+    Drawn { rows: Vec<RowKind>, texts: Vec<SpanText> },
     Picked(Option<Picked>),
     Exported,
     Compared(Comparison),
@@ -180,6 +180,34 @@ pub(crate) struct LiveCount {
     pub(crate) world_size: u32,
     pub(crate) lanes: u32,
     pub(crate) ended: bool,
+}
+
+/// What a row of a rank shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RowKind {
+    /// What its process does.
+    Process,
+    /// What its compute stream does.
+    Compute,
+    /// Its calls, on streams of their own.
+    Communication,
+    /// Its calls, of a backend without streams.
+    Calls,
+    /// The messages that it sends.
+    Messages,
+}
+
+impl RowKind {
+    /// Its name, in full and cut short.
+    pub(crate) fn names(self) -> [&'static str; 2] {
+        match self {
+            RowKind::Process => ["process", "proc"],
+            RowKind::Compute => ["compute stream", "comp"],
+            RowKind::Communication => ["comm stream", "comm"],
+            RowKind::Calls => ["calls", "calls"],
+            RowKind::Messages => ["messages", "msgs"],
+        }
+    }
 }
 
 /// A text on a span of the timeline.

@@ -1,33 +1,17 @@
 //! Messages between many ranks: a row per sender, a column per receiver.
 
 use super::canvas::{FONT, cleared, ink, use_size};
+use super::messages::MessagesProps;
 use crate::app::use_shared;
 use crate::dom::when;
 use crate::palette::rank_fill;
-use lockstep_sim::View;
-use std::rc::Rc;
 use yew::prelude::*;
-
-/// Properties of [`Matrix`].
-#[derive(Properties, PartialEq)]
-pub(crate) struct MatrixProps {
-    pub(crate) view: Rc<View>,
-    pub(crate) time_ps: u64,
-    pub(crate) selected: u32,
-    pub(crate) on_select: Callback<u32>,
-    /// Switches that take part: rows and columns behind the ranks'.
-    #[prop_or_default]
-    pub(crate) switches: u32,
-    /// Ranks of a node; 0 when there are no nodes.
-    #[prop_or_default]
-    pub(crate) ranks_per_node: u32,
-}
 
 const MARGIN: f64 = 30.0;
 
 /// Messages between many ranks: each fills its cell as it goes.
 #[component(Matrix)]
-pub(crate) fn matrix(props: &MatrixProps) -> Html {
+pub(crate) fn matrix(props: &MessagesProps) -> Html {
     let (frame, canvas) = (use_node_ref(), use_node_ref());
     let (width, height) = use_size(&frame);
     let dark = use_shared().dark;

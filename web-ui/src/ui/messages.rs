@@ -8,7 +8,7 @@ use yew::prelude::*;
 /// Larger worlds have no room on a circle.
 const MAX_RING: usize = 16;
 
-/// Properties of [`Messages`].
+/// Properties of [`Messages`], and of the two ways to draw them.
 #[derive(Clone, Properties, PartialEq)]
 pub(crate) struct MessagesProps {
     pub(crate) view: Rc<View>,
@@ -16,7 +16,7 @@ pub(crate) struct MessagesProps {
     pub(crate) time_ps: u64,
     pub(crate) selected: u32,
     pub(crate) on_select: Callback<u32>,
-    /// Switches that take part, behind the ranks.
+    /// Switches that take part, behind the ranks: one of all, or one a node and one above them.
     #[prop_or_default]
     pub(crate) switches: u32,
     /// Ranks of a node; 0 when there are no nodes.
@@ -27,11 +27,9 @@ pub(crate) struct MessagesProps {
 /// Messages between the ranks.
 #[component(Messages)]
 pub(crate) fn messages(props: &MessagesProps) -> Html {
-    let MessagesProps { view, on_select, .. } = props.clone();
-    let MessagesProps { time_ps, selected, switches, ranks_per_node, .. } = *props;
-    if view.ranks.len() <= MAX_RING {
-        html! { <Ring {view} {time_ps} {selected} {on_select} {switches} {ranks_per_node} /> }
-    } else {
-        html! { <Matrix {view} {time_ps} {selected} {on_select} {switches} {ranks_per_node} /> }
+    let props = props.clone();
+    match props.view.ranks.len() {
+        0..=MAX_RING => html! { <Ring ..props /> },
+        _ => html! { <Matrix ..props /> },
     }
 }

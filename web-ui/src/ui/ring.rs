@@ -1,37 +1,20 @@
 //! Ranks on a circle and the messages between them, for as many as can be told apart there.
 
+use super::messages::MessagesProps;
 use crate::dom::when;
 use crate::explain;
 use crate::palette::{rank_fill, rank_ink};
 use lockstep_core::schedule::{Buffer, Slice};
 use lockstep_core::words::counted;
-use lockstep_sim::View;
 use lockstep_sim::view::{Doing, MessageView};
 use std::f64::consts::TAU;
-use std::rc::Rc;
 use yew::prelude::*;
 
 const CENTRE: f64 = 200.0;
 
-/// Properties of [`Ring`].
-#[derive(Properties, PartialEq)]
-pub(crate) struct RingProps {
-    pub(crate) view: Rc<View>,
-    /// The virtual time that is shown: from the view's to that of the next moment.
-    pub(crate) time_ps: u64,
-    pub(crate) selected: u32,
-    pub(crate) on_select: Callback<u32>,
-    /// Switches that take part, behind the ranks: one of all, or one a node and one above them.
-    #[prop_or_default]
-    pub(crate) switches: u32,
-    /// Ranks of a node; 0 when there are no nodes.
-    #[prop_or_default]
-    pub(crate) ranks_per_node: u32,
-}
-
 /// Ranks on a circle and the messages between them.
 #[component(Ring)]
-pub(crate) fn ring(props: &RingProps) -> Html {
+pub(crate) fn ring(props: &MessagesProps) -> Html {
     let view = &props.view;
     let n = view.ranks.len();
     let all = Places {
@@ -247,7 +230,7 @@ fn label(slice: Option<Slice>) -> String {
     }
 }
 
-fn place(props: &RingProps, rank: usize, all: Places, node: f64) -> Html {
+fn place(props: &MessagesProps, rank: usize, all: Places, node: f64) -> Html {
     let (x, y) = centre(rank, all);
     let state = &props.view.ranks[rank];
     let (class, words) = match state.doing {

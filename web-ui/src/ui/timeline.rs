@@ -7,6 +7,7 @@
 mod hover;
 mod paint;
 mod pointer;
+mod rows;
 
 use super::canvas::use_size;
 use crate::app::use_shared;
@@ -15,8 +16,9 @@ use crate::palette;
 use crate::protocol::{Request, Response, SessionId, Window};
 use hover::{Hover, use_hover};
 use lockstep_core::words::counted;
-use paint::{GUTTER, Raster, image_of, paint, rank_height};
+use paint::{Raster, image_of, paint};
 use pointer::use_pointer;
+use rows::Rows;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -76,6 +78,9 @@ pub(crate) struct TimelineProps {
     /// Changes whenever there is more to draw.
     #[prop_or_default]
     pub(crate) tick: u64,
+    /// Rows are at least this high, in pixels, even if not all ranks are in sight then.
+    #[prop_or_default]
+    pub(crate) least_row: f64,
     /// Whether the end stays in sight as it moves.
     #[prop_or_default]
     pub(crate) follow: bool,
@@ -101,8 +106,7 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
         stretch: *stretch,
         width,
         height,
-        world_size: props.world_size,
-        lanes: props.lanes,
+        rows: rows_of(props),
         end: props.end_ps as f64,
     });
     {
@@ -133,8 +137,8 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
                 "a" | "A" => stretch.moved(-0.15 * span, now.end),
                 "d" | "D" => stretch.moved(0.15 * span, now.end),
                 "0" => Stretch::whole((0, (now.end * 1.02) as u64)),
-                "ArrowUp" => stretch.scrolled(-4.0, now.world_size, now.visible()),
-                "ArrowDown" => stretch.scrolled(4.0, now.world_size, now.visible()),
+                "ArrowUp" => stretch.scrolled(-4.0, now.rows.world_size, now.visible()),
+                "ArrowDown" => stretch.scrolled(4.0, now.rows.world_size, now.visible()),
                 _ => return,
             };
             event.prevent_default();
@@ -159,7 +163,7 @@ pub(crate) fn timeline(props: &TimelineProps) -> Html {
         let (stretch, now) = (stretch.clone(), now.clone());
         let by = pages * f64::from((now.visible() / 2).max(1));
         Callback::from(move |_: MouseEvent| {
-            stretch.set(stretch.scrolled(by, now.world_size, now.visible()));
+            stretch.set(stretch.scrolled(by, now.rows.world_size, now.visible()));
         })
     };
     let words = format!(
@@ -197,45 +201,54 @@ pub(super) struct Geometry {
     stretch: Stretch,
     width: f64,
     height: f64,
-    world_size: u32,
-    lanes: u32,
+    rows: Rows,
     end: f64,
+}
+
+fn rows_of(props: &TimelineProps) -> Rows {
+    let TimelineProps { world_size, lanes, least_row: least, .. } = *props;
+    Rows { world_size, lanes, least }
 }
 
 impl Geometry {
     fn visible(&self) -> u32 {
-        paint::visible_ranks(self.world_size, self.height)
+        self.rows.visible(self.height)
     }
 
     /// The room that the buttons take in the axis, in pixels.
     fn tools(&self) -> f64 {
-        if self.visible() < self.world_size { 230.0 } else { 108.0 }
+        if self.visible() < self.rows.world_size { 230.0 } else { 108.0 }
     }
 
     fn time_at(&self, x: f64) -> f64 {
-        let share = (x - GUTTER) / (self.width - GUTTER).max(1.0);
+        let share = (x - self.gutter()) / (self.width - self.gutter()).max(1.0);
         self.stretch.from + share * (self.stretch.to - self.stretch.from)
     }
 
     fn x_of(&self, time: f64) -> f64 {
         let share = (time - self.stretch.from) / (self.stretch.to - self.stretch.from);
-        GUTTER + share * (self.width - GUTTER)
+        self.gutter() + share * (self.width - self.gutter())
     }
 
     fn rank_height(&self) -> f64 {
-        rank_height(self.world_size, self.height)
+        self.rows.rank_height(self.height)
+    }
+
+    /// The width of what stands left of the rows.
+    fn gutter(&self) -> f64 {
+        self.rows.gutter(self.width, self.height)
     }
 
     /// Rank and lane under a point.
     fn row_at(&self, y: f64) -> Option<(u32, u32)> {
-        let down = (y - paint::AXIS) / self.rank_height();
+        let down = (y - rows::AXIS) / self.rank_height();
         if down < 0.0 {
             return None;
         }
         let rank = self.stretch.first_rank.floor() + down.floor();
-        let lane = (down.fract() * f64::from(self.lanes)) as u32;
-        (rank < f64::from(self.world_size))
-            .then_some((rank as u32, lane.min(self.lanes.saturating_sub(1))))
+        let lane = (down.fract() * f64::from(self.rows.lanes)) as u32;
+        (rank < f64::from(self.rows.world_size))
+            .then_some((rank as u32, lane.min(self.rows.lanes.saturating_sub(1))))
     }
 }
 
@@ -251,17 +264,22 @@ fn use_raster(
     let client = use_shared().client;
     let raster = use_state(|| None::<Rc<Raster>>);
     let asking = use_state(|| false);
-    let wanted = (width > GUTTER).then(|| {
-        let columns = ((width - GUTTER) * crate::dom::pixel_ratio()) as u32;
-        let ranks = paint::visible_ranks(props.world_size, height);
-        let tall = rank_height(props.world_size, height) / f64::from(props.lanes.max(1)) >= 11.0;
+    let rows = rows_of(props);
+    let gutter = rows.gutter(width, height);
+    let wanted = (width > gutter).then(|| {
+        let columns = ((width - gutter) * crate::dom::pixel_ratio()) as u32;
+        let ranks = rows.visible(height);
         let window = Window {
             from_ps: stretch.from.max(0.0) as u64,
             to_ps: stretch.to.max(1.0) as u64,
             columns,
             first_rank: stretch.first_rank as u32,
             ranks,
-            label_columns: if tall { (34.0 * crate::dom::pixel_ratio()) as u32 } else { 0 },
+            label_columns: if rows.readable(height) {
+                (34.0 * crate::dom::pixel_ratio()) as u32
+            } else {
+                0
+            },
         };
         (props.session, window, props.tick)
     });
@@ -277,13 +295,12 @@ fn use_raster(
                 let answered = client.ask(Request::Draw { session, window }).await;
                 if let Ok(answered) = answered {
                     let bytes = answered.bytes();
-                    if let Response::Drawn { lanes, first_call_lane, texts } = answered.response {
+                    if let Response::Drawn { rows, texts } = answered.response {
                         raster.set(Some(Rc::new(Raster {
                             session,
                             window,
                             tick,
-                            lanes,
-                            first_call_lane,
+                            rows,
                             classes: bytes,
                             texts,
                         })));
@@ -294,8 +311,7 @@ fn use_raster(
                         session,
                         window,
                         tick,
-                        lanes: 1,
-                        first_call_lane: 0,
+                        rows: Vec::new(),
                         classes: Vec::new(),
                         texts: Vec::new(),
                     };

@@ -5,7 +5,7 @@
 //! recorded). The spans of a lane never overlap.
 
 use super::raster::Class;
-use crate::protocol::WorkAnswer;
+use crate::protocol::{RowKind, WorkAnswer};
 use lockstep_core::plan::{Action, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Call, Event, What};
@@ -40,6 +40,8 @@ pub(super) struct RankLanes {
     pub(super) stream: Vec<Span>,
     pub(super) calls: [Vec<Span>; MAX_CALL_LANES],
     pub(super) messages: Vec<Span>,
+    /// Since when its process does nothing that takes time, and after which operation.
+    free: (u64, u32),
     /// Calls that found no free lane, in call order.
     overflow: VecDeque<Span>,
 }
@@ -118,6 +120,17 @@ impl Lanes {
             .collect()
     }
 
+    /// What a row shows.
+    pub(super) fn kind(&self, row: Row) -> RowKind {
+        match row {
+            Row::Program => RowKind::Process,
+            Row::Stream => RowKind::Compute,
+            Row::Calls(_) if self.stream => RowKind::Communication,
+            Row::Calls(_) => RowKind::Calls,
+            Row::Messages => RowKind::Messages,
+        }
+    }
+
     /// The spans of a row.
     pub(super) fn spans(&self, rank: u32, row: Row) -> &[Span] {
         let Some(lanes) = self.ranks.get(rank as usize) else { return &[] };
@@ -140,14 +153,21 @@ impl Lanes {
         if !ends {
             self.busy_ps = self.busy_ps.max(time);
         }
+        let streams = self.stream;
         let Some(lanes) = self.ranks.get_mut(event.rank.index()) else { return };
         match &event.what {
             What::OpBegan { op } => {
                 self.program = true;
+                if streams {
+                    lanes.went_on(time);
+                }
                 let class = op_class(plan, event.rank, *op);
                 lanes.program.push(Span { from: time, started: time, to: OPEN, class, what: *op });
             }
-            What::OpEnded { op } => end_op(&mut lanes.program, *op, time),
+            What::OpEnded { op } => {
+                end_op(&mut lanes.program, *op, time);
+                lanes.free = (time, *op);
+            }
             What::Scheduled { work, call } => {
                 let class = Class::call(call);
                 let span = Span { from: time, started: OPEN, to: OPEN, class, what: *work };
@@ -207,6 +227,7 @@ impl Lanes {
                     self.answers.push((time, event.rank, *op, answer.clone()));
                 }
             }
+            What::Finished | What::TimedOut { .. } if streams => lanes.went_on(time),
             What::TimedOut { .. } | What::Result { .. } | What::Finished | What::Died { .. } => {}
         }
     }
@@ -225,6 +246,17 @@ impl RankLanes {
                 self.overflow.push_back(span);
                 MAX_CALL_LANES - 1
             }
+        }
+    }
+
+    /// Shows that the process was free until now, if it was for any time: what it enqueued goes on
+    /// without it, which is not a gap.
+    fn went_on(&mut self, now: u64) {
+        let (from, after) = self.free;
+        let busy = self.program.last().is_some_and(|last| last.to > from);
+        if now > from && !busy {
+            let class = Class::FREE;
+            self.program.push(Span { from, started: from, to: now, class, what: after });
         }
     }
 
@@ -299,6 +331,16 @@ mod tests {
 
     fn span(from: u64, what: u32) -> Span {
         Span { from, started: OPEN, to: OPEN, class: Class::COMPUTE, what }
+    }
+
+    #[test]
+    fn a_process_that_only_enqueues_is_no_gap() {
+        let mut lanes = RankLanes { free: (5, 3), ..RankLanes::default() };
+        lanes.went_on(5);
+        assert!(lanes.program.is_empty(), "it was free for no time");
+        lanes.went_on(40);
+        let shown: Vec<_> = lanes.program.iter().map(|s| (s.class, s.from, s.to, s.what)).collect();
+        assert_eq!(shown, [(Class::FREE, 5, 40, 3)]);
     }
 
     #[test]

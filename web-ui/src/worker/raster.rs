@@ -2,7 +2,7 @@
 //! million spans cost no more than what the screen shows.
 
 use super::lanes::{Lanes, OPEN, Row, Span};
-use crate::protocol::{Response, SpanText, Window};
+use crate::protocol::{Response, RowKind, SpanText, Window};
 
 /// What a pixel shows: an index into the page's palette (`palette.rs`), with flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ impl Class {
     pub(super) const WAITING: Class = Class(3);
     /// The compute stream waits, and the process goes on.
     pub(super) const STREAM_WAITING: Class = Class(4);
+    /// The process has enqueued what it had and goes on.
+    pub(super) const FREE: Class = Class(5);
     /// Calls begin here, two a kind.
     const FIRST_CALL: u8 = 8;
     /// Messages begin here, by their chunk.
@@ -42,8 +44,7 @@ impl Class {
 
 /// Pixels and the texts on them.
 pub(super) struct Drawn {
-    pub(super) lanes: u32,
-    first_call_lane: u32,
+    rows: Vec<RowKind>,
     /// Row by row: ranks from the first, the lanes of each top down.
     pub(super) pixels: Vec<u8>,
     pub(super) texts: Vec<SpanText>,
@@ -52,8 +53,8 @@ pub(super) struct Drawn {
 impl Drawn {
     /// What is said of the pixels; takes the texts.
     pub(super) fn response(&mut self) -> Response {
-        let (lanes, first_call_lane) = (self.lanes, self.first_call_lane);
-        Response::Drawn { lanes, first_call_lane, texts: std::mem::take(&mut self.texts) }
+        let (rows, texts) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.texts));
+        Response::Drawn { rows, texts }
     }
 }
 
@@ -74,8 +75,7 @@ pub(super) fn draw(
     let ranks = window.first_rank..last_rank;
     let height = (ranks.len() * rows.len()).min(MAX_ROWS as usize);
     let mut drawn = Drawn {
-        lanes: rows.len() as u32,
-        first_call_lane: u32::from(rows.first() == Some(&Row::Program)),
+        rows: rows.iter().map(|row| lanes.kind(*row)).collect(),
         pixels: vec![0; height * columns],
         texts: Vec::new(),
     };

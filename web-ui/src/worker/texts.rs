@@ -3,7 +3,7 @@
 use super::lanes::{OPEN, Row, Span};
 use super::raster::Class;
 use crate::protocol::Picked;
-use lockstep_core::plan::Plan;
+use lockstep_core::plan::{Action, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Call, CallLog, CallRecord, TensorShape};
 
@@ -16,9 +16,10 @@ pub(super) fn on_span(
     span: &Span,
 ) -> String {
     match row {
+        Row::Program if span.class == Class::FREE => went_on(plan, rank, span.what),
         Row::Program => op_name(plan, rank, span.what),
         Row::Stream if span.class == Class::STREAM_WAITING => {
-            format!("waits: {}", op_name(plan, rank, span.what))
+            format!("waits for {}", awaited(plan, rank, span.what))
         }
         Row::Stream => op_name(plan, rank, span.what),
         Row::Messages => format!("→ {}", span.what),
@@ -45,6 +46,7 @@ pub(super) fn of_span(
         stack: Vec::new(),
     };
     let on = match row {
+        Row::Program if span.class == Class::FREE => "process, which is free",
         Row::Program => "process",
         Row::Stream if span.class == Class::STREAM_WAITING => "compute stream, which waits",
         Row::Stream => "compute stream",
@@ -54,7 +56,11 @@ pub(super) fn of_span(
     picked.facts.push(("on".to_owned(), on.to_owned()));
     match row {
         Row::Program | Row::Stream => {
-            picked.title = op_name(plan, rank, span.what);
+            picked.title = match span.class {
+                Class::FREE => went_on(plan, rank, span.what),
+                Class::STREAM_WAITING => format!("waits for {}", awaited(plan, rank, span.what)),
+                _ => op_name(plan, rank, span.what),
+            };
             let program = plan.and_then(|plan| Some((plan, plan.program(GlobalRank(rank))?)));
             if let Some((plan, program)) = program
                 && let Some(at) = program.ops.get(span.what as usize).and_then(|op| op.at)
@@ -119,6 +125,35 @@ fn short_name(call: &Call) -> String {
 fn shape(tensor: &TensorShape) -> String {
     let sizes: Vec<String> = tensor.shape.iter().map(u64::to_string).collect();
     format!("{}[{}]", tensor.dtype, sizes.join(", "))
+}
+
+/// What a process did before it went on.
+fn went_on(plan: Option<&Plan>, rank: u32, last: u32) -> String {
+    let ops = plan.and_then(|plan| plan.program(GlobalRank(rank))).map(|program| &program.ops[..]);
+    let ops = ops.unwrap_or_default();
+    let done = ops.len() == last as usize + 1;
+    let first = (last as usize + 1).saturating_sub(MAX_ENQUEUED);
+    let names: Vec<&str> = ops
+        .get(first..=last as usize)
+        .unwrap_or_default()
+        .iter()
+        .map(|op| op.via.as_deref().unwrap_or(op.action.name()))
+        .collect();
+    let more = if first > 0 { "…, " } else { "" };
+    let end = if done { "its program is over" } else { "goes on" };
+    format!("enqueued {more}{}; {end}", names.join(", "))
+}
+
+/// More enqueued operations than this are not listed.
+const MAX_ENQUEUED: usize = 8;
+
+/// What an operation waits for: the call of a wait, else its own.
+fn awaited(plan: Option<&Plan>, rank: u32, op: u32) -> String {
+    let ops = plan.and_then(|plan| plan.program(GlobalRank(rank))).map(|program| &program.ops);
+    match ops.and_then(|ops| ops.get(op as usize)).map(|op| &op.action) {
+        Some(Action::Wait { op: call, .. }) => op_name(plan, rank, *call),
+        _ => op_name(plan, rank, op),
+    }
 }
 
 fn op_name(plan: Option<&Plan>, rank: u32, op: u32) -> String {

@@ -1,6 +1,7 @@
 //! The recorded cases as scripts.
 
 mod collectives;
+mod detail;
 mod faults;
 mod groups;
 mod lifecycle;
@@ -57,23 +58,6 @@ pub(crate) const NOT_REPLAYED: &[(&str, &str)] = &[
     (
         "init_duplicate_rank1",
         "gloo's full mesh times out on addresses that two processes overwrote",
-    ),
-    (
-        "detail_size_mismatch",
-        "TORCH_DISTRIBUTED_DEBUG=DETAIL's wrapper is not modelled; findings say it",
-    ),
-    (
-        "detail_dtype_mismatch",
-        "TORCH_DISTRIBUTED_DEBUG=DETAIL's wrapper is not modelled; findings say it",
-    ),
-    (
-        "detail_op_mismatch",
-        "TORCH_DISTRIBUTED_DEBUG=DETAIL's wrapper is not modelled; findings say it",
-    ),
-    ("detail_sequence_mismatch", "TORCH_DISTRIBUTED_DEBUG=DETAIL's wrapper is not modelled"),
-    (
-        "detail_missing_rank",
-        "TORCH_DISTRIBUTED_DEBUG=DETAIL's wrapper is not modelled; findings say it",
     ),
     ("tcp_store_client_without_server", "it needs a socket; gpu-exec has the real store"),
     ("tcp_store_workers_missing", "it needs a socket; gpu-exec has the real store"),
@@ -182,6 +166,7 @@ pub(crate) fn all() -> Vec<Case> {
         p2p::p2p(),
         faults::disagreements(),
         faults::absences(),
+        detail::cases(),
         groups::groups(),
         objects::objects_and_stores(),
     ]

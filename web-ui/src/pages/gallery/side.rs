@@ -217,6 +217,7 @@ fn half(props: &HalfProps) -> Html {
         _ => "Simulating…".to_owned(),
     };
     let select = props.on_select.clone();
+    let ranks_per_node = choice.topology.ranks_per_node();
     html! {
         <section class={classes!("half", name, done.then_some("done"))} data-test={format!("half-{name}")} data-done={done.to_string()}
                  data-algorithm={algorithm.name()} data-end-ps={end.map(|end| end.to_string())} data-time-ps={time_ps.to_string()}
@@ -230,9 +231,9 @@ fn half(props: &HalfProps) -> Html {
             if let (Some(view), Some(opened)) = (&props.view, &props.opened) {
                 <div class="panel graph">
                     if view.ranks.len() <= MAX_NODES {
-                        <Ring view={view.clone()} {time_ps} {selected} on_select={select.clone()} {switches} />
+                        <Ring view={view.clone()} {time_ps} {selected} on_select={select.clone()} {switches} {ranks_per_node} />
                     } else {
-                        <Matrix view={view.clone()} {time_ps} {selected} on_select={select.clone()} {switches} />
+                        <Matrix view={view.clone()} {time_ps} {selected} on_select={select.clone()} {switches} {ranks_per_node} />
                     }
                 </div>
                 <div class="panel memory"><BufferMap view={view.clone()} {selected} on_select={select} /></div>

@@ -24,7 +24,7 @@ fn listed(files: Option<FileList>) -> Vec<File> {
 }
 
 /// The files that were dropped; folders are walked.
-pub(in crate::pages) fn dropped(event: &DragEvent) -> impl Future<Output = Vec<File>> + use<> {
+pub(crate) fn dropped(event: &DragEvent) -> impl Future<Output = Vec<File>> + use<> {
     let transfer = event.data_transfer();
     let items = transfer.as_ref().map(|transfer| transfer.items());
     let entries: Vec<FileSystemEntry> = items

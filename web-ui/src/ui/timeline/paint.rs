@@ -1,18 +1,14 @@
 //! Painting: axis, pixels, texts, playhead.
 
 use super::Geometry;
+use super::rows::AXIS;
 use crate::explain;
 use crate::palette::{is_solid, message_ink, timeline_rgb};
-use crate::protocol::{SessionId, SpanText, Window};
+use crate::protocol::{RowKind, SessionId, SpanText, Window};
 use crate::ui::canvas::{FONT, Ink, cleared, context_of, ink};
 use wasm_bindgen::{Clamped, JsCast};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
 use yew::NodeRef;
-
-/// Where the ranks' names stand.
-pub(super) const GUTTER: f64 = 46.0;
-/// Where the times stand.
-pub(super) const AXIS: f64 = 20.0;
 
 /// Pixels that the worker picked.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,21 +16,16 @@ pub(super) struct Raster {
     pub(super) session: SessionId,
     pub(super) window: Window,
     pub(super) tick: u64,
-    pub(super) lanes: u32,
-    pub(super) first_call_lane: u32,
+    pub(super) rows: Vec<RowKind>,
     pub(super) classes: Vec<u8>,
     pub(super) texts: Vec<SpanText>,
 }
 
-/// The height of a rank's lanes: what is there is shared, within reason.
-pub(super) fn rank_height(world_size: u32, height: f64) -> f64 {
-    ((height - AXIS) / f64::from(world_size.max(1))).clamp(3.0, 72.0)
-}
-
-/// How many ranks fit.
-pub(super) fn visible_ranks(world_size: u32, height: f64) -> u32 {
-    let fit = ((height - AXIS) / rank_height(world_size, height)).floor().max(1.0) as u32;
-    world_size.min(fit)
+impl Raster {
+    /// Rows a rank.
+    fn lanes(&self) -> u32 {
+        (self.rows.len() as u32).max(1)
+    }
 }
 
 /// Paints the whole canvas.
@@ -46,7 +37,7 @@ pub(super) fn paint(
     culprits: &[u32],
     dark: bool,
 ) {
-    if now.width <= GUTTER {
+    if now.width <= now.gutter() {
         return;
     }
     let Some(context) = cleared(canvas, now.width, now.height) else { return };
@@ -58,9 +49,12 @@ pub(super) fn paint(
         texts(&context, now, raster, &ink);
     }
     names(&context, now, culprits, &ink);
+    if let Some((raster, _)) = drawn {
+        row_names(&context, now, raster, &ink);
+    }
     if let Some(time) = playhead_ps {
         let x = now.x_of(time as f64);
-        if x >= GUTTER && x <= now.width {
+        if x >= now.gutter() && x <= now.width {
             context.set_fill_style_str(ink.accent);
             context.fill_rect(x - 0.75, 0.0, 1.5, now.height);
             context.begin_path();
@@ -81,7 +75,7 @@ fn round_step(span: f64, pixels: f64) -> f64 {
 }
 
 fn axis(context: &CanvasRenderingContext2d, now: &Geometry, ink: &Ink) {
-    let step = round_step(now.stretch.to - now.stretch.from, now.width - GUTTER);
+    let step = round_step(now.stretch.to - now.stretch.from, now.width - now.gutter());
     let mut time = (now.stretch.from / step).ceil() * step;
     while time <= now.stretch.to {
         let x = now.x_of(time);
@@ -101,7 +95,7 @@ fn names(context: &CanvasRenderingContext2d, now: &Geometry, culprits: &[u32], i
     let every = (12.0 / tall).ceil().max(1.0) as u32;
     let every = if every > 1 { every.next_power_of_two() } else { 1 };
     let first = now.stretch.first_rank as u32;
-    for rank in first..(first + now.visible()).min(now.world_size) {
+    for rank in first..(first + now.visible()).min(now.rows.world_size) {
         let y = AXIS + f64::from(rank - first) * tall;
         let culprit = culprits.contains(&rank);
         if culprit {
@@ -123,6 +117,31 @@ fn names(context: &CanvasRenderingContext2d, now: &Geometry, culprits: &[u32], i
     }
 }
 
+/// What each row of each rank shows, beside it.
+fn row_names(context: &CanvasRenderingContext2d, now: &Geometry, raster: &Raster, ink: &Ink) {
+    let Some(full) = now.rows.named(now.width, now.height) else { return };
+    let (tall, lane_tall) = (now.rank_height(), now.rows.lane_height(now.height));
+    context.set_fill_style_str(ink.muted);
+    context.set_font(SMALL);
+    context.set_text_align("right");
+    for rank in 0..now.visible() {
+        let top = AXIS + f64::from(rank) * tall + 1.5;
+        for (lane, kind) in raster.rows.iter().enumerate() {
+            // Several rows of one kind are named once.
+            if lane > 0 && raster.rows[lane - 1] == *kind {
+                continue;
+            }
+            let y = top + (lane as f64 + 0.5) * lane_tall + 3.0;
+            let _ = context.fill_text(kind.names()[usize::from(!full)], now.gutter() - 5.0, y);
+        }
+    }
+    context.set_text_align("left");
+    context.set_font(FONT);
+}
+
+/// The font of the rows' names.
+const SMALL: &str = "9.5px system-ui, sans-serif";
+
 fn pixels(
     context: &CanvasRenderingContext2d,
     now: &Geometry,
@@ -136,15 +155,16 @@ fn pixels(
     let (left, right) = (now.x_of(from), now.x_of(to));
     context.save();
     context.begin_path();
-    context.rect(GUTTER, AXIS, now.width - GUTTER, now.height - AXIS);
+    context.rect(now.gutter(), AXIS, now.width - now.gutter(), now.height - AXIS);
     context.clip();
     let tall = now.rank_height();
     // Where there is no room for all lanes, the program's is the one that says least.
-    let hidden = if tall < 9.0 { raster.first_call_lane } else { 0 };
-    let shown = raster.lanes.saturating_sub(hidden).max(1);
+    let hidden =
+        if tall < 9.0 { u32::from(raster.rows.first() == Some(&RowKind::Process)) } else { 0 };
+    let shown = raster.lanes().saturating_sub(hidden).max(1);
     let lane_tall = (tall - if tall >= 8.0 { 3.0 } else { 0.0 }) / f64::from(shown);
     for row in 0..rows {
-        let (rank, lane) = (row / raster.lanes.max(1), row % raster.lanes.max(1));
+        let (rank, lane) = (row / raster.lanes(), row % raster.lanes());
         let Some(lane) = lane.checked_sub(hidden) else { continue };
         let down = f64::from(raster.window.first_rank + rank) - now.stretch.first_rank.floor();
         let y =
@@ -192,15 +212,14 @@ pub(super) fn image_of(raster: &Raster, dark: bool) -> Option<HtmlCanvasElement>
 }
 
 fn texts(context: &CanvasRenderingContext2d, now: &Geometry, raster: &Raster, ink: &Ink) {
-    let tall = now.rank_height();
-    let lane_tall = (tall - 3.0) / f64::from(raster.lanes.max(1));
-    if lane_tall < 10.0 {
+    let (tall, lane_tall) = (now.rank_height(), now.rows.lane_height(now.height));
+    if !now.rows.readable(now.height) {
         return;
     }
     for text in &raster.texts {
         let down = f64::from(text.rank) - now.stretch.first_rank.floor();
         let y = AXIS + down * tall + 1.5 + (f64::from(text.lane) + 0.5) * lane_tall;
-        let left = now.x_of(text.from_ps as f64).max(GUTTER) + 4.0;
+        let left = now.x_of(text.from_ps as f64).max(now.gutter()) + 4.0;
         let room = now.x_of(text.to_ps as f64).min(now.width) - left - 2.0;
         // A character is 6.6 pixels wide in this font.
         let fits = (room / 6.6).floor().max(0.0) as usize;

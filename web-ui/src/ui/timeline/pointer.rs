@@ -55,7 +55,7 @@ pub(super) fn use_pointer(
                     let unit = if event.delta_mode() == 0 { 1.0 } else { 24.0 };
                     let (dx, dy) = (event.delta_x() * unit, event.delta_y() * unit);
                     set.set(if event.shift_key() {
-                        now.stretch.scrolled((dy + dx) / 24.0, now.world_size, now.visible())
+                        now.stretch.scrolled((dy + dx) / 24.0, now.rows.world_size, now.visible())
                     } else if dx.abs() > dy.abs() {
                         now.stretch.moved(dx / now.width.max(1.0) * span, now.end)
                     } else {
@@ -113,7 +113,7 @@ pub(super) fn use_pointer(
                 }
                 None => now.stretch.moved(-dx / wide * span, now.end).scrolled(
                     -dy / now.rank_height(),
-                    now.world_size,
+                    now.rows.world_size,
                     now.visible(),
                 ),
             });
@@ -154,7 +154,7 @@ fn point(now: &Geometry, (x, y): (f64, f64)) -> Option<Point> {
     let (rank, lane) = now.row_at(y)?;
     let time = now.time_at(x);
     let slack = (now.stretch.to - now.stretch.from) / now.width.max(1.0) * 3.0;
-    (time >= 0.0 && x >= super::GUTTER).then_some(Point {
+    (time >= 0.0 && x >= now.gutter()).then_some(Point {
         x,
         y,
         rank,

@@ -1,0 +1,77 @@
+//! How a timeline's room is shared: ranks, their rows, and the gutter with their names.
+
+/// Where the times stand.
+pub(super) const AXIS: f64 = 20.0;
+/// Where the ranks' names stand.
+const RANKS: f64 = 46.0;
+/// Where the rows' names stand, in full and cut short.
+const NAMES: [f64; 2] = [96.0, 36.0];
+/// A timeline narrower than this has no room for whole names.
+const WIDE: f64 = 620.0;
+/// A row less high than this has no room for a text.
+const READABLE: f64 = 9.5;
+
+/// The rows of a timeline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rows {
+    pub(super) world_size: u32,
+    /// Rows a rank.
+    pub(super) lanes: u32,
+    /// A row is at least this high, even if not all ranks are in sight then.
+    pub(super) least: f64,
+}
+
+impl Rows {
+    /// The height of a rank's rows: what is there is shared, within reason.
+    pub(super) fn rank_height(self, height: f64) -> f64 {
+        let lanes = f64::from(self.lanes.max(1));
+        let shared = (height - AXIS) / f64::from(self.world_size.max(1));
+        shared.clamp(3.0, (18.0 * lanes).max(72.0)).max(self.least * lanes)
+    }
+
+    /// The height of one row.
+    pub(super) fn lane_height(self, height: f64) -> f64 {
+        (self.rank_height(height) - 3.0) / f64::from(self.lanes.max(1))
+    }
+
+    /// How many ranks fit.
+    pub(super) fn visible(self, height: f64) -> u32 {
+        let fit = ((height - AXIS) / self.rank_height(height)).floor().max(1.0) as u32;
+        self.world_size.min(fit)
+    }
+
+    /// Whether texts can be read in the rows.
+    pub(super) fn readable(self, height: f64) -> bool {
+        self.lane_height(height) >= READABLE
+    }
+
+    /// Whether the rows' names stand beside them, and if so whether in full.
+    pub(super) fn named(self, width: f64, height: f64) -> Option<bool> {
+        (self.lanes > 1 && self.readable(height)).then_some(width >= WIDE)
+    }
+
+    /// The width of what stands left of the rows.
+    pub(super) fn gutter(self, width: f64, height: f64) -> f64 {
+        match self.named(width, height) {
+            None => RANKS,
+            Some(full) => RANKS + NAMES[usize::from(!full)] - 10.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_share_the_room_and_never_get_too_low_to_read_when_they_must_not() {
+        let rows = Rows { world_size: 4, lanes: 4, least: 0.0 };
+        assert_eq!(rows.visible(220.0), 4);
+        assert!(rows.readable(220.0) && !Rows { world_size: 64, ..rows }.readable(220.0));
+        let read = Rows { world_size: 64, least: 12.0, ..rows };
+        assert!(read.readable(220.0) && read.visible(220.0) == 4);
+        assert!(read.gutter(1000.0, 220.0) > read.gutter(400.0, 220.0));
+        let one = Rows { lanes: 1, ..rows };
+        assert_eq!(one.gutter(1000.0, 220.0), RANKS, "a single row needs no name");
+    }
+}
