@@ -427,6 +427,15 @@ async fn works_answer_and_streams_have_rows() -> Result<()> {
     ensure!(answered > 0, "the program asks");
     page.until("answers", "data-all", &answered.to_string()).await?;
     ensure!(page.text("standing").await?.contains("compute stream"), "no stream is told of");
+    // The communication outlasts the computation: the compute stream is seen to wait for it.
+    let waits = |from: f64, to: f64| to > 1.2 * from;
+    let at = |wanted: fn(&What) -> bool| {
+        let found = trace.events.iter().rfind(|event| event.rank.0 == 0 && wanted(&event.what));
+        found.map_or(0.0, |event| event.time_ps as f64)
+    };
+    let computed = trace.events.iter().find(|event| matches!(event.what, What::StreamEnded { .. }));
+    let computed = computed.context("a computation")?.time_ps as f64;
+    ensure!(waits(computed, at(|what| matches!(what, What::Completed { .. }))), "nothing waits");
     page.close().await
 }
 
@@ -540,8 +549,15 @@ async fn run_it_for_real() -> Result<()> {
     page.go("#/runs").await?;
     page.until("runs", "data-count", "1").await?;
     let row = page.text("run-1").await?;
-    ensure!(row.contains("ended") && row.contains("completed"), "{row:?}");
+    ensure!(row.contains("completed") && !row.contains("ended"), "{row:?}");
     page.chromium.screenshot("runs").await?;
+    // Another backend than the plan's carried it out: that is said.
+    page.go("#/step?call=all_reduce&backend=nccl&world=2").await?;
+    page.until("transport", "data-moment", "1").await?;
+    page.click("run-real").await?;
+    page.until("real-run", "data-stage", "ended").await?;
+    let said = page.text("stand-in").await?;
+    ensure!(said.contains("for nccl") && said.contains("host carried it out"), "{said:?}");
     page.close().await
 }
 
@@ -622,6 +638,31 @@ async fn check_a_schedule_of_ones_own() -> Result<()> {
     let input = page.chromium.client.find(Locator::Css("[data-test=pick-schedule]")).await?;
     input.send_keys(&bad.display().to_string()).await?;
     page.until("schedule-error", "data-test", "schedule-error").await?;
+    page.close().await
+}
+
+/// A file that is dropped on a view without a place for it goes to the one that has.
+#[tokio::test]
+async fn a_dropped_file_finds_its_view() -> Result<()> {
+    let page = Page::open("#/step").await?;
+    page.until("transport", "data-moment", "1").await?;
+    let xml = std::fs::read_to_string(data("msccl/ndv4_a2a2ll.xml"))?;
+    let drop = |name: &str, text: &str| {
+        format!(
+            "const held = new DataTransfer();
+             held.items.add(new File([{}], {}));
+             document.querySelector('main').dispatchEvent(
+                 new DragEvent('drop', {{ dataTransfer: held, bubbles: true, cancelable: true }}))",
+            json!(text),
+            json!(name)
+        )
+    };
+    page.chromium.run(&drop("a2a.xml", &xml)).await?;
+    page.until("schedule-verdict", "data-proved", "true").await?;
+    page.go("#/step").await?;
+    page.until("transport", "data-moment", "1").await?;
+    page.chromium.run(&drop("rank_0", "this is no dump")).await?;
+    page.until("recording", "data-stage", "failed").await?;
     page.close().await
 }
 

@@ -8,7 +8,7 @@ use js_sys::Uint8Array;
 use lockstep_core::flight_recorder::{Dump, trace_of as trace_of_dumps};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{CallLog, Origin, Trace};
-use lockstep_sim::{Session, SimConfig, Topology};
+use lockstep_sim::{Session, SimConfig, SimError, Topology};
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::File;
 
@@ -49,7 +49,14 @@ pub(super) async fn trace_of(plan_json: &str, slices: Slices) -> Result<Trace, S
 }
 
 async fn run(plan: &Plan, topology: Topology, slices: &Slices) -> Result<Session, String> {
-    let words = |error: lockstep_sim::SimError| error.to_string();
+    let words = |error: SimError| match error {
+        SimError::TooManyEvents { limit } => format!(
+            "This takes more than {limit} events, which is more than a page can hold: choose a \
+             smaller world, or an algorithm with fewer messages. On the command line, lockstep sim \
+             with --no-messages or --max-events takes more."
+        ),
+        error => error.to_string(),
+    };
     let config = SimConfig { topology, ..SimConfig::default() };
     let mut simulation = Session::new(plan, config).map_err(words)?;
     while !simulation.run(EVENTS_A_SLICE).map_err(words)? {
