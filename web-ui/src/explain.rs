@@ -28,7 +28,9 @@ pub(crate) fn moment(schedule: &Schedule, view: &View) -> String {
             Some(_) => "There is nothing to do.".to_owned(),
         };
     }
-    let step = calls.iter().map(|call| call.step).min().unwrap_or(0);
+    // Ranks that have sent to a switch already wait for its answer, steps further on.
+    let on_their_way = view.messages.iter().map(|message| message.step);
+    let step = calls.iter().map(|call| call.step).chain(on_their_way).min().unwrap_or(0);
     if step >= schedule.steps() {
         let after = time(view.time_ps);
         return format!("Done after {after}: {}", promise(schedule.collective(), n));

@@ -84,19 +84,32 @@ fn words(part: Part, fast: &Path, slow: &Path, nodes: bool) -> String {
         (true, true) => " between nodes",
     };
     match part {
-        Part::Latency { across } => format!(
-            "{} follow one another{} instead of {}",
-            messages(leg(fast, across)),
-            place(across),
-            messages(leg(slow, across))
-        ),
+        Part::Latency { across } => {
+            let (few, many) = (leg(fast, across), leg(slow, across));
+            let (one, other) = (messages(few), messages(many));
+            match (is_empty(few), is_empty(many)) {
+                (true, _) => {
+                    format!("its longest chain has no message{} instead of {other}", place(across))
+                }
+                (_, true) => {
+                    format!("its longest chain has {one}{}, the other's none", place(across))
+                }
+                _ => format!("{one} follow one another{} instead of {other}", place(across)),
+            }
+        }
         Part::Bytes { across } => {
             let (few, many) = (leg(fast, across).bytes, leg(slow, across).bytes);
             let (mut one, mut other) = (bytes(few), bytes(many));
             if one == other {
                 (one, other) = (format!("{few} B"), format!("{many} B"));
             }
-            format!("{one} pass one after the other{} instead of {other}", place(across))
+            match (few, many) {
+                (0, _) => {
+                    format!("none of that chain's bytes pass{} instead of {other}", place(across))
+                }
+                (_, 0) => format!("{one} of that chain pass{}, the other's none", place(across)),
+                _ => format!("{one} pass one after the other{} instead of {other}", place(across)),
+            }
         }
         Part::Waiting => match (fast.waiting_ps, slow.waiting_ps) {
             (0, waits) => format!("no message waits for a busy port, instead of {}", time(waits)),
@@ -110,6 +123,10 @@ fn words(part: Part, fast: &Path, slow: &Path, nodes: bool) -> String {
     }
 }
 
+fn is_empty(leg: &Leg) -> bool {
+    leg.messages == 0 && leg.switch_hops == 0
+}
+
 /// `6 messages`, `2 hops by a switch`.
 fn messages(leg: &Leg) -> String {
     let Leg { messages, switch_hops, .. } = *leg;
@@ -119,7 +136,7 @@ fn messages(leg: &Leg) -> String {
     };
     let hops = count(switch_hops, "hop by a switch", "hops by a switch");
     match (messages, switch_hops) {
-        (0, 0) => "none".to_owned(),
+        (0, 0) => "no message".to_owned(),
         (_, 0) => count(messages, "message", "messages"),
         (0, _) => hops,
         _ => format!("{} and {hops}", count(messages, "message", "messages")),

@@ -101,12 +101,8 @@ pub(super) fn what(schedule: &Schedule, algorithm: Algorithm, step: u32) -> Stri
         Algorithm::Pat => {
             "every rank sends, in one message, the parts of all trees in which it has a child at this distance.".into()
         }
-        Algorithm::Hierarchical => {
-            "chunks move inside the nodes first, then across them, then inside again.".into()
-        }
-        Algorithm::Nvls => {
-            "the ranks send to the NVLink switch, which adds up and sends results to all of them.".into()
-        }
+        Algorithm::Hierarchical => hierarchical(call, steps, step),
+        Algorithm::Nvls => nvls(schedule, step),
         Algorithm::Sharp => {
             "switches add up what their nodes send, the spine adds up the switches, and the result comes back down.".into()
         }
@@ -217,6 +213,60 @@ fn recursive(schedule: &Schedule, algorithm: Algorithm, at: Fold) -> String {
     }
 }
 
+fn hierarchical(call: Collective, steps: u32, step: u32) -> String {
+    let last = step + 1 == steps;
+    match call {
+        Collective::Gather { .. } if step == 0 => {
+            "the ranks of each node send their parts to its leader; the root leads its own.".into()
+        }
+        Collective::Gather { .. } => {
+            "each leader sends the root the parts of its node in one message.".into()
+        }
+        Collective::Scatter { .. } if last => {
+            "each leader sends the ranks of its node their parts.".into()
+        }
+        Collective::Scatter { .. } => {
+            "the root sends each leader the parts of its node in one message.".into()
+        }
+        _ => "chunks move inside the nodes first, then across them, then inside again.".into(),
+    }
+}
+
+/// What NVLink's switches do; across nodes, NVLSTree.
+fn nvls(schedule: &Schedule, step: u32) -> String {
+    let (n, k, steps) = (schedule.size(), schedule.ranks_per_node().max(1), schedule.steps());
+    let up = if k > 1 { scatter_steps(k) + 2 } else { 0 };
+    let after = if k > 1 { steps.saturating_sub(2) } else { steps };
+    let words = match (schedule.collective(), step) {
+        (Collective::AllReduce { .. }, step) if (up..after).contains(&step) => {
+            "the ranks in charge of a chunk, one a node, sum it up two trees of the nodes and pass the result back down."
+        }
+        (Collective::AllReduce { .. }, step) if step == after => {
+            "each rank sends the chunk that it is in charge of to its node's switch."
+        }
+        (Collective::AllReduce { .. }, step) if step > after => {
+            "the switch writes the result to all of its ranks."
+        }
+        (Collective::AllReduce { .. } | Collective::ReduceScatter { .. }, 0) if n > 1 => {
+            "every rank sends its tensor to its node's NVLink switch."
+        }
+        (Collective::AllReduce { .. } | Collective::ReduceScatter { .. }, step)
+            if step + 1 < up =>
+        {
+            "the switch adds up what came; nothing is sent."
+        }
+        (Collective::AllReduce { .. } | Collective::ReduceScatter { .. }, _) if n > 1 => {
+            "the switch sends each rank the sum of the chunk that it is in charge of."
+        }
+        (Collective::AllGather, 0) if n > 1 => "every rank sends its part to the NVLink switch.",
+        (Collective::AllGather, 1) => "the switch writes all parts to every rank.",
+        (Collective::Broadcast { .. }, 0) => "the root sends its tensor to the NVLink switch.",
+        (Collective::Broadcast { .. }, _) => "the switch writes it to every other rank.",
+        _ => "the rank copies its part.",
+    };
+    words.to_owned()
+}
+
 /// A k-nomial tree by radix 4.
 fn knomial(call: Collective, steps: u32, step: u32) -> String {
     match call {
@@ -269,8 +319,37 @@ mod tests {
     use super::*;
     use lockstep_core::rank::GroupRank;
     use lockstep_core::reduce::ReduceOp;
+    use lockstep_core::schedule::Action;
 
     /// Every step of every schedule that the page can show has its sentence.
+    /// In nodes of four, sums go up to the switches, across, and down; the steps in which nothing
+    /// is sent say so.
+    #[test]
+    fn switches_are_told_from_trees() {
+        let sum = Collective::AllReduce { op: ReduceOp::Sum };
+        let schedule = Schedule::new(sum, Algorithm::Nvls, 8).unwrap();
+        let schedule = schedule.with_ranks_per_node(4).unwrap();
+        let mut actions = Vec::new();
+        for step in 0..schedule.steps() {
+            let mut sent = (false, false);
+            for rank in (0..schedule.participants()).map(GroupRank) {
+                schedule.actions(rank, step, &mut actions);
+                for action in &actions {
+                    if let Action::Send { peer, .. } = action {
+                        let by_switch = rank.0.max(peer.0) >= 8;
+                        sent = (sent.0 || by_switch, sent.1 || !by_switch);
+                    }
+                }
+            }
+            let said = nvls(&schedule, step);
+            match sent {
+                (true, _) => assert!(said.contains("switch"), "{step}: {said}"),
+                (_, true) => assert!(said.contains("trees"), "{step}: {said}"),
+                _ => assert!(said.contains("nothing is sent") || said.contains("trees"), "{said}"),
+            }
+        }
+    }
+
     #[test]
     fn every_step_is_explained() {
         let (op, root) = (ReduceOp::Sum, GroupRank(0));
@@ -287,10 +366,15 @@ mod tests {
                 Collective::Barrier,
             ] {
                 for algorithm in Algorithm::of(call) {
-                    let schedule = Schedule::new(call, *algorithm, n).unwrap();
-                    for step in 0..schedule.steps() {
-                        let said = super::super::what(&schedule, step);
-                        assert!(said.ends_with('.'), "{schedule}, step {step}: {said}");
+                    for ranks_per_node in [0, 1, 3, 4] {
+                        let schedule = Schedule::new(call, *algorithm, n).unwrap();
+                        let Ok(schedule) = schedule.with_ranks_per_node(ranks_per_node) else {
+                            continue;
+                        };
+                        for step in 0..schedule.steps() {
+                            let said = super::super::what(&schedule, step);
+                            assert!(said.ends_with('.'), "{schedule}, step {step}: {said}");
+                        }
                     }
                 }
             }

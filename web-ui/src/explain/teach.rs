@@ -147,7 +147,7 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             formula("1", "2n − 3", Always),
             "Every rank sends every other rank its part, all at once.",
             "What NCCL does (grouped ncclSend and ncclRecv) and gloo too; MPICH for middle sizes. Mixture-of-experts layers live on it.",
-            "A single latency. But here all ranks begin with the same receivers, so that many messages meet at one port while others are idle; gloo's ranks begin each with their neighbour.",
+            "A single latency. Every rank begins with its own neighbour; but ports here are given to messages in the order in which they are posted, all of one rank's before the next one's, so that some wait where pairwise exchange would not.",
         ),
         (Algorithm::Direct, Collective::Reduce { .. }) => (
             formula("1", ALL_BUT_ONE, Always).in_rounds(ALL_BUT_ONE, Always),

@@ -72,7 +72,7 @@ fn cards() -> Html {
                     <a class="button primary" href={choice.side_route().to_hash()} data-test="side-by-side">{ "Side by side" }</a>
                     <a href={Route::below(View::Gallery, "file").to_hash()} data-test="own-schedule">{ "Check a schedule of your own (MSCCL XML)" }</a>
                 </div>
-                <p class="muted small-print">{ "n ranks · S bytes of the tensor, or of one rank's part · α the latency of a message · β the bandwidth of a link. A rank sends one message at a time and receives one at a time." }</p>
+                <p class="muted small-print">{ "n ranks · S bytes of the tensor, or of one rank's part · k segments of a pipeline · α the latency of a message · β the bandwidth of a link. A rank sends one message at a time and receives one at a time." }</p>
             </aside>
             <div class="main">
                 if !choice.collective.is_barrier() {

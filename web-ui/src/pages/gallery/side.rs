@@ -154,7 +154,7 @@ pub(super) fn side_by_side() -> Html {
         [Some(left), Some(right)] => Some(difference(&choice, [left, right])),
         _ => None,
     };
-    let failed = [&simulated_a, &simulated_b].into_iter().find_map(|side| match side {
+    let failed = [&simulated_a, &simulated_b].map(|side| match side {
         Simulated::Failed { why } => Some(why.clone()),
         _ => None,
     });
@@ -173,11 +173,16 @@ pub(super) fn side_by_side() -> Html {
                 </Fold>
             </aside>
             <section class="panel verdict-card" aria-live="polite">
-                if let Some(why) = failed { <p class="bad">{ why }</p> }
-                if let Some(told) = told { <Difference {told} /> } else { <p class="muted">{ "Simulating…" }</p> }
+                if let Some(why) = failed.iter().flatten().next() {
+                    <p class="bad">{ why }</p>
+                } else if let Some(told) = told {
+                    <Difference {told} />
+                } else {
+                    <p class="muted">{ "Simulating…" }</p>
+                }
             </section>
             { for [0usize, 1].map(|side| html! {
-                <Half key={side} {side} algorithm={choice.pair[side]} {choice} view={views[side].clone()} opened={opened[side].clone()}
+                <Half key={side} {side} algorithm={choice.pair[side]} {choice} view={views[side].clone()} opened={opened[side].clone()} failed={failed[side].is_some()}
                       account={pair[side].clone()} time_ps={times[side]} {longest} selected={rank} on_select={select.clone()}
                       on_seek={seek(side)} />
             }) }
@@ -193,6 +198,8 @@ struct HalfProps {
     choice: GalleryChoice,
     view: Option<Rc<View>>,
     opened: Option<Rc<Opened>>,
+    /// Whether it cannot be simulated.
+    failed: bool,
     account: Option<Rc<Account>>,
     time_ps: u64,
     /// When the slower of the two ends: both timelines are as long.
@@ -214,6 +221,7 @@ fn half(props: &HalfProps) -> Html {
     let done = end.is_some_and(|end| time_ps >= end);
     let sentence = match (&props.view, &schedule) {
         (Some(view), Some(schedule)) => explain::moment(schedule, view),
+        _ if props.failed => "It cannot be carried out here: above is why.".to_owned(),
         _ => "Simulating…".to_owned(),
     };
     let select = props.on_select.clone();
