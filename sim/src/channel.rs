@@ -299,6 +299,9 @@ impl Engine {
         let Some(to) = self.messages.get(message).map(|message| message.to) else {
             return;
         };
+        if self.is_dead(self.channels[to as usize].rank) {
+            return;
+        }
         if self.accept(to, message, recorder) {
             self.run_channel(to, recorder);
             return;

@@ -5,6 +5,7 @@
 //! plan. A message costs one queue entry.
 
 use crate::channel::Channel;
+use crate::deadline::Deadlines;
 use crate::memory::Memory;
 use crate::network::Network;
 use crate::p2p::{FromAny, Posted, Transfer};
@@ -18,7 +19,6 @@ use crate::whole::Whole;
 use lockstep_core::group::{GroupId, SequenceNumbers};
 use lockstep_core::plan::{Action, Call, Op, Plan, PlanError, Signature, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::reduce::combine;
 use lockstep_core::trace::{Origin, Outcome, TensorValue, Trace, TraceEnd, TraceHeader, What};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -146,6 +146,8 @@ pub(crate) enum Doing {
     /// Its program is over, but its streams are not empty or calls of its are in flight.
     Draining,
     Finished,
+    /// Its process has ended.
+    Died,
 }
 
 #[derive(Clone, Debug)]
@@ -188,14 +190,6 @@ impl Rank {
     }
 }
 
-/// Calls whose groups share a timeout, in the order in which they were made: the first that has
-/// not completed is the next to time out.
-#[derive(Clone, Debug)]
-struct Deadlines {
-    timeout_ps: u64,
-    calls: VecDeque<(u64, GlobalRank, u32)>,
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct Engine {
     pub(crate) plan: Arc<Plan>,
@@ -220,9 +214,11 @@ pub(crate) struct Engine {
     pub(crate) whole: Option<Whole>,
     /// What led to what, if somebody wants to know.
     pub(crate) paths: Option<Box<Paths>>,
-    deadlines: Vec<Deadlines>,
+    pub(crate) deadlines: Vec<Deadlines>,
     unfinished: u32,
-    outcome: Option<Outcome>,
+    pub(crate) outcome: Option<Outcome>,
+    /// The first rank whose process ended early, and how.
+    pub(crate) died: Option<(GlobalRank, String)>,
 }
 
 impl Engine {
@@ -282,6 +278,7 @@ impl Engine {
             deadlines: Vec::new(),
             unfinished: world,
             outcome: None,
+            died: None,
         }
     }
 
@@ -335,7 +332,7 @@ impl Engine {
             (_, None) => {}
         }
         if self.unfinished == 0 && self.outcome.is_none() {
-            self.outcome = Some(Outcome::Completed);
+            self.outcome = Some(self.ended_as(Outcome::Completed));
         } else if self.outcome.is_none()
             && self.queue.next_time().is_none()
             && self.next_deadline().is_none()
@@ -345,6 +342,21 @@ impl Engine {
             self.outcome = Some(Outcome::Failed { why });
         }
         true
+    }
+
+    /// How a run ends that would have ended as `outcome`: a process that died is what its others
+    /// ended of.
+    pub(crate) fn ended_as(&self, outcome: Outcome) -> Outcome {
+        match &self.died {
+            Some((rank, how)) => Outcome::RankDied { rank: *rank, how: how.clone() },
+            None => outcome,
+        }
+    }
+
+    /// Whether the process of a rank has ended early. Switches do not die.
+    pub(crate) fn is_dead(&self, rank: GlobalRank) -> bool {
+        self.died.is_some()
+            && self.ranks.get(rank.index()).is_some_and(|rank| rank.doing == Doing::Died)
     }
 
     fn handle(&mut self, due: Due, recorder: &mut Recorder) {
@@ -358,6 +370,7 @@ impl Engine {
             }
         }
         match due {
+            Due::Rank(rank) | Due::Stream(rank) if self.is_dead(rank) => {}
             Due::Rank(rank) => {
                 if self.ranks[rank.index()].doing == Doing::Busy {
                     self.end_op(rank, recorder);
@@ -377,6 +390,13 @@ impl Engine {
 
     fn work_off(&mut self, recorder: &mut Recorder) {
         while let Some(woken) = self.woken.pop_front() {
+            let rank = match woken {
+                Woken::Rank(rank) | Woken::Stream(rank) => rank,
+                Woken::Channel(channel) => self.channels[channel as usize].rank,
+            };
+            if self.is_dead(rank) {
+                continue;
+            }
             match woken {
                 Woken::Rank(rank) => self.run_program(rank, recorder),
                 Woken::Channel(channel) => self.run_channel(channel, recorder),
@@ -394,7 +414,7 @@ impl Engine {
         loop {
             let state = &mut self.ranks[rank.index()];
             match state.doing {
-                Doing::Busy | Doing::Finished => return,
+                Doing::Busy | Doing::Finished | Doing::Died => return,
                 Doing::Blocked { op } => {
                     if !state.completed(op) {
                         return;
@@ -465,39 +485,22 @@ impl Engine {
             Action::Copy { group, .. } => {
                 match self.prepared.is_nccl(*group) {
                     true => self.put_on_stream(rank, StreamItem::Copy { op: index }),
-                    false => self.copy(rank, &op.action),
+                    false => self.ranks[rank.index()].memory.copy(&self.plan, &op.action),
                 }
                 self.end_op(rank, recorder);
             }
             Action::Synchronize => self.ranks[rank.index()].doing = Doing::Synchronizing,
+            Action::Die { how } => {
+                self.ranks[rank.index()].doing = Doing::Died;
+                self.unfinished -= 1;
+                // In the words of an executor whose rank has exited.
+                let how = format!("exited with status 1: {how}");
+                recorder.record(self.now, rank, || What::Died { how: how.clone() });
+                self.died.get_or_insert((rank, how));
+            }
             Action::Call { .. } | Action::Coalesced { .. } => {
                 self.make_calls(rank, index, &op.action, recorder);
             }
-        }
-    }
-
-    /// Carries out a step among a rank's own tensors.
-    pub(crate) fn copy(&mut self, rank: GlobalRank, action: &Action) {
-        let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
-        else {
-            return;
-        };
-        let Some(tensor) = self.plan.tensor(*from) else { return };
-        let (dtype, size) = (tensor.dtype, tensor.dtype.size_bytes());
-        let memory = &mut self.ranks[rank.index()].memory;
-        let part = |offset: u64| {
-            let start = offset.saturating_mul(size) as usize;
-            start..start.saturating_add(count.saturating_mul(size) as usize)
-        };
-        let Some(read) = memory.get(*from).and_then(|bytes| bytes.get(part(*from_offset))) else {
-            return;
-        };
-        let read = read.to_vec();
-        let written = memory.get_mut(*into).and_then(|bytes| bytes.get_mut(part(*into_offset)));
-        match (written, reduce) {
-            (Some(into), Some(op)) => combine(dtype, *op, into, &read),
-            (Some(into), None) => into.copy_from_slice(&read),
-            (None, _) => {}
         }
     }
 
@@ -581,17 +584,6 @@ impl Engine {
         work
     }
 
-    fn set_deadline(&mut self, rank: GlobalRank, work: u32, timeout_ms: u64) {
-        let timeout_ps = timeout_ms.saturating_mul(1_000_000_000);
-        let deadline = (self.now.saturating_add(timeout_ps), rank, work);
-        match self.deadlines.iter_mut().find(|known| known.timeout_ps == timeout_ps) {
-            Some(known) => known.calls.push_back(deadline),
-            None => {
-                self.deadlines.push(Deadlines { timeout_ps, calls: VecDeque::from([deadline]) });
-            }
-        }
-    }
-
     /// Marks a call completed on its rank and wakes whoever waits for it.
     pub(crate) fn complete(&mut self, rank: GlobalRank, work: u32, recorder: &mut Recorder) {
         let state = &mut self.ranks[rank.index()];
@@ -629,39 +621,5 @@ impl Engine {
             }
         }
         recorder.record(self.now, rank, || What::Finished);
-    }
-
-    fn next_deadline(&mut self) -> Option<u64> {
-        let ranks = &self.ranks;
-        let firsts = self.deadlines.iter_mut().filter_map(|deadlines| {
-            while let Some(&(deadline, rank, work)) = deadlines.calls.front() {
-                if !ranks[rank.index()].works[work as usize].completed {
-                    return Some(deadline);
-                }
-                deadlines.calls.pop_front();
-            }
-            None
-        });
-        firsts.min()
-    }
-
-    /// The watchdogs fire: every call whose time is up, and with it the run, ends.
-    fn time_out(&mut self, deadline: u64, recorder: &mut Recorder) {
-        self.now = deadline;
-        let mut late: Vec<_> = self
-            .deadlines
-            .iter()
-            .flat_map(|deadlines| deadlines.calls.iter())
-            .filter(|(due, rank, work)| {
-                *due == deadline && !self.ranks[rank.index()].works[*work as usize].completed
-            })
-            .map(|(_, rank, work)| (*rank, *work))
-            .collect();
-        late.sort_unstable();
-        late.dedup();
-        for (rank, work) in late {
-            recorder.record(deadline, rank, || What::TimedOut { work });
-        }
-        self.outcome = Some(Outcome::TimedOut);
     }
 }

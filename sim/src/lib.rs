@@ -14,6 +14,7 @@ mod active;
 mod channel;
 pub mod compare;
 pub mod cost;
+mod deadline;
 mod engine;
 mod marks;
 mod memory;

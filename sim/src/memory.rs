@@ -1,7 +1,8 @@
 //! The ranks' tensors, for plans small enough to carry their values.
 
-use lockstep_core::plan::{Plan, TensorId};
+use lockstep_core::plan::{Action, Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
+use lockstep_core::reduce::combine;
 use lockstep_core::value;
 use std::sync::Arc;
 
@@ -32,5 +33,29 @@ impl Memory {
     pub(crate) fn get_mut(&mut self, id: TensorId) -> Option<&mut [u8]> {
         let bytes = self.tensors.get_mut(id.index())?.as_mut()?;
         Some(Arc::make_mut(bytes).as_mut_slice())
+    }
+
+    /// Carries out a step among the rank's own tensors.
+    pub(crate) fn copy(&mut self, plan: &Plan, action: &Action) {
+        let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
+        else {
+            return;
+        };
+        let Some(tensor) = plan.tensor(*from) else { return };
+        let (dtype, size) = (tensor.dtype, tensor.dtype.size_bytes());
+        let part = |offset: u64| {
+            let start = offset.saturating_mul(size) as usize;
+            start..start.saturating_add(count.saturating_mul(size) as usize)
+        };
+        let Some(read) = self.get(*from).and_then(|bytes| bytes.get(part(*from_offset))) else {
+            return;
+        };
+        let read = read.to_vec();
+        let written = self.get_mut(*into).and_then(|bytes| bytes.get_mut(part(*into_offset)));
+        match (written, reduce) {
+            (Some(into), Some(op)) => combine(dtype, *op, into, &read),
+            (Some(into), None) => into.copy_from_slice(&read),
+            (None, _) => {}
+        }
     }
 }

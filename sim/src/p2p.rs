@@ -141,6 +141,9 @@ impl Engine {
     /// The tensor has arrived: both sides complete.
     pub(crate) fn finish_transfer(&mut self, transfer: u32, recorder: &mut Recorder) {
         let Transfer { pair, send, receive, bytes, .. } = self.transfers[transfer as usize];
+        if self.is_dead(pair.from) || self.is_dead(pair.to) {
+            return;
+        }
         let sent = self.ranks[pair.from.index()].memory.get(send.tensor).map(<[u8]>::to_vec);
         let place = self.ranks[pair.to.index()].memory.get_mut(receive.tensor);
         if let (Some(sent), Some(place)) = (sent, place) {

@@ -90,7 +90,7 @@ impl Engine {
                     let plan = std::sync::Arc::clone(&self.plan);
                     let ops = plan.program(rank).map_or(&[][..], |program| &program.ops);
                     if let Some(op) = ops.get(op as usize) {
-                        self.copy(rank, &op.action);
+                        self.ranks[rank.index()].memory.copy(&self.plan, &op.action);
                     }
                 }
                 (StreamItem::Release { work }, _) => {

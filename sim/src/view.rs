@@ -71,6 +71,8 @@ pub enum Doing {
     Draining,
     /// It is done.
     Finished,
+    /// Its process has ended before its program did.
+    Died,
 }
 
 /// A collective call on one rank at a moment.
@@ -189,6 +191,7 @@ impl Engine {
                 EngineDoing::Synchronizing => Doing::Synchronizing,
                 EngineDoing::Draining => Doing::Draining,
                 EngineDoing::Finished => Doing::Finished,
+                EngineDoing::Died => Doing::Died,
             },
             calls: calls.collect(),
             stream: state.stream.as_ref().map(|stream| StreamView {

@@ -25,7 +25,7 @@ use crate::prepared::Prepared;
 use crate::topology::Link;
 use lockstep_core::collective::Collective;
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Call, Plan};
+use lockstep_core::plan::{Action, Call, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::{Algorithm, Buffer, Schedule};
 use std::collections::BTreeMap;
@@ -61,8 +61,12 @@ impl Whole {
         if config.record_messages || prepared.values {
             return None;
         }
-        let mut calls =
-            plan.programs.iter().flat_map(|program| &program.ops).flat_map(|op| op.action.calls());
+        let ops = || plan.programs.iter().flat_map(|program| &program.ops);
+        // Who dies in the middle of a ring leaves it half done.
+        if ops().any(|op| matches!(op.action, Action::Die { .. })) {
+            return None;
+        }
+        let mut calls = ops().flat_map(|op| op.action.calls());
         let fits = calls.all(|call| {
             let Call::Collective { group: GroupId::WORLD, splits: None, .. } = call else {
                 return false;

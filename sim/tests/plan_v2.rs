@@ -5,7 +5,7 @@
 use lockstep_core::c10d::{Job, Machine, Object};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
-use lockstep_core::group::{BackendName, GroupId};
+use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{
     Action, Call, Fill, Plan, PlanBuilder, ProgramBuilder, Splits, TensorId, WorkQuery,
 };
@@ -387,4 +387,34 @@ fn object_calls_hold_the_process_on_a_device() {
     let done = times(&trace, 0, |what| matches!(what, What::Completed { .. }));
     assert_eq!(calls.len(), 2);
     assert!(calls[1] >= done[0] && done[0] > 0, "{calls:?} {done:?}");
+}
+
+/// A process that ends takes its calls with it: who shares one with it waits until the watchdog
+/// fires, everybody else goes on, and the run ends of the death.
+#[test]
+fn a_rank_dies_and_its_peers_wait() {
+    let mut plan = PlanBuilder::new("a death", 4, BackendName::Gloo).unwrap();
+    plan.timeout_ms(1);
+    let pair = vec![GlobalRank(2), GlobalRank(3)];
+    let pair = plan.group(ProcessGroup::new("pair", BackendName::Gloo, pair).unwrap());
+    let x = plan.tensor("x", Dtype::Int64, 4, Fill::Rank);
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    let written = plan.every_rank(|rank, program| {
+        if rank.0 >= 2 {
+            program.collective(pair, sum, 4, None, Some(x));
+        }
+        if rank.0 == 1 {
+            program.die("ValueError: no such file");
+        }
+        program.collective(WORLD, sum, 4, None, Some(x));
+    });
+    let plan = written.unwrap();
+    let trace = simulate(&plan, &config()).unwrap();
+    let how = "exited with status 1: ValueError: no such file".to_owned();
+    assert_eq!(*outcome(&trace), Outcome::RankDied { rank: GlobalRank(1), how });
+    let late = |rank| times(&trace, rank, |what| matches!(what, What::TimedOut { .. })).len();
+    // Ranks 2 and 3 make the call later; the first watchdog ends the run for all.
+    assert_eq!([0, 1, 2, 3].map(late), [1, 0, 0, 0]);
+    let done = |rank| times(&trace, rank, |what| matches!(what, What::Completed { .. })).len();
+    assert_eq!([0, 1, 2, 3].map(done), [0, 0, 1, 1]);
 }

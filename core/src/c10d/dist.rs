@@ -109,6 +109,11 @@ impl Dist<'_> {
         self.record(Action::Sleep { name: name.into(), duration_ns }, None);
     }
 
+    /// The process ends here: `sys.exit()`, an exception, a kill. `how` is what its log says.
+    pub fn die(&mut self, how: impl Into<String>) {
+        self.record(Action::Die { how: how.into() }, None);
+    }
+
     /// `torch.cuda.synchronize()`.
     pub fn synchronize(&mut self) {
         self.record(Action::Synchronize, None);

@@ -114,7 +114,10 @@ fn slides(ops: &[&Op], at: usize, middle: usize) -> usize {
 /// The operations that tell programs apart: idle time does not, and a wait only repeats its call.
 fn compared(ops: &[Op]) -> Vec<&Op> {
     let counts = |op: &&Op| match op.action {
-        Action::Call { .. } | Action::Coalesced { .. } | Action::Compute { .. } => true,
+        Action::Call { .. }
+        | Action::Coalesced { .. }
+        | Action::Compute { .. }
+        | Action::Die { .. } => true,
         Action::Sleep { .. }
         | Action::Wait { .. }
         | Action::Query { .. }

@@ -52,6 +52,14 @@ pub enum GoalWriteError {
         /// The schedule.
         schedule: String,
     },
+    /// A rank that dies.
+    #[error("rank {rank}, operation {op}: the process ends here, which GOAL cannot say")]
+    Dies {
+        /// Which.
+        rank: GlobalRank,
+        /// The operation's index in the program.
+        op: usize,
+    },
     /// A call that cannot be carried out.
     #[error("rank {rank}, operation {op}: {why}")]
     Call {

@@ -139,6 +139,9 @@ impl<'a> Writer<'a> {
             }
             // What takes no time, and what a rank without streams has no need of.
             Action::Query { .. } | Action::Copy { .. } | Action::Synchronize => {}
+            Action::Die { .. } => {
+                return Err(GoalWriteError::Dies { rank: self.rank, op: index });
+            }
         }
         Ok(())
     }

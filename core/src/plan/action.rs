@@ -148,6 +148,12 @@ pub enum Action {
         /// For how long, in nanoseconds.
         duration_ns: u64,
     },
+    /// The rank's process exits here with status 1: an exception that nobody catches. Its calls in
+    /// flight never complete, and nobody is told.
+    Die {
+        /// The last line of its log: `ValueError: …`.
+        how: String,
+    },
 }
 
 /// The parts of an uneven `all_to_all_single`, in elements by group rank, as one rank passes them
@@ -278,6 +284,7 @@ impl Action {
             Action::Copy { reduce: Some(_), .. } => "reduce on this rank",
             Action::Synchronize => "synchronize",
             Action::Compute { name, .. } | Action::Sleep { name, .. } => name,
+            Action::Die { .. } => "die",
         }
     }
 

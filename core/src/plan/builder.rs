@@ -243,4 +243,9 @@ impl ProgramBuilder {
     pub fn sleep(&mut self, name: impl Into<String>, duration_ns: u64) -> u32 {
         self.push(Action::Sleep { name: name.into(), duration_ns })
     }
+
+    /// The process ends.
+    pub fn die(&mut self, how: impl Into<String>) -> u32 {
+        self.push(Action::Die { how: how.into() })
+    }
 }

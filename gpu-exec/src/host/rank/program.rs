@@ -91,6 +91,7 @@ impl Program {
                 Action::Sleep { duration_ns, .. } => {
                     std::thread::sleep(Duration::from_nanos(*duration_ns));
                 }
+                Action::Die { how } => return Err(how.clone()),
             }
             works_of.push(first..numbers.works);
             clerk.note(Note::OpEnded { op });
