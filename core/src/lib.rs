@@ -14,6 +14,8 @@ pub mod goal;
 pub mod group;
 pub mod pickle;
 pub mod plan;
+#[cfg(feature = "program")]
+pub mod program;
 pub mod rank;
 pub mod reduce;
 pub mod scenario;

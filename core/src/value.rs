@@ -24,6 +24,7 @@ pub fn initial_bytes(tensor: &Tensor, rank: GlobalRank) -> Vec<u8> {
 fn push_element(tensor: &Tensor, rank: GlobalRank, index: u64, bytes: &mut Vec<u8>) {
     let whole = match tensor.fill {
         Fill::Zeros | Fill::Data => 0,
+        Fill::Full { value } => value as u64,
         Fill::Rank => u64::from(rank.0),
         Fill::Iota => u64::from(rank.0).wrapping_mul(tensor.numel).wrapping_add(index),
         // A complex tensor's parts are the elements of the float tensor twice as long that
@@ -37,14 +38,19 @@ fn push_element(tensor: &Tensor, rank: GlobalRank, index: u64, bytes: &mut Vec<u
         }
         Fill::Seeded { seed } => return push_seeded(tensor.dtype, seed, rank, index, bytes),
     };
-    match tensor.dtype {
-        dtype if dtype.is_float() => push_float(dtype, whole as f64, whole as f32, bytes),
+    push_whole(tensor.dtype, whole as i64, bytes);
+}
+
+/// A whole number, cast.
+fn push_whole(dtype: Dtype, value: i64, bytes: &mut Vec<u8>) {
+    match dtype {
+        dtype if dtype.is_float() => push_float(dtype, value as f64, value as f32, bytes),
         dtype if dtype.is_complex() => {
-            push_float(dtype.as_real(), whole as f64, whole as f32, bytes);
+            push_float(dtype.as_real(), value as f64, value as f32, bytes);
             push_float(dtype.as_real(), 0.0, 0.0, bytes);
         }
-        Dtype::Bool => bytes.push(u8::from(whole != 0)),
-        dtype => bytes.extend(&whole.to_le_bytes()[..dtype.size_bytes().min(8) as usize]),
+        Dtype::Bool => bytes.push(u8::from(value != 0)),
+        dtype => bytes.extend(&value.to_le_bytes()[..dtype.size_bytes().min(8) as usize]),
     }
 }
 

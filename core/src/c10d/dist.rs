@@ -119,6 +119,11 @@ impl Dist<'_> {
         self.record(Action::Synchronize, None);
     }
 
+    /// How many operations have been written down.
+    pub fn ops(&self) -> usize {
+        self.state.recorded.len()
+    }
+
     /// Python's warnings so far.
     pub fn warnings(&self) -> &[String] {
         &self.state.warnings

@@ -141,6 +141,11 @@ pub enum Fill {
         /// The seed.
         seed: u64,
     },
+    /// The same number in every element, as `torch.full((n,), value)`.
+    Full {
+        /// The number.
+        value: i64,
+    },
 }
 
 /// What one rank does, in order.

@@ -1,0 +1,309 @@
+//! Arguments of a program's calls as torch.distributed takes them.
+
+use super::process::refused;
+use super::values::{
+    DeviceValue, DtypeValue, DurationValue, GroupValue, P2POpValue, ReduceOpValue, TensorValue,
+};
+use crate::c10d::{
+    Arg, Device, DistError, ErrorKind, Group, MeshDim, Object, P2POp, PyObject, TensorArg,
+    TensorListArg,
+};
+use crate::dtype::Dtype;
+use crate::reduce::ReduceOp;
+use starlark::values::dict::DictRef;
+use starlark::values::list::ListRef;
+use starlark::values::tuple::TupleRef;
+use starlark::values::{Heap, Value, ValueLike};
+
+/// Entries of a list that is handed to a call.
+const MAX_ITEMS: usize = 1 << 20;
+
+/// Python's name of a value's type.
+pub(super) fn class_of(value: Value<'_>) -> &'static str {
+    match value.get_type() {
+        "string" => "str",
+        other => other,
+    }
+}
+
+/// A value of another type than was asked for.
+fn other<T>(value: Value<'_>) -> Arg<T> {
+    Arg::not(class_of(value), &repr(value))
+}
+
+/// `repr()`, cut where it grows long.
+fn repr(value: Value<'_>) -> String {
+    let text = match DictRef::from_value(value).map(|dict| dict.len()) {
+        Some(entries) => format!("{{… {entries} entries}}"),
+        None if items(value).is_some_and(|items| items.len() > 8) => "[…]".to_owned(),
+        None => value.to_repr(),
+    };
+    text.chars().take(200).collect()
+}
+
+/// The entries of a list or tuple.
+pub(super) fn items<'v>(value: Value<'v>) -> Option<Vec<Value<'v>>> {
+    let list = ListRef::from_value(value).map(|list| list.content().to_vec());
+    list.or_else(|| TupleRef::from_value(value).map(|tuple| tuple.content().to_vec()))
+}
+
+/// `TypeError` in Python's words.
+pub(super) fn type_error(text: impl Into<String>) -> anyhow::Error {
+    refused(DistError::new(ErrorKind::TypeError, text))
+}
+
+/// A whole number.
+pub(super) fn whole(value: Value<'_>, what: &str) -> anyhow::Result<i64> {
+    let number = value.unpack_i32().map(i64::from).or_else(|| value.to_str().parse().ok());
+    let number = number.filter(|_| value.get_type() == "int");
+    number.ok_or_else(|| type_error(format!("{what} is a {}, not an int", class_of(value))))
+}
+
+/// A number, whole or not.
+pub(super) fn number(value: Value<'_>, what: &str) -> anyhow::Result<f64> {
+    if value.get_type() == "float" {
+        return Ok(value.to_str().parse()?);
+    }
+    Ok(whole(value, what)? as f64)
+}
+
+/// A whole number, if one is given.
+pub(super) fn whole_or_none(value: Value<'_>, what: &str) -> anyhow::Result<Option<i64>> {
+    if value.is_none() { Ok(None) } else { whole(value, what).map(Some) }
+}
+
+/// A list of whole numbers; a `range` will do.
+pub(super) fn wholes<'v>(value: Value<'v>, what: &str, heap: Heap<'v>) -> anyhow::Result<Vec<i64>> {
+    let wrong = || type_error(format!("{what} is a {}, not a list", class_of(value)));
+    let entries = match items(value) {
+        Some(entries) => entries,
+        None if value.get_type() == "range" => {
+            let entries = value.iterate(heap).map_err(|_| wrong())?;
+            entries.take(MAX_ITEMS).collect()
+        }
+        None => return Err(wrong()),
+    };
+    entries.into_iter().map(|entry| whole(entry, what)).collect()
+}
+
+/// A list of such lists.
+pub(super) fn lists_of_wholes<'v>(
+    value: Value<'v>,
+    what: &str,
+    heap: Heap<'v>,
+) -> anyhow::Result<Vec<Vec<i64>>> {
+    let entries = items(value);
+    let wrong = || type_error(format!("{what} is a {}, not a list", class_of(value)));
+    entries.ok_or_else(wrong)?.into_iter().map(|entry| wholes(entry, what, heap)).collect()
+}
+
+/// Numbers of elements or ranks, which cannot be negative.
+pub(super) fn counts<'v>(
+    value: Value<'v>,
+    what: &str,
+    heap: Heap<'v>,
+) -> anyhow::Result<Option<Vec<u64>>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    let numbers = wholes(value, what, heap)?;
+    let counts = numbers.into_iter().map(u64::try_from).collect::<Result<Vec<_>, _>>();
+    counts.map(Some).map_err(|_| anyhow::anyhow!("{what} holds a negative number"))
+}
+
+/// One string, or several.
+pub(super) fn strings(value: Value<'_>) -> anyhow::Result<Vec<String>> {
+    let text = |value: Value<'_>| {
+        let wrong = || type_error(format!("{} is no str", class_of(value)));
+        value.unpack_str().map(str::to_owned).ok_or_else(wrong)
+    };
+    match items(value) {
+        Some(entries) => entries.into_iter().map(text).collect(),
+        None => Ok(vec![text(value)?]),
+    }
+}
+
+/// A shape of so many elements, in which one size may be -1.
+pub(super) fn shape(sizes: &[i32], numel: u64) -> anyhow::Result<Vec<u64>> {
+    let known = sizes.iter().filter(|size| **size >= 0);
+    let known = known.fold(1_u64, |product, size| product.saturating_mul(*size as u64));
+    let sizes: Vec<u64> = sizes
+        .iter()
+        .map(|size| match size {
+            0.. => *size as u64,
+            _ => numel.checked_div(known).unwrap_or(0),
+        })
+        .collect();
+    let product = sizes.iter().fold(1_u64, |product, size| product.saturating_mul(*size));
+    anyhow::ensure!(
+        product == numel,
+        "RuntimeError: shape '{sizes:?}' is invalid for input of size {numel}"
+    );
+    Ok(sizes)
+}
+
+/// A duration in milliseconds: a `timedelta`, or seconds as a number.
+pub(super) fn milliseconds(value: Value<'_>) -> anyhow::Result<u64> {
+    if let Some(duration) = value.downcast_ref::<DurationValue>() {
+        return Ok(duration.0);
+    }
+    Ok((number(value, "a timeout")?.max(0.0) * 1e3) as u64)
+}
+
+/// `timeout=` of a call: `None`, a `timedelta`, or what PyTorch refuses.
+pub(super) fn timeout(value: Value<'_>) -> Option<Arg<u64>> {
+    match value.downcast_ref::<DurationValue>() {
+        Some(duration) => Some(Arg::Is(duration.0)),
+        None if value.is_none() => None,
+        None => Some(other(value)),
+    }
+}
+
+/// Where a tensor is asked for.
+pub(super) fn tensor(value: Value<'_>) -> TensorArg {
+    match value.downcast_ref::<TensorValue>() {
+        Some(tensor) => Arg::Is(tensor.0.clone()),
+        None => other(value),
+    }
+}
+
+/// Where a list of tensors is asked for.
+pub(super) fn tensors(value: Value<'_>) -> TensorListArg {
+    match items(value) {
+        Some(entries) => Arg::Is(entries.into_iter().map(tensor).collect()),
+        None => other(value),
+    }
+}
+
+/// Where a list of tensors may be missing.
+pub(super) fn tensors_or_none(value: Value<'_>) -> Option<TensorListArg> {
+    (!value.is_none()).then(|| tensors(value))
+}
+
+/// `group=`.
+pub(super) fn group(value: Value<'_>) -> anyhow::Result<Option<Group>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    let group = value.downcast_ref::<GroupValue>().map(|group| group.0);
+    let wrong = || type_error(format!("group is a {}, not a ProcessGroup", class_of(value)));
+    group.map(Some).ok_or_else(wrong)
+}
+
+/// `op=` of a reduction.
+pub(super) fn reduce_op(value: Value<'_>) -> Arg<ReduceOp> {
+    match value.downcast_ref::<ReduceOpValue>() {
+        Some(op) => Arg::Is(op.0),
+        None if value.is_none() => Arg::Is(ReduceOp::Sum),
+        None => other(value),
+    }
+}
+
+/// A `P2POp`.
+pub(super) fn p2p_op(value: Value<'_>) -> Arg<P2POp> {
+    match value.downcast_ref::<P2POpValue>() {
+        Some(op) => Arg::Is(op.0.clone()),
+        None => other(value),
+    }
+}
+
+/// `dtype=`: `torch.float32`, `"float32"`.
+pub(super) fn dtype(value: Value<'_>, default: Dtype) -> anyhow::Result<Dtype> {
+    if value.is_none() {
+        return Ok(default);
+    }
+    if let Some(dtype) = value.downcast_ref::<DtypeValue>() {
+        return Ok(dtype.0);
+    }
+    let name = value.unpack_str().unwrap_or_default().trim_start_matches("torch.");
+    let dtype = Dtype::COMPUTABLE.into_iter().find(|dtype| dtype.to_string() == name);
+    dtype.ok_or_else(|| {
+        let names: Vec<String> = Dtype::COMPUTABLE.iter().map(Dtype::to_string).collect();
+        anyhow::anyhow!("{} is no dtype; there are {}", value.to_repr(), names.join(", "))
+    })
+}
+
+/// `device=`: `"cuda"`, `"cuda:0"`, `torch.device("cpu")`, or a number.
+pub(super) fn device(value: Value<'_>) -> anyhow::Result<Option<Device>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    if let Some(device) = value.downcast_ref::<DeviceValue>() {
+        return Ok(Some(device.0));
+    }
+    if value.get_type() == "int" {
+        return Ok(Some(Device::Cuda));
+    }
+    let name = value.unpack_str().unwrap_or_default();
+    match name.split(':').next() {
+        Some("cpu") => Ok(Some(Device::Cpu)),
+        Some("cuda") => Ok(Some(Device::Cuda)),
+        _ => Err(anyhow::anyhow!("{} is no device; there are cpu and cuda", value.to_repr())),
+    }
+}
+
+/// A dimension of a mesh, by number or name.
+pub(super) enum OwnedDim {
+    Index(usize),
+    Name(String),
+}
+
+impl OwnedDim {
+    /// As calls take it.
+    pub(super) fn borrow(&self) -> MeshDim<'_> {
+        match self {
+            OwnedDim::Index(index) => MeshDim::Index(*index),
+            OwnedDim::Name(name) => MeshDim::Name(name),
+        }
+    }
+}
+
+/// A dimension of a mesh.
+pub(super) fn mesh_dim(value: Value<'_>) -> anyhow::Result<OwnedDim> {
+    match value.unpack_str() {
+        Some(name) => Ok(OwnedDim::Name(name.to_owned())),
+        None => {
+            let index = usize::try_from(whole(value, "mesh_dim")?);
+            Ok(OwnedDim::Index(index.unwrap_or(usize::MAX)))
+        }
+    }
+}
+
+/// An object as it is pickled: what counts is its size.
+pub(super) fn object(value: Value<'_>) -> Object {
+    Object::from(&plain(value, 0))
+}
+
+/// Data in data that a pickle is looked into for.
+const MAX_NESTED: usize = 32;
+
+fn plain(value: Value<'_>, depth: usize) -> PyObject {
+    let nested = |value: Value<'_>| plain(value, depth + 1);
+    if depth > MAX_NESTED {
+        return PyObject::None;
+    }
+    if let Some(entries) = ListRef::from_value(value) {
+        return PyObject::List(entries.iter().map(nested).collect());
+    }
+    if let Some(entries) = TupleRef::from_value(value) {
+        return PyObject::Tuple(entries.iter().map(nested).collect());
+    }
+    if let Some(entries) = DictRef::from_value(value) {
+        return PyObject::Dict(entries.iter().map(|(k, v)| (nested(k), nested(v))).collect());
+    }
+    match value.get_type() {
+        "NoneType" => PyObject::None,
+        "bool" => PyObject::Bool(value.to_bool()),
+        "int" => PyObject::Int(whole(value, "an object").unwrap_or(i64::MAX)),
+        "float" => PyObject::Float(number(value, "an object").unwrap_or(0.0)),
+        "string" => PyObject::Str(value.unpack_str().unwrap_or_default().to_owned()),
+        _ => PyObject::Bytes(value.to_repr().into_bytes()),
+    }
+}
+
+/// Objects of a list.
+pub(super) fn objects(value: Value<'_>, what: &str) -> anyhow::Result<Vec<Object>> {
+    let entries = items(value);
+    let wrong = || type_error(format!("{what} is a {}, not a list", class_of(value)));
+    Ok(entries.ok_or_else(wrong)?.into_iter().map(object).collect())
+}

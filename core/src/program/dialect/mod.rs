@@ -1,0 +1,290 @@
+//! Python as people write it, as Starlark: imports, `with`, `while`, `raise`, `assert`, `is` and
+//! f-strings are written in Starlark's words, and every line remembers where it came from.
+//!
+//! What has no counterpart (classes, `try`, generators) is refused with what to write instead.
+
+mod fstring;
+mod import;
+mod scan;
+#[cfg(test)]
+mod tests;
+
+use super::error::ProgramError;
+use scan::Logical;
+
+/// A program in Starlark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rewritten {
+    /// The text.
+    pub(super) text: String,
+    /// Per line, the line of the original that it came from, counted from 0.
+    pub(super) origin: Vec<u32>,
+}
+
+/// A block whose end needs a statement.
+struct Open {
+    indent: usize,
+    kind: Block,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Block {
+    Loop,
+    Def,
+    /// `with`, of so many contexts, begun in this line.
+    With {
+        contexts: usize,
+        line: usize,
+    },
+}
+
+/// Rewrites a program.
+///
+/// # Errors
+/// When it has what a program cannot have.
+pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
+    let statements = scan::scan(text)?;
+    let mut out = Rewritten { text: String::with_capacity(text.len() + 64), origin: Vec::new() };
+    let mut blocks: Vec<Open> = Vec::new();
+    let mut at = 0;
+    let physical: Vec<&str> = text.lines().collect();
+    for (index, statement) in statements.iter().enumerate() {
+        // Blank lines and comments stay where they are.
+        for line in at..statement.first {
+            out.line("", line);
+        }
+        at = statement.last + 1;
+        let head = statement.mask.trim_start();
+        // `else:` and the like continue a block of their own indentation.
+        let continues = ["else", "elif"].iter().any(|word| first_word(head) == *word);
+        while let Some(open) = blocks.last() {
+            let ended = statement.indent <= open.indent;
+            if !ended {
+                break;
+            }
+            if let Block::With { contexts, line } = open.kind {
+                if continues && statement.indent == open.indent {
+                    return Err(ProgramError::at(statement.first, 0, "`with` has no `else`"));
+                }
+                out.exits(open.indent, contexts, line);
+            }
+            blocks.pop();
+        }
+        let body = statements.get(index + 1).map(|next| next.indent);
+        let inner = body.filter(|body| *body > statement.indent).unwrap_or(statement.indent + 4);
+        write(&mut out, &mut blocks, statement, inner)?;
+    }
+    for line in at..physical.len() {
+        out.line("", line);
+    }
+    while let Some(open) = blocks.pop() {
+        if let Block::With { contexts, line } = open.kind {
+            out.exits(open.indent, contexts, line);
+        }
+    }
+    Ok(out)
+}
+
+impl Rewritten {
+    fn line(&mut self, text: &str, from: usize) {
+        self.text.push_str(text);
+        self.text.push('\n');
+        self.origin.push(from as u32);
+    }
+
+    /// Several lines, which come from lines of the original one after the other.
+    fn lines(&mut self, text: &str, statement: &Logical) {
+        for (offset, line) in text.split('\n').enumerate() {
+            self.line(line, (statement.first + offset).min(statement.last));
+        }
+    }
+
+    fn exits(&mut self, indent: usize, contexts: usize, line: usize) {
+        for _ in 0..contexts {
+            self.line(&format!("{:indent$}_exit()", ""), line);
+        }
+    }
+}
+
+/// Writes one statement.
+fn write(
+    out: &mut Rewritten,
+    blocks: &mut Vec<Open>,
+    statement: &Logical,
+    inner: usize,
+) -> Result<(), ProgramError> {
+    let Logical { first, indent, .. } = *statement;
+    let head = statement.mask.trim_start();
+    let refused = |why: &str, help: &str| Err(ProgramError::at(first, 0, why).with_help(help));
+    match first_word(head) {
+        "import" | "from" => {
+            let text = import::statement(statement)?;
+            // An empty block is none.
+            let text = if text.is_empty() && indent > 0 { "pass".to_owned() } else { text };
+            out.line(&format!("{:indent$}{text}", ""), first);
+            (first + 1..=statement.last).for_each(|line| out.line("", line));
+            return Ok(());
+        }
+        "with" => {
+            let (text, mask) = expressions(statement)?;
+            let Some(head) = block_head(&mask, "with") else {
+                return refused(
+                    "`with` and its block stand on one line",
+                    "Write the block on lines of its own.",
+                );
+            };
+            let items = split_items(&text, &mask, head);
+            for item in &items {
+                let enter = match item {
+                    (context, Some(name)) => format!("{name} = _enter({context})"),
+                    (context, None) => format!("_enter({context})"),
+                };
+                let flat = enter.replace('\n', " ");
+                out.line(&format!("{:indent$}{flat}", ""), first);
+            }
+            out.line(&format!("{:indent$}if True:", ""), first);
+            let kind = Block::With { contexts: items.len(), line: first };
+            blocks.push(Open { indent, kind });
+            return Ok(());
+        }
+        "while" => {
+            let (text, mask) = expressions(statement)?;
+            let Some((from, to)) = block_head(&mask, "while") else {
+                return refused(
+                    "`while` and its block stand on one line",
+                    "Write the block on lines of its own.",
+                );
+            };
+            let condition = text[from..to].replace('\n', " ");
+            out.line(&format!("{:indent$}for _ in range(2147483647):", ""), first);
+            out.line(&format!("{:inner$}if not ({}): break", "", condition.trim()), first);
+            blocks.push(Open { indent, kind: Block::Loop });
+            return Ok(());
+        }
+        "raise" | "assert" => {
+            let (text, mask) = expressions(statement)?;
+            let word = first_word(head);
+            let from = indent + word.len();
+            let to = mask.trim_end().len();
+            let what = text[from..to.max(from)].trim();
+            if what.is_empty() {
+                return refused("a bare `raise`", "Say what is raised: RuntimeError(\"why\").");
+            }
+            out.lines(&format!("{:indent$}_{word}({what})", ""), statement);
+            return Ok(());
+        }
+        "return" | "break" | "continue" if leaves_with(blocks, first_word(head)) => {
+            return refused(
+                &format!("`{}` inside `with`", first_word(head)),
+                "Leave the block first: set a variable in it and look at it behind.",
+            );
+        }
+        "for" => blocks.push(Open { indent, kind: Block::Loop }),
+        "def" => blocks.push(Open { indent, kind: Block::Def }),
+        "class" => {
+            return refused(
+                "a program has no classes",
+                "Write functions, and keep what belongs together in a dict or struct(...).",
+            );
+        }
+        "try" | "except" | "finally" => {
+            return refused(
+                "a program has no `try`: what raises ends its rank",
+                "Write what the rank does in the case that you mean, with `if`.",
+            );
+        }
+        "async" | "await" | "yield" | "nonlocal" | "global" | "del" | "match" => {
+            let word = first_word(head);
+            // `match` may be a variable.
+            let variable = head[word.len()..].trim_start().starts_with(['=', '.', '(', '[']);
+            if !variable {
+                return refused(
+                    &format!("a program has no `{word}`"),
+                    "The language is Starlark: functions, if, for, while, with, lists and dicts.",
+                );
+            }
+        }
+        "" if head.starts_with('@') => {
+            return refused("a program has no decorators", "Remove the line.");
+        }
+        _ => {}
+    }
+    let (text, _) = expressions(statement)?;
+    out.lines(&text, statement);
+    Ok(())
+}
+
+/// Whether a statement would leave a `with` block, whose end it would skip.
+fn leaves_with(blocks: &[Open], word: &str) -> bool {
+    for open in blocks.iter().rev() {
+        match open.kind {
+            Block::With { .. } => return true,
+            Block::Loop if word != "return" => return false,
+            Block::Def => return false,
+            Block::Loop => {}
+        }
+    }
+    false
+}
+
+fn first_word(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    &text[..end]
+}
+
+/// The statement with f-strings and `is` in Starlark's words, and its mask.
+fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
+    let (mut text, mut mask) = fstring::rewrite(statement)?;
+    for (from, to) in [("is not", "!="), ("is", "==")] {
+        let mut at = 0;
+        while let Some(found) = mask[at..].find(from) {
+            let start = at + found;
+            let end = start + from.len();
+            let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+            let alone = !mask[..start].ends_with(word) && !mask[end..].starts_with(word);
+            if alone {
+                text.replace_range(start..end, to);
+                mask.replace_range(start..end, to);
+                at = start + to.len();
+            } else {
+                at = end;
+            }
+        }
+    }
+    Ok((text, mask))
+}
+
+/// What stands between the keyword and the colon that ends the line, as a range.
+fn block_head(mask: &str, word: &str) -> Option<(usize, usize)> {
+    let from = mask.find(word)? + word.len();
+    let end = mask.trim_end();
+    end.ends_with(':').then(|| (from, end.len() - 1))
+}
+
+/// `a as b, c` as its items.
+fn split_items(text: &str, mask: &str, head: (usize, usize)) -> Vec<(String, Option<String>)> {
+    let mut items = Vec::new();
+    let mut depth = 0;
+    let mut start = head.0;
+    let mut push = |from: usize, to: usize| {
+        let (item, mask) = (&text[from..to], &mask[from..to]);
+        let named = mask.rfind(" as ").map(|at| (&item[..at], &item[at + 4..]));
+        items.push(match named {
+            Some((context, name)) => (context.trim().to_owned(), Some(name.trim().to_owned())),
+            None => (item.trim().to_owned(), None),
+        });
+    };
+    for (at, c) in mask[..head.1].char_indices().skip_while(|(at, _)| *at < head.0) {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => {
+                push(start, at);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    push(start, head.1);
+    items
+}

@@ -1,0 +1,125 @@
+//! Python in, Starlark out, with lines that still point at the original.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
+
+use super::rewrite;
+use proptest::prelude::*;
+
+fn rewritten(text: &str) -> String {
+    rewrite(text).unwrap().text
+}
+
+#[test]
+fn what_is_starlark_stays_as_it_is() {
+    let text =
+        "def f(a, b = 1):\n    # a comment: it's\n    return [a,\n            b]\n\nf(\"is x\")\n";
+    assert_eq!(
+        rewritten(text),
+        "def f(a, b = 1):\n\n    return [a,\n            b]\n\nf(\"is x\")\n"
+    );
+}
+
+#[test]
+fn a_while_is_a_bounded_for() {
+    let text = "i = 0\nwhile i < 3 and not done(i):\n  i += 1\nafter()\n";
+    assert_eq!(
+        rewritten(text),
+        "i = 0\nfor _ in range(2147483647):\n  if not (i < 3 and not done(i)): break\n  i += 1\n\
+         after()\n"
+    );
+    assert_eq!(rewrite(text).unwrap().origin, [0, 1, 1, 2, 3]);
+}
+
+#[test]
+fn a_with_enters_and_exits() {
+    let text =
+        "def main():\n    with a(), b(1, 2) as c:\n        go(c)\n        more()\n    after()\n";
+    assert_eq!(
+        rewritten(text),
+        "def main():\n    _enter(a())\n    c = _enter(b(1, 2))\n    if True:\n        go(c)\n        \
+         more()\n    _exit()\n    _exit()\n    after()\n"
+    );
+    assert_eq!(rewrite(text).unwrap().origin, [0, 1, 1, 1, 2, 3, 1, 1, 4]);
+    let leaves = "def f():\n    with a():\n        return 1\n";
+    assert_eq!(rewrite(leaves).unwrap_err().line, 3);
+    let inside = "with a():\n    for i in x:\n        break\n";
+    assert!(rewrite(inside).is_ok());
+}
+
+#[test]
+fn imports_name_what_is_there() {
+    let text = "import torch\nimport torch.distributed as dist\nimport numpy as np\n\
+                from torch.nn.parallel import DistributedDataParallel as DDP\n\
+                from torch.distributed import (\n    get_rank as rank,\n    barrier,\n)\n";
+    assert_eq!(
+        rewritten(text),
+        "\n\n\n\nrank = torch.distributed.get_rank; barrier = torch.distributed.barrier\n\n\n\n"
+    );
+}
+
+#[test]
+fn is_raise_assert_and_f_strings() {
+    let text = "if x is not None and y is None:\n    raise ValueError(f\"no {x.y!r} of {n + 1:>3}\")\n\
+                assert a == b, \"why\"  # said\n";
+    assert_eq!(
+        rewritten(text),
+        "if x != None and y == None:\n    _raise(ValueError(_fstring(\"no \", (x.y, \"!r\"), \" of \", \
+         (n + 1, \">3\"), )))\n_assert(a == b, \"why\")\n"
+    );
+    assert_eq!(rewritten("f'{{x}} {a[1]=}'\n"), "_fstring('{x} ', \"a[1]=\", (a[1], \"!r\"), )\n");
+}
+
+#[test]
+fn what_has_no_counterpart_is_refused_where_it_stands() {
+    for (text, line) in [
+        ("x = 1\nclass A:\n    pass\n", 2),
+        ("try:\n    x()\n", 1),
+        ("@decorated\ndef f():\n    pass\n", 1),
+        ("x = \"open\n", 1),
+        ("x = (1,\n\n", 1),
+        ("x = 1)\n", 1),
+        ("\n\n\tx = 1\n", 3),
+        ("with a(): b()\n", 1),
+    ] {
+        assert_eq!(rewrite(text).unwrap_err().line, line, "{text}");
+    }
+}
+
+#[test]
+fn nesting_is_bounded() {
+    for deep in [
+        format!("x = {}1{}", "(".repeat(100_000), ")".repeat(100_000)),
+        format!("x = 1{}", "+1".repeat(100_000)),
+        format!("x = {}1", "not ".repeat(100_000)),
+        format!("x = a{}", ".b".repeat(100_000)),
+        (0..100).map(|n| format!("{:n$}if True:\n", "")).collect::<String>(),
+    ] {
+        assert!(rewrite(&deep).is_err());
+    }
+    let flat = format!("x = [{}]\n", "1 + 1,\n".repeat(10_000));
+    assert!(rewrite(&flat).is_ok());
+}
+
+proptest! {
+    /// Whatever the text is, there is an origin for every line, and it is a line of the text.
+    #[test]
+    fn every_line_has_an_origin(
+        parts in proptest::collection::vec(
+            prop_oneof![
+                Just("with a:\n"), Just("while b:\n"), Just(" c\n"), Just("  d(\n"), Just("f'{x}'\n"),
+                Just("\"\"\"\n"), Just("import a\n"), Just(" import b as c\n"), Just("raise x\n"),
+                Just("("), Just(")"), Just("'"), Just("#"), Just("\\\n"), Just("\u{e9}"), Just("f\"{"),
+                Just(" is not "), Just(":"), Just(","), Just("\n"), Just("assert b"), Just("else:\n"),
+            ],
+            0..24,
+        )
+    ) {
+        let text = parts.concat();
+        if let Ok(out) = rewrite(&text) {
+            prop_assert_eq!(out.text.lines().count(), out.origin.len());
+            let lines = text.lines().count() as u32;
+            prop_assert!(out.origin.iter().all(|line| *line < lines.max(1)));
+            prop_assert!(out.origin.windows(2).all(|pair| pair[0] <= pair[1] + 64));
+        }
+    }
+}

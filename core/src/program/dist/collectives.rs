@@ -1,0 +1,263 @@
+//! Collectives on tensors and on lists of them.
+
+#![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
+
+use super::super::arguments as take;
+use super::super::process::process;
+use super::called;
+use crate::c10d::{FromRank, InGroup, Reduction, ToRank};
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::Value;
+use starlark::values::none::NoneType;
+
+/// `src=`, `group=`, `async_op=`, `group_src=`.
+pub(super) fn from_rank(
+    src: Value<'_>,
+    of: Value<'_>,
+    async_op: bool,
+    group_src: Value<'_>,
+) -> anyhow::Result<FromRank> {
+    Ok(FromRank {
+        src: take::whole_or_none(src, "src")?,
+        group_src: take::whole_or_none(group_src, "group_src")?,
+        group: take::group(of)?,
+        async_op,
+    })
+}
+
+/// `dst=`, `group=`, `async_op=`, `group_dst=`.
+pub(super) fn to_rank(
+    dst: Value<'_>,
+    of: Value<'_>,
+    async_op: bool,
+    group_dst: Value<'_>,
+) -> anyhow::Result<ToRank> {
+    Ok(ToRank {
+        dst: take::whole_or_none(dst, "dst")?,
+        group_dst: take::whole_or_none(group_dst, "group_dst")?,
+        group: take::group(of)?,
+        async_op,
+    })
+}
+
+#[starlark_module]
+pub(super) fn functions(builder: &mut GlobalsBuilder) {
+    fn broadcast<'v>(
+        tensor: Value<'v>,
+        #[starlark(default = NoneType)] src: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = NoneType)] group_src: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = from_rank(src, group, async_op, group_src)?;
+        called(process(eval)?.dist()?.broadcast(take::tensor(tensor), options), heap)
+    }
+
+    fn all_reduce<'v>(
+        tensor: Value<'v>,
+        #[starlark(default = NoneType)] op: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
+        called(process(eval)?.dist()?.all_reduce(take::tensor(tensor), options), heap)
+    }
+
+    fn reduce<'v>(
+        tensor: Value<'v>,
+        #[starlark(default = NoneType)] dst: Value<'v>,
+        #[starlark(default = NoneType)] op: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = NoneType)] group_dst: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = to_rank(dst, group, async_op, group_dst)?;
+        let op = take::reduce_op(op);
+        called(process(eval)?.dist()?.reduce(take::tensor(tensor), options, op), heap)
+    }
+
+    fn all_gather_into_tensor<'v>(
+        output_tensor: Value<'v>,
+        input_tensor: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = InGroup { group: take::group(group)?, async_op };
+        let (output, input) = (take::tensor(output_tensor), take::tensor(input_tensor));
+        called(process(eval)?.dist()?.all_gather_into_tensor(output, input, options), heap)
+    }
+
+    fn reduce_scatter_tensor<'v>(
+        output: Value<'v>,
+        input: Value<'v>,
+        #[starlark(default = NoneType)] op: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
+        let (output, input) = (take::tensor(output), take::tensor(input));
+        called(process(eval)?.dist()?.reduce_scatter_tensor(output, input, options), heap)
+    }
+
+    fn all_to_all_single<'v>(
+        output: Value<'v>,
+        input: Value<'v>,
+        #[starlark(default = NoneType)] output_split_sizes: Value<'v>,
+        #[starlark(default = NoneType)] input_split_sizes: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = InGroup { group: take::group(group)?, async_op };
+        let output_splits = take::counts(output_split_sizes, "output_split_sizes", heap)?;
+        let input_splits = take::counts(input_split_sizes, "input_split_sizes", heap)?;
+        let (output, input) = (take::tensor(output), take::tensor(input));
+        let dist = process(eval)?.dist()?;
+        let work = dist.all_to_all_single(
+            output,
+            input,
+            output_splits.as_deref(),
+            input_splits.as_deref(),
+            options,
+        );
+        called(work, heap)
+    }
+
+    fn barrier<'v>(
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = NoneType)] device_ids: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let _ = device_ids;
+        let options = InGroup { group: take::group(group)?, async_op };
+        called(process(eval)?.dist()?.barrier(options), heap)
+    }
+
+    fn monitored_barrier<'v>(
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = NoneType)] timeout: Value<'v>,
+        #[starlark(default = false)] wait_all_ranks: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let (group, timeout) = (take::group(group)?, take::timeout(timeout));
+        called(process(eval)?.dist()?.monitored_barrier(group, timeout, wait_all_ranks), heap)
+    }
+}
+
+#[starlark_module]
+pub(super) fn lists(builder: &mut GlobalsBuilder) {
+    fn all_gather<'v>(
+        tensor_list: Value<'v>,
+        tensor: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = InGroup { group: take::group(group)?, async_op };
+        let (list, tensor) = (take::tensors(tensor_list), take::tensor(tensor));
+        called(process(eval)?.dist()?.all_gather(list, tensor, options), heap)
+    }
+
+    fn gather<'v>(
+        tensor: Value<'v>,
+        #[starlark(default = NoneType)] gather_list: Value<'v>,
+        #[starlark(default = NoneType)] dst: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = NoneType)] group_dst: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = to_rank(dst, group, async_op, group_dst)?;
+        let (tensor, list) = (take::tensor(tensor), take::tensors_or_none(gather_list));
+        called(process(eval)?.dist()?.gather(tensor, list, options), heap)
+    }
+
+    fn scatter<'v>(
+        tensor: Value<'v>,
+        #[starlark(default = NoneType)] scatter_list: Value<'v>,
+        #[starlark(default = NoneType)] src: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = NoneType)] group_src: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = from_rank(src, group, async_op, group_src)?;
+        let (tensor, list) = (take::tensor(tensor), take::tensors_or_none(scatter_list));
+        called(process(eval)?.dist()?.scatter(tensor, list, options), heap)
+    }
+
+    fn reduce_scatter<'v>(
+        output: Value<'v>,
+        input_list: Value<'v>,
+        #[starlark(default = NoneType)] op: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
+        let (output, list) = (take::tensor(output), take::tensors(input_list));
+        called(process(eval)?.dist()?.reduce_scatter(output, list, options), heap)
+    }
+
+    fn all_to_all<'v>(
+        output_tensor_list: Value<'v>,
+        input_tensor_list: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = InGroup { group: take::group(group)?, async_op };
+        let (outputs, inputs) =
+            (take::tensors(output_tensor_list), take::tensors(input_tensor_list));
+        called(process(eval)?.dist()?.all_to_all(outputs, inputs, options), heap)
+    }
+
+    fn all_reduce_coalesced<'v>(
+        tensors: Value<'v>,
+        #[starlark(default = NoneType)] op: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
+        called(process(eval)?.dist()?.all_reduce_coalesced(take::tensors(tensors), options), heap)
+    }
+
+    fn all_gather_coalesced<'v>(
+        output_tensor_lists: Value<'v>,
+        input_tensor_list: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = false)] async_op: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = InGroup { group: take::group(group)?, async_op };
+        let lists =
+            take::items(output_tensor_lists).ok_or_else(|| take::type_error("Expecting a list"))?;
+        let (lists, inputs) =
+            (lists.into_iter().map(take::tensors).collect(), take::tensors(input_tensor_list));
+        called(process(eval)?.dist()?.all_gather_coalesced(lists, inputs, options), heap)
+    }
+}

@@ -1,0 +1,268 @@
+//! The job, its process groups and meshes.
+
+#![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
+
+use super::super::arguments as take;
+use super::super::process::{process, refused};
+use super::super::values::{GroupValue, MeshValue};
+use crate::c10d::{Group, InitProcessGroup, NewGroup};
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::list::AllocList;
+use starlark::values::none::NoneType;
+use starlark::values::{Heap, Value};
+
+/// What the calls that make groups share.
+fn options(timeout: Value<'_>, backend: Value<'_>, local: bool, desc: Value<'_>) -> NewGroup {
+    NewGroup {
+        timeout_ms: take::timeout(timeout),
+        backend: backend.unpack_str().map(str::to_owned),
+        use_local_synchronization: local,
+        group_desc: desc.unpack_str().map(str::to_owned),
+    }
+}
+
+fn group_or_none<'v>(group: Option<Group>, heap: Heap<'v>) -> Value<'v> {
+    group.map_or(Value::new_none(), |group| heap.alloc(GroupValue(group)))
+}
+
+/// The rank's own group, and all of them.
+fn pair<'v>((own, all): (Option<Group>, Vec<Group>), heap: Heap<'v>) -> Value<'v> {
+    let all = heap.alloc(AllocList(all.into_iter().map(GroupValue)));
+    heap.alloc((group_or_none(own, heap), all))
+}
+
+#[starlark_module]
+pub(super) fn functions(builder: &mut GlobalsBuilder) {
+    fn is_available() -> anyhow::Result<bool> {
+        Ok(true)
+    }
+
+    fn is_nccl_available() -> anyhow::Result<bool> {
+        Ok(true)
+    }
+
+    fn is_gloo_available() -> anyhow::Result<bool> {
+        Ok(true)
+    }
+
+    fn init_process_group<'v>(
+        #[starlark(default = NoneType)] backend: Value<'v>,
+        #[starlark(default = NoneType)] init_method: Value<'v>,
+        #[starlark(default = NoneType)] timeout: Value<'v>,
+        #[starlark(default = -1)] world_size: i32,
+        #[starlark(default = -1)] rank: i32,
+        #[starlark(default = NoneType)] store: Value<'v>,
+        #[starlark(default = NoneType)] group_name: Value<'v>,
+        #[starlark(default = NoneType)] pg_options: Value<'v>,
+        #[starlark(default = NoneType)] device_id: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        let _ = (group_name, pg_options);
+        let text = |value: Value<'v>| value.unpack_str().map(str::to_owned);
+        let options = InitProcessGroup {
+            backend: text(backend),
+            init_method: text(init_method),
+            timeout_ms: take::timeout(timeout),
+            world_size: i64::from(world_size),
+            rank: i64::from(rank),
+            store: !store.is_none(),
+            device_id: take::device(device_id)?.map(|_| 0),
+        };
+        process(eval)?.dist()?.init_process_group(options).map_err(refused)?;
+        Ok(NoneType)
+    }
+
+    fn destroy_process_group<'v>(
+        #[starlark(default = NoneType)] group: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        let group = take::group(group)?;
+        process(eval)?.dist()?.destroy_process_group(group).map_err(refused)?;
+        Ok(NoneType)
+    }
+
+    fn is_initialized<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<bool> {
+        Ok(process(eval)?.is_rank() && process(eval)?.dist()?.is_initialized())
+    }
+
+    fn get_rank<'v>(
+        #[starlark(default = NoneType)] group: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<i64> {
+        let group = take::group(group)?;
+        process(eval)?.dist()?.get_rank(group).map_err(refused)
+    }
+
+    fn get_world_size<'v>(
+        #[starlark(default = NoneType)] group: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<i64> {
+        let group = take::group(group)?;
+        process(eval)?.dist()?.get_world_size(group).map_err(refused)
+    }
+
+    fn get_backend<'v>(
+        #[starlark(default = NoneType)] group: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<String> {
+        let group = take::group(group)?;
+        process(eval)?.dist()?.get_backend(group).map_err(refused)
+    }
+
+    fn get_node_local_rank<'v>(
+        #[starlark(default = NoneType)] fallback_rank: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<i64> {
+        let fallback = take::whole_or_none(fallback_rank, "fallback_rank")?;
+        process(eval)?.dist()?.get_node_local_rank(fallback).map_err(refused)
+    }
+
+    fn get_group_rank<'v>(
+        group: Value<'v>,
+        global_rank: i32,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<i64> {
+        let group = take::group(group)?.ok_or_else(|| take::type_error("group is None"))?;
+        process(eval)?.dist()?.get_group_rank(group, i64::from(global_rank)).map_err(refused)
+    }
+
+    fn get_global_rank<'v>(
+        group: Value<'v>,
+        group_rank: i32,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<i64> {
+        let group = take::group(group)?.ok_or_else(|| take::type_error("group is None"))?;
+        process(eval)?.dist()?.get_global_rank(group, i64::from(group_rank)).map_err(refused)
+    }
+
+    fn get_process_group_ranks<'v>(
+        #[starlark(default = NoneType)] group: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let dist = process(eval)?.dist()?;
+        let group = match take::group(group)? {
+            Some(group) => group,
+            None => {
+                dist.world().ok_or_else(|| take::type_error("there is no default group yet"))?
+            }
+        };
+        let ranks = dist.get_process_group_ranks(group).map_err(refused)?;
+        Ok(heap.alloc(AllocList(ranks.into_iter().map(|rank| rank.0))))
+    }
+
+    fn new_group<'v>(
+        #[starlark(default = NoneType)] ranks: Value<'v>,
+        #[starlark(default = NoneType)] timeout: Value<'v>,
+        #[starlark(default = NoneType)] backend: Value<'v>,
+        #[starlark(default = NoneType)] pg_options: Value<'v>,
+        #[starlark(default = false)] use_local_synchronization: bool,
+        #[starlark(default = NoneType)] group_desc: Value<'v>,
+        #[starlark(default = NoneType)] device_id: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let _ = device_id;
+        let _ = pg_options;
+        let options = options(timeout, backend, use_local_synchronization, group_desc);
+        let ranks = match ranks {
+            none if none.is_none() => None,
+            ranks => Some(take::wholes(ranks, "ranks", heap)?),
+        };
+        let group =
+            process(eval)?.dist()?.new_group(ranks.as_deref(), &options).map_err(refused)?;
+        Ok(group_or_none(group, heap))
+    }
+
+    fn new_subgroups<'v>(
+        #[starlark(default = NoneType)] group_size: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = NoneType)] timeout: Value<'v>,
+        #[starlark(default = NoneType)] backend: Value<'v>,
+        #[starlark(default = NoneType)] pg_options: Value<'v>,
+        #[starlark(default = false)] use_local_synchronization: bool,
+        #[starlark(default = NoneType)] group_desc: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let _ = pg_options;
+        let options = options(timeout, backend, use_local_synchronization, group_desc);
+        let _ = group;
+        let size = take::whole_or_none(group_size, "group_size")?;
+        let made = process(eval)?.dist()?.new_subgroups(size, &options).map_err(refused)?;
+        Ok(pair(made, heap))
+    }
+
+    fn new_subgroups_by_enumeration<'v>(
+        ranks_per_subgroup_list: Value<'v>,
+        #[starlark(default = NoneType)] timeout: Value<'v>,
+        #[starlark(default = NoneType)] backend: Value<'v>,
+        #[starlark(default = NoneType)] pg_options: Value<'v>,
+        #[starlark(default = false)] use_local_synchronization: bool,
+        #[starlark(default = NoneType)] group_desc: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let _ = pg_options;
+        let options = options(timeout, backend, use_local_synchronization, group_desc);
+        let lists =
+            take::lists_of_wholes(ranks_per_subgroup_list, "ranks_per_subgroup_list", heap)?;
+        let made = process(eval)?
+            .dist()?
+            .new_subgroups_by_enumeration(&lists, &options)
+            .map_err(refused)?;
+        Ok(pair(made, heap))
+    }
+
+    fn split_group<'v>(
+        #[starlark(default = NoneType)] parent_pg: Value<'v>,
+        #[starlark(default = NoneType)] split_ranks: Value<'v>,
+        #[starlark(default = NoneType)] timeout: Value<'v>,
+        #[starlark(default = NoneType)] pg_options: Value<'v>,
+        #[starlark(default = NoneType)] group_desc: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let _ = pg_options;
+        let lists = match split_ranks {
+            none if none.is_none() => None,
+            lists => Some(take::lists_of_wholes(lists, "split_ranks", heap)?),
+        };
+        let (parent, timeout) = (take::group(parent_pg)?, take::timeout(timeout));
+        let desc = group_desc.unpack_str();
+        let group = process(eval)?
+            .dist()?
+            .split_group(parent, lists.as_deref(), timeout, desc)
+            .map_err(refused)?;
+        Ok(group_or_none(group, heap))
+    }
+}
+
+/// What people import by name.
+#[starlark_module]
+pub(super) fn named(builder: &mut GlobalsBuilder) {
+    fn init_device_mesh<'v>(
+        device_type: Value<'v>,
+        mesh_shape: Value<'v>,
+        #[starlark(default = NoneType)] mesh_dim_names: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let device =
+            device_type.unpack_str().ok_or_else(|| take::type_error("device_type is no str"))?;
+        let shape = take::counts(mesh_shape, "mesh_shape", heap)?.unwrap_or_default();
+        let shape: Vec<u32> =
+            shape.into_iter().map(|n| u32::try_from(n).unwrap_or(u32::MAX)).collect();
+        let names = match mesh_dim_names {
+            none if none.is_none() => None,
+            names => Some(take::strings(names)?),
+        };
+        let names: Option<Vec<&str>> =
+            names.as_ref().map(|names| names.iter().map(String::as_str).collect());
+        let dist = process(eval)?.dist()?;
+        let mesh = dist.init_device_mesh(device, &shape, names.as_deref()).map_err(refused)?;
+        Ok(heap.alloc(MeshValue(mesh)))
+    }
+}

@@ -1,0 +1,52 @@
+//! `torch.distributed`: its functions under their names, each handed to [`c10d`](crate::c10d).
+
+mod collectives;
+mod groups;
+mod objects;
+mod p2p;
+
+use super::process::refused;
+use super::values::{ReduceOpValue, WorkValue};
+use crate::c10d::Called;
+use crate::reduce::ReduceOp;
+use starlark::environment::GlobalsBuilder;
+use starlark::values::{Heap, Value};
+
+/// Adds `dist`, and what people import from it by name.
+pub(super) fn add(builder: &mut GlobalsBuilder) {
+    builder.namespace("dist", functions);
+    groups::named(builder);
+}
+
+/// What stands in `torch.distributed`.
+pub(super) fn functions(builder: &mut GlobalsBuilder) {
+    groups::functions(builder);
+    collectives::functions(builder);
+    collectives::lists(builder);
+    p2p::functions(builder);
+    objects::functions(builder);
+    builder.namespace("ReduceOp", |builder| {
+        let ops = [
+            ("SUM", ReduceOp::Sum),
+            ("AVG", ReduceOp::Avg),
+            ("PRODUCT", ReduceOp::Product),
+            ("MIN", ReduceOp::Min),
+            ("MAX", ReduceOp::Max),
+            ("BAND", ReduceOp::Band),
+            ("BOR", ReduceOp::Bor),
+            ("BXOR", ReduceOp::Bxor),
+        ];
+        for (name, op) in ops {
+            builder.set(name, ReduceOpValue(op));
+        }
+    });
+    builder.namespace("device_mesh", groups::named);
+}
+
+/// A call's work as Python has it: `None` unless there is one.
+fn called<'v>(called: Called, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+    Ok(match called.map_err(refused)? {
+        Some(work) => heap.alloc(WorkValue(work)),
+        None => Value::new_none(),
+    })
+}

@@ -1,0 +1,205 @@
+//! A process that executes the program: one rank, or nobody, while only `run` is looked for.
+
+use super::error::ProgramError;
+use crate::c10d::{Dist, DistError};
+use starlark::any::ProvidesStaticType;
+use starlark::errors::Frame;
+use starlark::eval::Evaluator;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What `run` was told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Run {
+    pub(super) line: u32,
+    pub(super) name: Option<String>,
+    pub(super) world_size: u32,
+    pub(super) ranks_per_node: Option<u32>,
+    pub(super) topology: Option<String>,
+    pub(super) timeout_ms: Option<u64>,
+    pub(super) cpu_only: bool,
+    /// By rank, how many times as long it computes.
+    pub(super) slow: BTreeMap<u32, f64>,
+}
+
+/// What the functions of a program work on.
+#[derive(ProvidesStaticType)]
+pub(super) struct Process<'j> {
+    dist: Option<Dist<'j>>,
+    source: u32,
+    text: Vec<String>,
+    pub(super) origin: Vec<u32>,
+    pub(super) run: Option<Run>,
+    pub(super) printed: Vec<(u32, String)>,
+    pub(super) slowness: f64,
+    pub(super) contexts: Vec<super::values::Context>,
+    pub(super) modules: Vec<super::module::Wrapped>,
+    /// The line that is executed, counted from 1.
+    pub(super) line: u32,
+}
+
+impl<'j> Process<'j> {
+    /// Nobody: looks for `run`.
+    pub(super) fn outside(text: &str) -> Process<'j> {
+        Process {
+            dist: None,
+            source: 0,
+            text: text.lines().map(str::to_owned).collect(),
+            origin: Vec::new(),
+            run: None,
+            printed: Vec::new(),
+            slowness: 1.0,
+            contexts: Vec::new(),
+            modules: Vec::new(),
+            line: 0,
+        }
+    }
+
+    /// A rank, that computes `slowness` times as long as it says.
+    pub(super) fn of(dist: Dist<'j>, source: u32, text: &str, slowness: f64) -> Process<'j> {
+        Process { dist: Some(dist), source, slowness, ..Process::outside(text) }
+    }
+
+    /// Whether it is a rank, and not only looked through for `run`.
+    pub(super) fn is_rank(&self) -> bool {
+        self.dist.is_some()
+    }
+
+    /// torch.distributed as the rank has it, at the line that is executed.
+    ///
+    /// # Errors
+    /// When no rank has been started yet.
+    pub(super) fn dist(&mut self) -> anyhow::Result<&mut Dist<'j>> {
+        let line = self.line;
+        let source = self.source;
+        match &mut self.dist {
+            Some(dist) => {
+                dist.at(source, line);
+                Ok(dist)
+            }
+            None => Err(anyhow::anyhow!(
+                "no rank has been started here: what ranks do belongs in the function that is \
+                 handed to run(main, world_size = …)"
+            )),
+        }
+    }
+
+    /// The text of the line that is executed.
+    pub(super) fn line_text(&self) -> &str {
+        let line = (self.line as usize).checked_sub(1).and_then(|line| self.text.get(line));
+        line.map_or("", String::as_str)
+    }
+
+    /// What the program calls the value that a statement makes: `grad` in `grad = tensor(…)`.
+    pub(super) fn assigned_name(&self) -> Option<String> {
+        let (name, _) = self.line_text().split_once('=')?;
+        let name = name.split(':').next().unwrap_or(name).trim();
+        let plain = name.chars().all(|c| c.is_alphanumeric() || c == '_');
+        (plain && !name.is_empty()).then(|| name.to_owned())
+    }
+
+    /// The process ends by what was raised.
+    pub(super) fn ends(&mut self, error: &ProgramError) {
+        self.line = error.line;
+        if let Ok(dist) = self.dist() {
+            dist.die(error.message.clone());
+        }
+    }
+
+    /// How many operations the rank has done.
+    pub(super) fn ops(&self) -> usize {
+        self.dist.as_ref().map_or(0, |dist| dist.ops())
+    }
+}
+
+/// The process of a call, at the line that calls.
+pub(super) fn process<'x, 'e>(
+    eval: &'x mut Evaluator<'_, '_, 'e>,
+) -> anyhow::Result<&'x mut Process<'e>> {
+    let span = eval.call_stack_top_location();
+    let line = span.map(|span| span.resolve_span().begin.line);
+    let process = eval
+        .extra_mut
+        .as_mut()
+        .and_then(|extra| extra.downcast_mut::<Process<'e>>())
+        .ok_or_else(|| anyhow::anyhow!("the interpreter has lost its process"))?;
+    if let Some(line) = line {
+        process.line = process.origin.get(line).map_or(0, |origin| origin + 1);
+    }
+    Ok(process)
+}
+
+/// An exception that ends its rank, and not the program: torch.distributed's, or one of `raise`.
+#[derive(Debug)]
+pub(super) struct Raised {
+    pub(super) text: String,
+    pub(super) help: Option<String>,
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Raised {}
+
+impl From<DistError> for Raised {
+    fn from(error: DistError) -> Raised {
+        Raised { text: error.to_string(), help: error.help }
+    }
+}
+
+/// torch.distributed's refusal as the interpreter carries it.
+pub(super) fn refused(error: DistError) -> anyhow::Error {
+    anyhow::Error::new(Raised::from(error))
+}
+
+/// How an execution ended early.
+pub(super) struct Failure {
+    /// Whether the rank raised, rather than the program being wrong.
+    pub(super) raised: bool,
+    pub(super) error: ProgramError,
+}
+
+/// What the interpreter says, in lines of the original.
+pub(super) fn failure(error: &starlark::Error, origin: &[u32]) -> Failure {
+    let line_of = |line: usize| origin.get(line).map_or(0, |line| line + 1);
+    let place = error.span().map(|span| span.resolve_span().begin);
+    let (kind, raised) = match error.kind() {
+        starlark::ErrorKind::Native(inner) => (inner.to_string(), inner.downcast_ref::<Raised>()),
+        starlark::ErrorKind::Fail(inner) => (inner.to_string(), None),
+        kind => (kind.to_string(), None),
+    };
+    let failed = matches!(error.kind(), starlark::ErrorKind::Fail(_));
+    let frame = |frame: &Frame| {
+        let line = frame.location.as_ref().map(|span| span.resolve_span().begin.line);
+        Some((frame.name.clone(), line_of(line?)))
+    };
+    let mut told = ProgramError {
+        line: place.map_or(0, |place| line_of(place.line)),
+        column: place.map_or(0, |place| place.column as u32 + 1),
+        message: kind,
+        help: raised.and_then(|raised| raised.help.clone()),
+        stack: error.call_stack().frames.iter().filter_map(frame).collect(),
+    };
+    if raised.is_none() && !failed && told.help.is_none() {
+        told.help = hint(&told.message).map(str::to_owned);
+    }
+    Failure { raised: raised.is_some() || failed, error: told }
+}
+
+/// What to do about what the interpreter says, where Python has taught people otherwise.
+fn hint(message: &str) -> Option<&'static str> {
+    let hints = [
+        ("Variable `np` not found", "There is no numpy: make tensors with tensor(numel)."),
+        (
+            "Cannot mutate an immutable value",
+            "What is made outside of functions cannot be changed.",
+        ),
+        ("Execution limit reached", "A loop without an end? A program is bounded in its steps."),
+        ("tick", "A loop without an end? A program is bounded in its steps."),
+        ("heap", "Fewer or smaller lists: tensors hold no values here and cost nothing."),
+    ];
+    hints.iter().find(|(part, _)| message.contains(part)).map(|(_, help)| *help)
+}

@@ -1,0 +1,224 @@
+//! Programs and the plans that come of them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
+
+use super::{Compiled, Limits, Options, ProgramError, compile};
+use crate::plan::{Action, Call, Plan};
+use crate::rank::GlobalRank;
+use proptest::prelude::*;
+
+fn compiled(text: &str) -> Compiled {
+    compile("train.py", text, &Options::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn refused(text: &str) -> ProgramError {
+    compile("train.py", text, &Options::default()).unwrap_err()
+}
+
+/// What a rank does: each operation's name and line.
+fn ops(plan: &Plan, rank: u32) -> Vec<(String, u32)> {
+    let program = plan.program(GlobalRank(rank)).unwrap();
+    let line = |op: &crate::plan::Op| op.at.map_or(0, |at| at.line);
+    program.ops.iter().map(|op| (op.action.name().to_owned(), line(op))).collect()
+}
+
+fn named(ops: &[(&str, u32)]) -> Vec<(String, u32)> {
+    ops.iter().map(|(name, line)| ((*name).to_owned(), *line)).collect()
+}
+
+/// The program of the issue, and of its README.
+#[test]
+fn a_skipped_all_reduce_has_its_line() {
+    let text = r#"
+def main():
+    dist.init_process_group("nccl", timeout = minutes(10))
+    dp = dist.new_group([0, 1, 2, 3])
+    grad = tensor(1 << 20, dtype = "float32", fill = dist.get_rank())
+    for step in range(3):
+        compute("forward", us = 800)
+        if dist.get_rank() != 2 or step != 1:      # the bug
+            dist.all_reduce(grad, group = dp)
+    dist.barrier()
+
+run(main, world_size = 8, topology = "hgx-h100")
+"#;
+    let Compiled { plan, topology, raised, .. } = compiled(text);
+    assert_eq!((plan.world_size, topology.as_deref()), (8, Some("hgx-h100")));
+    assert!(raised.is_empty(), "{raised:?}");
+    // Members, the rank with the bug, and ranks outside of the group.
+    assert_eq!(plan.programs.len(), 3);
+    let step = [("forward", 7), ("all_reduce", 9)];
+    let good = [&step[..], &step, &step, &[("barrier", 10)]].concat();
+    assert_eq!(ops(&plan, 0), named(&good));
+    let bad = [&step[..], &step[..1], &step, &[("barrier", 10)]].concat();
+    assert_eq!(ops(&plan, 2), named(&bad));
+    assert_eq!(plan.sources[0].text, text);
+    let grad = &plan.tensors[0];
+    assert_eq!((grad.name.as_str(), grad.numel), ("grad", 1 << 20));
+    assert_eq!(plan.groups[1].timeout_ms(), 600_000);
+}
+
+#[test]
+fn python_as_people_write_it() {
+    let text = r#"
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from datetime import timedelta
+
+def average(t):
+    dist.all_reduce(t, op=dist.ReduceOp.SUM)
+
+def main():
+    dist.init_process_group(backend="gloo", timeout=timedelta(seconds=30))
+    rank = int(os.environ.get("RANK"))
+    x = torch.ones(4, 4, dtype=torch.float64)
+    i = 0
+    while True:
+        if i is not None and i >= 2:
+            break
+        average(x)
+        i += 1
+    assert rank == dist.get_rank(), "not me"
+    print(f"rank {rank}/{dist.get_world_size()}: {x.numel():>3}")
+    with torch.no_grad():
+        work = dist.broadcast(x, src=1, async_op=True)
+    work.wait()
+    if rank == 1:
+        raise ValueError(f"rank {rank} is broken")
+    dist.barrier()
+
+if __name__ == "__main__":
+    run(main, world_size=3)
+"#;
+    let Compiled { plan, printed, raised, .. } = compiled(text);
+    let calls = [("all_reduce", 9), ("all_reduce", 9), ("broadcast", 24), ("wait", 25)];
+    assert_eq!(ops(&plan, 0), named(&[&calls[..], &[("barrier", 28)]].concat()));
+    assert_eq!(ops(&plan, 1), named(&[&calls[..], &[("die", 27)]].concat()));
+    assert_eq!(printed[2], (GlobalRank(2), 22, "rank 2/3:  16".to_owned()));
+    let [(ranks, error)] = &raised[..] else { panic!("{raised:?}") };
+    assert_eq!(ranks[..], [GlobalRank(1)]);
+    assert_eq!((error.line, error.message.as_str()), (27, "ValueError: rank 1 is broken"));
+    assert_eq!(plan.groups[0].timeout_ms(), 30_000);
+}
+
+/// PyTorch's refusals are the rank's end, in PyTorch's words, and the others go on.
+#[test]
+fn a_refusal_of_torch_ends_its_rank() {
+    let text = "
+def main():
+    dist.init_process_group('gloo')
+    if dist.get_rank() == 1:
+        dist.broadcast(tensor(4), src=7)
+    dist.barrier()
+run(main, world_size=2)
+";
+    let Compiled { plan, raised, .. } = compiled(text);
+    assert_eq!(ops(&plan, 0), named(&[("barrier", 6)]));
+    assert_eq!(ops(&plan, 1), named(&[("die", 5)]));
+    assert_eq!(raised[0].1.line, 5);
+    assert!(raised[0].1.message.contains("root rank: 7"), "{}", raised[0].1.message);
+}
+
+#[test]
+fn errors_point_at_line_and_column() {
+    for (text, line, column, about) in [
+        ("x = 1\ny = (2 +\n", 2, 0, "bracket"),
+        ("x = 1\nrun(main, world_size=2)\n", 2, 5, "main"),
+        ("def main():\n    a = 1 + 'b'\nrun(main, world_size=2)\n", 2, 9, "+"),
+        ("def main():\n    dist.all_reduec(1)\nrun(main, world_size=2)\n", 2, 5, "all_reduec"),
+        ("def main():\n    return\n", 0, 0, "how many ranks"),
+        ("def main():\n  pass\nrun(main, world_size=0)\n", 3, 0, "0 ranks"),
+        ("def main():\n  pass\nrun(main, world_size=99999)\n", 3, 0, "99999 ranks"),
+        ("dist.barrier()\n", 1, 1, "run(main"),
+        ("def main(:\n", 1, 0, "not closed"),
+        ("def main() pass\n", 1, 12, "pass"),
+    ] {
+        let error = refused(text);
+        assert_eq!((error.line, error.column), (line, column), "{text}{error:?}");
+        assert!(error.message.contains(about), "{text}{error:?}");
+    }
+}
+
+#[test]
+fn a_program_is_bounded() {
+    let limits = Limits { ticks: 10_000, heap_bytes: 1 << 20, ..Limits::default() };
+    let options = Options { limits, ..Options::default() };
+    for body in [
+        "while True:\n        pass",
+        "x = []\n    for i in range(2000000000):\n        x.append([i])",
+        "f(f)",
+    ] {
+        let text =
+            format!("def f(g):\n    g(g)\ndef main():\n    {body}\nrun(main, world_size=2)\n");
+        assert!(compile("train.py", &text, &options).is_err(), "{body}");
+    }
+    let long = "#".repeat(limits.text_bytes + 1);
+    assert!(compile("train.py", &long, &options).is_err());
+}
+
+#[test]
+fn ddp_reduces_its_buckets() {
+    let text = "
+def main():
+    dist.init_process_group('nccl')
+    model = DDP(models.resnet18(), bucket_cap_mb=25)
+    opt = optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        if step == 1:
+            with model.no_sync():
+                model(None).sum().backward()
+        else:
+            loss = model(None).sum()
+            loss.backward()
+            opt.step()
+run(main, world_size=2)
+";
+    let plan = compiled(text).plan;
+    assert_eq!(plan.programs.len(), 1);
+    let reduced = |line: u32| -> Vec<u64> {
+        let program = plan.program(GlobalRank(0)).unwrap();
+        let at = program.ops.iter().filter(|op| op.at.is_some_and(|at| at.line == line));
+        let calls = at.filter_map(|op| match &op.action {
+            Action::Call { call: Call::Collective { count, .. }, async_op: true } => {
+                Some(count * 4)
+            }
+            _ => None,
+        });
+        calls.collect()
+    };
+    // The first backward pass has one bucket; the one of step 2 those of an explicit cap of 25.
+    let all = 11_689_512 * 4;
+    let buckets = reduced(12);
+    assert_eq!(buckets[0], all);
+    assert_eq!(buckets[1..].iter().sum::<u64>(), all);
+    assert!(buckets.len() > 2, "{buckets:?}");
+    assert_eq!(reduced(9), [0_u64; 0], "no_sync");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// No text is too strange for an answer.
+    #[test]
+    fn any_text_has_an_answer(
+        lines in proptest::collection::vec(
+            prop_oneof![
+                Just("def main():"), Just("    dist.init_process_group('gloo')"),
+                Just("    x = tensor(4, fill=-1)"), Just("    dist.all_reduce(x)"),
+                Just("    with torch.no_grad():"), Just("        dist.barrier(group=x)"),
+                Just("    for i in range(3):"), Just("    while x:"), Just("    return x[1:2]"),
+                Just("run(main, world_size=2)"), Just("run(1, world_size=-2)"), Just("\u{e9} = ("),
+                Just("    g = dist.new_group([0, 0])"), Just("    raise x"), Just("    f'{x!r:>3}'"),
+                Just("    dist.send(x, -5)"), Just("    x.view(-1, 0)"), Just("    x.chunk(0)"),
+                Just("    DDP(models.mlp([1, 2]))(x).backward()"), Just("    compute(us=-1)"),
+                Just("    dist.batch_isend_irecv([x])"), Just("    dist.recv_object_list([], x)"),
+                Just("    dist.init_device_mesh('cpu', (0, 2), ('a',))"), Just("\"\"\""),
+            ],
+            0..16,
+        )
+    ) {
+        let limits = Limits { ticks: 20_000, ..Limits::default() };
+        let _ = compile("p", &lines.join("\n"), &Options { limits, ..Options::default() });
+    }
+}
