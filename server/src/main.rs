@@ -8,6 +8,7 @@ mod api;
 mod commands;
 mod files;
 mod plan_source;
+mod program_child;
 mod recording;
 mod router;
 mod runs;
@@ -57,12 +58,16 @@ enum Command {
     /// One rank of a real run; started by `run` and `serve` only
     #[command(hide = true)]
     Rank,
+    /// Executes a program for its plan; started by whoever needs the plan
+    #[command(hide = true)]
+    CompileProgram,
 }
 
 fn main() -> ExitCode {
     let arguments = Lockstep::parse();
     let done = match arguments.command {
         Some(Command::Rank) => return lockstep_gpu_exec::rank_main(),
+        Some(Command::CompileProgram) => program_child::answer(),
         Some(Command::Serve(arguments)) => commands::serve::run(arguments),
         Some(Command::Sim(arguments)) => commands::sim::run(arguments),
         Some(Command::Run(arguments)) => commands::run::run(arguments),

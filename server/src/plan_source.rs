@@ -1,4 +1,4 @@
-//! Where a plan comes from: a file, one of the shipped scenarios, or one collective on its own.
+//! Where a plan comes from: a program, a file, one of the shipped scenarios, or one collective on its own.
 //! The command line and `POST /api/runs` say it in the same words.
 
 mod links;
@@ -7,10 +7,11 @@ mod options;
 pub(crate) use links::LinkOptions;
 pub(crate) use options::PlanOptions;
 
-use crate::{files, terminal};
+use crate::{files, program_child, terminal};
 use anyhow::{Context, Result, bail};
 use lockstep_core::goal;
 use lockstep_core::plan::Plan;
+use lockstep_core::program;
 use lockstep_core::scenario::{self, nearest, torch_call, torch_calls};
 use lockstep_core::schedule::{ProvedTable, msccl};
 use std::io::Read;
@@ -18,6 +19,9 @@ use std::path::{Path, PathBuf};
 
 /// Plan files past this are refused: the largest that make sense have a few megabytes.
 const MAX_PLAN_BYTES: u64 = 256 << 20;
+
+/// Lines that ranks print, as far as they are shown.
+const MAX_PRINTED: usize = 100;
 
 /// The collectives by name.
 const COLLECTIVES: [&str; 9] = [
@@ -35,9 +39,9 @@ const COLLECTIVES: [&str; 9] = [
 /// A plan as the command line names it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PlanArguments {
-    /// A plan file (`-` for standard input), a scenario or a call of torch.distributed
-    /// (`lockstep plan --list` names them: all_reduce, all_gather_object, …)
-    #[arg(value_name = "PLAN|SCENARIO|CALL")]
+    /// A program (train.py), a plan file (`-` for standard input), a scenario or a call of
+    /// torch.distributed (`lockstep plan --list` names them: all_reduce, all_gather_object, …)
+    #[arg(value_name = "PROGRAM|PLAN|SCENARIO|CALL")]
     pub(crate) what: String,
     #[command(flatten)]
     pub(crate) options: PlanOptions,
@@ -88,6 +92,9 @@ impl PlanArguments {
         } else {
             files::read(path, MAX_PLAN_BYTES)?
         };
+        if is_program(path, &bytes) {
+            return self.program(&bytes);
+        }
         self.options.only_for_names(&self.what)?;
         if let Some(collective) = collective_of_msccl(&bytes) {
             bail!(
@@ -102,6 +109,32 @@ impl PlanArguments {
             Some(timeout_ms) => with_timeout(plan, timeout_ms),
             None => plan,
         })
+    }
+
+    /// What a program does, as a plan. What its ranks print goes to standard error.
+    fn program(&self, bytes: &[u8]) -> Result<Plan> {
+        let text = std::str::from_utf8(bytes)
+            .with_context(|| format!("{} is no text in UTF-8", self.what))?;
+        self.options.only_for_a_program(&self.what)?;
+        let options = program::Options {
+            world_size: self.options.world_size,
+            ranks_per_node: self.options.ranks_per_node,
+            timeout_ms: self.options.timeout_ms,
+            ..program::Options::default()
+        };
+        let name = match Path::new(&self.what).file_name() {
+            Some(name) if self.what != "-" => name.to_string_lossy().into_owned(),
+            _ => "program.py".to_owned(),
+        };
+        let compiled = program_child::plan_of(&name, text, &options)?;
+        for (rank, line, text) in compiled.printed.iter().take(MAX_PRINTED) {
+            terminal::note(&format!("[rank {rank}, {name}:{line}] {text}"));
+        }
+        if let Some(more) = compiled.printed.len().checked_sub(MAX_PRINTED).filter(|more| *more > 0)
+        {
+            terminal::note(&format!("… and {more} more lines that ranks print"));
+        }
+        Ok(compiled.plan)
     }
 
     /// A plan of ours, or what a GOAL file says as one.
@@ -120,6 +153,18 @@ impl PlanArguments {
         }
         Ok(goal.plan)
     }
+}
+
+/// Whether a file is a program: by its name, or, of standard input, by what only a program says.
+fn is_program(path: &Path, bytes: &[u8]) -> bool {
+    let named = path.extension().is_some_and(|extension| {
+        ["py", "star", "bzl"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+    });
+    named
+        || std::str::from_utf8(bytes).is_ok_and(|text| {
+            text.lines().any(|line| line.trim_start().starts_with("run("))
+                && text.lines().any(|line| line.starts_with("def "))
+        })
 }
 
 /// The call that an MSCCL program carries out, if the bytes look like one; `all_reduce` stands for

@@ -111,6 +111,14 @@ pub struct Compiled {
 /// Prints that are kept.
 const MAX_PRINTED: usize = 10_000;
 
+/// What `topology` can name, and the ranks of a node: GPUs that share an NVLink switch.
+const MACHINES: [(&str, u32); 5] =
+    [("uniform", 0), ("hgx-a100", 8), ("hgx-h100", 8), ("hgx-h200", 8), ("nvl72", 72)];
+
+fn machine(name: &str) -> Option<u32> {
+    MACHINES.iter().find(|(known, _)| *known == name).map(|(_, ranks)| *ranks)
+}
+
 /// Executes a program for each of its ranks, and writes down what they do. `path` is the name that
 /// its lines are shown with.
 ///
@@ -136,7 +144,15 @@ pub fn compile(path: &str, text: &str, options: &Options) -> Result<Compiled, Pr
         let why = format!("{world_size} ranks; a program has 1 to {}", limits.world_size);
         return Err(ProgramError { line: run.line, ..ProgramError::whole(why) });
     }
-    let per_node = options.ranks_per_node.or(run.ranks_per_node).unwrap_or(0);
+    let of_machine = match run.topology.as_deref() {
+        Some(name) => Some(machine(name).ok_or_else(|| {
+            let names: Vec<&str> = MACHINES.iter().map(|(name, _)| *name).collect();
+            let why = format!("{name:?} is no known topology; there are {}", names.join(", "));
+            ProgramError { line: run.line, ..ProgramError::whole(why) }
+        })?),
+        None => None,
+    };
+    let per_node = options.ranks_per_node.or(run.ranks_per_node).or(of_machine).unwrap_or(0);
     let plan_error = |error: crate::plan::PlanError| ProgramError::whole(error.to_string());
     let mut job =
         Job::new(run.name.unwrap_or_else(|| path.to_owned()), world_size).map_err(plan_error)?;

@@ -260,6 +260,17 @@ impl PlanOptions {
         }
     }
 
+    pub(super) fn only_for_a_program(&self, what: &str) -> Result<()> {
+        if self.repaired {
+            bail!("{what} is a program: only scenarios have a repaired one");
+        }
+        self.only_for("a program", what)
+    }
+
+    /// What is said of names, and not of plan files.
+    ///
+    /// # Errors
+    /// When it is said of a plan file.
     pub(super) fn only_for_names(&self, what: &str) -> Result<()> {
         if self.world_size.is_some() || self.repaired {
             bail!("{what} is a plan file: its world and its programs are as they are");
