@@ -560,3 +560,60 @@ fn ddp_sweeps_over_caps() {
     assert_eq!(text.matches("best:").count(), 1, "{text}");
     assert_refused(&lockstep(words.iter().chain(&["--sweep", "x"])), "no number");
 }
+
+const SKIPPED: &str = "\
+def main():
+    dist.init_process_group('gloo')
+    grad = tensor(1024, fill = dist.get_rank())
+    for step in range(4):
+        if dist.get_rank() != 2 or step != 1:
+            dist.all_reduce(grad)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        print(f'{step = }')
+
+run(main, world_size = 4)
+";
+
+/// A program is simulated and really run, and both name the rank that is to blame, with the line.
+#[test]
+fn a_program_is_a_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("train.py");
+    fs::write(&path, SKIPPED).unwrap();
+    let path = path.to_str().unwrap();
+    for words in [&["sim", path, "--json"][..], &["run", path, "--json", "--timeout-ms", "1500"]] {
+        let done = lockstep(words);
+        assert_eq!(done.code, 1, "{done:?}");
+        let said: Value = serde_json::from_str(&done.out).unwrap();
+        let findings = &said["findings"]["findings"];
+        let blamed: Vec<_> = findings.as_array().unwrap().iter().map(|f| &f["culprits"]).collect();
+        assert_eq!(blamed, [&serde_json::json!([2])], "{said}");
+        assert!(done.out.contains("train.py:6"), "{done:?}");
+    }
+    let more = lockstep(["sim", path, "--world-size", "2"]);
+    assert_eq!(more.code, 0, "without rank 2 nothing is wrong: {more:?}");
+    assert_eq!(more.err.trim(), "[rank 0, train.py:9] step = 3");
+}
+
+/// What a program takes too much of ends in a sentence, and so does what is no program.
+#[test]
+fn a_program_that_cannot_be_is_refused_in_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.py");
+    let main = |body: &str| format!("def main():\n    {body}\nrun(main, world_size=1)\n");
+    for (text, about) in [
+        (main("dist.al_reduce(1)"), "line 2, column 5"),
+        (main("x = ["), "line 2"),
+        (main("x = 'a'\n    for i in range(50):\n        x = x + x"), "memory"),
+        (main("x = []\n    for i in range(900000):\n        x = [x]\n    print(x)"), "too deep"),
+        (main("while True:\n        pass"), "ticks"),
+        (String::new(), "how many ranks"),
+        ("\0".repeat(10), "line 1"),
+    ] {
+        fs::write(&path, &text).unwrap();
+        assert_refused(&lockstep(["sim", path.to_str().unwrap()]), about);
+    }
+    fs::write(&path, [0xff, 0xfe]).unwrap();
+    assert_refused(&lockstep(["sim", path.to_str().unwrap()]), "UTF-8");
+}

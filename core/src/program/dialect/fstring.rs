@@ -128,7 +128,8 @@ fn value(inner: &str) -> String {
     let shown = expression.trim_end();
     let compared = ["==", "!=", "<=", ">="].iter().any(|op| shown.ends_with(op));
     if let Some(named) = shown.strip_suffix('=').filter(|_| !compared) {
-        return format!("\"{named}=\", ({named}, \"!r\")");
+        // The text stands as it was written, blanks and all.
+        return format!("\"{expression}\", ({}, \"!r\")", named.trim());
     }
     match format {
         "" => expression.trim().to_owned(),
