@@ -240,6 +240,7 @@ fn place(props: &MessagesProps, rank: usize, all: Places, node: f64) -> Html {
         Doing::Synchronizing => ("waiting", "in synchronize"),
         Doing::Draining => ("waiting", "draining"),
         Doing::Finished => ("finished", "finished"),
+        Doing::Died => ("died", "dead"),
     };
     // How far the rank is in its call, around its node.
     let call = state.calls.last();
