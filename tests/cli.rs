@@ -487,6 +487,10 @@ fn ddp_has_a_flag_for_everything_around_it() {
     let report = shown(mlp, &["--join", "1,3", "--zero", "view"]);
     assert_eq!(report["join"][0]["iterations"].as_array().unwrap().len(), 1);
     assert_eq!(report["join"][1]["iterations"].as_array().unwrap().len(), 3);
+    let replicas = ["--version", "1.x", "--device-ids", "4", "--world-size", "3"];
+    let report = shown("resnet18", &replicas);
+    assert_eq!(report["replicas"]["members"], 12);
+    assert_eq!(report["replicas"]["params"][0]["numel"], 11_689_512);
     let throws = ["--join", "1,3", "--throw-on-early-termination"];
     let report = shown(mlp, &throws);
     assert_eq!(report["join"][0]["error"], "RuntimeError: Rank 0 exhausted all inputs.");
@@ -501,7 +505,8 @@ fn ddp_has_a_flag_for_everything_around_it() {
     let plan = Plan::read(&fs::read(plan).unwrap()).unwrap();
     assert_eq!((plan.groups.len(), plan.programs.len()), (3, 2));
     assert_eq!(simulate(&plan, &SimConfig::default()).unwrap().end.unwrap().outcome, Completed);
-    let refused: [(&[&str], &str); 7] = [
+    let refused: [(&[&str], &str); 8] = [
+        (&["--device-ids", "2"], "device_ids"),
         (&["--averager", "periodic:0"], "positive"),
         (&["--averager", "often"], "often"),
         (&["--join", "1"], "--world-size"),

@@ -26,6 +26,9 @@ pub enum DdpError {
     /// of PyTorch 2.7.
     #[error("'DistributedDataParallel' object has no attribute '_use_python_reducer'")]
     EverythingDelayed,
+    /// `distributed.py`, constructor, since 1.8.
+    #[error("device_ids can only be None or contain a single element.")]
+    DeviceIds,
     /// `verify_params_across_processes` (`utils`, `reducer.cpp`).
     #[error(
         "DDP expects same model across all ranks, but Rank {rank} has {own} params, while rank \
@@ -129,6 +132,7 @@ impl DdpError {
             | DdpError::AveragerEmpty
             | DdpError::AveragerSmallestPeriod
             | DdpError::AveragerLastGroup { .. }
+            | DdpError::DeviceIds
             | DdpError::NoJoinables => "ValueError",
             DdpError::ZeroMorePieces => "AssertionError",
             DdpError::EverythingDelayed => "AttributeError",

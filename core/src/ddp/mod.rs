@@ -30,6 +30,7 @@ mod notes;
 mod options;
 pub mod plan;
 mod reducer;
+pub mod replicas;
 mod report;
 pub mod timeline;
 pub mod values;

@@ -11,7 +11,7 @@ use super::reducer::{Reducer, ReducerParam};
 use crate::dtype::Dtype;
 
 /// `broadcast_bucket_size`: 250 MiB.
-const BROADCAST_BUCKET_BYTES: u64 = 250 << 20;
+pub(super) const BROADCAST_BUCKET_BYTES: u64 = 250 << 20;
 
 /// The wrapper of one rank.
 #[derive(Clone, Debug)]

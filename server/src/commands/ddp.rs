@@ -13,6 +13,7 @@ use lockstep_core::ddp::join::{JoinedRank, run_join_of};
 use lockstep_core::ddp::lab::{DdpLog, LabRun, Setting};
 use lockstep_core::ddp::model::{Model, known_models, named};
 use lockstep_core::ddp::plan::{Training, training_run};
+use lockstep_core::ddp::replicas::Replicas;
 use lockstep_core::ddp::timeline::{SweepPoint, sweep_caps};
 use lockstep_core::ddp::{DdpOptions, DdpReport, Links, RecordedRun, parse_indices};
 use lockstep_core::plan::Plan;
@@ -39,6 +40,8 @@ struct Shown<'a> {
     join: Option<&'a [JoinedRank]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     simulated: Option<&'a [SimulatedStep]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<&'a Replicas>,
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<&'a DdpLog>,
 }
@@ -68,6 +71,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         run_join_of(&joinables, &model, &options, &inputs, join)
     });
     let joined = joined.transpose().map_err(raised)?;
+    let replicas = arguments.devices().map(|n| Replicas::of(&model, &options, world_size, n));
+    let replicas = replicas.transpose().map_err(raised)?;
     let training = arguments.training(options.clone())?;
     let mut simulated = None;
     if arguments.plan.is_some() || arguments.simulate {
@@ -93,6 +98,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
                 sweep: sweep.as_deref(),
                 join: joined.as_deref(),
                 simulated: simulated.as_deref(),
+                replicas: replicas.as_ref(),
                 log: log.as_ref(),
             };
             serde_json::to_string(&shown)? + "\n"
@@ -100,6 +106,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         false => {
             let parts = [
                 Some(text::as_text(&model, &report, differences.as_deref())),
+                replicas.as_ref().map(text::as_replicas),
                 joined.as_deref().map(text::as_join),
                 simulated.as_deref().map(|steps| text::as_steps(world_size, steps)),
                 sweep.as_deref().map(text::as_sweep),

@@ -98,6 +98,9 @@ struct DdpArguments {
     /// The environment variable TORCH_DISTRIBUTED_DEBUG=INFO: errors name parameters
     #[arg(long)]
     debug: bool,
+    /// Devices of each process, with --version 1.x: a replica of the module on each
+    #[arg(long, value_name = "N")]
+    device_ids: Option<u32>,
     /// The PyTorch whose rules are followed
     #[arg(long, value_name = "VERSION", default_value = "2.7", value_parser = ["1.x", "2.7", "2.15"])]
     version: String,
@@ -229,6 +232,11 @@ impl Arguments {
             zero_overlap,
             debug: ddp.debug,
         })
+    }
+
+    /// Devices of each process, if they are asked for.
+    pub(super) fn devices(&self) -> Option<u32> {
+        self.ddp.device_ids
     }
 
     /// Passes that are shown, and how many of them accumulate.

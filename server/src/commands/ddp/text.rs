@@ -3,6 +3,7 @@
 use crate::commands::describe_ps;
 use lockstep_core::ddp::join::JoinedRank;
 use lockstep_core::ddp::model::Model;
+use lockstep_core::ddp::replicas::{DeviceCopy, Replicas};
 use lockstep_core::ddp::timeline::SweepPoint;
 use lockstep_core::ddp::{DdpCall, DdpReport, Phase, format_indices};
 use lockstep_sim::training::SimulatedStep;
@@ -118,6 +119,25 @@ fn listed(calls: &[&DdpCall]) -> String {
         shown.push(format!("… {} more, the last {}", calls.len() - MAX_CALLS, one(last)));
     }
     shown.join(", ")
+}
+
+/// What a process with several devices does besides.
+pub(super) fn as_replicas(replicas: &Replicas) -> String {
+    let Replicas { devices, params, buffers, members, divisor } = replicas;
+    let copied = |copies: &[DeviceCopy]| match copies {
+        [] => "nothing".to_owned(),
+        copies => {
+            let one = |copy: &DeviceCopy| format!("{}[{}]", copy.dtype, copy.numel);
+            copies.iter().map(one).collect::<Vec<_>>().join(", ")
+        }
+    };
+    format!(
+        "\n{devices} devices a process, each with a replica\n  before a forward pass \
+         broadcast_coalesced from the first to the others: parameters {}; buffers {}\n  a bucket is \
+         one all_reduce of {devices} tensors: a ring of {members}, divided by {divisor}\n",
+        copied(params),
+        copied(buffers)
+    )
 }
 
 /// What ranks with uneven inputs do inside `join()`.
