@@ -41,6 +41,7 @@ async fn main() -> Result<()> {
             at(1.0)
         );
     }
+    ddp(&service).await?;
     let messages = 2 * u64::from(TIMED_WORLD) * u64::from(TIMED_WORLD - 1);
     let rate = |seconds: f64| messages as f64 / seconds / 1e6;
     let (wasm, native) = (in_wasm(&service).await?, natively()?);
@@ -116,6 +117,74 @@ async fn frames(service: &Service, address: &str) -> Result<Vec<f64>> {
     frames.sort_by(f64::total_cmp);
     chromium.close().await?;
     Ok(frames)
+}
+
+/// The DDP lab: GPT-2 XL on 1,024 ranks, in closed form and simulated; a sweep; frames.
+async fn ddp(service: &Service) -> Result<()> {
+    let chromium = Chromium::start().await?;
+    chromium.client.goto(&format!("{}#/ddp?model=gpt2-xl&world=512", service.url())).await?;
+    let ready = "return document.querySelector('[data-test=ddp]')?.dataset.ready === 'true'";
+    chromium.until("the lab", ready).await?;
+    let mut times = Vec::new();
+    for round in 0..ROUNDS {
+        // Another batch each time, so that nothing is known already.
+        let script = format!(
+            "window.took = null; const start = performance.now();
+             location.hash = '#/ddp?model=gpt2-xl&world=1024&batch={}';
+             let left = false;
+             const look = () => {{
+                 const ready = document.querySelector('[data-test=ddp]').dataset.ready === 'true';
+                 left = left || !ready;
+                 if (left && ready) window.took = performance.now() - start;
+                 else requestAnimationFrame(look);
+             }};
+             requestAnimationFrame(look)",
+            round + 8
+        );
+        chromium.run(&script).await?;
+        let took = chromium.until("the pass", "return window.took").await?;
+        times.push(took.as_f64().context("a number")?);
+    }
+    println!(
+        "| three passes of GPT-2 XL on 1,024 ranks planned, timed in closed form, the last told \
+         gradient by gradient and drawn | {:.0} ms |",
+        median(times)
+    );
+    chromium.run("document.querySelector('[data-test=check-run]').click()").await?;
+    let checked = "return document.querySelector('[data-test=check]')?.dataset.ms";
+    let ms = chromium.until("the simulator", &format!("{checked} || null")).await?;
+    println!(
+        "| the same three passes simulated on all 1,024 ranks | {:.1} s |",
+        ms.as_str().context("a text")?.parse::<f64>()? / 1e3
+    );
+    for model in ["resnet18", "gpt2-xl"] {
+        let mut times = Vec::new();
+        for _ in 0..ROUNDS {
+            chromium.client.goto("about:blank").await?;
+            let address = format!("{}#/ddp?model={model}&world=64&tab=sweep", service.url());
+            chromium.client.goto(&address).await?;
+            let swept = "const sweep = document.querySelector('[data-test=sweep]');
+                return sweep?.dataset.ready === 'true' && sweep.dataset.ms !== '0' ? sweep.dataset.ms : null";
+            let ms = chromium.until("the sweep", swept).await?;
+            times.push(ms.as_str().context("a text")?.parse::<f64>()?);
+        }
+        println!(
+            "| sweep of 40 points, {model} on 64 ranks, from the question to the curves | {:.0} ms |",
+            median(times)
+        );
+    }
+    chromium.close().await?;
+    let frames = frames(service, "#/ddp?model=gpt2-xl&world=1024&moment=1").await?;
+    let at = |share: f64| frames[((frames.len() - 1) as f64 * share) as usize];
+    println!(
+        "| frame time while a pass of GPT-2 XL plays, 732 moments (median, 95th percentile, worst of \
+         {}) | {:.1} ms, {:.1} ms, {:.1} ms |",
+        frames.len(),
+        at(0.5),
+        at(0.95),
+        at(1.0)
+    );
+    Ok(())
 }
 
 fn timed_plan() -> Result<lockstep_core::plan::Plan> {

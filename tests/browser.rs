@@ -6,7 +6,6 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use fantoccini::Locator;
-use fantoccini::actions::{InputSource, KeyAction, KeyActions};
 use fantoccini::key::Key;
 use lockstep_core::c10d::Job;
 use lockstep_core::collective::Collective;
@@ -20,106 +19,9 @@ use lockstep_core::schedule::{
 };
 use lockstep_core::trace::What;
 use lockstep_sim::{Cost, Link, Session, SimConfig, Topology, simulate};
-use lockstep_tests::{Chromium, Service, data};
+use lockstep_tests::{Page, data};
 use serde_json::{Value, json};
 use std::time::Duration;
-
-/// The page of a service, opened at an address of its own.
-struct Page {
-    service: Service,
-    chromium: Chromium,
-}
-
-impl Page {
-    async fn open(hash: &str) -> Result<Page> {
-        let page = Page { service: Service::start(), chromium: Chromium::start().await? };
-        page.go(hash).await?;
-        Ok(page)
-    }
-
-    async fn go(&self, hash: &str) -> Result<()> {
-        let url = format!("{}{hash}", self.service.url());
-        self.chromium.client.goto(&url).await?;
-        let has_page = "return !document.querySelector('#page .boot')";
-        self.chromium.until("the page", has_page).await?;
-        Ok(())
-    }
-
-    /// An attribute of what is under test, or null.
-    async fn attribute(&self, test: &str, name: &str) -> Result<Value> {
-        let script = format!(
-            "return document.querySelector('[data-test=\"{test}\"]')?.getAttribute('{name}')"
-        );
-        self.chromium.run(&script).await
-    }
-
-    /// Waits until an attribute of what is under test has a value.
-    async fn until(&self, test: &str, name: &str, value: &str) -> Result<()> {
-        let script = format!(
-            "return document.querySelector('[data-test=\"{test}\"]')?.getAttribute('{name}') === '{value}'"
-        );
-        let what = format!("{test} to have {name} = {value}");
-        let waited = self.chromium.until(&what, &script).await;
-        if waited.is_err() {
-            self.chromium.screenshot("failed").await?;
-        }
-        let text = self.chromium.run("return document.body.innerText").await?;
-        waited.map(drop).with_context(|| text.to_string())
-    }
-
-    async fn text(&self, test: &str) -> Result<String> {
-        let script = format!("return document.querySelector('[data-test=\"{test}\"]')?.innerText");
-        let text = self.chromium.run(&script).await?;
-        Ok(text.as_str().unwrap_or_default().to_owned())
-    }
-
-    async fn click(&self, test: &str) -> Result<()> {
-        let locator = format!("[data-test=\"{test}\"]");
-        let found = self.chromium.client.wait().for_element(Locator::Css(&locator)).await;
-        found.with_context(|| test.to_owned())?.click().await?;
-        Ok(())
-    }
-
-    async fn press(&self, key: char) -> Result<()> {
-        let keys = KeyActions::new("keys".to_owned())
-            .then(KeyAction::Down { value: key })
-            .then(KeyAction::Up { value: key });
-        Ok(self.chromium.client.perform_actions(keys).await?)
-    }
-
-    async fn moment(&self) -> Result<usize> {
-        let moment = self.attribute("transport", "data-moment").await?;
-        Ok(moment.as_str().unwrap_or_default().parse()?)
-    }
-
-    /// Moves the scrub bar.
-    async fn scrub(&self, moment: usize) -> Result<()> {
-        let scrub = format!(
-            "const scrub = document.querySelector('[data-test=scrub]');
-             scrub.value = {moment}; scrub.dispatchEvent(new Event('input', {{ bubbles: true }}))"
-        );
-        self.chromium.run(&scrub).await?;
-        Ok(())
-    }
-
-    /// The values of a rank that the page shows at the moment it stands at.
-    async fn values(&self) -> Result<Vec<f32>> {
-        let values = "const list = document.querySelector('[data-test=elements]');
-            const at = document.querySelector('[data-test=transport]').dataset;
-            if (!list || list.dataset.moment !== at.moment || at.moving === 'true') return null;
-            return [...list.querySelectorAll('span')].map(value => value.innerText)";
-        let values = self.chromium.until("values", values).await?;
-        let values = values.as_array().context("a list")?.iter();
-        values.map(|value| Ok(value.as_str().context("a text")?.parse()?)).collect()
-    }
-
-    async fn close(self) -> Result<()> {
-        // What went wrong inside without anybody noticing.
-        let broken = self.attribute("worker-broken", "class").await?;
-        ensure!(broken.is_null(), "the worker broke");
-        self.chromium.close().await
-    }
-}
 
 #[tokio::test]
 async fn step_through_a_collective() -> Result<()> {

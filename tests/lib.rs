@@ -3,8 +3,10 @@
 
 mod binary;
 mod chromium;
+mod page;
 mod service;
 
 pub use binary::{Output, Patience, binary, data, lockstep};
 pub use chromium::Chromium;
+pub use page::Page;
 pub use service::{Answer, Service};

@@ -306,7 +306,7 @@ fn sync_batch_norm_and_zero_are_in_the_plan() {
 #[test]
 fn the_lab_shows_what_the_simulator_does() {
     use lockstep_core::ddp::Links;
-    use lockstep_core::ddp::lab::{LabRun, Setting};
+    use lockstep_core::ddp::lab::{LabRun, Setting, optimizer_ends};
     use lockstep_core::ddp::timeline::RingLink;
     let link = |latency_ps, bytes_per_second| {
         (Link { latency_ps, bytes_per_second }, RingLink { latency_ps, bytes_per_second })
@@ -361,6 +361,10 @@ fn the_lab_shows_what_the_simulator_does() {
                 }
                 near(pass.optimizer.unwrap().0, simulated.optimizer, "optimizer");
             }
+            let ends = optimizer_ends(&plan, &trace, GlobalRank(0));
+            let took = ends[2] - ends[1];
+            let step_ps = run.summary().step_ps;
+            assert!(step_ps.abs_diff(took) <= 8_000_000 + took / 50, "{step_ps} {took}");
         }
     }
     assert_eq!(compared, 12 * (1 + 6 + 6));

@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::dom::{self, Listener};
 use crate::handed::{Handed, use_handed};
-use crate::pages::{Gallery, Hangs, Mesh, Recording, Runs, Step};
+use crate::pages::{Ddp, Gallery, Hangs, Mesh, Recording, Runs, Step};
 use crate::protocol::Request;
 use crate::route::{Route, View};
 use crate::server;
@@ -138,6 +138,7 @@ pub(crate) fn app() -> Html {
                     View::Step => html! { <Step /> },
                     View::Gallery => html! { <Gallery /> },
                     View::Mesh => html! { <Mesh /> },
+                    View::Ddp => html! { <Ddp /> },
                     View::Hangs => html! { <Hangs /> },
                     View::Recording => html! { <Recording /> },
                     View::Runs => html! { <Runs /> },

@@ -18,14 +18,22 @@ pub(crate) enum View {
     Step,
     Gallery,
     Mesh,
+    Ddp,
     Hangs,
     Recording,
     Runs,
 }
 
 impl View {
-    pub(crate) const ALL: [View; 6] =
-        [View::Step, View::Gallery, View::Mesh, View::Hangs, View::Recording, View::Runs];
+    pub(crate) const ALL: [View; 7] = [
+        View::Step,
+        View::Gallery,
+        View::Mesh,
+        View::Ddp,
+        View::Hangs,
+        View::Recording,
+        View::Runs,
+    ];
 
     /// The word in the address.
     pub(crate) fn word(self) -> &'static str {
@@ -33,6 +41,7 @@ impl View {
             View::Step => "step",
             View::Gallery => "algorithms",
             View::Mesh => "mesh",
+            View::Ddp => "ddp",
             View::Hangs => "hangs",
             View::Recording => "recording",
             View::Runs => "runs",
@@ -45,6 +54,7 @@ impl View {
             View::Step => "Step through",
             View::Gallery => "Algorithms",
             View::Mesh => "Meshes",
+            View::Ddp => "DDP",
             View::Hangs => "Hangs",
             View::Recording => "Recording",
             View::Runs => "Runs",

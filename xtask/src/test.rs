@@ -51,7 +51,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
         Some(Part::Lint) => return done(start),
         Some(Part::Unit) => &["--exclude=lockstep-tests"],
         Some(Part::System) => &["--test=cli", "--test=api", "--test=agreement"],
-        Some(Part::Browser) => &["--test=browser"],
+        Some(Part::Browser) => &["--test=browser", "--test=browser_ddp"],
         None => &[],
     };
     let mut tests = shell::cargo(["test", "--workspace"]);

@@ -3,6 +3,7 @@
 mod asked;
 mod call_choice;
 mod collective_choice;
+mod ddp;
 mod exports;
 mod gallery;
 mod hangs;
@@ -20,6 +21,7 @@ mod step_choice;
 mod stepping;
 mod topology_choice;
 
+pub(crate) use ddp::Ddp;
 pub(crate) use gallery::Gallery;
 pub(crate) use hangs::Hangs;
 pub(crate) use mesh::Mesh;

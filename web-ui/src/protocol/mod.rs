@@ -5,15 +5,18 @@
 //! chooses the numbers of questions and sessions.
 
 mod account;
+mod ddp;
 mod mesh;
 mod schedule_file;
 mod wire;
 
 pub(crate) use account::{Account, Stroke, Weave};
+pub(crate) use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, PassKind, Simulated};
 pub(crate) use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
 pub(crate) use schedule_file::{Proved, Refused, ScheduleFile};
 pub(crate) use wire::{pack, unpack};
 
+use lockstep_core::ddp::lab::{LabModel, Summary};
 use lockstep_core::diagnosis::{Report, Wait};
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
@@ -46,6 +49,10 @@ pub(crate) enum Request {
     Sweep { lab: CollectiveLab, topology: Topology, counts: Vec<u64> },
     /// A mesh, and what a collective along each of its dimensions moves.
     Mesh(Box<MeshQuestion>),
+    /// Read the model in the attached file and hold it.
+    OpenModel { session: SessionId },
+    /// What DDP does with a model.
+    Ddp { model: ModelRef, question: Box<DdpQuestion> },
     /// When each step of the only call of a simulation begins, in picoseconds.
     StepTimes { session: SessionId },
     /// Read the trace in the attachment.
@@ -134,6 +141,12 @@ pub(crate) enum Response {
     Swept(Vec<u64>),
     StepTimes(Vec<u64>),
     ScheduleChecked(Box<ScheduleFile>),
+    ModelOpened(Box<LabModel>),
+    Ddp(Box<DdpAccount>),
+    DdpChanges(Vec<ChangeRow>),
+    DdpSwept(Vec<Vec<Summary>>),
+    DdpPlan(Box<Plan>),
+    DdpSimulated(Simulated),
 }
 
 /// A trace as the page knows it.

@@ -63,7 +63,8 @@ pub(crate) fn chart(props: &ChartProps) -> Html {
     }
 }
 
-fn colour(hex: &str) -> RGBColor {
+/// `#1d4ed8` as plotters takes it.
+pub(crate) fn colour(hex: &str) -> RGBColor {
     let part = |at: usize| {
         hex.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok()).unwrap_or(128)
     };
@@ -78,10 +79,10 @@ fn log10(ps: u64) -> f64 {
     (ps.max(1) as f64).log10()
 }
 
-/// An axis of logarithms that is marked where it is told to be.
-struct Axis {
-    range: Range<f64>,
-    marks: Vec<f64>,
+/// An axis that is marked where it is told to be.
+pub(crate) struct Axis {
+    pub(crate) range: Range<f64>,
+    pub(crate) marks: Vec<f64>,
 }
 
 impl Ranged for Axis {

@@ -2,8 +2,8 @@
 
 mod buffer_map;
 mod buffers;
-mod canvas;
-mod chart;
+pub(crate) mod canvas;
+pub(crate) mod chart;
 mod comparison;
 mod elements;
 mod facts;

@@ -5,6 +5,7 @@
 //! cancelled one ends.
 
 mod account;
+mod ddp;
 mod lanes;
 mod mesh;
 mod open;
@@ -15,8 +16,12 @@ mod slices;
 mod texts;
 
 use crate::dom;
-use crate::protocol::{Answer, Form, Question, Request, Response, SessionId, pack, unpack};
+use crate::protocol::{
+    Answer, Form, ModelRef, Question, Request, Response, SessionId, pack, unpack,
+};
 use js_sys::Uint8Array;
+use lockstep_core::ddp::lab::LabModel;
+use lockstep_core::ddp::model::Model;
 use session::Held;
 use slices::Slices;
 use std::cell::RefCell;
@@ -32,6 +37,7 @@ pub(super) type Attached = (Response, Option<Vec<u8>>);
 #[derive(Default)]
 pub(super) struct State {
     sessions: BTreeMap<SessionId, Held>,
+    models: BTreeMap<SessionId, Rc<Model>>,
     cancelled: BTreeSet<u32>,
     running: BTreeSet<u32>,
 }
@@ -101,6 +107,22 @@ async fn answer(
             plain(account::sweep(lab, topology, &counts, slices).await?)
         }
         Request::Mesh(question) => plain(mesh::mesh(&question, slices).await?),
+        Request::OpenModel { session } => {
+            let model = ddp::read(attachments).await?;
+            let shown = LabModel::of(&model);
+            state.borrow_mut().models.insert(session, Rc::new(model));
+            plain(Response::ModelOpened(Box::new(shown)))
+        }
+        Request::Ddp { model, question } => {
+            let model = match model {
+                ModelRef::Named(name) => ddp::known(&name)?,
+                ModelRef::Read(session) => {
+                    let found = state.borrow().models.get(&session).cloned();
+                    found.ok_or("the worker no longer holds this model; drop its file again")?
+                }
+            };
+            plain(ddp::answer(&model, *question, slices).await?)
+        }
         Request::StepTimes { session } => {
             plain(Response::StepTimes(with(state, session, |held| held.step_times())??))
         }
@@ -128,7 +150,9 @@ async fn answer(
             plain(Response::Opened(Box::new(with(state, session, |held| held.settle(session))??)))
         }
         Request::Close { session } => {
-            state.borrow_mut().sessions.remove(&session);
+            let mut state = state.borrow_mut();
+            state.sessions.remove(&session);
+            state.models.remove(&session);
             plain(Response::Done)
         }
         Request::See { session, moment } => {

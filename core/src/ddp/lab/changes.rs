@@ -260,6 +260,7 @@ fn cap(cap: &BucketCap) -> String {
     match cap {
         BucketCap::Default => "default (1 MiB, then 25 MiB)".into(),
         BucketCap::Bytes(cap) => match u64::try_from(*cap) {
+            Ok(0) => "0: a bucket a parameter".into(),
             Ok(cap) => bytes(cap),
             Err(_) => format!("{cap} bytes"),
         },

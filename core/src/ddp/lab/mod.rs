@@ -28,6 +28,10 @@ use super::notes::TrainingRun;
 use super::plan::{Training, TrainingError, training_run};
 use super::timeline::{StepTimeline, timeline};
 use crate::dtype::Dtype;
+use crate::group::BackendName;
+use crate::plan::{Action, Plan};
+use crate::rank::GlobalRank;
+use crate::trace::{Trace, What};
 use serde::{Deserialize, Serialize};
 
 /// A setting of the lab: a training run, and what connects its ranks.
@@ -172,6 +176,11 @@ impl<'a> LabRun<'a> {
         self.run.steps.len().min(self.steps.len()) as u32
     }
 
+    /// Per pass, whether it reduces gradients and whether it rebuilds the buckets.
+    pub fn kinds(&self) -> impl Iterator<Item = (bool, bool)> + '_ {
+        self.run.steps.iter().map(|step| (step.sync, step.rebuilds))
+    }
+
     /// The buckets of the constructor.
     pub fn initial(&self) -> &[Bucket] {
         self.run.steps.first().map_or(&[], |step| &step.buckets)
@@ -214,6 +223,28 @@ impl<'a> LabRun<'a> {
         }
         summary
     }
+}
+
+/// When the optimizer steps of a training plan end on a rank of a trace, in picoseconds: a device's
+/// stream ends them, or on a CPU the process.
+pub fn optimizer_ends(plan: &Plan, trace: &Trace, rank: GlobalRank) -> Vec<u64> {
+    let ops = plan.program(rank).map(|program| program.ops.as_slice()).unwrap_or_default();
+    let is_step = |op: u32| {
+        ops.get(op as usize).is_some_and(
+            |op| matches!(&op.action, Action::Compute { name, .. } if name == "optimizer.step"),
+        )
+    };
+    let device = ops.iter().any(|op| matches!(op.action, Action::Wait { .. }))
+        && plan.groups.first().is_some_and(|group| group.backend() == BackendName::Nccl);
+    let ends = trace.events.iter().filter(|event| event.rank == rank).filter_map(|event| {
+        let op = match event.what {
+            What::StreamEnded { op } if device => op,
+            What::OpEnded { op } if !device => op,
+            _ => return None,
+        };
+        is_step(op).then_some(event.time_ps)
+    });
+    ends.collect()
 }
 
 /// Whether a call reduces gradients of a bucket, and of which.

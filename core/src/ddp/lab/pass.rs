@@ -299,55 +299,51 @@ impl<'a> Follower<'a> {
     }
 
     fn buckets(&self, pass: &mut Pass) {
-        let first_ready = self.order.first().map(|(_, ps)| *ps);
-        let marks_unused = self.run.setting.training.options.find_unused_parameters;
+        // When each gradient comes, and after how many others: gradients of a layer come at one
+        // time, yet one after the other. Unused ones are marked ready with the first.
+        let mut comes: Vec<Option<(u64, usize)>> = vec![None; pass.params.len()];
+        if self.run.setting.training.options.find_unused_parameters
+            && let Some((_, first)) = self.order.first()
+        {
+            comes.fill(Some((*first, 0)));
+        }
+        for (after, (param, ps)) in self.order.iter().enumerate() {
+            if let Some(comes) = comes.get_mut(*param as usize) {
+                *comes = Some((*ps, after));
+            }
+        }
         // The latest of the buckets before.
-        let mut latest: Option<(u64, u32)> = None;
+        let mut latest: Option<((u64, usize), u32)> = None;
         for (number, bucket) in (0u32..).zip(&self.notes.buckets) {
             for &param in &bucket.indices {
                 if let Some(fate) = pass.params.get_mut(param as usize) {
                     fate.bucket = Some(number);
                 }
             }
-            let ready = |param: &u32| {
-                let ready = pass.params.get(*param as usize).and_then(|fate| fate.ready_ps);
-                ready.or(first_ready.filter(|_| marks_unused))
-            };
-            let mut full: Option<(u64, u32)> = None;
-            let mut complete = true;
-            for &param in &bucket.indices {
-                match ready(&param) {
-                    Some(ps) if full.is_none_or(|(most, _)| ps >= most) => full = Some((ps, param)),
-                    Some(_) => {}
-                    None => complete = false,
-                }
-            }
-            // Of gradients that are ready at the same time the one that comes last.
-            let full = full.filter(|_| complete).map(|(ps, param)| {
-                let last = self.order.iter().rev().take_while(|(_, at)| *at >= ps);
-                let last = last.map(|(param, _)| *param).find(|p| {
-                    pass.params.get(*p as usize).is_some_and(|fate| fate.bucket == Some(number))
-                });
-                (ps, last.unwrap_or(param))
+            let comes = bucket.indices.iter().map(|param| {
+                let comes = comes.get(*param as usize).copied().flatten();
+                comes.map(|comes| (comes, *param))
             });
+            let comes: Option<Vec<_>> = comes.collect();
+            let full = comes.and_then(|comes| comes.into_iter().max());
             let mut fate = BucketFate {
                 params: bucket.indices.clone(),
                 bytes: bucket.bytes,
                 limit: (bucket.limit > 0 && bucket.limit < u64::MAX).then_some(bucket.limit),
-                full_ps: full.map(|(ps, _)| ps),
+                full_ps: full.map(|((ps, _), _)| ps),
                 last: full.map(|(_, param)| param),
                 moments: [u32::MAX; 3],
                 ..BucketFate::default()
             };
-            if let (Some((ps, _)), Some((most, earlier))) = (full, latest)
-                && most > ps
+            if let (Some((comes, _)), Some((most, earlier))) = (full, latest)
+                && most > comes
             {
                 fate.held_by = Some(earlier);
             }
-            if let Some((ps, _)) = full
-                && latest.is_none_or(|(most, _)| ps > most)
+            if let Some((comes, _)) = full
+                && latest.is_none_or(|(most, _)| comes > most)
             {
-                latest = Some((ps, number));
+                latest = Some((comes, number));
             }
             pass.buckets.push(fate);
         }

@@ -138,6 +138,14 @@ fn caps_why(
     if points.iter().all(|point| point.step_ps == found.step_ps) {
         return format!("{begin} No cap is better than another here.");
     }
+    let most = points.iter().map(|point| point.step_ps).max().unwrap_or(0);
+    let spread = u128::from(most - found.step_ps) * 1000 / u128::from(most.max(1));
+    if spread < 5 {
+        return format!(
+            "{begin} It hardly matters: the worst cap here takes {} more, under 0.5 %.",
+            time(most - found.step_ps)
+        );
+    }
     // The worst with more buckets, and the worst with fewer.
     let worst = |more: bool| {
         let others = points.iter().enumerate().filter(|(other, point)| {
@@ -174,11 +182,13 @@ fn caps_why(
     {
         let saved =
             u128::from(default.step_ps - found.step_ps) * 1000 / u128::from(default.step_ps);
-        why.push_str(&format!(
-            " That is {}.{} % less than the default takes.",
-            saved / 10,
-            saved % 10
-        ));
+        if saved > 0 {
+            why.push_str(&format!(
+                " That is {}.{} % less than the default takes.",
+                saved / 10,
+                saved % 10
+            ));
+        }
     }
     why
 }

@@ -57,7 +57,10 @@ impl Pass {
                 model.name_of(last)
             )),
             (Some(_), Some(last)) => {
-                why.push(format!("{} of its layer fills the bucket.", model.name_of(last)));
+                why.push(format!(
+                    "{}, of the same layer, fills the bucket at once.",
+                    model.name_of(last)
+                ));
             }
             _ => why.push("Its bucket never fills: a gradient of it never becomes ready.".into()),
         }

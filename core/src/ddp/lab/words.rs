@@ -41,15 +41,18 @@ pub(super) fn count(number: u64, what: &str) -> String {
     format!("{} {what}{}", with_commas(number), if number == 1 { "" } else { "s" })
 }
 
-/// A quotient, without a fraction of nothing.
+/// A rounded quotient, without a fraction of nothing.
 fn three_digits(value: u64, unit: u64) -> String {
-    let (whole, rest) = (value / unit, u128::from(value % unit));
-    let hundredths = (rest * 100 / u128::from(unit)) as u64;
-    match (whole, hundredths) {
-        (100.., _) | (_, 0) => with_commas(whole),
-        (10.., _) if hundredths < 10 => whole.to_string(),
-        (10.., _) => format!("{whole}.{}", hundredths / 10),
-        _ => format!("{whole}.{hundredths:02}"),
+    let (value, unit) = (u128::from(value), u128::from(unit));
+    let parts = |per: u128| (value * per + unit / 2) / unit;
+    let whole = |number: u128| with_commas(u64::try_from(number).unwrap_or(u64::MAX));
+    let (hundredths, tenths) = (parts(100), parts(10));
+    match () {
+        () if tenths >= 1000 => whole(parts(1)),
+        () if hundredths % 100 == 0 => whole(hundredths / 100),
+        () if hundredths < 1000 => format!("{}.{:02}", hundredths / 100, hundredths % 100),
+        () if tenths.is_multiple_of(10) => whole(tenths / 10),
+        () => format!("{}.{}", tenths / 10, tenths % 10),
     }
 }
 

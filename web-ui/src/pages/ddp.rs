@@ -1,0 +1,294 @@
+//! The DDP lab: a model's gradients fill buckets, buckets are reduced while the backward pass goes
+//! on, and what it cannot hide is exposed. Two settings side by side, and sweeps.
+
+mod answers;
+mod blocks;
+mod buckets;
+mod changes;
+mod check;
+mod choice;
+mod form;
+mod knobs;
+mod shelf;
+mod simulate;
+mod spans;
+mod streams;
+mod stretch;
+mod sweep;
+mod sweep_chart;
+
+use super::recording::files::{dropped, picked};
+use super::simulation::{Addressed, use_addressed_moment};
+use crate::app::use_shared;
+use crate::explain;
+use crate::playback::{Act, use_playback};
+use crate::protocol::{DdpAccount, ModelRef};
+use crate::ui::{Fold, Transport};
+use answers::{use_model_file, use_pass};
+use blocks::Blocks;
+use buckets::BucketTable;
+use changes::Changes;
+use check::Check;
+use choice::{FILE, LabChoice, Tab};
+use form::LabForm;
+use simulate::Simulate;
+use std::rc::Rc;
+use streams::{Shown, Streams};
+use sweep::Sweep;
+use web_sys::{DragEvent, Event, HtmlInputElement};
+use yew::prelude::*;
+
+/// DistributedDataParallel, bucket for bucket.
+#[component(Ddp)]
+pub(crate) fn ddp() -> Html {
+    match use_shared().nav.route.name() {
+        Some("simulate") => html! { <Simulate /> },
+        _ => html! { <Lab /> },
+    }
+}
+
+/// What the worker is to take for the chosen model.
+fn model_ref(choice: &LabChoice, file: Option<&answers::ModelFile>) -> Result<ModelRef, String> {
+    match (choice.model.as_str(), file) {
+        (FILE, Some(file)) => Ok(ModelRef::Read(file.session)),
+        (FILE, None) => {
+            Err("The model of this address came from a file, which does not leave the \
+                             browser it was read in: drop it here again."
+                .to_owned())
+        }
+        (name, _) => Ok(ModelRef::Named(name.to_owned())),
+    }
+}
+
+#[component(Lab)]
+fn lab() -> Html {
+    let nav = use_shared().nav;
+    let choice = LabChoice::read(&nav.route);
+    let go = {
+        let (nav, before) = (nav.clone(), choice.clone());
+        Callback::from(move |next: LabChoice| {
+            let mut route = next.route();
+            // The same pass stays at its moment.
+            let same = (&next.model, &next.a, next.pass) == (&before.model, &before.a, before.pass);
+            if let Some(moment) = nav.route.get("moment").filter(|_| same) {
+                route = route.with("moment", moment);
+            }
+            nav.replace(route);
+        })
+    };
+    let on_read = {
+        let (go, choice) = (go.clone(), choice.clone());
+        Callback::from(move |()| {
+            let (param, pass) = (None, None);
+            go.emit(LabChoice { model: FILE.to_owned(), param, pass, ..choice.clone() });
+        })
+    };
+    let (file, file_wrong, open) = use_model_file(on_read);
+    let drop_file = {
+        let open = open.clone();
+        Callback::from(move |event: DragEvent| {
+            event.prevent_default();
+            let (open, files) = (open.clone(), dropped(&event));
+            wasm_bindgen_futures::spawn_local(async move {
+                if let Some(file) = files.await.into_iter().next() {
+                    open.emit(file);
+                }
+            });
+        })
+    };
+    let over = Callback::from(|event: DragEvent| event.prevent_default());
+    let pick = Callback::from(move |event: Event| {
+        let input: HtmlInputElement = event.target_unchecked_into();
+        if let Some(file) = picked(&input).into_iter().next() {
+            open.emit(file);
+        }
+        input.set_value("");
+    });
+    let model = model_ref(&choice, file.as_ref());
+    let of = model.clone().unwrap_or_else(|_| ModelRef::Named(String::new()));
+    let refused = |setting| model.clone().and(setting);
+    let (setting_a, setting_b) =
+        (refused(choice.a.setting()), choice.b.as_ref().map(|b| refused(b.setting())));
+    let a = use_pass(&of, Some(setting_a.clone()), choice.pass, choice.rank);
+    let b = use_pass(&of, setting_b.clone(), choice.pass, choice.rank);
+    let account = a.answer().cloned();
+    let other = b.answer().filter(|_| choice.b.is_some()).cloned();
+    let wrong = a.wrong().or(b.wrong()).or(file_wrong.as_ref()).cloned();
+    let playback = use_playback();
+    // Another pass is another film.
+    let film = use_mut_ref(|| (None::<Rc<DdpAccount>>, 0u64));
+    let moments = account.as_ref().map(|account| {
+        let mut film = film.borrow_mut();
+        if film.0.as_ref().is_none_or(|last| last.pass.moments != account.pass.moments) {
+            *film = (Some(account.clone()), film.1 + 1);
+        }
+        Addressed { of: film.1, last: account.pass.moments.len().saturating_sub(1) }
+    });
+    // Where some buckets are reduced, one is filling, and others wait.
+    use_addressed_moment(&playback, moments, choice.route(), |last| last * 2 / 5);
+    let times: Vec<u64> = account.as_ref().map_or_else(Vec::new, |account| {
+        account.pass.moments.iter().map(|moment| moment.time_ps).collect()
+    });
+    let time_ps = playback.time_ps(&times);
+    let seek = {
+        let (dispatch, times) = (playback.dispatcher(), times.clone());
+        Callback::from(move |time_ps: u64| {
+            let moment = times.partition_point(|at| *at <= time_ps).saturating_sub(1);
+            dispatch.dispatch(Act::To(moment));
+        })
+    };
+    let select = {
+        let (go, choice) = (go.clone(), choice.clone());
+        Callback::from(move |param: Option<u32>| go.emit(LabChoice { param, ..choice.clone() }))
+    };
+    let ready = a.fresh && (choice.b.is_none() || b.fresh) && wrong.is_none();
+    let sentence = account
+        .as_ref()
+        .map(|account| account.pass.sentence(&account.model, &account.setting, playback.moment));
+    html! {
+        <div class={classes!("lab", other.is_some().then_some("two"))} data-test="ddp" data-ready={ready.to_string()}
+             ondrop={drop_file} ondragover={over.clone()} ondragenter={over}>
+        <div class="ddp-grid">
+            <aside class="panel side">
+                <h1>{ "DistributedDataParallel" }</h1>
+                <p class="muted hint">{ "Choose a model and DDP's arguments; see which gradients share a bucket, when each is reduced, and what backward cannot hide." }</p>
+                <Fold words={choice.words()}>
+                    <LabForm choice={choice.clone()} file={file.map(|file| file.name)} on_choose={go.clone()} on_pick={pick} />
+                    <div class="against">
+                        <a class="button" href={choice.below("simulate").to_hash()} data-test="simulate">{ "Simulate this plan, or run it for real" }</a>
+                    </div>
+                </Fold>
+            </aside>
+            <div class="sentence">
+                if let Some(wrong) = &wrong {
+                    <p class="bad" role="alert" data-test="ddp-wrong">{ wrong }</p>
+                } else {
+                    <p aria-live="polite" data-test="sentence">{ sentence.unwrap_or_else(|| "Filling the buckets…".to_owned()) }</p>
+                }
+            </div>
+            if let Some(account) = &account {
+                <section class="panel shelves" aria-label="Gradients in their buckets">
+                    <Blocks account={account.clone()} moment={playback.moment} label={other.is_some().then_some("A")}
+                            selected={choice.param} on_select={select.clone()}>
+                        { passes(&choice, account, &go) }
+                    </Blocks>
+                    if let Some(other) = &other {
+                        <Blocks account={other.clone()} moment={other.pass.moment_at(time_ps)} label={Some("B")}
+                                selected={choice.param} on_select={select} />
+                    }
+                </section>
+                <section class="panel lanes" aria-label="Streams of a rank">
+                    <Streams sides={sides(&choice, account, other.as_ref())} {time_ps} on_seek={seek} rank={choice.rank} />
+                </section>
+                <Transport playback={playback.clone()} {time_ps} />
+            }
+        </div>
+        if let Some(account) = &account {
+            <section class="panel ddp-more">
+                <div class="tabs" role="tablist">
+                    { for Tab::ALL.into_iter().map(|tab| {
+                        let next = LabChoice { tab, ..choice.clone() };
+                        let onclick = go.reform(move |_: MouseEvent| next.clone());
+                        html! {
+                            <button role="tab" aria-selected={(tab == choice.tab).to_string()} {onclick}
+                                    data-test={format!("tab-{}", tab.word())}>{ tab.title() }</button>
+                        }
+                    }) }
+                </div>
+                { match choice.tab {
+                    Tab::Buckets => html! {
+                        <>
+                        <Check model={of.clone()} account={account.clone()} topology={choice.a.topology} rank={choice.rank} />
+                        <BucketTable a={account.clone()} b={other.clone()} />
+                        </>
+                    },
+                    Tab::Changes => html! {
+                        <Changes model={of.clone()} a={account.clone()} b={other.clone()} choice={choice.clone()} on_choose={go.clone()} />
+                    },
+                    Tab::Sweep => html! {
+                        <Sweep model={of.clone()} setting={account.setting.clone()} choice={choice.clone()} on_choose={go.clone()} />
+                    },
+                    Tab::Log => log(&choice, account, other.as_ref(), &go),
+                } }
+            </section>
+        }
+        </div>
+    }
+}
+
+/// What the streams are called where there are two settings.
+fn sides(choice: &LabChoice, a: &Rc<DdpAccount>, b: Option<&Rc<DdpAccount>>) -> Rc<Vec<Shown>> {
+    let label = |word: &'static str| if b.is_some() { word } else { "" };
+    let mut sides = vec![Shown { label: label("A"), account: a.clone() }];
+    if let Some(b) = b.filter(|_| choice.b.is_some()) {
+        sides.push(Shown { label: "B", account: b.clone() });
+    }
+    Rc::new(sides)
+}
+
+/// The buttons of the passes, and the step's figures.
+fn passes(choice: &LabChoice, account: &DdpAccount, go: &Callback<LabChoice>) -> Html {
+    let last = account.passes.len().saturating_sub(1);
+    let name = |index: usize| match account.passes.get(index) {
+        Some(kind) if !kind.sync => "in no_sync",
+        Some(kind) if kind.rebuilds => "rebuilds the buckets",
+        _ if index == last => "like all that follow",
+        _ if account.pass.buckets.is_empty() => "",
+        _ if index < account.setting.passes_a_step() as usize => "the constructor's buckets",
+        _ => "before the rebuild",
+    };
+    let shown = account.pass.number as usize;
+    let buttons = (0..account.passes.len()).map(|index| {
+        let next = LabChoice { pass: Some(index as u32), ..choice.clone() };
+        let onclick = go.reform(move |_: MouseEvent| next.clone());
+        html! {
+            <button aria-pressed={(index == shown).to_string()} {onclick} title={name(index)}
+                    data-test={format!("pass-{}", index + 1)}>
+                { index + 1 }
+                if account.passes.len() <= 4 { <span class="what">{ format!(" {}", name(index)) }</span> }
+            </button>
+        }
+    });
+    html! {
+        <div class="passes" role="group" aria-label="Pass"><span class="muted">{ "Pass" }</span>{ for buttons }</div>
+    }
+}
+
+/// DDP's own log, as Python prints it.
+fn log(
+    choice: &LabChoice,
+    a: &DdpAccount,
+    b: Option<&Rc<DdpAccount>>,
+    go: &Callback<LabChoice>,
+) -> Html {
+    let rank = {
+        let choice = choice.clone();
+        go.reform(move |rank: u64| LabChoice { rank: rank as u32, ..choice.clone() })
+    };
+    html! {
+        <div class="ddp-log">
+            <div class="row">
+                <crate::ui::NumberField name="rank" label="Rank" value={u64::from(choice.rank)} min={0} max={u64::from(choice.a.world - 1)} on_choose={rank} />
+                <p class="muted small-print">{ format!("ddp._get_ddp_logging_data() after pass {}, as PyTorch prints it; it is written when the next pass begins, so it tells of the pass before. Times are nanoseconds of the estimate; what depends on the machine's environment is N/A.", a.pass.number + 1) }</p>
+            </div>
+            <div class="logs">
+                <pre data-test="ddp-log">{ a.log.to_string() }</pre>
+                if let Some(b) = b { <pre data-test="ddp-log-b">{ b.log.to_string() }</pre> }
+            </div>
+        </div>
+    }
+}
+
+/// The figures of a step.
+fn figures(account: &DdpAccount) -> String {
+    let summary = &account.summary;
+    let exposed = u128::from(summary.exposed_ps) * 1000;
+    let permille = (exposed + u128::from(summary.step_ps) / 2) / u128::from(summary.step_ps.max(1));
+    format!(
+        "a step takes {}, {} of it ({}.{} %) waiting for communication",
+        explain::time(summary.step_ps),
+        explain::time(summary.exposed_ps),
+        permille / 10,
+        permille % 10
+    )
+}

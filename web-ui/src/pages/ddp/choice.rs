@@ -1,0 +1,237 @@
+//! What the lab shows: a model, a setting A, and perhaps a setting B that differs from it.
+
+use super::knobs::Knobs;
+use crate::route::{Route, View};
+use lockstep_core::ddp::model::known_models;
+
+/// Marks the words of setting B in an address.
+const PREFIX: &str = "b.";
+/// The model whose file was dropped.
+pub(super) const FILE: &str = "file";
+/// What is built when an MLP is chosen.
+pub(super) const DEFAULT_MLP: &str = "mlp:1024,4096,4096,1000";
+
+/// The parts of the view below the streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tab {
+    Buckets,
+    Changes,
+    Sweep,
+    Log,
+}
+
+impl Tab {
+    pub(super) const ALL: [Tab; 4] = [Tab::Buckets, Tab::Changes, Tab::Sweep, Tab::Log];
+
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Tab::Buckets => "buckets",
+            Tab::Changes => "changes",
+            Tab::Sweep => "sweep",
+            Tab::Log => "log",
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Tab::Buckets => "Buckets",
+            Tab::Changes => "What each option changed",
+            Tab::Sweep => "Sweep",
+            Tab::Log => "DDP's own log",
+        }
+    }
+}
+
+/// The two settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    A,
+    B,
+}
+
+/// What the lab shows.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LabChoice {
+    /// Its name, [`FILE`] for one from a file.
+    pub(super) model: String,
+    pub(super) a: Knobs,
+    pub(super) b: Option<Knobs>,
+    /// The setting that the form changes.
+    pub(super) edits: Side,
+    /// From 0; the last if absent.
+    pub(super) pass: Option<u32>,
+    pub(super) rank: u32,
+    /// A parameter that is looked at.
+    pub(super) param: Option<u32>,
+    pub(super) tab: Tab,
+    /// What a sweep varies, and what its lines are.
+    pub(super) sweep: (String, String),
+}
+
+/// The address of B alone, as if it was one of A.
+fn of_b(route: &Route) -> Route {
+    let mut plain = route.clone();
+    plain.query.retain(|name, _| !name.starts_with(PREFIX));
+    for (name, value) in &route.query {
+        if let Some(name) = name.strip_prefix(PREFIX) {
+            plain.query.insert(name.to_owned(), value.clone());
+        }
+    }
+    // Nodes in A are nodes in B, unless B says that there are none.
+    if plain.get("node") == Some("0") {
+        plain.query.remove("node");
+    }
+    plain
+}
+
+impl LabChoice {
+    /// The choice in an address; what it does not say, or says wrongly, is the default.
+    pub(super) fn read(route: &Route) -> LabChoice {
+        let model = route.get("model").unwrap_or("resnet18");
+        let known = known_models().contains(&model) || model.starts_with("mlp:") || model == FILE;
+        let compares = route.get("b").is_some();
+        let a = Knobs::read(route);
+        let tab = Tab::ALL.into_iter().find(|tab| Some(tab.word()) == route.get("tab"));
+        let edits = if compares && route.get("b") == Some("edit") { Side::B } else { Side::A };
+        let word = |name: &str, words: &[&str], default: &str| {
+            let found = route.get(name).filter(|word| words.contains(word));
+            found.unwrap_or(default).to_owned()
+        };
+        LabChoice {
+            model: if known { model.to_owned() } else { "resnet18".to_owned() },
+            rank: route.number("rank").unwrap_or(0u32).min(a.world - 1),
+            a,
+            b: compares.then(|| Knobs::read(&of_b(route))),
+            edits,
+            pass: route.number::<u32>("pass").map(|pass| pass.saturating_sub(1)),
+            param: route.number("param"),
+            tab: tab.unwrap_or(Tab::Buckets),
+            sweep: (
+                word("sweep", &["caps", "worlds", "links"], "caps"),
+                word("lines", &["links", "worlds", "caps", "none"], "links"),
+            ),
+        }
+    }
+
+    /// The address of the choice.
+    pub(super) fn route(&self) -> Route {
+        let mut route = self.a.write().with("model", &self.model).with("tab", self.tab.word());
+        if let Some(b) = &self.b {
+            let (plain, base) = (b.write(), self.a.write());
+            for (name, value) in &plain.query {
+                if base.query.get(name) != Some(value) {
+                    route = route.with(&format!("{PREFIX}{name}"), value);
+                }
+            }
+            if base.get("node").is_some() && plain.get("node").is_none() {
+                route = route.with(&format!("{PREFIX}node"), 0);
+            }
+            route = route.with("b", if self.edits == Side::B { "edit" } else { "on" });
+        }
+        if let Some(pass) = self.pass {
+            route = route.with("pass", pass + 1);
+        }
+        if let Some(param) = self.param {
+            route = route.with("param", param);
+        }
+        if self.rank > 0 {
+            route = route.with("rank", self.rank);
+        }
+        if self.sweep.0 != "caps" {
+            route = route.with("sweep", &self.sweep.0);
+        }
+        if self.sweep.1 != "links" {
+            route = route.with("lines", &self.sweep.1);
+        }
+        route
+    }
+
+    /// The same below the view: `#/ddp/simulate`.
+    pub(super) fn below(&self, name: &str) -> Route {
+        Route { path: Route::below(View::Ddp, name).path, ..self.route() }
+    }
+
+    /// The setting that the form changes.
+    pub(super) fn edited(&self) -> &Knobs {
+        match (self.edits, &self.b) {
+            (Side::B, Some(b)) => b,
+            _ => &self.a,
+        }
+    }
+
+    /// The choice with that setting changed.
+    pub(super) fn with(&self, knobs: Knobs) -> LabChoice {
+        let fresh = LabChoice { pass: None, ..self.clone() };
+        match (self.edits, &self.b) {
+            (Side::B, Some(_)) => LabChoice { b: Some(knobs), ..fresh },
+            _ => {
+                // What B has in common with A stays in common.
+                let b = self.b.as_ref().map(|b| {
+                    let (was, base) = (b.write(), self.a.write());
+                    let mut new = knobs.write();
+                    for (name, value) in &was.query {
+                        if base.query.get(name) != Some(value) {
+                            new = new.with(name, value);
+                        }
+                    }
+                    if base.get("node").is_some() && was.get("node").is_none() {
+                        new = new.without("node");
+                    }
+                    Knobs::read(&new)
+                });
+                LabChoice { a: knobs, b, ..fresh }
+            }
+        }
+    }
+
+    /// In a few words, for a folded form.
+    pub(super) fn words(&self) -> String {
+        let name = if self.model == FILE { "a model from a file" } else { self.model.as_str() };
+        let plural = if self.a.world == 1 { "rank" } else { "ranks" };
+        format!("{name}, {} {plural}, cap {}", self.a.world, self.a.cap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_holds_both_settings() {
+        let hash = "#/ddp?model=gpt2-xl&world=64&cap=10&b=edit&b.cap=25&b.hook=fp16&param=7&pass=2&node=8&b.node=0&tab=sweep&sweep=worlds&rank=3";
+        let choice = LabChoice::read(&Route::parse(hash));
+        let b = choice.b.clone().unwrap();
+        assert_eq!((choice.a.world, b.world, b.hook), (64, 64, "fp16"));
+        assert_eq!((choice.a.cap.as_str(), b.cap.as_str()), ("10", "25"));
+        assert_eq!((choice.a.topology.ranks_per_node(), b.topology.ranks_per_node()), (8, 0));
+        assert_eq!((choice.pass, choice.param, choice.rank), (Some(1), Some(7), 3));
+        assert_eq!(LabChoice::read(&choice.route()), choice);
+        assert_eq!(choice.route().get("b.world"), None, "only what differs");
+        assert!(LabChoice::read(&Route::parse("#/ddp?b.cap=3")).b.is_none());
+    }
+
+    #[test]
+    fn b_follows_a_where_it_does_not_differ() {
+        let choice = LabChoice::read(&Route::parse("#/ddp?b=on&b.cap=1"));
+        let changed = choice.with(Knobs { world: 32, ..choice.a.clone() });
+        let b = changed.b.clone().unwrap();
+        assert_eq!((changed.a.world, b.world, b.cap.as_str()), (32, 32, "1"));
+    }
+
+    #[test]
+    fn nonsense_is_the_default_or_says_what_is_wrong() {
+        for hash in ["#/ddp?model=nothing&world=x&device=TPU", "#/ddp?world=0&batch=0&accumulate=0"]
+        {
+            let choice = LabChoice::read(&Route::parse(hash));
+            assert_eq!(choice.model, "resnet18");
+            assert!(choice.a.setting().is_ok() && choice.a.world >= 1);
+        }
+        let cap = |cap: &str| Knobs::read(&Route::to(View::Ddp).with("cap", cap)).cap();
+        for wrong in ["x", "1,2", "1e300", "nan", "inf"] {
+            assert!(cap(wrong).is_err(), "{wrong}");
+        }
+        for right in ["default", "", "0", "-1", "0.001", "1e9"] {
+            assert!(cap(right).is_ok(), "{right}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The form: a model, and the setting that is edited.
+
+use super::choice::{DEFAULT_MLP, FILE, LabChoice, Side};
+use super::knobs::{DEFAULT_CAP, HOOKS, Knobs, MAX_ACCUMULATE, MAX_BATCH, MAX_WORLD};
+use crate::dom::when;
+use crate::pages::topology_choice::TopologyFields;
+use crate::route::Route;
+use crate::ui::{Choice, NumberField, SelectField, TextField};
+use lockstep_core::ddp::DdpVersion;
+use lockstep_core::ddp::model::{Device, known_models};
+use wasm_bindgen::JsCast;
+use web_sys::{Event, HtmlInputElement};
+use yew::prelude::*;
+
+/// Caps that people try.
+const CAPS: [(&str, &str); 11] = [
+    (DEFAULT_CAP, "default: 1, then 25"),
+    ("0", "0: a bucket a parameter"),
+    ("1", "1 MiB"),
+    ("5", "5 MiB"),
+    ("10", "10 MiB"),
+    ("25", "25 MiB"),
+    ("50", "50 MiB"),
+    ("100", "100 MiB"),
+    ("400", "400 MiB"),
+    ("1000000", "one bucket"),
+    ("-1", "-1"),
+];
+
+/// Properties of [`LabForm`].
+#[derive(Properties, PartialEq)]
+pub(super) struct LabFormProps {
+    pub(super) choice: LabChoice,
+    /// What the file that was read is called.
+    pub(super) file: Option<String>,
+    pub(super) on_choose: Callback<LabChoice>,
+    /// A file was picked.
+    pub(super) on_pick: Callback<Event>,
+}
+
+/// The form that changes the choice.
+#[component(LabForm)]
+pub(super) fn lab_form(props: &LabFormProps) -> Html {
+    let choice = &props.choice;
+    let knobs = choice.edited();
+    // Every field writes its word into the address of the edited setting.
+    let set = |name: &'static str| {
+        let (choice, plain) = (choice.clone(), knobs.write());
+        props
+            .on_choose
+            .reform(move |value: String| choice.with(Knobs::read(&plain.clone().with(name, value))))
+    };
+    let number = |name: &'static str| set(name).reform(|value: u64| value.to_string());
+    let model = {
+        let choice = choice.clone();
+        props.on_choose.reform(move |model: String| {
+            let model = if model == "mlp" { DEFAULT_MLP.to_owned() } else { model };
+            LabChoice { model, param: None, pass: None, ..choice.clone() }
+        })
+    };
+    let sizes = {
+        let choice = choice.clone();
+        props.on_choose.reform(move |sizes: String| LabChoice {
+            model: format!("mlp:{}", sizes.trim()),
+            param: None,
+            ..choice.clone()
+        })
+    };
+    let topology = {
+        let choice = choice.clone();
+        props.on_choose.reform(move |route: Route| choice.with(Knobs::read(&route)))
+    };
+    let mut models: Vec<Choice> =
+        known_models().iter().map(|name| Choice::word(name).under("models that ship")).collect();
+    models.push(Choice::new("mlp", "an MLP of your own").under("yours"));
+    if let Some(name) = props.file.as_ref().or((choice.model == FILE).then_some(&choice.model)) {
+        models.push(Choice::new(FILE, &format!("{name} (from a file)")).under("yours"));
+    }
+    let mlp = choice.model.strip_prefix("mlp:");
+    let shown = if mlp.is_some() { "mlp" } else { choice.model.as_str() };
+    let devices =
+        Device::known().into_iter().map(|device| Choice::word(&device.name)).collect::<Vec<_>>();
+    let mut caps: Vec<Choice> = CAPS.iter().map(|(cap, label)| Choice::new(cap, label)).collect();
+    if !CAPS.iter().any(|(cap, _)| *cap == knobs.cap) {
+        caps.insert(0, Choice::new(&knobs.cap, "as typed"));
+    }
+    let versions = DdpVersion::ALL.map(|version| Choice::word(version.name())).to_vec();
+    let hooks = HOOKS.map(|(word, label)| Choice::new(word, label)).to_vec();
+    let zero =
+        [("no", "no"), ("each", "broadcasts one by one"), ("view", "parameters_as_bucket_view")];
+    let zero = zero.map(|(word, label)| Choice::new(word, label)).to_vec();
+    let flag = |name: &'static str, label: &'static str, on: bool| {
+        let chosen = set(name).reform(|on: bool| u8::from(on).to_string());
+        let onchange = when(&chosen, |event: Event| {
+            let input: HtmlInputElement = event.target()?.dyn_into().ok()?;
+            Some(input.checked())
+        });
+        html! {
+            <label class="check"><input type="checkbox" checked={on} {onchange} data-test={format!("choose-{name}")} />
+                <span class="mono">{ label }</span></label>
+        }
+    };
+    html! {
+        <form class="choice" onsubmit={Callback::from(|event: SubmitEvent| event.prevent_default())} aria-label="Which model and setting">
+            <SelectField name="model" label="Model" value={shown.to_owned()} choices={models} on_choose={model} />
+            if let Some(mlp) = mlp {
+                <TextField name="sizes" label="Layer sizes" value={mlp.to_owned()} on_choose={sizes} />
+            }
+            <label class="button quiet pick">{ "or drop a model file (JSON, CSV)…" }
+                <input class="hidden" type="file" accept=".json,.csv,.txt" onchange={props.on_pick.clone()} data-test="pick-model" /></label>
+            { sides(choice, &props.on_choose) }
+            <NumberField name="world" label="World size" value={u64::from(knobs.world)} min={1} max={u64::from(MAX_WORLD)} on_choose={number("world")} />
+            <TopologyFields topology={knobs.topology} route={knobs.write()} world_size={knobs.world} on_route={topology} />
+            <SelectField name="device" label="Device (40 % of its peak)" value={knobs.device.clone()} choices={devices} on_choose={set("device")} />
+            <NumberField name="batch" label="Samples a rank and pass" value={knobs.batch} min={1} max={MAX_BATCH} on_choose={number("batch")} />
+            <h3>{ "DistributedDataParallel(…)" }</h3>
+            <SelectField name="known-cap" label="bucket_cap_mb" value={knobs.cap.clone()} choices={caps} on_choose={set("cap")} />
+            <TextField name="cap" label="bucket_cap_mb, as typed (MiB)" value={knobs.cap.clone()} wrong={knobs.cap().err()} on_choose={set("cap")} />
+            <div class="checks">
+                { flag("unused", "find_unused_parameters", knobs.find_unused) }
+                { flag("static", "static_graph", knobs.static_graph) }
+                { flag("view", "gradient_as_bucket_view", knobs.bucket_view) }
+                { flag("buffers", "broadcast_buffers", knobs.broadcast_buffers) }
+                { flag("last", "DDP_SET_LAST_BUCKET_CAP", knobs.last_cap) }
+                { flag("syncbn", "SyncBatchNorm", knobs.sync_batch_norm) }
+            </div>
+            <SelectField name="hook" label="Communication hook" value={knobs.hook} choices={hooks} on_choose={set("hook")} />
+            <NumberField name="accumulate" label="Passes a step (all but the last in no_sync)" value={u64::from(knobs.accumulate)} min={1} max={u64::from(MAX_ACCUMULATE)} on_choose={number("accumulate")} />
+            <SelectField name="zero" label="ZeroRedundancyOptimizer" value={knobs.zero} choices={zero} on_choose={set("zero")} />
+            <SelectField name="version" label="PyTorch" value={knobs.version.name()} choices={versions} on_choose={set("version")} />
+        </form>
+    }
+}
+
+/// Which of the two settings the form changes.
+fn sides(choice: &LabChoice, on_choose: &Callback<LabChoice>) -> Html {
+    let go = |next: LabChoice| on_choose.reform(move |_: MouseEvent| next.clone());
+    let Some(b) = &choice.b else {
+        let with_b = LabChoice {
+            b: Some(choice.a.clone()),
+            edits: Side::B,
+            tab: super::choice::Tab::Changes,
+            ..choice.clone()
+        };
+        return html! {
+            <button type="button" onclick={go(with_b)} data-test="compare">{ "Compare with another setting" }</button>
+        };
+    };
+    let edit = |side: Side| go(LabChoice { edits: side, ..choice.clone() });
+    let pressed = |side: Side| (choice.edits == side).to_string();
+    let alone = LabChoice { b: None, edits: Side::A, ..choice.clone() };
+    let other = LabChoice { a: b.clone(), b: Some(choice.a.clone()), ..choice.clone() };
+    html! {
+        <div class="sides" role="group" aria-label="The setting that the fields below change">
+            <button type="button" aria-pressed={pressed(Side::A)} onclick={edit(Side::A)} data-test="edit-a">{ "A" }</button>
+            <button type="button" aria-pressed={pressed(Side::B)} onclick={edit(Side::B)} data-test="edit-b">{ "B" }</button>
+            <button type="button" class="quiet" onclick={go(other)} title="A becomes B, B becomes A" data-test="swap">{ "⇄" }</button>
+            <button type="button" class="quiet" onclick={go(alone)} data-test="compare-end">{ "A alone" }</button>
+        </div>
+    }
+}

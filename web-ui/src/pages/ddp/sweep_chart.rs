@@ -1,0 +1,172 @@
+//! One figure over the values of a sweep, a curve a line; plotters draws it as SVG.
+
+use super::sweep::Words;
+use crate::app::use_shared;
+use crate::ui::canvas::{ink, use_size};
+use crate::ui::chart::{Axis, colour};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// A curve.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Line {
+    pub(super) name: String,
+    /// Red, green, blue; the reader's own setting is in the colour of the text.
+    pub(super) colour: Option<[u8; 3]>,
+    pub(super) values: Vec<f64>,
+}
+
+/// Properties of [`SweepChart`].
+#[derive(Properties, PartialEq)]
+pub(super) struct SweepChartProps {
+    pub(super) name: &'static str,
+    /// What stands along the foot.
+    pub(super) values: Rc<Vec<String>>,
+    pub(super) lines: Rc<Vec<Line>>,
+    /// The best of the reader's own setting.
+    pub(super) at: Option<usize>,
+    pub(super) words: Words,
+}
+
+const FONT: &str = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace";
+
+/// One figure over the values of a sweep.
+#[component(SweepChart)]
+pub(super) fn sweep_chart(props: &SweepChartProps) -> Html {
+    let frame = use_node_ref();
+    let (width, height) = use_size(&frame);
+    let dark = use_shared().dark;
+    let size = (width as u32, height as u32);
+    let deps = (props.values.clone(), props.lines.clone(), props.at, props.words, size, dark);
+    let svg = use_memo(deps, |(values, lines, at, words, size, dark)| {
+        if size.0 < 120 || size.1 < 80 || lines.is_empty() || values.is_empty() {
+            return String::new();
+        }
+        // Drawing into a String fails only when a coordinate is no number, which these all are.
+        draw(values, lines, *at, *words, *size, *dark).unwrap_or_default()
+    });
+    let legend = props.lines.iter().map(|line| {
+        let colour =
+            line.colour.map_or("var(--ink)".to_owned(), |[r, g, b]| format!("rgb({r} {g} {b})"));
+        html! { <li><i style={format!("background:{colour}")} />{ &line.name }</li> }
+    });
+    html! {
+        <>
+        <div class="chart" ref={frame} role="img" aria-label={props.name} data-test={format!("chart-{}", props.name)} data-lines={props.lines.len().to_string()}>
+            { Html::from_html_unchecked(AttrValue::from((*svg).clone())) }
+        </div>
+        <ul class="legend">{ for legend }</ul>
+        </>
+    }
+}
+
+type Drawn = Result<String, Box<dyn std::error::Error>>;
+
+fn draw(
+    values: &[String],
+    lines: &[Line],
+    at: Option<usize>,
+    words: Words,
+    size: (u32, u32),
+    dark: bool,
+) -> Drawn {
+    let mut svg = String::new();
+    let of = ink(dark);
+    let (muted, line, text) = (colour(of.muted), colour(of.line), colour(of.text));
+    let all = || lines.iter().flat_map(|line| line.values.iter().copied());
+    let most = all().fold(0.0, f64::max).max(1.0);
+    let least = all().fold(f64::MAX, f64::min).min(most);
+    // Many powers apart, what is small would lie on the foot: then logarithms.
+    let logarithmic = least > 0.0 && most / least > 30.0;
+    let place = |value: f64| if logarithmic { value.max(least).log10() } else { value };
+    let (low, high) = match logarithmic {
+        true => (least.log10() - 0.05, most.log10() + 0.1),
+        // What differs by little is looked at closely.
+        false if least > most / 2.0 => {
+            let margin = (most - least).max(most / 50.0) * 0.2;
+            (least - margin, most + margin)
+        }
+        false => (0.0, most * 1.08),
+    };
+    let marks: Vec<f64> = match logarithmic {
+        true => ((low.ceil() as i32)..=(high.floor() as i32)).map(f64::from).collect(),
+        false => {
+            let power = 10f64.powf(((high - low) / 4.0).log10().floor());
+            let steps = [1.0, 2.0, 5.0, 10.0].map(|times| times * power);
+            let step = steps.into_iter().find(|step| (high - low) / step <= 5.0).unwrap_or(most);
+            (0..=6)
+                .map(|index| ((low / step).ceil() + f64::from(index)) * step)
+                .filter(|mark| *mark <= high)
+                .collect()
+        }
+    };
+    {
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        let last = values.len().saturating_sub(1) as f64;
+        let every =
+            (values.len() as f64 * 62.0 / f64::from(size.0.max(1))).ceil().max(1.0) as usize;
+        let feet = (0..values.len()).step_by(every).map(|index| index as f64).collect();
+        let mut chart = ChartBuilder::on(&root)
+            .margin_top(8)
+            .margin_right(14)
+            .x_label_area_size(22)
+            .y_label_area_size(58)
+            .build_cartesian_2d(
+                Axis { range: -0.3..last + 0.3, marks: feet },
+                Axis { range: low..high, marks },
+            )?;
+        let label = TextStyle::from((FONT, 11).into_font()).color(&muted);
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(line)
+            .axis_style(line)
+            .label_style(label)
+            .x_label_formatter(&|index| {
+                let words = values.get(index.round().max(0.0) as usize).cloned();
+                words
+                    .unwrap_or_default()
+                    .replace(" ranks", "")
+                    .replace(" MiB", "M")
+                    .replace(" GB/s", "G")
+            })
+            .y_label_formatter(&|value| {
+                (words.0)(if logarithmic { 10f64.powf(*value) } else { *value })
+            })
+            .draw()?;
+        if let Some(at) = at {
+            let at = at as f64;
+            let style = muted.stroke_width(1);
+            chart.draw_series(DashedLineSeries::new([(at, low), (at, high)], 4, 3, style))?;
+        }
+        // The reader's own line on top of the others.
+        for line in lines.iter().rev() {
+            let (stroke, ink) = match line.colour {
+                Some([r, g, b]) => (1, RGBColor(r, g, b)),
+                None => (3, text),
+            };
+            let way: Vec<(f64, f64)> = line
+                .values
+                .iter()
+                .enumerate()
+                .map(|(index, value)| (index as f64, place(*value)))
+                .collect();
+            chart.draw_series(LineSeries::new(way.clone(), ink.stroke_width(stroke)))?;
+            chart.draw_series(way.iter().map(|at| Circle::new(*at, 2, ink.filled())))?;
+        }
+        if let Some((at, line)) = at.zip(lines.iter().find(|line| line.colour.is_none()))
+            && let Some(value) = line.values.get(at)
+        {
+            let (x, y) = chart.backend_coord(&(at as f64, place(*value)));
+            let style = TextStyle::from((FONT, 11).into_font()).color(&text).pos(Pos::new(
+                if x > size.0 as i32 - 80 { HPos::Right } else { HPos::Left },
+                VPos::Bottom,
+            ));
+            root.draw(&Text::new((words.0)(*value), (x + 5, y - 4), style))?;
+        }
+        root.present()?;
+    }
+    Ok(svg)
+}

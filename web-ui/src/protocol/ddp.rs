@@ -1,0 +1,71 @@
+//! The DDP lab: a model and a setting, and one pass told gradient by gradient.
+
+use super::SessionId;
+use lockstep_core::ddp::lab::{Axis, DdpLog, LabModel, Pass, Setting, Summary};
+use lockstep_sim::Topology;
+use serde::{Deserialize, Serialize};
+
+/// A model that ships, or one that the worker has read from a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ModelRef {
+    Named(String),
+    Read(SessionId),
+}
+
+/// What is asked of DDP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum DdpQuestion {
+    /// A pass from 0, the last if absent, and a rank's log.
+    Pass { setting: Setting, pass: Option<u32>, rank: u32 },
+    /// What each option that differs between two settings changes by itself.
+    Changes { a: Box<Setting>, b: Box<Setting> },
+    /// A step over one axis, for every value of another.
+    Sweep { setting: Setting, across: Axis, lines: Axis },
+    /// The training run as a plan.
+    Plan { setting: Setting },
+    /// What a step takes in the simulator, with a rank's events recorded.
+    Simulate { setting: Setting, rank: u32, topology: Topology },
+}
+
+/// A setting, and one pass of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DdpAccount {
+    pub(crate) model: LabModel,
+    pub(crate) setting: Setting,
+    /// Bytes of the constructor's buckets, and of those after the rebuild.
+    pub(crate) initial: Vec<u64>,
+    pub(crate) rebuilt: Option<Vec<u64>>,
+    /// What the passes are, in order.
+    pub(crate) passes: Vec<PassKind>,
+    pub(crate) pass: Pass,
+    pub(crate) summary: Summary,
+    /// The log after as many passes.
+    pub(crate) log: DdpLog,
+}
+
+/// What a pass is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PassKind {
+    pub(crate) sync: bool,
+    pub(crate) rebuilds: bool,
+}
+
+/// An option by itself, and what it does to a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ChangeRow {
+    pub(crate) option: String,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    /// What the step is then, or what DDP raises.
+    pub(crate) summary: Result<Summary, String>,
+    pub(crate) why: String,
+}
+
+/// What the simulator says a step takes, and what the closed form says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Simulated {
+    pub(crate) step_ps: u64,
+    pub(crate) closed_ps: u64,
+    /// Messages of the whole run.
+    pub(crate) messages: u64,
+}

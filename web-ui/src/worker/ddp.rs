@@ -1,0 +1,210 @@
+//! DDP: models, passes, what options change, sweeps.
+
+use super::open;
+use super::slices::Slices;
+use crate::protocol::{ChangeRow, DdpAccount, DdpQuestion, PassKind, Response, Simulated};
+use lockstep_core::ddp::lab::{Axis, LabModel, LabRun, Setting, Summary, changes, optimizer_ends};
+use lockstep_core::ddp::model::{Model, named};
+use lockstep_core::ddp::plan::{Training, training_plan};
+use lockstep_core::plan::{Action, Plan};
+use lockstep_core::rank::GlobalRank;
+use lockstep_sim::{SimConfig, Topology, simulate};
+use std::rc::Rc;
+use wasm_bindgen::{JsCast, JsValue};
+use web_sys::File;
+
+/// A model's file is refused past this many bytes, as on the command line.
+const MAX_BYTES: f64 = (64u64 << 20) as f64;
+/// More points than this are no sweep of a page.
+const MAX_POINTS: usize = 256;
+/// More messages than this take longer than a reader waits.
+const MAX_MESSAGES: u64 = 2_000_000_000;
+
+/// Reads a model from the first of `files`.
+pub(super) async fn read(files: Vec<JsValue>) -> Result<Model, String> {
+    let file = files.into_iter().find_map(|file| file.dyn_into::<File>().ok());
+    let file = file.ok_or("There is no file in what you dropped.")?;
+    let name = file.name();
+    if file.size() > MAX_BYTES {
+        return Err(format!(
+            "{name} has {:.0} MiB; a model's file lists its parameters, not their values, and has \
+             64 MiB at most. docs/ddp.md has the lines that write one.",
+            file.size() / f64::from(1 << 20)
+        ));
+    }
+    let bytes = open::read(&file).await?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        format!(
+            "{name} is no text: a model is JSON or CSV; docs/ddp.md has the lines that write one"
+        )
+    })?;
+    if text.trim().is_empty() {
+        return Err(format!("{name} is empty; docs/ddp.md has the lines that write a model"));
+    }
+    let stem = name.rsplit_once('.').map_or(name.as_str(), |(stem, _)| stem);
+    Model::read(stem, &text).map_err(|error| format!("{name}: {error}"))
+}
+
+/// The model of that name.
+pub(super) fn known(name: &str) -> Result<Rc<Model>, String> {
+    named(name).map(Rc::new).ok_or_else(|| match name.strip_prefix("mlp:") {
+        Some(sizes) => format!(
+            "“{sizes}” are no layer sizes: write 2 to 1,000 numbers from 1 to 1,048,576, as in \
+             1024,4096,1000"
+        ),
+        None => format!("“{name}” is no model that ships"),
+    })
+}
+
+/// Answers a question about a model.
+pub(super) async fn answer(
+    model: &Model,
+    question: DdpQuestion,
+    slices: Slices,
+) -> Result<Response, String> {
+    match question {
+        DdpQuestion::Pass { setting, pass, rank } => account(model, setting, pass, rank),
+        DdpQuestion::Changes { a, b } => changed(model, &a, &b, slices).await,
+        DdpQuestion::Sweep { setting, across, lines } => {
+            sweep(model, &setting, &across, &lines, slices).await
+        }
+        DdpQuestion::Plan { setting } => Ok(Response::DdpPlan(Box::new(plan(model, &setting)?))),
+        DdpQuestion::Simulate { setting, rank, topology } => {
+            simulated(model, &setting, rank, topology)
+        }
+    }
+}
+
+/// All of the lab's passes as a plan.
+fn plan(model: &Model, setting: &Setting) -> Result<Plan, String> {
+    let steps = setting.optimizer_steps().saturating_mul(setting.passes_a_step());
+    let ranks_per_node = setting.links.ranks_per_node();
+    let training = Training { steps, ranks_per_node, ..setting.training.clone() };
+    training_plan(model, &training).map_err(|error| raised(&error))
+}
+
+/// Simulates all ranks. The simulator goes through in one piece: the bound keeps that to seconds.
+fn simulated(
+    model: &Model,
+    setting: &Setting,
+    rank: u32,
+    topology: Topology,
+) -> Result<Response, String> {
+    let plan = plan(model, setting)?;
+    let calls = plan.program(GlobalRank(rank)).map_or(0, |program| {
+        program.ops.iter().filter(|op| matches!(op.action, Action::Call { .. })).count()
+    });
+    let world = u64::from(plan.world_size);
+    let messages = (2 * world * world.saturating_sub(1)).saturating_mul(calls as u64);
+    if messages > MAX_MESSAGES {
+        return Err(format!(
+            "{calls} collectives of {world} ranks are some {} million messages; the page simulates \
+             {} million at most. `lockstep ddp --plan` and `lockstep sim` go on.",
+            messages / 1_000_000,
+            MAX_MESSAGES / 1_000_000
+        ));
+    }
+    let config = SimConfig {
+        topology,
+        max_value_bytes: 0,
+        record_messages: false,
+        record_ranks: Some(vec![rank]),
+        ..SimConfig::default()
+    };
+    let trace = simulate(&plan, &config).map_err(|error| error.to_string())?;
+    let ends = optimizer_ends(&plan, &trace, GlobalRank(rank));
+    let [.., before, last] = ends[..] else {
+        return Err("the simulated run has no two optimizer steps".to_owned());
+    };
+    let closed_ps = summary(model, setting)?.step_ps;
+    Ok(Response::DdpSimulated(Simulated { step_ps: last - before, closed_ps, messages }))
+}
+
+fn raised(error: &lockstep_core::ddp::plan::TrainingError) -> String {
+    format!("DDP raises: {error}")
+}
+
+fn account(
+    model: &Model,
+    setting: Setting,
+    pass: Option<u32>,
+    rank: u32,
+) -> Result<Response, String> {
+    let run = LabRun::of(model, &setting).map_err(|error| raised(&error))?;
+    let last = run.passes().saturating_sub(1);
+    let number = pass.unwrap_or(last).min(last);
+    let shown = run.pass(number).ok_or("there is no pass to show")?;
+    let bytes = |buckets: &[lockstep_core::ddp::Bucket]| {
+        buckets.iter().map(|bucket| bucket.bytes).collect::<Vec<_>>()
+    };
+    let account = DdpAccount {
+        model: LabModel::of(model),
+        initial: bytes(run.initial()),
+        rebuilt: run.rebuilt().map(bytes),
+        passes: run.kinds().map(|(sync, rebuilds)| PassKind { sync, rebuilds }).collect(),
+        pass: shown,
+        summary: run.summary(),
+        log: run.log(rank, number + 1),
+        setting: setting.clone(),
+    };
+    Ok(Response::Ddp(Box::new(account)))
+}
+
+fn summary(model: &Model, setting: &Setting) -> Result<Summary, String> {
+    let run = LabRun::of(model, setting).map_err(|error| raised(&error))?;
+    Ok(run.summary())
+}
+
+async fn changed(
+    model: &Model,
+    a: &Setting,
+    b: &Setting,
+    slices: Slices,
+) -> Result<Response, String> {
+    let before = summary(model, a)?;
+    let gradient_bytes = LabModel::of(model).gradient_bytes();
+    let mut rows = Vec::new();
+    let changes = changes(a, b);
+    let total = changes.len() as u64;
+    for change in changes {
+        let after = summary(model, &change.setting);
+        let why = after
+            .as_ref()
+            .map_or_else(Clone::clone, |after| change.why(&before, after, gradient_bytes));
+        rows.push(ChangeRow {
+            option: change.option.to_owned(),
+            from: change.from,
+            to: change.to,
+            summary: after,
+            why,
+        });
+        slices.give_way(rows.len() as u64, total, "options").await?;
+    }
+    Ok(Response::DdpChanges(rows))
+}
+
+async fn sweep(
+    model: &Model,
+    setting: &Setting,
+    across: &Axis,
+    lines: &Axis,
+    slices: Slices,
+) -> Result<Response, String> {
+    let (columns, rows) = (across.len(), lines.len().max(1));
+    let points = columns.saturating_mul(rows);
+    if points > MAX_POINTS {
+        return Err(format!("{points} points are more than the {MAX_POINTS} of a sweep"));
+    }
+    let mut swept = Vec::new();
+    for row in 0..rows {
+        let of = lines.apply(setting, row);
+        let mut line = Vec::new();
+        for column in 0..columns {
+            line.push(summary(model, &across.apply(&of, column))?);
+            let done = row * columns + column + 1;
+            slices.give_way(done as u64, points as u64, "points").await?;
+        }
+        swept.push(line);
+    }
+    Ok(Response::DdpSwept(swept))
+}
