@@ -115,13 +115,16 @@ fn as_text(table: &Table, proof: &Proof) -> String {
         1 => "any number of elements".to_owned(),
         multiple => format!("multiples of {multiple} elements"),
     };
+    let claim = format!("{} of {}", table.collective(), counted(table.size(), "rank"));
+    // A file of ours says in its name what it carries out.
+    let what = match table.name().contains(&claim) {
+        true => table.name().to_owned(),
+        false => format!("{}: {claim}", table.name()),
+    };
     format!(
-        "{}: {} of {}, proved\n\
+        "{what}, proved\n\
          {}, {} of {}, {} reduced\n\
          {} a {part}, {} a rank; for {counts}\n",
-        table.name(),
-        table.collective(),
-        counted(table.size(), "rank"),
         counted(table.steps(), "step"),
         counted(proof.messages, "message"),
         counted(proof.chunks_moved, "chunk"),

@@ -117,13 +117,13 @@ pub(crate) fn schedule_page() -> Html {
 }
 
 fn opened(found: &Rc<ScheduleFile>, go: Callback<u32>) -> Html {
-    let what = format!(
-        "{}: {} of {} in {}",
-        found.name,
-        found.claims,
-        counted(found.ranks, "rank"),
-        counted(found.steps, "step")
-    );
+    let claim = format!("{} of {}", found.claims, counted(found.ranks, "rank"));
+    let steps = counted(found.steps, "step");
+    // A file of ours says in its name what it carries out.
+    let what = match found.name.contains(&claim) {
+        true => format!("{} in {steps}", found.name),
+        false => format!("{}: {claim} in {steps}", found.name),
+    };
     match &found.verdict {
         Ok(proved) => html! { <>
             <p class="sentence" data-test="schedule-verdict" data-proved="true">
