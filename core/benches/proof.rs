@@ -16,7 +16,12 @@ fn main() {
 }
 
 fn all_reduce(algorithm: Algorithm, size: u32) -> Schedule {
-    Schedule::new(Collective::AllReduce { op: ReduceOp::Sum }, algorithm, size).unwrap()
+    let schedule = Schedule::new(Collective::AllReduce { op: ReduceOp::Sum }, algorithm, size);
+    match algorithm {
+        // A tensor of 4 MiB.
+        Algorithm::DoubleBinaryTree => schedule.unwrap().with_segments(4).unwrap(),
+        _ => schedule.unwrap(),
+    }
 }
 
 /// Every rank, step and chunk.
