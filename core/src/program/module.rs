@@ -339,7 +339,7 @@ fn backward(at: usize, unused: &[u32], eval: &mut Evaluator<'_, '_, '_>) -> anyh
         }
         let mut calls = Vec::new();
         if let Some(ddp) = &mut module.ddp {
-            ddp.end_backward(&mut calls);
+            ddp.end_backward(&mut calls).map_err(|error| raised(&error))?;
         }
         for call in &calls {
             works.extend(module.issue(process.dist()?, call, true)?);
