@@ -51,7 +51,7 @@ pub(super) struct Step {
     pub(super) stated: Option<Stated>,
 }
 
-/// What [`super::write`] says of a step beyond MSCCL's own words, so that a schedule comes back as
+/// What [`super::write()`] says of a step beyond MSCCL's own words, so that a schedule comes back as
 /// it was: the common step of all ranks that it is in (`at`), and its place among what the GPU does
 /// in it (`nth`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
