@@ -127,6 +127,9 @@ impl PlanArguments {
             _ => "program.py".to_owned(),
         };
         let compiled = program_child::plan_of(&name, text, &options)?;
+        if !compiled.printed.is_empty() {
+            terminal::note("what the ranks print as far as nothing keeps them waiting:");
+        }
         for (rank, line, text) in compiled.printed.iter().take(MAX_PRINTED) {
             terminal::note(&format!("[rank {rank}, {name}:{line}] {text}"));
         }

@@ -8,6 +8,7 @@ use lockstep_core::ddp::plan::{Training, training_plan};
 use lockstep_core::ddp::{
     BucketCap, CommHook, DdpOptions, HookAlgorithm, ModelAverager, PostLocalSgd,
 };
+use lockstep_core::diagnosis::diagnose_trace;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Action, Fill, Plan, PlanBuilder};
@@ -368,4 +369,16 @@ fn the_lab_shows_what_the_simulator_does() {
         }
     }
     assert_eq!(compared, 12 * (1 + 6 + 6));
+}
+
+/// Every rank of a plan is the same: nobody is slow, however the ring is entered.
+#[test]
+fn nobody_is_slow_where_all_ranks_are_alike() {
+    for (model, world_size) in [("resnet18", 2), ("resnet18", 8)] {
+        let training = Training::new(world_size, Device::named("A100").unwrap());
+        let plan = training_plan(&named(model).unwrap(), &training).unwrap();
+        let config = SimConfig { record_messages: false, ..SimConfig::default() };
+        let report = diagnose_trace(&simulate(&plan, &config).unwrap());
+        assert!(report.findings.is_empty(), "{model} on {world_size}: {}", report.to_text());
+    }
 }

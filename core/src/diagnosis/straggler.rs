@@ -27,6 +27,8 @@ pub(super) struct Straggler {
 /// Below this, in picoseconds, lateness on real machines is noise: 20 ms. (Healthy gloo jobs whose
 /// ranks share cores are 15 ms apart again and again.)
 const NOISE_PS: u64 = 20_000_000_000;
+/// In virtual time, waiting for it counts from this part of the time that was looked at: a fiftieth.
+const SHARE: u64 = 50;
 /// At most this many of a group's last calls are looked at.
 const WINDOW: usize = 64;
 
@@ -78,10 +80,24 @@ fn of_group(job: &Job<'_>, group: GroupId, size: usize) -> Option<Straggler> {
     if late.len() < 4 || late.len() * 10 < calls * 6 {
         return None;
     }
+    // Virtual time has no noise, but a rank that is microseconds late to calls that follow each
+    // other at once costs nobody anything.
+    let waited = late.iter().fold(0, |sum: u64, late| sum.saturating_add(*late));
+    if job.log.simulated && waited.saturating_mul(SHARE) < duration_ps(full.get(from..)?) {
+        return None;
+    }
     late.sort_unstable();
     let seq = full.last()?.seq;
     let median_ps = late.get(late.len() / 2).copied()?;
     Some(Straggler { rank, group, seq, late: late.len(), calls, median_ps })
+}
+
+/// From the first of these calls to the end of the last that ended, in picoseconds.
+fn duration_ps(rows: &[&Row<'_>]) -> u64 {
+    let first = rows.first().map_or(0, |row| median_ps(row));
+    let made = rows.iter().flat_map(|row| &row.made);
+    let last = made.map(|made| made.record.completed_ps.unwrap_or(made.record.scheduled_ps)).max();
+    last.unwrap_or(first).saturating_sub(first)
 }
 
 fn median_ps(row: &Row<'_>) -> u64 {

@@ -297,7 +297,7 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
         ),
         (Algorithm::HalvingDoubling, Collective::Reduce { .. }) => (
             formula("2log₂(n)", RING_VOLUME, PowersOfTwo),
-            "Rabenseifner's: a reduce-scatter by halving distances, then a binomial gather of the finished chunks at the root.",
+            "Rabenseifner's: a reduce-scatter that halves the data and doubles the distance at each step, then a binomial gather of the finished chunks at the root.",
             "MPICH's reduce for long messages.",
             "Two tensors' worth of bytes at logarithmic latencies, where the binomial tree sends log₂ n tensors in a row.",
         ),
@@ -309,7 +309,7 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
         ),
         (Algorithm::HalvingDoubling, _) => (
             formula("2log₂(n)", RING_VOLUME, PowersOfTwo),
-            "Rabenseifner's: a reduce-scatter by halving distances, then an all-gather by doubling them.",
+            "Rabenseifner's: a reduce-scatter that halves the data and doubles the distance at each step, then an all-gather that goes the same way back.",
             "MPICH for long messages, gloo's halving_doubling for those who ask for it.",
             "The ring's bytes at a tree's latencies: the best of both where every pair of ranks is alike. In real networks its long-distance rounds share links that a ring does not.",
         ),

@@ -158,16 +158,23 @@ impl Pass {
                 }
             );
         }
-        format!(
-            "{pass} as all later ones do, with {buckets} in the order in which gradients become ready."
-        )
+        let order = match options.find_unused_parameters && !options.static_graph {
+            true => "the reverse order of registration",
+            false => "the order in which gradients become ready",
+        };
+        format!("{pass} as all later ones do, with {buckets} in {order}.")
     }
 
     fn forward_ends(&self, model: &LabModel) -> String {
-        let layers = model.layers.last().map_or("the last layer", String::as_str);
+        let layer = model.layers.last().map_or("the last layer", String::as_str);
+        // Not always one of that layer's: a weight that layers share is ready after the last of them.
+        let ready =
+            self.params.iter().zip(&model.params).filter(|(fate, _)| fate.ready_ps.is_some());
+        let first = ready.min_by_key(|(fate, _)| fate.ready_moment);
+        let first = first.map_or("none", |(_, param)| param.name.as_str());
         format!(
             "The forward pass is over after {}. The backward pass takes the layers in reverse, so \
-             {layers} comes first and its gradients are the first to be ready.",
+             {layer} comes first; the first gradient to be ready is that of {first}.",
             time(self.forward_end_ps)
         )
     }

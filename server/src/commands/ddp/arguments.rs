@@ -157,7 +157,8 @@ struct RunArguments {
     #[arg(long, value_name = "NS", default_value_t = 5_000)]
     link_latency_ns: u64,
     /// Bandwidth of that link
-    #[arg(long, value_name = "N", default_value_t = 25_000_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 25_000_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
     link_bytes_per_second: u64,
 }
 
