@@ -267,6 +267,7 @@ impl Engine {
                     if let Some(paths) = &mut self.paths {
                         paths.sent(index, message, &passage, bytes);
                     }
+                    recorder.sent_in(step, self.now);
                     if is_switch {
                         continue;
                     }

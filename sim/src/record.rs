@@ -14,13 +14,16 @@ pub(crate) struct Recorder {
     /// The ranks whose events are recorded, in increasing order; all if none are named.
     pub(crate) ranks: Option<Vec<u32>>,
     pub(crate) events: Vec<Event>,
+    /// Per step of the schedules, when its first message was sent, by a rank or a switch;
+    /// `u64::MAX` for a step without messages.
+    pub(crate) step_begins: Vec<u64>,
 }
 
 impl Recorder {
     /// One that records what a configuration asks for.
     pub(crate) fn new(config: &SimConfig) -> Recorder {
         let (messages, ranks) = (config.record_messages, config.record_ranks.clone());
-        Recorder { on: true, messages, ranks, events: Vec::new() }
+        Recorder { on: true, messages, ranks, events: Vec::new(), step_begins: Vec::new() }
     }
 
     /// Whether what happens on a rank is recorded.
@@ -32,6 +35,18 @@ impl Recorder {
         if self.wants(rank) {
             self.events.push(Event { time_ps, rank, what: what() });
         }
+    }
+
+    /// A message of a schedule's step has been sent.
+    pub(crate) fn sent_in(&mut self, step: u32, time_ps: u64) {
+        if !self.on || !self.messages {
+            return;
+        }
+        let step = step as usize;
+        if self.step_begins.len() <= step {
+            self.step_begins.resize(step + 1, u64::MAX);
+        }
+        self.step_begins[step] = self.step_begins[step].min(time_ps);
     }
 
     pub(crate) fn message(&mut self, time_ps: u64, rank: GlobalRank, what: impl FnOnce() -> What) {

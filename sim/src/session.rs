@@ -9,6 +9,7 @@ use crate::record::Recorder;
 use crate::view::View;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
+use lockstep_core::schedule::{Rounds, Schedule};
 use lockstep_core::trace::Trace;
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ pub struct Session {
     config: SimConfig,
     /// Stands at `moment`.
     engine: Engine,
+    /// The rounds of each schedule that was looked at: counting them walks over its actions.
+    rounds: Vec<(Schedule, Rounds)>,
     moment: usize,
     /// The furthest that the simulation has been run; it stands there while it is being recorded.
     front: Engine,
@@ -54,6 +57,7 @@ impl Session {
             front: engine.clone(),
             checkpoints: vec![engine.clone()],
             engine,
+            rounds: Vec::new(),
             moment: 0,
             recorder,
             moments: vec![Moment { time_ps: 0, events: 0 }],
@@ -156,8 +160,20 @@ impl Session {
     }
 
     /// What the simulation looks like at the session's moment.
-    pub fn view(&self) -> View {
-        self.engine.view(self.moment)
+    pub fn view(&mut self) -> View {
+        self.engine.view(self.moment, &mut self.rounds)
+    }
+
+    /// When each round of the schedules begins, the steps in which messages move: when its first
+    /// message is sent, by a rank or a switch, in picoseconds; meant for plans of one call.
+    pub fn round_begins(&self) -> Vec<u64> {
+        let mut before = 0;
+        let sent = self.recorder.step_begins.iter().filter(|begin| **begin != u64::MAX);
+        let in_order = sent.map(|begin| {
+            before = before.max(*begin);
+            before
+        });
+        in_order.collect()
     }
 
     /// All bytes of a rank's tensor at the session's moment; `None` when the plan carries no

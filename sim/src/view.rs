@@ -5,7 +5,7 @@ use lockstep_core::dtype::Dtype;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{SourceLine, TensorId};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::schedule::{Action, Algorithm, Buffer, Slice};
+use lockstep_core::schedule::{Action, Algorithm, Buffer, RoundPlace, Rounds, Schedule, Slice};
 use lockstep_core::trace::Outcome;
 use serde::{Deserialize, Serialize};
 
@@ -92,6 +92,10 @@ pub struct CallView {
     pub step: u32,
     /// The schedule's steps.
     pub steps: u32,
+    /// Where that step is among the rounds, in which messages move.
+    pub round: RoundPlace,
+    /// The schedule's rounds.
+    pub rounds: u32,
     /// What its rank does in this step; empty when done.
     pub actions: Vec<Action>,
     /// Whom it waits for in this step.
@@ -158,24 +162,26 @@ pub struct MessageView {
 }
 
 impl Engine {
-    pub(crate) fn view(&self, moment: usize) -> View {
+    /// How it stands now; `counted` keeps the rounds of the schedules that are looked at.
+    pub(crate) fn view(&self, moment: usize, counted: &mut Vec<(Schedule, Rounds)>) -> View {
+        let ranks = (0..self.plan.world_size).map(GlobalRank);
         View {
             moment,
             time_ps: self.now,
-            ranks: (0..self.plan.world_size).map(|rank| self.rank_view(GlobalRank(rank))).collect(),
+            ranks: ranks.map(|rank| self.rank_view(rank, counted)).collect(),
             messages: self.messages_in_flight(),
             outcome: self.outcome().cloned(),
             values: self.prepared.values,
         }
     }
 
-    fn rank_view(&self, rank: GlobalRank) -> RankView {
+    fn rank_view(&self, rank: GlobalRank, counted: &mut Vec<(Schedule, Rounds)>) -> RankView {
         let state = &self.ranks[rank.index()];
         let op = self.plan.program(rank).and_then(|program| program.ops.get(state.pc as usize));
         let groups = self.plan.groups.iter().enumerate();
         let calls = groups.filter_map(|(id, group)| {
             let member = group.group_rank(rank)?;
-            self.call_view(self.prepared.channel(GroupId(id as u32), member))
+            self.call_view(self.prepared.channel(GroupId(id as u32), member), counted)
         });
         RankView {
             op: state.pc,
@@ -202,10 +208,16 @@ impl Engine {
         }
     }
 
-    fn call_view(&self, index: u32) -> Option<CallView> {
+    fn call_view(&self, index: u32, counted: &mut Vec<(Schedule, Rounds)>) -> Option<CallView> {
         let channel = self.channels.get(index as usize)?;
         let active = channel.active.as_ref()?;
         let schedule = &active.signature.schedule;
+        let known = counted.iter().position(|(of, _)| of == schedule);
+        let known = known.unwrap_or_else(|| {
+            counted.push((schedule.clone(), Rounds::of(schedule)));
+            counted.len() - 1
+        });
+        let (_, rounds) = counted.get(known)?;
         let mut actions = Vec::new();
         schedule.actions(channel.me, active.step, &mut actions);
         let group = self.plan.group(channel.group)?;
@@ -223,6 +235,8 @@ impl Engine {
             algorithm: schedule.algorithm(),
             step: active.step,
             steps: schedule.steps(),
+            round: rounds.place(active.step),
+            rounds: rounds.count(),
             actions,
             waits_for: waits_for.collect(),
             input: self.buffer_view(index, Buffer::Input),

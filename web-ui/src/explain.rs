@@ -12,13 +12,38 @@ pub(crate) use parallelism::parallelism;
 pub(crate) use teach::{Lesson, lesson};
 
 use lockstep_core::collective::Collective;
-use lockstep_core::schedule::{Algorithm, Schedule};
+use lockstep_core::schedule::{Algorithm, RoundPlace, Rounds, Schedule};
 use lockstep_core::trace::Outcome;
 use lockstep_sim::View;
 use lockstep_sim::view::Doing;
 
-/// A sentence for what a collective on its own does at a moment.
-pub(crate) fn moment(schedule: &Schedule, view: &View) -> String {
+/// Where a call stands among its steps: `step 2 of 4`. A step is a round everywhere on the page:
+/// one in which messages move. What ranks and switches add and copy by themselves lies between.
+pub(crate) fn place(place: RoundPlace, rounds: u32) -> String {
+    match place {
+        RoundPlace::In(round) => format!("step {} of {rounds}", round + 1),
+        RoundPlace::After(_) if rounds == 0 => "nothing is sent".to_owned(),
+        RoundPlace::After(0) => format!("before step 1 of {rounds}"),
+        RoundPlace::After(round) => format!("after step {round} of {rounds}"),
+        RoundPlace::Over => format!("after step {rounds} of {rounds}"),
+    }
+}
+
+/// A sentence for one of the schedule's own steps, whose `rounds` are counted.
+fn of_step(schedule: &Schedule, rounds: &Rounds, step: u32) -> String {
+    let place = place(rounds.place(step), rounds.count());
+    let place = place[..1].to_uppercase() + &place[1..];
+    format!("{place}{}: {}", phase(schedule, step), what(schedule, step))
+}
+
+/// A sentence for a round of a collective on its own: what the messages do that leave in it.
+pub(crate) fn round(schedule: &Schedule, rounds: &Rounds, round: u32) -> Option<String> {
+    let step = rounds.steps().nth(round as usize)?;
+    Some(of_step(schedule, rounds, step))
+}
+
+/// A sentence for what a collective on its own, whose `rounds` are counted, does at a moment.
+pub(crate) fn moment(schedule: &Schedule, rounds: &Rounds, view: &View) -> String {
     let calls: Vec<_> = view.ranks.iter().filter_map(|rank| rank.calls.last()).collect();
     let (n, name) = (schedule.size(), schedule.collective().name());
     if calls.is_empty() {
@@ -35,9 +60,7 @@ pub(crate) fn moment(schedule: &Schedule, view: &View) -> String {
         let after = time(view.time_ps);
         return format!("Done after {after}: {}", promise(schedule.collective(), n));
     }
-    let phase = phase(schedule, step);
-    let mut sentence = format!("Step {} of {}{phase}: ", step + 1, schedule.steps());
-    sentence.push_str(&what(schedule, step));
+    let mut sentence = of_step(schedule, rounds, step);
     let ahead = calls.iter().filter(|call| call.step > step).count();
     if ahead > 0 && matches!(schedule.algorithm(), Some(Algorithm::Ring | Algorithm::Dissemination))
     {
@@ -320,6 +343,9 @@ pub(crate) fn ranks(ranks: impl IntoIterator<Item = u32>) -> String {
     });
     words.collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod rounds_tests;
 
 #[cfg(test)]
 mod tests {

@@ -48,7 +48,7 @@ pub use algorithm::Algorithm;
 pub use layout::{Grid, Layout};
 pub use proof::{Holding, Proof, ProofError, Standing, prove, prove_chunk, prove_steps};
 pub use table::{MAX_TABLE_ACTIONS, MAX_TABLE_RANKS, ProvedTable, Table, TableBuilder, TableError};
-pub use tally::{RankTally, Rounds, Tally};
+pub use tally::{RankTally, RoundPlace, Rounds, Tally};
 
 use crate::collective::Collective;
 use crate::rank::GroupRank;

@@ -93,9 +93,42 @@ impl Rounds {
         self.steps().count() as u32
     }
 
+    /// Where a step of the schedule is among them: the one notion of a step that a reader is told,
+    /// whatever ranks and switches copy and add in between.
+    pub fn place(&self, step: u32) -> RoundPlace {
+        let step = step as usize;
+        let before = self.moves.iter().take(step).filter(|moves| **moves).count() as u32;
+        match self.moves.get(step) {
+            Some(true) => RoundPlace::In(before),
+            Some(false) => RoundPlace::After(before),
+            None => RoundPlace::Over,
+        }
+    }
+
     /// The schedule's steps that they are, in order.
     pub fn steps(&self) -> impl Iterator<Item = u32> {
         (0..).zip(&self.moves).filter(|(_, moves)| **moves).map(|(step, _)| step)
+    }
+}
+
+/// Where a step of a schedule is among its [`Rounds`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum RoundPlace {
+    /// It is this round, from 0.
+    In(u32),
+    /// Nothing is sent in it; so many rounds come before it.
+    After(u32),
+    /// Past the last step.
+    Over,
+}
+
+impl RoundPlace {
+    /// How many of all `rounds` are over.
+    pub fn passed(self, rounds: u32) -> u32 {
+        match self {
+            RoundPlace::In(passed) | RoundPlace::After(passed) => passed,
+            RoundPlace::Over => rounds,
+        }
     }
 }
 

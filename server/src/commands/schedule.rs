@@ -4,7 +4,7 @@ use crate::plan_source::proved_schedule;
 use crate::terminal;
 use anyhow::Result;
 use lockstep_core::rank::GroupRank;
-use lockstep_core::schedule::{Buffer, Proof, Schedule, Table, prove};
+use lockstep_core::schedule::{Buffer, Proof, Rounds, Schedule, Table, prove};
 use lockstep_core::words::counted;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,10 @@ struct Checked<'a> {
     name: &'a str,
     collective: &'static str,
     world_size: u32,
+    /// In which messages move, as the page's cards count them.
     steps: u32,
+    /// Steps of the file in which ranks only copy or add inside themselves.
+    steps_inside: u32,
     chunks: u32,
     scratch_chunks: u32,
     count_multiple_of: u32,
@@ -81,9 +84,10 @@ fn checked(file: &Path, json: bool) -> Result<String> {
     let table = proved.table();
     let schedule = Schedule::from_table(&proved, table.collective(), table.size())?;
     let proof = prove(&schedule)?;
+    let rounds = Rounds::of(&schedule).count();
     match json {
-        true => as_json(table, &proof),
-        false => Ok(as_text(table, &proof)),
+        true => as_json(table, &proof, rounds),
+        false => Ok(as_text(table, &proof, rounds)),
     }
 }
 
@@ -91,14 +95,15 @@ fn scratch(table: &Table) -> u32 {
     table.chunks(GroupRank(0), Buffer::Scratch)
 }
 
-fn as_json(table: &Table, proof: &Proof) -> Result<String> {
+fn as_json(table: &Table, proof: &Proof, rounds: u32) -> Result<String> {
     let checked = Checked {
         schema: SCHEMA,
         proved: true,
         name: table.name(),
         collective: table.collective().name(),
         world_size: table.size(),
-        steps: table.steps(),
+        steps: rounds,
+        steps_inside: table.steps() - rounds,
         chunks: table.cut(),
         scratch_chunks: scratch(table),
         count_multiple_of: table.granularity(),
@@ -109,7 +114,7 @@ fn as_json(table: &Table, proof: &Proof) -> Result<String> {
     Ok(serde_json::to_string_pretty(&checked)? + "\n")
 }
 
-fn as_text(table: &Table, proof: &Proof) -> String {
+fn as_text(table: &Table, proof: &Proof, rounds: u32) -> String {
     let part = if table.collective().in_place() { "tensor" } else { "rank's part" };
     let counts = match table.granularity() {
         1 => "any number of elements".to_owned(),
@@ -125,7 +130,7 @@ fn as_text(table: &Table, proof: &Proof) -> String {
         "{what}, proved\n\
          {}, {} of {}, {} reduced\n\
          {} a {part}, {} a rank; for {counts}\n",
-        counted(table.steps(), "step"),
+        counted(rounds, "step"),
         counted(proof.messages, "message"),
         counted(proof.chunks_moved, "chunk"),
         counted(proof.chunks_reduced, "chunk"),

@@ -103,9 +103,7 @@ pub(super) fn what(schedule: &Schedule, algorithm: Algorithm, step: u32) -> Stri
         }
         Algorithm::Hierarchical => hierarchical(call, steps, step),
         Algorithm::Nvls => nvls(schedule, step),
-        Algorithm::Sharp => {
-            "switches add up what their nodes send, the spine adds up the switches, and the result comes back down.".into()
-        }
+        Algorithm::Sharp => sharp(schedule, step).to_owned(),
         Algorithm::GlooRing if step + 1 < n => {
             "every rank sends a chunk to its left neighbour, which adds it to its own.".into()
         }
@@ -265,6 +263,38 @@ fn nvls(schedule: &Schedule, step: u32) -> String {
         _ => "the rank copies its part.",
     };
     words.to_owned()
+}
+
+/// What a tree of switches does: a leaf for each node and, above several, a spine.
+fn sharp(schedule: &Schedule, step: u32) -> &'static str {
+    let (n, barrier) = (schedule.size(), schedule.collective().is_barrier());
+    let per_node = schedule.ranks_per_node().clamp(1, n.max(1));
+    let (added, last) = (1 + scatter_steps(per_node), schedule.steps().saturating_sub(1));
+    let several = per_node < n;
+    match step {
+        _ if n <= 1 => "the only rank has all there is.",
+        0 if barrier => "every rank signals its node's leaf switch that it has come.",
+        0 if several => "every rank sends its tensor to its node's leaf switch.",
+        0 => "every rank sends its tensor to the node's switch.",
+        step if step == last && barrier => "the switches of the nodes release all their ranks.",
+        step if step == last && several => "each leaf switch sends the result to all of its ranks.",
+        step if step == last => "the switch sends the result to all ranks.",
+        step if step < added && barrier => {
+            "the switches of the nodes count who has come; nothing is sent."
+        }
+        step if step < added && several => {
+            "each leaf switch adds up what its ranks sent; nothing is sent."
+        }
+        step if step < added => "the switch adds up what the ranks sent; nothing is sent.",
+        step if step == added && barrier => {
+            "each leaf switch signals the spine that its node has come."
+        }
+        step if step == added => "each leaf switch sends its node's sum to the spine.",
+        step if step + 1 == last && barrier => "the spine releases the leaf switches.",
+        step if step + 1 == last => "the spine sends the result to the leaf switches.",
+        _ if barrier => "the spine counts the nodes that have come; nothing is sent.",
+        _ => "the spine adds up the sums of the nodes; nothing is sent.",
+    }
 }
 
 /// A k-nomial tree by radix 4.

@@ -2,6 +2,7 @@
 //! replaced in silence.
 
 use crate::route::Route;
+use crate::ui::Fold;
 use lockstep_core::scenario::nearest;
 use yew::prelude::*;
 
@@ -113,6 +114,20 @@ impl<'a> Asked<'a> {
     pub(super) fn with(&self, name: &str, value: &str) -> Way {
         let route = self.route.clone().with(name, value);
         Way { words: format!("{name}={value}"), route }
+    }
+}
+
+/// What the address asks for that cannot be, beside a form with the nearest that can.
+pub(super) fn cannot(title: &str, unmet: Vec<Unmet>, words: String, form: Html) -> Html {
+    html! {
+        <div class="cannot-grid" data-ready="false">
+            <aside class="panel side">
+                <h1>{ title }</h1>
+                <p class="muted hint">{ "The form has the nearest that can be shown; change anything in it to go there." }</p>
+                <Fold {words}>{ form }</Fold>
+            </aside>
+            <UnmetList {unmet} />
+        </div>
     }
 }
 

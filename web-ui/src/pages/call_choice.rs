@@ -78,7 +78,7 @@ impl CallChoice {
             };
         };
         let known = call.options();
-        let topology = topology_choice::read(route);
+        let topology = topology_choice::asked(&mut asked);
         let default = u64::from(known.world_size);
         let world_size = asked.number("world", WORLD, default, WORLD_WHY) as u32;
         let count = asked.number(

@@ -9,6 +9,7 @@ mod side;
 
 use crate::app::use_shared;
 use crate::explain;
+use crate::pages::asked::{Unmet, Way, cannot};
 use crate::pages::schedule_file::SchedulePage;
 use crate::palette::{RANK_COLOURS, rank_rgb};
 use crate::route::{Route, View};
@@ -16,6 +17,7 @@ use crate::ui::{Chart, Curve, Fold};
 use answers::{Answers, COUNTS, use_accounts, use_sweeps};
 use card::AlgorithmCard;
 use choice::{GalleryChoice, GalleryForm};
+use lockstep_core::scenario::nearest;
 use lockstep_core::schedule::Algorithm;
 use side::SideBySide;
 use std::rc::Rc;
@@ -25,17 +27,59 @@ use yew::prelude::*;
 #[component(Gallery)]
 pub(crate) fn gallery() -> Html {
     let nav = use_shared().nav;
-    match nav.route.name() {
-        Some("side") => html! { <SideBySide /> },
+    let (choice, mut unmet) = GalleryChoice::read(&nav.route);
+    let name = nav.route.name();
+    if let Some(wrong) = name.filter(|name| !PLACES.contains(name)) {
+        unmet.push(no_such_place(&nav.route, wrong));
+    }
+    match name {
         Some("file") => html! { <SchedulePage /> },
-        _ => html! { <Cards /> },
+        _ if !unmet.is_empty() => {
+            let route = if name == Some("side") { choice.side_route() } else { choice.route() };
+            let go = Callback::from(move |route: Route| nav.replace(route));
+            cannot(
+                TITLE,
+                unmet,
+                choice.words(),
+                html! { <GalleryForm {choice} {route} on_route={go} /> },
+            )
+        }
+        Some("side") => html! { <SideBySide {choice} /> },
+        _ => html! { <Cards {choice} /> },
     }
 }
 
+const TITLE: &str = "Algorithms, and which one wins";
+
+/// What is below the gallery in an address.
+const PLACES: [&str; 2] = ["side", "file"];
+
+/// An address below the gallery that leads nowhere.
+fn no_such_place(route: &Route, wrong: &str) -> Unmet {
+    let near = nearest(wrong, PLACES, 1);
+    let near = near.into_iter().map(|name| Way {
+        words: format!("algorithms/{name}"),
+        route: Route { path: Route::below(View::Gallery, name).path, ..route.clone() },
+    });
+    let all = Route { path: Route::to(View::Gallery).path, ..route.clone() };
+    let all = Way { words: "all algorithms".to_owned(), route: all };
+    Unmet {
+        asked: format!("algorithms/{}", wrong.chars().take(60).collect::<String>()),
+        why: "There is no such page.".to_owned(),
+        ways: near.chain([all]).collect(),
+    }
+}
+
+/// Properties of [`Cards`] and [`SideBySide`].
+#[derive(Properties, PartialEq)]
+struct ChosenProps {
+    choice: GalleryChoice,
+}
+
 #[component(Cards)]
-fn cards() -> Html {
+fn cards(props: &ChosenProps) -> Html {
     let nav = use_shared().nav;
-    let choice = GalleryChoice::read(&nav.route);
+    let choice = props.choice;
     let accounts = use_accounts(choice, choice.algorithms().to_vec());
     let sweeps = use_sweeps(choice);
     let algorithms = choice.algorithms();
@@ -64,7 +108,7 @@ fn cards() -> Html {
     html! {
         <div class="algorithms-grid" data-ready={(accounts.ready() && sweeps.ready()).to_string()} data-test="algorithms">
             <aside class="panel side">
-                <h1>{ "Algorithms, and which one wins" }</h1>
+                <h1>{ TITLE }</h1>
                 <p class="muted hint">{ "Each card is one way to carry out the collective: drawn, counted and timed from its own schedule." }</p>
                 <Fold words={choice.words()}><GalleryForm {choice} route={choice.route()} on_route={go.clone()} /></Fold>
                 <div class="against" data-test="against">

@@ -6,6 +6,7 @@ mod table;
 
 use crate::app::use_shared;
 use crate::explain;
+use crate::pages::asked::cannot;
 use crate::protocol::{CANCELLED, MeshAccount, MeshQuestion, Request, Response};
 use crate::route::Route;
 use crate::ui::{Fold, PairsMatrix};
@@ -19,7 +20,25 @@ use yew::prelude::*;
 #[component(Mesh)]
 pub(crate) fn mesh() -> Html {
     let nav = use_shared().nav;
-    let choice = MeshChoice::read(&nav.route);
+    let (choice, unmet) = MeshChoice::read(&nav.route);
+    if unmet.is_empty() {
+        return html! { <Meshed {choice} /> };
+    }
+    let words = choice.typed.clone();
+    let go = Callback::from(move |route: Route| nav.replace(route));
+    cannot("Groups and meshes", unmet, words, html! { <MeshForm {choice} on_route={go} /> })
+}
+
+#[derive(Properties, PartialEq)]
+struct MeshedProps {
+    choice: MeshChoice,
+}
+
+/// A mesh that can be.
+#[component(Meshed)]
+fn meshed(props: &MeshedProps) -> Html {
+    let nav = use_shared().nav;
+    let choice = props.choice.clone();
     let account = use_mesh(&choice.question());
     let go = {
         let nav = nav.clone();

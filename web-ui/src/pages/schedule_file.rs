@@ -118,7 +118,9 @@ pub(crate) fn schedule_page() -> Html {
 
 fn opened(found: &Rc<ScheduleFile>, go: Callback<u32>) -> Html {
     let claim = format!("{} of {}", found.claims, counted(found.ranks, "rank"));
-    let steps = counted(found.steps, "step");
+    // A step is a round, as on the cards, but where one follows a wrong file through its own.
+    let steps = found.verdict.as_ref().map_or(found.steps, |proved| proved.rounds);
+    let steps = counted(steps, "step");
     // A file of ours says in its name what it carries out.
     let what = match found.name.contains(&claim) {
         true => format!("{} in {steps}", found.name),
@@ -161,7 +163,7 @@ fn follow(found: &ScheduleFile, refused: &Refused, standing: &Standing, go: Call
     html! {
         <section class="panel followed">
             <div class="row">
-                <label for="followed-step">{ format!("Before step {} of {}", standing.step, found.steps) }</label>
+                <label for="followed-step">{ format!("Before the file's step {} of {}", standing.step, found.steps) }</label>
                 <input id="followed-step" type="range" min="0" max={found.steps.to_string()} value={standing.step.to_string()}
                        oninput={slide} data-test="schedule-step" data-step={standing.step.to_string()} />
             </div>

@@ -65,7 +65,7 @@ pub(super) fn standing(view: Option<&lockstep_sim::View>, groups: &[ProcessGroup
 
 /// `, step 2 of 6, next from rank 3`.
 fn step_of(call: &CallView) -> String {
-    let step = format!(", step {} of {}", (call.step + 1).min(call.steps), call.steps);
+    let step = format!(", {}", explain::place(call.round, call.rounds));
     match explain::ranks(call.waits_for.iter().map(|rank| rank.0)) {
         nobody if nobody.is_empty() => step,
         whom => format!("{step}, next from rank {whom}"),

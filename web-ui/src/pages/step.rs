@@ -1,6 +1,6 @@
 //! Step through a collective: the first view.
 
-use super::asked::{Unmet, UnmetList};
+use super::asked::cannot;
 use super::call_choice::{CallChoice, CallForm, CallRead};
 use super::exports::Exports;
 use super::simulation::Simulated;
@@ -11,6 +11,7 @@ use crate::app::use_shared;
 use crate::explain;
 use crate::route::Route;
 use crate::ui::{BufferMap, Buffers, Elements, Fold, Messages, RealRun, Timeline, Transport};
+use lockstep_core::schedule::Rounds;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -19,6 +20,9 @@ const MAX_CELLS: u32 = 16;
 
 /// More chunks a rank than this have no room for their values.
 const MAX_COLUMNS: usize = 18;
+
+/// Above what the address asks for that cannot be.
+const TITLE: &str = "Step through";
 
 /// The most chunks that a rank's buffers have together.
 fn columns(view: &lockstep_sim::View) -> usize {
@@ -43,32 +47,23 @@ pub(crate) fn step() -> Html {
         }
         CallRead::Call(choice, unmet) => {
             let words = choice.words();
-            cannot(unmet, words, html! { <CallForm choice={*choice} on_route={go} /> })
+            cannot(TITLE, unmet, words, html! { <CallForm choice={*choice} on_route={go} /> })
         }
         CallRead::Unknown(unmet) => {
             let (choice, _) = StepChoice::read(&nav.route);
-            cannot(vec![unmet], choice.words(), html! { <StepForm {choice} on_route={go} /> })
+            cannot(
+                TITLE,
+                vec![unmet],
+                choice.words(),
+                html! { <StepForm {choice} on_route={go} /> },
+            )
         }
         CallRead::None => match StepChoice::read(&nav.route) {
             (choice, unmet) if unmet.is_empty() => html! { <StepCollective {choice} /> },
             (choice, unmet) => {
-                cannot(unmet, choice.words(), html! { <StepForm {choice} on_route={go} /> })
+                cannot(TITLE, unmet, choice.words(), html! { <StepForm {choice} on_route={go} /> })
             }
         },
-    }
-}
-
-/// What the address asks for that cannot be, beside a form with the nearest that can.
-fn cannot(unmet: Vec<Unmet>, words: String, form: Html) -> Html {
-    html! {
-        <div class="cannot-grid" data-ready="false">
-            <aside class="panel side">
-                <h1>{ "Step through" }</h1>
-                <p class="muted hint">{ "The form has the nearest that can be shown; change anything in it to go there." }</p>
-                <Fold {words}>{ form }</Fold>
-            </aside>
-            <UnmetList {unmet} />
-        </div>
     }
 }
 
@@ -89,15 +84,17 @@ fn step_collective(props: &StepCollectiveProps) -> Html {
     let (rank, select, time_ps) = (stepping.rank, stepping.select.clone(), stepping.time_ps);
     let ranks_per_node = choice.topology.ranks_per_node();
     let schedule = choice.schedule();
+    let rounds = use_memo(choice, |choice| choice.schedule().as_ref().map(Rounds::of));
     let switches =
         schedule.as_ref().map_or(0, |schedule| schedule.participants() - schedule.size());
     let go = Callback::from(move |route: Route| nav.replace(route));
-    let sentence = match (&stepping.simulated, &stepping.view, schedule) {
+    let counted = schedule.as_ref().zip(rounds.as_ref().as_ref());
+    let sentence = match (&stepping.simulated, &stepping.view, counted) {
         (Simulated::Failed { why }, _, _) => why.clone(),
         (Simulated::Loading { progress }, _, _) if !progress.is_empty() => {
             format!("Simulating… {progress}")
         }
-        (_, Some(view), Some(schedule)) => explain::moment(&schedule, view),
+        (_, Some(view), Some((schedule, rounds))) => explain::moment(schedule, rounds, view),
         _ => "Simulating…".to_owned(),
     };
     let failed = matches!(stepping.simulated, Simulated::Failed { .. });

@@ -75,6 +75,7 @@ impl StepChoice {
             |each| each.name().to_owned(),
             &format!("algorithm for {collective}"),
         );
+        let topology = topology_choice::asked(&mut asked);
         let fill = asked.one_of("fill", &FILLS, |(word, _)| word.to_owned(), "fill");
         let lab = CollectiveLab {
             algorithm: algorithm.unwrap_or(algorithms[0]),
@@ -82,7 +83,7 @@ impl StepChoice {
             fill: fill.map_or(Fill::Iota, |(_, fill)| fill),
             ..CollectiveLab::new(collective, world_size, count)
         };
-        (StepChoice { lab, topology: topology_choice::read(route) }, asked.unmet)
+        (StepChoice { lab, topology }, asked.unmet)
     }
 
     /// The address of the choice.

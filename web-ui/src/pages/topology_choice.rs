@@ -1,5 +1,6 @@
 //! What connects the ranks: every pair alike, or nodes with faster links inside than between them.
 
+use super::asked::Asked;
 use crate::route::Route;
 use crate::ui::{Choice, NumberField, SelectField};
 use lockstep_sim::{Link, Topology};
@@ -13,25 +14,45 @@ const LATENCY_NS: (u64, u64) = (0, 10_000_000);
 /// Bandwidths that a form takes, in GB/s.
 const GB_PER_SECOND: (u64, u64) = (1, 10_000);
 
+/// Ranks of a node that a form takes; 0 for no nodes.
+const NODE: (u64, u64) = (0, 65_536);
+
 /// The topology in an address; what it does not say, or says wrongly, is the default.
 pub(super) fn read(route: &Route) -> Topology {
-    let link = |latency: &str, bandwidth: &str, default: Link| Link {
-        latency_ps: route
-            .number::<u64>(latency)
-            .map_or(default.latency_ps, |ns| ns.clamp(LATENCY_NS.0, LATENCY_NS.1) * PS_PER_NS),
-        bytes_per_second: route.number::<u64>(bandwidth).map_or(default.bytes_per_second, |gb| {
-            gb.clamp(GB_PER_SECOND.0, GB_PER_SECOND.1) * BYTES_PER_GB
-        }),
-    };
-    let across = link("latency", "bandwidth", Link::DEFAULT);
-    match route.number::<u32>("node") {
-        Some(ranks_per_node) if ranks_per_node > 0 => Topology::Nodes {
-            ranks_per_node,
-            inside: link("latency_in", "bandwidth_in", Link::NVLINK),
+    asked(&mut Asked::new(route))
+}
+
+/// The same, where what the address says wrongly is refused.
+pub(super) fn asked(asked: &mut Asked<'_>) -> Topology {
+    let across = link(asked, ["latency", "bandwidth"], Link::DEFAULT);
+    let why = "A node has up to 65,536 ranks; 0 means that every pair of ranks is alike.";
+    match asked.number("node", NODE, 0, why) {
+        0 => Topology::Uniform(across),
+        ranks => Topology::Nodes {
+            ranks_per_node: ranks as u32,
+            inside: link(asked, ["latency_in", "bandwidth_in"], Link::NVLINK),
             across,
         },
-        _ => Topology::Uniform(across),
     }
+}
+
+fn link(asked: &mut Asked<'_>, [latency, bandwidth]: [&str; 2], default: Link) -> Link {
+    let (ns, gb) = (default.latency_ps / PS_PER_NS, default.bytes_per_second / BYTES_PER_GB);
+    let ns = match asked.text(latency) {
+        None => default.latency_ps,
+        Some(_) => {
+            let why = "A latency has up to 10 ms, in nanoseconds.";
+            asked.number(latency, LATENCY_NS, ns, why) * PS_PER_NS
+        }
+    };
+    let bytes_per_second = match asked.text(bandwidth) {
+        None => default.bytes_per_second,
+        Some(_) => {
+            let why = "A link carries 1 to 10,000 GB/s.";
+            asked.number(bandwidth, GB_PER_SECOND, gb, why) * BYTES_PER_GB
+        }
+    };
+    Link { latency_ps: ns, bytes_per_second }
 }
 
 /// `route` with the topology in it; a default link needs no words.

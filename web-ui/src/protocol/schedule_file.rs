@@ -11,6 +11,7 @@ pub(crate) struct ScheduleFile {
     /// The call that it claims to carry out.
     pub(crate) claims: String,
     pub(crate) ranks: u32,
+    /// Of the file, also those in which nothing is sent.
     pub(crate) steps: u32,
     pub(crate) verdict: Result<Box<Proved>, Refused>,
     /// `None` when there are too many chunks to show.
@@ -20,6 +21,8 @@ pub(crate) struct ScheduleFile {
 /// What a proved schedule costs, and a plan that runs it once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Proved {
+    /// Steps in which messages move.
+    pub(crate) rounds: u32,
     pub(crate) messages: u64,
     pub(crate) chunks_moved: u64,
     pub(crate) plan: Plan,

@@ -23,8 +23,8 @@ pub(crate) fn typing(event: &KeyboardEvent) -> bool {
 
 const KEYS: [(&str, &str); 11] = [
     ("Space", "play or pause"),
-    ("→", "one step forward"),
-    ("←", "one step back"),
+    ("→", "forward, to the next moment or step"),
+    ("←", "back"),
     ("Home, End", "to the start, to the end"),
     ("+ −", "faster, slower"),
     ("W S", "timeline: zoom in, out (also wheel, pinch)"),

@@ -39,6 +39,6 @@ pub(crate) use real_run::RealRun;
 pub(crate) use ring::Ring;
 pub(crate) use source::SourceView;
 pub(crate) use timeline::{Legend, Timeline};
-pub(crate) use transport::Transport;
+pub(crate) use transport::{Counter, Transport};
 pub(crate) use waits::WaitGraph;
 pub(crate) use weave::WeaveDrawing;

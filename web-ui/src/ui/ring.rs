@@ -244,7 +244,9 @@ fn place(props: &MessagesProps, rank: usize, all: Places, node: f64) -> Html {
     };
     // How far the rank is in its call, around its node.
     let call = state.calls.last();
-    let share = call.map_or(0.0, |call| f64::from(call.step) / f64::from(call.steps.max(1)));
+    let share = call.map_or(0.0, |call| {
+        f64::from(call.round.passed(call.rounds)) / f64::from(call.rounds.max(1))
+    });
     let around = TAU * (node + 4.0);
     let rank = rank as u32;
     let selected = rank == props.selected;

@@ -13,9 +13,17 @@ pub(crate) struct TransportProps {
     pub(crate) playback: UseReducerHandle<Playback>,
     /// The virtual time that is shown.
     pub(crate) time_ps: u64,
-    /// What is said instead of that time.
+    /// What is counted instead of moments, and said instead of that time.
     #[prop_or_default]
-    pub(crate) words: Option<String>,
+    pub(crate) counter: Option<Counter>,
+}
+
+/// Where one is, counted in something else than moments.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Counter {
+    pub(crate) at: usize,
+    pub(crate) of: usize,
+    pub(crate) words: String,
 }
 
 /// The controls of a simulation that is stepped through; they hear the keyboard, too.
@@ -66,8 +74,15 @@ pub(crate) fn transport(props: &TransportProps) -> Html {
         })
     };
     let (at_start, at_end) = (playback.moment == 0, playback.moment >= playback.last);
-    let words = props.words.clone().unwrap_or_else(|| explain::time(props.time_ps));
-    let place = format!("moment {} of {}, {words}", playback.moment, playback.last);
+    let (unit, counter) = match &props.counter {
+        Some(counter) => ("step", counter.clone()),
+        None => {
+            let (at, of) = (playback.moment, playback.last);
+            ("moment", Counter { at, of, words: explain::time(props.time_ps) })
+        }
+    };
+    let Counter { at, of, words } = counter;
+    let place = format!("{unit} {at} of {of}, {words}");
     html! {
         <div class="transport" role="group" aria-label="Playback" data-test="transport"
              data-moment={playback.moment.to_string()} data-last={playback.last.to_string()} data-time-ps={props.time_ps.to_string()}
@@ -75,20 +90,20 @@ pub(crate) fn transport(props: &TransportProps) -> Html {
             <button class="icon" onclick={act(Act::To(0))} disabled={at_start} aria-label="To the start"
                     title="To the start (Home)" data-test="start">{ icon("M6 5v14M19 5v14l-10-7z") }</button>
             <button class="icon" onclick={act(Act::Back)} disabled={at_start && playback.fraction == 0.0}
-                    aria-label="One step back" title="One step back (←)" data-test="back">
+                    aria-label="Back" title="Back (←)" data-test="back">
                 { icon("M18 5v14L9 12zM6 9v6") }</button>
             <button class="icon play" onclick={act(Act::Toggle)} data-test="play"
                     aria-label={if playback.playing { "Pause" } else { "Play" }} title="Play or pause (Space)">
                 { icon(if playback.playing { "M8 5v14M16 5v14" } else { "M7 4v16l13-8z" }) }</button>
-            <button class="icon" onclick={act(Act::Forward)} disabled={at_end} aria-label="One step forward"
-                    title="One step forward (→)" data-test="forward">{ icon("M6 5v14l9-7zM18 9v6") }</button>
+            <button class="icon" onclick={act(Act::Forward)} disabled={at_end} aria-label="Forward"
+                    title="Forward (→)" data-test="forward">{ icon("M6 5v14l9-7zM18 9v6") }</button>
             <button class="icon" onclick={act(Act::To(playback.last))} disabled={at_end} aria-label="To the end"
                     title="To the end (End)" data-test="end">{ icon("M18 5v14M5 5v14l10-7z") }</button>
             <input class="scrub" type="range" min="0" max={playback.last.to_string()} step="1"
                    value={playback.moment.to_string()} oninput={scrub} aria-label="Moment"
                    aria-valuetext={place.clone()} data-test="scrub" />
             <output class="place mono" data-test="place">
-                <i><b>{ playback.moment }</b>{ format!(" / {}", playback.last) }</i>
+                <i><b>{ at }</b>{ format!(" / {of}") }</i>
                 <span>{ words }</span>
             </output>
             <label class="speed"><span class="hidden">{ "Speed" }</span>

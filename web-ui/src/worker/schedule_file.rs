@@ -5,7 +5,7 @@ use crate::protocol::{Proved, Refused, Response, ScheduleFile};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::schedule::{
-    Buffer, ProofError, ProvedTable, Schedule, ScheduleError, Table, msccl, prove,
+    Buffer, ProofError, ProvedTable, Rounds, Schedule, ScheduleError, Table, msccl, prove,
 };
 use std::sync::Arc;
 use wasm_bindgen::{JsCast, JsValue};
@@ -67,7 +67,8 @@ fn proved_of(table: &ProvedTable) -> Result<Proved, String> {
     let count = u64::from(schedule.granularity()).saturating_mul(ELEMENTS_A_CHUNK);
     let lab = CollectiveLab::new(claims, size, count);
     let plan = lab.plan_with(table).map_err(|error| words(&error))?;
-    Ok(Proved { messages: proof.messages, chunks_moved: proof.chunks_moved, plan })
+    let (messages, chunks_moved) = (proof.messages, proof.chunks_moved);
+    Ok(Proved { rounds: Rounds::of(&schedule).count(), messages, chunks_moved, plan })
 }
 
 fn refused(error: &ProofError, steps: u32) -> Refused {

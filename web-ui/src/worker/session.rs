@@ -7,7 +7,7 @@ use crate::protocol::{Form, LiveCount, Opened, Picked, SessionId, Window};
 use lockstep_core::diagnosis::{diagnose, who_waits};
 use lockstep_core::plan::TensorId;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, Trace, TraceReader, What};
+use lockstep_core::trace::{CallLog, Trace, TraceReader};
 use lockstep_sim::{Comparison, Session, View, compare};
 
 /// A trace with what the page may ask of it.
@@ -118,31 +118,18 @@ impl Held {
         Ok(simulation.view())
     }
 
-    /// When each step of the schedules begins: when its first message leaves, or when the step
-    /// before did for a step without one; at last, when all is over.
+    /// When each round of the schedules begins, the steps in which messages move: when its first
+    /// message leaves; at last, when all is over.
     pub(super) fn step_times(&self) -> Result<Vec<u64>, String> {
         let simulation = self.simulation.as_ref().ok_or("only a simulation can be stepped")?;
-        let trace = simulation.trace();
-        let mut begins: Vec<Option<u64>> = Vec::new();
-        for event in &trace.events {
-            if let What::Sent { step, .. } = event.what {
-                let step = step as usize;
-                if begins.len() <= step {
-                    begins.resize(step + 1, None);
-                }
-                let begin = begins[step].get_or_insert(event.time_ps);
-                *begin = (*begin).min(event.time_ps);
-            }
-        }
-        let mut before = 0;
-        let mut times: Vec<u64> = begins
-            .into_iter()
-            .map(|begin| {
-                before = begin.unwrap_or(before).max(before);
-                before
-            })
-            .collect();
-        times.push(trace.end.map_or(before, |end| end.time_ps));
+        let mut times = simulation.round_begins();
+        let last = simulation.moments().last().map_or(0, |moment| moment.time_ps);
+        times.push(
+            self.trace
+                .as_ref()
+                .and_then(|trace| trace.end.as_ref())
+                .map_or(last, |end| end.time_ps),
+        );
         Ok(times)
     }
 

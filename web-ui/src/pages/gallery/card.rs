@@ -8,6 +8,7 @@ use crate::protocol::Account;
 use crate::route::{Route, View};
 use crate::ui::WeaveDrawing;
 use lockstep_core::schedule::Algorithm;
+use lockstep_core::words::counted;
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -58,7 +59,7 @@ pub(super) fn algorithm_card(props: &CardProps) -> Html {
                 Some(Ok(account)) => html! {
                     <>
                     <WeaveDrawing account={account.clone()} ranks_per_node={choice.topology.ranks_per_node()}
-                                  words={format!("who sends to whom in each of the {} steps", account.steps)} />
+                                  words={format!("who sends to whom in each of {}", counted(account.steps, "step"))} />
                     { facts(account, choice, formula, several) }
                     </>
                 },
@@ -123,9 +124,9 @@ fn facts(account: &Account, choice: GalleryChoice, formula: Formula, several: bo
     );
     html! {
         <dl class="figures">
-            <div title={steps_title(account, formula, several)}><dt>{ "steps" }</dt><dd>{ account.steps }</dd></div>
-            <div><dt>{ "messages" }</dt><dd>{ tally.messages }</dd></div>
-            <div title="what the busiest rank sends"><dt>{ "sent a rank" }</dt><dd>{ bytes(tally.most_sent) }</dd></div>
+            <div title={steps_title(account, formula, several)}><dt>{ if account.steps == 1 { "step" } else { "steps" } }</dt><dd>{ account.steps }</dd></div>
+            <div><dt>{ if tally.messages == 1 { "message" } else { "messages" } }</dt><dd>{ tally.messages }</dd></div>
+            <div title="what the rank that sends the most sends; others may send less"><dt>{ "most sent a rank" }</dt><dd>{ bytes(tally.most_sent) }</dd></div>
             if choice.topology.ranks_per_node() > 0 {
                 <div title="what all messages between nodes carry"><dt>{ "across" }</dt><dd>{ bytes(account.across_elements) }</dd></div>
             }

@@ -1,6 +1,7 @@
 //! What the gallery shows: the choice that its address carries, and the form that changes it.
 
 use crate::explain;
+use crate::pages::asked::{Asked, Unmet};
 use crate::pages::collective_choice::{COLLECTIVES, collective};
 use crate::pages::topology_choice::{self, TopologyFields};
 use crate::route::{Route, View};
@@ -16,6 +17,9 @@ use yew::prelude::*;
 
 /// The world sizes that the gallery counts.
 const WORLD: (u64, u64) = (2, 64);
+
+/// Why there are no others.
+const WORLD_WHY: &str = "The page compares algorithms among 2 to 64 ranks; on the command line, lockstep sim --world-size simulates more.";
 
 /// Elements a rank, as a power of two: 1 GiB of float32.
 const MAX_COUNT_LOG2: u32 = 28;
@@ -35,22 +39,24 @@ pub(super) struct GalleryChoice {
 }
 
 impl GalleryChoice {
-    /// The choice in an address; what it does not say, or says wrongly, is the default.
-    pub(super) fn read(route: &Route) -> GalleryChoice {
-        let name = route.get("collective").unwrap_or("all_reduce");
-        let collective = collective(name, ReduceOp::Sum, GroupRank(0));
+    /// The choice in an address, what it does not say being the default; and what it asks for that
+    /// cannot be, in whose place the choice has the nearest that can.
+    pub(super) fn read(route: &Route) -> (GalleryChoice, Vec<Unmet>) {
+        let mut asked = Asked::new(route);
+        let world_size = asked.number("world", WORLD, 8, WORLD_WHY) as u32;
+        let counts = (0, 1 << MAX_COUNT_LOG2);
+        let count = asked.number("count", counts, 1 << 16, "Up to 2^28 elements a rank: 1 GiB.");
+        let name = asked.one_of("collective", &COLLECTIVES, str::to_owned, "collective");
+        let collective = collective(name.unwrap_or("all_reduce"), ReduceOp::Sum, GroupRank(0));
         let algorithms = Algorithm::of(collective);
-        let chosen = |name: &str, default: usize| {
-            let named = algorithms.iter().find(|each| Some(each.name()) == route.get(name));
-            *named.or(algorithms.get(default)).unwrap_or(&algorithms[0])
-        };
-        GalleryChoice {
-            collective,
-            world_size: route.number("world").unwrap_or(8u64).clamp(WORLD.0, WORLD.1) as u32,
-            count: route.number("count").unwrap_or(1u64 << 16).min(1 << MAX_COUNT_LOG2),
-            topology: topology_choice::read(route),
-            pair: [chosen("a", 0), chosen("b", 1)],
-        }
+        let what = format!("algorithm for {collective}");
+        let pair = [("a", 0), ("b", 1)].map(|(side, default)| {
+            let named = asked.one_of(side, algorithms, |each| each.name().to_owned(), &what);
+            named.or(algorithms.get(default).copied()).unwrap_or(algorithms[0])
+        });
+        asked.one_of("by", &["time", "step"], str::to_owned, "way to hold two side by side");
+        let topology = topology_choice::asked(&mut asked);
+        (GalleryChoice { collective, world_size, count, topology, pair }, asked.unmet)
     }
 
     /// The address of the choice, in the gallery.
@@ -160,10 +166,11 @@ mod tests {
     fn an_address_holds_the_whole_choice() {
         for name in COLLECTIVES {
             let route = Route::to(View::Gallery).with("collective", name).with("world", 9);
-            let choice = GalleryChoice::read(&route);
+            let (choice, unmet) = GalleryChoice::read(&route);
+            assert_eq!(unmet, [], "{name}");
             assert_eq!(choice.collective.name(), name);
-            assert_eq!(GalleryChoice::read(&choice.route()), choice);
-            assert_eq!(GalleryChoice::read(&choice.side_route()), choice);
+            assert_eq!(GalleryChoice::read(&choice.route()), (choice, Vec::new()));
+            assert_eq!(GalleryChoice::read(&choice.side_route()), (choice, Vec::new()));
             for algorithm in choice.algorithms() {
                 assert!(choice.plan(*algorithm).is_ok(), "{algorithm} {name}");
             }
@@ -171,9 +178,28 @@ mod tests {
     }
 
     #[test]
-    fn an_algorithm_of_another_collective_is_not_chosen() {
-        let route = Route::to(View::Gallery).with("collective", "gather").with("a", "ring");
-        let choice = GalleryChoice::read(&route);
-        assert!(choice.pair.iter().all(|each| choice.algorithms().contains(each)));
+    fn what_cannot_be_is_said_and_every_way_on_leads_somewhere() {
+        for (name, value, near) in [
+            ("world", "0", "world=2"),
+            ("world", "1", "world=2"),
+            ("collective", "all_redcue", "collective=all_reduce"),
+            ("count", "99999999999999999999999", "count=268435456"),
+            ("a", "nosuch", "a=ring"),
+            // Another collective's.
+            ("b", "dissemination", "b=ring"),
+            ("by", "stpe", "by=step"),
+            ("node", "x", "node=0"),
+            ("latency", "-1", "latency=5000"),
+        ] {
+            let route = Route::to(View::Gallery).with(name, value);
+            let (choice, unmet) = GalleryChoice::read(&route);
+            assert_eq!(unmet.len(), 1, "{name}={value}");
+            assert_eq!(unmet[0].asked, format!("{name}={value}"));
+            assert!(choice.pair.iter().all(|each| choice.algorithms().contains(each)));
+            assert_eq!(unmet[0].ways[0].words, near);
+            for way in &unmet[0].ways {
+                assert_eq!(GalleryChoice::read(&way.route).1, [], "{}", way.words);
+            }
+        }
     }
 }

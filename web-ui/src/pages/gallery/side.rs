@@ -1,5 +1,6 @@
 //! Two algorithms side by side: at the same moment of virtual time, or at the same step.
 
+use super::ChosenProps;
 use super::answers::use_accounts;
 use super::choice::{GalleryChoice, GalleryForm};
 use super::difference::{Difference, difference};
@@ -11,8 +12,8 @@ use crate::pages::simulation::{
 use crate::playback::{Act, use_playback};
 use crate::protocol::{Account, Opened};
 use crate::route::Route;
-use crate::ui::{BufferMap, Choice, Fold, Matrix, Ring, SelectField, Timeline, Transport};
-use lockstep_core::schedule::Algorithm;
+use crate::ui::{BufferMap, Choice, Counter, Fold, Matrix, Ring, SelectField, Timeline, Transport};
+use lockstep_core::schedule::{Algorithm, Rounds};
 use lockstep_sim::View;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -72,9 +73,9 @@ fn between(positions: &[[u64; 2]], at: usize, fraction: f64) -> [u64; 2] {
 
 /// Two algorithms side by side.
 #[component(SideBySide)]
-pub(super) fn side_by_side() -> Html {
+pub(super) fn side_by_side(props: &ChosenProps) -> Html {
     let nav = use_shared().nav;
-    let choice = GalleryChoice::read(&nav.route);
+    let choice = props.choice;
     let together = Together::read(&nav.route);
     let [a, b] = choice.pair;
     let plan_a = use_memo((choice, a), |(choice, by)| choice.plan(*by).map(Rc::new));
@@ -144,12 +145,14 @@ pub(super) fn side_by_side() -> Html {
         choice.algorithms().iter().map(|each| Choice::word(each.name())).collect();
     let ways = [("time", "the same moment"), ("step", "the same step")];
     let ways = ways.map(|(value, label)| Choice::new(value, label)).to_vec();
-    let words = match together {
-        Together::Time => explain::time(times[0]),
-        Together::Step => {
-            format!("step {}", playback.moment.min(table.len().saturating_sub(2)) + 1)
-        }
-    };
+    let counter = (together == Together::Step).then(|| {
+        let steps = table.len().saturating_sub(1);
+        let (at, words) = match playback.moment >= steps {
+            true => (steps, "all done".to_owned()),
+            false => (playback.moment + 1, "step".to_owned()),
+        };
+        Counter { at, of: steps, words }
+    });
     let told = match &pair {
         [Some(left), Some(right)] => Some(difference(&choice, [left, right])),
         _ => None,
@@ -183,10 +186,10 @@ pub(super) fn side_by_side() -> Html {
             </section>
             { for [0usize, 1].map(|side| html! {
                 <Half key={side} {side} algorithm={choice.pair[side]} {choice} view={views[side].clone()} opened={opened[side].clone()} failed={failed[side].is_some()}
-                      account={pair[side].clone()} time_ps={times[side]} {longest} selected={rank} on_select={select.clone()}
+                      account={pair[side].clone()} round={(together == Together::Step).then_some(playback.moment as u32)} time_ps={times[side]} {longest} selected={rank} on_select={select.clone()}
                       on_seek={seek(side)} />
             }) }
-            <Transport {playback} time_ps={times[0]} {words} />
+            <Transport {playback} time_ps={times[0]} {counter} />
         </div>
     }
 }
@@ -201,6 +204,8 @@ struct HalfProps {
     /// Whether it cannot be simulated.
     failed: bool,
     account: Option<Rc<Account>>,
+    /// The step that both stand at, if they stand at the same one: a round, from 0.
+    round: Option<u32>,
     time_ps: u64,
     /// When the slower of the two ends: both timelines are as long.
     longest: u64,
@@ -213,14 +218,21 @@ struct HalfProps {
 #[component(Half)]
 fn half(props: &HalfProps) -> Html {
     let HalfProps { side, algorithm, choice, time_ps, longest, selected, .. } = *props;
-    let schedule = choice.lab(algorithm).schedule(choice.topology.ranks_per_node()).ok();
-    let switches =
-        schedule.as_ref().map_or(0, |schedule| schedule.participants() - schedule.size());
+    let counted = use_memo((choice, algorithm), |(choice, algorithm)| {
+        let schedule = choice.lab(*algorithm).schedule(choice.topology.ranks_per_node()).ok()?;
+        let rounds = Rounds::of(&schedule);
+        Some((schedule, rounds))
+    });
+    let schedule = counted.as_ref().as_ref().map(|(schedule, _)| schedule);
+    let switches = schedule.map_or(0, |schedule| schedule.participants() - schedule.size());
     let name = ["a", "b"][side.min(1)];
     let end = props.opened.as_ref().map(|opened| opened.end_ps);
     let done = end.is_some_and(|end| time_ps >= end);
-    let sentence = match (&props.view, &schedule) {
-        (Some(view), Some(schedule)) => explain::moment(schedule, view),
+    let sentence = match (&props.view, &*counted) {
+        (Some(view), Some((schedule, rounds))) => {
+            let round = props.round.and_then(|round| explain::round(schedule, rounds, round));
+            round.unwrap_or_else(|| explain::moment(schedule, rounds, view))
+        }
         _ if props.failed => "It cannot be carried out here: above is why.".to_owned(),
         _ => "Simulating…".to_owned(),
     };

@@ -1,6 +1,7 @@
 //! What the mesh view shows: the choice that its address carries, and the form that changes it.
 
 use crate::explain;
+use crate::pages::asked::{Asked, Unmet};
 use crate::pages::collective_choice::{COLLECTIVES, collective};
 use crate::pages::topology_choice::{self, TopologyFields};
 use crate::protocol::MeshQuestion;
@@ -49,27 +50,48 @@ pub(super) struct MeshChoice {
 }
 
 impl MeshChoice {
-    /// The choice in an address; what it does not say, or says wrongly, is the default.
-    pub(super) fn read(route: &Route) -> MeshChoice {
+    /// The choice in an address, what it does not say being the default; and what it asks for that
+    /// cannot be, in whose place the choice has the nearest that can. What is wrong with a mesh as
+    /// it was typed is said beside it.
+    pub(super) fn read(route: &Route) -> (MeshChoice, Vec<Unmet>) {
+        let mut asked = Asked::new(route);
         let typed = route.get("dims").unwrap_or(DEFAULT_DIMS).to_owned();
         let dims = parse(&typed);
         let names = dims.as_deref().unwrap_or_default();
-        let dim = names.iter().position(|(name, _)| Some(name.as_str()) == route.get("dim"));
+        let every: Vec<usize> = (0..names.len()).collect();
+        let known = !every.is_empty();
+        let name_of = |dim: usize| names.get(dim).map_or(String::new(), |(name, _)| name.clone());
+        let dim = match known {
+            true => asked.one_of("dim", &every, name_of, "dimension of this mesh"),
+            false => None,
+        };
         let world: u32 = names.iter().map(|(_, size)| size).product();
-        let name = route.get("collective").unwrap_or("all_reduce");
-        let collective = collective(name, ReduceOp::Sum, GroupRank(0));
+        let last = u64::from(world.saturating_sub(1));
+        let rank = match asked.text("rank").filter(|_| known) {
+            None => None,
+            Some(_) => {
+                Some(asked.number("rank", (0, last), 0, "The mesh has no such rank.") as u32)
+            }
+        };
+        let name = asked.one_of("collective", &COLLECTIVES, str::to_owned, "collective");
+        let collective = collective(name.unwrap_or("all_reduce"), ReduceOp::Sum, GroupRank(0));
         let algorithms = Algorithm::of(collective);
-        let algorithm = algorithms.iter().find(|each| Some(each.name()) == route.get("algorithm"));
-        MeshChoice {
+        let what = format!("algorithm for {collective}");
+        let named = |each: Algorithm| each.name().to_owned();
+        let algorithm = asked.one_of("algorithm", algorithms, named, &what);
+        let counts = (0, 1 << MAX_COUNT_LOG2);
+        let count = asked.number("count", counts, 1 << 20, "Up to 2^28 elements a rank: 1 GiB.");
+        let choice = MeshChoice {
             dim: dim.unwrap_or(names.len().saturating_sub(1)),
-            rank: route.number("rank").filter(|rank| *rank < world),
+            rank,
             collective,
-            algorithm: *algorithm.unwrap_or(&algorithms[0]),
-            count: route.number("count").unwrap_or(1u64 << 20).min(1 << MAX_COUNT_LOG2),
-            topology: nodes(topology_choice::read(route)),
+            algorithm: algorithm.unwrap_or(algorithms[0]),
+            count,
+            topology: nodes(topology_choice::asked(&mut asked)),
             typed,
             dims,
-        }
+        };
+        (choice, asked.unmet)
     }
 
     /// The address of the choice.
@@ -216,9 +238,27 @@ mod tests {
     fn an_address_holds_the_whole_choice() {
         for (dims, _) in KNOWN {
             let route = Route::to(View::Mesh).with("dims", dims).with("rank", 3);
-            let choice = MeshChoice::read(&route);
+            let (choice, unmet) = MeshChoice::read(&route);
+            assert_eq!(unmet, []);
             assert!(choice.question().is_ok(), "{dims}");
-            assert_eq!(MeshChoice::read(&choice.route()), choice);
+            assert_eq!(MeshChoice::read(&choice.route()), (choice, Vec::new()));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        for (name, value) in [
+            ("rank", "99"),
+            ("dim", "xp"),
+            ("collective", "all_redcue"),
+            ("algorithm", "star"),
+            ("count", "x"),
+            ("node", "x"),
+        ] {
+            let (_, unmet) = MeshChoice::read(&Route::to(View::Mesh).with(name, value));
+            assert_eq!(unmet.len(), 1, "{name}");
+            let left = MeshChoice::read(&unmet[0].ways[0].route).1;
+            assert_eq!(left, [], "{name}");
         }
     }
 }
