@@ -6,6 +6,7 @@ use crate::pages::recording::files::dropped;
 use crate::route::{Route, View};
 use std::cell::RefCell;
 use std::rc::Rc;
+use wasm_bindgen::{JsCast, JsValue};
 use web_sys::{DragEvent, File};
 use yew::prelude::*;
 
@@ -20,10 +21,32 @@ impl PartialEq for Handed {
 }
 
 impl Handed {
+    /// Brings files to their view.
+    fn hand(&self, files: Vec<File>) {
+        if files.is_empty() {
+            return;
+        }
+        let names: Vec<String> = files.iter().map(File::name).collect();
+        let to = view_for(names.iter().map(String::as_str));
+        *self.0.borrow_mut() = files;
+        let _ = dom::window().location().set_hash(&to.to_hash());
+    }
+
     /// Takes the files that were meant for the view that asks.
     pub(crate) fn take(&self) -> Vec<File> {
         self.0.take()
     }
+}
+
+/// The files that index.html has kept because they came before the program; from now on it keeps
+/// none.
+fn dropped_early() -> Vec<File> {
+    let (window, name) = (dom::window(), JsValue::from_str("lockstep_early"));
+    let kept = js_sys::Reflect::get(&window, &name).ok();
+    let _ = js_sys::Reflect::set(&window, &name, &JsValue::NULL);
+    let kept = kept.and_then(|kept| kept.dyn_into::<js_sys::Array>().ok());
+    let files = kept.iter().flat_map(|kept| kept.iter());
+    files.filter_map(|file| file.dyn_into::<File>().ok()).collect()
 }
 
 /// The view for files by their names: a schedule is XML, everything else a recording.
@@ -41,6 +64,7 @@ pub(crate) fn use_handed() -> Handed {
     let handed = use_memo((), |()| Handed::default());
     let held = handed.clone();
     use_effect_with((), move |()| {
+        held.hand(dropped_early());
         let window = dom::window();
         let over = Listener::on(&window, "dragover", |event: DragEvent| event.prevent_default());
         let drop = Listener::on(&window, "drop", move |event: DragEvent| {
@@ -49,16 +73,7 @@ pub(crate) fn use_handed() -> Handed {
             }
             event.prevent_default();
             let (files, held) = (dropped(&event), held.clone());
-            wasm_bindgen_futures::spawn_local(async move {
-                let files = files.await;
-                if files.is_empty() {
-                    return;
-                }
-                let names: Vec<String> = files.iter().map(File::name).collect();
-                let to = view_for(names.iter().map(String::as_str));
-                *held.0.borrow_mut() = files;
-                let _ = dom::window().location().set_hash(&to.to_hash());
-            });
+            wasm_bindgen_futures::spawn_local(async move { held.hand(files.await) });
         });
         move || {
             std::mem::drop(over);

@@ -66,7 +66,7 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             formula(ALL_BUT_ONE, "3(n − 1)/2", AtMost).in_rounds(ALL_BUT_ONE, Always),
             "Two mirrored rings, each for half of every part.",
             "Machines whose links carry both directions at once, such as TPU tori.",
-            "As the ring's here, where a rank has one port; with a port in each direction, half the bytes' time.",
+            "As the ring's in one node, where a rank has one port here; with a port in each direction, half the bytes' time. In several nodes each direction has a slow link of its own between two nodes, and half of the ring's bytes cross it.",
         ),
         (Algorithm::KaryTree, Collective::AllReduce { .. }) => (
             formula("2(⌈log₄(3n + 1)⌉ − 1)", "8(⌈log₄(3n + 1)⌉ − 1)", AtMost)
@@ -201,7 +201,7 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             formula("2(n − 1)", "5(n − 1)/(2n)", About).in_rounds("2(n − 1)", Always),
             "Two rings in opposite directions, each for half of the data.",
             "Where a link each way would be idle otherwise, as on a TPU's torus or on PCIe pairs.",
-            "Half of a ring's time when each direction has a port of its own. Here both directions share a rank's one port, and nothing is won.",
+            "Half of a ring's time when each direction has a port of its own. Here both directions share a rank's one port, so in one node nothing is won; in several nodes each direction has a slow link of its own between two nodes, and half of the ring's bytes cross it.",
         ),
         (Algorithm::TwoShot, _) => (
             formula("n", "(3n − 4)/n", Always),
@@ -213,7 +213,7 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             formula("1", "2n − 3", Always),
             "Every rank sends its whole tensor to every other, and each sums for itself.",
             "The custom all_reduce of vLLM and TensorRT-LLM inside a node, for a few hundred KiB at most: a token's activations.",
-            "One latency: nothing is faster for small tensors. The bytes grow with n, so it loses soon.",
+            "One latency, the least that ranks can do by themselves; only a switch that adds up does as well. The bytes grow with n, so it loses soon.",
         ),
         (Algorithm::Bruck, Collective::AllGather) => (
             formula(LOG_UP, ALL_BUT_ONE, Always),
@@ -378,7 +378,7 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             formula("2", "2(n + 1)/n", Always).in_rounds("4", Always),
             "The node's NVLink switch adds up what it reads from the ranks; each rank gets one chunk of the sum and has the switch write it to everybody. In several nodes each has a switch of its own, and a double binary tree of the nodes sums each chunk before it is written: NCCL's NVLSTree.",
             "NCCL on Hopper and newer with NVSwitch, for most sizes.",
-            "Every port carries n + 1 chunks each way instead of the ring's 2(n − 1), and in one node the latency does not grow with n; each level of the trees across costs two latencies of the network.",
+            "Every port carries n + 1 chunks of S/n each way instead of the ring's 2(n − 1), and in one node the latency does not grow with n. The formula has twice those bytes, because here the switch takes a whole message before it sends; the hardware does not wait. In several nodes each level of the trees across costs two latencies of the network.",
         ),
         (Algorithm::Nvls, Collective::Broadcast { .. }) => (
             formula("1", "2", Always).in_rounds("2", Always),
@@ -390,19 +390,19 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             formula("1", "(n + 1)", Always).in_rounds("2", Always),
             "The NVLink switch adds up, or hands to everybody, what the ranks write.",
             "NCCL on Hopper and newer with NVSwitch, for ranks of one node; across nodes only where the network's switches add up too (CollNet).",
-            "A rank's port carries n parts one way and one part the other. Here the switch takes whole messages before it sends; the hardware does not wait.",
+            "A rank's port carries n parts one way and one part the other, n + 1 in a row in the formula: here the switch takes whole messages before it sends; the hardware does not wait.",
         ),
         (Algorithm::Sharp, Collective::Barrier) => (
             formula("1", "0", Always).in_rounds("2", Always),
-            "Switches count who has come, a leaf for each node and a spine above them, and release all.",
+            "Switches count who has come, a leaf for each node and, above several, a spine, and release all.",
             "MPI libraries on InfiniBand with SHARP.",
             "One way up and one down, whatever n is. With several leaves, two hops more by the spine.",
         ),
         (Algorithm::Sharp, _) => (
             formula("1", "2", Always).in_rounds("2", Always),
-            "Switches add up: a leaf for each node, and a spine above the leaves that sends the result back down.",
+            "Switches add up: a leaf for each node and, above several leaves, a spine that sends the result back down.",
             "NCCL's CollNet on InfiniBand with SHARP.",
-            "A rank's port carries the tensor once each way, half of the ring's bytes. With several leaves two hops more go by the spine; here switches take whole messages before they send.",
+            "A rank's port carries the tensor once each way, half of the ring's bytes; the formula has both ways one after the other, because here switches take whole messages before they send. With several leaves two hops more go by the spine.",
         ),
     };
     Lesson { formula, how, when, cost }

@@ -96,7 +96,7 @@ impl HangChoice {
         let least = smallest(scenario);
         let why = format!("This one is shown with {least} to {MAX_WORLD} ranks.");
         let world_size = asked.number("world", (least, MAX_WORLD), least.max(4), &why) as u32;
-        let topology = topology_choice::read(route);
+        let topology = topology_choice::asked(&mut asked);
         let repaired = route.get("repaired") == Some("true");
         (HangChoice { scenario, world_size, repaired, topology }, asked.unmet)
     }
@@ -184,7 +184,7 @@ fn one_hang(props: &OneHangProps) -> Html {
                         <RealRun plan={plan.clone()} simulated={session} hangs={!repaired} />
                     }
                     <h3>{ "Who waits for whom, at the end" }</h3>
-                    <WaitGraph waits={opened.waits.clone()} world_size={opened.header.world_size} />
+                    <WaitGraph waits={opened.waits.clone()} world_size={opened.header.world_size} ranks_per_node={topology.ranks_per_node()} />
                     if let Ok(plan) = &*plan {
                         <Exports {session} name={scenario.id} plan={plan.clone()} />
                     }

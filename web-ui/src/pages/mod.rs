@@ -28,3 +28,4 @@ pub(crate) use mesh::Mesh;
 pub(crate) use recording::Recording;
 pub(crate) use runs::Runs;
 pub(crate) use step::Step;
+pub(crate) use topology_choice::written as network;

@@ -54,7 +54,12 @@ impl StepChoice {
         let dtype = reading::dtype(&mut asked).unwrap_or(Dtype::Float32);
         let op = reading::op(&mut asked).unwrap_or(ReduceOp::Sum);
         let last = u64::from(world_size) - 1;
-        let root = asked.number("root", (0, last), 0, "The root is one of the ranks.");
+        let root = asked.number(
+            "root",
+            (0, last),
+            0,
+            &format!("The root is one of the ranks, 0 to {last}."),
+        );
         let root = GroupRank(root as u32);
         let name = asked.one_of(
             "collective",

@@ -22,6 +22,20 @@ pub(super) fn read(route: &Route) -> Topology {
     asked(&mut Asked::new(route))
 }
 
+/// The topology in words of an address: `node=8&latency=2000`.
+///
+/// # Errors
+/// With what is wrong in them.
+pub(crate) fn written(words: &str) -> Result<Topology, String> {
+    let route = Route::parse(&format!("#/?{words}"));
+    let mut reading = Asked::new(&route);
+    let topology = asked(&mut reading);
+    match reading.unmet.first() {
+        Some(unmet) => Err(format!("{}: {}", unmet.asked, unmet.why)),
+        None => Ok(topology),
+    }
+}
+
 /// The same, where what the address says wrongly is refused.
 pub(super) fn asked(asked: &mut Asked<'_>) -> Topology {
     let across = link(asked, ["latency", "bandwidth"], Link::DEFAULT);

@@ -86,8 +86,9 @@ pub(crate) enum Request {
     Pick { session: SessionId, rank: u32, lane: u32, time_ps: u64, slack_ps: u64 },
     /// The trace, in the attachment.
     Export { session: SessionId, form: Form },
-    /// The trace of a plan without holding it, in the attachment.
-    TraceOf { plan_json: String },
+    /// The trace of a plan without holding it, in the attachment; on the network that the plan's
+    /// nodes ask for, if none is given.
+    TraceOf { plan_json: String, topology: Option<Topology> },
     /// How two sessions of one plan ended, value by value.
     Compare { simulated: SessionId, run: SessionId },
 }

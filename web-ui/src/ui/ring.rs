@@ -29,7 +29,7 @@ pub(crate) fn ring(props: &MessagesProps) -> Html {
     };
     let words = format!("{ranks}, {} on the way", counted(view.messages.len(), "message"));
     html! {
-        <svg class="ring" viewBox="0 0 400 400" role="group" aria-label={words}
+        <svg class="ring" viewBox={if all.nodes() > 1 { "-26 -26 452 452" } else { "0 0 400 400" }} role="group" aria-label={words}
              data-test="ring" data-messages={view.messages.len().to_string()} data-nodes={all.nodes().to_string()}>
             <defs>
                 <marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
@@ -40,6 +40,7 @@ pub(crate) fn ring(props: &MessagesProps) -> Html {
             if all.nodes() > 1 {
                 { for (0..all.nodes()).map(|each| node_at(all, each, node)) }
             }
+            { for (0..all.switches).map(|switch| trunks(all, switch)) }
             { for view.messages.iter().map(|message| way(message, all, node)) }
             { for (0..all.switches).map(|switch| switch_at(all, switch, node)) }
             { for (0..n).map(|rank| place(props, rank, all, node)) }
@@ -87,11 +88,31 @@ impl Places {
         TAU * (begin + (rank + gaps * node) / around.max(1.0))
     }
 
+    /// What a switch joins.
+    fn reach(self, switch: usize) -> Reach {
+        match self.nodes() {
+            1 => Reach::Node(0),
+            // A tree of switches has a spine above the leaves; NVLink's are in their nodes only.
+            nodes if switch == nodes => Reach::Spine,
+            _ => Reach::Node(switch),
+        }
+    }
+
     /// The ranks of a node: the first and the last.
     fn of_node(self, node: usize) -> (usize, usize) {
+        if self.nodes() == 1 {
+            return (0, self.ranks.saturating_sub(1));
+        }
         let first = node * self.per_node;
         (first, (first + self.per_node).min(self.ranks).saturating_sub(1))
     }
+}
+
+/// What a switch joins: the ranks of a node, or the switches of all nodes.
+#[derive(Clone, Copy, PartialEq)]
+enum Reach {
+    Node(usize),
+    Spine,
 }
 
 fn on_circle(radius: f64, angle: f64) -> (f64, f64) {
@@ -111,7 +132,8 @@ fn node_at(all: Places, node: usize, radius: f64) -> Html {
         false => format!("M{ax:.1} {ay:.1}A{reach} {reach} 0 {long} 1 {bx:.1} {by:.1}"),
     };
     let words = format!("node {node}: ranks {first} to {last}");
-    let (x, y) = on_circle(reach - radius - 19.0, (from + to) / 2.0);
+    // Outside of the circle, where no message passes.
+    let (x, y) = on_circle(reach + radius + 21.0, (from + to) / 2.0);
     html! {
         <g class="ground" data-test={format!("ground-{node}")}>
             <title>{ words }</title>
@@ -130,30 +152,50 @@ fn centre(index: usize, all: Places) -> (f64, f64) {
     if index < n {
         return on_circle(orbit(n), all.angle(index as f64));
     }
-    let (switch, leaves) = (index - n, all.switches.saturating_sub(1));
-    // The only switch, and the one above the others, stand in the middle.
-    if switch >= leaves {
-        return (CENTRE, CENTRE);
-    }
-    let angle = match all.nodes() == leaves {
-        true => {
-            let (first, last) = all.of_node(switch);
-            (all.angle(first as f64) + all.angle(last as f64)) / 2.0
+    match all.reach(index - n) {
+        // In front of its ranks; in the middle of them if they are all there are.
+        Reach::Node(node) if all.nodes() > 1 => {
+            let (first, last) = all.of_node(node);
+            let angle = (all.angle(first as f64) + all.angle(last as f64)) / 2.0;
+            on_circle(86.0, angle)
         }
-        false => TAU * (0.75 + (switch as f64 + 0.5) / leaves as f64 - 0.5 / n.max(1) as f64),
+        Reach::Node(_) | Reach::Spine => (CENTRE, CENTRE),
+    }
+}
+
+/// The cables of a switch: to the ranks of its node, or from the spine to the others.
+fn trunks(all: Places, switch: usize) -> Html {
+    let (x, y) = centre(all.ranks + switch, all);
+    let ends: Vec<usize> = match all.reach(switch) {
+        Reach::Node(node) => {
+            let (first, last) = all.of_node(node);
+            (first..=last).collect()
+        }
+        Reach::Spine => (all.ranks..all.ranks + switch).collect(),
     };
-    on_circle(72.0, angle)
+    let ways = ends.into_iter().map(|end| {
+        let (to_x, to_y) = centre(end, all);
+        format!("M{x:.1} {y:.1}L{to_x:.1} {to_y:.1}")
+    });
+    html! { <path class="trunk" d={ways.collect::<String>()} /> }
 }
 
 fn switch_at(all: Places, switch: usize, node: f64) -> Html {
     let (x, y) = centre(all.ranks + switch, all);
-    let half = format!("{:.1}", -node * 0.8);
-    let side = format!("{:.1}", node * 1.6);
+    let (label, words) = match all.reach(switch) {
+        Reach::Spine => ("spine", "the spine: the switch above the nodes' switches".to_owned()),
+        Reach::Node(_) if all.nodes() == 1 => {
+            ("switch", "the switch that joins all ranks".to_owned())
+        }
+        Reach::Node(node) => ("switch", format!("the switch of node {node}")),
+    };
+    let (wide, high) = (if node > 20.0 { 56.0 } else { 50.0 }, 22.0);
     html! {
-        <g class="switch" transform={format!("translate({x:.1} {y:.1})")} data-test={format!("switch-{switch}")}>
-            <title>{ format!("switch {switch}") }</title>
-            <rect x={half.clone()} y={half} width={side.clone()} height={side} rx="4" />
-            <text y="4">{ "sw" }</text>
+        <g class="switch" transform={format!("translate({x:.1} {y:.1})")} data-test={format!("switch-{switch}")}
+           data-x={format!("{x:.0}")} data-y={format!("{y:.0}")}>
+            <title>{ words }</title>
+            <rect x={format!("{:.1}", -wide / 2.0)} y={format!("{:.1}", -high / 2.0)} width={wide.to_string()} height={high.to_string()} rx="4" />
+            <text y="4">{ label }</text>
         </g>
     }
 }
@@ -200,10 +242,16 @@ fn packet(message: &MessageView, all: Places, node: f64, time_ps: u64, messages:
     let label = if messages > 40 { String::new() } else { label(message.slice) };
     let (wide, high) =
         if messages > 40 { (8.0, 8.0) } else { (12.0 + 7.0 * label.chars().count() as f64, 18.0) };
+    let end = |index: usize| match index.checked_sub(all.ranks).map(|switch| all.reach(switch)) {
+        None => format!("rank {index}"),
+        Some(Reach::Spine) => "the spine".to_owned(),
+        Some(Reach::Node(_)) if all.nodes() == 1 => "the switch".to_owned(),
+        Some(Reach::Node(node)) => format!("the switch of node {node}"),
+    };
     let title = format!(
-        "rank {} to rank {}: {}, {}",
-        message.from,
-        message.to,
+        "{} to {}: {}, {}",
+        end(message.from.index()),
+        end(message.to.index()),
         label,
         explain::bytes(message.bytes)
     );

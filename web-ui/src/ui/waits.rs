@@ -15,6 +15,9 @@ const MAX_DRAWN: usize = 16;
 pub(crate) struct WaitGraphProps {
     pub(crate) waits: Vec<Wait>,
     pub(crate) world_size: u32,
+    /// Ranks of a node; 0 when there are no nodes.
+    #[prop_or_default]
+    pub(crate) ranks_per_node: u32,
 }
 
 /// Who waits for whom; ranks that wait for each other in a circle are marked.
@@ -27,7 +30,7 @@ pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
     let circle = in_a_circle(waits);
     html! {
         <div class="waits" data-test="waits" data-circle={explain::ranks(circle.iter().copied())}>
-            if props.world_size as usize <= MAX_DRAWN { { graph(waits, props.world_size, &circle) } }
+            if props.world_size as usize <= MAX_DRAWN { { graph(waits, Ground { ranks: props.world_size.max(1), per_node: props.ranks_per_node }, &circle) } }
             <ul class="sentences">
                 { for grouped(waits).into_iter().map(|((call, line, whom), who)| html! {
                     <li>
@@ -101,16 +104,56 @@ fn in_a_circle(waits: &[Wait]) -> BTreeSet<u32> {
     edges.keys().copied().take(256).filter(|rank| leads_back(*rank)).collect()
 }
 
-fn graph(waits: &[Wait], world_size: u32, circle: &BTreeSet<u32>) -> Html {
-    let n = world_size.max(1);
-    let place = |rank: u32| {
-        let angle = TAU * (0.75 + f64::from(rank) / f64::from(n));
-        (160.0 + 115.0 * angle.cos(), 140.0 + 105.0 * angle.sin())
-    };
+/// Where ranks stand: around, those of a node together.
+#[derive(Clone, Copy)]
+struct Ground {
+    ranks: u32,
+    per_node: u32,
+}
+
+/// The gap between two nodes, in distances between two of their ranks.
+const GAP: f64 = 0.6;
+
+impl Ground {
+    /// The nodes; 1 when there are none.
+    fn nodes(self) -> u32 {
+        if self.per_node == 0 { 1 } else { self.ranks.div_ceil(self.per_node) }
+    }
+
+    fn place(self, rank: f64, out: f64) -> (f64, f64) {
+        let gap = if self.nodes() > 1 { GAP } else { 0.0 };
+        let node = (rank / f64::from(self.per_node.max(1))).floor();
+        let around = f64::from(self.ranks) + gap * f64::from(self.nodes());
+        let angle = TAU * (0.75 + (rank + gap * node) / around);
+        (160.0 + (115.0 + out) * angle.cos(), 140.0 + (105.0 + out) * angle.sin())
+    }
+
+    /// The ground of a node, with its name outside.
+    fn node(self, node: u32, radius: f64) -> Html {
+        let first = node * self.per_node;
+        let last = (first + self.per_node).min(self.ranks) - 1;
+        // Short ways from rank to rank, by the places between them.
+        let stops = (0..=4 * (last - first)).map(|i| f64::from(first) + f64::from(i) / 4.0);
+        let ways = stops.map(|at| self.place(at, 0.0)).map(|(x, y)| format!("L{x:.1} {y:.1}"));
+        let d = ways.collect::<String>().replacen('L', "M", 1) + "h.01";
+        let (x, y) = self.place(f64::from(first + last) / 2.0, radius + 19.0);
+        html! {
+            <g class="ground" data-test={format!("waits-node-{node}")}>
+                <title>{ format!("node {node}: ranks {}", explain::ranks(first..=last)) }</title>
+                <path {d} stroke-width={format!("{:.0}", 2.0 * radius + 14.0)} />
+                <text x={format!("{x:.1}")} y={format!("{:.1}", y + 4.0)}>{ format!("node {node}") }</text>
+            </g>
+        }
+    }
+}
+
+fn graph(waits: &[Wait], ground: Ground, circle: &BTreeSet<u32>) -> Html {
+    let n = ground.ranks;
+    let place = |rank: u32| ground.place(f64::from(rank), 0.0);
     let radius = if n <= 8 { 18.0 } else { 14.0 };
     let edges = waits.iter().flat_map(|wait| wait.waits_for.iter().map(move |to| (wait, to.0)));
     html! {
-        <svg viewBox="0 0 320 280" role="img" aria-label="Who waits for whom, as a graph; the list below says the same">
+        <svg viewBox={if ground.nodes() > 1 { "-24 -20 368 320" } else { "0 0 320 280" }} role="img" aria-label="Who waits for whom, as a graph; the list below says the same">
             <defs>
                 <marker id="waits-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
                     <path d="M0 0L8 4L0 8z" class="tip" />
@@ -119,6 +162,7 @@ fn graph(waits: &[Wait], world_size: u32, circle: &BTreeSet<u32>) -> Html {
                     <path d="M0 0L8 4L0 8z" class="tip bad" />
                 </marker>
             </defs>
+            if ground.nodes() > 1 { { for (0..ground.nodes()).map(|node| ground.node(node, radius)) } }
             { for edges.map(|(wait, to)| {
                 let ((ax, ay), (bx, by)) = (place(wait.rank.0), place(to));
                 let (dx, dy) = (bx - ax, by - ay);

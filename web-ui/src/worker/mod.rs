@@ -176,8 +176,8 @@ async fn answer(
             let bytes = with(state, session, |held| held.export(form))??;
             Ok((Response::Exported, Some(bytes)))
         }
-        Request::TraceOf { plan_json } => {
-            let trace = open::trace_of(&plan_json, slices).await?;
+        Request::TraceOf { plan_json, topology } => {
+            let trace = open::trace_of(&plan_json, topology, slices).await?;
             Ok((Response::Exported, Some(session::written(&trace, Form::Binary))))
         }
         Request::Compare { simulated, run } => {

@@ -43,9 +43,18 @@ pub(super) async fn simulate(
 }
 
 /// The trace of a plan's JSON text.
-pub(super) async fn trace_of(plan_json: &str, slices: Slices) -> Result<Trace, String> {
+pub(super) async fn trace_of(
+    plan_json: &str,
+    topology: Option<Topology>,
+    slices: Slices,
+) -> Result<Trace, String> {
     let plan = Plan::from_json(plan_json).map_err(|error| error.to_string())?;
-    Ok(run(&plan, Topology::default(), &slices).await?.trace())
+    // As the command line has it: the plan says which ranks share a node.
+    let topology = topology.unwrap_or(match plan.ranks_per_node {
+        0 => Topology::default(),
+        ranks_per_node => Topology::nodes(ranks_per_node),
+    });
+    Ok(run(&plan, topology, &slices).await?.trace())
 }
 
 async fn run(plan: &Plan, topology: Topology, slices: &Slices) -> Result<Session, String> {

@@ -67,12 +67,9 @@ impl MeshChoice {
         };
         let world: u32 = names.iter().map(|(_, size)| size).product();
         let last = u64::from(world.saturating_sub(1));
-        let rank = match asked.text("rank").filter(|_| known) {
-            None => None,
-            Some(_) => {
-                Some(asked.number("rank", (0, last), 0, "The mesh has no such rank.") as u32)
-            }
-        };
+        let rank = asked.text("rank").filter(|_| known);
+        let rank =
+            rank.map(|_| asked.number("rank", (0, last), 0, "The mesh has no such rank.") as u32);
         let name = asked.one_of("collective", &COLLECTIVES, str::to_owned, "collective");
         let collective = collective(name.unwrap_or("all_reduce"), ReduceOp::Sum, GroupRank(0));
         let algorithms = Algorithm::of(collective);
