@@ -46,7 +46,13 @@ def build(name):
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return getattr(module, function)()
-    import torchvision
+    try:
+        import torchvision
+    except ImportError:
+        raise SystemExit(
+            f"{name!r} is a model of torchvision, which is not installed: `pip install torchvision`, or give "
+            "mlp:SIZES or FILE.py:FUNCTION, which returns a module and a batch of inputs"
+        ) from None
 
     return getattr(torchvision.models, name)(), torch.randn(2, 3, 224, 224)
 
@@ -163,6 +169,8 @@ def run(rank, store, args, result):
         "accumulate": args.accumulate,
         "broadcast_buffers": not args.no_broadcast_buffers,
         "init_sync": not args.no_init_sync,
+        "gradient_as_bucket_view": args.gradient_as_bucket_view,
+        "set_last_bucket_cap": os.environ.get("DDP_SET_LAST_BUCKET_CAP") == "1",
         "comm_hook": args.comm_hook,
         "cap_bytes": int(cap * 1024 * 1024),
         "first_bytes": 1 << 20 if args.bucket_cap_mb is None else int(cap * 1024 * 1024),

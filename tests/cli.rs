@@ -505,7 +505,37 @@ fn ddp_has_a_flag_for_everything_around_it() {
     let plan = Plan::read(&fs::read(plan).unwrap()).unwrap();
     assert_eq!((plan.groups.len(), plan.programs.len()), (3, 2));
     assert_eq!(simulate(&plan, &SimConfig::default()).unwrap().end.unwrap().outcome, Completed);
-    let refused: [(&[&str], &str); 8] = [
+    // Without a plan they say what they do as well.
+    let shares = ["--zero", "view", "--averager", "hierarchical:1=2,2=4:0", "--world-size", "4"];
+    let report = shown(mlp, &shares);
+    let after = &report["after_steps"];
+    assert_eq!(after["zero"]["partition"].as_array().unwrap().len(), 4);
+    assert_eq!(after["zero"]["broadcasts"].as_array().unwrap().len(), 4);
+    let among: Vec<_> =
+        after["averaged"].as_array().unwrap().iter().map(|a| &a["subgroup"]).collect();
+    assert_eq!(among, [&Value::Null, &2.into(), &Value::Null]);
+    let text = lockstep(["ddp", "--model", mlp].iter().chain(&shares)).out;
+    assert!(text.contains("4 broadcasts in every step"), "{text}");
+    assert!(text.contains("after step 2 among 2"), "{text}");
+    let idle = lockstep(["ddp", "--model", mlp, "--join", "0,0"]).out;
+    assert!(idle.contains("rank 1: 0 iterations with 0 collectives\n"), "{idle}");
+    let once = lockstep(["ddp", "--model", mlp, "--averager", "periodic:0:1"]);
+    assert_eq!(once.err.matches("positive value").count(), 1, "{once:?}");
+    let refused: [(&[&str], &str); 16] = [
+        (&["--accumulate", "0"], "0"),
+        (&["--iterations", "0"], "0"),
+        (&["--batch", "0"], "0"),
+        (&["--ignore", "layers.0.wieght"], "did you mean layers.0.weight"),
+        (&["--world-size", "100000"], "million messages"),
+        (
+            &["--comm-hook", "post-local-sgd", "--local-sgd-subgroup", "3", "--world-size", "4"],
+            "must be divisible by 'group_size'",
+        ),
+        (
+            &["--comm-hook", "post-local-sgd", "--local-sgd-subgroup", "8"],
+            "must not exceed the world size (2)",
+        ),
+        (&["--averager", "hierarchical:2=3,4=4:0", "--world-size", "4"], "divisible"),
         (&["--device-ids", "2"], "device_ids"),
         (&["--averager", "periodic:0"], "positive"),
         (&["--averager", "often"], "often"),
@@ -516,7 +546,6 @@ fn ddp_has_a_flag_for_everything_around_it() {
         (&["--zero-overlap", "step", "--backend", "gloo"], "NCCL"),
     ];
     for (words, about) in refused {
-        // An averager is made with a plan.
         let first = ["ddp", "--model", mlp, "--simulate"];
         assert_refused(&lockstep(first.iter().chain(words)), about);
     }
@@ -528,12 +557,18 @@ fn ddp_refuses_what_is_no_model_and_writes_plans() {
     let plan = folder.path().join("ddp.json");
     let plan = plan.to_str().unwrap();
     let words = ["ddp", "--model", "mlp:64,128,10", "--world-size", "3", "--plan", plan];
+    let (list, twice) = (folder.path().join("list.json"), folder.path().join("twice.csv"));
+    fs::write(&list, "[]").unwrap();
+    fs::write(&twice, "a,2\na,3\n").unwrap();
+    let (list, twice) = (list.to_str().unwrap(), twice.to_str().unwrap());
     assert_eq!(lockstep(words).code, 0);
     assert_eq!(lockstep(["sim", plan]).code, 0);
     let run = lockstep(["run", plan, "--json"]);
     assert_eq!(run.code, 0, "{run:?}");
     let cases: &[(&[&str], &str)] = &[
-        (&["--model", "resnet19"], "resnet19"),
+        (&["--model", "resnet19"], "did you mean resnet18?"),
+        (&["--model", list], "it is a list"),
+        (&["--model", twice], "there twice"),
         (&["--model", plan], "params"),
         (&["--model", "resnet18", "--bucket-cap-mb-list", "1,2"], "2.15"),
         (&["--model", "resnet18", "--world-size", "0"], "world-size"),
@@ -562,7 +597,8 @@ fn ddp_sweeps_over_caps() {
     assert_eq!(buckets, [13, 50, 13, 1]);
     assert_eq!(points[3]["exposed_ps"], points[3]["communication_ps"]);
     let text = lockstep(words.iter().chain(&["--sweep"])).out;
-    assert_eq!(text.matches("best:").count(), 1, "{text}");
+    assert_eq!(text.matches("* best:").count(), 1, "{text}");
+    assert!(text.contains("Smaller buckets lose to latency"), "{text}");
     assert_refused(&lockstep(words.iter().chain(&["--sweep", "x"])), "no number");
 }
 

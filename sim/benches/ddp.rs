@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on must fail")]
 
+use lockstep_core::ddp::lab::{LabRun, Setting, sweep_caps};
 use lockstep_core::ddp::model::{Device, Model, named};
 use lockstep_core::ddp::plan::{Training, training_plan};
-use lockstep_core::ddp::timeline::{RingLink, sweep_caps};
+use lockstep_core::ddp::timeline::RingLink;
 use lockstep_core::plan::Plan;
 use lockstep_sim::{SimConfig, simulate};
 
@@ -43,8 +44,22 @@ fn simulate_gpt2_xl_on_1024_ranks(bencher: divan::Bencher<'_, '_>, steps: u32) {
 /// 40 caps from 1 to 400 MiB, each with a plan and a timeline of its own.
 #[divan::bench(sample_count = 3)]
 fn sweep_gpt2_xl_over_40_caps(bencher: divan::Bencher<'_, '_>) {
-    let (model, training) = (gpt2_xl(), training(3));
-    let link = RingLink { latency_ps: 5_000_000, bytes_per_second: 25_000_000_000 };
+    let (model, setting) = (gpt2_xl(), setting());
     let caps: Vec<Option<f64>> = (1..=40).map(|cap| Some(f64::from(cap * 10 - 9))).collect();
-    bencher.bench(|| sweep_caps(&model, &training, link, &caps).unwrap());
+    bencher.bench(|| sweep_caps(&model, &setting, &caps).unwrap());
+}
+
+fn setting() -> Setting {
+    let link = RingLink { latency_ps: 5_000_000, bytes_per_second: 25_000_000_000 };
+    Setting { training: training(3), links: link.into() }
+}
+
+/// What the page asks for: three passes, the last of them told gradient by gradient, and its log.
+#[divan::bench(sample_count = 20)]
+fn lab_gpt2_xl_on_1024_ranks(bencher: divan::Bencher<'_, '_>) {
+    let (model, setting) = (gpt2_xl(), setting());
+    bencher.bench(|| {
+        let run = LabRun::of(&model, &setting).unwrap();
+        (run.pass(2), run.summary(), run.log(0, 3))
+    });
 }

@@ -2,8 +2,9 @@
 //! whole trace nobody could hold.
 
 use crate::engine::{SimConfig, SimError, simulate};
+use lockstep_core::collective::Collective;
 use lockstep_core::ddp::TrainingRun;
-use lockstep_core::plan::Action;
+use lockstep_core::plan::{Action, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Outcome, What};
 use serde::Serialize;
@@ -20,6 +21,32 @@ pub struct SimulatedStep {
     pub end_ps: u64,
     /// How long it waits for reductions, and for a sharded optimizer's broadcasts.
     pub exposed_ps: u64,
+}
+
+/// Messages that the collectives of a plan send together, which is what bounds its simulation: rings
+/// of `all_reduce` and `all_gather`, trees of `broadcast`.
+pub fn messages(plan: &Plan) -> u64 {
+    let mut ranks_of = vec![0u64; plan.programs.len()];
+    for program in &plan.program_of {
+        if let Some(ranks) = ranks_of.get_mut(*program as usize) {
+            *ranks += 1;
+        }
+    }
+    let of_call = |call: &lockstep_core::plan::Call| {
+        let group = plan.group(call.group());
+        let others =
+            u64::from(group.map_or(plan.world_size, |group| group.size())).saturating_sub(1);
+        match call.collective() {
+            Some(Collective::AllReduce { .. }) => 2 * others,
+            Some(Collective::Broadcast { .. }) => 1,
+            _ => others,
+        }
+    };
+    let each = plan.programs.iter().map(|program| {
+        let calls = program.ops.iter().flat_map(|op| op.action.calls());
+        calls.map(of_call).fold(0, u64::saturating_add)
+    });
+    each.zip(ranks_of).map(|(each, ranks)| each.saturating_mul(ranks)).fold(0, u64::saturating_add)
 }
 
 /// Simulates all ranks of a run, rings as a whole, and answers with rank 0's steps and how it ended.

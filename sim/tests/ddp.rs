@@ -252,7 +252,8 @@ fn accumulation_reduces_in_the_last_pass_alone() {
 /// The closed form is the simulator's, up to the few messages that rank 0 is ahead of the others.
 #[test]
 fn the_closed_form_agrees_with_the_simulator() {
-    use lockstep_core::ddp::timeline::{RingLink, SpanKind, sweep_caps, timeline};
+    use lockstep_core::ddp::lab::{Setting, sweep_caps};
+    use lockstep_core::ddp::timeline::{RingLink, SpanKind, timeline};
     for (world_size, bytes_per_second) in [(2, 5_000_000_000), (4, 20_000_000_000), (8, 1 << 36)] {
         let training = Training { batch: 512, ..training(world_size) };
         let plan = training_plan(&six(), &training).unwrap();
@@ -275,7 +276,10 @@ fn the_closed_form_agrees_with_the_simulator() {
             assert_eq!(backward, truth);
         }
         let caps = [None, Some(0.0), Some(1.0), Some(100.0)];
-        let points = sweep_caps(&six(), &training, link, &caps).unwrap();
+        let setting = Setting { training, links: link.into() };
+        let (points, best) = sweep_caps(&six(), &setting, &caps).unwrap();
+        let shortest = points.iter().map(|point| point.step_ps).min();
+        assert_eq!(best.map(|best| points[best.index].step_ps), shortest);
         assert_eq!(points.iter().map(|p| p.buckets).collect::<Vec<_>>(), [2, 12, 6, 1]);
         // One bucket hides nothing.
         assert_eq!(points[3].exposed_ps, points[3].communication_ps);

@@ -24,7 +24,10 @@ const MEASUREMENTS: &[Measurement] = &[
     ("page: from the command to the page, warm", command_to_page),
     ("page: in Chromium", in_chromium),
     ("simulator: messages per second", || {
-        shell::run(&mut shell::cargo(["bench", "--package=lockstep-sim"]))
+        shell::run(&mut shell::cargo(["bench", "--package=lockstep-sim", "--bench=engine"]))
+    }),
+    ("ddp: GPT-2 XL on 1,024 ranks, and a sweep of 40 caps", || {
+        shell::run(&mut shell::cargo(["bench", "--package=lockstep-sim", "--bench=ddp"]))
     }),
     ("proof: schedules of a thousand ranks", || {
         shell::run(&mut shell::cargo(["bench", "--package=lockstep-core", "--bench=proof"]))

@@ -99,6 +99,15 @@ pub enum DdpError {
          arg ``process_group`` {world_size}."
     )]
     AveragerLastGroup { last: u32, world_size: u32 },
+    /// `dist.new_subgroups`, which makes the subgroups of post-localSGD and of averagers.
+    #[error("The arg 'group_size' ({group_size}) must be positive")]
+    SubgroupZero { group_size: u32 },
+    /// The same.
+    #[error("The arg 'group_size' ({group_size}) must not exceed the world size ({world_size})")]
+    SubgroupTooLarge { group_size: u32, world_size: u32 },
+    /// The same.
+    #[error("The world size must be divisible by 'group_size'")]
+    SubgroupUneven,
     /// `Join`.
     #[error("The join context manager requires at least one joinable")]
     NoJoinables,
@@ -132,6 +141,9 @@ impl DdpError {
             | DdpError::AveragerEmpty
             | DdpError::AveragerSmallestPeriod
             | DdpError::AveragerLastGroup { .. }
+            | DdpError::SubgroupZero { .. }
+            | DdpError::SubgroupTooLarge { .. }
+            | DdpError::SubgroupUneven
             | DdpError::DeviceIds
             | DdpError::NoJoinables => "ValueError",
             DdpError::ZeroMorePieces => "AssertionError",

@@ -13,6 +13,7 @@
 //! `torch/nn/parallel/distributed.py`, and what real runs of PyTorch 2.7.1 and 2.15.0 did
 //! (`tests/data/pytorch`).
 
+mod after_step;
 mod against;
 mod assignment;
 mod averager;
@@ -38,9 +39,10 @@ mod verify;
 mod wrapper;
 pub mod zero;
 
+pub use after_step::{AfterSteps, AveragedStep, ShardedStep};
 pub use against::{RecordedRun, RecordedRunError};
 pub use assignment::{BucketParam, initial_buckets, rebuilt_buckets};
-pub use averager::ModelAverager;
+pub use averager::{AveragerTextError, ModelAverager, check_subgroups};
 pub use buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
 pub use call::{DdpCall, DdpOp, HookPart, Purpose};
 pub use error::{DdpError, Unfinished};

@@ -191,6 +191,19 @@ impl Default for DdpOptions {
 }
 
 impl DdpOptions {
+    /// What of the arguments depends on the number of ranks.
+    ///
+    /// # Errors
+    /// What PyTorch raises when the groups that a hook needs are made.
+    pub fn check(&self, world_size: u32) -> Result<(), super::DdpError> {
+        match self.comm_hook.map(|hook| hook.algorithm) {
+            Some(super::HookAlgorithm::PostLocalSgd(state)) => {
+                super::check_subgroups(state.subgroup, world_size)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether the buckets are built anew from the order in which gradients became ready
     /// (`Reducer::should_rebuild_buckets`).
     pub fn rebuilds(&self) -> bool {

@@ -83,7 +83,7 @@ impl Training {
 pub enum TrainingError {
     /// DDP itself raises.
     #[error("{}: {_0}", _0.class())]
-    Ddp(#[from] DdpError),
+    Ddp(DdpError),
     /// The plan cannot be run.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -95,6 +95,13 @@ pub enum TrainingError {
         /// The model's layers.
         layers: usize,
     },
+}
+
+// Not its source: the text would be told twice.
+impl From<DdpError> for TrainingError {
+    fn from(error: DdpError) -> TrainingError {
+        TrainingError::Ddp(error)
+    }
 }
 
 /// The most operations of a rank: a stranger's arguments stay bounded.
@@ -128,6 +135,7 @@ pub fn training_run(model: &Model, training: &Training) -> Result<TrainingRun, T
     if training.options.zero_overlap.is_some() && training.backend != BackendName::Nccl {
         return Err(DdpError::ZeroOverlapBackend.into());
     }
+    training.options.check(training.world_size)?;
     if let Some(averager) = &training.averager {
         averager.check(training.world_size)?;
     }

@@ -100,6 +100,7 @@ impl DdpReport {
         iterations: u32,
         accumulate: u32,
     ) -> Result<DdpReport, DdpError> {
+        options.check(world_size)?;
         let (mut ddp, calls) = Ddp::new(0, model, options)?;
         let grad_ready_order = model.grad_ready_order();
         let trained = model.trained().count() as u32;

@@ -7,9 +7,6 @@
 //! in the time that a slider needs, for any world size.
 
 use super::links::Links;
-use super::model::Model;
-use super::options::{BucketCap, BucketCapError};
-use super::plan::{Training, TrainingError, training_plan};
 use crate::plan::{Action, Call, Plan};
 use serde::{Deserialize, Serialize};
 
@@ -148,65 +145,4 @@ pub fn timeline(plan: &Plan, links: impl Into<Links>) -> Vec<StepTimeline> {
         }
     }
     steps
-}
-
-/// A setting of a sweep, and what the last step takes with it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SweepPoint {
-    /// `bucket_cap_mb`; none for the default.
-    pub bucket_cap_mb: Option<f64>,
-    /// Buckets of a step.
-    pub buckets: usize,
-    /// What a step takes, in picoseconds.
-    pub step_ps: u64,
-    /// How long the buckets are communicated.
-    pub communication_ps: u64,
-    /// How much of it the backward pass does not hide.
-    pub exposed_ps: u64,
-    /// What a step takes without communication, in parts per thousand of what it takes.
-    pub efficiency_permille: u64,
-}
-
-/// Why there is no sweep.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SweepError {
-    /// A cap that is none.
-    #[error(transparent)]
-    Cap(#[from] BucketCapError),
-    /// A run that is no plan.
-    #[error(transparent)]
-    Training(#[from] TrainingError),
-}
-
-/// What each cap costs; `None` is the default. The fastest is the best, the first of equals.
-///
-/// # Errors
-/// When a cap is none, or the run is no plan.
-pub fn sweep_caps(
-    model: &Model,
-    training: &Training,
-    link: RingLink,
-    caps_mb: &[Option<f64>],
-) -> Result<Vec<SweepPoint>, SweepError> {
-    let point = |&bucket_cap_mb: &Option<f64>| {
-        let mut training = training.clone();
-        training.options.bucket_cap = match bucket_cap_mb {
-            Some(mb) => BucketCap::from_mb(mb)?,
-            None => BucketCap::Default,
-        };
-        let plan = training_plan(model, &training)?;
-        let step = timeline(&plan, link).pop().unwrap_or_default();
-        let step_ps = step.end_ps - step.start_ps;
-        let computing = step_ps.saturating_sub(step.exposed_ps);
-        let buckets = step.spans.iter().filter(|span| span.kind == SpanKind::Bucket).count();
-        Ok(SweepPoint {
-            bucket_cap_mb,
-            buckets,
-            step_ps,
-            communication_ps: step.communication_ps,
-            exposed_ps: step.exposed_ps,
-            efficiency_permille: computing.saturating_mul(1000) / step_ps.max(1),
-        })
-    };
-    caps_mb.iter().map(point).collect()
 }

@@ -10,14 +10,14 @@ use crate::{files, terminal};
 use anyhow::{Context, Result, bail};
 use arguments::Uneven;
 use lockstep_core::ddp::join::{JoinedRank, run_join_of};
-use lockstep_core::ddp::lab::{DdpLog, LabRun, Setting};
+use lockstep_core::ddp::lab::{Best, DdpLog, LabRun, Setting, SweepPoint, sweep_caps};
 use lockstep_core::ddp::model::{Model, known_models, named};
-use lockstep_core::ddp::plan::{Training, training_run};
+use lockstep_core::ddp::plan::training_run;
 use lockstep_core::ddp::replicas::Replicas;
-use lockstep_core::ddp::timeline::{SweepPoint, sweep_caps};
-use lockstep_core::ddp::{DdpOptions, DdpReport, Links, RecordedRun, parse_indices};
+use lockstep_core::ddp::{AfterSteps, DdpReport, Links, RecordedRun, parse_indices};
 use lockstep_core::plan::Plan;
-use lockstep_sim::training::{SimulatedStep, simulate_training};
+use lockstep_core::scenario::nearest;
+use lockstep_sim::training::{SimulatedStep, messages, simulate_training};
 use lockstep_sim::{Link, SimConfig, Topology};
 use serde::Serialize;
 use std::path::Path;
@@ -25,6 +25,12 @@ use std::process::ExitCode;
 
 /// Model files and recorded runs past this are refused.
 const MAX_MODEL_BYTES: u64 = 64 << 20;
+
+/// Optimizer steps past this are not listed.
+const MAX_STEPS: u32 = 10_000;
+
+/// More messages than this are minutes of simulation.
+const MAX_MESSAGES: u64 = 10_000_000_000;
 
 /// What `--json` prints: the report, and what else was asked for.
 #[derive(Serialize)]
@@ -36,6 +42,10 @@ struct Shown<'a> {
     differences: Option<&'a [String]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sweep: Option<&'a [SweepPoint]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    best: Option<&'a Best>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after_steps: Option<&'a AfterSteps>,
     #[serde(skip_serializing_if = "Option::is_none")]
     join: Option<&'a [JoinedRank]>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,6 +62,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         model.recorded_ready_order = Some(ready_order(order, &model)?);
     }
     let options = arguments.options()?;
+    arguments.check_names(&model)?;
     let world_size = arguments.world_size;
     if world_size == 0 {
         bail!("--world-size is 0; a job needs at least one rank");
@@ -74,6 +85,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let replicas = arguments.devices().map(|n| Replicas::of(&model, &options, world_size, n));
     let replicas = replicas.transpose().map_err(raised)?;
     let training = arguments.training(options.clone())?;
+    let steps = iterations.max(training.steps) / training.accumulate.max(1);
+    let after_steps = AfterSteps::of(&model, &training, steps.min(MAX_STEPS)).map_err(raised)?;
     let mut simulated = None;
     if arguments.plan.is_some() || arguments.simulate {
         let run = training_run(&model, &training)?;
@@ -81,13 +94,26 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             write_plan(path, &run.plan)?;
         }
         if arguments.simulate {
+            let messages = messages(&run.plan);
+            if messages > MAX_MESSAGES {
+                bail!(
+                    "--simulate would send {} million messages between {world_size} ranks, and takes \
+                     {} million at most: take fewer --steps or ranks; --sweep and --log use the closed \
+                     form, which takes any world size",
+                    messages / 1_000_000,
+                    MAX_MESSAGES / 1_000_000
+                );
+            }
             let (steps, _) = simulate_training(&run, &arguments.simulation())?;
             simulated = Some(steps);
         }
     }
-    let log = if arguments.log { Some(log(&arguments, &model, training)?) } else { None };
+    let links = Links::Uniform(arguments.link());
+    let setting = Setting { training, links };
     let sweep = arguments.sweep.as_ref();
-    let sweep = sweep.map(|caps| arguments.swept(caps, &model, options)).transpose()?;
+    let sweep = sweep.map(|caps| swept(caps, &model, &setting)).transpose()?;
+    let (sweep, best) = sweep.map_or((None, None), |(points, best)| (Some(points), best));
+    let log = if arguments.log { Some(log(&model, &setting)?) } else { None };
     let differences = recorded.map(|recorded| recorded.differences(&report));
     let text = match arguments.json {
         true => {
@@ -96,6 +122,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
                 report: &report,
                 differences: differences.as_deref(),
                 sweep: sweep.as_deref(),
+                best: best.as_ref(),
+                after_steps: after_steps.as_ref(),
                 join: joined.as_deref(),
                 simulated: simulated.as_deref(),
                 replicas: replicas.as_ref(),
@@ -109,7 +137,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
                 replicas.as_ref().map(text::as_replicas),
                 joined.as_deref().map(text::as_join),
                 simulated.as_deref().map(|steps| text::as_steps(world_size, steps)),
-                sweep.as_deref().map(text::as_sweep),
+                after_steps.as_ref().map(text::as_after_steps),
+                sweep.as_deref().map(|points| text::as_sweep(points, best.as_ref())),
                 log.map(|log| format!("\nDDP's log\n{log}\n")),
             ];
             parts.into_iter().flatten().collect()
@@ -128,8 +157,13 @@ fn model(name: &str) -> Result<Model> {
         return Ok(model);
     }
     if !path.exists() {
-        let known = known_models().join(", ");
-        bail!("{name:?} is neither a file nor a model that ships ({known}, mlp:SIZES)");
+        let known = known_models();
+        let meant = match nearest(name, known.iter().copied(), 1).first() {
+            Some(near) => format!("; did you mean {near}?"),
+            None => String::new(),
+        };
+        let known = known.join(", ");
+        bail!("{name:?} is neither a file nor a model that ships ({known}, mlp:SIZES){meant}");
     }
     let stem = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into());
     Model::read(&stem, &read_text(path)?).with_context(|| format!("cannot use {name}"))
@@ -161,10 +195,8 @@ fn ready_order(text: &str, model: &Model) -> Result<Vec<u32>> {
 }
 
 /// DDP's log after the last pass that is like all others.
-fn log(arguments: &Arguments, model: &Model, training: Training) -> Result<DdpLog> {
-    let links = Links::Uniform(arguments.link());
-    let setting = Setting { training, links };
-    let run = LabRun::of(model, &setting)?;
+fn log(model: &Model, setting: &Setting) -> Result<DdpLog> {
+    let run = LabRun::of(model, setting)?;
     Ok(run.log(0, run.passes()))
 }
 
@@ -175,23 +207,38 @@ impl Arguments {
         SimConfig { topology: Topology::Uniform(link), ..SimConfig::default() }
     }
 
-    /// What each cap costs, by the closed form of equal ranks on equal links.
-    fn swept(
-        &self,
-        caps: &[String],
-        model: &Model,
-        options: DdpOptions,
-    ) -> Result<Vec<SweepPoint>> {
-        let caps = caps.iter().map(|cap| match cap.as_str() {
-            "default" => Ok(None),
-            cap => cap.parse().map(Some).with_context(|| format!("--sweep {cap:?} is no number")),
-        });
-        let caps: Vec<Option<f64>> = caps.collect::<Result<_>>()?;
-        let training = self.training(options)?;
-        // The third step is the first that is like all others.
-        let training = Training { steps: training.steps.max(3), ..training };
-        Ok(sweep_caps(model, &training, self.link(), &caps)?)
+    /// Every parameter and buffer that is named is one of the model's. DDP itself would pass over
+    /// the others without a word.
+    fn check_names(&self, model: &Model) -> Result<()> {
+        let known = || {
+            let params = model.params.iter().map(|param| param.name.as_str());
+            params.chain(model.buffers.iter().map(|buffer| buffer.name.as_str()))
+        };
+        for (flag, name) in self.names() {
+            if !known().any(|known| known == name) {
+                let meant = match nearest(name, known(), 1).first() {
+                    Some(near) => format!("; did you mean {near}?"),
+                    None => String::new(),
+                };
+                bail!("{flag} has {name:?}, which is no parameter or buffer of the model{meant}");
+            }
+        }
+        Ok(())
     }
+}
+
+/// What each cap costs, by the closed form of equal ranks on equal links, and which is best.
+fn swept(
+    caps: &[String],
+    model: &Model,
+    setting: &Setting,
+) -> Result<(Vec<SweepPoint>, Option<Best>)> {
+    let caps = caps.iter().map(|cap| match cap.as_str() {
+        "default" => Ok(None),
+        cap => cap.parse().map(Some).with_context(|| format!("--sweep {cap:?} is no number")),
+    });
+    let caps: Vec<Option<f64>> = caps.collect::<Result<_>>()?;
+    Ok(sweep_caps(model, setting, &caps)?)
 }
 
 fn write_plan(path: &Path, plan: &Plan) -> Result<()> {

@@ -103,6 +103,7 @@ pub(crate) fn number_field(props: &NumberFieldProps) -> Html {
         let Some(typed) = typed else {
             // What is no number leaves the value in use, and shows it.
             input.set_value(&current.to_string());
+            set_brought.set(Some("That is no number.".to_owned()));
             return None;
         };
         let value = (typed.max(0.0) as u64).clamp(min, max);

@@ -130,29 +130,34 @@ pub fn changes(a: &Setting, b: &Setting) -> Vec<Change> {
 impl Change {
     /// Why the step takes longer or shorter with it, given what it took before and takes now.
     pub fn why(&self, before: &Summary, after: &Summary, gradient_bytes: u64) -> String {
-        let faster = match after.step_ps.cmp(&before.step_ps) {
-            std::cmp::Ordering::Less => {
-                format!("{} faster. ", time(before.step_ps - after.step_ps))
-            }
-            std::cmp::Ordering::Equal => "As fast. ".into(),
-            std::cmp::Ordering::Greater => {
-                format!("{} slower. ", time(after.step_ps - before.step_ps))
-            }
+        // Steps of as many passes are alike; else a pass is what can be compared.
+        let (now_ps, was_ps, each) = match after.passes == before.passes {
+            true => (after.step_ps, before.step_ps, ""),
+            false => (after.per_pass(after.step_ps), before.per_pass(before.step_ps), " a pass"),
+        };
+        let faster = match now_ps.cmp(&was_ps) {
+            std::cmp::Ordering::Less => format!("{} faster{each}. ", time(was_ps - now_ps)),
+            std::cmp::Ordering::Equal => format!("As fast{each}. "),
+            std::cmp::Ordering::Greater => format!("{} slower{each}. ", time(now_ps - was_ps)),
         };
         let buckets = |summary: &Summary| count(summary.buckets.into(), "bucket");
-        let latency = || {
-            format!(
-                "latency takes {} of the communication instead of {}",
-                time(after.latency_ps),
-                time(before.latency_ps)
-            )
+        let latency = || match (time(after.latency_ps), time(before.latency_ps)) {
+            (now, was) if now == was => {
+                format!("latency takes {now} of the communication as before")
+            }
+            (now, was) => format!("latency takes {now} of the communication instead of {was}"),
         };
-        let tail = || {
-            format!(
-                "the last reduction ends {} after the backward pass instead of {}",
-                time(after.tail_ps),
-                time(before.tail_ps)
-            )
+        let tail = || match (time(after.tail_ps), time(before.tail_ps)) {
+            (now, was) if now == was => {
+                format!("the last reduction ends {now} after the backward pass as before")
+            }
+            (now, was) => {
+                format!("the last reduction ends {now} after the backward pass instead of {was}")
+            }
+        };
+        let instead = |now: String, was: String| match now == was {
+            true => format!("{now} as before"),
+            false => format!("{now} instead of {was}"),
         };
         let why = match self.option {
             "bucket_cap_mb" | "version" | "DDP_SET_LAST_BUCKET_CAP"
@@ -199,19 +204,20 @@ impl Change {
                 }
             ),
             "comm_hook" => format!(
-                "{} are communicated instead of {}: the buckets take {} instead of {}. The \
-                 arithmetic of the hook itself is not in these times.",
-                bytes(after.bytes),
-                bytes(before.bytes),
-                time(after.communication_ps),
-                time(before.communication_ps)
+                "{} are communicated: the buckets take {}. The arithmetic of the hook itself is \
+                 not in these times.",
+                instead(bytes(after.bytes), bytes(before.bytes)),
+                instead(time(after.communication_ps), time(before.communication_ps))
             ),
             "no_sync" => format!(
-                "A step is of {} now: {} of communication are shared by {}.",
-                count(u64::from(self.setting.passes_a_step()), "pass").replace("passs", "passes"),
+                "A step is {} now, of as many batches: {} of communication are shared by them, \
+                 and a pass takes {}.",
+                match self.setting.passes_a_step() {
+                    1 => "one pass".into(),
+                    passes => format!("{passes} passes"),
+                },
                 time(after.communication_ps),
-                count(u64::from(self.setting.passes_a_step()), "batch")
-                    .replace("batchs", "batches")
+                instead(time(now_ps), time(was_ps))
             ),
             "world_size" => format!(
                 "A ring has 2(n - 1) steps, so {}; each rank sends {} times its gradients.",
@@ -219,16 +225,18 @@ impl Change {
                 ring_share(self.setting.training.world_size)
             ),
             "links" => format!(
-                "The buckets take {} instead of {}; {}.",
-                time(after.communication_ps),
-                time(before.communication_ps),
+                "The buckets take {}; {}.",
+                instead(time(after.communication_ps), time(before.communication_ps)),
                 tail()
             ),
             "device" | "batch" => format!(
-                "Computing takes {} instead of {}: there is {} to hide {} of communication behind.",
-                time(after.compute_ps),
-                time(before.compute_ps),
-                if after.backward_ps < before.backward_ps { "less" } else { "more" },
+                "Computing takes {}: there is {} to hide {} of communication behind.",
+                instead(time(after.compute_ps), time(before.compute_ps)),
+                match after.backward_ps.cmp(&before.backward_ps) {
+                    std::cmp::Ordering::Less => "less",
+                    std::cmp::Ordering::Equal => "as much",
+                    std::cmp::Ordering::Greater => "more",
+                },
                 time(after.communication_ps)
             ),
             "SyncBatchNorm" => format!(
@@ -239,10 +247,9 @@ impl Change {
             ),
             "ZeroRedundancyOptimizer" => format!(
                 "Each rank updates its share only, and then {} carry the parameters to everybody: \
-                 {} of waiting instead of {}.",
+                 {} of waiting.",
                 count(u64::from(after.collectives.saturating_sub(before.collectives)), "broadcast"),
-                time(after.exposed_ps),
-                time(before.exposed_ps)
+                instead(time(after.exposed_ps), time(before.exposed_ps))
             ),
             _ => String::new(),
         };

@@ -17,7 +17,7 @@ pub use changes::{Change, changes};
 pub use log::DdpLog;
 pub use moments::{Event, Moment};
 pub use pass::{BucketFate, CallKind, CallSpan, LayerSpan, ParamFate, Pass};
-pub use sweep::{Axis, Best, best};
+pub use sweep::{Axis, Best, SweepError, SweepPoint, best, sweep_caps};
 pub use words::{bytes as describe_bytes, time as describe_time};
 
 use super::buckets::Bucket;
@@ -126,6 +126,8 @@ pub struct LabRun<'a> {
 /// What an optimizer step takes with a setting, in the state that all later ones are in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
+    /// Passes forward and backward of a step.
+    pub passes: u32,
     /// Buckets in force.
     pub buckets: u32,
     /// Collectives of a step.
@@ -151,6 +153,11 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// The share that a pass has of a step's figure.
+    pub fn per_pass(&self, of: u64) -> u64 {
+        of / u64::from(self.passes.max(1))
+    }
+
     /// What a step computes, in parts per thousand of what it takes.
     pub fn efficiency_permille(&self) -> u64 {
         let share = u128::from(self.compute_ps) * 1000 / u128::from(self.step_ps.max(1));
@@ -197,7 +204,8 @@ impl<'a> LabRun<'a> {
     pub fn summary(&self) -> Summary {
         let passes = self.passes();
         let first = passes.saturating_sub(self.setting.passes_a_step());
-        let mut summary = Summary::default();
+        let passes_a_step = self.setting.passes_a_step();
+        let mut summary = Summary { passes: passes_a_step, ..Summary::default() };
         for number in first..passes {
             let Some(pass) = self.pass(number) else { continue };
             summary.step_ps = summary.step_ps.saturating_add(pass.end_ps);

@@ -3,9 +3,11 @@
 
 use super::changes::{cap_words, rate_words};
 use super::words::{count, time};
-use super::{Setting, Summary};
+use super::{LabRun, Setting, Summary};
 use crate::ddp::links::Links;
-use crate::ddp::options::BucketCap;
+use crate::ddp::model::Model;
+use crate::ddp::options::{BucketCap, BucketCapError};
+use crate::ddp::plan::TrainingError;
 use crate::ddp::timeline::RingLink;
 use serde::{Deserialize, Serialize};
 
@@ -78,8 +80,63 @@ impl Axis {
     }
 }
 
+/// A cap of a sweep, and what an optimizer step takes with it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SweepPoint {
+    /// `bucket_cap_mb`; none for the default.
+    pub bucket_cap_mb: Option<f64>,
+    /// Buckets in force.
+    pub buckets: u32,
+    /// What a step takes, in picoseconds.
+    pub step_ps: u64,
+    /// How long buckets are communicated.
+    pub communication_ps: u64,
+    /// How long the compute stream waits for communication.
+    pub exposed_ps: u64,
+    /// What a step computes, in parts per thousand of what it takes.
+    pub efficiency_permille: u64,
+}
+
+/// Why there is no sweep.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SweepError {
+    /// A cap that is none.
+    #[error(transparent)]
+    Cap(#[from] BucketCapError),
+    /// A run that is no plan.
+    #[error(transparent)]
+    Training(#[from] TrainingError),
+}
+
+/// What each cap costs, `None` being the default, and the best with its reason.
+///
+/// # Errors
+/// When a cap is none, or the run is no plan.
+pub fn sweep_caps(
+    model: &Model,
+    setting: &Setting,
+    caps_mb: &[Option<f64>],
+) -> Result<(Vec<SweepPoint>, Option<Best>), SweepError> {
+    let cap = |mb: &Option<f64>| mb.map_or(Ok(BucketCap::Default), BucketCap::from_mb);
+    let axis = Axis::Caps(caps_mb.iter().map(cap).collect::<Result<_, _>>()?);
+    let summary = |index| -> Result<Summary, TrainingError> {
+        let setting = axis.apply(setting, index);
+        Ok(LabRun::of(model, &setting)?.summary())
+    };
+    let found: Vec<Summary> = (0..axis.len()).map(summary).collect::<Result<_, _>>()?;
+    let points = caps_mb.iter().zip(&found).map(|(&bucket_cap_mb, of)| SweepPoint {
+        bucket_cap_mb,
+        buckets: of.buckets,
+        step_ps: of.step_ps,
+        communication_ps: of.communication_ps,
+        exposed_ps: of.exposed_ps,
+        efficiency_permille: of.efficiency_permille(),
+    });
+    Ok((points.collect(), best(&axis, &found)))
+}
+
 /// The best value of an axis, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Best {
     /// Its index; the first of equals.
     pub index: usize,

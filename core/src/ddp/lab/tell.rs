@@ -301,10 +301,11 @@ impl Pass {
                 }
             }
             Purpose::Buffers => format!(
-                "The model's {} ({}) were broadcast from rank 0 before the forward pass, as \
+                "The model's {} ({}) {} broadcast from rank 0 before the forward pass, as \
                  broadcast_buffers asks for: the {took}.",
                 count(model.buffers.0, "buffer"),
-                bytes(model.buffers.1)
+                bytes(model.buffers.1),
+                if model.buffers.0 == 1 { "was" } else { "were" }
             ),
             Purpose::RebuiltIndices => format!(
                 "Rank 0 has broadcast which bucket each of the {} parameters is in now.",

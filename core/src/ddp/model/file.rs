@@ -89,9 +89,33 @@ impl Model {
     /// # Errors
     /// What is wrong with it, and where.
     pub fn read(name: &str, text: &str) -> Result<Model, ModelError> {
-        match text.trim_start().starts_with('{') {
-            true => Model::from_json(name, text),
-            false => Model::from_csv(name, text),
+        let model = match text.trim_start().as_bytes().first() {
+            Some(b'{') => Model::from_json(name, text),
+            Some(b'[') => {
+                Err(ModelError::Json("it is a list, not an object with the parameters".into()))
+            }
+            _ => Model::from_csv(name, text),
+        }?;
+        model.check_names()?;
+        Ok(model)
+    }
+
+    /// `named_parameters()` gives every name once.
+    fn check_names(&self) -> Result<(), ModelError> {
+        let params = self.params.iter().map(|param| &param.name);
+        let mut seen = BTreeSet::new();
+        match params
+            .chain(self.buffers.iter().map(|buffer| &buffer.name))
+            .find(|n| !seen.insert(*n))
+        {
+            None => Ok(()),
+            Some(name) => Err(ModelError::Tensor {
+                name: name.clone(),
+                why:
+                    "it is there twice; a model has every name once, and one that is shared under \
+                      \"tied\""
+                        .into(),
+            }),
         }
     }
 

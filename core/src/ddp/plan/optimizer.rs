@@ -3,7 +3,7 @@
 
 use super::Writer;
 use crate::ddp::model::Cost;
-use crate::ddp::{DdpCall, Purpose, zero};
+use crate::ddp::zero;
 use crate::dtype::Dtype;
 use crate::plan::Action;
 
@@ -29,17 +29,9 @@ impl Writer<'_> {
             }
         }
         let averager = self.training.averager.as_ref();
-        let group_size = averager.and_then(|a| a.group_size(self.optimized - 1, world_size));
-        let Some(group_size) = group_size else { return };
-        // `get_params_to_average`: those that have a gradient, as one buffer.
-        let trained: Vec<_> = self.model.trained().collect();
-        let ready = self.model.grad_ready_order();
-        let used = trained.iter().zip(0..).filter(|(_, index)| ready.contains(index));
-        let numel = used.map(|(param, _)| param.numel()).fold(0, u64::saturating_add);
-        let widest = trained.iter().map(|param| param.dtype).max_by_key(|d| d.size_bytes());
-        let dtype = widest.unwrap_or(Dtype::Float32);
-        let subgroup = (group_size < world_size).then_some(group_size);
-        let call = DdpCall { subgroup, ..DdpCall::all_reduce(dtype, numel, Purpose::Averaged) };
-        self.call(&call, 0, false);
+        let call = averager.and_then(|a| a.call(self.model, self.optimized - 1, world_size));
+        if let Some(call) = call {
+            self.call(&call, 0, false);
+        }
     }
 }

@@ -5,15 +5,21 @@ use crate::ddp::model::Model;
 use crate::ddp::*;
 use crate::dtype::Dtype;
 
-const RUNS: [&str; 13] = [
+const RUNS: [&str; 19] = [
     "bert_like",
     "branches_find_unused",
     "branches_find_unused_accumulate",
     "branches_static_graph",
+    "experts_find_unused",
+    "experts_static_find_unused_fp16",
     "mlp_cap0_accumulate",
     "mlp_cap_1",
     "mlp_default",
     "mlp_fp16",
+    "odd_cap0_bucket_view_accumulate",
+    "odd_set_last_bucket_cap",
+    "odd_static_graph",
+    "orders_set_last_static_graph",
     "resnet18",
     "resnet18_cap5_accumulate",
     "resnet18_find_unused_no_buffers",
@@ -37,6 +43,8 @@ fn no_run_differs() {
             static_graph: flag("static_graph", false),
             broadcast_buffers: flag("broadcast_buffers", true),
             init_sync: flag("init_sync", true),
+            gradient_as_bucket_view: flag("gradient_as_bucket_view", false),
+            set_last_bucket_cap: flag("set_last_bucket_cap", false),
             comm_hook: file["comm_hook"].as_str().map(|_| CommHook::compress(Dtype::Float16)),
             ..DdpOptions::default()
         };

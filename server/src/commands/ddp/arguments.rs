@@ -112,10 +112,12 @@ struct DdpArguments {
 struct RunArguments {
     /// Passes that accumulate gradients before one reduces them: all but the last of so many are
     /// inside no_sync()
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
     accumulate: u32,
     /// Passes that are shown; those of the run with --verify-against
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
     iterations: u32,
     /// Inputs of each rank, inside join(): 5,3,4
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
@@ -141,11 +143,13 @@ struct RunArguments {
     /// Average models after steps: periodic:PERIOD:WARMUP or hierarchical:2=8,4=64:WARMUP
     #[arg(long, value_name = "HOW")]
     averager: Option<String>,
-    /// Steps of --plan, --simulate and --sweep
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    /// Steps of --plan and --simulate
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
     /// Samples a rank and step
-    #[arg(long, value_name = "N", default_value_t = 32)]
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u64).range(1..))]
     batch: u64,
     /// What computes: V100, A100, H100, H200
     #[arg(long, value_name = "NAME", default_value = "A100")]
@@ -242,7 +246,17 @@ impl Arguments {
 
     /// Passes that are shown, and how many of them accumulate.
     pub(super) fn passes(&self) -> (u32, u32) {
-        (self.run.iterations.min(10_000), self.run.accumulate.max(1))
+        (self.run.iterations, self.run.accumulate)
+    }
+
+    /// The parameters and buffers that are named, with the flags that name them.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        let ddp = &self.ddp;
+        let ignored = ddp.ignore.iter().map(|name| ("--ignore", name));
+        let delayed = ddp.delay_all_reduce_named_params.iter().flatten();
+        let delayed = delayed.map(|name| ("--delay-all-reduce-named-params", name));
+        let hooked = ddp.param_to_hook_all_reduce.iter();
+        ignored.chain(delayed).chain(hooked.map(|name| ("--param-to-hook-all-reduce", name)))
     }
 
     /// What `join()` is to be shown with.
@@ -325,27 +339,5 @@ fn mixed_precision(words: &[String]) -> Result<Option<MixedPrecision>> {
 }
 
 fn averager(text: &str) -> Result<ModelAverager> {
-    let about = || {
-        format!(
-            "--averager {text:?} is neither periodic:PERIOD:WARMUP nor hierarchical:2=8,4=64:WARMUP"
-        )
-    };
-    let mut parts = text.split(':');
-    let (kind, how, warmup) = (parts.next(), parts.next(), parts.next().unwrap_or("0"));
-    let warmup_steps = warmup.parse().with_context(about)?;
-    match (kind, how) {
-        (Some("periodic"), Some(period)) => {
-            let period = period.parse().with_context(about)?;
-            Ok(ModelAverager::Periodic { period, warmup_steps })
-        }
-        (Some("hierarchical"), Some(levels)) => {
-            let level = |level: &str| {
-                let (period, size) = level.split_once('=').with_context(about)?;
-                Ok((period.parse().with_context(about)?, size.parse().with_context(about)?))
-            };
-            let period_group_size = levels.split(',').map(level).collect::<Result<_>>()?;
-            Ok(ModelAverager::Hierarchical { period_group_size, warmup_steps })
-        }
-        _ => bail!("{}", about()),
-    }
+    text.parse().context("--averager")
 }

@@ -2,22 +2,25 @@
 
 use crate::commands::describe_ps;
 use lockstep_core::ddp::join::JoinedRank;
+use lockstep_core::ddp::lab::{Best, SweepPoint};
 use lockstep_core::ddp::model::Model;
 use lockstep_core::ddp::replicas::{DeviceCopy, Replicas};
-use lockstep_core::ddp::timeline::SweepPoint;
-use lockstep_core::ddp::{DdpCall, DdpReport, Phase, format_indices};
+use lockstep_core::ddp::{AfterSteps, DdpCall, DdpReport, Phase, format_indices};
+use lockstep_core::words::counted;
 use lockstep_sim::training::SimulatedStep;
 
 /// Collectives of a phase that the text names; `--json` has all.
 const MAX_CALLS: usize = 5;
 
-pub(super) fn as_sweep(points: &[SweepPoint]) -> String {
+/// Averaged steps that the text names.
+const MAX_AVERAGED: usize = 8;
+
+pub(super) fn as_sweep(points: &[SweepPoint], best: Option<&Best>) -> String {
     let mut text = format!(
         "\nestimate of a step by cap\n{:>9}  {:>7}  {:>12}  {:>13}  {:>12}  efficiency\n",
         "cap (MiB)", "buckets", "step", "communication", "exposed"
     );
-    let best = points.iter().min_by_key(|point| point.step_ps);
-    for point in points {
+    for (index, point) in points.iter().enumerate() {
         let cap = point.bucket_cap_mb.map_or("default".into(), |mb| mb.to_string());
         let efficiency = point.efficiency_permille;
         text.push_str(&format!(
@@ -28,7 +31,57 @@ pub(super) fn as_sweep(points: &[SweepPoint]) -> String {
             describe_ps(point.exposed_ps),
             efficiency / 10,
             efficiency % 10,
-            if best == Some(point) { "  best: the shortest step" } else { "" }
+            if best.is_some_and(|best| best.index == index) { "  *" } else { "" }
+        ));
+    }
+    if let Some(best) = best {
+        text.push_str(&format!("* best: {}\n", best.why));
+    }
+    text
+}
+
+/// What ranks issue after their optimizers' steps.
+pub(super) fn as_after_steps(after: &AfterSteps) -> String {
+    let mut text = "\nafter the optimizer's steps\n".to_owned();
+    if let Some(zero) = &after.zero {
+        let of = |of: Option<usize>| of.unwrap_or(0);
+        let sizes = || zero.partition.iter().map(Vec::len);
+        let calls: Vec<&DdpCall> = zero.broadcasts.iter().collect();
+        text.push_str(&format!(
+            "  ZeroRedundancyOptimizer{}: each rank updates {} to {} of {}, then {} in every step\n    \
+             {}\n",
+            if zero.parameters_as_bucket_view { "(parameters_as_bucket_view=True)" } else { "" },
+            of(sizes().min()),
+            of(sizes().max()),
+            counted(sizes().sum::<usize>() as u64, "parameter"),
+            counted(calls.len() as u64, "broadcast"),
+            listed(&calls)
+        ));
+    }
+    if !after.averaged.is_empty() {
+        let mut steps: Vec<_> = after
+            .averaged
+            .iter()
+            .take(MAX_AVERAGED)
+            .map(|averaged| {
+                let among = averaged.call.subgroup.map_or("all".into(), |size| size.to_string());
+                format!("after step {} among {among}", averaged.step)
+            })
+            .collect();
+        let more = after.averaged.len().saturating_sub(MAX_AVERAGED);
+        if more > 0 {
+            steps.push(format!("{more} more"));
+        }
+        text.push_str(&format!(
+            "  parameters averaged {}, of {}: {}\n",
+            steps.join(", "),
+            counted(after.steps, "step"),
+            after.averaged.first().map_or_else(String::new, |first| listed(&[&first.call]))
+        ));
+    } else if after.zero.is_none() {
+        text.push_str(&format!(
+            "  parameters are averaged after none of the first {}\n",
+            counted(after.steps, "step")
         ));
     }
     text
@@ -99,7 +152,8 @@ pub(super) fn as_text(model: &Model, report: &DdpReport, differences: Option<&[S
         None => {}
         Some([]) => text.push_str("\nno difference from the recorded run\n"),
         Some(differences) => {
-            text.push_str(&format!("\n{} differences from the recorded run\n", differences.len()));
+            let number = counted(differences.len() as u64, "difference");
+            text.push_str(&format!("\n{number} from the recorded run\n"));
             for difference in differences {
                 text.push_str(&format!("  {difference}\n"));
             }
@@ -149,10 +203,14 @@ pub(super) fn as_join(ranks: &[JoinedRank]) -> String {
         let made = done.iterations.iter();
         let made: usize =
             made.map(|step| step.forward.len() + step.backward.len() + step.optimizer.len()).sum();
+        let divided = match divisors.is_empty() {
+            true => String::new(),
+            false => format!(", gradients divided by {}", divisors.join(", ")),
+        };
         text.push_str(&format!(
-            "  rank {rank}: {} iterations with {made} collectives, gradients divided by {}\n",
-            done.iterations.len(),
-            divisors.join(", ")
+            "  rank {rank}: {} with {}{divided}\n",
+            counted(done.iterations.len() as u64, "iteration"),
+            counted(made as u64, "collective")
         ));
         let after: Vec<&DdpCall> = done.after.iter().collect();
         if !after.is_empty() {

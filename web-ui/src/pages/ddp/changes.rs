@@ -4,7 +4,7 @@ use super::answers::use_changes;
 use super::choice::{LabChoice, Side, Tab};
 use super::knobs::Knobs;
 use crate::explain;
-use crate::protocol::{DdpAccount, ModelRef};
+use crate::protocol::{ChangeRow, DdpAccount, ModelRef};
 use lockstep_core::ddp::lab::Summary;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -52,22 +52,29 @@ pub(super) fn changes(props: &ChangesProps) -> Html {
     };
     let rows = known.answer();
     let changed = rows.into_iter().flat_map(|rows| rows.iter()).map(|row| match &row.summary {
-        Ok(summary) => line(&row.option, Some((&row.from, &row.to)), summary, Some(&props.a.summary), &row.why),
+        Ok(summary) => line(&row.option, Some((&row.from, &row.to)), summary, Some(&props.a.summary), each, &row.why),
         Err(why) => html! {
             <tr><th scope="row" class="mono">{ &row.option }</th><td>{ format!("{} → {}", row.from, row.to) }</td><td colspan="7" class="bad">{ why }</td></tr>
         },
     });
+    // Steps of more passes do more work: then a pass is compared.
+    let passes = props.a.summary.passes;
+    let differ = |row: &ChangeRow| row.summary.as_ref().is_ok_and(|of| of.passes != passes);
+    let each = b.summary.passes != passes || rows.is_some_and(|rows| rows.iter().any(differ));
     let none = rows.is_some_and(|rows| rows.is_empty());
     html! {
         <div class="scroll" data-test="changes" data-rows={rows.map_or(0, |rows| rows.len()).to_string()} data-ready={known.fresh.to_string()}>
-        <table class="plain figures-table">
-            <caption class="muted">{ "Each option of B by itself, on top of A. Figures are of one optimizer step." }</caption>
+        <table class="plain figures-table changes-table">
+            <caption class="muted">{ match each {
+                true => "Each option of B by itself, on top of A. Steps differ in their passes, so in their work: figures are a step's, and under them a pass's, which compare.",
+                false => "Each option of B by itself, on top of A. Figures are of one optimizer step.",
+            } }</caption>
             <thead><tr><th>{ "option" }</th><th>{ "from → to" }</th><th class="n">{ "buckets" }</th><th class="n">{ "collectives" }</th><th class="n">{ "bytes" }</th>
                 <th class="n">{ "step" }</th><th class="n">{ "exposed" }</th><th class="n">{ "first reduction" }</th><th>{ "why" }</th></tr></thead>
             <tbody>
-                { line("A", None, &props.a.summary, None, "the setting on top") }
+                { line("A", None, &props.a.summary, None, each, "the setting on top") }
                 { for changed }
-                { line("B", None, &b.summary, Some(&props.a.summary), "all of it together") }
+                { line("B", None, &b.summary, Some(&props.a.summary), each, "all of it together") }
             </tbody>
         </table>
         if none { <p class="muted" data-test="changes-none">{ "A and B are the same so far: change something in the form, it belongs to B." }</p> }
@@ -80,27 +87,41 @@ fn line(
     values: Option<(&String, &String)>,
     summary: &Summary,
     before: Option<&Summary>,
+    each: bool,
     why: &str,
 ) -> Html {
-    let cell = |of: fn(&Summary) -> u64, words: fn(u64) -> String| {
+    let signed = |now: u64, was: Option<u64>| match was.map(|was| now.cmp(&was)) {
+        Some(std::cmp::Ordering::Less) => Some("down"),
+        Some(std::cmp::Ordering::Greater) => Some("up"),
+        _ => None,
+    };
+    let cell = |name: &'static str, of: fn(&Summary) -> u64, words: fn(u64) -> String| {
         let value = of(summary);
-        let sign = match before.map(|before| value.cmp(&of(before))) {
-            Some(std::cmp::Ordering::Less) => Some("down"),
-            Some(std::cmp::Ordering::Greater) => Some("up"),
-            _ => None,
-        };
-        html! { <td class={classes!("n", sign)}>{ words(value) }</td> }
+        let sign = signed(value, before.map(of));
+        html! { <td class={classes!("n", sign)} data-name={name}>{ words(value) }</td> }
+    };
+    // What adds up over the passes of a step.
+    let summed = |name: &'static str, of: fn(&Summary) -> u64, words: fn(u64) -> String| {
+        if !each {
+            return cell(name, of, words);
+        }
+        let a_pass = summary.per_pass(of(summary));
+        let sign = signed(a_pass, before.map(|before| before.per_pass(of(before))));
+        html! {
+            <td class="n" data-name={name}>{ words(of(summary)) }
+                <span class={classes!("each", sign)} data-test="a-pass">{ format!("{} a pass", words(a_pass)) }</span></td>
+        }
     };
     html! {
         <tr class={classes!(values.is_none().then_some("whole"))}>
             <th scope="row" class="mono">{ option }</th>
-            <td>{ values.map(|(from, to)| format!("{from} → {to}")).unwrap_or_default() }</td>
-            { cell(|of| of.buckets.into(), |value| value.to_string()) }
-            { cell(|of| of.collectives.into(), |value| value.to_string()) }
-            { cell(|of| of.bytes, explain::bytes) }
-            { cell(|of| of.step_ps, explain::time) }
-            { cell(|of| of.exposed_ps, explain::time) }
-            <td class="n">{ summary.first_reduction_ps.map_or("–".to_owned(), |ps| format!("{} into backward", explain::time(ps))) }</td>
+            <td class="change">{ values.map(|(from, to)| format!("{from} → {to}")).unwrap_or_default() }</td>
+            { cell("buckets", |of| of.buckets.into(), |value| value.to_string()) }
+            { summed("collectives", |of| of.collectives.into(), |value| value.to_string()) }
+            { summed("bytes", |of| of.bytes, explain::bytes) }
+            { summed("step", |of| of.step_ps, explain::time) }
+            { summed("exposed", |of| of.exposed_ps, explain::time) }
+            <td class="n" data-name="first reduction">{ summary.first_reduction_ps.map_or("–".to_owned(), |ps| format!("{} into backward", explain::time(ps))) }</td>
             <td class="why">{ why }</td>
         </tr>
     }
