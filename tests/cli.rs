@@ -521,10 +521,11 @@ fn ddp_has_a_flag_for_everything_around_it() {
     assert!(idle.contains("rank 1: 0 iterations with 0 collectives\n"), "{idle}");
     let once = lockstep(["ddp", "--model", mlp, "--averager", "periodic:0:1"]);
     assert_eq!(once.err.matches("positive value").count(), 1, "{once:?}");
-    let refused: [(&[&str], &str); 16] = [
-        (&["--accumulate", "0"], "0"),
-        (&["--iterations", "0"], "0"),
-        (&["--batch", "0"], "0"),
+    for flag in ["--accumulate", "--iterations", "--batch", "--steps"] {
+        let output = lockstep(["ddp", "--model", mlp, flag, "0"]);
+        assert!(output.code == 2 && output.err.contains("0 is not in 1.."), "{output:?}");
+    }
+    let refused: [(&[&str], &str); 13] = [
         (&["--ignore", "layers.0.wieght"], "did you mean layers.0.weight"),
         (&["--world-size", "100000"], "million messages"),
         (

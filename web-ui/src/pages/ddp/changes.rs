@@ -51,16 +51,16 @@ pub(super) fn changes(props: &ChangesProps) -> Html {
         };
     };
     let rows = known.answer();
+    // Steps of more passes do more work: then a pass is compared.
+    let passes = props.a.summary.passes;
+    let differ = |row: &ChangeRow| row.summary.as_ref().is_ok_and(|of| of.passes != passes);
+    let each = b.summary.passes != passes || rows.is_some_and(|rows| rows.iter().any(differ));
     let changed = rows.into_iter().flat_map(|rows| rows.iter()).map(|row| match &row.summary {
         Ok(summary) => line(&row.option, Some((&row.from, &row.to)), summary, Some(&props.a.summary), each, &row.why),
         Err(why) => html! {
             <tr><th scope="row" class="mono">{ &row.option }</th><td>{ format!("{} → {}", row.from, row.to) }</td><td colspan="7" class="bad">{ why }</td></tr>
         },
     });
-    // Steps of more passes do more work: then a pass is compared.
-    let passes = props.a.summary.passes;
-    let differ = |row: &ChangeRow| row.summary.as_ref().is_ok_and(|of| of.passes != passes);
-    let each = b.summary.passes != passes || rows.is_some_and(|rows| rows.iter().any(differ));
     let none = rows.is_some_and(|rows| rows.is_empty());
     html! {
         <div class="scroll" data-test="changes" data-rows={rows.map_or(0, |rows| rows.len()).to_string()} data-ready={known.fresh.to_string()}>
