@@ -186,7 +186,7 @@ fn calls_made_together_do_not_wait_for_each_other() {
     }
     let log = CallLog::of(&trace);
     let rank = log.ranks[2].as_ref().unwrap();
-    let calls: Vec<_> = rank.calls.iter().map(|c| (c.call.op.as_str(), c.call.plan_op)).collect();
+    let calls: Vec<_> = rank.calls.iter().map(|c| (c.call.op.as_str(), c.plan_op)).collect();
     assert_eq!(
         calls,
         [("isend", Some(0)), ("isend", Some(0)), ("irecv", Some(0)), ("irecv", Some(0))]

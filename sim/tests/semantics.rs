@@ -365,7 +365,7 @@ fn ranks_that_disagree_hang_until_the_groups_timeout() {
         .iter()
         .flatten()
         .flat_map(|rank| rank.calls.iter().filter(|call| call.state != CallState::Completed))
-        .map(|call| (call.call.op.as_str(), call.call.seq))
+        .map(|call| (call.call.op.as_str(), call.seq))
         .collect();
     assert_eq!(pending.len(), 4);
     assert!(pending.iter().all(|(_, seq)| *seq == Some(2)), "{pending:?}");

@@ -225,7 +225,7 @@ mod tests {
         let bytes = pickled(object);
         let pickle = crate::pickle::Pickle::read(&bytes).unwrap();
         let items = pickle.dict(pickle.root()).unwrap();
-        assert_eq!(pickle.str(items[0].0), Some("loss"));
-        assert_eq!(pickle.seq(items[1].1).unwrap().len(), 3);
+        assert_eq!(pickle.str(items[0][0]), Some("loss"));
+        assert_eq!(pickle.seq(items[1][1]).unwrap().len(), 3);
     }
 }

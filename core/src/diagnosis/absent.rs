@@ -2,9 +2,11 @@
 //! with something else.
 
 use super::causes::{Cause, Scene, evidence, no_call};
-use super::differing::{fix_loop, fix_skipped, skipped, waits};
-use super::explain::{Reason, from_plan_of, skipped_by_lines};
+use super::differing::{FIX_EXTRA, extra, fix_loop, fix_skipped, skipped, waits};
+use super::explain::{Reason, alike_since, from_plan_of, skipped_by_lines};
+use super::in_ddp;
 use super::index::{Made, Row};
+use super::inside;
 use super::monitored;
 use super::p2p::PendingP2p;
 use super::report::{Certainty, Evidence, Kind};
@@ -43,7 +45,7 @@ pub(super) fn death(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
         culprits: vec![rank],
         also_victims: Vec::new(),
         group: call.map(|made| made.record.call.group),
-        seq: call.and_then(|made| made.record.call.seq),
+        seq: call.and_then(|made| made.record.seq),
         op: call.map(|made| made.record.call.op.clone()),
         certainty: Certainty::Certain,
         message: format!("Rank {rank} died: {how}.{stood}{waiting}"),
@@ -103,7 +105,11 @@ pub(super) fn causes(scene: &Scene<'_, '_>, alone: &[GlobalRank]) -> Vec<Cause> 
                 }
                 cause
             })),
-            None => found.extend(ranks.iter().filter_map(|rank| unanswered(scene, *rank))),
+            None => {
+                found.extend(ranks.iter().filter_map(|rank| {
+                    unanswered(scene, *rank).or_else(|| lost_with(scene, *rank))
+                }))
+            }
         }
     }
     found
@@ -167,6 +173,24 @@ fn never_joined(scene: &Scene<'_, '_>, culprits: &[GlobalRank], row: &Row<'_>) -
     }
     shown.extend(culprits.iter().take(16).map(|rank| where_it_stands(scene, *rank, row)));
     let (who, group) = (cap_ranks(culprits), words::group_label(log, row.group));
+    if let Some(cause) = inside::cause(scene, culprits) {
+        return Some(cause);
+    }
+    if let Some((kind, why, fix)) = culprits
+        .iter()
+        .map(|rank| in_ddp::reason(scene, *rank, row.group, made))
+        .collect::<Option<Vec<_>>>()
+        .and_then(|reasons| reasons.first().copied())
+    {
+        return Some(Cause {
+            kind,
+            certainty: Certainty::Likely,
+            message: format!("{who} never called {call}; {there}. {why}"),
+            fix: fix.to_owned(),
+            evidence: shown,
+            ..base
+        });
+    }
     if culprits.len() > waiting.len()
         && row.absent == culprits
         && let Some(cause) = alone_in_it(scene, culprits, row, base.clone(), &shown)
@@ -227,8 +251,26 @@ fn never_joined(scene: &Scene<'_, '_>, culprits: &[GlobalRank], row: &Row<'_>) -
         }
         _ => String::new(),
     };
+    let alike = match (&log.plan, alike_since(job, row.group, row.seq, first)) {
+        (None, Some(from))
+            if from < row.seq
+                && culprits.iter().all(|rank| {
+                    idle(scene, *rank) && {
+                        let last = job.rank(*rank).and_then(|log| log.calls.last());
+                        last.is_some_and(|last| last.call.group == row.group)
+                    }
+                }) =>
+        {
+            format!(
+                " Or it left out one of #{from} to #{}, which are all alike, and is past the loop: \
+                 the recording cannot tell.",
+                row.seq
+            )
+        }
+        _ => String::new(),
+    };
     Some(Cause {
-        message: format!("{who} never called {call}; {there}.{stands}"),
+        message: format!("{who} never called {call}; {there}.{stands}{alike}"),
         fix: fix_never_joined(scene, first),
         evidence: shown,
         ..base
@@ -256,6 +298,26 @@ fn alone_in_it(
         return None;
     }
     let waiting = row.waiting();
+    if let ([rank], Some(peer)) = (waiting.as_slice(), absent.first())
+        && let Reason::Skipped(deed) = skipped_by_lines(job, row.group, row.seq, *peer, *rank)
+    {
+        // What the others seem to have left out is what the one made on top.
+        let call = words::call(job.log, made);
+        return Some(Cause {
+            kind: Kind::OpExtra,
+            culprits: waiting.clone(),
+            seq: Some(deed.seq),
+            op: Some(deed.op.clone()),
+            certainty: deed.certainty,
+            message: format!(
+                "{} Since then its calls were matched one too late, and it waits alone in {call}.",
+                extra(&cap_ranks(&waiting), &deed, &words::group_label(job.log, row.group))
+            ),
+            fix: FIX_EXTRA.to_owned(),
+            evidence: shown.to_vec(),
+            ..base
+        });
+    }
     let call = words::call(job.log, made);
     let unsure = " If they should have made it too, look at what all of them do instead.";
     Some(Cause {
@@ -270,9 +332,7 @@ fn alone_in_it(
             if absent.len() == 1 { "waits" } else { "wait" },
             if planned { "" } else { unsure },
         ),
-        fix: "Make the call on every rank of the group, or on none: look for a branch around it, \
-              such as `if rank == 0:` around logging or a checkpoint."
-            .to_owned(),
+        fix: FIX_EXTRA.to_owned(),
         evidence: shown.to_vec(),
         ..base
     })
@@ -339,7 +399,7 @@ fn device_stall(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
 }
 
 /// True if nothing of the rank is pending.
-fn idle(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
+pub(super) fn idle(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
     let calls = scene.job.rank(rank).map(|log| log.calls.as_slice()).unwrap_or_default();
     !calls.iter().any(|record| Made { rank, record }.pending())
 }
@@ -350,6 +410,39 @@ fn where_it_stands(scene: &Scene<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> Ev
         Some(record) => evidence(scene, Made { rank, record }, "last called"),
         None => no_call(rank, "made no call that is still recorded"),
     }
+}
+
+/// A rank of which nothing was recorded, and whose partners' calls ended with it: gloo's calls fail
+/// when a member is gone, and its recorder takes that for their end.
+fn lost_with(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
+    let job = scene.job;
+    let last: Vec<Made<'_>> = job.last_with(rank).collect();
+    let made = *last.first()?;
+    let partners: Vec<GlobalRank> = last.iter().map(|made| made.rank).collect();
+    Some(Cause {
+        kind: Kind::RankMissing,
+        culprits: vec![rank],
+        also_victims: partners.clone(),
+        group: Some(made.record.call.group),
+        seq: made.record.seq,
+        op: Some(made.record.call.op.clone()),
+        certainty: Certainty::Likely,
+        message: format!(
+            "Nothing was recorded of rank {rank}, and the last call of {} was one with it: {}. Most \
+             likely it crashed or was killed, and that call failed.",
+            ranks(&partners),
+            words::call(job.log, made),
+        ),
+        fix: "Look at the end of the missing rank's own log and at its machine (out of memory, a \
+              device error, a preemption). If its dump exists, add it."
+            .to_owned(),
+        evidence: last
+            .iter()
+            .take(8)
+            .map(|made| evidence(scene, *made, "last called"))
+            .chain([no_call(rank, "left no dump")])
+            .collect(),
+    })
 }
 
 /// A rank whose answer to a send or receive never came.
@@ -382,7 +475,7 @@ fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
         culprits: vec![rank],
         also_victims: Vec::new(),
         group: Some(made.record.call.group),
-        seq: made.record.call.seq,
+        seq: made.record.seq,
         op: Some(made.record.call.op.clone()),
         certainty: if own.is_some() { Certainty::Certain } else { Certainty::Likely },
         message: format!("{what} rank {} waits in {call}.{ended}", made.rank),

@@ -20,7 +20,7 @@ use super::words;
 use crate::dtype::Dtype;
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
-use crate::trace::{Call, Outcome, RankState};
+use crate::trace::{Called, Outcome, RankState};
 use std::collections::BTreeSet;
 
 /// Everything that a cause is found from.
@@ -80,6 +80,11 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     let (splits, explained_rows) = splits::causes(&scene);
     stuck.retain(|row| !explained_rows.contains(row));
     causes.extend(splits);
+    let unseen = deadlock::unseen(&scene);
+    if unseen.is_some() {
+        stuck.retain(|row| job.rows.get(*row).is_none_or(|row| !job.is_alone(row)));
+    }
+    causes.extend(unseen);
     let mut notes = Vec::new();
     let hangs = !causes.is_empty();
     if !hangs || !stuck.is_empty() {
@@ -89,7 +94,8 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     if let Some(slow) = slow {
         let only_it = |cause: &Cause| {
             cause.kind == Kind::CallNeverCompleted
-                || (cause.kind == Kind::RankNeverJoined && cause.culprits.contains(&slow.rank))
+                || (matches!(cause.kind, Kind::RankNeverJoined | Kind::DdpUnusedParameters)
+                    && cause.culprits.contains(&slow.rank))
                 // Dumps of a running job are of different moments.
                 || (cause.kind == Kind::OpExtra && cause.certainty != Certainty::Certain)
         };
@@ -141,7 +147,7 @@ fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
         let Some(send) = pending.partner else { continue };
         let (got, sent) = (&pending.made.record.call, &send.record.call);
         let sizes = (super::signature::payload(got), super::signature::payload(sent));
-        let dtype = |call: &Call| {
+        let dtype = |call: &Called| {
             let mut tensors = call.inputs.iter().chain(&call.outputs);
             tensors.next().map(|tensor| tensor.dtype).filter(|dtype| *dtype != Dtype::Unknown)
         };
@@ -158,7 +164,7 @@ fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
             culprits: pair,
             also_victims: Vec::new(),
             group: Some(got.group),
-            seq: got.seq,
+            seq: pending.made.record.seq,
             op: Some(got.op.clone()),
             certainty: Certainty::Certain,
             message: format!(
@@ -194,7 +200,8 @@ fn never_completed(
     let first = match stuck.iter().min() {
         Some(at) => job.rows.get(*at)?,
         None => {
-            let full = job.open_rows().map(|(_, row)| row).filter(|row| !row.lacks_somebody());
+            let full = job.open_rows().map(|(_, row)| row);
+            let full = full.filter(|row| !row.lacks_somebody() && !job.is_alone(row));
             full.min_by_key(|row| (row.first_ps(), row.group))?
         }
     };
@@ -325,10 +332,9 @@ pub(super) fn evidence(
     verb: &str,
 ) -> Evidence {
     let log = scene.job.log;
-    let call = &made.record.call;
     Evidence {
         rank: made.rank,
-        entry: Some(call.record_id.unwrap_or(u64::from(made.record.work))),
+        entry: Some(made.record.record_id.unwrap_or(u64::from(made.record.work))),
         frame: words::line_of(log, made.rank, made.record),
         note: format!("{verb} {}", words::call_without_line(log, made)),
     }

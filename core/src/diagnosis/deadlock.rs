@@ -106,10 +106,54 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink) -> Option<Cause> {
             .collect(),
         culprits,
         group: Some(first.record.call.group),
-        seq: first.record.call.seq,
+        seq: first.record.seq,
         op: Some(first.record.call.op.clone()),
         certainty,
         evidence: seen,
+    })
+}
+
+/// Ranks that wait, each alone, in groups whose members are not listed (gloo's): nobody that was
+/// recorded is free to come to them, so they wait for each other.
+pub(super) fn unseen(scene: &Scene<'_, '_>) -> Option<Cause> {
+    let job = scene.job;
+    let rows: Vec<_> =
+        job.open_rows().map(|(_, row)| row).filter(|row| job.is_alone(row)).collect();
+    let alone: Vec<Made<'_>> = rows.iter().filter_map(|row| row.made.first().copied()).collect();
+    // Those who wait in other groups of that kind are in the circle as well; who waits in the
+    // default group only waits for them.
+    let unlisted = job.open_rows().filter(|(_, row)| job.members_are_worked_out(row.group));
+    let mut culprits: Vec<GlobalRank> = unlisted.flat_map(|(_, row)| row.waiting()).collect();
+    culprits.sort_unstable();
+    culprits.dedup();
+    let all_wait = job.log.logs().all(|(rank, _)| !super::absent::idle(scene, rank));
+    let all_recorded = job.log.ranks.iter().all(Option::is_some);
+    let first = alone.first()?;
+    if alone.len() < 2 || !all_wait || !all_recorded {
+        return None;
+    }
+    let said: Vec<String> = alone
+        .iter()
+        .take(SHOWN)
+        .map(|made| format!("rank {} waits alone in {}", made.rank, words::call(job.log, *made)))
+        .collect();
+    Some(Cause {
+        kind: Kind::GroupDeadlock,
+        message: format!(
+            "{} wait for each other in a circle: {}. Everybody waits, so none of them can be joined. \
+             (gloo does not record who is in a group.)",
+            cap_ranks(&culprits),
+            said.join("; "),
+        ),
+        culprits,
+        also_victims: Vec::new(),
+        group: Some(first.record.call.group),
+        seq: first.record.seq,
+        op: Some(first.record.call.op.clone()),
+        certainty: Certainty::Likely,
+        fix: "Call the groups in the same order on every rank that is in several of them."
+            .to_owned(),
+        evidence: alone.iter().take(16).map(|made| evidence(scene, *made, "waits in")).collect(),
     })
 }
 
@@ -135,7 +179,7 @@ fn p2p_circle(scene: &Scene<'_, '_>, circle: &[GlobalRank]) -> Option<Cause> {
         culprits: circle.to_vec(),
         also_victims: Vec::new(),
         group: Some(first.record.call.group),
-        seq: first.record.call.seq,
+        seq: first.record.seq,
         op: Some(first.record.call.op.clone()),
         certainty: Certainty::Certain,
         message: format!(

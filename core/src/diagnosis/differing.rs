@@ -23,10 +23,11 @@ pub(super) fn causes(scene: &Scene<'_, '_>, mismatch: &Mismatch) -> Vec<Cause> {
         let mut ranks: Vec<_> = mismatch.sides.iter().flat_map(|side| side.ranks.clone()).collect();
         ranks.sort_unstable();
         let all = Side { ranks, difference: first.difference };
-        return minority(scene, row, &mismatch.majority, &all).into_iter().collect();
+        return minority(scene, row, &mismatch.majority, &all, false).into_iter().collect();
     }
     let sides = mismatch.sides.iter();
-    sides.filter_map(|side| minority(scene, row, &mismatch.majority, side)).collect()
+    let by_history = mismatch.by_history;
+    sides.filter_map(|side| minority(scene, row, &mismatch.majority, side, by_history)).collect()
 }
 
 /// `all_reduce of 300 float32`, as far as the difference is about that.
@@ -89,8 +90,16 @@ fn minority(
     row: &Row<'_>,
     majority: &[GlobalRank],
     side: &Side,
+    mismatch_by_history: bool,
 ) -> Option<Cause> {
     let log = scene.job.log;
+    let history = match mismatch_by_history {
+        true => {
+            " As many ranks called the one as the other, but all calls of that line before \
+                 were as the latter."
+        }
+        false => "",
+    };
     let (culprit, peer) = (*side.ranks.first()?, *majority.first()?);
     let (own, theirs) = (row.of(culprit)?, row.of(peer)?);
     let why = reason(scene.job, row.group, row.seq, culprit, peer, side.difference);
@@ -118,8 +127,11 @@ fn minority(
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(theirs.record.call.op.clone()),
-        certainty: Certainty::Certain,
-        message: format!("{here}{waits}."),
+        certainty: match mismatch_by_history {
+            true => Certainty::Likely,
+            false => Certainty::Certain,
+        },
+        message: format!("{here}{waits}.{history}"),
         fix: fix_of(side.difference).to_owned(),
         evidence: sides_seen(scene, row, majority, &side.ranks),
     };
@@ -139,9 +151,7 @@ fn minority(
             cause.op = Some(deed.op.clone());
             cause.certainty = deed.certainty;
             cause.message = format!("{} {here}{waits}.", extra(&who, &deed, &group));
-            cause.fix = "Make the call on every rank of the group, or on none: look for a branch \
-                         around it, such as `if rank == 0:` around logging or a checkpoint."
-                .to_owned();
+            cause.fix = FIX_EXTRA.to_owned();
         }
         Reason::Swapped(deed) => {
             cause.kind = Kind::OpsSwapped;
@@ -178,7 +188,8 @@ pub(super) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
     format!("{who}{likely} never called {} #{} of {group}{line}{more}.", deed.op, deed.seq)
 }
 
-fn extra(who: &str, deed: &Deed, group: &str) -> String {
+/// `Rank 0 made 1 call that no other rank of dp makes: …`
+pub(super) fn extra(who: &str, deed: &Deed, group: &str) -> String {
     let line = words::at_line(deed.line.clone());
     let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
     let calls = words::count(deed.count, "call");
@@ -220,12 +231,17 @@ fn left_loop(
     }
 }
 
+/// What to do about a call that only some ranks make.
+pub(super) const FIX_EXTRA: &str = "Make the call on every rank of the group, or on none: look for a \
+                                    branch around it, such as `if rank == 0:` around logging or a \
+                                    checkpoint.";
+
 /// What to do about a loop that ends early on some ranks.
 pub(super) fn fix_loop(ddp: bool) -> &'static str {
     if ddp {
         "Give every rank the same number of batches (DistributedSampler, drop_last=True), or wrap \
          the loop in `with model.join():` so that ranks without input shadow the others' \
-         all_reduces."
+         all_reduces. A step that one rank makes under no_sync, or leaves out, looks the same."
     } else {
         "Give every rank the same number of rounds: agree on it before the loop, or leave the loop \
          only when all ranks do (all_reduce the flag)."

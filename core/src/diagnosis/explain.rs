@@ -110,6 +110,9 @@ pub(super) fn reason(
     {
         return Reason::Skipped(deed(&theirs, peer, count, Certainty::Likely));
     }
+    if only_here(job, group, rank, own_call, their_call) {
+        return Reason::Extra(deed(&own, rank, 1, Certainty::Likely));
+    }
     if let Some(reason) = left_loop(job, group, seq, rank, own_call, their_call) {
         return reason;
     }
@@ -138,7 +141,7 @@ pub(super) fn from_plan_of(
 }
 
 /// Where the lines of a rank that never came to a call show that it left out an earlier one of the
-/// same size.
+/// same size; the calls of `rank` fall short of those of `peer` by one at `seq`.
 pub(super) fn skipped_by_lines(
     job: &Job<'_>,
     group: GroupId,
@@ -167,7 +170,7 @@ pub(super) fn skipped_by_lines(
         let matched = own.iter().zip(shifted).filter(|(a, b)| same_line(a, b)).count();
         if matched == own.len() && matched > 0 {
             let Some((_, their, seq)) = rest.first() else { break };
-            return Reason::Skipped(Deed {
+            let deed = Deed {
                 op: their.call.op.clone(),
                 seq: *seq,
                 last_seq: *seq,
@@ -175,7 +178,8 @@ pub(super) fn skipped_by_lines(
                 line: line_of(job.log, peer, their),
                 other: None,
                 certainty: sure(matched),
-            });
+            };
+            return Reason::Skipped(deed);
         }
     }
     Reason::Other
@@ -271,6 +275,26 @@ fn next_in_progression(
     (even && product(*now, *now) == product(*before, ahead)).then_some(1)
 }
 
+/// True of the first rank of a group in a call from a line that no other rank has called from: what
+/// stands behind `if rank == 0:`, such as logging or a checkpoint, is the likeliest reason. (DDP's
+/// loop is left for other reasons as well.)
+fn only_here(
+    job: &Job<'_>,
+    group: GroupId,
+    rank: GlobalRank,
+    own: &CallRecord,
+    theirs: &CallRecord,
+) -> bool {
+    let first = job.group(group).and_then(|group| group.ranks().iter().min().copied());
+    let (own, theirs) = (&own.call.stack, &theirs.call.stack);
+    if first != Some(rank) || own.is_empty() || own == theirs {
+        return false;
+    }
+    let others = job.rows_of(group).iter().flat_map(|row| &row.made);
+    let mut others = others.filter(|made| made.rank != rank);
+    (is_ddp(own) || !is_ddp(theirs)) && others.all(|made| made.record.call.stack != *own)
+}
+
 /// True of a rank that made the others' call before, again and again, and now makes one from a
 /// place that nobody has been at before, behind the loop.
 fn left_loop(
@@ -306,8 +330,37 @@ fn left_loop(
     later.then_some(Reason::LeftLoop { ddp, rounds: Some(rounds), short_by: None })
 }
 
+/// The first of the calls up to `seq` in which the rank's are all alike, from one line: any of them
+/// may be the one that it left out.
+pub(super) fn alike_since(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    rank: GlobalRank,
+) -> Option<u64> {
+    let rows = job.rows_of(group);
+    let to = rows.partition_point(|row| row.seq < seq);
+    let next = rows.get(to)?.made.first()?.record;
+    let before = rows.get(to.saturating_sub(WINDOW)..to)?.iter().rev();
+    let same = |row: &&super::index::Row<'_>| {
+        row.of(rank)
+            .is_some_and(|own| alike(own.record, next) && own.record.call.stack == next.call.stack)
+    };
+    before.take_while(same).last().map(|row| row.seq)
+}
+
+/// True if a call comes straight from DDP's reducer, in a backward pass.
+pub(super) fn is_ddp_bucket(stack: &[Frame]) -> bool {
+    stack.first().is_some_and(|frame| frame.function == "_engine_run_backward")
+}
+
+/// True if one of the functions that made the call has this name.
+pub(super) fn is_within(stack: &[Frame], function: &str) -> bool {
+    stack.iter().any(|frame| frame.function == function)
+}
+
 /// True if the stack is one of DDP's: its forward, or the backward that reduces its buckets.
-fn is_ddp(stack: &[Frame]) -> bool {
+pub(super) fn is_ddp(stack: &[Frame]) -> bool {
     let in_file = |frame: &Frame, file: &str| frame.file.replace('\\', "/").ends_with(file);
     stack.iter().any(|frame| {
         in_file(frame, "torch/nn/parallel/distributed.py")

@@ -59,6 +59,11 @@ impl Graph {
                 }
             }
         }
+        for missing in (0..).map(GlobalRank).zip(&job.log.ranks).filter(|(_, log)| log.is_none()) {
+            for made in job.last_with(missing.0) {
+                graph.point(made.rank.index(), missing.0.index());
+            }
+        }
         for pending in p2p {
             if pending.partner.is_none() && !causes.contains(&pending.made.rank) {
                 graph.point(pending.made.rank.index(), pending.peer.index());

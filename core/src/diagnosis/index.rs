@@ -37,7 +37,7 @@ pub(super) struct Job<'a> {
     pub(super) open: Vec<usize>,
     /// Per rank, its first pending collective that lacks a member.
     first_lacking: Vec<Option<u32>>,
-    /// The last sequence number of a rank in a group.
+    /// The last sequence number of a rank in a group, also where the ring has dropped the call.
     last: BTreeMap<(GroupId, GlobalRank), u64>,
 }
 
@@ -83,36 +83,44 @@ impl<'a> Row<'a> {
 impl<'a> Job<'a> {
     pub(super) fn of(log: &'a CallLog) -> Job<'a> {
         let mut calls = Vec::new();
+        let mut last = BTreeMap::new();
         for (rank, ranks_log) in log.logs() {
+            // A rank is in a few groups: theirs are kept at hand, and put away once.
+            let mut own = ranks_log.enqueued.clone();
             for record in ranks_log.calls.iter().filter(|record| !record.call.p2p) {
-                if let Some(seq) = record.call.seq {
-                    calls.push((record.call.group, seq, Made { rank, record }));
+                if let Some(seq) = record.seq {
+                    let group = record.call.group;
+                    let last = own.entry(group).or_insert(seq);
+                    *last = seq.max(*last);
+                    calls.push((group, seq, Made { rank, record }));
                 }
             }
+            last.extend(own.into_iter().map(|(group, seq)| ((group, rank), seq)));
         }
+        // Stable: the calls of a row stay in the order of the ranks, and of each rank's calls.
+        calls.sort_by_key(|(group, seq, _)| (*group, *seq));
         // Coalesced calls share a number: the first stands for them.
-        calls.sort_by_key(|(group, seq, made)| (*group, *seq, made.rank, made.record.work));
         calls.dedup_by_key(|(group, seq, made)| (*group, *seq, made.rank));
         let mut job = Job {
             log,
             rows: Vec::new(),
             open: Vec::new(),
             first_lacking: vec![None; log.ranks.len()],
-            last: BTreeMap::new(),
+            last,
         };
-        for (group, seq, made) in calls {
-            job.last.insert((group, made.rank), seq);
-            match job.rows.last_mut() {
-                Some(row) if row.group == group && row.seq == seq => row.made.push(made),
-                _ => job.rows.push(Row {
-                    group,
-                    seq,
-                    made: vec![made],
-                    absent: Vec::new(),
-                    unrecorded: Vec::new(),
-                }),
-            }
+        for same in
+            calls.chunk_by(|(group, seq, _), (other, next, _)| group == other && seq == next)
+        {
+            let Some((group, seq, _)) = same.first() else { continue };
+            job.rows.push(Row {
+                group: *group,
+                seq: *seq,
+                made: same.iter().map(|(_, _, made)| *made).collect(),
+                absent: Vec::new(),
+                unrecorded: Vec::new(),
+            });
         }
+        drop(calls);
         let mut rows = std::mem::take(&mut job.rows);
         for (at, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.open()) {
             job.open.push(at);
@@ -202,6 +210,27 @@ impl<'a> Job<'a> {
         self.calls_from(group, rank, seq).next()
     }
 
+    /// True of a row of a group of which only one rank is seen to have called it, and the members are
+    /// not listed: it waits for somebody unseen, since nobody waits for himself.
+    pub(super) fn is_alone(&self, row: &Row<'_>) -> bool {
+        let alone = self.group(row.group).is_some_and(|group| group.size() == 1);
+        alone && self.members_are_worked_out(row.group) && row.open()
+    }
+
+    /// The last calls of ranks that wait for nobody, in groups whose members are worked out and of
+    /// which `missing`, of whom nothing was recorded, is one.
+    pub(super) fn last_with(&self, missing: GlobalRank) -> impl Iterator<Item = Made<'a>> {
+        self.log.logs().filter_map(move |(rank, log)| {
+            let record = log.calls.last()?;
+            let group = record.call.group;
+            let with = self.members_are_worked_out(group)
+                && self.rank(missing).is_none()
+                && self.group(group)?.group_rank(missing).is_some()
+                && log.calls.iter().all(|record| record.state == CallState::Completed);
+            with.then_some(Made { rank, record })
+        })
+    }
+
     /// True if the dumps do not list the group's members, so that a member that never called it is
     /// worked out.
     pub(super) fn members_are_worked_out(&self, group: GroupId) -> bool {
@@ -213,6 +242,6 @@ impl<'a> Job<'a> {
 /// True if the recorder's ring dropped what the rank did up to a moment.
 fn window_begins_after(log: &RankLog, time_ps: u64) -> bool {
     log.calls.first().is_some_and(|first| {
-        first.call.record_id.is_some_and(|id| id > 0) && first.scheduled_ps > time_ps
+        first.record_id.is_some_and(|id| id > 0) && first.scheduled_ps > time_ps
     })
 }

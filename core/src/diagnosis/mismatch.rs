@@ -15,6 +15,9 @@ pub(super) struct Mismatch {
     pub(super) majority: Vec<GlobalRank>,
     /// The others, by what they called; if there is no majority, every side.
     pub(super) sides: Vec<Side>,
+    /// True if as many ranks made the one call as the other, and only the calls before tell which
+    /// is the usual one.
+    pub(super) by_history: bool,
 }
 
 /// Ranks that made the same call.
@@ -35,7 +38,7 @@ pub(super) fn first_mismatches(job: &Job<'_>) -> Vec<Mismatch> {
         if done == Some(row.group) {
             continue;
         }
-        if let Some(mismatch) = mismatch(at, row) {
+        if let Some(mismatch) = mismatch(job, at, row) {
             done = Some(row.group);
             found.push(mismatch);
         }
@@ -43,7 +46,7 @@ pub(super) fn first_mismatches(job: &Job<'_>) -> Vec<Mismatch> {
     found
 }
 
-fn mismatch(at: usize, row: &Row<'_>) -> Option<Mismatch> {
+fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>) -> Option<Mismatch> {
     let mut signatures = row.made.iter().map(|made| Signature::of(&made.record.call));
     let first = signatures.next()?;
     if signatures.all(|signature| first.difference(&signature).is_none()) {
@@ -60,8 +63,19 @@ fn mismatch(at: usize, row: &Row<'_>) -> Option<Mismatch> {
     }
     let most = sides.values().map(Vec::len).max()?;
     let mut leaders = sides.iter().filter(|(_, ranks)| ranks.len() == most);
-    let leader = leaders.next().map(|(signature, ranks)| (*signature, ranks.clone()))?;
-    let tie = leaders.next().is_some();
+    let mut leader = leaders.next().map(|(signature, ranks)| (*signature, ranks.clone()))?;
+    let mut tie = leaders.next().is_some();
+    let mut usual = sides.iter().filter(|(signature, ranks)| {
+        tie && ranks.len() == most && is_usual(job, row, signature, ranks)
+    });
+    let by_history = match (usual.next(), usual.next()) {
+        (Some((signature, ranks)), None) => {
+            leader = (*signature, ranks.clone());
+            tie = false;
+            true
+        }
+        _ => false,
+    };
     let sides = sides.into_iter().filter(|(signature, _)| tie || *signature != leader.0);
     let mut sides: Vec<Side> = sides
         .map(|(signature, ranks)| Side {
@@ -74,5 +88,24 @@ fn mismatch(at: usize, row: &Row<'_>) -> Option<Mismatch> {
         sides.iter_mut().for_each(|side| side.difference = other);
     }
     sides.sort_by(|a, b| a.ranks.cmp(&b.ranks));
-    Some(Mismatch { row: at, majority: if tie { Vec::new() } else { leader.1 }, sides })
+    Some(Mismatch { row: at, majority: if tie { Vec::new() } else { leader.1 }, sides, by_history })
+}
+
+/// True if every call that was made from this line before, by anybody, had this signature, and there
+/// were a few.
+fn is_usual(job: &Job<'_>, row: &Row<'_>, signature: &Signature<'_>, ranks: &[GlobalRank]) -> bool {
+    const FEW: usize = 2;
+    let Some(made) = ranks.first().and_then(|rank| row.of(*rank)) else { return false };
+    let stack = &made.record.call.stack;
+    let before = job.rows_of(row.group).iter().take_while(|before| before.seq < row.seq);
+    let mut rounds = 0;
+    for before in before {
+        let from_there = before.made.iter().filter(|made| made.record.call.stack == *stack);
+        let mut from_there = from_there.map(|made| Signature::of(&made.record.call)).peekable();
+        rounds += usize::from(from_there.peek().is_some());
+        if from_there.any(|other| other != *signature) {
+            return false;
+        }
+    }
+    !stack.is_empty() && rounds >= FEW
 }

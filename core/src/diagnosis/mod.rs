@@ -10,7 +10,9 @@ mod deadlock;
 mod differing;
 mod explain;
 mod graph;
+mod in_ddp;
 mod index;
+mod inside;
 mod mismatch;
 mod monitored;
 mod p2p;
@@ -52,7 +54,7 @@ pub fn diagnose_trace(trace: &Trace) -> Report {
 /// What is wrong in a set of dumps: [`diagnose`] of their calls, with a note for every file that
 /// could not be used.
 pub fn diagnose_recording(recording: &Recording) -> Report {
-    let mut report = diagnose_trace(&recording.trace);
+    let mut report = diagnose(&recording.merged.log);
     for problem in &recording.problems {
         tell_unreadable(&mut report, problem);
     }

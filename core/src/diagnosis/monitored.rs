@@ -25,7 +25,7 @@ pub(super) fn said(scene: &Scene<'_, '_>, row: &Row<'_>, missing: &[GlobalRank])
         ));
     }
     let plan = scene.job.log.plan.as_ref();
-    let asked = plan.zip(row.of(first).and_then(|made| made.record.call.plan_op));
+    let asked = plan.zip(row.of(first).and_then(|made| made.record.plan_op));
     let (wait_all_ranks, timeout_ms) =
         asked.and_then(|(plan, op)| arguments(plan, group, first, op)).unwrap_or((false, None));
     let timeout_ms = timeout_ms.unwrap_or(group.timeout_ms());

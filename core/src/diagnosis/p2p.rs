@@ -62,5 +62,5 @@ pub(super) fn pending<'a>(job: &Job<'a>) -> Vec<PendingP2p<'a>> {
 /// True if everything that the rank ever called is in its log.
 fn complete(job: &Job<'_>, rank: GlobalRank) -> bool {
     let first = job.rank(rank).and_then(|log| log.calls.first());
-    first.is_some_and(|first| matches!(first.call.record_id, None | Some(0)))
+    first.is_some_and(|first| matches!(first.record_id, None | Some(0)))
 }

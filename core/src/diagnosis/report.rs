@@ -95,6 +95,10 @@ pub enum Kind {
     LoopShorter,
     /// Ranks of a DDP model had different numbers of batches.
     DdpUnevenInputs,
+    /// A parameter of a DDP model got no gradient on a rank, and its bucket never became ready.
+    DdpUnusedParameters,
+    /// The ranks gave DDP different models.
+    DdpModelMismatch,
     /// The same call with different sizes.
     SizeMismatch,
     /// The same call with different element types.
@@ -130,6 +134,8 @@ impl Kind {
             Kind::OpExtra => "op_extra",
             Kind::LoopShorter => "loop_shorter",
             Kind::DdpUnevenInputs => "ddp_uneven_inputs",
+            Kind::DdpUnusedParameters => "ddp_unused_parameters",
+            Kind::DdpModelMismatch => "ddp_model_mismatch",
             Kind::SizeMismatch => "size_mismatch",
             Kind::DtypeMismatch => "dtype_mismatch",
             Kind::ReduceOpMismatch => "reduce_op_mismatch",
@@ -155,6 +161,8 @@ impl Kind {
             Kind::OpExtra => "Extra call",
             Kind::LoopShorter => "Loop ended early",
             Kind::DdpUnevenInputs => "Uneven inputs",
+            Kind::DdpUnusedParameters => "Unused parameters",
+            Kind::DdpModelMismatch => "Different models",
             Kind::SizeMismatch => "Different sizes",
             Kind::DtypeMismatch => "Different element types",
             Kind::ReduceOpMismatch => "Different reductions",

@@ -3,7 +3,7 @@
 use crate::dtype::Dtype;
 use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;
-use crate::trace::{Call, TensorShape};
+use crate::trace::{Called, TensorShape};
 
 /// What the members of a group must agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ pub(super) enum Difference {
 }
 
 impl<'a> Signature<'a> {
-    pub(super) fn of(call: &'a Call) -> Signature<'a> {
+    pub(super) fn of(call: &'a Called) -> Signature<'a> {
         let tensors = compared(call);
         let dtype = tensors.first().map(|tensor| tensor.dtype);
         Signature {
@@ -63,7 +63,7 @@ impl<'a> Signature<'a> {
 
 /// The tensors whose sizes every member must agree on: none where PyTorch lets them differ
 /// (`all_to_all` with splits) or does not know the call.
-fn compared(call: &Call) -> &[TensorShape] {
+fn compared(call: &Called) -> &[TensorShape] {
     let (inputs, outputs) = (call.inputs.as_slice(), call.outputs.as_slice());
     match call.op.as_str() {
         "all_reduce" | "broadcast" | "reduce" | "all_reduce_coalesced" => {
@@ -82,6 +82,6 @@ pub(super) fn numel(tensors: &[TensorShape]) -> u64 {
 }
 
 /// Elements of whatever the call was given, to tell whether two calls are about the same tensor.
-pub(super) fn payload(call: &Call) -> u64 {
+pub(super) fn payload(call: &Called) -> u64 {
     numel(if call.inputs.is_empty() { &call.outputs } else { &call.inputs })
 }

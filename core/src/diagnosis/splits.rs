@@ -3,6 +3,7 @@
 
 use super::causes::{Cause, Scene, evidence};
 use super::index::{Made, Row};
+use super::inside::unequal_totals;
 use super::report::{Certainty, Kind};
 use super::words;
 use crate::plan::{Call, Splits};
@@ -20,7 +21,11 @@ struct Disagreement<'a> {
 /// The causes of the open rows whose splits disagree, and those rows' indices.
 pub(super) fn causes(scene: &Scene<'_, '_>) -> (Vec<Cause>, Vec<usize>) {
     let rows = scene.job.open_rows();
-    let found = rows.filter_map(|(at, row)| Some((cause(scene, row)?, at)));
+    let found = rows.filter_map(|(at, row)| {
+        let totals =
+            || unequal_totals(scene, row).filter(|_| row.waiting().len() == row.made.len());
+        Some((cause(scene, row).or_else(totals)?, at))
+    });
     found.unzip()
 }
 
@@ -106,7 +111,7 @@ fn disagreements<'a>(scene: &Scene<'a, '_>, row: &Row<'a>) -> Vec<Disagreement<'
 
 /// The splits that a rank passed, as its plan has them.
 fn splits<'a>(scene: &Scene<'a, '_>, made: Made<'a>) -> Option<&'a Splits> {
-    let op = made.record.call.plan_op?;
+    let op = made.record.plan_op?;
     let op = scene.job.log.plan.as_ref()?.program(made.rank)?.ops.get(op as usize)?;
     op.action.calls().iter().find_map(|call| match call {
         Call::Collective { splits, .. } => splits.as_ref(),

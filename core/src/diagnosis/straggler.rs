@@ -35,22 +35,39 @@ const WINDOW: usize = 64;
 /// The slowest rank of any group, if one comes last by a good part of the time between calls, in
 /// most calls.
 pub(super) fn straggler(job: &Job<'_>) -> Option<Straggler> {
-    let ids = (0..).map(GroupId).zip(&job.log.groups);
-    let found = ids.filter_map(|(id, group)| of_group(job, id, group.size() as usize));
+    let groups = || (0..).map(GroupId).zip(&job.log.groups);
+    // A clock is off by the same in every group: where a rank was least late, in any of them, is
+    // the measure, or one that is slow from a group's first call on would set its own.
+    let mut least: BTreeMap<GlobalRank, i128> = BTreeMap::new();
+    for (id, group) in groups() {
+        for row in full_rows(job, id, group.size() as usize) {
+            for (rank, late) in late(row) {
+                let least = least.entry(rank).or_insert(late);
+                *least = (*least).min(late);
+            }
+        }
+    }
+    let found = groups().filter_map(|(id, group)| of_group(job, id, group.size() as usize, &least));
     found.max_by_key(|found| (found.median_ps, found.calls, std::cmp::Reverse(found.rank)))
 }
 
-fn of_group(job: &Job<'_>, group: GroupId, size: usize) -> Option<Straggler> {
-    let rows = job.rows_of(group);
-    let full: Vec<&Row<'_>> =
-        rows.iter().filter(|row| row.made.len() == size && size > 1).collect();
-    let full = full.get(full.len().saturating_sub(WINDOW)..)?;
+/// The last calls of a group that all members are known to have made.
+fn full_rows<'j, 'a>(job: &'j Job<'a>, group: GroupId, size: usize) -> Vec<&'j Row<'a>> {
+    let rows = job.rows_of(group).iter().rev();
+    let full = rows.filter(|row| row.made.len() == size && size > 1).take(WINDOW);
+    let mut full: Vec<_> = full.collect();
+    full.reverse();
+    full
+}
+
+fn of_group(
+    job: &Job<'_>,
+    group: GroupId,
+    size: usize,
+    least: &BTreeMap<GlobalRank, i128>,
+) -> Option<Straggler> {
+    let full = full_rows(job, group, size);
     let lateness: Vec<BTreeMap<GlobalRank, i128>> = full.iter().map(|row| late(row)).collect();
-    let mut least: BTreeMap<GlobalRank, i128> = BTreeMap::new();
-    for (rank, late) in lateness.iter().flatten() {
-        let least = least.entry(*rank).or_insert(*late);
-        *least = (*least).min(*late);
-    }
     // Start-up is slow for many reasons: the second half counts.
     let from = full.len() / 2;
     let mut counts: BTreeMap<GlobalRank, Vec<u64>> = BTreeMap::new();

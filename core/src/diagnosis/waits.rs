@@ -41,7 +41,7 @@ pub fn who_waits(log: &CallLog) -> Vec<Wait> {
         waits.push(Wait {
             rank: made.rank,
             group: words::group_ref(log, made.record.call.group),
-            seq: made.record.call.seq,
+            seq: made.record.seq,
             op: made.record.call.op.clone(),
             line: words::line_of(log, made.rank, made.record),
             work: made.record.work,

@@ -95,7 +95,7 @@ pub(super) fn line_of(log: &CallLog, rank: GlobalRank, record: &CallRecord) -> O
     if let Some(frame) = user_frame(&record.call.stack) {
         return Some(short_frame(frame));
     }
-    plan_line(log.plan.as_ref()?, rank, record.call.plan_op?)
+    plan_line(log.plan.as_ref()?, rank, record.plan_op?)
 }
 
 fn plan_line(plan: &Plan, rank: GlobalRank, op: u32) -> Option<String> {
@@ -117,7 +117,7 @@ pub(super) fn call(log: &CallLog, made: Made<'_>) -> String {
 /// `all_reduce #7 of dp`.
 pub(super) fn call_without_line(log: &CallLog, made: Made<'_>) -> String {
     let call = &made.record.call;
-    let number = call.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
+    let number = made.record.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
     format!("{}{number} of {}", call.op, group_label(log, call.group))
 }
 

@@ -1,9 +1,8 @@
 //! A set of files: which rank wrote which, and what to do with those that cannot be read.
 
-use super::{Dump, FlightRecorderError, trace_of};
+use super::{Dump, FlightRecorderError, Merged, merge};
 use crate::plan::MAX_WORLD_SIZE;
 use crate::rank::GlobalRank;
-use crate::trace::Trace;
 
 /// A file among the dumps that could not be used, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,12 +13,12 @@ pub struct FileProblem {
     pub error: FlightRecorderError,
 }
 
-/// What a set of files holds: the trace of those that could be read, and what is wrong with the
+/// What a set of files holds: the calls of those that could be read, and what is wrong with the
 /// rest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
-    /// The merged trace.
-    pub trace: Trace,
+    /// The merged dumps.
+    pub merged: Merged,
     /// The files that were left out, by name.
     pub problems: Vec<FileProblem>,
 }
@@ -90,7 +89,7 @@ pub fn read_files<'a>(
         let first = problems.into_iter().next().map(|problem| problem.error);
         return Err(first.unwrap_or(FlightRecorderError::NoDumps { files: 0 }));
     }
-    Ok(Recording { trace: trace_of(kept)?, problems })
+    Ok(Recording { merged: merge(kept)?, problems })
 }
 
 #[cfg(test)]

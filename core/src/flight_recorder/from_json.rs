@@ -1,8 +1,9 @@
 //! A dump from its JSON form, which has no stacks.
 
-use super::from_pickle::RawEntry;
-use super::names::rank_list;
-use super::{Dump, Entry, FlightRecorderError, Form, GroupConfig};
+use super::entry::Numbers;
+use super::from_pickle::tensors;
+use super::names::{call_name, rank_list};
+use super::{Dump, Entry, FlightRecorderError, Form, GroupConfig, GroupStatus, Site};
 use crate::dtype::Dtype;
 use crate::rank::GlobalRank;
 use serde::Deserialize;
@@ -27,9 +28,10 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Dump, FlightRecorderError
         return Err(FlightRecorderError::NotADump { file: file.to_owned(), why });
     }
     let mut entries = Vec::with_capacity(json.entries.len());
+    let mut sites = Sites::default();
     for (at, entry) in json.entries.into_iter().enumerate() {
         let bad = |why| FlightRecorderError::BadEntry { file: file.to_owned(), entry: at, why };
-        entries.push(entry.read().map_err(bad)?);
+        entries.push(entry.read(&mut sites).map_err(bad)?);
     }
     let groups = json.pg_config.unwrap_or_default().into_iter();
     Ok(Dump {
@@ -38,6 +40,8 @@ pub(super) fn read(file: &str, bytes: &[u8]) -> Result<Dump, FlightRecorderError
         form: Form::Json,
         version: json.version,
         groups: groups.map(|(name, group)| group.read(name)).collect(),
+        status: json.pg_status.into_iter().filter_map(status).collect(),
+        sites: sites.list,
         entries,
         bytes: bytes.len(),
     })
@@ -49,6 +53,39 @@ struct JsonDump {
     #[serde(default)]
     entries: Vec<JsonEntry>,
     pg_config: Option<BTreeMap<String, JsonGroup>>,
+    #[serde(default)]
+    pg_status: BTreeMap<String, BTreeMap<String, Number>>,
+}
+
+/// The sites so far, and the number of each.
+#[derive(Default)]
+struct Sites {
+    known: BTreeMap<Site, u32>,
+    list: Vec<Site>,
+}
+
+impl Sites {
+    fn number(&mut self, site: Site) -> u32 {
+        if let Some(number) = self.known.get(&site) {
+            return *number;
+        }
+        let number = self.list.len() as u32;
+        self.list.push(site.clone());
+        self.known.insert(site, number);
+        number
+    }
+}
+
+fn status((pg_id, fields): (String, BTreeMap<String, Number>)) -> Option<(u64, GroupStatus)> {
+    let mut status = GroupStatus::default();
+    for (name, number) in fields {
+        match name.as_str() {
+            "last_enqueued_collective" => status.last_enqueued = number.read(),
+            "last_completed_collective" => status.last_completed = number.read(),
+            _ => {}
+        }
+    }
+    Some((pg_id.parse().ok()?, status))
 }
 
 #[derive(Deserialize)]
@@ -134,34 +171,35 @@ impl Number {
 }
 
 impl JsonEntry {
-    fn read(self) -> Result<Entry, String> {
+    fn read(self, sites: &mut Sites) -> Result<Entry, String> {
         let number = |number: Option<Number>| number.and_then(Number::read);
         let dtypes = |names: Vec<String>| {
             names.iter().map(|name| Dtype::from_torch_name(name)).collect::<Vec<_>>()
         };
         let (group, group_desc) = self.process_group.unzip();
         let created_us = number(self.time_created_us).map(|us| us.saturating_mul(1000));
-        let raw = RawEntry {
+        let numbers = Numbers {
             record_id: number(self.record_id),
-            pg_id: number(self.pg_id),
-            group: group.map(Arc::from),
-            group_desc: group_desc.map(Arc::from),
             collective_seq: number(self.collective_seq_id),
             p2p_seq: number(self.p2p_seq_id),
-            profiling_name: self.profiling_name.map(Arc::from),
             created_ns: number(self.time_created_ns).or(created_us),
             started_ns: number(self.time_discovered_started_ns),
             completed_ns: number(self.time_discovered_completed_ns),
-            input_sizes: self.input_sizes,
-            output_sizes: self.output_sizes,
-            input_dtypes: dtypes(self.input_dtypes),
-            output_dtypes: dtypes(self.output_dtypes),
-            state: self.state.map(Arc::from),
+            state: self.state.as_deref().unwrap_or_default(),
             retired: self.retired,
-            timeout_ms: number(self.timeout_ms),
-            is_p2p: self.is_p2p,
-            stack: None,
         };
-        raw.finish()
+        let profiling_name = self.profiling_name.ok_or("it has no profiling_name")?;
+        let site = Site {
+            p2p: self.is_p2p || call_name(&profiling_name).p2p,
+            profiling_name: profiling_name.into(),
+            pg_id: number(self.pg_id).unwrap_or(0),
+            group: group.map(Arc::from),
+            group_desc: Arc::from(group_desc.unwrap_or_default()),
+            inputs: tensors(self.input_sizes, &dtypes(self.input_dtypes)),
+            outputs: tensors(self.output_sizes, &dtypes(self.output_dtypes)),
+            timeout_ms: number(self.timeout_ms).filter(|ms| *ms > 0),
+            stack: Arc::default(),
+        };
+        Ok(numbers.entry(sites.number(site)))
     }
 }

@@ -1,25 +1,54 @@
-//! Merges the dumps of a job's ranks into one trace.
+//! Merges the dumps of a job's ranks into one log of calls.
 //!
-//! The same group has the same name on every rank, while `pg_id` is each rank's own count. The
-//! ranks' wall clocks are taken as they are.
+//! The ranks' wall clocks are taken as they are.
 
-use super::members::{RankHint, Unlisted, members};
-use super::names::{CallName, call_name};
-use super::{Dump, Entry, FlightRecorderError};
-use crate::group::{BackendName, GroupId, ProcessGroup};
+use super::groups::GroupTable;
+use super::names::call_name;
+use super::{Dump, Entry, FlightRecorderError, Site};
+use crate::group::{BackendName, GroupId};
 use crate::plan::MAX_WORLD_SIZE;
-use crate::rank::GlobalRank;
-use crate::trace::{Call, Event, Origin, Outcome, Trace, TraceEnd, TraceHeader, What};
+use crate::trace::{
+    CallLog, CallRecord, CallState, Called, Origin, Outcome, RankLog, Trace, TraceEnd, TraceHeader,
+};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-/// Stacks may take this many times the files' size in the trace, where every call has its own.
-const MAX_STACK_GROWTH: usize = 64;
+/// The dumps of a job, merged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Merged {
+    /// What a trace of them is about.
+    pub header: TraceHeader,
+    /// The calls of every rank. A rank without a dump has none.
+    pub log: CallLog,
+    /// When the last thing happened, in picoseconds after the first.
+    pub end_ps: u64,
+}
 
-/// Merges the dumps of a job's ranks into one trace. A rank without a dump has no events.
+impl Merged {
+    /// The calls as the events of a trace.
+    pub fn trace(&self) -> Trace {
+        Trace {
+            header: self.header.clone(),
+            events: self.log.logs().flat_map(|(rank, log)| log.events(rank)).collect(),
+            end: Some(TraceEnd { time_ps: self.end_ps, outcome: Outcome::Unknown }),
+        }
+    }
+}
+
+/// Merges the dumps of a job's ranks into one trace: [`merge`], as events.
+///
+/// # Errors
+/// Those of [`merge`].
+pub fn trace_of(dumps: Vec<Dump>) -> Result<Trace, FlightRecorderError> {
+    Ok(merge(dumps)?.trace())
+}
+
+/// Merges the dumps of a job's ranks. Calls that are alike share what they have in common, over
+/// all ranks.
 ///
 /// # Errors
 /// When there are no dumps, or two are of the same rank.
-pub fn trace_of(mut dumps: Vec<Dump>) -> Result<Trace, FlightRecorderError> {
+pub fn merge(mut dumps: Vec<Dump>) -> Result<Merged, FlightRecorderError> {
     dumps.sort_by(|a, b| (a.rank, &a.file_name).cmp(&(b.rank, &b.file_name)));
     for pair in dumps.windows(2) {
         if let [a, b] = pair
@@ -32,43 +61,57 @@ pub fn trace_of(mut dumps: Vec<Dump>) -> Result<Trace, FlightRecorderError> {
     if dumps.is_empty() {
         return Err(FlightRecorderError::NoDumps { files: 0 });
     }
-    let world_size = world_size(&dumps);
-    let table = GroupTable::of(&dumps, world_size);
-    let epoch_ns = dumps
-        .iter()
-        .flat_map(|dump| &dump.entries)
-        .map(|entry| entry.created_ns)
-        .filter(|ns| *ns > 0)
-        .min()
-        .unwrap_or(0);
+    let mut world_size = world_size(&dumps);
+    let mut table = GroupTable::of(&dumps, world_size);
+    if !table.deserted.is_empty() && dumps.len() == world_size as usize && hangs(&dumps) {
+        // There is a rank above all that left a dump.
+        world_size += 1;
+        table = GroupTable::of(&dumps, world_size);
+    }
+    let entries = dumps.iter().flat_map(|dump| &dump.entries);
+    let created = entries.map(|entry| entry.created_ns).filter(|ns| *ns > 0);
+    let epoch_ns = created.min().unwrap_or(0);
+    let header = TraceHeader {
+        origin: Origin::Recorded {
+            by: recorder(&dumps),
+            files: dumps.iter().map(|dump| dump.file_name.clone()).collect(),
+        },
+        world_size,
+        groups: table.groups.clone(),
+        plan: None,
+        epoch_ns,
+    };
+    let mut log = CallLog {
+        world_size,
+        groups: table.groups.clone(),
+        ranks: Vec::new(),
+        outcome: Outcome::Unknown,
+        recorded: true,
+        simulated: false,
+        plan: None,
+    };
+    log.ranks.resize_with(world_size as usize, || None);
     let mut merger = Merger {
         all_there_ns: all_there(&dumps, &table),
         table,
         epoch_ns,
-        stack_budget: dumps.iter().fold(1 << 20, |sum: usize, dump| {
-            sum.saturating_add(dump.bytes.saturating_mul(MAX_STACK_GROWTH))
-        }),
-        events: Vec::new(),
+        known: BTreeSet::new(),
+        end_ps: 0,
     };
-    for dump in &dumps {
-        merger.take(dump);
+    // One dump after the other is let go: they and the log are never there as a whole together.
+    for dump in dumps {
+        let rank = dump.rank;
+        let own = merger.take(dump);
+        if let Some(slot) = log.ranks.get_mut(rank.index()) {
+            *slot = Some(own);
+        }
     }
-    let events = merger.events;
-    let time_ps = events.iter().map(|event| event.time_ps).max().unwrap_or(0);
-    Ok(Trace {
-        header: TraceHeader {
-            origin: Origin::Recorded {
-                by: recorder(&dumps),
-                files: dumps.iter().map(|dump| dump.file_name.clone()).collect(),
-            },
-            world_size,
-            groups: merger.table.groups,
-            plan: None,
-            epoch_ns,
-        },
-        events,
-        end: Some(TraceEnd { time_ps, outcome: Outcome::Unknown }),
-    })
+    Ok(Merged { header, log, end_ps: merger.end_ps })
+}
+
+/// True if a call is pending.
+fn hangs(dumps: &[Dump]) -> bool {
+    dumps.iter().flat_map(|dump| &dump.entries).any(|entry| !entry.completed)
 }
 
 fn recorder(dumps: &[Dump]) -> String {
@@ -87,21 +130,21 @@ fn world_size(dumps: &[Dump]) -> u32 {
         // Group ranks where gloo lists them, global ranks elsewhere: none is above the world's.
         let listed = dump.groups.iter().flat_map(|group| &group.ranks);
         size = listed.fold(size, |size, rank| size.max(rank.0.saturating_add(1)));
-        for entry in dump.entries.iter().filter(|entry| is_default(entry)) {
-            size = size.max(members_told(entry));
+        for site in dump.sites.iter().filter(|site| is_default(site)) {
+            size = size.max(members_told(site));
         }
     }
     size.min(MAX_WORLD_SIZE)
 }
 
 /// How many members a call tells of: an all_gather's result holds one input a member.
-fn members_told(entry: &Entry) -> u32 {
-    let name = call_name(&entry.profiling_name);
+fn members_told(site: &Site) -> u32 {
+    let name = call_name(&site.profiling_name);
     let sides = name.own.into_iter().chain(name.peer).map(|rank| rank.0.saturating_add(1));
     let numel = |tensors: &[crate::trace::TensorShape]| {
         tensors.iter().fold(0u64, |sum, tensor| sum.saturating_add(tensor.numel()))
     };
-    let (inputs, outputs) = (numel(&entry.inputs), numel(&entry.outputs));
+    let (inputs, outputs) = (numel(&site.inputs), numel(&site.outputs));
     // NCCL lists its groups; gloo leaves only this to tell a world whose last rank left no dump.
     let gloo = name.backend == BackendName::Gloo;
     let gathered = match (name.op, inputs, outputs) {
@@ -114,212 +157,35 @@ fn members_told(entry: &Entry) -> u32 {
     sides.chain(gathered).filter(|size| *size <= 1 << 16).max().unwrap_or(0)
 }
 
-fn is_default(entry: &Entry) -> bool {
-    entry.group_desc.as_ref() == "default_pg" || (entry.group.is_none() && entry.pg_id == 0)
+fn is_default(site: &Site) -> bool {
+    site.group_desc.as_ref() == "default_pg" || (site.group.is_none() && site.pg_id == 0)
 }
 
-/// A group by what all ranks agree on: its name, and its members where listed (names that were
-/// hashed from a subset may be there twice).
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct GroupKey {
-    /// The default group first, then by number, then by name.
-    order: (bool, u64, String),
-    listed: Vec<GlobalRank>,
-}
-
-#[derive(Default)]
-struct GroupDraft {
-    desc: String,
-    callers: BTreeSet<GlobalRank>,
-    timeout_ms: Option<u64>,
-    backend: Option<BackendName>,
-    /// The pending calls, and those that somebody saw end, by their number.
-    pending: BTreeMap<u64, BTreeSet<GlobalRank>>,
-    ended: BTreeSet<u64>,
-}
-
-struct GroupTable {
-    groups: Vec<ProcessGroup>,
-    ids: BTreeMap<GroupKey, GroupId>,
-    /// Per dump, its lists of members that can be relied on, by the group's name.
-    listed: BTreeMap<(GlobalRank, String), Vec<GlobalRank>>,
-}
-
-impl GroupTable {
-    fn of(dumps: &[Dump], world_size: u32) -> GroupTable {
-        let mut table =
-            GroupTable { groups: Vec::new(), ids: BTreeMap::new(), listed: BTreeMap::new() };
-        let mut hints: BTreeMap<GlobalRank, RankHint> = BTreeMap::new();
-        for dump in dumps {
-            let hint = hints.entry(dump.rank).or_default();
-            for group in &dump.groups {
-                let mut seen = BTreeSet::new();
-                let sound =
-                    group.ranks.iter().all(|rank| rank.0 < world_size && seen.insert(*rank));
-                if group.name.is_empty() {
-                    hint.last_size = Some(group.ranks.len()).filter(|size| *size > 0);
-                } else if sound && seen.contains(&dump.rank) {
-                    table.listed.insert((dump.rank, group.name.clone()), group.ranks.clone());
-                }
-            }
-        }
-        let mut drafts: BTreeMap<GroupKey, GroupDraft> = BTreeMap::new();
-        for dump in dumps {
-            // A group that is listed and was never called is still worth its row.
-            for group in dump.groups.iter().filter(|group| !group.name.is_empty()) {
-                let key = table.key(dump.rank, &group.name, &group.desc);
-                let draft = drafts.entry(key).or_default();
-                if draft.desc.is_empty() {
-                    draft.desc.clone_from(&group.desc);
-                }
-            }
-            // A dump has thousands of entries and a few groups.
-            let mut own: BTreeMap<EntryGroup<'_>, GroupDraft> = BTreeMap::new();
-            for entry in &dump.entries {
-                own.entry(EntryGroup::of(entry)).or_default().take(dump.rank, entry);
-            }
-            for (group, draft) in own {
-                let key = table.key_of(dump.rank, group);
-                if let Some(hint) = hints.get_mut(&dump.rank) {
-                    hint.numbers.insert(group.pg_id, key.order.1);
-                }
-                drafts.entry(key).or_default().merge(draft);
-            }
-        }
-        let world: Vec<GlobalRank> = (0..world_size).map(GlobalRank).collect();
-        if drafts.first_key_value().is_none_or(|(key, _)| !key.is_default()) {
-            let order = (false, 0, "0".to_owned());
-            let key = GroupKey { order, listed: world.clone() };
-            drafts
-                .insert(key, GroupDraft { desc: "default_pg".to_owned(), ..GroupDraft::default() });
-        }
-        for (key, draft) in drafts {
-            let ranks = if !key.listed.is_empty() {
-                key.listed.clone()
-            } else if key.is_default() {
-                world.clone()
-            } else {
-                let stalled = draft.stalled();
-                let number = (key.order.1 < u64::MAX).then_some(key.order.1);
-                let unlisted = Unlisted { number, callers: &draft.callers, stalled };
-                members(&unlisted, &hints)
-            };
-            let backend = draft.backend.unwrap_or(BackendName::Unknown);
-            let id = GroupId(table.groups.len() as u32);
-            let name = key.order.2.clone();
-            // Groups without a member, or with one twice, cannot come this far.
-            if let Ok(group) = ProcessGroup::new(name, backend, ranks) {
-                let timeout_ms = draft.timeout_ms.unwrap_or(group.timeout_ms());
-                table.groups.push(group.with_desc(draft.desc).with_timeout_ms(timeout_ms));
-                table.ids.insert(key, id);
-            }
-        }
-        table
+/// When the last recorded member made each collective of which it is not known when it ended: not
+/// before that. Ascending by group and number.
+fn all_there(dumps: &[Dump], table: &GroupTable) -> Vec<((GroupId, u64), u64)> {
+    let untimed = |dump: &Dump| {
+        dump.entries.iter().any(|entry| entry.completed && entry.completed_ns.is_none())
+    };
+    if !dumps.iter().any(untimed) {
+        return Vec::new();
     }
-
-    fn key(&self, rank: GlobalRank, name: &str, desc: &str) -> GroupKey {
-        let listed = self.listed.get(&(rank, name.to_owned())).cloned().unwrap_or_default();
-        let other = !(desc == "default_pg" || (desc.is_empty() && name == "0"));
-        let number = name.parse().unwrap_or(u64::MAX);
-        GroupKey { order: (other, number, name.to_owned()), listed }
-    }
-
-    fn key_of(&self, rank: GlobalRank, group: EntryGroup<'_>) -> GroupKey {
-        match group.name {
-            Some(name) => self.key(rank, name, group.desc),
-            // Before torch 2.4 a group is known by each rank's own number only.
-            None => self.key(rank, &group.pg_id.to_string(), ""),
-        }
-    }
-
-    /// The groups of a dump's entries, in order.
-    fn ids(&self, dump: &Dump) -> Vec<GroupId> {
-        let mut known: BTreeMap<EntryGroup<'_>, GroupId> = BTreeMap::new();
-        let id = |entry| {
-            let group = EntryGroup::of(entry);
-            *known.entry(group).or_insert_with(|| {
-                let found = self.ids.get(&self.key_of(dump.rank, group));
-                found.copied().unwrap_or(GroupId::WORLD)
-            })
-        };
-        dump.entries.iter().map(id).collect()
-    }
-}
-
-/// A group as an entry names it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct EntryGroup<'a> {
-    pg_id: u64,
-    name: Option<&'a str>,
-    desc: &'a str,
-}
-
-impl<'a> EntryGroup<'a> {
-    fn of(entry: &'a Entry) -> EntryGroup<'a> {
-        let (name, desc) = (entry.group.as_deref(), entry.group_desc.as_ref());
-        EntryGroup { pg_id: entry.pg_id, name, desc }
-    }
-}
-
-impl GroupKey {
-    fn is_default(&self) -> bool {
-        !self.order.0
-    }
-}
-
-impl GroupDraft {
-    fn take(&mut self, rank: GlobalRank, entry: &Entry) {
-        let CallName { backend, .. } = call_name(&entry.profiling_name);
-        if self.desc.is_empty() {
-            self.desc = entry.group_desc.to_string();
-        }
-        self.callers.insert(rank);
-        self.timeout_ms = self.timeout_ms.max(entry.timeout_ms);
-        if backend != BackendName::Unknown {
-            self.backend = self.backend.max(Some(backend));
-        }
-        if let (Some(seq), false) = (entry.collective_seq, entry.p2p) {
-            if entry.completed {
-                self.ended.insert(seq);
-            } else {
-                self.pending.entry(seq).or_default().insert(rank);
-            }
-        }
-    }
-
-    fn merge(&mut self, other: GroupDraft) {
-        if self.desc.is_empty() {
-            self.desc = other.desc;
-        }
-        self.callers.extend(other.callers);
-        self.timeout_ms = self.timeout_ms.max(other.timeout_ms);
-        self.backend = self.backend.max(other.backend);
-        self.ended.extend(other.ended);
-        for (seq, ranks) in other.pending {
-            self.pending.entry(seq).or_default().extend(ranks);
-        }
-    }
-
-    /// True if all who called the group wait in one call: somebody unseen must be missing.
-    fn stalled(&self) -> bool {
-        let all_wait = |(seq, ranks): (&u64, &BTreeSet<GlobalRank>)| {
-            !self.ended.contains(seq) && ranks.len() == self.callers.len()
-        };
-        self.pending.iter().any(all_wait)
-    }
-}
-
-/// When the last recorded member made each collective: it cannot have ended before.
-fn all_there(dumps: &[Dump], table: &GroupTable) -> BTreeMap<(GroupId, u64), u64> {
-    let mut latest = BTreeMap::new();
+    let mut latest = Vec::new();
     for dump in dumps {
-        for (entry, group) in dump.entries.iter().zip(table.ids(dump)) {
-            if let (Some(seq), false) = (entry.collective_seq, entry.p2p) {
-                let at = latest.entry((group, seq)).or_insert(0);
-                *at = entry.created_ns.max(*at);
+        let ids = table.ids(dump);
+        for entry in &dump.entries {
+            let site = entry.site as usize;
+            if let (Some(seq), Some(group), Some(site)) =
+                (entry.collective_seq, ids.get(site), dump.sites.get(site))
+                && !site.p2p
+            {
+                latest.push(((*group, seq), entry.created_ns));
             }
         }
     }
+    // The latest first, so that it is the one that stays.
+    latest.sort_unstable_by_key(|(key, ns)| (*key, std::cmp::Reverse(*ns)));
+    latest.dedup_by_key(|(key, _)| *key);
     latest
 }
 
@@ -328,18 +194,21 @@ fn all_there(dumps: &[Dump], table: &GroupTable) -> BTreeMap<(GroupId, u64), u64
 /// NCCL's recorder gives them no events of their own, so that they stay `scheduled` for ever; the
 /// `coalesced` entry behind them, of the same number, says how far the batch got
 /// (`ProcessGroupNCCL::pointToPoint`, `endCoalescing`).
-fn batches<'a>(entries: &[(&'a Entry, GroupId)]) -> Vec<Option<&'a Entry>> {
-    let mut last: BTreeMap<GroupId, &'a Entry> = BTreeMap::new();
-    let mut found = vec![None; entries.len()];
-    for ((entry, group), found) in entries.iter().zip(&mut found).rev() {
-        if !entry.p2p {
+fn batches<'d>(dump: &'d Dump, ids: &[GroupId]) -> BTreeMap<usize, &'d Entry> {
+    let mut last: BTreeMap<GroupId, &Entry> = BTreeMap::new();
+    let mut found = BTreeMap::new();
+    for (at, entry) in dump.entries.iter().enumerate().rev() {
+        let site = entry.site as usize;
+        let (Some(group), Some(site)) = (ids.get(site), dump.sites.get(site)) else { continue };
+        if !site.p2p {
             continue;
         }
-        if call_name(&entry.profiling_name).op == "coalesced" {
+        if call_name(&site.profiling_name).op == "coalesced" {
             last.insert(*group, entry);
-        } else if !entry.completed {
-            let batch = last.get(group).copied();
-            *found = batch.filter(|batch| batch.p2p_seq == entry.p2p_seq);
+        } else if !entry.completed
+            && let Some(batch) = last.get(group).filter(|batch| batch.p2p_seq == entry.p2p_seq)
+        {
+            found.insert(at, *batch);
         }
     }
     found
@@ -347,81 +216,93 @@ fn batches<'a>(entries: &[(&'a Entry, GroupId)]) -> Vec<Option<&'a Entry>> {
 
 struct Merger {
     table: GroupTable,
-    all_there_ns: BTreeMap<(GroupId, u64), u64>,
+    all_there_ns: Vec<((GroupId, u64), u64)>,
     epoch_ns: u64,
-    stack_budget: usize,
-    events: Vec<Event>,
+    /// What calls have in common, over all ranks.
+    known: BTreeSet<Arc<Called>>,
+    end_ps: u64,
 }
 
 impl Merger {
-    fn take(&mut self, dump: &Dump) {
-        let groups = self.table.ids(dump);
-        let mut entries: Vec<(&Entry, GroupId)> = dump.entries.iter().zip(groups).collect();
-        if entries.iter().all(|(entry, _)| entry.record_id.is_some()) {
-            entries.sort_by_key(|(entry, _)| entry.record_id);
+    fn take(&mut self, mut dump: Dump) -> RankLog {
+        if dump.entries.iter().all(|entry| entry.record_id.is_some()) {
+            dump.entries.sort_by_key(|entry| entry.record_id);
         }
-        let from = self.events.len();
+        let ids = self.table.ids(&dump);
+        let called: Vec<Arc<Called>> = dump
+            .sites
+            .iter()
+            .zip(&ids)
+            .map(|(site, group)| self.shared(called(site, *group)))
+            .collect();
+        let batches = batches(&dump, &ids);
+        let mut calls = Vec::with_capacity(dump.entries.len());
         let mut created_ns = 0;
-        let batches = batches(&entries);
-        for (work, ((entry, group), batch)) in (0u32..).zip(entries.iter().copied().zip(batches)) {
+        for (at, entry) in dump.entries.iter().enumerate() {
+            let Some(call) = called.get(entry.site as usize) else { continue };
             // Of a batch only the batch as a whole is watched.
-            let seen = batch.unwrap_or(entry);
+            let seen = batches.get(&at).copied().unwrap_or(entry);
             // The order of the calls is certain, the clock is not: it may have been set back.
             created_ns = entry.created_ns.max(created_ns);
-            let call = self.call(entry, group);
+            let seq = if call.p2p { entry.p2p_seq } else { entry.collective_seq };
             let ended_ns = seen.completed_ns.or_else(|| {
                 seen.completed.then(|| {
-                    let key = call.seq.filter(|_| !call.p2p).map(|seq| (call.group, seq));
-                    key.and_then(|key| self.all_there_ns.get(&key).copied()).unwrap_or(0)
+                    let key = seq.filter(|_| !call.p2p).map(|seq| (call.group, seq));
+                    let known = |key| self.all_there_ns.binary_search_by_key(&key, |(key, _)| *key);
+                    let found = key.and_then(|key| self.all_there_ns.get(known(key).ok()?));
+                    found.map_or(0, |(_, ns)| *ns)
                 })
             });
-            self.push(dump.rank, created_ns, What::Scheduled { work, call: Box::new(call) });
-            let mut started_ns = created_ns;
-            if seen.started || seen.started_ns.is_some() {
-                started_ns = seen.started_ns.unwrap_or(0).max(created_ns);
-                self.push(dump.rank, started_ns, What::Started { work });
-            }
-            if let Some(ended_ns) = ended_ns {
-                self.push(dump.rank, ended_ns.max(started_ns), What::Completed { work });
-            }
+            let started = seen.started || seen.started_ns.is_some();
+            let started_ns = seen.started_ns.unwrap_or(0).max(created_ns);
+            let from_ns = if started { started_ns } else { created_ns };
+            calls.push(CallRecord {
+                work: calls.len() as u32,
+                seq,
+                record_id: entry.record_id,
+                plan_op: None,
+                state: match ended_ns {
+                    Some(_) => CallState::Completed,
+                    None if started => CallState::Started,
+                    None => CallState::Scheduled,
+                },
+                scheduled_ps: self.time_ps(created_ns),
+                started_ps: started.then(|| self.time_ps(started_ns)),
+                completed_ps: ended_ns.map(|ended_ns| self.time_ps(ended_ns.max(from_ns))),
+                call: Arc::clone(call),
+            });
         }
-        if let Some(own) = self.events.get_mut(from..) {
-            // Stable: what happened to a call at one moment stays in order.
-            own.sort_by_key(|event| event.time_ps);
-        }
+        RankLog { calls, enqueued: self.table.enqueued(&dump, &ids), ..RankLog::default() }
     }
 
-    fn push(&mut self, rank: GlobalRank, time_ns: u64, what: What) {
+    fn time_ps(&mut self, time_ns: u64) -> u64 {
         let time_ps = time_ns.saturating_sub(self.epoch_ns).saturating_mul(1000);
-        self.events.push(Event { time_ps, rank, what });
+        self.end_ps = self.end_ps.max(time_ps);
+        time_ps
     }
 
-    fn call(&mut self, entry: &Entry, group: GroupId) -> Call {
-        let name = call_name(&entry.profiling_name);
-        let stack_bytes = entry.stack.iter().fold(0usize, |sum, frame| {
-            sum + frame.function.len() + frame.file.len() + size_of_val(frame)
-        });
-        let stack = match self.stack_budget.checked_sub(stack_bytes) {
-            Some(rest) => {
-                self.stack_budget = rest;
-                entry.stack.to_vec()
-            }
-            None => Vec::new(),
-        };
-        Call {
-            op: name.op.to_owned(),
-            group,
-            seq: if entry.p2p { entry.p2p_seq } else { entry.collective_seq },
-            p2p: entry.p2p,
-            peer: name.peer,
-            tag: 0,
-            inputs: entry.inputs.clone(),
-            outputs: entry.outputs.clone(),
-            reduce_op: None,
-            root: None,
-            plan_op: None,
-            stack,
-            record_id: entry.record_id,
+    fn shared(&mut self, called: Called) -> Arc<Called> {
+        if let Some(known) = self.known.get(&called) {
+            return Arc::clone(known);
         }
+        let called = Arc::new(called);
+        self.known.insert(Arc::clone(&called));
+        called
+    }
+}
+
+fn called(site: &Site, group: GroupId) -> Called {
+    let name = call_name(&site.profiling_name);
+    Called {
+        op: name.op.to_owned(),
+        group,
+        p2p: site.p2p,
+        peer: name.peer,
+        tag: 0,
+        inputs: site.inputs.clone(),
+        outputs: site.outputs.clone(),
+        reduce_op: None,
+        root: None,
+        stack: Arc::clone(&site.stack),
     }
 }

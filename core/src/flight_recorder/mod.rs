@@ -10,22 +10,25 @@
 //! members of its groups are worked out (see `members.rs`), since its dumps do not list them, and
 //! a call that ended at an unknown time is taken to have ended when the last member made it.
 
+mod entry;
 mod files;
 mod from_json;
 mod from_pickle;
+mod groups;
 mod members;
 mod merge;
 mod names;
 mod stack;
+mod write;
 
+pub use entry::{Entry, Site};
 pub use files::{FileProblem, Recording, rank_of_file_name, read_files};
-pub use merge::trace_of;
+pub use merge::{Merged, merge, trace_of};
 pub use stack::{short_frame, user_frame};
 
 use crate::pickle::PickleError;
 use crate::rank::GlobalRank;
-use crate::trace::{Frame, TensorShape};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 /// A larger file is refused: 2,000 entries with deep stacks take 2 MB.
 pub const MAX_DUMP_BYTES: usize = 512 << 20;
@@ -43,6 +46,10 @@ pub struct Dump {
     pub version: Option<String>,
     /// The process groups that the rank knew of, as listed; gloo's dumps list one of no name.
     pub groups: Vec<GroupConfig>,
+    /// Per `pg_id`, how far its collectives have come; empty before torch 2.5.
+    pub status: BTreeMap<u64, GroupStatus>,
+    /// What entries have in common.
+    pub sites: Vec<Site>,
     /// The calls, oldest first.
     pub entries: Vec<Entry>,
     /// The size of the file.
@@ -69,43 +76,13 @@ pub struct GroupConfig {
     pub ranks: Vec<GlobalRank>,
 }
 
-/// One call as its rank recorded it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
-    /// The call's number in the recorder since the rank started.
-    pub record_id: Option<u64>,
-    /// The group's number on this rank only: the n-th group that it is a member of.
-    pub pg_id: u64,
-    /// The group's unique name; the same on all ranks. `None` before torch 2.4.
-    pub group: Option<Arc<str>>,
-    /// The group's description.
-    pub group_desc: Arc<str>,
-    /// The number of the collective in its group.
-    pub collective_seq: Option<u64>,
-    /// The number of the point-to-point call in its group.
-    pub p2p_seq: Option<u64>,
-    /// What was called: `nccl:all_reduce`, `nccl:send 0->1`.
-    pub profiling_name: Arc<str>,
-    /// When the call was made, in nanoseconds since 1970.
-    pub created_ns: u64,
-    /// When it was first seen running, if that was recorded.
-    pub started_ns: Option<u64>,
-    /// When it was first seen done, if that was recorded.
-    pub completed_ns: Option<u64>,
-    /// Tensors passed in.
-    pub inputs: Vec<TensorShape>,
-    /// Tensors for the result.
-    pub outputs: Vec<TensorShape>,
-    /// True if the state says that it runs, or ran.
-    pub started: bool,
-    /// True if the state says so, or the watchdog saw the call end.
-    pub completed: bool,
-    /// The group's timeout in milliseconds.
-    pub timeout_ms: Option<u64>,
-    /// True for send and recv.
-    pub p2p: bool,
-    /// The Python stack, innermost frame first; shared between the calls of one line.
-    pub stack: Arc<[Frame]>,
+/// How far the collectives of a group have come on a rank, also where the ring has dropped them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// The number of the last that was called.
+    pub last_enqueued: Option<u64>,
+    /// The number of the last that was seen to end.
+    pub last_completed: Option<u64>,
 }
 
 /// What is wrong with a dump, or with a set of them.
@@ -206,6 +183,11 @@ pub enum FlightRecorderError {
 }
 
 impl Dump {
+    /// What an entry shares with others.
+    pub fn site(&self, entry: &Entry) -> Option<&Site> {
+        self.sites.get(entry.site as usize)
+    }
+
     /// Reads one rank's dump, pickle or JSON; the rank is the last number of the file's name.
     ///
     /// # Errors

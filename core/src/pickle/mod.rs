@@ -27,10 +27,22 @@ pub const MAX_STACK: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Pickle<'a> {
     root: Value<'a>,
-    sequences: Vec<Vec<Value<'a>>>,
-    dicts: Vec<Vec<(Value<'a>, Value<'a>)>>,
+    /// What containers hold, one after the other: a dump has a dozen small containers an entry, and
+    /// an allocation for each would cost more than reading it.
+    elements: Vec<Value<'a>>,
+    sequences: Vec<Span>,
+    dicts: Vec<Span>,
     /// Strings that could not be borrowed because the file writes them with escapes.
     texts: Vec<String>,
+}
+
+/// Where a container's elements lie; a dict's are its keys and values in turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Span {
+    start: usize,
+    length: usize,
+    /// Room that is kept for it from `start` on.
+    room: usize,
 }
 
 /// A value, cheap to copy: containers are indices into their [`Pickle`].
@@ -89,18 +101,20 @@ impl<'a> Pickle<'a> {
     /// The elements of a list or tuple; `None` for anything else.
     pub fn seq(&self, value: Value<'a>) -> Option<&[Value<'a>]> {
         match value {
-            Value::List(id) | Value::Tuple(id) => {
-                self.sequences.get(id.0 as usize).map(Vec::as_slice)
-            }
+            Value::List(id) | Value::Tuple(id) => self.span(self.sequences.get(id.0 as usize)?),
             _ => None,
         }
     }
 
+    fn span(&self, span: &Span) -> Option<&[Value<'a>]> {
+        self.elements.get(span.start..)?.get(..span.length)
+    }
+
     /// The items of a dict in the file's order; `None` for anything else. A key that is there
     /// twice counts with its last value, as in Python.
-    pub fn dict(&self, value: Value<'a>) -> Option<&[(Value<'a>, Value<'a>)]> {
+    pub fn dict(&self, value: Value<'a>) -> Option<&[[Value<'a>; 2]]> {
         match value {
-            Value::Dict(id) => self.dicts.get(id.0 as usize).map(Vec::as_slice),
+            Value::Dict(id) => Some(self.span(self.dicts.get(id.0 as usize)?)?.as_chunks().0),
             _ => None,
         }
     }

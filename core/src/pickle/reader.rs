@@ -1,6 +1,6 @@
 //! The stack machine that reads a pickle.
 
-use super::{DictId, MAX_STACK, Pickle, PickleError, SeqId, TextId, Value, opcode, text};
+use super::{DictId, MAX_STACK, Pickle, PickleError, SeqId, Span, TextId, Value, opcode, text};
 use std::collections::BTreeMap;
 
 /// Reads a pickle's bytes.
@@ -9,13 +9,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<Pickle<'_>, PickleError> {
         bytes,
         at: 0,
         opcode_at: 0,
-        opcode: "",
+        code: b'.',
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Vec::new(),
         sparse_memo: BTreeMap::new(),
         pickle: Pickle {
             root: Value::None,
+            elements: Vec::new(),
             sequences: Vec::new(),
             dicts: Vec::new(),
             texts: Vec::new(),
@@ -32,8 +33,8 @@ struct Reader<'a> {
     at: usize,
     /// Where the opcode in work began.
     opcode_at: usize,
-    /// Its name.
-    opcode: &'static str,
+    /// Which it is.
+    code: u8,
     stack: Vec<Value<'a>>,
     /// Heights of the stack at the open marks.
     marks: Vec<usize>,
@@ -50,7 +51,7 @@ impl<'a> Reader<'a> {
         self.opcode_at = self.at;
         let code = self.byte()?;
         let at = self.opcode_at;
-        self.opcode = opcode::name(code).ok_or(PickleError::UnknownOpcode { byte: code, at })?;
+        self.code = code;
         match code {
             b'.' => return Ok(false),
             0x80 => {
@@ -79,7 +80,10 @@ impl<'a> Reader<'a> {
                 self.marks.push(self.stack.len());
             }
             b'0' => drop(self.pop()?),
-            b'1' => drop(self.since_mark()?),
+            b'1' => {
+                let from = self.mark()?;
+                self.stack.truncate(from);
+            }
             b'2' => {
                 let top = self.top()?;
                 self.push(top)?;
@@ -99,68 +103,95 @@ impl<'a> Reader<'a> {
                 };
                 self.push(value.ok_or(PickleError::NotInMemo { index, at })?)?;
             }
-            _ if opcode::runs_code(code) => {
-                return Err(PickleError::Refused { opcode: self.opcode, at });
+            _ if opcode::name(code).is_none() => {
+                return Err(PickleError::UnknownOpcode { byte: code, at });
             }
-            _ => return Err(PickleError::Unsupported { opcode: self.opcode, at }),
+            _ if opcode::runs_code(code) => {
+                return Err(PickleError::Refused { opcode: self.opcode(), at });
+            }
+            _ => return Err(PickleError::Unsupported { opcode: self.opcode(), at }),
         }
         Ok(true)
     }
 
     fn sequence(&mut self, code: u8) -> Result<(), PickleError> {
-        let elements = match code {
-            b']' | b')' => Vec::new(),
-            b'l' | b't' | b'e' => self.since_mark()?,
-            b'a' => vec![self.pop()?],
-            _ => {
-                // TUPLE1, TUPLE2, TUPLE3.
-                let count = usize::from(code) - 0x84;
-                let from = self.floor_checked(count)?;
-                self.stack.split_off(from)
-            }
+        // TUPLE1, TUPLE2, TUPLE3.
+        let from = match code {
+            b']' | b')' => self.stack.len(),
+            b'l' | b't' | b'e' => self.mark()?,
+            b'a' => self.floor_checked(1)?,
+            _ => self.floor_checked(usize::from(code) - 0x84)?,
         };
-        match code {
-            b'a' | b'e' => {
-                let wrong = self.wrong_kind("list");
-                let Value::List(id) = self.top()? else { return Err(wrong) };
-                let list = self.pickle.sequences.get_mut(id.0 as usize).ok_or(wrong)?;
-                list.extend_from_slice(&elements);
-                Ok(())
+        if matches!(code, b'a' | b'e') {
+            let Value::List(id) = self.below(from)? else { return Err(self.wrong_kind("list")) };
+            let span = self.pickle.sequences.get(id.0 as usize);
+            let mut span = *span.ok_or_else(|| self.wrong_kind("list"))?;
+            self.extend(&mut span, from);
+            if let Some(place) = self.pickle.sequences.get_mut(id.0 as usize) {
+                *place = span;
             }
-            b']' | b'l' => {
-                let id = self.new_sequence(elements);
-                self.push(Value::List(id))
-            }
-            _ => {
-                let id = self.new_sequence(elements);
-                self.push(Value::Tuple(id))
-            }
+            return Ok(());
         }
+        let mut span = Span::default();
+        self.extend(&mut span, from);
+        let id = SeqId(self.pickle.sequences.len() as u32);
+        self.pickle.sequences.push(span);
+        self.push(if matches!(code, b']' | b'l') { Value::List(id) } else { Value::Tuple(id) })
     }
 
     fn mapping(&mut self, code: u8) -> Result<(), PickleError> {
-        let flat = match code {
-            b'}' => Vec::new(),
-            b's' => {
-                let from = self.floor_checked(2)?;
-                self.stack.split_off(from)
-            }
-            _ => self.since_mark()?,
+        let from = match code {
+            b'}' => self.stack.len(),
+            b's' => self.floor_checked(2)?,
+            _ => self.mark()?,
         };
-        let (pairs, rest) = flat.as_chunks::<2>();
-        if !rest.is_empty() {
-            return Err(PickleError::StackUnderflow { opcode: self.opcode, at: self.opcode_at });
+        if !(self.stack.len() - from).is_multiple_of(2) {
+            return Err(PickleError::StackUnderflow { opcode: self.opcode(), at: self.opcode_at });
         }
-        let pairs = pairs.iter().map(|[key, value]| (*key, *value));
         if matches!(code, b'}' | b'd') {
+            let mut span = Span::default();
+            self.extend(&mut span, from);
             let id = DictId(self.pickle.dicts.len() as u32);
-            self.pickle.dicts.push(pairs.collect());
+            self.pickle.dicts.push(span);
             return self.push(Value::Dict(id));
         }
-        let wrong = self.wrong_kind("dict");
-        let Value::Dict(id) = self.top()? else { return Err(wrong) };
-        self.pickle.dicts.get_mut(id.0 as usize).ok_or(wrong)?.extend(pairs);
+        let Value::Dict(id) = self.below(from)? else { return Err(self.wrong_kind("dict")) };
+        let span = self.pickle.dicts.get(id.0 as usize);
+        let mut span = *span.ok_or_else(|| self.wrong_kind("dict"))?;
+        self.extend(&mut span, from);
+        if let Some(place) = self.pickle.dicts.get_mut(id.0 as usize) {
+            *place = span;
+        }
         Ok(())
+    }
+
+    /// Takes the values from `from` on off the stack and adds them to a container. One that has
+    /// no room left moves to the end, with room for as many again: however a file takes turns
+    /// between containers, what is copied stays proportionate to it.
+    fn extend(&mut self, span: &mut Span, from: usize) {
+        let values = self.stack.get(from..).unwrap_or_default();
+        let elements = &mut self.pickle.elements;
+        let wanted = span.length + values.len();
+        if span.length == 0 || (span.start + span.length == elements.len()) {
+            // It is new, or the last one: it grows where it lies.
+            if span.length == 0 {
+                span.start = elements.len();
+            }
+            elements.extend_from_slice(values);
+            span.room = wanted;
+        } else {
+            if wanted > span.room {
+                let start = elements.len();
+                elements.extend_from_within(span.start..span.start + span.length);
+                *span = Span { start, length: span.length, room: wanted * 2 };
+                elements.resize(start + span.room, Value::None);
+            }
+            if let Some(place) = elements.get_mut(span.start + span.length..span.start + wanted) {
+                place.copy_from_slice(values);
+            }
+        }
+        span.length = wanted;
+        self.stack.truncate(from);
     }
 
     fn number(&mut self, code: u8) -> Result<Value<'a>, PickleError> {
@@ -245,12 +276,6 @@ impl<'a> Reader<'a> {
         Value::Text(id)
     }
 
-    fn new_sequence(&mut self, elements: Vec<Value<'a>>) -> SeqId {
-        let id = SeqId(self.pickle.sequences.len() as u32);
-        self.pickle.sequences.push(elements);
-        id
-    }
-
     fn memo_index(&mut self, code: u8) -> Result<u32, PickleError> {
         Ok(match code {
             b'q' | b'h' => u32::from(self.byte()?),
@@ -301,12 +326,20 @@ impl<'a> Reader<'a> {
         self.stack.last().copied().ok_or_else(|| self.underflow())
     }
 
-    fn since_mark(&mut self) -> Result<Vec<Value<'a>>, PickleError> {
+    /// The value under those from `from` on, which an opcode adds them to.
+    fn below(&self, from: usize) -> Result<Value<'a>, PickleError> {
+        let floor = self.marks.last().copied().unwrap_or(0);
+        let at = from.checked_sub(1).filter(|at| *at >= floor).ok_or_else(|| self.underflow())?;
+        self.stack.get(at).copied().ok_or_else(|| self.underflow())
+    }
+
+    /// Takes the last mark away: where the values behind it begin.
+    fn mark(&mut self) -> Result<usize, PickleError> {
         let mark = self.marks.pop().ok_or_else(|| self.underflow())?;
         if mark > self.stack.len() {
             return Err(self.underflow());
         }
-        Ok(self.stack.split_off(mark))
+        Ok(mark)
     }
 
     fn byte(&mut self) -> Result<u8, PickleError> {
@@ -343,15 +376,20 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(line).map(str::trim).map_err(|_| self.bad_argument())
     }
 
+    /// The name of the opcode in work.
+    fn opcode(&self) -> &'static str {
+        opcode::name(self.code).unwrap_or("an unknown opcode")
+    }
+
     fn bad_argument(&self) -> PickleError {
-        PickleError::BadArgument { opcode: self.opcode, at: self.opcode_at }
+        PickleError::BadArgument { opcode: self.opcode(), at: self.opcode_at }
     }
 
     fn underflow(&self) -> PickleError {
-        PickleError::StackUnderflow { opcode: self.opcode, at: self.opcode_at }
+        PickleError::StackUnderflow { opcode: self.opcode(), at: self.opcode_at }
     }
 
     fn wrong_kind(&self, wanted: &'static str) -> PickleError {
-        PickleError::WrongKind { opcode: self.opcode, wanted, at: self.opcode_at }
+        PickleError::WrongKind { opcode: self.opcode(), wanted, at: self.opcode_at }
     }
 }

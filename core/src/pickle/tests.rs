@@ -15,7 +15,7 @@ fn show(pickle: &Pickle<'_>, value: Value<'_>, depth: usize) -> String {
         Value::Dict(_) => {
             let items = pickle.dict(value).unwrap().iter();
             let items = items
-                .map(|(k, v)| format!("{}: {}", show(pickle, *k, 1), show(pickle, *v, depth - 1)));
+                .map(|[k, v]| format!("{}: {}", show(pickle, *k, 1), show(pickle, *v, depth - 1)));
             format!("{{{}}}", items.collect::<Vec<_>>().join(", "))
         }
         Value::Str(_) | Value::Text(_) => format!("{:?}", pickle.str(value).unwrap()),

@@ -1,10 +1,13 @@
 //! The calls of a trace, per rank: what the diagnosis reads, whatever the trace came from.
 
-use super::{Call, Origin, Outcome, Trace, What};
+use super::{Call, Event, Frame, Origin, Outcome, TensorShape, Trace, What};
 use crate::flight_recorder::rank_of_file_name;
-use crate::group::ProcessGroup;
+use crate::group::{GroupId, ProcessGroup};
 use crate::plan::Plan;
-use crate::rank::GlobalRank;
+use crate::rank::{GlobalRank, GroupRank};
+use crate::reduce::ReduceOp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Every call of every rank that the trace knows of.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +33,9 @@ pub struct CallLog {
 pub struct RankLog {
     /// The calls.
     pub calls: Vec<CallRecord>,
+    /// The number of the last collective that it called in a group, where that is known although
+    /// the call may not be: a recorder drops old calls.
+    pub enqueued: BTreeMap<GroupId, u64>,
     /// Where the rank stands at the end of the trace.
     pub state: RankState,
 }
@@ -63,14 +69,86 @@ pub enum RankState {
 pub struct CallRecord {
     /// The call's number on its rank.
     pub work: u32,
-    /// The call.
-    pub call: Call,
     /// How far it got.
     pub state: CallState,
+    /// Its number in the group on this rank; see [`Call::seq`].
+    pub seq: Option<u64>,
+    /// Its number in the recorder that wrote it, if there was one.
+    pub record_id: Option<u64>,
+    /// The plan operation that made it, if there is a plan.
+    pub plan_op: Option<u32>,
     /// When it was made, in picoseconds after the trace's start.
     pub scheduled_ps: u64,
+    /// When its stream began to carry it out, if that is known.
+    pub started_ps: Option<u64>,
     /// When it completed.
     pub completed_ps: Option<u64>,
+    /// What was called; recordings share it between calls that are alike.
+    pub call: Arc<Called>,
+}
+
+/// What calls that are made again and again have in common; the fields are those of [`Call`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Called {
+    /// PyTorch's name: `all_reduce`, `send`, …
+    pub op: String,
+    /// The group.
+    pub group: GroupId,
+    /// True for send and recv.
+    pub p2p: bool,
+    /// The other side of a point-to-point call, if known.
+    pub peer: Option<GroupRank>,
+    /// The tag of a point-to-point call.
+    pub tag: u32,
+    /// Tensors passed in.
+    pub inputs: Vec<TensorShape>,
+    /// Tensors for the result.
+    pub outputs: Vec<TensorShape>,
+    /// The reduction, if known.
+    pub reduce_op: Option<ReduceOp>,
+    /// The root, if known and the call has one.
+    pub root: Option<GroupRank>,
+    /// The Python stack, innermost frame first; empty if unknown.
+    pub stack: Arc<[Frame]>,
+}
+
+impl CallRecord {
+    /// The call as an event tells it.
+    pub fn to_call(&self) -> Call {
+        let called = &self.call;
+        Call {
+            op: called.op.clone(),
+            group: called.group,
+            seq: self.seq,
+            p2p: called.p2p,
+            peer: called.peer,
+            tag: called.tag,
+            inputs: called.inputs.clone(),
+            outputs: called.outputs.clone(),
+            reduce_op: called.reduce_op,
+            root: called.root,
+            plan_op: self.plan_op,
+            stack: called.stack.to_vec(),
+            record_id: self.record_id,
+        }
+    }
+}
+
+impl From<&Call> for Called {
+    fn from(call: &Call) -> Called {
+        Called {
+            op: call.op.clone(),
+            group: call.group,
+            p2p: call.p2p,
+            peer: call.peer,
+            tag: call.tag,
+            inputs: call.inputs.clone(),
+            outputs: call.outputs.clone(),
+            reduce_op: call.reduce_op,
+            root: call.root,
+            stack: call.stack.as_slice().into(),
+        }
+    }
 }
 
 /// How far a call got.
@@ -134,18 +212,51 @@ impl CallLog {
 }
 
 impl RankLog {
+    /// The calls as the events of a trace, in the order in which they happened.
+    pub fn events(&self, rank: GlobalRank) -> Vec<Event> {
+        let mut events = Vec::with_capacity(self.calls.len() * 3);
+        for record in &self.calls {
+            let work = record.work;
+            let call = Box::new(record.to_call());
+            let mut push = |time_ps, what| events.push(Event { time_ps, rank, what });
+            push(record.scheduled_ps, What::Scheduled { work, call });
+            if let Some(started_ps) = record.started_ps {
+                push(started_ps, What::Started { work });
+            }
+            if let Some(completed_ps) = record.completed_ps {
+                push(completed_ps, What::Completed { work });
+            }
+        }
+        // Stable: what happened to a call at one moment stays in order.
+        events.sort_by_key(|event| event.time_ps);
+        events
+    }
+
+    /// What the call shares with the last one, or two before, if it is alike: loops are short.
+    fn shared(&self, call: &Call) -> Arc<Called> {
+        let called = Called::from(call);
+        let before = self.calls.iter().rev().take(4);
+        let known = before.map(|record| &record.call).find(|known| ***known == called);
+        known.map_or_else(|| Arc::new(called), Arc::clone)
+    }
+
     fn take(&mut self, rank: GlobalRank, time_ps: u64, what: &What, plan: Option<&Plan>) {
         match what {
             What::Scheduled { work, call } => self.calls.push(CallRecord {
                 work: *work,
-                call: (**call).clone(),
                 state: CallState::Scheduled,
+                seq: call.seq,
+                record_id: call.record_id,
+                plan_op: call.plan_op,
                 scheduled_ps: time_ps,
+                started_ps: None,
                 completed_ps: None,
+                call: self.shared(call),
             }),
             What::Started { work } => {
                 if let Some(call) = self.find(*work) {
                     call.state = CallState::Started;
+                    call.started_ps = Some(time_ps);
                 }
             }
             What::Completed { work } => {

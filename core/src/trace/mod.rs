@@ -12,7 +12,7 @@ mod calls;
 mod json;
 
 pub use binary::{MAX_FRAME_BYTES, TRACE_MAGIC, TraceError, TraceReader, TraceWriter};
-pub use calls::{CallLog, CallRecord, CallState, RankLog, RankState};
+pub use calls::{CallLog, CallRecord, CallState, Called, RankLog, RankState};
 
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};
@@ -328,7 +328,7 @@ pub struct Call {
 }
 
 /// A tensor's shape and element type.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TensorShape {
     /// The sizes of its dimensions.
     pub shape: Vec<u64>,

@@ -47,7 +47,7 @@ fn a_rank_that_skips_a_call() {
         let calls = &log.ranks[rank].as_ref().unwrap().calls;
         assert_eq!(calls.len(), 1);
         assert_eq!(calls[0].state, CallState::Started);
-        assert_eq!(calls[0].call.seq, Some(1));
+        assert_eq!(calls[0].seq, Some(1));
         assert!(matches!(log.ranks[rank].as_ref().unwrap().state, RankState::AtOp { op: 0, .. }));
     }
     assert!(events_of(&trace, 1).any(|event| event.what == What::Finished));

@@ -4,7 +4,7 @@ use crate::recording::Recording;
 use crate::{files, terminal};
 use anyhow::Result;
 use lockstep_core::diagnosis::Report;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Say what went wrong in Flight Recorder dumps or a Lockstep trace
@@ -35,16 +35,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 
 fn diagnose(paths: &[PathBuf]) -> Result<Report> {
     let mut recording = Recording::default();
-    for path in files::below(paths)? {
-        match files::read(&path, files::MAX_FILE_BYTES) {
-            Ok(bytes) => recording.add(&name_of(&path), &bytes)?,
-            Err(error) => recording.leave_out(format!("{error:#}")),
-        }
-    }
+    recording.add_files(files::below(paths)?)?;
     Ok(recording.read()?.report)
-}
-
-/// The file's own name, which says the rank.
-fn name_of(path: &Path) -> String {
-    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }

@@ -5,7 +5,7 @@ use super::session::Held;
 use super::slices::Slices;
 use crate::protocol::{Response, SessionId};
 use js_sys::Uint8Array;
-use lockstep_core::flight_recorder::{Dump, trace_of as trace_of_dumps};
+use lockstep_core::flight_recorder::{Dump, Merged, merge};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{CallLog, Origin, Trace};
 use lockstep_sim::{Session, SimConfig, SimError, Topology};
@@ -130,9 +130,9 @@ pub(super) async fn files(
         });
     }
     slices.give_way(bytes as u64, bytes as u64, "merging").await?;
-    let trace = trace_of_dumps(dumps).map_err(|error| error.to_string())?;
-    let (lanes, log) = index(&trace, &slices).await?;
-    let mut held = Held::whole(trace, lanes, log);
+    let merged = merge(dumps).map_err(|error| error.to_string())?;
+    let lanes = lanes_of(&merged, &slices).await?;
+    let mut held = Held::recorded(merged, lanes);
     held.problems = problems;
     let opened = held.opened(session)?;
     Ok((held, Response::Opened(Box::new(opened))))
@@ -151,6 +151,23 @@ pub(super) async fn read(file: &File) -> Result<Vec<u8>, String> {
 fn is_trace(bytes: &[u8]) -> bool {
     let start = &bytes[..bytes.len().min(64)];
     start.starts_with(b"LKSTRCE") || start.windows(14).any(|text| text == b"lockstep.trace")
+}
+
+/// The lanes of a recording: rank by rank, so that its events are never there as a whole.
+async fn lanes_of(merged: &Merged, slices: &Slices) -> Result<Lanes, String> {
+    let world_size = merged.header.world_size;
+    if world_size > MAX_WORLD_SIZE {
+        return Err(too_many_ranks(world_size));
+    }
+    let mut lanes = Lanes::new(world_size);
+    for (rank, log) in merged.log.logs() {
+        for event in log.events(rank) {
+            lanes.take(&event, None);
+        }
+        slices.give_way(rank.0.into(), world_size.into(), "ranks drawn").await?;
+    }
+    lanes.leave_room();
+    Ok(lanes)
 }
 
 async fn index(trace: &Trace, slices: &Slices) -> Result<(Lanes, CallLog), String> {

@@ -5,9 +5,10 @@ use super::raster::{Drawn, draw, pick};
 use super::texts;
 use crate::protocol::{Form, LiveCount, Opened, Picked, SessionId, Window};
 use lockstep_core::diagnosis::{diagnose, who_waits};
+use lockstep_core::flight_recorder::Merged;
 use lockstep_core::plan::TensorId;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{CallLog, Trace, TraceReader};
+use lockstep_core::trace::{CallLog, Trace, TraceEnd, TraceReader};
 use lockstep_sim::{Comparison, Session, View, compare};
 
 /// A trace with what the page may ask of it.
@@ -32,6 +33,13 @@ impl Held {
             log: Some(log),
             problems: Vec::new(),
         }
+    }
+
+    /// A recording: its calls are in the log, and become events when they are asked for.
+    pub(super) fn recorded(merged: Merged, lanes: Lanes) -> Held {
+        let end = TraceEnd { time_ps: merged.end_ps, outcome: merged.log.outcome.clone() };
+        let trace = Trace { header: merged.header, events: Vec::new(), end: Some(end) };
+        Held::whole(trace, lanes, merged.log)
     }
 
     /// A trace of which nothing has come yet.
@@ -177,6 +185,11 @@ impl Held {
         match (&self.simulation, &self.trace) {
             (Some(simulation), _) => Ok(written(&simulation.trace(), form)),
             (None, Some(trace)) if !trace.events.is_empty() => Ok(written(trace, form)),
+            (None, Some(trace)) if self.log.as_ref().is_some_and(|log| log.recorded) => {
+                let logs = self.log.iter().flat_map(CallLog::logs);
+                let events = logs.flat_map(|(rank, log)| log.events(rank)).collect();
+                Ok(written(&Trace { events, ..trace.clone() }, form))
+            }
             _ => Err("there is nothing to write yet".to_owned()),
         }
     }

@@ -5,7 +5,7 @@ use super::raster::Class;
 use crate::protocol::Picked;
 use lockstep_core::plan::{Action, Plan};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{Call, CallLog, CallRecord, TensorShape};
+use lockstep_core::trace::{CallLog, CallRecord, TensorShape};
 
 /// The text on a span.
 pub(super) fn on_span(
@@ -24,7 +24,7 @@ pub(super) fn on_span(
         Row::Stream => op_name(plan, rank, span.what),
         Row::Messages => format!("→ {}", span.what),
         Row::Calls(_) => match record(log, rank, span.what) {
-            Some(record) => short_name(&record.call),
+            Some(record) => short_name(record),
             None => String::new(),
         },
     }
@@ -79,7 +79,7 @@ pub(super) fn of_span(
 
 fn about_call(log: Option<&CallLog>, record: &CallRecord, picked: &mut Picked) {
     let call = &record.call;
-    picked.title = short_name(call);
+    picked.title = short_name(record);
     let mut fact = |name: &str, value: String| picked.facts.push((name.to_owned(), value));
     if let Some(group) = log.and_then(|log| log.groups.get(call.group.index())) {
         fact("group", format!("{} ({} ranks)", group.label(), group.size()));
@@ -101,7 +101,7 @@ fn about_call(log: Option<&CallLog>, record: &CallRecord, picked: &mut Picked) {
         fact("peer", format!("{peer} (group rank)"));
     }
     fact("state", format!("{:?}", record.state).to_lowercase());
-    if let Some(id) = call.record_id {
+    if let Some(id) = record.record_id {
         fact("entry", id.to_string());
     }
     let frames = call.stack.iter().take(24);
@@ -115,10 +115,10 @@ fn record(log: Option<&CallLog>, rank: u32, work: u32) -> Option<&CallRecord> {
 }
 
 /// `all_reduce #7`.
-fn short_name(call: &Call) -> String {
-    match call.seq {
-        Some(seq) => format!("{} #{seq}", call.op),
-        None => call.op.clone(),
+fn short_name(record: &CallRecord) -> String {
+    match record.seq {
+        Some(seq) => format!("{} #{seq}", record.call.op),
+        None => record.call.op.clone(),
     }
 }
 

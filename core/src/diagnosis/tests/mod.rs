@@ -1,6 +1,6 @@
 mod fake;
+mod faults;
 mod nccl;
-mod scale;
 mod simulated;
 
 use super::*;
@@ -110,7 +110,7 @@ fn json_is_the_documented_schema() {
 fn who_waits_for_whom() {
     let files = files(&cases().join("t215_two_subgroups_one_hung"));
     let files = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
-    let waits = who_waits(&CallLog::of(&read_files(files).unwrap().trace));
+    let waits = who_waits(&read_files(files).unwrap().merged.log);
     let short = |wait: &Wait| {
         let line = wait.line.clone().unwrap_or_default();
         let whom = rank_list(&wait.waits_for);

@@ -1,0 +1,51 @@
+//! What DDP's own calls tell of a rank that never came to one of them.
+
+use super::absent::idle;
+use super::causes::Scene;
+use super::explain::{is_ddp, is_ddp_bucket, is_within};
+use super::index::Made;
+use super::report::Kind;
+use crate::group::GroupId;
+use crate::rank::GlobalRank;
+
+/// The function in which DDP's constructor compares the models.
+const VERIFY: &str = "_verify_param_shape_across_processes";
+
+/// Why a rank whose last call is DDP's may not have come to DDP's next one, in which `theirs` waits:
+/// the kind, a sentence, and the fix. `None` where its calls do not tell.
+pub(super) fn reason(
+    scene: &Scene<'_, '_>,
+    rank: GlobalRank,
+    group: GroupId,
+    theirs: Made<'_>,
+) -> Option<(Kind, &'static str, &'static str)> {
+    let last = scene.job.rank(rank)?.calls.last()?;
+    if !scene.job.log.recorded || !idle(scene, rank) || last.call.group != group {
+        return None;
+    }
+    let (own, theirs) = (&last.call.stack, &theirs.record.call.stack);
+    if is_within(own, VERIFY) && is_ddp(theirs) && !is_within(theirs, VERIFY) {
+        return Some((
+            Kind::DdpModelMismatch,
+            "Its last call is the one in which DDP's constructor compares the parameters' shapes, \
+             and the others went on from there: most likely its model has other shapes, and DDP \
+             raised on it.",
+            "Build the same model on every rank: the same configuration, the same order of \
+             parameters, nothing that depends on the rank. The rank's log names the parameter: \
+             \"params[…] in this process with sizes … appears not to match\".",
+        ));
+    }
+    if is_ddp_bucket(theirs) && is_ddp(own) {
+        return Some((
+            Kind::DdpUnusedParameters,
+            "The others wait for a bucket of DDP's backward pass. Most likely a parameter of that \
+             bucket got no gradient on this rank, so that the bucket never became ready; or the \
+             rank stopped before or in its backward pass.",
+            "Let every parameter take part in the loss on every rank, or give DDP \
+             find_unused_parameters=True. The rank's log says \"Expected to have finished reduction \
+             in the prior iteration\" if so, and anything else that stopped it if not. \
+             TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters.",
+        ));
+    }
+    None
+}

@@ -1,0 +1,298 @@
+//! The process groups of a job, from what every rank's dump says of its own.
+//!
+//! The same group has the same name on every rank, while `pg_id` is each rank's own count.
+
+use super::members::{RankHint, Unlisted, members};
+use super::names::{CallName, call_name};
+use super::{Dump, Site};
+use crate::group::{BackendName, GroupId, ProcessGroup};
+use crate::rank::GlobalRank;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A group by what all ranks agree on: its name, and its members where listed (names that were
+/// hashed from a subset may be there twice).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct GroupKey {
+    /// The default group first, then by number, then by name.
+    order: (bool, u64, String),
+    listed: Vec<GlobalRank>,
+}
+
+#[derive(Default)]
+struct GroupDraft {
+    desc: String,
+    callers: BTreeSet<GlobalRank>,
+    timeout_ms: Option<u64>,
+    backend: Option<BackendName>,
+    p2p: bool,
+    /// True if somebody saw a call of it end.
+    any_ended: bool,
+    /// The pending calls, and those of them that somebody saw end, by their number; of groups whose
+    /// members are worked out.
+    pending: BTreeMap<u64, BTreeSet<GlobalRank>>,
+    ended: BTreeSet<u64>,
+}
+
+/// The groups of a job.
+pub(super) struct GroupTable {
+    pub(super) groups: Vec<ProcessGroup>,
+    ids: BTreeMap<GroupKey, GroupId>,
+    /// Groups in which somebody sends or receives.
+    with_p2p: BTreeSet<GroupId>,
+    /// Ranks that called a group whose other members, not listed, left no dump; empty if every rank
+    /// has such a group, which is then likely one of a single member.
+    pub(super) deserted: BTreeSet<GlobalRank>,
+    /// Per dump, its lists of members that can be relied on, by the group's name.
+    listed: BTreeMap<(GlobalRank, String), Vec<GlobalRank>>,
+}
+
+impl GroupTable {
+    pub(super) fn of(dumps: &[Dump], world_size: u32) -> GroupTable {
+        let mut table = GroupTable {
+            groups: Vec::new(),
+            ids: BTreeMap::new(),
+            with_p2p: BTreeSet::new(),
+            deserted: BTreeSet::new(),
+            listed: BTreeMap::new(),
+        };
+        let mut hints: BTreeMap<GlobalRank, RankHint> = BTreeMap::new();
+        for dump in dumps {
+            let hint = hints.entry(dump.rank).or_default();
+            for group in &dump.groups {
+                let mut ranks = group.ranks.clone();
+                ranks.sort_unstable();
+                let within = ranks.last().is_none_or(|rank| rank.0 < world_size);
+                let sound = within && ranks.windows(2).all(|pair| pair[0] != pair[1]);
+                if group.name.is_empty() {
+                    hint.last_size = Some(group.ranks.len()).filter(|size| *size > 0);
+                } else if sound && ranks.binary_search(&dump.rank).is_ok() {
+                    table.listed.insert((dump.rank, group.name.clone()), group.ranks.clone());
+                }
+            }
+        }
+        let mut drafts: BTreeMap<GroupKey, GroupDraft> = BTreeMap::new();
+        for dump in dumps {
+            // A group that is listed and was never called is still worth its row.
+            for group in dump.groups.iter().filter(|group| !group.name.is_empty()) {
+                let key = table.key(dump.rank, &group.name, &group.desc);
+                let draft = drafts.entry(key).or_default();
+                if draft.desc.is_empty() {
+                    draft.desc.clone_from(&group.desc);
+                }
+            }
+            // A dump has thousands of entries, few sites and fewer groups.
+            let mut own: BTreeMap<SiteGroup<'_>, GroupDraft> = BTreeMap::new();
+            for site in &dump.sites {
+                own.entry(SiteGroup::of(site)).or_default().take(dump.rank, site);
+            }
+            for (group, draft) in own {
+                let key = table.key_of(dump.rank, group);
+                if let Some(hint) = hints.get_mut(&dump.rank) {
+                    hint.numbers.insert(group.pg_id, key.order.1);
+                }
+                drafts.entry(key).or_default().merge(draft);
+            }
+        }
+        table.see_pending(dumps, &mut drafts);
+        let world: Vec<GlobalRank> = (0..world_size).map(GlobalRank).collect();
+        let recorded: BTreeSet<GlobalRank> = dumps.iter().map(|dump| dump.rank).collect();
+        let alone = |(key, draft): (&GroupKey, &GroupDraft)| {
+            (draft.is_alone() && key.listed.is_empty() && !key.is_default())
+                .then(|| draft.callers.clone())
+        };
+        table.deserted = drafts.iter().filter_map(alone).flatten().collect();
+        if table.deserted.len() == recorded.len() {
+            table.deserted.clear();
+        }
+        let mut missing = world.iter().filter(|rank| !recorded.contains(rank));
+        let missing = match (missing.next(), missing.next()) {
+            (Some(missing), None) => Some(*missing),
+            _ => None,
+        };
+        if drafts.first_key_value().is_none_or(|(key, _)| !key.is_default()) {
+            let order = (false, 0, "0".to_owned());
+            let key = GroupKey { order, listed: world.clone() };
+            drafts
+                .insert(key, GroupDraft { desc: "default_pg".to_owned(), ..GroupDraft::default() });
+        }
+        for (key, draft) in drafts {
+            let ranks = if !key.listed.is_empty() {
+                key.listed.clone()
+            } else if key.is_default() {
+                world.clone()
+            } else {
+                let stalled = draft.stalled();
+                let number = (key.order.1 < u64::MAX).then_some(key.order.1);
+                let unlisted = Unlisted { number, callers: &draft.callers, stalled };
+                let mut ranks = members(&unlisted, &hints);
+                // What ended had all its members: who left no dump is the other one.
+                let deserted = draft.is_alone() && draft.callers.is_subset(&table.deserted);
+                ranks.extend(missing.filter(|missing| deserted && !ranks.contains(missing)));
+                ranks
+            };
+            let backend = draft.backend.unwrap_or(BackendName::Unknown);
+            let id = GroupId(table.groups.len() as u32);
+            let name = key.order.2.clone();
+            // Groups without a member, or with one twice, cannot come this far.
+            if let Ok(group) = ProcessGroup::new(name, backend, ranks) {
+                let timeout_ms = draft.timeout_ms.unwrap_or(group.timeout_ms());
+                table.groups.push(group.with_desc(draft.desc).with_timeout_ms(timeout_ms));
+                table.ids.insert(key, id);
+                if draft.p2p {
+                    table.with_p2p.insert(id);
+                }
+            }
+        }
+        table
+    }
+
+    /// Notes which calls of groups without a list of members are pending, and which of those
+    /// somebody saw end.
+    fn see_pending(&self, dumps: &[Dump], drafts: &mut BTreeMap<GroupKey, GroupDraft>) {
+        for ended in [false, true] {
+            for dump in dumps {
+                let keys: Vec<GroupKey> = dump
+                    .sites
+                    .iter()
+                    .map(|site| self.key_of(dump.rank, SiteGroup::of(site)))
+                    .collect();
+                for entry in &dump.entries {
+                    let site = entry.site as usize;
+                    let (Some(key), Some(site)) = (keys.get(site), dump.sites.get(site)) else {
+                        continue;
+                    };
+                    let worked_out = key.listed.is_empty() && !key.is_default();
+                    let Some(seq) = entry.collective_seq.filter(|_| worked_out && !site.p2p) else {
+                        continue;
+                    };
+                    let Some(draft) = drafts.get_mut(key) else { continue };
+                    match (ended, entry.completed) {
+                        (false, false) => {
+                            draft.pending.entry(seq).or_default().insert(dump.rank);
+                        }
+                        (false, true) => draft.any_ended = true,
+                        // The first time over, not all that is pending is known.
+                        (true, true) if draft.pending.contains_key(&seq) => {
+                            draft.ended.insert(seq);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn key(&self, rank: GlobalRank, name: &str, desc: &str) -> GroupKey {
+        let listed = self.listed.get(&(rank, name.to_owned())).cloned().unwrap_or_default();
+        let other = !(desc == "default_pg" || (desc.is_empty() && name == "0"));
+        let number = name.parse().unwrap_or(u64::MAX);
+        GroupKey { order: (other, number, name.to_owned()), listed }
+    }
+
+    fn key_of(&self, rank: GlobalRank, group: SiteGroup<'_>) -> GroupKey {
+        match group.name {
+            Some(name) => self.key(rank, name, group.desc),
+            // Before torch 2.4 a group is known by each rank's own number only.
+            None => self.key(rank, &group.pg_id.to_string(), ""),
+        }
+    }
+
+    /// The groups of a dump's sites, in order.
+    pub(super) fn ids(&self, dump: &Dump) -> Vec<GroupId> {
+        let id = |site| self.ids.get(&self.key_of(dump.rank, SiteGroup::of(site))).copied();
+        dump.sites.iter().map(|site| id(site).unwrap_or(GroupId::WORLD)).collect()
+    }
+}
+
+impl GroupTable {
+    /// The last collective that a dump's rank called in each group, as its status tells: `ids` are
+    /// the groups of its sites.
+    ///
+    /// The status counts by the rank's own `pg_id`. What the entries do not say of it, the list of
+    /// groups does: a rank numbers its groups in the order in which they were made, which is that
+    /// of their names where those are numbers. Groups with point-to-point calls are left out: their
+    /// status may be one of those calls' numbers (`ProcessGroupNCCL::workEnqueue`).
+    pub(super) fn enqueued(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
+        let mut by_pg_id: BTreeMap<u64, GroupId> =
+            dump.sites.iter().zip(ids).map(|(site, id)| (site.pg_id, *id)).collect();
+        let mut listed: Vec<(u64, GroupId)> = Vec::new();
+        for group in &dump.groups {
+            let key = self.key(dump.rank, &group.name, &group.desc);
+            if let (Ok(number), Some(id)) = (group.name.parse(), self.ids.get(&key)) {
+                listed.push((number, *id));
+            }
+        }
+        listed.sort_unstable();
+        // Some numbers belong to groups that the recorder does not watch.
+        let numbered = || dump.status.keys().copied().zip(listed.iter().map(|(_, id)| *id));
+        let agrees = |(pg_id, id)| by_pg_id.get(&pg_id).is_none_or(|known| *known == id);
+        if listed.len() == dump.status.len() && numbered().all(agrees) {
+            by_pg_id.extend(numbered());
+        }
+        let status = dump.status.iter();
+        let known = status.filter_map(|(pg_id, status)| {
+            // Numbers begin at 1, and -1 stands for never.
+            Some((*by_pg_id.get(pg_id)?, status.last_enqueued.unwrap_or(0)))
+        });
+        known.filter(|(group, _)| !self.with_p2p.contains(group)).collect()
+    }
+}
+
+/// A group as an entry names it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct SiteGroup<'a> {
+    pg_id: u64,
+    name: Option<&'a str>,
+    desc: &'a str,
+}
+
+impl<'a> SiteGroup<'a> {
+    fn of(site: &'a Site) -> SiteGroup<'a> {
+        let (name, desc) = (site.group.as_deref(), site.group_desc.as_ref());
+        SiteGroup { pg_id: site.pg_id, name, desc }
+    }
+}
+
+impl GroupKey {
+    fn is_default(&self) -> bool {
+        !self.order.0
+    }
+}
+
+impl GroupDraft {
+    fn take(&mut self, rank: GlobalRank, site: &Site) {
+        let CallName { backend, .. } = call_name(&site.profiling_name);
+        if self.desc.is_empty() {
+            self.desc = site.group_desc.to_string();
+        }
+        self.callers.insert(rank);
+        self.timeout_ms = self.timeout_ms.max(site.timeout_ms);
+        self.p2p |= site.p2p;
+        if backend != BackendName::Unknown {
+            self.backend = self.backend.max(Some(backend));
+        }
+    }
+
+    fn merge(&mut self, other: GroupDraft) {
+        if self.desc.is_empty() {
+            self.desc = other.desc;
+        }
+        self.callers.extend(other.callers);
+        self.timeout_ms = self.timeout_ms.max(other.timeout_ms);
+        self.backend = self.backend.max(other.backend);
+        self.p2p |= other.p2p;
+    }
+
+    /// True if one rank made calls, and saw some end, that no other recorded rank made.
+    fn is_alone(&self) -> bool {
+        self.callers.len() == 1 && self.any_ended
+    }
+
+    /// True if all who called the group wait in one call: somebody unseen must be missing.
+    fn stalled(&self) -> bool {
+        let all_wait = |(seq, ranks): (&u64, &BTreeSet<GlobalRank>)| {
+            !self.ended.contains(seq) && ranks.len() == self.callers.len()
+        };
+        self.pending.iter().any(all_wait)
+    }
+}

@@ -1,0 +1,339 @@
+"""Real gloo jobs with a deliberate fault each, and the Flight Recorder dumps of their hang.
+
+usage: faults.py OUTDIR [SCENARIO …]; torch 2.9 or later. torch is imported once and every rank is a fork.
+"""
+import sys
+import os, json, threading, time, traceback, datetime, signal, socket
+os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
+os.environ["MASTER_ADDR"] = "127.0.0.1"
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+import torch, torch.distributed as dist, torch.nn as nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+torch.set_num_threads(1)
+c = torch._C._distributed_c10d
+rank = world = 0
+out = ""
+
+def ones(n, dtype=torch.float32): return torch.ones(n, dtype=dtype)
+def warm():
+    dist.all_reduce(ones(1024)); dist.broadcast(ones(16), src=0); dist.barrier()
+def step(n=256, group=None): dist.all_reduce(ones(n), group=group)
+def hang(): time.sleep(1e6)
+
+def extra_same_size():
+    warm()
+    for i in range(6):
+        step()
+        if rank == 1 and i == 2: dist.all_reduce(ones(256))   # the bug
+    hang()
+def extra_other_size():
+    warm()
+    for i in range(6):
+        step()
+        if rank == 1 and i == 2: dist.all_reduce(ones(3))     # the bug
+    hang()
+def rank0_logging():
+    warm()
+    for i in range(6):
+        step()
+        if rank == 0 and i % 2 == 1: dist.all_reduce(ones(1)) # the bug
+    hang()
+def rank0_checkpoint_barrier():
+    warm()
+    for i in range(6):
+        step()
+        if rank == 0 and i == 3: dist.barrier()               # the bug
+    hang()
+def rank0_gather_at_end():
+    warm()
+    for i in range(4): step()
+    if rank == 0: dist.all_gather([torch.empty(8) for _ in range(world)], ones(8))
+    hang()
+def swapped_same_size():
+    warm(); a, b = ones(256), ones(256)
+    def A(): dist.all_reduce(a)
+    def B(): dist.broadcast(b, src=0)
+    if rank == 2: B(); A()
+    else: A(); B()
+    step(); hang()
+def swapped_sizes():
+    warm()
+    for n in ([64, 512] if rank == 1 else [512, 64]): dist.all_reduce(ones(n))
+    step(); hang()
+def loop_shorter():
+    warm()
+    for i in range(4 if rank == 3 else 7): step()
+    dist.all_gather([torch.empty(8) for _ in range(world)], ones(8)); hang()
+def early_stop():
+    warm()
+    for i in range(8):
+        step()
+        dist.broadcast(ones(32), src=0)
+        if rank == 1 and i == 4: break
+    dist.all_reduce(ones(2)); hang()
+def skip_same_size():
+    warm()
+    for i in range(6):
+        if rank == 1 and i == 2: continue
+        step()
+    hang()
+def skip_one_of_two():
+    warm()
+    for i in range(5):
+        step(512)
+        if not (rank == 2 and i == 3): dist.all_gather([torch.empty(64) for _ in range(world)], ones(64))
+    hang()
+def size_all_gather():
+    warm(); n = 65 if rank == 3 else 64
+    dist.all_gather_into_tensor(torch.empty(n * world), ones(n)); step(); hang()
+def size_reduce_scatter():
+    warm(); n = 96 if rank == 0 else 64
+    dist.reduce_scatter_tensor(torch.empty(n), ones(n * world)); step(); hang()
+def size_broadcast():
+    warm(); dist.broadcast(ones(20 if rank == 2 else 10), src=0); step(); hang()
+def dtype_broadcast():
+    warm(); dist.broadcast(ones(64, torch.float64 if rank == 1 else torch.float32), src=0); step(); hang()
+def size_tie():
+    warm(); step(300 if rank < 2 else 256); step(); hang()
+def split_mismatch():
+    warm(); ins, outs = [4] * world, [4] * world
+    if rank == 1: ins = [4, 4, 6, 4]
+    dist.all_to_all_single(torch.empty(sum(outs)), ones(sum(ins)), outs, ins); step(); hang()
+def uneven_all_to_all_ok():
+    warm()
+    for i in range(3):
+        ins = [(rank + d + i) % 3 + 1 for d in range(world)]
+        outs = [(s + rank + i) % 3 + 1 for s in range(world)]
+        dist.all_to_all_single(torch.empty(sum(outs)), ones(sum(ins)), outs, ins)
+    step(); dist.barrier()
+def root_mismatch():
+    warm(); dist.broadcast(ones(64), src=2 if rank == 2 else 0); step(); hang()
+def p2p_cycle():
+    warm()
+    if rank < 2: dist.recv(torch.empty(4), 1 - rank); dist.send(ones(4), 1 - rank)
+    step(); hang()
+def ring_of_groups():
+    warm(); gs = [dist.new_group(r, group_desc=d) for r, d in (([0, 1], "ab"), ([1, 2], "bc"), ([0, 2], "ca"))]
+    if rank == 0: order = [0, 2]
+    elif rank == 1: order = [1, 0]
+    elif rank == 2: order = [2, 1]
+    else: order = []
+    for g in order: step(32, gs[g])
+    step(); hang()
+def mesh():
+    tp = [dist.new_group([2 * i, 2 * i + 1], group_desc=f"tp{i}") for i in range(world // 2)]
+    dp = [dist.new_group(list(range(j, world, 2)), group_desc=f"dp{j}") for j in range(2)]
+    return tp[rank // 2], dp[rank % 2]
+def mesh_order():
+    warm(); tp, dp = mesh()
+    for i in range(4):
+        if rank == 1 and i == 2: step(32, dp); step(64, tp)   # the bug
+        else: step(64, tp); step(32, dp)
+    hang()
+def mesh_healthy():
+    warm(); tp, dp = mesh()
+    for i in range(4): step(64, tp); step(64, tp); step(32, dp)
+    dist.barrier()
+def mesh_stuck():
+    warm(); tp, dp = mesh()
+    for i in range(4):
+        step(64, tp)
+        if rank == 2 and i == 2: hang()
+        step(32, dp)
+    dist.barrier(); hang()
+def mesh_size():
+    warm(); tp, dp = mesh()
+    for i in range(4): step(64, tp); step(33 if rank == 1 and i == 2 else 32, dp)
+    dist.barrier(); hang()
+def two_stuck():
+    warm()
+    for i in range(6):
+        if rank in (0, 2) and i == 3: hang()
+        step()
+    hang()
+def two_faults():
+    warm(); gs = [dist.new_group([0, 1], group_desc="left"), dist.new_group([2, 3], group_desc="right")]; g = gs[rank // 2]
+    for i in range(5):
+        if rank == 1 and i == 2: hang()
+        step(99 if rank == 2 and i == 3 else 64, g)
+    hang()
+def object_rank0():
+    warm(); step()
+    if rank == 0: dist.all_gather_object([None] * world, {"loss": 1.0})
+    step(); hang()
+def swallowed_exception():
+    warm()
+    try:
+        for i in range(6):
+            if rank == 2 and i == 3: raise ValueError("bad batch")
+            step()
+    except ValueError: pass
+    dist.barrier(); hang()
+def barrier_missing():
+    warm(); step()
+    if rank != 1: dist.barrier()
+    hang()
+def async_pending():
+    warm()
+    if rank == 2: step(100); hang()
+    ws = [dist.all_reduce(ones(100 + i), async_op=True) for i in range(4)]
+    for w in ws: w.wait()
+    hang()
+def ring_wrap():
+    warm(); g = [dist.new_group([0, 1], group_desc="a"), dist.new_group([2, 3], group_desc="b")][rank // 2]
+    for i in range(12):
+        for _ in range(1 + 2 * (rank // 2)): step(64, g)
+        if rank == 3 and i == 10: hang()
+        step(128)
+    hang()
+def crash_subgroup():
+    warm(); tp, dp = mesh()
+    for i in range(5):
+        step(64, tp)
+        if rank == 3 and i == 3: os._exit(1)
+        step(32, dp)
+    hang()
+def straggler():
+    warm()
+    for i in range(400):
+        if rank == 1: time.sleep(0.15)
+        step()
+def straggler_mesh():
+    warm(); tp, dp = mesh()
+    for i in range(400):
+        if rank == 2: time.sleep(0.15)
+        step(64, tp); step(32, dp)
+class Net(nn.Module):
+    def __init__(s, wide=128):
+        super().__init__(); s.a = nn.Linear(64, wide); s.b = nn.Linear(wide, 64); s.c = nn.Linear(64, 8); s.n = nn.BatchNorm1d(64)
+    def forward(s, x, skip=False):
+        h = s.n(s.b(s.a(x).relu()))
+        return s.c(h).sum() if not skip else h.sum()
+def ddp(**kw):
+    torch.manual_seed(0); m = DDP(Net(), bucket_cap_mb=0.03, **kw); return m, torch.optim.SGD(m.parameters(), 0.1)
+def batch(): return torch.randn(16, 64)
+def ddp_healthy():
+    m, o = ddp()
+    for i in range(6): o.zero_grad(); m(batch()).backward(); o.step()
+    dist.barrier()
+def ddp_unused():
+    m, o = ddp()
+    for i in range(6): o.zero_grad(); m(batch(), skip=(rank == 1 and i == 3)).backward(); o.step()
+    dist.barrier(); hang()
+def ddp_unused_all():
+    m, o = ddp()
+    for i in range(6): o.zero_grad(); m(batch(), skip=(i == 3)).backward(); o.step()
+    dist.barrier(); hang()
+def ddp_uneven_then_idle():
+    m, o = ddp()
+    for i in range(5 if rank == 2 else 8): o.zero_grad(); m(batch()).backward(); o.step()
+    hang()
+def ddp_uneven_then_eval():
+    m, o = ddp()
+    for i in range(5 if rank == 0 else 8): o.zero_grad(); m(batch()).backward(); o.step()
+    dist.all_reduce(ones(2)); hang()
+def ddp_no_sync():
+    import contextlib
+    m, o = ddp()
+    for i in range(6):
+        o.zero_grad()
+        with (m.no_sync() if rank == 1 and i == 3 else contextlib.nullcontext()): m(batch()).backward()
+        o.step()
+    dist.barrier(); hang()
+def ddp_rank0_eval():
+    m, o = ddp()
+    for i in range(6):
+        o.zero_grad(); m(batch()).backward(); o.step()
+        if rank == 0 and i == 3:
+            m.train()
+            with torch.no_grad(): m(batch())                  # the bug: DDP's forward broadcasts buffers
+    dist.barrier(); hang()
+def ddp_model_mismatch():
+    torch.manual_seed(0); m = DDP(Net(96 if rank == 2 else 128)); hang()
+def ddp_more_params():
+    torch.manual_seed(0); net = Net()
+    if rank == 2: net.extra = nn.Linear(4, 4)
+    m = DDP(net); hang()
+def ddp_find_unused_mismatch():
+    m, o = ddp(find_unused_parameters=(rank == 3))
+    for i in range(6): o.zero_grad(); m(batch()).backward(); o.step()
+    dist.barrier(); hang()
+def ddp_straggler():
+    m, o = ddp()
+    for i in range(400):
+        if rank == 3: time.sleep(0.15)
+        o.zero_grad(); m(batch()).backward(); o.step()
+def ddp_skip_batch():
+    m, o = ddp()
+    for i in range(6):
+        if rank == 2 and i == 3: continue
+        o.zero_grad(); m(batch()).backward(); o.step()
+    dist.barrier(); hang()
+
+NEEDS = {"ring_wrap": {"TORCH_FR_BUFFER_SIZE": "12"}}
+WORLDS = {"mesh_order": 4, "mesh_stuck": 8, "mesh_size": 8, "mesh_healthy": 8, "ring_of_groups": 4, "loop_shorter": 6}
+NO_DUMP = {"crash_subgroup": [3]}
+MID = {"straggler", "straggler_mesh", "ddp_straggler"}
+
+def child(name, r, w, folder, port):
+    global rank, world, out
+    rank, world, out = r, w, folder
+    os.environ["MASTER_PORT"] = str(port)
+    log = os.open(os.path.join(folder, f"log_{r}.txt"), os.O_CREAT | os.O_WRONLY | os.O_TRUNC); os.dup2(log, 1); os.dup2(log, 2)
+    import ctypes; libc = ctypes.CDLL(None); libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    libc.signal(6, ctypes.cast(libc.pause, ctypes.c_void_p))
+    def state():
+        try:
+            e = json.loads(c._dump_fr_trace_json()).get("entries", [])
+            return (e[-1]["record_id"] + 1, sum(bool(x["retired"]) for x in e)) if e else (0, 0)
+        except Exception: return (0, 0)
+    def side():
+        last, since, start = None, time.monotonic(), time.monotonic()
+        while True:
+            time.sleep(0.3); n = state(); now = time.monotonic()
+            if n != last: last, since = n, now
+            if name in MID and n[0] >= 40: break
+            if n[0] and now - since > 4: break
+            if now - start > 40: break
+        with open(os.path.join(out, f"rank_{rank}"), "wb") as f: f.write(c._dump_fr_trace())
+        j = c._dump_fr_trace_json(); os.makedirs(os.path.join(out, "json"), exist_ok=True)
+        with open(os.path.join(out, "json", f"rank_{rank}.json"), "wb") as f: f.write(j if isinstance(j, bytes) else j.encode())
+        open(os.path.join(out, f".done{rank}"), "w").close(); t = time.monotonic()
+        while time.monotonic() - t < 30 and sum(os.path.exists(os.path.join(out, f".done{r}")) for r in range(world)) < world: time.sleep(0.1)
+        os._exit(3)
+    threading.Thread(target=side, daemon=True).start()
+    try:
+        dist.init_process_group("gloo", rank=r, world_size=w, timeout=datetime.timedelta(seconds=60))
+        globals()[name]()
+        print("returned", flush=True)
+    except BaseException:
+        traceback.print_exc(); sys.stderr.flush()
+    time.sleep(100)
+
+def run(name, base):
+    w = WORLDS.get(name, 4); folder = os.path.join(base, name); os.makedirs(folder, exist_ok=True)
+    s = socket.socket(); s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]; s.close()
+    old = dict(os.environ); os.environ.update(NEEDS.get(name, {})); pids = []
+    for r in range(w):
+        pid = os.fork()
+        if pid == 0:
+            try: child(name, r, w, folder, port)
+            finally: os._exit(1)
+        pids.append(pid)
+    os.environ.clear(); os.environ.update(old)
+    t = time.monotonic(); alive = dict(enumerate(pids))
+    while alive and time.monotonic() - t < 80:
+        for r, p in list(alive.items()):
+            if os.waitpid(p, os.WNOHANG)[0]:
+                alive.pop(r); open(os.path.join(folder, f".done{r}"), "w").close()
+        time.sleep(0.1)
+    for p in alive.values(): os.kill(p, signal.SIGKILL); os.waitpid(p, 0)
+    for r in range(w): 
+        try: os.unlink(os.path.join(folder, f".done{r}"))
+        except FileNotFoundError: pass
+    print(name, len([f for f in os.listdir(folder) if f.startswith("rank_")]), f"{time.monotonic() - t:.0f}s", flush=True)
+
+if __name__ == "__main__":
+    skip = {"warm", "step", "hang", "ones", "child", "run", "mesh", "ddp", "batch"}
+    names = sys.argv[2:] or [n for n, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__" and not isinstance(f, type) and n not in skip]
+    for n in names: run(n, sys.argv[1])
