@@ -166,7 +166,7 @@ fn view_link(view: View, current: View) -> Html {
     let here = (view == current).then_some("page");
     html! {
         <a href={Route::to(view).to_hash()} aria-current={here} data-test={format!("nav-{}", view.word())}>
-            { view.title() }
+            <span class="long">{ view.title() }</span><span class="short" aria-hidden="true">{ view.short_title() }</span>
         </a>
     }
 }

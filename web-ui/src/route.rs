@@ -48,6 +48,14 @@ impl View {
         }
     }
 
+    /// The words in the header of a narrow page.
+    pub(crate) fn short_title(self) -> &'static str {
+        match self {
+            View::Step => "Step",
+            other => other.title(),
+        }
+    }
+
     /// The words in the header.
     pub(crate) fn title(self) -> &'static str {
         match self {

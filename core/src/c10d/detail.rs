@@ -6,6 +6,10 @@
 //! run: each is cut off before the call in which it raises. What the wrapper costs in time, and
 //! the wait before a rank counts as missing, are not in the plan.
 
+mod of_plan;
+
+pub use of_plan::{DetailRaise, detail_of};
+
 use super::dist::Dist;
 use super::error::{DistError, runtime_error};
 use super::issue::Issue;

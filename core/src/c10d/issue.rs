@@ -240,7 +240,9 @@ impl Dist<'_> {
         if let (Some(fault), false) = (&fault, async_op) {
             return Err(fault.clone());
         }
-        let mut work = WorkState { via, ops: Vec::new(), after, temporaries, fault, waited: false };
+        let on_nccl = calls.iter().any(|call| self.shared.is_on_nccl(call.group()));
+        let (ops, waited) = (Vec::new(), false);
+        let mut work = WorkState { via, ops, after, temporaries, fault, waited, on_nccl };
         if work.fault.is_none() {
             for action in before {
                 self.record(action, Some(via));

@@ -419,6 +419,12 @@ impl Shared {
         }
     }
 
+    /// Whether NCCL carries out a group's calls.
+    pub(super) fn is_on_nccl(&self, group: GroupId) -> bool {
+        let entry = self.groups.groups.get(group.index());
+        entry.is_some_and(|entry| entry.backend == BackendName::Nccl)
+    }
+
     /// Every rank of the job.
     pub(super) fn world(&self) -> Arc<[GlobalRank]> {
         self.groups.world.clone()

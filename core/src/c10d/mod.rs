@@ -66,6 +66,7 @@ pub use args::{
     TensorListArg, ToRank,
 };
 pub use backend::{Backend, BackendConfig, Device, Machine};
+pub use detail::{DetailRaise, detail_of};
 pub use device_mesh::{DeviceMesh, MeshDim};
 pub use dist::{Called, Dist};
 pub use error::{DistError, ErrorKind};

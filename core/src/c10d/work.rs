@@ -1,7 +1,7 @@
 //! Works: what an asynchronous call returns, and what it can be asked (`torch.distributed.Work`).
 
 use super::dist::Dist;
-use super::error::{DistError, value_error};
+use super::error::{DistError, ErrorKind, value_error};
 use super::tensors::Temporary;
 use crate::plan::{Action, WorkQuery};
 
@@ -23,6 +23,8 @@ pub(super) struct WorkState {
     /// What it ends with, if the backend refuses it.
     pub(super) fault: Option<DistError>,
     pub(super) waited: bool,
+    /// Whether NCCL carries it out.
+    pub(super) on_nccl: bool,
 }
 
 impl Dist<'_> {
@@ -57,8 +59,15 @@ impl Dist<'_> {
     /// trace.
     ///
     /// # Errors
-    /// When the work is not this rank's.
+    /// When the work is not this rank's, and what NCCL's works raise when they are asked for their
+    /// success (`ProcessGroupNCCL.cpp`, `WorkNCCL::isSuccess`).
     pub fn query(&mut self, work: Work, what: WorkQuery) -> Result<(), DistError> {
+        if what == WorkQuery::IsSuccess && self.work(work)?.on_nccl {
+            let text = "WorkNCCL::isSuccess() is deprecated";
+            return Err(DistError::new(ErrorKind::NotImplementedError, text).with_help(
+                "On NCCL a work's wait() raises what went wrong; is_completed() answers.",
+            ));
+        }
         for op in self.work(work)?.ops.clone() {
             self.record(Action::Query { op, what }, None);
         }

@@ -95,6 +95,20 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 
 ";
 
+/// The same where tensors are on a GPU, which each process must choose for itself: NCCL refuses two
+/// ranks on one, and `device="cuda"` is the current one.
+const CUDA_HEADER: &str = "\
+import os
+import torch
+import torch.distributed as dist
+
+local_rank = int(os.environ[\"LOCAL_RANK\"])
+torch.cuda.set_device(local_rank{gpus})
+dist.init_process_group(\"{backend}\"{bound})
+rank, world_size = dist.get_rank(), dist.get_world_size()
+
+";
+
 /// Which of the options a call's program has a place for; the others change nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heeds {
@@ -132,11 +146,26 @@ impl TorchCall {
 
     /// The program as it would be run with PyTorch.
     pub fn source(&self, options: &TorchCallOptions) -> String {
-        let device = match on_device(&options.backend) {
-            true => ", device=\"cuda\"",
-            false => "",
+        let cuda = on_device(&options.backend);
+        let or_nothing = |there: bool, text: &'static str| if there { text } else { "" };
+        let device = or_nothing(cuda, ", device=\"cuda\"");
+        // The forms of several GPUs a process use two.
+        let several = self.program.contains("{gpu}");
+        let gpu = or_nothing(cuda, ", device=f\"cuda:{2 * local_rank + i}\"");
+        let bound = ", device_id=torch.device(\"cuda\", local_rank)";
+        let is_success = match cuda {
+            true => {
+                "# NCCL's work.is_success() raises NotImplementedError: \
+                 WorkNCCL::isSuccess() is deprecated\n"
+            }
+            false => "work.is_success()\n",
         };
-        format!("{HEADER}{}", self.program)
+        let header = if cuda { CUDA_HEADER } else { HEADER };
+        format!("{header}{}", self.program)
+            .replace("{gpus}", or_nothing(several, " * 2"))
+            .replace("{bound}", or_nothing(self.binds_device(), bound))
+            .replace("{gpu}", gpu)
+            .replace("{is_success}", is_success)
             .replace("{backend}", &options.backend)
             .replace("{dtype}", &format!("torch.{}", options.dtype))
             .replace("{count}", &options.count.to_string())
@@ -144,6 +173,11 @@ impl TorchCall {
             .replace("{device}", device)
             .replace("{op}", &options.op.python())
             .replace("{root}", &options.root.to_string())
+    }
+
+    /// Whether its processes say at the beginning which GPU is theirs.
+    fn binds_device(&self) -> bool {
+        self.name == "split_group"
     }
 
     /// The program's plan.
@@ -171,7 +205,7 @@ impl TorchCall {
             let mut script = Script { dist, text: &text, source, options };
             script.on("init_process_group");
             let backend = options.backend.as_str();
-            if self.name == "split_group" {
+            if self.binds_device() {
                 script.dist.init_process_group(crate::c10d::InitProcessGroup {
                     device_id: Some(0),
                     ..backend.into()

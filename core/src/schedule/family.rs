@@ -273,8 +273,8 @@ impl Family {
         bytes.div_ceil(each).clamp(1, MAX_PIPELINE_SEGMENTS) as u32
     }
 
-    /// How many steps a segment is behind the one before it: a tree's rank takes its two children
-    /// in turn, and the two trees take turns as well.
+    /// How many steps a segment is behind the one before it: in the two trees, every edge moves
+    /// one in between.
     pub(super) fn stagger(self) -> u32 {
         match self.algorithm {
             Algorithm::DoubleBinaryTree => double_tree::stagger(self.collective),

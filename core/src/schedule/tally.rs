@@ -57,6 +57,8 @@ impl Tally {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rounds {
     moves: Vec<bool>,
+    /// Whether anybody does anything.
+    acts: Vec<bool>,
 }
 
 impl Rounds {
@@ -72,11 +74,13 @@ impl Rounds {
     /// Counts one more participant's steps.
     pub fn add(&mut self, schedule: &Schedule, participant: GroupRank) {
         self.moves.resize(schedule.steps() as usize, false);
+        self.acts.resize(schedule.steps() as usize, false);
         let mut actions = Vec::new();
-        for (moves, step) in self.moves.iter_mut().zip(0..) {
+        for ((moves, acts), step) in self.moves.iter_mut().zip(&mut self.acts).zip(0..) {
             if !*moves {
                 schedule.actions(participant, step, &mut actions);
                 *moves = actions.iter().any(|action| matches!(action, Action::Send { .. }));
+                *acts |= !actions.is_empty();
             }
         }
     }
@@ -85,6 +89,7 @@ impl Rounds {
     #[must_use]
     pub fn until(mut self, steps: u32) -> Rounds {
         self.moves.truncate(steps as usize);
+        self.acts.truncate(steps as usize);
         self
     }
 
@@ -103,6 +108,11 @@ impl Rounds {
             Some(false) => RoundPlace::After(before),
             None => RoundPlace::Over,
         }
+    }
+
+    /// Steps in which ranks or switches only copy and add inside themselves.
+    pub fn inside(&self) -> u32 {
+        self.moves.iter().zip(&self.acts).filter(|(moves, acts)| **acts && !**moves).count() as u32
     }
 
     /// The schedule's steps that they are, in order.

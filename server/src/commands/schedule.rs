@@ -84,10 +84,10 @@ fn checked(file: &Path, json: bool) -> Result<String> {
     let table = proved.table();
     let schedule = Schedule::from_table(&proved, table.collective(), table.size())?;
     let proof = prove(&schedule)?;
-    let rounds = Rounds::of(&schedule).count();
+    let rounds = Rounds::of(&schedule);
     match json {
-        true => as_json(table, &proof, rounds),
-        false => Ok(as_text(table, &proof, rounds)),
+        true => as_json(table, &proof, &rounds),
+        false => Ok(as_text(table, &proof, &rounds)),
     }
 }
 
@@ -95,15 +95,15 @@ fn scratch(table: &Table) -> u32 {
     table.chunks(GroupRank(0), Buffer::Scratch)
 }
 
-fn as_json(table: &Table, proof: &Proof, rounds: u32) -> Result<String> {
+fn as_json(table: &Table, proof: &Proof, rounds: &Rounds) -> Result<String> {
     let checked = Checked {
         schema: SCHEMA,
         proved: true,
         name: table.name(),
         collective: table.collective().name(),
         world_size: table.size(),
-        steps: rounds,
-        steps_inside: table.steps() - rounds,
+        steps: rounds.count(),
+        steps_inside: rounds.inside(),
         chunks: table.cut(),
         scratch_chunks: scratch(table),
         count_multiple_of: table.granularity(),
@@ -114,7 +114,7 @@ fn as_json(table: &Table, proof: &Proof, rounds: u32) -> Result<String> {
     Ok(serde_json::to_string_pretty(&checked)? + "\n")
 }
 
-fn as_text(table: &Table, proof: &Proof, rounds: u32) -> String {
+fn as_text(table: &Table, proof: &Proof, rounds: &Rounds) -> String {
     let part = if table.collective().in_place() { "tensor" } else { "rank's part" };
     let counts = match table.granularity() {
         1 => "any number of elements".to_owned(),
@@ -130,7 +130,7 @@ fn as_text(table: &Table, proof: &Proof, rounds: u32) -> String {
         "{what}, proved\n\
          {}, {} of {}, {} reduced\n\
          {} a {part}, {} a rank; for {counts}\n",
-        counted(rounds, "step"),
+        counted(rounds.count(), "step"),
         counted(proof.messages, "message"),
         counted(proof.chunks_moved, "chunk"),
         counted(proof.chunks_reduced, "chunk"),

@@ -4,6 +4,7 @@ use super::{describe, describe_ps};
 use crate::plan_source::{LinkOptions, PlanArguments, with_timeout};
 use crate::{terminal, trace_file};
 use anyhow::{Result, anyhow};
+use lockstep_core::c10d::detail_of;
 use lockstep_core::diagnosis::{Report, diagnose_trace};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Outcome, Trace};
@@ -29,6 +30,10 @@ pub(crate) struct Arguments {
     /// Write the trace to a file: JSON if it ends in .json, else binary
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Say also what each rank would raise under TORCH_DISTRIBUTED_DEBUG=DETAIL, where PyTorch
+    /// compares the ranks' calls instead of letting them hang
+    #[arg(long)]
+    debug_detail: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -45,6 +50,46 @@ struct Simulated<'a> {
     time_without_timeouts_ps: Option<u64>,
     events: usize,
     findings: &'a Report,
+    /// With `--debug-detail`; null where there are point-to-point calls, which it does not compare.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    debug_detail: Option<Option<Vec<DetailLine>>>,
+}
+
+/// What a rank raises under `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
+#[derive(Serialize)]
+struct DetailLine {
+    rank: u32,
+    /// `train.py:9`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<String>,
+    error: String,
+}
+
+fn detail_lines(plan: &Plan) -> Option<Vec<DetailLine>> {
+    let lines = detail_of(plan)?.into_iter().map(|raised| {
+        let source = raised.at.and_then(|at| Some((plan.sources.get(at.source as usize)?, at)));
+        let line = source.map(|(source, at)| format!("{}:{}", source.path, at.line));
+        DetailLine { rank: raised.rank.0, line, error: raised.error.to_string() }
+    });
+    Some(lines.collect())
+}
+
+/// The same in words.
+fn detail_text(lines: Option<&[DetailLine]>) -> String {
+    let Some(lines) = lines else {
+        return "TORCH_DISTRIBUTED_DEBUG=DETAIL compares collectives only, and there are \
+                point-to-point calls here.\n"
+            .to_owned();
+    };
+    if lines.is_empty() {
+        return "With TORCH_DISTRIBUTED_DEBUG=DETAIL no rank would raise.\n".to_owned();
+    }
+    let mut text = "With TORCH_DISTRIBUTED_DEBUG=DETAIL:\n".to_owned();
+    for DetailLine { rank, line, error } in lines {
+        let at = line.as_ref().map(|line| format!(" ({line})")).unwrap_or_default();
+        text.push_str(&format!("  rank {rank}{at}: {error}\n"));
+    }
+    text
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
@@ -70,9 +115,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         trace_file::write(path, &trace)?;
     }
     let report = diagnose_trace(&trace);
+    let detail = arguments.debug_detail.then(|| detail_lines(&plan));
     let text = match arguments.json {
-        true => as_json(&trace, &report, slow)?,
-        false => as_text(&plan.name, &trace, &report, slow, &config.topology),
+        true => as_json(&trace, &report, slow, detail)?,
+        false => {
+            let detail = detail.map(|lines| detail_text(lines.as_deref())).unwrap_or_default();
+            as_text(&plan.name, &trace, &report, slow, &config.topology) + &detail
+        }
     };
     terminal::print(text.as_bytes())?;
     let completed = trace.end.is_some_and(|end| end.outcome == Outcome::Completed);
@@ -87,7 +136,12 @@ fn without_timeouts(plan: &Plan, config: &SimConfig) -> Option<u64> {
     (end.outcome == Outcome::Completed).then_some(end.time_ps)
 }
 
-fn as_json(trace: &Trace, report: &Report, slow: Option<u64>) -> Result<String> {
+fn as_json(
+    trace: &Trace,
+    report: &Report,
+    slow: Option<u64>,
+    debug_detail: Option<Option<Vec<DetailLine>>>,
+) -> Result<String> {
     let simulated = Simulated {
         schema: "lockstep.sim/1",
         outcome: trace.end.as_ref().map(|end| &end.outcome),
@@ -95,6 +149,7 @@ fn as_json(trace: &Trace, report: &Report, slow: Option<u64>) -> Result<String> 
         time_without_timeouts_ps: slow,
         events: trace.events.len(),
         findings: report,
+        debug_detail,
     };
     Ok(serde_json::to_string_pretty(&simulated)? + "\n")
 }

@@ -85,11 +85,12 @@ pub(super) fn what(schedule: &Schedule, algorithm: Algorithm, step: u32) -> Stri
             let way = match call {
                 Collective::Broadcast { .. } => "down",
                 Collective::Reduce { .. } => "up",
-                _ => "up and down",
+                _ if step % 4 < 2 => "up",
+                _ => "down",
             };
-            let tree = if step.is_multiple_of(2) { "first" } else { "second" };
+            let colour = if step.is_multiple_of(2) { "one" } else { "the other" };
             format!(
-                "segments go {way} the {tree} of the two trees, each of which has half of the tensor."
+                "segments go {way} both trees, each of which has half of the tensor, by the edges of {colour} of two colours: no rank sends twice or receives twice."
             )
         }
         Algorithm::Ring | Algorithm::Tree | Algorithm::Direct | Algorithm::Dissemination => {

@@ -282,18 +282,18 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             "Half of the binomial tree's latencies, but a port carries three tensors a level instead of one: for short messages.",
         ),
         (Algorithm::DoubleBinaryTree, Collective::Broadcast { .. }) => (
-            formula("(⌈log₂ n⌉ + 2k − 1)", "(3/2 + (⌈log₂ n⌉ − 1)/k)", About)
+            formula("(⌈log₂ n⌉ + 2k − 1)", "(1 + (⌈log₂ n⌉ − 1)/k)", About)
                 .in_rounds("2⌈log₂ n⌉ + 2k − 2", AtMost),
-            "Two binary trees with one root, each for half of the data; a rank inside one tree is a leaf of the other. Each half moves in segments of 512 KiB.",
+            "Two binary trees with one root, each for half of the data; a rank inside one tree is a leaf of the other. The edges have two colours that take turns, so that no rank sends two messages in a step or receives two. Each half moves in segments of 512 KiB.",
             "Nobody's default: NCCL broadcasts by a ring of slices. Worth it for long messages to many ranks, where a chain's latencies are too many.",
-            "Latencies grow with log₂ n and bytes do not grow at all. Here the trees take turns, which makes it one and a half tensors' time instead of one.",
+            "Latencies grow with log₂ n and bytes do not grow at all: one tensor's time once the pipeline is full, the least there is.",
         ),
         (Algorithm::DoubleBinaryTree, Collective::Reduce { .. }) => (
-            formula("(⌈log₂ n⌉ + 3k − 2)", "(2 + (⌈log₂ n⌉ − 1)/k)", About)
-                .in_rounds("4⌈log₂ n⌉ + 4k − 4", AtMost),
-            "Two binary trees with one root, each for half of the data, from the leaves to the root; a rank inside one tree is a leaf of the other. Each half moves in segments of 512 KiB.",
+            formula("(⌈log₂ n⌉ + 2k − 1)", "(1 + (⌈log₂ n⌉ − 1)/k)", About)
+                .in_rounds("2⌈log₂ n⌉ + 2k − 2", AtMost),
+            "Two binary trees with one root, each for half of the data, from the leaves to the root; a rank inside one tree is a leaf of the other. The edges have two colours that take turns, so that no rank sends two messages in a step or receives two. Each half moves in segments of 512 KiB.",
             "Nobody's default: NCCL reduces by a ring of slices. Worth it for long messages from many ranks.",
-            "Latencies grow with log₂ n and bytes do not grow at all: two tensors' worth, since each rank inside a tree takes two children in turn.",
+            "Latencies grow with log₂ n and bytes do not grow at all: one tensor's time once the pipeline is full, the least there is.",
         ),
         (Algorithm::HalvingDoubling, Collective::Reduce { .. }) => (
             formula("2log₂(n)", RING_VOLUME, PowersOfTwo),
@@ -320,11 +320,11 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             "Two tensors' worth of bytes whatever n is, where a tree sends log₂ n; the ring's latencies come on top.",
         ),
         (Algorithm::DoubleBinaryTree, _) => (
-            formula("(2log₂(n) + 4k − 1)", "(4 + (2⌈log₂ n⌉ − 5)/k)", About)
-                .in_rounds("6⌈log₂ n⌉ + 4k − 4", AtMost),
-            "Two binary trees, each for half of the data; a rank inside one tree is a leaf of the other, so that every port is used. Each half moves in segments of 512 KiB, as NCCL's chunks are: a tensor of up to 1 MiB is one.",
+            formula("(2⌈log₂ n⌉ + 4k − 2)", "(2 + (2⌈log₂ n⌉ − 1)/k)", About)
+                .in_rounds("4⌈log₂ n⌉ + 4k − 4", AtMost),
+            "Two binary trees with one root, each for half of the data; a rank inside one tree is a leaf of the other, so that every port is used. The edges have two colours that take turns, up and down, so that no rank sends two messages in a step or receives two. Each half moves in segments of 512 KiB, as NCCL's chunks are: a tensor of up to 1 MiB is one.",
             "NCCL's Tree: its choice across nodes for small and middle sizes.",
-            "Latencies grow with log₂ n and bytes do not grow at all. Here a rank goes through its steps in order, so that segments meet at its port: twice the two tensors that the two trees can come down to.",
+            "Latencies grow with log₂ n and bytes do not grow at all: two tensors' time once the pipeline is full, as the ring's. A tensor of few segments mostly waits for the pipeline to fill.",
         ),
         (Algorithm::GlooRing, Collective::Reduce { .. }) => (
             formula("n", RING_VOLUME, About).in_rounds("n", Always),

@@ -13,6 +13,7 @@ use crate::route::{Route, View};
 use crate::ui::{
     Choice, Findings, NumberField, RealRun, SelectField, SourceView, Timeline, Transport, WaitGraph,
 };
+use lockstep_core::c10d::detail_of;
 use lockstep_core::plan::{Plan, Source};
 use lockstep_core::scenario::{self, Scenario, ScenarioOptions, nearest};
 use lockstep_sim::Topology;
@@ -185,6 +186,7 @@ fn one_hang(props: &OneHangProps) -> Html {
                     }
                     <h3>{ "Who waits for whom, at the end" }</h3>
                     <WaitGraph waits={opened.waits.clone()} world_size={opened.header.world_size} ranks_per_node={topology.ranks_per_node()} />
+                    { detail(&plan) }
                     if let Ok(plan) = &*plan {
                         <Exports {session} name={scenario.id} plan={plan.clone()} />
                     }
@@ -196,6 +198,27 @@ fn one_hang(props: &OneHangProps) -> Html {
                 <Transport playback={stepping.playback.clone()} {time_ps} />
             }
         </div>
+    }
+}
+
+/// What the ranks raise under `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
+fn detail(plan: &Result<Rc<Plan>, String>) -> Html {
+    let Ok(plan) = plan else { return html! {} };
+    let raised = detail_of(plan);
+    let words = match &raised {
+        None => "It compares collectives, and says nothing of sends and receives: this hangs with it, too.",
+        Some(raised) if raised.is_empty() => "No rank raises.",
+        Some(_) => "PyTorch compares the ranks' calls before it makes them, and they raise here instead of hanging:",
+    };
+    html! {
+        <details class="detail" data-test="debug-detail" data-raised={raised.as_ref().map(|raised| raised.len().to_string())}>
+            <summary>{ "With TORCH_DISTRIBUTED_DEBUG=DETAIL" }</summary>
+            <p class="muted">{ words }</p>
+            <ul>{ for raised.into_iter().flatten().map(|one| {
+                let line = one.at.map(|at| format!(" (train.py:{})", at.line)).unwrap_or_default();
+                html! { <li><b>{ format!("rank {}{line}", one.rank) }</b><code>{ one.error.to_string() }</code></li> }
+            }) }</ul>
+        </details>
     }
 }
 

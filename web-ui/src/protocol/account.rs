@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Account {
     /// Rounds: the schedule's steps in which messages move.
     pub(crate) steps: u32,
-    /// The schedule's steps, also those in which ranks only copy and add inside themselves.
-    pub(crate) all_steps: u32,
+    /// Steps in which ranks and switches only copy and add inside themselves.
+    pub(crate) steps_inside: u32,
     /// Segments that follow each other: a pipeline's.
     pub(crate) segments: u32,
     /// In elements; a card multiplies by their size.

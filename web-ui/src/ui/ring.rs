@@ -29,7 +29,7 @@ pub(crate) fn ring(props: &MessagesProps) -> Html {
     };
     let words = format!("{ranks}, {} on the way", counted(view.messages.len(), "message"));
     html! {
-        <svg class="ring" viewBox={if all.nodes() > 1 { "-26 -26 452 452" } else { "0 0 400 400" }} role="group" aria-label={words}
+        <svg class="ring" viewBox={if all.nodes() > 1 { "-24 -24 448 448" } else { "0 0 400 400" }} role="group" aria-label={words}
              data-test="ring" data-messages={view.messages.len().to_string()} data-nodes={all.nodes().to_string()}>
             <defs>
                 <marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
@@ -207,7 +207,12 @@ fn bend(message: &MessageView, all: Places, node: f64) -> [(f64, f64); 3] {
     let to = centre(message.to.index(), all);
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = dx.hypot(dy).max(1.0);
-    let bow = (length * 0.12).min(28.0);
+    // Between ranks, around the switches that stand in the way.
+    let ranks = message.from.index().max(message.to.index()) < all.ranks;
+    let bow = match all.switches > 0 && ranks {
+        true => length * 0.3,
+        false => (length * 0.12).min(28.0),
+    };
     let middle =
         ((from.0 + to.0) / 2.0 + dy / length * bow, (from.1 + to.1) / 2.0 - dx / length * bow);
     let edge = |at: (f64, f64), distance: f64| {

@@ -75,14 +75,14 @@ pub(crate) fn transport(props: &TransportProps) -> Html {
     };
     let (at_start, at_end) = (playback.moment == 0, playback.moment >= playback.last);
     let (unit, counter) = match &props.counter {
-        Some(counter) => ("step", counter.clone()),
+        Some(counter) => ("step ", counter.clone()),
         None => {
             let (at, of) = (playback.moment, playback.last);
-            ("moment", Counter { at, of, words: explain::time(props.time_ps) })
+            ("", Counter { at, of, words: explain::time(props.time_ps) })
         }
     };
     let Counter { at, of, words } = counter;
-    let place = format!("{unit} {at} of {of}, {words}");
+    let place = format!("{}{at} of {of} {words}", if unit.is_empty() { "moment " } else { unit });
     html! {
         <div class="transport" role="group" aria-label="Playback" data-test="transport"
              data-moment={playback.moment.to_string()} data-last={playback.last.to_string()} data-time-ps={props.time_ps.to_string()}
@@ -103,7 +103,7 @@ pub(crate) fn transport(props: &TransportProps) -> Html {
                    value={playback.moment.to_string()} oninput={scrub} aria-label="Moment"
                    aria-valuetext={place.clone()} data-test="scrub" />
             <output class="place mono" data-test="place">
-                <i><b>{ at }</b>{ format!(" / {of}") }</i>
+                <i>{ unit }<b>{ at }</b>{ format!(" / {of}") }</i>
                 <span>{ words }</span>
             </output>
             <label class="speed"><span class="hidden">{ "Speed" }</span>

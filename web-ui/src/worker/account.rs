@@ -57,8 +57,8 @@ pub(super) async fn account(
         slices.give_way(u64::from(rank.0), u64::from(size), "ranks drawn").await?;
     }
     let cost = Cost::of(&plan, topology).map_err(|error| error.to_string())?;
-    let (all_steps, segments) = (schedule.steps(), schedule.segments());
-    let account = Account { steps, all_steps, segments, tally, across_elements, cost, weave };
+    let (steps_inside, segments) = (rounds.inside(), schedule.segments());
+    let account = Account { steps, steps_inside, segments, tally, across_elements, cost, weave };
     Ok(Response::Accounted(Box::new(account)))
 }
 

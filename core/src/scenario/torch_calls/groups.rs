@@ -115,7 +115,7 @@ pub(super) const CALLS: [TorchCall; 6] = [
         "tensor = torch.arange({count}, dtype={dtype}{device})\n\
          dist.all_reduce(tensor, op={op})\n\
          dist.destroy_process_group()\n\
-         dist.init_process_group()  # again\n\
+         dist.init_process_group(\"{backend}\")  # again\n\
          dist.barrier()\n",
         |s| {
             let tensor = s.filled("tensor", s.options.count);

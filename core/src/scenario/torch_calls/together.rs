@@ -61,7 +61,7 @@ pub(super) const CALLS: [TorchCall; 8] = [
         "PyTorch 1.x: a broadcast between ranks, then to the rank's other devices.",
         ANY,
         1,
-        "tensors = [torch.arange({count}, dtype={dtype}{device}) for _ in range(2)]  # one a GPU\n\
+        "tensors = [torch.arange({count}, dtype={dtype}{gpu}) for i in range(2)]  # one a GPU\n\
          dist.broadcast_multigpu(tensors, src={root})\n",
         |s| {
             let tensors = s.list("tensors", 2, s.options.fill);
@@ -74,7 +74,7 @@ pub(super) const CALLS: [TorchCall; 8] = [
         "PyTorch 1.x: reduced over the rank's devices, between ranks, and copied back to all.",
         ANY,
         1,
-        "tensors = [torch.arange({count}, dtype={dtype}{device}) for _ in range(2)]  # one a GPU\n\
+        "tensors = [torch.arange({count}, dtype={dtype}{gpu}) for i in range(2)]  # one a GPU\n\
          dist.all_reduce_multigpu(tensors, op={op})\n",
         |s| {
             let tensors = s.list("tensors", 2, s.options.fill);
@@ -87,7 +87,7 @@ pub(super) const CALLS: [TorchCall; 8] = [
         "PyTorch 1.x: reduced over the rank's devices, then between ranks to one of them.",
         ANY,
         1,
-        "tensors = [torch.arange({count}, dtype={dtype}{device}) for _ in range(2)]  # one a GPU\n\
+        "tensors = [torch.arange({count}, dtype={dtype}{gpu}) for i in range(2)]  # one a GPU\n\
          dist.reduce_multigpu(tensors, dst={root}, op={op})\n",
         |s| {
             let tensors = s.list("tensors", 2, s.options.fill);
@@ -100,7 +100,7 @@ pub(super) const CALLS: [TorchCall; 8] = [
         "PyTorch 1.x: the tensors of all devices of all ranks, to every device.",
         ANY,
         1,
-        "inputs = [torch.arange({count}, dtype={dtype}{device}) for _ in range(2)]  # one a GPU\n\
+        "inputs = [torch.arange({count}, dtype={dtype}{gpu}) for i in range(2)]  # one a GPU\n\
          outputs = [[torch.empty_like(t) for _ in range(2 * world_size)] for t in inputs]\n\
          dist.all_gather_multigpu(outputs, inputs)\n",
         |s| {
@@ -118,9 +118,9 @@ pub(super) const CALLS: [TorchCall; 8] = [
         "PyTorch 1.x: the reduction of all devices' lists, dealt to all devices of all ranks.",
         NO_GLOO,
         1,
-        "outputs = [torch.empty({count}, dtype={dtype}{device}) for _ in range(2)]  # one a GPU\n\
-         inputs = [[torch.arange({count}, dtype={dtype}{device}) for _ in range(2 * world_size)] \
-         for _ in outputs]\n\
+        "outputs = [torch.empty({count}, dtype={dtype}{gpu}) for i in range(2)]  # one a GPU\n\
+         inputs = [[torch.arange({count}, dtype={dtype}{gpu}) for _ in range(2 * world_size)] \
+         for i in range(2)]\n\
          dist.reduce_scatter_multigpu(outputs, inputs, op={op})\n",
         |s| {
             let outputs = s.list("outputs", 2, Fill::Zeros);

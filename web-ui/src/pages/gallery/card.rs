@@ -102,10 +102,10 @@ fn steps_title(account: &Account, formula: Formula, several: bool) -> String {
         true => String::new(),
         false => format!(" ({} {said})", holds.sign()),
     };
-    let inside = match account.all_steps - account.steps {
+    let inside = match account.steps_inside {
         0 => String::new(),
-        1 => "; in 1 more, ranks only copy or add inside themselves".to_owned(),
-        more => format!("; in {more} more, ranks only copy or add inside themselves"),
+        1 => "; in 1 more, ranks or switches only copy or add".to_owned(),
+        more => format!("; in {more} more, ranks or switches only copy or add"),
     };
     format!("rounds in which messages move{form}{inside}")
 }

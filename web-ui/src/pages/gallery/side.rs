@@ -149,7 +149,7 @@ pub(super) fn side_by_side(props: &ChosenProps) -> Html {
         let steps = table.len().saturating_sub(1);
         let (at, words) = match playback.moment >= steps {
             true => (steps, "all done".to_owned()),
-            false => (playback.moment + 1, "step".to_owned()),
+            false => (playback.moment + 1, String::new()),
         };
         Counter { at, of: steps, words }
     });
