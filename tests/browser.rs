@@ -164,6 +164,12 @@ async fn an_address_that_cannot_be_is_answered() -> Result<()> {
         ("#/step?call=allreduce", "all_reduce"),
         ("#/step?collective=all_reduce&algorithm=star", "no such algorithm"),
         ("#/hangs/skipped-all-reduce?world=1", "3 to 32 ranks"),
+        ("#/algorithms?collective=all_redcue", "collective=all_reduce"),
+        ("#/algorithms?world=1", "2 to 64 ranks"),
+        ("#/algorithms?count=99999999999999999999", "count=268435456"),
+        ("#/algorithms/side?a=nosuch", "no such algorithm"),
+        ("#/algorithms/sdie", "algorithms/side"),
+        ("#/mesh?rank=99", "no such rank"),
     ] {
         page.chromium.run(&format!("location.hash = '{hash}'")).await?;
         page.chromium
@@ -281,6 +287,22 @@ async fn two_algorithms_side_by_side() -> Result<()> {
             trace.events.iter().filter(|event| matches!(event.what, What::Sent { step: 4, .. }));
         let begins = begins.map(|event| event.time_ps).min().context("a fifth step")?;
         page.until(half, "data-time-ps", &begins.to_string()).await?;
+    }
+    // What switches add up by themselves is no step: nvls has four, and sharp two.
+    page.go("#/step").await?;
+    page.go("#/algorithms/side?world=8&a=sharp&b=nvls&by=step&moment=1").await?;
+    page.until("transport", "data-last", "4").await?;
+    page.chromium
+        .until(
+            "the same step",
+            "return document.querySelector('[data-test=place]').innerText.includes('step 2 / 4')",
+        )
+        .await?;
+    for (half, says) in [("half-a", "Step 2 of 2"), ("half-b", "Step 2 of 4")] {
+        let script = format!(
+            "return document.querySelector('[data-test={half}] .told').innerText.startsWith('{says}')"
+        );
+        page.chromium.until(says, &script).await?;
     }
     page.close().await
 }
@@ -565,6 +587,27 @@ async fn a_dropped_file_finds_its_view() -> Result<()> {
     page.until("transport", "data-moment", "1").await?;
     page.chromium.run(&drop("rank_0", "this is no dump")).await?;
     page.until("recording", "data-stage", "failed").await?;
+    // Another page, and a file before its program is there.
+    let early = format!(
+        "const frame = document.createElement('iframe');
+         frame.src = location.pathname + '?early#/step';
+         document.body.append(frame);
+         const wait = setInterval(() => {{
+             const inside = frame.contentWindow;
+             if (!inside.location.search || !inside.lockstep_early) return;
+             clearInterval(wait);
+             const held = new inside.DataTransfer();
+             held.items.add(new inside.File([{}], 'a2a.xml'));
+             inside.dispatchEvent(new inside.DragEvent('drop', {{ dataTransfer: held, cancelable: true }}));
+             window.kept = inside.lockstep_early.length;
+         }}, 0)",
+        json!(xml)
+    );
+    page.chromium.run(&early).await?;
+    page.chromium.until("the file is kept", "return window.kept === 1").await?;
+    let verdict = "return document.querySelector('iframe').contentDocument
+                       .querySelector('[data-test=schedule-verdict]')?.dataset.proved === 'true'";
+    page.chromium.until("the early file is read", verdict).await?;
     page.close().await
 }
 
@@ -619,15 +662,24 @@ async fn the_browser_and_we_make_the_same_trace() -> Result<()> {
     let page = Page::open("#/step").await?;
     let ready = "return typeof window.lockstep_trace_of === 'function'";
     page.chromium.until("the page's door for tests", ready).await?;
-    for plan in plans()? {
-        let script = "const [plan, done] = arguments;
-            window.lockstep_trace_of(plan).then(bytes => {
+    let nodes = |plan: Plan| Plan { ranks_per_node: 2, ..plan };
+    let fast = Link { latency_ps: 9_000_000, ..Link::DEFAULT };
+    let mut cases: Vec<(Plan, Option<&str>, Topology)> =
+        plans()?.into_iter().map(|plan| (plan, None, Topology::default())).collect();
+    let Some((first, ..)) = cases.first().cloned() else { return page.close().await };
+    cases.push((nodes(first.clone()), None, Topology::nodes(2)));
+    cases.push((first, Some("latency=9000"), Topology::Uniform(fast)));
+    for (plan, network, topology) in cases {
+        let script = "const [plan, network, done] = arguments;
+            window.lockstep_trace_of(plan, network ?? undefined).then(bytes => {
                 let text = '';
                 for (const byte of bytes) text += byte.toString(16).padStart(2, '0');
                 done(text);
             }, error => done('error: ' + error));";
-        let made = page.chromium.client.execute_async(script, vec![plan.to_json().into()]).await?;
-        let native = simulate(&plan, &SimConfig::default())?.to_bytes();
+        let given = vec![plan.to_json().into(), json!(network)];
+        let made = page.chromium.client.execute_async(script, given).await?;
+        let config = SimConfig { topology, ..SimConfig::default() };
+        let native = simulate(&plan, &config)?.to_bytes();
         let native: String = native.iter().map(|byte| format!("{byte:02x}")).collect();
         let made = made.as_str().unwrap_or_default();
         ensure!(made == native, "{}: {} and {} digits", plan.name, made.len(), native.len());

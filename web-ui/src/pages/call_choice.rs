@@ -87,12 +87,17 @@ impl CallChoice {
             known.count,
             "The page takes up to 1 Mi elements a rank.",
         );
-        let root = asked.number(
-            "root",
-            (0, u32::MAX.into()),
-            known.root.into(),
-            "A rank is a 32-bit number.",
-        );
+        // Any number that could be a rank is PyTorch's to refuse, in its own words.
+        let root = match asked.text("root").map(str::parse::<u32>) {
+            None => known.root,
+            Some(Ok(root)) => root,
+            Some(Err(_)) => {
+                let last = world_size.saturating_sub(1);
+                let ways = [0, last].map(|root| asked.with("root", &root.to_string())).to_vec();
+                asked.refuse("root", &format!("The root is one of the ranks, 0 to {last}."), ways);
+                known.root
+            }
+        };
         let backend = match asked.text("backend") {
             Some(text) if text.is_empty() || text.len() > MAX_BACKEND => {
                 let ways = asked.near("backend", BACKENDS.into_iter(), 3);
@@ -108,7 +113,7 @@ impl CallChoice {
             dtype: reading::dtype(&mut asked).unwrap_or(known.dtype),
             backend: backend.map_or(known.backend.clone(), str::to_owned),
             op: reading::op(&mut asked).unwrap_or(known.op),
-            root: root as u32,
+            root,
             fill: Fill::Iota,
             timeout_ms: patience_ms(world_size, count),
         };
@@ -150,6 +155,8 @@ impl CallChoice {
         let least = self.call.min_world_size;
         changed.push((counted(least, "rank"), with(&|options| options.world_size = least)));
         changed.push(("root 0".to_owned(), with(&|options| options.root = 0)));
+        let last = self.options.world_size.saturating_sub(1);
+        changed.push((format!("root {last}, the last rank"), with(&|options| options.root = last)));
         changed.push(("SUM".to_owned(), with(&|options| options.op = ReduceOp::Sum)));
         changed.push((known.dtype.to_string(), with(&|options| options.dtype = known.dtype)));
         changed.retain(|(_, other)| other != self && other.plan().is_ok());

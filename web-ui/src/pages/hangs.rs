@@ -206,9 +206,13 @@ fn detail(plan: &Result<Rc<Plan>, String>) -> Html {
     let Ok(plan) = plan else { return html! {} };
     let raised = detail_of(plan);
     let words = match &raised {
-        None => "It compares collectives, and says nothing of sends and receives: this hangs with it, too.",
+        None => {
+            "It compares collectives, and says nothing of sends and receives: this hangs with it, too."
+        }
         Some(raised) if raised.is_empty() => "No rank raises.",
-        Some(_) => "PyTorch compares the ranks' calls before it makes them, and they raise here instead of hanging:",
+        Some(_) => {
+            "PyTorch compares the ranks' calls before it makes them, and they raise here instead of hanging:"
+        }
     };
     html! {
         <details class="detail" data-test="debug-detail" data-raised={raised.as_ref().map(|raised| raised.len().to_string())}>
