@@ -659,3 +659,44 @@ fn a_program_that_cannot_be_is_refused_in_a_sentence() {
     fs::write(&path, [0xff, 0xfe]).unwrap();
     assert_refused(&lockstep(["sim", path.to_str().unwrap()]), "UTF-8");
 }
+
+/// Two groups whose calls nothing orders: in the simulator's own order all is well, and on a GPU
+/// that carries out one collective at a time there is an order that hangs. The trace that is
+/// written hangs, too.
+#[test]
+fn an_order_that_hangs_is_found_and_can_be_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, trace) = (folder.path().join("train.py"), folder.path().join("hang.lks"));
+    let text = "\
+def main():
+    dist.init_process_group('nccl', timeout = seconds(10))
+    groups = [dist.new_group([0, 1]), dist.new_group([0, 1])]
+    works = [dist.all_reduce(tensor(8), group = group, async_op = True) for group in groups]
+    for work in works:
+        work.wait()
+    dist.barrier()
+
+run(main, world_size = 2)
+";
+    fs::write(&path, text).unwrap();
+    let (path, out) = (path.to_str().unwrap(), trace.to_str().unwrap());
+    assert_eq!(lockstep(["sim", path]).code, 0);
+    let explored = lockstep(["explore", path, "--json", "-o", out]);
+    assert_eq!(explored.code, 1, "{explored:?}");
+    let said: Value = serde_json::from_str(&explored.out).unwrap();
+    assert_eq!(said["searches"][0]["verdict"], "completes");
+    let fails = &said["searches"][1]["verdict"]["fails"];
+    assert_eq!(fails["outcome"], "timed_out");
+    assert!(!fails["order"]["choices"].as_array().unwrap().is_empty());
+    assert_eq!(lockstep(["diagnose", out]).code, 1);
+    let aside = lockstep(["explore", path, "--devices", "side-by-side"]);
+    assert_eq!(aside.code, 0, "{aside:?}");
+    let few = lockstep(["explore", path, "--states", "1"]);
+    assert_eq!(few.code, 2, "{few:?}");
+    assert!(few.out.contains("not all were looked at"), "{few:?}");
+    // Each waited for before the next is called: nothing is left open.
+    let ordered = text.replace(", async_op = True", "").replace("work.wait()", "pass");
+    fs::write(folder.path().join("train.py"), ordered).unwrap();
+    let explored = lockstep(["explore", path]);
+    assert_eq!(explored.code, 0, "{explored:?}");
+}

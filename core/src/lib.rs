@@ -14,12 +14,12 @@ pub mod goal;
 pub mod group;
 pub mod pickle;
 pub mod plan;
-#[cfg(feature = "program")]
 pub mod program;
 pub mod rank;
 pub mod reduce;
 pub mod scenario;
 pub mod schedule;
+pub mod stop;
 pub mod trace;
 pub mod value;
 pub mod words;

@@ -41,6 +41,7 @@ enum Command {
     Serve(commands::serve::Arguments),
     /// Simulate a plan and say what happens
     Sim(commands::sim::Arguments),
+    Explore(commands::explore::Arguments),
     /// Run a plan for real, one process per rank, and compare it with the simulator
     Run(commands::run::Arguments),
     /// Say what went wrong in Flight Recorder dumps or a Lockstep trace
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         Some(Command::CompileProgram) => program_child::answer(),
         Some(Command::Serve(arguments)) => commands::serve::run(arguments),
         Some(Command::Sim(arguments)) => commands::sim::run(arguments),
+        Some(Command::Explore(arguments)) => commands::explore::run(arguments),
         Some(Command::Run(arguments)) => commands::run::run(arguments),
         Some(Command::Diagnose(arguments)) => commands::diagnose::run(arguments),
         Some(Command::Schedule(arguments)) => commands::schedule::run(arguments),

@@ -49,7 +49,13 @@ impl Channel {
         self.queue.push_back(work);
     }
 
-    fn busy(&self) -> bool {
+    /// Calls that wait for the stream.
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether it carries out a call.
+    pub(crate) fn is_busy(&self) -> bool {
         self.active.as_ref().is_some_and(|active| !active.done)
     }
 }
@@ -59,17 +65,16 @@ impl Engine {
     pub(crate) fn run_channel(&mut self, index: u32, recorder: &mut Recorder) {
         loop {
             let channel = &mut self.channels[index as usize];
-            if !channel.busy() && channel.is_switch {
+            if !channel.is_busy() && channel.is_switch {
                 if !self.start_switch(index, recorder) {
                     return;
                 }
                 continue;
             }
-            if !channel.busy() {
-                let Some(work) = channel.queue.pop_front() else {
+            if !channel.is_busy() {
+                if self.is_chosen(index) || !self.start_queued(index, recorder) {
                     return;
-                };
-                self.start_call(index, work, recorder);
+                }
                 continue;
             }
             let Some(active) = channel.active.as_mut() else {
@@ -95,6 +100,15 @@ impl Engine {
                 self.finish_call(index, recorder);
             }
         }
+    }
+
+    /// Begins the first call that waits for the stream; false if there is none.
+    pub(crate) fn start_queued(&mut self, index: u32, recorder: &mut Recorder) -> bool {
+        let Some(work) = self.channels[index as usize].queue.pop_front() else {
+            return false;
+        };
+        self.start_call(index, work, recorder);
+        true
     }
 
     fn start_call(&mut self, index: u32, work: u32, recorder: &mut Recorder) {
@@ -309,7 +323,7 @@ impl Engine {
         }
         let channel = &mut self.channels[to as usize];
         channel.mailbox.push(message);
-        if channel.is_switch && !channel.busy() {
+        if channel.is_switch && !channel.is_busy() {
             self.run_channel(to, recorder);
         }
     }
@@ -418,6 +432,11 @@ impl Engine {
             reduce::divide(dtype, bytes, divisor);
         }
         let work = active.work;
+        if self.is_chosen(index)
+            && let Some(choosing) = &mut self.choosing
+        {
+            choosing.busy[rank.index()] = false;
+        }
         self.complete(rank, work, recorder);
     }
 }

@@ -5,6 +5,7 @@
 //! plan. A message costs one queue entry.
 
 use crate::channel::Channel;
+use crate::choice::{Choosing, Order};
 use crate::deadline::Deadlines;
 use crate::memory::Memory;
 use crate::network::Network;
@@ -41,6 +42,8 @@ pub struct SimConfig {
     /// Only what happens on these ranks is recorded, in increasing order; on all if `None`. The
     /// others are simulated all the same.
     pub record_ranks: Option<Vec<u32>>,
+    /// A way to run what the plan leaves open; `None` for the engine's own, which is one of them.
+    pub order: Option<Order>,
 }
 
 impl Default for SimConfig {
@@ -52,6 +55,7 @@ impl Default for SimConfig {
             record_messages: true,
             max_events: 5_000_000,
             record_ranks: None,
+            order: None,
         }
     }
 }
@@ -89,7 +93,9 @@ pub fn simulate(plan: &Plan, config: &SimConfig) -> Result<Trace, SimError> {
     plan.check()?;
     let plan = Arc::new(plan.clone());
     let mut engine = Engine::new(Arc::clone(&plan), config);
-    engine.take_rings_whole(config);
+    if config.order.is_none() {
+        engine.take_rings_whole(config);
+    }
     let mut recorder = Recorder::new(config);
     while engine.advance(&mut recorder) {
         if engine.network.is_ambiguous() {
@@ -215,6 +221,8 @@ pub(crate) struct Engine {
     /// What led to what, if somebody wants to know.
     pub(crate) paths: Option<Box<Paths>>,
     pub(crate) deadlines: Vec<Deadlines>,
+    /// How what the plan leaves open is chosen, if it is.
+    pub(crate) choosing: Option<Choosing>,
     unfinished: u32,
     pub(crate) outcome: Option<Outcome>,
     /// The first rank whose process ended early, and how.
@@ -276,6 +284,7 @@ impl Engine {
             whole: None,
             paths: None,
             deadlines: Vec::new(),
+            choosing: config.order.as_ref().map(|order| Choosing::new(order, world)),
             unfinished: world,
             outcome: None,
             died: None,
@@ -316,6 +325,9 @@ impl Engine {
     pub(crate) fn advance(&mut self, recorder: &mut Recorder) -> bool {
         if self.outcome.is_some() {
             return false;
+        }
+        if self.choosing.is_some() && self.is_settled() && self.choose_next(recorder) {
+            return true;
         }
         match (self.queue.next_time(), self.next_deadline()) {
             // What is due at the very moment of a timeout still counts.
@@ -388,7 +400,7 @@ impl Engine {
         }
     }
 
-    fn work_off(&mut self, recorder: &mut Recorder) {
+    pub(crate) fn work_off(&mut self, recorder: &mut Recorder) {
         while let Some(woken) = self.woken.pop_front() {
             let rank = match woken {
                 Woken::Rank(rank) | Woken::Stream(rank) => rank,

@@ -12,10 +12,12 @@
 
 mod active;
 mod channel;
+pub mod choice;
 pub mod compare;
 pub mod cost;
 mod deadline;
 mod engine;
+pub mod explore;
 mod marks;
 mod memory;
 mod message;
@@ -32,9 +34,11 @@ pub mod training;
 pub mod view;
 mod whole;
 
+pub use choice::{Choice, Devices, Order};
 pub use compare::{Comparison, Difference, compare};
 pub use cost::Cost;
 pub use engine::{SimConfig, SimError, simulate};
+pub use explore::{Bounds, Explored, explore};
 pub use path::{Leg, Path};
 pub use session::Session;
 pub use topology::{Link, Topology};

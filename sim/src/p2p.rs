@@ -6,10 +6,11 @@
 //! A send thus never completes before its receive is called, as NCCL's do not: the MPI standard
 //! calls a program that needs more "unsafe".
 
+use crate::choice::Choice;
 use crate::engine::{Due, Engine};
 use crate::record::Recorder;
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Call, TensorId};
+use lockstep_core::plan::{Call, Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::What;
 use std::collections::{BTreeMap, VecDeque};
@@ -73,6 +74,9 @@ impl Engine {
         let pair = match (peer, sends) {
             (None, _) => {
                 self.from_any.entry((group, rank, tag)).or_default().push_back(side);
+                if self.choosing.is_some() {
+                    return;
+                }
                 match self.earliest_sender(group, rank, tag) {
                     Some(from) => Pair { group, from, to: rank, tag },
                     None => return,
@@ -91,6 +95,63 @@ impl Engine {
         self.match_up(pair, recorder);
     }
 
+    /// The sends that the first receives from any source could take.
+    pub(crate) fn takes(&self) -> Vec<Choice> {
+        let mut takes = Vec::new();
+        for (&(group, to, tag), waiting) in &self.from_any {
+            let (Some(any), Some(members)) = (waiting.front(), self.plan.group(group)) else {
+                continue;
+            };
+            for &from in members.ranks() {
+                let posted = self.posted.get(&Pair { group, from, to, tag });
+                let send = posted.and_then(|posted| posted.sends.front());
+                // A named receive that was posted before has the send.
+                let named = posted.and_then(|posted| posted.receives.front());
+                let free = named.is_none_or(|named| named.order > any.order);
+                if free
+                    && send.is_some_and(|send| alike(&self.plan, *send, *any))
+                    && !self.is_dead(to)
+                {
+                    takes.push(Choice::Take { group, to, tag, from });
+                }
+            }
+        }
+        takes
+    }
+
+    /// Lets the first receive from any source take the first send of a pair.
+    pub(crate) fn take(&mut self, pair: Pair, recorder: &mut Recorder) {
+        self.match_or_leave(pair, false, recorder);
+        // The next ones may have waited behind it.
+        self.match_up(pair, recorder);
+    }
+
+    /// Writes down which calls wait for their other side, and which receive comes first.
+    pub(crate) fn digest_p2p(&self, digest: &mut Vec<u64>) {
+        let mut receives: BTreeMap<GlobalRank, Vec<(u64, u64)>> = BTreeMap::new();
+        for (pair, posted) in &self.posted {
+            if posted.sends.is_empty() && posted.receives.is_empty() {
+                continue;
+            }
+            let Pair { group, from, to, tag } = pair;
+            digest.extend([group.0, from.0, to.0, *tag].map(u64::from));
+            digest.extend(posted.sends.iter().map(|side| u64::from(side.work) + 1));
+            digest.push(0);
+            let orders = posted.receives.iter().map(|side| (side.order, u64::from(side.work)));
+            receives.entry(*to).or_default().extend(orders);
+        }
+        for (&(_, to, _), waiting) in &self.from_any {
+            let orders = waiting.iter().map(|side| (side.order, u64::from(side.work)));
+            receives.entry(to).or_default().extend(orders);
+        }
+        for (to, mut waiting) in receives {
+            waiting.sort_unstable();
+            digest.push(u64::from(to.0));
+            digest.extend(waiting.into_iter().map(|(_, work)| work + 1));
+            digest.push(0);
+        }
+    }
+
     /// Whose unmatched send to `to` was posted first.
     fn earliest_sender(&self, group: GroupId, to: GlobalRank, tag: u32) -> Option<GlobalRank> {
         let members = self.plan.group(group)?.ranks();
@@ -103,19 +164,27 @@ impl Engine {
 
     /// Starts the transfer of a pair's first send if there is a receive for it.
     fn match_up(&mut self, pair: Pair, recorder: &mut Recorder) {
+        let chooses = self.choosing.is_some();
+        self.match_or_leave(pair, chooses, recorder);
+    }
+
+    /// The same; a receive from any source is left alone if it `chooses`.
+    fn match_or_leave(&mut self, pair: Pair, chooses: bool, recorder: &mut Recorder) {
         let Pair { group, from, to, tag } = pair;
         let posted = self.posted.entry(pair).or_default();
         let Some(&send) = posted.sends.front() else { return };
         let any = self.from_any.get_mut(&(group, to, tag));
         let first_any = any.as_ref().and_then(|any| any.front()).copied();
         let (receive, from_any) = match (posted.receives.front().copied(), first_any) {
+            // Which send it takes is chosen.
+            (Some(named), Some(any)) if any.order < named.order && chooses => return,
+            (None, Some(_)) if chooses => return,
             (Some(named), Some(any)) if any.order < named.order => (any, true),
             (Some(named), _) => (named, false),
             (None, Some(any)) => (any, true),
             (None, None) => return,
         };
-        let shape_of = |side: Side| self.plan.tensor(side.tensor).map(|t| (t.dtype, t.numel));
-        if shape_of(send) != shape_of(receive) {
+        if !alike(&self.plan, send, receive) {
             // NCCL hangs or corrupts here; we hang, and everything behind them on the pair.
             return;
         }
@@ -160,4 +229,10 @@ impl Engine {
         self.complete(pair.from, send.work, recorder);
         self.complete(pair.to, receive.work, recorder);
     }
+}
+
+/// Whether two sides are of the same size and type.
+fn alike(plan: &Plan, a: Side, b: Side) -> bool {
+    let shape_of = |side: Side| plan.tensor(side.tensor).map(|t| (t.dtype, t.numel));
+    shape_of(a) == shape_of(b)
 }

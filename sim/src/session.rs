@@ -10,7 +10,7 @@ use crate::view::View;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::{Rounds, Schedule};
-use lockstep_core::trace::Trace;
+use lockstep_core::trace::{Event, Trace};
 use std::sync::Arc;
 
 /// The most checkpoints kept; when there are more, every other one goes and the spacing doubles.
@@ -180,6 +180,12 @@ impl Session {
     /// values or the rank does not use the tensor.
     pub fn tensor(&self, rank: GlobalRank, tensor: TensorId) -> Option<&[u8]> {
         self.engine.ranks.get(rank.index())?.memory.get(tensor)
+    }
+
+    /// The events of everything that has been run; [`Moment::events`] says how many of them have
+    /// happened by a moment.
+    pub fn events(&self) -> &[Event] {
+        &self.recorder.events
     }
 
     /// The trace of everything that has been run: the same bytes as

@@ -1,6 +1,6 @@
 //! What a simulation looks like at one moment: plain data for whoever draws it.
 
-use crate::engine::{Doing as EngineDoing, Due, Engine};
+use crate::engine::{Doing as EngineDoing, Due, Engine, Work};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{SourceLine, TensorId};
@@ -39,6 +39,29 @@ pub struct RankView {
     pub calls: Vec<CallView>,
     /// Its compute stream, if it has a device.
     pub stream: Option<StreamView>,
+    /// Its calls that have not completed, the newest first; at most
+    /// [`RankView::SHOWN_PENDING`].
+    pub pending: Vec<PendingWork>,
+}
+
+impl RankView {
+    /// Pending works that a view carries.
+    pub const SHOWN_PENDING: usize = 64;
+}
+
+/// A call that has not completed on its rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingWork {
+    /// The call's number on its rank.
+    pub work: u32,
+    /// The operation that made it.
+    pub op: u32,
+    /// PyTorch's name of the call.
+    pub name: String,
+    /// Its group.
+    pub group: GroupId,
+    /// Its sequence number in its group; point-to-point calls are counted apart.
+    pub seq: u64,
 }
 
 /// A rank's compute stream at a moment.
@@ -205,7 +228,27 @@ impl Engine {
                 waits: stream.current().is_some_and(|(_, waits)| waits),
                 queued: stream.len(),
             }),
+            pending: state
+                .works
+                .iter()
+                .enumerate()
+                .rev()
+                .filter(|(_, work)| !work.completed)
+                .take((state.in_flight as usize).min(RankView::SHOWN_PENDING))
+                .filter_map(|(number, work)| self.pending_work(rank, number as u32, work))
+                .collect(),
         }
+    }
+
+    fn pending_work(&self, rank: GlobalRank, work: u32, of: &Work) -> Option<PendingWork> {
+        let operation = self.plan.program(rank)?.ops.get(of.op as usize)?;
+        let call = operation.action.calls().get(of.part as usize)?;
+        let name = match operation.action.is_async() {
+            true => call.async_name(),
+            false => call.name(),
+        };
+        let (op, group, seq) = (of.op, call.group(), of.seq);
+        Some(PendingWork { work, op, name: name.to_owned(), group, seq })
     }
 
     fn call_view(&self, index: u32, counted: &mut Vec<(Schedule, Rounds)>) -> Option<CallView> {

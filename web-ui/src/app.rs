@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::dom::{self, Listener};
 use crate::handed::{Handed, use_handed};
-use crate::pages::{Ddp, Gallery, Hangs, Mesh, Recording, Runs, Step};
+use crate::pages::{Ddp, Gallery, Hangs, Mesh, Program, Recording, Runs, Step};
 use crate::protocol::Request;
 use crate::route::{Route, View};
 use crate::server;
@@ -140,6 +140,7 @@ pub(crate) fn app() -> Html {
                     View::Mesh => html! { <Mesh /> },
                     View::Ddp => html! { <Ddp /> },
                     View::Hangs => html! { <Hangs /> },
+                    View::Program => html! { <Program /> },
                     View::Recording => html! { <Recording /> },
                     View::Runs => html! { <Runs /> },
                 } }

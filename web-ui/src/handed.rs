@@ -49,11 +49,15 @@ fn dropped_early() -> Vec<File> {
     files.filter_map(|file| file.dyn_into::<File>().ok()).collect()
 }
 
-/// The view for files by their names: a schedule is XML, everything else a recording.
-fn view_for<'a>(mut names: impl Iterator<Item = &'a str>) -> Route {
-    match names.all(|name| name.to_ascii_lowercase().ends_with(".xml")) {
-        true => Route::below(View::Gallery, "file"),
-        false => Route::to(View::Recording),
+/// The view for files by their names: a schedule is XML, a program Python, everything else a recording.
+fn view_for<'a>(mut names: impl Iterator<Item = &'a str> + Clone) -> Route {
+    let ends = |name: &str, ending: &str| name.to_ascii_lowercase().ends_with(ending);
+    if names.clone().all(|name| ends(name, ".xml")) {
+        Route::below(View::Gallery, "file")
+    } else if names.all(|name| ends(name, ".py") || ends(name, ".star")) {
+        Route::to(View::Program)
+    } else {
+        Route::to(View::Recording)
     }
 }
 
@@ -94,5 +98,6 @@ mod tests {
         assert_eq!(to(&["RING.XML"]), "#/algorithms/file");
         assert_eq!(to(&["rank_0", "rank_1"]), "#/recording");
         assert_eq!(to(&["rank_0", "x.xml"]), "#/recording");
+        assert_eq!(to(&["train.py"]), "#/program");
     }
 }

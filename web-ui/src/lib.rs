@@ -13,6 +13,7 @@ mod live;
 mod pages;
 mod palette;
 mod playback;
+mod programs;
 mod protocol;
 mod route;
 mod server;

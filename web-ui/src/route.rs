@@ -20,17 +20,19 @@ pub(crate) enum View {
     Mesh,
     Ddp,
     Hangs,
+    Program,
     Recording,
     Runs,
 }
 
 impl View {
-    pub(crate) const ALL: [View; 7] = [
+    pub(crate) const ALL: [View; 8] = [
         View::Step,
         View::Gallery,
         View::Mesh,
         View::Ddp,
         View::Hangs,
+        View::Program,
         View::Recording,
         View::Runs,
     ];
@@ -43,6 +45,7 @@ impl View {
             View::Mesh => "mesh",
             View::Ddp => "ddp",
             View::Hangs => "hangs",
+            View::Program => "program",
             View::Recording => "recording",
             View::Runs => "runs",
         }
@@ -64,6 +67,7 @@ impl View {
             View::Mesh => "Meshes",
             View::Ddp => "DDP",
             View::Hangs => "Hangs",
+            View::Program => "Program",
             View::Recording => "Recording",
             View::Runs => "Runs",
         }

@@ -51,7 +51,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
         Some(Part::Lint) => return done(start),
         Some(Part::Unit) => &["--exclude=lockstep-tests"],
         Some(Part::System) => &["--test=cli", "--test=api", "--test=agreement"],
-        Some(Part::Browser) => &["--test=browser", "--test=browser_ddp"],
+        Some(Part::Browser) => &["--test=browser", "--test=browser_ddp", "--test=browser_program"],
         None => &[],
     };
     let mut tests = shell::cargo(["test", "--workspace"]);
@@ -77,8 +77,10 @@ fn lint() -> Result<()> {
     let deny = ["--", "--deny", "warnings"];
     let host = ["clippy", "--quiet", "--workspace", "--all-targets"];
     shell::run(shell::cargo(host).args(deny))?;
-    let page = ["clippy", "--quiet", "--package=lockstep-web-ui", "--target", web::TARGET];
-    shell::run(shell::cargo(page).args(deny))?;
+    for package in ["--package=lockstep-web-ui", "--package=lockstep-web-program"] {
+        let page = ["clippy", "--quiet", package, "--target", web::TARGET];
+        shell::run(shell::cargo(page).args(deny))?;
+    }
     let docs = ["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"];
     // Private items are documented here, so links to them lead somewhere.
     let flags = "--deny warnings --allow rustdoc::private_intra_doc_links";

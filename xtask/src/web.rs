@@ -1,9 +1,10 @@
 //! `cargo xtask web`: the page, as static files in `dist/`.
 //!
 //! The crate `web-ui` is compiled once for `wasm32-unknown-unknown` (page and worker are the same
-//! module) and packed by wasm-bindgen's own library, whose version the lock file pins together
-//! with the page's. Every address in the result is relative, so that `dist/` works under any path.
-//! Beside each file lies its `.gz`, for servers that send files compressed; `lockstep` embeds both.
+//! module), `web-ui/program` beside it (what executes programs, fetched late). Both are packed by
+//! wasm-bindgen's own library, whose version the lock file pins together with the page's. Every
+//! address in the result is relative, so that `dist/` works under any path. Beside each file lies
+//! its `.gz`, for servers that send files compressed; `lockstep` embeds both.
 
 use crate::shell;
 use anyhow::{Context, Result, bail};
@@ -16,8 +17,10 @@ use std::process::Command;
 /// What the page is compiled for.
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
-/// The page's module: `lockstep_web_ui.js` and `lockstep_web_ui_bg.wasm`.
-const MODULE: &str = "lockstep_web_ui";
+/// The packages that become modules, and their names: page and worker are one, what executes
+/// programs is fetched when one is opened. `NAME.js` and `NAME_bg.wasm`.
+const MODULES: [(&str, &str); 2] =
+    [("lockstep-web-ui", "lockstep_web_ui"), ("lockstep-web-program", "lockstep_web_program")];
 
 /// Smaller files gain nothing worth a second copy.
 const MIN_COMPRESSED_BYTES: usize = 1024;
@@ -32,21 +35,25 @@ pub(crate) fn build() -> Result<PathBuf> {
     // Its own folder: the page's profile shares nothing with other builds, and a page that is
     // being built does not hold them up.
     let target_dir = root.join("target").join("web");
-    // `cargo rustc --crate-type`: with an rlib beside it, cargo would drop the LTO.
-    let arguments = [
-        "rustc",
-        "--package=lockstep-web-ui",
-        "--lib",
-        "--crate-type=cdylib",
-        "--profile=web",
-        "--target",
-        TARGET,
-        "--target-dir",
-    ];
-    shell::run(shell::cargo(arguments).arg(&target_dir))?;
-    let wasm = target_dir.join(TARGET).join("web").join(format!("{MODULE}.wasm"));
+    for (package, _) in MODULES {
+        // `cargo rustc --crate-type`: with an rlib beside it, cargo would drop the LTO. A package
+        // at a time: together, the page's module would get the features of the other one.
+        let package = format!("--package={package}");
+        let arguments = [
+            "rustc",
+            &package,
+            "--lib",
+            "--crate-type=cdylib",
+            "--profile=web",
+            "--target",
+            TARGET,
+            "--target-dir",
+        ];
+        shell::run(shell::cargo(arguments).arg(&target_dir))?;
+    }
+    let built = target_dir.join(TARGET).join("web");
     let dist = root.join("dist");
-    pack(&root, &wasm, &dist)?;
+    pack(&root, &built, &dist)?;
     report(&dist)?;
     Ok(dist)
 }
@@ -74,13 +81,15 @@ pub(crate) fn ensure_target() -> Result<()> {
 }
 
 /// Fills `dist` anew, unless nothing has changed since it was last filled.
-fn pack(root: &Path, wasm: &Path, dist: &Path) -> Result<()> {
+fn pack(root: &Path, built: &Path, dist: &Path) -> Result<()> {
     let page = root.join("index.html");
     if !page.is_file() {
         bail!("index.html is missing in the repository's root; the page starts there");
     }
     let assets = root.join("web-ui").join("assets");
-    let mut sources = vec![wasm.to_path_buf(), page];
+    let wasm = MODULES.map(|(_, module)| built.join(format!("{module}.wasm")));
+    let mut sources = wasm.to_vec();
+    sources.push(page);
     if assets.is_dir() {
         files_below(&assets, &mut sources)?;
     }
@@ -100,18 +109,20 @@ fn pack(root: &Path, wasm: &Path, dist: &Path) -> Result<()> {
         fs::remove_dir_all(dist).context("could not empty dist/")?;
     }
     fs::create_dir_all(dist).context("could not make dist/")?;
-    wasm_bindgen_cli_support::Bindgen::new()
-        .input_path(wasm)
-        .web(true)?
-        .typescript(false)
-        // The glue fetches the module from beside itself; without this it takes only bytes.
-        .omit_default_module_path(false)
-        .remove_name_section(true)
-        .remove_producers_section(true)
-        .out_name(MODULE)
-        .generate(dist)
-        .context("wasm-bindgen could not pack the page")?;
-    for source in &sources[1..] {
+    for (wasm, (_, module)) in wasm.iter().zip(MODULES) {
+        wasm_bindgen_cli_support::Bindgen::new()
+            .input_path(wasm)
+            .web(true)?
+            .typescript(false)
+            // The glue fetches the module from beside itself; without this it takes only bytes.
+            .omit_default_module_path(false)
+            .remove_name_section(true)
+            .remove_producers_section(true)
+            .out_name(module)
+            .generate(dist)
+            .context("wasm-bindgen could not pack the page")?;
+    }
+    for source in &sources[MODULES.len()..] {
         let name = source.strip_prefix(&assets).or_else(|_| source.strip_prefix(root))?;
         let to = dist.join(name);
         if let Some(folder) = to.parent() {
@@ -157,11 +168,13 @@ fn compress(dist: &Path) -> Result<()> {
 }
 
 fn report(dist: &Path) -> Result<()> {
-    let wasm = dist.join(format!("{MODULE}_bg.wasm"));
-    let whole = fs::metadata(&wasm)?.len();
-    let mut gz = wasm.into_os_string();
-    gz.push(".gz");
-    let sent = fs::metadata(&gz).map_or(whole, |metadata| metadata.len());
-    eprintln!("dist/ is ready: wasm {} KB, {} KB compressed", whole / 1000, sent / 1000);
+    for (_, module) in MODULES {
+        let wasm = dist.join(format!("{module}_bg.wasm"));
+        let whole = fs::metadata(&wasm)?.len();
+        let mut gz = wasm.into_os_string();
+        gz.push(".gz");
+        let sent = fs::metadata(&gz).map_or(whole, |metadata| metadata.len());
+        eprintln!("dist/ has {module}: {} KB, {} KB compressed", whole / 1000, sent / 1000);
+    }
     Ok(())
 }

@@ -17,6 +17,7 @@ pub struct ProgramError {
     pub stack: Vec<(String, u32)>,
 }
 
+#[cfg(feature = "program")]
 impl ProgramError {
     /// An error in a line and a column, both counted from 0.
     pub(super) fn at(line: usize, column: usize, message: impl Into<String>) -> ProgramError {

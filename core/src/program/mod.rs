@@ -2,11 +2,12 @@
 //!
 //! The language is Starlark, the deterministic Python dialect, with torch.distributed's functions
 //! under their names; Python's `import`, `with`, `while`, `raise`, `assert`, `is` and f-strings are
-//! understood too. [`compile`] executes the text once for each rank: `run(main, world_size = 8)`
+//! understood too. `compile` (of the feature `program`) executes the text once for each rank: `run(main, world_size = 8)`
 //! says how many there are, and each process then runs `main()`, from a fresh start as every
 //! process of a real job does. What it calls is recorded by [`c10d`](crate::c10d), with the line.
 //!
 //! ```
+//! # #[cfg(feature = "program")] {
 //! use lockstep_core::program::{Options, compile};
 //!
 //! let text = r#"
@@ -22,6 +23,7 @@
 //! "#;
 //! let compiled = compile("train.py", text, &Options::default())?;
 //! assert_eq!(compiled.plan.world_size, 4);
+//! # }
 //! # Ok::<(), lockstep_core::program::ProgramError>(())
 //! ```
 //!
@@ -32,218 +34,33 @@
 // `unsafe impl` of marker traits, by which the interpreter knows our types.
 #![allow(unsafe_code, reason = "starlark's macros expand to it; there is none of ours here")]
 
-mod arguments;
-mod dialect;
-mod dist;
+mod compiled;
 mod error;
+
+// What executes is left out of the page's own module, which hands programs to another one.
+#[cfg(feature = "program")]
+mod arguments;
+#[cfg(feature = "program")]
+mod dialect;
+#[cfg(feature = "program")]
+mod dist;
+#[cfg(feature = "program")]
+mod execute;
+#[cfg(feature = "program")]
 mod job;
+#[cfg(feature = "program")]
 mod module;
+#[cfg(feature = "program")]
 mod process;
+#[cfg(feature = "program")]
 mod torch;
+#[cfg(feature = "program")]
 mod values;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "program"))]
 mod tests;
 
+pub use compiled::{Compiled, Limits, Options};
 pub use error::ProgramError;
-
-use crate::c10d::{Job, Machine};
-use crate::plan::Plan;
-use crate::rank::GlobalRank;
-use process::{Failure, Process};
-use starlark::environment::{Globals, GlobalsBuilder, LibraryExtension, Module};
-use starlark::eval::Evaluator;
-use starlark::syntax::{AstModule, Dialect};
-
-/// What a program may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of text.
-    pub text_bytes: usize,
-    /// Function calls and turns of loops of one rank.
-    pub ticks: u64,
-    /// Bytes of values of one rank. Kept to as well as the interpreter can.
-    pub heap_bytes: usize,
-    /// Ranks.
-    pub world_size: u32,
-    /// Operations of all ranks together.
-    pub ops: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            text_bytes: 1 << 20,
-            ticks: 2_000_000,
-            heap_bytes: 256 << 20,
-            world_size: 4096,
-            ops: 20_000_000,
-        }
-    }
-}
-
-/// What is said about a program from outside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Instead of what `run` says.
-    pub world_size: Option<u32>,
-    /// Instead of what `run` says.
-    pub ranks_per_node: Option<u32>,
-    /// The timeout of every group, instead of what the program says.
-    pub timeout_ms: Option<u64>,
-    /// What a program may use.
-    pub limits: Limits,
-}
-
-/// A program as a plan, and what else came of it.
-#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct Compiled {
-    /// The plan.
-    pub plan: Plan,
-    /// The topology that `run` names, if it does.
-    pub topology: Option<String>,
-    /// What the ranks printed: rank, line of the program, text.
-    pub printed: Vec<(GlobalRank, u32, String)>,
-    /// Ranks that raised, and what. Ranks that raised the same stand together.
-    pub raised: Vec<(Vec<GlobalRank>, ProgramError)>,
-}
-
-/// Prints that are kept.
-const MAX_PRINTED: usize = 10_000;
-
-/// What `topology` can name, and the ranks of a node: GPUs that share an NVLink switch.
-const MACHINES: [(&str, u32); 5] =
-    [("uniform", 0), ("hgx-a100", 8), ("hgx-h100", 8), ("hgx-h200", 8), ("nvl72", 72)];
-
-fn machine(name: &str) -> Option<u32> {
-    MACHINES.iter().find(|(known, _)| *known == name).map(|(_, ranks)| *ranks)
-}
-
-/// Executes a program for each of its ranks, and writes down what they do. `path` is the name that
-/// its lines are shown with.
-///
-/// # Errors
-/// When the text is no program, does not call `run`, or takes more than it may.
-pub fn compile(path: &str, text: &str, options: &Options) -> Result<Compiled, ProgramError> {
-    let limits = options.limits;
-    if text.len() > limits.text_bytes {
-        let why = format!("the program has {} bytes; {} are read", text.len(), limits.text_bytes);
-        return Err(ProgramError::whole(why));
-    }
-    let rewritten = dialect::rewrite(text)?;
-    let globals = globals();
-    let script = Script { path, rewritten: &rewritten, globals: &globals, limits };
-    let mut outside = Process::outside(text);
-    script.evaluate(&mut outside).map_err(|failure| failure.error)?;
-    let run = outside.run.ok_or_else(|| {
-        ProgramError::whole("the program does not say how many ranks it has")
-            .with_help("End it with: run(main, world_size = 4)")
-    })?;
-    let world_size = options.world_size.unwrap_or(run.world_size);
-    if world_size == 0 || world_size > limits.world_size {
-        let why = format!("{world_size} ranks; a program has 1 to {}", limits.world_size);
-        return Err(ProgramError { line: run.line, ..ProgramError::whole(why) });
-    }
-    let of_machine = match run.topology.as_deref() {
-        Some(name) => Some(machine(name).ok_or_else(|| {
-            let names: Vec<&str> = MACHINES.iter().map(|(name, _)| *name).collect();
-            let why = format!("{name:?} is no known topology; there are {}", names.join(", "));
-            ProgramError { line: run.line, ..ProgramError::whole(why) }
-        })?),
-        None => None,
-    };
-    let per_node = options.ranks_per_node.or(run.ranks_per_node).or(of_machine).unwrap_or(0);
-    let plan_error = |error: crate::plan::PlanError| ProgramError::whole(error.to_string());
-    let mut job =
-        Job::new(run.name.unwrap_or_else(|| path.to_owned()), world_size).map_err(plan_error)?;
-    job.ranks_per_node(per_node);
-    let local = if per_node == 0 { world_size } else { per_node.min(world_size) };
-    job.machine(Machine { cuda_devices: if run.cpu_only { 0 } else { local }, mpi: false });
-    if let Some(timeout_ms) = options.timeout_ms.or(run.timeout_ms) {
-        job.timeout_ms(timeout_ms);
-    }
-    let source = job.source(path, text);
-    let mut printed = Vec::new();
-    let mut raised: Vec<(Vec<GlobalRank>, ProgramError)> = Vec::new();
-    let mut ops = 0;
-    for rank in (0..world_size).map(GlobalRank) {
-        let Some(dist) = job.rank(rank) else { continue };
-        let slow = run.slow.get(&rank.0).copied();
-        let mut process = Process::of(dist, source, text, slow.unwrap_or(1.0));
-        let ended = script.evaluate(&mut process);
-        let room = MAX_PRINTED - printed.len().min(MAX_PRINTED);
-        let lines = std::mem::take(&mut process.printed).into_iter().take(room);
-        printed.extend(lines.map(|(line, text)| (rank, line, text)));
-        match ended {
-            Ok(()) => {}
-            Err(Failure { raised: true, error }) => {
-                process.ends(&error);
-                match raised.iter_mut().find(|(_, known)| *known == error) {
-                    Some((ranks, _)) => ranks.push(rank),
-                    None => raised.push((vec![rank], error)),
-                }
-            }
-            Err(Failure { raised: false, error }) => {
-                let message = format!("{} (on rank {rank})", error.message);
-                return Err(ProgramError { message, ..error });
-            }
-        }
-        ops += process.ops();
-        if ops > limits.ops {
-            let why = format!("the ranks do more than {} operations together", limits.ops);
-            return Err(ProgramError::whole(why).with_help("Fewer ranks, or fewer steps."));
-        }
-    }
-    let plan = job.finish().map_err(plan_error)?;
-    Ok(Compiled { plan, topology: run.topology, printed, raised })
-}
-
-/// The names that a program has.
-fn globals() -> Globals {
-    let extensions = [
-        LibraryExtension::StructType,
-        LibraryExtension::Map,
-        LibraryExtension::Filter,
-        LibraryExtension::Partial,
-        LibraryExtension::Json,
-    ];
-    let mut builder = GlobalsBuilder::extended_by(&extensions);
-    job::add(&mut builder);
-    torch::add(&mut builder);
-    dist::add(&mut builder);
-    module::add(&mut builder);
-    builder.build()
-}
-
-/// A program ready to be executed.
-struct Script<'a> {
-    path: &'a str,
-    rewritten: &'a dialect::Rewritten,
-    globals: &'a Globals,
-    limits: Limits,
-}
-
-impl Script<'_> {
-    /// Executes the program in a process.
-    fn evaluate(&self, process: &mut Process<'_>) -> Result<(), Failure> {
-        let dialect = Dialect { enable_f_strings: false, enable_load: false, ..Dialect::Extended };
-        let origin = &self.rewritten.origin;
-        let failed = |error: &starlark::Error| process::failure(error, origin);
-        let ast = AstModule::parse(self.path, self.rewritten.text.clone(), &dialect)
-            .map_err(|error| failed(&error))?;
-        process.origin.clone_from(origin);
-        Module::with_temp_heap(|module| {
-            let mut eval = Evaluator::new(&module);
-            let limited = eval
-                .set_max_tick_count(self.limits.ticks)
-                .and_then(|()| eval.set_max_heap_size(self.limits.heap_bytes))
-                .and_then(|()| eval.set_max_callstack_size(64));
-            if let Err(error) = limited {
-                let error = ProgramError::whole(error.to_string());
-                return Err(Failure { raised: false, error });
-            }
-            eval.extra_mut = Some(process);
-            eval.eval_module(ast, self.globals).map(|_| ()).map_err(|error| failed(&error))
-        })
-    }
-}
+#[cfg(feature = "program")]
+pub use execute::compile;

@@ -3,6 +3,7 @@
 
 pub(crate) mod ddp;
 pub(crate) mod diagnose;
+pub(crate) mod explore;
 pub(crate) mod export;
 pub(crate) mod plan;
 pub(crate) mod run;

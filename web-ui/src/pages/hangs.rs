@@ -1,20 +1,13 @@
 //! Hangs: a gallery of jobs that do not end, and each of them to be stepped through.
 
 use super::asked::{Asked, Unmet, UnmetList};
-use super::exports::Exports;
-use super::simulation::Simulated;
-use super::standing::standing;
-use super::stepping::use_stepping;
+use super::debugger::{Debugger, code};
 use super::topology_choice::{self, Links, TopologyFields};
 use crate::app::use_shared;
-use crate::explain;
-use crate::protocol::Opened;
+use crate::dom;
 use crate::route::{Route, View};
-use crate::ui::{
-    Choice, Findings, NumberField, RealRun, SelectField, SourceView, Timeline, Transport, WaitGraph,
-};
-use lockstep_core::c10d::detail_of;
-use lockstep_core::plan::{Plan, Source};
+use crate::ui::{Choice, NumberField, SelectField};
+use lockstep_core::program::Options;
 use lockstep_core::scenario::{self, Scenario, ScenarioOptions, nearest};
 use lockstep_sim::Topology;
 use std::rc::Rc;
@@ -108,14 +101,6 @@ impl HangChoice {
             .with("world", self.world_size)
             .with("repaired", self.repaired)
     }
-
-    /// The plan, or why there is none.
-    fn plan(&self) -> Result<Plan, String> {
-        let HangChoice { world_size, repaired, .. } = *self;
-        let options = ScenarioOptions { world_size, repaired, ..ScenarioOptions::default() };
-        let plan = self.scenario.plan(&options).map_err(|error| error.to_string())?;
-        Ok(Plan { ranks_per_node: self.topology.ranks_per_node(), ..plan })
-    }
 }
 
 /// The smallest world in which somebody can wait for somebody.
@@ -128,18 +113,20 @@ struct OneHangProps {
     choice: HangChoice,
 }
 
-/// One scenario, stepped through.
+/// One scenario in the debugger.
 #[component(OneHang)]
 fn one_hang(props: &OneHangProps) -> Html {
     let nav = use_shared().nav;
     let HangChoice { scenario, world_size, repaired, topology } = props.choice;
     let base = props.choice.route();
-    let plan = use_memo(props.choice, |choice| choice.plan().map(Rc::new));
-    // Where everybody stands for good is what people come for.
-    let stepping = use_stepping(&plan, topology, base.clone(), |last| last);
-    let (opened, session) = (stepping.opened().cloned(), stepping.session());
-    let (view, time_ps) = (stepping.view.clone(), stepping.time_ps);
-    let culprits = opened.as_deref().map(culprits).unwrap_or_default();
+    let text = use_memo((scenario.id, repaired), |(_, repaired)| {
+        Rc::<str>::from(scenario.text(*repaired))
+    });
+    let options = Options {
+        world_size: Some(world_size),
+        timeout_ms: Some(ScenarioOptions::default().timeout_ms),
+        ..Options::default()
+    };
     let choose_world = {
         let (nav, base) = (nav.clone(), base.clone());
         Callback::from(move |world: u64| nav.replace(base.clone().with("world", world)))
@@ -154,78 +141,26 @@ fn one_hang(props: &OneHangProps) -> Html {
         let nav = nav.clone();
         Callback::from(move |route: Route| nav.replace(route))
     };
-    let source = Source { path: "train.py".to_owned(), text: scenario.text(repaired).to_owned() };
+    // What is changed is no scenario any more, but a program of the user's own.
+    let own = Callback::from(move |text: String| {
+        let route = Route::to(View::Program).with("code", code::write(&text));
+        let _ = dom::window().location().set_hash(&route.to_hash());
+    });
     let texts = vec![Choice::new("faulty", "as it hangs"), Choice::new("repaired", "repaired")];
-    let sentence = match (&stepping.simulated, &view) {
-        (Simulated::Failed { why }, _) => why.clone(),
-        (_, Some(view)) => explain::job(view),
-        (_, None) => "Simulating…".to_owned(),
-    };
     html! {
-        <div class="hang-grid" data-ready={session.is_some().to_string()}>
-            <header class="story">
-                <p class="crumbs"><a href={Route::to(View::Hangs).to_hash()} data-test="back-to-gallery">{ "← All hangs" }</a></p>
-                <h1>{ scenario.title }</h1>
-                <p>{ if repaired { scenario.repair } else { scenario.story } }</p>
-                <div class="row">
-                    <NumberField name="world" label="World size" value={u64::from(world_size)} min={smallest(scenario)} max={MAX_WORLD} on_choose={choose_world} />
-                    <SelectField name="text" label="Program" value={if repaired { "repaired" } else { "faulty" }} choices={texts} on_choose={choose_text} />
-                    <TopologyFields {topology} route={base.clone()} {world_size} links={Links::Absent} on_route={go} />
-                </div>
-            </header>
-            <section class="panel program" aria-label="Program">
-                <SourceView {source} view={view.clone()} culprits={culprits.clone()} />
-                <ul class="standing" data-test="standing">{ standing(view.as_deref(), opened.as_deref().map_or(&[], |opened| &opened.header.groups)) }</ul>
-            </section>
-            <p class="sentence" aria-live="polite" data-test="sentence">{ sentence }</p>
-            if let Some(opened) = &opened {
-                <section class="panel verdicts">
-                    <Findings report={opened.report.clone()} />
-                    if let Ok(plan) = &*plan {
-                        <RealRun plan={plan.clone()} simulated={session} hangs={!repaired} />
-                    }
-                    <h3>{ "Who waits for whom, at the end" }</h3>
-                    <WaitGraph waits={opened.waits.clone()} world_size={opened.header.world_size} ranks_per_node={topology.ranks_per_node()} />
-                    { detail(&plan) }
-                    if let Ok(plan) = &*plan {
-                        <Exports {session} name={scenario.id} plan={plan.clone()} />
-                    }
-                </section>
-                <section class="panel lanes" aria-label="Timeline">
-                    <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={opened.end_ps}
-                              fit={opened.fit} playhead_ps={time_ps} on_seek={stepping.seek.clone()} {culprits} />
-                </section>
-                <Transport playback={stepping.playback.clone()} {time_ps} />
+        <Debugger text={(*text).clone()} {options} {topology} base={base.clone()} name={scenario.id} chapters={if repaired { &[][..] } else { scenario.chapters }} from_end={!repaired} on_text={own}>
+            <p class="crumbs"><a href={Route::to(View::Hangs).to_hash()} data-test="back-to-gallery">{ "← All hangs" }</a></p>
+            <h1>{ scenario.title }</h1>
+            <p>{ if repaired { scenario.repair } else { scenario.story } }</p>
+            if !repaired {
+                <details class="log" data-test="log"><summary>{ "In its log" }</summary>
+                    <pre class="mono">{ scenario.log.lines }</pre><p class="muted">{ scenario.log.from }</p></details>
             }
-        </div>
+            <div class="row">
+                <NumberField name="world" label="World size" value={u64::from(world_size)} min={smallest(scenario)} max={MAX_WORLD} on_choose={choose_world} />
+                <SelectField name="text" label="Program" value={if repaired { "repaired" } else { "faulty" }} choices={texts} on_choose={choose_text} />
+                <TopologyFields {topology} route={base.clone()} {world_size} links={Links::Absent} on_route={go} />
+            </div>
+        </Debugger>
     }
-}
-
-/// What the ranks raise under `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
-fn detail(plan: &Result<Rc<Plan>, String>) -> Html {
-    let Ok(plan) = plan else { return html! {} };
-    let raised = detail_of(plan);
-    let words = match &raised {
-        None => {
-            "It compares collectives, and says nothing of sends and receives: this hangs with it, too."
-        }
-        Some(raised) if raised.is_empty() => "No rank raises.",
-        Some(_) => {
-            "PyTorch compares the ranks' calls before it makes them, and they raise here instead of hanging:"
-        }
-    };
-    html! {
-        <details class="detail" data-test="debug-detail" data-raised={raised.as_ref().map(|raised| raised.len().to_string())}>
-            <summary>{ "With TORCH_DISTRIBUTED_DEBUG=DETAIL" }</summary>
-            <p class="muted">{ words }</p>
-            <ul>{ for raised.into_iter().flatten().map(|one| {
-                let line = one.at.map(|at| format!(" (train.py:{})", at.line)).unwrap_or_default();
-                html! { <li><b>{ format!("rank {}{line}", one.rank) }</b><code>{ one.error.to_string() }</code></li> }
-            }) }</ul>
-        </details>
-    }
-}
-
-fn culprits(opened: &Opened) -> Vec<u32> {
-    opened.report.culprits().iter().map(|rank| rank.0).collect()
 }

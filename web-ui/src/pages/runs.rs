@@ -162,7 +162,12 @@ fn one_run(props: &OneRunProps) -> Html {
                         let plan = Box::new(plan.clone());
                         let topology = Topology::default();
                         client
-                            .ask(Request::Simulate { session: simulated, plan, topology })
+                            .ask(Request::Simulate {
+                                session: simulated,
+                                plan,
+                                topology,
+                                order: None,
+                            })
                             .await?;
                         let compared =
                             client.ask(Request::Compare { simulated, run: session }).await?;

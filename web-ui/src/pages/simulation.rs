@@ -5,7 +5,7 @@ use crate::playback::{Act, Playback};
 use crate::protocol::{CANCELLED, Opened, Request, Response, SessionId};
 use crate::route::Route;
 use lockstep_core::plan::Plan;
-use lockstep_sim::{Topology, View};
+use lockstep_sim::{Order, Topology, View};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -31,17 +31,28 @@ impl Simulated {
 /// Simulates `plan` whenever it changes. The one before stays until the new one is there.
 #[hook]
 pub(super) fn use_simulation(plan: &Result<Rc<Plan>, String>, topology: Topology) -> Simulated {
+    use_ordered_simulation(plan, topology, None)
+}
+
+/// The same in an order of what the plan leaves open; `None` for the simulator's own.
+#[hook]
+pub(super) fn use_ordered_simulation(
+    plan: &Result<Rc<Plan>, String>,
+    topology: Topology,
+    order: Option<Order>,
+) -> Simulated {
     let client = use_shared().client;
     let state = use_state(|| Simulated::Loading { progress: String::new() });
     let set = state.setter();
-    use_effect_with((plan.clone(), topology), move |(plan, topology)| {
+    use_effect_with((plan.clone(), topology, order), move |(plan, topology, order)| {
         let mut held = None;
         match plan {
             Err(why) => set.set(Simulated::Failed { why: why.clone() }),
             Ok(plan) => {
                 let session = client.new_session();
                 let plan = Box::new((**plan).clone());
-                let request = Request::Simulate { session, plan, topology: *topology };
+                let (topology, order) = (*topology, order.clone());
+                let request = Request::Simulate { session, plan, topology, order };
                 let progress = {
                     let set = set.clone();
                     Callback::from(move |(done, _, what): (u64, u64, String)| {

@@ -36,8 +36,16 @@ pub(super) fn standing(view: Option<&lockstep_sim::View>, groups: &[ProcessGroup
                     false => plain(&told),
                 }
             }
-            (Doing::Waiting { .. }, _) => {
-                ("waits in a send or recv".to_owned(), "wait in a send or recv".to_owned())
+            (Doing::Waiting { work }, _) => {
+                // A call that waits for its stream, or a send or recv.
+                match state.pending.iter().find(|pending| pending.work == work) {
+                    Some(pending) => {
+                        let group = groups.get(pending.group.index());
+                        let group = group.map_or("", ProcessGroup::label);
+                        plain(&format!("in {} #{} of {group}", pending.name, pending.seq))
+                    }
+                    None => plain("in a call"),
+                }
             }
             (Doing::Synchronizing, _) => {
                 ("waits for its streams".to_owned(), "wait for their streams".to_owned())

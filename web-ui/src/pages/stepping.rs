@@ -1,11 +1,13 @@
 //! Stepping through a plan: its simulation, the moment that is shown, the rank that is looked at.
 
-use super::simulation::{Addressed, Simulated, use_addressed_moment, use_simulation, use_view};
+use super::simulation::{
+    Addressed, Simulated, use_addressed_moment, use_ordered_simulation, use_view,
+};
 use crate::playback::{Act, Playback, use_playback};
 use crate::protocol::{Opened, SessionId};
 use crate::route::Route;
 use lockstep_core::plan::Plan;
-use lockstep_sim::{Topology, View};
+use lockstep_sim::{Order, Topology, View};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -44,7 +46,19 @@ pub(super) fn use_stepping(
     base: Route,
     begin: fn(usize) -> usize,
 ) -> Stepping {
-    let simulated = use_simulation(plan, topology);
+    use_ordered_stepping(plan, topology, None, base, begin)
+}
+
+/// The same in an order of what the plan leaves open; `None` for the simulator's own.
+#[hook]
+pub(super) fn use_ordered_stepping(
+    plan: &Result<Rc<Plan>, String>,
+    topology: Topology,
+    order: Option<Order>,
+    base: Route,
+    begin: fn(usize) -> usize,
+) -> Stepping {
+    let simulated = use_ordered_simulation(plan, topology, order);
     let playback = use_playback();
     let opened = simulated.ready();
     use_addressed_moment(&playback, Addressed::of(opened), base, begin);

@@ -21,8 +21,9 @@ use lockstep_core::diagnosis::{Report, Wait};
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::scenario::CollectiveLab;
+use lockstep_core::stop::{Direction, Stop};
 use lockstep_core::trace::{Outcome, TraceHeader};
-use lockstep_sim::{Comparison, Topology, View};
+use lockstep_sim::{Bounds, Comparison, Explored, Order, Topology, View};
 use serde::{Deserialize, Serialize};
 
 /// A trace that the worker holds for the page.
@@ -42,7 +43,9 @@ pub(crate) enum Request {
     /// Give up on an earlier question; that one is then answered with an error.
     Cancel { id: u32 },
     /// Simulate a plan to its end and hold it for stepping.
-    Simulate { session: SessionId, plan: Box<Plan>, topology: Topology },
+    Simulate { session: SessionId, plan: Box<Plan>, topology: Topology, order: Option<Order> },
+    /// Look for an order of what a plan leaves open in which it does not complete.
+    Explore { plan: Box<Plan>, topology: Topology, bounds: Bounds },
     /// What a collective on its own costs on a topology.
     Account { lab: CollectiveLab, topology: Topology },
     /// What it takes for each of several element counts, in picoseconds.
@@ -71,6 +74,12 @@ pub(crate) enum Request {
     Close { session: SessionId },
     /// A simulation at one of its moments.
     See { session: SessionId, moment: usize },
+    /// The nearest moment from `moment` on, or before it, at which one of `stops` is met.
+    FindStop { session: SessionId, moment: usize, stops: Vec<Stop>, direction: Direction },
+    /// The first moments at which stops are met, each looked for from the one before it on.
+    FollowStops { session: SessionId, stops: Vec<Stop> },
+    /// Who waits for whom at a moment.
+    WaitsAt { session: SessionId, moment: usize },
     /// Elements of a rank's tensor at a moment; their bytes come as the attachment.
     Elements {
         session: SessionId,
@@ -132,6 +141,10 @@ pub(crate) enum Response {
     Opened(Box<Opened>),
     Live(LiveCount),
     Seen(Box<View>),
+    StopFound(Option<FoundStop>),
+    StopsFollowed(Vec<Option<usize>>),
+    Waits(Vec<Wait>),
+    Explored(Box<Explored>),
     Elements { total: u64 },
     Drawn { rows: Vec<RowKind>, texts: Vec<SpanText> },
     Picked(Option<Picked>),
@@ -148,6 +161,16 @@ pub(crate) enum Response {
     DdpSwept(Vec<Vec<Summary>>),
     DdpPlan(Box<Plan>),
     DdpSimulated(Simulated),
+}
+
+/// A moment at which a stop is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FoundStop {
+    pub(crate) moment: usize,
+    /// Which of the stops.
+    pub(crate) stop: usize,
+    /// On which rank.
+    pub(crate) rank: GlobalRank,
 }
 
 /// A trace as the page knows it.

@@ -21,12 +21,14 @@ pub(crate) fn typing(event: &KeyboardEvent) -> bool {
             && matches!(event.key().as_str(), " " | "Enter"))
 }
 
-const KEYS: [(&str, &str); 11] = [
+const KEYS: [(&str, &str); 13] = [
     ("Space", "play or pause"),
     ("→", "forward, to the next moment or step"),
     ("←", "back"),
     ("Home, End", "to the start, to the end"),
     ("+ −", "faster, slower"),
+    ("C, Shift+C", "program: on to the next stop, back to the one before"),
+    ("N P", "program: the rank's next call, the one before"),
     ("W S", "timeline: zoom in, out (also wheel, pinch)"),
     ("A D", "timeline: left, right (also drag)"),
     ("0", "timeline: show all of it"),

@@ -37,7 +37,7 @@ pub(crate) use messages::Messages;
 pub(crate) use pairs::PairsMatrix;
 pub(crate) use real_run::RealRun;
 pub(crate) use ring::Ring;
-pub(crate) use source::SourceView;
+pub(crate) use source::{LineTools, SourceView};
 pub(crate) use timeline::{Legend, Timeline};
 pub(crate) use transport::{Counter, Transport};
 pub(crate) use waits::WaitGraph;

@@ -5,7 +5,7 @@ use crate::palette::{rank_fill, rank_ink};
 use lockstep_core::plan::Source;
 use lockstep_sim::View;
 use lockstep_sim::view::Doing;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -20,6 +20,27 @@ pub(crate) struct SourceViewProps {
     /// Ranks to be marked as the cause.
     #[prop_or_default]
     pub(crate) culprits: Vec<u32>,
+    #[prop_or_default]
+    pub(crate) tools: LineTools,
+}
+
+/// What can be done with a line.
+#[derive(Clone, Default, PartialEq)]
+pub(crate) struct LineTools {
+    /// Lines that are stopped at.
+    pub(crate) stops: Vec<u32>,
+    /// Lines at which a rank can stand.
+    pub(crate) reached: Rc<BTreeSet<u32>>,
+    /// The line with an error; 0 for none.
+    pub(crate) wrong: u32,
+    /// Sets or takes away a stop.
+    pub(crate) on_stop: Callback<u32>,
+    /// Runs until a rank reaches the line.
+    pub(crate) on_run_to: Callback<u32>,
+    /// Looks at a rank.
+    pub(crate) on_rank: Callback<u32>,
+    /// The rank that is looked at.
+    pub(crate) selected: Option<u32>,
 }
 
 /// More cursors than this on one line are written as ranges.
@@ -39,6 +60,8 @@ pub(crate) fn source_view(props: &SourceViewProps) -> Html {
             _ => {}
         }
     }
+    let tools = &props.tools;
+    let look = |rank: u32| tools.on_rank.reform(move |_: MouseEvent| rank);
     let chips = |ranks: &[u32]| {
         if ranks.len() > MAX_CHIPS {
             return html! { <span class="chip many">{ explain::ranks(ranks.iter().copied()) }</span> };
@@ -46,9 +69,10 @@ pub(crate) fn source_view(props: &SourceViewProps) -> Html {
         html! { <>{ for ranks.iter().map(|rank| {
             let culprit = props.culprits.contains(rank);
             html! {
-                <span class={classes!("chip", culprit.then_some("culprit"))} data-test={format!("cursor-{rank}")}
-                      title={format!("rank {rank} stands here{}", if culprit { " (the cause)" } else { "" })}
-                      style={format!("--fill:{};--rank-ink:{}", rank_fill(*rank), rank_ink(*rank))}>{ *rank }</span>
+                <button class={classes!("chip", culprit.then_some("culprit"), (tools.selected == Some(*rank)).then_some("selected"))}
+                        data-test={format!("cursor-{rank}")} onclick={look(*rank)}
+                        title={format!("rank {rank} stands here{}", if culprit { " (the cause)" } else { "" })}
+                        style={format!("--fill:{};--rank-ink:{}", rank_fill(*rank), rank_ink(*rank))}>{ *rank }</button>
             }
         }) }</> }
     };
@@ -59,9 +83,9 @@ pub(crate) fn source_view(props: &SourceViewProps) -> Html {
                 { for (1..).zip(props.source.text.lines()).map(|(line, text)| {
                     let here = at.get(&line).map(Vec::as_slice).unwrap_or_default();
                     html! {
-                        <li class={classes!((!here.is_empty()).then_some("here"))} data-line={line.to_string()}
+                        <li class={classes!((!here.is_empty()).then_some("here"), (line == tools.wrong).then_some("wrong"))} data-line={line.to_string()}
                             data-ranks={here.iter().map(u32::to_string).collect::<Vec<_>>().join(",")}>
-                            <span class="number">{ line }</span>
+                            { gutter(tools, line) }
                             <code>{ highlight(text) }</code>
                             <span class="cursors">{ chips(here) }</span>
                         </li>
@@ -75,9 +99,31 @@ pub(crate) fn source_view(props: &SourceViewProps) -> Html {
     }
 }
 
-const WORDS: [&str; 14] = [
+/// A line's number, and what can be done with the line.
+fn gutter(tools: &LineTools, line: u32) -> Html {
+    if tools.reached.is_empty() {
+        return html! { <span class="number">{ line }</span> };
+    }
+    if !tools.reached.contains(&line) {
+        return html! { <span class="gutter"><i /><span class="number">{ line }</span><i /></span> };
+    }
+    let stops = tools.stops.contains(&line);
+    let stop = tools.on_stop.reform(move |_: MouseEvent| line);
+    let run_to = tools.on_run_to.reform(move |_: MouseEvent| line);
+    html! {
+        <span class="gutter">
+            <button class="stop" onclick={stop} aria-pressed={stops.to_string()} aria-label={format!("Stop at line {line}")}
+                    title={format!("Stop at line {line}")} data-test={format!("gutter-{line}")} />
+            <span class="number">{ line }</span>
+            <button class="run-to" onclick={run_to} aria-label={format!("Run to line {line}")} title="Run to here"
+                    data-test={format!("run-to-{line}")}>{ "▸" }</button>
+        </span>
+    }
+}
+
+const WORDS: [&str; 20] = [
     "def", "if", "else", "elif", "for", "in", "import", "from", "as", "return", "continue", "and",
-    "or", "not",
+    "or", "not", "while", "with", "raise", "assert", "is", "pass",
 ];
 
 /// Python, as much of it as helps the eye: words, comments, calls into torch.distributed.

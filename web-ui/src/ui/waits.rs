@@ -18,13 +18,17 @@ pub(crate) struct WaitGraphProps {
     /// Ranks of a node; 0 when there are no nodes.
     #[prop_or_default]
     pub(crate) ranks_per_node: u32,
+    /// Whether it is a moment of many, not the end.
+    #[prop_or_default]
+    pub(crate) now: bool,
 }
 
 /// Who waits for whom; ranks that wait for each other in a circle are marked.
 #[component(WaitGraph)]
 pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
     if props.waits.is_empty() {
-        return html! { <p class="muted" data-test="waits">{ "Nobody waits at the end." }</p> };
+        let nobody = if props.now { "Nobody waits." } else { "Nobody waits at the end." };
+        return html! { <p class="muted" data-test="waits">{ nobody }</p> };
     }
     let waits = &props.waits;
     let circle = in_a_circle(waits);
@@ -39,6 +43,7 @@ pub(crate) fn wait_graph(props: &WaitGraphProps) -> Html {
                         <code>{ call }</code>
                         if !line.is_empty() { { " at " }<code>{ line }</code> }
                         { match whom.as_slice() {
+                            [] if props.now => html! { { "; every member has come" } },
                             [] => html! { { "; every member has come, and it does not complete" } },
                             whom => html! { <>{ " for " }<b>{ named(whom) }</b></> },
                         } }

@@ -13,6 +13,7 @@ mod raster;
 mod schedule_file;
 mod session;
 mod slices;
+mod stops;
 mod texts;
 
 use crate::dom;
@@ -97,10 +98,14 @@ async fn answer(
     let plain = |response: Response| Ok((response, None));
     match request {
         Request::Cancel { .. } => plain(Response::Done),
-        Request::Simulate { session, plan, topology } => {
-            let (held, opened) = open::simulate(session, &plan, topology, slices).await?;
+        Request::Simulate { session, plan, topology, order } => {
+            let (held, opened) = open::simulate(session, &plan, topology, order, slices).await?;
             keep(state, session, held);
             plain(opened)
+        }
+        Request::Explore { plan, topology, bounds } => {
+            let explored = open::explore(&plan, topology, bounds, slices).await?;
+            plain(Response::Explored(Box::new(explored)))
         }
         Request::Account { lab, topology } => plain(account::account(lab, topology, slices).await?),
         Request::Sweep { lab, topology, counts } => {
@@ -157,6 +162,16 @@ async fn answer(
         }
         Request::See { session, moment } => {
             plain(Response::Seen(Box::new(with(state, session, |held| held.see(moment))??)))
+        }
+        Request::FindStop { session, moment, stops, direction } => {
+            let found = with(state, session, |held| held.find_stop(moment, &stops, direction))??;
+            plain(Response::StopFound(found))
+        }
+        Request::FollowStops { session, stops } => {
+            plain(Response::StopsFollowed(with(state, session, |held| held.follow_stops(&stops))??))
+        }
+        Request::WaitsAt { session, moment } => {
+            plain(Response::Waits(with(state, session, |held| held.waits_at(moment))??))
         }
         Request::Elements { session, moment, rank, tensor, first, count } => {
             let (total, bytes) =

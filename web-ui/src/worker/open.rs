@@ -8,7 +8,8 @@ use js_sys::Uint8Array;
 use lockstep_core::flight_recorder::{Dump, Merged, merge};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{CallLog, Origin, Trace};
-use lockstep_sim::{Session, SimConfig, SimError, Topology};
+use lockstep_sim::explore::Explorer;
+use lockstep_sim::{Bounds, Explored, Order, Session, SimConfig, SimError, Topology};
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::File;
 
@@ -30,9 +31,10 @@ pub(super) async fn simulate(
     session: SessionId,
     plan: &Plan,
     topology: Topology,
+    order: Option<Order>,
     slices: Slices,
 ) -> Result<(Held, Response), String> {
-    let simulation = run(plan, topology, &slices).await?;
+    let simulation = run(plan, topology, order, &slices).await?;
     let trace = simulation.trace();
     let (lanes, log) = index(&trace, &slices).await?;
     // The simulation holds the events; the header is what is asked for.
@@ -40,6 +42,26 @@ pub(super) async fn simulate(
     held.simulation = Some(simulation);
     let opened = held.opened(session)?;
     Ok((held, Response::Opened(Box::new(opened))))
+}
+
+/// States of a search between two looks at the clock.
+const STATES_A_SLICE: usize = 16;
+
+/// Looks for an order of what a plan leaves open in which it does not complete.
+pub(super) async fn explore(
+    plan: &Plan,
+    topology: Topology,
+    bounds: Bounds,
+    slices: Slices,
+) -> Result<Explored, String> {
+    let config = SimConfig { topology, ..SimConfig::default() };
+    let mut explorer = Explorer::new(plan, &config, bounds).map_err(|error| error.to_string())?;
+    loop {
+        if let Some(explored) = explorer.run(STATES_A_SLICE) {
+            return Ok(explored);
+        }
+        slices.give_way(explorer.states() as u64, bounds.states as u64, "states").await?;
+    }
 }
 
 /// The trace of a plan's JSON text.
@@ -54,10 +76,15 @@ pub(super) async fn trace_of(
         0 => Topology::default(),
         ranks_per_node => Topology::nodes(ranks_per_node),
     });
-    Ok(run(&plan, topology, &slices).await?.trace())
+    Ok(run(&plan, topology, None, &slices).await?.trace())
 }
 
-async fn run(plan: &Plan, topology: Topology, slices: &Slices) -> Result<Session, String> {
+async fn run(
+    plan: &Plan,
+    topology: Topology,
+    order: Option<Order>,
+    slices: &Slices,
+) -> Result<Session, String> {
     let words = |error: SimError| match error {
         SimError::TooManyEvents { limit } => format!(
             "This takes more than {limit} events, which is more than a page can hold: choose a \
@@ -66,7 +93,7 @@ async fn run(plan: &Plan, topology: Topology, slices: &Slices) -> Result<Session
         ),
         error => error.to_string(),
     };
-    let config = SimConfig { topology, ..SimConfig::default() };
+    let config = SimConfig { topology, order, ..SimConfig::default() };
     let mut simulation = Session::new(plan, config).map_err(words)?;
     while !simulation.run(EVENTS_A_SLICE).map_err(words)? {
         slices.give_way(simulation.moments().len() as u64, 0, "moments simulated").await?;

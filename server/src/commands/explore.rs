@@ -1,0 +1,160 @@
+//! `lockstep explore`: whether there is a way to run a plan in which it does not complete.
+
+use super::describe;
+use crate::plan_source::{LinkOptions, PlanArguments};
+use crate::{terminal, trace_file};
+use anyhow::Result;
+use lockstep_core::diagnosis::{Report, diagnose_trace};
+use lockstep_core::plan::Plan;
+use lockstep_core::words::counted;
+use lockstep_sim::explore::Verdict;
+use lockstep_sim::{Bounds, Devices, Explored, Order, SimConfig, explore, simulate};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Look for an order of what a plan leaves open in which it hangs
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    plan: PlanArguments,
+    #[command(flatten)]
+    links: LinkOptions,
+    /// What devices do with collectives of several NCCL groups; both are looked at if it is not said
+    #[arg(long, value_enum)]
+    devices: Option<DevicesArgument>,
+    /// Give up after so many states
+    #[arg(long, value_name = "N", default_value_t = Bounds::default().states)]
+    states: usize,
+    /// In which order choices are tried; 0 for the order in which they are listed
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    search_seed: u64,
+    /// Write the trace of a run that does not complete to a file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum DevicesArgument {
+    /// They carry them out side by side
+    SideBySide,
+    /// They carry out one at a time, in any order
+    OneAtATime,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Printed<'a> {
+    schema: &'static str,
+    searches: &'a [Explored],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    findings: Option<&'a Report>,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let plan = arguments.plan.plan()?;
+    let topology = arguments.links.topology(&plan)?;
+    let config = SimConfig { topology, ..SimConfig::default() };
+    let devices = match arguments.devices {
+        Some(DevicesArgument::SideBySide) => vec![Devices::SideBySide],
+        Some(DevicesArgument::OneAtATime) => vec![Devices::OneAtATime],
+        None => Devices::worth_exploring(&plan),
+    };
+    let mut searches = Vec::new();
+    for devices in devices {
+        let bounds = Bounds { devices, states: arguments.states, seed: arguments.search_seed };
+        let explored = explore(&plan, &config, bounds)?;
+        let fails = matches!(explored.verdict, Verdict::Fails { .. });
+        searches.push(explored);
+        if fails {
+            break;
+        }
+    }
+    let found = searches.iter().find_map(|explored| match &explored.verdict {
+        Verdict::Fails { order, .. } => Some(order.clone()),
+        Verdict::Completes | Verdict::Unknown => None,
+    });
+    let report = match found {
+        Some(order) => {
+            let config = SimConfig { order: Some(order), ..config };
+            let trace = simulate(&plan, &config)?;
+            if let Some(path) = &arguments.output {
+                trace_file::write(path, &trace)?;
+            }
+            Some(diagnose_trace(&trace))
+        }
+        None => None,
+    };
+    let text = match arguments.json {
+        true => {
+            let schema = "lockstep.explore/1";
+            let printed = Printed { schema, searches: &searches, findings: report.as_ref() };
+            serde_json::to_string_pretty(&printed)? + "\n"
+        }
+        false => as_text(&plan, &searches, report.as_ref()),
+    };
+    terminal::print(text.as_bytes())?;
+    let unknown = searches.iter().any(|explored| explored.verdict == Verdict::Unknown);
+    Ok(ExitCode::from(match (report, unknown) {
+        (Some(_), _) => 1,
+        (None, true) => 2,
+        (None, false) => 0,
+    }))
+}
+
+fn as_text(plan: &Plan, searches: &[Explored], report: Option<&Report>) -> String {
+    let mut text = format!("{}\n", plan.name);
+    for explored in searches {
+        text.push_str(&told(explored, plan));
+    }
+    if let Some(report) = report {
+        text.push_str(&report.to_text());
+    }
+    text
+}
+
+fn told(explored: &Explored, plan: &Plan) -> String {
+    let bounds = explored.bounds;
+    let within = format!(
+        "{} entered of at most {}, seed {}",
+        counted(explored.states as u64, "state"),
+        bounds.states,
+        bounds.seed
+    );
+    match &explored.verdict {
+        Verdict::Completes => {
+            format!("{}: completes in every order ({within}).\n", bounds.devices.words())
+        }
+        Verdict::Unknown => format!(
+            "{}: no order was found in which it does not complete, but not all were looked at \
+             ({within}). --states looks at more, --search-seed at others.\n",
+            bounds.devices.words()
+        ),
+        Verdict::Fails { order, outcome } => format!(
+            "{}: there is an order in which it does not complete: {} ({within}).\n{}",
+            bounds.devices.words(),
+            describe(Some(outcome)),
+            chosen(order, plan)
+        ),
+    }
+}
+
+/// The choices, one a line.
+fn chosen(order: &Order, plan: &Plan) -> String {
+    const MOST: usize = 40;
+    let lines = order.choices.iter().zip(1..);
+    let mut text: String = lines
+        .take(MOST)
+        .map(|(choice, number)| format!("  {number}. {}\n", choice.words(plan)))
+        .collect();
+    if order.choices.len() > MOST {
+        text.push_str(&format!("  and {} more\n", order.choices.len() - MOST));
+    }
+    if order.choices.is_empty() {
+        text.push_str("  nothing is left open: every run of it ends like this\n");
+    }
+    text
+}

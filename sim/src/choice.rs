@@ -1,0 +1,260 @@
+//! What one run of a plan may do differently from another, and runs that do it in a chosen way.
+//!
+//! A plan leaves two things open. Which send a receive from any source takes, when several are
+//! there. And, where a device carries out calls of one communicator at a time, which of the calls
+//! that several groups have ready it carries out first: PyTorch's documentation says of NCCL that
+//! using several groups concurrently "is not safe" without synchronization, since kernels of one
+//! communicator can keep those of another from the device.
+//!
+//! An engine that chooses does neither by itself: when nothing else can happen, it takes the next
+//! choice of its [`Order`].
+
+use crate::engine::{Doing, Engine, Woken};
+use crate::p2p::Pair;
+use crate::record::Recorder;
+use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
+use lockstep_core::plan::Plan;
+use lockstep_core::rank::GlobalRank;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
+
+/// What a device does with calls of several groups on NCCL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Devices {
+    /// It carries them out side by side.
+    #[default]
+    SideBySide,
+    /// It carries out a collective at a time, in any order. Point-to-point calls are not held up.
+    OneAtATime,
+}
+
+impl Devices {
+    /// A few words for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Devices::SideBySide => "Devices that carry out calls of several groups side by side",
+            Devices::OneAtATime => "Devices that carry out a collective at a time",
+        }
+    }
+
+    /// What is worth looking at for a plan: how devices share their time matters only where a
+    /// rank is in several groups on NCCL.
+    pub fn worth_exploring(plan: &Plan) -> Vec<Devices> {
+        let on_device = |group: &&ProcessGroup| group.backend() == BackendName::Nccl;
+        let several = (0..plan.world_size).map(GlobalRank).any(|rank| {
+            let of_rank = plan.groups.iter().filter(on_device);
+            of_rank.filter(|group| group.group_rank(rank).is_some()).count() > 1
+        });
+        match several {
+            true => vec![Devices::SideBySide, Devices::OneAtATime],
+            false => vec![Devices::SideBySide],
+        }
+    }
+}
+
+/// What may be done at a point where nothing else can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Choice {
+    /// A receive from any source takes a rank's send.
+    Take {
+        /// The group of both.
+        group: GroupId,
+        /// Who receives.
+        to: GlobalRank,
+        /// The tag of both.
+        tag: u32,
+        /// Who sends.
+        from: GlobalRank,
+    },
+    /// A rank's device begins the call that a group has ready.
+    Start {
+        /// The rank.
+        rank: GlobalRank,
+        /// The group.
+        group: GroupId,
+    },
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::Take { group, to, tag, from } => {
+                write!(f, "take:{}:{to}:{tag}:{from}", group.0)
+            }
+            Choice::Start { rank, group } => write!(f, "start:{rank}:{}", group.0),
+        }
+    }
+}
+
+impl Choice {
+    /// A sentence for people.
+    pub fn words(&self, plan: &Plan) -> String {
+        let label = |group: &GroupId| plan.group(*group).map_or("?", ProcessGroup::label);
+        match self {
+            Choice::Take { group, to, tag, from } => format!(
+                "rank {to}'s receive from any source in {} (tag {tag}) takes rank {from}'s send",
+                label(group)
+            ),
+            Choice::Start { rank, group } => {
+                format!("rank {rank}'s device begins its next collective of {}", label(group))
+            }
+        }
+    }
+}
+
+/// A text that is no [`Choice`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no choice: there are start:RANK:GROUP and take:GROUP:RECEIVER:TAG:SENDER, in \
+     numbers, as `lockstep explore` writes them"
+)]
+pub struct NoChoice {
+    text: String,
+}
+
+impl FromStr for Choice {
+    type Err = NoChoice;
+
+    fn from_str(text: &str) -> Result<Choice, NoChoice> {
+        let refused = || NoChoice { text: text.chars().take(60).collect() };
+        let mut parts = text.split(':');
+        let word = parts.next().unwrap_or_default();
+        let numbers: Vec<u32> =
+            parts.map(str::parse).collect::<Result<_, _>>().map_err(|_| refused())?;
+        match (word, numbers.as_slice()) {
+            ("take", &[group, to, tag, from]) => Ok(Choice::Take {
+                group: GroupId(group),
+                to: GlobalRank(to),
+                tag,
+                from: GlobalRank(from),
+            }),
+            ("start", &[rank, group]) => {
+                Ok(Choice::Start { rank: GlobalRank(rank), group: GroupId(group) })
+            }
+            _ => Err(refused()),
+        }
+    }
+}
+
+/// A way in which a plan runs, as far as the plan leaves it open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// What devices do.
+    pub devices: Devices,
+    /// What is chosen, point by point. Where the list is over, or names what cannot be done, the
+    /// first thing that can is.
+    pub choices: Vec<Choice>,
+}
+
+/// An engine's choosing.
+#[derive(Clone, Debug)]
+pub(crate) struct Choosing {
+    devices: Devices,
+    planned: VecDeque<Choice>,
+    /// By rank, whether its device carries out a collective.
+    pub(crate) busy: Vec<bool>,
+}
+
+impl Choosing {
+    pub(crate) fn new(order: &Order, world_size: u32) -> Choosing {
+        Choosing {
+            devices: order.devices,
+            planned: order.choices.iter().copied().collect(),
+            busy: vec![false; world_size as usize],
+        }
+    }
+}
+
+impl Engine {
+    /// Whether the collectives of a channel begin only when they are chosen.
+    pub(crate) fn is_chosen(&self, channel: u32) -> bool {
+        let Some(choosing) = &self.choosing else { return false };
+        let channel = &self.channels[channel as usize];
+        choosing.devices == Devices::OneAtATime
+            && !channel.is_switch
+            && self.prepared.is_nccl(channel.group)
+    }
+
+    /// Whether nothing happens any more before a watchdog fires.
+    pub(crate) fn is_settled(&mut self) -> bool {
+        match (self.queue.next_time(), self.next_deadline()) {
+            (None, _) => true,
+            (Some(due), Some(deadline)) => due > deadline,
+            (Some(_), None) => false,
+        }
+    }
+
+    /// What can be chosen now, in a fixed order.
+    pub(crate) fn choices(&self) -> Vec<Choice> {
+        let Some(choosing) = &self.choosing else { return Vec::new() };
+        let mut choices = Vec::new();
+        for (index, channel) in (0..).zip(&self.channels) {
+            let waits = self.is_chosen(index) && !channel.is_busy() && channel.queued() > 0;
+            let idle = || !choosing.busy[channel.rank.index()] && !self.is_dead(channel.rank);
+            if waits && idle() {
+                choices.push(Choice::Start { rank: channel.rank, group: channel.group });
+            }
+        }
+        choices.sort_unstable();
+        choices.extend(self.takes());
+        choices
+    }
+
+    /// The starts of one rank whose other calls cannot move before one of them has been made: what
+    /// others do in between makes no difference to it, so that only these need to be tried.
+    pub(crate) fn enough(&self, choices: &[Choice]) -> Option<Vec<Choice>> {
+        let of_rank = |wanted: GlobalRank| {
+            choices.iter().copied().filter(
+                move |choice| matches!(choice, Choice::Start { rank, .. } if *rank == wanted),
+            )
+        };
+        let ranks = choices.iter().filter_map(|choice| match choice {
+            Choice::Start { rank, .. } => Some(*rank),
+            Choice::Take { .. } => None,
+        });
+        let held = |rank: &GlobalRank| {
+            let state = &self.ranks[rank.index()];
+            let queued: usize = (0..)
+                .zip(&self.channels)
+                .filter(|(index, channel)| channel.rank == *rank && self.is_chosen(*index))
+                .map(|(_, channel)| channel.queued())
+                .sum();
+            state.doing != Doing::Busy && state.in_flight as usize == queued
+        };
+        ranks.into_iter().find(held).map(|rank| of_rank(rank).collect())
+    }
+
+    /// Makes the next planned choice, or the first that can be made; false if there is none.
+    pub(crate) fn choose_next(&mut self, recorder: &mut Recorder) -> bool {
+        let choices = self.choices();
+        let planned = self.choosing.as_mut().and_then(|choosing| choosing.planned.pop_front());
+        let planned = planned.filter(|planned| choices.contains(planned));
+        let Some(choice) = planned.or(choices.first().copied()) else { return false };
+        self.make(choice, recorder);
+        true
+    }
+
+    /// Makes a choice that can be made.
+    pub(crate) fn make(&mut self, choice: Choice, recorder: &mut Recorder) {
+        match choice {
+            Choice::Take { group, to, tag, from } => {
+                self.take(Pair { group, from, to, tag }, recorder);
+            }
+            Choice::Start { rank, group } => {
+                let member = self.plan.group(group).and_then(|group| group.group_rank(rank));
+                let Some(member) = member else { return };
+                let index = self.prepared.channel(group, member);
+                if let Some(choosing) = &mut self.choosing {
+                    choosing.busy[rank.index()] = true;
+                }
+                self.start_queued(index, recorder);
+                self.woken.push_back(Woken::Channel(index));
+            }
+        }
+        self.work_off(recorder);
+    }
+}

@@ -1,0 +1,235 @@
+//! Looking for a way to run a plan in which it does not end well.
+//!
+//! The search takes every choice that a plan leaves open ([`Choice`]) at every point where nothing
+//! else can happen. Everything in between happens in one order only, since it commutes: what a rank
+//! does moves no other rank but through a message, and a message is taken by whom it is for. That is
+//! partial-order reduction with the choices as the only points of branching; of ranks whose other
+//! calls cannot move before one of their own is chosen, one is enough (a persistent set; P.
+//! Godefroid, *Partial-Order Methods for the Verification of Concurrent Systems*, 1996). States that
+//! were seen before are not entered again.
+//!
+//! What it finds is an [`Order`]: simulated with it, the plan does just that.
+
+use crate::choice::{Choice, Devices, Order};
+use crate::engine::{Engine, SimConfig, SimError};
+use crate::record::Recorder;
+use lockstep_core::plan::Plan;
+use lockstep_core::trace::Outcome;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// How far the search goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// What devices do with calls of several groups.
+    pub devices: Devices,
+    /// States that are entered at most.
+    pub states: usize,
+    /// In which order choices are tried: 0 for the order in which they are listed, else shuffled
+    /// by it. What is found within the bounds depends on it; whether the whole was searched does
+    /// not.
+    pub seed: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { devices: Devices::SideBySide, states: 20_000, seed: 0 }
+    }
+}
+
+/// What a search has found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explored {
+    /// The bounds that it kept.
+    pub bounds: Bounds,
+    /// States that it entered.
+    pub states: usize,
+    /// Runs that it followed to their end.
+    pub ended: usize,
+    /// What came of it.
+    pub verdict: Verdict,
+}
+
+/// What came of a search.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Run in this order, the plan does not complete.
+    Fails {
+        /// The order, as far as it matters.
+        order: Order,
+        /// How it ends.
+        outcome: Outcome,
+    },
+    /// In every order, the plan completes.
+    Completes,
+    /// Nothing was found, but the search was not over.
+    Unknown,
+}
+
+/// A search that is on its way.
+#[derive(Debug)]
+pub struct Explorer {
+    bounds: Bounds,
+    /// Points to go on from, the next one last, with what was chosen on the way there.
+    ahead: Vec<(Engine, Vec<Choice>)>,
+    seen: BTreeSet<Vec<u64>>,
+    states: usize,
+    ended: usize,
+    verdict: Option<Verdict>,
+    /// Tries every choice everywhere, also in states that were seen before.
+    #[cfg(test)]
+    exhaustive: bool,
+}
+
+impl Explorer {
+    /// A search that has not begun. Values and messages are left out of it.
+    ///
+    /// # Errors
+    /// When the plan is not one.
+    pub fn new(plan: &Plan, config: &SimConfig, bounds: Bounds) -> Result<Explorer, SimError> {
+        plan.check()?;
+        let order = Order { devices: bounds.devices, choices: Vec::new() };
+        let config = SimConfig { max_value_bytes: 0, order: Some(order), ..config.clone() };
+        let engine = Engine::new(Arc::new(plan.clone()), &config);
+        Ok(Explorer {
+            bounds,
+            ahead: vec![(engine, Vec::new())],
+            seen: BTreeSet::new(),
+            states: 0,
+            ended: 0,
+            verdict: None,
+            #[cfg(test)]
+            exhaustive: false,
+        })
+    }
+
+    /// States entered so far.
+    pub fn states(&self) -> usize {
+        self.states
+    }
+
+    /// Enters up to so many states more; what was found, once it is over.
+    pub fn run(&mut self, states: usize) -> Option<Explored> {
+        for _ in 0..states {
+            if self.verdict.is_some() {
+                break;
+            }
+            match self.ahead.pop() {
+                None => self.verdict = Some(Verdict::Completes),
+                Some(_) if self.states >= self.bounds.states => {
+                    self.verdict = Some(Verdict::Unknown);
+                }
+                Some((engine, chosen)) => self.enter(engine, chosen),
+            }
+        }
+        let verdict = self.verdict.clone()?;
+        Some(Explored { bounds: self.bounds, states: self.states, ended: self.ended, verdict })
+    }
+
+    /// Follows a run to where something is to be chosen, or to its end.
+    fn enter(&mut self, mut engine: Engine, chosen: Vec<Choice>) {
+        self.states += 1;
+        let mut quiet = Recorder::default();
+        let choices = loop {
+            if engine.is_settled() {
+                let choices = engine.choices();
+                if !choices.is_empty() {
+                    break choices;
+                }
+            }
+            if !engine.advance(&mut quiet) {
+                self.ended += 1;
+                return match engine.outcome() {
+                    Some(Outcome::Completed) | None => {}
+                    Some(outcome) => {
+                        let order = Order { devices: self.bounds.devices, choices: chosen };
+                        let outcome = outcome.clone();
+                        self.verdict = Some(Verdict::Fails { order, outcome });
+                    }
+                };
+            }
+            quiet.events.clear();
+        };
+        let (exhaustive, mut choices) = match self.is_exhaustive() {
+            true => (true, choices),
+            false => (false, engine.enough(&choices).unwrap_or(choices)),
+        };
+        if !exhaustive && !self.seen.insert(engine.digest()) {
+            return;
+        }
+        shuffle(&mut choices, self.bounds.seed, self.states as u64);
+        for choice in choices.into_iter().rev() {
+            let mut next = engine.clone();
+            next.make(choice, &mut quiet);
+            let chosen = chosen.iter().copied().chain([choice]).collect();
+            self.ahead.push((next, chosen));
+        }
+    }
+
+    fn is_exhaustive(&self) -> bool {
+        #[cfg(test)]
+        return self.exhaustive;
+        #[cfg(not(test))]
+        false
+    }
+}
+
+/// Searches to the end or to the bounds.
+///
+/// # Errors
+/// When the plan is not one.
+pub fn explore(plan: &Plan, config: &SimConfig, bounds: Bounds) -> Result<Explored, SimError> {
+    let mut explorer = Explorer::new(plan, config, bounds)?;
+    loop {
+        if let Some(explored) = explorer.run(1024) {
+            return Ok(explored);
+        }
+    }
+}
+
+/// Fisher and Yates' shuffle, by splitmix64.
+fn shuffle(choices: &mut [Choice], seed: u64, turn: u64) {
+    if seed == 0 {
+        return;
+    }
+    let mut state = seed ^ turn.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for last in (1..choices.len()).rev() {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let other = ((mixed ^ (mixed >> 31)) % (last as u64 + 1)) as usize;
+        choices.swap(last, other);
+    }
+}
+
+impl Engine {
+    /// Everything of a settled engine that decides how it can go on, but for the time.
+    fn digest(&self) -> Vec<u64> {
+        let mut digest = Vec::new();
+        for rank in &self.ranks {
+            let busy = u64::from(rank.doing == crate::engine::Doing::Died);
+            let stream = rank.stream.as_ref().map_or(0, |stream| stream.len() as u64);
+            digest.extend([u64::from(rank.pc), busy, stream, rank.works.len() as u64]);
+            let open = (0..).zip(&rank.works).filter(|(_, work)| !work.completed);
+            digest.extend(open.map(|(number, _): (u64, _)| number + 1));
+            digest.push(0);
+        }
+        for channel in &self.channels {
+            let at = channel.active.as_ref();
+            let step = at.map_or(0, |active| u64::from(active.step) + 1);
+            let work = at.map_or(0, |active| active.seq + 1);
+            digest.extend([channel.queued() as u64, step, work, channel.mailbox.len() as u64]);
+        }
+        self.digest_p2p(&mut digest);
+        if let Some(choosing) = &self.choosing {
+            digest.extend(choosing.busy.iter().map(|busy| u64::from(*busy)));
+        }
+        digest
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+use super::*;
+use crate::simulate;
+use lockstep_core::collective::Collective;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
+use lockstep_core::plan::{Action, Call, Fill, PlanBuilder};
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::reduce::ReduceOp;
+use proptest::prelude::*;
+
+const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };
+
+/// What a rank does next, in a plan that is made up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Does {
+    /// An asynchronous all_reduce in one of the groups that it is in.
+    Reduces(usize),
+    /// Waits for all it has begun.
+    Waits,
+    Sends(u32),
+    ReceivesFromAny,
+    ReceivesFrom(u32),
+    /// The same, and its stream goes on when the message is there.
+    AwaitsFrom(u32),
+}
+
+/// Three ranks in the world and in two groups that overlap.
+fn plan_of(programs: &[Vec<Does>; 3]) -> Plan {
+    let mut plan = PlanBuilder::new("made up", 3, BackendName::Nccl).unwrap();
+    plan.timeout_ms(1000);
+    let groups = [vec![0, 1], vec![1, 2]].map(|ranks| {
+        let ranks: Vec<_> = ranks.into_iter().map(GlobalRank).collect();
+        plan.group(
+            ProcessGroup::new(format!("pair{}", ranks[1]), BackendName::Nccl, ranks)
+                .unwrap()
+                .with_timeout_ms(1000),
+        )
+    });
+    let groups = [GroupId::WORLD, groups[0], groups[1]];
+    let tensor = plan.tensor("x", Dtype::Float32, 4, Fill::Iota);
+    plan.every_rank(|rank, program| {
+        let mut begun = Vec::new();
+        for does in &programs[rank.index()] {
+            let reduces = |group| Call::Collective {
+                group,
+                collective: SUM,
+                count: 4,
+                input: None,
+                output: Some(tensor),
+                algorithm: None,
+                channels: None,
+                segments: None,
+                schedule: None,
+                splits: None,
+            };
+            let peer = |peer: u32| GroupRank(peer);
+            let call = match *does {
+                Does::Reduces(group) if group == 1 && rank.0 == 2 => continue,
+                Does::Reduces(group) if group == 2 && rank.0 == 0 => continue,
+                Does::Reduces(group) => reduces(groups[group]),
+                Does::Waits => {
+                    for op in begun.drain(..) {
+                        program.push(Action::Wait { op, timeout_ms: None });
+                    }
+                    program.push(Action::Synchronize);
+                    continue;
+                }
+                Does::Sends(to) | Does::ReceivesFrom(to) | Does::AwaitsFrom(to) if to == rank.0 => {
+                    continue;
+                }
+                Does::Sends(to) => {
+                    Call::Send { group: GroupId::WORLD, peer: peer(to), tensor, tag: 0 }
+                }
+                Does::ReceivesFrom(from) | Does::AwaitsFrom(from) => {
+                    Call::Recv { group: GroupId::WORLD, peer: Some(peer(from)), tensor, tag: 0 }
+                }
+                Does::ReceivesFromAny => {
+                    Call::Recv { group: GroupId::WORLD, peer: None, tensor, tag: 0 }
+                }
+            };
+            match does {
+                Does::AwaitsFrom(_) => {
+                    program.push(Action::Call { call, async_op: false });
+                }
+                _ => begun.push(program.push(Action::Call { call, async_op: true })),
+            }
+        }
+    })
+    .unwrap()
+}
+
+fn searched(plan: &Plan, bounds: Bounds, exhaustive: bool) -> Explored {
+    let mut explorer = Explorer::new(plan, &SimConfig::default(), bounds).unwrap();
+    explorer.exhaustive = exhaustive;
+    loop {
+        if let Some(explored) = explorer.run(100) {
+            return explored;
+        }
+    }
+}
+
+fn bounds(devices: Devices) -> Bounds {
+    Bounds { devices, ..Bounds::default() }
+}
+
+#[test]
+fn groups_used_in_opposite_order_hang_only_where_a_device_takes_one_at_a_time() {
+    use Does::{Reduces, Waits};
+    // Rank 1 is in both: nothing says in which order the others' devices begin them.
+    let both = vec![Reduces(0), Reduces(1), Waits];
+    let plan = plan_of(&[both.clone(), both, vec![Reduces(0), Waits]]);
+    let aside = explore(&plan, &SimConfig::default(), bounds(Devices::SideBySide)).unwrap();
+    assert_eq!(aside.verdict, Verdict::Completes);
+    let explored = explore(&plan, &SimConfig::default(), bounds(Devices::OneAtATime)).unwrap();
+    let Verdict::Fails { order, outcome } = explored.verdict else {
+        panic!("{explored:?}");
+    };
+    assert_eq!(outcome, Outcome::TimedOut);
+    let config = SimConfig { order: Some(order), ..SimConfig::default() };
+    let trace = simulate(&plan, &config).unwrap();
+    assert_eq!(trace.end.unwrap().outcome, Outcome::TimedOut);
+    // A wait between the two leaves nothing open.
+    let safe = vec![Reduces(0), Waits, Reduces(1), Waits];
+    let plan = plan_of(&[safe.clone(), safe, vec![Reduces(0), Waits]]);
+    let explored = explore(&plan, &SimConfig::default(), bounds(Devices::OneAtATime)).unwrap();
+    assert_eq!(explored.verdict, Verdict::Completes);
+}
+
+#[test]
+fn a_receive_from_any_source_can_take_what_another_one_needs() {
+    use Does::{ReceivesFrom, ReceivesFromAny, Sends, Waits};
+    let receives = vec![ReceivesFromAny, Waits, ReceivesFrom(1), Waits];
+    let plan = plan_of(&[receives, vec![Sends(0), Waits], vec![Sends(0), Waits]]);
+    let explored = explore(&plan, &SimConfig::default(), Bounds::default()).unwrap();
+    let Verdict::Fails { order, .. } = explored.verdict else { panic!("{explored:?}") };
+    let took =
+        Choice::Take { group: GroupId::WORLD, to: GlobalRank(0), tag: 0, from: GlobalRank(1) };
+    assert_eq!(order.choices, [took]);
+}
+
+#[test]
+fn a_search_that_is_cut_off_says_so() {
+    use Does::{Reduces, Waits};
+    let both = vec![Reduces(0), Reduces(1), Reduces(2), Waits];
+    let plan = plan_of(&[both.clone(), both.clone(), both]);
+    let few = Bounds { states: 1, ..bounds(Devices::OneAtATime) };
+    let explored = explore(&plan, &SimConfig::default(), few).unwrap();
+    assert_eq!((explored.verdict, explored.states), (Verdict::Unknown, 1));
+}
+
+/// What several ranks do together, so that most of what is made up can complete.
+#[derive(Clone, Copy, Debug)]
+enum Together {
+    Reduce(usize),
+    Message {
+        from: u32,
+        to: u32,
+        how: u8,
+    },
+    /// A rank waits for all it has begun.
+    Wait(usize),
+}
+
+/// Programs that fit each other, of which a few neighbours have then changed places.
+fn any_programs() -> impl Strategy<Value = [Vec<Does>; 3]> {
+    let together = prop_oneof![
+        4 => (0..3usize).prop_map(Together::Reduce),
+        4 => (0..3u32, 1..3u32, 0..3u8).prop_map(|(from, by, how)| {
+            Together::Message { from, to: (from + by) % 3, how }
+        }),
+        2 => (0..3usize).prop_map(Together::Wait),
+    ];
+    let swaps = prop::collection::vec((0..3usize, 0..6usize), 0..3);
+    (prop::collection::vec(together, 1..7), swaps).prop_map(|(together, swaps)| {
+        let mut programs = [const { Vec::new() }; 3];
+        for done in together {
+            match done {
+                Together::Reduce(group) => {
+                    programs.iter_mut().for_each(|program| program.push(Does::Reduces(group)));
+                }
+                Together::Message { from, to, how } => {
+                    programs[from as usize].push(Does::Sends(to));
+                    programs[to as usize].push(match how {
+                        0 => Does::ReceivesFromAny,
+                        1 => Does::ReceivesFrom(from),
+                        _ => Does::AwaitsFrom(from),
+                    });
+                }
+                Together::Wait(rank) => programs[rank].push(Does::Waits),
+            }
+        }
+        for (rank, at) in swaps {
+            if at + 1 < programs[rank].len() {
+                programs[rank].swap(at, at + 1);
+            }
+        }
+        programs.iter_mut().for_each(|program| program.push(Does::Waits));
+        programs
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// The reduced search against one that tries everything, everywhere.
+    #[test]
+    fn nothing_is_lost_by_the_reduction(
+        programs in any_programs(),
+        one_at_a_time: bool,
+        seed in 0..4u64,
+    ) {
+        let devices = if one_at_a_time { Devices::OneAtATime } else { Devices::SideBySide };
+        let plan = plan_of(&programs);
+        let reduced = searched(&plan, Bounds { seed, ..bounds(devices) }, false);
+        let all = searched(&plan, Bounds { states: 200_000, ..bounds(devices) }, true);
+        prop_assume!(all.verdict != Verdict::Unknown);
+        let fails = |verdict: &Verdict| matches!(verdict, Verdict::Fails { .. });
+        prop_assert_eq!(fails(&reduced.verdict), fails(&all.verdict), "{:?} {:?}", reduced, all);
+        prop_assert!(reduced.states <= all.states || fails(&all.verdict));
+        // What is found is what happens.
+        if let Verdict::Fails { order, outcome } = &reduced.verdict {
+            let config = SimConfig { order: Some(order.clone()), ..SimConfig::default() };
+            let trace = simulate(&plan, &config).unwrap();
+            prop_assert_eq!(&trace.end.unwrap().outcome, outcome);
+        } else {
+            // And the engine's own way is one of those that complete.
+            let own = simulate(&plan, &SimConfig::default()).unwrap();
+            prop_assert_eq!(own.end.unwrap().outcome, Outcome::Completed);
+        }
+    }
+
+    #[test]
+    fn a_choice_is_read_as_it_is_written(a: u32, b: u32, tag: u32, from: u32, start: bool) {
+        let choice = match start {
+            true => Choice::Start { rank: GlobalRank(a), group: GroupId(b) },
+            false => {
+                Choice::Take { group: GroupId(a), to: GlobalRank(b), tag, from: GlobalRank(from) }
+            }
+        };
+        prop_assert_eq!(choice.to_string().parse::<Choice>().unwrap(), choice);
+    }
+}

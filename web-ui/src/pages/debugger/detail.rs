@@ -1,0 +1,29 @@
+//! What PyTorch's own check of the ranks' calls would have raised.
+
+use lockstep_core::c10d::detail_of;
+use lockstep_core::plan::Plan;
+use yew::prelude::*;
+
+/// What the ranks raise under `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
+pub(super) fn detail(plan: &Plan) -> Html {
+    let raised = detail_of(plan);
+    let words = match &raised {
+        None => {
+            "It compares collectives, and says nothing of sends and receives: this hangs with it, too."
+        }
+        Some(raised) if raised.is_empty() => "No rank raises.",
+        Some(_) => {
+            "PyTorch compares the ranks' calls before it makes them, and they raise here instead of hanging:"
+        }
+    };
+    html! {
+        <details class="detail" data-test="debug-detail" data-raised={raised.as_ref().map(|raised| raised.len().to_string())}>
+            <summary>{ "With TORCH_DISTRIBUTED_DEBUG=DETAIL" }</summary>
+            <p class="muted">{ words }</p>
+            <ul>{ for raised.into_iter().flatten().map(|one| {
+                let line = one.at.map(|at| format!(" (train.py:{})", at.line)).unwrap_or_default();
+                html! { <li><b>{ format!("rank {}{line}", one.rank) }</b><code>{ one.error.to_string() }</code></li> }
+            }) }</ul>
+        </details>
+    }
+}

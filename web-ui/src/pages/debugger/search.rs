@@ -1,0 +1,76 @@
+//! Going to the next moment at which a stop is met.
+
+use super::stops;
+use crate::app::use_shared;
+use crate::client::Client;
+use crate::playback::{Act, Playback};
+use crate::protocol::{Request, Response, SessionId};
+use lockstep_core::group::ProcessGroup;
+use lockstep_core::stop::{Direction, Stop};
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// Looks for stops from the moment that is shown.
+#[derive(Clone)]
+pub(super) struct Search {
+    client: Client,
+    session: Option<SessionId>,
+    playback: UseReducerHandle<Playback>,
+    groups: Rc<[ProcessGroup]>,
+    /// Of which moment it is said, and what.
+    said: UseStateHandle<(usize, String)>,
+}
+
+impl PartialEq for Search {
+    fn eq(&self, other: &Search) -> bool {
+        self.session == other.session && self.playback == other.playback && self.said == other.said
+    }
+}
+
+/// A search in a simulation.
+#[hook]
+pub(super) fn use_search(
+    session: Option<SessionId>,
+    playback: &UseReducerHandle<Playback>,
+    groups: Rc<[ProcessGroup]>,
+) -> Search {
+    let client = use_shared().client;
+    let said = use_state(|| (usize::MAX, String::new()));
+    Search { client, session, playback: playback.clone(), groups, said }
+}
+
+impl Search {
+    /// What the last search found, as long as its moment is shown.
+    pub(super) fn said(&self) -> &str {
+        let (of, said) = &*self.said;
+        if *of == self.playback.moment { said } else { "" }
+    }
+
+    /// Goes to the nearest moment at which one of `stops` is met; to the start or the end if there
+    /// is none.
+    pub(super) fn go(&self, stops: Vec<Stop>, direction: Direction) {
+        let Some(session) = self.session else { return };
+        let search = self.clone();
+        let moment = self.playback.moment;
+        wasm_bindgen_futures::spawn_local(async move {
+            let request = Request::FindStop { session, moment, stops: stops.clone(), direction };
+            let Ok(answered) = search.client.ask(request).await else { return };
+            let Response::StopFound(found) = answered.response else { return };
+            let (to, words) = match (found, direction) {
+                (Some(found), _) => {
+                    let stop = stops.get(found.stop).map(|stop| stops::words(stop, &search.groups));
+                    let words = stop.map_or(String::new(), |stop| {
+                        format!("Stopped at {stop}: rank {}.", found.rank)
+                    });
+                    (found.moment, words)
+                }
+                (None, Direction::Forward) => {
+                    (search.playback.last, "No stop is left: this is the end.".to_owned())
+                }
+                (None, Direction::Back) => (0, "No stop is before: this is the start.".to_owned()),
+            };
+            search.playback.dispatch(Act::To(to));
+            search.said.set((to, words));
+        });
+    }
+}

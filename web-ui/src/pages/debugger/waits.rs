@@ -1,0 +1,46 @@
+//! Who waits for whom at the moment that is shown.
+
+use crate::app::use_shared;
+use crate::protocol::{Request, Response, SessionId};
+use crate::ui::WaitGraph;
+use lockstep_core::diagnosis::Wait;
+use yew::prelude::*;
+
+/// Properties of [`WaitsAt`].
+#[derive(Properties, PartialEq)]
+pub(super) struct WaitsAtProps {
+    pub(super) session: SessionId,
+    pub(super) moment: usize,
+    pub(super) world_size: u32,
+    /// Ranks of a node; 0 when there are no nodes.
+    pub(super) ranks_per_node: u32,
+}
+
+/// Who waits for whom at a moment.
+#[component(WaitsAt)]
+pub(super) fn waits_at(props: &WaitsAtProps) -> Html {
+    let client = use_shared().client;
+    let waits = use_state(|| Ok::<Vec<Wait>, String>(Vec::new()));
+    {
+        let waits = waits.setter();
+        use_effect_with((props.session, props.moment), move |&(session, moment)| {
+            let request = Request::WaitsAt { session, moment };
+            let (asked, answer) = client.ask_with(request, &[], None);
+            wasm_bindgen_futures::spawn_local(async move {
+                match answer.await.map(|answered| answered.response) {
+                    Ok(Response::Waits(found)) => waits.set(Ok(found)),
+                    Ok(_) => {}
+                    Err(why) if why == crate::protocol::CANCELLED => {}
+                    Err(why) => waits.set(Err(why)),
+                }
+            });
+            move || drop(asked)
+        });
+    }
+    match &*waits {
+        Ok(waits) => {
+            html! { <WaitGraph waits={waits.clone()} world_size={props.world_size} ranks_per_node={props.ranks_per_node} now=true /> }
+        }
+        Err(why) => html! { <p class="muted">{ why }</p> },
+    }
+}

@@ -1,0 +1,101 @@
+//! Program: a text that says what each rank does, written or pasted here, and debugged.
+
+use super::asked::Asked;
+use super::debugger::{Debugger, code, text_of};
+use super::topology_choice::{self, Links, TopologyFields};
+use crate::app::use_shared;
+use crate::route::{Route, View};
+use crate::ui::NumberField;
+use lockstep_core::program::Options;
+use std::rc::Rc;
+use yew::prelude::*;
+
+/// The largest world that the page steps through.
+const MAX_WORLD: u64 = 512;
+
+/// What is there before anybody has written anything.
+const FIRST: &str = include_str!("program/first.py");
+
+/// A program of the user's own.
+#[component(Program)]
+pub(crate) fn program() -> Html {
+    let shared = use_shared();
+    let nav = shared.nav.clone();
+    let problem = use_state(|| None::<String>);
+    let set_text = {
+        let (nav, problem) = (nav.clone(), problem.setter());
+        Callback::from(move |text: String| {
+            problem.set(None);
+            let route = nav
+                .route
+                .clone()
+                .without("moment")
+                .without("stop")
+                .without("order")
+                .without("rank");
+            nav.replace(route.with("code", code::write(&text)));
+        })
+    };
+    {
+        let (set_text, problem) = (set_text.clone(), problem.setter());
+        let handed = shared.handed.clone();
+        use_effect_with(nav.route.clone(), move |_| {
+            if let Some(file) = handed.take().into_iter().next() {
+                wasm_bindgen_futures::spawn_local(async move {
+                    match text_of(&file).await {
+                        Ok(text) => set_text.emit(text),
+                        Err(why) => problem.set(Some(why)),
+                    }
+                });
+            }
+        });
+    }
+    let written = nav.route.get("code").map(code::read);
+    let (text, unread) = match written {
+        None => (FIRST.to_owned(), None),
+        Some(Ok(text)) => (text, None),
+        Some(Err(why)) => (FIRST.to_owned(), Some(why)),
+    };
+    let text = use_memo(text, |text| Rc::<str>::from(text.as_str()));
+    let mut asked = Asked::new(&nav.route);
+    let why = format!("The page steps through 1 to {MAX_WORLD} ranks.");
+    let world = asked.number("world", (0, MAX_WORLD), 0, &why) as u32;
+    let topology = topology_choice::read(&nav.route);
+    let mut base = topology_choice::write(Route::to(View::Program), topology);
+    if world > 0 {
+        base = base.with("world", world);
+    }
+    if let Some(code) = nav.route.get("code") {
+        base = base.with("code", code);
+    }
+    let options = Options { world_size: (world > 0).then_some(world), ..Options::default() };
+    let choose_world = {
+        let nav = nav.clone();
+        Callback::from(move |world: u64| {
+            let route = nav.route.clone().without("moment");
+            nav.replace(match world {
+                0 => route.without("world"),
+                world => route.with("world", world),
+            });
+        })
+    };
+    let go = {
+        let nav = nav.clone();
+        Callback::from(move |route: Route| nav.replace(route))
+    };
+    if !asked.unmet.is_empty() {
+        return html! { <super::asked::UnmetList unmet={asked.unmet} /> };
+    }
+    html! {
+        <Debugger text={(*text).clone()} {options} {topology} base={base.clone()} name="program" writing=true on_text={set_text}>
+            <h1>{ "What each rank does, in Python's words" }</h1>
+            <p>{ "Write or paste a program with torch.distributed's calls: every rank runs main(), each with its own cursor. The address holds the program and the moment, so that it can be sent to somebody. " }
+                <a href={Route::to(View::Hangs).to_hash()}>{ "Jobs that hang" }</a>{ " have been written already." }</p>
+            <div class="row">
+                <NumberField name="world" label="Ranks (0: as it says)" value={u64::from(world)} min={0} max={MAX_WORLD} on_choose={choose_world} />
+                <TopologyFields {topology} route={base.clone()} world_size={world.max(1)} links={Links::Absent} on_route={go} />
+            </div>
+            { for [unread, (*problem).clone()].into_iter().flatten().map(|why| html! { <p class="banner bad" role="alert" data-test="unread">{ why }</p> }) }
+        </Debugger>
+    }
+}
