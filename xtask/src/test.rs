@@ -50,7 +50,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     let filter: &[&str] = match options.only {
         Some(Part::Lint) => return done(start),
         Some(Part::Unit) => &["--exclude=lockstep-tests"],
-        Some(Part::System) => &["--test=cli", "--test=api", "--test=agreement"],
+        Some(Part::System) => &["--test=cli", "--test=hangs", "--test=api", "--test=agreement"],
         Some(Part::Browser) => &["--test=browser", "--test=browser_ddp", "--test=browser_program"],
         None => &[],
     };

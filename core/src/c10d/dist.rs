@@ -114,6 +114,12 @@ impl Dist<'_> {
         self.record(Action::Die { how: how.into() }, None);
     }
 
+    /// The calls that follow are a part of this one of the user's, until `None` says otherwise.
+    pub fn part_of(&mut self, call: Option<&'static str>) -> &mut Self {
+        self.state.part_of = call;
+        self
+    }
+
     /// `torch.cuda.synchronize()`.
     pub fn synchronize(&mut self) {
         self.record(Action::Synchronize, None);
@@ -136,6 +142,7 @@ impl Dist<'_> {
     }
 
     pub(super) fn op(&self, action: Action, via: Option<&str>) -> Op {
+        let via = self.state.part_of.or(via);
         let via = via.filter(|via| *via != action.name()).map(str::to_owned);
         Op { action, at: self.state.at, via }
     }

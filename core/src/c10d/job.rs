@@ -11,6 +11,7 @@ use super::dist::Dist;
 use super::error::DistError;
 use super::groups::World;
 use super::issue::collective_call;
+use super::pairs::{Pair, never_made};
 use super::rendezvous::Environment;
 use super::sizes::SizeTable;
 use super::tensors::TensorTable;
@@ -20,7 +21,7 @@ use crate::group::{BackendName, GroupError, GroupId, ProcessGroup};
 use crate::plan::{Action, Call, Op, Plan, PlanError, Program, Source, SourceLine};
 use crate::rank::{GlobalRank, GroupRank};
 use crate::schedule::Algorithm;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// A job whose ranks call torch.distributed. See the [module's example](super).
@@ -58,6 +59,10 @@ pub(super) struct RankState {
     pub(super) tensors: super::tensors::OwnTensors,
     /// What `TORCH_DISTRIBUTED_DEBUG=DETAIL` compares with the other ranks, in order.
     pub(super) checks: Vec<super::detail::Check>,
+    /// NCCL's communicators of two ranks that this one has come to.
+    pub(super) pairs: BTreeSet<Pair>,
+    /// The user's call that what follows is a part of: DDP's passes.
+    pub(super) part_of: Option<&'static str>,
     /// Calls that are to be made together.
     pub(super) batch: Option<super::issue::Issue>,
     outcome: Option<DistError>,
@@ -72,6 +77,8 @@ pub(super) enum Recorded {
     Sized(Op, super::sizes::SizeId),
     /// The rank waits here until every member of a group has made it.
     Connect { group: GroupId, via: &'static str, at: Option<SourceLine> },
+    /// The rank waits here until the other one of the pair has come.
+    Pair { pair: Pair, at: Option<SourceLine> },
 }
 
 /// The process groups of the plan: one for each group of the job and each of its backends.
@@ -286,7 +293,8 @@ impl Job {
     /// The plan of what the ranks have done.
     ///
     /// Where a member of a group never made it (or made another of that name), the ranks that did
-    /// wait for it in a barrier `via` `new_group`: PyTorch's gloo connects there and hangs.
+    /// wait for it in a barrier `via` `new_group`: PyTorch's gloo connects there and hangs. So do
+    /// ranks that come to NCCL's communicators of two in a circle.
     ///
     /// # Errors
     /// When the plan is past a plan's limits.
@@ -295,8 +303,9 @@ impl Job {
         let tensors = shared.tensors.finish(&shared.sizes);
         let mut programs: Vec<Program> = Vec::new();
         let mut program_of = Vec::new();
+        let pairs = shared.circles_of_pairs(&ranks);
         for state in ranks {
-            let program = shared.program(state.recorded);
+            let program = shared.program(state.recorded, &pairs);
             // The newest is the likeliest to be equal; odd ranks out are few.
             let index = programs.iter().rposition(|known| *known == program).unwrap_or_else(|| {
                 programs.push(program);
@@ -375,8 +384,46 @@ impl Shared {
         groups.collect()
     }
 
+    /// A group for each communicator of two ranks that is never made.
+    fn circles_of_pairs(&mut self, ranks: &[RankState]) -> BTreeMap<Pair, GroupId> {
+        if ranks.iter().all(|state| state.pairs.is_empty()) {
+            return BTreeMap::new();
+        }
+        let order = |state: &RankState| -> VecDeque<Pair> {
+            let pairs = state.recorded.iter().filter_map(|recorded| match recorded {
+                Recorded::Pair { pair, .. } => Some(*pair),
+                _ => None,
+            });
+            pairs.collect()
+        };
+        let stuck = never_made(ranks.iter().map(order).collect());
+        let groups = &mut self.groups.groups;
+        let group = |pair: Pair| {
+            let timeout_ms = groups.get(pair.group.index()).map(|entry| entry.timeout_ms);
+            let (low, high) = (pair.low, pair.high);
+            groups.push(GroupEntry {
+                name: format!("{low}:{high}"),
+                desc: format!("the communicator of ranks {low} and {high}"),
+                backend: BackendName::Host,
+                timeout_ms: timeout_ms.unwrap_or(BackendName::Nccl.default_timeout_ms()),
+                ranks: [low, high].into(),
+                made: 2,
+            });
+            (pair, GroupId(groups.len() as u32 - 1))
+        };
+        stuck.into_iter().map(group).collect()
+    }
+
     /// A rank's operations, with what only the whole job knows filled in.
-    fn program(&self, recorded: Vec<Recorded>) -> Program {
+    fn program(&self, recorded: Vec<Recorded>, pairs: &BTreeMap<Pair, GroupId>) -> Program {
+        let barrier = |group, via: &str, at| Op {
+            action: Action::Call {
+                call: collective_call(group, Collective::Barrier, 0, None, None, None),
+                async_op: false,
+            },
+            at,
+            via: Some(via.to_owned()),
+        };
         let mut ops: Vec<Op> = Vec::new();
         let mut moved: Vec<u32> = Vec::with_capacity(recorded.len());
         for one in recorded {
@@ -392,13 +439,10 @@ impl Shared {
                     op
                 }
                 Recorded::Connect { group, .. } if self.groups.complete(group) => continue,
-                Recorded::Connect { group, via, at } => Op {
-                    action: Action::Call {
-                        call: collective_call(group, Collective::Barrier, 0, None, None, None),
-                        async_op: false,
-                    },
-                    at,
-                    via: Some(via.to_owned()),
+                Recorded::Connect { group, via, at } => barrier(group, via, at),
+                Recorded::Pair { pair, at } => match pairs.get(&pair) {
+                    Some(group) => barrier(*group, "ncclCommInitRank", at),
+                    None => continue,
                 },
             };
             if let Action::Wait { op, .. } | Action::Query { op, .. } = &mut op.action {

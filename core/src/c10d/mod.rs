@@ -50,6 +50,7 @@ mod multigpu;
 mod new_group;
 mod object;
 mod p2p;
+mod pairs;
 mod pickle;
 mod python;
 mod refusals;

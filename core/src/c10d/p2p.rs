@@ -8,6 +8,8 @@ use super::error::{
 };
 use super::groups::{Group, GroupHandle};
 use super::issue::{Issue, Use};
+use super::job::Recorded;
+use super::pairs::Pair;
 use super::refusals::Asked;
 use super::tensor::{Layout, Tensor};
 use super::work::Work;
@@ -234,6 +236,9 @@ impl Dist<'_> {
         let (asked, group) = self.ask(pg, tensor.device, "send")?;
         let tag = sendable(asked, tensor, tag)?;
         let peer = GroupRank(asked.peer(peer, self.pg(pg).me.0)?);
+        if asked.backend == BackendName::Nccl {
+            self.pair_with(pg, group, peer);
+        }
         let mut issue = Issue::new(if async_op { "isend" } else { "send" }, group);
         let tensor = self.whole(&mut issue, tensor, Use::Read, "tensor");
         issue.calls.push(Call::Send { group, peer, tensor, tag });
@@ -257,10 +262,30 @@ impl Dist<'_> {
             }
             None => None,
         };
+        if let (Some(peer), BackendName::Nccl) = (peer, asked.backend) {
+            self.pair_with(pg, group, peer);
+        }
         let mut issue = Issue::new(if async_op { "irecv" } else { "recv" }, group);
         let tensor = self.whole(&mut issue, tensor, Use::Write, "tensor");
         issue.calls.push(Call::Recv { group, peer, tensor, tag });
         self.issue(issue, async_op)
+    }
+}
+
+impl Dist<'_> {
+    /// The communicator of two ranks that NCCL makes at their first call that is not batched.
+    /// A group whose processes are bound to devices uses its own for all.
+    fn pair_with(&mut self, pg: GroupHandle, group: GroupId, peer: GroupRank) {
+        let own = self.pg(pg);
+        if self.state.batch.is_some() || own.device_id.is_some() {
+            return;
+        }
+        let Some(peer) = own.ranks.get(peer.index()).copied() else { return };
+        let pair = Pair::new(group, self.rank, peer);
+        if self.state.pairs.insert(pair) {
+            let at = self.state.at;
+            self.write(Recorded::Pair { pair, at });
+        }
     }
 }
 

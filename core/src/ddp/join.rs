@@ -193,6 +193,41 @@ impl Joinable {
     }
 }
 
+impl Ddp {
+    /// What a rank of the group issues once its own inputs are exhausted: it shadows the others
+    /// until nobody has any left, and then takes the states of the last. `inputs` are those of
+    /// all members, by group rank.
+    ///
+    /// # Errors
+    /// What PyTorch raises there; what was issued before stands in `calls`.
+    pub fn leave_join(
+        &mut self,
+        rank: u32,
+        inputs: &[u32],
+        join: JoinOptions,
+        calls: &mut Vec<DdpCall>,
+    ) -> Result<(), DdpError> {
+        let own = inputs.get(rank as usize).copied().unwrap_or(0);
+        let most = inputs.iter().copied().max().unwrap_or(0);
+        let last_with = |more: u32| {
+            let last = inputs.iter().rposition(|inputs| *inputs >= more);
+            last.map_or(0, |rank| rank as u32)
+        };
+        for iteration in own..most {
+            calls.push(presence());
+            if join.throw_on_early_termination {
+                calls.push(DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinThrow));
+                return Err(DdpError::Exhausted { rank });
+            }
+            self.shadow(last_with(iteration + 1), None, calls)?;
+        }
+        calls.push(presence());
+        calls.push(common_rank());
+        self.sync_module_states(last_with(most), calls);
+        Ok(())
+    }
+}
+
 /// `Join.notify_join_context`: a rank that has inputs says so.
 pub(super) fn tell(throw: Option<bool>, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
     calls.push(presence());

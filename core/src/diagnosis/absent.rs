@@ -2,7 +2,9 @@
 //! with something else.
 
 use super::causes::{Cause, Scene, evidence, no_call};
-use super::differing::{FIX_EXTRA, extra, fix_loop, fix_skipped, skipped, waits};
+use super::differing::{
+    FIX_EXTRA, FIX_UNUSED, extra, fix_loop, fix_skipped, skipped, unused, waits,
+};
 use super::explain::{Reason, alike_since, from_plan_of, skipped_by_lines};
 use super::in_ddp;
 use super::index::{Made, Row};
@@ -40,23 +42,50 @@ pub(super) fn death(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
         None => String::new(),
     };
     let call = row.and_then(|row| row.made.first().copied()).or(last);
+    let (kind, fix) = death_by(&how);
     Some(Cause {
-        kind: Kind::RankDied,
+        kind,
         culprits: vec![rank],
         also_victims: Vec::new(),
         group: call.map(|made| made.record.call.group),
         seq: call.and_then(|made| made.record.seq),
         op: call.map(|made| made.record.call.op.clone()),
         certainty: Certainty::Certain,
-        message: format!("Rank {rank} died: {how}.{stood}{waiting}"),
-        fix: "Look at the end of the rank's own log and at its machine (out of memory, a device \
-              error, a preemption): the others only waited for it."
-            .to_owned(),
+        message: format!("Rank {rank} died: {}.{stood}{waiting}", how.trim_end_matches('.')),
+        fix: fix.to_owned(),
         evidence: match last {
             Some(last) => vec![evidence(scene, last, "last called")],
             None => vec![no_call(rank, "died before its first call")],
         },
     })
+}
+
+/// What kind of death its last words tell of, and what to do about it.
+fn death_by(how: &str) -> (Kind, &'static str) {
+    let said = |words: &[&str]| words.iter().any(|words| how.contains(words));
+    // `reducer.cpp`: what a rank says that skipped a bucket, when its next pass begins.
+    if said(&["Expected to have finished reduction in the prior iteration"]) {
+        return (Kind::DdpUnusedParameters, FIX_UNUSED);
+    }
+    // `verify_params_across_processes` in `reducer.cpp`.
+    if said(&["DDP expects same model across all ranks", "appears not to match sizes of the same"])
+    {
+        return (
+            Kind::DdpModelMismatch,
+            "Build the same model on every rank, with its parameters in the same order: look for \
+             layers made in the order of a set, for a config or a checkpoint that differs, for a \
+             branch on the rank.",
+        );
+    }
+    // `Join` with throw_on_early_termination.
+    if said(&["exhausted all inputs", "at least one rank that exhausted inputs"]) {
+        return (Kind::DdpUnevenInputs, fix_loop(true));
+    }
+    (
+        Kind::RankDied,
+        "Look at the end of the rank's own log and at its machine (out of memory, a device error, \
+         a preemption): the others only waited for it.",
+    )
 }
 
 /// Open rows that lack a rank, and who waits in them.
@@ -218,21 +247,34 @@ fn never_joined(scene: &Scene<'_, '_>, culprits: &[GlobalRank], row: &Row<'_>) -
                 op: Some(deed.op.clone()),
                 certainty: deed.certainty,
                 message: format!("{} {then}", skipped(&who, &deed, &group)),
-                fix: fix_skipped(),
+                fix: fix_skipped(deed.ddp),
                 evidence: shown,
                 ..base
             });
         }
-        Reason::LeftLoop { short_by, .. } => {
+        Reason::Unused(deed) => {
+            return Some(Cause {
+                kind: Kind::DdpUnusedParameters,
+                seq: Some(deed.seq),
+                op: Some(deed.op.clone()),
+                certainty: deed.certainty,
+                message: format!("{} {there}.", unused(&who, &deed, &group)),
+                fix: FIX_UNUSED.to_owned(),
+                evidence: shown,
+                ..base
+            });
+        }
+        Reason::LeftLoop { ddp, short_by, .. } => {
             let by = short_by.map(|calls| format!(", {} short", words::count(calls, "call")));
             return Some(Cause {
-                kind: Kind::LoopShorter,
+                kind: if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter },
                 message: format!(
-                    "{who} left the loop before the others{}: {} in {call}.",
+                    "{who} left the {}loop before the others{}: {} in {call}.",
+                    if ddp { "DDP training " } else { "" },
                     by.unwrap_or_default(),
                     waits(&waiting)
                 ),
-                fix: fix_loop(false).to_owned(),
+                fix: fix_loop(ddp).to_owned(),
                 evidence: shown,
                 ..base
             });
@@ -292,7 +334,7 @@ fn alone_in_it(
     let planned = job.log.plan.is_some();
     let not_theirs = matches!(
         from_plan_of(job, row.group, *absent.first()?, made.rank),
-        Reason::Skipped(_) | Reason::LeftLoop { .. }
+        Reason::Skipped(_) | Reason::Unused(_) | Reason::LeftLoop { .. }
     );
     if stuck || (planned && !not_theirs) {
         return None;
@@ -445,8 +487,46 @@ fn lost_with(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
     })
 }
 
+/// A rank that makes fewer sends or receives than its peers expect of it, or more than they
+/// answer.
+pub(super) fn silent(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
+    let expected = scene.p2p.iter().any(|pending| pending.never && pending.peer == rank);
+    if expected {
+        return unanswered(scene, rank);
+    }
+    let log = scene.job.log;
+    let own = scene.p2p.iter().filter(|pending| pending.never && pending.made.rank == rank);
+    let own: Vec<&PendingP2p<'_>> = own.collect();
+    let first = own.first()?;
+    let call = &first.made.record.call;
+    let answer = if call.op.contains("send") { "recv" } else { "send" };
+    Some(Cause {
+        kind: Kind::P2pMismatch,
+        culprits: vec![rank],
+        also_victims: Vec::new(),
+        group: Some(call.group),
+        seq: first.made.record.seq,
+        op: Some(call.op.clone()),
+        certainty: Certainty::Certain,
+        message: format!(
+            "Rank {rank} waits in {}, and rank {} has no {answer} left that would meet it.",
+            words::call(log, first.made),
+            first.peer,
+        ),
+        fix: format!(
+            "Make one {answer} on rank {} for every {} on rank {rank}, with the same tag and group.",
+            first.peer, call.op
+        ),
+        evidence: own
+            .iter()
+            .take(8)
+            .map(|pending| evidence(scene, pending.made, "waits in"))
+            .collect(),
+    })
+}
+
 /// A rank whose answer to a send or receive never came.
-fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
+pub(super) fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
     let log = scene.job.log;
     let waits: Vec<&PendingP2p<'_>> = scene
         .p2p
@@ -459,16 +539,21 @@ fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
     let (answer, direction) = if sends { ("recv", "from") } else { ("send", "to") };
     let own = scene.job.rank(rank);
     let finished = own.is_some_and(|own| own.state == RankState::Finished);
+    let never = waits.iter().any(|pending| pending.never);
     let kind = match own {
         None => Kind::RankMissing,
-        Some(_) if finished => Kind::P2pMismatch,
+        Some(_) if finished || never => Kind::P2pMismatch,
         Some(_) => Kind::RankNeverJoined,
     };
     let what = match kind {
         Kind::RankMissing => format!("Nothing was recorded of rank {rank}, and"),
         _ => format!("Rank {rank} never called {answer} {direction} rank {};", made.rank),
     };
-    let ended = if finished { " It finished its program without it." } else { "" };
+    let ended = match (finished, never) {
+        (true, _) => " It finished its program without it.",
+        (_, true) => " It has no such call left to make.",
+        _ => "",
+    };
     let call = words::call(log, made);
     Some(Cause {
         kind,

@@ -56,14 +56,23 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
         let sides = mismatch.sides.iter().flat_map(|side| &side.ranks);
         blamed.extend(sides.map(|rank| (mismatch.row, *rank)));
     }
-    let graph = Graph::of(job, &p2p, &blamed, dead);
+    let apart = p2p::tags_apart(&p2p);
+    let tagged: BTreeSet<GlobalRank> =
+        apart.iter().flat_map(|(send, receive)| [send.made.rank, receive.made.rank]).collect();
+    let silent = p2p::silent(&p2p);
+    let silent: BTreeSet<GlobalRank> = silent.difference(&tagged).copied().collect();
+    let mut culprits: BTreeSet<GlobalRank> = tagged.union(&silent).copied().collect();
+    culprits.extend(dead);
+    let graph = Graph::of(job, &p2p, &blamed, &culprits, dead);
     let scene = Scene { job, p2p: &p2p, graph: &graph };
 
     let mut causes: Vec<Cause> =
         dead.and_then(|rank| absent::death(&scene, rank)).into_iter().collect();
     causes.extend(mismatches.iter().flat_map(|mismatch| differing::causes(&scene, mismatch)));
+    causes.extend(apart.iter().map(|(send, receive)| tags(&scene, send.made, receive.made)));
+    causes.extend(silent.iter().filter_map(|rank| absent::silent(&scene, *rank)));
     let mut explained: BTreeSet<GlobalRank> = blamed.iter().map(|(_, rank)| *rank).collect();
-    explained.extend(dead);
+    explained.extend(culprits);
     let (mut alone, mut stuck) = (Vec::new(), Vec::new());
     for sink in graph.sinks() {
         match sink.ranks.as_slice() {
@@ -88,7 +97,11 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     let mut notes = Vec::new();
     let hangs = !causes.is_empty();
     if !hangs || !stuck.is_empty() {
-        causes.extend(never_completed(&scene, &stuck, &mut notes));
+        let circles = deadlock::queued(&scene);
+        if circles.is_empty() {
+            causes.extend(never_completed(&scene, &stuck, &mut notes));
+        }
+        causes.extend(circles);
     }
     let slow = straggler(job);
     if let Some(slow) = slow {
@@ -128,9 +141,56 @@ fn died(job: &Job<'_>) -> Option<GlobalRank> {
 fn stuck_in(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<usize> {
     let stuck = |row: &Row<'_>| {
         let Some(own) = row.of(rank) else { return false };
-        own.pending() && nobody_done(scene, row) && !scene.job.held_up_before(row)
+        own.pending() && nobody_done(scene, row) && !held_up_before(scene, row)
     };
     scene.job.open_rows().find(|(_, row)| stuck(row)).map(|(at, _)| at)
+}
+
+/// True if a member of the row waits in an earlier call, for somebody who has not come or for the
+/// other side of a send or receive: its turn has not come.
+fn held_up_before(scene: &Scene<'_, '_>, row: &Row<'_>) -> bool {
+    let unanswered = |made: &super::index::Made<'_>| {
+        let first = scene.p2p.partition_point(|pending| pending.made.rank < made.rank);
+        let own = scene.p2p.iter().skip(first).take_while(|pending| pending.made.rank == made.rank);
+        let mut earlier = own.take_while(|pending| pending.made.record.work < made.record.work);
+        earlier.any(|pending| pending.partner.is_none())
+    };
+    scene.job.held_up_before(row) || row.made.iter().any(unanswered)
+}
+
+/// A send and a receive that would meet if they had one tag.
+fn tags(
+    scene: &Scene<'_, '_>,
+    send: super::index::Made<'_>,
+    receive: super::index::Made<'_>,
+) -> Cause {
+    let log = scene.job.log;
+    let mut pair = vec![send.rank, receive.rank];
+    pair.sort_unstable();
+    let (sends, receives) = (&send.record.call, &receive.record.call);
+    Cause {
+        kind: Kind::P2pMismatch,
+        culprits: pair,
+        also_victims: Vec::new(),
+        group: Some(sends.group),
+        seq: send.record.seq,
+        op: Some(sends.op.clone()),
+        certainty: Certainty::Certain,
+        message: format!(
+            "Rank {} sends to rank {} with tag {} in {}, and rank {} receives from it with tag {} \
+             in {}: they never meet.",
+            send.rank,
+            receive.rank,
+            sends.tag,
+            words::short_call(log, send),
+            receive.rank,
+            receives.tag,
+            words::short_call(log, receive),
+        ),
+        fix: "Give both sides the same tag, and make the calls of one tag in the same order."
+            .to_owned(),
+        evidence: vec![evidence(scene, send, "sends"), evidence(scene, receive, "receives")],
+    }
 }
 
 /// True if every member made the call, and it completed on none. A member that went on saw it
@@ -299,15 +359,19 @@ fn finish(scene: &Scene<'_, '_>, causes: Vec<Cause>) -> Vec<Finding> {
         });
     }
     findings.sort_by(|a, b| {
-        let order = |f: &Finding| {
-            (f.kind != Kind::RankDied, f.certainty, std::cmp::Reverse(f.victims.len()))
-        };
+        let order =
+            |f: &Finding| (!is_death(f.kind), f.certainty, std::cmp::Reverse(f.victims.len()));
         order(a)
             .cmp(&order(b))
             .then_with(|| (a.kind, &a.culprits, a.seq).cmp(&(b.kind, &b.culprits, b.seq)))
     });
     held_up(scene, &all_culprits, &mut findings);
     findings
+}
+
+/// Whether a rank died: that comes first.
+fn is_death(kind: Kind) -> bool {
+    matches!(kind, Kind::RankDied | Kind::DdpModelMismatch)
 }
 
 /// Ranks that wait in calls which everybody made wait for a turn that the first finding holds up.

@@ -1,10 +1,11 @@
 //! Circles in who waits for whom: across groups, and in sends and receives.
 
 use super::causes::{Cause, Scene, evidence};
-use super::graph::Sink;
-use super::index::Made;
+use super::graph::{Graph, Sink};
+use super::index::{Made, Row};
 use super::report::{Certainty, Kind};
 use super::words::{self, cap_ranks, rank_list, ranks, s};
+use crate::group::ProcessGroup;
 use crate::rank::GlobalRank;
 
 /// At most this many waits of a circle are spelled out.
@@ -15,29 +16,60 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink) -> Option<Cause> {
     if sink.rows.is_empty() {
         return p2p_circle(scene, &sink.ranks);
     }
-    let log = scene.job.log;
-    let rows: Vec<_> = sink.rows.iter().filter_map(|at| scene.job.rows.get(*at)).collect();
-    // Where the ranks of the circle stand: in which call, and whom it lacks.
-    let mut sides: Vec<(Made<'_>, Vec<GlobalRank>, Vec<GlobalRank>)> = Vec::new();
-    for row in &rows {
-        let waiting: Vec<_> = row
-            .waiting()
-            .into_iter()
-            .filter(|rank| sink.ranks.binary_search(rank).is_ok())
-            .collect();
-        let lacks = row
-            .absent
-            .iter()
-            .filter(|rank| sink.ranks.binary_search(rank).is_ok())
-            .copied()
-            .collect();
+    let sides = sides(scene, sink, |_, row| (row.waiting(), row.absent.clone()));
+    circle(scene, sink, sides, Certainty::Certain)
+}
+
+/// Circles among ranks that have made all of their calls, where the calls of one rank queue behind
+/// each other: on NCCL the process goes on, and its device carries out one call after the other.
+pub(super) fn queued(scene: &Scene<'_, '_>) -> Vec<Cause> {
+    let graph = Graph::queued(scene.job);
+    let circles = graph.sinks().into_iter().filter(|sink| sink.ranks.len() > 1);
+    let circles = circles.filter_map(|sink| {
+        let sides = sides(scene, &sink, |at, row| {
+            let in_it = |rank: &GlobalRank| graph.waits_in(*rank) == Some(at);
+            row.waiting().into_iter().partition(in_it)
+        });
+        // A recording does not tell which call a device is in: that it is the first fits.
+        let recorded = scene.job.log.recorded;
+        let certainty = if recorded { Certainty::Likely } else { Certainty::Certain };
+        circle(scene, &sink, sides, certainty)
+    });
+    circles.collect()
+}
+
+/// Where some ranks of a circle stand: a call, who waits in it, and whom it lacks.
+type Standing<'a> = (Made<'a>, Vec<GlobalRank>, Vec<GlobalRank>);
+
+/// Where the ranks of a circle stand; `of` says who waits in a row and whom it lacks.
+fn sides<'a>(
+    scene: &Scene<'a, '_>,
+    sink: &Sink,
+    of: impl Fn(usize, &Row<'a>) -> (Vec<GlobalRank>, Vec<GlobalRank>),
+) -> Vec<Standing<'a>> {
+    let mut sides = Vec::new();
+    for at in &sink.rows {
+        let Some(row) = scene.job.rows.get(*at) else { continue };
+        let (mut waiting, mut lacks) = of(*at, row);
+        waiting.retain(|rank| sink.ranks.binary_search(rank).is_ok());
+        lacks.retain(|rank| sink.ranks.binary_search(rank).is_ok());
         if let Some(made) = waiting.first().and_then(|rank| row.of(*rank)) {
             sides.push((made, waiting, lacks));
         }
     }
     sides.sort_by_key(|(made, _, _)| (made.record.scheduled_ps, made.rank));
+    sides
+}
+
+fn circle<'a>(
+    scene: &Scene<'a, '_>,
+    sink: &Sink,
+    sides: Vec<Standing<'a>>,
+    mut certainty: Certainty,
+) -> Option<Cause> {
+    let log = scene.job.log;
+    let rows: Vec<_> = sink.rows.iter().filter_map(|at| scene.job.rows.get(*at)).collect();
     let mut culprits = sink.ranks.clone();
-    let mut certainty = Certainty::Certain;
     if let [(_, one, _), (_, two, _)] = sides.as_slice()
         && one.len() != two.len()
         && one.len().min(two.len()) * 2 < sink.ranks.len()
@@ -88,16 +120,17 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink) -> Option<Cause> {
         seen.extend(calls.map(|made| evidence(scene, made, "waits in")));
     }
     seen.extend(p2p.iter().take(8).map(|pending| evidence(scene, pending.made, "waits in")));
+    let groups: Vec<&ProcessGroup> =
+        rows.iter().filter_map(|row| scene.job.group(row.group)).collect();
+    let (why, fix) = why(scene, &sides, &groups);
     Some(Cause {
         kind: Kind::GroupDeadlock,
         message: format!(
-            "{} wait for each other in a circle: {}. Each would go on only after the other.{note}",
+            "{} wait for each other in a circle: {}. {why}{note}",
             cap_ranks(&sink.ranks),
             said.join("; "),
         ),
-        fix: "Call the groups in the same order on every rank that is in several of them; for \
-              pipelines, post receives before sends or batch them with batch_isend_irecv."
-            .to_owned(),
+        fix: fix.to_owned(),
         also_victims: sink
             .ranks
             .iter()
@@ -155,6 +188,45 @@ pub(super) fn unseen(scene: &Scene<'_, '_>) -> Option<Cause> {
             .to_owned(),
         evidence: alone.iter().take(16).map(|made| evidence(scene, *made, "waits in")).collect(),
     })
+}
+
+/// What makes the circle, and how to break it.
+fn why(
+    scene: &Scene<'_, '_>,
+    sides: &[Standing<'_>],
+    groups: &[&ProcessGroup],
+) -> (&'static str, &'static str) {
+    let via = |made: &Made<'_>| -> Option<&str> {
+        let plan = scene.job.log.plan.as_ref()?;
+        let ops = &plan.program(made.rank)?.ops;
+        ops.get(made.record.plan_op? as usize)?.via.as_deref()
+    };
+    if sides.iter().all(|(made, _, _)| via(made) == Some("ncclCommInitRank")) {
+        return (
+            "NCCL makes a communicator for each pair of ranks at their first send or receive that \
+             is not batched, and holds both until the other one has come.",
+            "Make the calls with batch_isend_irecv, which uses the group's own communicator; or \
+             let even ranks send first and odd ranks receive first.",
+        );
+    }
+    // The same members under several names: PyTorch numbers groups by how many a rank has made.
+    let again = groups.windows(2).all(|pair| match pair {
+        [a, b] => a.ranks() == b.ranks() && a.name() != b.name(),
+        _ => false,
+    });
+    if groups.len() > 1 && again {
+        return (
+            "They mean the same group, but under different names: each rank numbers the groups \
+             that it makes, and these ranks have not made equally many.",
+            "Call new_group on every rank of the job, members or not, in the same order; or pass \
+             use_local_synchronization=True where only members call it.",
+        );
+    }
+    (
+        "Each would go on only after the other.",
+        "Call the groups in the same order on every rank that is in several of them; for \
+         pipelines, post receives before sends or batch them with batch_isend_irecv.",
+    )
 }
 
 fn p2p_circle(scene: &Scene<'_, '_>, circle: &[GlobalRank]) -> Option<Cause> {

@@ -143,7 +143,15 @@ fn minority(
             cause.op = Some(deed.op.clone());
             cause.certainty = deed.certainty;
             cause.message = format!("{} {here}{waits}.", skipped(&who, &deed, &group));
-            cause.fix = fix_skipped();
+            cause.fix = fix_skipped(deed.ddp);
+        }
+        Reason::Unused(deed) => {
+            cause.kind = Kind::DdpUnusedParameters;
+            cause.seq = Some(deed.seq);
+            cause.op = Some(deed.op.clone());
+            cause.certainty = deed.certainty;
+            cause.message = format!("{} {here}{waits}.", unused(&who, &deed, &group));
+            cause.fix = FIX_UNUSED.to_owned();
         }
         Reason::Extra(deed) => {
             cause.kind = Kind::OpExtra;
@@ -249,10 +257,30 @@ pub(super) fn fix_loop(ddp: bool) -> &'static str {
 }
 
 /// What to do about a call that a rank leaves out.
-pub(super) fn fix_skipped() -> String {
+pub(super) fn fix_skipped(ddp: bool) -> String {
+    if ddp {
+        return "Run the same passes on every rank: look for a batch that one rank skips (an out of \
+                memory error that is caught, a NaN), and for no_sync() around different steps."
+            .to_owned();
+    }
     "Make the call on every rank of the group, or on none: look for a `continue`, an early return, \
      an exception that is swallowed, or a condition that is not the same on all ranks."
         .to_owned()
+}
+
+/// What to do about parameters that get no gradient.
+pub(super) const FIX_UNUSED: &str = "Pass find_unused_parameters=True to \
+    DistributedDataParallel, or let every parameter take part in the loss on every rank (add \
+    0 * output.sum() of the branch that is not taken).";
+
+/// `Rank 2's backward pass left parameters without a gradient …`
+pub(super) fn unused(who: &str, deed: &Deed, group: &str) -> String {
+    let line = words::at_line(deed.line.clone());
+    format!(
+        "{who} ran the backward pass like the others, but never called {} #{} of {group}{line}, \
+         with which DDP reduces a bucket: some of the bucket's parameters got no gradient.",
+        deed.op, deed.seq
+    )
 }
 
 /// A call of each side as evidence; of the majority a few are enough.

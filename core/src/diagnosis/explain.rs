@@ -21,6 +21,8 @@ const WINDOW: usize = 256;
 pub(super) enum Reason {
     /// It left out `count` calls.
     Skipped(Deed),
+    /// Its DDP model's backward pass ran, and did not reduce all of its gradients.
+    Unused(Deed),
     /// It made `count` calls of its own.
     Extra(Deed),
     /// It made two calls in the other order.
@@ -53,6 +55,8 @@ pub(super) struct Deed {
     pub(super) line: Option<String>,
     /// For swaps, the second call.
     pub(super) other: Option<(String, Option<String>)>,
+    /// True if DDP makes the calls by itself.
+    pub(super) ddp: bool,
     /// How sure.
     pub(super) certainty: Certainty,
 }
@@ -83,6 +87,7 @@ pub(super) fn reason(
             count,
             line: first.and_then(|record| line_of(job.log, of, record)),
             other: None,
+            ddp: first.is_some_and(|record| is_ddp(&record.call.stack)),
             certainty,
         }
     };
@@ -177,6 +182,7 @@ pub(super) fn skipped_by_lines(
                 count,
                 line: line_of(job.log, peer, their),
                 other: None,
+                ddp: is_ddp(&their.call.stack),
                 certainty: sure(matched),
             };
             return Reason::Skipped(deed);
@@ -193,12 +199,14 @@ fn from_plan(diff: PlanDiff) -> Reason {
         count: place.count,
         line: place.line,
         other: place.other,
+        ddp: place.ddp,
         certainty: Certainty::Certain,
     };
     match diff {
         PlanDiff::Skips(place) if place.rounds => {
-            Reason::LeftLoop { ddp: false, rounds: None, short_by: Some(place.count) }
+            Reason::LeftLoop { ddp: place.ddp, rounds: None, short_by: Some(place.count) }
         }
+        PlanDiff::Skips(place) if place.ddp && place.bare => Reason::Unused(deed(place)),
         PlanDiff::Skips(place) => Reason::Skipped(deed(place)),
         PlanDiff::Adds(place) => Reason::Extra(deed(place)),
         PlanDiff::Swaps(place) => Reason::Swapped(deed(place)),

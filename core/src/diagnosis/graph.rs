@@ -8,6 +8,7 @@
 use super::index::Job;
 use super::p2p::PendingP2p;
 use crate::rank::GlobalRank;
+use crate::trace::CallState;
 use std::collections::BTreeSet;
 
 /// The wait-for graph. Nodes are the ranks, then the rows.
@@ -30,18 +31,20 @@ pub(super) struct Sink {
 
 impl Graph {
     /// The graph of a job. `blamed` holds, per row, the ranks that called something else there:
-    /// they are what the row waits for, and wait for nobody themselves. `dead` is the rank that
-    /// died: whoever shares a call with it that has not completed waits for it.
+    /// they are what the row waits for, and wait for nobody themselves; nor do `culprits`, which
+    /// are known otherwise. `dead` is the rank that died: whoever shares a call with it that has
+    /// not completed waits for it.
     pub(super) fn of(
         job: &Job<'_>,
         p2p: &[PendingP2p<'_>],
         blamed: &BTreeSet<(usize, GlobalRank)>,
+        culprits: &BTreeSet<GlobalRank>,
         dead: Option<GlobalRank>,
     ) -> Graph {
         let ranks = job.log.ranks.len();
         let mut graph = Graph::empty(ranks, ranks + job.rows.len());
         let mut causes: BTreeSet<GlobalRank> = blamed.iter().map(|(_, rank)| *rank).collect();
-        causes.extend(dead);
+        causes.extend(culprits);
         for (at, rank) in blamed {
             graph.point(ranks + at, rank.index());
         }
@@ -70,6 +73,43 @@ impl Graph {
             }
         }
         graph
+    }
+
+    /// The graph of ranks that have made all of their calls: each waits in the first that has not
+    /// completed, and the others that it has made queue behind that one.
+    pub(super) fn queued(job: &Job<'_>) -> Graph {
+        let ranks = job.log.ranks.len();
+        let mut graph = Graph::empty(ranks, ranks + job.rows.len());
+        let mut first: Vec<Option<(u32, usize)>> = vec![None; ranks];
+        for (at, row) in job.open_rows() {
+            for made in row.made.iter().filter(|made| made.pending()) {
+                if let Some(first) = first.get_mut(made.rank.index()) {
+                    let this = (made.record.work, at);
+                    *first = Some(first.map_or(this, |first| first.min(this)));
+                }
+            }
+        }
+        for (rank, first) in first.iter().enumerate() {
+            if let Some((_, at)) = first {
+                graph.point(rank, ranks + at);
+            }
+        }
+        for (at, row) in job.open_rows() {
+            for made in row.made.iter().filter(|made| made.pending()) {
+                let elsewhere = graph.waits_in(made.rank) != Some(at);
+                let queued = job.log.recorded || made.record.state == CallState::Scheduled;
+                if elsewhere && queued {
+                    graph.point(ranks + at, made.rank.index());
+                }
+            }
+        }
+        graph
+    }
+
+    /// The row that a rank points at, if it points at one.
+    pub(super) fn waits_in(&self, rank: GlobalRank) -> Option<usize> {
+        let first = *self.next.get(rank.index())?.first()?;
+        (first as usize).checked_sub(self.ranks)
     }
 
     fn empty(ranks: usize, nodes: usize) -> Graph {

@@ -7,8 +7,9 @@
 use super::index::{Job, Made};
 use super::words;
 use crate::group::GroupId;
+use crate::plan::{Action, Call};
 use crate::rank::GlobalRank;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A send or receive that has not completed.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,8 @@ pub(super) struct PendingP2p<'a> {
     pub(super) peer: GlobalRank,
     /// The call of the peer that it meets, if the peer made it.
     pub(super) partner: Option<Made<'a>>,
+    /// True if the peer's plan has no call left that could meet it.
+    pub(super) never: bool,
 }
 
 /// The calls of one direction between two ranks: group, sender, receiver, tag.
@@ -40,23 +43,102 @@ pub(super) fn pending<'a>(job: &Job<'a>) -> Vec<PendingP2p<'a>> {
         }
     }
     let mut found = Vec::new();
-    for ((_, from, to, _), [mut sends, mut receives]) in lanes {
+    let planned = planned(job);
+    for (lane, [mut sends, mut receives]) in lanes {
+        let (_, from, to, _) = lane;
         if !(complete(job, from) && complete(job, to)) {
             sends.retain(Made::pending);
             receives.retain(Made::pending);
         }
+        // How many calls either side makes in its whole program.
+        let in_plan = planned.as_ref().map(|lanes| lanes.get(&lane).copied().unwrap_or_default());
         let longest = sends.len().max(receives.len());
         for at in 0..longest {
             let (send, receive) = (sends.get(at).copied(), receives.get(at).copied());
             for (made, partner, peer) in [(send, receive, to), (receive, send, from)] {
                 if let Some(made) = made.filter(Made::pending) {
-                    found.push(PendingP2p { made, peer, partner });
+                    let answers =
+                        in_plan.map(|[sends, receives]| if peer == to { receives } else { sends });
+                    let never = partner.is_none() && answers.is_some_and(|answers| answers <= at);
+                    found.push(PendingP2p { made, peer, partner, never });
                 }
             }
         }
     }
     found.sort_by_key(|pending| (pending.made.rank, pending.made.record.work));
     found
+}
+
+/// Sends and receives of every lane that the plan has; `None` without a plan, and for ranks that
+/// would have gone on had they not died there.
+fn planned(job: &Job<'_>) -> Option<BTreeMap<Lane, [usize; 2]>> {
+    let plan = job.log.plan.as_ref()?;
+    let mut lanes: BTreeMap<Lane, [usize; 2]> = BTreeMap::new();
+    for rank in (0..plan.world_size).map(GlobalRank) {
+        let ops = plan.program(rank).map(|program| program.ops.as_slice()).unwrap_or_default();
+        if ops.iter().any(|op| matches!(op.action, Action::Die { .. })) {
+            return None;
+        }
+        for call in ops.iter().flat_map(|op| op.action.calls()) {
+            let peer = |group: GroupId, peer| plan.group(group)?.global_rank(peer);
+            match call {
+                Call::Send { group, peer: to, tag, .. } => {
+                    let Some(to) = peer(*group, *to) else { continue };
+                    lanes.entry((*group, rank, to, *tag)).or_default()[0] += 1;
+                }
+                Call::Recv { group, peer: from, tag, .. } => {
+                    // Whoever sends first may be anybody.
+                    let from = (*from)?;
+                    let Some(from) = peer(*group, from) else { continue };
+                    lanes.entry((*group, from, rank, *tag)).or_default()[1] += 1;
+                }
+                Call::Collective { .. } => {}
+            }
+        }
+    }
+    Some(lanes)
+}
+
+/// Pending calls of one direction between two ranks whose tags differ: the send, and the receive.
+pub(super) fn tags_apart<'s, 'a>(
+    pending: &'s [PendingP2p<'a>],
+) -> Vec<(&'s PendingP2p<'a>, &'s PendingP2p<'a>)> {
+    let open = || pending.iter().filter(|pending| pending.partner.is_none());
+    let sends = |pending: &PendingP2p<'_>| pending.made.record.call.op.contains("send");
+    let mut receives: BTreeMap<(GroupId, GlobalRank, GlobalRank), Vec<&PendingP2p<'_>>> =
+        BTreeMap::new();
+    for receive in open().filter(|pending| !sends(pending)) {
+        let key = (receive.made.record.call.group, receive.peer, receive.made.rank);
+        receives.entry(key).or_default().push(receive);
+    }
+    let mut apart = Vec::new();
+    for send in open().filter(|pending| sends(pending)) {
+        let key = (send.made.record.call.group, send.made.rank, send.peer);
+        if let Some(receive) = receives.get_mut(&key).and_then(|found| found.pop()) {
+            apart.push((send, receive));
+        }
+    }
+    apart
+}
+
+/// The ranks to blame for calls that nobody will ever answer: of each pair of ranks the one that
+/// is at odds with more others, and of two alike the one that does not answer.
+pub(super) fn silent(pending: &[PendingP2p<'_>]) -> BTreeSet<GlobalRank> {
+    let pairs: BTreeSet<(GlobalRank, GlobalRank)> = pending
+        .iter()
+        .filter(|pending| pending.never)
+        .map(|pending| (pending.made.rank, pending.peer))
+        .collect();
+    let mut others: BTreeMap<GlobalRank, BTreeSet<GlobalRank>> = BTreeMap::new();
+    for (waits, peer) in &pairs {
+        others.entry(*waits).or_default().insert(*peer);
+        others.entry(*peer).or_default().insert(*waits);
+    }
+    let degree = |rank: &GlobalRank| others.get(rank).map_or(0, BTreeSet::len);
+    pairs
+        .iter()
+        .map(|(waits, peer)| if degree(waits) > degree(peer) { *waits } else { *peer })
+        .collect()
 }
 
 /// True if everything that the rank ever called is in its log.

@@ -1,11 +1,12 @@
 //! Slow, not hung: a rank that comes last again and again.
 //!
-//! Only the moments of the calls are used. Wall clocks of different machines differ, so in
-//! recordings a rank's lateness counts from where it was least late; what the others waited is
-//! that, on top of it.
+//! Only the moments of the calls are used: when a rank made the call, or, on a CUDA stream, when
+//! the stream came to it, since there the process runs ahead of its device. Wall clocks of
+//! different machines differ, so in recordings a rank's lateness counts from where it was least
+//! late; what the others waited is that, on top of it. A simulation and a run have one clock.
 
-use super::index::{Job, Row};
-use crate::group::GroupId;
+use super::index::{Job, Made, Row};
+use crate::group::{BackendName, GroupId};
 use crate::rank::GlobalRank;
 use std::collections::BTreeMap;
 
@@ -40,8 +41,9 @@ pub(super) fn straggler(job: &Job<'_>) -> Option<Straggler> {
     // the measure, or one that is slow from a group's first call on would set its own.
     let mut least: BTreeMap<GlobalRank, i128> = BTreeMap::new();
     for (id, group) in groups() {
+        let came = Arrival::of(job, id);
         for row in full_rows(job, id, group.size() as usize) {
-            for (rank, late) in late(row) {
+            for (rank, late) in came.late(row) {
                 let least = least.entry(rank).or_insert(late);
                 *least = (*least).min(late);
             }
@@ -67,7 +69,8 @@ fn of_group(
     least: &BTreeMap<GlobalRank, i128>,
 ) -> Option<Straggler> {
     let full = full_rows(job, group, size);
-    let lateness: Vec<BTreeMap<GlobalRank, i128>> = full.iter().map(|row| late(row)).collect();
+    let came = Arrival::of(job, group);
+    let lateness: Vec<BTreeMap<GlobalRank, i128>> = full.iter().map(|row| came.late(row)).collect();
     // Start-up is slow for many reasons: the second half counts.
     let from = full.len() / 2;
     let mut counts: BTreeMap<GlobalRank, Vec<u64>> = BTreeMap::new();
@@ -79,15 +82,16 @@ fn of_group(
             continue;
         };
         calls += 1;
+        let busy = came.busy(full.get(..=at).unwrap_or_default());
         let excess = late.iter().map(|(rank, late)| {
             // Having been early once, at start-up, is no measure.
             let least = least.get(rank).copied().unwrap_or(0).max(0);
-            let base = if job.log.simulated { 0 } else { least };
-            (late - base, *rank)
+            let base = if job.log.recorded { least } else { 0 };
+            (busy.excess(late - base, *rank), *rank)
         });
         let Some((excess, rank)) = excess.max() else { continue };
         let excess = u64::try_from(excess).unwrap_or(0);
-        let between = median_ps(row).saturating_sub(median_ps(before));
+        let between = came.median_ps(row).saturating_sub(came.median_ps(before));
         let noise = if job.log.simulated { 0 } else { NOISE_PS };
         if excess > noise && excess > between / 4 {
             counts.entry(rank).or_default().push(excess);
@@ -100,7 +104,7 @@ fn of_group(
     // Virtual time has no noise, but a rank that is microseconds late to calls that follow each
     // other at once costs nobody anything.
     let waited = late.iter().fold(0, |sum: u64, late| sum.saturating_add(*late));
-    if job.log.simulated && waited.saturating_mul(SHARE) < duration_ps(full.get(from..)?) {
+    if job.log.simulated && waited.saturating_mul(SHARE) < came.duration_ps(full.get(from..)?) {
         return None;
     }
     late.sort_unstable();
@@ -109,22 +113,79 @@ fn of_group(
     Some(Straggler { rank, group, seq, late: late.len(), calls, median_ps })
 }
 
-/// From the first of these calls to the end of the last that ended, in picoseconds.
-fn duration_ps(rows: &[&Row<'_>]) -> u64 {
-    let first = rows.first().map_or(0, |row| median_ps(row));
-    let made = rows.iter().flat_map(|row| &row.made);
-    let last = made.map(|made| made.record.completed_ps.unwrap_or(made.record.scheduled_ps)).max();
-    last.unwrap_or(first).saturating_sub(first)
+/// How long ranks were busy by themselves before a call; empty where that is not known.
+struct Busy {
+    ranks: BTreeMap<GlobalRank, u64>,
+    median_ps: u64,
 }
 
-fn median_ps(row: &Row<'_>) -> u64 {
-    let mut times: Vec<u64> = row.made.iter().map(|made| made.record.scheduled_ps).collect();
-    times.sort_unstable();
-    // The lower one of two: the one slow rank of two must not be its own measure.
-    times.get((times.len() - 1) / 2).copied().unwrap_or(0)
+impl Busy {
+    /// Of a rank's lateness, what it was itself busy for longer than the others.
+    fn excess(&self, late_ps: i128, rank: GlobalRank) -> i128 {
+        let busy = self.ranks.get(&rank).map(|ps| i128::from(*ps) - i128::from(self.median_ps));
+        busy.map_or(late_ps, |busy| busy.min(late_ps))
+    }
 }
 
-fn late(row: &Row<'_>) -> BTreeMap<GlobalRank, i128> {
-    let median = i128::from(median_ps(row));
-    row.made.iter().map(|made| (made.rank, i128::from(made.record.scheduled_ps) - median)).collect()
+/// When a rank came to a call.
+#[derive(Clone, Copy)]
+enum Arrival {
+    /// When it made the call.
+    Process,
+    /// When its stream came to it: recordings tell that only as coarsely as the watchdog looks.
+    Stream,
+}
+
+impl Arrival {
+    fn of(job: &Job<'_>, group: GroupId) -> Arrival {
+        let nccl = job.group(group).is_some_and(|group| group.backend() == BackendName::Nccl);
+        // The host backend carries NCCL's groups out without a stream.
+        if nccl && job.log.simulated { Arrival::Stream } else { Arrival::Process }
+    }
+
+    fn ps(self, made: &Made<'_>) -> u64 {
+        let started = made.record.started_ps.filter(|_| matches!(self, Arrival::Stream));
+        started.unwrap_or(made.record.scheduled_ps)
+    }
+
+    /// From the first of these calls to the end of the last that ended, in picoseconds.
+    fn duration_ps(self, rows: &[&Row<'_>]) -> u64 {
+        let first = rows.first().map_or(0, |row| self.median_ps(row));
+        let made = rows.iter().flat_map(|row| &row.made);
+        let last = made.map(|made| made.record.completed_ps.unwrap_or(self.ps(made))).max();
+        last.unwrap_or(first).saturating_sub(first)
+    }
+
+    /// How long each rank was busy by itself before it came to the last of these calls: since its
+    /// call before that one completed. In virtual time only, where that is told exactly: a rank
+    /// that gets a broadcast last comes last to what follows, and is not slow.
+    fn busy(self, rows: &[&Row<'_>]) -> Busy {
+        let mut ranks = BTreeMap::new();
+        let (Arrival::Stream, Some((row, before))) = (self, rows.split_last()) else {
+            return Busy { ranks, median_ps: 0 };
+        };
+        for made in &row.made {
+            let came_ps = self.ps(made);
+            let own = before.iter().rev().filter_map(|row| row.of(made.rank));
+            let mut ends = own.filter_map(|made| made.record.completed_ps);
+            let free_ps = ends.find(|end_ps| *end_ps <= came_ps);
+            ranks.insert(made.rank, came_ps - free_ps.unwrap_or(0));
+        }
+        let mut times: Vec<u64> = ranks.values().copied().collect();
+        times.sort_unstable();
+        let median_ps = times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(0);
+        Busy { ranks, median_ps }
+    }
+
+    fn median_ps(self, row: &Row<'_>) -> u64 {
+        let mut times: Vec<u64> = row.made.iter().map(|made| self.ps(made)).collect();
+        times.sort_unstable();
+        // The lower one of two: the one slow rank of two must not be its own measure.
+        times.get((times.len() - 1) / 2).copied().unwrap_or(0)
+    }
+
+    fn late(self, row: &Row<'_>) -> BTreeMap<GlobalRank, i128> {
+        let median = i128::from(self.median_ps(row));
+        row.made.iter().map(|made| (made.rank, i128::from(self.ps(made)) - median)).collect()
+    }
 }

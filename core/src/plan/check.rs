@@ -422,7 +422,7 @@ mod tests {
     use crate::plan::{Fill, PLAN_MAGIC, PlanBuilder, ProgramBuilder};
     use crate::rank::GroupRank;
     use crate::reduce::ReduceOp;
-    use crate::scenario::{self, ScenarioOptions};
+    use crate::scenario::{TorchCallOptions, torch_calls};
     use proptest::prelude::*;
 
     const WORLD: GroupId = GroupId::WORLD;
@@ -477,13 +477,12 @@ mod tests {
 
     #[test]
     fn both_forms_read_back_and_other_versions_are_refused() {
-        for scenario in scenario::all() {
-            let options = ScenarioOptions { world_size: 6, ..Default::default() };
-            let plan = scenario.plan(&options).unwrap();
+        for call in torch_calls() {
+            let plan = call.plan(&TorchCallOptions { world_size: 6, ..call.options() }).unwrap();
             assert_eq!(Plan::read(plan.to_json().as_bytes()).unwrap(), plan);
             assert_eq!(Plan::read(&plan.to_bytes()).unwrap(), plan);
         }
-        let plan = scenario::all()[0].plan(&ScenarioOptions::default()).unwrap();
+        let plan = torch_calls()[0].plan(&torch_calls()[0].options()).unwrap();
         let other = plan.to_json().replace("lockstep.plan/2", "lockstep.plan/1");
         let error = Plan::from_json(&other).unwrap_err().to_string();
         assert!(error.contains("\"lockstep.plan/1\""), "{error}");
@@ -502,7 +501,7 @@ mod tests {
 
         #[test]
         fn a_damaged_plan_is_refused_or_still_a_plan(at in any::<prop::sample::Index>(), byte: u8) {
-            let plan = scenario::all()[2].plan(&ScenarioOptions::default()).unwrap();
+            let plan = torch_calls()[2].plan(&torch_calls()[2].options()).unwrap();
             let mut bytes = plan.to_bytes();
             let at = at.index(bytes.len());
             bytes[at] = byte;

@@ -1,12 +1,14 @@
 //! Executing a program, once for each of its ranks.
 
-use super::process::{self, Failure, Process};
+use super::known::{Known, MAX_TIMES, Shown};
+use super::process::{self, Failure, Process, Run};
 use super::{Compiled, Limits, Options, ProgramError, dialect, dist, job, module, torch};
 use crate::c10d::{Job, Machine};
 use crate::rank::GlobalRank;
 use starlark::environment::{Globals, GlobalsBuilder, LibraryExtension, Module};
 use starlark::eval::Evaluator;
 use starlark::syntax::{AstModule, Dialect};
+use std::sync::Arc;
 
 /// Prints that are kept.
 const MAX_PRINTED: usize = 10_000;
@@ -53,49 +55,84 @@ pub fn compile(path: &str, text: &str, options: &Options) -> Result<Compiled, Pr
         None => None,
     };
     let per_node = options.ranks_per_node.or(run.ranks_per_node).or(of_machine).unwrap_or(0);
-    let plan_error = |error: crate::plan::PlanError| ProgramError::whole(error.to_string());
-    let mut job =
-        Job::new(run.name.unwrap_or_else(|| path.to_owned()), world_size).map_err(plan_error)?;
-    job.ranks_per_node(per_node);
-    let local = if per_node == 0 { world_size } else { per_node.min(world_size) };
-    job.machine(Machine { cuda_devices: if run.cpu_only { 0 } else { local }, mpi: false });
-    if let Some(timeout_ms) = options.timeout_ms.or(run.timeout_ms) {
-        job.timeout_ms(timeout_ms);
+    let told = Told { run: &run, world_size, per_node, timeout_ms: options.timeout_ms };
+    let mut known = Arc::new(Known::default());
+    for _ in 1..MAX_TIMES {
+        let (compiled, shown) = script.ranks(text, &told, &known)?;
+        let learned = Known::from(&shown);
+        if learned == *known {
+            return Ok(compiled);
+        }
+        known = Arc::new(learned);
     }
-    let source = job.source(path, text);
-    let mut printed = Vec::new();
-    let mut raised: Vec<(Vec<GlobalRank>, ProgramError)> = Vec::new();
-    let mut ops = 0;
-    for rank in (0..world_size).map(GlobalRank) {
-        let Some(dist) = job.rank(rank) else { continue };
-        let slow = run.slow.get(&rank.0).copied();
-        let mut process = Process::of(dist, source, text, slow.unwrap_or(1.0));
-        let ended = script.evaluate(&mut process);
-        let room = MAX_PRINTED - printed.len().min(MAX_PRINTED);
-        let lines = std::mem::take(&mut process.printed).into_iter().take(room);
-        printed.extend(lines.map(|(line, text)| (rank, line, text)));
-        match ended {
-            Ok(()) => {}
-            Err(Failure { raised: true, error }) => {
-                process.ends(&error);
-                match raised.iter_mut().find(|(_, known)| *known == error) {
-                    Some((ranks, _)) => ranks.push(rank),
-                    None => raised.push((vec![rank], error)),
+    script.ranks(text, &told, &known).map(|(compiled, _)| compiled)
+}
+
+/// What `run` says, and what is said from outside.
+struct Told<'r> {
+    run: &'r Run,
+    world_size: u32,
+    per_node: u32,
+    timeout_ms: Option<u64>,
+}
+
+impl Script<'_> {
+    /// Executes the program for each rank, with what they know of each other.
+    fn ranks(
+        &self,
+        text: &str,
+        told: &Told<'_>,
+        known: &Arc<Known>,
+    ) -> Result<(Compiled, Vec<Shown>), ProgramError> {
+        let Told { run, world_size, per_node, timeout_ms } = *told;
+        let (path, limits) = (self.path, self.limits);
+        let plan_error = |error: crate::plan::PlanError| ProgramError::whole(error.to_string());
+        let name = run.name.clone().unwrap_or_else(|| path.to_owned());
+        let mut job = Job::new(name, world_size).map_err(plan_error)?;
+        job.ranks_per_node(per_node);
+        let local = if per_node == 0 { world_size } else { per_node.min(world_size) };
+        job.machine(Machine { cuda_devices: if run.cpu_only { 0 } else { local }, mpi: false });
+        if let Some(timeout_ms) = timeout_ms.or(run.timeout_ms) {
+            job.timeout_ms(timeout_ms);
+        }
+        let source = job.source(path, text);
+        let mut printed = Vec::new();
+        let mut raised: Vec<(Vec<GlobalRank>, ProgramError)> = Vec::new();
+        let mut shown = Vec::new();
+        let mut ops = 0;
+        for rank in (0..world_size).map(GlobalRank) {
+            let Some(dist) = job.rank(rank) else { continue };
+            let slow = run.slow.get(&rank.0).copied();
+            let mut process = Process::of(dist, source, text, slow.unwrap_or(1.0), known);
+            let ended = self.evaluate(&mut process);
+            let room = MAX_PRINTED - printed.len().min(MAX_PRINTED);
+            let lines = std::mem::take(&mut process.printed).into_iter().take(room);
+            printed.extend(lines.map(|(line, text)| (rank, line, text)));
+            match ended {
+                Ok(()) => {}
+                Err(Failure { raised: true, error }) => {
+                    process.ends(&error);
+                    match raised.iter_mut().find(|(_, known)| *known == error) {
+                        Some((ranks, _)) => ranks.push(rank),
+                        None => raised.push((vec![rank], error)),
+                    }
+                }
+                Err(Failure { raised: false, error }) => {
+                    let message = format!("{} (on rank {rank})", error.message);
+                    return Err(ProgramError { message, ..error });
                 }
             }
-            Err(Failure { raised: false, error }) => {
-                let message = format!("{} (on rank {rank})", error.message);
-                return Err(ProgramError { message, ..error });
+            shown.push(std::mem::take(&mut process.shown));
+            ops += process.ops();
+            if ops > limits.ops {
+                let why = format!("the ranks do more than {} operations together", limits.ops);
+                return Err(ProgramError::whole(why).with_help("Fewer ranks, or fewer steps."));
             }
         }
-        ops += process.ops();
-        if ops > limits.ops {
-            let why = format!("the ranks do more than {} operations together", limits.ops);
-            return Err(ProgramError::whole(why).with_help("Fewer ranks, or fewer steps."));
-        }
+        let plan = job.finish().map_err(plan_error)?;
+        let topology = run.topology.clone();
+        Ok((Compiled { plan, topology, printed, raised }, shown))
     }
-    let plan = job.finish().map_err(plan_error)?;
-    Ok(Compiled { plan, topology: run.topology, printed, raised })
 }
 
 /// The names that a program has.

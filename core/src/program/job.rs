@@ -238,11 +238,17 @@ fn python(builder: &mut GlobalsBuilder) {
         let process = process(eval)?;
         anyhow::ensure!(process.contexts.len() < 1000, "too many `with` blocks are open");
         process.contexts.push(entered.0.clone());
+        if let Context::Join { model, throw } = entered.0 {
+            super::join::enter(process, model, throw)?;
+        }
         Ok(context)
     }
 
     fn _exit<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
-        process(eval)?.contexts.pop();
+        let process = process(eval)?;
+        if let Some(Context::Join { .. }) = process.contexts.pop() {
+            super::join::leave(process)?;
+        }
         Ok(NoneType)
     }
 
@@ -284,6 +290,11 @@ fn exceptions(builder: &mut GlobalsBuilder) {
     builder_exceptions(builder);
 }
 
+/// Adds torch's own, which are `torch.OutOfMemoryError` and the same of `torch.cuda`.
+pub(super) fn of_torch(builder: &mut GlobalsBuilder) {
+    torch_exceptions(builder);
+}
+
 fn exception(class: &str, args: &[Value<'_>]) -> String {
     let texts: Vec<String> = args.iter().map(|value| value.to_str()).collect();
     match texts.is_empty() {
@@ -316,6 +327,15 @@ fn builder_exceptions(builder: &mut GlobalsBuilder) {
 
     fn SystemExit<'v>(#[starlark(args)] args: UnpackTuple<Value<'v>>) -> anyhow::Result<String> {
         Ok(exception("SystemExit", &args.items))
+    }
+}
+
+#[starlark_module]
+fn torch_exceptions(builder: &mut GlobalsBuilder) {
+    fn OutOfMemoryError<'v>(
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+    ) -> anyhow::Result<String> {
+        Ok(exception("torch.OutOfMemoryError", &args.items))
     }
 }
 

@@ -49,6 +49,10 @@ mod execute;
 #[cfg(feature = "program")]
 mod job;
 #[cfg(feature = "program")]
+mod join;
+#[cfg(feature = "program")]
+mod known;
+#[cfg(feature = "program")]
 mod module;
 #[cfg(feature = "program")]
 mod process;

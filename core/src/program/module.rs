@@ -7,7 +7,7 @@ use super::arguments as take;
 use super::process::{Process, Raised, process, refused};
 use super::values::{Context, ContextValue};
 use crate::c10d::{self, Arg, Dist, FromRank, Group, InGroup, Reduction, Tensor, Work};
-use crate::ddp::model::{Device, Model, known_models, mlp, named};
+use crate::ddp::model::{Device, Model, known_models, mlp, mlp_with_norms, named};
 use crate::ddp::{BucketCap, Ddp, DdpCall, DdpError, DdpOp, DdpOptions, Forward, Purpose};
 use crate::dtype::Dtype;
 use crate::plan::Fill;
@@ -18,7 +18,7 @@ use starlark::values::dict::UnpackDictEntries;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
-    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
+    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
 use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
@@ -51,8 +51,23 @@ starlark_simple_value!(DdpValue);
 
 /// What a model's forward pass returns: what `backward()` is called on.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct OutputValue(usize);
+pub(crate) struct OutputValue {
+    model: usize,
+    through: Through,
+}
 starlark_simple_value!(OutputValue);
+
+/// The model inside of a wrapped one: `ddp.module`.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+pub(crate) struct InnerValue(usize);
+starlark_simple_value!(InnerValue);
+
+/// Whether a pass goes through DDP, or through the model that it wraps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Allocative)]
+enum Through {
+    Ddp,
+    Module,
+}
 
 /// An optimizer of a model.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
@@ -68,6 +83,12 @@ impl fmt::Display for ModelValue {
 impl fmt::Display for DdpValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DistributedDataParallel(…)")
+    }
+}
+
+impl fmt::Display for InnerValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Model(…)")
     }
 }
 
@@ -104,14 +125,19 @@ fn zoo(builder: &mut GlobalsBuilder) {
 
 #[starlark_module]
 fn builders(builder: &mut GlobalsBuilder) {
-    /// Linear layers with these numbers of features.
-    fn mlp<'v>(sizes: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<ModelValue> {
+    /// Linear layers with these numbers of features, and norms with buffers between them.
+    fn mlp<'v>(
+        sizes: Value<'v>,
+        #[starlark(default = false)] batch_norm: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<ModelValue> {
         let sizes = take::counts(sizes, "sizes", eval.heap())?.unwrap_or_default();
         anyhow::ensure!(
             (2..=1000).contains(&sizes.len()) && sizes.iter().all(|n| (1..=1 << 20).contains(n)),
             "an mlp has 2 to 1000 sizes between 1 and 1048576"
         );
-        Ok(ModelValue(Arc::new(crate::ddp::model::mlp("mlp", &sizes, Dtype::Float32))))
+        let model = if batch_norm { mlp_with_norms } else { mlp };
+        Ok(ModelValue(Arc::new(model("mlp", &sizes, Dtype::Float32))))
     }
 }
 
@@ -127,7 +153,7 @@ pub(super) fn layers(builder: &mut GlobalsBuilder) {
 }
 
 /// DDP's refusals as exceptions.
-fn raised(error: &DdpError) -> anyhow::Error {
+pub(super) fn raised(error: &DdpError) -> anyhow::Error {
     anyhow::Error::new(Raised { text: format!("{}: {error}", error.class()), help: None })
 }
 
@@ -197,21 +223,70 @@ fn wrap<'v>(
     let rank = dist.get_rank(group).map_err(refused)?;
     let rank = u32::try_from(rank).unwrap_or_default();
     let (ddp, calls) = Ddp::new(rank, &model, &options).map_err(|error| raised(&error))?;
+    let members = members(dist, group)?;
+    let me = dist.process();
+    let nth = process.shown.wrap(members, model.clone());
+    let refusal = process.known.refusal(me, nth).cloned();
+    let dist = process.dist()?;
     let device = device.ok_or_else(|| anyhow::anyhow!("no device is known"))?;
     let tensors = BTreeMap::new();
     let mut wrapped =
         Wrapped { model, device, batch, ddp: Some(ddp), group, tensors, forwarded: false };
     for call in &calls {
-        wrapped.issue(dist, call, false)?;
+        wrapped.issue(dist, call, false, "DistributedDataParallel")?;
+        if let Some(error) = refusal.as_ref().filter(|error| found_by(error, call.purpose)) {
+            return Err(raised(error));
+        }
     }
     anyhow::ensure!(process.modules.len() < 1000, "a process has at most 1000 models");
     process.modules.push(wrapped);
     Ok(DdpValue(process.modules.len() - 1))
 }
 
+/// The global ranks of a model's group, by group rank.
+pub(super) fn members(
+    dist: &Dist<'_>,
+    group: Option<Group>,
+) -> anyhow::Result<Vec<crate::rank::GlobalRank>> {
+    let group = group.or_else(|| dist.world());
+    let group = group.ok_or_else(|| anyhow::anyhow!("there is no default group"))?;
+    dist.get_process_group_ranks(group).map_err(refused)
+}
+
+/// Whether a refusal of the constructor comes of what that call brings.
+fn found_by(error: &DdpError, purpose: Purpose) -> bool {
+    match error {
+        DdpError::ParamCount { .. } => purpose == Purpose::ParamCount,
+        _ => purpose == Purpose::ParamShapes,
+    }
+}
+
 impl Wrapped {
-    /// Makes a call of DDP's.
-    fn issue(
+    /// The group that it communicates in.
+    pub(super) fn group(&self) -> Option<Group> {
+        self.group
+    }
+
+    /// What DDP keeps, if it wraps the model.
+    pub(super) fn ddp(&mut self) -> Option<&mut Ddp> {
+        self.ddp.as_mut()
+    }
+
+    /// Makes a call of DDP's, as a part of the user's call `via`.
+    pub(super) fn issue(
+        &mut self,
+        dist: &mut Dist<'_>,
+        call: &DdpCall,
+        async_op: bool,
+        via: &'static str,
+    ) -> anyhow::Result<Option<Work>> {
+        dist.part_of(Some(via));
+        let work = self.make(dist, call, async_op);
+        dist.part_of(None);
+        work
+    }
+
+    fn make(
         &mut self,
         dist: &mut Dist<'_>,
         call: &DdpCall,
@@ -264,7 +339,7 @@ impl Wrapped {
 }
 
 /// The process's model of that number, taken out while it works.
-fn with_module<T>(
+pub(super) fn with_module<T>(
     process: &mut Process<'_>,
     at: usize,
     work: impl FnOnce(&mut Process<'_>, &mut Wrapped) -> anyhow::Result<T>,
@@ -279,18 +354,36 @@ fn with_module<T>(
     done
 }
 
+/// What DDP's calls are a part of.
+const FORWARD: &str = "DistributedDataParallel.forward";
+const BACKWARD: &str = "DistributedDataParallel backward";
+pub(super) const JOIN: &str = "DistributedDataParallel.join";
+
 /// The forward pass of a wrapped model.
-fn forward(at: usize, unused: &[u32], eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<()> {
+fn forward(
+    at: usize,
+    through: Through,
+    unused: &[u32],
+    eval: &mut Evaluator<'_, '_, '_>,
+) -> anyhow::Result<OutputValue> {
     let process = process(eval)?;
     let sync = !process.contexts.contains(&Context::NoSync(at));
+    let join = match through {
+        Through::Ddp => super::join::input(process, at),
+        Through::Module => None,
+    };
     with_module(process, at, |process, module| {
         let mut calls = Vec::new();
-        if let Some(ddp) = &mut module.ddp {
-            let forward = Forward { sync, unused, ..Forward::default() };
-            ddp.forward(&forward, &mut calls).map_err(|error| raised(&error))?;
+        let mut ended = None;
+        if let (Some(ddp), Through::Ddp) = (&mut module.ddp, through) {
+            let forward = Forward { sync, unused, join, ..Forward::default() };
+            ended = ddp.forward(&forward, &mut calls).err();
         }
         for call in &calls {
-            module.issue(process.dist()?, call, false)?;
+            module.issue(process.dist()?, call, false, FORWARD)?;
+        }
+        if let Some(error) = ended {
+            return Err(raised(&error));
         }
         module.forwarded = true;
         let dtype = module.model.params.first().map_or(Dtype::Float32, |param| param.dtype);
@@ -302,12 +395,16 @@ fn forward(at: usize, unused: &[u32], eval: &mut Evaluator<'_, '_, '_>) -> anyho
             .map(|layer| module.device.forward_ns(&layer.cost, dtype, module.batch))
             .fold(0, u64::saturating_add);
         process.dist()?.compute("forward", (total as f64 * slowness) as u64);
-        Ok(())
+        Ok(OutputValue { model: at, through })
     })
 }
 
 /// The backward pass: gradients in the model's order, each bucket reduced when it is full.
-fn backward(at: usize, unused: &[u32], eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<()> {
+fn backward(
+    OutputValue { model: at, through }: OutputValue,
+    unused: &[u32],
+    eval: &mut Evaluator<'_, '_, '_>,
+) -> anyhow::Result<()> {
     let process = process(eval)?;
     with_module(process, at, |process, module| {
         anyhow::ensure!(module.forwarded, "backward() before a forward pass");
@@ -321,7 +418,8 @@ fn backward(at: usize, unused: &[u32], eval: &mut Evaluator<'_, '_, '_>) -> anyh
             let ns = layer.map_or(0, |l| module.device.backward_ns(&l.cost, dtype, module.batch));
             computed = computed.saturating_add((ns as f64 * slowness) as u64);
             let mut calls = Vec::new();
-            if let Some(ddp) = &mut module.ddp {
+            // Outside of its own pass DDP's hooks do nothing.
+            if let (Some(ddp), Through::Ddp) = (&mut module.ddp, through) {
                 for gradient in ready.iter().filter(|gradient| !unused.contains(gradient)) {
                     ddp.gradient(*gradient, &mut calls).map_err(|error| raised(&error))?;
                 }
@@ -331,22 +429,23 @@ fn backward(at: usize, unused: &[u32], eval: &mut Evaluator<'_, '_, '_>) -> anyh
             }
             process.dist()?.compute("backward", std::mem::take(&mut computed));
             for call in &calls {
-                works.extend(module.issue(process.dist()?, call, true)?);
+                works.extend(module.issue(process.dist()?, call, true, BACKWARD)?);
             }
         }
         if computed > 0 {
             process.dist()?.compute("backward", computed);
         }
         let mut calls = Vec::new();
-        if let Some(ddp) = &mut module.ddp {
+        if let (Some(ddp), Through::Ddp) = (&mut module.ddp, through) {
             ddp.end_backward(&mut calls).map_err(|error| raised(&error))?;
         }
         for call in &calls {
-            works.extend(module.issue(process.dist()?, call, true)?);
+            works.extend(module.issue(process.dist()?, call, true, BACKWARD)?);
         }
-        for work in works {
-            process.dist()?.wait(work, None).map_err(refused)?;
-        }
+        let dist = process.dist()?.part_of(Some(BACKWARD));
+        let waited = works.into_iter().try_for_each(|work| dist.wait(work, None).map(|_| ()));
+        dist.part_of(None);
+        waited.map_err(refused)?;
         Ok(())
     })
 }
@@ -415,8 +514,34 @@ impl<'v> StarlarkValue<'v> for DdpValue {
         _args: &Arguments<'v, '_>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        forward(self.0, &[], eval).map_err(starlark::Error::new_native)?;
-        Ok(eval.heap().alloc(OutputValue(self.0)))
+        let output = forward(self.0, Through::Ddp, &[], eval);
+        Ok(eval.heap().alloc(output.map_err(starlark::Error::new_native)?))
+    }
+
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        (attribute == "module").then(|| heap.alloc(InnerValue(self.0)))
+    }
+
+    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
+        attribute == "module"
+    }
+}
+
+#[starlark_value(type = "Module")]
+impl<'v> StarlarkValue<'v> for InnerValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(MODEL_METHODS.methods())
+    }
+
+    /// `ddp.module(batch)`: a forward pass that DDP knows nothing of.
+    fn invoke(
+        &self,
+        _me: Value<'v>,
+        _args: &Arguments<'v, '_>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let output = forward(self.0, Through::Module, &[], eval);
+        Ok(eval.heap().alloc(output.map_err(starlark::Error::new_native)?))
     }
 }
 
@@ -435,7 +560,7 @@ impl<'v> StarlarkValue<'v> for OptimizerValue {
 }
 
 /// The model that a method is called on.
-fn ddp_of(this: Value<'_>) -> anyhow::Result<usize> {
+pub(super) fn ddp_of(this: Value<'_>) -> anyhow::Result<usize> {
     let value = this.downcast_ref::<DdpValue>().map(|value| value.0);
     value.ok_or_else(|| anyhow::anyhow!("{} is no wrapped model", take::class_of(this)))
 }
@@ -475,8 +600,7 @@ fn ddp_methods(builder: &mut MethodsBuilder) {
         let _ = args;
         let at = ddp_of(this)?;
         let unused = unused_params(at, unused, eval)?;
-        super::module::forward(at, &unused, eval)?;
-        Ok(OutputValue(at))
+        super::module::forward(at, Through::Ddp, &unused, eval)
     }
 
     /// The backward pass. `unused` names parameters that get no gradient.
@@ -487,8 +611,24 @@ fn ddp_methods(builder: &mut MethodsBuilder) {
     ) -> anyhow::Result<NoneType> {
         let at = ddp_of(this)?;
         let unused = unused_params(at, unused, eval)?;
-        super::module::backward(at, &unused, eval)?;
+        let output = OutputValue { model: at, through: Through::Ddp };
+        super::module::backward(output, &unused, eval)?;
         Ok(NoneType)
+    }
+
+    /// What ranks without inputs do for the others until all have none left.
+    fn join<'v>(
+        this: Value<'v>,
+        #[starlark(default = true)] divide_by_initial_world_size: bool,
+        #[starlark(default = true)] enable: bool,
+        #[starlark(default = false)] throw_on_early_termination: bool,
+    ) -> anyhow::Result<ContextValue> {
+        let _ = divide_by_initial_world_size;
+        let model = ddp_of(this)?;
+        Ok(ContextValue(match enable {
+            true => Context::Join { model, throw: throw_on_early_termination },
+            false => Context::Nothing,
+        }))
     }
 
     fn no_sync(this: Value<'_>) -> anyhow::Result<ContextValue> {
@@ -500,6 +640,10 @@ fn ddp_methods(builder: &mut MethodsBuilder) {
     }
 
     fn train<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
+        Ok(this)
+    }
+
+    fn eval<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
         Ok(this)
     }
 }
@@ -515,9 +659,10 @@ fn output_methods(builder: &mut MethodsBuilder) {
     }
 
     fn backward<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
-        let at = this.downcast_ref::<OutputValue>().map(|value| value.0);
-        let at = at.ok_or_else(|| anyhow::anyhow!("{} is no output", take::class_of(this)))?;
-        super::module::backward(at, &[], eval)?;
+        let output = this.downcast_ref::<OutputValue>().cloned();
+        let output =
+            output.ok_or_else(|| anyhow::anyhow!("{} is no output", take::class_of(this)))?;
+        super::module::backward(output, &[], eval)?;
         Ok(NoneType)
     }
 }

@@ -1,12 +1,14 @@
 //! A process that executes the program: one rank, or nobody, while only `run` is looked for.
 
 use super::error::ProgramError;
+use super::known::{Known, Shown};
 use crate::c10d::{Dist, DistError};
 use starlark::any::ProvidesStaticType;
 use starlark::errors::Frame;
 use starlark::eval::Evaluator;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// What `run` was told.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +36,11 @@ pub(super) struct Process<'j> {
     pub(super) slowness: f64,
     pub(super) contexts: Vec<super::values::Context>,
     pub(super) modules: Vec<super::module::Wrapped>,
+    /// The joins that are open, innermost last.
+    pub(super) joins: Vec<super::join::Open>,
+    /// What the rank hears from the others, and what they hear from it.
+    pub(super) known: Arc<Known>,
+    pub(super) shown: Shown,
     /// The line that is executed, counted from 1.
     pub(super) line: u32,
 }
@@ -51,13 +58,23 @@ impl<'j> Process<'j> {
             slowness: 1.0,
             contexts: Vec::new(),
             modules: Vec::new(),
+            joins: Vec::new(),
+            known: Arc::default(),
+            shown: Shown::default(),
             line: 0,
         }
     }
 
     /// A rank, that computes `slowness` times as long as it says.
-    pub(super) fn of(dist: Dist<'j>, source: u32, text: &str, slowness: f64) -> Process<'j> {
-        Process { dist: Some(dist), source, slowness, ..Process::outside(text) }
+    pub(super) fn of(
+        dist: Dist<'j>,
+        source: u32,
+        text: &str,
+        slowness: f64,
+        known: &Arc<Known>,
+    ) -> Process<'j> {
+        let known = known.clone();
+        Process { dist: Some(dist), source, slowness, known, ..Process::outside(text) }
     }
 
     /// Whether it is a rank, and not only looked through for `run`.

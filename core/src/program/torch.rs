@@ -31,7 +31,11 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
             builder.set(name, DtypeValue(dtype));
         }
         functions(builder);
-        builder.namespace("cuda", cuda);
+        super::job::of_torch(builder);
+        builder.namespace("cuda", |builder| {
+            cuda(builder);
+            super::job::of_torch(builder);
+        });
         builder.namespace("distributed", super::dist::functions);
         builder.namespace("nn", |builder| {
             builder.namespace("parallel", super::module::parallel);

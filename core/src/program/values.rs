@@ -75,6 +75,8 @@ wraps! {
 pub(crate) enum Context {
     /// `ddp.no_sync()` of that model.
     NoSync(usize),
+    /// `ddp.join()` of that model, and `throw_on_early_termination`.
+    Join { model: usize, throw: bool },
     /// `torch.no_grad()` and others that change nothing here.
     Nothing,
 }

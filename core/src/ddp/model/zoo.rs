@@ -58,6 +58,21 @@ pub fn named(name: &str) -> Option<Model> {
     Some(model)
 }
 
+/// The same with a `BatchNorm1d` behind every layer but the last, `norms.0`, `norms.1`, …: a small
+/// model with buffers.
+pub fn mlp_with_norms(name: &str, sizes: &[u64], dtype: Dtype) -> Model {
+    let mut model = Architecture::new(name, dtype);
+    for (index, pair) in sizes.windows(2).enumerate() {
+        let layer = model.linear(&format!("layers.{index}"), [pair[0], pair[1]], true, 1);
+        model.run(layer);
+        if index + 2 < sizes.len() {
+            let norm = model.batch_norm(&format!("norms.{index}"), pair[1], 1);
+            model.run(norm);
+        }
+    }
+    model.finish()
+}
+
 /// Linear layers `layers.0`, `layers.1`, … between those sizes, with biases.
 pub fn mlp(name: &str, sizes: &[u64], dtype: Dtype) -> Model {
     let mut model = Architecture::new(name, dtype);

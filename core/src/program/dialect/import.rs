@@ -6,7 +6,7 @@ use super::scan::Logical;
 /// Modules that a program has, by Python's name, and what they are called here.
 const MODULES: [(&str, &str); 12] = [
     ("torch.distributed.algorithms.join", "torch.distributed"),
-    ("torch.distributed.device_mesh", "torch.distributed"),
+    ("torch.distributed.device_mesh", "torch.distributed.device_mesh"),
     ("torch.distributed", "torch.distributed"),
     ("torch.nn.parallel", "torch.nn.parallel"),
     ("torch.nn", "torch.nn"),

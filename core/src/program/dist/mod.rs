@@ -41,6 +41,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         }
     });
     builder.namespace("device_mesh", groups::named);
+    super::join::functions(builder);
 }
 
 /// A call's work as Python has it: `None` unless there is one.

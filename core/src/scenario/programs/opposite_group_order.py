@@ -13,3 +13,11 @@ def step(rank, world_size, activation, weight):
             dist.all_reduce(activation, group=tp)
         if rank > 0:
             dist.all_reduce(weight, group=pp)
+
+def main():
+    dist.init_process_group("gloo")
+    activation = tensor(64, fill="rank")
+    weight = tensor(64, fill="iota")
+    step(dist.get_rank(), dist.get_world_size(), activation, weight)
+
+run(main, world_size=4)

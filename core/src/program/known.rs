@@ -1,0 +1,116 @@
+//! What a rank hears from the others while it runs, and only the whole job knows: whether they
+//! wrapped the same model, and how many inputs they have in a `join()`.
+//!
+//! Ranks are executed one after the other, so a program that needs this is executed again with
+//! what the first time has shown.
+
+use crate::ddp::model::Model;
+use crate::ddp::{DdpError, verify_params};
+use crate::rank::GlobalRank;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// At most so often a program is executed: an end that was told from the others can change what
+/// comes after it, but what comes after it is rarely told from the others again.
+pub(super) const MAX_TIMES: usize = 3;
+
+/// What one rank has shown.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shown {
+    wrapped: Vec<(Vec<GlobalRank>, Arc<Model>)>,
+    joined: Vec<(Vec<GlobalRank>, u32)>,
+}
+
+impl Shown {
+    /// Notes that a model is wrapped in DDP by these ranks; returns how many were before.
+    pub(super) fn wrap(&mut self, members: Vec<GlobalRank>, model: Arc<Model>) -> usize {
+        self.wrapped.push((members, model));
+        self.wrapped.len() - 1
+    }
+
+    /// Notes a `join()` that these ranks enter; returns how many were before.
+    pub(super) fn join(&mut self, members: Vec<GlobalRank>) -> usize {
+        self.joined.push((members, 0));
+        self.joined.len() - 1
+    }
+
+    /// Notes another input of a `join()`; returns how many were before.
+    pub(super) fn input(&mut self, join: usize) -> u32 {
+        let Some((_, inputs)) = self.joined.get_mut(join) else { return 0 };
+        *inputs += 1;
+        *inputs - 1
+    }
+}
+
+/// What ranks hear from each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    /// By rank and which of its DDP constructors, what that raises.
+    refusals: BTreeMap<(GlobalRank, usize), DdpError>,
+    /// By rank and which of its joins, the inputs of all members by group rank.
+    inputs: BTreeMap<(GlobalRank, usize), Arc<[u32]>>,
+}
+
+impl Known {
+    /// What a rank's constructor raises.
+    pub(super) fn refusal(&self, rank: GlobalRank, wrapped: usize) -> Option<&DdpError> {
+        self.refusals.get(&(rank, wrapped))
+    }
+
+    /// The inputs of all members of a rank's join, by group rank.
+    pub(super) fn inputs(&self, rank: GlobalRank, join: usize) -> Option<Arc<[u32]>> {
+        self.inputs.get(&(rank, join)).cloned()
+    }
+
+    /// What follows from what all ranks have shown, in rank order.
+    pub(super) fn from(shown: &[Shown]) -> Known {
+        let mut known = Known::default();
+        let models = matched(shown, |shown| &shown.wrapped);
+        for together in models.values() {
+            let Some((_, _, first)) = together.first() else { continue };
+            let shapes = |model: &Model| -> Vec<Vec<u64>> {
+                model.trained().map(|param| param.shape.clone()).collect()
+            };
+            // The same model on all ranks, which is nearly always so, is compared by its address.
+            if together.iter().all(|(_, _, model)| Arc::ptr_eq(model, first)) {
+                continue;
+            }
+            let shapes: Vec<_> = together.iter().map(|(_, _, model)| shapes(model)).collect();
+            for ((rank, nth, _), verified) in together.iter().zip(verify_params(&shapes)) {
+                if let Err(error) = verified {
+                    known.refusals.insert((*rank, *nth), error);
+                }
+            }
+        }
+        for together in matched(shown, |shown| &shown.joined).values() {
+            let inputs: Arc<[u32]> = together.iter().map(|(_, _, inputs)| **inputs).collect();
+            for (rank, nth, _) in together {
+                known.inputs.insert((*rank, *nth), inputs.clone());
+            }
+        }
+        known
+    }
+}
+
+/// What the same ranks do for the n-th time together: of each rank, in the order of the group,
+/// which of its own it is. Left out where not every member does it.
+#[allow(clippy::type_complexity, reason = "a table of places")]
+fn matched<'s, T>(
+    shown: &'s [Shown],
+    of: impl Fn(&'s Shown) -> &'s Vec<(Vec<GlobalRank>, T)>,
+) -> BTreeMap<(&'s [GlobalRank], usize), Vec<(GlobalRank, usize, &'s T)>> {
+    let mut table: BTreeMap<(&[GlobalRank], usize), Vec<(GlobalRank, usize, &T)>> = BTreeMap::new();
+    for (rank, shown) in (0..).map(GlobalRank).zip(shown) {
+        let mut counts: BTreeMap<&[GlobalRank], usize> = BTreeMap::new();
+        for (nth, (members, what)) in of(shown).iter().enumerate() {
+            let count = counts.entry(members).or_default();
+            table.entry((members, *count)).or_default().push((rank, nth, what));
+            *count += 1;
+        }
+    }
+    table.retain(|(members, _), together| {
+        let ranks = together.iter().map(|(rank, _, _)| rank);
+        members.iter().eq(ranks)
+    });
+    table
+}

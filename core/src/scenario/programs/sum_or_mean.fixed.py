@@ -1,0 +1,13 @@
+import torch
+import torch.distributed as dist
+
+def main():
+    dist.init_process_group("nccl")
+    grad = tensor(1024, fill="rank")
+    op = dist.ReduceOp.AVG
+    for step in range(2):
+        compute("forward_backward", ms=2)
+        dist.all_reduce(grad, op=op)
+        torch.cuda.synchronize()            # loss.item()
+
+run(main, world_size=4)
