@@ -5,9 +5,11 @@ use super::process::{self, Failure, Process, Run};
 use super::{Compiled, Limits, Options, ProgramError, dialect, dist, job, module, torch};
 use crate::c10d::{Job, Machine};
 use crate::rank::GlobalRank;
+use starlark::codemap::FileSpanRef;
 use starlark::environment::{Globals, GlobalsBuilder, LibraryExtension, Module};
-use starlark::eval::Evaluator;
+use starlark::eval::{BeforeStmtFunc, Evaluator};
 use starlark::syntax::{AstModule, Dialect};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Prints that are kept.
@@ -36,7 +38,10 @@ pub fn compile(path: &str, text: &str, options: &Options) -> Result<Compiled, Pr
     let globals = globals();
     let script = Script { path, rewritten: &rewritten, globals: &globals, limits };
     let mut outside = Process::outside(text);
-    script.evaluate(&mut outside).map_err(|failure| failure.error)?;
+    script.evaluate(&mut outside, None).map_err(|failure| match failure.endless {
+        true => script.in_its_loop(failure.error, &mut Process::outside(text)),
+        false => failure.error,
+    })?;
     let run = outside.run.ok_or_else(|| {
         ProgramError::whole("the program does not say how many ranks it has")
             .with_help("End it with: run(main, world_size = 4)")
@@ -84,42 +89,36 @@ impl Script<'_> {
         told: &Told<'_>,
         known: &Arc<Known>,
     ) -> Result<(Compiled, Vec<Shown>), ProgramError> {
-        let Told { run, world_size, per_node, timeout_ms } = *told;
-        let (path, limits) = (self.path, self.limits);
-        let plan_error = |error: crate::plan::PlanError| ProgramError::whole(error.to_string());
-        let name = run.name.clone().unwrap_or_else(|| path.to_owned());
-        let mut job = Job::new(name, world_size).map_err(plan_error)?;
-        job.ranks_per_node(per_node);
-        let local = if per_node == 0 { world_size } else { per_node.min(world_size) };
-        job.machine(Machine { cuda_devices: if run.cpu_only { 0 } else { local }, mpi: false });
-        if let Some(timeout_ms) = timeout_ms.or(run.timeout_ms) {
-            job.timeout_ms(timeout_ms);
-        }
-        let source = job.source(path, text);
+        let (run, limits) = (told.run, self.limits);
+        let (mut job, source) = self.job(text, told)?;
         let mut printed = Vec::new();
         let mut raised: Vec<(Vec<GlobalRank>, ProgramError)> = Vec::new();
         let mut shown = Vec::new();
         let mut ops = 0;
-        for rank in (0..world_size).map(GlobalRank) {
+        for rank in (0..told.world_size).map(GlobalRank) {
             let Some(dist) = job.rank(rank) else { continue };
             let slow = run.slow.get(&rank.0).copied();
             let mut process = Process::of(dist, source, text, slow.unwrap_or(1.0), known);
-            let ended = self.evaluate(&mut process);
+            let ended = self.evaluate(&mut process, None);
             let room = MAX_PRINTED - printed.len().min(MAX_PRINTED);
             let lines = std::mem::take(&mut process.printed).into_iter().take(room);
             printed.extend(lines.map(|(line, text)| (rank, line, text)));
             match ended {
                 Ok(()) => {}
-                Err(Failure { raised: true, error }) => {
+                Err(Failure { raised: true, error, .. }) => {
                     process.ends(&error);
                     match raised.iter_mut().find(|(_, known)| *known == error) {
                         Some((ranks, _)) => ranks.push(rank),
                         None => raised.push((vec![rank], error)),
                     }
                 }
-                Err(Failure { raised: false, error }) => {
+                Err(Failure { endless, error, .. }) => {
                     let message = format!("{} (on rank {rank})", error.message);
-                    return Err(ProgramError { message, ..error });
+                    let error = ProgramError { message, ..error };
+                    return Err(match endless {
+                        true => self.of_rank_in_its_loop(error, text, told, rank, known),
+                        false => error,
+                    });
                 }
             }
             shown.push(std::mem::take(&mut process.shown));
@@ -133,6 +132,51 @@ impl Script<'_> {
         let topology = run.topology.clone();
         Ok((Compiled { plan, topology, printed, raised }, shown))
     }
+}
+
+impl Script<'_> {
+    /// A job that nothing has been recorded of, and its source.
+    fn job(&self, text: &str, told: &Told<'_>) -> Result<(Job, u32), ProgramError> {
+        let Told { run, world_size, per_node, timeout_ms } = *told;
+        let name = run.name.clone().unwrap_or_else(|| self.path.to_owned());
+        let mut job = Job::new(name, world_size).map_err(plan_error)?;
+        job.ranks_per_node(per_node);
+        let local = if per_node == 0 { world_size } else { per_node.min(world_size) };
+        job.machine(Machine { cuda_devices: if run.cpu_only { 0 } else { local }, mpi: false });
+        if let Some(timeout_ms) = timeout_ms.or(run.timeout_ms) {
+            job.timeout_ms(timeout_ms);
+        }
+        let source = job.source(self.path, text);
+        Ok((job, source))
+    }
+
+    /// The error of a rank that went on without an end, with the line that it was at.
+    fn of_rank_in_its_loop(
+        &self,
+        error: ProgramError,
+        text: &str,
+        told: &Told<'_>,
+        rank: GlobalRank,
+        known: &Arc<Known>,
+    ) -> ProgramError {
+        let Ok((mut job, source)) = self.job(text, told) else { return error };
+        let Some(dist) = job.rank(rank) else { return error };
+        self.in_its_loop(error, &mut Process::of(dist, source, text, 1.0, known))
+    }
+
+    /// The error with the line that the process is at when its steps are used up. The interpreter
+    /// does not tell: the program is executed again, and every statement looked at.
+    fn in_its_loop(&self, error: ProgramError, again: &mut Process<'_>) -> ProgramError {
+        let at = Cell::new(0);
+        match self.evaluate(again, Some(&at)) {
+            Err(_) if at.get() > 0 => ProgramError { line: at.get(), ..error },
+            _ => error,
+        }
+    }
+}
+
+fn plan_error(error: crate::plan::PlanError) -> ProgramError {
+    ProgramError::whole(error.to_string())
 }
 
 /// The names that a program has.
@@ -161,14 +205,20 @@ struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Executes the program in a process.
-    fn evaluate(&self, process: &mut Process<'_>) -> Result<(), Failure> {
+    /// Executes the program in a process. `at` is told the line of every statement.
+    fn evaluate(&self, process: &mut Process<'_>, at: Option<&Cell<u32>>) -> Result<(), Failure> {
         let dialect = Dialect { enable_f_strings: false, enable_load: false, ..Dialect::Extended };
         let origin = &self.rewritten.origin;
         let failed = |error: &starlark::Error| process::failure(error, origin);
         let ast = AstModule::parse(self.path, self.rewritten.text.clone(), &dialect)
             .map_err(|error| failed(&error))?;
         process.origin.clone_from(origin);
+        let look = |span: FileSpanRef<'_>, _: bool, _: &mut Evaluator<'_, '_, '_>| {
+            let line = origin.get(span.resolve_span().begin.line).map_or(0, |line| line + 1);
+            if let Some(at) = at {
+                at.set(line);
+            }
+        };
         Module::with_temp_heap(|module| {
             let mut eval = Evaluator::new(&module);
             let limited = eval
@@ -177,7 +227,10 @@ impl Script<'_> {
                 .and_then(|()| eval.set_max_callstack_size(64));
             if let Err(error) = limited {
                 let error = ProgramError::whole(error.to_string());
-                return Err(Failure { raised: false, error });
+                return Err(Failure { raised: false, endless: false, error });
+            }
+            if at.is_some() {
+                eval.before_stmt_for_dap(BeforeStmtFunc::Fn(&look));
             }
             eval.extra_mut = Some(process);
             eval.eval_module(ast, self.globals).map(|_| ()).map_err(|error| failed(&error))

@@ -78,6 +78,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = NoneType)] timeout: Value<'v>,
         #[starlark(require = named, default = NoneType)] name: Value<'v>,
         #[starlark(require = named, default = NoneType)] slow: Value<'v>,
+        #[starlark(require = named, default = NoneType)] slow_links: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
         #[starlark(require = named, default = NoneType)] args: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
@@ -92,6 +93,13 @@ fn functions(builder: &mut GlobalsBuilder) {
         let line = process.line;
         let said = || -> anyhow::Result<Run> {
             anyhow::ensure!(!again, "run is called twice; a program is one job");
+            anyhow::ensure!(
+                slow_links.is_none(),
+                "a program does not say what its links cost, and the simulator has no link that is \
+                 slower than the others of its kind; say how fast all are with lockstep sim \
+                 --link-latency-ns and --link-bytes-per-second, or with the page's links, and make \
+                 ranks slow with slow = {3: 2.0}"
+            );
             let mut said = Run { line, world_size, ..Run::default() };
             said.name = name.unpack_str().map(str::to_owned);
             said.topology = topology.unpack_str().map(str::to_owned);

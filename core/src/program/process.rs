@@ -176,6 +176,8 @@ pub(super) fn refused(error: DistError) -> anyhow::Error {
 pub(super) struct Failure {
     /// Whether the rank raised, rather than the program being wrong.
     pub(super) raised: bool,
+    /// Whether it went on for longer than it may.
+    pub(super) endless: bool,
     pub(super) error: ProgramError,
 }
 
@@ -203,7 +205,8 @@ pub(super) fn failure(error: &starlark::Error, origin: &[u32]) -> Failure {
     if raised.is_none() && !failed && told.help.is_none() {
         told.help = hint(&told.message).map(str::to_owned);
     }
-    Failure { raised: raised.is_some() || failed, error: told }
+    let endless = told.message.contains("ticks has been exceeded");
+    Failure { raised: raised.is_some() || failed, endless, error: told }
 }
 
 /// What to do about what the interpreter says, where Python has taught people otherwise.

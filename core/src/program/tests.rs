@@ -158,6 +158,120 @@ fn a_program_is_bounded() {
     assert!(compile("train.py", &long, &options).is_err());
 }
 
+/// A loop without an end is pointed at, with calls in it or without.
+#[test]
+fn an_endless_loop_has_its_line() {
+    let options =
+        Options { limits: Limits { ticks: 10_000, ..Limits::default() }, ..Options::default() };
+    for (turn, lines) in [("x += 1", 4..=5), ("dist.get_rank()", 4..=5)] {
+        let text = format!(
+            "def main():\n    dist.init_process_group('gloo')\n    x = 0\n    while True:\n        \
+             {turn}\nrun(main, world_size=2)\n"
+        );
+        let error = compile("train.py", &text, &options).unwrap_err();
+        assert!(lines.contains(&error.line), "{turn}: {error:?}");
+        assert!(error.help.unwrap().contains("without an end"));
+    }
+}
+
+#[test]
+fn links_that_are_slow_are_refused_with_what_there_is() {
+    let text = "def main():\n    pass\nrun(main, world_size=2, slow_links={(0, 1): 2.0})\n";
+    let error = refused(text);
+    assert_eq!(error.line, 3);
+    assert!(error.message.contains("--link-latency-ns"), "{error}");
+}
+
+/// Ranks without inputs shadow the others: every rank makes the same calls.
+#[test]
+fn a_join_makes_uneven_inputs_even() {
+    let calls = |join: &str| {
+        let text = format!(
+            "def main():
+    dist.init_process_group('gloo')
+    model = DDP(models.mlp([8, 8, 8], batch_norm=True))
+    with {join}:
+        for batch in range(2 if dist.get_rank() == 1 else 4):
+            model(None).sum().backward()
+    dist.barrier()
+run(main, world_size=3)
+"
+        );
+        let plan = compiled(&text).plan;
+        let counts = |rank| -> Vec<(String, u64)> {
+            let program = plan.program(GlobalRank(rank)).unwrap();
+            let calls = program.ops.iter().flat_map(|op| op.action.calls());
+            let calls = calls.map(|call| match call {
+                Call::Collective { collective, count, .. } => {
+                    (collective.name().to_owned(), *count)
+                }
+                _ => panic!("{call:?}"),
+            });
+            calls.collect()
+        };
+        (counts(0), counts(1), counts(2))
+    };
+    let (first, short, last) = calls("nullcontext()");
+    assert!(short.len() < first.len() && first == last);
+    for join in ["model.join()", "dist.Join([model])"] {
+        let (first, short, last) = calls(join);
+        assert_eq!(first, short, "{join}");
+        assert_eq!(first, last, "{join}");
+    }
+}
+
+/// What only the whole job knows: the constructor compares each rank's sizes with rank 0's.
+#[test]
+fn ddp_refuses_a_model_in_another_order() {
+    let text = "
+def main():
+    dist.init_process_group('gloo')
+    sizes = [64, 32, 128] if dist.get_rank() == 1 else [64, 128, 32]
+    DDP(models.mlp(sizes))
+    dist.barrier()
+run(main, world_size=3)
+";
+    let Compiled { plan, raised, .. } = compiled(text);
+    let [(ranks, error)] = &raised[..] else { panic!("{raised:?}") };
+    assert_eq!((&ranks[..], error.line), (&[GlobalRank(1)][..], 5));
+    let said =
+        "params[0] in this process with sizes [32, 64] appears not to match sizes of the same";
+    assert!(error.message.contains(said), "{error}");
+    assert_eq!(ops(&plan, 1).last().map(|(name, _)| name.as_str()), Some("die"));
+    assert_eq!(ops(&plan, 0).last().map(|(name, _)| name.as_str()), Some("barrier"));
+}
+
+/// Unbatched sends around a ring make their communicators in a circle; batched ones need none.
+#[test]
+fn a_ring_of_isends_never_makes_its_communicators() {
+    let text = |body: &str| {
+        format!(
+            "def main():
+    dist.init_process_group('nccl')
+    r, w = dist.get_rank(), dist.get_world_size()
+    x, y = torch.ones(8), torch.ones(8)
+{body}
+run(main, world_size=3)
+"
+        )
+    };
+    let unbatched = "    a = dist.isend(x, (r + 1) % w)\n    b = dist.irecv(y, (r - 1) % w)\n    a.wait()\n    b.wait()";
+    let plan = compiled(&text(unbatched)).plan;
+    assert_eq!(plan.groups.len(), 4, "the world, and three pairs");
+    assert_eq!(ops(&plan, 0)[0].0, "barrier");
+    let batched =
+        "    ops = [dist.P2POp(dist.isend, x, (r + 1) % w), dist.P2POp(dist.irecv, y, (r - 1) % w)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()";
+    assert_eq!(compiled(&text(batched)).plan.groups.len(), 1);
+    let paired = "    if r < 2:
+        if r == 0:
+            dist.send(x, 1)
+        else:
+            dist.recv(y, 0)";
+    assert_eq!(compiled(&text(paired)).plan.groups.len(), 1);
+}
+
 #[test]
 fn ddp_reduces_its_buckets() {
     let text = "

@@ -224,6 +224,7 @@ mod tests {
             let plan = plan.unwrap();
             for Chapter { stop, says } in *chapters {
                 assert!(!says.is_empty(), "{id}");
+                assert!(stop.parse::<crate::stop::Stop>().is_ok(), "{id}: {stop}");
                 let Some(at) = stop.strip_prefix("line:") else { continue };
                 let mut numbers = at.split(':').map(|number| number.parse::<u32>().unwrap());
                 let (line, rank) = (numbers.next().unwrap(), numbers.next());

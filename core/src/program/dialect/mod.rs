@@ -190,7 +190,9 @@ fn write(
         "try" | "except" | "finally" => {
             return refused(
                 "a program has no `try`: what raises ends its rank",
-                "Write what the rank does in the case that you mean, with `if`.",
+                "Write the case that you mean with `if`: `if rank == 1 and step == 3:` and what the handler \
+                 does (`continue`), or `raise RuntimeError(why)` where nobody catches it. What is in \
+                 `finally` follows behind.",
             );
         }
         "async" | "await" | "yield" | "nonlocal" | "global" | "del" | "match" => {
