@@ -236,6 +236,8 @@ impl Dist<'_> {
             self.shared.as_the_backend_does(call);
         }
         self.note_check(&issue);
+        let side = if async_op { None } else { self.side_stream(&issue.calls) };
+        let async_op = async_op || side.is_some();
         let Issue { via, before, calls, after, temporaries, fault, .. } = issue;
         if let (Some(fault), false) = (&fault, async_op) {
             return Err(fault.clone());
@@ -256,7 +258,10 @@ impl Dist<'_> {
         }
         if async_op {
             self.state.works.push(work);
-            return Ok(Some(Work(self.state.works.len() as u32 - 1)));
+            let work = Work(self.state.works.len() as u32 - 1);
+            let Some(side) = side else { return Ok(Some(work)) };
+            self.waits_on(side, work);
+            return Ok(None);
         }
         for action in work.after {
             self.record(action, Some(via));

@@ -59,6 +59,7 @@ pub(super) struct RankState {
     pub(super) tensors: super::tensors::OwnTensors,
     /// What `TORCH_DISTRIBUTED_DEBUG=DETAIL` compares with the other ranks, in order.
     pub(super) checks: Vec<super::detail::Check>,
+    pub(super) streams: super::streams::Streams,
     /// NCCL's communicators of two ranks that this one has come to.
     pub(super) pairs: BTreeSet<Pair>,
     /// The user's call that what follows is a part of: DDP's passes.
@@ -463,10 +464,15 @@ impl Shared {
         }
     }
 
+    /// The backend of a group of the plan.
+    pub(super) fn backend(&self, group: GroupId) -> BackendName {
+        let entry = self.groups.groups.get(group.index());
+        entry.map_or(BackendName::Unknown, |entry| entry.backend)
+    }
+
     /// Whether NCCL carries out a group's calls.
     pub(super) fn is_on_nccl(&self, group: GroupId) -> bool {
-        let entry = self.groups.groups.get(group.index());
-        entry.is_some_and(|entry| entry.backend == BackendName::Nccl)
+        self.backend(group) == BackendName::Nccl
     }
 
     /// Every rank of the job.

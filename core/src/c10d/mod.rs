@@ -57,6 +57,7 @@ mod refusals;
 mod rendezvous;
 mod sizes;
 pub mod store;
+mod streams;
 pub mod support;
 mod tensor;
 mod tensors;
@@ -76,6 +77,7 @@ pub use job::Job;
 pub use p2p::{P2POp, P2pKind, Source};
 pub use pickle::{Object, PyObject};
 pub use rendezvous::{Environment, MeetingPlace, Rendezvous, rendezvous};
+pub use streams::{Stream, StreamEvent};
 pub use tensor::{Layout, Shape, Tensor};
 pub use work::Work;
 

@@ -2,8 +2,9 @@
 
 use super::dist::Dist;
 use super::error::{DistError, ErrorKind, value_error};
+use super::job::Recorded;
 use super::tensors::Temporary;
-use crate::plan::{Action, WorkQuery};
+use crate::plan::{Action, Call, WorkQuery};
 
 /// The work of an asynchronous call of one rank. `all_reduce_coalesced` and `all_gather_coalesced`
 /// return a `Future` in PyTorch; it is this work's, and `future.wait()` is [`Dist::wait`].
@@ -34,6 +35,33 @@ impl Dist<'_> {
     /// # Errors
     /// What the backend found wrong with the call while it worked on it.
     pub fn wait(&mut self, work: Work, timeout_ms: Option<u64>) -> Result<bool, DistError> {
+        let side = match timeout_ms {
+            None => self.work(work).map(|state| self.calls_of(state))?,
+            Some(_) => Vec::new(),
+        };
+        if let Some(stream) = self.side_stream(&side) {
+            self.waits_on(stream, work);
+            return Ok(true);
+        }
+        self.wait_here(work, timeout_ms)
+    }
+
+    /// The calls that a work stands for.
+    fn calls_of(&self, state: &WorkState) -> Vec<Call> {
+        let recorded = state.ops.iter().filter_map(|op| self.state.recorded.get(*op as usize));
+        let calls = recorded.filter_map(|recorded| match recorded {
+            Recorded::Op(op) | Recorded::Sized(op, _) => Some(op.action.calls()),
+            _ => None,
+        });
+        calls.flatten().cloned().collect()
+    }
+
+    /// The compute stream waits, or the process.
+    pub(super) fn wait_here(
+        &mut self,
+        work: Work,
+        timeout_ms: Option<u64>,
+    ) -> Result<bool, DistError> {
         let state = self.work(work)?;
         if let Some(fault) = &state.fault {
             return Err(fault.clone());

@@ -139,7 +139,13 @@ fn functions(builder: &mut GlobalsBuilder) {
         let duration_ns = nanoseconds(ns, us, ms, s)?;
         let process = process(eval)?;
         let slowed = (duration_ns as f64 * process.slowness).min(MAX_SECONDS * 1e9) as u64;
-        process.dist()?.compute(name, slowed);
+        let dist = process.dist()?;
+        anyhow::ensure!(
+            dist.current_stream() == crate::c10d::Stream::DEFAULT,
+            "a plan's rank computes on one stream: compute outside of `with torch.cuda.stream(…)`, \
+             which is for calls that another stream is to wait for"
+        );
+        dist.compute(name, slowed);
         Ok(NoneType)
     }
 
@@ -245,17 +251,24 @@ fn python(builder: &mut GlobalsBuilder) {
         };
         let process = process(eval)?;
         anyhow::ensure!(process.contexts.len() < 1000, "too many `with` blocks are open");
-        process.contexts.push(entered.0.clone());
-        if let Context::Join { model, throw } = entered.0 {
-            super::join::enter(process, model, throw)?;
+        let mut entering = entered.0.clone();
+        match &mut entering {
+            Context::Join { model, throw } => super::join::enter(process, *model, *throw)?,
+            Context::Stream { stream, before } => *before = process.dist()?.set_stream(*stream),
+            Context::NoSync(_) | Context::Nothing => {}
         }
+        process.contexts.push(entering);
         Ok(context)
     }
 
     fn _exit<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
         let process = process(eval)?;
-        if let Some(Context::Join { .. }) = process.contexts.pop() {
-            super::join::leave(process)?;
+        match process.contexts.pop() {
+            Some(Context::Join { .. }) => super::join::leave(process)?,
+            Some(Context::Stream { before, .. }) => {
+                process.dist()?.set_stream(before);
+            }
+            Some(Context::NoSync(_) | Context::Nothing) | None => {}
         }
         Ok(NoneType)
     }

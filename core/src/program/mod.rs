@@ -57,6 +57,8 @@ mod module;
 #[cfg(feature = "program")]
 mod process;
 #[cfg(feature = "program")]
+mod streams;
+#[cfg(feature = "program")]
 mod torch;
 #[cfg(feature = "program")]
 mod values;

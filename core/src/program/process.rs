@@ -36,6 +36,8 @@ pub(super) struct Process<'j> {
     pub(super) slowness: f64,
     pub(super) contexts: Vec<super::values::Context>,
     pub(super) modules: Vec<super::module::Wrapped>,
+    /// What each `torch.cuda.Event` stands for.
+    pub(super) events: Vec<crate::c10d::StreamEvent>,
     /// The joins that are open, innermost last.
     pub(super) joins: Vec<super::join::Open>,
     /// What the rank hears from the others, and what they hear from it.
@@ -58,6 +60,7 @@ impl<'j> Process<'j> {
             slowness: 1.0,
             contexts: Vec::new(),
             modules: Vec::new(),
+            events: Vec::new(),
             joins: Vec::new(),
             known: Arc::default(),
             shown: Shown::default(),

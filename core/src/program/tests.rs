@@ -182,6 +182,40 @@ fn links_that_are_slow_are_refused_with_what_there_is() {
     assert!(error.message.contains("--link-latency-ns"), "{error}");
 }
 
+/// A call on a stream of the user's holds that stream: the compute stream goes on until it waits
+/// for the other one.
+#[test]
+fn a_stream_waits_for_its_calls() {
+    let text = |waits: &str| {
+        format!(
+            "def main():
+    dist.init_process_group('nccl')
+    x = torch.ones(8)
+    s = torch.cuda.Stream()
+    e = torch.cuda.Event()
+    s.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(s):
+        dist.all_reduce(x)
+        e.record()
+    compute('backward', us=5)
+    {waits}
+    compute('step', us=5)
+run(main, world_size=2)
+"
+        )
+    };
+    for waits in ["torch.cuda.current_stream().wait_stream(s)", "e.wait()"] {
+        let calls = [("all_reduce", 8), ("backward", 10), ("wait", 11), ("step", 12)];
+        assert_eq!(ops(&compiled(&text(waits)).plan, 0), named(&calls), "{waits}");
+    }
+    let plan = compiled(&text("s.synchronize()")).plan;
+    assert_eq!(ops(&plan, 0)[2..4], named(&[("wait", 11), ("synchronize", 11)]));
+    let plan = compiled(&text("pass")).plan;
+    assert_eq!(ops(&plan, 0).len(), 3, "nobody waits");
+    let error = refused(&text("pass").replace("e.record()", "compute('side', us=1)"));
+    assert_eq!(error.line, 9);
+}
+
 /// Ranks without inputs shadow the others: every rank makes the same calls.
 #[test]
 fn a_join_makes_uneven_inputs_even() {

@@ -34,6 +34,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         super::job::of_torch(builder);
         builder.namespace("cuda", |builder| {
             cuda(builder);
+            super::streams::functions(builder);
             super::job::of_torch(builder);
         });
         builder.namespace("distributed", super::dist::functions);

@@ -77,6 +77,8 @@ pub(crate) enum Context {
     NoSync(usize),
     /// `ddp.join()` of that model, and `throw_on_early_termination`.
     Join { model: usize, throw: bool },
+    /// `torch.cuda.stream(s)`, and the stream that was current before.
+    Stream { stream: c10d::Stream, before: c10d::Stream },
     /// `torch.no_grad()` and others that change nothing here.
     Nothing,
 }
