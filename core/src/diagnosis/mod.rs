@@ -32,13 +32,14 @@ pub use waits::who_waits;
 pub use words::rank_list;
 
 use crate::flight_recorder::{FileProblem, Recording, rank_of_file_name};
-use crate::trace::{Call, CallLog, Trace};
+use crate::trace::{Call, CallLog, Called, Trace};
 use signature::Signature;
 
 /// Whether two calls under one number of a group cannot be the same collective, as far as both are
 /// known.
 pub fn calls_differ(a: &Call, b: &Call) -> bool {
-    Signature::of(a).difference(&Signature::of(b)).is_some()
+    let (a, b) = (Called::from(a), Called::from(b));
+    Signature::of(&a).difference(&Signature::of(&b)).is_some()
 }
 
 /// What is wrong in the calls of a job, most important first.
