@@ -98,7 +98,7 @@ fn functions(builder: &mut GlobalsBuilder) {
                 "a program does not say what its links cost, and the simulator has no link that is \
                  slower than the others of its kind; say how fast all are with lockstep sim \
                  --link-latency-ns and --link-bytes-per-second, or with the page's links, and make \
-                 ranks slow with slow = {3: 2.0}"
+                 ranks slow with slow = {{3: 2.0}}"
             );
             let mut said = Run { line, world_size, ..Run::default() };
             said.name = name.unpack_str().map(str::to_owned);
