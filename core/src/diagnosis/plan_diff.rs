@@ -135,11 +135,8 @@ impl<'a> Programs<'a, '_> {
             .map(|hunk| (hunk, calls(self.own, &hunk.own), calls(self.other, &hunk.other)))
             .filter(|(_, own, other)| !(own.is_empty() && other.is_empty()))
             .collect();
-        let total = |side: fn(&(&Hunk, Vec<Token<'a>>, Vec<Token<'a>>)) -> usize| {
-            with_calls.iter().map(side).sum::<usize>()
-        };
-        let (added, left_out) =
-            (total(|(_, own, _)| own.len()), total(|(_, _, other)| other.len()));
+        let added: usize = with_calls.iter().map(|(_, own, _)| own.len()).sum();
+        let left_out: usize = with_calls.iter().map(|(_, _, other)| other.len()).sum();
         let (first, own, other) = with_calls.first()?;
         match (added, left_out) {
             (0, count) => {
