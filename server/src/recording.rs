@@ -37,17 +37,17 @@ pub(crate) struct Read {
 #[derive(Debug)]
 pub(crate) enum Held {
     /// A trace of ours.
-    Trace(Trace),
+    Trace(Box<Trace>),
     /// Dumps.
-    Merged(Merged),
+    Merged(Box<Merged>),
 }
 
 impl Held {
     /// All of it as a trace.
     pub(crate) fn into_trace(self) -> Trace {
         match self {
-            Held::Trace(trace) => trace,
-            Held::Merged(merged) => merged.trace(),
+            Held::Trace(trace) => *trace,
+            Held::Merged(merged) => (*merged).trace(),
         }
     }
 }
@@ -95,13 +95,13 @@ impl Recording {
     /// When there was nothing that could be read, or files that do not belong together.
     pub(crate) fn read(self) -> Result<Read> {
         let held = match (self.trace, self.dumps.is_empty()) {
-            (Some((_, trace)), true) => Held::Trace(trace),
+            (Some((_, trace)), true) => Held::Trace(Box::new(trace)),
             (Some((name, _)), false) => {
                 bail!(
                     "{name} is a Lockstep trace and the others are Flight Recorder dumps; give one or the other"
                 )
             }
-            (None, false) => Held::Merged(flight_recorder::merge(self.dumps)?),
+            (None, false) => Held::Merged(Box::new(flight_recorder::merge(self.dumps)?)),
             (None, true) => match self.problems.first() {
                 Some(first) => bail!("no file could be used; the first problem: {first}"),
                 None => bail!("there are no files to diagnose"),
