@@ -7,7 +7,7 @@ use lockstep_core::plan::{Call, Fill, Plan, PlanBuilder, Splits};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::{Factor, ReduceOp};
 use lockstep_core::schedule::{Algorithm, Schedule};
-use lockstep_core::trace::{Origin, Trace};
+use lockstep_core::trace::{Origin, Trace, What};
 use lockstep_sim::{SimConfig, compare, simulate};
 use lockstep_tests::lockstep;
 use proptest::prelude::*;
@@ -34,6 +34,20 @@ fn assert_same_bits(words: &[&str]) {
     let comparison = compare(&plan, &simulated, &ran);
     assert!(comparison.all_equal(), "{words:?}: {comparison:#?}");
     assert_eq!(comparison.only_in_one, 0, "{words:?}");
+    // Where there are no values, calls are compared: by order, sizes, types and roots.
+    let config = SimConfig { max_value_bytes: 0, ..SimConfig::default() };
+    let bare = compare(&plan, &simulate(&plan, &config).unwrap(), &ran);
+    assert_eq!((bare.tensors, bare.calls.equal), (0, bare.calls.calls), "{words:?}: {bare:#?}");
+    assert!(bare.calls.calls > 0 && bare.calls.first_difference.is_none());
+    let mut other = ran.clone();
+    let call = other.events.iter_mut().rev().find_map(|event| match &mut event.what {
+        What::Scheduled { call, .. } => Some(call),
+        _ => None,
+    });
+    call.unwrap().seq = Some(77);
+    let other = compare(&plan, &simulated, &other);
+    assert_eq!(other.calls.equal + 1, other.calls.calls);
+    assert!(other.calls.first_difference.is_some());
 }
 
 /// Sums of these numbers round, and round differently in any other order.

@@ -3,7 +3,9 @@
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{TensorValue, Trace, What};
+use lockstep_core::trace::{
+    Call, CallLog, CallRecord, CallState, TensorShape, TensorValue, Trace, What,
+};
 use lockstep_core::value::display_element;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -21,6 +23,23 @@ pub struct Comparison {
     pub only_in_one: u64,
     /// The first differences, at most [`Comparison::MAX_DIFFERENCES`].
     pub differences: Vec<Difference>,
+    /// What the ranks called.
+    #[serde(default)]
+    pub calls: CallComparison,
+}
+
+/// How the calls of two traces compare: each rank's in order, by name, group, sequence number, sizes
+/// and element types. It is what is left where values are too large to be simulated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallComparison {
+    /// Calls of the trace that has more, all ranks together.
+    pub calls: u64,
+    /// Those that both have, in the same place with the same sizes, and that completed in both.
+    pub equal: u64,
+    /// Bytes that these take as inputs, all ranks together.
+    pub bytes: u64,
+    /// The first that differs, in words.
+    pub first_difference: Option<String>,
 }
 
 /// The first element at which a tensor differs.
@@ -52,8 +71,9 @@ impl Comparison {
 
 /// Compares the tensors that two traces of `plan` ended with.
 pub fn compare(plan: &Plan, left: &Trace, right: &Trace) -> Comparison {
+    let calls = compare_calls(left, right);
     let (left, right) = (results(left), results(right));
-    let mut comparison = Comparison::default();
+    let mut comparison = Comparison { calls, ..Comparison::default() };
     for (key, left) in &left {
         let Some(right) = right.get(key) else {
             comparison.only_in_one += 1;
@@ -74,6 +94,58 @@ pub fn compare(plan: &Plan, left: &Trace, right: &Trace) -> Comparison {
     }
     comparison.only_in_one += right.keys().filter(|key| !left.contains_key(key)).count() as u64;
     comparison
+}
+
+fn compare_calls(left: &Trace, right: &Trace) -> CallComparison {
+    let (left, right) = (CallLog::of(left), CallLog::of(right));
+    let mut found = CallComparison::default();
+    for rank in 0..left.ranks.len().max(right.ranks.len()) {
+        let of = |log: &CallLog| -> Vec<CallRecord> {
+            let log = log.ranks.get(rank).and_then(Option::as_ref);
+            log.map(|log| log.calls.clone()).unwrap_or_default()
+        };
+        let (left, right) = (of(&left), of(&right));
+        for place in 0..left.len().max(right.len()) {
+            found.calls += 1;
+            let (left, right) = (left.get(place), right.get(place));
+            if let (Some(left), Some(right)) = (left, right)
+                && same_call(&left.call, &right.call)
+                && [left, right].iter().all(|call| call.state == CallState::Completed)
+            {
+                found.equal += 1;
+                let bytes = left.call.inputs.iter();
+                let bytes = bytes.map(|of| of.numel().saturating_mul(of.dtype.size_bytes()));
+                found.bytes = bytes.fold(found.bytes, u64::saturating_add);
+            } else if found.first_difference.is_none() {
+                found.first_difference = Some(format!(
+                    "rank {rank}, call {place}: simulated {}, run {}",
+                    in_words(left),
+                    in_words(right)
+                ));
+            }
+        }
+    }
+    found
+}
+
+fn same_call(left: &Call, right: &Call) -> bool {
+    let sizes = |call: &Call| {
+        let numels = |of: &[TensorShape]| -> Vec<_> {
+            of.iter().map(|shape| (shape.numel(), shape.dtype)).collect()
+        };
+        (numels(&call.inputs), numels(&call.outputs))
+    };
+    (&left.op, left.group, left.seq) == (&right.op, right.group, right.seq)
+        && (left.reduce_op, left.root, left.peer) == (right.reduce_op, right.root, right.peer)
+        && sizes(left) == sizes(right)
+}
+
+fn in_words(call: Option<&CallRecord>) -> String {
+    let Some(CallRecord { call, state, .. }) = call else { return "nothing".into() };
+    let shape = call.inputs.first().or(call.outputs.first());
+    let shape = shape.map_or_else(String::new, |of| format!(" {}[{}]", of.dtype, of.numel()));
+    let left_open = if *state == CallState::Completed { "" } else { ", not completed" };
+    format!("{}{shape}{left_open}", call.op)
 }
 
 fn results(trace: &Trace) -> BTreeMap<(GlobalRank, TensorId), &TensorValue> {

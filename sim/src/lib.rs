@@ -35,11 +35,12 @@ pub mod view;
 mod whole;
 
 pub use choice::{Choice, Devices, Order};
-pub use compare::{Comparison, Difference, compare};
+pub use compare::{CallComparison, Comparison, Difference, compare};
 pub use cost::Cost;
 pub use engine::{SimConfig, SimError, simulate};
 pub use explore::{Bounds, Explored, explore};
 pub use path::{Leg, Path};
+pub use prepared::value_bytes;
 pub use session::Session;
 pub use topology::{Link, Topology};
 pub use view::View;

@@ -26,6 +26,11 @@ pub(crate) struct Prepared {
     nccl: Vec<bool>,
 }
 
+/// Bytes that the values of a plan's tensors take in a simulation, all ranks together.
+pub fn value_bytes(plan: &Plan) -> u64 {
+    plan.tensor_bytes().saturating_add(plan.scratch_bytes())
+}
+
 impl Prepared {
     pub(crate) fn new(plan: &Plan, max_value_bytes: u64) -> Prepared {
         let mut channels = 0;
@@ -39,8 +44,7 @@ impl Prepared {
             all_switches += switches;
         }
         let used = plan.programs.iter().map(Program::tensors).collect();
-        let bytes = plan.tensor_bytes().saturating_add(plan.scratch_bytes());
-        let values = bytes <= max_value_bytes;
+        let values = value_bytes(plan) <= max_value_bytes;
         let nccl: Vec<_> =
             plan.groups.iter().map(|group| group.backend() == BackendName::Nccl).collect();
         let mut on_device = vec![false; plan.world_size as usize];

@@ -154,6 +154,19 @@ fn as_text(plan: &Plan, trace: &Trace, report: &Report, comparison: Option<&Comp
 }
 
 fn describe_comparison(compared: &Comparison) -> String {
+    if compared.tensors == 0 && compared.only_in_one > 0 {
+        let calls = &compared.calls;
+        let mut text = format!(
+            "values: not compared, the plan's tensors are too large to be simulated with values\n\
+             calls: {} of {} equal the simulator's, in order and in size\n",
+            calls.equal,
+            counted(calls.calls, "call")
+        );
+        if let Some(difference) = &calls.first_difference {
+            text.push_str(&format!("    {difference}\n"));
+        }
+        return text;
+    }
     if compared.tensors == 0 {
         return "values: no rank of both the run and the simulation finished with a tensor\n"
             .into();

@@ -1,5 +1,6 @@
-//! The simulator's values against those of a real run.
+//! The simulator's values against those of a real run; its calls where there are no values.
 
+use crate::explain;
 use lockstep_core::words::counted;
 use lockstep_sim::Comparison;
 use yew::prelude::*;
@@ -23,6 +24,20 @@ pub(crate) fn comparison_card(props: &ComparisonCardProps) -> Html {
                 counted(all.tensors, "tensor")
             ),
         ),
+        calls if calls.tensors == 0 && calls.calls.equal > 0 => (
+            if calls.calls.equal == calls.calls.calls { "good" } else { "bad" },
+            format!(
+                "{} of {}, {} of input: the same in the simulation and in the run, in the same order \
+                 on every rank. Values cannot be compared: {}.",
+                calls.calls.equal,
+                counted(calls.calls.calls, "call"),
+                explain::bytes(calls.calls.bytes),
+                match calls.only_in_one {
+                    0 => "no rank ended with a tensor",
+                    _ => "the plan's tensors were too large to be simulated with values",
+                }
+            ),
+        ),
         none if none.tensors == 0 => (
             "plain",
             "There are no values to compare: no rank ended with a tensor in both.".to_owned(),
@@ -33,9 +48,12 @@ pub(crate) fn comparison_card(props: &ComparisonCardProps) -> Html {
     };
     html! {
         <section class="comparison" data-test="comparison" data-equal={comparison.all_equal().to_string()}
-                 data-tensors={comparison.tensors.to_string()} data-elements={comparison.elements.to_string()}>
+                 data-calls={format!("{}/{}", comparison.calls.equal, comparison.calls.calls)} data-tensors={comparison.tensors.to_string()} data-elements={comparison.elements.to_string()}>
             <p class={classes!("verdict", class)}>{ verdict }</p>
-            if comparison.only_in_one > 0 {
+            if let Some(difference) = &comparison.calls.first_difference {
+                <p class="bad" data-test="call-difference">{ format!("The first call that differs: {difference}.") }</p>
+            }
+            if comparison.only_in_one > 0 && comparison.tensors > 0 {
                 <p class="muted">{ format!("{} tensors are in one of the two only.", comparison.only_in_one) }</p>
             }
             if !comparison.differences.is_empty() {

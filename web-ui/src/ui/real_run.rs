@@ -7,6 +7,7 @@ use crate::live::{Stage, use_real_run};
 use crate::protocol::SessionId;
 use crate::route::{Route, View};
 use lockstep_core::plan::Plan;
+use lockstep_sim::{SimConfig, value_bytes};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -40,6 +41,8 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
         let run = run.clone();
         Callback::from(move |_: MouseEvent| run.clear())
     };
+    let (values, most) = (value_bytes(&props.plan), SimConfig::default().max_value_bytes);
+    let compared = values <= most;
     let stage = match &run.stage {
         Stage::Idle => "idle",
         Stage::Starting => "starting",
@@ -57,7 +60,11 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                 <p id="no-server" class="muted" data-test="run-disabled">{ why }</p>
             } else if run.stage == Stage::Idle {
                 <p class="muted">{ format!("{} on this machine, the same schedule{}.", match props.plan.world_size { 1 => "1 process".to_owned(), many => format!("{many} processes") },
-                    if props.hangs { "; a watchdog ends it" } else { ", then value by value against the simulation" }) }</p>
+                    match compared { _ if props.hangs => "; a watchdog ends it", true => ", then value by value against the simulation", false => ", then call by call against the simulation" }) }</p>
+                if !compared && !props.hangs {
+                    <p class="muted" data-test="no-values">{ format!("Not value by value: the tensors take {} on all ranks together, and the page simulates values of {} at most. The order and the sizes of all calls are compared.",
+                        explain::bytes(values), explain::bytes(most)) }</p>
+                }
             }
             { match &run.stage {
                 Stage::Idle | Stage::Starting => html! {},
