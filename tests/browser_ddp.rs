@@ -195,6 +195,53 @@ async fn a_sweep_names_the_best_cap_and_ddp_prints_its_log() -> Result<()> {
     page.close().await
 }
 
+/// What stands around DDP is chosen on the form, drawn for the rank that is asked for, and in the
+/// address.
+#[tokio::test]
+async fn what_stands_around_ddp_is_chosen_and_shown_by_rank() -> Result<()> {
+    let page = Page::open("#/ddp?world=4").await?;
+    ready(&page).await?;
+    let set = |name: &str, value: &str| {
+        format!(
+            "document.querySelector('[data-test=around]').open = true;
+             const field = document.querySelector('[data-test=choose-{name}]'); field.value = '{value}';
+             field.dispatchEvent(new Event('change', {{ bubbles: true }}))"
+        )
+    };
+    let said = |words: &str| {
+        format!(
+            "return document.querySelector('[data-test=sentence]')?.innerText.includes('{words}')"
+        )
+    };
+    page.chromium.run(&set("join", "5,3")).await?;
+    page.chromium.until("the address", "return location.hash.includes('join=5%2C3')").await?;
+    page.until("role", "data-role", "0").await?;
+    assert_eq!(page.text("role").await?, "5 inputs");
+    // Rank 1 has three inputs: in pass 4 it shadows rank 0.
+    page.chromium.run(&set("role", "1")).await?;
+    page.until("role", "data-role", "1").await?;
+    page.click("pass-4").await?;
+    ready(&page).await?;
+    page.press(Key::Home.into()).await?;
+    page.chromium.until("the shadow", &said("Rank 1 has no inputs left")).await?;
+    assert!(page.text("pass-words").await?.contains("shadows the others"));
+    page.chromium.screenshot("ddp-join").await?;
+    for (hash, test, words) in [
+        ("#/ddp?nograd=fc", "raised", "Expected to have finished reduction"),
+        ("#/ddp?averager=periodic%3A4%3A0", "pass-words", "averages the parameters"),
+        ("#/ddp?version=1.x&devices=2&rank=3&world=4", "role", "another device"),
+        ("#/ddp?mixed=bfloat16", "bytes-A", "2,052,000"),
+        ("#/ddp?zero=interleaved&shard=1", "bytes-A", "2,052,000"),
+    ] {
+        page.go("#/mesh").await?;
+        page.go(hash).await?;
+        ready(&page).await.with_context(|| hash.to_owned())?;
+        let text = page.text(test).await?;
+        assert!(text.contains(words), "{hash}: {text}");
+    }
+    page.close().await
+}
+
 #[tokio::test]
 async fn the_plan_is_simulated_and_can_be_run() -> Result<()> {
     let page = Page::open("#/ddp?model=mlp:64,128,10&world=2&cap=0.01").await?;
@@ -267,7 +314,12 @@ async fn worlds_and_caps_at_their_ends_are_answered() -> Result<()> {
     page.until("streams", "data-exposed", "0").await?;
     for (hash, ready_or_said) in [
         ("#/ddp?world=100000&model=gpt2-small", None),
-        ("#/ddp?world=4294967295&model=mlp:8,8", None),
+        ("#/ddp?world=131072&model=mlp:8,8", None),
+        ("#/ddp?world=4294967295&model=mlp:8,8", Some("131,072")),
+        ("#/ddp?model=resnet19&hook=power-sgd", Some("hook=powersgd")),
+        ("#/ddp?join=5,x", Some("no number of inputs")),
+        ("#/ddp?hook=localsgd&subgroup=3", Some("must be divisible by")),
+        ("#/ddp?nograd=layer9", Some("did you mean layer")),
         ("#/ddp?cap=0", None),
         ("#/ddp?cap=-1", None),
         ("#/ddp?cap=99999999999", None),

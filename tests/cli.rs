@@ -517,6 +517,14 @@ fn ddp_has_a_flag_for_everything_around_it() {
     let text = lockstep(["ddp", "--model", mlp].iter().chain(&shares)).out;
     assert!(text.contains("4 broadcasts in every step"), "{text}");
     assert!(text.contains("after step 2 among 2"), "{text}");
+    // Uneven inputs, replicas and what gets no gradient are in the plan too.
+    let report = shown(mlp, &["--join", "1,3", "--simulate"]);
+    assert_eq!(report["simulated"].as_array().unwrap().len(), 4);
+    let report = shown("resnet18", &["--device-ids", "2", "--version", "1.x", "--simulate"]);
+    assert_eq!(report["simulated"].as_array().unwrap().len(), 3);
+    let report = shown(mlp, &["--unused", "layers.1", "--find-unused-parameters"]);
+    assert_eq!(report["grad_ready_order"], serde_json::json!([1, 0]));
+    assert_eq!(calls(&report, 1, "backward"), ["all_reduce float32[212]", "all_reduce int32[4]"]);
     let idle = lockstep(["ddp", "--model", mlp, "--join", "0,0"]).out;
     assert!(idle.contains("rank 1: 0 iterations with 0 collectives\n"), "{idle}");
     let once = lockstep(["ddp", "--model", mlp, "--averager", "periodic:0:1"]);
@@ -525,7 +533,7 @@ fn ddp_has_a_flag_for_everything_around_it() {
         let output = lockstep(["ddp", "--model", mlp, flag, "0"]);
         assert!(output.code == 2 && output.err.contains("0 is not in 1.."), "{output:?}");
     }
-    let refused: [(&[&str], &str); 13] = [
+    let refused: [(&[&str], &str); 15] = [
         (&["--ignore", "layers.0.wieght"], "did you mean layers.0.weight"),
         (&["--world-size", "100000"], "million messages"),
         (
@@ -537,6 +545,8 @@ fn ddp_has_a_flag_for_everything_around_it() {
             "must not exceed the world size (2)",
         ),
         (&["--averager", "hierarchical:2=3,4=4:0", "--world-size", "4"], "divisible"),
+        (&["--unused", "layer.0"], "did you mean layers.0"),
+        (&["--join", "1,3", "--accumulate", "2"], "no_sync"),
         (&["--device-ids", "2"], "device_ids"),
         (&["--averager", "periodic:0"], "positive"),
         (&["--averager", "often"], "often"),

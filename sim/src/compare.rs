@@ -4,7 +4,7 @@ use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{
-    Call, CallLog, CallRecord, CallState, TensorShape, TensorValue, Trace, What,
+    CallLog, CallRecord, CallState, Called, TensorShape, TensorValue, Trace, What,
 };
 use lockstep_core::value::display_element;
 use serde::{Deserialize, Serialize};
@@ -109,6 +109,7 @@ fn compare_calls(left: &Trace, right: &Trace) -> CallComparison {
             found.calls += 1;
             let (left, right) = (left.get(place), right.get(place));
             if let (Some(left), Some(right)) = (left, right)
+                && left.seq == right.seq
                 && same_call(&left.call, &right.call)
                 && [left, right].iter().all(|call| call.state == CallState::Completed)
             {
@@ -128,14 +129,14 @@ fn compare_calls(left: &Trace, right: &Trace) -> CallComparison {
     found
 }
 
-fn same_call(left: &Call, right: &Call) -> bool {
-    let sizes = |call: &Call| {
+fn same_call(left: &Called, right: &Called) -> bool {
+    let sizes = |call: &Called| {
         let numels = |of: &[TensorShape]| -> Vec<_> {
             of.iter().map(|shape| (shape.numel(), shape.dtype)).collect()
         };
         (numels(&call.inputs), numels(&call.outputs))
     };
-    (&left.op, left.group, left.seq) == (&right.op, right.group, right.seq)
+    (&left.op, left.group) == (&right.op, right.group)
         && (left.reduce_op, left.root, left.peer) == (right.reduce_op, right.root, right.peer)
         && sizes(left) == sizes(right)
 }

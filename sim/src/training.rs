@@ -10,7 +10,7 @@ use lockstep_core::trace::{Outcome, What};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A pass forward and backward of rank 0, in picoseconds.
+/// A pass forward and backward of a rank, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SimulatedStep {
     /// When its first layer begins.
@@ -57,9 +57,22 @@ pub fn simulate_training(
     run: &TrainingRun,
     config: &SimConfig,
 ) -> Result<(Vec<SimulatedStep>, Option<Outcome>), SimError> {
+    simulate_rank(run, 0, config)
+}
+
+/// The same with another rank's steps.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_rank(
+    run: &TrainingRun,
+    rank: u32,
+    config: &SimConfig,
+) -> Result<(Vec<SimulatedStep>, Option<Outcome>), SimError> {
+    let notes = run.roles.get(run.role(rank)).map_or(&[][..], |role| &role.steps);
     let config = SimConfig {
         record_messages: false,
-        record_ranks: Some(vec![0]),
+        record_ranks: Some(vec![rank]),
         max_value_bytes: 0,
         ..config.clone()
     };
@@ -81,11 +94,14 @@ pub fn simulate_training(
         }
     }
     let span = |op: u32| on_stream.get(&op).or(in_process.get(&op)).copied().unwrap_or_default();
-    let ops = run.plan.program(GlobalRank(0)).map(|program| program.ops.as_slice());
+    let ops = run.plan.program(GlobalRank(rank)).map(|program| program.ops.as_slice());
     let ops = ops.unwrap_or_default();
-    let first_of = |step: usize| run.steps.get(step)?.layers.first().map(|layer| layer.op);
+    let first_of = |step: usize| {
+        let notes = notes.get(step)?;
+        Some(notes.layers.first().map_or(notes.first_op, |layer| layer.op))
+    };
     let end_ps = trace.end.as_ref().map_or(0, |end| end.time_ps);
-    let steps = run.steps.iter().enumerate().map(|(number, notes)| {
+    let steps = notes.iter().enumerate().map(|(number, notes)| {
         let next = first_of(number + 1);
         let last = next.map_or(ops.len(), |op| op as usize);
         let first = first_of(number).unwrap_or(0) as usize;

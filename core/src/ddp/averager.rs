@@ -90,16 +90,16 @@ impl ModelAverager {
         Some(DdpCall { subgroup, ..DdpCall::all_reduce(dtype, numel, Purpose::Averaged) })
     }
 
-    /// After how many steps it begins anew what it did; at most 64.
+    /// After how many steps it begins anew what it did.
     pub fn cycle(&self) -> u64 {
         let longest = match self {
             ModelAverager::Periodic { period, .. } => *period,
             ModelAverager::Hierarchical { period_group_size, .. } => {
                 let periods = period_group_size.iter().map(|(period, _)| (*period).max(1));
-                periods.fold(1, |all, period| all / gcd(all, period) * period.min(64))
+                periods.fold(1u64, |all, period| (all / gcd(all, period)).saturating_mul(period))
             }
         };
-        longest.clamp(1, 64)
+        longest.max(1)
     }
 
     /// Steps before it averages for the first time.

@@ -73,6 +73,8 @@ pub enum Purpose {
     Delayed,
     /// `SyncBatchNorm`: the statistics of all ranks, or the sums of its backward pass.
     BatchNorm,
+    /// 1.x: parameters or buffers copied to all devices of a process.
+    Replicate,
     /// A model averager: the parameters of all ranks, or of a subgroup's.
     Averaged,
     /// `ZeroRedundancyOptimizer`: parameters that a rank has updated.

@@ -11,10 +11,10 @@ use super::options::DdpOptions;
 use super::wrapper::{Ddp, Forward, InJoin, common_rank};
 use super::zero::sync_params;
 use crate::dtype::Dtype;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// `join`'s arguments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinOptions {
     /// `divide_by_initial_world_size`.
     pub divide_by_initial_world_size: bool,

@@ -49,7 +49,7 @@ pub use error::{DdpError, Unfinished};
 pub use hook::{CommHook, CompressionStats, HookAlgorithm, PostLocalSgd, PowerSgd};
 pub use indices::{IndexListError, format_indices, parse_indices};
 pub use links::Links;
-pub use notes::{CallNote, GradientNote, LayerNote, StepNotes, TrainingRun};
+pub use notes::{CallNote, GradientNote, LayerNote, Role, StepKind, StepNotes, TrainingRun};
 pub use options::{
     BucketCap, BucketCapError, DEFAULT_BUCKET_CAP_BYTES, DEFAULT_FIRST_BUCKET_BYTES, DdpOptions,
     DdpVersion, MixedPrecision,

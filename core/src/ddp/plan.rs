@@ -11,24 +11,23 @@
 
 mod names;
 mod optimizer;
+mod replicas;
 mod subgroups;
+mod uneven;
+mod writer;
 
 use super::averager::ModelAverager;
-use super::call::{DdpCall, DdpOp, Purpose};
 use super::error::DdpError;
-use super::model::{Device, Model};
-use super::notes::{CallNote, GradientNote, LayerNote, StepNotes, TrainingRun};
+use super::join::JoinOptions;
+use super::model::{Device, Model, UnknownParameter};
+use super::notes::{StepKind, TrainingRun};
 use super::options::DdpOptions;
 use super::wrapper::{Ddp, Forward};
-use crate::collective::Collective;
-use crate::dtype::Dtype;
-use crate::group::{BackendName, GroupId, ProcessGroup};
-use crate::plan::{Action, Call, Fill, Op, Plan, PlanError, Source, SourceLine, Tensor, TensorId};
-use crate::rank::GroupRank;
-use names::Names;
+use crate::group::BackendName;
+use crate::plan::{Action, Plan, PlanError, Source};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use subgroups::Subgroups;
+use std::borrow::Cow;
+use writer::Writer;
 
 /// A training run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +56,45 @@ pub struct Training {
     /// `ZeroRedundancyOptimizer`: every rank updates its share and broadcasts it, one by one or,
     /// with `Some(true)`, as one buffer (`parameters_as_bucket_view`).
     pub zero: Option<bool>,
+    /// Uneven inputs, inside `join()`; then the number of steps is theirs.
+    pub uneven: Option<Uneven>,
+    /// Devices of each process with a replica of the module on each, as in 1.x; 0 counts as 1. A
+    /// rank of the plan is a device then.
+    pub devices: u32,
+    /// Parameters, or modules with all of theirs, that get no gradient in any pass.
+    pub unused: Vec<String>,
+}
+
+/// Ranks that run out of inputs at different times.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Uneven {
+    /// Inputs of each rank; ranks past the last have as many as it.
+    pub inputs: Vec<u32>,
+    /// `join`'s arguments.
+    pub options: JoinOptions,
+}
+
+impl Uneven {
+    /// Inputs of a rank.
+    pub fn of(&self, rank: u32) -> u32 {
+        self.inputs.get(rank as usize).or(self.inputs.last()).copied().unwrap_or(0)
+    }
+
+    /// The most inputs of any of so many ranks.
+    pub fn most(&self, world_size: u32) -> u32 {
+        let named = self.inputs.iter().take(world_size as usize);
+        named.copied().max().unwrap_or(0)
+    }
+
+    /// The highest rank, of so many, that still has inputs in an iteration.
+    fn authoritative(&self, world_size: u32, iteration: u32) -> u32 {
+        let last = world_size.saturating_sub(1);
+        if self.of(last) > iteration {
+            return last;
+        }
+        let mut named = self.inputs.iter().take(world_size as usize);
+        named.rposition(|inputs| *inputs > iteration).map_or(0, |rank| rank as u32)
+    }
 }
 
 impl Training {
@@ -74,7 +112,26 @@ impl Training {
             averager: None,
             sync_batch_norm: false,
             zero: None,
+            uneven: None,
+            devices: 1,
+            unused: Vec::new(),
         }
+    }
+
+    /// The model as it is trained: without what gets no gradient.
+    ///
+    /// # Errors
+    /// When a name is no parameter's or module's.
+    pub fn trained<'a>(&self, model: &'a Model) -> Result<Cow<'a, Model>, UnknownParameter> {
+        match self.unused.is_empty() {
+            true => Ok(Cow::Borrowed(model)),
+            false => Ok(Cow::Owned(model.without(&model.find(&self.unused)?))),
+        }
+    }
+
+    /// Ranks of the plan: processes, or their devices.
+    pub fn ranks(&self) -> u32 {
+        self.world_size.saturating_mul(self.devices.max(1))
     }
 }
 
@@ -87,6 +144,23 @@ pub enum TrainingError {
     /// The plan cannot be run.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// A parameter that is none.
+    #[error(transparent)]
+    Unknown(#[from] UnknownParameter),
+    /// Options that PyTorch refuses together, or that do not go together here.
+    #[error("{0}")]
+    Together(&'static str),
+    /// Programs past what a plan should hold: one for every group of neighbours.
+    #[error(
+        "{programs} groups of ranks with programs of {ops} operations each are more than {MAX_OPS} \
+         operations; take fewer ranks or larger groups"
+    )]
+    TooMany {
+        /// The programs.
+        programs: u64,
+        /// Operations of each.
+        ops: usize,
+    },
     /// Steps past what a plan should hold.
     #[error("{steps} steps of {layers} layers are more than {MAX_OPS} operations; take fewer")]
     TooLong {
@@ -126,11 +200,30 @@ pub fn training_plan(model: &Model, training: &Training) -> Result<Plan, Trainin
 /// # Errors
 /// As [`training_plan`].
 pub fn training_run(model: &Model, training: &Training) -> Result<TrainingRun, TrainingError> {
-    let steps = u64::from(training.steps);
+    let run = training_run_as_far(model, training)?;
+    match run.roles.iter().find_map(|role| role.raised.clone()) {
+        Some(error) => Err(error.into()),
+        None => Ok(run),
+    }
+}
+
+/// The same up to where DDP raises, if it does after the first pass.
+///
+/// # Errors
+/// When DDP raises before that, or the plan cannot be run.
+pub fn training_run_as_far(
+    model: &Model,
+    training: &Training,
+) -> Result<TrainingRun, TrainingError> {
+    let model = &*training.trained(model)?;
+    let steps = match &training.uneven {
+        Some(uneven) => uneven.most(training.world_size).saturating_add(1),
+        None => training.steps,
+    };
     let each = 4 * model.layers.len() as u64 + 4 * model.params.len() as u64 + 64;
-    if steps.saturating_mul(each) > MAX_OPS {
+    if u64::from(steps).saturating_mul(each) > MAX_OPS {
         let layers = model.layers.len();
-        return Err(TrainingError::TooLong { steps: training.steps, layers });
+        return Err(TrainingError::TooLong { steps, layers });
     }
     if training.options.zero_overlap.is_some() && training.backend != BackendName::Nccl {
         return Err(DdpError::ZeroOverlapBackend.into());
@@ -139,6 +232,14 @@ pub fn training_run(model: &Model, training: &Training) -> Result<TrainingRun, T
     if let Some(averager) = &training.averager {
         averager.check(training.world_size)?;
     }
+    match &training.uneven {
+        _ if training.devices > 1 => replicas::replicated_run(model, training),
+        Some(uneven) => uneven::uneven_run(model, training, uneven),
+        None => even_run(model, training),
+    }
+}
+
+fn even_run(model: &Model, training: &Training) -> Result<TrainingRun, TrainingError> {
     let mut writer = Writer::new(model, training)?;
     let (mut ddp, calls) = Ddp::new(0, model, &training.options)?;
     writer.at(CONSTRUCTOR, "DistributedDataParallel");
@@ -148,46 +249,72 @@ pub fn training_run(model: &Model, training: &Training) -> Result<TrainingRun, T
     writer.read_back(&calls);
     let backward = model.backward();
     let unused = unused(model, &backward);
+    let mut raised = None;
     for step in 0..training.steps {
         let accumulate = training.accumulate.max(1);
         let sync = (step + 1) % accumulate == 0 || step + 1 == training.steps;
         let mut calls = Vec::new();
-        let rebuilt = |ddp: &Ddp| ddp.reducer().is_some_and(|reducer| reducer.has_rebuilt());
         let before = rebuilt(&ddp);
-        ddp.forward(&Forward { sync, unused: &unused, ..Forward::default() }, &mut calls)?;
-        writer.step(sync, rebuilt(&ddp) && !before, &ddp);
+        let forward = Forward { sync, unused: &unused, ..Forward::default() };
+        if let Err(error) = ddp.forward(&forward, &mut calls) {
+            if step == 0 {
+                return Err(error.into());
+            }
+            raised = Some(error);
+            break;
+        }
+        writer.step(StepKind::Training, sync, rebuilt(&ddp) && !before, &ddp);
         writer.at(FORWARD, "DistributedDataParallel.forward");
         for call in &calls {
             writer.call(call, 0, false);
         }
         writer.read_back(&calls);
         writer.forward_pass();
-        let phase = 1 + u32::from(rebuilt(&ddp));
-        writer.at(BACKWARD, "DistributedDataParallel.backward");
-        writer.names.restart();
-        let mut launched = Vec::new();
-        for (layer, ready) in &backward {
-            writer.backward_of(*layer);
-            for &gradient in ready {
-                let mut calls = Vec::new();
-                ddp.gradient(gradient, &mut calls)?;
-                writer.gradient(gradient);
-                launched.extend(calls.iter().map(|call| writer.call(call, phase, true)));
-            }
-            writer.launching = None;
-        }
-        let mut calls = Vec::new();
-        ddp.end_backward(&mut calls)?;
-        launched.extend(calls.iter().map(|call| writer.call(call, phase, true)));
-        for op in launched {
-            writer.push(Action::Wait { op, timeout_ms: None });
-        }
+        backward_pass(&mut writer, &mut ddp, &backward, Vec::new())?;
         if sync {
             writer.at(OPTIMIZER, "optimizer.step");
             writer.optimizer();
         }
     }
-    Ok(writer.finish()?)
+    let mut run = writer.finish()?;
+    if let Some(role) = run.roles.first_mut() {
+        role.raised = raised;
+    }
+    Ok(run)
+}
+
+fn rebuilt(ddp: &Ddp) -> bool {
+    ddp.reducer().is_some_and(|reducer| reducer.has_rebuilt())
+}
+
+/// The layers in reverse, what their gradients launch, and the waits for it and for what was
+/// `launched` before.
+fn backward_pass(
+    writer: &mut Writer<'_>,
+    ddp: &mut Ddp,
+    backward: &[(Option<usize>, Vec<u32>)],
+    mut launched: Vec<u32>,
+) -> Result<(), DdpError> {
+    let phase = 1 + u32::from(rebuilt(ddp));
+    writer.at(BACKWARD, "DistributedDataParallel.backward");
+    writer.names.restart();
+    for (layer, ready) in backward {
+        writer.backward_of(*layer);
+        for &gradient in ready {
+            let mut calls = Vec::new();
+            ddp.gradient(gradient, &mut calls)?;
+            writer.gradient(gradient);
+            launched.extend(calls.iter().map(|call| writer.call(call, phase, true)));
+        }
+        writer.launching = None;
+    }
+    let mut calls = Vec::new();
+    ddp.end_backward(&mut calls)?;
+    launched.extend(calls.iter().map(|call| writer.call(call, phase, true)));
+    for op in launched {
+        writer.push(Action::Wait { op, timeout_ms: None });
+    }
+    Ok(())
 }
 
 /// The gradients that no backward pass makes ready.
@@ -199,223 +326,6 @@ fn unused(model: &Model, backward: &[(Option<usize>, Vec<u32>)]) -> Vec<u32> {
         }
     }
     (0..).zip(used).filter(|(_, used)| !used).map(|(index, _)| index).collect()
-}
-
-/// Programs that are being written: one, or one per subgroup where a hook uses subgroups.
-struct Writer<'a> {
-    model: &'a Model,
-    training: &'a Training,
-    plan: Plan,
-    ops: Vec<Op>,
-    at: Option<SourceLine>,
-    via: Option<String>,
-    /// Per name and type, a tensor.
-    tensors: BTreeMap<(String, &'static str, u64), TensorId>,
-    subgroups: Subgroups,
-    names: Names,
-    /// Steps of the optimizer.
-    optimized: u64,
-    steps: Vec<StepNotes>,
-    /// The gradient that launches what is written now, and the pass that made it.
-    launching: Option<u32>,
-    computed: Option<u32>,
-}
-
-impl<'a> Writer<'a> {
-    fn new(model: &'a Model, training: &'a Training) -> Result<Writer<'a>, PlanError> {
-        let world_size = training.world_size;
-        let world =
-            ProcessGroup::world(world_size, training.backend).map_err(|_| PlanError::EmptyWorld)?;
-        if world_size > crate::plan::MAX_WORLD_SIZE {
-            return Err(PlanError::WorldTooLarge(world_size));
-        }
-        let mut groups = vec![world];
-        let subgroups = Subgroups::new(training, &mut groups)?;
-        let plan = Plan {
-            name: format!("DDP, {}, {world_size} ranks", model.name),
-            world_size,
-            ranks_per_node: training.ranks_per_node,
-            groups,
-            tensors: Vec::new(),
-            programs: Vec::new(),
-            program_of: Vec::new(),
-            sources: vec![script(model, training)],
-            schedules: Vec::new(),
-        };
-        Ok(Writer {
-            model,
-            training,
-            plan,
-            ops: Vec::new(),
-            at: None,
-            via: None,
-            tensors: BTreeMap::new(),
-            subgroups,
-            names: Names::default(),
-            optimized: 0,
-            steps: Vec::new(),
-            launching: None,
-            computed: None,
-        })
-    }
-
-    /// Another step begins.
-    fn step(&mut self, sync: bool, rebuilds: bool, ddp: &Ddp) {
-        let buckets = ddp.reducer().map(|reducer| reducer.buckets().to_vec()).unwrap_or_default();
-        self.steps.push(StepNotes { sync, rebuilds, buckets, ..StepNotes::default() });
-        self.computed = None;
-    }
-
-    /// A gradient is ready; what is called next is called because of it.
-    fn gradient(&mut self, param: u32) {
-        let after = self.computed;
-        if let Some(step) = self.steps.last_mut() {
-            self.launching = Some(step.gradients.len() as u32);
-            step.gradients.push(GradientNote { param, after });
-        }
-    }
-
-    fn pass(&mut self, layer: usize, forward: bool, ns: u64) {
-        let name = self.model.layers.get(layer).map_or("", |layer| layer.name.as_str());
-        let direction = if forward { "forward" } else { "backward" };
-        self.compute(format!("{direction} {name}"), ns);
-        let op = self.ops.len() as u32 - 1;
-        self.computed = Some(op);
-        if let Some(step) = self.steps.last_mut() {
-            step.layers.push(LayerNote { op, layer: layer as u32, forward });
-        }
-    }
-
-    fn at(&mut self, line: u32, via: &str) {
-        self.at = Some(SourceLine { source: 0, line });
-        self.via = Some(via.to_owned());
-    }
-
-    fn push(&mut self, action: Action) -> u32 {
-        self.ops.push(Op { action, at: self.at, via: self.via.clone() });
-        self.ops.len() as u32 - 1
-    }
-
-    fn compute(&mut self, name: String, duration_ns: u64) {
-        let via = self.via.take();
-        self.push(Action::Compute { name, duration_ns });
-        self.via = via;
-    }
-
-    /// A call of DDP; `phase` tells the buckets before the rebuild from those after.
-    fn call(&mut self, call: &DdpCall, phase: u32, async_op: bool) -> u32 {
-        let (op, launched_by) = (self.ops.len() as u32, self.launching);
-        if let Some(step) = self.steps.last_mut() {
-            step.calls.push(CallNote { op, call: *call, launched_by });
-        }
-        if let Some(size) = call.subgroup {
-            self.subgroups.made_in(self.ops.len(), size, self.training.world_size);
-        }
-        let (name, fill) = self.names.of(call, phase);
-        let tensor = self.tensor(&name, call.dtype, call.numel, fill);
-        let collective = match call.op {
-            DdpOp::AllReduce { reduce_op } => Collective::AllReduce { op: reduce_op },
-            DdpOp::Broadcast { root } => Collective::Broadcast { root: GroupRank(root) },
-            DdpOp::AllGather => Collective::AllGather,
-        };
-        let (mut input, mut output) = (None, Some(tensor));
-        if call.op == DdpOp::AllGather {
-            let all = call.numel.saturating_mul(u64::from(self.training.world_size));
-            input = Some(tensor);
-            output = Some(self.tensor(&format!("{name}, gathered"), call.dtype, all, Fill::Zeros));
-        }
-        let call = Call::Collective {
-            group: GroupId::WORLD,
-            collective,
-            count: call.numel,
-            input,
-            output,
-            algorithm: None,
-            channels: None,
-            segments: None,
-            schedule: None,
-            splits: None,
-        };
-        self.push(Action::Call { call, async_op })
-    }
-
-    fn tensor(&mut self, name: &str, dtype: Dtype, numel: u64, fill: Fill) -> TensorId {
-        let key = (name.to_owned(), dtype.name(), numel);
-        let next = TensorId(self.plan.tensors.len() as u32);
-        let id = *self.tensors.entry(key).or_insert(next);
-        if id == next {
-            self.plan.tensors.push(Tensor {
-                name: name.to_owned(),
-                dtype,
-                numel,
-                fill,
-                data: Default::default(),
-            });
-        }
-        id
-    }
-
-    /// What the process itself reads of those results holds it until its streams are empty: the
-    /// number and shapes of parameters, and rank 0's buckets (a copy from device to host).
-    fn read_back(&mut self, calls: &[DdpCall]) {
-        let read =
-            |call: &DdpCall| matches!(call.purpose, Purpose::ParamShapes | Purpose::RebuiltSizes);
-        if self.training.backend == BackendName::Nccl && calls.iter().any(read) {
-            self.push(Action::Synchronize);
-        }
-    }
-
-    fn dtype_of(&self, layer: usize) -> Dtype {
-        let param = self.model.layers.get(layer).and_then(|layer| layer.params.first());
-        let param = param.and_then(|index| self.model.params.get(*index as usize));
-        let param = param.or(self.model.params.first());
-        param.map_or(Dtype::Float32, |param| param.dtype)
-    }
-
-    fn forward_pass(&mut self) {
-        for (index, layer) in self.model.layers.iter().enumerate() {
-            let dtype = self.dtype_of(index);
-            let ns = self.training.device.forward_ns(&layer.cost, dtype, self.training.batch);
-            self.pass(index, true, ns);
-            self.sync_batch_norm(&layer.name, true);
-        }
-    }
-
-    fn backward_of(&mut self, layer: Option<usize>) {
-        let Some(index) = layer else { return };
-        let Some(of) = self.model.layers.get(index) else { return };
-        let dtype = self.dtype_of(index);
-        let ns = self.training.device.backward_ns(&of.cost, dtype, self.training.batch);
-        self.pass(index, false, ns);
-        self.sync_batch_norm(&of.name, false);
-    }
-
-    /// `SyncBatchNorm` (`torch/nn/modules/_functions.py`): forward gathers mean, inverse deviation
-    /// and count, backward sums two numbers a channel. The stream waits for both, behind whatever
-    /// buckets the group has in flight.
-    fn sync_batch_norm(&mut self, layer: &str, forward: bool) {
-        if !self.training.sync_batch_norm {
-            return;
-        }
-        let statistics = format!("{layer}.running_mean");
-        let Some(mean) = self.model.buffers.iter().find(|buffer| buffer.name == statistics) else {
-            return;
-        };
-        let (dtype, channels) = (mean.dtype, mean.numel());
-        let call = match forward {
-            true => DdpCall::all_gather(dtype, 2 * channels + 1, Purpose::BatchNorm),
-            false => DdpCall::all_reduce(dtype, 2 * channels, Purpose::BatchNorm),
-        };
-        // The layer's own gradients follow from it.
-        self.computed = Some(self.call(&call, 0, false));
-    }
-
-    fn finish(mut self) -> Result<TrainingRun, PlanError> {
-        let ops = std::mem::take(&mut self.ops);
-        self.subgroups.programs(ops, &mut self.plan);
-        self.plan.check()?;
-        Ok(TrainingRun { plan: self.plan, steps: self.steps })
-    }
 }
 
 /// The script that the plan's lines point into.

@@ -63,6 +63,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     }
     let options = arguments.options()?;
     arguments.check_names(&model)?;
+    if !arguments.unused().is_empty() {
+        model = model.without(&model.find(arguments.unused()).context("--unused")?);
+    }
     let world_size = arguments.world_size;
     if world_size == 0 {
         bail!("--world-size is 0; a job needs at least one rank");
@@ -97,15 +100,16 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             let messages = messages(&run.plan);
             if messages > MAX_MESSAGES {
                 bail!(
-                    "--simulate would send {} million messages between {world_size} ranks, and takes \
+                    "--simulate would send {} million messages between {} ranks, and takes \
                      {} million at most: take fewer --steps or ranks; --sweep and --log use the closed \
                      form, which takes any world size",
                     messages / 1_000_000,
+                    run.plan.world_size,
                     MAX_MESSAGES / 1_000_000
                 );
             }
             let (steps, _) = simulate_training(&run, &arguments.simulation())?;
-            simulated = Some(steps);
+            simulated = Some((run.plan.world_size, steps));
         }
     }
     let links = Links::Uniform(arguments.link());
@@ -125,7 +129,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
                 best: best.as_ref(),
                 after_steps: after_steps.as_ref(),
                 join: joined.as_deref(),
-                simulated: simulated.as_deref(),
+                simulated: simulated.as_ref().map(|(_, steps)| steps.as_slice()),
                 replicas: replicas.as_ref(),
                 log: log.as_ref(),
             };
@@ -136,7 +140,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
                 Some(text::as_text(&model, &report, differences.as_deref())),
                 replicas.as_ref().map(text::as_replicas),
                 joined.as_deref().map(text::as_join),
-                simulated.as_deref().map(|steps| text::as_steps(world_size, steps)),
+                simulated.as_ref().map(|(ranks, steps)| text::as_steps(*ranks, steps)),
                 after_steps.as_ref().map(text::as_after_steps),
                 sweep.as_deref().map(|points| text::as_sweep(points, best.as_ref())),
                 log.map(|log| format!("\nDDP's log\n{log}\n")),

@@ -17,13 +17,14 @@ mod stretch;
 mod sweep;
 mod sweep_chart;
 
+use super::asked::cannot;
 use super::recording::files::{dropped, picked};
 use super::simulation::{Addressed, use_addressed_moment};
 use crate::app::use_shared;
 use crate::explain;
 use crate::playback::{Act, use_playback};
 use crate::protocol::{DdpAccount, ModelRef};
-use crate::ui::{Fold, Transport};
+use crate::ui::{Fold, NumberField, Transport};
 use answers::{use_model_file, use_pass};
 use blocks::Blocks;
 use buckets::BucketTable;
@@ -31,6 +32,7 @@ use changes::Changes;
 use check::Check;
 use choice::{FILE, LabChoice, Tab};
 use form::LabForm;
+use lockstep_core::ddp::StepKind;
 use simulate::Simulate;
 use std::rc::Rc;
 use streams::{Shown, Streams};
@@ -63,13 +65,14 @@ fn model_ref(choice: &LabChoice, file: Option<&answers::ModelFile>) -> Result<Mo
 #[component(Lab)]
 fn lab() -> Html {
     let nav = use_shared().nav;
-    let choice = LabChoice::read(&nav.route);
+    let (choice, unmet) = LabChoice::asked(&nav.route);
     let go = {
         let (nav, before) = (nav.clone(), choice.clone());
         Callback::from(move |next: LabChoice| {
             let mut route = next.route();
             // The same pass stays at its moment.
-            let same = (&next.model, &next.a, next.pass) == (&before.model, &before.a, before.pass);
+            let same = (&next.model, &next.a, next.pass, next.rank)
+                == (&before.model, &before.a, before.pass, before.rank);
             if let Some(moment) = nav.route.get("moment").filter(|_| same) {
                 route = route.with("moment", moment);
             }
@@ -142,6 +145,12 @@ fn lab() -> Html {
         Callback::from(move |param: Option<u32>| go.emit(LabChoice { param, ..choice.clone() }))
     };
     let ready = a.fresh && (choice.b.is_none() || b.fresh) && wrong.is_none();
+    if !unmet.is_empty() {
+        let file = file.map(|file| file.name);
+        let form =
+            html! { <LabForm choice={choice.clone()} {file} on_choose={go} on_pick={pick} /> };
+        return cannot("DistributedDataParallel", unmet, choice.words(), form);
+    }
     let sentence = account
         .as_ref()
         .map(|account| account.pass.sentence(&account.model, &account.setting, playback.moment));
@@ -164,6 +173,12 @@ fn lab() -> Html {
                     <p class="bad" role="alert" data-test="ddp-wrong">{ wrong }</p>
                 } else {
                     <p aria-live="polite" data-test="sentence">{ sentence.unwrap_or_else(|| "Filling the buckets…".to_owned()) }</p>
+                    if let Some(raised) = account.as_ref().and_then(|account| account.raised.as_ref()) {
+                        <details class="raised" data-test="raised">
+                            <summary class="bad">{ format!("After the last pass DDP raises: {}", start(raised)) }</summary>
+                            <pre>{ raised }</pre>
+                        </details>
+                    }
                 }
             </div>
             if let Some(account) = &account {
@@ -198,7 +213,7 @@ fn lab() -> Html {
                 { match choice.tab {
                     Tab::Buckets => html! {
                         <>
-                        <Check model={of.clone()} account={account.clone()} topology={choice.a.topology} rank={choice.rank} />
+                        <Check model={of.clone()} account={account.clone()} topology={choice.a.topology} />
                         <BucketTable a={account.clone()} b={other.clone()} />
                         </>
                     },
@@ -226,32 +241,77 @@ fn sides(choice: &LabChoice, a: &Rc<DdpAccount>, b: Option<&Rc<DdpAccount>>) -> 
     Rc::new(sides)
 }
 
-/// The buttons of the passes, and the step's figures.
-fn passes(choice: &LabChoice, account: &DdpAccount, go: &Callback<LabChoice>) -> Html {
-    let last = account.passes.len().saturating_sub(1);
-    let name = |index: usize| match account.passes.get(index) {
-        Some(kind) if !kind.sync => "in no_sync",
-        Some(kind) if kind.rebuilds => "rebuilds the buckets",
-        _ if index == last => "like all that follow",
+/// More passes than this are chosen by their number.
+const MAX_BUTTONS: usize = 16;
+
+/// What a pass is, in a few words.
+fn pass_words(account: &DdpAccount, index: usize) -> &'static str {
+    let first = index < account.setting.passes_a_step() as usize;
+    match account.passes.get(index) {
+        Some(pass) if pass.kind == StepKind::Shadow => "shadows the others",
+        Some(pass) if pass.kind == StepKind::JoinEnds => "join ends",
+        Some(pass) if !pass.sync => "in no_sync",
+        Some(pass) if pass.rebuilds => "rebuilds the buckets",
+        Some(pass) if pass.averages => "averages the parameters",
+        _ if account.raised.is_some() && index + 1 == account.passes.len() => "the last",
+        _ if index as u32 >= account.steady.0 && account.setting.training.uneven.is_none() => {
+            "like all that follow"
+        }
         _ if account.pass.buckets.is_empty() => "",
-        _ if index < account.setting.passes_a_step() as usize => "the constructor's buckets",
+        _ if first => "the constructor's buckets",
+        _ if account.setting.training.uneven.is_some() => "",
         _ => "before the rebuild",
-    };
+    }
+}
+
+/// The buttons of the passes; whose they are, where ranks differ.
+fn passes(choice: &LabChoice, account: &DdpAccount, go: &Callback<LabChoice>) -> Html {
     let shown = account.pass.number as usize;
     let buttons = (0..account.passes.len()).map(|index| {
         let next = LabChoice { pass: Some(index as u32), ..choice.clone() };
         let onclick = go.reform(move |_: MouseEvent| next.clone());
+        let name = pass_words(account, index);
         html! {
-            <button aria-pressed={(index == shown).to_string()} {onclick} title={name(index)}
+            <button aria-pressed={(index == shown).to_string()} {onclick} title={name}
                     data-test={format!("pass-{}", index + 1)}>
                 { index + 1 }
-                if account.passes.len() <= 4 { <span class="what">{ format!(" {}", name(index)) }</span> }
+                if account.passes.len() <= 4 { <span class="what">{ format!(" {name}") }</span> }
             </button>
         }
     });
+    let set = |which: fn(&mut LabChoice, u64)| {
+        let choice = choice.clone();
+        go.reform(move |value: u64| {
+            let mut next = choice.clone();
+            which(&mut next, value);
+            next
+        })
+    };
+    let by_number = set(|choice, number| choice.pass = Some(number.saturating_sub(1) as u32));
+    let rank = set(|choice, rank| choice.rank = rank as u32);
+    let role = account.roles.get(account.role as usize);
+    let role = role.map(|role| role.words.clone()).unwrap_or_default();
     html! {
-        <div class="passes" role="group" aria-label="Pass"><span class="muted">{ "Pass" }</span>{ for buttons }</div>
+        <div class="passes" role="group" aria-label="Pass"><span class="muted">{ "Pass" }</span>
+            if account.passes.len() <= MAX_BUTTONS {
+                { for buttons }
+            } else {
+                <NumberField name="pass" label="Pass" bare={true} value={shown as u64 + 1} min={1} max={account.passes.len() as u64} on_choose={by_number} />
+            }
+            if account.passes.len() > 4 { <span class="muted what" data-test="pass-words">{ pass_words(account, shown) }</span> }
+            if account.roles.len() > 1 {
+                <span class="of-rank" data-test="of-rank"><span class="muted">{ "of rank" }</span>
+                    <NumberField name="role" label="Rank" bare={true} value={u64::from(choice.rank)} min={0} max={u64::from(account.setting.training.ranks() - 1)} on_choose={rank} />
+                    <span class="muted" data-test="role" data-role={account.role.to_string()}>{ role }</span></span>
+            }
+        </div>
     }
+}
+
+/// The beginning of an error: Python's are long.
+fn start(text: &str) -> String {
+    let sentence = text.split_inclusive(". ").next().unwrap_or(text);
+    sentence.trim_end().to_owned()
 }
 
 /// DDP's own log, as Python prints it.
@@ -268,7 +328,7 @@ fn log(
     html! {
         <div class="ddp-log">
             <div class="row">
-                <crate::ui::NumberField name="rank" label="Rank" value={u64::from(choice.rank)} min={0} max={u64::from(choice.a.world - 1)} on_choose={rank} />
+                <crate::ui::NumberField name="rank" label="Rank" value={u64::from(choice.rank)} min={0} max={u64::from(a.setting.training.ranks() - 1)} on_choose={rank} />
                 <p class="muted small-print">{ format!("ddp._get_ddp_logging_data() after pass {}, as PyTorch prints it; it is written when the next pass begins, so it tells of the pass before. Times are nanoseconds of the estimate; what depends on the machine's environment is N/A.", a.pass.number + 1) }</p>
             </div>
             <div class="logs">

@@ -1,7 +1,7 @@
 //! The DDP lab: a model and a setting, and one pass told gradient by gradient.
 
 use super::SessionId;
-use lockstep_core::ddp::lab::{Axis, DdpLog, LabModel, Pass, Setting, Summary};
+use lockstep_core::ddp::lab::{Axis, DdpLog, LabModel, LabRole, Pass, PassKind, Setting, Summary};
 use lockstep_sim::Topology;
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +23,8 @@ pub(crate) enum DdpQuestion {
     Sweep { setting: Setting, across: Axis, lines: Axis },
     /// The training run as a plan.
     Plan { setting: Setting },
-    /// What a step takes in the simulator, with a rank's events recorded.
-    Simulate { setting: Setting, rank: u32, topology: Topology },
+    /// What a step takes in the simulator.
+    Simulate { setting: Setting, topology: Topology },
 }
 
 /// A setting, and one pass of it.
@@ -37,17 +37,18 @@ pub(crate) struct DdpAccount {
     pub(crate) rebuilt: Option<Vec<u64>>,
     /// What the passes are, in order.
     pub(crate) passes: Vec<PassKind>,
+    /// The passes that all later ones are like, from and to.
+    pub(crate) steady: (u32, u32),
+    /// The kinds of ranks; one where all do the same.
+    pub(crate) roles: Vec<LabRole>,
+    /// Which of them the pass is one of.
+    pub(crate) role: u32,
+    /// What DDP raises after the last pass.
+    pub(crate) raised: Option<String>,
     pub(crate) pass: Pass,
     pub(crate) summary: Summary,
     /// The log after as many passes.
     pub(crate) log: DdpLog,
-}
-
-/// What a pass is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PassKind {
-    pub(crate) sync: bool,
-    pub(crate) rebuilds: bool,
 }
 
 /// An option by itself, and what it does to a step.

@@ -11,7 +11,7 @@ mod schedule_file;
 mod wire;
 
 pub(crate) use account::{Account, Stroke, Weave};
-pub(crate) use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, PassKind, Simulated};
+pub(crate) use ddp::{ChangeRow, DdpAccount, DdpQuestion, ModelRef, Simulated};
 pub(crate) use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
 pub(crate) use schedule_file::{Proved, Refused, ScheduleFile};
 pub(crate) use wire::{pack, unpack};

@@ -2,13 +2,13 @@
 
 use super::open;
 use super::slices::Slices;
-use crate::protocol::{ChangeRow, DdpAccount, DdpQuestion, PassKind, Response, Simulated};
-use lockstep_core::ddp::lab::{Axis, LabModel, LabRun, Setting, Summary, changes, optimizer_ends};
+use crate::protocol::{ChangeRow, DdpAccount, DdpQuestion, Response, Simulated};
+use lockstep_core::ddp::lab::{Axis, LabModel, LabRun, Setting, Summary, changes};
 use lockstep_core::ddp::model::{Model, named};
-use lockstep_core::ddp::plan::{Training, training_plan};
-use lockstep_core::plan::{Action, Plan};
-use lockstep_core::rank::GlobalRank;
-use lockstep_sim::{SimConfig, Topology, simulate};
+use lockstep_core::ddp::plan::{Training, training_plan, training_run};
+use lockstep_core::plan::Plan;
+use lockstep_sim::training::{messages, simulate_rank};
+use lockstep_sim::{SimConfig, Topology};
 use std::rc::Rc;
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::File;
@@ -69,55 +69,46 @@ pub(super) async fn answer(
             sweep(model, &setting, &across, &lines, slices).await
         }
         DdpQuestion::Plan { setting } => Ok(Response::DdpPlan(Box::new(plan(model, &setting)?))),
-        DdpQuestion::Simulate { setting, rank, topology } => {
-            simulated(model, &setting, rank, topology)
-        }
+        DdpQuestion::Simulate { setting, topology } => simulated(model, &setting, topology),
     }
+}
+
+/// All of the lab's passes.
+fn training(setting: &Setting) -> Training {
+    let steps = setting.optimizer_steps().saturating_mul(setting.passes_a_step());
+    let ranks_per_node = setting.links.ranks_per_node();
+    Training { steps, ranks_per_node, ..setting.training.clone() }
 }
 
 /// All of the lab's passes as a plan.
 fn plan(model: &Model, setting: &Setting) -> Result<Plan, String> {
-    let steps = setting.optimizer_steps().saturating_mul(setting.passes_a_step());
-    let ranks_per_node = setting.links.ranks_per_node();
-    let training = Training { steps, ranks_per_node, ..setting.training.clone() };
-    training_plan(model, &training).map_err(|error| raised(&error))
+    training_plan(model, &training(setting)).map_err(|error| raised(&error))
 }
 
 /// Simulates all ranks. The simulator goes through in one piece: the bound keeps that to seconds.
-fn simulated(
-    model: &Model,
-    setting: &Setting,
-    rank: u32,
-    topology: Topology,
-) -> Result<Response, String> {
-    let plan = plan(model, setting)?;
-    let calls = plan.program(GlobalRank(rank)).map_or(0, |program| {
-        program.ops.iter().filter(|op| matches!(op.action, Action::Call { .. })).count()
-    });
-    let world = u64::from(plan.world_size);
-    let messages = (2 * world * world.saturating_sub(1)).saturating_mul(calls as u64);
+fn simulated(model: &Model, setting: &Setting, topology: Topology) -> Result<Response, String> {
+    let of = training_run(model, &training(setting)).map_err(|error| raised(&error))?;
+    let messages = messages(&of.plan);
     if messages > MAX_MESSAGES {
         return Err(format!(
-            "{calls} collectives of {world} ranks are some {} million messages; the page simulates \
-             {} million at most. `lockstep ddp --plan` and `lockstep sim` go on.",
+            "The collectives of {} ranks are some {} million messages; the page simulates {} million \
+             at most. `lockstep ddp --plan` and `lockstep sim` go on.",
+            of.plan.world_size,
             messages / 1_000_000,
             MAX_MESSAGES / 1_000_000
         ));
     }
-    let config = SimConfig {
-        topology,
-        max_value_bytes: 0,
-        record_messages: false,
-        record_ranks: Some(vec![rank]),
-        ..SimConfig::default()
-    };
-    let trace = simulate(&plan, &config).map_err(|error| error.to_string())?;
-    let ends = optimizer_ends(&plan, &trace, GlobalRank(rank));
-    let [.., before, last] = ends[..] else {
-        return Err("the simulated run has no two optimizer steps".to_owned());
-    };
-    let closed_ps = summary(model, setting)?.step_ps;
-    Ok(Response::DdpSimulated(Simulated { step_ps: last - before, closed_ps, messages }))
+    let run = LabRun::of(model, setting).map_err(|error| raised(&error))?;
+    let config = SimConfig { topology, ..SimConfig::default() };
+    let (passes, _) = simulate_rank(&of, run.principal(), &config).map_err(|e| e.to_string())?;
+    let steady = run.steady();
+    let end_ps = passes.last().map_or(0, |pass| pass.end_ps);
+    let begins = |pass: u32| passes.get(pass as usize).map_or(end_ps, |pass| pass.start_ps);
+    let steps = (steady.end - steady.start).div_ceil(setting.passes_a_step()).max(1);
+    let each = |ps: u64| ps / u64::from(steps);
+    let step_ps = each(begins(steady.end).saturating_sub(begins(steady.start)));
+    let closed_ps = each(run.steady_ps());
+    Ok(Response::DdpSimulated(Simulated { step_ps, closed_ps, messages }))
 }
 
 fn raised(error: &lockstep_core::ddp::plan::TrainingError) -> String {
@@ -131,17 +122,23 @@ fn account(
     rank: u32,
 ) -> Result<Response, String> {
     let run = LabRun::of(model, &setting).map_err(|error| raised(&error))?;
-    let last = run.passes().saturating_sub(1);
-    let number = pass.unwrap_or(last).min(last);
-    let shown = run.pass(number).ok_or("there is no pass to show")?;
+    let rank = rank.min(setting.training.ranks().saturating_sub(1));
+    let last = run.passes_of(rank).saturating_sub(1);
+    let steady = run.steady();
+    let number = pass.unwrap_or(steady.end.saturating_sub(1)).min(last);
+    let shown = run.pass_of(rank, number).ok_or("there is no pass to show")?;
     let bytes = |buckets: &[lockstep_core::ddp::Bucket]| {
         buckets.iter().map(|bucket| bucket.bytes).collect::<Vec<_>>()
     };
     let account = DdpAccount {
-        model: LabModel::of(model),
+        model: LabModel::of(run.model()),
         initial: bytes(run.initial()),
         rebuilt: run.rebuilt().map(bytes),
-        passes: run.kinds().map(|(sync, rebuilds)| PassKind { sync, rebuilds }).collect(),
+        passes: run.kinds(rank).collect(),
+        steady: (steady.start, steady.end),
+        roles: run.roles(),
+        role: run.role(rank),
+        raised: run.raised(rank),
         pass: shown,
         summary: run.summary(),
         log: run.log(rank, number + 1),

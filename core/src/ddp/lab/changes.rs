@@ -32,7 +32,7 @@ const OPTIONS: &[Option_] = &[
     (
         "world_size",
         |s| s.training.world_size.to_string(),
-        |s, to| s.training.world_size = to.training.world_size,
+        |s, to| s.set_world_size(to.training.world_size),
     ),
     ("links", |s| links(&s.links), |s, to| s.links = to.links),
     (
@@ -94,6 +94,11 @@ const OPTIONS: &[Option_] = &[
         |s, to| s.training.options.comm_hook.clone_from(&to.training.options.comm_hook),
     ),
     (
+        "mixed_precision",
+        |s| mixed(&s.training.options),
+        |s, to| s.training.options.mixed_precision = to.training.options.mixed_precision,
+    ),
+    (
         "no_sync",
         |s| match s.training.accumulate {
             0 | 1 => "never".into(),
@@ -108,14 +113,70 @@ const OPTIONS: &[Option_] = &[
     ),
     (
         "ZeroRedundancyOptimizer",
-        |s| match s.training.zero {
-            None => "no".into(),
-            Some(false) => "one by one".into(),
-            Some(true) => "parameters_as_bucket_view".into(),
+        |s| match (s.training.zero, s.training.options.zero_overlap) {
+            (_, Some(overlap)) => {
+                let hook = if overlap.interleaved { "_interleaved" } else { "" };
+                let shards = if overlap.shard_buckets { ", shard_buckets" } else { "" };
+                format!("overlap_with_ddp, hook_with_zero_step{hook}{shards}")
+            }
+            (None, None) => "no".into(),
+            (Some(false), None) => "one by one".into(),
+            (Some(true), None) => "parameters_as_bucket_view".into(),
         },
-        |s, to| s.training.zero = to.training.zero,
+        |s, to| {
+            let overlap = to.training.options.zero_overlap;
+            // The overlap wraps a hook.
+            if overlap.is_some() && s.training.options.comm_hook.is_none() {
+                s.training.options.comm_hook = to.training.options.comm_hook;
+            }
+            s.training.zero = to.training.zero;
+            s.training.options.zero_overlap = overlap.map(|overlap| {
+                crate::ddp::zero::ZeroOverlap { world_size: s.training.world_size, ..overlap }
+            });
+        },
+    ),
+    (
+        "model averager",
+        |s| s.training.averager.as_ref().map_or_else(|| "no".into(), ToString::to_string),
+        |s, to| s.training.averager.clone_from(&to.training.averager),
+    ),
+    ("join", |s| uneven(&s.training), |s, to| s.training.uneven.clone_from(&to.training.uneven)),
+    (
+        "device_ids",
+        |s| count(s.training.devices.max(1).into(), "device"),
+        |s, to| {
+            s.training.devices = to.training.devices;
+            if to.training.devices > 1 {
+                s.training.options.version = to.training.options.version;
+            }
+        },
+    ),
+    (
+        "without gradient",
+        |s| match s.training.unused.is_empty() {
+            true => "none".into(),
+            false => s.training.unused.join(", "),
+        },
+        |s, to| s.training.unused.clone_from(&to.training.unused),
     ),
 ];
+
+fn mixed(options: &crate::ddp::DdpOptions) -> String {
+    let Some(of) = options.mixed_precision else { return "no".into() };
+    let parts =
+        [("param", of.param_dtype), ("reduce", of.reduce_dtype), ("buffer", of.buffer_dtype)];
+    let parts = parts.iter().filter_map(|(what, dtype)| Some(format!("{what}={}", (*dtype)?)));
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+fn uneven(training: &crate::ddp::plan::Training) -> String {
+    let Some(uneven) = &training.uneven else { return "no".into() };
+    let inputs = uneven.inputs.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    match uneven.options.throw_on_early_termination {
+        true => format!("{inputs}, throw_on_early_termination"),
+        false => inputs,
+    }
+}
 
 /// Every option that differs from `a` to `b`.
 pub fn changes(a: &Setting, b: &Setting) -> Vec<Change> {
@@ -245,11 +306,60 @@ impl Change {
                 count(after.collectives.into(), "collective"),
                 before.collectives
             ),
+            "ZeroRedundancyOptimizer" if self.setting.training.options.zero_overlap.is_some() => {
+                format!(
+                    "A bucket's rank updates its parameters in the communication hook and broadcasts \
+                     them while the backward pass goes on: {} in a step, {} of waiting. The update's \
+                     arithmetic is not in these times.",
+                    instead(
+                        count(after.collectives.into(), "collective"),
+                        count(before.collectives.into(), "collective")
+                    ),
+                    instead(time(after.exposed_ps), time(before.exposed_ps))
+                )
+            }
             "ZeroRedundancyOptimizer" => format!(
                 "Each rank updates its share only, and then {} carry the parameters to everybody: \
                  {} of waiting.",
                 count(u64::from(after.collectives.saturating_sub(before.collectives)), "broadcast"),
                 instead(time(after.exposed_ps), time(before.exposed_ps))
+            ),
+            "mixed_precision" => format!(
+                "Passes compute in the parameters' type and {} are communicated: computing takes {}, \
+                 the buckets {}. The casts themselves are not in these times.",
+                instead(bytes(after.bytes), bytes(before.bytes)),
+                instead(time(after.compute_ps), time(before.compute_ps)),
+                instead(time(after.communication_ps), time(before.communication_ps))
+            ),
+            "model averager" => format!(
+                "In the mean over {}, {} are communicated a step: averaging is a reduction of all \
+                 parameters that the stream waits for.",
+                match self.setting.training.averager.as_ref().map_or(1, |of| of.cycle()) {
+                    1 => "every step".into(),
+                    cycle => format!("{cycle} steps, as long as it takes to come round"),
+                },
+                instead(bytes(after.bytes), bytes(before.bytes))
+            ),
+            "join" => format!(
+                "{} in a step: ranks say whether they have inputs, and who has none shadows the \
+                 others until all have none.",
+                instead(
+                    count(after.collectives.into(), "collective"),
+                    count(before.collectives.into(), "collective")
+                )
+            ),
+            "device_ids" => format!(
+                "A process splits its batch among {}: parameters and buffers are copied to all of \
+                 them before a pass, and a bucket is a ring of all devices of all processes.",
+                count(self.setting.training.devices.max(1).into(), "device")
+            ),
+            "without gradient" => format!(
+                "What gets no gradient is not computed, and its bucket is reduced all the same where \
+                 unused parameters are looked for: {}.",
+                instead(
+                    count(after.collectives.into(), "collective"),
+                    count(before.collectives.into(), "collective")
+                )
             ),
             _ => String::new(),
         };

@@ -51,7 +51,7 @@ impl LabRun<'_> {
         if passes < 2 {
             return log;
         }
-        self.runtime(passes.min(self.passes()) - 1, &mut log);
+        self.runtime(rank, passes.min(self.passes_of(rank)).max(1) - 1, &mut log);
         log
     }
 
@@ -111,9 +111,9 @@ impl LabRun<'_> {
     }
 
     /// What the log says when pass `passes` begins: of the passes before it.
-    fn runtime(&self, passes: u32, log: &mut DdpLog) {
+    fn runtime(&self, rank: u32, passes: u32, log: &mut DdpLog) {
         let options = &self.setting.training.options;
-        let before = self.run.steps.get(..passes as usize).unwrap_or_default();
+        let before = self.notes(rank).get(..passes as usize).unwrap_or_default();
         let rebuilt = before.iter().any(|step| step.rebuilds);
         if let Some(last) = before.last() {
             let order: Vec<_> = last.gradients.iter().map(|note| note.param.to_string()).collect();
@@ -142,7 +142,7 @@ impl LabRun<'_> {
         }
         let all: Vec<(Pass, u64)> = (0..passes)
             .filter_map(|number| {
-                Some((self.pass(number)?, self.steps.get(number as usize)?.start_ps))
+                Some((self.pass_of(rank, number)?, self.times(rank).get(number as usize)?.start_ps))
             })
             .collect();
         let times: Vec<Times> = all.iter().map(|(pass, _)| times(pass)).collect();

@@ -9,6 +9,7 @@ mod changes;
 mod log;
 mod moments;
 mod pass;
+mod roles;
 mod sweep;
 mod tell;
 mod words;
@@ -17,22 +18,30 @@ pub use changes::{Change, changes};
 pub use log::DdpLog;
 pub use moments::{Event, Moment};
 pub use pass::{BucketFate, CallKind, CallSpan, LayerSpan, ParamFate, Pass};
+pub use roles::LabRole;
 pub use sweep::{Axis, Best, SweepError, SweepPoint, best, sweep_caps};
 pub use words::{bytes as describe_bytes, time as describe_time};
 
+use super::averager::ModelAverager;
 use super::buckets::Bucket;
 use super::call::Purpose;
+use super::hook::{CommHook, HookAlgorithm};
 use super::links::Links;
 use super::model::Model;
-use super::notes::TrainingRun;
-use super::plan::{Training, TrainingError, training_run};
-use super::timeline::{StepTimeline, timeline};
+use super::notes::{StepKind, StepNotes, TrainingRun};
+use super::plan::{Training, TrainingError, training_run_as_far};
+use super::timeline::{StepTimeline, timelines};
 use crate::dtype::Dtype;
 use crate::group::BackendName;
 use crate::plan::{Action, Plan};
 use crate::rank::GlobalRank;
 use crate::trace::{Trace, What};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// More optimizer steps than this are not followed.
+const MAX_STEPS: u64 = 256;
 
 /// A setting of the lab: a training run, and what connects its ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,10 +53,48 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Optimizer steps until all that follow are the same: the first has the buckets of the
-    /// constructor, the second is rebuilt at its start; a static graph needs one more.
+    /// The optimizer steps that all later ones are like: the first has the buckets of the
+    /// constructor, the second is rebuilt at its start; a static graph needs one more. With a model
+    /// averager they are as many as it takes to come round, and the last averages among most ranks;
+    /// inside `join()`, all from there on that any rank has inputs for.
+    fn steady(&self) -> Range<u64> {
+        let training = &self.training;
+        let first = 2 + u64::from(training.options.static_graph);
+        if let Some(uneven) = &training.uneven {
+            let most = u64::from(uneven.most(training.world_size));
+            return first.min(most.saturating_sub(1))..most;
+        }
+        let Some(averager) = &training.averager else { return first..first + 1 };
+        let (cycle, warmup) = (averager.cycle(), averager.warmup_steps());
+        let from = match averager {
+            ModelAverager::Periodic { .. } => warmup,
+            ModelAverager::Hierarchical { .. } => 0,
+        };
+        // Steps are counted from 0.
+        let least = first.max(warmup).saturating_add(cycle - 1);
+        let rounds = least.saturating_sub(from).div_ceil(cycle);
+        let last = from.saturating_add(rounds.saturating_mul(cycle));
+        last.saturating_sub(cycle - 1)..last.saturating_add(1)
+    }
+
+    /// Another number of ranks, and with it what depends on it: who shares a sharded optimizer, and
+    /// subgroups that would be larger than the world.
+    pub fn set_world_size(&mut self, world_size: u32) {
+        self.training.world_size = world_size;
+        let options = &mut self.training.options;
+        if let Some(overlap) = &mut options.zero_overlap {
+            overlap.world_size = world_size;
+        }
+        if let Some(CommHook { algorithm: HookAlgorithm::PostLocalSgd(state), .. }) =
+            &mut options.comm_hook
+        {
+            state.subgroup = state.subgroup.min(world_size);
+        }
+    }
+
+    /// Optimizer steps that are followed.
     pub fn optimizer_steps(&self) -> u32 {
-        3 + u32::from(self.training.options.static_graph)
+        self.steady().end.min(MAX_STEPS) as u32
     }
 
     /// Passes forward and backward to an optimizer step.
@@ -117,10 +164,12 @@ impl LabModel {
 /// A training run of the lab: some optimizer steps, up to the first that all others are like.
 #[derive(Debug)]
 pub struct LabRun<'a> {
-    model: &'a Model,
+    /// Without what gets no gradient.
+    model: Cow<'a, Model>,
     setting: &'a Setting,
     run: TrainingRun,
-    steps: Vec<StepTimeline>,
+    /// By role.
+    steps: Vec<Vec<StepTimeline>>,
 }
 
 /// What an optimizer step takes with a setting, in the state that all later ones are in.
@@ -171,43 +220,104 @@ impl<'a> LabRun<'a> {
     /// # Errors
     /// When DDP would raise, or the run cannot be planned.
     pub fn of(model: &'a Model, setting: &'a Setting) -> Result<LabRun<'a>, TrainingError> {
+        if setting.steady().end > MAX_STEPS {
+            return Err(TrainingError::Together(
+                "256 optimizer steps are followed: take fewer inputs, a shorter warm-up or period",
+            ));
+        }
         let steps = setting.optimizer_steps().saturating_mul(setting.passes_a_step());
         let training = Training { steps, ..setting.training.clone() };
-        let run = training_run(model, &training)?;
-        let steps = timeline(&run.plan, setting.links);
+        let run = training_run_as_far(model, &training)?;
+        let steps = timelines(&run, setting.links);
+        let model = setting.training.trained(model)?;
         Ok(LabRun { model, setting, run, steps })
     }
 
-    /// Passes forward and backward that it follows.
-    pub fn passes(&self) -> u32 {
-        self.run.steps.len().min(self.steps.len()) as u32
+    /// The model, without what gets no gradient.
+    pub fn model(&self) -> &Model {
+        &self.model
     }
 
-    /// Per pass, whether it reduces gradients and whether it rebuilds the buckets.
-    pub fn kinds(&self) -> impl Iterator<Item = (bool, bool)> + '_ {
-        self.run.steps.iter().map(|step| (step.sync, step.rebuilds))
+    fn notes(&self, rank: u32) -> &[StepNotes] {
+        self.run.roles.get(self.run.role(rank)).map_or(&[], |role| &role.steps)
+    }
+
+    fn times(&self, rank: u32) -> &[StepTimeline] {
+        self.steps.get(self.run.role(rank)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Passes of a rank that it follows.
+    pub fn passes_of(&self, rank: u32) -> u32 {
+        self.notes(rank).len().min(self.times(rank).len()) as u32
+    }
+
+    /// Passes of rank 0 that it follows.
+    pub fn passes(&self) -> u32 {
+        self.passes_of(0)
+    }
+
+    /// What the passes of a rank are.
+    pub fn kinds(&self, rank: u32) -> impl Iterator<Item = PassKind> + '_ {
+        self.notes(rank).iter().map(|step| PassKind {
+            kind: step.kind,
+            sync: step.sync,
+            rebuilds: step.rebuilds,
+            averages: step.calls.iter().any(|note| note.call.purpose == Purpose::Averaged),
+        })
+    }
+
+    /// What DDP raises after a rank's last pass, as Python prints it.
+    pub fn raised(&self, rank: u32) -> Option<String> {
+        let role = self.run.roles.get(self.run.role(rank))?;
+        role.raised.as_ref().map(|error| format!("{}: {error}", error.class()))
     }
 
     /// The buckets of the constructor.
     pub fn initial(&self) -> &[Bucket] {
-        self.run.steps.first().map_or(&[], |step| &step.buckets)
+        self.notes(0).first().map_or(&[], |step| &step.buckets)
     }
 
     /// The buckets after the rebuild; none when they are never rebuilt.
     pub fn rebuilt(&self) -> Option<&[Bucket]> {
-        let rebuilt = self.run.steps.iter().any(|step| step.rebuilds);
-        let last = self.run.steps.last()?;
+        let rebuilt = self.notes(0).iter().any(|step| step.rebuilds);
+        let last = self.notes(0).last()?;
         rebuilt.then_some(&last.buckets)
     }
 
-    /// What the last optimizer step takes.
+    /// The passes of the optimizer steps that all later ones are like.
+    pub fn steady(&self) -> Range<u32> {
+        let steady = self.setting.steady();
+        let passes = self.passes_of(self.principal());
+        let end = (steady.end as u32).saturating_mul(self.setting.passes_a_step()).min(passes);
+        let steps = (steady.end - steady.start).max(1) as u32;
+        end.saturating_sub(steps.saturating_mul(self.setting.passes_a_step()))..end
+    }
+
+    /// From the first layer of the first of those passes to that of the pass behind the last, in
+    /// picoseconds: what a simulation can be held against.
+    pub fn steady_ps(&self) -> u64 {
+        let (rank, steady) = (self.principal(), self.steady());
+        let begins = |pass: u32| {
+            let (notes, times) =
+                (self.notes(rank).get(pass as usize)?, self.times(rank).get(pass as usize)?);
+            let op = notes.layers.first().map_or(notes.first_op, |layer| layer.op);
+            let at = times.spans.binary_search_by_key(&op, |span| span.op).ok();
+            Some(at.and_then(|at| times.spans.get(at)).map_or(times.start_ps, |s| s.start_ps))
+        };
+        let end = self.times(rank).last().map_or(0, |times| times.end_ps);
+        let end = begins(steady.end).unwrap_or(end);
+        end.saturating_sub(begins(steady.start).unwrap_or(0))
+    }
+
+    /// What an optimizer step takes, in the mean over [`LabRun::steady`].
     pub fn summary(&self) -> Summary {
-        let passes = self.passes();
-        let first = passes.saturating_sub(self.setting.passes_a_step());
+        let rank = self.principal();
         let passes_a_step = self.setting.passes_a_step();
         let mut summary = Summary { passes: passes_a_step, ..Summary::default() };
-        for number in first..passes {
-            let Some(pass) = self.pass(number) else { continue };
+        let steady = self.steady();
+        let steps = (steady.end - steady.start).div_ceil(passes_a_step).max(1);
+        for number in steady {
+            let Some(pass) = self.pass_of(rank, number) else { continue };
             summary.step_ps = summary.step_ps.saturating_add(pass.end_ps);
             summary.exposed_ps = summary.exposed_ps.saturating_add(pass.exposed_ps);
             summary.compute_ps = summary.compute_ps.saturating_add(pass.compute_ps());
@@ -229,6 +339,18 @@ impl<'a> LabRun<'a> {
             let last = reductions().map(|call| call.end_ps).max().unwrap_or(0);
             summary.tail_ps = last.saturating_sub(pass.backward_end_ps);
         }
+        let each = |of: &mut u64| *of /= u64::from(steps);
+        summary.collectives = summary.collectives.div_ceil(steps);
+        [
+            &mut summary.bytes,
+            &mut summary.step_ps,
+            &mut summary.compute_ps,
+            &mut summary.communication_ps,
+            &mut summary.latency_ps,
+            &mut summary.exposed_ps,
+        ]
+        .into_iter()
+        .for_each(each);
         summary
     }
 }
@@ -255,6 +377,19 @@ pub fn optimizer_ends(plan: &Plan, trace: &Trace, rank: GlobalRank) -> Vec<u64> 
     ends.collect()
 }
 
+/// What a pass is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassKind {
+    /// Whether its rank trains in it.
+    pub kind: StepKind,
+    /// Whether gradients are reduced.
+    pub sync: bool,
+    /// Whether the buckets are rebuilt at its beginning.
+    pub rebuilds: bool,
+    /// Whether a model averager averages the parameters at its end.
+    pub averages: bool,
+}
+
 /// Whether a call reduces gradients of a bucket, and of which.
 fn bucket_of(purpose: Purpose) -> Option<u32> {
     match purpose {
@@ -263,5 +398,7 @@ fn bucket_of(purpose: Purpose) -> Option<u32> {
     }
 }
 
+#[cfg(test)]
+mod around_tests;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! What happens in a pass, in order: the steps of a slider.
 
 use super::pass::Pass;
+use crate::ddp::notes::StepKind;
 use serde::{Deserialize, Serialize};
 
 /// Something that happens.
@@ -44,9 +45,14 @@ pub(super) fn write(pass: &mut Pass, order: &[(u32, u64)]) {
         let at_once = if call.end_ps == call.start_ps { 5 } else { 1 };
         events.push((call.end_ps, at_once, Event::Done(index)));
     }
-    events.push((pass.forward_end_ps, 1, Event::ForwardEnds));
+    let trains = pass.kind == StepKind::Training;
+    if trains {
+        events.push((pass.forward_end_ps, 1, Event::ForwardEnds));
+    }
     events.extend(order.iter().map(|(param, ps)| (*ps, 2, Event::Gradient(*param))));
-    events.push((pass.backward_end_ps, 4, Event::BackwardEnds));
+    if trains {
+        events.push((pass.backward_end_ps, 4, Event::BackwardEnds));
+    }
     if let Some((_, end)) = pass.optimizer {
         events.push((end, 6, Event::Optimized));
     }

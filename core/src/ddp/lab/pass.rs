@@ -5,9 +5,10 @@ use super::moments::{self, Moment};
 use super::{LabRun, bucket_of};
 use crate::collective::Collective;
 use crate::ddp::call::{DdpCall, DdpOp, Purpose};
-use crate::ddp::notes::{CallNote, StepNotes};
+use crate::ddp::notes::{CallNote, StepKind, StepNotes};
 use crate::ddp::timeline::{OpSpan, SpanKind, StepTimeline};
-use crate::rank::GroupRank;
+use crate::plan::{Action, Op};
+use crate::rank::{GlobalRank, GroupRank};
 use serde::{Deserialize, Serialize};
 
 /// A pass. Times are picoseconds from its beginning.
@@ -15,6 +16,10 @@ use serde::{Deserialize, Serialize};
 pub struct Pass {
     /// Which one, from 0.
     pub number: u32,
+    /// Whose.
+    pub rank: u32,
+    /// Whether its rank trains in it, or shadows the others.
+    pub kind: StepKind,
     /// Whether gradients are reduced: it is outside `no_sync()`.
     pub sync: bool,
     /// Whether the buckets are rebuilt at its beginning.
@@ -112,6 +117,10 @@ pub struct CallSpan {
     pub ready_ps: u64,
     /// When the communication stream begins it.
     pub start_ps: u64,
+    /// How long it then waits for other ranks to begin it too.
+    pub peers_ps: u64,
+    /// How many ranks make it.
+    pub ranks: u32,
     /// When it is done.
     pub end_ps: u64,
     /// What it would take without bytes.
@@ -181,13 +190,18 @@ impl Pass {
 }
 
 impl LabRun<'_> {
-    /// A pass, from 0; none past the last.
+    /// A pass of rank 0, from 0; none past the last.
     pub fn pass(&self, number: u32) -> Option<Pass> {
-        let notes = self.run.steps.get(number as usize)?;
-        let times = self.steps.get(number as usize)?;
-        let mut of = Follower::new(self, notes, times);
-        let mut pass =
-            Pass { number, sync: notes.sync, rebuilds: notes.rebuilds, ..Pass::default() };
+        self.pass_of(0, number)
+    }
+
+    /// A pass of a rank.
+    pub fn pass_of(&self, rank: u32, number: u32) -> Option<Pass> {
+        let notes = self.notes(rank).get(number as usize)?;
+        let times = self.times(rank).get(number as usize)?;
+        let mut of = Follower::new(self, rank, notes, times);
+        let StepNotes { kind, sync, rebuilds, .. } = *notes;
+        let mut pass = Pass { number, rank, kind, sync, rebuilds, ..Pass::default() };
         of.layers(&mut pass);
         of.calls(&mut pass);
         of.gradients(&mut pass);
@@ -202,6 +216,7 @@ impl LabRun<'_> {
 /// Goes through the notes of a pass.
 struct Follower<'a> {
     run: &'a LabRun<'a>,
+    ops: &'a [Op],
     notes: &'a StepNotes,
     spans: &'a [OpSpan],
     start_ps: u64,
@@ -210,8 +225,18 @@ struct Follower<'a> {
 }
 
 impl<'a> Follower<'a> {
-    fn new(run: &'a LabRun<'a>, notes: &'a StepNotes, times: &'a StepTimeline) -> Follower<'a> {
-        let mut of = Follower { run, notes, spans: &times.spans, start_ps: 0, order: Vec::new() };
+    fn new(
+        run: &'a LabRun<'a>,
+        rank: u32,
+        notes: &'a StepNotes,
+        times: &'a StepTimeline,
+    ) -> Follower<'a> {
+        // The operations of the notes are those of the role's first rank.
+        let role = run.run.roles.get(run.run.role(rank));
+        let program = run.run.plan.program(GlobalRank(role.map_or(0, |role| role.rank)));
+        let ops = program.map(|program| program.ops.as_slice()).unwrap_or_default();
+        let spans = &times.spans;
+        let mut of = Follower { run, ops, notes, spans, start_ps: 0, order: Vec::new() };
         // The first step's own collectives come before what `timeline` calls its start.
         let ops = notes.layers.iter().map(|note| note.op).chain(notes.calls.iter().map(|n| n.op));
         let first = ops.min().and_then(|op| of.span(op)).map(|span| span.ready_ps);
@@ -261,8 +286,10 @@ impl<'a> Follower<'a> {
                 blocking,
                 ready_ps,
                 start_ps,
+                peers_ps: span.begun_ps.saturating_sub(span.start_ps),
+                ranks: self.ranks(note.op),
                 end_ps,
-                latency_ps: self.latency_ps(&note.call),
+                latency_ps: self.latency_ps(note),
                 launched_by: note.launched_by.and_then(|at| {
                     self.notes.gradients.get(at as usize).map(|gradient| gradient.param)
                 }),
@@ -275,9 +302,20 @@ impl<'a> Follower<'a> {
         }
     }
 
-    fn latency_ps(&self, call: &DdpCall) -> u64 {
-        let size = call.subgroup.unwrap_or(self.run.setting.training.world_size);
-        let collective = match call.op {
+    /// The size of the group in which an operation is made.
+    fn ranks(&self, op: u32) -> u32 {
+        let plan = &self.run.run.plan;
+        let action = self.ops.get(op as usize).map(|op| &op.action);
+        let group = match action {
+            Some(Action::Call { call, .. }) => plan.group(call.group()),
+            _ => None,
+        };
+        group.map_or(plan.world_size, |group| group.size())
+    }
+
+    fn latency_ps(&self, note: &CallNote) -> u64 {
+        let size = self.ranks(note.op);
+        let collective = match note.call.op {
             DdpOp::AllReduce { reduce_op } => Collective::AllReduce { op: reduce_op },
             DdpOp::Broadcast { root } => Collective::Broadcast { root: GroupRank(root) },
             DdpOp::AllGather => Collective::AllGather,
@@ -378,7 +416,13 @@ fn is_delayed(note: &CallNote) -> bool {
 /// backward pass, a sharded optimizer's after its step.
 fn wait(pass: &mut Pass) {
     let mut now = pass.backward_end_ps;
-    for call in pass.calls.iter_mut().filter(|call| !call.blocking) {
+    let trains = pass.kind == StepKind::Training;
+    for call in &mut pass.calls {
+        if call.blocking {
+            // A rank that shadows does nothing else than this.
+            now = if trains { now } else { now.max(call.end_ps) };
+            continue;
+        }
         if call.purpose == Purpose::Shard
             && let Some((_, end)) = pass.optimizer
         {

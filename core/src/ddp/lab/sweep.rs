@@ -48,7 +48,7 @@ impl Axis {
             }
             Axis::Worlds(worlds) => {
                 if let Some(world_size) = worlds.get(index) {
-                    setting.training.world_size = *world_size;
+                    setting.set_world_size(*world_size);
                 }
             }
             Axis::Rates(rates) => {

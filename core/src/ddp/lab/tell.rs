@@ -5,6 +5,7 @@ use super::pass::{BucketFate, CallSpan, Pass};
 use super::words::{bytes, count, time, with_commas};
 use super::{LabModel, Setting};
 use crate::ddp::call::{HookPart, Purpose};
+use crate::ddp::notes::StepKind;
 
 impl Pass {
     /// What happens at a moment.
@@ -28,6 +29,9 @@ impl Pass {
         let bucket = fate.bucket.and_then(|bucket| Some((bucket, self.bucket(bucket)?)));
         let (Some(ready), Some((number, bucket))) = (fate.ready_ps, bucket) else {
             return vec![match fate.ready_ps {
+                None if self.kind != StepKind::Training => {
+                    "This rank has no inputs left: its share of every gradient is zero.".into()
+                }
                 None => "No layer's backward pass makes this gradient ready in this pass.".into(),
                 Some(_) => "It is in no bucket: DDP leaves it alone.".into(),
             }];
@@ -123,6 +127,22 @@ impl Pass {
     }
 
     fn begins(&self, model: &LabModel, setting: &Setting) -> String {
+        match self.kind {
+            StepKind::Training => {}
+            StepKind::Shadow => {
+                return format!(
+                    "Rank {} has no inputs left. Inside join() it shadows pass {} of the others: no \
+                     forward, no backward, but every collective that they make, with zeros.",
+                    self.rank,
+                    self.number + 1
+                );
+            }
+            StepKind::JoinEnds => {
+                return "No rank has inputs left: join() ends, and all ranks take the states of the \
+                        highest rank among those that had inputs longest."
+                    .into();
+            }
+        }
         let pass = format!("Pass {} begins", self.number + 1);
         let buckets = count(self.buckets.len() as u64, "bucket");
         if !self.reduces() {
@@ -277,7 +297,12 @@ impl Pass {
             bytes(call.bytes),
             time(call.end_ps - call.start_ps)
         );
-        let ranks = setting.training.world_size;
+        let ranks = call.ranks;
+        // Times that were spent waiting for others are none that it needed.
+        let took = match call.peers_ps {
+            0 => took,
+            peers => format!("{took}, {} of it for the last rank to begin it", time(peers)),
+        };
         match call.purpose {
             Purpose::Bucket { bucket } | Purpose::HookPart { bucket, .. } => {
                 let done = format!(
@@ -289,6 +314,16 @@ impl Pass {
                     - 1
                     - u64::from(bucket).min(self.buckets.len() as u64 - 1);
                 match call.waited_ps {
+                    _ if self.kind != StepKind::Training => format!(
+                        "{done}: zeros were this rank's share{}.",
+                        match call.peers_ps {
+                            0 => String::new(),
+                            peers => format!(
+                                ", and {} of it went by until the others began it",
+                                time(peers)
+                            ),
+                        }
+                    ),
                     None => format!("{done}: the backward pass hid all of it."),
                     Some((from, to)) => format!(
                         "{done}: {} of that is exposed, for the compute stream had nothing else to do{}.",
@@ -325,6 +360,37 @@ impl Pass {
                  stream waited {} for it.",
                 time(call.end_ps - call.ready_ps)
             ),
+            Purpose::Shard if setting.training.options.zero_overlap.is_some() => format!(
+                "A rank has updated its parameters of a bucket in the communication hook and \
+                 broadcast them, while the backward pass goes on: the {took}. The update's own \
+                 arithmetic is not in these times."
+            ),
+            Purpose::Averaged => format!(
+                "The model averager has averaged the parameters among {ranks} ranks: the {took}."
+            ),
+            Purpose::Replicate => format!(
+                "The first device of the process has copied to the other {} what they need for the \
+                 pass (broadcast_coalesced): the {took}.",
+                ranks - 1
+            ),
+            Purpose::JoinPresence => {
+                format!("The ranks have told each other who still has inputs (join): the {took}.")
+            }
+            Purpose::JoinThrow => format!(
+                "The ranks have told each other whether one has run out of inputs \
+                 (throw_on_early_termination): the {took}."
+            ),
+            Purpose::JoinSync => format!(
+                "The ranks without inputs have learned that this pass reduces gradients (join): \
+                 the {took}."
+            ),
+            Purpose::JoinRank => format!(
+                "The ranks have agreed whose states are the right ones, the highest rank with \
+                 inputs (join): the {took}."
+            ),
+            Purpose::ModuleStates => {
+                format!("All ranks have the same parameters and buffers: the {took}.")
+            }
             Purpose::Shard => format!(
                 "ZeroRedundancyOptimizer: a rank's updated parameters are everywhere; the {took}."
             ),
@@ -365,6 +431,11 @@ impl Pass {
     fn optimized(&self, setting: &Setting) -> String {
         let took = self.optimizer.map_or(0, |(from, to)| to - from);
         match setting.training.zero {
+            _ if self.kind == StepKind::Shadow => format!(
+                "The sharded optimizer steps here too, in {}, with whatever gradients this rank has \
+                 left: the others wait for its parameters.",
+                time(took)
+            ),
             Some(_) => format!(
                 "The optimizer has stepped in {}: its {}th of the parameters. The other ranks' come by \
                  broadcast.",
@@ -380,6 +451,9 @@ impl Pass {
     }
 
     fn ends(&self) -> String {
+        if self.kind != StepKind::Training {
+            return format!("{} went by here without a pass of its own.", time(self.end_ps));
+        }
         let exposed = u128::from(self.exposed_ps) * 1000 / u128::from(self.end_ps.max(1));
         format!(
             "The pass took {}: {} were computing, {} ({}.{} %) waiting for communication that \

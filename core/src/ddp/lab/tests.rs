@@ -22,12 +22,12 @@ fn link() -> Links {
     RingLink { latency_ps: 1_000_000, bytes_per_second: 10_000_000_000 }.into()
 }
 
-fn setting(world_size: u32, options: DdpOptions) -> Setting {
+pub(super) fn setting(world_size: u32, options: DdpOptions) -> Setting {
     let training = Training { options, ..Training::new(world_size, device()) };
     Setting { training, links: link() }
 }
 
-fn capped(mb: f64) -> DdpOptions {
+pub(super) fn capped(mb: f64) -> DdpOptions {
     DdpOptions { bucket_cap: BucketCap::from_mb(mb).unwrap(), ..DdpOptions::default() }
 }
 
@@ -333,7 +333,7 @@ proptest! {
         let misled = setting.training.options.static_graph && accumulate > 1;
         for number in 0..run.passes() {
             let pass = run.pass(number).unwrap();
-            let times = &run.steps[number as usize];
+            let times = &run.steps[0][number as usize];
             prop_assert_eq!(pass.exposed_ps, times.exposed_ps);
             prop_assert!(pass.moments.windows(2).all(|pair| pair[0].time_ps <= pair[1].time_ps));
             prop_assert!(pass.backward_end_ps <= pass.end_ps);

@@ -16,6 +16,7 @@ pub use zoo::{known_models, mlp, mlp_with_norms, named};
 
 use super::assignment::BucketParam;
 use crate::dtype::Dtype;
+use crate::scenario::nearest;
 
 /// A model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +72,18 @@ pub struct Layer {
     pub params: Vec<u32>,
     /// What its forward pass costs.
     pub cost: Cost,
+}
+
+/// A name that is no parameter's or module's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name:?} is neither a parameter that requires grad nor a module with some{}", meant(.near.as_deref()))]
+pub struct UnknownParameter {
+    name: String,
+    near: Option<String>,
+}
+
+fn meant(near: Option<&str>) -> String {
+    near.map(|near| format!("; did you mean {near}?")).unwrap_or_default()
 }
 
 /// Elements of a tensor of that shape.
@@ -144,6 +157,54 @@ impl Model {
             Some(order) => order::recorded(self, order),
             None => order::reversed(self),
         }
+    }
+
+    /// The parameters that require grad, as indices among them, that have these names or are in
+    /// the modules of these names.
+    ///
+    /// # Errors
+    /// When there are none of a name.
+    pub fn find(&self, names: &[String]) -> Result<Vec<u32>, UnknownParameter> {
+        let mut found = Vec::new();
+        for name in names {
+            let inside = |param: &str| {
+                param.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('.'))
+            };
+            let before = found.len();
+            let trained = (0u32..).zip(self.trained());
+            let named = trained.filter(|(_, param)| param.name == *name || inside(&param.name));
+            found.extend(named.map(|(index, _)| index));
+            if found.len() == before {
+                let known = self.trained().flat_map(|param| {
+                    let modules =
+                        param.name.match_indices('.').filter_map(|(at, _)| param.name.get(..at));
+                    modules.chain([param.name.as_str()])
+                });
+                let near = nearest(name, known, 1).first().map(|near| (*near).to_owned());
+                return Err(UnknownParameter { name: name.chars().take(100).collect(), near });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The model whose passes leave those parameters alone, given among those that require grad: a
+    /// layer that uses nothing else is not run.
+    pub fn without(&self, unused: &[u32]) -> Model {
+        let trained = self.trained_indices();
+        let left_out = |param: u32| {
+            let index = trained.get(param as usize).copied().flatten();
+            index.is_some_and(|index| unused.contains(&index))
+        };
+        let layers = self.layers.iter().filter_map(|layer| {
+            let params: Vec<u32> =
+                layer.params.iter().copied().filter(|param| !left_out(*param)).collect();
+            let runs = !params.is_empty() || layer.params.is_empty();
+            runs.then(|| Layer { params, ..layer.clone() })
+        });
+        let order = self.recorded_ready_order.as_ref();
+        let order = order
+            .map(|order| order.iter().copied().filter(|index| !unused.contains(index)).collect());
+        Model { layers: layers.collect(), recorded_ready_order: order, ..self.clone() }
     }
 
     /// Bytes of all parameters.

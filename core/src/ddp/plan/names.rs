@@ -46,6 +46,7 @@ impl Names {
             }
             Purpose::ModuleStates => self.next("module states"),
             Purpose::Shard => self.next("shard"),
+            Purpose::Replicate => self.next("replica"),
             Purpose::Averaged => seeded("parameters", 6),
             Purpose::BatchNorm => seeded("batch norm", 5),
             Purpose::Buffers => seeded("buffers", 3),

@@ -1,7 +1,7 @@
 //! The optimizer's step of a training plan, and what a sharded optimizer or an averager communicates
 //! after it.
 
-use super::Writer;
+use super::writer::Writer;
 use crate::ddp::model::Cost;
 use crate::ddp::zero;
 use crate::dtype::Dtype;

@@ -1,7 +1,7 @@
 //! Groups of neighbouring ranks (`dist.new_subgroups`): those of a node, in which post-localSGD
 //! reduces gradients, and those among which a hierarchical averager averages.
 
-use super::Training;
+use super::{MAX_OPS, Training, TrainingError};
 use crate::ddp::hook::HookAlgorithm;
 use crate::group::{GroupError, GroupId, ProcessGroup};
 use crate::plan::{Action, Call, Op, Plan, Program};
@@ -32,6 +32,7 @@ impl Subgroups {
         let averager = training.averager.as_ref();
         sizes.extend(averager.map(|a| a.subgroup_sizes(world_size)).unwrap_or_default());
         let mut first = BTreeMap::new();
+        // Evenly, or `check` has refused.
         for size in sizes.into_iter().map(|size| size.clamp(1, world_size)) {
             if first.contains_key(&size) {
                 continue;
@@ -57,11 +58,19 @@ impl Subgroups {
     }
 
     /// Gives every rank its program: one for all, or one for all ranks of the same subgroups.
-    pub(super) fn programs(&self, ops: Vec<Op>, plan: &mut Plan) {
+    ///
+    /// # Errors
+    /// When these are too many.
+    pub(super) fn programs(&self, ops: Vec<Op>, plan: &mut Plan) -> Result<(), TrainingError> {
         if self.operations.is_empty() {
             plan.programs = vec![Program { ops }];
             plan.program_of = vec![0; plan.world_size as usize];
-            return;
+            return Ok(());
+        }
+        let smallest = self.operations.iter().map(|(_, size)| *size).min().unwrap_or(1);
+        let programs = u64::from(plan.world_size.div_ceil(smallest.max(1)));
+        if programs.saturating_mul(ops.len() as u64) > MAX_OPS {
+            return Err(TrainingError::TooMany { programs, ops: ops.len() });
         }
         let mut known: BTreeMap<Vec<GroupId>, u32> = BTreeMap::new();
         for rank in 0..plan.world_size {
@@ -81,5 +90,6 @@ impl Subgroups {
             }
             plan.program_of.push(program);
         }
+        Ok(())
     }
 }

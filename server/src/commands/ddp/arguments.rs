@@ -128,6 +128,9 @@ struct RunArguments {
     /// join(throw_on_early_termination=True)
     #[arg(long, requires = "join")]
     throw_on_early_termination: bool,
+    /// Parameters, or modules with all of theirs, that get no gradient in any pass
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    unused: Vec<String>,
     /// SyncBatchNorm in place of BatchNorm, in --plan and --simulate
     #[arg(long)]
     sync_batch_norm: bool,
@@ -273,11 +276,19 @@ impl Arguments {
         joinables.extend(self.run.zero.map(|choice| Joinable::Zero {
             parameters_as_bucket_view: matches!(choice, ZeroChoice::View),
         }));
-        let join = JoinOptions {
+        Ok(Some(Uneven { inputs: inputs.clone(), join: self.join_options(), joinables }))
+    }
+
+    fn join_options(&self) -> JoinOptions {
+        JoinOptions {
             divide_by_initial_world_size: !self.run.divide_by_effective_world_size,
             throw_on_early_termination: self.run.throw_on_early_termination,
-        };
-        Ok(Some(Uneven { inputs: inputs.clone(), join, joinables }))
+        }
+    }
+
+    /// What gets no gradient.
+    pub(super) fn unused(&self) -> &[String] {
+        &self.run.unused
     }
 
     pub(super) fn training(&self, options: DdpOptions) -> Result<Training> {
@@ -300,6 +311,11 @@ impl Arguments {
             averager: run.averager.as_deref().map(averager).transpose()?,
             sync_batch_norm: run.sync_batch_norm,
             zero: run.zero.map(|choice| matches!(choice, ZeroChoice::View)),
+            uneven: run.join.clone().map(|inputs| lockstep_core::ddp::plan::Uneven {
+                inputs,
+                options: self.join_options(),
+            }),
+            devices: self.ddp.device_ids.unwrap_or(1),
             ..Training::new(self.world_size, device)
         })
     }

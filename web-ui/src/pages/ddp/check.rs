@@ -13,17 +13,13 @@ pub(super) struct CheckProps {
     pub(super) model: ModelRef,
     pub(super) account: Rc<DdpAccount>,
     pub(super) topology: Topology,
-    pub(super) rank: u32,
 }
 
 /// A button that has every rank simulated, and what the simulator says.
 #[component(Check)]
 pub(super) fn check(props: &CheckProps) -> Html {
-    let question = DdpQuestion::Simulate {
-        setting: props.account.setting.clone(),
-        rank: props.rank,
-        topology: props.topology,
-    };
+    let question =
+        DdpQuestion::Simulate { setting: props.account.setting.clone(), topology: props.topology };
     let asked = use_state(|| None::<(DdpQuestion, f64)>);
     let wanted = asked.as_ref().filter(|(of, _)| *of == question);
     let known = use_simulated(&props.model, wanted.map(|(of, _)| of.clone()));
@@ -42,7 +38,7 @@ pub(super) fn check(props: &CheckProps) -> Html {
             true => {}
         }
     }
-    let ranks = props.account.setting.training.world_size;
+    let ranks = props.account.setting.training.ranks();
     let said = match (wanted, &known.found) {
         (None, _) => {
             format!("The times here are worked out in closed form, for all {ranks} ranks at once.")

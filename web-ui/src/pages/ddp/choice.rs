@@ -1,6 +1,7 @@
 //! What the lab shows: a model, a setting A, and perhaps a setting B that differs from it.
 
-use super::knobs::Knobs;
+use super::knobs::{Knobs, UNSAID};
+use crate::pages::asked::{Asked, Unmet, Way};
 use crate::route::{Route, View};
 use lockstep_core::ddp::model::known_models;
 
@@ -8,6 +9,8 @@ use lockstep_core::ddp::model::known_models;
 const PREFIX: &str = "b.";
 /// The model whose file was dropped.
 pub(super) const FILE: &str = "file";
+/// What is shown first.
+const DEFAULT_MODEL: &str = "resnet18";
 /// What is built when an MLP is chosen.
 pub(super) const DEFAULT_MLP: &str = "mlp:1024,4096,4096,1000";
 
@@ -84,33 +87,71 @@ fn of_b(route: &Route) -> Route {
     plain
 }
 
+/// What is wrong with B, told of the whole address; nothing where A is wrong already.
+fn in_b(route: &Route, unmet: Unmet) -> Option<Unmet> {
+    let named = |text: &str| text.split_once('=').map(|(name, _)| format!("{PREFIX}{name}"));
+    route.get(&named(&unmet.asked)?)?;
+    let ways = unmet.ways.iter().filter_map(|way| {
+        let value = way.words.split_once('=')?.1;
+        let words = format!("{PREFIX}{}", way.words);
+        Some(Way { route: route.clone().with(&named(&way.words)?, value), words })
+    });
+    Some(Unmet { asked: format!("{PREFIX}{}", unmet.asked), ways: ways.collect(), ..unmet })
+}
+
 impl LabChoice {
     /// The choice in an address; what it does not say, or says wrongly, is the default.
     pub(super) fn read(route: &Route) -> LabChoice {
-        let model = route.get("model").unwrap_or("resnet18");
-        let known = known_models().contains(&model) || model.starts_with("mlp:") || model == FILE;
+        LabChoice::asked(route).0
+    }
+
+    /// The same, and what the address asks for that cannot be.
+    pub(super) fn asked(route: &Route) -> (LabChoice, Vec<Unmet>) {
+        let (a, mut unmet) = Knobs::asked(route);
         let compares = route.get("b").is_some();
-        let a = Knobs::read(route);
-        let tab = Tab::ALL.into_iter().find(|tab| Some(tab.word()) == route.get("tab"));
-        let edits = if compares && route.get("b") == Some("edit") { Side::B } else { Side::A };
-        let word = |name: &str, words: &[&str], default: &str| {
-            let found = route.get(name).filter(|word| words.contains(word));
-            found.unwrap_or(default).to_owned()
+        let b = compares.then(|| {
+            let (b, wrong) = Knobs::asked(&of_b(route));
+            unmet.extend(wrong.into_iter().filter_map(|unmet| in_b(route, unmet)));
+            b
+        });
+        let mut asked = Asked::new(route);
+        let model = route.get("model").unwrap_or(DEFAULT_MODEL);
+        let known = known_models().contains(&model) || model.starts_with("mlp:") || model == FILE;
+        if !known {
+            let ways = asked.near("model", known_models().into_iter(), 3);
+            let why = "There is no such model: choose one that ships, an MLP as mlp:64,128,10, or \
+                       drop a file.";
+            asked.refuse("model", why, ways);
+        }
+        let tab = asked.one_of("tab", &Tab::ALL, |tab| tab.word().to_owned(), "part of the view");
+        let mut word = |name: &str, words: &[&'static str]| {
+            asked
+                .one_of(name, words, str::to_owned, "axis of a sweep")
+                .unwrap_or(words[0])
+                .to_owned()
         };
-        LabChoice {
-            model: if known { model.to_owned() } else { "resnet18".to_owned() },
-            rank: route.number("rank").unwrap_or(0u32).min(a.world - 1),
+        let sweep = (
+            word("sweep", &["caps", "worlds", "links"]),
+            word("lines", &["links", "worlds", "caps", "none"]),
+        );
+        let ranks = u64::from(a.world.saturating_mul(a.devices));
+        let rank = asked.number("rank", (0, ranks - 1), 0, "It is one of the ranks.") as u32;
+        let passes = "Passes are counted from 1.";
+        let pass = asked.number("pass", (1, u32::MAX.into()), 1, passes) as u32 - 1;
+        unmet.extend(asked.unmet);
+        let edits = if compares && route.get("b") == Some("edit") { Side::B } else { Side::A };
+        let choice = LabChoice {
+            model: if known { model } else { DEFAULT_MODEL }.to_owned(),
+            rank,
             a,
-            b: compares.then(|| Knobs::read(&of_b(route))),
+            b,
             edits,
-            pass: route.number::<u32>("pass").map(|pass| pass.saturating_sub(1)),
+            pass: route.get("pass").map(|_| pass),
             param: route.number("param"),
             tab: tab.unwrap_or(Tab::Buckets),
-            sweep: (
-                word("sweep", &["caps", "worlds", "links"], "caps"),
-                word("lines", &["links", "worlds", "caps", "none"], "links"),
-            ),
-        }
+            sweep,
+        };
+        (choice, unmet)
     }
 
     /// The address of the choice.
@@ -127,6 +168,11 @@ impl LabChoice {
                 route = route.with(&format!("{PREFIX}node"), 0);
             }
             route = route.with("b", if self.edits == Side::B { "edit" } else { "on" });
+        }
+        for (name, value) in UNSAID {
+            if route.get(name) == Some(value) {
+                route = route.without(name);
+            }
         }
         if let Some(pass) = self.pass {
             route = route.with("pass", pass + 1);
@@ -216,6 +262,52 @@ mod tests {
         let changed = choice.with(Knobs { world: 32, ..choice.a.clone() });
         let b = changed.b.clone().unwrap();
         assert_eq!((changed.a.world, b.world, b.cap.as_str()), (32, 32, "1"));
+    }
+
+    #[test]
+    fn everything_around_ddp_is_in_the_address() {
+        let hash = "#/ddp?mixed=float16&reduce=bfloat16&zero=interleaved&shard=1&averager=periodic%3A4%3A0&join=5%2C3&throw=1&devices=4&version=1.x&nograd=fc.bias&subgroup=4&b=on&b.join=&b.mixed=no";
+        let (choice, unmet) = LabChoice::asked(&Route::parse(hash));
+        assert_eq!(unmet, []);
+        assert_eq!(LabChoice::read(&choice.route()), choice);
+        let (a, b) = (choice.a.clone(), choice.b.clone().unwrap());
+        assert_eq!(a.uneven().unwrap().unwrap().inputs, [5, 3]);
+        assert_eq!((b.join.as_str(), b.mixed[0], b.devices), ("", "no", 4));
+        assert_eq!(a.averager().unwrap().unwrap().to_string(), "periodic:4:0");
+        let plain = LabChoice::read(&Route::parse("#/ddp"));
+        assert!(plain.route().to_hash().len() < 230, "{}", plain.route().to_hash());
+        for wrong in ["join=x", "join=0,0", "averager=often"] {
+            let choice = LabChoice::read(&Route::parse(&format!("#/ddp?{wrong}")));
+            assert!(choice.a.setting().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_said_with_a_way_on() {
+        let hash = "#/ddp?model=resnet19&hook=power-sgd&world=0&device=A101&tab=bucket&static=2&rank=8&b=on&b.hook=fp17&b.world=4";
+        let (choice, unmet) = LabChoice::asked(&Route::parse(hash));
+        let asked: Vec<&str> = unmet.iter().map(|unmet| unmet.asked.as_str()).collect();
+        let all = [
+            "hook=power-sgd",
+            "device=A101",
+            "static=2",
+            "world=0",
+            "b.hook=fp17",
+            "model=resnet19",
+            "tab=bucket",
+            "rank=8",
+        ];
+        assert_eq!(asked, all);
+        assert_eq!((choice.model.as_str(), choice.a.world), ("resnet18", 1));
+        for unmet in &unmet {
+            assert!(!unmet.ways.is_empty(), "{}", unmet.asked);
+            for way in &unmet.ways {
+                let left = LabChoice::asked(&way.route).1;
+                assert!(left.len() < all.len(), "{}: {left:?}", way.words);
+            }
+        }
+        assert_eq!(unmet[0].ways[0].words, "hook=powersgd");
+        assert_eq!(unmet[4].ways[0].words, "b.hook=fp16");
     }
 
     #[test]

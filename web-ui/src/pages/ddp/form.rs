@@ -1,7 +1,10 @@
 //! The form: a model, and the setting that is edited.
 
 use super::choice::{DEFAULT_MLP, FILE, LabChoice, Side};
-use super::knobs::{DEFAULT_CAP, HOOKS, Knobs, MAX_ACCUMULATE, MAX_BATCH, MAX_WORLD};
+use super::knobs::{
+    BUFFER_DTYPES, DEFAULT_CAP, HOOKS, Knobs, MAX_ACCUMULATE, MAX_BATCH, MAX_DEVICES, MAX_WORLD,
+    PARAM_DTYPES, REDUCE_DTYPES, ZERO,
+};
 use crate::dom::when;
 use crate::pages::topology_choice::TopologyFields;
 use crate::route::Route;
@@ -86,9 +89,23 @@ pub(super) fn lab_form(props: &LabFormProps) -> Html {
     }
     let versions = DdpVersion::ALL.map(|version| Choice::word(version.name())).to_vec();
     let hooks = HOOKS.map(|(word, label)| Choice::new(word, label)).to_vec();
-    let zero =
-        [("no", "no"), ("each", "broadcasts one by one"), ("view", "parameters_as_bucket_view")];
-    let zero = zero.map(|(word, label)| Choice::new(word, label)).to_vec();
+    let zero = ZERO.map(|(word, label)| Choice::new(word, label)).to_vec();
+    let dtypes = |words: &[&str]| words.iter().map(|word| Choice::word(word)).collect::<Vec<_>>();
+    let mixed = knobs.mixed;
+    let overlaps = matches!(knobs.zero, "overlap" | "interleaved");
+    let around = around_words(knobs);
+    let averagers = averagers(knobs);
+    // Replicas are of the 1.x source alone.
+    let replicate = {
+        let (choice, plain) = (choice.clone(), knobs.write());
+        props.on_choose.reform(move |devices: u64| {
+            let mut route = plain.clone().with("devices", devices);
+            if devices > 1 {
+                route = route.with("version", DdpVersion::V1.name());
+            }
+            choice.with(Knobs::read(&route))
+        })
+    };
     let flag = |name: &'static str, label: &'static str, on: bool| {
         let chosen = set(name).reform(|on: bool| u8::from(on).to_string());
         let onchange = when(&chosen, |event: Event| {
@@ -126,10 +143,63 @@ pub(super) fn lab_form(props: &LabFormProps) -> Html {
             </div>
             <SelectField name="hook" label="Communication hook" value={knobs.hook} choices={hooks} on_choose={set("hook")} />
             <NumberField name="accumulate" label="Passes a step (all but the last in no_sync)" value={u64::from(knobs.accumulate)} min={1} max={u64::from(MAX_ACCUMULATE)} on_choose={number("accumulate")} />
+            if knobs.hook == "localsgd" {
+                <NumberField name="subgroup" label="Ranks of its subgroup (0: a node's)" value={u64::from(knobs.subgroup)} min={0} max={u64::from(MAX_WORLD)} on_choose={number("subgroup")} />
+            }
             <SelectField name="zero" label="ZeroRedundancyOptimizer" value={knobs.zero} choices={zero} on_choose={set("zero")} />
+            if overlaps {
+                <div class="checks">{ flag("shard", "shard_buckets", knobs.shard_buckets) }</div>
+            }
             <SelectField name="version" label="PyTorch" value={knobs.version.name()} choices={versions} on_choose={set("version")} />
+            <details class="links around" open={!around.is_empty()} data-test="around">
+                <summary>{ "Around it: " }{ if around.is_empty() { "mixed precision, join, averaging, …".to_owned() } else { around } }</summary>
+                <div>
+                    <SelectField name="mixed" label="mixed_precision: param_dtype" value={mixed[0]} choices={dtypes(&PARAM_DTYPES)} on_choose={set("mixed")} />
+                    <SelectField name="reduce" label="reduce_dtype" value={mixed[1]} choices={dtypes(&REDUCE_DTYPES)} on_choose={set("reduce")} />
+                    <SelectField name="mixed_buffers" label="buffer_dtype" value={mixed[2]} choices={dtypes(&BUFFER_DTYPES)} on_choose={set("mixed_buffers")} />
+                    <TextField name="join" label="Uneven inputs, by rank: join()" value={knobs.join.clone()} wrong={knobs.uneven().err()} on_choose={set("join")} />
+                    <div class="checks">{ flag("throw", "throw_on_early_termination", knobs.throw) }</div>
+                    <SelectField name="known-averager" label="Model averager" value={knobs.averager.clone()} choices={averagers} on_choose={set("averager")} />
+                    <TextField name="averager" label="Averager, as typed" value={knobs.averager.clone()} wrong={knobs.averager().err()} on_choose={set("averager")} />
+                    <TextField name="nograd" label="No gradient for (parameters, modules)" value={knobs.nograd.clone()} on_choose={set("nograd")} />
+                    <NumberField name="devices" label="Devices a process (replicas, 1.x)" value={u64::from(knobs.devices)} min={1} max={u64::from(MAX_DEVICES)} on_choose={replicate} />
+                </div>
+            </details>
         </form>
     }
+}
+
+/// What of the folded fields is set, in a few words.
+fn around_words(knobs: &Knobs) -> String {
+    let [param, reduce, buffers] = knobs.mixed;
+    let mixed = (param, reduce, buffers) != (PARAM_DTYPES[0], REDUCE_DTYPES[0], BUFFER_DTYPES[0]);
+    let all = [
+        (mixed, "mixed precision"),
+        (!knobs.join.is_empty(), "join"),
+        (!knobs.averager.is_empty(), "averaging"),
+        (!knobs.nograd.is_empty(), "no gradient"),
+        (knobs.devices > 1, "replicas"),
+    ];
+    let set = all.iter().filter(|(on, _)| *on).map(|(_, words)| *words);
+    set.collect::<Vec<_>>().join(", ")
+}
+
+/// Averagers that people try, for so many ranks.
+fn averagers(knobs: &Knobs) -> Vec<Choice> {
+    let (world, local) = (knobs.world, knobs.local_ranks());
+    let hierarchical = format!("hierarchical:2={local},4={world}:0");
+    let mut all = vec![
+        Choice::new("", "no"),
+        Choice::new("periodic:4:0", "PeriodicModelAverager(period=4)"),
+        Choice::new(
+            &hierarchical,
+            &format!("HierarchicalModelAverager({{2: {local}, 4: {world}}})"),
+        ),
+    ];
+    if !all.iter().any(|known| known.value == knobs.averager) {
+        all.insert(0, Choice::new(&knobs.averager, "as typed"));
+    }
+    all
 }
 
 /// Which of the two settings the form changes.

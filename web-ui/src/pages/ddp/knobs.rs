@@ -1,13 +1,17 @@
 //! One setting of the lab as an address holds it, and what it means to DDP.
 
+use crate::pages::asked::{Asked, Unmet};
 use crate::pages::topology_choice;
 use crate::route::{Route, View};
+use lockstep_core::ddp::join::JoinOptions;
 use lockstep_core::ddp::lab::Setting;
 use lockstep_core::ddp::model::Device;
-use lockstep_core::ddp::plan::Training;
+use lockstep_core::ddp::plan::{Training, Uneven};
 use lockstep_core::ddp::timeline::RingLink;
+use lockstep_core::ddp::zero::ZeroOverlap;
 use lockstep_core::ddp::{
-    BucketCap, CommHook, DdpOptions, DdpVersion, HookAlgorithm, Links, PostLocalSgd, PowerSgd,
+    BucketCap, CommHook, DdpOptions, DdpVersion, HookAlgorithm, Links, MixedPrecision,
+    ModelAverager, PostLocalSgd, PowerSgd,
 };
 use lockstep_core::dtype::Dtype;
 use lockstep_sim::{Link, Topology};
@@ -30,8 +34,39 @@ pub(super) const HOOKS: [(&str, &str); 9] = [
     ("batched", "batched_powerSGD_hook (rank 1)"),
     ("pertensor", "quantization_pertensor_hook"),
     ("perchannel", "quantization_perchannel_hook"),
-    ("localsgd", "post_localSGD_hook (nodes of 8)"),
+    ("localsgd", "post_localSGD_hook"),
     ("noop", "noop_hook"),
+];
+
+/// What `ZeroRedundancyOptimizer` may be: the word in the address, and what it is.
+pub(super) const ZERO: [(&str, &str); 5] = [
+    ("no", "no"),
+    ("each", "broadcasts one by one"),
+    ("view", "parameters_as_bucket_view"),
+    ("overlap", "overlap_with_ddp: hook_with_zero_step"),
+    ("interleaved", "overlap_with_ddp: hook_with_zero_step_interleaved"),
+];
+
+/// Types of mixed precision: the word in the address; the first leaves it out.
+pub(super) const PARAM_DTYPES: [&str; 3] = ["no", "float16", "bfloat16"];
+pub(super) const REDUCE_DTYPES: [&str; 4] = ["as-param", "float16", "bfloat16", "float32"];
+pub(super) const BUFFER_DTYPES: [&str; 3] = ["no", "float16", "bfloat16"];
+
+/// Devices of a process at most.
+pub(super) const MAX_DEVICES: u32 = 16;
+
+/// What an address need not say: it is so anyway.
+pub(super) const UNSAID: [(&str, &str); 10] = [
+    ("mixed", "no"),
+    ("reduce", "as-param"),
+    ("mixed_buffers", "no"),
+    ("shard", "0"),
+    ("averager", ""),
+    ("subgroup", "0"),
+    ("join", ""),
+    ("throw", "0"),
+    ("devices", "1"),
+    ("nograd", ""),
 ];
 
 /// One setting, as it is chosen.
@@ -52,45 +87,110 @@ pub(super) struct Knobs {
     pub(super) hook: &'static str,
     pub(super) accumulate: u32,
     pub(super) sync_batch_norm: bool,
-    /// `no`, `each` or `view`.
+    /// One of [`ZERO`].
     pub(super) zero: &'static str,
+    /// `shard_buckets` of its overlap.
+    pub(super) shard_buckets: bool,
+    /// `param_dtype`, `reduce_dtype` and `buffer_dtype`.
+    pub(super) mixed: [&'static str; 3],
+    /// As it was typed, empty for none.
+    pub(super) averager: String,
+    /// Ranks of post-localSGD's subgroups; 0 for those of a node.
+    pub(super) subgroup: u32,
+    /// Inputs of the ranks inside `join()` as they were typed, empty without it.
+    pub(super) join: String,
+    /// `throw_on_early_termination`.
+    pub(super) throw: bool,
+    /// Devices of a process, of 1.x.
+    pub(super) devices: u32,
+    /// Parameters and modules without gradient, as they were typed.
+    pub(super) nograd: String,
 }
 
-fn one_of(route: &Route, name: &str, words: &[&'static str]) -> &'static str {
-    let wanted = route.get(name);
-    words.iter().copied().find(|word| Some(*word) == wanted).unwrap_or(words[0])
-}
+/// Longer texts are cut: an address is a stranger's.
+const MAX_TEXT: usize = 4000;
 
 impl Knobs {
     /// The words in an address; what it does not say, or says wrongly, is the default.
     pub(super) fn read(route: &Route) -> Knobs {
-        let flag = |name: &str, default: bool| match route.get(name) {
-            Some("1") => true,
-            Some("0") => false,
-            _ => default,
+        Knobs::asked(route).0
+    }
+
+    /// The same, and what the address asks for that cannot be.
+    pub(super) fn asked(route: &Route) -> (Knobs, Vec<Unmet>) {
+        let mut asked = Asked::new(route);
+        let mut word = |name: &str, words: &[&'static str], what: &str| {
+            asked.one_of(name, words, str::to_owned, what).unwrap_or(words[0])
         };
-        let version = route.get("version");
-        let version = DdpVersion::ALL.into_iter().find(|of| Some(of.name()) == version);
-        let device = Device::named(route.get("device").unwrap_or("A100"));
-        let hooks = HOOKS.map(|(word, _)| word);
-        Knobs {
-            world: route.number("world").unwrap_or(8u64).clamp(1, MAX_WORLD.into()) as u32,
-            device: device.map_or_else(|| "A100".to_owned(), |device| device.name),
-            batch: route.number("batch").unwrap_or(32u64).clamp(1, MAX_BATCH),
-            topology: topology_choice::read(route),
+        let hook = word("hook", &HOOKS.map(|(word, _)| word), "communication hook");
+        let zero = word("zero", &ZERO.map(|(word, _)| word), "way to shard the optimizer");
+        let mixed = [
+            word("mixed", &PARAM_DTYPES, "param_dtype here"),
+            word("reduce", &REDUCE_DTYPES, "reduce_dtype here"),
+            word("mixed_buffers", &BUFFER_DTYPES, "buffer_dtype here"),
+        ];
+        let devices = Device::known();
+        let names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+        let device = match route.get("device").map(Device::named) {
+            None => "A100".to_owned(),
+            Some(Some(device)) => device.name,
+            Some(None) => {
+                let ways = asked.near("device", names.iter().copied(), 4);
+                asked.refuse("device", "There is no such device.", ways);
+                "A100".to_owned()
+            }
+        };
+        let versions = DdpVersion::ALL;
+        let version = asked.one_of(
+            "version",
+            &versions,
+            |of| of.name().to_owned(),
+            "version of PyTorch's rules",
+        );
+        let mut flag = |name: &str, default: bool| {
+            asked
+                .one_of(name, &[false, true], |on| u8::from(on).to_string(), "switch: it is 0 or 1")
+                .unwrap_or(default)
+        };
+        let (find_unused, static_graph) = (flag("unused", false), flag("static", false));
+        let (bucket_view, broadcast_buffers) = (flag("view", false), flag("buffers", true));
+        let (last_cap, sync_batch_norm) = (flag("last", false), flag("syncbn", false));
+        let (shard_buckets, throw) = (flag("shard", false), flag("throw", false));
+        let world = "The lab takes 1 to 131,072 ranks: its plan lists them.";
+        let batch = "The lab takes 1 to 65,536 samples a rank and pass.";
+        let accumulate = "The lab follows 1 to 8 passes a step.";
+        let on_devices = "A process has 1 to 16 devices here.";
+        let subgroup = "Subgroups have up to as many ranks as there are; 0 takes those of a node.";
+        let text = |name: &str| -> String {
+            route.get(name).unwrap_or_default().trim().chars().take(MAX_TEXT).collect()
+        };
+        let knobs = Knobs {
+            world: asked.number("world", (1, MAX_WORLD.into()), 8, world) as u32,
+            device,
+            batch: asked.number("batch", (1, MAX_BATCH), 32, batch),
+            topology: topology_choice::asked(&mut asked),
             cap: route.get("cap").unwrap_or(DEFAULT_CAP).trim().to_owned(),
             version: version.unwrap_or_default(),
-            find_unused: flag("unused", false),
-            static_graph: flag("static", false),
-            bucket_view: flag("view", false),
-            broadcast_buffers: flag("buffers", true),
-            last_cap: flag("last", false),
-            hook: one_of(route, "hook", &hooks),
-            accumulate: route.number("accumulate").unwrap_or(1u64).clamp(1, MAX_ACCUMULATE.into())
+            find_unused,
+            static_graph,
+            bucket_view,
+            broadcast_buffers,
+            last_cap,
+            hook,
+            accumulate: asked.number("accumulate", (1, MAX_ACCUMULATE.into()), 1, accumulate)
                 as u32,
-            sync_batch_norm: flag("syncbn", false),
-            zero: one_of(route, "zero", &["no", "each", "view"]),
-        }
+            sync_batch_norm,
+            zero,
+            shard_buckets,
+            mixed,
+            averager: text("averager"),
+            subgroup: asked.number("subgroup", (0, MAX_WORLD.into()), 0, subgroup) as u32,
+            join: text("join"),
+            throw,
+            devices: asked.number("devices", (1, MAX_DEVICES.into()), 1, on_devices) as u32,
+            nograd: text("nograd"),
+        };
+        (knobs, asked.unmet)
     }
 
     /// The address of the setting, without a prefix.
@@ -111,6 +211,79 @@ impl Knobs {
             .with("accumulate", self.accumulate)
             .with("syncbn", flag(self.sync_batch_norm))
             .with("zero", self.zero)
+            .with("mixed", self.mixed[0])
+            .with("reduce", self.mixed[1])
+            .with("mixed_buffers", self.mixed[2])
+            .with("shard", flag(self.shard_buckets))
+            .with("averager", &self.averager)
+            .with("subgroup", self.subgroup)
+            .with("join", &self.join)
+            .with("throw", flag(self.throw))
+            .with("devices", self.devices)
+            .with("nograd", &self.nograd)
+    }
+
+    /// Ranks of post-localSGD's subgroups: those of a node, or 8.
+    pub(super) fn local_ranks(&self) -> u32 {
+        match (self.subgroup, self.topology.ranks_per_node()) {
+            (0, 0) => self.world.min(8),
+            (0, node) => node.min(self.world),
+            (subgroup, _) => subgroup,
+        }
+    }
+
+    /// `mixed_precision`, if any of its types is chosen.
+    fn mixed_precision(&self) -> Option<MixedPrecision> {
+        let dtype = |word: &str| match word {
+            "float16" => Some(Dtype::Float16),
+            "bfloat16" => Some(Dtype::Bfloat16),
+            "float32" => Some(Dtype::Float32),
+            _ => None,
+        };
+        let [param_dtype, reduce_dtype, buffer_dtype] = self.mixed.map(dtype);
+        let mixed = MixedPrecision { param_dtype, reduce_dtype, buffer_dtype };
+        (mixed != MixedPrecision::default()).then_some(mixed)
+    }
+
+    /// The averager that was typed.
+    pub(super) fn averager(&self) -> Result<Option<ModelAverager>, String> {
+        match self.averager.as_str() {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|error| format!("The averager {error}.")),
+        }
+    }
+
+    /// The uneven inputs that were typed.
+    pub(super) fn uneven(&self) -> Result<Option<Uneven>, String> {
+        if self.join.is_empty() {
+            return Ok(None);
+        }
+        let inputs = self.join.split(',').map(|part| {
+            let part = part.trim();
+            let inputs = part.parse::<u32>().ok().filter(|inputs| *inputs <= 100);
+            inputs.ok_or_else(|| {
+                format!(
+                    "“{part}” is no number of inputs: write 0 to 100 for each rank, as in 5,3,4; \
+                     the last holds for all ranks that follow"
+                )
+            })
+        });
+        let inputs: Vec<u32> = inputs.collect::<Result<_, _>>()?;
+        if inputs.iter().take(self.world as usize).all(|inputs| *inputs == 0) {
+            return Err("No rank has an input: there is nothing to train on.".to_owned());
+        }
+        let options =
+            JoinOptions { throw_on_early_termination: self.throw, ..JoinOptions::default() };
+        Ok(Some(Uneven { inputs, options }))
+    }
+
+    fn zero_overlap(&self) -> Option<ZeroOverlap> {
+        let interleaved = self.zero == "interleaved";
+        (interleaved || self.zero == "overlap").then_some(ZeroOverlap {
+            interleaved,
+            shard_buckets: self.shard_buckets,
+            world_size: self.world,
+        })
     }
 
     /// The cap that was typed.
@@ -153,7 +326,7 @@ impl Knobs {
             "perchannel" => CommHook::new(HookAlgorithm::QuantizationPerChannel),
             "localsgd" => CommHook::new(HookAlgorithm::PostLocalSgd(PostLocalSgd {
                 start_iter: 0,
-                subgroup: 8,
+                subgroup: self.local_ranks(),
                 post_local_gradient_allreduce: true,
             })),
             "noop" => CommHook::new(HookAlgorithm::Noop),
@@ -161,9 +334,18 @@ impl Knobs {
         })
     }
 
+    /// Names of what gets no gradient.
+    fn unused(&self) -> Vec<String> {
+        let names = self.nograd.split([',', ' ']).map(str::trim);
+        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    }
+
     /// What it means to DDP.
     pub(super) fn setting(&self) -> Result<Setting, String> {
         let device = Device::named(&self.device).ok_or("there is no such device")?;
+        let zero_overlap = self.zero_overlap();
+        // The overlap wraps a hook.
+        let wrapped = zero_overlap.map(|_| CommHook::new(HookAlgorithm::AllReduce));
         let options = DdpOptions {
             bucket_cap: self.cap()?,
             find_unused_parameters: self.find_unused,
@@ -172,7 +354,9 @@ impl Knobs {
             broadcast_buffers: self.broadcast_buffers,
             set_last_bucket_cap: self.last_cap,
             version: self.version,
-            comm_hook: self.hook(),
+            comm_hook: self.hook().or(wrapped),
+            mixed_precision: self.mixed_precision(),
+            zero_overlap,
             ..DdpOptions::default()
         };
         let training = Training {
@@ -185,6 +369,10 @@ impl Knobs {
                 "view" => Some(true),
                 _ => None,
             },
+            averager: self.averager()?,
+            uneven: self.uneven()?,
+            devices: self.devices,
+            unused: self.unused(),
             ..Training::new(self.world, device)
         };
         Ok(Setting { training, links: links(self.topology) })

@@ -35,7 +35,7 @@ pub(super) fn simulate() -> Html {
     let (file, _, _) = use_model_file(Callback::noop());
     let model = model_ref(&choice, file.as_ref());
     let of = model.clone().unwrap_or_else(|_| ModelRef::Named(String::new()));
-    let setting = model.and(choice.a.setting()).and_then(|setting| match choice.a.world {
+    let setting = model.and(choice.a.setting()).and_then(|setting| match setting.training.ranks() {
         0..=MAX_WORLD => Ok(setting),
         world => Err(format!(
             "{world} ranks send too many messages to be stepped here: at most {MAX_WORLD}. The lab \
@@ -83,13 +83,13 @@ pub(super) fn simulate() -> Html {
         (_, _, Some(view)) => explain::job(view),
         _ => "Writing the plan…".to_owned(),
     };
+    let ranks = plan.as_ref().map_or(choice.a.world, |plan| plan.world_size);
     let bytes = plan.as_ref().ok().map(|plan| {
         let tensors = plan.tensors.iter().map(|t| t.numel.saturating_mul(t.dtype.size_bytes()));
         tensors.fold(0, u64::saturating_add).saturating_mul(plan.world_size.into())
     });
-    let real =
-        bytes.is_some_and(|bytes| bytes <= MAX_REAL_BYTES) && choice.a.world <= MAX_REAL_WORLD;
-    let rank = (*selected).min(choice.a.world - 1);
+    let real = bytes.is_some_and(|bytes| bytes <= MAX_REAL_BYTES) && ranks <= MAX_REAL_WORLD;
+    let rank = (*selected).min(ranks.saturating_sub(1));
     let back = Route { path: Route::to(View::Ddp).path, ..choice.route() };
     html! {
         <div class="step-grid call" data-test="ddp-simulate" data-ready={session.is_some().to_string()}>
@@ -103,7 +103,7 @@ pub(super) fn simulate() -> Html {
                         <RealRun plan={plan.clone()} simulated={session} />
                     } else {
                         <p class="muted" data-test="no-real-run">{ format!("A real run here takes {MAX_REAL_WORLD} ranks and {} at most; this plan's tensors take {} on {} ranks. `lockstep ddp --plan` and `lockstep run` take more.",
-                            explain::bytes(MAX_REAL_BYTES), explain::bytes(bytes.unwrap_or(0)), choice.a.world) }</p>
+                            explain::bytes(MAX_REAL_BYTES), explain::bytes(bytes.unwrap_or(0)), ranks) }</p>
                     }
                     <Exports {session} name={format!("ddp-{}-{}", choice.model.replace([':', ','], "-"), choice.a.world)} plan={plan.clone()} />
                 }

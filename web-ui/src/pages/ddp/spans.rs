@@ -3,8 +3,8 @@
 use super::blocks::ending;
 use crate::explain;
 use crate::protocol::DdpAccount;
-use lockstep_core::ddp::Purpose;
 use lockstep_core::ddp::lab::CallSpan;
+use lockstep_core::ddp::{Purpose, StepKind};
 
 /// What a span is, as far as its colour goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +126,13 @@ fn purpose(call: &CallSpan) -> String {
         Purpose::BatchNorm => "BatchNorm",
         Purpose::Shard => "updated parameters",
         Purpose::Delayed => "delayed gradients",
-        Purpose::ModuleStates => "parameters averaged",
+        Purpose::Averaged => "parameters averaged",
+        Purpose::Replicate => "copies to the other devices",
+        Purpose::ModuleStates => "parameters and buffers",
+        Purpose::JoinPresence => "who has inputs",
+        Purpose::JoinThrow => "who has none",
+        Purpose::JoinSync => "whether to reduce",
+        Purpose::JoinRank => "whose states",
         _ => "",
     };
     format!("{} {what}", call.kind.name()).trim().to_owned()
@@ -151,6 +157,9 @@ pub(super) fn about(account: &DdpAccount, span: &Span) -> (String, Vec<(String, 
         Kind::Exposed => {
             let bucket = call().and_then(|call| call.of_bucket());
             match bucket {
+                Some(bucket) if account.pass.kind != StepKind::Training => {
+                    format!("waits for bucket {bucket}, without inputs")
+                }
                 Some(bucket) => format!("waits for bucket {bucket}: exposed communication"),
                 None => "waits for communication that nothing hides".to_owned(),
             }
@@ -160,6 +169,9 @@ pub(super) fn about(account: &DdpAccount, span: &Span) -> (String, Vec<(String, 
             if let Some(call) = call() {
                 facts.push(("bytes".to_owned(), super::blocks::commas(call.bytes)));
                 facts.push(("latency".to_owned(), explain::time(call.latency_ps)));
+                if call.peers_ps > 0 {
+                    facts.push(("for other ranks".to_owned(), explain::time(call.peers_ps)));
+                }
                 if call.start_ps > call.ready_ps {
                     facts.push(("queued".to_owned(), explain::time(call.start_ps - call.ready_ps)));
                 }
