@@ -3,7 +3,7 @@
 use super::knobs::{Knobs, UNSAID};
 use crate::pages::asked::{Asked, Unmet, Way};
 use crate::route::{Route, View};
-use lockstep_core::ddp::model::known_models;
+use lockstep_core::ddp::model::{known_models, named};
 
 /// Marks the words of setting B in an address.
 const PREFIX: &str = "b.";
@@ -87,6 +87,12 @@ fn of_b(route: &Route) -> Route {
     plain
 }
 
+/// A model by the name that the form has for it: `gpt2` is `gpt2-small`, as on the command line.
+fn known(model: &str) -> Option<String> {
+    let own = known_models().contains(&model) || model.starts_with("mlp:") || model == FILE;
+    if own { Some(model.to_owned()) } else { named(model).map(|model| model.name) }
+}
+
 /// What is wrong with B, told of the whole address; nothing where A is wrong already.
 fn in_b(route: &Route, unmet: Unmet) -> Option<Unmet> {
     let named = |text: &str| text.split_once('=').map(|(name, _)| format!("{PREFIX}{name}"));
@@ -116,8 +122,8 @@ impl LabChoice {
         });
         let mut asked = Asked::new(route);
         let model = route.get("model").unwrap_or(DEFAULT_MODEL);
-        let known = known_models().contains(&model) || model.starts_with("mlp:") || model == FILE;
-        if !known {
+        let known = known(model);
+        if known.is_none() {
             let ways = asked.near("model", known_models().into_iter(), 3);
             let why = "There is no such model: choose one that ships, an MLP as mlp:64,128,10, or \
                        drop a file.";
@@ -141,7 +147,7 @@ impl LabChoice {
         unmet.extend(asked.unmet);
         let edits = if compares && route.get("b") == Some("edit") { Side::B } else { Side::A };
         let choice = LabChoice {
-            model: if known { model } else { DEFAULT_MODEL }.to_owned(),
+            model: known.unwrap_or_else(|| DEFAULT_MODEL.to_owned()),
             rank,
             a,
             b,
@@ -274,6 +280,7 @@ mod tests {
         assert_eq!(a.uneven().unwrap().unwrap().inputs, [5, 3]);
         assert_eq!((b.join.as_str(), b.mixed[0], b.devices), ("", "no", 4));
         assert_eq!(a.averager().unwrap().unwrap().to_string(), "periodic:4:0");
+        assert_eq!(LabChoice::read(&Route::parse("#/ddp?model=GPT2")).model, "gpt2-small");
         let plain = LabChoice::read(&Route::parse("#/ddp"));
         assert!(plain.route().to_hash().len() < 230, "{}", plain.route().to_hash());
         for wrong in ["join=x", "join=0,0", "averager=often"] {

@@ -101,6 +101,9 @@ pub(super) fn text(account: &DdpAccount, span: &Span, room: usize) -> Option<Str
             return (room >= 5).then(|| ending(&layer(account, span), room));
         }
         Kind::Optimizer => vec!["optimizer.step".to_owned(), "step".to_owned()],
+        Kind::Exposed if account.pass.kind != StepKind::Training => {
+            vec![format!("waits {}, without inputs", took()), format!("waits {}", took()), took()]
+        }
         Kind::Exposed => vec![format!("exposed {}", took()), took()],
         Kind::Held => vec!["waits".to_owned()],
         Kind::Bucket(bucket) => {
