@@ -17,6 +17,11 @@ const GB_PER_SECOND: (u64, u64) = (1, 10_000);
 /// Ranks of a node that a form takes; 0 for no nodes.
 const NODE: (u64, u64) = (0, 65_536);
 
+/// The topology in an address; what it does not say, or says wrongly, is the default.
+pub(super) fn read(route: &Route) -> Topology {
+    asked(&mut Asked::new(route))
+}
+
 /// The topology in words of an address: `node=8&latency=2000`.
 ///
 /// # Errors
@@ -182,10 +187,6 @@ pub(super) fn topology_fields(props: &TopologyFieldsProps) -> Html {
 mod tests {
     use super::*;
     use crate::route::View;
-
-    fn read(route: &Route) -> Topology {
-        asked(&mut Asked::new(route))
-    }
 
     #[test]
     fn an_address_holds_the_whole_topology() {

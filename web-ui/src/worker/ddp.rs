@@ -5,7 +5,7 @@ use super::slices::Slices;
 use crate::protocol::{ChangeRow, DdpAccount, DdpQuestion, Response, Simulated};
 use lockstep_core::ddp::lab::{Axis, LabModel, LabRun, Setting, Summary, changes};
 use lockstep_core::ddp::model::{Model, named};
-use lockstep_core::ddp::plan::{Training, training_plan, training_run};
+use lockstep_core::ddp::plan::{Training, TrainingError, training_plan, training_run};
 use lockstep_core::plan::Plan;
 use lockstep_sim::training::{messages, simulate_rank};
 use lockstep_sim::{SimConfig, Topology};
@@ -111,8 +111,11 @@ fn simulated(model: &Model, setting: &Setting, topology: Topology) -> Result<Res
     Ok(Response::DdpSimulated(Simulated { step_ps, closed_ps, messages }))
 }
 
-fn raised(error: &lockstep_core::ddp::plan::TrainingError) -> String {
-    format!("DDP raises: {error}")
+fn raised(error: &TrainingError) -> String {
+    match error {
+        TrainingError::Ddp(_) => format!("DDP raises: {error}"),
+        ours => ours.to_string(),
+    }
 }
 
 fn account(
