@@ -714,7 +714,8 @@ fn plans() -> Result<Vec<Plan>> {
     plans.push(CollectiveLab::new(sum, 8, 1 << 34).plan()?);
     for scenario in scenario::all() {
         for repaired in [false, true] {
-            let options = ScenarioOptions { repaired, ..ScenarioOptions::default() };
+            let world_size = scenario.min_world_size.max(4);
+            let options = ScenarioOptions { world_size, repaired, ..ScenarioOptions::default() };
             plans.push(scenario.plan(&options)?);
         }
     }
