@@ -221,6 +221,17 @@ fn promise(collective: Collective, n: u32) -> String {
     }
 }
 
+/// What a number of elements is of, in a form.
+pub(crate) fn count_label(collective: Collective) -> &'static str {
+    match collective {
+        Collective::AllToAll => "Elements a pair of ranks",
+        Collective::Scatter { .. } | Collective::ReduceScatter { .. } => {
+            "Elements of a rank's part"
+        }
+        _ => "Elements a rank",
+    }
+}
+
 /// A sentence for what a job of several calls does at a moment.
 pub(crate) fn job(view: &View) -> String {
     let n = view.ranks.len();

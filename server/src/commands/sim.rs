@@ -63,13 +63,17 @@ struct DetailLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<String>,
     error: String,
+    /// Ours beside it, where that helps more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    help: Option<String>,
 }
 
 fn detail_lines(plan: &Plan) -> Option<Vec<DetailLine>> {
     let lines = detail_of(plan)?.into_iter().map(|raised| {
         let source = raised.at.and_then(|at| Some((plan.sources.get(at.source as usize)?, at)));
         let line = source.map(|(source, at)| format!("{}:{}", source.path, at.line));
-        DetailLine { rank: raised.rank.0, line, error: raised.error.to_string() }
+        let (error, help) = (raised.error.to_string(), raised.error.help);
+        DetailLine { rank: raised.rank.0, line, error, help }
     });
     Some(lines.collect())
 }
@@ -85,9 +89,12 @@ fn detail_text(lines: Option<&[DetailLine]>) -> String {
         return "With TORCH_DISTRIBUTED_DEBUG=DETAIL no rank would raise.\n".to_owned();
     }
     let mut text = "With TORCH_DISTRIBUTED_DEBUG=DETAIL:\n".to_owned();
-    for DetailLine { rank, line, error } in lines {
-        let at = line.as_ref().map(|line| format!(" ({line})")).unwrap_or_default();
-        text.push_str(&format!("  rank {rank}{at}: {error}\n"));
+    for DetailLine { rank, line, error, help } in lines {
+        let in_brackets = |text: &Option<String>| {
+            text.as_ref().map(|text| format!(" ({text})")).unwrap_or_default()
+        };
+        let (at, help) = (in_brackets(line), in_brackets(help));
+        text.push_str(&format!("  rank {rank}{at}: {error}{help}\n"));
     }
     text
 }

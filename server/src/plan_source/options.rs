@@ -30,7 +30,7 @@ pub(crate) struct PlanOptions {
     /// The repaired program of a scenario
     #[arg(long)]
     pub(crate) repaired: bool,
-    /// Elements a rank of a collective [default: 16]
+    /// Elements a rank of a collective, of all_to_all a pair of ranks [default: 16]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) count: Option<u64>,
     /// How a collective is carried out: ring, tree, direct, recursive_doubling, bruck, … [default: its first]

@@ -90,7 +90,7 @@ pub(super) fn what(schedule: &Schedule, algorithm: Algorithm, step: u32) -> Stri
             };
             let colour = if step.is_multiple_of(2) { "one" } else { "the other" };
             format!(
-                "segments go {way} both trees, each of which has half of the tensor, by the edges of {colour} of two colours: no rank sends twice or receives twice."
+                "segments go {way} both trees, each of which has half of the tensor, by the edges of {colour} of two colours: in one step no rank sends twice or receives twice."
             )
         }
         Algorithm::Ring | Algorithm::Tree | Algorithm::Direct | Algorithm::Dissemination => {

@@ -177,6 +177,14 @@ impl CallChoice {
     }
 }
 
+/// What a call's number of elements is of.
+fn parts_label(name: &str) -> &'static str {
+    match ["all_to_all", "scatter"].iter().any(|word| name.contains(word)) {
+        true => "Elements of a part",
+        false => "Elements of a tensor",
+    }
+}
+
 /// What can be stepped through: collectives by algorithm, and every call as PyTorch makes it.
 pub(super) fn choices() -> Vec<Choice> {
     let collectives = COLLECTIVES.iter().map(|name| Choice::word(name).under("By algorithm"));
@@ -245,7 +253,7 @@ pub(super) fn call_form(props: &CallFormProps) -> Html {
             <SelectField name="backend" label="Backend" value={options.backend.clone()} choices={backends} on_choose={set("backend")} />
             <NumberField name="world" label="World size" value={u64::from(options.world_size)} min={world.0} max={world.1} slider={true} on_choose={number("world")} />
             if heeds.count {
-                <NumberField name="count" label="Elements a rank" value={options.count} min={0} max={MAX_COUNT} on_choose={number("count")} />
+                <NumberField name="count" label={parts_label(call.name)} value={options.count} min={0} max={MAX_COUNT} on_choose={number("count")} />
                 <SelectField name="dtype" label="Dtype" value={options.dtype.to_string()} choices={dtypes} on_choose={set("dtype")} />
             }
             if heeds.op {

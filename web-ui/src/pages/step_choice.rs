@@ -5,6 +5,7 @@ use super::collective_choice::{COLLECTIVES, collective};
 use super::reduce_choice::ReduceOpFields;
 use super::topology_choice::{self, Links, TopologyFields};
 use super::{call_choice, reading};
+use crate::explain;
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField};
 use lockstep_core::dtype::Dtype;
@@ -182,7 +183,7 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
             <NumberField name="world" label="World size" value={u64::from(lab.world_size)} min={WORLD.0} max={WORLD.1} slider={true} on_choose={number("world")} />
             <SelectField name="algorithm" label="Algorithm" value={lab.algorithm.name()} choices={words(&algorithms)} on_choose={set("algorithm")} />
             if !barrier {
-                <NumberField name="count" label="Elements a rank" value={lab.count} min={0} max={MAX_COUNT} on_choose={number("count")} />
+                <NumberField name="count" label={explain::count_label(lab.collective)} value={lab.count} min={0} max={MAX_COUNT} on_choose={number("count")} />
                 <SelectField name="dtype" label="Dtype" value={lab.dtype.to_string()} choices={dtypes} on_choose={set("dtype")} />
                 <SelectField name="fill" label="Values" value={fill_word(lab.fill)} choices={fills} on_choose={set("fill")} />
             }

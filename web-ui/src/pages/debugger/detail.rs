@@ -22,7 +22,7 @@ pub(super) fn detail(plan: &Plan) -> Html {
             <p class="muted">{ words }</p>
             <ul>{ for raised.into_iter().flatten().map(|one| {
                 let line = one.at.map(|at| format!(" (train.py:{})", at.line)).unwrap_or_default();
-                html! { <li><b>{ format!("rank {}{line}", one.rank) }</b><code>{ one.error.to_string() }</code></li> }
+                html! { <li><b>{ format!("rank {}{line}", one.rank) }</b><code>{ one.error.to_string() }</code>{ for one.error.help.iter().map(|help| html! { <small class="muted">{ help }</small> }) }</li> }
             }) }</ul>
         </details>
     }

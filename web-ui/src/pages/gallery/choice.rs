@@ -150,7 +150,7 @@ pub(super) fn gallery_form(props: &GalleryFormProps) -> Html {
             <SelectField name="collective" label="Collective" value={choice.collective.name()} choices={names} on_choose={collective} />
             <NumberField name="world" label="World size" value={u64::from(choice.world_size)} min={WORLD.0} max={WORLD.1} slider={true} on_choose={number("world")} />
             if !choice.collective.is_barrier() {
-                <SizeField name="count" label={format!("Elements a rank ({})", explain::bytes(choice.bytes()))} value={choice.count}
+                <SizeField name="count" label={format!("{} ({})", explain::count_label(choice.collective), explain::bytes(choice.bytes()))} value={choice.count}
                            max_log2={MAX_COUNT_LOG2} on_choose={number("count")} />
             }
             <TopologyFields topology={choice.topology} route={route.clone()} world_size={choice.world_size} on_route={props.on_route.clone()} />

@@ -210,7 +210,7 @@ pub(super) fn mesh_form(props: &MeshFormProps) -> Html {
             <SelectField name="collective" label="Collective" value={choice.collective.name()} choices={names} on_choose={collective} />
             <SelectField name="algorithm" label="Algorithm" value={choice.algorithm.name()} choices={algorithms} on_choose={set("algorithm")} />
             if !choice.collective.is_barrier() {
-                <SizeField name="count" label={format!("Elements a rank ({bytes})")} value={choice.count} max_log2={MAX_COUNT_LOG2} on_choose={number("count")} />
+                <SizeField name="count" label={format!("{} ({bytes})", explain::count_label(choice.collective))} value={choice.count} max_log2={MAX_COUNT_LOG2} on_choose={number("count")} />
             }
             <TopologyFields topology={choice.topology} route={route} world_size={choice.world_size().max(1)} nodes_only={true} on_route={props.on_route.clone()} />
         </form>
