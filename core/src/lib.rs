@@ -4,6 +4,7 @@
 //! This crate knows no I/O, clock, thread or unseeded randomness, and never panics on input. It
 //! builds for the host and for `wasm32-unknown-unknown` from the same source.
 
+pub mod archive;
 pub mod c10d;
 pub mod collective;
 pub mod ddp;
@@ -12,6 +13,7 @@ pub mod dtype;
 pub mod flight_recorder;
 pub mod goal;
 pub mod group;
+pub mod job_log;
 pub mod pickle;
 pub mod plan;
 pub mod program;

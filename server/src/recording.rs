@@ -3,8 +3,10 @@
 
 use crate::files;
 use anyhow::{Result, bail};
-use lockstep_core::diagnosis::{Report, diagnose, diagnose_trace};
-use lockstep_core::flight_recorder::{self, Dump, Merged};
+use lockstep_core::archive::{self, Limits};
+use lockstep_core::diagnosis::{Report, add_log, diagnose_recording, diagnose_trace};
+use lockstep_core::flight_recorder::{self, Dump, FileProblem, MAX_DUMP_BYTES, Merged};
+use lockstep_core::job_log::{self, Statement};
 use lockstep_core::trace::{TRACE_MAGIC, Trace};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::path::{Path, PathBuf};
@@ -14,15 +16,25 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Recording {
     trace: Option<(String, Trace)>,
     dumps: Vec<Dump>,
+    /// Files that are no dumps, or damaged ones.
+    unread: Vec<FileProblem>,
+    /// What the job's logs say.
+    said: Vec<Statement>,
+    /// What else is wrong.
     problems: Vec<String>,
 }
 
-/// What one file holds.
+/// What a file holds; an archive holds several.
 enum Piece {
     Trace(String, Trace),
     Dump(Dump),
+    Log(Vec<Statement>),
+    Unread(FileProblem),
     Problem(String),
 }
+
+/// More than this is no set of recordings.
+const LIMITS: Limits = Limits { file_bytes: MAX_DUMP_BYTES as u64, total_bytes: 4 << 30 };
 
 /// What the files hold together.
 #[derive(Debug)]
@@ -40,14 +52,22 @@ pub(crate) enum Held {
     Trace(Box<Trace>),
     /// Dumps.
     Merged(Box<Merged>),
+    /// A log alone, which tells of no calls.
+    Log,
 }
 
 impl Held {
     /// All of it as a trace.
-    pub(crate) fn into_trace(self) -> Trace {
+    ///
+    /// # Errors
+    /// When it is a log alone.
+    pub(crate) fn into_trace(self) -> Result<Trace> {
         match self {
-            Held::Trace(trace) => *trace,
-            Held::Merged(merged) => (*merged).trace(),
+            Held::Trace(trace) => Ok(*trace),
+            Held::Merged(merged) => Ok(merged.trace()),
+            Held::Log => {
+                bail!("a log alone tells of no calls: add the job's Flight Recorder dumps")
+            }
         }
     }
 }
@@ -59,11 +79,14 @@ impl Recording {
     /// Those of [`Recording::add`].
     pub(crate) fn add_files(&mut self, paths: Vec<PathBuf>) -> Result<()> {
         let read = |path: PathBuf| match files::read(&path, files::MAX_FILE_BYTES) {
-            Ok(bytes) => piece(&name_of(&path), &bytes),
-            Err(error) => Ok(Piece::Problem(format!("{error:#}"))),
+            Ok(bytes) => pieces(&name_of(&path), &bytes),
+            Err(error) => Ok(vec![Piece::Problem(format!("{error:#}"))]),
         };
-        let pieces: Vec<Result<Piece>> = paths.into_par_iter().map(read).collect();
-        pieces.into_iter().try_for_each(|piece| self.take(piece?))
+        let read: Vec<Result<Vec<Piece>>> = paths.into_par_iter().map(read).collect();
+        for pieces in read {
+            pieces?.into_iter().try_for_each(|piece| self.take(piece))?;
+        }
+        Ok(())
     }
 
     /// Takes a file.
@@ -72,12 +95,14 @@ impl Recording {
     /// When it is a Lockstep trace that cannot be read, or a second one. A dump that cannot be
     /// read is noted and left out.
     pub(crate) fn add(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
-        self.take(piece(name, bytes)?)
+        pieces(name, bytes)?.into_iter().try_for_each(|piece| self.take(piece))
     }
 
     fn take(&mut self, piece: Piece) -> Result<()> {
         match piece {
             Piece::Dump(dump) => self.dumps.push(dump),
+            Piece::Log(said) => self.said.extend(said),
+            Piece::Unread(problem) => self.unread.push(problem),
             Piece::Problem(why) => self.problems.push(why),
             Piece::Trace(name, trace) => {
                 if let Some((first, _)) = &self.trace {
@@ -94,33 +119,63 @@ impl Recording {
     /// # Errors
     /// When there was nothing that could be read, or files that do not belong together.
     pub(crate) fn read(self) -> Result<Read> {
-        let held = match (self.trace, self.dumps.is_empty()) {
-            (Some((_, trace)), true) => Held::Trace(Box::new(trace)),
+        let (held, mut report) = match (self.trace, self.dumps.is_empty()) {
+            (Some((_, trace)), true) => {
+                let mut report = diagnose_trace(&trace);
+                report.notes.extend(self.unread.iter().map(|problem| problem.error.to_string()));
+                (Held::Trace(Box::new(trace)), report)
+            }
             (Some((name, _)), false) => {
                 bail!(
                     "{name} is a Lockstep trace and the others are Flight Recorder dumps; give one or the other"
                 )
             }
-            (None, false) => Held::Merged(Box::new(flight_recorder::merge(self.dumps)?)),
-            (None, true) => match self.problems.first() {
-                Some(first) => bail!("no file could be used; the first problem: {first}"),
-                None => bail!("there are no files to diagnose"),
-            },
+            (None, false) => {
+                let recording = flight_recorder::recording_of(self.dumps, self.unread)?;
+                let report = diagnose_recording(&recording);
+                (Held::Merged(Box::new(recording.merged)), report)
+            }
+            (None, true) if !self.said.is_empty() => {
+                let mut report = Report::healthy(0);
+                report.notes.extend(self.unread.iter().map(|problem| problem.error.to_string()));
+                (Held::Log, report)
+            }
+            (None, true) => {
+                let unread = self.unread.iter().map(|problem| problem.error.to_string());
+                match unread.chain(self.problems).next() {
+                    Some(first) => bail!("no file could be used; the first problem: {first}"),
+                    None => bail!("there are no files to diagnose"),
+                }
+            }
         };
-        let mut report = match &held {
-            Held::Trace(trace) => diagnose_trace(trace),
-            Held::Merged(merged) => diagnose(&merged.log),
-        };
+        add_log(&mut report, &self.said);
         report.notes.extend(self.problems);
         Ok(Read { held, report })
     }
+}
+
+fn pieces(name: &str, bytes: &[u8]) -> Result<Vec<Piece>> {
+    if !archive::is_archive(bytes) {
+        return Ok(vec![piece(name, bytes)?]);
+    }
+    let mut found = Vec::new();
+    let mut take = |path: &str, bytes: &[u8]| found.push(piece(path, bytes));
+    let unpacked = archive::for_each_file(name, bytes, LIMITS, &mut take);
+    let mut pieces = found.into_iter().collect::<Result<Vec<Piece>>>()?;
+    pieces.extend(unpacked.err().map(|error| Piece::Problem(error.to_string())));
+    Ok(pieces)
 }
 
 fn piece(name: &str, bytes: &[u8]) -> Result<Piece> {
     if !is_lockstep_trace(bytes) {
         return Ok(match Dump::read(name, bytes) {
             Ok(dump) => Piece::Dump(dump),
-            Err(error) => Piece::Problem(error.to_string()),
+            Err(error) => match job_log::read(bytes) {
+                said if said.is_empty() => {
+                    Piece::Unread(FileProblem { file_name: name.to_owned(), error })
+                }
+                said => Piece::Log(said),
+            },
         });
     }
     let trace = Trace::read(bytes).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
@@ -133,7 +188,7 @@ fn name_of(path: &Path) -> String {
 }
 
 /// True for what claims to be ours; whether it is a good trace is seen when it is read.
-fn is_lockstep_trace(bytes: &[u8]) -> bool {
+pub(crate) fn is_lockstep_trace(bytes: &[u8]) -> bool {
     // JSON keeps no order: another tool may have written the schema last.
     let claims = |text: &str| text.starts_with('{') && text.contains("\"lockstep.trace/");
     bytes.starts_with(&TRACE_MAGIC[..7])

@@ -32,6 +32,7 @@ const MEASUREMENTS: &[Measurement] = &[
     ("proof: schedules of a thousand ranks", || {
         shell::run(&mut shell::cargo(["bench", "--package=lockstep-core", "--bench=proof"]))
     }),
+    ("diagnosis: dumps of 1,024 ranks", diagnose_large),
     ("host: all_reduce bandwidth", || {
         shell::run(&mut shell::cargo([
             "run",
@@ -80,6 +81,32 @@ fn command_to_page() -> Result<()> {
     said.context("no pipe")?.context("the service said nothing")?;
     println!("{:.2} s until {:?}", took.as_secs_f32(), line.trim());
     Ok(())
+}
+
+/// A thousand ranks with two thousand calls each, from files: how long, and in how much memory.
+fn diagnose_large() -> Result<()> {
+    let binary = build_server("release", "--package=lockstep-server")?;
+    let folder = std::env::temp_dir().join(format!("lockstep-dumps-{}", std::process::id()));
+    let example = ["run", "--release", "--package=lockstep-core"];
+    let mut generate = shell::cargo(example);
+    generate.args(["--example=flight_recorder_dumps", "--"]).arg(&folder);
+    shell::run(&mut generate)?;
+    for round in 1..=3 {
+        let start = Instant::now();
+        let mut diagnose = Command::new(&binary);
+        diagnose.arg("diagnose").arg(&folder).stdout(Stdio::null());
+        let mut diagnose = diagnose.spawn().context("could not start lockstep")?;
+        let status = format!("/proc/{}/status", diagnose.id());
+        let mut peak = String::new();
+        while diagnose.try_wait().context("lockstep cannot be waited for")?.is_none() {
+            let said = std::fs::read_to_string(&status).unwrap_or_default();
+            let now = said.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            peak = now.map_or(peak, |now| now.trim().to_owned());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        println!("round {round}: {:.2} s, at most {peak} of memory", start.elapsed().as_secs_f32());
+    }
+    std::fs::remove_dir_all(&folder).context("cannot remove the dumps")
 }
 
 /// The page in Chromium: what `tests/bench_page.rs` prints.

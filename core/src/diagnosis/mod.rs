@@ -13,6 +13,7 @@ mod graph;
 mod in_ddp;
 mod index;
 mod inside;
+mod logged;
 mod mismatch;
 mod monitored;
 mod p2p;
@@ -25,6 +26,7 @@ mod text;
 mod waits;
 mod words;
 
+pub use logged::add_log;
 pub use report::{
     Certainty, Evidence, FINDINGS_SCHEMA, Finding, GroupRef, Kind, Report, Verdict, Wait,
 };

@@ -63,6 +63,18 @@ pub fn read_files<'a>(
             Err(error) => problems.push(FileProblem { file_name: file_name.to_owned(), error }),
         }
     }
+    recording_of(dumps, problems)
+}
+
+/// The recording of a job's dumps, read one by one; see [`read_files`]. `problems` are of the files
+/// that could not be read.
+///
+/// # Errors
+/// When there are no dumps: the first problem, by name.
+pub fn recording_of(
+    mut dumps: Vec<Dump>,
+    mut problems: Vec<FileProblem>,
+) -> Result<Recording, FlightRecorderError> {
     let last_record = |dump: &Dump| dump.entries.last().and_then(|entry| entry.record_id);
     dumps.sort_by(|a, b| {
         (a.rank, a.form)

@@ -22,9 +22,10 @@ mod stack;
 mod write;
 
 pub use entry::{Entry, Site};
-pub use files::{FileProblem, Recording, rank_of_file_name, read_files};
+pub use files::{FileProblem, Recording, rank_of_file_name, read_files, recording_of};
 pub use merge::{Merged, merge, trace_of};
 pub use stack::{short_frame, user_frame};
+pub use write::dumps_of;
 
 use crate::pickle::PickleError;
 use crate::rank::GlobalRank;

@@ -103,6 +103,28 @@ fn json_says_the_same_without_stacks() {
     }
 }
 
+/// What is read and written again is read as the same.
+#[test]
+fn real_dumps_are_written_as_they_were_read() {
+    for case in all_cases() {
+        for (name, bytes) in files(&case, Form::Pickle) {
+            let read = Dump::read(&name, &bytes).unwrap();
+            let again = read.to_pickle();
+            assert_eq!(
+                Dump { bytes: 0, ..Dump::read(&name, &again).unwrap() },
+                Dump { bytes: 0, ..read }
+            );
+            // Nothing is written at greater length than PyTorch does.
+            assert!(again.len() <= bytes.len(), "{case} {name}: {} {}", again.len(), bytes.len());
+        }
+        for (name, bytes) in files(&case, Form::Json) {
+            let read = Dump::read(&name, &bytes).unwrap();
+            let again = Dump::read(&name, read.to_json().as_bytes()).unwrap();
+            assert_eq!(Dump { bytes: 0, ..again }, Dump { bytes: 0, ..read });
+        }
+    }
+}
+
 #[test]
 fn pickles_go_before_json_and_the_rest_is_reported() {
     let mut files: Vec<_> = files("t215_healthy", Form::Json);

@@ -42,7 +42,7 @@ pub(crate) async fn upload(
             recording.add(&name, &bytes).map_err(unusable)?;
         }
         let read = recording.read().map_err(unusable)?;
-        let (trace, report) = (read.held.into_trace(), read.report);
+        let (trace, report) = (read.held.into_trace().map_err(unusable)?, read.report);
         let header = &trace.header;
         let bytes = trace.to_bytes();
         let store = &service.store;

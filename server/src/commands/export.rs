@@ -1,26 +1,30 @@
-//! `lockstep export`: what a plan does, in the words of other tools.
+//! `lockstep export`: what a plan does, or did, in the words of other tools.
 
 use crate::plan_source::PlanArguments;
-use crate::terminal;
+use crate::recording::is_lockstep_trace;
+use crate::{files, terminal};
 use anyhow::{Context, Result, anyhow, bail};
+use lockstep_core::flight_recorder::dumps_of;
 use lockstep_core::goal;
 use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::msccl;
-use std::fs::File;
+use lockstep_core::trace::{CallLog, Trace};
+use lockstep_sim::{SimConfig, simulate};
+use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Write what a plan does for other simulators
+/// Write what a plan does for other simulators, and for PyTorch's analyser
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     plan: PlanArguments,
     #[command(flatten)]
     form: Form,
-    /// Write to a file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
+    /// Write to a file instead of standard output; a folder for --flight-recorder
+    #[arg(short, long, value_name = "PATH")]
     output: Option<PathBuf>,
 }
 
@@ -34,9 +38,16 @@ struct Form {
     /// MSCCL XML: the schedule of the plan's one collective
     #[arg(long)]
     msccl: bool,
+    /// PyTorch Flight Recorder dumps of a simulation of the plan, or of a recorded trace
+    /// (`lockstep run --output`, `lockstep sim --output`): a folder of pickles, with JSON below it
+    #[arg(long, requires = "output")]
+    flight_recorder: bool,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    if let (true, Some(folder)) = (arguments.form.flight_recorder, &arguments.output) {
+        return dumps(&arguments, folder);
+    }
     let plan = arguments.plan.plan()?;
     let Some(path) = &arguments.output else {
         let mut text = Vec::new();
@@ -57,6 +68,40 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         false => error,
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the dumps of every rank: `nccl_trace_rank_N`, and `json/rank_N.json`.
+fn dumps(arguments: &Arguments, folder: &Path) -> Result<ExitCode> {
+    let trace = match recorded(&arguments.plan.what)? {
+        Some(trace) => trace,
+        None => {
+            let config = SimConfig { record_messages: false, ..SimConfig::default() };
+            simulate(&arguments.plan.plan()?, &config)?
+        }
+    };
+    let json = folder.join("json");
+    fs::create_dir_all(&json).with_context(|| format!("cannot create {}", json.display()))?;
+    let save = |path: PathBuf, bytes: &[u8]| {
+        fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
+    };
+    for dump in dumps_of(&CallLog::of(&trace), trace.header.epoch_ns) {
+        save(folder.join(&dump.file_name), &dump.to_pickle())?;
+        save(json.join(format!("rank_{}.json", dump.rank)), dump.to_json().as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The trace in a file, if it is one; anything else is a plan.
+fn recorded(what: &str) -> Result<Option<Trace>> {
+    let path = Path::new(what);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let bytes = files::read(path, files::MAX_FILE_BYTES)?;
+    if !is_lockstep_trace(&bytes) {
+        return Ok(None);
+    }
+    Ok(Some(Trace::read(&bytes).with_context(|| format!("cannot use {what}"))?))
 }
 
 fn write(plan: &Plan, form: &Form, out: &mut impl Write) -> Result<()> {

@@ -5,7 +5,8 @@ use super::session::Held;
 use super::slices::Slices;
 use crate::protocol::{Response, SessionId};
 use js_sys::Uint8Array;
-use lockstep_core::flight_recorder::{Dump, Merged, merge};
+use lockstep_core::archive::{self, Limits};
+use lockstep_core::flight_recorder::{Dump, FileProblem, MAX_DUMP_BYTES, Merged, recording_of};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{CallLog, Origin, Trace};
 use lockstep_sim::explore::Explorer;
@@ -15,6 +16,9 @@ use web_sys::File;
 
 /// Files are refused past this many bytes together: a tab has 4 GiB of memory for everything.
 const MAX_BYTES: f64 = (1u64 << 30) as f64;
+
+/// What an archive may unpack to, in the same memory.
+const LIMITS: Limits = Limits { file_bytes: MAX_DUMP_BYTES as u64, total_bytes: 1 << 30 };
 
 /// More ranks than this do not fit in a browser's memory as lanes.
 pub(super) const MAX_WORLD_SIZE: u32 = 1 << 17;
@@ -131,7 +135,7 @@ pub(super) async fn files(
             bytes / MAX_BYTES
         ));
     }
-    let (mut dumps, mut problems, mut done) = (Vec::new(), Vec::new(), 0.0);
+    let (mut dumps, mut unread, mut problems, mut done) = (Vec::new(), Vec::new(), Vec::new(), 0.0);
     for file in &files {
         let name = file.name();
         match read(file).await {
@@ -142,22 +146,34 @@ pub(super) async fn files(
             Ok(bytes) if is_trace(&bytes) => problems.push(format!(
                 "{name} is a Lockstep trace; open it alone, not together with other files"
             )),
+            Ok(bytes) if archive::is_archive(&bytes) => {
+                let mut take = |path: &str, bytes: &[u8]| match Dump::read(path, bytes) {
+                    Ok(dump) => dumps.push(dump),
+                    Err(error) => unread.push(FileProblem { file_name: path.to_owned(), error }),
+                };
+                if let Err(error) = archive::for_each_file(&name, &bytes, LIMITS, &mut take) {
+                    problems.push(error.to_string());
+                }
+            }
             Ok(bytes) => match Dump::read(&name, &bytes) {
                 Ok(dump) => dumps.push(dump),
-                Err(error) => problems.push(error.to_string()),
+                Err(error) => unread.push(FileProblem { file_name: name.clone(), error }),
             },
         }
         done += file.size();
         slices.give_way(done as u64, bytes as u64, &name).await?;
     }
     if dumps.is_empty() {
+        problems.extend(unread.iter().map(|problem| problem.error.to_string()));
         return Err(match problems.is_empty() {
             true => "There are no files in what you dropped.".to_owned(),
             false => problems.join("\n"),
         });
     }
     slices.give_way(bytes as u64, bytes as u64, "merging").await?;
-    let merged = merge(dumps).map_err(|error| error.to_string())?;
+    let recording = recording_of(dumps, unread).map_err(|error| error.to_string())?;
+    problems.extend(recording.problems.iter().map(|problem| problem.error.to_string()));
+    let merged = recording.merged;
     let lanes = lanes_of(&merged, &slices).await?;
     let mut held = Held::recorded(merged, lanes);
     held.problems = problems;

@@ -5,7 +5,10 @@
 //! `torch/csrc/jit/serialization/pickler.cpp`.
 
 mod json;
+mod of_log;
 mod pickler;
+
+pub use of_log::dumps_of;
 
 use super::{Dump, Entry, Site};
 use crate::rank::GlobalRank;
@@ -125,10 +128,11 @@ fn ranks(ranks: &[GlobalRank]) -> String {
     format!("[{}]", ranks.join(", "))
 }
 
+/// Only `retired` tells that a call ended whose start was not seen, as gloo's never are.
 fn state(entry: &Entry) -> &'static str {
-    match entry {
-        Entry { completed: true, .. } => "completed",
-        Entry { started: true, .. } => "started",
-        _ => "scheduled",
+    match (entry.started, entry.completed) {
+        (true, true) => "completed",
+        (true, false) => "started",
+        (false, _) => "scheduled",
     }
 }

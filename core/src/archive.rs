@@ -1,0 +1,263 @@
+//! Archives of files: tar, tar.gz, zip, and a single file under gzip.
+//!
+//! A stranger's archive may unpack to anything: file by file it is handed on, and refused past a
+//! size that is given, whatever its own headers claim. What is no plain file (links, devices) is
+//! left out, and an archive within an archive stays one.
+
+use flate2::read::MultiGzDecoder;
+use std::io::{self, Cursor, Read};
+
+/// Past this many files an archive is refused.
+const MAX_FILES: usize = 100_000;
+
+/// How much an archive may unpack to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one file.
+    pub file_bytes: u64,
+    /// Bytes of all files.
+    pub total_bytes: u64,
+}
+
+/// Why an archive cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ArchiveError {
+    /// It unpacks to too much.
+    #[error(
+        "{archive} unpacks to more than {limit} bytes, which no set of recordings takes: is it \
+         another archive? Unpack it yourself, and name the files"
+    )]
+    TooLarge {
+        /// The archive's name.
+        archive: String,
+        /// The limit that is passed: of one file, or of all.
+        limit: u64,
+    },
+    /// It has too many files.
+    #[error("{archive} holds more than {MAX_FILES} files; name those that are recordings")]
+    TooMany {
+        /// The archive's name.
+        archive: String,
+    },
+    /// It is damaged, cut off or encrypted.
+    #[error("{archive} cannot be unpacked ({why}); copy the whole file again")]
+    Damaged {
+        /// The archive's name.
+        archive: String,
+        /// What the reader said.
+        why: String,
+    },
+}
+
+/// The kind of archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Gzip,
+    Tar,
+    Zip,
+}
+
+fn kind(bytes: &[u8]) -> Option<Kind> {
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        return Some(Kind::Gzip);
+    }
+    // With files, and an empty one.
+    if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
+        return Some(Kind::Zip);
+    }
+    (bytes.get(257..262) == Some(b"ustar".as_slice())).then_some(Kind::Tar)
+}
+
+/// True for what begins like an archive.
+pub fn is_archive(bytes: &[u8]) -> bool {
+    kind(bytes).is_some()
+}
+
+/// Hands every file of an archive on, with its path in there, in the archive's order.
+///
+/// # Errors
+/// When the archive is damaged, or unpacks to more than the limits. What was handed on before is
+/// good.
+pub fn for_each_file(
+    archive: &str,
+    bytes: &[u8],
+    limits: Limits,
+    take: &mut dyn FnMut(&str, &[u8]),
+) -> Result<(), ArchiveError> {
+    let mut unpacking = Unpacking { archive, limits, left: limits.total_bytes, files: 0, take };
+    match kind(bytes) {
+        Some(Kind::Tar) => unpacking.tar(Cursor::new(bytes)),
+        Some(Kind::Zip) => unpacking.zip(bytes),
+        Some(Kind::Gzip) => unpacking.gzip(bytes),
+        None => Err(unpacking.damaged("it is no archive")),
+    }
+}
+
+struct Unpacking<'a> {
+    archive: &'a str,
+    limits: Limits,
+    left: u64,
+    files: usize,
+    take: &'a mut dyn FnMut(&str, &[u8]),
+}
+
+impl Unpacking<'_> {
+    fn gzip(&mut self, bytes: &[u8]) -> Result<(), ArchiveError> {
+        let mut start = Vec::new();
+        let mut unpacked = MultiGzDecoder::new(bytes);
+        unpacked
+            .by_ref()
+            .take(512)
+            .read_to_end(&mut start)
+            .map_err(|error| self.damaged(&error.to_string()))?;
+        let is_tar = kind(&start) == Some(Kind::Tar);
+        let all = Cursor::new(start).chain(unpacked);
+        if is_tar {
+            // Names, links and padding count as well: they are unpacked too.
+            let bound = self.limits.total_bytes.saturating_add(1 << 20);
+            return self.tar(all.take(bound));
+        }
+        let name = self.archive.strip_suffix(".gz").unwrap_or(self.archive).to_owned();
+        self.file(&name, all)
+    }
+
+    fn tar(&mut self, bytes: impl Read) -> Result<(), ArchiveError> {
+        let mut archive = tar::Archive::new(bytes);
+        let entries = archive.entries().map_err(|error| self.damaged(&error.to_string()))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| self.damaged(&error.to_string()))?;
+            if !entry.header().entry_type().is_file() {
+                continue;
+            }
+            let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+            self.file(&path, entry)?;
+        }
+        Ok(())
+    }
+
+    fn zip(&mut self, bytes: &[u8]) -> Result<(), ArchiveError> {
+        let opened = zip::ZipArchive::new(Cursor::new(bytes));
+        let mut archive = opened.map_err(|error| self.damaged(&error.to_string()))?;
+        for at in 0..archive.len() {
+            let file = archive.by_index(at).map_err(|error| self.damaged(&error.to_string()))?;
+            if file.is_file() {
+                let path = file.name().to_owned();
+                self.file(&path, file)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, path: &str, bytes: impl Read) -> Result<(), ArchiveError> {
+        self.files += 1;
+        if self.files > MAX_FILES {
+            return Err(ArchiveError::TooMany { archive: self.archive.to_owned() });
+        }
+        let limit = self.limits.file_bytes.min(self.left);
+        let mut unpacked = Vec::new();
+        let read = bytes.take(limit.saturating_add(1)).read_to_end(&mut unpacked);
+        read.map_err(|error: io::Error| self.damaged(&error.to_string()))?;
+        if unpacked.len() as u64 > limit {
+            return Err(ArchiveError::TooLarge {
+                archive: self.archive.to_owned(),
+                limit: match limit == self.limits.file_bytes {
+                    true => limit,
+                    false => self.limits.total_bytes,
+                },
+            });
+        }
+        self.left -= unpacked.len() as u64;
+        (self.take)(path, &unpacked);
+        Ok(())
+    }
+
+    fn damaged(&self, why: &str) -> ArchiveError {
+        ArchiveError::Damaged { archive: self.archive.to_owned(), why: why.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::io::Write;
+
+    const LIMITS: Limits = Limits { file_bytes: 1000, total_bytes: 1500 };
+
+    fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut tar = tar::Builder::new(Vec::new());
+        for (path, bytes) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            tar.append_data(&mut header, path, *bytes).unwrap();
+        }
+        tar.into_inner().unwrap()
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+        gzip.write_all(bytes).unwrap();
+        gzip.finish().unwrap()
+    }
+
+    fn zip(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+        for (path, bytes) in files {
+            zip.start_file(*path, zip::write::SimpleFileOptions::default()).unwrap();
+            zip.write_all(bytes).unwrap();
+        }
+        zip.finish().unwrap().into_inner()
+    }
+
+    fn unpack(name: &str, bytes: &[u8]) -> Result<Vec<(String, Vec<u8>)>, ArchiveError> {
+        let mut files = Vec::new();
+        let mut take = |path: &str, bytes: &[u8]| files.push((path.to_owned(), bytes.to_vec()));
+        for_each_file(name, bytes, LIMITS, &mut take)?;
+        Ok(files)
+    }
+
+    #[test]
+    fn every_kind_unpacks_to_the_same() {
+        let files: [(&str, &[u8]); 2] = [("dumps/rank_0", b"zero"), ("dumps/rank_1", b"one")];
+        let wanted: Vec<_> = files.iter().map(|(p, b)| ((*p).to_owned(), b.to_vec())).collect();
+        for bytes in [tar(&files), gzip(&tar(&files)), zip(&files)] {
+            assert!(is_archive(&bytes));
+            assert_eq!(unpack("job", &bytes).unwrap(), wanted);
+        }
+        let one = gzip(b"zero");
+        assert_eq!(unpack("rank_0.gz", &one).unwrap(), [("rank_0".to_owned(), b"zero".to_vec())]);
+        assert!(!is_archive(b"\x80\x02}.") && !is_archive(b""));
+    }
+
+    /// Kilobytes that unpack to a gigabyte stop at the limit.
+    #[test]
+    fn bombs_stop_at_the_limit() {
+        let bomb = vec![0; 1 << 20];
+        for bytes in
+            [gzip(&bomb), gzip(&tar(&[("a", &bomb)])), zip(&[("a", &bomb)]), tar(&[("a", &bomb)])]
+        {
+            let error = unpack("bomb", &bytes).unwrap_err();
+            assert_eq!(error, ArchiveError::TooLarge { archive: "bomb".into(), limit: 1000 });
+            assert!(error.to_string().contains("more than 1000 bytes"), "{error}");
+        }
+        // Many small files are as large.
+        let many: Vec<(&str, &[u8])> = vec![("a", &bomb[..900]), ("b", &bomb[..900])];
+        let error = unpack("bomb", &tar(&many)).unwrap_err();
+        assert_eq!(error, ArchiveError::TooLarge { archive: "bomb".into(), limit: 1500 });
+    }
+
+    #[test]
+    fn damage_is_said() {
+        let files: [(&str, &[u8]); 1] = [("rank_0", &[7; 600])];
+        for bytes in [gzip(&tar(&files)), zip(&files)] {
+            for end in (3..bytes.len() - 8).step_by(5) {
+                let _ = unpack("job", &bytes[..end]).map_err(|error| error.to_string());
+            }
+        }
+        let error = unpack("job.zip", b"PK\x03\x04nothing").unwrap_err().to_string();
+        assert!(error.starts_with("job.zip cannot be unpacked ("), "{error}");
+        let error = unpack("x", b"text").unwrap_err().to_string();
+        assert!(error.contains("it is no archive"), "{error}");
+    }
+}

@@ -1,0 +1,274 @@
+//! What a job's log says, as findings: alone, or where it names what a recording could only guess.
+
+use super::report::{Certainty, Evidence, Finding, Kind, Report, Verdict};
+use super::words::{cap_ranks, rank_list};
+use crate::job_log::{Said, Statement};
+use crate::rank::GlobalRank;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Adds what a job's log says to a report: a finding of the same ranks takes the log's word for the
+/// kind, anything else becomes a finding of its own.
+pub fn add_log(report: &mut Report, statements: &[Statement]) {
+    // The same message may stand in the logs of several ranks.
+    let mut own: Vec<Statement> = statements.to_vec();
+    let mut seen = BTreeSet::new();
+    own.retain(|it| seen.insert((it.rank, it.said.clone())));
+    for logged in findings(&own) {
+        let vague = |kind| {
+            matches!(
+                kind,
+                Kind::RankNeverJoined
+                    | Kind::DdpUnusedParameters
+                    | Kind::DdpModelMismatch
+                    | Kind::DdpUnevenInputs
+                    | Kind::LoopShorter
+                    | Kind::CallNeverCompleted
+            )
+        };
+        let known = report.findings.iter_mut().find(|known| {
+            let same = known.culprits.iter().all(|rank| logged.culprits.contains(rank));
+            let told = known.kind == logged.kind || vague(known.kind);
+            same && told && known.certainty != Certainty::Undecidable
+        });
+        match known {
+            Some(known) if logged.kind != Kind::RankNeverJoined => {
+                known.kind = logged.kind;
+                known.certainty = logged.certainty;
+                known.message = format!("{} {}", logged.message, known.message);
+                known.fix = logged.fix;
+                known.evidence.extend(logged.evidence);
+            }
+            Some(known) => known.evidence.extend(logged.evidence),
+            None => report.findings.push(logged),
+        }
+    }
+    if !report.findings.is_empty() {
+        report.verdict = Verdict::Findings;
+    }
+    let ranks = report.culprits().into_iter().chain(statements.iter().map(|it| it.rank));
+    let above = ranks.map(|rank| rank.0.saturating_add(1)).max().unwrap_or(0);
+    report.world_size = report.world_size.max(above);
+}
+
+/// The findings of a log alone.
+fn findings(statements: &[Statement]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    found.extend(unused(statements));
+    found.extend(models(statements));
+    let about = |said: &Said| statements.iter().filter(|it| it.said == *said).collect::<Vec<_>>();
+    found.extend(simple(
+        &about(&Said::Exhausted),
+        Kind::DdpUnevenInputs,
+        "ran out of inputs before the others",
+        super::differing::fix_loop(true),
+    ));
+    found.extend(simple(
+        &about(&Said::MissedBarrier),
+        Kind::RankNeverJoined,
+        "never came to monitored_barrier",
+        "Look at the log of that rank, above this: it is stuck in its own code, or ended.",
+    ));
+    found.extend(mismatch(statements));
+    found.extend(timeouts(statements));
+    found
+}
+
+fn finding(kind: Kind, about: &[&Statement], message: String, fix: &str) -> Option<Finding> {
+    let culprits: BTreeSet<GlobalRank> = about.iter().map(|it| it.rank).collect();
+    (!culprits.is_empty()).then(|| Finding {
+        kind,
+        culprits: culprits.into_iter().collect(),
+        victims: Vec::new(),
+        group: None,
+        seq: None,
+        op: None,
+        certainty: Certainty::Certain,
+        message,
+        fix: fix.to_owned(),
+        evidence: about
+            .iter()
+            .take(16)
+            .map(|it| Evidence {
+                rank: it.rank,
+                entry: None,
+                frame: None,
+                note: format!("line {} of the log", it.line),
+            })
+            .collect(),
+    })
+}
+
+fn simple(about: &[&Statement], kind: Kind, what: &str, fix: &str) -> Option<Finding> {
+    let ranks: Vec<GlobalRank> = about.iter().map(|it| it.rank).collect();
+    finding(kind, about, format!("The log says that {what}: {}.", rank_list(&ranks)), fix)
+}
+
+fn unused(statements: &[Statement]) -> Option<Finding> {
+    let about: Vec<&Statement> =
+        statements.iter().filter(|it| matches!(it.said, Said::Unused { .. })).collect();
+    let said = about.iter().take(4).filter_map(|it| match &it.said {
+        Said::Unused { parameters } => Some(format!("{parameters} on rank {}", it.rank)),
+        _ => None,
+    });
+    let said: Vec<String> = said.collect();
+    finding(
+        Kind::DdpUnusedParameters,
+        &about,
+        format!("DDP says which parameters got no gradient, by index: {}.", said.join("; ")),
+        "Let every parameter take part in the loss on every rank, or give DDP \
+         find_unused_parameters=True. TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters.",
+    )
+}
+
+fn models(statements: &[Statement]) -> Option<Finding> {
+    const FIX: &str = "Build the same model on every rank: the same configuration, the same order of \
+                       parameters, nothing that depends on the rank.";
+    let mut counts: BTreeMap<u64, BTreeSet<GlobalRank>> = BTreeMap::new();
+    let mut shapes: Vec<&Statement> = Vec::new();
+    for it in statements {
+        match &it.said {
+            Said::Parameters { count } => drop(counts.entry(*count).or_default().insert(it.rank)),
+            Said::Shape { .. } => shapes.push(it),
+            _ => {}
+        }
+    }
+    if let Some(Statement { rank, said: Said::Shape { parameter }, .. }) = shapes.first() {
+        let message = format!("DDP says on rank {rank}: {parameter} does not match rank 0's.");
+        return finding(Kind::DdpModelMismatch, &shapes, message, FIX);
+    }
+    let most = counts.values().map(BTreeSet::len).max()?;
+    let tie = counts.values().filter(|ranks| ranks.len() == most).count() > 1;
+    let usual = counts.iter().find(|(_, ranks)| ranks.len() == most).map(|(count, _)| *count)?;
+    let odd = |it: &&Statement| match it.said {
+        Said::Parameters { count } => tie || count != usual,
+        _ => false,
+    };
+    let about: Vec<&Statement> = statements.iter().filter(odd).collect();
+    let said: Vec<String> = counts
+        .iter()
+        .map(|(count, ranks)| {
+            let ranks: Vec<_> = ranks.iter().copied().collect();
+            format!("{} {count} parameters", cap_ranks(&ranks))
+        })
+        .collect();
+    let message = format!("The models differ, as DDP says: {}.", said.join("; "));
+    let mut found = finding(Kind::DdpModelMismatch, &about, message, FIX)?;
+    if tie {
+        found.certainty = Certainty::Undecidable;
+    }
+    Some(found)
+}
+
+fn mismatch(statements: &[Statement]) -> Option<Finding> {
+    type Print<'a> = (&'a str, &'a str, &'a str);
+    let runs = |it: &Statement| match &it.said {
+        Said::Runs { seq, .. } => Some(*seq),
+        _ => None,
+    };
+    let first = statements.iter().filter_map(runs).min()?;
+    let mut sides: BTreeMap<Print<'_>, BTreeMap<GlobalRank, &Statement>> = BTreeMap::new();
+    for it in statements {
+        if let Said::Runs { seq, op, shape, dtype } = &it.said
+            && *seq == first
+        {
+            sides.entry((op, shape, dtype)).or_default().insert(it.rank, it);
+        }
+    }
+    let most = sides.values().map(BTreeMap::len).max()?;
+    let mut leaders = sides.iter().filter(|(_, ranks)| ranks.len() == most);
+    let (usual, _) = leaders.next()?;
+    let tie = leaders.next().is_some();
+    let odd = sides.iter().filter(|(print, _)| tie || *print != usual);
+    let about: Vec<&Statement> =
+        odd.clone().flat_map(|(_, ranks)| ranks.values().copied()).collect();
+    let other = sides.keys().find(|print| *print != usual)?;
+    let kind = if other.0 != usual.0 {
+        Kind::CollectiveMismatch
+    } else if other.1 != usual.1 {
+        Kind::SizeMismatch
+    } else {
+        Kind::DtypeMismatch
+    };
+    let said: Vec<String> = sides
+        .iter()
+        .take(8)
+        .map(|((op, shape, dtype), ranks)| {
+            let ranks: Vec<_> = ranks.keys().copied().collect();
+            format!("{} {op} of {shape} {dtype}", cap_ranks(&ranks))
+        })
+        .collect();
+    let message =
+        format!("At #{first} the ranks' calls differ, as the log says: {}.", said.join("; "));
+    let fix = "Make every rank of the group call the same collective with the same shape and dtype \
+               there.";
+    let mut found = finding(kind, &about, message, fix)?;
+    found.seq = Some(first);
+    if tie {
+        found.certainty = Certainty::Undecidable;
+    }
+    Some(found)
+}
+
+/// A rank whose watchdog says that it had called less than others timed out in.
+fn timeouts(statements: &[Statement]) -> Option<Finding> {
+    let mut most: Option<(u64, &str)> = None;
+    let mut behind: Vec<&Statement> = Vec::new();
+    for it in statements {
+        if let Said::TimedOut { seq, op, .. } = &it.said {
+            most = most.max(Some((*seq, op)));
+        }
+    }
+    let (seq, op) = most?;
+    for it in statements {
+        if let Said::TimedOut { last_enqueued: Some(last), .. } = it.said
+            && last < seq
+        {
+            behind.push(it);
+        }
+    }
+    let ranks: Vec<GlobalRank> = behind.iter().map(|it| it.rank).collect();
+    let message =
+        format!("{} had not called {op} #{seq}, in which others timed out.", cap_ranks(&ranks));
+    let fix = "Look at what the rank did instead: its own log, and its Flight Recorder dump.";
+    let mut found = finding(Kind::RankNeverJoined, &behind, message, fix)?;
+    found.certainty = Certainty::Likely;
+    found.seq = Some(seq);
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job_log::read;
+
+    fn report(text: &str) -> Report {
+        let mut report = Report::healthy(0);
+        add_log(&mut report, &read(text.as_bytes()));
+        report
+    }
+
+    fn found(text: &str) -> Vec<(Kind, Vec<u32>, Certainty)> {
+        let short = |finding: &Finding| {
+            let culprits = finding.culprits.iter().map(|rank| rank.0).collect();
+            (finding.kind, culprits, finding.certainty)
+        };
+        report(text).findings.iter().map(short).collect()
+    }
+
+    #[test]
+    fn majorities_and_ties() {
+        let says = |own: u32, count: u32, other: u32, others: u32| {
+            format!(
+                "DDP expects same model across all ranks, but Rank {own} has {count} params, while \
+                 rank {other} has inconsistent {others} params.\n"
+            )
+        };
+        let three = says(0, 4, 1, 6) + &says(1, 6, 0, 4) + &says(2, 4, 1, 6);
+        assert_eq!(found(&three), [(Kind::DdpModelMismatch, vec![1], Certainty::Certain)]);
+        let two = says(0, 4, 1, 6);
+        assert_eq!(found(&two), [(Kind::DdpModelMismatch, vec![0, 1], Certainty::Undecidable)]);
+        assert_eq!(report(&three).world_size, 3);
+        assert_eq!(found("nothing of the kind"), []);
+        assert_eq!(report("nothing").verdict, Verdict::Healthy);
+    }
+}
