@@ -212,7 +212,7 @@ fn seeds(reader: &str, bytes: Vec<u8>) -> Vec<u8> {
             header.set_size(bytes.len() as u64);
             tar.append_data(&mut header, "job/rank_0", bytes.as_slice()).unwrap();
             let tar = tar.into_inner().unwrap();
-            if bytes.len() % 2 == 0 {
+            if bytes.len().is_multiple_of(2) {
                 return tar;
             }
             let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

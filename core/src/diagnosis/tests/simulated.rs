@@ -3,13 +3,16 @@
 
 use super::found;
 use crate::collective::Collective;
-use crate::diagnosis::{Certainty, Kind, Report, diagnose_trace};
+use crate::diagnosis::{Certainty, Kind, Report, diagnose_recording, diagnose_trace};
 use crate::dtype::Dtype;
+use crate::flight_recorder::{dumps_of, read_files};
 use crate::group::{BackendName, GroupId};
 use crate::plan::{Action, Call as PlanCall, Fill, Plan, PlanBuilder, ProgramBuilder, TensorId};
 use crate::rank::{GlobalRank, GroupRank};
 use crate::reduce::ReduceOp;
-use crate::trace::{Call, Event, Origin, Outcome, TensorShape, Trace, TraceEnd, TraceHeader, What};
+use crate::trace::{
+    Call, CallLog, Event, Origin, Outcome, TensorShape, Trace, TraceEnd, TraceHeader, What,
+};
 
 const GRAD: TensorId = TensorId(0);
 const STUCK: u64 = u64::MAX;
@@ -301,4 +304,36 @@ fn what_another_tool_numbers_wildly_is_survived() {
         event.time_ps = u64::MAX;
     }
     let _ = diagnose_trace(&trace).to_text();
+}
+
+/// The dumps of a run hold the same calls, and the same rank is to blame.
+#[test]
+fn dumps_of_a_run_say_the_same() {
+    let trace = run(&plan(|rank, own| {
+        all_reduce(own, 8);
+        if rank != 2 {
+            all_reduce(own, 9);
+        }
+    }));
+    let log = CallLog::of(&trace);
+    for json in [false, true] {
+        let dumps = dumps_of(&log, trace.header.epoch_ns).into_iter().map(|dump| {
+            let bytes = if json { dump.to_json().into_bytes() } else { dump.to_pickle() };
+            (dump.file_name, bytes)
+        });
+        let files: Vec<_> = dumps.collect();
+        let files = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
+        let recording = read_files(files).unwrap();
+        assert_eq!(recording.problems, []);
+        let calls = |log: &CallLog| -> Vec<Vec<_>> {
+            let own = log.logs().map(|(_, log)| {
+                log.calls.iter().map(|it| (it.call.op.clone(), it.seq, it.state)).collect()
+            });
+            own.collect()
+        };
+        assert_eq!(calls(&recording.merged.log), calls(&log));
+        let report = diagnose_recording(&recording);
+        assert_eq!(found(&report), [(Kind::RankNeverJoined, vec![2])], "{}", report.to_text());
+        assert_eq!(report.culprits(), diagnose_trace(&trace).culprits());
+    }
 }
