@@ -137,7 +137,6 @@ mod tests {
     use crate::c10d::{Dist, FromRank, InGroup, Job, Reduction};
     use crate::dtype::Dtype;
     use crate::plan::Fill;
-    use crate::scenario::{ScenarioOptions, find};
 
     type Script = fn(&mut Dist<'_>, u32) -> Result<(), DistError>;
 
@@ -196,8 +195,10 @@ mod tests {
     }
 
     /// Of the hangs that ship, only the one of sends is beyond it; repaired, none raises.
+    #[cfg(feature = "program")]
     #[test]
     fn hangs_become_errors() {
+        use crate::scenario::{ScenarioOptions, find};
         let plan = |id: &str, repaired: bool| {
             let options = ScenarioOptions { world_size: 4, repaired, ..ScenarioOptions::default() };
             find(id).unwrap().plan(&options).unwrap()
