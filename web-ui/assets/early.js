@@ -1,0 +1,10 @@
+// Files that are dropped before the program is there are kept for it: the browser would leave
+// the page to show them. Taken over, and ended, by src/handed.rs.
+window.lockstep_early = [];
+for (const kind of ["dragover", "drop"]) {
+  addEventListener(kind, (event) => {
+    if (!window.lockstep_early) return;
+    event.preventDefault();
+    if (kind === "drop" && event.dataTransfer) window.lockstep_early.push(...event.dataTransfer.files);
+  });
+}
