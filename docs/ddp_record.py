@@ -15,10 +15,12 @@ import copy
 import importlib.util
 import json
 import os
+import sys
 import tempfile
 
 import torch
 import torch.distributed as dist
+from torch.nn.parameter import is_lazy
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -62,10 +64,18 @@ def describe(model):
     params = dict(model.named_parameters())
     first = {id(p): name for name, p in params.items()}
     everything = model.named_parameters(remove_duplicate=False)
-    entry = lambda name, t: [name, list(t.shape), t.numel(), str(t.dtype).removeprefix("torch.")]
+    dtype = lambda t: str(t.dtype).removeprefix("torch.")
+    # What a lazy module has before its first batch has no shape to ask for.
+    entry = lambda name, t: (
+        [name, [0], 0, dtype(t)] if is_lazy(t) else [name, list(t.shape), t.numel(), dtype(t)]
+    )
+    embeddings = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    sparse = [m.weight for m in model.modules() if isinstance(m, embeddings) and m.sparse]
     return {
         "params": [entry(name, p) + [p.requires_grad] for name, p in params.items()],
         "tied": [[name, first[id(p)]] for name, p in everything if first[id(p)] != name],
+        "sparse": sorted({first[id(p)] for p in sparse}),
+        "uninitialized": [name for name, p in params.items() if is_lazy(p)],
         "buffers": [entry(name, b) for name, b in model.named_buffers()],
     }
 
@@ -103,23 +113,50 @@ HOOKS = {
 }
 
 
+def merged(orders):
+    """One order that all of them follow, as far as there is one."""
+    order = []
+    for own in orders:
+        at = 0
+        for index in own:
+            if index not in order:
+                order.insert(at, index)
+            at = order.index(index) + 1
+    return order
+
+
 def events(model, inputs, options, args):
-    """What a plain DDP issues: in the constructor, and per iteration forward and backward."""
-    recorder, steps = Recorder(), []
-    with recorder:
-        ddp = DistributedDataParallel(model, **options)
-        construction = recorder.take()
-        if args.comm_hook:
-            ddp.register_comm_hook(None, HOOKS[args.comm_hook])
-        for step in range(args.iterations):
-            # All passes but the last of so many are inside no_sync().
-            last = (step + 1) % args.accumulate == 0 or step + 1 == args.iterations
-            with contextlib.nullcontext() if last else ddp.no_sync():
-                loss = ddp(inputs).float().sum()
-                forward = recorder.take()
-                loss.backward()
-            steps.append({"forward": forward, "backward": recorder.take()})
-    return construction, steps, ddp._get_ddp_logging_data()
+    """What a plain DDP issues, in the constructor and per iteration forward and backward; its log, and
+    what it raises, after which nothing follows; the gradients that came in each backward pass."""
+    recorder, steps, construction, log, came = Recorder(), [], None, {}, []
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for index, p in enumerate(trained):
+        if not is_lazy(p):
+            p.register_post_accumulate_grad_hook(lambda _, index=index: came[-1].append(index))
+    try:
+        with recorder:
+            ddp = DistributedDataParallel(model, **options)
+            construction = recorder.take()
+            if args.comm_hook:
+                ddp.register_comm_hook(None, HOOKS[args.comm_hook])
+            for step in range(args.iterations):
+                # All passes but the last of so many are inside no_sync().
+                last = (step + 1) % args.accumulate == 0 or step + 1 == args.iterations
+                with contextlib.nullcontext() if last else ddp.no_sync():
+                    steps.append({"forward": [], "backward": []})
+                    try:
+                        loss = ddp(inputs).float().sum()
+                    finally:
+                        steps[-1]["forward"] = recorder.take()
+                    came.append([])
+                    try:
+                        loss.backward()
+                    finally:
+                        steps[-1]["backward"] = recorder.take()
+                log = ddp._get_ddp_logging_data()
+    except Exception as error:
+        return construction, steps, log, f"{type(error).__name__}: {error}", came
+    return construction, steps, log, None, came
 
 
 def buckets(model, inputs, options):
@@ -154,19 +191,33 @@ def run(rank, store, args, result):
     cap = 25 if args.bucket_cap_mb is None else args.bucket_cap_mb
     if args.bucket_cap_mb is not None:
         options["bucket_cap_mb"] = cap
-    construction, steps, log = events(copy.deepcopy(model), inputs, options, args)
-    seen = buckets(copy.deepcopy(model), inputs, options)
+    # What a lazy module has cannot be copied; DDP refuses it, or else materializes it itself.
+    described, lazy = describe(model), any(map(is_lazy, [*model.parameters(), *model.buffers()]))
+    own = lambda: model if lazy else copy.deepcopy(model)
+    construction, steps, log, error, came = events(own(), inputs, options, args)
+    seen = [] if error else buckets(own(), inputs, options)
     rebuilt = bool(log.get("has_rebuilt_buckets"))
     numbers = lambda text: [int(n) for n in text.replace(",", " ").split()]
+    order = numbers(log.get("prev_iteration_grad_ready_order_indices", "")) or None
+    trained = [name for name, p in model.named_parameters() if p.requires_grad]
+    unused = [[name for index, name in enumerate(trained) if index not in own] for own in came]
+    if any(own != unused[0] for own in unused):
+        order = merged(came)
+    elif any(unused):
+        unused = unused[:1]
+    else:
+        unused = []
     written = {
         "torch": torch.__version__,
         "name": args.model,
-        **describe(model),
+        **described,
         "world_size": 2,
+        "backend": "gloo",
         "bucket_cap_mb": args.bucket_cap_mb,
         "find_unused_parameters": args.find_unused_parameters,
         "static_graph": args.static_graph,
         "accumulate": args.accumulate,
+        "passes": args.iterations,
         "broadcast_buffers": not args.no_broadcast_buffers,
         "init_sync": not args.no_init_sync,
         "gradient_as_bucket_view": args.gradient_as_bucket_view,
@@ -174,18 +225,25 @@ def run(rank, store, args, result):
         "comm_hook": args.comm_hook,
         "cap_bytes": int(cap * 1024 * 1024),
         "first_bytes": 1 << 20 if args.bucket_cap_mb is None else int(cap * 1024 * 1024),
-        "grad_ready_order": numbers(log["prev_iteration_grad_ready_order_indices"]),
-        "initial": seen[0],
-        "initial_bytes": numbers(log["bucket_sizes"]),
-        "rebuilt": seen[2] if rebuilt else None,
+        "grad_ready_order": order,
+        "unused": unused,
+        "initial": seen[0] if seen else None,
+        "initial_bytes": numbers(log["bucket_sizes"]) if "bucket_sizes" in log else None,
+        "rebuilt": seen[2] if rebuilt and seen else None,
         "rebuilt_bytes": numbers(log["rebuilt_bucket_sizes"]) if rebuilt else None,
         "construction": construction,
         "iterations": steps,
+        "error": error,
     }
     if rank == 0:
         with open(result, "w") as file:
             json.dump(written, file)
-    dist.destroy_process_group()
+    # Destroying the group after an exception of a collective can deadlock in PyTorch 2.7: the last
+    # reference goes with Python's lock held, gloo's thread is joined, and that thread waits for the
+    # lock to free its tensors. The process ends without, with all that it has to say written.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def main():

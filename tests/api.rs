@@ -1,5 +1,6 @@
 //! The service over HTTP on loopback: runs, their live events, uploads, refusals, crashes.
 
+use lockstep_core::flight_recorder::Dump;
 use lockstep_core::trace::{Trace, TraceReader};
 use lockstep_tests::{Patience, Service, data, lockstep};
 use serde_json::{Value, json};
@@ -71,7 +72,13 @@ fn runs_are_limited_and_can_be_cancelled() {
     let refused = service.post("api/runs", &hanging());
     assert_eq!(refused.status, 429);
     assert!(refused.error().contains("2 runs"), "{}", refused.error());
-    assert_eq!(service.get(&format!("api/runs/{first}/findings")).status, 200);
+    let findings = format!("api/runs/{first}/findings");
+    assert_eq!(service.get(&findings).status, 200);
+    // Reading them is work: not for the page of another site.
+    for (name, value) in [("origin", "http://evil.example"), ("sec-fetch-site", "cross-site")] {
+        let request = Request::get(format!("{}{findings}", service.url())).header(name, value);
+        assert_eq!(service.send(request.body(()).unwrap()).status, 403, "{name}");
+    }
     for id in [first, second] {
         assert_eq!(service.post(&format!("api/runs/{id}/cancel"), &json!({})).status, 202);
         assert_eq!(ended(&service, id)["outcome"], "cancelled");
@@ -84,9 +91,48 @@ fn runs_are_limited_and_can_be_cancelled() {
 }
 
 #[test]
+fn a_run_has_faults_is_paused_and_leaves_dumps() {
+    let service = Service::start();
+    let body = json!({
+        "collective": "all_reduce", "world_size": 3, "timeout_ms": 400,
+        "faults": ["drop:rank=1,call=1"],
+    });
+    let id = started(&service, &body);
+    let run = ended(&service, id);
+    assert_eq!((&run["outcome"], &run["ending"]), (&json!("timed_out"), &json!("failed")));
+    assert_eq!(run["report"]["findings"][0]["culprits"], json!([1]), "{run:#}");
+    let ranks = service.get(&format!("api/runs/{id}/dumps")).json();
+    assert!(ranks.as_array().unwrap().len() >= 2, "{ranks}");
+    let rank = &ranks[0];
+    let dump = service.get(&format!("api/runs/{id}/dumps/{rank}"));
+    assert_eq!(dump.status, 200);
+    let dump = Dump::read(&format!("nccl_trace_rank_{rank}"), &dump.body).unwrap();
+    assert_eq!(dump.entries.len(), 1);
+    assert_eq!(service.get(&format!("api/runs/{id}/dumps/77")).status, 404);
+
+    let paused = started(&service, &hanging());
+    for what in ["pause", "dump", "resume"] {
+        let answer = service.post(&format!("api/runs/{paused}/{what}"), &json!({}));
+        assert_eq!(answer.status, 202, "{what}");
+    }
+    Patience::until("the dumps of all ranks", || {
+        let ranks = service.get(&format!("api/runs/{paused}/dumps")).json();
+        (ranks == json!([0, 1, 2, 3])).then_some(())
+    });
+    assert_eq!(service.post(&format!("api/runs/{paused}/cancel"), &json!({})).status, 202);
+    assert_eq!(ended(&service, paused)["ending"], "cancelled");
+    assert_eq!(service.post(&format!("api/runs/{paused}/pause"), &json!({})).status, 409);
+
+    let verified = started(&service, &json!({ "collective": "all_reduce", "seed": 1 }));
+    assert_eq!(ended(&service, verified)["ending"], "verified");
+}
+
+#[test]
 fn what_is_wrong_is_refused_in_a_sentence() {
     let service = Service::start();
     let run = |body: Value| service.post("api/runs", &body);
+    let plan = lockstep(["plan", "broadcast", "--world-size", "2"]).out;
+    let plan: Value = serde_json::from_str(&plan).unwrap();
     let text = |body: &[u8]| service.post_bytes("api/runs", "application/json", body.to_vec());
     let answers = [
         (run(json!({ "collective": "all_reduce", "world_size": 0 })), 400, "world_size is 0"),
@@ -95,6 +141,14 @@ fn what_is_wrong_is_refused_in_a_sentence() {
         (run(json!({ "collective": "nothing" })), 400, "nothing"),
         (run(json!({ "collective": "all_reduce", "timeout_ms": 0 })), 400, "timeout_ms is 0"),
         (run(json!({})), 400, "plan, scenario and collective"),
+        (run(json!([])), 400, "object"),
+        (run(json!({ "collective": "all_reduce", "wrold_size": 8 })), 400, "mean world_size?"),
+        (run(json!({ "collective": "barrier", "schedule": "x" })), 400, "it may have plan,"),
+        (run(json!({ "plan": plan, "world_size": 8 })), 400, "its world"),
+        (run(json!({ "plan": plan, "repaired": true })), 400, "its programs"),
+        (run(json!({ "plan": plan, "root": 3 })), 400, "root is for collectives"),
+        (run(json!({ "collective": "barrier", "faults": ["melt:rank=1,call=1"] })), 400, "no such"),
+        (run(json!({ "collective": "barrier", "faults": ["kill:rank=9,call=1"] })), 400, "0 to 3"),
         (run(json!({ "plan": { "schema": "lockstep.plan/9" } })), 400, "lockstep.plan/9"),
         (run(json!({ "collective": "barrier", "backend": "nccl" })), 409, "nccl"),
         (run(json!({ "collective": "barrier", "backend": "x" })), 400, "x"),
@@ -171,6 +225,10 @@ fn dumps_are_uploaded_diagnosed_and_kept() {
     assert_eq!(Trace::from_bytes(&trace).unwrap().header.world_size, 4);
     assert_eq!(service.get("api/traces").json()[0]["id"], id);
     assert_eq!(service.get(&format!("api/traces/{id}")).json()["world_size"], 4);
+    fs::remove_file(service.folder().unwrap().join(format!("traces/{id}.lks"))).unwrap();
+    let gone = service.get(&format!("api/traces/{id}/trace"));
+    assert_eq!(gone.status, 410);
+    assert!(gone.error().contains("removed"), "{}", gone.error());
 }
 
 #[test]

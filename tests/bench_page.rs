@@ -18,6 +18,9 @@ const ROUNDS: usize = 5;
 #[tokio::main]
 async fn main() -> Result<()> {
     let service = Service::start();
+    if let Some(folder) = std::env::var_os("LOCKSTEP_DUMPS") {
+        return recording(&service, folder.as_ref()).await;
+    }
     println!("| what | figure |\n| --- | --- |");
     println!(
         "| from navigation to the first step drawn | {:.0} ms |",
@@ -117,6 +120,48 @@ async fn frames(service: &Service, address: &str) -> Result<Vec<f64>> {
     frames.sort_by(f64::total_cmp);
     chromium.close().await?;
     Ok(frames)
+}
+
+/// The dumps of a large job, from the choice of the files to the findings, with the longest time in
+/// which the page drew nothing. Instead of all else where `LOCKSTEP_DUMPS` names their folder, as
+/// `cargo xtask bench --only diagnosis` does.
+async fn recording(service: &Service, folder: &std::path::Path) -> Result<()> {
+    let mut files: Vec<String> = std::fs::read_dir(folder)?
+        .filter_map(|entry| Some(entry.ok()?.path().display().to_string()))
+        .collect();
+    files.sort();
+    let chromium = Chromium::start().await?;
+    chromium.client.goto(&format!("{}#/recording", service.url())).await?;
+    let place = fantoccini::Locator::Css("[data-test=pick-files]");
+    let input = chromium.client.wait().for_element(place).await?;
+    chromium
+        .run(
+            "window.worst_ms = 0; window.took = null; let last = performance.now(), start = null;
+             document.querySelector('[data-test=pick-files]')
+                 .addEventListener('change', () => start = performance.now(), true);
+             const look = now => {
+                 if (start !== null) window.worst_ms = Math.max(window.worst_ms, now - last);
+                 last = now;
+                 const stage = document.querySelector('[data-test=recording]').dataset.stage;
+                 const over = stage === 'open' || stage === 'failed';
+                 if (start !== null && over) { window.took = now - start; window.stage = stage; }
+                 else requestAnimationFrame(look);
+             };
+             requestAnimationFrame(look)",
+        )
+        .await?;
+    input.send_keys(&files.join("\n")).await?;
+    let took = chromium.until("the findings", "return window.took").await?;
+    anyhow::ensure!(chromium.run("return window.stage").await? == "open", "the dumps do not open");
+    let worst = chromium.run("return window.worst_ms").await?;
+    println!(
+        "in the page: {} dumps opened, diagnosed and drawn in {:.1} s; the longest that it drew nothing: \
+         {:.0} ms",
+        files.len(),
+        took.as_f64().context("a number")? / 1e3,
+        worst.as_f64().context("a number")?
+    );
+    chromium.close().await
 }
 
 /// The DDP lab: GPT-2 XL on 1,024 ranks, in closed form and simulated; a sweep; frames.

@@ -304,6 +304,13 @@ async fn a_model_from_a_file_is_read_or_refused_with_reasons() -> Result<()> {
     ready(&page).await?;
     page.press(Key::End.into()).await?;
     page.until("transport", "data-moving", "false").await?;
+    // A name without a place to break does not push the page off its screen.
+    pick(&page, "long.csv", "'a'.repeat(3000) + '.weight,8x8'").await?;
+    page.until("blocks-A", "data-shown", "1").await?;
+    page.go("#/ddp?model=file&moment=2").await?;
+    let fits = "return document.querySelector('[data-test=sentence]')?.innerText.includes('aaaa')
+        && document.documentElement.scrollWidth <= innerWidth";
+    page.chromium.until("a long name on the page", fits).await?;
     page.close().await
 }
 
@@ -326,7 +333,7 @@ async fn worlds_and_caps_at_their_ends_are_answered() -> Result<()> {
         ("#/ddp?cap=-1&unused=1", Some("DDP raises")),
         ("#/ddp?cap=1e300", Some("no number of bytes")),
         ("#/ddp?cap=x", Some("no number of MiB")),
-        ("#/ddp?model=mlp:0,1", Some("no layer sizes")),
+        ("#/ddp?model=mlp:0,1", Some("no size of a layer")),
         ("#/ddp?model=file", Some("drop it here again")),
         ("#/ddp/simulate?world=100", Some("too many messages")),
     ] {
@@ -342,5 +349,19 @@ async fn worlds_and_caps_at_their_ends_are_answered() -> Result<()> {
             }
         }
     }
+    page.close().await
+}
+
+/// A hook's state is PyTorch's, which is said where it comes behind what is followed.
+#[tokio::test]
+async fn a_hook_begins_where_pytorchs_does() -> Result<()> {
+    let page = Page::open("#/ddp?model=mlp:64,64,10&world=4&hook=powersgd").await?;
+    ready(&page).await?;
+    let note = page.text("hook-note").await?;
+    ensure!(note.contains("begins in iteration 1001"), "{note}");
+    page.go("#/ddp?model=mlp:64,64,10&world=4&hook=powersgd&psgd_start=2").await?;
+    let gone = "return !document.querySelector('[data-test=hook-note]')
+        && document.querySelector('main.ddp')?.innerText.includes('start_powerSGD_iter')";
+    page.chromium.until("no note", gone).await?;
     page.close().await
 }

@@ -2,9 +2,13 @@
 //! that its text promises, and blames nobody else; repaired, it is healthy.
 
 use lockstep_core::diagnosis::{Kind, Report, Verdict, diagnose_trace};
+use lockstep_core::program::{Options, compile};
 use lockstep_core::scenario::{self, Scenario, ScenarioOptions};
-use lockstep_sim::{SimConfig, simulate};
+use lockstep_core::stop::Stop;
+use lockstep_core::trace::{Event, Origin, Outcome, What};
+use lockstep_sim::{Session, SimConfig, simulate};
 use lockstep_tests::lockstep;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What the text of a scenario promises: the kind of finding, and who is to blame in a world of so
 /// many ranks. Several findings have one line each.
@@ -46,7 +50,7 @@ const PROMISES: &[Promise] = &[
         _ => vec![vec![world - 2]],
     }),
     promise("tp-dp-opposite-order", Kind::GroupDeadlock, |_| vec![vec![0, 1, 2, 3]]),
-    promise("new-group-on-members-only", Kind::GroupDeadlock, |_| vec![vec![0, 1]]),
+    promise("new-group-on-members-only", Kind::GroupDeadlock, |world| vec![(2..world).collect()]),
     promise("facing-sends", Kind::P2pDeadlock, |world| {
         (0..world / 2).map(|pair| vec![2 * pair, 2 * pair + 1]).collect()
     }),
@@ -110,6 +114,81 @@ fn simulated_every_repaired_scenario_is_healthy() {
     }
 }
 
+/// The chapters of every story are met, one after the other: nobody is sent back.
+#[test]
+fn the_chapters_of_every_story_come_in_order() {
+    let mut wrong = Vec::new();
+    for scenario in scenario::all() {
+        let id = scenario.id;
+        // As the page shows it.
+        let world_size = scenario.min_world_size.max(4);
+        let options = ScenarioOptions { world_size, ..ScenarioOptions::default() };
+        let plan = scenario.plan(&options).unwrap();
+        let mut session = Session::new(&plan, SimConfig::default()).unwrap();
+        session.run_to_end().unwrap();
+        let stops: Vec<Stop> =
+            scenario.chapters.iter().map(|chapter| chapter.stop.parse().unwrap()).collect();
+        let moments = session.follow_stops(&plan, &stops);
+        let met: Option<Vec<usize>> = moments.iter().copied().collect();
+        if !met.is_some_and(|met| met.is_sorted()) {
+            wrong.push(format!("{id}: {stops:?} are met at {moments:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A real run is ended as soon as a rank dies: whoever had not come to the next call by then is
+/// not blamed for it, wherever the others were.
+#[test]
+fn whoever_was_on_the_way_when_a_rank_died_is_not_blamed() {
+    let mut cut = 0;
+    for scenario in scenario::all() {
+        let world_size = scenario.min_world_size.max(4);
+        let options = ScenarioOptions { world_size, ..ScenarioOptions::default() };
+        let plan = scenario.plan(&options).unwrap();
+        let whole = simulate(&plan, &SimConfig::default()).unwrap();
+        let end = whole.end.clone().unwrap();
+        let died = |event: &Event| matches!(event.what, What::Died { .. });
+        let Outcome::RankDied { rank, .. } = &end.outcome else { continue };
+        let death = whole.events.iter().position(died).unwrap();
+        let completed =
+            |event: &Event| event.rank == *rank && matches!(event.what, What::Completed { .. });
+        // What it saw complete had everybody's call; after that the others may be anywhere.
+        let together = whole.events[..death].iter().rposition(completed).map_or(0, |at| at + 1);
+        for first in (together..=whole.events.len()).step_by(whole.events.len() / 64 + 1) {
+            let mut trace = whole.clone();
+            trace.header.origin = Origin::Run { backend: "host".into(), device: "a test".into() };
+            let kept = |(at, event): (usize, &Event)| {
+                (at < first || (event.rank == *rank && at <= death)).then(|| event.clone())
+            };
+            trace.events = whole.events.iter().enumerate().filter_map(kept).collect();
+            let report = diagnose_trace(&trace);
+            let blamed = report.findings.iter().flat_map(|finding| &finding.culprits);
+            let blamed: Vec<_> = blamed.collect();
+            assert_eq!(blamed, [rank], "{} at {first}: {report:#?}", scenario.id);
+            cut += 1;
+        }
+    }
+    assert!(cut > 20, "{cut} traces");
+}
+
+/// Nobody is the victim of a rank that raised as it did itself.
+#[test]
+fn ranks_that_raise_alike_are_blamed_alike() {
+    let text = "
+def main():
+    dist.init_process_group('gloo')
+    dist.barrier()
+    dist.broadcast(tensor(4), src=9)
+run(main, world_size=4)
+";
+    let plan = compile("train.py", text, &Options::default()).unwrap().plan;
+    let report = diagnose_trace(&simulate(&plan, &SimConfig::default()).unwrap());
+    assert_eq!(found(&report), [(Kind::RankDied, vec![0, 1, 2, 3])], "{report:#?}");
+    let evidence: Vec<_> = report.findings[0].evidence.iter().map(|it| it.rank.0).collect();
+    assert_eq!(evidence, [0, 1, 2, 3]);
+}
+
 fn run_for_real(scenario: &Scenario, repaired: bool) -> Report {
     let world_size = scenario.min_world_size.max(4).to_string();
     let mut words = vec!["run", scenario.id, "--world-size", &world_size, "--json"];
@@ -125,17 +204,26 @@ fn run_for_real(scenario: &Scenario, repaired: bool) -> Report {
 /// may be busy otherwise, only that nobody else is blamed.
 #[test]
 fn run_for_real_every_scenario_has_its_finding_and_no_other() {
-    for scenario in scenario::all() {
-        let promise = promised(scenario);
-        let report = run_for_real(scenario, false);
-        let expected: Vec<_> = (promise.culprits)(scenario.min_world_size.max(4))
-            .into_iter()
-            .map(|culprits| (promise.kind, culprits))
-            .collect();
-        let found = found(&report);
-        let unpromised = promise.kind == Kind::Straggler && found.is_empty();
-        assert!(unpromised || found == expected, "{}: {report:#?}", scenario.id);
-    }
+    // Beside each other: nearly all of their time is a timeout that passes.
+    let next = AtomicUsize::new(0);
+    let some = || {
+        while let Some(scenario) = scenario::all().get(next.fetch_add(1, Ordering::Relaxed)) {
+            assert_finding_of_a_run(scenario);
+        }
+    };
+    std::thread::scope(|scope| (0..3).for_each(|_| drop(scope.spawn(some))));
+}
+
+fn assert_finding_of_a_run(scenario: &Scenario) {
+    let promise = promised(scenario);
+    let report = run_for_real(scenario, false);
+    let expected: Vec<_> = (promise.culprits)(scenario.min_world_size.max(4))
+        .into_iter()
+        .map(|culprits| (promise.kind, culprits))
+        .collect();
+    let found = found(&report);
+    let unpromised = promise.kind == Kind::Straggler && found.is_empty();
+    assert!(unpromised || found == expected, "{}: {report:#?}", scenario.id);
 }
 
 #[test]
@@ -143,5 +231,160 @@ fn run_for_real_every_repaired_scenario_is_healthy() {
     for scenario in scenario::all() {
         let report = run_for_real(scenario, true);
         assert_eq!(report.verdict, Verdict::Healthy, "{}: {report:#?}", scenario.id);
+    }
+}
+
+/// A rank that leaves a call out and waits in a later call of another group closes a circle; what
+/// is told is the call that it left out, not the circle.
+#[test]
+fn a_call_left_out_before_a_barrier_is_told_as_that() {
+    let report = |backend: &str, members: &str, bug: &str| {
+        let text = format!(
+            "def main():
+    dist.init_process_group('{backend}', timeout=seconds(30))
+    rank = dist.get_rank()
+    dp = dist.new_group({members})
+    grad = tensor(4096, fill=rank)
+    for step in range(8):
+        compute('forward', us=800)
+        if rank in {members} and {bug}:
+            dist.all_reduce(grad, group=dp)
+    dist.barrier()
+run(main, world_size=4)
+"
+        );
+        let plan = compile("train.py", &text, &Options::default()).unwrap().plan;
+        diagnose_trace(&simulate(&plan, &SimConfig::default()).unwrap())
+    };
+    for backend in ["gloo", "nccl"] {
+        for members in ["[0, 1, 2, 3]", "[0, 1, 2]"] {
+            for (bug, kind) in [
+                ("(rank != 2 or step != 5)", Kind::OpSkipped),
+                ("(rank != 2 or step < 6)", Kind::LoopShorter),
+            ] {
+                let found = report(backend, members, bug);
+                let [finding] = &found.findings[..] else { panic!("{found:#?}") };
+                let culprits: Vec<u32> = finding.culprits.iter().map(|rank| rank.0).collect();
+                // The last rounds left out look like calls left out.
+                let kinds = [kind, Kind::OpSkipped];
+                assert!(kinds.contains(&finding.kind), "{backend} {members} {bug}: {finding:#?}");
+                assert_eq!(culprits, [2], "{backend} {members} {bug}: {finding:#?}");
+                assert!(!finding.message.contains("new_group"), "{}", finding.message);
+            }
+        }
+    }
+}
+
+/// DDP takes rank 0's buckets on all ranks: one that has joined too, although it saw no gradient.
+#[test]
+fn a_rank_without_inputs_joins_in_rank_0s_buckets() {
+    for batches in ["0 if rank == 1 else 3", "1 if rank == 0 else 3", "0 if rank == 0 else 3"] {
+        let text = format!(
+            "def main():
+    dist.init_process_group('gloo')
+    rank = dist.get_rank()
+    model = DDP(models.mlp([700, 300, 800, 20, 900, 10]), bucket_cap_mb=1)
+    batches = {batches}
+    with model.join():
+        for step in range(batches):
+            model(None).sum().backward()
+run(main, world_size=2)
+"
+        );
+        let plan = compile("train.py", &text, &Options::default()).unwrap().plan;
+        let trace = simulate(&plan, &SimConfig::default()).unwrap();
+        let outcome = trace.end.as_ref().map(|end| &end.outcome);
+        let findings = diagnose_trace(&trace).findings;
+        assert_eq!(outcome, Some(&Outcome::Completed), "{batches}: {findings:#?}");
+    }
+}
+
+/// Programs that wait in stores in vain: the finding is about the store, and names who is to blame
+/// and both lines.
+#[test]
+fn waits_in_stores_are_told_as_what_they_are() {
+    let cases: [(&str, &[u32], &[&str]); 7] = [
+        (
+            "store = dist.TCPStore('localhost', 29500, 2, rank == 0, timeout = seconds(1))
+if rank == 0:
+    time.sleep(3)
+    store.set('k', 'v')
+else:
+    store.get('k')",
+            &[0],
+            &["Rank 0 (p:6) sets \"k\" only 2000 ms after", "rank 1", "(p:8)", "keys: /k"],
+        ),
+        (
+            "store = dist.PrefixStore('job%d' % rank, dist.FileStore('f'))
+dist.init_process_group('gloo', store = store, rank = rank, world_size = 2)",
+            &[0, 1],
+            &["rank 0 in FileStore \"f\" under \"job0\", rank 1 in", "(p:4)", "Wait timeout"],
+        ),
+        (
+            "store = dist.FileStore('f%d' % (rank // 2))
+dist.init_process_group('gloo', store = store, rank = rank, world_size = 3)",
+            &[2],
+            &["ranks 0-1 in FileStore \"f0\", rank 2 in FileStore \"f1\""],
+        ),
+        (
+            "store = dist.FileStore('f')
+if rank == 0:
+    store.wait(['b'])
+    store.set('a', '1')
+else:
+    store.wait(['a'])
+    store.set('b', '1')",
+            &[0, 1],
+            &[
+                "in a circle",
+                "for \"b\" (p:5), which rank 1 (p:9)",
+                "for \"a\" (p:8), which rank 0 (p:6)",
+            ],
+        ),
+        (
+            "dist.init_process_group('gloo', timeout = seconds(3))
+store = dist.distributed_c10d._get_default_store()
+if rank == 0:
+    store.get('cfg')
+dist.barrier()
+if rank == 1:
+    store.set('cfg', '1')",
+            &[1],
+            &["Rank 0 waits in store.get", "(p:6), which rank 1 (p:9) would set"],
+        ),
+        (
+            "store = dist.FileStore('f')
+if rank != 2:
+    store.add('c', 1)
+while store.add('c', 0) < 3:
+    time.sleep(0.1)",
+            &[0, 1, 2],
+            &["\"c\" in a loop until it has come to 3 (p:6), and it comes to 2"],
+        ),
+        (
+            "store = dist.FileStore('f')
+if rank == 0:
+    while not store.check(['go']):
+        time.sleep(0.1)",
+            &[0],
+            &["Rank 0 asks for \"go\" in a loop (p:5), which does not come"],
+        ),
+    ];
+    for (body, culprits, words) in cases {
+        let lines: String = body.lines().map(|line| format!("    {line}\n")).collect();
+        let world_size = if body.contains("// 2") || body.contains("!= 2") { 3 } else { 2 };
+        let text = format!(
+            "def main():\n    rank = int(os.environ['RANK'])\n{lines}run(main, world_size = {world_size})\n"
+        );
+        let compiled = compile("p", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+        let trace = simulate(&compiled.plan, &SimConfig::default()).unwrap();
+        let report = diagnose_trace(&trace);
+        let [finding] = &report.findings[..] else { panic!("{text}{}", report.to_text()) };
+        assert_eq!(finding.kind, Kind::StoreWait, "{text}{}", report.to_text());
+        let named: Vec<u32> = finding.culprits.iter().map(|rank| rank.0).collect();
+        assert_eq!(named, culprits, "{text}{}", report.to_text());
+        for word in words {
+            assert!(finding.message.contains(word), "{word}: {}", finding.message);
+        }
     }
 }

@@ -62,11 +62,20 @@ impl Service {
     /// # Panics
     /// When it does not start.
     pub fn start_in(folder: &Path) -> Service {
+        Service::start_marked(folder, &[])
+    }
+
+    /// The same with variables in its environment, and so in that of all that it starts.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn start_marked(folder: &Path, variables: &[(&str, &str)]) -> Service {
         let own = folder.as_os_str().is_empty();
         let own = own.then(|| tempfile::tempdir().expect("a temporary folder"));
         let folder = own.as_ref().map_or(folder, tempfile::TempDir::path);
         let mut serve = command();
         serve.args(["serve", "--port", "0", "--data-dir"]).arg(folder);
+        serve.envs(variables.iter().copied());
         serve.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = serve.spawn().expect("lockstep starts");
         let out = process.stdout.take().expect("a pipe");
@@ -113,6 +122,23 @@ impl Service {
     /// When there is no answer.
     pub fn post(&self, path: &str, body: &Value) -> Answer {
         self.post_bytes(path, "application/json", body.to_string().into_bytes())
+    }
+
+    /// POSTs JSON and waits for no answer: the connection, which is to be held as long as the
+    /// service shall answer.
+    ///
+    /// # Panics
+    /// When nobody takes it.
+    pub fn post_unheard(&self, path: &str, body: &Value) -> std::net::TcpStream {
+        let mut stream = std::net::TcpStream::connect(self.address()).expect("a connection");
+        let (address, body) = (self.address(), body.to_string());
+        let head = format!(
+            "POST /{path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        std::io::Write::write_all(&mut stream, (head + &body).as_bytes()).expect("a request");
+        stream
     }
 
     /// POSTs bytes.

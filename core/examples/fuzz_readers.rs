@@ -16,11 +16,14 @@
 )]
 
 use lockstep_core::archive::{self, Limits};
-use lockstep_core::diagnosis::diagnose_recording;
+use lockstep_core::diagnosis::{diagnose_nccl, diagnose_profiles, diagnose_recording};
 use lockstep_core::flight_recorder::{self, read_files};
 use lockstep_core::job_log;
+use lockstep_core::kineto;
+use lockstep_core::nccl_log;
 use lockstep_core::pickle::Pickle;
 use lockstep_core::plan::Plan;
+use lockstep_core::recording::{Piece, Sources};
 use lockstep_core::schedule::msccl;
 use lockstep_core::trace::{CallLog, Trace};
 use std::path::{Path, PathBuf};
@@ -46,6 +49,35 @@ const READERS: &[Reader] = &[
         takes: |path| ends(path, "md"),
         read: |bytes| drop(job_log::read(bytes)),
     },
+    Reader {
+        name: "nccl_log",
+        takes: |path| ends(path, "log"),
+        read: |bytes| {
+            let half = bytes.len() / 2;
+            let logs = [("a.log", bytes), ("rank1.log", bytes.get(half..).unwrap_or_default())];
+            if let Some(calls) =
+                nccl_log::calls_of(&logs.map(|(name, bytes)| nccl_log::NcclLog::read(name, bytes)))
+            {
+                let _ = diagnose_nccl(&calls).to_text();
+            }
+        },
+    },
+    Reader {
+        name: "kineto",
+        takes: |path| is_profile(path),
+        read: |bytes| {
+            let profile = |name: &str| kineto::Profile::read(name, bytes).ok();
+            let profiles: Vec<_> = profile("rank0.json").into_iter().chain(profile("b")).collect();
+            if let Some(calls) = kineto::calls_of(&profiles) {
+                let _ = diagnose_profiles(&calls.log, calls.notes).to_text();
+            }
+        },
+    },
+    Reader {
+        name: "recording",
+        takes: |path| is_dump(path) || is_profile(path) || ends(path, "log"),
+        read: together,
+    },
     Reader { name: "trace", takes: is_dump, read: trace },
     Reader {
         name: "msccl",
@@ -66,6 +98,30 @@ fn is_dump(path: &Path) -> bool {
 
 fn is_json_dump(path: &Path) -> bool {
     ends(path, "json") && path.parent().is_some_and(|folder| folder.ends_with("json"))
+}
+
+fn is_profile(path: &Path) -> bool {
+    ends(path, "json") && path.parent().is_some_and(|folder| folder.ends_with("kineto"))
+}
+
+/// Whatever it is, with a good log of NCCL and a good dump beside it.
+fn together(bytes: &[u8]) {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
+    thread_local! {
+        static GOOD: std::cell::OnceCell<[Vec<u8>; 2]> = const { std::cell::OnceCell::new() };
+    }
+    GOOD.with(|good| {
+        let [log, dump] = good.get_or_init(|| {
+            let read = |path: &str| std::fs::read(data.join(path)).unwrap();
+            [read("nccl-log/job.log"), read("flight-recorder/t215_size_mismatch/rank_0")]
+        });
+        let mut sources = Sources::default();
+        sources.take(Piece::read("rank_1", bytes));
+        sources.take(Piece::read("job.log", log));
+        sources.take(Piece::read("rank_0", dump));
+        let gathered = sources.gather().unwrap();
+        let _ = gathered.report.to_text();
+    });
 }
 
 fn ends(path: &Path, extension: &str) -> bool {

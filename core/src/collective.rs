@@ -58,6 +58,21 @@ pub enum Collective {
 }
 
 impl Collective {
+    /// Every collective but `monitored_barrier`, with that reduction and root.
+    pub fn every(op: ReduceOp, root: GroupRank) -> [Collective; 9] {
+        [
+            Collective::Broadcast { root },
+            Collective::AllReduce { op },
+            Collective::Reduce { op, root },
+            Collective::AllGather,
+            Collective::Gather { root },
+            Collective::Scatter { root },
+            Collective::ReduceScatter { op },
+            Collective::AllToAll,
+            Collective::Barrier,
+        ]
+    }
+
     /// PyTorch's name of the call.
     pub fn name(self) -> &'static str {
         match self {

@@ -133,9 +133,9 @@ mod tests {
         Tensor { name: "t".into(), dtype, numel: 7, fill, data: TensorData::default() }
     }
 
-    /// The first elements of PyTorch's recorded inputs (`tests/data/pytorch`, `prng.py`, seed 1).
+    /// That the values are those of `prng.py`, the collectives' recorded results hold.
     #[test]
-    fn seeded_floats_round_and_differ_by_rank() {
+    fn seeded_floats_fill_the_tensor_and_differ_by_rank() {
         let fill = Fill::Seeded { seed: 1 };
         let a = initial_bytes(&tensor(Dtype::Float32, fill), GlobalRank(0));
         let b = initial_bytes(&tensor(Dtype::Float32, fill), GlobalRank(1));

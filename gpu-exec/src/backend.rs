@@ -1,6 +1,6 @@
 //! What every executor implements, and how one is found by name.
 
-use crate::{HostBackend, RankLauncher, RunError, RunHandle, RunOptions, nccl};
+use crate::{HostBackend, NcclBackend, NcclOptions, RankLauncher, RunError, RunHandle, RunOptions};
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::Plan;
 use std::fmt;
@@ -25,7 +25,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
 pub fn backend(name: BackendName, launcher: RankLauncher) -> Result<Box<dyn Backend>, RunError> {
     match name {
         BackendName::Host => Ok(Box::new(HostBackend::new(launcher))),
-        BackendName::Nccl => Err(nccl::refusal(&nccl::probe())),
+        BackendName::Nccl => Ok(Box::new(NcclBackend::new(launcher, &NcclOptions::default())?)),
         BackendName::Gloo | BackendName::Mpi | BackendName::Unknown => {
             Err(RunError::NoSuchBackend(name))
         }

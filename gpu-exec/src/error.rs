@@ -2,7 +2,7 @@
 
 use lockstep_core::collective::Collective;
 use lockstep_core::group::BackendName;
-use lockstep_core::plan::PlanError;
+use lockstep_core::plan::{FaultError, PlanError};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::Algorithm;
 use std::path::PathBuf;
@@ -13,6 +13,18 @@ pub enum RunError {
     /// The plan cannot be run by anybody.
     #[error("the plan cannot be run: {0}")]
     Plan(#[from] PlanError),
+    /// A fault that cannot be injected.
+    #[error(transparent)]
+    Fault(#[from] FaultError),
+    /// Faults that a backend cannot inject.
+    #[error(
+        "the {backend} backend sends no signals to its ranks; use faults that are in the plan \
+         (delay, drop, resize), or the host backend"
+    )]
+    NoSignals {
+        /// Which backend.
+        backend: BackendName,
+    },
     /// A backend that plans can name but this executor does not have.
     #[error(
         "there is no {0} backend in this version; choose host, which runs on any Linux machine"
@@ -39,6 +51,31 @@ pub enum RunError {
         /// What was looked for, where, and what was found.
         why: String,
     },
+    /// A launcher started another number of processes than the plan has ranks.
+    #[error(
+        "the launcher started {launched} processes, and the plan has {planned} ranks; start as \
+         many, or give the plan --world-size {launched}"
+    )]
+    WrongWorld {
+        /// Processes that were started.
+        launched: u32,
+        /// Ranks of the plan.
+        planned: u32,
+    },
+    /// The machine of rank 0 has no such name.
+    #[error("MASTER_ADDR {address:?} cannot be looked up: {source}")]
+    Unresolved {
+        /// The name.
+        address: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The store in which ranks find each other.
+    #[error("the ranks' store: {source}")]
+    Store {
+        /// What c10d says.
+        source: crate::store::StoreError,
+    },
     /// More processes than the limit.
     #[error(
         "the plan has {ranks} ranks, but a host run may start at most {limit} processes; \
@@ -50,7 +87,7 @@ pub enum RunError {
         /// The limit.
         limit: u32,
     },
-    /// More shared memory than the limit, even with the smallest rings.
+    /// More shared memory for messages than the limit, even with the smallest buffers.
     #[error(
         "the plan needs {channels} message channels between its ranks, which take {bytes} bytes \
          of shared memory; the limit is {limit}. Use fewer ranks, tags or all-to-all patterns"
@@ -65,14 +102,35 @@ pub enum RunError {
     },
     /// The tensors would not fit.
     #[error(
-        "the tensors and scratch of all ranks take {bytes} bytes together; the limit on this \
-         machine is {limit}. Use smaller tensors or fewer ranks"
+        "the tensors of all ranks, with scratch, scaled copies and messages that land, take \
+         {bytes} bytes together; the limit on this machine is {limit}. Use smaller tensors or \
+         fewer ranks"
     )]
     TooMuchMemory {
         /// What they take.
         bytes: u64,
         /// The limit.
         limit: u64,
+    },
+    /// Every rank would have to read more than it may.
+    #[error(
+        "the plan takes {bytes} bytes in its binary form, which every rank of a run reads, and \
+         the limit is {limit}; simulate it, or run fewer of its iterations"
+    )]
+    PlanTooLong {
+        /// What it takes.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A signal that does not reach a process which others have started.
+    #[error(
+        "rank {rank} was started by a launcher, and cannot be stopped by the clock from rank 0's \
+         process; stop it at a call (stop:rank={rank},call=1), or kill it"
+    )]
+    CannotStop {
+        /// Which rank.
+        rank: GlobalRank,
     },
     /// A rank's process could not be started.
     #[error("rank {rank}: cannot start {program:?}: {source}")]

@@ -2,7 +2,8 @@
 //!
 //! A [`Backend`] turns a plan into a [`RunHandle`]: a run in progress whose events arrive while it
 //! runs. The `host` backend starts one process per rank on this machine and carries out the same
-//! schedules as the simulator through shared memory; `nccl` says what it looked for and where.
+//! schedules as the simulator through shared memory; `nccl` says what it looked for and where. With
+//! the feature `mpi`, processes that mpirun started run plans through MPI.
 //!
 //! Invariants: nothing waits for ever (every wait has a timeout that ends in a [`TraceEnd`] or a
 //! [`RunError`]); a run that ends, however it ends, leaves no process, socket, file or
@@ -18,11 +19,14 @@ mod run;
 mod shm;
 
 pub mod host;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 pub mod nccl;
 pub mod store;
 
 pub use backend::{Backend, backend};
 pub use error::RunError;
 pub use host::{HostBackend, RankLauncher, rank_main};
-pub use options::RunOptions;
-pub use run::{Canceller, RunEvent, RunHandle, run_to_trace};
+pub use nccl::{Collectives, NcclBackend, NcclOptions, Sharing};
+pub use options::{RunOptions, SharingStrategy, Transport};
+pub use run::{Command, RankDump, RunControl, RunEvent, RunHandle, run_to_trace};

@@ -1,6 +1,31 @@
 //! What a run can be told besides its plan.
 
+use lockstep_core::plan::Fault;
 use std::time::Duration;
+
+/// How processes share memory, by torch.multiprocessing's names
+/// (`torch.multiprocessing.set_sharing_strategy`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SharingStrategy {
+    /// `file_descriptor`: memory without a name, passed over each rank's socket.
+    #[default]
+    FileDescriptor,
+    /// `file_system`: a file in /dev/shm, which must be large enough for all tensors; a process
+    /// beside the run removes its name even if the run's own is killed.
+    FileSystem,
+}
+
+/// What carries messages between ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// Shared memory where all ranks are on one machine, else TCP.
+    #[default]
+    Auto,
+    /// Shared memory only.
+    SharedMemory,
+    /// TCP between all ranks, also of one machine.
+    Tcp,
+}
 
 /// How a plan is run. The default suits a person who waits for the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,12 +45,24 @@ pub struct RunOptions {
     pub grace: Duration,
     /// The most rank processes that one run may start.
     pub max_ranks: u32,
-    /// The most shared memory that one run may map, in bytes. Only what is used is backed by
-    /// real memory.
+    /// The most shared memory that one run may map for messages, in bytes; tensors come on top.
+    /// Only what is used is backed by real memory.
     pub max_shared_bytes: u64,
-    /// The most memory that tensors and scratch of all ranks may take together, in bytes. `None`:
+    /// The most memory that tensors, scratch, scaled copies and landing messages of all ranks may
+    /// take together, in bytes; what ranks on devices keep there does not count. `None`:
     /// three quarters of what the machine has available.
     pub max_tensor_bytes: Option<u64>,
+    /// What carries messages between ranks.
+    pub transport: Transport,
+    /// What is done to ranks on purpose.
+    pub faults: Vec<Fault>,
+    /// Calls that each rank's flight recorder holds; older ones are overwritten. PyTorch's
+    /// `TORCH_FR_BUFFER_SIZE`; 0 for no recorder.
+    pub recorded_calls: u32,
+    /// Whether ranks hand in their recorders' dumps when the run ends before its program does.
+    pub dump_at_end: bool,
+    /// How the ranks get hold of the shared memory.
+    pub sharing: SharingStrategy,
 }
 
 impl Default for RunOptions {
@@ -39,6 +76,11 @@ impl Default for RunOptions {
             max_ranks: 256,
             max_shared_bytes: 1 << 30,
             max_tensor_bytes: None,
+            transport: Transport::default(),
+            faults: Vec::new(),
+            recorded_calls: 2000,
+            dump_at_end: false,
+            sharing: SharingStrategy::default(),
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::{Backend, RunError, RunOptions};
 use lockstep_core::plan::Plan;
+use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Event, Outcome, Trace, TraceEnd, TraceHeader};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -14,30 +16,62 @@ use std::time::Duration;
 pub enum RunEvent {
     /// Some events, in the order in which they arrived: those of one rank in time order.
     Events(Vec<Event>),
+    /// What a rank's flight recorder holds.
+    Dumped(RankDump),
     /// How it ended; nothing follows.
     Ended(TraceEnd),
 }
 
-/// Stops a run; can be cloned and sent anywhere.
+/// What a rank's flight recorder held when it was asked, or when the run ended early: the pickle
+/// that PyTorch's `_dump_fr_trace()` returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankDump {
+    /// Whose.
+    pub rank: GlobalRank,
+    /// The pickle.
+    pub pickle: Vec<u8>,
+}
+
+impl RankDump {
+    /// What PyTorch calls the file: `nccl_trace_rank_3`.
+    pub fn file_name(&self) -> String {
+        format!("nccl_trace_rank_{}", self.rank)
+    }
+}
+
+/// What a run in progress can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Every rank holds before its next operation; no timeout passes meanwhile but the run's own.
+    Pause,
+    /// The ranks go on.
+    Resume,
+    /// Every rank hands in what its flight recorder holds.
+    Dump,
+    /// The run ends as cancelled.
+    Cancel,
+}
+
+/// Tells a run something; can be cloned and sent anywhere.
 #[derive(Clone)]
-pub struct Canceller {
-    cancel: Arc<dyn Fn() + Send + Sync>,
+pub struct RunControl {
+    tell: Arc<dyn Fn(Command) + Send + Sync>,
 }
 
-impl Canceller {
-    pub(crate) fn new(cancel: impl Fn() + Send + Sync + 'static) -> Canceller {
-        Canceller { cancel: Arc::new(cancel) }
+impl RunControl {
+    pub(crate) fn new(tell: impl Fn(Command) + Send + Sync + 'static) -> RunControl {
+        RunControl { tell: Arc::new(tell) }
     }
 
-    /// Asks the run to end as cancelled. Returns at once; a run that has ended stays as it is.
-    pub fn cancel(&self) {
-        (self.cancel)();
+    /// Tells the run; returns at once. A run that has ended stays as it is.
+    pub fn tell(&self, command: Command) {
+        (self.tell)(command);
     }
 }
 
-impl fmt::Debug for Canceller {
+impl fmt::Debug for RunControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Canceller")
+        f.write_str("RunControl")
     }
 }
 
@@ -47,7 +81,7 @@ pub struct RunHandle {
     header: TraceHeader,
     pids: Vec<u32>,
     events: Receiver<RunEvent>,
-    canceller: Canceller,
+    control: RunControl,
     /// `None` once joined.
     coordinator: Option<JoinHandle<TraceEnd>>,
 }
@@ -57,10 +91,11 @@ impl RunHandle {
         header: TraceHeader,
         pids: Vec<u32>,
         events: Receiver<RunEvent>,
-        canceller: Canceller,
+        control: RunControl,
         coordinator: JoinHandle<TraceEnd>,
     ) -> RunHandle {
-        RunHandle { header, pids, events, canceller, coordinator: Some(coordinator) }
+        let coordinator = Some(coordinator);
+        RunHandle { header, pids, events, control, coordinator }
     }
 
     /// The head of the run's trace.
@@ -85,14 +120,14 @@ impl RunHandle {
         self.events.recv_timeout(timeout).ok()
     }
 
-    /// What stops the run from elsewhere.
-    pub fn canceller(&self) -> Canceller {
-        self.canceller.clone()
+    /// What pauses the run, asks for its dumps and ends it, from elsewhere.
+    pub fn control(&self) -> RunControl {
+        self.control.clone()
     }
 
     /// Asks the run to end as cancelled.
     pub fn cancel(&self) {
-        self.canceller.cancel();
+        self.control.tell(Command::Cancel);
     }
 
     /// Waits until the run has ended and its processes are gone. That is bounded by the
@@ -102,17 +137,28 @@ impl RunHandle {
     }
 
     /// Waits like [`RunHandle::join`] and returns all that was reported and not yet read.
-    pub fn into_trace(mut self) -> Trace {
+    pub fn into_trace(self) -> Trace {
+        self.into_trace_and_dumps().0
+    }
+
+    /// Waits like [`RunHandle::into_trace`] and also returns the last dump that each rank handed
+    /// in, in rank order.
+    pub fn into_trace_and_dumps(mut self) -> (Trace, Vec<RankDump>) {
         let end = self.wait();
         let mut events = Vec::new();
+        let mut dumps = BTreeMap::new();
         loop {
             match self.events.try_recv() {
                 Ok(RunEvent::Events(mut batch)) => events.append(&mut batch),
+                Ok(RunEvent::Dumped(dump)) => {
+                    dumps.insert(dump.rank, dump);
+                }
                 Ok(RunEvent::Ended(_)) => {}
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
-        Trace { header: self.header.clone(), events, end: Some(end) }
+        let trace = Trace { header: self.header.clone(), events, end: Some(end) };
+        (trace, dumps.into_values().collect())
     }
 
     fn wait(&mut self) -> TraceEnd {

@@ -6,7 +6,9 @@
 
 mod api;
 mod commands;
+mod connections;
 mod files;
+mod findings;
 mod plan_source;
 mod program_child;
 mod recording;
@@ -14,6 +16,7 @@ mod router;
 mod runs;
 mod store;
 mod terminal;
+mod topology_file;
 mod trace_file;
 
 use clap::{Parser, Subcommand};
@@ -41,10 +44,11 @@ enum Command {
     Serve(commands::serve::Arguments),
     /// Simulate a plan and say what happens
     Sim(commands::sim::Arguments),
+    Calibrate(commands::calibrate::Arguments),
     Explore(commands::explore::Arguments),
     /// Run a plan for real, one process per rank, and compare it with the simulator
     Run(commands::run::Arguments),
-    /// Say what went wrong in Flight Recorder dumps or a Lockstep trace
+    /// Say what went wrong in what a job left: Flight Recorder dumps, logs, profiles, or a trace
     Diagnose(commands::diagnose::Arguments),
     /// Check a schedule from a file: prove that it does what it claims
     Schedule(commands::schedule::Arguments),
@@ -54,11 +58,11 @@ enum Command {
     Plan(commands::plan::Arguments),
     /// Show which parameters share a bucket, and every collective DDP issues
     Ddp(commands::ddp::Arguments),
+    /// Check the nccl backend on this machine's GPUs, and write a report
+    GpuCheck(commands::gpu_check::Arguments),
     /// Print the version and what this machine can run
     Version(commands::version::Arguments),
-    /// One rank of a real run; started by `run` and `serve` only
-    #[command(hide = true)]
-    Rank,
+    Rank(commands::rank::Arguments),
     /// Executes a program for its plan; started by whoever needs the plan
     #[command(hide = true)]
     CompileProgram,
@@ -67,17 +71,19 @@ enum Command {
 fn main() -> ExitCode {
     let arguments = Lockstep::parse();
     let done = match arguments.command {
-        Some(Command::Rank) => return lockstep_gpu_exec::rank_main(),
         Some(Command::CompileProgram) => program_child::answer(),
         Some(Command::Serve(arguments)) => commands::serve::run(arguments),
         Some(Command::Sim(arguments)) => commands::sim::run(arguments),
+        Some(Command::Calibrate(arguments)) => commands::calibrate::run(arguments),
         Some(Command::Explore(arguments)) => commands::explore::run(arguments),
+        Some(Command::Rank(arguments)) => commands::rank::run(arguments),
         Some(Command::Run(arguments)) => commands::run::run(arguments),
         Some(Command::Diagnose(arguments)) => commands::diagnose::run(arguments),
         Some(Command::Schedule(arguments)) => commands::schedule::run(arguments),
         Some(Command::Export(arguments)) => commands::export::run(arguments),
         Some(Command::Plan(arguments)) => commands::plan::run(arguments),
         Some(Command::Ddp(arguments)) => commands::ddp::run(arguments),
+        Some(Command::GpuCheck(arguments)) => commands::gpu_check::run(arguments),
         Some(Command::Version(arguments)) => commands::version::run(arguments),
         None => commands::serve::run(arguments.serve),
     };

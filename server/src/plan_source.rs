@@ -1,14 +1,17 @@
 //! Where a plan comes from: a program, a file, one of the shipped scenarios, or one collective on its own.
 //! The command line and `POST /api/runs` say it in the same words.
 
+mod faults;
 mod links;
 mod options;
 
+pub(crate) use faults::FaultOptions;
 pub(crate) use links::LinkOptions;
 pub(crate) use options::PlanOptions;
 
 use crate::{files, program_child, terminal};
 use anyhow::{Context, Result, bail};
+use lockstep_core::diagnosis::rank_list;
 use lockstep_core::goal;
 use lockstep_core::plan::Plan;
 use lockstep_core::program;
@@ -136,6 +139,18 @@ impl PlanArguments {
         if let Some(more) = compiled.printed.len().checked_sub(MAX_PRINTED).filter(|more| *more > 0)
         {
             terminal::note(&format!("… and {more} more lines that ranks print"));
+        }
+        for (line, text) in &compiled.assumed {
+            terminal::note(&format!("[{name}:{line}] {text}"));
+        }
+        for (ranks, error) in &compiled.raised {
+            let (line, help) = (error.line, error.help.as_deref());
+            let help = help.map(|help| format!(" ({help})")).unwrap_or_default();
+            let ranks = rank_list(ranks);
+            terminal::note(&format!(
+                "[rank {ranks}, {name}:{line}] raises {}{help}",
+                error.message
+            ));
         }
         Ok(compiled.plan)
     }

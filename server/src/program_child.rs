@@ -62,8 +62,9 @@ pub(crate) fn plan_of(path: &str, text: &str, options: &Options) -> Result<Compi
     let answer: Result<Compiled, ProgramError> = match serde_json::from_slice(&answer) {
         Ok(answer) => answer,
         Err(_) => bail!(
-            "{path} takes more memory than the {} GiB that a program may use, or nests its values \
-             too deep",
+            "{path} takes more memory than a program may use ({} MB of values a rank, {} GiB in \
+             all), or nests its values too deep",
+            options.limits.heap_bytes >> 20,
             MEMORY_BYTES >> 30
         ),
     };

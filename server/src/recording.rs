@@ -1,12 +1,12 @@
-//! From bytes of unknown kind to one trace: a Lockstep trace, or the Flight Recorder dumps of one
-//! job. The command line gives it paths, the service gives it uploads.
+//! From bytes of unknown kind to one trace: a Lockstep trace, or the recordings of one job. The
+//! command line gives it paths, the service gives it uploads.
 
 use crate::files;
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use lockstep_core::archive::{self, Limits};
-use lockstep_core::diagnosis::{Report, add_log, diagnose_recording, diagnose_trace};
-use lockstep_core::flight_recorder::{self, Dump, FileProblem, MAX_DUMP_BYTES, Merged};
-use lockstep_core::job_log::{self, Statement};
+use lockstep_core::diagnosis::{Report, diagnose_trace};
+use lockstep_core::flight_recorder::{MAX_DUMP_BYTES, Merged};
+use lockstep_core::recording::{Piece, Sources};
 use lockstep_core::trace::{TRACE_MAGIC, Trace};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::path::{Path, PathBuf};
@@ -15,22 +15,13 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     trace: Option<(String, Trace)>,
-    dumps: Vec<Dump>,
-    /// Files that are no dumps, or damaged ones.
-    unread: Vec<FileProblem>,
-    /// What the job's logs say.
-    said: Vec<Statement>,
-    /// What else is wrong.
-    problems: Vec<String>,
+    sources: Sources,
 }
 
 /// What a file holds; an archive holds several.
-enum Piece {
+enum Found {
     Trace(String, Trace),
-    Dump(Dump),
-    Log(Vec<Statement>),
-    Unread(FileProblem),
-    Problem(String),
+    Piece(Piece),
 }
 
 /// More than this is no set of recordings.
@@ -50,9 +41,9 @@ pub(crate) struct Read {
 pub(crate) enum Held {
     /// A trace of ours.
     Trace(Box<Trace>),
-    /// Dumps.
+    /// Recordings.
     Merged(Box<Merged>),
-    /// A log alone, which tells of no calls.
+    /// PyTorch's messages alone, which tell of no calls.
     Log,
 }
 
@@ -79,12 +70,12 @@ impl Recording {
     /// Those of [`Recording::add`].
     pub(crate) fn add_files(&mut self, paths: Vec<PathBuf>) -> Result<()> {
         let read = |path: PathBuf| match files::read(&path, files::MAX_FILE_BYTES) {
-            Ok(bytes) => pieces(&name_of(&path), &bytes),
-            Err(error) => Ok(vec![Piece::Problem(format!("{error:#}"))]),
+            Ok(bytes) => found(&name_of(&path), &bytes),
+            Err(error) => Ok(vec![Found::Piece(Piece::Problem(format!("{error:#}")))]),
         };
-        let read: Vec<Result<Vec<Piece>>> = paths.into_par_iter().map(read).collect();
-        for pieces in read {
-            pieces?.into_iter().try_for_each(|piece| self.take(piece))?;
+        let read: Vec<Result<Vec<Found>>> = paths.into_par_iter().map(read).collect();
+        for found in read {
+            found?.into_iter().try_for_each(|found| self.take(found))?;
         }
         Ok(())
     }
@@ -92,19 +83,16 @@ impl Recording {
     /// Takes a file.
     ///
     /// # Errors
-    /// When it is a Lockstep trace that cannot be read, or a second one. A dump that cannot be
+    /// When it is a Lockstep trace that cannot be read, or a second one. A recording that cannot be
     /// read is noted and left out.
     pub(crate) fn add(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
-        pieces(name, bytes)?.into_iter().try_for_each(|piece| self.take(piece))
+        found(name, bytes)?.into_iter().try_for_each(|found| self.take(found))
     }
 
-    fn take(&mut self, piece: Piece) -> Result<()> {
-        match piece {
-            Piece::Dump(dump) => self.dumps.push(dump),
-            Piece::Log(said) => self.said.extend(said),
-            Piece::Unread(problem) => self.unread.push(problem),
-            Piece::Problem(why) => self.problems.push(why),
-            Piece::Trace(name, trace) => {
+    fn take(&mut self, found: Found) -> Result<()> {
+        match found {
+            Found::Piece(piece) => self.sources.take(piece),
+            Found::Trace(name, trace) => {
                 if let Some((first, _)) = &self.trace {
                     bail!("{first} and {name} are both Lockstep traces; give them one at a time");
                 }
@@ -119,67 +107,42 @@ impl Recording {
     /// # Errors
     /// When there was nothing that could be read, or files that do not belong together.
     pub(crate) fn read(self) -> Result<Read> {
-        let (held, mut report) = match (self.trace, self.dumps.is_empty()) {
-            (Some((_, trace)), true) => {
-                let mut report = diagnose_trace(&trace);
-                report.notes.extend(self.unread.iter().map(|problem| problem.error.to_string()));
-                (Held::Trace(Box::new(trace)), report)
-            }
-            (Some((name, _)), false) => {
-                bail!(
-                    "{name} is a Lockstep trace and the others are Flight Recorder dumps; give one or the other"
-                )
-            }
-            (None, false) => {
-                let recording = flight_recorder::recording_of(self.dumps, self.unread)?;
-                let report = diagnose_recording(&recording);
-                (Held::Merged(Box::new(recording.merged)), report)
-            }
-            (None, true) if !self.said.is_empty() => {
-                let mut report = Report::healthy(0);
-                report.notes.extend(self.unread.iter().map(|problem| problem.error.to_string()));
-                (Held::Log, report)
-            }
-            (None, true) => {
-                let unread = self.unread.iter().map(|problem| problem.error.to_string());
-                match unread.chain(self.problems).next() {
-                    Some(first) => bail!("no file could be used; the first problem: {first}"),
-                    None => bail!("there are no files to diagnose"),
-                }
-            }
+        let Some((name, trace)) = self.trace else {
+            let gathered = self.sources.gather().map_err(|why| anyhow!(why))?;
+            let held = gathered.calls.map_or(Held::Log, |merged| Held::Merged(Box::new(merged)));
+            return Ok(Read { held, report: gathered.report });
         };
-        add_log(&mut report, &self.said);
-        report.notes.extend(self.problems);
-        Ok(Read { held, report })
+        if !self.sources.is_empty() {
+            bail!(
+                "{name} is a Lockstep trace and the others are recordings of PyTorch and NCCL; give \
+                 one or the other"
+            )
+        }
+        let mut report = diagnose_trace(&trace);
+        report.notes.extend(self.sources.problems());
+        Ok(Read { held: Held::Trace(Box::new(trace)), report })
     }
 }
 
-fn pieces(name: &str, bytes: &[u8]) -> Result<Vec<Piece>> {
+fn found(name: &str, bytes: &[u8]) -> Result<Vec<Found>> {
     if !archive::is_archive(bytes) {
-        return Ok(vec![piece(name, bytes)?]);
+        return Ok(vec![in_file(name, bytes)?]);
     }
     let mut found = Vec::new();
-    let mut take = |path: &str, bytes: &[u8]| found.push(piece(path, bytes));
+    let mut take = |path: &str, bytes: &[u8]| found.push(in_file(path, bytes));
     let unpacked = archive::for_each_file(name, bytes, LIMITS, &mut take);
-    let mut pieces = found.into_iter().collect::<Result<Vec<Piece>>>()?;
-    pieces.extend(unpacked.err().map(|error| Piece::Problem(error.to_string())));
-    Ok(pieces)
+    let mut found = found.into_iter().collect::<Result<Vec<Found>>>()?;
+    let damage = unpacked.err().map(|error| Piece::Problem(error.to_string()));
+    found.extend(damage.map(Found::Piece));
+    Ok(found)
 }
 
-fn piece(name: &str, bytes: &[u8]) -> Result<Piece> {
+fn in_file(name: &str, bytes: &[u8]) -> Result<Found> {
     if !is_lockstep_trace(bytes) {
-        return Ok(match Dump::read(name, bytes) {
-            Ok(dump) => Piece::Dump(dump),
-            Err(error) => match job_log::read(bytes) {
-                said if said.is_empty() => {
-                    Piece::Unread(FileProblem { file_name: name.to_owned(), error })
-                }
-                said => Piece::Log(said),
-            },
-        });
+        return Ok(Found::Piece(Piece::read(name, bytes)));
     }
-    let trace = Trace::read(bytes).map_err(|error| anyhow::anyhow!("{name}: {error}"))?;
-    Ok(Piece::Trace(name.to_owned(), trace))
+    let trace = Trace::read(bytes).map_err(|error| anyhow!("{name}: {error}"))?;
+    Ok(Found::Trace(name.to_owned(), trace))
 }
 
 /// The file's own name, which says the rank.

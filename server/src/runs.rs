@@ -6,10 +6,11 @@ use crate::commands::run::against_simulation;
 use crate::store::{RunEnd, RunRecord, Store, StoreError};
 use crate::terminal;
 use lockstep_core::diagnosis::diagnose_trace;
-use lockstep_core::group::BackendName;
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Outcome, Trace, TraceEnd, TraceWriter};
-use lockstep_gpu_exec::{Canceller, RankLauncher, RunError, RunEvent, RunHandle, RunOptions};
+use lockstep_gpu_exec::{
+    Backend, Command, RankLauncher, RunControl, RunError, RunEvent, RunHandle, RunOptions,
+};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
@@ -86,7 +87,7 @@ struct Shared {
 
 #[derive(Debug)]
 struct Live {
-    canceller: Canceller,
+    control: RunControl,
     progress: watch::Receiver<Progress>,
 }
 
@@ -97,15 +98,21 @@ impl Runs {
         Runs { shared: Arc::new(Shared { store, launcher, places, live: Mutex::default() }) }
     }
 
+    /// What starts the ranks of runs.
+    pub(crate) fn launcher(&self) -> RankLauncher {
+        self.shared.launcher.clone()
+    }
+
     /// Starts a run and returns its place in the list once its ranks have joined. Blocks until
     /// then.
     ///
     /// # Errors
-    /// When it may not or cannot be started; nothing is listed then and no process is left.
+    /// When it may not or cannot be started; no process is left then. Nothing is listed either,
+    /// unless its ranks had joined: a run whose trace cannot be kept is listed as failed.
     pub(crate) fn start(
         &self,
         plan: Plan,
-        backend: BackendName,
+        executor: &dyn Backend,
         options: RunOptions,
     ) -> Result<RunRecord, StartError> {
         let shared = &self.shared;
@@ -118,9 +125,12 @@ impl Runs {
             Err(tokio::sync::TryAcquireError::Closed) => return Err(StartError::ShuttingDown),
         };
         let options = RunOptions { max_duration: MAX_DURATION, ..options };
-        let executor = lockstep_gpu_exec::backend(backend, shared.launcher.clone())?;
-        let handle = executor.start(plan.clone(), options)?;
-        let id = shared.store.add_run(&plan.name, backend.name(), plan.world_size)?;
+        let handle = executor.start(plan, options)?;
+        // With its faults.
+        let Some(plan) = handle.header().plan.clone() else {
+            return Err(StartError::Trace(io::Error::other("its head has no plan")));
+        };
+        let id = shared.store.add_run(&plan.name, executor.name().name(), plan.world_size)?;
         let header = TraceWriter::header(handle.header());
         let file = match shared.begin_file(id, &header) {
             Ok(file) => file,
@@ -132,7 +142,8 @@ impl Runs {
         };
         let (progress, watched) =
             watch::channel(Progress { bytes: header.len() as u64, done: false });
-        shared.live().insert(id, Live { canceller: handle.canceller(), progress: watched });
+        let control = handle.control();
+        shared.live().insert(id, Live { control, progress: watched });
         if shared.places.is_closed() {
             // The service was told to stop while the ranks were joining.
             handle.cancel();
@@ -145,10 +156,10 @@ impl Runs {
         }
     }
 
-    /// Asks a run to end as cancelled; false when it is not in progress.
-    pub(crate) fn cancel(&self, id: u64) -> bool {
+    /// Tells a run something; false when it is not in progress.
+    pub(crate) fn tell(&self, id: u64, command: Command) -> bool {
         let live = self.shared.live();
-        live.get(&id).map(|run| run.canceller.cancel()).is_some()
+        live.get(&id).map(|run| run.control.tell(command)).is_some()
     }
 
     /// How far the trace of a run in progress has come, now and later; `None` when it is not in
@@ -162,7 +173,7 @@ impl Runs {
         self.shared.places.close();
         let running: Vec<_> = {
             let live = self.shared.live();
-            live.values().for_each(|run| run.canceller.cancel());
+            live.values().for_each(|run| run.control.tell(Command::Cancel));
             live.values().map(|run| run.progress.clone()).collect()
         };
         let ended = async {
@@ -203,7 +214,18 @@ impl Keeper {
     fn keep(mut self, handle: RunHandle, place: OwnedSemaphorePermit) {
         let mut refused = None;
         while let Ok(event) = handle.events().recv() {
-            let RunEvent::Events(events) = event else { break };
+            let events = match event {
+                RunEvent::Events(events) => events,
+                RunEvent::Dumped(dump) => {
+                    let kept =
+                        self.shared.store.keep_dump(self.id, &dump.file_name(), &dump.pickle);
+                    if let Err(error) = kept {
+                        terminal::note(&format!("lockstep: run {}: {error}", self.id));
+                    }
+                    continue;
+                }
+                RunEvent::Ended(_) => break,
+            };
             if refused.is_none()
                 && let Err(why) = self.append(&TraceWriter::events(&events))
             {
@@ -226,13 +248,14 @@ impl Keeper {
             None => (None, None),
         };
         let end = RunEnd { outcome: end.outcome, report, comparison };
+        // In this order: who finds the run in the list as ended may start the next, and who sees it
+        // done finds it so.
+        drop(place);
         if let Err(error) = self.shared.store.end_run(self.id, &end) {
             terminal::note(&format!("lockstep: run {}: {error}", self.id));
         }
-        // In this order: who sees the run done finds it in the list as ended.
         self.progress.send_modify(|progress| progress.done = true);
         self.shared.live().remove(&self.id);
-        drop(place);
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), String> {

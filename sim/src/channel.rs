@@ -15,6 +15,7 @@ use crate::marks::Marks;
 use crate::memory::Memory;
 use crate::message::Message;
 use crate::record::Recorder;
+use crate::shared_memory::Touch;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::Call;
 use lockstep_core::rank::{GlobalRank, GroupRank};
@@ -162,8 +163,12 @@ impl Engine {
             signature_number,
         });
         recorder.record(self.now, rank, || What::Started { work });
+        let begun = self.network.begin_call(self.now, rank);
         if steps > 0 && !self.begin_whole(index) {
             self.begin_step(index, recorder);
+            if let Some(active) = self.channels[index as usize].active.as_mut() {
+                active.left = active.left.max(begun.unwrap_or(0));
+            }
         }
     }
 
@@ -222,6 +227,10 @@ impl Engine {
         for action in &actions {
             match *action {
                 Action::Copy { from, into } => {
+                    let range = active.byte_range(from);
+                    let bytes = range.end - range.start;
+                    let done = self.network.touch(self.now, rank, Touch::Store, bytes);
+                    active.left = active.left.max(done.unwrap_or(0));
                     if let Some(copied) = active.read(memory, from).map(<[u8]>::to_vec)
                         && let Some(place) = active.write(memory, into)
                     {
@@ -232,6 +241,10 @@ impl Engine {
                     }
                 }
                 Action::Reduce { local, from, into } => {
+                    let range = active.byte_range(from);
+                    let bytes = range.end - range.start;
+                    let done = self.network.touch(self.now, rank, Touch::Reduce, bytes);
+                    active.left = active.left.max(done.unwrap_or(0));
                     let operands = (active.read(memory, local), active.read(memory, from));
                     if let (Some(own), Some(other)) = operands {
                         let (mut own, other) = (own.to_vec(), other.to_vec());
@@ -362,6 +375,12 @@ impl Engine {
             return false;
         };
         let (rank, group) = (channel.rank, channel.group);
+        let touch = match action {
+            Action::ReceiveReduce { .. } => Touch::Reduce,
+            _ => Touch::Store,
+        };
+        let done = self.network.touch(self.now, rank, touch, message.bytes);
+        active.left = active.left.max(done.unwrap_or(0));
         let memory = memory_of(&mut self.ranks, &mut self.switch_memory, rank);
         let (elements, marks) = match &message.cargo {
             Some(cargo) => (cargo.elements.as_ref(), cargo.marks.as_ref()),

@@ -1,7 +1,8 @@
 //! What a plan costs on a topology, and where the time goes: latency, bytes on their way, or
 //! waiting for ports.
 
-use crate::engine::{Engine, SimConfig, SimError, simulate};
+use crate::config::{SimConfig, SimError};
+use crate::engine::{Engine, simulate};
 use crate::path::Path;
 use crate::record::Recorder;
 use crate::topology::Topology;

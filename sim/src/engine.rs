@@ -5,7 +5,8 @@
 //! plan. A message costs one queue entry.
 
 use crate::channel::Channel;
-use crate::choice::{Choosing, Order};
+use crate::choice::Choosing;
+use crate::config::{SimConfig, SimError};
 use crate::deadline::Deadlines;
 use crate::memory::Memory;
 use crate::network::Network;
@@ -14,76 +15,15 @@ use crate::path::Paths;
 use crate::prepared::Prepared;
 use crate::queue::EventQueue;
 use crate::record::Recorder;
-use crate::stream::{ComputeStream, StreamItem};
-use crate::topology::Topology;
+use crate::stream::ComputeStream;
 use crate::whole::Whole;
 use lockstep_core::group::{GroupId, SequenceNumbers};
-use lockstep_core::plan::{Action, Call, Op, Plan, PlanError, Signature, TensorId};
+use lockstep_core::plan::{Plan, Signature, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::trace::{Origin, Outcome, TensorValue, Trace, TraceEnd, TraceHeader, What};
+use lockstep_core::trace::{Origin, Outcome, Trace, TraceEnd, TraceHeader};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// How a plan is simulated.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SimConfig {
-    /// What messages cost.
-    pub topology: Topology,
-    /// The seed of whatever is random; nothing is yet, but traces name it.
-    pub seed: u64,
-    /// Plans whose tensors and scratch take more bytes than this, over all ranks, are simulated
-    /// without values: times only.
-    pub max_value_bytes: u64,
-    /// Whether single messages are recorded, not only calls.
-    pub record_messages: bool,
-    /// The simulation is refused once it has recorded this many events.
-    pub max_events: usize,
-    /// Only what happens on these ranks is recorded, in increasing order; on all if `None`. The
-    /// others are simulated all the same.
-    pub record_ranks: Option<Vec<u32>>,
-    /// A way to run what the plan leaves open; `None` for the engine's own, which is one of them.
-    pub order: Option<Order>,
-}
-
-impl Default for SimConfig {
-    fn default() -> SimConfig {
-        SimConfig {
-            topology: Topology::default(),
-            seed: 0,
-            max_value_bytes: 64 << 20,
-            record_messages: true,
-            max_events: 5_000_000,
-            record_ranks: None,
-            order: None,
-        }
-    }
-}
-
-/// Why a plan cannot be simulated.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SimError {
-    /// The plan itself.
-    #[error(transparent)]
-    Plan(#[from] PlanError),
-    /// The trace would not fit.
-    #[error(
-        "the simulation recorded {limit} events and is not done; \
-         simulate fewer ranks or operations, or leave single messages out of the recording"
-    )]
-    TooManyEvents {
-        /// The limit that was set.
-        limit: usize,
-    },
-    /// A moment past the end was asked for.
-    #[error("there is no moment {moment}; the last one is {last}")]
-    NoSuchMoment {
-        /// What was asked for.
-        moment: usize,
-        /// The last one there is.
-        last: usize,
-    },
-}
 
 /// Simulates a plan to its end.
 ///
@@ -149,6 +89,8 @@ pub(crate) enum Doing {
     },
     /// It waits until its streams are empty.
     Synchronizing,
+    /// It has done an operation that takes it no time, and stands there for a moment.
+    Standing,
     /// Its program is over, but its streams are not empty or calls of its are in flight.
     Draining,
     Finished,
@@ -191,7 +133,7 @@ impl Rank {
         self.works[self.works_of(op)].iter().all(|work| work.completed)
     }
 
-    fn idle(&self) -> bool {
+    pub(crate) fn idle(&self) -> bool {
         self.in_flight == 0 && self.stream.as_ref().is_none_or(ComputeStream::is_empty)
     }
 }
@@ -223,7 +165,12 @@ pub(crate) struct Engine {
     pub(crate) deadlines: Vec<Deadlines>,
     /// How what the plan leaves open is chosen, if it is.
     pub(crate) choosing: Option<Choosing>,
-    unfinished: u32,
+    /// Whether an operation that takes its rank no time is a moment nevertheless. What happens, and
+    /// in which order, is the same.
+    pub(crate) stands: bool,
+    /// Whether a rank stands: this moment is over.
+    pub(crate) standing: bool,
+    pub(crate) unfinished: u32,
     pub(crate) outcome: Option<Outcome>,
     /// The first rank whose process ended early, and how.
     pub(crate) died: Option<(GlobalRank, String)>,
@@ -285,6 +232,8 @@ impl Engine {
             paths: None,
             deadlines: Vec::new(),
             choosing: config.order.as_ref().map(|order| Choosing::new(order, world)),
+            stands: false,
+            standing: false,
             unfinished: world,
             outcome: None,
             died: None,
@@ -321,10 +270,19 @@ impl Engine {
         Some(TraceEnd { time_ps: self.now, outcome: self.outcome.clone()? })
     }
 
-    /// Handles everything that is due at the next time; false once the simulation has ended.
+    /// Handles everything that is due at the next time, or up to where a rank stands; false once the
+    /// simulation has ended.
     pub(crate) fn advance(&mut self, recorder: &mut Recorder) -> bool {
         if self.outcome.is_some() {
             return false;
+        }
+        if std::mem::take(&mut self.standing) {
+            self.work_off(recorder);
+            if self.woken.is_empty() && self.queue.next_time() == Some(self.now) {
+                self.handle_due(self.now, recorder);
+            }
+            self.conclude();
+            return true;
         }
         if self.choosing.is_some() && self.is_settled() && self.choose_next(recorder) {
             return true;
@@ -333,19 +291,31 @@ impl Engine {
             // What is due at the very moment of a timeout still counts.
             (Some(due), deadline) if deadline.is_none_or(|deadline| due <= deadline) => {
                 self.now = due;
-                while self.queue.next_time() == Some(due) {
-                    if let Some((_, due)) = self.queue.pop() {
-                        self.handle(due, recorder);
-                        self.work_off(recorder);
-                    }
-                }
+                self.handle_due(due, recorder);
             }
             (_, Some(deadline)) => self.time_out(deadline, recorder),
             (_, None) => {}
         }
+        self.conclude();
+        true
+    }
+
+    /// Handles what is due at a time, until a rank stands.
+    fn handle_due(&mut self, time: u64, recorder: &mut Recorder) {
+        while !self.standing && self.queue.next_time() == Some(time) {
+            if let Some((_, due)) = self.queue.pop() {
+                self.handle(due, recorder);
+                self.work_off(recorder);
+            }
+        }
+    }
+
+    /// Says how it has ended, if it has.
+    fn conclude(&mut self) {
         if self.unfinished == 0 && self.outcome.is_none() {
             self.outcome = Some(self.ended_as(Outcome::Completed));
         } else if self.outcome.is_none()
+            && !self.standing
             && self.queue.next_time().is_none()
             && self.next_deadline().is_none()
         {
@@ -353,7 +323,6 @@ impl Engine {
             let why = "the simulator has lost a waiting rank; please report the plan".into();
             self.outcome = Some(Outcome::Failed { why });
         }
-        true
     }
 
     /// How a run ends that would have ended as `outcome`: a process that died is what its others
@@ -401,7 +370,9 @@ impl Engine {
     }
 
     pub(crate) fn work_off(&mut self, recorder: &mut Recorder) {
-        while let Some(woken) = self.woken.pop_front() {
+        while !self.standing
+            && let Some(woken) = self.woken.pop_front()
+        {
             let rank = match woken {
                 Woken::Rank(rank) | Woken::Stream(rank) => rank,
                 Woken::Channel(channel) => self.channels[channel as usize].rank,
@@ -415,223 +386,5 @@ impl Engine {
                 Woken::Stream(rank) => self.run_stream(rank, recorder),
             }
         }
-    }
-
-    /// Runs a rank's program until it waits.
-    fn run_program(&mut self, rank: GlobalRank, recorder: &mut Recorder) {
-        let plan = Arc::clone(&self.plan);
-        let Some(program) = plan.program(rank) else {
-            return;
-        };
-        loop {
-            let state = &mut self.ranks[rank.index()];
-            match state.doing {
-                Doing::Busy | Doing::Finished | Doing::Died => return,
-                Doing::Blocked { op } => {
-                    if !state.completed(op) {
-                        return;
-                    }
-                    self.end_op(rank, recorder);
-                    continue;
-                }
-                Doing::Synchronizing => {
-                    if !state.idle() {
-                        return;
-                    }
-                    self.end_op(rank, recorder);
-                    continue;
-                }
-                Doing::Ready | Doing::Draining => {}
-            }
-            let Some(op) = program.ops.get(state.pc as usize) else {
-                self.finish_program(rank, recorder);
-                return;
-            };
-            let index = state.pc;
-            recorder.record(self.now, rank, || What::OpBegan { op: index });
-            self.begin_op(rank, index, op, recorder);
-        }
-    }
-
-    fn begin_op(&mut self, rank: GlobalRank, index: u32, op: &Op, recorder: &mut Recorder) {
-        match &op.action {
-            Action::Compute { duration_ns, .. } if self.ranks[rank.index()].stream.is_some() => {
-                let duration_ps = duration_ns.saturating_mul(1000);
-                self.put_on_stream(rank, StreamItem::Compute { op: index, duration_ps });
-                self.end_op(rank, recorder);
-            }
-            Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {
-                let over = self.now.saturating_add(duration_ns.saturating_mul(1000));
-                self.ranks[rank.index()].doing = Doing::Busy;
-                self.queue.push(over, Due::Rank(rank));
-            }
-            Action::Wait { op, timeout_ms } => {
-                if let Some(timeout_ms) = timeout_ms {
-                    for work in self.ranks[rank.index()].works_of(*op) {
-                        self.set_deadline(rank, work as u32, *timeout_ms);
-                    }
-                }
-                let waited = self.plan.program(rank).and_then(|p| p.ops.get(*op as usize));
-                let on_stream = waited.is_some_and(|op| self.prepared.on_stream(op.action.calls()));
-                match (on_stream, timeout_ms) {
-                    (true, None) => {
-                        self.put_on_stream(rank, StreamItem::WaitFor { op: *op, by: index });
-                        self.end_op(rank, recorder);
-                    }
-                    // `WorkNCCL::wait` with a timeout blocks the process besides.
-                    _ => self.ranks[rank.index()].doing = Doing::Blocked { op: *op },
-                }
-            }
-            Action::Query { op, what } => {
-                let completed = self.ranks[rank.index()].completed(*op);
-                let asked = self.plan.program(rank).and_then(|p| p.ops.get(*op as usize));
-                let on_stream = asked.is_some_and(|op| self.prepared.on_stream(op.action.calls()));
-                let answer = match on_stream {
-                    true => what.answer_on_stream(completed),
-                    false => what.answer(completed),
-                };
-                let answered = || What::Answered { op: index, answer: answer.to_owned() };
-                recorder.record(self.now, rank, answered);
-                self.end_op(rank, recorder);
-            }
-            Action::Copy { group, .. } => {
-                match self.prepared.is_nccl(*group) {
-                    true => self.put_on_stream(rank, StreamItem::Copy { op: index }),
-                    false => self.ranks[rank.index()].memory.copy(&self.plan, &op.action),
-                }
-                self.end_op(rank, recorder);
-            }
-            Action::Synchronize => self.ranks[rank.index()].doing = Doing::Synchronizing,
-            Action::Die { how } => {
-                self.ranks[rank.index()].doing = Doing::Died;
-                self.unfinished -= 1;
-                // In the words of an executor whose rank has exited.
-                let how = format!("exited with status 1: {how}");
-                recorder.record(self.now, rank, || What::Died { how: how.clone() });
-                self.died.get_or_insert((rank, how));
-            }
-            Action::Call { .. } | Action::Coalesced { .. } => {
-                self.make_calls(rank, index, &op.action, recorder);
-            }
-        }
-    }
-
-    /// Makes an operation's calls, all of them before the program or its stream waits for one.
-    fn make_calls(
-        &mut self,
-        rank: GlobalRank,
-        index: u32,
-        action: &Action,
-        recorder: &mut Recorder,
-    ) {
-        let calls = action.calls();
-        let on_stream = self.prepared.on_stream(calls);
-        for (part, call) in (0..).zip(calls) {
-            let work = self.make_call(rank, index, part, call, recorder);
-            match on_stream {
-                true => self.put_on_stream(rank, StreamItem::Release { work }),
-                false => self.release(rank, work, recorder),
-            }
-        }
-        // c10d's NCCL barrier makes the process wait for its device.
-        let barrier = calls.iter().any(|call| call.collective().is_some_and(|c| c.is_barrier()));
-        match (action.is_async(), on_stream && !barrier) {
-            (true, _) => self.end_op(rank, recorder),
-            (false, true) => {
-                self.put_on_stream(rank, StreamItem::WaitFor { op: index, by: index });
-                self.end_op(rank, recorder);
-            }
-            (false, false) => self.ranks[rank.index()].doing = Doing::Blocked { op: index },
-        }
-    }
-
-    /// Hands a call to what carries it out.
-    pub(crate) fn release(&mut self, rank: GlobalRank, work: u32, recorder: &mut Recorder) {
-        let plan = Arc::clone(&self.plan);
-        let Work { op, part, .. } = self.ranks[rank.index()].works[work as usize];
-        let operation = plan.program(rank).and_then(|program| program.ops.get(op as usize));
-        let Some(call) = operation.and_then(|op| op.action.calls().get(part as usize)) else {
-            return;
-        };
-        if call.is_p2p() {
-            self.post(rank, work, call, recorder);
-        } else if let Some(member) = plan.group(call.group()).and_then(|g| g.group_rank(rank)) {
-            let channel = self.prepared.channel(call.group(), member);
-            self.channels[channel as usize].enqueue(work);
-            self.woken.push_back(Woken::Channel(channel));
-        }
-    }
-
-    fn end_op(&mut self, rank: GlobalRank, recorder: &mut Recorder) {
-        let state = &mut self.ranks[rank.index()];
-        let op = state.pc;
-        state.pc += 1;
-        state.doing = Doing::Ready;
-        recorder.record(self.now, rank, || What::OpEnded { op });
-    }
-
-    /// Numbers a call, records it and sets its deadline.
-    fn make_call(
-        &mut self,
-        rank: GlobalRank,
-        op: u32,
-        part: u32,
-        call: &Call,
-        recorder: &mut Recorder,
-    ) -> u32 {
-        let group = call.group();
-        let state = &mut self.ranks[rank.index()];
-        let numbers = if call.is_p2p() { &mut state.p2p } else { &mut state.collectives };
-        let seq = numbers.next(group);
-        let work = state.works.len() as u32;
-        state.works.push(Work { op, part, seq, completed: false });
-        state.in_flight += 1;
-        if recorder.wants(rank)
-            && let Some(call) = self.plan.call(rank, op, part, seq)
-        {
-            recorder.record(self.now, rank, || What::Scheduled { work, call: Box::new(call) });
-        }
-        let timeout_ms = self.plan.group(group).map_or(u64::MAX, |group| group.timeout_ms());
-        self.set_deadline(rank, work, timeout_ms);
-        work
-    }
-
-    /// Marks a call completed on its rank and wakes whoever waits for it.
-    pub(crate) fn complete(&mut self, rank: GlobalRank, work: u32, recorder: &mut Recorder) {
-        let state = &mut self.ranks[rank.index()];
-        let done = &mut state.works[work as usize];
-        done.completed = true;
-        let op = done.op;
-        state.in_flight -= 1;
-        recorder.record(self.now, rank, || What::Completed { work });
-        if state.doing == (Doing::Blocked { op })
-            || matches!(state.doing, Doing::Draining | Doing::Synchronizing)
-        {
-            self.woken.push_back(Woken::Rank(rank));
-        }
-        if state.stream.as_ref().is_some_and(|stream| stream.waits_for(op)) {
-            self.woken.push_back(Woken::Stream(rank));
-        }
-    }
-
-    fn finish_program(&mut self, rank: GlobalRank, recorder: &mut Recorder) {
-        let state = &mut self.ranks[rank.index()];
-        if !state.idle() {
-            state.doing = Doing::Draining;
-            return;
-        }
-        state.doing = Doing::Finished;
-        self.unfinished -= 1;
-        if let Some(paths) = &mut self.paths {
-            paths.ended();
-        }
-        let program = self.plan.program_of[rank.index()] as usize;
-        for &tensor in &self.prepared.used[program] {
-            if let Some(bytes) = state.memory.get(tensor) {
-                let what = || What::Result { tensor, value: TensorValue::of(bytes) };
-                recorder.record(self.now, rank, what);
-            }
-        }
-        recorder.record(self.now, rank, || What::Finished);
     }
 }

@@ -11,7 +11,8 @@
 //! What it finds is an [`Order`]: simulated with it, the plan does just that.
 
 use crate::choice::{Choice, Devices, Order};
-use crate::engine::{Engine, SimConfig, SimError};
+use crate::config::{SimConfig, SimError};
+use crate::engine::Engine;
 use crate::record::Recorder;
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;

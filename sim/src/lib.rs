@@ -5,15 +5,18 @@
 //! moment of it, also going back.
 //!
 //! The rooms: [`topology`] says what a message costs, `network` when it arrives and `queue` what
-//! happens next, and none of the three knows what a collective is; `engine` runs the programs,
-//! `stream` keeps what they put on their devices, `channel` carries out their collectives and `p2p`
+//! happens next, and none of the three knows what a collective is; `engine` holds it together, `program` runs
+//! the ranks' programs, `stream` keeps what they put on their devices, `channel` carries out their collectives and `p2p`
 //! their point-to-point calls. `whole` works rings out without an event a message, where nobody looks
-//! at messages. [`cost`] says what a plan takes, [`path`] what that time is made of.
+//! at messages. `shared_memory` is what ranks of one machine share, and [`calibrate`] finds its
+//! parameters from measured times. [`cost`] says what a plan takes, [`path`] what that time is made of.
 
 mod active;
+pub mod calibrate;
 mod channel;
 pub mod choice;
 pub mod compare;
+mod config;
 pub mod cost;
 mod deadline;
 mod engine;
@@ -25,9 +28,12 @@ mod network;
 mod p2p;
 pub mod path;
 mod prepared;
+mod program;
 mod queue;
 mod record;
 pub mod session;
+pub mod shared_memory;
+pub mod stops;
 mod stream;
 pub mod topology;
 pub mod training;
@@ -36,11 +42,13 @@ mod whole;
 
 pub use choice::{Choice, Devices, Order};
 pub use compare::{CallComparison, Comparison, Difference, compare};
+pub use config::{SimConfig, SimError};
 pub use cost::Cost;
-pub use engine::{SimConfig, SimError, simulate};
+pub use engine::simulate;
 pub use explore::{Bounds, Explored, explore};
 pub use path::{Leg, Path};
 pub use prepared::value_bytes;
 pub use session::Session;
+pub use shared_memory::SharedMemory;
 pub use topology::{Link, Topology};
 pub use view::View;

@@ -2,6 +2,7 @@
 //! many messages into one rank queue up there (incast), and many out of one queue up at its start.
 //! A switch has a port for each of its neighbours: what it sends and receives occupies theirs.
 
+use crate::shared_memory::{Cores, Touch};
 use crate::topology::{Link, Topology};
 use lockstep_core::rank::GlobalRank;
 
@@ -10,6 +11,8 @@ use lockstep_core::rank::GlobalRank;
 pub(crate) struct Network {
     topology: Topology,
     ports: Vec<Port>,
+    /// Where ranks share a machine's memory: then messages occupy no ports, but cores.
+    cores: Option<Cores>,
     /// Where rings are worked out as a whole: per rank, who sends to it.
     heard: Option<Vec<Heard>>,
     /// Two ranks have sent to one in an order that only single messages could tell.
@@ -67,7 +70,11 @@ impl Network {
     /// The network of so many ranks and, behind them, switches.
     pub(crate) fn new(topology: Topology, participants: u32) -> Network {
         let ports = vec![Port::default(); participants as usize];
-        Network { topology, ports, heard: None, ambiguous: false }
+        let cores = match topology {
+            Topology::SharedMemory(machine) => Some(Cores::new(machine, participants)),
+            Topology::Uniform(_) | Topology::Nodes { .. } => None,
+        };
+        Network { topology, ports, cores, heard: None, ambiguous: false }
     }
 
     /// From now on, watches whether the order of messages into a port is known.
@@ -129,9 +136,61 @@ impl Network {
         to: GlobalRank,
         bytes: u64,
     ) -> Passage {
+        if let Some(cores) = &self.cores {
+            let latency_ps = cores.machine().latency_ps;
+            let departs = now.max(cores.free(from));
+            let arrives = departs.saturating_add(latency_ps);
+            let (across, by_switch) = (false, false);
+            return Passage {
+                departs,
+                left: departs,
+                arrives,
+                ready: now,
+                latency_ps,
+                across,
+                by_switch,
+            };
+        }
         let (link, across) = (self.topology.link(from, to), self.topology.is_across(from, to));
         self.watch(from, to, now);
         self.pass(now, link, bytes, Some(from), Some(to), across)
+    }
+
+    /// The same for a tensor that nobody but the network receives.
+    pub(crate) fn send_tensor(
+        &mut self,
+        now: u64,
+        from: GlobalRank,
+        to: GlobalRank,
+        bytes: u64,
+    ) -> Passage {
+        let mut passage = self.send(now, from, to, bytes);
+        if let Some(stored) = self.touch(passage.arrives, to, Touch::Store, bytes) {
+            passage.left = stored;
+            passage.arrives = stored;
+        }
+        passage
+    }
+
+    /// A rank stores or adds bytes, from `now` on or when it and a core are free: when it is done.
+    /// `None` where that costs nothing, because it is the network's work.
+    pub(crate) fn touch(
+        &mut self,
+        now: u64,
+        rank: GlobalRank,
+        touch: Touch,
+        bytes: u64,
+    ) -> Option<u64> {
+        let cores = self.cores.as_mut()?;
+        let takes = cores.machine().touch_ps(touch, bytes);
+        Some(cores.work(now, rank, takes))
+    }
+
+    /// A rank begins a call: when it has done what it does before the first step.
+    pub(crate) fn begin_call(&mut self, now: u64, rank: GlobalRank) -> Option<u64> {
+        let cores = self.cores.as_mut()?;
+        let takes = cores.machine().call_ps;
+        Some(cores.work(now, rank, takes))
     }
 
     /// The same for a message to or from a switch, whose numbers are above the ranks' and, of two

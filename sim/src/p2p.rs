@@ -194,7 +194,7 @@ impl Engine {
             None => posted.receives.pop_front(),
         };
         let bytes = self.plan.tensor(send.tensor).map_or(0, |tensor| tensor.bytes());
-        let passage = self.network.send(self.now, from, to, bytes);
+        let passage = self.network.send_tensor(self.now, from, to, bytes);
         let departs = passage.departs;
         self.transfers.push(Transfer { pair, send, receive, bytes, departs });
         self.queue.push(passage.arrives, Due::Transfer(self.transfers.len() as u32 - 1));

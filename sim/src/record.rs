@@ -1,6 +1,6 @@
 //! What of a simulation is written down.
 
-use crate::engine::SimConfig;
+use crate::config::SimConfig;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Event, What};
 

@@ -1,10 +1,12 @@
 //! Sessions: a simulation that can stand at any of its moments.
 //!
 //! A moment is a virtual time at which something happens, with everything that happens then; moment
-//! 0 is before the first. Going back restores the nearest checkpoint and replays the moments since,
+//! 0 is before the first. In a plan with lines of source what a process hands to its device, or
+//! does asynchronously, is a moment too, though it takes no time: the process stands on its line. Going back restores the nearest checkpoint and replays the moments since,
 //! never from zero: checkpoints lie at most [`Session::checkpoint_spacing`] moments apart.
 
-use crate::engine::{Engine, SimConfig, SimError};
+use crate::config::{SimConfig, SimError};
+use crate::engine::Engine;
 use crate::record::Recorder;
 use crate::view::View;
 use lockstep_core::plan::{Plan, TensorId};
@@ -51,7 +53,8 @@ impl Session {
     /// When the plan cannot be run.
     pub fn new(plan: &Plan, config: SimConfig) -> Result<Session, SimError> {
         plan.check()?;
-        let engine = Engine::new(Arc::new(plan.clone()), &config);
+        let mut engine = Engine::new(Arc::new(plan.clone()), &config);
+        engine.stands = !plan.sources.is_empty();
         let recorder = Recorder::new(&config);
         Ok(Session {
             front: engine.clone(),

@@ -1,6 +1,7 @@
 //! Topologies: what a message between two ranks costs, by latency and bandwidth (the alpha-beta
 //! model; Hockney 1994).
 
+use crate::shared_memory::SharedMemory;
 use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -27,13 +28,18 @@ impl Link {
 
     /// How long `bytes` occupy the link, in picoseconds.
     pub fn transmit_ps(self, bytes: u64) -> u64 {
-        let rate = self.bytes_per_second.max(1);
-        match bytes.checked_mul(PS_PER_SECOND) {
-            Some(product) => product / rate,
-            None => {
-                let exact = u128::from(bytes) * u128::from(PS_PER_SECOND) / u128::from(rate);
-                u64::try_from(exact).unwrap_or(u64::MAX)
-            }
+        transmit_ps(bytes, self.bytes_per_second)
+    }
+}
+
+/// How long `bytes` take at so many a second, in picoseconds; 0 counts as 1.
+pub(crate) fn transmit_ps(bytes: u64, bytes_per_second: u64) -> u64 {
+    let rate = bytes_per_second.max(1);
+    match bytes.checked_mul(PS_PER_SECOND) {
+        Some(product) => product / rate,
+        None => {
+            let exact = u128::from(bytes) * u128::from(PS_PER_SECOND) / u128::from(rate);
+            u64::try_from(exact).unwrap_or(u64::MAX)
         }
     }
 }
@@ -67,6 +73,8 @@ pub enum Topology {
         /// Between nodes.
         across: Link,
     },
+    /// Ranks of one machine that read each other's memory.
+    SharedMemory(SharedMemory),
 }
 
 impl Topology {
@@ -75,6 +83,7 @@ impl Topology {
     pub(crate) fn hop_by_switch(&self, in_node: bool) -> Link {
         let link = match *self {
             Topology::Uniform(link) => link,
+            Topology::SharedMemory(machine) => machine.as_link(),
             Topology::Nodes { inside, .. } if in_node => inside,
             Topology::Nodes { across, .. } => across,
         };
@@ -85,6 +94,7 @@ impl Topology {
     pub fn link(&self, from: GlobalRank, to: GlobalRank) -> Link {
         match *self {
             Topology::Uniform(link) => link,
+            Topology::SharedMemory(machine) => machine.as_link(),
             Topology::Nodes { inside, across, .. } => {
                 if self.is_across(from, to) {
                     across
@@ -116,7 +126,7 @@ impl Topology {
     /// Whether two ranks are in different nodes; never when there are none.
     pub fn is_across(&self, from: GlobalRank, to: GlobalRank) -> bool {
         match *self {
-            Topology::Uniform(_) => false,
+            Topology::Uniform(_) | Topology::SharedMemory(_) => false,
             Topology::Nodes { ranks_per_node, .. } => {
                 let each = ranks_per_node.max(1);
                 from.0 / each != to.0 / each
@@ -129,7 +139,7 @@ impl Topology {
     /// [`Plan::ranks_per_node`]: lockstep_core::plan::Plan::ranks_per_node
     pub fn ranks_per_node(&self) -> u32 {
         match self {
-            Topology::Uniform(_) => 0,
+            Topology::Uniform(_) | Topology::SharedMemory(_) => 0,
             Topology::Nodes { ranks_per_node, .. } => (*ranks_per_node).max(1),
         }
     }
@@ -146,6 +156,7 @@ impl fmt::Display for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Topology::Uniform(link) => write!(f, "{link}"),
+            Topology::SharedMemory(machine) => write!(f, "{machine}"),
             Topology::Nodes { ranks_per_node, inside, across } => {
                 write!(f, "nodes of {ranks_per_node}: inside {inside}; across {across}")
             }

@@ -1,7 +1,8 @@
 //! A training run of DDP, simulated: what each of its steps takes on one rank, for worlds whose
 //! whole trace nobody could hold.
 
-use crate::engine::{SimConfig, SimError, simulate};
+use crate::config::{SimConfig, SimError};
+use crate::engine::simulate;
 use lockstep_core::collective::Collective;
 use lockstep_core::ddp::TrainingRun;
 use lockstep_core::plan::{Action, Plan};
@@ -17,10 +18,19 @@ pub struct SimulatedStep {
     pub start_ps: u64,
     /// When the last layer's backward pass is done.
     pub backward_end_ps: u64,
-    /// When the next step begins, or the run is over.
+    /// When the next step begins, or the rank has nothing more to do.
     pub end_ps: u64,
+    /// How long it computes: layers and the optimizer.
+    pub compute_ps: u64,
     /// How long it waits for reductions, and for a sharded optimizer's broadcasts.
     pub exposed_ps: u64,
+}
+
+impl SimulatedStep {
+    /// How long it does not compute, for whatever communication.
+    pub fn waiting_ps(&self) -> u64 {
+        self.end_ps.saturating_sub(self.start_ps).saturating_sub(self.compute_ps)
+    }
 }
 
 /// Messages that the collectives of a plan send together, which is what bounds its simulation: rings
@@ -100,7 +110,9 @@ pub fn simulate_rank(
         let notes = notes.get(step)?;
         Some(notes.layers.first().map_or(notes.first_op, |layer| layer.op))
     };
-    let end_ps = trace.end.as_ref().map_or(0, |end| end.time_ps);
+    // Others may go on after it: whoever is last to take what it sends.
+    let end_ps = on_stream.values().chain(in_process.values()).map(|(_, end)| *end).max();
+    let end_ps = end_ps.unwrap_or(0);
     let steps = notes.iter().enumerate().map(|(number, notes)| {
         let next = first_of(number + 1);
         let last = next.map_or(ops.len(), |op| op as usize);
@@ -113,10 +125,14 @@ pub fn simulate_rank(
             (true, None) => 0,
             _ => span(op).1 - span(op).0,
         });
+        let computed = (first as u32..).zip(within);
+        let computed = computed.filter(|(_, op)| matches!(op.action, Action::Compute { .. }));
+        let computed = computed.map(|(op, _)| span(op).1 - span(op).0);
         SimulatedStep {
             start_ps: span(first as u32).0,
             backward_end_ps: notes.layers.iter().map(|layer| span(layer.op).1).max().unwrap_or(0),
             end_ps: next.map_or(end_ps, |op| span(op).0),
+            compute_ps: computed.sum(),
             exposed_ps: waited.sum(),
         }
     });

@@ -218,6 +218,7 @@ impl Engine {
                     open.map_or(Doing::Running, |work| Doing::Waiting { work: work as u32 })
                 }
                 EngineDoing::Synchronizing => Doing::Synchronizing,
+                EngineDoing::Standing => Doing::Running,
                 EngineDoing::Draining => Doing::Draining,
                 EngineDoing::Finished => Doing::Finished,
                 EngineDoing::Died => Doing::Died,

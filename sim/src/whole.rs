@@ -19,10 +19,11 @@
 //! this way, and only where nobody looks at values or messages.
 
 use crate::active::Active;
-use crate::engine::{Due, Engine, SimConfig};
+use crate::config::SimConfig;
+use crate::engine::{Due, Engine};
 use crate::network::Port;
 use crate::prepared::Prepared;
-use crate::topology::Link;
+use crate::topology::{Link, Topology};
 use lockstep_core::collective::Collective;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Action, Call, Plan};
@@ -58,7 +59,9 @@ fn is_ring(schedule: &Schedule) -> bool {
 impl Whole {
     /// `None` where a plan has to be simulated message by message.
     pub(crate) fn new(plan: &Plan, prepared: &Prepared, config: &SimConfig) -> Option<Whole> {
-        if config.record_messages || prepared.values {
+        // Who shares cores does not only wait for messages.
+        let on_cores = matches!(config.topology, Topology::SharedMemory(_));
+        if config.record_messages || prepared.values || on_cores {
             return None;
         }
         let ops = || plan.programs.iter().flat_map(|program| &program.ops);

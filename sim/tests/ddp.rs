@@ -452,6 +452,8 @@ fn what_stands_around_ddp_takes_what_the_simulator_says() {
                     .and_then(|next| next.layers.first().map(|layer| layer.start_ps));
                 let own = pass.end_ps + next.unwrap_or(0) - from;
                 let truth = simulated.end_ps - simulated.start_ps;
+                assert_eq!(simulated.compute_ps, pass.compute_ps(), "rank {rank} pass {number}");
+                assert!(simulated.exposed_ps <= simulated.waiting_ps());
                 assert!(
                     own.abs_diff(truth) <= 25_000_000 + truth / 25,
                     "{} rank {rank} pass {number}: {own} {truth}",
@@ -461,5 +463,33 @@ fn what_stands_around_ddp_takes_what_the_simulator_says() {
             }
         }
         assert!(compared > 4);
+    }
+}
+
+/// A sharded optimizer's broadcasts go one behind the other: their roots do not wait for each other's
+/// last rank. A sweep says what the simulator says, and the last step is as long as the one before it.
+#[test]
+fn a_sharded_optimizers_step_is_that_of_the_sweep() {
+    use lockstep_core::ddp::lab::{LabRun, Setting};
+    use lockstep_core::ddp::plan::training_run;
+    use lockstep_core::ddp::timeline::RingLink;
+    use lockstep_sim::training::simulate_training;
+    let (latency_ps, bytes_per_second) = (5_000_000, 25_000_000_000);
+    let topology = Topology::Uniform(Link { latency_ps, bytes_per_second });
+    let config = SimConfig { topology, ..SimConfig::default() };
+    for (world_size, zero) in
+        [(2, None), (4, None), (2, Some(false)), (4, Some(false)), (5, Some(true)), (8, Some(true))]
+    {
+        let links = RingLink { latency_ps, bytes_per_second }.into();
+        let setting = Setting { training: Training { zero, ..training(world_size) }, links };
+        let summary = LabRun::of(&six(), &setting).unwrap().summary();
+        assert!(summary.exposed_ps <= summary.communication_ps, "{world_size} {zero:?}");
+        let run = training_run(&six(), &Training { steps: 5, ..setting.training }).unwrap();
+        let (steps, _) = simulate_training(&run, &config).unwrap();
+        let takes: Vec<u64> = steps.iter().map(|step| step.end_ps - step.start_ps).collect();
+        // The ranks' rings begin as staggered as the broadcasts have left them.
+        let least = takes[2].min(takes[4]);
+        assert!(takes[3].abs_diff(summary.step_ps) * 100 <= takes[3], "{takes:?} {summary:?}");
+        assert!(takes[4].abs_diff(takes[3]) * 100 <= least, "{world_size} {zero:?} {takes:?}");
     }
 }

@@ -22,6 +22,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const OP: ReduceOp = ReduceOp::Sum;
 const CALLS: [Collective; 2] =
@@ -97,32 +98,41 @@ fn sha256(bytes: &[u8]) -> String {
 fn sums_are_pytorchs_to_the_bit_for_every_recorded_length() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/pytorch/reduce_order.json");
     let recorded: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    let mut cells = 0;
-    for (world, results) in recorded["results"].as_object().unwrap() {
-        let world: u32 = world.parse().unwrap();
-        for (cell, digests) in results.as_object().unwrap() {
-            let (dtype, numel) = cell.split_once('/').unwrap();
-            let dtype = match dtype {
-                "float64" => Dtype::Float64,
-                "float16" => Dtype::Float16,
-                "bfloat16" => Dtype::Bfloat16,
-                _ => Dtype::Float32,
-            };
-            let (numel, fill) = (numel.parse().unwrap(), Fill::Seeded { seed: 100 });
-            let (name, data) = (cell.clone(), TensorData::default());
-            let tensor = Tensor { name, dtype, numel, fill, data };
-            let ranks = (0..world).map(GlobalRank);
-            let memory: Vec<_> = ranks.map(|rank| initial_bytes(&tensor, rank)).collect();
-            for (call, digest) in CALLS.into_iter().zip(digests.as_array().unwrap()) {
-                let result = carried_out(call, memory.clone(), &tensor);
-                let what = format!("{call} of {cell} on {world} ranks");
-                assert_eq!(sha256(&result), digest.as_str().unwrap(), "{what}");
-                if numel <= 70_000 {
-                    assert_eq!(simulated(call, world, &tensor), TensorValue::of(&result), "{what}");
-                }
-            }
-            cells += 1;
+    let cells: Vec<(u32, &String, &Value)> = (recorded["results"].as_object().unwrap().iter())
+        .flat_map(|(world, results)| {
+            let world = world.parse().unwrap();
+            results.as_object().unwrap().iter().map(move |(cell, digests)| (world, cell, digests))
+        })
+        .collect();
+    assert_eq!(cells.len(), 273);
+    let next = AtomicUsize::new(0);
+    let some = || {
+        while let Some(&(world, cell, digests)) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
+            assert_sums(world, cell, digests);
+        }
+    };
+    std::thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(some))));
+}
+
+fn assert_sums(world: u32, cell: &str, digests: &Value) {
+    let (dtype, numel) = cell.split_once('/').unwrap();
+    let dtype = match dtype {
+        "float64" => Dtype::Float64,
+        "float16" => Dtype::Float16,
+        "bfloat16" => Dtype::Bfloat16,
+        _ => Dtype::Float32,
+    };
+    let (numel, fill) = (numel.parse().unwrap(), Fill::Seeded { seed: 100 });
+    let (name, data) = (cell.to_owned(), TensorData::default());
+    let tensor = Tensor { name, dtype, numel, fill, data };
+    let ranks = (0..world).map(GlobalRank);
+    let memory: Vec<_> = ranks.map(|rank| initial_bytes(&tensor, rank)).collect();
+    for (call, digest) in CALLS.into_iter().zip(digests.as_array().unwrap()) {
+        let result = carried_out(call, memory.clone(), &tensor);
+        let what = format!("{call} of {cell} on {world} ranks");
+        assert_eq!(sha256(&result), digest.as_str().unwrap(), "{what}");
+        if numel <= 70_000 {
+            assert_eq!(simulated(call, world, &tensor), TensorValue::of(&result), "{what}");
         }
     }
-    assert_eq!(cells, 273);
 }

@@ -44,18 +44,7 @@ fn assert_comes_back(plan: &Plan) {
 
 #[test]
 fn every_family_comes_back_with_its_messages() {
-    let (op, root) = (ReduceOp::Sum, GroupRank(1));
-    let collectives = [
-        Collective::AllReduce { op },
-        Collective::AllGather,
-        Collective::ReduceScatter { op },
-        Collective::AllToAll,
-        Collective::Broadcast { root },
-        Collective::Reduce { op, root },
-        Collective::Gather { root },
-        Collective::Scatter { root },
-        Collective::Barrier,
-    ];
+    let collectives = Collective::every(ReduceOp::Sum, GroupRank(1));
     for size in 2..=9 {
         for collective in collectives {
             for &algorithm in Algorithm::of(collective) {

@@ -14,18 +14,9 @@ use proptest::prelude::*;
 const INSIDE: Link = Link { latency_ps: 2_000_000, bytes_per_second: 300_000_000_000 };
 const ACROSS: Link = Link { latency_ps: 5_000_000, bytes_per_second: 25_000_000_000 };
 
-fn collectives(root: u32) -> [Collective; 8] {
-    let (op, root) = (ReduceOp::Sum, GroupRank(root));
-    [
-        Collective::AllReduce { op },
-        Collective::AllGather,
-        Collective::ReduceScatter { op },
-        Collective::AllToAll,
-        Collective::Broadcast { root },
-        Collective::Reduce { op, root },
-        Collective::Gather { root },
-        Collective::Scatter { root },
-    ]
+fn collectives(root: u32) -> Vec<Collective> {
+    let every = Collective::every(ReduceOp::Sum, GroupRank(root));
+    every.into_iter().filter(|collective| !collective.is_barrier()).collect()
 }
 
 fn in_lanes(plan: Plan, with: (u32, u32), ranks_per_node: u32) -> Plan {

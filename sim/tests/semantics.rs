@@ -6,7 +6,7 @@
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
-use lockstep_core::plan::{Action, Call, Fill, Plan, PlanBuilder, TensorId};
+use lockstep_core::plan::{Action, Call, Fill, Plan, PlanBuilder, ProgramBuilder, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::{Algorithm, Layout, Schedule};
@@ -407,4 +407,63 @@ fn stepping_back_replays_a_bounded_stretch() {
         assert!(replayed < session.checkpoint_spacing(), "{replayed}");
     }
     assert!(session.checkpoint_spacing() <= last.div_ceil(16));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..Default::default() })]
+
+    /// Where a plan has lines, a rank with a device has a moment at every operation of its own,
+    /// though its process runs ahead; and nothing else about the run changes.
+    #[test]
+    fn a_process_that_runs_ahead_stands_on_every_line(
+        kinds in prop::collection::vec(0u8..5, 1..12),
+        world in 1u32..4,
+        on_nccl: bool,
+        seeks in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
+    ) {
+        let backend = if on_nccl { BackendName::Nccl } else { BackendName::Gloo };
+        let mut plan = PlanBuilder::new("lines", world, backend).unwrap();
+        plan.source("train.py", "\n".repeat(20));
+        let grad = plan.tensor("grad", Dtype::Float32, 12, Fill::Rank);
+        let plan = plan.every_rank(|rank, program| {
+            let mut made = None;
+            for (line, kind) in (1..).zip(&kinds) {
+                program.line(0, line);
+                let call = |program: &mut ProgramBuilder| {
+                    program.collective(GroupId::WORLD, SUM, 12, None, Some(grad))
+                };
+                match (kind, made) {
+                    (0, _) => program.compute("forward", 700 + u64::from(rank.0)),
+                    (1, _) => *made.insert(call(program.async_op())),
+                    (2, Some(op)) => program.wait(op),
+                    (3, _) => program.barrier(GroupId::WORLD),
+                    _ => call(program),
+                };
+            }
+        });
+        let plan = plan.unwrap();
+        let mut session = Session::new(&plan, config()).unwrap();
+        while !session.run(3).unwrap() {}
+        // The simulation without moments.
+        prop_assert_eq!(session.trace(), simulate(&plan, &config()).unwrap());
+        let mut seen = std::collections::BTreeSet::new();
+        let mut forward = Vec::new();
+        for moment in 0..session.moments().len() {
+            session.seek(moment).unwrap();
+            let view = session.view();
+            seen.extend((0u32..).zip(&view.ranks).map(|(rank, view)| (rank, view.op)));
+            forward.push(view);
+        }
+        // Without a device it stands where it waits; what is over at once is not waited for.
+        for rank in (0..world).filter(|_| on_nccl && world > 1) {
+            for op in 0..plan.program(GlobalRank(rank)).unwrap().ops.len() as u32 {
+                prop_assert!(seen.contains(&(rank, op)), "rank {rank} never stands at {op}");
+            }
+        }
+        for seek in seeks {
+            let moment = seek.index(forward.len());
+            session.seek(moment).unwrap();
+            prop_assert_eq!(&session.view(), &forward[moment]);
+        }
+    }
 }

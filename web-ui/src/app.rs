@@ -90,10 +90,8 @@ pub(crate) fn app() -> Html {
                 if keys::typing(&event) {
                     return;
                 }
-                match event.key().as_str() {
-                    "?" => help.set(!open),
-                    "Escape" if open => help.set(false),
-                    _ => {}
+                if event.key() == "?" {
+                    help.set(!open);
                 }
             });
             move || drop(heard)
@@ -166,8 +164,8 @@ fn show_current_link() {
 fn view_link(view: View, current: View) -> Html {
     let here = (view == current).then_some("page");
     html! {
-        <a href={Route::to(view).to_hash()} aria-current={here} data-test={format!("nav-{}", view.word())}>
-            <span class="long">{ view.title() }</span><span class="short" aria-hidden="true">{ view.short_title() }</span>
+        <a href={Route::to(view).to_hash()} aria-current={here} aria-label={view.title()} data-test={format!("nav-{}", view.word())}>
+            <span class="long">{ view.title() }</span><span class="short">{ view.short_title() }</span>
         </a>
     }
 }

@@ -1,6 +1,7 @@
 //! The page's side of the worker: questions out, answers back.
 
 use crate::protocol::{Answer, CANCELLED, Question, Request, Response, SessionId, pack, unpack};
+use crate::sessions::Session;
 use futures_channel::oneshot;
 use js_sys::{ArrayBuffer, Uint8Array};
 use std::cell::{Cell, RefCell};
@@ -204,15 +205,17 @@ impl Client {
         }
     }
 
-    /// A number for a new session.
-    pub(crate) fn new_session(&self) -> SessionId {
+    /// A session that is still to be opened.
+    pub(crate) fn new_session(&self) -> Session {
         let id = self.0.next.get();
         self.0.next.set(id + 1);
-        SessionId(id)
+        let client = self.clone();
+        let close = Callback::from(move |session| client.tell(Request::Close { session }));
+        Session::new(SessionId(id), close)
     }
 
     /// Posts what needs no answer.
-    pub(crate) fn tell(&self, request: Request) {
+    fn tell(&self, request: Request) {
         self.post(request, &[]);
     }
 

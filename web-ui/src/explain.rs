@@ -332,7 +332,7 @@ pub(crate) fn time_on_axis(ps: f64, step_ps: f64) -> String {
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
-        1024..1_048_576 => format!("{:.3} KiB", bytes as f64 / 1024.0).replace(".000", ""),
+        1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0).replace(".0 ", " "),
         1_048_576..1_073_741_824 => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
         _ => format!("{:.1} GiB", bytes as f64 / 1_073_741_824.0),
     }
@@ -369,6 +369,8 @@ mod tests {
         assert_eq!(time(3_000_000_000_000), "3 s");
         assert_eq!(ranks([0, 1, 2, 3, 7, 9, 10]), "0–3, 7, 9, 10");
         assert_eq!(bytes(65536), "64 KiB");
+        // Of 1.2 MiB on 6 ranks; beside MiB with one decimal.
+        assert_eq!((bytes(436_908).as_str(), bytes(1536).as_str()), ("426.7 KiB", "1.5 KiB"));
         assert_eq!(time_on_axis(1.7702e12, 1e8), "1.7702 s");
         assert_eq!(time_on_axis(5e6, 5e6), "5 µs");
     }

@@ -10,31 +10,66 @@ use wasm_bindgen::{JsCast, JsValue};
 use web_sys::{DragEvent, File};
 use yew::prelude::*;
 
-/// Files on their way.
-#[derive(Clone, Default)]
-pub(crate) struct Handed(Rc<RefCell<Vec<File>>>);
+/// Files on their way to a view.
+struct OnTheirWay<F>(RefCell<Option<(Route, Vec<F>)>>);
+
+impl<F> OnTheirWay<F> {
+    fn put(&self, to: Route, files: Vec<F>) {
+        *self.0.borrow_mut() = Some((to, files));
+    }
+
+    /// The files, if they are meant for that view.
+    fn take(&self, view: &Route) -> Vec<F> {
+        let mut held = self.0.borrow_mut();
+        let meant = held.take_if(|(to, _)| to == view);
+        meant.map(|(_, files)| files).unwrap_or_default()
+    }
+}
+
+/// Files on their way. It differs from the one before when more have come: a view that is shown
+/// already takes them, too.
+#[derive(Clone)]
+pub(crate) struct Handed {
+    files: Rc<OnTheirWay<File>>,
+    come: u32,
+}
 
 impl PartialEq for Handed {
     fn eq(&self, other: &Handed) -> bool {
-        Rc::ptr_eq(&self.0, &other.0)
+        Rc::ptr_eq(&self.files, &other.files) && self.come == other.come
     }
 }
 
 impl Handed {
-    /// Brings files to their view.
-    fn hand(&self, files: Vec<File>) {
-        if files.is_empty() {
-            return;
-        }
-        let names: Vec<String> = files.iter().map(File::name).collect();
-        let to = view_for(names.iter().map(String::as_str));
-        *self.0.borrow_mut() = files;
-        let _ = dom::window().location().set_hash(&to.to_hash());
+    /// Takes the files that are meant for the view that asks, if there are any.
+    pub(crate) fn take(&self, view: &Route) -> Vec<File> {
+        self.files.take(view)
     }
+}
 
-    /// Takes the files that were meant for the view that asks.
-    pub(crate) fn take(&self) -> Vec<File> {
-        self.0.take()
+/// Brings files to their view.
+fn hand(on_their_way: &OnTheirWay<File>, files: Vec<File>, come: &UseReducerDispatcher<Come>) {
+    if files.is_empty() {
+        return;
+    }
+    let names: Vec<String> = files.iter().map(File::name).collect();
+    let to = view_for(names.iter().map(String::as_str));
+    let hash = to.to_hash();
+    on_their_way.put(to, files);
+    // The address changes, and with it the view, unless it is shown already.
+    come.dispatch(());
+    let _ = dom::window().location().set_hash(&hash);
+}
+
+/// How often files have come.
+#[derive(Default)]
+struct Come(u32);
+
+impl Reducible for Come {
+    type Action = ();
+
+    fn reduce(self: Rc<Come>, (): ()) -> Rc<Come> {
+        Rc::new(Come(self.0.wrapping_add(1)))
     }
 }
 
@@ -49,7 +84,7 @@ fn dropped_early() -> Vec<File> {
     files.filter_map(|file| file.dyn_into::<File>().ok()).collect()
 }
 
-/// The view for files by their names: a schedule is XML, a program Python, everything else a recording.
+/// The view for files by their names: a schedule is XML, a program Python or Starlark, everything else a recording.
 fn view_for<'a>(mut names: impl Iterator<Item = &'a str> + Clone) -> Route {
     let ends = |name: &str, ending: &str| name.to_ascii_lowercase().ends_with(ending);
     if names.clone().all(|name| ends(name, ".xml")) {
@@ -65,10 +100,11 @@ fn view_for<'a>(mut names: impl Iterator<Item = &'a str> + Clone) -> Route {
 /// files comes first.
 #[hook]
 pub(crate) fn use_handed() -> Handed {
-    let handed = use_memo((), |()| Handed::default());
-    let held = handed.clone();
+    let files = use_memo((), |()| OnTheirWay(RefCell::default()));
+    let come = use_reducer(Come::default);
+    let (held, dispatch) = (files.clone(), come.dispatcher());
     use_effect_with((), move |()| {
-        held.hand(dropped_early());
+        hand(&held, dropped_early(), &dispatch);
         let window = dom::window();
         let over = Listener::on(&window, "dragover", |event: DragEvent| event.prevent_default());
         let drop = Listener::on(&window, "drop", move |event: DragEvent| {
@@ -76,20 +112,36 @@ pub(crate) fn use_handed() -> Handed {
                 return;
             }
             event.prevent_default();
-            let (files, held) = (dropped(&event), held.clone());
-            wasm_bindgen_futures::spawn_local(async move { held.hand(files.await) });
+            let (files, held, dispatch) = (dropped(&event), held.clone(), dispatch.clone());
+            wasm_bindgen_futures::spawn_local(async move {
+                hand(&held, files.await, &dispatch);
+            });
         });
         move || {
             std::mem::drop(over);
             std::mem::drop(drop);
         }
     });
-    (*handed).clone()
+    Handed { files, come: come.0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_wait_for_the_view_that_they_are_meant_for() {
+        let (recording, program) = (Route::to(View::Recording), Route::to(View::Program));
+        let on_their_way = OnTheirWay(RefCell::default());
+        assert!(on_their_way.take(&recording).is_empty());
+        on_their_way.put(program.clone(), vec!["train.py"]);
+        assert!(on_their_way.take(&recording).is_empty());
+        assert_eq!(on_their_way.take(&program), ["train.py"]);
+        assert!(on_their_way.take(&program).is_empty());
+        on_their_way.put(program.clone(), vec!["old.py"]);
+        on_their_way.put(program.clone(), vec!["new.py"]);
+        assert_eq!(on_their_way.take(&program), ["new.py"]);
+    }
 
     #[test]
     fn files_go_where_they_are_read() {

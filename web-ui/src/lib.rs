@@ -17,6 +17,8 @@ mod programs;
 mod protocol;
 mod route;
 mod server;
+mod sessions;
+mod turns;
 mod ui;
 mod worker;
 

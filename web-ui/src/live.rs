@@ -3,7 +3,9 @@
 use crate::app::use_shared;
 use crate::client::Client;
 use crate::protocol::{LiveCount, Opened, Request, Response, SessionId};
-use crate::server::{self, Events, Listeners};
+use crate::server::{self, Events, Listeners, RunAsked};
+use crate::sessions::Session;
+use crate::turns::{Turn, use_turns};
 use lockstep_core::plan::Plan;
 use lockstep_sim::Comparison;
 use std::cell::{Cell, RefCell};
@@ -18,12 +20,14 @@ pub(crate) enum Stage {
     /// `lost` while the connection is being made again.
     Running {
         id: String,
-        session: SessionId,
+        session: Session,
         count: LiveCount,
         lost: bool,
     },
     Ended {
         id: String,
+        /// Held for as long as its trace is shown.
+        session: Session,
         opened: Rc<Opened>,
         comparison: Option<Comparison>,
     },
@@ -36,14 +40,24 @@ pub(crate) enum Stage {
 #[derive(Clone, PartialEq)]
 pub(crate) struct RealRunHandle {
     pub(crate) stage: Stage,
-    start: Callback<(Rc<Plan>, Option<SessionId>)>,
+    start: Callback<(Rc<Plan>, Option<SessionId>, RunAsked)>,
     clear: Callback<()>,
 }
 
 impl RealRunHandle {
-    /// Runs `plan`, to be compared with a simulation of it.
-    pub(crate) fn start(&self, plan: Rc<Plan>, simulated: Option<SessionId>) {
-        self.start.emit((plan, simulated));
+    /// Runs `plan` with faults; without any it is compared with a simulation of it.
+    pub(crate) fn start(&self, plan: Rc<Plan>, simulated: Option<SessionId>, asked: RunAsked) {
+        self.start.emit((plan, simulated.filter(|_| asked.faults.is_empty()), asked));
+    }
+
+    /// Tells the run on the server something: `pause`, `resume` or `dump`.
+    pub(crate) fn tell(&self, what: &'static str) {
+        if let Stage::Running { id, .. } = &self.stage {
+            let id = id.clone();
+            wasm_bindgen_futures::spawn_local(async move {
+                let _ = server::tell(&id, what).await;
+            });
+        }
     }
 
     /// Ends the run on the server; its events say so.
@@ -68,22 +82,27 @@ pub(crate) fn use_real_run() -> RealRunHandle {
     let client = use_shared().client;
     let stage = use_state(|| Stage::Idle);
     let events = use_mut_ref(|| None::<Events>);
+    let turns = use_turns();
     {
-        let events = events.clone();
+        let (events, turns) = (events.clone(), turns.clone());
         use_effect_with((), move |()| {
             move || {
+                turns.end();
                 events.borrow_mut().take();
             }
         });
     }
     let start = {
         let (stage, events, client) = (stage.setter(), events.clone(), client.clone());
-        Callback::from(move |(plan, simulated): (Rc<Plan>, Option<SessionId>)| {
-            stage.set(Stage::Starting);
-            let (stage, events, client) = (stage.clone(), events.clone(), client.clone());
+        let turns = turns.clone();
+        Callback::from(move |(plan, simulated, asked): (Rc<Plan>, Option<SessionId>, RunAsked)| {
+            let shown = Shown { stage: stage.clone(), turn: turns.next() };
+            shown.set(Stage::Starting);
+            let (events, client) = (events.clone(), client.clone());
             wasm_bindgen_futures::spawn_local(async move {
-                if let Err(why) = follow(&plan, simulated, &client, &stage, events).await {
-                    stage.set(Stage::Failed { why });
+                let followed = follow(&plan, simulated, &asked, &client, &shown, events);
+                if let Err(why) = followed.await {
+                    shown.set(Stage::Failed { why });
                 }
             });
         })
@@ -91,6 +110,7 @@ pub(crate) fn use_real_run() -> RealRunHandle {
     let clear = {
         let stage = stage.setter();
         Callback::from(move |()| {
+            turns.end();
             events.borrow_mut().take();
             stage.set(Stage::Idle);
         })
@@ -98,26 +118,44 @@ pub(crate) fn use_real_run() -> RealRunHandle {
     RealRunHandle { stage: (*stage).clone(), start, clear }
 }
 
+/// Where a run is shown, for as long as it is the one that is.
+#[derive(Clone)]
+struct Shown {
+    stage: UseStateSetter<Stage>,
+    turn: Turn,
+}
+
+impl Shown {
+    fn set(&self, stage: Stage) {
+        if self.turn.counts() {
+            self.stage.set(stage);
+        }
+    }
+}
+
 async fn follow(
     plan: &Plan,
     simulated: Option<SessionId>,
+    asked: &RunAsked,
     client: &Client,
-    stage: &UseStateSetter<Stage>,
+    stage: &Shown,
     events: Rc<RefCell<Option<Events>>>,
 ) -> Result<(), String> {
-    let run = server::start(plan).await?;
+    let run = server::start(plan, asked).await?;
     let (id, session) = (run.id, client.new_session());
-    client.ask(Request::OpenLive { session }).await?;
+    client.ask(Request::OpenLive { session: session.id() }).await?;
     let count = LiveCount { world_size: plan.world_size, ..LiveCount::default() };
     let counted = Rc::new(Cell::new(count));
-    stage.set(Stage::Running { id: id.clone(), session, count, lost: false });
+    stage.set(Stage::Running { id: id.clone(), session: session.clone(), count, lost: false });
     let bytes = {
         let (client, stage, id, counted) =
             (client.clone(), stage.clone(), id.clone(), counted.clone());
+        let session = session.clone();
         move |buffer: js_sys::ArrayBuffer| {
-            let (asked, answer) =
-                client.ask_with(Request::Live { session }, &[buffer.into()], None);
+            let request = Request::Live { session: session.id() };
+            let (asked, answer) = client.ask_with(request, &[buffer.into()], None);
             let (stage, id, counted) = (stage.clone(), id.clone(), counted.clone());
+            let session = session.clone();
             wasm_bindgen_futures::spawn_local(async move {
                 let _asked = asked;
                 match answer.await.map(|answered| answered.response) {
@@ -132,9 +170,9 @@ async fn follow(
         }
     };
     let lost = {
-        let (stage, id) = (stage.clone(), id.clone());
+        let (stage, id, session) = (stage.clone(), id.clone(), session.clone());
         move || {
-            let (id, count) = (id.clone(), counted.get());
+            let (id, count, session) = (id.clone(), counted.get(), session.clone());
             stage.set(Stage::Running { id, session, count, lost: true });
         }
     };
@@ -142,9 +180,10 @@ async fn follow(
         let (client, stage, id) = (client.clone(), stage.clone(), id.clone());
         move || {
             let (client, stage, id) = (client.clone(), stage.clone(), id.clone());
+            let session = session.clone();
             wasm_bindgen_futures::spawn_local(async move {
-                stage.set(match settle(&client, session, simulated).await {
-                    Ok((opened, comparison)) => Stage::Ended { id, opened, comparison },
+                stage.set(match settle(&client, session.id(), simulated).await {
+                    Ok((opened, comparison)) => Stage::Ended { id, session, opened, comparison },
                     Err(why) => Stage::Failed { why },
                 });
             });
@@ -152,7 +191,9 @@ async fn follow(
     };
     let listeners =
         Listeners { bytes: Box::new(bytes), lost: Box::new(lost), closed: Box::new(closed) };
-    *events.borrow_mut() = Some(Events::of(&id, listeners)?);
+    if stage.turn.counts() {
+        *events.borrow_mut() = Some(Events::of(&id, listeners)?);
+    }
     Ok(())
 }
 

@@ -5,10 +5,10 @@
 const RANKS: [(&str, &str); 8] = [
     ("#2f6fbf", "#ffffff"),
     ("#e69f00", "#1a1a1a"),
-    ("#0a8f6c", "#ffffff"),
-    ("#c75b9b", "#ffffff"),
+    ("#098060", "#ffffff"),
+    ("#b4478a", "#ffffff"),
     ("#56b4e9", "#10202c"),
-    ("#d0561c", "#ffffff"),
+    ("#c24e18", "#ffffff"),
     ("#c9b51e", "#1a1a1a"),
     ("#7b62b8", "#ffffff"),
 ];
@@ -17,23 +17,44 @@ const RANKS: [(&str, &str); 8] = [
 const RANK_RGB: [[u8; 3]; RANKS.len()] = [
     [0x2f, 0x6f, 0xbf],
     [0xe6, 0x9f, 0x00],
-    [0x0a, 0x8f, 0x6c],
-    [0xc7, 0x5b, 0x9b],
+    [0x09, 0x80, 0x60],
+    [0xb4, 0x47, 0x8a],
     [0x56, 0xb4, 0xe9],
-    [0xd0, 0x56, 0x1c],
+    [0xc2, 0x4e, 0x18],
     [0xc9, 0xb5, 0x1e],
     [0x7b, 0x62, 0xb8],
 ];
 
-/// True when what the timeline paints for a byte is dark enough for light ink on either ground.
-pub(crate) fn is_solid(class: u8) -> bool {
-    class & (64 | 128) == 0 && (8..40).contains(&(class & 63))
+/// The ink that can be read on a span of the timeline that is a call or a message; `None` where the
+/// ground shines through and the page's own ink is the right one.
+pub(crate) fn span_ink(class: u8, dark: bool) -> Option<&'static str> {
+    let solid = class & (64 | 128) == 0 && (8..48).contains(&(class & 63));
+    // Stripes are only in what is not solid: any pixel is like all others.
+    let [r, g, b, _] = timeline_rgb(class, 0, 0, dark);
+    solid.then(|| ink_on([r, g, b]))
 }
 
-/// The ink on a span of the timeline that is a message.
-pub(crate) fn message_ink(class: u8) -> Option<&'static str> {
-    let chunk = (class & 63).checked_sub(40).filter(|chunk| *chunk < 8 && class & 64 == 0)?;
-    Some(rank_ink(chunk.into()))
+/// Black or white, whichever stands out more: one of them has 4.5:1 on any fill.
+fn ink_on(fill: [u8; 3]) -> &'static str {
+    match contrast(fill, [255; 3]) >= contrast(fill, [0; 3]) {
+        true => "#ffffff",
+        false => "#000000",
+    }
+}
+
+/// The contrast of two colours as WCAG 2.2 defines it, 1 to 21.
+fn contrast(a: [u8; 3], b: [u8; 3]) -> f64 {
+    let (a, b) = (luminance(a), luminance(b));
+    (a.max(b) + 0.05) / (a.min(b) + 0.05)
+}
+
+/// Relative luminance (WCAG 2.2).
+fn luminance(rgb: [u8; 3]) -> f64 {
+    let [r, g, b] = rgb.map(|part| match f64::from(part) / 255.0 {
+        low if low <= 0.04045 => low / 12.92,
+        high => ((high + 0.055) / 1.055).powf(2.4),
+    });
+    0.2126 * r + 0.7152 * g + 0.0722 * b
 }
 
 /// How many colours there are before they begin again.
@@ -167,6 +188,27 @@ fn mix(ground: [u8; 3], over: [u8; 3], weight: u16) -> [u8; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn rgb_of(css: &str) -> [u8; 3] {
+        [1, 3, 5].map(|at| u8::from_str_radix(&css[at..at + 2], 16).unwrap())
+    }
+
+    #[test]
+    fn every_text_on_a_colour_can_be_read() {
+        assert_eq!(contrast([255; 3], [0; 3]), 21.0);
+        for (index, (fill, ink)) in RANKS.into_iter().enumerate() {
+            assert_eq!(rgb_of(fill), RANK_RGB[index]);
+            let stands_out = contrast(rgb_of(fill), rgb_of(ink));
+            assert!(stands_out >= 4.5, "{ink} on {fill}: {stands_out:.2}");
+        }
+        for (class, dark) in (0..=255).flat_map(|class| [(class, false), (class, true)]) {
+            let [r, g, b, _] = timeline_rgb(class, 0, 0, dark);
+            if let Some(ink) = span_ink(class, dark) {
+                let stands_out = contrast([r, g, b], rgb_of(ink));
+                assert!(stands_out >= 4.5, "{ink} on class {class}: {stands_out:.2}");
+            }
+        }
+    }
 
     #[test]
     fn calls_are_known_under_all_their_names() {

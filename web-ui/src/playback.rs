@@ -67,7 +67,13 @@ impl Playback {
     pub(crate) fn time_ps(&self, moments: &[u64]) -> u64 {
         let from = moments.get(self.moment).copied().unwrap_or(0);
         let to = moments.get(self.moment + 1).copied().unwrap_or(from);
-        from + ((to - from) as f64 * self.fraction) as u64
+        from + (to.saturating_sub(from) as f64 * self.shown_fraction()) as u64
+    }
+
+    /// How much of the way to the next moment is shown: nothing of it, where the reader asked for
+    /// no motion.
+    pub(crate) fn shown_fraction(&self) -> f64 {
+        if self.still { 0.0 } else { self.fraction }
     }
 
     fn at(&self, moment: usize) -> Playback {
@@ -176,6 +182,20 @@ mod tests {
         assert_eq!((ended.moment, ended.fraction, ended.playing), (3, 0.0, false));
         let again = after(&[ticks, vec![Act::Toggle]].concat());
         assert_eq!((again.moment, again.playing), (0, true));
+    }
+
+    #[test]
+    fn without_motion_the_time_goes_from_moment_to_moment() {
+        let shown = |still: bool| {
+            let mut playback = Rc::new(Playback::new(still));
+            for act in [Act::Load { of: None, moment: 0, last: 3 }, Act::Toggle, Act::Tick(0.1)] {
+                playback = playback.reduce(act);
+            }
+            assert!(playback.playing && playback.moment == 0 && playback.fraction > 0.0);
+            playback.time_ps(&[1000, 2000, 3000, 4000])
+        };
+        assert_eq!(shown(true), 1000);
+        assert!(shown(false) > 1000);
     }
 
     #[test]

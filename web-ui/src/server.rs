@@ -3,7 +3,7 @@
 //! Addresses are relative to the page, so that both may live under any prefix.
 
 use crate::dom;
-use lockstep_core::plan::Plan;
+use lockstep_core::plan::{Fault, Plan};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -62,12 +62,68 @@ pub(crate) async fn runs() -> Result<Vec<Run>, String> {
     Ok(list.into_iter().filter_map(Run::of).collect())
 }
 
+/// What carries a real run out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Executor {
+    /// Processes on the server's machine.
+    #[default]
+    Host,
+    /// GPUs, by NCCL's own collectives.
+    NcclLibrary,
+    /// GPUs, by the plan's schedules.
+    NcclSchedules,
+}
+
+impl Executor {
+    /// All of them.
+    pub(crate) const ALL: [Executor; 3] =
+        [Executor::Host, Executor::NcclLibrary, Executor::NcclSchedules];
+
+    /// What a form calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Executor::Host => "host",
+            Executor::NcclLibrary => "nccl",
+            Executor::NcclSchedules => "nccl-schedules",
+        }
+    }
+
+    /// The same for people.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Executor::Host => "host: processes, shared memory",
+            Executor::NcclLibrary => "nccl: NCCL's own collectives",
+            Executor::NcclSchedules => "nccl: this schedule, on GPUs",
+        }
+    }
+
+    /// What a request says of it.
+    fn fields(self) -> &'static str {
+        match self {
+            Executor::Host => "\"backend\":\"host\"",
+            Executor::NcclLibrary => "\"backend\":\"nccl\",\"collectives\":\"library\"",
+            Executor::NcclSchedules => "\"backend\":\"nccl\",\"collectives\":\"schedules\"",
+        }
+    }
+}
+
+/// How a plan is to be run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct RunAsked {
+    pub(crate) executor: Executor,
+    /// What is to be done to ranks on purpose.
+    pub(crate) faults: Vec<Fault>,
+}
+
 /// Starts a run of `plan` on real processes.
 ///
 /// # Errors
 /// What the server, or the way to it, said.
-pub(crate) async fn start(plan: &Plan) -> Result<Run, String> {
-    let body = format!("{{\"backend\":\"host\",\"plan\":{}}}", plan.to_json());
+pub(crate) async fn start(plan: &Plan, asked: &RunAsked) -> Result<Run, String> {
+    let faults: Vec<String> = asked.faults.iter().map(|fault| format!("\"{fault}\"")).collect();
+    let faults = faults.join(",");
+    let (plan, executor) = (plan.to_json(), asked.executor.fields());
+    let body = format!("{{{executor},\"faults\":[{faults}],\"plan\":{plan}}}");
     let started = json("POST", "api/runs", Some(&body)).await?;
     Run::of(started).ok_or_else(|| "the server did not say which run it started".to_owned())
 }
@@ -87,6 +143,23 @@ pub(crate) async fn run(id: &str) -> Result<Run, String> {
 /// What the server, or the way to it, said.
 pub(crate) async fn cancel(id: &str) -> Result<(), String> {
     request("POST", &format!("api/runs/{id}/cancel"), None).await.map(drop)
+}
+
+/// Tells a run in progress something: `pause`, `resume` or `dump`.
+///
+/// # Errors
+/// What the server, or the way to it, said.
+pub(crate) async fn tell(id: &str, what: &str) -> Result<(), String> {
+    request("POST", &format!("api/runs/{id}/{what}"), None).await.map(drop)
+}
+
+/// The ranks of a run of which there is a Flight Recorder dump.
+///
+/// # Errors
+/// What the server, or the way to it, said.
+pub(crate) async fn dumps(id: &str) -> Result<Vec<u64>, String> {
+    let found = json("GET", &format!("api/runs/{id}/dumps"), None).await?;
+    Ok(found.as_array().into_iter().flatten().filter_map(Value::as_u64).collect())
 }
 
 /// The binary trace of a run.

@@ -33,12 +33,12 @@ const MEASUREMENTS: &[Measurement] = &[
         shell::run(&mut shell::cargo(["bench", "--package=lockstep-core", "--bench=proof"]))
     }),
     ("diagnosis: dumps of 1,024 ranks", diagnose_large),
-    ("host: all_reduce bandwidth", || {
+    ("host: collectives against gloo, Open MPI and MPICH", || {
         shell::run(&mut shell::cargo([
             "run",
             "--release",
             "--package=lockstep-gpu-exec",
-            "--example=bench_all_reduce",
+            "--example=bench_collectives",
         ]))
     }),
 ];
@@ -62,7 +62,7 @@ pub(crate) fn bench(options: &Options) -> Result<()> {
 /// is. Cargo's own start is in it twice, as for the user.
 fn command_to_page() -> Result<()> {
     web::build()?;
-    build_server("release", "--package=lockstep-server")?;
+    build_server("release", &["--package=lockstep-server"])?;
     let folder = std::env::temp_dir().join(format!("lockstep-bench-{}", std::process::id()));
     let start = Instant::now();
     // xtask itself rather than `cargo xtask`: it becomes the service, and can be ended by its id.
@@ -85,7 +85,9 @@ fn command_to_page() -> Result<()> {
 
 /// A thousand ranks with two thousand calls each, from files: how long, and in how much memory.
 fn diagnose_large() -> Result<()> {
-    let binary = build_server("release", "--package=lockstep-server")?;
+    browser::missing()?.install()?;
+    web::build()?;
+    let binary = build_server("release", &["--package=lockstep-server"])?;
     let folder = std::env::temp_dir().join(format!("lockstep-dumps-{}", std::process::id()));
     let example = ["run", "--release", "--package=lockstep-core"];
     let mut generate = shell::cargo(example);
@@ -106,14 +108,18 @@ fn diagnose_large() -> Result<()> {
         }
         println!("round {round}: {:.2} s, at most {peak} of memory", start.elapsed().as_secs_f32());
     }
-    std::fs::remove_dir_all(&folder).context("cannot remove the dumps")
+    // And in the browser.
+    let mut bench = shell::cargo(["bench", "--package=lockstep-tests", "--bench=page"]);
+    let measured = shell::run(bench.env("LOCKSTEP_BIN", binary).env("LOCKSTEP_DUMPS", &folder));
+    std::fs::remove_dir_all(&folder).context("cannot remove the dumps")?;
+    measured
 }
 
 /// The page in Chromium: what `tests/bench_page.rs` prints.
 fn in_chromium() -> Result<()> {
-    browser::ensure()?;
+    browser::missing()?.install()?;
     web::build()?;
-    let binary = build_server("release", "--package=lockstep-server")?;
+    let binary = build_server("release", &["--package=lockstep-server"])?;
     let mut bench = shell::cargo(["bench", "--package=lockstep-tests", "--bench=page"]);
     shell::run(bench.env("LOCKSTEP_BIN", binary))
 }

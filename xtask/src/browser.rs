@@ -8,34 +8,44 @@ use std::process::Command;
 /// Debian's packages, and the programs that they bring.
 const NEEDED: [(&str, &str); 2] = [("chromium", "chromium"), ("chromium-driver", "chromedriver")];
 
-/// Installs Chromium and its driver if they are missing, or says exactly what to install.
+/// Debian's packages that are to be installed.
+pub(crate) struct Missing(Vec<&'static str>);
+
+/// Which of Chromium and its driver are missing.
 ///
 /// # Errors
-/// When they are missing and cannot be installed from here.
-pub(crate) fn ensure() -> Result<()> {
-    let missing: Vec<&str> = NEEDED
-        .iter()
-        .filter(|(_, program)| !on_path(program))
-        .map(|(package, _)| *package)
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let packages = missing.join(" ");
-    if !on_path("apt-get") || !is_root() {
+/// When some are and cannot be installed from here: says exactly what to install.
+pub(crate) fn missing() -> Result<Missing> {
+    let missing = NEEDED.iter().filter(|(_, program)| !on_path(program));
+    let missing: Vec<&str> = missing.map(|(package, _)| *package).collect();
+    if !(missing.is_empty() || on_path("apt-get") && is_root()) {
+        let packages = missing.join(" ");
         bail!(
             "the browser tests need Chromium and chromedriver on the PATH; on Debian or Ubuntu: \
              `sudo apt-get update && sudo apt-get install {packages}`, then run this again \
              (`--only lint` and `--only unit` work without)"
         );
     }
-    let mut apt = Command::new("apt-get");
-    shell::run(apt.arg("update"))?;
-    let mut apt = Command::new("apt-get");
-    apt.env("DEBIAN_FRONTEND", "noninteractive")
-        .args(["install", "--yes", "--no-install-recommends"])
-        .args(&missing);
-    shell::run(&mut apt)
+    Ok(Missing(missing))
+}
+
+impl Missing {
+    /// Installs them.
+    ///
+    /// # Errors
+    /// When a package cannot be fetched or installed.
+    pub(crate) fn install(&self) -> Result<()> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        let mut apt = Command::new("apt-get");
+        shell::run(apt.arg("update"))?;
+        let mut apt = Command::new("apt-get");
+        apt.env("DEBIAN_FRONTEND", "noninteractive")
+            .args(["install", "--yes", "--no-install-recommends"])
+            .args(&self.0);
+        shell::run(&mut apt)
+    }
 }
 
 /// True if a program of that name is on the PATH.

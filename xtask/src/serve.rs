@@ -21,7 +21,7 @@ pub(crate) struct Options {
 /// When something does not build, or the service does not start.
 pub(crate) fn serve(options: &Options) -> Result<()> {
     web::build()?;
-    let binary = build_server("release", "--package=lockstep-server")?;
+    let binary = build_server("release", &["--package=lockstep-server"])?;
     let mut lockstep = Command::new(binary);
     lockstep
         .arg("serve")
@@ -35,8 +35,9 @@ pub(crate) fn serve(options: &Options) -> Result<()> {
 ///
 /// # Errors
 /// When it does not build.
-pub(crate) fn build_server(profile: &str, packages: &str) -> Result<PathBuf> {
-    shell::run(&mut shell::cargo(["build", packages, "--bin=lockstep", "--profile", profile]))?;
+pub(crate) fn build_server(profile: &str, packages: &[&str]) -> Result<PathBuf> {
+    let mut build = shell::cargo(["build", "--bin=lockstep", "--profile", profile]);
+    shell::run(build.args(packages))?;
     let folder = match profile {
         "dev" | "test" => "debug",
         other => other,

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 /// The repository's root, from where xtask was compiled or, if it was moved, the current folder.
 pub(crate) fn root() -> PathBuf {
@@ -38,17 +39,19 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     command
 }
 
-/// Runs a command to its end.
+/// Runs a command to its end and says how long it took.
 ///
 /// # Errors
 /// When it cannot be started or does not succeed; the error shows the command.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
     eprintln!("$ {shown}");
+    let start = Instant::now();
     let status = command.status().with_context(|| format!("could not start `{shown}`"))?;
     if !status.success() {
         bail!("`{shown}` failed ({status})");
     }
+    eprintln!("  took {} s", start.elapsed().as_secs());
     Ok(())
 }
 

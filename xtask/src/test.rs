@@ -5,7 +5,8 @@
 
 use crate::serve::build_server;
 use crate::{browser, shell, web};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 #[derive(clap::Args)]
@@ -28,6 +29,8 @@ enum Part {
     System,
     /// The tests that drive the page in Chromium
     Browser,
+    /// The tests of the mpi backend, with Open MPI and with MPICH; no part of all of them
+    Mpi,
 }
 
 /// Runs the tests.
@@ -36,21 +39,44 @@ enum Part {
 /// At the first part that fails, with the command that failed.
 pub(crate) fn test(options: &Options) -> Result<()> {
     let start = Instant::now();
+    if options.only == Some(Part::Mpi) {
+        mpi(options)?;
+        return done(start);
+    }
     let wants = |part| options.only.is_none_or(|only| only == part);
     // What can be missing is asked for first, not after twenty minutes.
     web::ensure_target()?;
-    if wants(Part::Browser) {
-        browser::ensure()?;
-    }
-    if wants(Part::Lint) {
-        lint()?;
-    }
+    let missing = wants(Part::Browser).then(browser::missing).transpose()?;
+    let drives = wants(Part::System) || wants(Part::Browser);
+    // Beside each other, as each has long stretches of one thread or of waiting; the page is not
+    // packed before the lint is done, since the server's lint reads `dist/`.
+    std::thread::scope(|scope| {
+        let install = missing.map(|missing| scope.spawn(move || missing.install()));
+        let page = drives.then(|| scope.spawn(web::compile));
+        if wants(Part::Lint) {
+            lint()?;
+        }
+        if let Some(install) = install {
+            ended(install)?;
+        }
+        if let Some(page) = page {
+            ended(page)?.pack()?;
+        }
+        anyhow::Ok(())
+    })?;
     // Always the whole workspace: with fewer packages, cargo would build what they share again
     // with fewer features.
     let filter: &[&str] = match options.only {
-        Some(Part::Lint) => return done(start),
+        Some(Part::Lint | Part::Mpi) => return done(start),
         Some(Part::Unit) => &["--exclude=lockstep-tests"],
-        Some(Part::System) => &["--test=cli", "--test=hangs", "--test=api", "--test=agreement"],
+        Some(Part::System) => &[
+            "--test=cli",
+            "--test=hangs",
+            "--test=api",
+            "--test=kills",
+            "--test=agreement",
+            "--test=gpu_check",
+        ],
         Some(Part::Browser) => &["--test=browser", "--test=browser_ddp", "--test=browser_program"],
         None => &[],
     };
@@ -58,12 +84,52 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     tests.args(filter).arg("--").args(&options.rest);
     // An error's message says enough; its backtrace through the runtime hides it.
     tests.env("RUST_LIB_BACKTRACE", "0");
-    if wants(Part::System) || wants(Part::Browser) {
-        web::build()?;
-        tests.env("LOCKSTEP_BIN", build_server("test", "--workspace")?);
+    if drives {
+        // With the tests: what tests depend on has features of its own, and building without them
+        // would compile every dependency twice.
+        tests.env("LOCKSTEP_BIN", build_server("test", &["--workspace", "--tests"])?);
     }
     shell::run(&mut tests)?;
     done(start)
+}
+
+/// What a thread came to.
+fn ended<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The compilers of the distributions' MPIs, and what to call what is built with each.
+const MPIS: [(&str, &str); 2] = [("mpicc.openmpi", "openmpi"), ("mpicc.mpich", "mpich")];
+
+/// Builds the mpi backend's tests with every MPI that is installed, each in a folder of its own, and
+/// runs them.
+fn mpi(options: &Options) -> Result<()> {
+    let runs = |compiler: &str| {
+        let asked = Command::new(compiler).arg("-show").stdout(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    };
+    let mut found: Vec<(&str, &str)> = MPIS.to_vec();
+    found.retain(|(compiler, _)| runs(compiler));
+    if found.is_empty() && runs("mpicc") {
+        found.push(("mpicc", "mpicc"));
+    }
+    if found.is_empty() {
+        bail!(
+            "there is no mpicc on this machine; on Debian, install libopenmpi-dev, libmpich-dev or \
+             both, and libclang-dev"
+        );
+    }
+    for (compiler, name) in found {
+        eprintln!("with {compiler}");
+        let features = ["--package=lockstep-gpu-exec", "--features=mpi"];
+        let mut tests = shell::cargo(["test"]);
+        tests.args(features).args(["--lib", "--test=mpi", "--"]);
+        // Several jobs at once are only slow.
+        tests.arg("--test-threads=1").args(&options.rest).env("MPICC", compiler);
+        tests.env("CARGO_TARGET_DIR", shell::target_dir().join(name));
+        shell::run(&mut tests)?;
+    }
+    Ok(())
 }
 
 fn done(start: Instant) -> Result<()> {

@@ -25,16 +25,29 @@ const MODULES: [(&str, &str); 2] =
 /// Smaller files gain nothing worth a second copy.
 const MIN_COMPRESSED_BYTES: usize = 1024;
 
+/// A page that is compiled and not packed: `dist/` is as it was.
+#[must_use]
+pub(crate) struct Compiled {
+    modules: PathBuf,
+}
+
 /// Builds the page and returns the folder it is in.
 ///
 /// # Errors
 /// When the target cannot be installed, the page does not compile, or files cannot be written.
 pub(crate) fn build() -> Result<PathBuf> {
+    compile()?.pack()
+}
+
+/// Compiles the page's modules.
+///
+/// # Errors
+/// When the target cannot be installed or the page does not compile.
+pub(crate) fn compile() -> Result<Compiled> {
     ensure_target()?;
-    let root = shell::root();
     // Its own folder: the page's profile shares nothing with other builds, and a page that is
     // being built does not hold them up.
-    let target_dir = root.join("target").join("web");
+    let target_dir = shell::root().join("target").join("web");
     for (package, _) in MODULES {
         // `cargo rustc --crate-type`: with an rlib beside it, cargo would drop the LTO. A package
         // at a time: together, the page's module would get the features of the other one.
@@ -51,11 +64,21 @@ pub(crate) fn build() -> Result<PathBuf> {
         ];
         shell::run(shell::cargo(arguments).arg(&target_dir))?;
     }
-    let built = target_dir.join(TARGET).join("web");
-    let dist = root.join("dist");
-    pack(&root, &built, &dist)?;
-    report(&dist)?;
-    Ok(dist)
+    Ok(Compiled { modules: target_dir.join(TARGET).join("web") })
+}
+
+impl Compiled {
+    /// Fills `dist/` and returns it.
+    ///
+    /// # Errors
+    /// When files cannot be read or written.
+    pub(crate) fn pack(self) -> Result<PathBuf> {
+        let root = shell::root();
+        let dist = root.join("dist");
+        pack(&root, &self.modules, &dist)?;
+        report(&dist)?;
+        Ok(dist)
+    }
 }
 
 /// Adds the wasm target if the toolchain lacks it. rustup does so by itself from

@@ -112,6 +112,12 @@ pub struct BackendConfig {
 }
 
 impl BackendConfig {
+    /// The same backends under another one's text: `get_backend_config` of a group that was split
+    /// off.
+    pub(super) fn called(self, like: &BackendConfig) -> BackendConfig {
+        BackendConfig { text: like.text.clone(), ..self }
+    }
+
     /// Reads a backend string, and makes sure that this machine has what it names, in the order in
     /// which `_new_process_group_helper` finds out. Python's warnings are added to `warnings`.
     ///

@@ -5,7 +5,7 @@ use super::args::{InGroup, Reduction, TensorListArg};
 use super::backend::Device;
 use super::checks::{list, reduce_op, same_dtype};
 use super::dist::{Called, Dist};
-use super::error::{DistError, not_implemented, runtime_error, value_error};
+use super::error::{DistError, ErrorKind, not_implemented, runtime_error, value_error};
 use super::groups::{Group, GroupHandle};
 use super::issue::{Issue, Use};
 use super::refusals::Asked;
@@ -18,6 +18,14 @@ use crate::reduce::ReduceOp;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Coalescing {
     held: Vec<Held>,
+}
+
+/// A coalescing manager that a rank is in.
+#[derive(Debug)]
+pub struct Coalescer {
+    pg: GroupHandle,
+    /// With a device everything is made together: what was batched around it.
+    batches: Option<Option<Issue>>,
 }
 
 /// A call held back by a coalescing manager.
@@ -229,6 +237,24 @@ impl Dist<'_> {
         async_ops: bool,
         body: impl FnOnce(&mut Self) -> Result<(), DistError>,
     ) -> Called {
+        let Some(coalescer) = self.start_coalescing(group, device)? else { return Ok(None) };
+        if let Err(error) = body(self) {
+            self.drop_coalescing(coalescer);
+            return Err(error);
+        }
+        self.end_coalescing(coalescer, async_ops)
+    }
+
+    /// Enters a coalescing manager: [`Dist::end_coalescing`] leaves it. `None` if this rank is not
+    /// in the group.
+    ///
+    /// # Errors
+    /// PyTorch's refusals.
+    pub fn start_coalescing(
+        &mut self,
+        group: Option<Group>,
+        device: Option<Device>,
+    ) -> Result<Option<Coalescer>, DistError> {
         let Some(pg) = self.member(group, "_coalescing_manager")? else { return Ok(None) };
         let state = &mut self.pg_mut(pg).coalescing;
         if state.as_ref().is_some_and(|coalescing| !coalescing.held.is_empty()) {
@@ -237,25 +263,46 @@ impl Dist<'_> {
             ));
         }
         *state = Some(Coalescing::default());
-        if let Some(device) = device {
-            let (asked, _) = self.ask(pg, device, "startCoalescing")?;
-            if asked.backend != BackendName::Nccl {
-                let name = asked.backend;
-                return Err(runtime_error(format!(
-                    "Backend {name} does not support startCoalescing"
-                )));
-            }
+        let Some(device) = device else { return Ok(Some(Coalescer { pg, batches: None })) };
+        let (asked, _) = self.ask(pg, device, "startCoalescing")?;
+        if asked.backend != BackendName::Nccl {
+            let name = asked.backend;
+            return Err(runtime_error(format!("Backend {name} does not support startCoalescing")));
         }
         let outer = self.state.batch.replace(Issue::new("_coalescing_manager", GroupId::WORLD));
-        let ran = body(self);
-        let batch = std::mem::replace(&mut self.state.batch, outer);
-        let held = self.pg_mut(pg).coalescing.take().unwrap_or_default().held;
-        ran?;
+        Ok(Some(Coalescer { pg, batches: Some(outer) }))
+    }
+
+    /// Leaves a coalescing manager: what it held back is called now.
+    ///
+    /// # Errors
+    /// PyTorch's refusals; also, without a device, that nothing was held back: its `work` is none
+    /// then, and Python says so.
+    pub fn end_coalescing(&mut self, coalescer: Coalescer, async_ops: bool) -> Called {
+        let with_device = coalescer.batches.is_some();
+        let (pg, held, batch) = self.drop_coalescing(coalescer);
+        if held.is_empty() && !with_device {
+            let text =
+                "cannot access local variable 'work' where it is not associated with a value";
+            return Err(DistError::new(ErrorKind::UnboundLocalError, text).with_help(
+                "Without a device a coalescing manager makes one call of all_reduce, \
+                 all_gather_into_tensor or reduce_scatter_tensor calls, and there was none; other \
+                 calls are made at once. PyTorch has no more to say than this.",
+            ));
+        }
         let mut issue = batch.unwrap_or_else(|| Issue::new("_coalescing_manager", GroupId::WORLD));
         if !held.is_empty() {
             self.lower_held(pg, &mut issue, &held)?;
         }
         self.issue(issue, async_ops)
+    }
+
+    /// Puts back what was before, and returns what was held back and what was batched.
+    fn drop_coalescing(&mut self, coalescer: Coalescer) -> (GroupHandle, Vec<Held>, Option<Issue>) {
+        let Coalescer { pg, batches } = coalescer;
+        let batch = batches.and_then(|outer| std::mem::replace(&mut self.state.batch, outer));
+        let held = self.pg_mut(pg).coalescing.take().unwrap_or_default().held;
+        (pg, held, batch)
     }
 
     fn lower_held(

@@ -7,14 +7,13 @@ use super::coalesced::Held;
 use super::dist::{Called, Dist};
 use super::error::{DistError, ErrorKind, runtime_error, type_error, value_error};
 use super::groups::{Group, GroupHandle};
-use super::issue::{Issue, Use, collective_call};
-use super::new_group::timeout;
+use super::issue::{Issue, Use};
 use super::refusals::{Asked, splits};
 use super::tensor::{Layout, Tensor};
 use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupId};
-use crate::plan::{Action, Splits};
+use crate::plan::Splits;
 use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;
 
@@ -96,12 +95,14 @@ impl Dist<'_> {
         let long = Tensor { dtype: Dtype::Int64, layout: Layout::Strided, ..tensor.clone() };
         let values = Tensor { layout: Layout::Strided, ..tensor.clone() };
         let dims = tensor.shape.len() as u64;
-        for (name, like, count) in
-            [("sizes", &long, 9), ("indices", &long, dims * nnz), ("values", &values, nnz)]
-        {
+        for (name, like, count) in [
+            ("sizes", &long, 9),
+            ("indices", &long, dims.saturating_mul(nnz)),
+            ("values", &values, nnz),
+        ] {
             let size = u64::from(asked.size);
             let own = self.borrow(&mut issue, &format!("own_{name}"), like, count);
-            let all = self.borrow(&mut issue, name, like, count * size);
+            let all = self.borrow(&mut issue, name, like, count.saturating_mul(size));
             let (own, all) = (Some(own.storage), Some(all.storage));
             issue.collective(id, Collective::AllGather, count, own, all);
         }
@@ -130,7 +131,8 @@ impl Dist<'_> {
         asked.tensor(&tensor)?;
         asked.reduces(tensor.dtype)?;
         let mut issue = Issue::new("reduce", id);
-        issue.fault = asked.while_working(Some(op), tensor.dtype);
+        let complex = asked.complex_as_it_is(tensor.dtype);
+        issue.fault = complex.or_else(|| asked.while_working(Some(op), tensor.dtype));
         let buffer = self.whole(&mut issue, &tensor, Use::ReadWrite, "tensor");
         issue.collective(id, Collective::Reduce { op, root }, tensor.numel(), None, Some(buffer));
         self.issue(issue, async_op)
@@ -281,7 +283,8 @@ impl Dist<'_> {
                 asked.size
             )));
         }
-        issue.fault = asked.while_working(Some(ReduceOp::Sum), input.dtype);
+        let complex = asked.complex_as_it_is(input.dtype);
+        issue.fault = complex.or_else(|| asked.while_working(Some(ReduceOp::Sum), input.dtype));
         let clone = self.borrow(issue, "clone", input, input.numel());
         issue.copy_before(input, &clone, None);
         let all_reduce = Collective::AllReduce { op: ReduceOp::Sum };
@@ -318,11 +321,27 @@ impl Dist<'_> {
                 "output tensor and input tensor must be on the same type of device",
             ));
         }
+        if asked.backend == BackendName::Nccl {
+            asked.dense(&output)?;
+            asked.dense(&input)?;
+        }
         let to = output_split_sizes.unwrap_or_default();
         let from = input_split_sizes.unwrap_or_default();
         let mut issue = Issue::new("all_to_all_single", id);
         issue.fault = asked.while_working(None, input.dtype);
         if to.is_empty() && from.is_empty() {
+            asked.nccl_type(input.dtype)?;
+            if asked.backend == BackendName::Gloo && input.numel() != output.numel() {
+                let text = "[enforce fail at third_party/gloo/gloo/alltoall.cc:30] in->size == \
+                            out->size.";
+                let refused = runtime_error(text).with_help(format!(
+                    "Without split sizes both tensors have the same size; the input has {} \
+                     elements, the output {}.",
+                    input.numel(),
+                    output.numel()
+                ));
+                issue.fault = issue.fault.or(Some(refused));
+            }
             let count = input.numel().min(output.numel()) / u64::from(asked.size);
             let used = count * u64::from(asked.size);
             let from = self.whole(&mut issue, &input.slice(0, used), Use::Read, "input");
@@ -333,6 +352,7 @@ impl Dist<'_> {
         let checked = self.checked_splits(asked, id, (to, &output), (from, &input));
         match checked {
             Ok(parts) => {
+                asked.nccl_type(input.dtype)?;
                 let from = self.whole(&mut issue, &input, Use::Read, "input");
                 let into = self.whole(&mut issue, &output, Use::Write, "output");
                 issue.all_to_allv(id, parts, from, into);
@@ -363,61 +383,6 @@ impl Dist<'_> {
             )));
         }
         Ok(Splits { input, output })
-    }
-
-    /// `dist.barrier()`: no rank leaves before every rank has come. On NCCL it makes the process
-    /// wait for its device.
-    ///
-    /// # Errors
-    /// PyTorch's refusals.
-    pub fn barrier(&mut self, options: InGroup) -> Called {
-        let InGroup { group, async_op } = options;
-        let Some(pg) = self.member(group, "barrier")? else { return Ok(None) };
-        let config = &self.pg(pg).config;
-        let cuda = self.shared.machine.cuda_devices > 0;
-        let device = match self.pg(pg).device_id {
-            Some(_) => Device::Cuda,
-            None if !cuda || config.object_device() == Device::Cpu => Device::Cpu,
-            None => {
-                self.warn(
-                    "No device id is provided via `init_process_group` or `barrier `. Using the \
-                     current device set by the user. ",
-                );
-                Device::Cuda
-            }
-        };
-        let (_, id) = self.ask(pg, device, "barrier")?;
-        let mut issue = Issue::new("barrier", id);
-        issue.collective(id, Collective::Barrier, 0, None, None);
-        self.issue(issue, async_op)
-    }
-
-    /// `dist.monitored_barrier(timeout, wait_all_ranks)`: a barrier that says who is missing; only
-    /// for gloo (and Lockstep's own `host`). The timeout is in milliseconds; left out, it is the
-    /// backend's default, not the group's.
-    ///
-    /// # Errors
-    /// PyTorch's refusals.
-    pub fn monitored_barrier(
-        &mut self,
-        group: Option<Group>,
-        timeout_ms: Option<super::args::Arg<u64>>,
-        wait_all_ranks: bool,
-    ) -> Called {
-        let Some(pg) = self.member(group, "monitored_barrier")? else { return Ok(None) };
-        let backend = self.pg(pg).backend.clone();
-        if !matches!(backend.as_str(), "gloo" | "host") {
-            return Err(value_error("monitored_barrier is only implemented for GLOO backend."));
-        }
-        let timeout_ms = timeout(timeout_ms.as_ref(), &backend)?;
-        let (_, id) = self.ask(pg, Device::Cpu, "monitored_barrier")?;
-        let collective = Collective::MonitoredBarrier { wait_all_ranks };
-        let call = collective_call(id, collective, 0, None, None, None);
-        // The call's own timeout is a wait's in a plan.
-        let op = self.record(Action::Call { call, async_op: true }, None);
-        let timeout_ms = Some(timeout_ms);
-        self.record(Action::Wait { op, timeout_ms }, Some("monitored_barrier"));
-        Ok(None)
     }
 
     /// The group of a call that checks membership before it looks for the default group.

@@ -13,7 +13,7 @@ pub use of_plan::{DetailRaise, detail_of};
 use super::dist::Dist;
 use super::error::{DistError, runtime_error};
 use super::issue::Issue;
-use super::tensor::{Tensor, options, scalar_type};
+use super::tensor::{Tensor, options};
 use crate::collective::Collective;
 use crate::group::GroupId;
 use crate::plan::Call;
@@ -220,7 +220,8 @@ pub(super) fn compare(checks: &[Vec<Check>], groups: &[Members<'_>]) -> Vec<Rais
         let agree = prints.windows(2).all(|pair| pair[0] == pair[1]);
         for (place, rank) in group.ranks.iter().enumerate() {
             let index = rank.index();
-            match mismatch(place, &prints).filter(|_| !agree) {
+            let differs = if agree { None } else { mismatch(place, &prints) };
+            match differs {
                 Some(error) => raised.push(Raised { rank: *rank, check: next[index], error }),
                 None => {
                     next[index] += 1;
@@ -283,7 +284,7 @@ impl Dist<'_> {
 }
 
 fn look(tensor: &Tensor) -> Look {
-    let dtype = scalar_type(tensor.dtype);
+    let dtype = tensor.dtype.scalar_type();
     // c10d prints the options of a device alone: the type in them is the default.
     let device = options(&Tensor { dtype: crate::dtype::Dtype::Float32, ..tensor.clone() });
     let device = device.replace("dtype=float,", "dtype=float (default),");

@@ -19,6 +19,36 @@ pub struct DeviceMesh {
     pub(super) is_submesh: bool,
 }
 
+/// What `_flatten` has made of several dimensions of a mesh: one more of its names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flattened {
+    name: String,
+    /// Its dimensions in the mesh, ascending.
+    dims: Vec<usize>,
+    mesh: DeviceMesh,
+}
+
+impl Flattened {
+    /// `flat`, made of `cut`, which is `root` or cut out of it; `None` if it is not.
+    pub fn new(root: &DeviceMesh, cut: &DeviceMesh, flat: DeviceMesh) -> Option<Flattened> {
+        let (all, own) = (root.names.as_ref()?, cut.names.as_ref()?);
+        let place = |name: &String| all.iter().position(|known| known == name);
+        let dims = own.iter().map(place).collect::<Option<Vec<usize>>>()?;
+        let name = flat.names.as_ref()?.first()?.clone();
+        Some(Flattened { name, dims, mesh: flat })
+    }
+
+    /// The name that it has.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The mesh of one dimension.
+    pub fn mesh(&self) -> &DeviceMesh {
+        &self.mesh
+    }
+}
+
 /// A dimension of a mesh, by index or by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeshDim<'a> {
@@ -71,6 +101,12 @@ impl DeviceMesh {
         self.grid.ranks()
     }
 
+    /// `mesh == other`: the same ranks at the same places, under the same names.
+    pub fn is_like(&self, other: &DeviceMesh) -> bool {
+        (&self.device_type, &self.grid, &self.names)
+            == (&other.device_type, &other.grid, &other.names)
+    }
+
     /// `mesh.get_coordinate()`: where this rank is; `None` if it is not in the mesh.
     pub fn get_coordinate(&self) -> Option<&[u32]> {
         self.coordinate.as_deref()
@@ -82,6 +118,18 @@ impl DeviceMesh {
     /// # Errors
     /// PyTorch's refusals.
     pub fn submesh(&self, names: &[&str]) -> Result<DeviceMesh, DistError> {
+        self.submesh_with(names, &[])
+    }
+
+    /// The same, where some dimensions have been flattened: their names can be asked for too.
+    ///
+    /// # Errors
+    /// PyTorch's refusals.
+    pub fn submesh_with(
+        &self,
+        names: &[&str],
+        flattened: &[Flattened],
+    ) -> Result<DeviceMesh, DistError> {
         let Some(own) = &self.names else {
             return Err(runtime_error("Cannot slice a DeviceMesh without mesh_dim_names!"));
         };
@@ -91,10 +139,15 @@ impl DeviceMesh {
         if self.is_submesh {
             return Err(runtime_error("Cannot create a submesh from a submesh."));
         }
-        let dims: Option<Vec<usize>> =
-            names.iter().map(|name| own.iter().position(|known| known == name)).collect();
-        let Some(dims) = dims else {
-            let valid: Vec<&str> = own.iter().map(String::as_str).collect();
+        let sliced = |name: &&str| -> Option<Sliced<'_>> {
+            match flattened.iter().find(|flat| flat.name == **name) {
+                Some(flat) => Some(Sliced::Flat(flat)),
+                None => own.iter().position(|known| known == name).map(Sliced::Own),
+            }
+        };
+        let Some(parts) = names.iter().map(sliced).collect::<Option<Vec<_>>>() else {
+            let valid = own.iter().map(String::as_str);
+            let valid: Vec<&str> = valid.chain(flattened.iter().map(Flattened::name)).collect();
             return Err(DistError::new(
                 ErrorKind::KeyError,
                 python::repr(&format!(
@@ -104,9 +157,9 @@ impl DeviceMesh {
                 )),
             ));
         };
-        if dims.windows(2).any(|pair| pair[1] <= pair[0]) {
-            let up_to = dims.windows(2).position(|pair| pair[1] <= pair[0]).unwrap_or(0) + 2;
-            let found: Vec<String> = dims[..up_to].iter().map(|dim| format!("({dim},)")).collect();
+        let unordered = |pair: &[Sliced<'_>]| pair[1].last() <= pair[0].last();
+        if let Some(at) = parts.windows(2).position(unordered) {
+            let found: Vec<String> = parts[..at + 2].iter().map(Sliced::to_python).collect();
             return Err(DistError::new(
                 ErrorKind::KeyError,
                 python::arguments(&[
@@ -120,16 +173,36 @@ impl DeviceMesh {
             return Err(runtime_error("this rank is not in the mesh")
                 .with_help("PyTorch fails here with an UnboundLocalError."));
         };
-        let groups = self
-            .groups
-            .as_ref()
-            .map(|groups| dims.iter().filter_map(|dim| groups.get(*dim)).copied().collect());
+        let dims: Vec<usize> = parts.iter().flat_map(|part| part.dims()).collect();
+        if dims.windows(2).any(|pair| pair[1] <= pair[0]) || !parts.iter().all(Sliced::is_whole) {
+            return Err(runtime_error("the flattened dimensions do not lie beside each other")
+                .with_help(
+                    "PyTorch 2.7 slices such a mesh wrongly (it says so in a comment of \
+                     create_sub_mesh): use what _flatten returned.",
+                ));
+        }
+        let merged = |dims: &[usize], of: &[u32]| {
+            dims.iter().fold((0, 1), |(at, size), dim| {
+                let (i, of_dim) = (at_of(of, *dim), at_of(self.grid.shape(), *dim));
+                (at * of_dim + i, size * of_dim)
+            })
+        };
+        let groups = self.groups.as_ref().map(|groups| {
+            parts.iter().filter_map(|part| part.group(groups)).collect::<Vec<Group>>()
+        });
+        let (coordinate, shape): (Vec<u32>, Vec<u32>) =
+            parts.iter().map(|part| merged(&part.dims(), at)).unzip();
+        let cut = self.grid.cut(&dims, at);
+        let grid = match parts.len() == dims.len() {
+            true => cut,
+            false => Grid::explicit(&cut.ranks(), &shape).unwrap_or(cut),
+        };
         Ok(DeviceMesh {
             device_type: self.device_type.clone(),
-            grid: self.grid.cut(&dims, at),
+            grid,
             names: Some(names.iter().map(|name| (*name).to_owned()).collect()),
             groups,
-            coordinate: Some(dims.iter().filter_map(|dim| at.get(*dim)).copied().collect()),
+            coordinate: Some(coordinate),
             is_submesh: true,
         })
     }
@@ -191,6 +264,56 @@ impl DeviceMesh {
                 ]),
             )
         })
+    }
+}
+
+fn at_of(of: &[u32], dim: usize) -> u32 {
+    of.get(dim).copied().unwrap_or_default()
+}
+
+/// What a name of a slice stands for.
+enum Sliced<'f> {
+    /// A dimension of the mesh.
+    Own(usize),
+    /// Several that have been flattened.
+    Flat(&'f Flattened),
+}
+
+impl Sliced<'_> {
+    fn dims(&self) -> Vec<usize> {
+        match self {
+            Sliced::Own(dim) => vec![*dim],
+            Sliced::Flat(flat) => flat.dims.clone(),
+        }
+    }
+
+    /// By which slices are ordered.
+    fn last(&self) -> usize {
+        match self {
+            Sliced::Own(dim) => *dim,
+            Sliced::Flat(flat) => flat.dims.last().copied().unwrap_or_default(),
+        }
+    }
+
+    /// Whether its dimensions lie beside each other.
+    fn is_whole(&self) -> bool {
+        self.dims().windows(2).all(|pair| pair[1] == pair[0] + 1)
+    }
+
+    fn group(&self, groups: &[Group]) -> Option<Group> {
+        match self {
+            Sliced::Own(dim) => groups.get(*dim).copied(),
+            Sliced::Flat(flat) => flat.mesh.groups.as_ref()?.first().copied(),
+        }
+    }
+
+    /// As Python prints its indices.
+    fn to_python(&self) -> String {
+        let dims: Vec<String> = self.dims().iter().map(usize::to_string).collect();
+        match &dims[..] {
+            [one] => format!("({one},)"),
+            several => format!("({})", several.join(", ")),
+        }
     }
 }
 

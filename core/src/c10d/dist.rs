@@ -5,6 +5,7 @@ use super::error::DistError;
 use super::job::{RankState, Recorded, Shared};
 use super::tensor::{Layout, Shape, Tensor};
 use super::tensors::Numel;
+use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::plan::{Action, Fill, Op, SourceLine};
 use crate::rank::GlobalRank;
@@ -148,6 +149,16 @@ impl Dist<'_> {
     }
 
     pub(super) fn write(&mut self, recorded: Recorded) -> u32 {
+        if let Recorded::Op(Op { action, .. }) = &recorded
+            && let Action::Call { call, async_op: false } = action
+            && call.collective() == Some(Collective::Barrier)
+            && self.shared.is_of_all(call.group())
+        {
+            self.state.barriers += 1;
+            self.state.clock.all_meet();
+        } else {
+            self.state.clock.goes_on(&recorded);
+        }
         self.state.recorded.push(recorded);
         self.state.recorded.len() as u32 - 1
     }

@@ -14,6 +14,7 @@ pub enum ErrorKind {
     IndexError,
     KeyError,
     AttributeError,
+    UnboundLocalError,
     NotImplementedError,
     /// `torch.distributed.DistError`'s child for stores: a wait that timed out.
     DistStoreError,
@@ -36,6 +37,7 @@ impl ErrorKind {
             ErrorKind::IndexError => "IndexError",
             ErrorKind::KeyError => "KeyError",
             ErrorKind::AttributeError => "AttributeError",
+            ErrorKind::UnboundLocalError => "UnboundLocalError",
             ErrorKind::NotImplementedError => "NotImplementedError",
             ErrorKind::DistStoreError => "DistStoreError",
             ErrorKind::DistNetworkError => "DistNetworkError",

@@ -174,10 +174,12 @@ impl Dist<'_> {
             return Ok(global_rank);
         }
         let ranks = self.ranks_of(group)?;
-        let place = ranks.iter().position(|rank| i64::from(rank.0) == global_rank);
         let place = match group {
             Group::Member(handle) => self.pg(handle).group_rank(global_rank).map(i64::from),
-            Group::NonMember => place.map(|place| place as i64),
+            Group::NonMember => {
+                let place = ranks.iter().position(|rank| i64::from(rank.0) == global_rank);
+                place.map(|place| place as i64)
+            }
         };
         place.ok_or_else(|| {
             value_error(format!("Global rank {global_rank} is not part of group {}", repr(group)))

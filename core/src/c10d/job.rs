@@ -64,6 +64,10 @@ pub(super) struct RankState {
     pub(super) pairs: BTreeSet<Pair>,
     /// The user's call that what follows is a part of: DDP's passes.
     pub(super) part_of: Option<&'static str>,
+    /// Barriers of all ranks that it has passed.
+    pub(super) barriers: u32,
+    /// How long that was ago.
+    pub(super) clock: super::store_waits::Clock,
     /// Calls that are to be made together.
     pub(super) batch: Option<super::issue::Issue>,
     outcome: Option<DistError>,
@@ -478,6 +482,17 @@ impl Shared {
     /// Every rank of the job.
     pub(super) fn world(&self) -> Arc<[GlobalRank]> {
         self.groups.world.clone()
+    }
+
+    /// The timeout of a group of the plan, in milliseconds.
+    pub(super) fn timeout_of(&self, group: GroupId) -> Option<u64> {
+        self.groups.groups.get(group.index()).map(|entry| entry.timeout_ms)
+    }
+
+    /// Whether every rank of the job is in a group of the plan.
+    pub(super) fn is_of_all(&self, group: GroupId) -> bool {
+        let entry = self.groups.groups.get(group.index());
+        entry.is_some_and(|entry| entry.ranks.len() == self.world_size as usize)
     }
 
     /// A rank's place in a group of the plan.

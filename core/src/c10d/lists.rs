@@ -245,6 +245,13 @@ impl Dist<'_> {
                 return Err(list_length(asked, list.len()));
             }
         }
+        if asked.backend == BackendName::Nccl {
+            for (output, input) in outputs.iter().zip(&inputs) {
+                asked.dense(output)?;
+                asked.dense(input)?;
+                asked.nccl_type(input.dtype)?;
+            }
+        }
         let numels = |list: &[Tensor]| list.iter().map(Tensor::numel).collect::<Vec<u64>>();
         let parts = Splits { input: numels(&inputs), output: numels(&outputs) };
         let mut issue = Issue::new("all_to_all", id);

@@ -285,7 +285,8 @@ impl Dist<'_> {
             }
             let ranks = root.grid.block(&dims, block);
             let grid = explicit(&ranks, &[ranks.len() as u32])?;
-            flat = Some(self.mesh_with_groups(&root.device_type, grid, Some(&[&name]))?);
+            let made = self.mesh_with_groups(&root.device_type, grid, Some(&[&name]))?;
+            flat = Some(DeviceMesh { is_submesh: true, ..made });
         }
         flat.ok_or_else(|| {
             runtime_error("this rank is not in the mesh")

@@ -168,9 +168,9 @@ impl Grid {
 }
 
 fn row_major(shape: &[u32]) -> Vec<u64> {
-    let mut strides = vec![1; shape.len()];
+    let mut strides = vec![1_u64; shape.len()];
     for dim in (1..shape.len()).rev() {
-        strides[dim - 1] = strides[dim] * u64::from(shape[dim]);
+        strides[dim - 1] = strides[dim].saturating_mul(u64::from(shape[dim]));
     }
     strides
 }

@@ -32,6 +32,7 @@
 
 mod args;
 mod backend;
+mod barriers;
 mod checks;
 mod coalesced;
 mod collectives;
@@ -44,6 +45,7 @@ mod init;
 mod issue;
 mod job;
 mod lists;
+mod lost_wait;
 mod mesh;
 mod mesh_grid;
 mod multigpu;
@@ -57,6 +59,7 @@ mod refusals;
 mod rendezvous;
 mod sizes;
 pub mod store;
+mod store_waits;
 mod streams;
 pub mod support;
 mod tensor;
@@ -68,15 +71,20 @@ pub use args::{
     TensorListArg, ToRank,
 };
 pub use backend::{Backend, BackendConfig, Device, Machine};
+pub use coalesced::Coalescer;
 pub use detail::{DetailRaise, detail_of};
-pub use device_mesh::{DeviceMesh, MeshDim};
+pub use device_mesh::{DeviceMesh, Flattened, MeshDim};
 pub use dist::{Called, Dist};
 pub use error::{DistError, ErrorKind};
 pub use groups::{Group, GroupHandle};
 pub use job::Job;
+pub(crate) use lost_wait::{Lost, LostWait};
 pub use p2p::{P2POp, P2pKind, Source};
 pub use pickle::{Object, PyObject};
 pub use rendezvous::{Environment, MeetingPlace, Rendezvous, rendezvous};
+#[cfg(feature = "program")]
+pub(crate) use store_waits::Clock;
+pub use store_waits::STORE_TENSOR;
 pub use streams::{Stream, StreamEvent};
 pub use tensor::{Layout, Shape, Tensor};
 pub use work::Work;

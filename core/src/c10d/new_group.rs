@@ -235,6 +235,12 @@ impl Dist<'_> {
             device_id: Some(device_id),
             via: "split_group",
         })?;
+        if let Group::Member(handle) = made {
+            // It has the parent's backend string, though only NCCL serves it.
+            let made = self.pg_mut(handle);
+            made.config = made.config.clone().called(&pg.config);
+            made.backend = pg.backend;
+        }
         Ok(Some(made))
     }
 
@@ -288,6 +294,10 @@ impl Dist<'_> {
             // NCCL connects at the first call; the others do now.
             if *backend != BackendName::Nccl {
                 self.state.recorded.push(Recorded::Connect { group: *group, via, at });
+                match self.shared.is_of_all(*group) {
+                    true => self.state.clock.all_meet(),
+                    false => self.state.clock.loose = true,
+                }
             }
         }
         self.state.world.groups.push(Pg {

@@ -111,6 +111,10 @@ impl Dist<'_> {
         let exchange = self.exchange(pg, "broadcast_object_list")?;
         let (asked, _) = self.ask(pg, exchange.device, "broadcast")?;
         let own = i64::from(self.pg(pg).me.0) == root;
+        if own && object_list.is_empty() {
+            return Err(value_error("not enough values to unpack (expected 2, got 0)")
+                .with_help("The list is empty; PyTorch pickles its entries first."));
+        }
         let root = GroupRank(asked.root(root)?);
         let sizes =
             self.sizes_tensor(&exchange, if own { object_list } else { &[] }, object_list.len());

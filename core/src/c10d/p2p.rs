@@ -3,9 +3,7 @@
 use super::args::{Arg, RecvFrom, SendTo, TensorArg};
 use super::checks::single;
 use super::dist::{Called, Dist};
-use super::error::{
-    DistError, ErrorKind, index_error, not_implemented, runtime_error, value_error,
-};
+use super::error::{DistError, index_error, not_implemented, runtime_error, value_error};
 use super::groups::{Group, GroupHandle};
 use super::issue::{Issue, Use};
 use super::job::Recorded;
@@ -197,11 +195,8 @@ impl Dist<'_> {
     /// `_check_not_self_rank`.
     pub(super) fn not_self(&self, group: Group, peer: i64, which: &str) -> Result<(), DistError> {
         let Group::Member(handle) = group else {
-            return Err(DistError::new(
-                ErrorKind::AttributeError,
-                "'int' object has no attribute 'rank'",
-            )
-            .with_help("This rank is not in the group; PyTorch's check does not expect that."));
+            return Err(value_error("Invalid process group specified")
+                .with_help("This rank is not in the group: let only its members send in it."));
         };
         if i64::from(self.pg(handle).me.0) == peer {
             return Err(value_error(format!(
@@ -294,7 +289,7 @@ fn sendable(asked: Asked, tensor: &Tensor, tag: i64) -> Result<u32, DistError> {
     if asked.backend == BackendName::Nccl {
         let dense = tensor.layout == Layout::Strided;
         return match dense {
-            true => Ok(0),
+            true => asked.nccl_type(tensor.dtype).map(|()| 0),
             false => Err(value_error("Tensors must be CUDA and dense")),
         };
     }

@@ -49,16 +49,40 @@ impl Asked {
 
     /// What a tensor must be for the backend to look at it at all.
     pub(super) fn tensor(self, tensor: &Tensor) -> Result<(), DistError> {
+        self.dense(tensor)?;
+        self.nccl_type(tensor.dtype)
+    }
+
+    /// The same, whatever its type.
+    pub(super) fn dense(self, tensor: &Tensor) -> Result<(), DistError> {
         let dense = tensor.layout == Layout::Strided;
         match self.backend {
             BackendName::Nccl if !dense => Err(value_error("Tensors must be CUDA and dense")),
             BackendName::Nccl if !tensor.contiguous => {
                 Err(value_error("Tensors must be contiguous"))
             }
-            BackendName::Nccl => nccl_type(tensor.dtype),
+            BackendName::Nccl => Ok(()),
             _ if !dense => Err(self.gloo("only supports dense tensors")),
             _ => Ok(()),
         }
+    }
+
+    /// `getNcclDataType` of `ProcessGroupNCCL.cpp`. What is made of sends and receives asks
+    /// `to_nccl_data_type` of `torch/csrc/cuda/nccl.cpp` instead, which knows the same types and has
+    /// words of its own.
+    pub(super) fn nccl_type(self, dtype: Dtype) -> Result<(), DistError> {
+        let unknown = matches!(dtype, Dtype::Int16 | Dtype::Unknown);
+        if self.backend != BackendName::Nccl || !unknown {
+            return Ok(());
+        }
+        let sent = matches!(
+            self.call,
+            "alltoall_base" | "alltoall" | "gather" | "scatter" | "send" | "recv"
+        );
+        Err(match sent {
+            true => runtime_error(format!("Unconvertible NCCL type {}", dtype.scalar_type())),
+            false => type_error(Refused::NcclType { dtype }.to_string()),
+        })
     }
 
     /// Every tensor of a list has the type and size of the first: `assertTypeAndSizesMatch`.
@@ -124,6 +148,13 @@ impl Asked {
         Some(DistError::new(kind, refused.to_string()))
     }
 
+    /// Complex tensors in the reductions of gloo that PyTorch does not view as real numbers first,
+    /// as it does in `all_reduce`.
+    pub(super) fn complex_as_it_is(self, dtype: Dtype) -> Option<DistError> {
+        let refused = self.backend == BackendName::Gloo && dtype.is_complex();
+        refused.then(|| runtime_error(Refused::GlooType.to_string()))
+    }
+
     /// `reduce` on 8-bit floats, which NCCL's backend of 2.7 refuses first.
     pub(super) fn reduces(self, dtype: Dtype) -> Result<(), DistError> {
         match self.backend {
@@ -162,13 +193,6 @@ impl Asked {
     }
 }
 
-fn nccl_type(dtype: Dtype) -> Result<(), DistError> {
-    match dtype {
-        Dtype::Int16 | Dtype::Unknown => Err(type_error(Refused::NcclType { dtype }.to_string())),
-        _ => Ok(()),
-    }
-}
-
 /// `checkSplitSizes` for an uneven `all_to_all_single`: rows by rank.
 pub(super) fn splits(given: &[u64], tensor: &Tensor, size: u32) -> Result<Vec<u64>, DistError> {
     let rows = tensor.shape.first().copied().unwrap_or(1);
@@ -185,5 +209,5 @@ pub(super) fn splits(given: &[u64], tensor: &Tensor, size: u32) -> Result<Vec<u6
     if given.iter().fold(0, |sum: u64, rows| sum.saturating_add(*rows)) != rows {
         return Err(runtime_error("Split sizes doesn't match total dim 0 size"));
     }
-    Ok(given.iter().map(|rows| rows * row).collect())
+    Ok(given.iter().map(|rows| rows.saturating_mul(row)).collect())
 }

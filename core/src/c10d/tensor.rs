@@ -178,27 +178,6 @@ pub(super) fn options(tensor: &Tensor) -> String {
     )
 }
 
-/// A type's name as `c10::toString(ScalarType)` prints it.
-pub(super) fn scalar_type(dtype: Dtype) -> &'static str {
-    match dtype {
-        Dtype::Float64 => "Double",
-        Dtype::Float32 => "Float",
-        Dtype::Float16 => "Half",
-        Dtype::Bfloat16 => "BFloat16",
-        Dtype::Float8E4m3fn => "Float8_e4m3fn",
-        Dtype::Float8E5m2 => "Float8_e5m2",
-        Dtype::Int64 => "Long",
-        Dtype::Int32 => "Int",
-        Dtype::Int16 => "Short",
-        Dtype::Int8 => "Char",
-        Dtype::Uint8 => "Byte",
-        Dtype::Bool => "Bool",
-        Dtype::Complex128 => "ComplexDouble",
-        Dtype::Complex64 => "ComplexFloat",
-        Dtype::Unknown => "Undefined",
-    }
-}
-
 /// A type's name as `caffe2::TypeMeta` prints it.
 fn cpp_name(dtype: Dtype) -> &'static str {
     match dtype {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::dtype::Dtype;
-use crate::plan::{Action, Fill, PlanError};
+use crate::plan::{Action, Call, Fill, PlanError};
 use crate::rank::GlobalRank;
 use proptest::prelude::*;
 
@@ -148,9 +148,18 @@ fn nccl_has_its_own_words() {
         say(dist.irecv(&gpu, RecvFrom::default()).map(drop));
         say(dist.gather(&gpu, None, ToRank::dst(7)).map(drop));
         say(dist.monitored_barrier(None, None, false).map(drop));
+        let default = InGroup::default;
+        say(dist.all_to_all_single(&short, &short, None, None, default()).map(drop));
+        say(dist.all_to_all_single(gpu.to_sparse(1), &gpu, None, None, default()).map(drop));
+        let (shorts, gpus) = (vec![short.clone(); 2], vec![gpu.non_contiguous(); 2]);
+        say(dist.all_to_all(&shorts, &shorts, default()).map(drop));
+        say(dist.all_to_all(&gpus, &gpus, default()).map(drop));
+        say(dist.scatter(&short, None, FromRank::src(1 - dist.get_rank(None)?)).map(drop));
+        say(dist.isend(&short, SendTo::dst(1 - dist.get_rank(None)?)).map(drop));
+        say(dist.coalescing_manager(None, None, false, |_| Ok(())).map(drop));
         Ok(())
     });
-    said.truncate(10);
+    said.truncate(17);
     insta::assert_snapshot!(said.join("\n"), @r"
     RuntimeError: No backend type associated with device type cpu
     ValueError: Tensors must be contiguous
@@ -162,7 +171,68 @@ fn nccl_has_its_own_words() {
     NotImplementedError: ProcessGroupNCCL does not support recvAnysource
     ValueError: ProcessGroupNCCL::gather: invalid root rank: 7
     ValueError: monitored_barrier is only implemented for GLOO backend.
+    RuntimeError: Unconvertible NCCL type Short
+    ValueError: Tensors must be CUDA and dense
+    RuntimeError: Unconvertible NCCL type Short
+    ValueError: Tensors must be contiguous
+    RuntimeError: Unconvertible NCCL type Short
+    RuntimeError: Unconvertible NCCL type Short
+    UnboundLocalError: cannot access local variable 'work' where it is not associated with a value
     ");
+}
+
+/// Without a device, a coalescing manager holds back only what it can make one call of; the rest
+/// is made at once.
+#[test]
+fn a_coalescing_manager_without_a_device_makes_other_calls_at_once() {
+    let mut job = Job::new("nccl", 2).unwrap();
+    job.machine(Machine { cuda_devices: 1, mpi: false });
+    job.run(|dist| {
+        dist.init_process_group("nccl")?;
+        let x = dist.tensor_on(Device::Cuda, "x", Dtype::Float32, 4, Fill::Rank);
+        for device in [None, Some(Device::Cuda)] {
+            dist.coalescing_manager(None, device, false, |dist| {
+                dist.all_reduce(&x, Reduction::default())?;
+                dist.broadcast(&x, FromRank::src(0))?;
+                dist.all_reduce(&x, Reduction::default()).map(drop)
+            })?;
+        }
+        Ok(())
+    });
+    assert_eq!(job.raised(GlobalRank(0)), None);
+    let plan = job.finish().unwrap();
+    let ops = &plan.program(GlobalRank(0)).unwrap().ops;
+    let names: Vec<Vec<&str>> =
+        ops.iter().map(|op| op.action.calls().iter().map(Call::name).collect()).collect();
+    let expected = vec![
+        vec!["broadcast"],
+        vec!["all_reduce", "all_reduce"],
+        vec!["broadcast", "all_reduce", "all_reduce"],
+    ];
+    assert_eq!(names, expected);
+}
+
+/// A group that was split off has its parent's backend string, and only NCCL behind it.
+#[test]
+fn a_split_group_is_called_what_its_parent_is() {
+    let mut job = Job::new("split", 2).unwrap();
+    job.machine(Machine { cuda_devices: 2, mpi: false });
+    job.run(|dist| {
+        let device =
+            InitProcessGroup { device_id: Some(0), ..InitProcessGroup::from("cpu:gloo,cuda:nccl") };
+        dist.init_process_group(device)?;
+        let mine = dist.split_group(None, Some(&[vec![0, 1]]), None, None)?;
+        assert_eq!(dist.get_backend(mine)?, dist.get_backend(None)?);
+        assert_eq!(dist.get_backend_config(mine)?, dist.get_backend_config(None)?);
+        let cpu = dist.tensor("cpu", Dtype::Float32, 4, Fill::Rank);
+        let refused = dist.all_reduce(&cpu, Reduction { group: mine, ..Reduction::default() });
+        assert_eq!(
+            refused.unwrap_err().to_string(),
+            "RuntimeError: No backend type associated with device type cpu"
+        );
+        Ok(())
+    });
+    assert_eq!(job.raised(GlobalRank(0)), None);
 }
 
 proptest! {

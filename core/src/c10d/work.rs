@@ -102,6 +102,12 @@ impl Dist<'_> {
         Ok(())
     }
 
+    /// Whether the rank knows that the call has completed without asking: it waited for it. On NCCL
+    /// waiting holds a stream, and not the process.
+    pub fn has_completed(&self, work: Work) -> bool {
+        self.work(work).is_ok_and(|state| state.waited && !state.on_nccl)
+    }
+
     fn work(&self, work: Work) -> Result<&WorkState, DistError> {
         self.state.works.get(work.0 as usize).ok_or_else(|| {
             value_error("this rank has no such work")

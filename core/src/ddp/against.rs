@@ -5,11 +5,15 @@ use super::call::{DdpCall, DdpOp};
 use super::indices::{format_indices, parse_indices};
 use super::report::{DdpReport, Phase};
 use crate::dtype::Dtype;
-use serde::Deserialize;
+use crate::group::BackendName;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// Differences past this many are counted, not listed.
 const MAX_DIFFERENCES: usize = 200;
+
+/// Passes past this are not followed.
+const MAX_PASSES: u32 = 1_000;
 
 /// What a real run wrote. Everything but the buckets may be missing, and is then not compared.
 #[derive(Clone, Debug, Deserialize)]
@@ -18,8 +22,17 @@ pub struct RecordedRun {
     first_bytes: Option<i64>,
     find_unused_parameters: Option<bool>,
     static_graph: Option<bool>,
+    broadcast_buffers: Option<bool>,
+    init_sync: Option<bool>,
+    set_last_bucket_cap: Option<bool>,
+    #[serde(default, deserialize_with = "given")]
+    comm_hook: Option<Option<String>>,
+    world_size: Option<u32>,
     accumulate: Option<u32>,
+    passes: Option<u32>,
+    error: Option<String>,
     grad_ready_order: Option<IndexList>,
+    backend: Option<BackendName>,
     initial: Option<Vec<IndexList>>,
     #[serde(alias = "logged_initial_bytes")]
     initial_bytes: Option<Vec<u64>>,
@@ -27,6 +40,11 @@ pub struct RecordedRun {
     rebuilt_bytes: Option<Vec<u64>>,
     construction: Option<Vec<Value>>,
     iterations: Option<Vec<RecordedIteration>>,
+}
+
+/// A field that is there, be it null.
+fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(from).map(Some)
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -64,21 +82,70 @@ impl RecordedRun {
     pub fn read(text: &str) -> Result<RecordedRun, RecordedRunError> {
         let run: RecordedRun =
             serde_json::from_str(text).map_err(|error| RecordedRunError(error.to_string()))?;
-        if run.initial.is_none() && run.rebuilt.is_none() && run.iterations.is_none() {
-            let why = "it has neither \"initial\" nor \"rebuilt\" nor \"iterations\"";
+        let nothing = run.initial.is_none() && run.rebuilt.is_none() && run.iterations.is_none();
+        if nothing && run.error.is_none() {
+            let why = "it has neither \"initial\" nor \"rebuilt\" nor \"iterations\" nor \"error\"";
             return Err(RecordedRunError(why.into()));
         }
         Ok(run)
     }
 
-    /// How many iterations it holds; 3 when it does not say.
+    /// How many ranks it had, if it says so.
+    pub fn world_size(&self) -> Option<u32> {
+        self.world_size
+    }
+
+    /// The backend that it ran on; gloo when it does not say, which is what `docs/ddp_record.py`
+    /// runs.
+    pub fn backend(&self) -> BackendName {
+        self.backend.unwrap_or(BackendName::Gloo)
+    }
+
+    /// How many iterations it was to have: those that it holds, unless it raised before the last; 3
+    /// when it does not say.
     pub fn iterations(&self) -> u32 {
-        self.iterations.as_ref().map_or(3, |steps| steps.len().min(100) as u32)
+        let held =
+            self.iterations.as_ref().map(|steps| steps.len().min(MAX_PASSES as usize) as u32);
+        match self.passes {
+            Some(passes) => passes.min(MAX_PASSES).max(held.unwrap_or(0)),
+            None => held.unwrap_or(3),
+        }
     }
 
     /// How many passes it accumulated gradients over; 1 when it does not say.
     pub fn accumulate(&self) -> u32 {
         self.accumulate.unwrap_or(1).max(1)
+    }
+
+    /// What the file does not hold, and is not compared for that.
+    pub fn not_compared(&self) -> Vec<&'static str> {
+        let fields = [
+            ("world_size", self.world_size.is_none()),
+            ("initial", self.initial.is_none()),
+            ("rebuilt", self.rebuilt.is_none() && self.iterations.is_none()),
+            ("grad_ready_order", self.grad_ready_order.is_none()),
+            ("construction", self.construction.is_none()),
+            ("iterations", self.iterations.is_none()),
+        ];
+        fields.into_iter().filter(|(_, missing)| *missing).map(|(name, _)| name).collect()
+    }
+
+    /// What DDP raised there: class and text.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// The difference between what DDP raised there and what it raises here; none if there is none.
+    pub fn error_difference(&self, here: Option<&str>) -> Option<String> {
+        let shown = |of: Option<&str>| of.map_or("nothing".to_owned(), |text| format!("{text:?}"));
+        // Behind the first pybind prints the values of all tensors, behind the second the places in
+        // an installation's files.
+        fn told(text: &str) -> &str {
+            let told = text.split("Invoked with:").next().unwrap_or(text);
+            told.split("\n\nAt:").next().unwrap_or(told).trim()
+        }
+        let differs = here.map(told) != self.error().map(told);
+        differs.then(|| format!("raised: here {}, there {}", shown(here), shown(self.error())))
     }
 
     /// Every difference between the report and the run, as a line each.
@@ -92,6 +159,21 @@ impl RecordedRun {
             report.find_unused_parameters,
         );
         found.scalar("static_graph", self.static_graph, report.static_graph);
+        // Buckets alone are the same in every world.
+        if self.construction.is_some() || self.iterations.is_some() {
+            found.scalar("world_size", self.world_size, report.world_size);
+        }
+        found.scalar("broadcast_buffers", self.broadcast_buffers, report.broadcast_buffers);
+        found.scalar("init_sync", self.init_sync, report.init_sync);
+        found.scalar("set_last_bucket_cap", self.set_last_bucket_cap, report.set_last_bucket_cap);
+        if let Some(there) = self.comm_hook.as_ref().filter(|there| **there != report.comm_hook) {
+            let shown = |hook: &Option<String>| hook.clone().unwrap_or("none".into());
+            let (here, there) = (shown(&report.comm_hook), shown(there));
+            found.add(format!("comm_hook: here {here}, there {there}"));
+        }
+        if let Some(line) = self.error_difference(report.error.as_deref()) {
+            found.add(line);
+        }
         if let Some(order) = &self.grad_ready_order {
             found.indices("grad_ready_order", Some(order), Some(&report.grad_ready_order));
         }
@@ -270,5 +352,36 @@ mod tests {
               there all_reduce float32[17803]"]
         );
         assert!(RecordedRun::read("{}").unwrap_err().to_string().contains("ddp_record.py"));
+    }
+
+    /// Nothing is passed over without a word.
+    #[test]
+    fn what_was_asked_for_is_compared_and_what_is_missing_is_named() {
+        let model = named("mlp:8,4").unwrap();
+        let report = |options: &DdpOptions, world_size| {
+            DdpReport::of(&model, options, world_size, 3).unwrap()
+        };
+        let plain = report(&DdpOptions::default(), 8);
+        let differences = |text: &str| RecordedRun::read(text).unwrap().differences(&plain);
+        assert_eq!(
+            differences(
+                r#"{"initial": [[0, 1]], "rebuilt": ["1,0"], "world_size": 2, "iterations": [],
+                "comm_hook": "fp16-compress", "broadcast_buffers": false}"#
+            ),
+            [
+                "world_size: here 8, there 2",
+                "broadcast_buffers: here true, there false",
+                "comm_hook: here none, there fp16-compress"
+            ]
+        );
+        let file = r#"{"initial": [[0, 1]], "rebuilt": ["1,0"], "comm_hook": null}"#;
+        assert_eq!(differences(file), Vec::<String>::new());
+        let missing = RecordedRun::read(file).unwrap();
+        assert_eq!(
+            missing.not_compared(),
+            ["world_size", "grad_ready_order", "construction", "iterations"]
+        );
+        let raised = r#"{"error": "RuntimeError: no"}"#;
+        assert_eq!(differences(raised), ["raised: here nothing, there \"RuntimeError: no\""]);
     }
 }

@@ -7,8 +7,7 @@
 //! (`averaging.json`). Communication hooks get gradients unscaled.
 
 use crate::dtype::Dtype;
-use crate::reduce::premultiply;
-use half::{bf16, f16};
+use crate::reduce::{multiply, quotient};
 
 /// How a gradient is scaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,44 +34,58 @@ impl Scaling {
 
     /// Scales a gradient, given as little-endian elements, for that many ranks.
     pub fn apply(self, dtype: Dtype, world_size: u32, gradient: &mut [u8]) {
-        let factor = 1.0 / f64::from(world_size.max(1));
-        match (self, dtype) {
-            (Scaling::None, _) => {}
+        let world_size = world_size.max(1);
+        match self {
+            Scaling::None => {}
             // Products of half-precision floats are computed in float32, the factor too.
-            (Scaling::Multiply, Dtype::Float16) => halves(gradient, |g| g * factor as f32),
-            (Scaling::Multiply, Dtype::Bfloat16) => bfloats(gradient, |g| g * factor as f32),
-            (Scaling::Multiply, _) => premultiply(dtype, factor, gradient),
-            (Scaling::Divide, Dtype::Float16) => halves(gradient, |g| g / world_size as f32),
-            (Scaling::Divide, Dtype::Bfloat16) => bfloats(gradient, |g| g / world_size as f32),
-            (Scaling::Divide, _) => match dtype.as_real() {
-                Dtype::Float32 => {
-                    for element in gradient.as_chunks_mut().0 {
-                        let quotient = f32::from_le_bytes(*element) / world_size as f32;
-                        *element = quotient.to_le_bytes();
-                    }
-                }
-                Dtype::Float64 => {
-                    for element in gradient.as_chunks_mut().0 {
-                        let quotient = f64::from_le_bytes(*element) / f64::from(world_size);
-                        *element = quotient.to_le_bytes();
-                    }
-                }
-                _ => {}
-            },
+            Scaling::Multiply => multiply(dtype, 1.0 / f64::from(world_size), gradient),
+            Scaling::Divide => quotient(dtype, world_size, gradient),
         }
     }
 }
 
-fn halves(gradient: &mut [u8], scale: impl Fn(f32) -> f32) {
-    for element in gradient.as_chunks_mut().0 {
-        let scaled = scale(f16::from_le_bytes(*element).to_f32());
-        *element = f16::from_f32(scaled).to_le_bytes();
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
 
-fn bfloats(gradient: &mut [u8], scale: impl Fn(f32) -> f32) {
-    for element in gradient.as_chunks_mut().0 {
-        let scaled = scale(bf16::from_le_bytes(*element).to_f32());
-        *element = bf16::from_f32(scaled).to_le_bytes();
+    /// What is no number keeps its bits but for the one that says it is quiet, as on x86, on every
+    /// processor and in a browser: a trace must not differ.
+    #[test]
+    fn the_bits_of_no_number_are_settled() {
+        for scaling in [Scaling::Multiply, Scaling::Divide] {
+            let mut single = 0xffa0_1234_u32.to_le_bytes();
+            scaling.apply(Dtype::Float32, 3, &mut single);
+            assert_eq!(u32::from_le_bytes(single), 0xffe0_1234);
+            let mut double = 0x7ff0_0000_0000_0001_u64.to_le_bytes();
+            scaling.apply(Dtype::Float64, 3, &mut double);
+            assert_eq!(u64::from_le_bytes(double), 0x7ff8_0000_0000_0001);
+            let mut half = 0xfd01_u16.to_le_bytes();
+            scaling.apply(Dtype::Float16, 3, &mut half);
+            assert_eq!(u16::from_le_bytes(half), 0xff01);
+            let mut brain = 0xff81_u16.to_le_bytes();
+            scaling.apply(Dtype::Bfloat16, 3, &mut brain);
+            assert_eq!(u16::from_le_bytes(brain), 0xffc1);
+        }
+    }
+
+    /// Half precision: computed in float32, rounded once.
+    #[test]
+    fn halves_are_computed_in_float32() {
+        for bits in 0..=u16::MAX {
+            let value = f16::from_bits(bits).to_f32();
+            if !value.is_nan() {
+                let mut half = bits.to_le_bytes();
+                Scaling::Multiply.apply(Dtype::Float16, 3, &mut half);
+                let expected = f16::from_f32(value * (1.0_f64 / 3.0) as f32);
+                assert_eq!(u16::from_le_bytes(half), expected.to_bits());
+            }
+            let value = bf16::from_bits(bits).to_f32();
+            if !value.is_nan() {
+                let mut half = bits.to_le_bytes();
+                Scaling::Divide.apply(Dtype::Bfloat16, 3, &mut half);
+                assert_eq!(u16::from_le_bytes(half), bf16::from_f32(value / 3.0).to_bits());
+            }
+        }
     }
 }

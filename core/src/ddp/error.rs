@@ -22,6 +22,12 @@ pub enum DdpError {
         "delay_all_reduce_named_params and param_to_hook_all_reduce need to be set at the same time."
     )]
     DelayWithoutHook,
+    /// `distributed.py`, constructor: a lazy module that has seen no batch.
+    #[error(
+        "Modules with uninitialized parameters can't be used with `DistributedDataParallel`. Run a \
+         dummy forward pass to correctly initialize the modules"
+    )]
+    Uninitialized,
     /// A forward pass after the constructor returned early because everything is delayed; a defect
     /// of PyTorch 2.7.
     #[error("'DistributedDataParallel' object has no attribute '_use_python_reducer'")]
@@ -29,6 +35,16 @@ pub enum DdpError {
     /// `distributed.py`, constructor, since 1.8.
     #[error("device_ids can only be None or contain a single element.")]
     DeviceIds,
+    /// `distributed.py`, constructor, since 1.8: `device_ids` of a module on the CPU.
+    #[error(
+        "DistributedDataParallel device_ids and output_device arguments only work with \
+         single-device/multiple-device GPU modules or CPU modules, but got device_ids {device_ids:?}, \
+         output_device None, and module parameters {{device(type='cpu')}}."
+    )]
+    DeviceIdsOnCpu { device_ids: Vec<u32> },
+    /// `ProcessGroupGloo.cpp`, at the first tensor of a type that gloo does not know.
+    #[error("Invalid scalar type")]
+    InvalidScalarType,
     /// `verify_params_across_processes` (`utils`, `reducer.cpp`).
     #[error(
         "DDP expects same model across all ranks, but Rank {rank} has {own} params, while rank \
@@ -41,10 +57,14 @@ pub enum DdpError {
          sizes of the same param in process 0."
     )]
     ParamShape { rank: u32, param: usize, sizes: Vec<u64> },
-    /// The cap does not fit the `size_t` that pybind asks for.
+    /// The cap does not fit the `size_t` that pybind asks for (2.7.1's text, which goes on with the
+    /// values of all parameters).
     #[error(
-        "_compute_bucket_assignment_by_size(): incompatible function arguments: a bucket size \
-         limit of {bytes} bytes is negative, which find_unused_parameters does not allow"
+        "_compute_bucket_assignment_by_size(): incompatible function arguments. The following \
+         argument types are supported:\n    1. (tensors: list[torch.Tensor], bucket_size: list[int], \
+         expect_sparse_gradient: list[bool] = [], tensor_indices: list[int] = [], logger: \
+         Optional[torch._C._distributed_c10d.Logger] = None) -> tuple[list[list[int]], \
+         list[int]]\n\nInvoked with: …, [{bytes}], …"
     )]
     NegativeLimit { bytes: i64 },
     /// `Reducer::ensure_prior_reduction_finished`.
@@ -59,6 +79,13 @@ pub enum DdpError {
          DistributedDataParallel is constructed."
     )]
     StaticGraphLate,
+    /// `Reducer::autograd_hook`: a gradient that came less often in a static graph's first pass.
+    #[error(
+        "Your training graph has changed in this iteration, e.g., one parameter is unused in first \
+         iteration, but then got used in the second iteration. this is not compatible with \
+         static_graph set to True."
+    )]
+    StaticGraphChanged,
     /// `Reducer::finalize_backward`, when a static graph's first pass was inside `no_sync()`; a
     /// defect of PyTorch 2.7.
     #[error(
@@ -66,6 +93,26 @@ pub enum DdpError {
          \"/pytorch/torch/csrc/distributed/c10d/reducer.cpp\":1633, please report a bug to PyTorch. "
     )]
     StaticGraphNoSync,
+    /// `Reducer::finalize_backward`, of what a communication hook's future holds; Python's own text
+    /// goes on with the places in its files.
+    #[error("Got the following error when running the callback: RuntimeError: {}{error}", again(*.wrapped))]
+    Callback {
+        error: CallbackError,
+        /// Whether a wrapper's callback meets it too.
+        wrapped: bool,
+    },
+    /// A hook that works on the flat tensor of a bucket, given a sparse gradient (recorded:
+    /// `hook_errors.json`); PyTorch's own text goes on with the backends that have the operation.
+    #[error(
+        "Could not run '{operation}' with arguments from the 'Sparse{}' backend. This could be \
+         because the operator doesn't exist for this backend, or was omitted during the \
+         selective/custom build process (if using custom build).",
+        if *.cpu { "CPU" } else { "CUDA" }
+    )]
+    SparseBucket { operation: &'static str, cpu: bool },
+    /// `_passing_sync_batchnorm_handle` (`distributed.py`).
+    #[error("SyncBatchNorm layers only work with GPU modules")]
+    SyncBatchNormOnCpu,
     /// `Reducer::register_comm_hook`.
     #[error("register_comm_hook or register_builtin_comm_hook can only be called once.")]
     HookTwice,
@@ -119,6 +166,32 @@ pub enum DdpError {
     OthersExhausted,
 }
 
+/// What a communication hook's callback raises over gloo (recorded: `hook_errors.json`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallbackError {
+    /// gloo cannot add up sparse gradients that were cast to float16.
+    #[error("\"cadd_sparse\" not implemented for 'Half'")]
+    SparseHalf,
+    /// `quantization_pertensor_hook` takes the gathered scales for pairs.
+    #[error(
+        "Got the following error when running the callback: IndexError: invalid index of a 0-dim \
+         tensor. Use `tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim \
+         tensor to a number"
+    )]
+    PerTensorScales,
+    /// `quantization_perchannel_hook` does the same.
+    #[error(
+        "Got the following error when running the callback: IndexError: too many indices for tensor \
+         of dimension 2"
+    )]
+    PerChannelScales,
+}
+
+/// Each callback in a chain says it once.
+fn again(wrapped: bool) -> &'static str {
+    if wrapped { "Got the following error when running the callback: RuntimeError: " } else { "" }
+}
+
 /// Why a reduction is unfinished, as far as the options tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfinished {
@@ -145,10 +218,13 @@ impl DdpError {
             | DdpError::SubgroupTooLarge { .. }
             | DdpError::SubgroupUneven
             | DdpError::DeviceIds
+            | DdpError::DeviceIdsOnCpu { .. }
+            | DdpError::SyncBatchNormOnCpu
             | DdpError::NoJoinables => "ValueError",
             DdpError::ZeroMorePieces => "AssertionError",
             DdpError::EverythingDelayed => "AttributeError",
             DdpError::NegativeLimit { .. } => "TypeError",
+            DdpError::SparseBucket { .. } => "NotImplementedError",
             _ => "RuntimeError",
         }
     }

@@ -4,17 +4,17 @@
 //! are; only the reducer's own `all_reduce` divides them beforehand.
 
 use super::call::{DdpCall, HookPart, Purpose};
-use super::error::DdpError;
+use super::error::{CallbackError, DdpError};
 use crate::dtype::Dtype;
+use crate::group::BackendName;
 use serde::{Deserialize, Serialize};
 
 /// A communication hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommHook {
-    /// `fp16_compress_hook` and `bf16_compress_hook` with their wrappers, and DDP's own mixed
-    /// precision: the bucket is cast to this type first.
+    /// `fp16_compress_wrapper`, `bf16_compress_wrapper`: the hook finds the bucket cast to this type.
     #[serde(default)]
-    pub compress: Option<Dtype>,
+    pub wrapper: Option<Dtype>,
     /// What is done with the bucket.
     pub algorithm: HookAlgorithm,
 }
@@ -25,6 +25,9 @@ pub struct CommHook {
 pub enum HookAlgorithm {
     /// `allreduce_hook`.
     AllReduce,
+    /// `fp16_compress_hook`, `bf16_compress_hook`, and DDP's own mixed precision: the bucket is cast
+    /// to this type, whatever a wrapper has made of it.
+    Compress(Dtype),
     /// `noop_hook`: nothing.
     Noop,
     /// `powerSGD_hook`: the tensors that are worth it as two narrow factors each.
@@ -84,6 +87,8 @@ pub(super) struct GradBucket<'a> {
     pub(super) is_last: bool,
     pub(super) dtype: Dtype,
     pub(super) numel: u64,
+    /// Whether it is the one sparse gradient of a bucket of its own.
+    pub(super) sparse: bool,
     /// The shapes of its gradients, in order.
     pub(super) shapes: &'a [&'a [u64]],
 }
@@ -123,12 +128,39 @@ const CHANNEL: u64 = 512;
 impl CommHook {
     /// A hook without a cast.
     pub fn new(algorithm: HookAlgorithm) -> CommHook {
-        CommHook { compress: None, algorithm }
+        CommHook { wrapper: None, algorithm }
+    }
+
+    /// What `lockstep ddp` and `docs/ddp_record.py` call it; a wrapper's type stands before.
+    pub fn name(&self) -> String {
+        let compress = |dtype| match dtype {
+            Dtype::Float16 => "fp16-compress",
+            _ => "bf16-compress",
+        };
+        let name = match self.algorithm {
+            HookAlgorithm::AllReduce => "allreduce",
+            HookAlgorithm::Compress(dtype) => compress(dtype),
+            HookAlgorithm::Noop => "noop",
+            HookAlgorithm::PowerSgd(_) => "power-sgd",
+            HookAlgorithm::BatchedPowerSgd(_) => "batched-power-sgd",
+            HookAlgorithm::QuantizationPerTensor => "quantization-pertensor",
+            HookAlgorithm::QuantizationPerChannel => "quantization-perchannel",
+            HookAlgorithm::PostLocalSgd(_) => "post-local-sgd",
+        };
+        match self.wrapper {
+            None => name.to_owned(),
+            Some(dtype) => format!("{} {name}", compress(dtype)),
+        }
     }
 
     /// `fp16_compress_hook`, `bf16_compress_hook`.
     pub fn compress(dtype: Dtype) -> CommHook {
-        CommHook { compress: Some(dtype), algorithm: HookAlgorithm::AllReduce }
+        CommHook::new(HookAlgorithm::Compress(dtype))
+    }
+
+    /// `fp16_compress_wrapper`, `bf16_compress_wrapper` around a hook.
+    pub fn wrapping(dtype: Dtype, algorithm: HookAlgorithm) -> CommHook {
+        CommHook { wrapper: Some(dtype), algorithm }
     }
 }
 
@@ -155,9 +187,22 @@ impl HookState {
         power.then_some(self.stats)
     }
 
-    /// What the hook issues for a bucket, in order.
-    pub(super) fn run(&mut self, bucket: &GradBucket<'_>, calls: &mut Vec<DdpCall>) {
-        let dtype = self.hook.compress.unwrap_or(bucket.dtype);
+    /// What the hook issues for a bucket, in order, on a backend if it is known.
+    ///
+    /// # Errors
+    /// What the hook raises, at once or in its callback.
+    pub(super) fn run(
+        &mut self,
+        bucket: &GradBucket<'_>,
+        backend: Option<BackendName>,
+        calls: &mut Vec<DdpCall>,
+    ) -> Result<(), HookError> {
+        let gloo = backend == Some(BackendName::Gloo);
+        let earlier = calls.len();
+        let dtype = match self.hook.algorithm {
+            HookAlgorithm::Compress(dtype) => dtype,
+            _ => self.hook.wrapper.unwrap_or(bucket.dtype),
+        };
         let (index, numel) = (bucket.index, bucket.numel);
         let whole = DdpCall::all_reduce(dtype, numel, Purpose::Bucket { bucket: index });
         let part = |part, numel| {
@@ -169,37 +214,61 @@ impl HookState {
         let iter = self.iter;
         self.iter += u64::from(bucket.is_last);
         match self.hook.algorithm {
-            HookAlgorithm::AllReduce => calls.push(whole),
+            HookAlgorithm::AllReduce | HookAlgorithm::Compress(_) => calls.push(whole),
             HookAlgorithm::Noop => {}
+            HookAlgorithm::QuantizationPerTensor if bucket.sparse => {
+                return Err(dense_only("aten::aminmax", gloo));
+            }
+            HookAlgorithm::QuantizationPerChannel if bucket.sparse => {
+                return Err(dense_only("aten::fill_.Scalar", gloo));
+            }
             HookAlgorithm::PowerSgd(state) | HookAlgorithm::BatchedPowerSgd(state)
                 if iter < state.start_iter =>
             {
                 calls.push(whole);
             }
             HookAlgorithm::PowerSgd(state) => {
-                let [uncompressed, p, q] = factors(&state, bucket.shapes);
+                // `bucket.gradients()` of a sparse bucket is empty: nothing of it is sent.
+                let (shapes, before) = match bucket.sparse {
+                    true => (&[][..], 0),
+                    false => (bucket.shapes, numel),
+                };
+                let [uncompressed, p, q] = factors(&state, shapes);
                 let after = uncompressed.saturating_add(p).saturating_add(q);
-                self.stats.add(numel, after);
+                self.stats.add(before, after);
                 calls.push(part(HookPart::Uncompressed, uncompressed));
                 calls.push(part(HookPart::P, p));
                 calls.push(part(HookPart::Q, q));
             }
             HookAlgorithm::BatchedPowerSgd(state) => {
-                let root = numel.isqrt();
-                let side = root + u64::from(root * root < numel);
+                // Of a sparse tensor it takes the first dimension for the length.
+                let rows = bucket.shapes.first().and_then(|shape| shape.first()).copied();
+                let length = if bucket.sparse { rows.unwrap_or(1) } else { numel };
+                let root = length.isqrt();
+                let side = root + u64::from(root * root < length);
                 let factor = side.saturating_mul(state.matrix_approximation_rank);
-                self.stats.add(numel, factor.saturating_mul(2));
+                self.stats.add(length, factor.saturating_mul(2));
+                if bucket.sparse {
+                    return Err(dense_only("aten::resize_", gloo));
+                }
                 calls.push(part(HookPart::P, factor));
                 calls.push(part(HookPart::Q, factor));
             }
             HookAlgorithm::QuantizationPerTensor => {
                 calls.push(gathered(Dtype::Float32, HookPart::Scales, 2));
+                if gloo {
+                    // The scales come back as a vector, of which it takes two indices.
+                    return Err(self.in_callback(CallbackError::PerTensorScales));
+                }
                 calls.push(gathered(Dtype::Uint8, HookPart::Quantized, numel));
             }
             HookAlgorithm::QuantizationPerChannel => {
                 // A bucket of whole channels is padded by one more.
                 let channels = numel / CHANNEL + 1;
                 calls.push(gathered(Dtype::Float32, HookPart::Scales, 2 * channels));
+                if gloo {
+                    return Err(self.in_callback(CallbackError::PerChannelScales));
+                }
                 calls.push(gathered(Dtype::Uint8, HookPart::Quantized, channels * CHANNEL));
             }
             HookAlgorithm::PostLocalSgd(state) => {
@@ -210,7 +279,33 @@ impl HookState {
                 }
             }
         }
+        let reduced = calls.iter().skip(earlier).any(|call| {
+            matches!(call.purpose, Purpose::Bucket { .. }) && call.dtype == Dtype::Float16
+        });
+        if gloo && bucket.sparse && reduced {
+            return Err(self.in_callback(CallbackError::SparseHalf));
+        }
+        Ok(())
     }
+
+    fn in_callback(&self, error: CallbackError) -> HookError {
+        let wrapped = self.hook.wrapper.is_some();
+        HookError::InCallback(DdpError::Callback { error, wrapped })
+    }
+}
+
+/// What a hook raises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum HookError {
+    /// As it is called: the backward pass ends there.
+    AtOnce(DdpError),
+    /// In its callback, which comes to light at the end of the backward pass.
+    InCallback(DdpError),
+}
+
+/// What PyTorch says of an operation that sparse tensors do not have.
+fn dense_only(operation: &'static str, cpu: bool) -> HookError {
+    HookError::AtOnce(DdpError::SparseBucket { operation, cpu })
 }
 
 /// Elements that PowerSGD communicates of a bucket: as they are, as left and as right factors

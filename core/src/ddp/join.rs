@@ -37,8 +37,8 @@ pub struct JoinIteration {
     pub backward: Vec<DdpCall>,
     /// What its sharded optimizer issued.
     pub optimizer: Vec<DdpCall>,
-    /// What the gradients were divided by.
-    pub divisor: u32,
+    /// What the gradients were divided by; none when its forward pass raised.
+    pub divisor: Option<u32>,
 }
 
 /// What one rank did inside `join()`.
@@ -103,6 +103,8 @@ pub fn run_join_of(
 ) -> Result<Vec<JoinedRank>, DdpError> {
     let first = joinables.first().ok_or(DdpError::NoJoinables)?;
     let order = model.grad_ready_order();
+    let trained = model.trained().count() as u32;
+    let unused: Vec<u32> = (0..trained).filter(|index| !order.contains(index)).collect();
     let world_size = inputs.len() as u32;
     let mut ranks = Vec::new();
     for rank in 0..inputs.len() as u32 {
@@ -130,12 +132,13 @@ pub fn run_join_of(
                 let with_ddp = joinables.contains(&Joinable::Ddp);
                 let tells = *first == Joinable::Ddp;
                 let in_join = with_ddp.then_some(InJoin { authoritative_rank, throw, tells });
-                let mut step =
-                    JoinIteration { divisor: divisor as u32, ..JoinIteration::default() };
-                let forward = Forward { rank0_order, join: in_join, ..Forward::default() };
-                let passes = ddp
-                    .forward(&forward, &mut step.forward)
-                    .and_then(|()| ddp.backward(&order, &mut step.backward));
+                let mut step = JoinIteration::default();
+                let forward =
+                    Forward { unused: &unused, rank0_order, join: in_join, ..Forward::default() };
+                let passes = ddp.forward(&forward, &mut step.forward).and_then(|()| {
+                    step.divisor = Some(divisor as u32);
+                    ddp.backward(&order, &mut step.backward)
+                });
                 let stepped = passes.and_then(|()| {
                     let zero = joinables.iter().filter_map(|joinable| joinable.as_zero());
                     zero.into_iter().try_for_each(|as_buffers| {
@@ -194,9 +197,34 @@ impl Joinable {
 }
 
 impl Ddp {
+    /// The order in which rank 0 would rebuild its buckets for the first time, with so many inputs
+    /// of its own before it shadows the others: all ranks take it (`sync_bucket_indices`).
+    ///
+    /// # Errors
+    /// What DDP raises on rank 0 until then.
+    pub fn rank0_order(&self, model: &Model, inputs: u32) -> Result<Vec<u32>, DdpError> {
+        /// A static graph is rebuilt before the third forward pass, others before the second.
+        const BEFORE_REBUILD: u32 = 3;
+        let mut rank0 = Ddp::new(0, model, self.options())?.0;
+        let (order, mut calls) = (model.grad_ready_order(), Vec::new());
+        for pass in 0..BEFORE_REBUILD {
+            if pass < inputs {
+                rank0.forward(&Forward::default(), &mut calls)?;
+                rank0.backward(&order, &mut calls)?;
+            } else {
+                rank0.shadow(0, None, &mut calls)?;
+            }
+            let rebuilt = rank0.reducer().map_or(&[][..], |reducer| reducer.rebuild_order());
+            if !rebuilt.is_empty() {
+                return Ok(rebuilt.to_vec());
+            }
+        }
+        Ok(Vec::new())
+    }
+
     /// What a rank of the group issues once its own inputs are exhausted: it shadows the others
     /// until nobody has any left, and then takes the states of the last. `inputs` are those of
-    /// all members, by group rank.
+    /// all members, by group rank; `rank0_order` is [`Ddp::rank0_order`].
     ///
     /// # Errors
     /// What PyTorch raises there; what was issued before stands in `calls`.
@@ -204,6 +232,7 @@ impl Ddp {
         &mut self,
         rank: u32,
         inputs: &[u32],
+        rank0_order: &[u32],
         join: JoinOptions,
         calls: &mut Vec<DdpCall>,
     ) -> Result<(), DdpError> {
@@ -219,7 +248,7 @@ impl Ddp {
                 calls.push(DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinThrow));
                 return Err(DdpError::Exhausted { rank });
             }
-            self.shadow(last_with(iteration + 1), None, calls)?;
+            self.shadow(last_with(iteration + 1), Some(rank0_order), calls)?;
         }
         calls.push(presence());
         calls.push(common_rank());

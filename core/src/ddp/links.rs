@@ -29,7 +29,7 @@ impl From<RingLink> for Links {
 
 impl RingLink {
     /// How long so many bytes occupy it, in picoseconds.
-    fn transmit_ps(&self, bytes: u64) -> u64 {
+    pub(super) fn transmit_ps(&self, bytes: u64) -> u64 {
         let rate = u128::from(self.bytes_per_second.max(1));
         let transmit = u128::from(bytes).saturating_mul(1_000_000_000_000) / rate;
         u64::try_from(transmit).unwrap_or(u64::MAX)
@@ -49,6 +49,17 @@ impl Links {
         match self {
             Links::Uniform(_) => 0,
             Links::Nodes { ranks_per_node, .. } => (*ranks_per_node).max(1),
+        }
+    }
+
+    /// The link between two ranks.
+    pub(super) fn between(&self, a: u32, b: u32) -> RingLink {
+        match self {
+            Links::Uniform(link) => *link,
+            Links::Nodes { ranks_per_node, inside, across } => {
+                let node = |rank: u32| rank / (*ranks_per_node).max(1);
+                if node(a) == node(b) { *inside } else { *across }
+            }
         }
     }
 
@@ -104,18 +115,51 @@ impl Links {
             }
             Links::Nodes { ranks_per_node, inside, across } => {
                 let node = (*ranks_per_node).max(1);
+                let priced = |link: &RingLink| (link.latency_ps, link.transmit_ps(bytes));
+                let (inside, across) = (priced(inside), priced(across));
                 // Nodes that are alike do alike: one stands for all.
                 let alike = size.is_multiple_of(node)
                     || u64::from(size).saturating_mul(steps) > MAX_FOLLOWED;
-                let ranks = if alike { node } else { size };
+                if alike {
+                    return around_a_node(inside, across, u64::from(node), steps);
+                }
                 let link = |to: u32| if to.is_multiple_of(node) { across } else { inside };
-                let links: Vec<(u64, u64)> = (0..ranks)
-                    .map(|to| (link(to).latency_ps, link(to).transmit_ps(bytes)))
-                    .collect();
-                around(&links, steps)
+                around(&(0..size).map(link).collect::<Vec<_>>(), steps)
             }
         }
     }
+}
+
+/// [`around`] a ring of `ranks` with one link `across` and the others `inside`, in closed form.
+///
+/// The last message is late by the dearest chain of `steps` messages, of which each follows the one
+/// before it on the next link, for latency and transmission, or on its own, for the transmission
+/// that it waits for at the port. A chain comes to the link across some times, goes around in
+/// between, begins and ends with less than a lap of links inside, and spends what is left at the
+/// slower kind of port. What it costs is concave in how often it comes there, with a bend within
+/// two of the most.
+fn around_a_node(inside: (u64, u64), across: (u64, u64), ranks: u64, steps: u64) -> u64 {
+    let [a, b] = [inside, across]
+        .map(|(latency, port)| (u128::from(latency) + u128::from(port), u128::from(port)));
+    let ((message, port), (message_across, port_across)) = (a, b);
+    let (steps, others) = (u128::from(steps), u128::from(ranks.max(1) - 1));
+    // Some links inside, then the same one again and again.
+    let never = match others {
+        0 => 0,
+        others => steps.min(others) * message + (steps - steps.min(others)) * port,
+    };
+    let most = (steps + others) / (others + 1);
+    let times = |times: u128| {
+        let left = steps - times - (times - 1) * others;
+        let slow = port_across.max(if others == 0 { 0 } else { port });
+        let ends = if message >= slow { left.min(2 * others) } else { 0 };
+        let laps = times * message_across + (times - 1) * others * message;
+        laps + ends * message + (left - ends) * slow
+    };
+    let tried = [1, 2].into_iter().chain(most.saturating_sub(4)..=most);
+    let tried = tried.filter(|times| (1..=most).contains(times));
+    let dearest = tried.map(times).max().unwrap_or(0).max(never);
+    u64::try_from(dearest).unwrap_or(u64::MAX)
 }
 
 /// When everybody has taken `steps` messages from the rank before, over links of (latency,
@@ -169,6 +213,7 @@ fn around(links: &[(u64, u64)], steps: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::reduce::ReduceOp;
+    use proptest::prelude::*;
 
     const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };
 
@@ -189,6 +234,30 @@ mod tests {
                 assert_eq!(nodes(pair, pair).duration_ps(collective, size, 1 << 20, 4), uniform);
             }
         }
+    }
+
+    proptest! {
+        /// The closed form is what following the messages comes to.
+        #[test]
+        fn a_node_is_gone_around_in_closed_form(
+            inside in (0..50u64, 0..50u64), across in (0..50u64, 0..50u64), ranks in 1..9u64,
+            steps in 0..60u64,
+        ) {
+            let links: Vec<_> =
+                (0..ranks).map(|to| if to == 0 { across } else { inside }).collect();
+            prop_assert_eq!(around_a_node(inside, across, ranks, steps), around(&links, steps));
+        }
+    }
+
+    /// A machine of one large node and another: no time grows with the node.
+    #[test]
+    fn large_nodes_are_no_work() {
+        let link = |latency_ps| RingLink { latency_ps, bytes_per_second: 1_000_000_000 };
+        let links = Links::Nodes { ranks_per_node: 1 << 30, inside: link(1), across: link(1_000) };
+        let (steps, bytes_ps) = (2 * ((1u64 << 31) - 1), 4_000);
+        let sum = links.duration_ps(SUM, 1 << 31, 1 << 31, 4);
+        // The dearest chain comes to the link across four times.
+        assert_eq!(sum, steps * (bytes_ps + 1) + 4 * 999);
     }
 
     /// Following every rank of every node step by step says the same as one node for all and laps

@@ -29,11 +29,13 @@ mod links;
 pub mod model;
 mod notes;
 mod options;
+mod pipeline;
 pub mod plan;
 mod reducer;
 pub mod replicas;
 mod report;
 pub mod timeline;
+mod trouble;
 pub mod values;
 mod verify;
 mod wrapper;
@@ -45,18 +47,19 @@ pub use assignment::{BucketParam, initial_buckets, rebuilt_buckets};
 pub use averager::{AveragerTextError, ModelAverager, check_subgroups};
 pub use buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
 pub use call::{DdpCall, DdpOp, HookPart, Purpose};
-pub use error::{DdpError, Unfinished};
+pub use error::{CallbackError, DdpError, Unfinished};
 pub use hook::{CommHook, CompressionStats, HookAlgorithm, PostLocalSgd, PowerSgd};
 pub use indices::{IndexListError, format_indices, parse_indices};
 pub use links::Links;
-pub use notes::{CallNote, GradientNote, LayerNote, Role, StepKind, StepNotes, TrainingRun};
+pub use notes::{CallNote, GradientNote, Half, LayerNote, Role, StepKind, StepNotes, TrainingRun};
 pub use options::{
     BucketCap, BucketCapError, DEFAULT_BUCKET_CAP_BYTES, DEFAULT_FIRST_BUCKET_BYTES, DdpOptions,
     DdpVersion, MixedPrecision,
 };
 pub use reducer::Reducer;
-pub use report::{DdpReport, Phase, ReportedCall};
-pub use verify::verify_params;
+pub use report::{DdpReport, ErrorAt, Phase, ReportedCall};
+pub use trouble::known_trouble;
+pub use verify::{verify_device_ids, verify_params, verify_sync_batch_norm, verify_types};
 pub use wrapper::{Ddp, Forward, InJoin, broadcast_coalesced};
 
 #[cfg(test)]

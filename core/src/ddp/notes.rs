@@ -25,8 +25,20 @@ pub struct Role {
     pub rank: u32,
     /// What their steps are, in order; operations are those of that rank's program.
     pub steps: Vec<StepNotes>,
-    /// What DDP raises after the last of them.
+    /// What DDP raises in the last of them, or in the forward pass that would follow.
     pub raised: Option<DdpError>,
+}
+
+impl Role {
+    /// The step that raises, counted from 1, where in it, and what; none if none does.
+    pub fn raised(&self) -> Option<(u32, Half, &DdpError)> {
+        let error = self.raised.as_ref()?;
+        let steps = self.steps.len() as u32;
+        match self.steps.last().and_then(|step| step.raises) {
+            Some(half) => Some((steps, half, error)),
+            None => Some((steps + 1, Half::Forward, error)),
+        }
+    }
 }
 
 impl TrainingRun {
@@ -65,14 +77,41 @@ pub struct StepNotes {
     pub sync: bool,
     /// Whether the buckets were rebuilt at the start of its forward pass.
     pub rebuilds: bool,
-    /// The buckets in force in its backward pass.
+    /// The buckets in force in its backward pass, with indices among the parameters that require
+    /// grad.
     pub buckets: Vec<Bucket>,
     /// Passes of layers, in order.
     pub layers: Vec<LayerNote>,
     /// Gradients in the order in which they become ready.
     pub gradients: Vec<GradientNote>,
+    /// Parameters that the reducer marks ready with the first of them, because nothing uses them.
+    pub marked: Vec<u32>,
+    /// `unused_parameter_size` of DDP's log as its forward pass has left it, in bytes.
+    pub unused_parameter_size: Option<u64>,
+    /// Where it raises, if it does; nothing follows then.
+    pub raises: Option<Half>,
     /// Collectives, in order.
     pub calls: Vec<CallNote>,
+}
+
+/// A half of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Half {
+    /// Between calling the module and its return.
+    Forward,
+    /// During `loss.backward()`.
+    Backward,
+}
+
+impl Half {
+    /// `forward`, `backward`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Half::Forward => "forward",
+            Half::Backward => "backward",
+        }
+    }
 }
 
 /// A pass of a layer.

@@ -126,8 +126,10 @@ pub struct MixedPrecision {
 impl MixedPrecision {
     /// The hook that DDP registers for itself (`_reducer_allreduce_and_upcast_hook`).
     pub fn hook(&self) -> CommHook {
-        let compress = self.reduce_dtype.or(self.param_dtype);
-        CommHook { compress, algorithm: super::hook::HookAlgorithm::AllReduce }
+        match self.reduce_dtype.or(self.param_dtype) {
+            Some(dtype) => CommHook::compress(dtype),
+            None => CommHook::new(super::hook::HookAlgorithm::AllReduce),
+        }
     }
 }
 
@@ -204,6 +206,14 @@ impl DdpOptions {
         }
     }
 
+    /// The limit of the first bucket in bytes: 1.x has its 1 MiB whatever the cap.
+    pub fn first_bytes(&self) -> i64 {
+        match self.version {
+            DdpVersion::V1 => DEFAULT_FIRST_BUCKET_BYTES as i64,
+            _ => self.bucket_cap.first_bytes(),
+        }
+    }
+
     /// Whether the buckets are built anew from the order in which gradients became ready
     /// (`Reducer::should_rebuild_buckets`).
     pub fn rebuilds(&self) -> bool {
@@ -225,5 +235,11 @@ mod tests {
         }
         assert_eq!(BucketCap::Default.first_bytes(), 1 << 20);
         assert_eq!(BucketCap::from_mb(25.0).unwrap().first_bytes(), 25 << 20);
+        let bucket_cap = BucketCap::from_mb(35.0).unwrap();
+        let of =
+            |version| DdpOptions { version, bucket_cap: bucket_cap.clone(), ..Default::default() };
+        // #48880: 1.x kept 1 MiB for the first bucket.
+        assert_eq!(of(DdpVersion::V1).first_bytes(), 1 << 20);
+        assert_eq!(of(DdpVersion::V2_7).first_bytes(), 35 << 20);
     }
 }

@@ -19,9 +19,10 @@ mod writer;
 use super::averager::ModelAverager;
 use super::error::DdpError;
 use super::join::JoinOptions;
-use super::model::{Device, Model, UnknownParameter};
-use super::notes::{StepKind, TrainingRun};
+use super::model::{Device, Model, ModelError, UnknownParameter};
+use super::notes::{Half, StepKind, TrainingRun};
 use super::options::DdpOptions;
+use super::verify::{verify_sync_batch_norm, verify_types};
 use super::wrapper::{Ddp, Forward};
 use crate::group::BackendName;
 use crate::plan::{Action, Plan, PlanError, Source};
@@ -63,6 +64,10 @@ pub struct Training {
     pub devices: u32,
     /// Parameters, or modules with all of theirs, that get no gradient in any pass.
     pub unused: Vec<String>,
+    /// The order in which gradients become ready, as indices among the parameters that require
+    /// grad, in place of the model's own.
+    #[serde(default)]
+    pub grad_ready_order: Option<Vec<u32>>,
 }
 
 /// Ranks that run out of inputs at different times.
@@ -115,16 +120,22 @@ impl Training {
             uneven: None,
             devices: 1,
             unused: Vec::new(),
+            grad_ready_order: None,
         }
     }
 
-    /// The model as it is trained: without what gets no gradient.
+    /// The model as it is trained: without what gets no gradient, and in the order that was asked
+    /// for.
     ///
     /// # Errors
-    /// When a name is no parameter's or module's.
-    pub fn trained<'a>(&self, model: &'a Model) -> Result<Cow<'a, Model>, UnknownParameter> {
+    /// When a name is no parameter's or module's, or the order is none.
+    pub fn trained<'a>(&self, model: &'a Model) -> Result<Cow<'a, Model>, TrainingError> {
+        let model = match &self.grad_ready_order {
+            None => Cow::Borrowed(model),
+            Some(order) => Cow::Owned(model.in_order(order)?),
+        };
         match self.unused.is_empty() {
-            true => Ok(Cow::Borrowed(model)),
+            true => Ok(model),
             false => Ok(Cow::Owned(model.without(&model.find(&self.unused)?))),
         }
     }
@@ -147,6 +158,9 @@ pub enum TrainingError {
     /// A parameter that is none.
     #[error(transparent)]
     Unknown(#[from] UnknownParameter),
+    /// A ready order that is none of the model's.
+    #[error(transparent)]
+    Order(#[from] ModelError),
     /// Options that PyTorch refuses together, or that do not go together here.
     #[error("{0}")]
     Together(&'static str),
@@ -207,10 +221,10 @@ pub fn training_run(model: &Model, training: &Training) -> Result<TrainingRun, T
     }
 }
 
-/// The same up to where DDP raises, if it does after the first pass.
+/// The same up to where DDP raises, if it does in a step.
 ///
 /// # Errors
-/// When DDP raises before that, or the plan cannot be run.
+/// When DDP raises before the first one's backward pass, or the plan cannot be run.
 pub fn training_run_as_far(
     model: &Model,
     training: &Training,
@@ -220,7 +234,11 @@ pub fn training_run_as_far(
         Some(uneven) => uneven.most(training.world_size).saturating_add(1),
         None => training.steps,
     };
-    let each = 4 * model.layers.len() as u64 + 4 * model.params.len() as u64 + 64;
+    let mut each = 4 * model.layers.len() as u64 + 4 * model.params.len() as u64 + 64;
+    if training.zero == Some(true) {
+        // A broadcast of each rank's bucket, and the wait for it.
+        each += 2 * u64::from(training.world_size);
+    }
     if u64::from(steps).saturating_mul(each) > MAX_OPS {
         let layers = model.layers.len();
         return Err(TrainingError::TooLong { steps, layers });
@@ -229,8 +247,18 @@ pub fn training_run_as_far(
         return Err(DdpError::ZeroOverlapBackend.into());
     }
     training.options.check(training.world_size)?;
+    verify_types(model, &training.options, training.backend)?;
+    if training.sync_batch_norm {
+        verify_sync_batch_norm(model, training.backend)?;
+    }
     if let Some(averager) = &training.averager {
         averager.check(training.world_size)?;
+    }
+    if !model.unused.is_empty() && (training.uneven.is_some() || training.devices > 1) {
+        return Err(TrainingError::Together(
+            "passes that use different parameters (\"unused\" of the model) are followed on ranks that \
+             all do the same: without join() and replicas, please",
+        ));
     }
     match &training.uneven {
         _ if training.devices > 1 => replicas::replicated_run(model, training),
@@ -241,16 +269,18 @@ pub fn training_run_as_far(
 
 fn even_run(model: &Model, training: &Training) -> Result<TrainingRun, TrainingError> {
     let mut writer = Writer::new(model, training)?;
-    let (mut ddp, calls) = Ddp::new(0, model, &training.options)?;
+    let (ddp, calls) = Ddp::new(0, model, &training.options)?;
+    let mut ddp = ddp.on(training.backend);
     writer.at(CONSTRUCTOR, "DistributedDataParallel");
     for call in &calls {
         writer.call(call, 0, false);
     }
     writer.read_back(&calls);
-    let backward = model.backward();
-    let unused = unused(model, &backward);
     let mut raised = None;
     for step in 0..training.steps {
+        let backward = model.backward_in(step);
+        let unused = unused(model, &backward);
+        writer.skipped = model.skipped_in(step);
         let accumulate = training.accumulate.max(1);
         let sync = (step + 1) % accumulate == 0 || step + 1 == training.steps;
         let mut calls = Vec::new();
@@ -270,7 +300,11 @@ fn even_run(model: &Model, training: &Training) -> Result<TrainingRun, TrainingE
         }
         writer.read_back(&calls);
         writer.forward_pass();
-        backward_pass(&mut writer, &mut ddp, &backward, Vec::new())?;
+        if let Err(error) = backward_pass(&mut writer, &mut ddp, &backward, Vec::new()) {
+            writer.raises(Half::Backward);
+            raised = Some(error);
+            break;
+        }
         if sync {
             writer.at(OPTIMIZER, "optimizer.step");
             writer.optimizer();
@@ -288,7 +322,7 @@ fn rebuilt(ddp: &Ddp) -> bool {
 }
 
 /// The layers in reverse, what their gradients launch, and the waits for it and for what was
-/// `launched` before.
+/// `launched` before: also where it raises.
 fn backward_pass(
     writer: &mut Writer<'_>,
     ddp: &mut Ddp,
@@ -298,27 +332,38 @@ fn backward_pass(
     let phase = 1 + u32::from(rebuilt(ddp));
     writer.at(BACKWARD, "DistributedDataParallel.backward");
     writer.names.restart();
-    for (layer, ready) in backward {
+    let (mut first, mut passed) = (true, Ok(()));
+    'layers: for (layer, ready) in backward {
         writer.backward_of(*layer);
         for &gradient in ready {
             let mut calls = Vec::new();
-            ddp.gradient(gradient, &mut calls)?;
+            passed = ddp.gradient(gradient, &mut calls);
             writer.gradient(gradient);
+            if first {
+                writer.marked(ddp.marked_unused());
+                first = false;
+            }
             launched.extend(calls.iter().map(|call| writer.call(call, phase, true)));
+            if passed.is_err() {
+                break 'layers;
+            }
         }
         writer.launching = None;
     }
-    let mut calls = Vec::new();
-    ddp.end_backward(&mut calls)?;
-    launched.extend(calls.iter().map(|call| writer.call(call, phase, true)));
+    writer.launching = None;
+    if passed.is_ok() {
+        let mut calls = Vec::new();
+        passed = ddp.end_backward(&mut calls);
+        launched.extend(calls.iter().map(|call| writer.call(call, phase, true)));
+    }
     for op in launched {
         writer.push(Action::Wait { op, timeout_ms: None });
     }
-    Ok(())
+    passed
 }
 
 /// The gradients that no backward pass makes ready.
-fn unused(model: &Model, backward: &[(Option<usize>, Vec<u32>)]) -> Vec<u32> {
+pub(super) fn unused(model: &Model, backward: &[(Option<usize>, Vec<u32>)]) -> Vec<u32> {
     let mut used = vec![false; model.trained().count()];
     for &gradient in backward.iter().flat_map(|(_, ready)| ready) {
         if let Some(used) = used.get_mut(gradient as usize) {

@@ -7,10 +7,11 @@ use super::assignment::{BucketParam, initial_buckets, rebuilt_buckets};
 use super::buckets::Bucket;
 use super::call::{DdpCall, Purpose};
 use super::error::{DdpError, Unfinished};
-use super::hook::{CommHook, CompressionStats, GradBucket, HookState};
+use super::hook::{CommHook, CompressionStats, GradBucket, HookError, HookState};
 use super::options::DdpOptions;
 use super::zero::OverlapState;
 use crate::dtype::Dtype;
+use crate::group::BackendName;
 
 /// A parameter of the reducer.
 #[derive(Clone, Debug)]
@@ -28,7 +29,11 @@ pub struct Reducer {
     options: DdpOptions,
     /// `TORCH_DISTRIBUTED_DEBUG` is set: errors name parameters.
     debug: bool,
+    /// What carries out its collectives, where it is known: hooks raise on some.
+    backend: Option<BackendName>,
     hook: Option<HookState>,
+    /// The first error of a hook's callback, which the end of the backward pass raises.
+    hook_error: Option<DdpError>,
     zero: Option<OverlapState>,
     buckets: Vec<Bucket>,
     /// Per bucket, gradients that are not ready.
@@ -43,6 +48,8 @@ pub struct Reducer {
     finalize_queued: bool,
     has_marked_unused: bool,
     unused: Vec<u32>,
+    /// `unused_parameter_size` of DDP's log.
+    unused_bytes: Option<u64>,
     /// Per parameter, whether it was marked ready in this iteration.
     ready: Vec<bool>,
     /// Per parameter, how often its hook fired in a static graph's first iteration.
@@ -64,7 +71,9 @@ impl Reducer {
             params,
             options: options.clone(),
             debug: false,
+            backend: None,
             hook: None,
+            hook_error: None,
             zero: options.zero_overlap.map(OverlapState::new),
             buckets: Vec::new(),
             pending: Vec::new(),
@@ -76,6 +85,7 @@ impl Reducer {
             finalize_queued: false,
             has_marked_unused: false,
             unused: Vec::new(),
+            unused_bytes: None,
             ready: vec![false; count],
             triggered: vec![0; count],
             triggered_left: vec![0; count],
@@ -120,6 +130,11 @@ impl Reducer {
         &self.unused
     }
 
+    /// Those of them that were marked ready in this backward pass: with its first gradient.
+    pub(super) fn marked_unused(&self) -> &[u32] {
+        if self.has_marked_unused { &self.unused } else { &[] }
+    }
+
     /// What PowerSGD has compressed so far; none without such a hook.
     pub fn compression_stats(&self) -> Option<CompressionStats> {
         self.hook.as_ref().and_then(HookState::stats)
@@ -127,6 +142,10 @@ impl Reducer {
 
     pub(super) fn set_debug(&mut self, debug: bool) {
         self.debug = debug;
+    }
+
+    pub(super) fn set_backend(&mut self, backend: BackendName) {
+        self.backend = Some(backend);
     }
 
     pub(super) fn register_hook(&mut self, hook: CommHook) -> Result<(), DdpError> {
@@ -175,7 +194,34 @@ impl Reducer {
     }
 
     pub(super) fn prepare_for_forward(&mut self) {
+        self.log_unused();
         self.num_iterations += 1;
+    }
+
+    /// `Logger::set_runtime_stats_and_log` (`logger.cpp`), which every forward pass that is to
+    /// synchronize calls first. The bytes of unused parameters are *added* each time, as long as
+    /// there are any; the log is kept up for ten iterations, then at every hundredth.
+    fn log_unused(&mut self) {
+        let sampled = (1..=10).contains(&self.num_iterations)
+            || (self.num_iterations > 0 && self.num_iterations.is_multiple_of(100));
+        if !sampled {
+            return;
+        }
+        if self.unused.is_empty() && self.options.find_unused_parameters {
+            self.unused_bytes = Some(0);
+        }
+        let unused = self.unused.iter().filter_map(|index| self.params.get(*index as usize));
+        let bytes = unused.map(|p| p.bucket.numel.saturating_mul(p.bucket.dtype.size_bytes()));
+        let sum = bytes.fold(0, u64::saturating_add);
+        if sum > 0 {
+            self.unused_bytes = Some(self.unused_bytes.unwrap_or(0).saturating_add(sum));
+        }
+    }
+
+    /// `unused_parameter_size` of DDP's log, in bytes: those of all passes so far, added up. None
+    /// before the log has it.
+    pub fn unused_parameter_size(&self) -> Option<u64> {
+        self.unused_bytes
     }
 
     /// The order in which the next forward pass would rebuild the buckets; empty if it would not.
@@ -257,8 +303,11 @@ impl Reducer {
         }
         if self.static_graph_after_first_iteration() {
             // A parameter that is used more than once is ready the last time.
-            self.triggered_left[place] = self.triggered_left[place].saturating_sub(1);
-            if self.triggered_left[place] > 0 {
+            let Some(left) = self.triggered_left[place].checked_sub(1) else {
+                return Err(DdpError::StaticGraphChanged);
+            };
+            self.triggered_left[place] = left;
+            if left > 0 {
                 return Ok(());
             }
         }
@@ -312,8 +361,15 @@ impl Reducer {
             Some(hook) => {
                 let shapes: Vec<&[u64]> = params.iter().map(|p| p.shape.as_slice()).collect();
                 let is_last = index + 1 == self.buckets.len();
-                let index = index as u32;
-                hook.run(&GradBucket { index, is_last, dtype, numel, shapes: &shapes }, calls);
+                let (index, sparse) = (index as u32, first.bucket.sparse);
+                let bucket = GradBucket { index, is_last, dtype, numel, sparse, shapes: &shapes };
+                match hook.run(&bucket, self.backend, calls) {
+                    Err(HookError::AtOnce(error)) => return Err(error),
+                    Err(HookError::InCallback(error)) => {
+                        self.hook_error.get_or_insert(error);
+                    }
+                    Ok(()) => {}
+                }
             }
         }
         match &mut self.zero {
@@ -337,28 +393,34 @@ impl Reducer {
         if !self.expect_autograd_hooks {
             return Err(DdpError::StaticGraphNoSync);
         }
-        self.finalize();
-        Ok(())
+        self.finalize()
     }
 
     /// The callbacks at the end of a backward pass.
-    pub(super) fn end_backward(&mut self) {
+    ///
+    /// # Errors
+    /// What a hook's callback raised.
+    pub(super) fn end_backward(&mut self) -> Result<(), DdpError> {
         if !std::mem::take(&mut self.finalize_queued) {
-            return;
+            return Ok(());
         }
         if self.static_graph_after_first_iteration() && self.should_rebuild() {
             self.rebuild_order.extend(&self.unused);
         }
-        self.finalize();
+        self.finalize()
     }
 
     /// `finalize_backward`, which waits for what was launched.
-    fn finalize(&mut self) {
+    fn finalize(&mut self) -> Result<(), DdpError> {
         self.expect_autograd_hooks = false;
         self.require_finalize = false;
+        if let Some(error) = self.hook_error.take() {
+            return Err(error);
+        }
         if self.searches_unused() {
             self.used.fill(false);
         }
+        Ok(())
     }
 
     /// `_push_all_rebuilt_params`: a rank that has joined takes the order of registration.
@@ -371,7 +433,7 @@ impl Reducer {
     /// The collectives of all buckets, as a rank that has joined makes them with zeros.
     pub(super) fn shadow_backward(&mut self, calls: &mut Vec<DdpCall>) {
         for index in 0..self.buckets.len() {
-            // Only the assignment of a sharded optimizer's overlap fails, which is not for joining.
+            // Where a hook raises, the ranks that train say so.
             if self.launch(index, calls).is_err() {
                 return;
             }

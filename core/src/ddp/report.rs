@@ -4,10 +4,14 @@
 use super::buckets::Bucket;
 use super::call::DdpCall;
 use super::error::DdpError;
-use super::hook::CompressionStats;
+use super::hook::{CommHook, CompressionStats};
+use super::join::JoinedRank;
 use super::model::Model;
+use super::notes::Half;
 use super::options::DdpOptions;
+use super::plan::unused;
 use super::wrapper::{Ddp, Forward};
+use crate::group::BackendName;
 use serde::Serialize;
 
 /// What DDP does with a model.
@@ -27,6 +31,14 @@ pub struct DdpReport {
     pub find_unused_parameters: bool,
     /// `static_graph`.
     pub static_graph: bool,
+    /// `broadcast_buffers`.
+    pub broadcast_buffers: bool,
+    /// `init_sync`.
+    pub init_sync: bool,
+    /// `DDP_SET_LAST_BUCKET_CAP=1`.
+    pub set_last_bucket_cap: bool,
+    /// The communication hook, as `lockstep ddp` calls it.
+    pub comm_hook: Option<String>,
     /// The parameters of each bucket before the rebuild, as indices among those that require grad,
     /// in the order in which buckets are launched.
     pub initial: Vec<Vec<u32>>,
@@ -45,6 +57,18 @@ pub struct DdpReport {
     pub compression: Option<CompressionStats>,
     /// What DDP raises, if it does; nothing is issued after that.
     pub error: Option<String>,
+    /// Where it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_at: Option<ErrorAt>,
+}
+
+/// Where in the run DDP raises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ErrorAt {
+    /// The iteration, counted from 1.
+    pub iteration: u32,
+    /// Which half of it.
+    pub phase: Half,
 }
 
 /// A collective, and where in the run it is issued.
@@ -71,11 +95,15 @@ pub enum Phase {
     Forward,
     /// During `loss.backward()`.
     Backward,
+    /// During `optimizer.step()` of a sharded optimizer, inside `Join`.
+    Optimizer,
+    /// Inside `join()`, when the rank has no inputs left.
+    Joined,
 }
 
 impl DdpReport {
-    /// Constructs DDP and runs that many iterations. Parameters that the ready order leaves out
-    /// are unused.
+    /// Constructs DDP and runs that many iterations over gloo. Parameters that the ready order
+    /// leaves out are unused.
     ///
     /// # Errors
     /// What DDP's constructor raises.
@@ -85,11 +113,11 @@ impl DdpReport {
         world_size: u32,
         iterations: u32,
     ) -> Result<DdpReport, DdpError> {
-        DdpReport::accumulating(model, options, world_size, iterations, 1)
+        DdpReport::accumulating(model, options, world_size, BackendName::Gloo, iterations, 1)
     }
 
-    /// The same with all but the last of every `accumulate` iterations, and of all, inside
-    /// `no_sync()`.
+    /// The same on a backend, and with all but the last of every `accumulate` iterations, and of
+    /// all, inside `no_sync()`.
     ///
     /// # Errors
     /// What DDP's constructor raises.
@@ -97,15 +125,13 @@ impl DdpReport {
         model: &Model,
         options: &DdpOptions,
         world_size: u32,
+        backend: BackendName,
         iterations: u32,
         accumulate: u32,
     ) -> Result<DdpReport, DdpError> {
         options.check(world_size)?;
-        let (mut ddp, calls) = Ddp::new(0, model, options)?;
-        let grad_ready_order = model.grad_ready_order();
-        let trained = model.trained().count() as u32;
-        let unused: Vec<u32> =
-            (0..trained).filter(|index| !grad_ready_order.contains(index)).collect();
+        let (ddp, calls) = Ddp::new(0, model, options)?;
+        let mut ddp = ddp.on(backend);
         let buckets = |ddp: &Ddp| ddp.reducer().map(|reducer| reducer.buckets().to_vec());
         let initial = buckets(&ddp).unwrap_or_default();
         let mut report = DdpReport {
@@ -113,9 +139,13 @@ impl DdpReport {
             world_size,
             version: options.version.name(),
             cap_bytes: options.bucket_cap.cap_bytes(),
-            first_bytes: options.bucket_cap.first_bytes(),
+            first_bytes: options.first_bytes(),
             find_unused_parameters: options.find_unused_parameters,
             static_graph: options.static_graph,
+            broadcast_buffers: options.broadcast_buffers,
+            init_sync: options.init_sync,
+            set_last_bucket_cap: options.set_last_bucket_cap,
+            comm_hook: options.comm_hook.as_ref().map(CommHook::name),
             initial_bytes: bytes(&initial),
             initial: indices(initial),
             rebuilt: None,
@@ -124,19 +154,28 @@ impl DdpReport {
             collectives: Vec::new(),
             compression: None,
             error: None,
+            error_at: None,
         };
         report.add(0, Phase::Construction, &calls);
         for iteration in 1..=iterations {
             let mut calls = Vec::new();
+            let backward = model.backward_in(iteration - 1);
+            let unused = unused(model, &backward);
+            let order: Vec<u32> = backward.into_iter().flat_map(|(_, ready)| ready).collect();
             let sync = iteration.is_multiple_of(accumulate.max(1)) || iteration == iterations;
             let forward = Forward { sync, unused: &unused, ..Forward::default() };
-            let forward = ddp.forward(&forward, &mut calls);
+            let mut phase = Half::Forward;
+            let mut passed = ddp.forward(&forward, &mut calls);
             report.add(iteration, Phase::Forward, &calls);
             calls.clear();
-            let passes = forward.and_then(|()| ddp.backward(&grad_ready_order, &mut calls));
-            report.add(iteration, Phase::Backward, &calls);
-            if let Err(error) = passes {
+            if passed.is_ok() {
+                phase = Half::Backward;
+                passed = ddp.backward(&order, &mut calls);
+                report.add(iteration, Phase::Backward, &calls);
+            }
+            if let Err(error) = passed {
                 report.error = Some(format!("{}: {error}", error.class()));
+                report.error_at = Some(ErrorAt { iteration, phase });
                 break;
             }
         }
@@ -146,8 +185,21 @@ impl DdpReport {
             report.rebuilt = Some(indices(rebuilt));
         }
         report.compression = ddp.reducer().and_then(|reducer| reducer.compression_stats());
-        report.grad_ready_order = grad_ready_order;
+        report.grad_ready_order = model.grad_ready_order();
         Ok(report)
+    }
+
+    /// The collectives become those of rank 0 inside `join()`.
+    pub fn in_join(&mut self, rank0: &JoinedRank) {
+        self.collectives.retain(|call| call.phase == Phase::Construction);
+        let mut last = 0;
+        for (iteration, step) in (1..).zip(&rank0.iterations) {
+            self.add(iteration, Phase::Forward, &step.forward);
+            self.add(iteration, Phase::Backward, &step.backward);
+            self.add(iteration, Phase::Optimizer, &step.optimizer);
+            last = iteration;
+        }
+        self.add(last + 1, Phase::Joined, &rank0.after);
     }
 
     fn add(&mut self, iteration: u32, phase: Phase, calls: &[DdpCall]) {

@@ -8,6 +8,8 @@
 
 use super::links::Links;
 use super::notes::{Role, TrainingRun};
+use super::pipeline::Pipeline;
+use crate::collective::Collective;
 use crate::plan::{Action, Call, Op, Plan};
 use crate::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
@@ -65,9 +67,10 @@ pub struct StepTimeline {
     pub backward_end_ps: u64,
     /// When it ends.
     pub end_ps: u64,
-    /// How long its buckets are communicated.
+    /// How long its asynchronous communication takes: that of buckets, and a sharded optimizer's
+    /// broadcasts.
     pub communication_ps: u64,
-    /// How long the compute stream waits for its buckets, and for a sharded optimizer's broadcasts.
+    /// How long the compute stream waits for that.
     pub exposed_ps: u64,
 }
 
@@ -137,6 +140,7 @@ struct Queue {
     calls: Vec<Queued>,
     /// Per member, how many it has issued.
     issued: Vec<usize>,
+    pipeline: Pipeline,
 }
 
 /// A collective in its group's queue.
@@ -144,7 +148,10 @@ struct Queue {
 struct Queued {
     /// Per member, when its compute stream came to it.
     ready_ps: Vec<Option<u64>>,
+    /// By itself.
     duration_ps: u64,
+    /// Of a broadcast: ranks, root and bytes.
+    broadcast: Option<(u32, u32, u64)>,
     /// When all have begun it, and when it is done.
     span_ps: Option<(u64, u64)>,
 }
@@ -253,22 +260,40 @@ impl<'a> Cast<'a> {
             let tensor = output.and_then(|id| self.plan.tensor(id));
             let bytes = tensor.map_or(1, |tensor| tensor.dtype.size_bytes());
             let duration_ps = self.links.duration_ps(*collective, size, *count, bytes);
+            let broadcast = match collective {
+                Collective::Broadcast { root } => Some((size, root.0, count.saturating_mul(bytes))),
+                _ => None,
+            };
             let ready_ps = vec![None; queue.members.len()];
-            queue.calls.push(Queued { ready_ps, duration_ps, span_ps: None });
+            queue.calls.push(Queued { ready_ps, duration_ps, broadcast, span_ps: None });
         }
         if let Some(place) = of.place.get_mut(of.next) {
             *place = Some((group.index(), index));
         }
         let before = index.checked_sub(1).and_then(|before| queue.calls.get(before));
         let free_ps = before.and_then(|call| call.span_ps).map_or(0, |(_, end)| end);
+        let after_broadcast = before.is_some_and(|call| call.broadcast.is_some());
         let Some(call) = queue.calls.get_mut(index) else { return };
         if let Some(ready) = call.ready_ps.get_mut(member) {
             *ready = Some(of.compute_ps);
         }
         let all: Option<Vec<u64>> = call.ready_ps.iter().copied().collect();
         if let Some(all) = all {
-            let start_ps = all.into_iter().max().unwrap_or(0).max(free_ps);
-            call.span_ps = Some((start_ps, start_ps.saturating_add(call.duration_ps)));
+            let come_ps = all.into_iter().max().unwrap_or(0);
+            let start_ps = come_ps.max(free_ps);
+            let end_ps = match call.broadcast {
+                Some((size, root, bytes)) => {
+                    // Behind another one its ranks begin as they come; behind anything else at once.
+                    let ready_ps = if after_broadcast { come_ps } else { start_ps };
+                    queue.pipeline.broadcast(&self.links, size, root, bytes, ready_ps)
+                }
+                None => {
+                    queue.pipeline.meet();
+                    None
+                }
+            };
+            let end_ps = end_ps.unwrap_or(start_ps.saturating_add(call.duration_ps));
+            call.span_ps = Some((start_ps, end_ps.max(start_ps)));
         }
     }
 

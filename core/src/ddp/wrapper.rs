@@ -9,6 +9,7 @@ use super::model::Model;
 use super::options::{BucketCap, DdpOptions, DdpVersion};
 use super::reducer::{Reducer, ReducerParam};
 use crate::dtype::Dtype;
+use crate::group::BackendName;
 
 /// `broadcast_bucket_size`: 250 MiB.
 pub(super) const BROADCAST_BUCKET_BYTES: u64 = 250 << 20;
@@ -23,8 +24,10 @@ pub struct Ddp {
     buffers: Vec<SizedTensor>,
     /// Per parameter of the model, its index in the reducer.
     reducer_index: Vec<Option<u32>>,
-    /// Per parameter of the reducer, its index in the model.
-    model_index: Vec<u32>,
+    /// Per parameter that requires grad, its index in the model.
+    trained: Vec<u32>,
+    /// Per parameter of the reducer, its index among those that require grad.
+    trained_index: Vec<u32>,
     /// The parameter that launches the delayed `all_reduce`, and its elements.
     delayed: Option<(u32, u64)>,
     require_forward_param_sync: bool,
@@ -38,8 +41,8 @@ pub struct Forward<'a> {
     pub grad_enabled: bool,
     /// False inside `no_sync()`: it is the forward pass that decides, not the backward pass.
     pub sync: bool,
-    /// The reducer's parameters that the outputs do not depend on, as the walk of the graph finds
-    /// with `find_unused_parameters`.
+    /// The parameters that the outputs do not depend on, as indices among those that require grad:
+    /// what the walk of the graph finds with `find_unused_parameters`.
     pub unused: &'a [u32],
     /// The order that rank 0 rebuilds its buckets from, where it is not this rank's own.
     pub rank0_order: Option<&'a [u32]>,
@@ -84,7 +87,8 @@ impl Ddp {
             |name: &String| options.ignored.contains(name) || delayed_names.contains(name);
         let mut calls = Vec::new();
         let mut states = Vec::new();
-        let (mut params, mut reducer_index, mut model_index) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut params, mut reducer_index) = (Vec::new(), Vec::new());
+        let (mut requiring, mut trained_index) = (Vec::new(), Vec::new());
         for (index, param) in (0..).zip(&model.params) {
             let here = !left_out(&param.name);
             let trained = here && param.requires_grad;
@@ -92,8 +96,11 @@ impl Ddp {
             if here {
                 states.push(sized(states.len(), param.dtype, param.numel()));
             }
+            if param.requires_grad {
+                requiring.push(index);
+            }
             if trained {
-                model_index.push(index);
+                trained_index.push(requiring.len() as u32 - 1);
                 params.push(ReducerParam {
                     bucket: BucketParam {
                         dtype: param.dtype,
@@ -111,6 +118,9 @@ impl Ddp {
         if states.is_empty() {
             return Err(DdpError::NoParameters);
         }
+        if model.params.iter().any(|param| param.uninitialized && !left_out(&param.name)) {
+            return Err(DdpError::Uninitialized);
+        }
         let mut buffers = Vec::new();
         for buffer in model.buffers.iter().filter(|buffer| !left_out(&buffer.name)) {
             buffers.push(sized(buffers.len(), buffer.dtype, buffer.numel()));
@@ -125,7 +135,8 @@ impl Ddp {
             states,
             buffers,
             reducer_index,
-            model_index,
+            trained: requiring,
+            trained_index,
             delayed,
             require_forward_param_sync: true,
             static_graph_delay_enqueued: false,
@@ -164,9 +175,41 @@ impl Ddp {
         }
     }
 
+    /// The buckets in force, with their parameters as indices among those that require grad. The
+    /// reducer itself counts only those that it has.
+    pub fn buckets(&self) -> Vec<Bucket> {
+        let buckets = self.reducer.as_ref().map(Reducer::buckets).unwrap_or_default();
+        let own = |index: &u32| self.trained_index.get(*index as usize).copied();
+        let bucket = |bucket: &Bucket| Bucket {
+            indices: bucket.indices.iter().filter_map(own).collect(),
+            ..bucket.clone()
+        };
+        buckets.iter().map(bucket).collect()
+    }
+
+    /// The parameters that the reducer has marked ready in this pass because nothing uses them, as
+    /// indices among those that require grad.
+    pub fn marked_unused(&self) -> Vec<u32> {
+        let marked = self.reducer.as_ref().map(Reducer::marked_unused).unwrap_or_default();
+        marked.iter().filter_map(|index| self.trained_index.get(*index as usize).copied()).collect()
+    }
+
+    /// The same on a backend, on which some hooks raise.
+    pub fn on(mut self, backend: BackendName) -> Ddp {
+        if let Some(reducer) = &mut self.reducer {
+            reducer.set_backend(backend);
+        }
+        self
+    }
+
     /// Its reducer; `None` when every parameter is delayed.
     pub fn reducer(&self) -> Option<&Reducer> {
         self.reducer.as_ref()
+    }
+
+    /// What it was made with.
+    pub(super) fn options(&self) -> &DdpOptions {
+        &self.options
     }
 
     /// `_set_static_graph()`, after the constructor.
@@ -226,7 +269,11 @@ impl Ddp {
         }
         self.require_forward_param_sync = syncs;
         if let Some(reducer) = self.reducer.as_mut().filter(|_| syncs) {
-            reducer.prepare_for_backward(forward.unused);
+            let unused = forward.unused.iter().filter_map(|index| {
+                let param = self.trained.get(*index as usize)?;
+                self.reducer_index.get(*param as usize).copied().flatten()
+            });
+            reducer.prepare_for_backward(&unused.collect::<Vec<_>>());
         }
         Ok(())
     }
@@ -268,12 +315,13 @@ impl Ddp {
         Ok(())
     }
 
-    /// The gradient of a parameter of the reducer is ready.
+    /// The gradient of a parameter is ready, given as its index among those that require grad;
+    /// one that DDP ignores or delays is none of the reducer's.
     ///
     /// # Errors
     /// When it was already in this pass.
     pub fn gradient(&mut self, index: u32, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
-        match self.model_index.get(index as usize) {
+        match self.trained.get(index as usize) {
             Some(&param) => self.gradient_of(param, calls),
             None => Ok(()),
         }
@@ -300,15 +348,15 @@ impl Ddp {
     /// The backward pass ends: what was launched is waited for.
     ///
     /// # Errors
-    /// With a static graph whose first pass was inside `no_sync()`.
+    /// With a static graph whose first pass was inside `no_sync()`, and what a hook's callback
+    /// raises on the backend.
     pub fn end_backward(&mut self, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
         let Some(reducer) = &mut self.reducer else { return Ok(()) };
         if self.options.static_graph && !self.static_graph_delay_enqueued {
             self.static_graph_delay_enqueued = true;
             reducer.delay_all_reduce(calls)?;
         }
-        reducer.end_backward();
-        Ok(())
+        reducer.end_backward()
     }
 
     /// A whole backward pass with gradients in that order.

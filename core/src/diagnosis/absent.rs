@@ -1,95 +1,25 @@
-//! Findings of ranks that others wait for and that wait for nobody: dead, missing, slow, or busy
-//! with something else.
+//! Findings of ranks that others wait for and that wait for nobody: missing, or busy with something
+//! else.
 
+use super::by_lines::skipped_by_lines;
 use super::causes::{Cause, Scene, evidence, no_call};
 use super::differing::{
     FIX_EXTRA, FIX_UNUSED, extra, fix_loop, fix_skipped, skipped, unused, waits,
 };
-use super::explain::{Reason, alike_since, from_plan_of, skipped_by_lines};
+use super::explain::{Reason, alike_since, from_plan_of};
 use super::in_ddp;
 use super::index::{Made, Row};
 use super::inside;
+use super::lost;
 use super::monitored;
-use super::p2p::PendingP2p;
 use super::report::{Certainty, Evidence, Kind};
-use super::straggler::Straggler;
+use super::unanswered::unanswered;
 use super::words::{self, cap_ranks, capital, ranks};
 use crate::rank::GlobalRank;
-use crate::trace::RankState;
-
-/// The finding of the rank whose death ended the job.
-pub(super) fn death(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
-    let log = scene.job.log;
-    let own = scene.job.rank(rank);
-    let how = match (&log.outcome, own.map(|own| &own.state)) {
-        (crate::trace::Outcome::RankDied { how, .. }, _) => how.clone(),
-        (_, Some(RankState::Died { how })) => how.clone(),
-        _ => "for an unknown reason".to_owned(),
-    };
-    let last = own.and_then(|own| own.calls.last()).map(|record| Made { rank, record });
-    let stood = match last {
-        Some(last) => format!(" Its last call was {}.", words::call(log, last)),
-        None => " It had not made a call yet.".to_owned(),
-    };
-    let (row, _) =
-        rows_without(scene, rank).min_by_key(|(row, _)| (row.first_ps(), row.group)).unzip();
-    let waiting = match row {
-        Some(row) => format!(
-            " {} in {}.",
-            capital(&waits(&row.waiting())),
-            row.made.first().map(|made| words::call(log, *made)).unwrap_or_default()
-        ),
-        None => String::new(),
-    };
-    let call = row.and_then(|row| row.made.first().copied()).or(last);
-    let (kind, fix) = death_by(&how);
-    Some(Cause {
-        kind,
-        culprits: vec![rank],
-        also_victims: Vec::new(),
-        group: call.map(|made| made.record.call.group),
-        seq: call.and_then(|made| made.record.seq),
-        op: call.map(|made| made.record.call.op.clone()),
-        certainty: Certainty::Certain,
-        message: format!("Rank {rank} died: {}.{stood}{waiting}", how.trim_end_matches('.')),
-        fix: fix.to_owned(),
-        evidence: match last {
-            Some(last) => vec![evidence(scene, last, "last called")],
-            None => vec![no_call(rank, "died before its first call")],
-        },
-    })
-}
-
-/// What kind of death its last words tell of, and what to do about it.
-fn death_by(how: &str) -> (Kind, &'static str) {
-    let said = |words: &[&str]| words.iter().any(|words| how.contains(words));
-    // `reducer.cpp`: what a rank says that skipped a bucket, when its next pass begins.
-    if said(&["Expected to have finished reduction in the prior iteration"]) {
-        return (Kind::DdpUnusedParameters, FIX_UNUSED);
-    }
-    // `verify_params_across_processes` in `reducer.cpp`.
-    if said(&["DDP expects same model across all ranks", "appears not to match sizes of the same"])
-    {
-        return (
-            Kind::DdpModelMismatch,
-            "Build the same model on every rank, with its parameters in the same order: look for \
-             layers made in the order of a set, for a config or a checkpoint that differs, for a \
-             branch on the rank.",
-        );
-    }
-    // `Join` with throw_on_early_termination.
-    if said(&["exhausted all inputs", "at least one rank that exhausted inputs"]) {
-        return (Kind::DdpUnevenInputs, fix_loop(true));
-    }
-    (
-        Kind::RankDied,
-        "Look at the end of the rank's own log and at its machine (out of memory, a device error, \
-         a preemption): the others only waited for it.",
-    )
-}
+use crate::trace::{Outcome, RankState};
 
 /// Open rows that lack a rank, and who waits in them.
-fn rows_without<'s, 'a>(
+pub(super) fn rows_without<'s, 'a>(
     scene: &'s Scene<'a, '_>,
     rank: GlobalRank,
 ) -> impl Iterator<Item = (&'s Row<'a>, usize)> {
@@ -100,7 +30,10 @@ fn rows_without<'s, 'a>(
 /// finding.
 pub(super) fn causes(scene: &Scene<'_, '_>, alone: &[GlobalRank]) -> Vec<Cause> {
     let mut parts: Vec<(Vec<GlobalRank>, Vec<usize>)> = Vec::new();
-    for rank in alone {
+    let unknown = |rank: &GlobalRank| {
+        was_on_its_way(scene, *rank) || scene.job.rank(*rank).is_some_and(|own| own.dumped_early)
+    };
+    for rank in alone.iter().filter(|rank| !unknown(rank)) {
         let recorded = scene.job.rank(*rank).is_some();
         let mut merged =
             (vec![*rank], rows_without(scene, *rank).map(|(_, at)| at).collect::<Vec<_>>());
@@ -120,7 +53,7 @@ pub(super) fn causes(scene: &Scene<'_, '_>, alone: &[GlobalRank]) -> Vec<Cause> 
         merged.0.sort_unstable();
         parts.push(merged);
     }
-    let mut found = Vec::new();
+    let (mut found, mut alone_lost) = (Vec::new(), Vec::new());
     for (ranks, rows) in parts {
         let rows = rows.iter().filter_map(|at| scene.job.rows.get(*at));
         let lacking = |row: &Row<'_>| ranks.iter().filter(|rank| row.lacks(**rank)).count();
@@ -135,16 +68,41 @@ pub(super) fn causes(scene: &Scene<'_, '_>, alone: &[GlobalRank]) -> Vec<Cause> 
                 cause
             })),
             None => {
-                found.extend(ranks.iter().filter_map(|rank| {
-                    unanswered(scene, *rank).or_else(|| lost_with(scene, *rank))
-                }))
+                let answered = ranks.iter().filter_map(|rank| unanswered(scene, *rank));
+                found.extend(answered);
+                alone_lost.extend(ranks);
             }
         }
     }
+    found.extend(lost::causes(scene, &alone_lost));
     found
 }
 
-fn never_joined(scene: &Scene<'_, '_>, culprits: &[GlobalRank], row: &Row<'_>) -> Option<Cause> {
+/// True if a real run was ended by another rank's death while this one was at work: nobody knows
+/// that it would not have come. Its plan may say so.
+fn was_on_its_way(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
+    let job = scene.job;
+    let log = job.log;
+    let ended_by_a_death = matches!(log.outcome, Outcome::RankDied { .. });
+    if !ended_by_a_death || log.recorded || log.simulated {
+        return false;
+    }
+    let Some(RankState::AtOp { .. }) = job.rank(rank).map(|own| &own.state) else { return false };
+    let told_by_plan = rows_without(scene, rank).any(|(row, _)| {
+        let made = row.made.iter().find(|made| made.pending());
+        made.is_some_and(|made| {
+            !matches!(from_plan_of(job, row.group, rank, made.rank), Reason::Other)
+        })
+    });
+    !told_by_plan
+}
+
+/// The finding of ranks that never made a call in which others wait.
+pub(super) fn never_joined(
+    scene: &Scene<'_, '_>,
+    culprits: &[GlobalRank],
+    row: &Row<'_>,
+) -> Option<Cause> {
     let job = scene.job;
     let log = job.log;
     let waiting = row.waiting();
@@ -279,7 +237,7 @@ fn never_joined(scene: &Scene<'_, '_>, culprits: &[GlobalRank], row: &Row<'_>) -
                 ..base
             });
         }
-        Reason::Extra(_) | Reason::Swapped(_) | Reason::Other => {}
+        Reason::Extra(_) | Reason::Swapped(_) | Reason::StayedInLoop { .. } | Reason::Other => {}
     }
     let stands = match culprits {
         [rank] => stands(scene, *rank, row),
@@ -304,16 +262,18 @@ fn never_joined(scene: &Scene<'_, '_>, culprits: &[GlobalRank], row: &Row<'_>) -
                 }) =>
         {
             format!(
-                " Or it left out one of #{from} to #{}, which are all alike, and is past the loop: \
+                " Or {} left out one of #{from} to #{}, which are all alike, and {} past the loop: \
                  the recording cannot tell.",
-                row.seq
+                if culprits.len() == 1 { "it" } else { "they" },
+                row.seq,
+                if culprits.len() == 1 { "is" } else { "are" },
             )
         }
         _ => String::new(),
     };
     Some(Cause {
         message: format!("{who} never called {call}; {there}.{stands}{alike}"),
-        fix: fix_never_joined(scene, first),
+        fix: fix_never_joined(scene, first, made),
         evidence: shown,
         ..base
     })
@@ -365,7 +325,12 @@ fn alone_in_it(
     Some(Cause {
         kind: Kind::OpExtra,
         culprits: waiting.clone(),
-        certainty: if planned { Certainty::Certain } else { Certainty::Likely },
+        certainty: match planned {
+            true => Certainty::Certain,
+            // Those of whom nothing was recorded may have come as well.
+            false if absent.len() <= waiting.len() + row.unrecorded.len() => Certainty::Undecidable,
+            false => Certainty::Likely,
+        },
         message: format!(
             "{} alone called {call} and wait{} there; {} never did, and {} for nothing.{}",
             cap_ranks(&waiting),
@@ -380,8 +345,8 @@ fn alone_in_it(
     })
 }
 
-fn fix_never_joined(scene: &Scene<'_, '_>, rank: GlobalRank) -> String {
-    match scene.job.rank(rank).map(|log| &log.state) {
+fn fix_never_joined(scene: &Scene<'_, '_>, rank: GlobalRank, made: Made<'_>) -> String {
+    let fix = match scene.job.rank(rank).map(|log| &log.state) {
         Some(RankState::Finished) => {
             "Make every rank of the group make the call: look for a branch or a loop that ends \
              earlier on this rank."
@@ -391,8 +356,15 @@ fn fix_never_joined(scene: &Scene<'_, '_>, rank: GlobalRank) -> String {
              checkpoint that blocks, a branch around the call, an exception that was swallowed, a \
              device error. py-spy dump --pid shows where it stands."
         }
-    }
-    .to_owned()
+    };
+    let bucket = match made.record.call.is_ddp_bucket() {
+        true => {
+            " If it is past its backward pass, a parameter of this bucket got no gradient there: its \
+             log says \"Expected to have finished reduction in the prior iteration\" then."
+        }
+        false => "",
+    };
+    format!("{fix}{bucket}")
 }
 
 /// ` Its last call was …`, or where its plan says that it stands.
@@ -451,161 +423,5 @@ fn where_it_stands(scene: &Scene<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> Ev
     match last {
         Some(record) => evidence(scene, Made { rank, record }, "last called"),
         None => no_call(rank, "made no call that is still recorded"),
-    }
-}
-
-/// A rank of which nothing was recorded, and whose partners' calls ended with it: gloo's calls fail
-/// when a member is gone, and its recorder takes that for their end.
-fn lost_with(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
-    let job = scene.job;
-    let last: Vec<Made<'_>> = job.last_with(rank).collect();
-    let made = *last.first()?;
-    let partners: Vec<GlobalRank> = last.iter().map(|made| made.rank).collect();
-    Some(Cause {
-        kind: Kind::RankMissing,
-        culprits: vec![rank],
-        also_victims: partners.clone(),
-        group: Some(made.record.call.group),
-        seq: made.record.seq,
-        op: Some(made.record.call.op.clone()),
-        certainty: Certainty::Likely,
-        message: format!(
-            "Nothing was recorded of rank {rank}, and the last call of {} was one with it: {}. Most \
-             likely it crashed or was killed, and that call failed.",
-            ranks(&partners),
-            words::call(job.log, made),
-        ),
-        fix: "Look at the end of the missing rank's own log and at its machine (out of memory, a \
-              device error, a preemption). If its dump exists, add it."
-            .to_owned(),
-        evidence: last
-            .iter()
-            .take(8)
-            .map(|made| evidence(scene, *made, "last called"))
-            .chain([no_call(rank, "left no dump")])
-            .collect(),
-    })
-}
-
-/// A rank that makes fewer sends or receives than its peers expect of it, or more than they
-/// answer.
-pub(super) fn silent(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
-    let expected = scene.p2p.iter().any(|pending| pending.never && pending.peer == rank);
-    if expected {
-        return unanswered(scene, rank);
-    }
-    let log = scene.job.log;
-    let own = scene.p2p.iter().filter(|pending| pending.never && pending.made.rank == rank);
-    let own: Vec<&PendingP2p<'_>> = own.collect();
-    let first = own.first()?;
-    let call = &first.made.record.call;
-    let answer = if call.op.contains("send") { "recv" } else { "send" };
-    Some(Cause {
-        kind: Kind::P2pMismatch,
-        culprits: vec![rank],
-        also_victims: Vec::new(),
-        group: Some(call.group),
-        seq: first.made.record.seq,
-        op: Some(call.op.clone()),
-        certainty: Certainty::Certain,
-        message: format!(
-            "Rank {rank} waits in {}, and rank {} has no {answer} left that would meet it.",
-            words::call(log, first.made),
-            first.peer,
-        ),
-        fix: format!(
-            "Make one {answer} on rank {} for every {} on rank {rank}, with the same tag and group.",
-            first.peer, call.op
-        ),
-        evidence: own
-            .iter()
-            .take(8)
-            .map(|pending| evidence(scene, pending.made, "waits in"))
-            .collect(),
-    })
-}
-
-/// A rank whose answer to a send or receive never came.
-pub(super) fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
-    let log = scene.job.log;
-    let waits: Vec<&PendingP2p<'_>> = scene
-        .p2p
-        .iter()
-        .filter(|pending| pending.partner.is_none() && pending.peer == rank)
-        .collect();
-    let first = waits.first()?;
-    let made = first.made;
-    let sends = made.record.call.op.contains("send");
-    let (answer, direction) = if sends { ("recv", "from") } else { ("send", "to") };
-    let own = scene.job.rank(rank);
-    let finished = own.is_some_and(|own| own.state == RankState::Finished);
-    let never = waits.iter().any(|pending| pending.never);
-    let kind = match own {
-        None => Kind::RankMissing,
-        Some(_) if finished || never => Kind::P2pMismatch,
-        Some(_) => Kind::RankNeverJoined,
-    };
-    let what = match kind {
-        Kind::RankMissing => format!("Nothing was recorded of rank {rank}, and"),
-        _ => format!("Rank {rank} never called {answer} {direction} rank {};", made.rank),
-    };
-    let ended = match (finished, never) {
-        (true, _) => " It finished its program without it.",
-        (_, true) => " It has no such call left to make.",
-        _ => "",
-    };
-    let call = words::call(log, made);
-    Some(Cause {
-        kind,
-        culprits: vec![rank],
-        also_victims: Vec::new(),
-        group: Some(made.record.call.group),
-        seq: made.record.seq,
-        op: Some(made.record.call.op.clone()),
-        certainty: if own.is_some() { Certainty::Certain } else { Certainty::Likely },
-        message: format!("{what} rank {} waits in {call}.{ended}", made.rank),
-        fix: format!(
-            "Make one {answer} on rank {rank} for every {} on rank {}, with the same tag and group.",
-            made.record.call.op, made.rank
-        ),
-        evidence: waits
-            .iter()
-            .take(8)
-            .map(|pending| evidence(scene, pending.made, "waits in"))
-            .collect(),
-    })
-}
-
-/// The finding of a slow rank.
-pub(super) fn slow(scene: &Scene<'_, '_>, slow: &Straggler) -> Cause {
-    let log = scene.job.log;
-    let group = words::group_label(log, slow.group);
-    let last = scene.job.last_call(slow.group, slow.rank);
-    let others = log.groups.get(slow.group.index()).map(|group| group.ranks().to_vec());
-    let mut others = others.unwrap_or_default();
-    others.retain(|rank| *rank != slow.rank);
-    others.sort_unstable();
-    let seen = last.map(|record| Made { rank: slow.rank, record });
-    Cause {
-        kind: Kind::Straggler,
-        culprits: vec![slow.rank],
-        message: format!(
-            "Nothing hangs: rank {} is slow. It came last to {} of the last {} of {group}, and {} \
-             waited for it, {} in the median.",
-            slow.rank,
-            slow.late,
-            words::count(slow.calls, "call"),
-            ranks(&others),
-            words::duration(slow.median_ps),
-        ),
-        fix: "Compare this rank's time between the calls with the others': its data loader, its \
-              machine's load, its device's clocks and temperature."
-            .to_owned(),
-        also_victims: others,
-        group: Some(slow.group),
-        seq: Some(slow.seq),
-        op: last.map(|record| record.call.op.clone()),
-        certainty: Certainty::Likely,
-        evidence: seen.map(|made| evidence(scene, made, "came late to")).into_iter().collect(),
     }
 }

@@ -7,15 +7,21 @@
 //! 3. What is left waits in a call that everybody made.
 
 use super::absent;
+use super::dead;
 use super::deadlock;
 use super::differing;
 use super::graph::Graph;
 use super::index::{Job, Row};
+use super::inside;
+use super::lost;
+use super::lost_waits;
 use super::mismatch::{Mismatch, first_mismatches};
+use super::namesakes;
 use super::p2p::{self, PendingP2p};
 use super::report::{Certainty, Evidence, Finding, Kind};
 use super::splits;
-use super::straggler::straggler;
+use super::straggler;
+use super::unanswered;
 use super::words;
 use crate::dtype::Dtype;
 use crate::group::GroupId;
@@ -48,7 +54,9 @@ pub(super) struct Cause {
 
 /// The findings of a job, most important first, and notes.
 pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
-    let p2p = p2p::pending(job);
+    let mut p2p = p2p::pending(job);
+    let endless = lost_waits::endless(job, &p2p);
+    p2p.retain(|pending| !endless.contains(&pending.made.rank));
     let mismatches = first_mismatches(job);
     let dead = died(job);
     let mut blamed: BTreeSet<(usize, GlobalRank)> = BTreeSet::new();
@@ -62,18 +70,26 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     let silent = p2p::silent(&p2p);
     let silent: BTreeSet<GlobalRank> = silent.difference(&tagged).copied().collect();
     let mut culprits: BTreeSet<GlobalRank> = tagged.union(&silent).copied().collect();
-    culprits.extend(dead);
+    culprits.extend(dead.into_iter().flat_map(|rank| dead::alike(job, rank)));
+    culprits.extend(&endless);
+    let namesakes = namesakes::find(job);
+    culprits.extend(namesakes.iter().flat_map(|namesakes| namesakes.ranks(job)));
     let graph = Graph::of(job, &p2p, &blamed, &culprits, dead);
     let scene = Scene { job, p2p: &p2p, graph: &graph };
 
     let mut causes: Vec<Cause> =
-        dead.and_then(|rank| absent::death(&scene, rank)).into_iter().collect();
+        dead.and_then(|rank| dead::cause(&scene, rank)).into_iter().collect();
+    causes.extend(lost_waits::endless_loop(job, &endless));
     causes.extend(mismatches.iter().flat_map(|mismatch| differing::causes(&scene, mismatch)));
+    causes.extend(namesakes.iter().filter_map(|it| namesakes::cause(&scene, it)));
     causes.extend(apart.iter().map(|(send, receive)| tags(&scene, send.made, receive.made)));
-    causes.extend(silent.iter().filter_map(|rank| absent::silent(&scene, *rank)));
+    causes.extend(silent.iter().filter_map(|rank| unanswered::silent(&scene, *rank)));
     let mut explained: BTreeSet<GlobalRank> = blamed.iter().map(|(_, rank)| *rank).collect();
     explained.extend(culprits);
+    let sizes = p2p_sizes(&scene);
+    explained.extend(sizes.iter().flat_map(|cause| cause.culprits.iter().copied()));
     let (mut alone, mut stuck) = (Vec::new(), Vec::new());
+    let mut circles = 0;
     for sink in graph.sinks() {
         match sink.ranks.as_slice() {
             [rank] if explained.contains(rank) => {}
@@ -81,11 +97,17 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
                 Some(row) => stuck.push(row),
                 None => alone.push(*rank),
             },
-            _ => causes.extend(deadlock::cause(&scene, &sink)),
+            _ => {
+                circles += 1;
+                causes.extend(deadlock::cause(&scene, &sink, circles <= deadlock::COMPARED));
+            }
         }
     }
-    causes.extend(absent::causes(&scene, &alone));
-    causes.extend(p2p_sizes(&scene));
+    // DDP's constructor ends every rank: who has not come yet will not be waited for.
+    if causes.iter().all(|cause| cause.kind != Kind::DdpModelMismatch) {
+        causes.extend(absent::causes(&scene, &alone));
+    }
+    causes.extend(sizes);
     let (splits, explained_rows) = splits::causes(&scene);
     stuck.retain(|row| !explained_rows.contains(row));
     causes.extend(splits);
@@ -103,7 +125,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
         }
         causes.extend(circles);
     }
-    let slow = straggler(job);
+    let slow = straggler::find(job);
     if let Some(slow) = slow {
         let only_it = |cause: &Cause| {
             cause.kind == Kind::CallNeverCompleted
@@ -114,10 +136,11 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
         };
         // A rank that always came late may just not have come yet; a timeout says otherwise.
         if causes.iter().all(only_it) && job.log.outcome != Outcome::TimedOut {
-            causes = vec![absent::slow(&scene, &slow)];
+            causes = vec![straggler::cause(&scene, &slow)];
         }
     }
-    causes.extend(not_recorded(&scene, &causes));
+    causes.extend(lost::not_needed(&scene, &causes));
+    notes.extend(dumped_early(job));
     (finish(&scene, causes), notes)
 }
 
@@ -132,6 +155,7 @@ fn died(job: &Job<'_>) -> Option<GlobalRank> {
             };
             job.log.logs().find_map(dead)
         }
+        Outcome::TimedOut => lost_waits::standing(job),
         _ => None,
     }
 }
@@ -206,7 +230,7 @@ fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
     for pending in scene.p2p.iter().filter(|pending| pending.made.record.call.op.contains("recv")) {
         let Some(send) = pending.partner else { continue };
         let (got, sent) = (&pending.made.record.call, &send.record.call);
-        let sizes = (super::signature::payload(got), super::signature::payload(sent));
+        let sizes = (got.payload(), sent.payload());
         let dtype = |call: &Called| {
             let mut tensors = call.inputs.iter().chain(&call.outputs);
             tensors.next().map(|tensor| tensor.dtype).filter(|dtype| *dtype != Dtype::Unknown)
@@ -276,6 +300,9 @@ fn never_completed(
         ));
         return None;
     }
+    if let Some(cause) = inside::everybody(scene, first) {
+        return Some(cause);
+    }
     let timed_out = log.outcome == Outcome::TimedOut;
     Some(Cause {
         kind: Kind::CallNeverCompleted,
@@ -304,34 +331,21 @@ fn never_completed(
     })
 }
 
-/// Ranks of whom nothing was recorded and for whom nobody is seen to wait.
-fn not_recorded(scene: &Scene<'_, '_>, causes: &[Cause]) -> Option<Cause> {
-    let log = scene.job.log;
-    let ranks = (0..).map(GlobalRank).zip(&log.ranks);
-    let known = |rank: &GlobalRank| causes.iter().any(|cause| cause.culprits.contains(rank));
-    let missing = ranks.filter(|(rank, log)| log.is_none() && !known(rank));
-    let missing: Vec<GlobalRank> = missing.map(|(rank, _)| rank).collect();
-    if missing.is_empty() {
-        return None;
-    }
-    Some(Cause {
-        kind: Kind::RankMissing,
-        also_victims: Vec::new(),
-        group: None,
-        seq: None,
-        op: None,
-        certainty: Certainty::Undecidable,
-        message: format!(
-            "Nothing was recorded of {}, and no other rank is seen to wait for {}.",
-            words::ranks(&missing),
-            if missing.len() == 1 { "it" } else { "them" },
-        ),
-        fix: "Add the missing dumps if they exist; a rank without one may have crashed before it \
-              could write: look at the end of its log."
-            .to_owned(),
-        evidence: missing.iter().take(16).map(|rank| no_call(*rank, "left no dump")).collect(),
-        culprits: missing,
-    })
+/// The note that dumps are of different moments, where the calls show it.
+fn dumped_early(job: &Job<'_>) -> Option<String> {
+    let early = job.log.logs().filter(|(_, own)| own.dumped_early);
+    let early: Vec<GlobalRank> = early.map(|(rank, _)| rank).collect();
+    let (dump, was) = match early.len() {
+        0 => return None,
+        1 => ("dump", "was"),
+        _ => ("dumps", "were"),
+    };
+    Some(format!(
+        "The {dump} of {} {was} made before the others': others have come out of collectives that \
+         need it, and gone on. What it did after that is not known, so it is not blamed. Dump all \
+         ranks once the job hangs.",
+        words::ranks(&early)
+    ))
 }
 
 /// Adds the victims and puts the findings in order.
@@ -371,7 +385,7 @@ fn finish(scene: &Scene<'_, '_>, causes: Vec<Cause>) -> Vec<Finding> {
 
 /// Whether a rank died: that comes first.
 fn is_death(kind: Kind) -> bool {
-    matches!(kind, Kind::RankDied | Kind::DdpModelMismatch)
+    matches!(kind, Kind::RankDied | Kind::StoreWait | Kind::DdpModelMismatch)
 }
 
 /// Ranks that wait in calls which everybody made wait for a turn that the first finding holds up.

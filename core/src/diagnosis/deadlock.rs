@@ -1,23 +1,107 @@
 //! Circles in who waits for whom: across groups, and in sends and receives.
 
+use super::absent;
 use super::causes::{Cause, Scene, evidence};
+use super::differing::{FIX_EXTRA, extra, fix_loop, fix_skipped, skipped};
+use super::explain::Reason;
 use super::graph::{Graph, Sink};
+use super::in_step::{self, odd_ones};
 use super::index::{Made, Row};
 use super::report::{Certainty, Kind};
+use super::went_on;
 use super::words::{self, cap_ranks, rank_list, ranks, s};
 use crate::group::ProcessGroup;
 use crate::rank::GlobalRank;
+use crate::trace::CallState;
 
 /// At most this many waits of a circle are spelled out.
 const SHOWN: usize = 6;
+/// So many circles are held against what most ranks do.
+pub(super) const COMPARED: usize = 16;
 
 /// A circle of ranks that wait for each other.
-pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink) -> Option<Cause> {
+///
+/// With `first`, it is held against what most ranks do.
+pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink, first: bool) -> Option<Cause> {
     if sink.rows.is_empty() {
         return p2p_circle(scene, &sink.ranks);
     }
     let sides = sides(scene, sink, |_, row| (row.waiting(), row.absent.clone()));
-    circle(scene, sink, sides, Certainty::Certain)
+    let told = left_out(scene, &sides).or_else(|| went_on::cause(scene, sink));
+    told.or_else(|| {
+        let cause = circle(scene, sink, sides, Certainty::Certain)?;
+        Some(if first { out_of_step(scene, cause) } else { cause })
+    })
+}
+
+/// The finding of a circle, told as what closed it where most ranks go through the program in one
+/// way, and few of the circle in another: they left a call out or made one on top, and have been
+/// matched with the wrong calls of their groups since. Where they only took the groups in another
+/// order, the circle is theirs alone.
+fn out_of_step(scene: &Scene<'_, '_>, circle: Cause) -> Cause {
+    let job = scene.job;
+    let mut ranks = circle.culprits.clone();
+    ranks.extend(circle.also_victims.iter().copied());
+    ranks.sort_unstable();
+    let Some(odd) = odd_ones(job, &ranks) else { return circle };
+    let Some(first) = odd.ranks.first().copied() else { return circle };
+    let others = ranks.iter().copied().filter(|rank| !odd.ranks.contains(rank)).collect();
+    let mut cause = Cause {
+        culprits: odd.ranks.clone(),
+        also_victims: others,
+        certainty: Certainty::Likely,
+        ..circle
+    };
+    let Some((group, why)) = in_step::reason(job, first, odd.model) else { return cause };
+    let (who, label) = (cap_ranks(&odd.ranks), words::group_label(job.log, group));
+    let (kind, said, fix, deed) = match why {
+        Reason::Skipped(deed) => {
+            let said = skipped(&who, &deed, &label);
+            (Kind::OpSkipped, said, fix_skipped(deed.ddp), Some(deed))
+        }
+        Reason::Extra(deed) => {
+            (Kind::OpExtra, extra(&who, &deed, &label), FIX_EXTRA.to_owned(), Some(deed))
+        }
+        Reason::LeftLoop { ddp, short_by, .. } => {
+            let by = short_by.map(|calls| format!(", {} short", words::count(calls, "call")));
+            let said = format!("{who} left a loop before the others{}.", by.unwrap_or_default());
+            let kind = if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter };
+            (kind, said, fix_loop(ddp).to_owned(), None)
+        }
+        _ => return cause,
+    };
+    cause.kind = kind;
+    cause.group = Some(group);
+    if let Some(deed) = deed {
+        (cause.seq, cause.op, cause.certainty) = (Some(deed.seq), Some(deed.op), deed.certainty);
+    }
+    cause.message = format!("{said} Its calls were matched wrongly since then: {}", cause.message);
+    cause.fix = fix;
+    cause
+}
+
+/// The finding of a circle that closes only because a few left calls out: they wait in a later call
+/// for those who wait for them in an earlier one.
+fn left_out(scene: &Scene<'_, '_>, sides: &[Standing<'_>]) -> Option<Cause> {
+    // Who has never called in a group may know it by another name.
+    let few = sides.iter().filter(|(made, waiting, lacks)| {
+        let group = made.record.call.group;
+        lacks.len() < waiting.len()
+            && lacks.iter().all(|rank| scene.job.last_call(group, *rank).is_some())
+    });
+    let mut found = few.filter_map(|(made, _, lacks)| {
+        let row = scene.job.rows.iter().find(|row| {
+            row.group == made.record.call.group
+                && row.of(made.rank).is_some_and(|own| own.record.work == made.record.work)
+        })?;
+        let cause = absent::never_joined(scene, lacks, row)?;
+        let known = matches!(
+            cause.kind,
+            Kind::OpSkipped | Kind::LoopShorter | Kind::DdpUnusedParameters | Kind::DdpUnevenInputs
+        );
+        known.then_some(cause)
+    });
+    found.next()
 }
 
 /// Circles among ranks that have made all of their calls, where the calls of one rank queue behind
@@ -25,7 +109,7 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink) -> Option<Cause> {
 pub(super) fn queued(scene: &Scene<'_, '_>) -> Vec<Cause> {
     let graph = Graph::queued(scene.job);
     let circles = graph.sinks().into_iter().filter(|sink| sink.ranks.len() > 1);
-    let circles = circles.filter_map(|sink| {
+    let circles = circles.enumerate().filter_map(|(number, sink)| {
         let sides = sides(scene, &sink, |at, row| {
             let in_it = |rank: &GlobalRank| graph.waits_in(*rank) == Some(at);
             row.waiting().into_iter().partition(in_it)
@@ -33,7 +117,8 @@ pub(super) fn queued(scene: &Scene<'_, '_>) -> Vec<Cause> {
         // A recording does not tell which call a device is in: that it is the first fits.
         let recorded = scene.job.log.recorded;
         let certainty = if recorded { Certainty::Likely } else { Certainty::Certain };
-        circle(scene, &sink, sides, certainty)
+        let cause = circle(scene, &sink, sides, certainty)?;
+        Some(if number < COMPARED { out_of_step(scene, cause) } else { cause })
     });
     circles.collect()
 }
@@ -114,14 +199,24 @@ fn circle<'a>(
         ""
     };
     let mut seen: Vec<_> = Vec::new();
-    for (made, waiting, _) in &sides {
+    for (made, waiting, lacks) in &sides {
         let row = rows.iter().find(|row| row.group == made.record.call.group);
-        let calls = waiting.iter().take(8).filter_map(|rank| row.and_then(|row| row.of(*rank)));
-        seen.extend(calls.map(|made| evidence(scene, made, "waits in")));
+        let of = |ranks: &[GlobalRank]| -> Vec<Made<'a>> {
+            ranks.iter().take(8).filter_map(|rank| row.and_then(|row| row.of(*rank))).collect()
+        };
+        seen.extend(of(waiting).into_iter().map(|made| match made.record.state {
+            CallState::Started => evidence(scene, made, "has started, and waits in"),
+            _ => evidence(scene, made, "waits in"),
+        }));
+        // Who has made the call as well, and is in another one.
+        seen.extend(of(lacks).into_iter().map(|made| evidence(scene, made, "has not started")));
     }
     seen.extend(p2p.iter().take(8).map(|pending| evidence(scene, pending.made, "waits in")));
     let groups: Vec<&ProcessGroup> =
         rows.iter().filter_map(|row| scene.job.group(row.group)).collect();
+    if let Some(fewer) = fewer_groups(scene, &sides, &groups) {
+        culprits = fewer;
+    }
     let (why, fix) = why(scene, &sides, &groups);
     Some(Cause {
         kind: Kind::GroupDeadlock,
@@ -190,6 +285,36 @@ pub(super) fn unseen(scene: &Scene<'_, '_>) -> Option<Cause> {
     })
 }
 
+/// The ranks that have made fewer groups than the others, where they wait for each other in groups of
+/// the same members under several names: PyTorch names a group by how many a rank has made. A rank
+/// that has called in two of them has made both.
+fn fewer_groups(
+    scene: &Scene<'_, '_>,
+    sides: &[Standing<'_>],
+    groups: &[&ProcessGroup],
+) -> Option<Vec<GlobalRank>> {
+    let job = scene.job;
+    let ids: Vec<_> = sides.iter().map(|(made, _, _)| made.record.call.group).collect();
+    let has_both = |rank: &GlobalRank| {
+        ids.iter().filter(|id| job.last_call(**id, *rank).is_some()).count() > 1
+    };
+    let again = groups.windows(2).all(|pair| match pair {
+        [a, b] => a.ranks() == b.ranks() && a.name() != b.name(),
+        _ => false,
+    });
+    let both = sides.iter().any(|(_, waiting, _)| waiting.iter().any(has_both));
+    if groups.len() < 2 || !again || both {
+        return None;
+    }
+    let number = |made: &Made<'_>| job.group(made.record.call.group)?.name().parse::<u64>().ok();
+    let most = sides.iter().filter_map(|(made, _, _)| number(made)).max()?;
+    let fewer = sides.iter().filter(|(made, _, _)| number(made).is_some_and(|own| own < most));
+    let mut fewer: Vec<GlobalRank> = fewer.flat_map(|(_, waiting, _)| waiting.clone()).collect();
+    fewer.sort_unstable();
+    fewer.dedup();
+    (!fewer.is_empty()).then_some(fewer)
+}
+
 /// What makes the circle, and how to break it.
 fn why(
     scene: &Scene<'_, '_>,
@@ -209,12 +334,16 @@ fn why(
              let even ranks send first and odd ranks receive first.",
         );
     }
-    // The same members under several names: PyTorch numbers groups by how many a rank has made.
-    let again = groups.windows(2).all(|pair| match pair {
-        [a, b] => a.ranks() == b.ranks() && a.name() != b.name(),
-        _ => false,
-    });
-    if groups.len() > 1 && again {
+    if devices_disagree(sides, scene) {
+        return (
+            "All of them made these calls, but their devices, which carry out one communicator's \
+             call at a time, began them in different orders.",
+            "Let a group's call end before another group's is made (work.wait() and a \
+             synchronization of the streams, or one stream for both), or let NCCL keep the order of \
+             the program with NCCL_LAUNCH_ORDER_IMPLICIT=1 (2.26 and newer).",
+        );
+    }
+    if fewer_groups(scene, sides, groups).is_some() {
         return (
             "They mean the same group, but under different names: each rank numbers the groups \
              that it makes, and these ranks have not made equally many.",
@@ -227,6 +356,37 @@ fn why(
         "Call the groups in the same order on every rank that is in several of them; for \
          pipelines, post receives before sends or batch them with batch_isend_irecv.",
     )
+}
+
+/// True if every rank of the circle has made the calls that it is missed in, and its device is in
+/// another one that it was given later: the processes did not choose that order.
+fn devices_disagree(sides: &[Standing<'_>], scene: &Scene<'_, '_>) -> bool {
+    let lacking = sides.iter().flat_map(|(made, _, lacks)| {
+        lacks.iter().map(|rank| {
+            let rows = scene.job.open_rows().map(|(_, row)| row);
+            let group = made.record.call.group;
+            let mut rows =
+                rows.filter(|row| row.group == group && Some(row.seq) == made.record.seq);
+            let own = rows.find_map(|row| row.of(*rank));
+            let is_in = sides.iter().find(|(_, waiting, _)| waiting.contains(rank));
+            let is_in = is_in.and_then(|(made, _, _)| {
+                let mut rows = scene.job.open_rows().map(|(_, row)| row);
+                let is = |row: &&Row<'_>| {
+                    row.group == made.record.call.group && Some(row.seq) == made.record.seq
+                };
+                rows.find(is).and_then(|row| row.of(*rank))
+            });
+            Some((own?.record, is_in?.record))
+        })
+    });
+    let mut lacking = lacking.peekable();
+    let mut overtaken = false;
+    lacking.peek().is_some()
+        && lacking.all(|pair| {
+            overtaken |= pair.is_some_and(|(own, is_in)| own.work < is_in.work);
+            pair.is_some_and(|(_, is_in)| is_in.state == CallState::Started)
+        })
+        && overtaken
 }
 
 fn p2p_circle(scene: &Scene<'_, '_>, circle: &[GlobalRank]) -> Option<Cause> {

@@ -1,9 +1,10 @@
 //! Findings of rows whose calls differ.
 
 use super::causes::{Cause, Scene, evidence};
-use super::explain::{Deed, Reason, reason};
+use super::explain::{Deed, Reason, further, reason};
+use super::in_step;
 use super::index::{Made, Row};
-use super::mismatch::{Mismatch, Side};
+use super::mismatch::{Decided, Mismatch, Side};
 use super::report::{Certainty, Kind};
 use super::signature::{Difference, Signature};
 use super::words::{self, cap_ranks, rank_list, ranks, s};
@@ -23,11 +24,10 @@ pub(super) fn causes(scene: &Scene<'_, '_>, mismatch: &Mismatch) -> Vec<Cause> {
         let mut ranks: Vec<_> = mismatch.sides.iter().flat_map(|side| side.ranks.clone()).collect();
         ranks.sort_unstable();
         let all = Side { ranks, difference: first.difference };
-        return minority(scene, row, &mismatch.majority, &all, false).into_iter().collect();
+        return minority(scene, row, mismatch, &all).into_iter().collect();
     }
     let sides = mismatch.sides.iter();
-    let by_history = mismatch.by_history;
-    sides.filter_map(|side| minority(scene, row, &mismatch.majority, side, by_history)).collect()
+    sides.filter_map(|side| minority(scene, row, mismatch, side)).collect()
 }
 
 /// `all_reduce of 300 float32`, as far as the difference is about that.
@@ -88,21 +88,36 @@ fn fix_of(difference: Difference) -> &'static str {
 fn minority(
     scene: &Scene<'_, '_>,
     row: &Row<'_>,
-    majority: &[GlobalRank],
+    mismatch: &Mismatch,
     side: &Side,
-    mismatch_by_history: bool,
 ) -> Option<Cause> {
     let log = scene.job.log;
-    let history = match mismatch_by_history {
-        true => {
+    let majority = mismatch.majority.as_slice();
+    let history = match mismatch.decided {
+        Decided::ByMajority => "",
+        Decided::ByMajorityOfRecorded => {
+            " Nothing was recorded of other members, who may have called either."
+        }
+        Decided::ByHistory => {
             " As many ranks called the one as the other, but all calls of that line before \
                  were as the latter."
         }
-        false => "",
+        Decided::Elsewhere { .. } => {
+            " As many ranks called the one as the other, but the ranks of other groups go through \
+             the program as the latter."
+        }
     };
-    let (culprit, peer) = (*side.ranks.first()?, *majority.first()?);
+    let culprit = *side.ranks.first()?;
+    let peer =
+        mismatch.model.filter(|rank| row.of(*rank).is_some()).or(majority.first().copied())?;
     let (own, theirs) = (row.of(culprit)?, row.of(peer)?);
-    let why = reason(scene.job, row.group, row.seq, culprit, peer, side.difference);
+    let told = match mismatch.decided {
+        Decided::Elsewhere { model } => in_step::reason(scene.job, culprit, model),
+        _ => None,
+    };
+    let told = told.filter(|(group, _)| *group == row.group).map(|(_, why)| why);
+    let why = told
+        .unwrap_or_else(|| reason(scene.job, row.group, row.seq, culprit, peer, side.difference));
     let group = words::group_label(log, row.group);
     let who = cap_ranks(&side.ranks);
     let here = format!(
@@ -127,9 +142,9 @@ fn minority(
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(theirs.record.call.op.clone()),
-        certainty: match mismatch_by_history {
-            true => Certainty::Likely,
-            false => Certainty::Certain,
+        certainty: match mismatch.decided {
+            Decided::ByMajority => Certainty::Certain,
+            _ => Certainty::Likely,
         },
         message: format!("{here}{waits}.{history}"),
         fix: fix_of(side.difference).to_owned(),
@@ -169,6 +184,16 @@ fn minority(
                          order depend on the rank, a set or a dict that ranks build differently."
                 .to_owned();
         }
+        Reason::StayedInLoop { ddp } => {
+            cause.kind = if ddp { Kind::DdpUnevenInputs } else { Kind::OpExtra };
+            cause.op = Some(own.record.call.op.clone());
+            cause.certainty = Certainty::Likely;
+            let what = if ddp { "DDP training loop" } else { "loop" };
+            cause.message = format!(
+                "{who} went on with the {what} when the others had left it. {here}{waits}."
+            );
+            cause.fix = fix_loop(ddp).to_owned();
+        }
         Reason::LeftLoop { ddp, rounds, short_by } => {
             cause.kind = if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter };
             cause.certainty =
@@ -177,6 +202,11 @@ fn minority(
                 format!("{} {here}{waits}.", left_loop(&who, side, ddp, rounds, short_by));
             cause.fix = fix_loop(ddp).to_owned();
         }
+    }
+    let further = further(scene.job, row.group, row.seq, culprit, peer);
+    if !further.is_empty() {
+        let it = if side.ranks.len() == 1 { "it" } else { "they" };
+        cause.message += &format!(" Further on {it} {}.", further.join("; "));
     }
     Some(cause)
 }
@@ -196,13 +226,15 @@ pub(super) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
     format!("{who}{likely} never called {} #{} of {group}{line}{more}.", deed.op, deed.seq)
 }
 
-/// `Rank 0 made 1 call that no other rank of dp makes: …`
+/// `Rank 0 made 1 call that no other rank of dp makes: …`; of a plan, whose later calls it may not
+/// have come to, `Rank 0's program makes 8 calls …`.
 pub(super) fn extra(who: &str, deed: &Deed, group: &str) -> String {
     let line = words::at_line(deed.line.clone());
     let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
     let calls = words::count(deed.count, "call");
+    let made = if deed.planned { "'s program makes" } else { " made" };
     format!(
-        "{who}{likely} made {calls} that no other rank of {group} makes: {} at #{}{line}.",
+        "{who}{likely}{made} {calls} that no other rank of {group} makes: {} at #{}{line}.",
         deed.op, deed.seq
     )
 }

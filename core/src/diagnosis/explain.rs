@@ -4,17 +4,17 @@
 //! In order of trust: the plan, where there is one; the calls that follow on both sides, which
 //! shift against each other; the calls before, which show what follows what; and the lines.
 
+use super::align::{Edit, WINDOW, align};
+use super::before::{ahead, follows, next_in_progression};
+use super::by_lines::parted;
 use super::index::Job;
 use super::plan_diff::{PlanDiff, plan_diff};
 use super::report::Certainty;
-use super::signature::{Difference, Signature, payload};
-use super::words::line_of;
+use super::signature::{Difference, Signature};
+use super::words::{at_line, line_of};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
 use crate::trace::{CallRecord, Frame};
-
-/// At most this many calls are looked at on either side of a difference.
-const WINDOW: usize = 256;
 
 /// What a rank did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,11 @@ pub(super) enum Reason {
         rounds: Option<usize>,
         /// How many calls of the loop it left out, if that is known.
         short_by: Option<usize>,
+    },
+    /// It goes on with a loop that the others have left.
+    StayedInLoop {
+        /// True if the loop is one of DDP's training steps.
+        ddp: bool,
     },
     /// It called something else.
     Other,
@@ -59,6 +64,8 @@ pub(super) struct Deed {
     pub(super) ddp: bool,
     /// How sure.
     pub(super) certainty: Certainty,
+    /// True if the plan tells it: the rank may not have come so far.
+    pub(super) planned: bool,
 }
 
 /// Why `rank` called something else than `peer`, one of the majority, at `seq` of `group`.
@@ -80,6 +87,7 @@ pub(super) fn reason(
     };
     let deed = |calls: &[&CallRecord], of: GlobalRank, count: usize, certainty: Certainty| {
         let first = calls.first();
+        let seq = first.and_then(|record| record.seq).unwrap_or(seq);
         Deed {
             op: first.map(|record| record.call.op.clone()).unwrap_or_default(),
             seq,
@@ -89,23 +97,68 @@ pub(super) fn reason(
             other: None,
             ddp: first.is_some_and(|record| is_ddp(&record.call.stack)),
             certainty,
+            planned: false,
         }
     };
-    if let ([own_1, own_2, ..], [their_1, their_2, ..]) = (own.as_slice(), theirs.as_slice())
-        && alike(own_1, their_2)
-        && alike(own_2, their_1)
+    // Calls that are alike may come from other lines long before two differ.
+    let parted = parted(job, group, seq, rank, peer);
+    if let Some((own, theirs)) = &parted
+        && let Some(found) = align(own, theirs)
+        && let Some(first) = found.edits.first().copied()
     {
-        let other = (their_2.call.op.clone(), line_of(job.log, peer, their_2));
-        return Reason::Swapped(Deed {
-            other: Some(other),
-            ..deed(&theirs, peer, 1, Certainty::Certain)
-        });
+        let (own, theirs) = (own.get(first.own..), theirs.get(first.theirs..));
+        let (own, theirs) = (own.unwrap_or_default(), theirs.unwrap_or_default());
+        let certainty = match found.only && found.matched > 1 {
+            true => Certainty::Certain,
+            false => Certainty::Likely,
+        };
+        let earlier = |calls: &[&CallRecord]| {
+            calls.first().and_then(|record| record.seq).is_some_and(|own| own < seq)
+        };
+        match first.edit {
+            Edit::Skipped { count } if earlier(theirs) => {
+                return Reason::Skipped(deed(theirs, peer, count, certainty));
+            }
+            Edit::Extra { count } if earlier(own) => {
+                return Reason::Extra(deed(own, rank, count, certainty));
+            }
+            _ => {}
+        }
     }
-    if let Some((count, matched)) = shift(&own, &theirs) {
-        return Reason::Skipped(deed(&theirs, peer, count, sure(matched)));
+    if let Some(found) = align(&own, &theirs)
+        && let Some(first) = found.edits.first().copied()
+    {
+        let certainty = match found.only && found.matched > 1 {
+            true => Certainty::Certain,
+            false => Certainty::Likely,
+        };
+        match first.edit {
+            Edit::Skipped { count } => {
+                if let Some(reason) = whole_rounds(job, group, seq, rank, &own, &theirs, count) {
+                    return reason;
+                }
+                return Reason::Skipped(deed(&theirs, peer, count, certainty));
+            }
+            Edit::Extra { count } => return Reason::Extra(deed(&own, rank, count, certainty)),
+            Edit::Swapped => {
+                let second = theirs.get(1).copied().unwrap_or(their_call);
+                let other = (second.call.op.clone(), line_of(job.log, peer, second));
+                return Reason::Swapped(Deed {
+                    other: Some(other),
+                    ..deed(&theirs, peer, 1, Certainty::Certain)
+                });
+            }
+            // The others' calls go on as its own do: this one differs, and nothing else.
+            Edit::Replaced if found.only && found.matched > 1 => return Reason::Other,
+            Edit::Replaced => {}
+        }
     }
-    if let Some((count, matched)) = shift(&theirs, &own) {
-        return Reason::Extra(deed(&own, rank, count, sure(matched)));
+    if let Some((own, theirs)) = &parted
+        && let (Some(first), Some(their_first)) = (own.first(), theirs.first())
+        && first.seq.is_some_and(|first| first < seq)
+        && only_here(job, group, rank, first, their_first)
+    {
+        return Reason::Extra(deed(own, rank, 1, Certainty::Likely));
     }
     if follows(job, group, seq, their_call, own_call) {
         return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));
@@ -115,13 +168,32 @@ pub(super) fn reason(
     {
         return Reason::Skipped(deed(&theirs, peer, count, Certainty::Likely));
     }
+    if let Some(count) = ahead(job, group, seq, their_call, own_call) {
+        return Reason::Skipped(deed(&theirs, peer, count, Certainty::Likely));
+    }
     if only_here(job, group, rank, own_call, their_call) {
         return Reason::Extra(deed(&own, rank, 1, Certainty::Likely));
     }
     if let Some(reason) = left_loop(job, group, seq, rank, own_call, their_call) {
         return reason;
     }
-    if difference != Difference::Op || payload(&own_call.call) == payload(&their_call.call) {
+    // The same the other way round: the others have left it.
+    if let Some(Reason::LeftLoop { ddp, .. }) =
+        left_loop(job, group, seq, peer, their_call, own_call)
+    {
+        return Reason::StayedInLoop { ddp };
+    }
+    if difference != Difference::Op || own_call.call.payload() == their_call.call.payload() {
+        return Reason::Other;
+    }
+    // Made here for the first time, in place of one that is made again and again: it is this call
+    // that is new, and nothing says that the other one comes behind it.
+    let known = |record: &CallRecord| {
+        let rows = job.rows_of(group);
+        let before = rows.get(..rows.partition_point(|row| row.seq < seq)).unwrap_or_default();
+        before.iter().flat_map(|row| &row.made).any(|made| alike(made.record, record))
+    };
+    if known(their_call) && !known(own_call) {
         return Reason::Other;
     }
     if [own_call, their_call].iter().any(|record| record.call.op == "barrier") {
@@ -145,52 +217,6 @@ pub(super) fn from_plan_of(
     diff.map_or(Reason::Other, from_plan)
 }
 
-/// Where the lines of a rank that never came to a call show that it left out an earlier one of the
-/// same size; the calls of `rank` fall short of those of `peer` by one at `seq`.
-pub(super) fn skipped_by_lines(
-    job: &Job<'_>,
-    group: GroupId,
-    seq: u64,
-    rank: GlobalRank,
-    peer: GlobalRank,
-) -> Reason {
-    let rows = job.rows_of(group);
-    let to = rows.partition_point(|row| row.seq < seq);
-    let rows = rows.get(to.saturating_sub(WINDOW)..to).unwrap_or_default();
-    let both =
-        rows.iter().filter_map(|row| Some((row.of(rank)?.record, row.of(peer)?.record, row.seq)));
-    let both: Vec<_> = both.collect();
-    let differs = both.iter().position(|(own, their, _)| {
-        !own.call.stack.is_empty()
-            && !their.call.stack.is_empty()
-            && own.call.stack != their.call.stack
-    });
-    let Some(rest) = differs.and_then(|at| both.get(at..)) else { return Reason::Other };
-    let (own, mut theirs): (Vec<_>, Vec<_>) =
-        rest.iter().map(|(own, their, _)| (*own, *their)).unzip();
-    theirs.extend(job.calls_from(group, peer, seq).take(WINDOW));
-    let same_line = |a: &&CallRecord, b: &&CallRecord| a.call.stack == b.call.stack;
-    for count in 1..=8usize {
-        let Some(shifted) = theirs.get(count..) else { break };
-        let matched = own.iter().zip(shifted).filter(|(a, b)| same_line(a, b)).count();
-        if matched == own.len() && matched > 0 {
-            let Some((_, their, seq)) = rest.first() else { break };
-            let deed = Deed {
-                op: their.call.op.clone(),
-                seq: *seq,
-                last_seq: *seq,
-                count,
-                line: line_of(job.log, peer, their),
-                other: None,
-                ddp: is_ddp(&their.call.stack),
-                certainty: sure(matched),
-            };
-            return Reason::Skipped(deed);
-        }
-    }
-    Reason::Other
-}
-
 fn from_plan(diff: PlanDiff) -> Reason {
     let deed = |place: super::plan_diff::Place| Deed {
         op: place.op,
@@ -201,6 +227,7 @@ fn from_plan(diff: PlanDiff) -> Reason {
         other: place.other,
         ddp: place.ddp,
         certainty: Certainty::Certain,
+        planned: true,
     };
     match diff {
         PlanDiff::Skips(place) if place.rounds => {
@@ -213,79 +240,108 @@ fn from_plan(diff: PlanDiff) -> Reason {
     }
 }
 
-fn sure(matched: usize) -> Certainty {
+pub(super) fn sure(matched: usize) -> Certainty {
     if matched > 1 { Certainty::Certain } else { Certainty::Likely }
 }
 
-fn alike(a: &CallRecord, b: &CallRecord) -> bool {
+pub(super) fn alike(a: &CallRecord, b: &CallRecord) -> bool {
     Signature::of(&a.call).difference(&Signature::of(&b.call)).is_none()
 }
 
-/// The smallest number of calls that, left out of `longer`, make `shorter` match it as far as both
-/// go; and how many calls then match.
-fn shift(shorter: &[&CallRecord], longer: &[&CallRecord]) -> Option<(usize, usize)> {
-    (1..longer.len().min(9)).find_map(|count| {
-        let rest = longer.get(count..)?;
-        let matched = shorter.iter().zip(rest).take_while(|(a, b)| alike(a, b)).count();
-        (matched > 0 && matched == shorter.len().min(rest.len())).then_some((count, matched))
-    })
-}
-
-/// True if `second` has followed `first` before in the group, on any rank.
-fn follows(
+/// What a rank did differently after the first difference, in words: `left out all_reduce #12
+/// (train.py:5)`.
+pub(super) fn further(
     job: &Job<'_>,
     group: GroupId,
     seq: u64,
-    first: &CallRecord,
-    second: &CallRecord,
-) -> bool {
-    let rows = job.rows_of(group);
-    let to = rows.partition_point(|row| row.seq < seq);
-    let rows = rows.get(to.saturating_sub(WINDOW)..to).unwrap_or_default();
-    let is = |a: &CallRecord, b: &CallRecord| {
+    rank: GlobalRank,
+    peer: GlobalRank,
+) -> Vec<String> {
+    /// More than this is no help.
+    const SHOWN: usize = 4;
+    if job.log.plan.is_some() {
+        return Vec::new();
+    }
+    let own: Vec<_> = job.calls_from(group, rank, seq).take(WINDOW).collect();
+    let theirs: Vec<_> = job.calls_from(group, peer, seq).take(WINDOW).collect();
+    let edits = align(&own, &theirs).map(|found| found.edits).unwrap_or_default();
+    let named = |calls: &[&CallRecord], at: usize, of: GlobalRank| {
+        let record = calls.get(at).copied();
+        let made = record.map(|record| {
+            let number = record.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
+            format!("{}{number}{}", record.call.op, at_line(line_of(job.log, of, record)))
+        });
+        made.unwrap_or_default()
+    };
+    let more = |count: usize| match count {
+        0 | 1 => String::new(),
+        _ => format!(" and {} more", count - 1),
+    };
+    let words = edits.iter().skip(1).take(SHOWN).map(|place| match place.edit {
+        Edit::Skipped { count } => {
+            format!("left out {}{}", named(&theirs, place.theirs, peer), more(count))
+        }
+        Edit::Extra { count } => {
+            format!("made {}{} on top", named(&own, place.own, rank), more(count))
+        }
+        Edit::Swapped => format!(
+            "made {} before {}",
+            named(&own, place.own, rank),
+            named(&own, place.own + 1, rank)
+        ),
+        Edit::Replaced => format!(
+            "made {} where the others make {}",
+            named(&own, place.own, rank),
+            named(&theirs, place.theirs, peer)
+        ),
+    });
+    words.collect()
+}
+
+/// A rank that left out whole rounds of a loop, and is behind it while the others are still in it.
+fn whole_rounds(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    rank: GlobalRank,
+    own: &[&CallRecord],
+    theirs: &[&CallRecord],
+    count: usize,
+) -> Option<Reason> {
+    let same = |a: &CallRecord, b: &CallRecord| {
         alike(a, b)
             && (a.call.stack.is_empty() || b.call.stack.is_empty() || a.call.stack == b.call.stack)
     };
-    rows.windows(2).any(|pair| match pair {
-        [a, b] => match (a.made.first(), b.made.first()) {
-            (Some(a), Some(b)) => is(a.record, first) && is(b.record, second),
-            _ => false,
-        },
-        _ => false,
-    })
-}
-
-/// How many steps ahead of the majority a size is, where the sizes of the calls before it grow or
-/// shrink evenly, as those of layers do.
-fn next_in_progression(
-    job: &Job<'_>,
-    group: GroupId,
-    seq: u64,
-    peer: GlobalRank,
-    own: &CallRecord,
-) -> Option<usize> {
-    let rows = job.rows_of(group);
-    let to = rows.partition_point(|row| row.seq <= seq);
-    let same_op = |record: &&CallRecord| record.call.op == own.call.op;
-    let back = rows.get(..to)?.iter().rev().take(3).filter_map(|row| Some(row.of(peer)?.record));
-    let sizes: Vec<u64> = back.filter(same_op).map(|record| payload(&record.call)).collect();
-    let [now, before, first] = sizes.as_slice() else { return None };
-    let ahead = payload(&own.call);
-    let step = i128::from(*now) - i128::from(*before);
-    if step != 0 && step == i128::from(*before) - i128::from(*first) {
-        let steps = i128::from(ahead) - i128::from(*now);
-        let count = usize::try_from(steps / step).ok()?;
-        return (steps % step == 0 && (1..=4).contains(&count)).then_some(count);
+    let (behind, first) = (theirs.get(count)?, *theirs.first()?);
+    // One call of a loop of one: left out, or left early, is the same.
+    if count < 2 || same(behind, first) {
+        return None;
     }
-    // Sizes that double or halve.
-    let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
-    let even = product(*before, *before) == product(*first, *now) && before != now;
-    (even && product(*now, *now) == product(*before, ahead)).then_some(1)
+    let from = seq.saturating_sub(count as u64);
+    let before: Vec<&CallRecord> = job
+        .calls_from(group, rank, from)
+        .take_while(|record| record.seq.is_some_and(|own| own < seq))
+        .collect();
+    let rounds = (1..=count).find(|period| {
+        let earlier = before.len().checked_sub(*period).and_then(|at| before.get(at..));
+        count.is_multiple_of(*period)
+            && earlier.is_some_and(|earlier| {
+                let run = theirs.iter().take(count).zip(earlier.iter().cycle());
+                run.fold(true, |all, (their, own)| all && same(their, own))
+            })
+    });
+    rounds?;
+    let ddp = is_ddp(&first.call.stack) && own.first().is_some_and(|own| !is_ddp(&own.call.stack));
+    let rows = job.rows_of(group);
+    let to = rows.partition_point(|row| row.seq < seq);
+    let earlier = rows.get(..to)?.iter().filter_map(|row| row.of(rank));
+    let made = earlier.filter(|made| same(made.record, first)).count();
+    Some(Reason::LeftLoop { ddp, rounds: Some(made), short_by: Some(count) })
 }
 
-/// True of the first rank of a group in a call from a line that no other rank has called from: what
-/// stands behind `if rank == 0:`, such as logging or a checkpoint, is the likeliest reason. (DDP's
-/// loop is left for other reasons as well.)
+/// True of the first rank of a group in a call from a line that no rank has called from but those
+/// that call the same with it: what stands behind `if rank == 0:`, such as logging or a checkpoint,
+/// is the likeliest reason. (DDP's loop is left for other reasons as well.)
 fn only_here(
     job: &Job<'_>,
     group: GroupId,
@@ -294,13 +350,13 @@ fn only_here(
     theirs: &CallRecord,
 ) -> bool {
     let first = job.group(group).and_then(|group| group.ranks().iter().min().copied());
-    let (own, theirs) = (&own.call.stack, &theirs.call.stack);
-    if first != Some(rank) || own.is_empty() || own == theirs {
+    let (stack, other) = (&own.call.stack, &theirs.call.stack);
+    if first != Some(rank) || stack.is_empty() || stack == other {
         return false;
     }
     let others = job.rows_of(group).iter().flat_map(|row| &row.made);
-    let mut others = others.filter(|made| made.rank != rank);
-    (is_ddp(own) || !is_ddp(theirs)) && others.all(|made| made.record.call.stack != *own)
+    let mut others = others.filter(|made| made.rank != rank && made.record.seq != own.seq);
+    (is_ddp(stack) || !is_ddp(other)) && others.all(|made| made.record.call.stack != *stack)
 }
 
 /// True of a rank that made the others' call before, again and again, and now makes one from a
@@ -355,11 +411,6 @@ pub(super) fn alike_since(
             .is_some_and(|own| alike(own.record, next) && own.record.call.stack == next.call.stack)
     };
     before.take_while(same).last().map(|row| row.seq)
-}
-
-/// True if a call comes straight from DDP's reducer, in a backward pass.
-pub(super) fn is_ddp_bucket(stack: &[Frame]) -> bool {
-    stack.first().is_some_and(|frame| frame.function == "_engine_run_backward")
 }
 
 /// True if one of the functions that made the call has this name.

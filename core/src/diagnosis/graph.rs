@@ -11,6 +11,10 @@ use crate::rank::GlobalRank;
 use crate::trace::CallState;
 use std::collections::BTreeSet;
 
+/// Which of a rank's calls its device is in: one that has started before one that has not, then the
+/// one that was made first.
+type CallOrder = (bool, u32);
+
 /// The wait-for graph. Nodes are the ranks, then the rows.
 pub(super) struct Graph {
     ranks: usize,
@@ -49,7 +53,14 @@ impl Graph {
             graph.point(ranks + at, rank.index());
         }
         for (at, row) in job.open_rows() {
-            for rank in row.absent.iter().chain(&row.unrecorded) {
+            let differs = blamed.range((at, GlobalRank(0))..).next();
+            let differs = differs.is_some_and(|(row, _)| *row == at);
+            // Of whom nothing was recorded may have come, where others are known not to have.
+            let unknown = match row.absent.is_empty() && !differs {
+                true => row.unrecorded.as_slice(),
+                false => &[],
+            };
+            for rank in row.absent.iter().chain(unknown) {
                 graph.point(ranks + at, rank.index());
             }
             if let Some(dead) = dead.filter(|dead| row.of(*dead).is_some()) {
@@ -75,16 +86,18 @@ impl Graph {
         graph
     }
 
-    /// The graph of ranks that have made all of their calls: each waits in the first that has not
-    /// completed, and the others that it has made queue behind that one.
+    /// The graph of ranks that have made all of their calls: each waits in the call that its device
+    /// is in, and the others that it has made queue behind that one. The device is in the call that
+    /// it has started; where none is known to have started, in the first that it was given.
     pub(super) fn queued(job: &Job<'_>) -> Graph {
         let ranks = job.log.ranks.len();
         let mut graph = Graph::empty(ranks, ranks + job.rows.len());
-        let mut first: Vec<Option<(u32, usize)>> = vec![None; ranks];
+        let mut first: Vec<Option<(CallOrder, usize)>> = vec![None; ranks];
         for (at, row) in job.open_rows() {
             for made in row.made.iter().filter(|made| made.pending()) {
                 if let Some(first) = first.get_mut(made.rank.index()) {
-                    let this = (made.record.work, at);
+                    let waits_its_turn = made.record.state == CallState::Scheduled;
+                    let this = ((waits_its_turn, made.record.work), at);
                     *first = Some(first.map_or(this, |first| first.min(this)));
                 }
             }
@@ -97,6 +110,7 @@ impl Graph {
         for (at, row) in job.open_rows() {
             for made in row.made.iter().filter(|made| made.pending()) {
                 let elsewhere = graph.waits_in(made.rank) != Some(at);
+                // A recorder looks for the start of a call only where it is asked to time them.
                 let queued = job.log.recorded || made.record.state == CallState::Scheduled;
                 if elsewhere && queued {
                     graph.point(ranks + at, made.rank.index());

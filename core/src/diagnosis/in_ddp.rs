@@ -2,28 +2,29 @@
 
 use super::absent::idle;
 use super::causes::Scene;
-use super::explain::{is_ddp, is_ddp_bucket, is_within};
+use super::explain::{is_ddp, is_within};
 use super::index::Made;
 use super::report::Kind;
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
+use crate::trace::{CallRecord, Called, period};
 
 /// The function in which DDP's constructor compares the models.
 const VERIFY: &str = "_verify_param_shape_across_processes";
 
-/// Why a rank whose last call is DDP's may not have come to DDP's next one, in which `theirs` waits:
+/// Why a rank whose last call is DDP's may not have come to DDP's next one, in which `made` waits:
 /// the kind, a sentence, and the fix. `None` where its calls do not tell.
 pub(super) fn reason(
     scene: &Scene<'_, '_>,
     rank: GlobalRank,
     group: GroupId,
-    theirs: Made<'_>,
+    made: Made<'_>,
 ) -> Option<(Kind, &'static str, &'static str)> {
     let last = scene.job.rank(rank)?.calls.last()?;
     if !scene.job.log.recorded || !idle(scene, rank) || last.call.group != group {
         return None;
     }
-    let (own, theirs) = (&last.call.stack, &theirs.record.call.stack);
+    let (own, theirs) = (&last.call.stack, &made.record.call.stack);
     if is_within(own, VERIFY) && is_ddp(theirs) && !is_within(theirs, VERIFY) {
         return Some((
             Kind::DdpModelMismatch,
@@ -35,7 +36,7 @@ pub(super) fn reason(
              \"params[…] in this process with sizes … appears not to match\".",
         ));
     }
-    if is_ddp_bucket(theirs) && is_ddp(own) {
+    if made.record.call.is_ddp_bucket() && is_ddp(own) && !between_steps(scene, &last.call, made) {
         return Some((
             Kind::DdpUnusedParameters,
             "The others wait for a bucket of DDP's backward pass. Most likely a parameter of that \
@@ -48,4 +49,21 @@ pub(super) fn reason(
         ));
     }
     None
+}
+
+/// True if a rank whose last call is `last` has reduced all buckets of its last step and none of
+/// the next, in whose first one `made` waits: nothing says that it began that step.
+fn between_steps(scene: &Scene<'_, '_>, last: &Called, made: Made<'_>) -> bool {
+    if !last.is_ddp_bucket() {
+        return false;
+    }
+    let calls = scene.job.rank(made.rank).map(|log| log.calls.as_slice()).unwrap_or_default();
+    let buckets = calls.iter().filter(|record| {
+        record.call.group == made.record.call.group && record.call.is_ddp_bucket()
+    });
+    let (before, missing): (Vec<&CallRecord>, Vec<&CallRecord>) =
+        buckets.partition(|record| record.work < made.record.work);
+    let sizes: Vec<u64> = before.iter().map(|record| record.call.payload()).collect();
+    // Every step reduces the same buckets.
+    period(&sizes).is_some_and(|step| missing.len() >= step)
 }

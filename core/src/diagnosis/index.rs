@@ -217,18 +217,39 @@ impl<'a> Job<'a> {
         alone && self.members_are_worked_out(row.group) && row.open()
     }
 
-    /// The last calls of ranks that wait for nobody, in groups whose members are worked out and of
-    /// which `missing`, of whom nothing was recorded, is one.
-    pub(super) fn last_with(&self, missing: GlobalRank) -> impl Iterator<Item = Made<'a>> {
-        self.log.logs().filter_map(move |(rank, log)| {
+    /// The last calls of ranks that wait for nobody, in gloo's groups of which `missing`, of whom
+    /// nothing was recorded, is one, and behind which nobody has gone on: they may have failed.
+    pub(super) fn last_with(&self, missing: GlobalRank) -> Vec<Made<'a>> {
+        if self.rank(missing).is_some() {
+            return Vec::new();
+        }
+        let mut ends: BTreeMap<(GroupId, u64), bool> = BTreeMap::new();
+        let last = self.log.logs().filter_map(|(rank, log)| {
             let record = log.calls.last()?;
             let group = record.call.group;
-            let with = self.members_are_worked_out(group)
-                && self.rank(missing).is_none()
+            let with = self.log.recorded
+                && self.group(group)?.backend() == BackendName::Gloo
                 && self.group(group)?.group_rank(missing).is_some()
                 && log.calls.iter().all(|record| record.state == CallState::Completed);
-            with.then_some(Made { rank, record })
-        })
+            if !with {
+                return None;
+            }
+            let seq = record.seq?;
+            let ends = *ends.entry((group, seq)).or_insert_with(|| self.ends_in(group, seq));
+            ends.then_some(Made { rank, record })
+        });
+        last.collect()
+    }
+
+    /// True of a collective behind which nobody is seen to have gone on.
+    fn ends_in(&self, group: GroupId, seq: u64) -> bool {
+        let at = self.rows.binary_search_by_key(&(group, seq), |row| (row.group, row.seq));
+        let row = at.ok().and_then(|at| self.rows.get(at));
+        let went_on = |made: &Made<'_>| {
+            let last = self.rank(made.rank).and_then(|log| log.calls.last());
+            !made.pending() && last.is_some_and(|last| last.work > made.record.work)
+        };
+        row.is_some_and(|row| !row.made.iter().any(went_on))
     }
 
     /// True if the dumps do not list the group's members, so that a member that never called it is

@@ -18,30 +18,54 @@ pub(super) fn cause(scene: &Scene<'_, '_>, culprits: &[GlobalRank]) -> Option<Ca
         row.made.len() == size && row.waiting() == culprits
     };
     let (_, row) = job.open_rows().find(|(_, row)| full(row))?;
-    if let Some(cause) = unequal_totals(scene, row) {
+    if let Some(cause) = unequal_totals(scene, row).or_else(|| other_splits(scene, row)) {
         return Some(cause);
     }
+    // NCCL's calls end on a device, which may be stuck by itself.
+    (culprits.len() > 1).then(|| other_roots(scene, row)).flatten()
+}
+
+/// The cause of a call that everybody made on gloo, that ended nowhere: of one root, the ranks that
+/// only send to it, or it itself, would have come out of so small a call.
+pub(super) fn everybody(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
+    const SMALL: u64 = 1 << 18;
+    let made = row.made.first()?;
+    let sizes = made.record.call.inputs.iter().chain(&made.record.call.outputs);
+    let numel = sizes.fold(0u64, |sum, tensor| sum.saturating_add(tensor.numel()));
+    let size = scene.job.group(row.group).map_or(0, |group| group.size() as usize);
+    let all = row.waiting().len() == size && size > 1 && numel <= SMALL;
+    all.then(|| other_roots(scene, row)).flatten()
+}
+
+/// The cause of a call with a root, of gloo's, that some ranks do not come out of.
+fn other_roots(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
+    let job = scene.job;
+    let culprits = row.waiting();
     let made = row.made.first()?;
     let op = made.record.call.op.as_str();
     let rooted = matches!(op, "broadcast" | "reduce" | "gather" | "scatter");
     let gloo = job.group(row.group).is_some_and(|group| group.backend() == BackendName::Gloo);
-    // NCCL's calls end on a device, which may be stuck by itself.
-    if !(rooted && gloo && job.log.recorded && culprits.len() > 1) {
+    let known = row.made.iter().any(|made| made.record.call.root.is_some());
+    if !(rooted && gloo && job.log.recorded) || known {
         return None;
     }
+    let ended = match culprits.len() < row.made.len() {
+        true => "which ended on the others",
+        false => "and none has come out of it, as the root or its senders would",
+    };
     Some(Cause {
         kind: Kind::RootMismatch,
-        culprits: culprits.to_vec(),
+        culprits: culprits.clone(),
         also_victims: Vec::new(),
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(op.to_owned()),
         certainty: Certainty::Undecidable,
         message: format!(
-            "{} are stuck inside {}, which ended on the others. It looks as if they disagree on its \
+            "{} are stuck inside {}, {ended}. It looks as if they disagree on its \
              root: each of two roots sends, and one of them is not listened to. Recordings do not \
              hold the root, so who is wrong cannot be told.",
-            cap_ranks(culprits),
+            cap_ranks(&culprits),
             words::call(job.log, *made),
         ),
         fix: "Pass the same src= or dst= on every rank; it must not depend on the rank. \
@@ -50,6 +74,48 @@ pub(super) fn cause(scene: &Scene<'_, '_>, culprits: &[GlobalRank]) -> Option<Ca
         evidence: row.made.iter().take(8).map(|made| evidence(scene, *made, "called")).collect(),
     })
 }
+
+/// The cause of an `all_to_all` of gloo's that some ranks do not come out of, though as much is sent
+/// as received: between some two of them it does not fit.
+fn other_splits(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
+    let job = scene.job;
+    let made = row.made.first()?;
+    let gloo = job.group(row.group).is_some_and(|group| group.backend() == BackendName::Gloo);
+    if !gloo || !job.log.recorded || made.record.call.op != "all_to_all" {
+        return None;
+    }
+    let sides = |made: &super::index::Made<'_>| {
+        (numel(&made.record.call.inputs), numel(&made.record.call.outputs))
+    };
+    // Who sends as much as it expects, as most do, is not the one to look at first.
+    let uneven = row.made.iter().filter(|made| sides(made).0 != sides(made).1);
+    let uneven: Vec<GlobalRank> = uneven.map(|made| made.rank).collect();
+    let few = !uneven.is_empty() && uneven.len() * 2 <= row.made.len();
+    let culprits = if few { uneven } else { row.waiting() };
+    Some(Cause {
+        kind: Kind::SplitMismatch,
+        also_victims: row.waiting(),
+        group: Some(row.group),
+        seq: Some(row.seq),
+        op: Some(made.record.call.op.clone()),
+        certainty: Certainty::Undecidable,
+        message: format!(
+            "{} are stuck inside {}, which ended on the others, though as much is sent as received: \
+             between some two ranks it does not fit. Recordings hold the sums of the splits only; \
+             look at {} first.",
+            cap_ranks(&row.waiting()),
+            words::call(job.log, *made),
+            words::ranks(&culprits),
+        ),
+        fix: FIX_SPLITS.to_owned(),
+        evidence: row.made.iter().take(8).map(|made| evidence(scene, *made, "called")).collect(),
+        culprits,
+    })
+}
+
+/// What to do about splits that disagree.
+const FIX_SPLITS: &str = "input_split_sizes[j] of rank i must equal output_split_sizes[i] of rank j: \
+                          exchange the sizes with an all_to_all_single of one number a rank first.";
 
 /// The cause of an `all_to_all` in which more is sent than received, or less: some rank's splits do
 /// not fit. The sizes are recorded, the splits are not.
@@ -103,9 +169,7 @@ pub(super) fn unequal_totals(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cau
             total.0,
             total.1,
         ),
-        fix: "input_split_sizes[j] of rank i must equal output_split_sizes[i] of rank j: exchange \
-              the sizes with an all_to_all_single of one number a rank first."
-            .to_owned(),
+        fix: FIX_SPLITS.to_owned(),
         evidence: row.made.iter().take(8).map(|made| evidence(scene, *made, "called")).collect(),
     })
 }

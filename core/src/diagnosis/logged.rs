@@ -1,5 +1,6 @@
 //! What a job's log says, as findings: alone, or where it names what a recording could only guess.
 
+use super::models::Sides;
 use super::report::{Certainty, Evidence, Finding, Kind, Report, Verdict};
 use super::words::{cap_ranks, rank_list};
 use crate::job_log::{Said, Statement};
@@ -13,7 +14,13 @@ pub fn add_log(report: &mut Report, statements: &[Statement]) {
     let mut own: Vec<Statement> = statements.to_vec();
     let mut seen = BTreeSet::new();
     own.retain(|it| seen.insert((it.rank, it.said.clone())));
-    for logged in findings(&own) {
+    for logged in findings(&own, report.world_size) {
+        let guessed = logged.certainty == Certainty::Undecidable
+            && matches!(logged.kind, Kind::RankNeverJoined | Kind::CallNeverCompleted);
+        // That others timed out is no news beside what they timed out of.
+        if guessed && !report.findings.is_empty() {
+            continue;
+        }
         let vague = |kind| {
             matches!(
                 kind,
@@ -51,7 +58,7 @@ pub fn add_log(report: &mut Report, statements: &[Statement]) {
 }
 
 /// The findings of a log alone.
-fn findings(statements: &[Statement]) -> Vec<Finding> {
+fn findings(statements: &[Statement], world: u32) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(unused(statements));
     found.extend(models(statements));
@@ -69,7 +76,7 @@ fn findings(statements: &[Statement]) -> Vec<Finding> {
         "Look at the log of that rank, above this: it is stuck in its own code, or ended.",
     ));
     found.extend(mismatch(statements));
-    found.extend(timeouts(statements));
+    found.extend(timeouts(statements, world));
     found
 }
 
@@ -136,24 +143,17 @@ fn models(statements: &[Statement]) -> Option<Finding> {
         let message = format!("DDP says on rank {rank}: {parameter} does not match rank 0's.");
         return finding(Kind::DdpModelMismatch, &shapes, message, FIX);
     }
-    let most = counts.values().map(BTreeSet::len).max()?;
-    let tie = counts.values().filter(|ranks| ranks.len() == most).count() > 1;
-    let usual = counts.iter().find(|(_, ranks)| ranks.len() == most).map(|(count, _)| *count)?;
-    let odd = |it: &&Statement| match it.said {
-        Said::Parameters { count } => tie || count != usual,
-        _ => false,
+    let sides = Sides::of(counts.into_iter().map(|(count, ranks)| {
+        let ranks: Vec<GlobalRank> = ranks.into_iter().collect();
+        (ranks, format!("{count} parameters"))
+    }))?;
+    let odd = |it: &&Statement| {
+        matches!(it.said, Said::Parameters { .. }) && sides.culprits.contains(&it.rank)
     };
     let about: Vec<&Statement> = statements.iter().filter(odd).collect();
-    let said: Vec<String> = counts
-        .iter()
-        .map(|(count, ranks)| {
-            let ranks: Vec<_> = ranks.iter().copied().collect();
-            format!("{} {count} parameters", cap_ranks(&ranks))
-        })
-        .collect();
-    let message = format!("The models differ, as DDP says: {}.", said.join("; "));
+    let message = format!("The models differ, as DDP says: {}.", sides.said);
     let mut found = finding(Kind::DdpModelMismatch, &about, message, FIX)?;
-    if tie {
+    if sides.tie {
         found.certainty = Certainty::Undecidable;
     }
     Some(found)
@@ -209,29 +209,65 @@ fn mismatch(statements: &[Statement]) -> Option<Finding> {
     Some(found)
 }
 
-/// A rank whose watchdog says that it had called less than others timed out in.
-fn timeouts(statements: &[Statement]) -> Option<Finding> {
+/// What the watchdogs say: who had called less than others timed out in, else whose watchdog says
+/// nothing, else that all wait in one call. `world` ranks are known of otherwise.
+fn timeouts(statements: &[Statement], world: u32) -> Option<Finding> {
+    let mut furthest: BTreeMap<GlobalRank, u64> = BTreeMap::new();
     let mut most: Option<(u64, &str)> = None;
-    let mut behind: Vec<&Statement> = Vec::new();
     for it in statements {
         if let Said::TimedOut { seq, op, .. } = &it.said {
             most = most.max(Some((*seq, op)));
+            let own = furthest.entry(it.rank).or_default();
+            *own = (*own).max(*seq);
         }
     }
     let (seq, op) = most?;
-    for it in statements {
-        if let Said::TimedOut { last_enqueued: Some(last), .. } = it.said
-            && last < seq
-        {
-            behind.push(it);
-        }
-    }
-    let ranks: Vec<GlobalRank> = behind.iter().map(|it| it.rank).collect();
+    let timed_out = |it: &&Statement| matches!(it.said, Said::TimedOut { .. });
+    let all: Vec<&Statement> = statements.iter().filter(timed_out).collect();
+    let called_less = |it: &&Statement| match it.said {
+        Said::TimedOut { last_enqueued: Some(last), .. } => last < seq,
+        _ => furthest.get(&it.rank).is_some_and(|own| *own < seq),
+    };
+    let behind: Vec<&Statement> = all.iter().copied().filter(called_less).collect();
+    let ranks: BTreeSet<GlobalRank> = behind.iter().map(|it| it.rank).collect();
+    let ranks: Vec<GlobalRank> = ranks.into_iter().collect();
     let message =
         format!("{} had not called {op} #{seq}, in which others timed out.", cap_ranks(&ranks));
     let fix = "Look at what the rank did instead: its own log, and its Flight Recorder dump.";
-    let mut found = finding(Kind::RankNeverJoined, &behind, message, fix)?;
-    found.certainty = Certainty::Likely;
+    if let Some(mut found) = finding(Kind::RankNeverJoined, &behind, message, fix) {
+        found.certainty = Certainty::Likely;
+        found.seq = Some(seq);
+        return Some(found);
+    }
+    let waiting: Vec<GlobalRank> = furthest.keys().copied().collect();
+    let last = waiting.last().map_or(0, |rank| rank.0.saturating_add(1)).max(world);
+    let silent = (0..last).map(GlobalRank).filter(|rank| !furthest.contains_key(rank));
+    let silent: Vec<GlobalRank> = silent.collect();
+    let (kind, message, fix) = match silent.is_empty() {
+        false => (
+            Kind::RankNeverJoined,
+            format!(
+                "{} timed out in {op} #{seq}, and nothing is said of {}: not called, or a log \
+                 that is not among these.",
+                cap_ranks(&waiting),
+                rank_list(&silent)
+            ),
+            fix,
+        ),
+        true => (
+            Kind::CallNeverCompleted,
+            format!(
+                "{} timed out in {op} #{seq}. All of them had called it, and their logs do not say \
+                 why it did not end.",
+                cap_ranks(&waiting)
+            ),
+            "Set TORCH_FR_BUFFER_SIZE and TORCH_NCCL_DUMP_ON_TIMEOUT=1 and diagnose the dumps: they \
+             say whether the calls were alike.",
+        ),
+    };
+    let mut found = finding(kind, &all, message, fix)?;
+    (found.culprits, found.victims) = (silent, waiting);
+    found.certainty = Certainty::Undecidable;
     found.seq = Some(seq);
     Some(found)
 }
@@ -253,6 +289,25 @@ mod tests {
             (finding.kind, culprits, finding.certainty)
         };
         report(text).findings.iter().map(short).collect()
+    }
+
+    #[test]
+    fn a_watchdog_that_fires_is_never_healthy() {
+        let fires = |rank: u32, seq: u64, op: &str| {
+            format!(
+                "[rank{rank}]:[E] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Watchdog caught \
+                 collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn=4, \
+                 NumelOut=4, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.\n"
+            )
+        };
+        let never = |culprits: Vec<u32>, how| vec![(Kind::RankNeverJoined, culprits, how)];
+        let six = |rank| fires(rank, 6, "ALLREDUCE");
+        let earlier = six(0) + &six(1) + &fires(2, 5, "_ALLGATHER_BASE");
+        assert_eq!(found(&earlier), never(vec![2], Certainty::Likely));
+        let silent = six(0) + &six(1) + &six(3);
+        assert_eq!(found(&silent), never(vec![2], Certainty::Undecidable));
+        let everyone = silent + &six(2);
+        assert_eq!(found(&everyone), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
     }
 
     #[test]

@@ -1,10 +1,15 @@
 //! Rows whose calls are not the same collective, and who is in the minority.
 
+use super::align::WINDOW;
+use super::in_step::odd_ones;
 use super::index::{Job, Row};
 use super::signature::{Difference, Signature};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
 use std::collections::BTreeMap;
+
+/// So many ties are held against what ranks of other groups do.
+const LOOKS: u32 = 64;
 
 /// The first row of a group in which the members' calls differ.
 #[derive(Clone, Debug)]
@@ -15,9 +20,27 @@ pub(super) struct Mismatch {
     pub(super) majority: Vec<GlobalRank>,
     /// The others, by what they called; if there is no majority, every side.
     pub(super) sides: Vec<Side>,
-    /// True if as many ranks made the one call as the other, and only the calls before tell which
-    /// is the usual one.
-    pub(super) by_history: bool,
+    /// What tells which call is the usual one.
+    pub(super) decided: Decided,
+    /// A rank of the majority whose later calls are the majority's as well, as far as they go.
+    pub(super) model: Option<GlobalRank>,
+}
+
+/// What tells which of two calls is the usual one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decided {
+    /// Most of the row's ranks made it.
+    ByMajority,
+    /// Most of those ranks made it of whom something was recorded; the others may be of another
+    /// mind.
+    ByMajorityOfRecorded,
+    /// As many made the one as the other, and all calls of that line before were as the one.
+    ByHistory,
+    /// As many made the one as the other, and ranks of other groups go on as some of them.
+    Elsewhere {
+        /// One of those.
+        model: GlobalRank,
+    },
 }
 
 /// Ranks that made the same call.
@@ -29,32 +52,80 @@ pub(super) struct Side {
     pub(super) difference: Difference,
 }
 
-/// The first mismatch of every group, by group.
+/// The first mismatch of every group, by group, and behind each those in which other ranks leave the
+/// majority later.
 pub(super) fn first_mismatches(job: &Job<'_>) -> Vec<Mismatch> {
     let mut found: Vec<Mismatch> = Vec::new();
     let mut done: Option<GroupId> = None;
+    // Looking elsewhere takes as long as reading many groups.
+    let mut looks = LOOKS;
     for (at, row) in job.rows.iter().enumerate() {
         // What follows a group's first mismatch is its consequence.
         if done == Some(row.group) {
             continue;
         }
-        if let Some(mismatch) = mismatch(job, at, row) {
+        if let Some(mismatch) = mismatch(job, at, row, &mut looks) {
             done = Some(row.group);
-            found.push(mismatch);
+            found.extend(with_later(job, mismatch));
         }
     }
     found
 }
 
-fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>) -> Option<Mismatch> {
+/// A mismatch, and those behind it in which ranks differ that did not before: their calls are the
+/// program's own as long as they were the majority's.
+fn with_later(job: &Job<'_>, mut first: Mismatch) -> Vec<Mismatch> {
+    let mut agree = first.majority.clone();
+    let mut found = Vec::new();
+    let group = job.rows.get(first.row).map(|row| row.group);
+    let rows = job.rows.iter().enumerate().skip(first.row + 1).take(WINDOW);
+    for (at, row) in rows.take_while(|(_, row)| Some(row.group) == group) {
+        let made = row.made.iter().filter(|made| agree.binary_search(&made.rank).is_ok());
+        let mut sides: BTreeMap<Signature<'_>, Vec<GlobalRank>> = BTreeMap::new();
+        for made in made {
+            sides.entry(Signature::of(&made.record.call)).or_default().push(made.rank);
+        }
+        let Some((usual, most)) = sides.iter().max_by_key(|(_, ranks)| ranks.len()) else { break };
+        let (usual, most) = (*usual, most.clone());
+        let all: usize = sides.values().map(Vec::len).sum();
+        let others: Vec<Side> = sides
+            .into_iter()
+            .filter_map(|(signature, ranks)| {
+                Some(Side { difference: usual.difference(&signature)?, ranks })
+            })
+            .collect();
+        if others.is_empty() {
+            continue;
+        }
+        // Two against one at the least, where the row is one that must agree.
+        if most.len() < 2 || most.len() * 3 < all * 2 || !row.open() {
+            break;
+        }
+        agree.retain(|rank| others.iter().all(|side| !side.ranks.contains(rank)));
+        let decided = Decided::ByMajority;
+        found.push(Mismatch { row: at, majority: most, sides: others, decided, model: None });
+    }
+    first.model = agree.first().copied();
+    for later in &mut found {
+        later.model = first.model;
+        later.majority.retain(|rank| agree.contains(rank));
+    }
+    found.retain(|later| !later.majority.is_empty());
+    found.insert(0, first);
+    found
+}
+
+fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>, looks: &mut u32) -> Option<Mismatch> {
     let mut signatures = row.made.iter().map(|made| Signature::of(&made.record.call));
     let first = signatures.next()?;
     if signatures.all(|signature| first.difference(&signature).is_none()) {
         return None;
     }
-    // Uneven parts of a gather may be meant; they only count where somebody is stuck.
-    let strict = |op: &str| matches!(op, "all_reduce" | "broadcast" | "reduce");
-    if !row.open() && !row.made.iter().all(|made| strict(&made.record.call.op)) {
+    // Uneven parts of a gather may be meant; they only count where somebody is stuck. Another call
+    // is wrong even where the backend lets both pass, as gloo does.
+    let strict = |op: &str| matches!(op, "all_reduce" | "broadcast" | "reduce" | "scatter");
+    let same_op = row.made.iter().all(|made| made.record.call.op == first.op);
+    if !row.open() && same_op && !strict(first.op) {
         return None;
     }
     let mut sides: BTreeMap<Signature<'_>, Vec<GlobalRank>> = BTreeMap::new();
@@ -68,14 +139,22 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>) -> Option<Mismatch> {
     let mut usual = sides.iter().filter(|(signature, ranks)| {
         tie && ranks.len() == most && is_usual(job, row, signature, ranks)
     });
-    let by_history = match (usual.next(), usual.next()) {
-        (Some((signature, ranks)), None) => {
-            leader = (*signature, ranks.clone());
-            tie = false;
-            true
-        }
-        _ => false,
+    let mut decided = match may_tie(job, row, most, &sides) {
+        true => Decided::ByMajorityOfRecorded,
+        false => Decided::ByMajority,
     };
+    if let (Some((signature, ranks)), None) = (usual.next(), usual.next()) {
+        leader = (*signature, ranks.clone());
+        tie = false;
+        decided = Decided::ByHistory;
+    } else if tie
+        && spend(looks)
+        && let Some((signature, ranks, model)) = elsewhere(job, row, &sides)
+    {
+        leader = (signature, ranks);
+        tie = false;
+        decided = Decided::Elsewhere { model };
+    }
     let sides = sides.into_iter().filter(|(signature, _)| tie || *signature != leader.0);
     let mut sides: Vec<Side> = sides
         .map(|(signature, ranks)| Side {
@@ -88,7 +167,46 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>) -> Option<Mismatch> {
         sides.iter_mut().for_each(|side| side.difference = other);
     }
     sides.sort_by(|a, b| a.ranks.cmp(&b.ranks));
-    Some(Mismatch { row: at, majority: if tie { Vec::new() } else { leader.1 }, sides, by_history })
+    let majority = if tie { Vec::new() } else { leader.1 };
+    Some(Mismatch { row: at, majority, sides, decided, model: None })
+}
+
+/// True if the members of whom nothing was recorded could make another side as large as the largest.
+fn may_tie(
+    job: &Job<'_>,
+    row: &Row<'_>,
+    most: usize,
+    sides: &BTreeMap<Signature<'_>, Vec<GlobalRank>>,
+) -> bool {
+    let members = job.group(row.group).map(|group| group.ranks()).unwrap_or_default();
+    let missing = members.iter().filter(|rank| job.rank(**rank).is_none()).count();
+    let mut sizes: Vec<usize> = sides.values().map(Vec::len).collect();
+    sizes.sort_unstable();
+    let next = sizes.iter().rev().nth(1);
+    missing > 0 && next.is_some_and(|next| next + missing >= most)
+}
+
+/// True if there was one left to spend.
+fn spend(looks: &mut u32) -> bool {
+    let left = looks.checked_sub(1);
+    *looks = left.unwrap_or(0);
+    left.is_some()
+}
+
+/// The side of a tie whose ranks go through the program as most ranks of the job do, if all others
+/// go another way; and a rank that goes that way.
+fn elsewhere<'a>(
+    job: &Job<'a>,
+    row: &Row<'a>,
+    sides: &BTreeMap<Signature<'a>, Vec<GlobalRank>>,
+) -> Option<(Signature<'a>, Vec<GlobalRank>, GlobalRank)> {
+    let among: Vec<GlobalRank> = row.made.iter().map(|made| made.rank).collect();
+    let odd = odd_ones(job, &among)?;
+    let is_odd = |rank: &GlobalRank| odd.ranks.binary_search(rank).is_ok();
+    let mut usual = sides.iter().filter(|(_, ranks)| !ranks.iter().any(is_odd));
+    let (signature, ranks) = usual.next()?;
+    let alone = usual.next().is_none() && odd.ranks.len() + ranks.len() == among.len();
+    alone.then(|| (*signature, ranks.clone(), odd.model))
 }
 
 /// True if every call that was made from this line before, by anybody, had this signature, and there

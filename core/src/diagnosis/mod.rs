@@ -5,25 +5,37 @@
 //! rank is believed more than another because it was read first.
 
 mod absent;
+mod align;
+mod before;
+mod by_lines;
 mod causes;
+mod dead;
 mod deadlock;
 mod differing;
 mod explain;
 mod graph;
 mod in_ddp;
+mod in_step;
 mod index;
 mod inside;
 mod logged;
+mod lost;
+mod lost_waits;
 mod mismatch;
+mod models;
 mod monitored;
+mod namesakes;
 mod p2p;
 mod plan_diff;
 mod report;
+mod run_end;
 mod signature;
 mod splits;
 mod straggler;
 mod text;
+mod unanswered;
 mod waits;
+mod went_on;
 mod words;
 
 pub use logged::add_log;
@@ -33,8 +45,10 @@ pub use report::{
 pub use waits::who_waits;
 pub use words::rank_list;
 
-use crate::flight_recorder::{FileProblem, Recording, rank_of_file_name};
-use crate::trace::{Call, CallLog, Called, Trace};
+use crate::flight_recorder::{FileProblem, FlightRecorderError, Recording, rank_of_file_name};
+use crate::group::BackendName;
+use crate::nccl_log;
+use crate::trace::{Call, CallLog, CallState, Called, Origin, Trace};
 use signature::Signature;
 
 /// Whether two calls under one number of a group cannot be the same collective, as far as both are
@@ -58,7 +72,12 @@ pub fn diagnose(log: &CallLog) -> Report {
 
 /// What is wrong in a trace: [`diagnose`] of its calls.
 pub fn diagnose_trace(trace: &Trace) -> Report {
-    diagnose(&CallLog::of(trace))
+    let log = CallLog::of(trace);
+    let mut report = diagnose(&log);
+    if let Origin::Run { .. } = trace.header.origin {
+        run_end::tell(&mut report, &log);
+    }
+    report
 }
 
 /// What is wrong in a set of dumps: [`diagnose`] of their calls, with a note for every file that
@@ -68,13 +87,93 @@ pub fn diagnose_recording(recording: &Recording) -> Report {
     for problem in &recording.problems {
         tell_unreadable(&mut report, problem);
     }
-    report.notes.extend(recording.problems.iter().map(|problem| problem.error.to_string()));
+    if report.verdict == Verdict::Healthy && idle_on_gloo(&recording.merged.log) {
+        report.notes.push(
+            "No call is under way in these dumps. gloo records neither sends and receives nor \
+             new_group: a job that hangs in one of those looks like this."
+                .to_owned(),
+        );
+    }
+    let text = |problem: &&FileProblem| matches!(problem.error, FlightRecorderError::Text { .. });
+    let (texts, others): (Vec<_>, Vec<_>) = recording.problems.iter().partition(text);
+    report.notes.extend(others.iter().map(|problem| problem.error.to_string()));
+    report.notes.extend(texts_among_dumps(&texts));
+    report
+}
+
+/// True if all calls have ended, on a backend that does not record all that can hang.
+fn idle_on_gloo(log: &CallLog) -> bool {
+    let gloo = log.groups.iter().any(|group| group.backend() == BackendName::Gloo);
+    let mut calls = log.logs().flat_map(|(_, log)| &log.calls);
+    gloo && calls.all(|record| record.state == CallState::Completed)
+}
+
+/// One note for all texts of a folder: every rank has its log there.
+fn texts_among_dumps(texts: &[&FileProblem]) -> Option<String> {
+    const SHOWN: usize = 3;
+    let names: Vec<&str> =
+        texts.iter().take(SHOWN).map(|problem| problem.file_name.as_str()).collect();
+    let more = match texts.len().checked_sub(SHOWN) {
+        None | Some(0) => String::new(),
+        Some(more) => format!(" and {more} more"),
+    };
+    match texts {
+        [] => None,
+        [only] => Some(only.error.to_string()),
+        many => Some(format!(
+            "{} files are text, and no dumps: {}{more}.",
+            many.len(),
+            names.join(", ")
+        )),
+    }
+}
+
+/// What is wrong in the calls that NCCL's log tells of: [`diagnose`], as sure as a log can be that
+/// does not tell which calls ended.
+pub fn diagnose_nccl(calls: &nccl_log::Calls) -> Report {
+    let mut report = diagnose(&calls.log);
+    if calls.log.logs().all(|(_, log)| log.calls.is_empty()) {
+        let why = "NCCL's log names no calls: nothing can be judged. Set \
+                   NCCL_DEBUG_SUBSYS=INIT,COLL beside NCCL_DEBUG=INFO.";
+        report = Report::unusable(calls.log.world_size, why);
+    }
+    for finding in &mut report.findings {
+        // Two calls that differ, differ; who has not come may only not have come yet.
+        let differs = matches!(
+            finding.kind,
+            Kind::CollectiveMismatch
+                | Kind::SizeMismatch
+                | Kind::DtypeMismatch
+                | Kind::ReduceOpMismatch
+                | Kind::RootMismatch
+        );
+        if !differs {
+            finding.certainty = finding.certainty.max(Certainty::Likely);
+        }
+    }
+    report.notes.extend(calls.notes.iter().cloned());
+    report
+}
+
+/// What is wrong in the calls that profiles tell of: [`diagnose`]. A rank without a profile was not
+/// profiled, which is nothing wrong; `notes` are what else is to be said of them.
+pub fn diagnose_profiles(log: &CallLog, notes: Vec<String>) -> Report {
+    let mut report = diagnose(log);
+    report.findings.retain(|finding| finding.kind != Kind::RankMissing);
+    if report.findings.is_empty() && report.verdict == Verdict::Findings {
+        report.verdict = Verdict::Healthy;
+    }
+    report.notes.extend(notes);
     report
 }
 
 /// A rank whose dump is there but cannot be read is not known to have crashed: its finding says
 /// so instead.
 fn tell_unreadable(report: &mut Report, problem: &FileProblem) {
+    // A rank's log carries its number as well.
+    if matches!(problem.error, FlightRecorderError::Text { .. }) {
+        return;
+    }
     let Ok(rank) = rank_of_file_name(&problem.file_name) else { return };
     let missing = report.findings.iter_mut().filter(|finding| finding.kind == Kind::RankMissing);
     for finding in missing.filter(|finding| finding.culprits.contains(&rank)) {

@@ -79,6 +79,8 @@ pub struct Finding {
 pub enum Kind {
     /// A rank died: a signal, an exception, a crash that the trace shows.
     RankDied,
+    /// Ranks wait in a store for what does not come, or too late.
+    StoreWait,
     /// Ranks wait for each other through several groups, in a circle.
     GroupDeadlock,
     /// Ranks wait for each other in sends and receives, in a circle.
@@ -119,6 +121,8 @@ pub enum Kind {
     CallNeverCompleted,
     /// A rank is slow, and the others wait for it again and again.
     Straggler,
+    /// The run was ended, and the calls of its ranks do not say why.
+    RunFailed,
 }
 
 impl Kind {
@@ -126,6 +130,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Kind::RankDied => "rank_died",
+            Kind::StoreWait => "store_wait",
             Kind::GroupDeadlock => "group_deadlock",
             Kind::P2pDeadlock => "p2p_deadlock",
             Kind::CollectiveMismatch => "collective_mismatch",
@@ -146,6 +151,7 @@ impl Kind {
             Kind::RankMissing => "rank_missing",
             Kind::CallNeverCompleted => "call_never_completed",
             Kind::Straggler => "straggler",
+            Kind::RunFailed => "run_failed",
         }
     }
 
@@ -153,6 +159,7 @@ impl Kind {
     pub fn title(self) -> &'static str {
         match self {
             Kind::RankDied => "Rank died",
+            Kind::StoreWait => "Waited in a store in vain",
             Kind::GroupDeadlock => "Deadlock across groups",
             Kind::P2pDeadlock => "Deadlock in send and recv",
             Kind::CollectiveMismatch => "Different collectives",
@@ -173,6 +180,7 @@ impl Kind {
             Kind::RankMissing => "Rank missing",
             Kind::CallNeverCompleted => "Call never completed",
             Kind::Straggler => "Slow rank",
+            Kind::RunFailed => "Run ended from outside",
         }
     }
 }

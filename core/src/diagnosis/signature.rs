@@ -80,8 +80,3 @@ fn compared(call: &Called) -> &[TensorShape] {
 pub(super) fn numel(tensors: &[TensorShape]) -> u64 {
     tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.numel()))
 }
-
-/// Elements of whatever the call was given, to tell whether two calls are about the same tensor.
-pub(super) fn payload(call: &Called) -> u64 {
-    numel(if call.inputs.is_empty() { &call.outputs } else { &call.inputs })
-}

@@ -22,11 +22,18 @@ struct Disagreement<'a> {
 pub(super) fn causes(scene: &Scene<'_, '_>) -> (Vec<Cause>, Vec<usize>) {
     let rows = scene.job.open_rows();
     let found = rows.filter_map(|(at, row)| {
-        let totals =
-            || unequal_totals(scene, row).filter(|_| row.waiting().len() == row.made.len());
+        let totals = || unequal_totals(scene, row).filter(|_| stays(scene, row));
         Some((cause(scene, row).or_else(totals)?, at))
     });
     found.unzip()
+}
+
+/// True of a call that nobody comes out of, or nobody is seen to do anything after.
+fn stays(scene: &Scene<'_, '_>, row: &Row<'_>) -> bool {
+    row.made.iter().all(|made| {
+        let last = scene.job.rank(made.rank).and_then(|log| log.calls.last());
+        made.pending() || last.is_some_and(|last| last.work == made.record.work)
+    })
 }
 
 fn cause(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {

@@ -5,8 +5,11 @@
 //! different machines differ, so in recordings a rank's lateness counts from where it was least
 //! late; what the others waited is that, on top of it. A simulation and a run have one clock.
 
+use super::causes::{Cause, Scene, evidence};
 use super::index::{Job, Made, Row};
-use crate::group::{BackendName, GroupId};
+use super::report::{Certainty, Kind};
+use super::words::{self, ranks};
+use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
 use std::collections::BTreeMap;
 
@@ -28,32 +31,43 @@ pub(super) struct Straggler {
 /// Below this, in picoseconds, lateness on real machines is noise: 20 ms. (Healthy gloo jobs whose
 /// ranks share cores are 15 ms apart again and again.)
 const NOISE_PS: u64 = 20_000_000_000;
+/// Where the devices' own times are recorded, it is less: 1 ms.
+const DEVICE_NOISE_PS: u64 = 1_000_000_000;
+/// A rank is slow if it comes last more often than by chance in one of so many jobs.
+const CHANCE: f64 = 0.02;
 /// In virtual time, waiting for it counts from this part of the time that was looked at: a fiftieth.
 const SHARE: u64 = 50;
+/// On real machines, a good part of the time is a fifth.
+const GOOD_PART: u64 = 5;
 /// At most this many of a group's last calls are looked at.
 const WINDOW: usize = 64;
 
 /// The slowest rank of any group, if one comes last by a good part of the time between calls, in
 /// most calls.
-pub(super) fn straggler(job: &Job<'_>) -> Option<Straggler> {
+pub(super) fn find(job: &Job<'_>) -> Option<Straggler> {
     let groups = || (0..).map(GroupId).zip(&job.log.groups);
     // A clock is off by the same in every group: where a rank was least late, in any of them, is
     // the measure, or one that is slow from a group's first call on would set its own.
     let mut least: BTreeMap<GlobalRank, i128> = BTreeMap::new();
     for (id, group) in groups() {
         let came = Arrival::of(job, id);
-        for row in full_rows(job, id, group.size() as usize) {
+        for row in full_rows(job, id, recorded(job, group)) {
             for (rank, late) in came.late(row) {
                 let least = least.entry(rank).or_insert(late);
                 *least = (*least).min(late);
             }
         }
     }
-    let found = groups().filter_map(|(id, group)| of_group(job, id, group.size() as usize, &least));
+    let found = groups().filter_map(|(id, group)| of_group(job, id, recorded(job, group), &least));
     found.max_by_key(|found| (found.median_ps, found.calls, std::cmp::Reverse(found.rank)))
 }
 
-/// The last calls of a group that all members are known to have made.
+/// How many members of a group something was recorded of.
+fn recorded(job: &Job<'_>, group: &ProcessGroup) -> usize {
+    group.ranks().iter().filter(|rank| job.rank(**rank).is_some()).count()
+}
+
+/// The last calls of a group that all recorded members are known to have made.
 fn full_rows<'j, 'a>(job: &'j Job<'a>, group: GroupId, size: usize) -> Vec<&'j Row<'a>> {
     let rows = job.rows_of(group).iter().rev();
     let full = rows.filter(|row| row.made.len() == size && size > 1).take(WINDOW);
@@ -86,31 +100,63 @@ fn of_group(
         let excess = late.iter().map(|(rank, late)| {
             // Having been early once, at start-up, is no measure.
             let least = least.get(rank).copied().unwrap_or(0).max(0);
-            let base = if job.log.recorded { least } else { 0 };
+            // Clocks of devices are set right before (`recording`): lateness is what it seems.
+            let base = if job.log.recorded && !job.log.device_times { least } else { 0 };
             (busy.excess(late - base, *rank), *rank)
         });
         let Some((excess, rank)) = excess.max() else { continue };
         let excess = u64::try_from(excess).unwrap_or(0);
         let between = came.median_ps(row).saturating_sub(came.median_ps(before));
-        let noise = if job.log.simulated { 0 } else { NOISE_PS };
+        let noise = match came {
+            _ if job.log.simulated => 0,
+            Arrival::Stream => DEVICE_NOISE_PS,
+            Arrival::Process => NOISE_PS,
+        };
         if excess > noise && excess > between / 4 {
             counts.entry(rank).or_default().push(excess);
         }
     }
+    let anybody_late = counts.values().map(Vec::len).sum();
     let (rank, mut late) = counts.into_iter().max_by_key(|(_, late)| late.len())?;
-    if late.len() < 4 || late.len() * 10 < calls * 6 {
+    let waited = late.iter().fold(0, |sum: u64, late| sum.saturating_add(*late));
+    let duration_ps = came.duration_ps(full.get(from..)?);
+    // Of several calls a step a slow rank comes late to the first: of those that anybody comes late
+    // to, then, most must be its own, and the waiting a good part of the time.
+    let of = match !job.log.simulated && waited.saturating_mul(GOOD_PART) >= duration_ps {
+        true => anybody_late,
+        false => calls,
+    };
+    if late.len() < 4 || late.len() * 10 < of * 6 {
+        return None;
+    }
+    if !job.log.simulated && by_chance(late.len(), of, size) > CHANCE {
         return None;
     }
     // Virtual time has no noise, but a rank that is microseconds late to calls that follow each
     // other at once costs nobody anything.
-    let waited = late.iter().fold(0, |sum: u64, late| sum.saturating_add(*late));
-    if job.log.simulated && waited.saturating_mul(SHARE) < came.duration_ps(full.get(from..)?) {
+    if job.log.simulated && waited.saturating_mul(SHARE) < duration_ps {
         return None;
     }
     late.sort_unstable();
     let seq = full.last()?.seq;
     let median_ps = late.get(late.len() / 2).copied()?;
     Some(Straggler { rank, group, seq, late: late.len(), calls, median_ps })
+}
+
+/// How likely it is that some rank of `size` comes last to `late` of `calls`, if each comes last as
+/// often as the others: at most `size` times the binomial distribution's tail.
+fn by_chance(late: usize, calls: usize, size: usize) -> f64 {
+    let last = 1.0 / size.max(2) as f64;
+    // The chance of 0, then of each number more.
+    let mut exactly = (0..calls).fold(1.0, |chance, _| chance * (1.0 - last));
+    let mut tail = 0.0;
+    for times in 0..=calls {
+        if times >= late {
+            tail += exactly;
+        }
+        exactly *= (calls - times) as f64 / (times + 1) as f64 * last / (1.0 - last);
+    }
+    tail * size as f64
 }
 
 /// How long ranks were busy by themselves before a call; empty where that is not known.
@@ -132,7 +178,7 @@ impl Busy {
 enum Arrival {
     /// When it made the call.
     Process,
-    /// When its stream came to it: recordings tell that only as coarsely as the watchdog looks.
+    /// When its stream came to it: recorders tell that only as coarsely as the watchdog looks.
     Stream,
 }
 
@@ -140,7 +186,7 @@ impl Arrival {
     fn of(job: &Job<'_>, group: GroupId) -> Arrival {
         let nccl = job.group(group).is_some_and(|group| group.backend() == BackendName::Nccl);
         // The host backend carries NCCL's groups out without a stream.
-        if nccl && job.log.simulated { Arrival::Stream } else { Arrival::Process }
+        if nccl && job.log.device_times { Arrival::Stream } else { Arrival::Process }
     }
 
     fn ps(self, made: &Made<'_>) -> u64 {
@@ -187,5 +233,65 @@ impl Arrival {
     fn late(self, row: &Row<'_>) -> BTreeMap<GlobalRank, i128> {
         let median = i128::from(self.median_ps(row));
         row.made.iter().map(|made| (made.rank, i128::from(self.ps(made)) - median)).collect()
+    }
+}
+
+/// The finding of a slow rank.
+pub(super) fn cause(scene: &Scene<'_, '_>, slow: &Straggler) -> Cause {
+    let log = scene.job.log;
+    let group = words::group_label(log, slow.group);
+    let last = scene.job.last_call(slow.group, slow.rank);
+    let others = log.groups.get(slow.group.index()).map(|group| group.ranks().to_vec());
+    let mut others = others.unwrap_or_default();
+    others.retain(|rank| *rank != slow.rank);
+    others.sort_unstable();
+    let seen = last.map(|record| Made { rank: slow.rank, record });
+    Cause {
+        kind: Kind::Straggler,
+        culprits: vec![slow.rank],
+        message: format!(
+            "Nothing hangs: rank {} is slow. It came last to {} of the last {} of {group}, and {} \
+             waited for it, {} in the median.",
+            slow.rank,
+            slow.late,
+            words::count(slow.calls, "call"),
+            ranks(&others),
+            words::duration(slow.median_ps),
+        ),
+        fix: "Compare this rank's time between the calls with the others': its data loader, its \
+              machine's load, its device's clocks and temperature."
+            .to_owned(),
+        also_victims: others,
+        group: Some(slow.group),
+        seq: Some(slow.seq),
+        op: last.map(|record| record.call.op.clone()),
+        certainty: Certainty::Likely,
+        evidence: seen.map(|made| evidence(scene, made, "came late to")).into_iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against the sum over all outcomes, counted one by one.
+    #[test]
+    fn chance_is_the_binomial_tail() {
+        for (size, calls) in [(2usize, 8usize), (3, 6), (4, 5)] {
+            let outcomes = size.pow(calls as u32);
+            for late in 0..=calls {
+                let last_to = |outcome: usize| {
+                    let nth = |at: usize| outcome / size.pow(at as u32) % size;
+                    (0..calls).filter(|at| nth(*at) == 0).count()
+                };
+                let many = (0..outcomes).filter(|outcome| last_to(*outcome) >= late).count();
+                let expected = (many * size) as f64 / outcomes as f64;
+                let found = by_chance(late, calls, size);
+                assert!(
+                    (found - expected).abs() < 1e-9,
+                    "{size} {calls} {late}: {found} {expected}"
+                );
+            }
+        }
     }
 }

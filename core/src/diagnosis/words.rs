@@ -65,11 +65,13 @@ pub(super) fn count(number: usize, noun: &str) -> String {
 
 /// A duration in picoseconds, in the unit that people would choose.
 pub(super) fn duration(ps: u64) -> String {
+    // To the nearest: what was 5 ms late is not 4 ms late for a nanosecond.
+    let whole = |unit: u64| ps.saturating_add(unit / 2) / unit;
     match ps {
-        0..1_000_000 => format!("{} ns", ps / 1000),
-        1_000_000..1_000_000_000 => format!("{} µs", ps / 1_000_000),
-        1_000_000_000..10_000_000_000_000 => format!("{} ms", ps / 1_000_000_000),
-        _ => format!("{} s", ps / 1_000_000_000_000),
+        0..1_000_000 => format!("{} ns", whole(1000)),
+        1_000_000..1_000_000_000 => format!("{} µs", whole(1_000_000)),
+        1_000_000_000..10_000_000_000_000 => format!("{} ms", whole(1_000_000_000)),
+        _ => format!("{} s", whole(1_000_000_000_000)),
     }
 }
 
@@ -85,9 +87,17 @@ pub(super) fn group_ref(log: &CallLog, id: GroupId) -> GroupRef {
     }
 }
 
-/// What people call a group.
+/// What people call a group. PyTorch calls one `undefined` that nobody described.
 pub(super) fn group_label(log: &CallLog, id: GroupId) -> String {
-    log.groups.get(id.index()).map_or_else(|| id.0.to_string(), |group| group.label().to_owned())
+    let Some(group) = log.groups.get(id.index()) else { return id.0.to_string() };
+    let label = match group.label() {
+        "undefined" => group.name(),
+        label => label,
+    };
+    match label.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => format!("group {label}"),
+        false => label.to_owned(),
+    }
 }
 
 /// `train.py:88` of a call, if its stack or its plan tells.

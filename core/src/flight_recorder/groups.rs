@@ -3,11 +3,12 @@
 //! The same group has the same name on every rank, while `pg_id` is each rank's own count.
 
 use super::members::{RankHint, Unlisted, members};
-use super::names::{CallName, call_name};
-use super::{Dump, Site};
+use super::names::{CallName, call_name, needs_all};
+use super::{Dump, Entry, Site};
 use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A group by what all ranks agree on: its name, and its members where listed (names that were
 /// hashed from a subset may be there twice).
@@ -16,6 +17,8 @@ struct GroupKey {
     /// The default group first, then by number, then by name.
     order: (bool, u64, String),
     listed: Vec<GlobalRank>,
+    /// True of the later one of two groups that gloo's dumps give one name.
+    namesake: bool,
 }
 
 #[derive(Default)]
@@ -31,6 +34,10 @@ struct GroupDraft {
     /// members are worked out.
     pending: BTreeMap<u64, BTreeSet<GlobalRank>>,
     ended: BTreeSet<u64>,
+    /// Pending calls that are not alike.
+    differ: BTreeSet<u64>,
+    /// What is pending, as its first caller called it.
+    called: BTreeMap<u64, Arc<str>>,
 }
 
 /// The groups of a job.
@@ -44,6 +51,8 @@ pub(super) struct GroupTable {
     pub(super) deserted: BTreeSet<GlobalRank>,
     /// Per dump, its lists of members that can be relied on, by the group's name.
     listed: BTreeMap<(GlobalRank, String), Vec<GlobalRank>>,
+    /// Ranks that mean another group by a name than those that made one of that name before.
+    namesakes: BTreeSet<(GlobalRank, String)>,
 }
 
 impl GroupTable {
@@ -54,6 +63,7 @@ impl GroupTable {
             with_p2p: BTreeSet::new(),
             deserted: BTreeSet::new(),
             listed: BTreeMap::new(),
+            namesakes: BTreeSet::new(),
         };
         let mut hints: BTreeMap<GlobalRank, RankHint> = BTreeMap::new();
         for dump in dumps {
@@ -94,6 +104,7 @@ impl GroupTable {
             }
         }
         table.see_pending(dumps, &mut drafts);
+        table.part_namesakes(dumps, &mut drafts);
         let world: Vec<GlobalRank> = (0..world_size).map(GlobalRank).collect();
         let recorded: BTreeSet<GlobalRank> = dumps.iter().map(|dump| dump.rank).collect();
         let alone = |(key, draft): (&GroupKey, &GroupDraft)| {
@@ -111,11 +122,14 @@ impl GroupTable {
         };
         if drafts.first_key_value().is_none_or(|(key, _)| !key.is_default()) {
             let order = (false, 0, "0".to_owned());
-            let key = GroupKey { order, listed: world.clone() };
+            let key = GroupKey { order, listed: world.clone(), namesake: false };
             drafts
                 .insert(key, GroupDraft { desc: "default_pg".to_owned(), ..GroupDraft::default() });
         }
-        for (key, draft) in drafts {
+        let absent: BTreeSet<GlobalRank> =
+            world.iter().filter(|rank| !recorded.contains(rank)).copied().collect();
+        let kin = kin(&drafts);
+        for ((key, draft), kin) in drafts.into_iter().zip(kin) {
             let ranks = if !key.listed.is_empty() {
                 key.listed.clone()
             } else if key.is_default() {
@@ -123,7 +137,15 @@ impl GroupTable {
             } else {
                 let stalled = draft.stalled();
                 let number = (key.order.1 < u64::MAX).then_some(key.order.1);
-                let unlisted = Unlisted { number, callers: &draft.callers, stalled };
+                let Kin { size, strangers } = &kin;
+                let unlisted = Unlisted {
+                    number,
+                    callers: &draft.callers,
+                    stalled,
+                    strangers,
+                    absent: &absent,
+                    kin_size: *size,
+                };
                 let mut ranks = members(&unlisted, &hints);
                 // What ended had all its members: who left no dump is the other one.
                 let deserted = draft.is_alone() && draft.callers.is_subset(&table.deserted);
@@ -169,6 +191,11 @@ impl GroupTable {
                     match (ended, entry.completed) {
                         (false, false) => {
                             draft.pending.entry(seq).or_default().insert(dump.rank);
+                            let name = &site.profiling_name;
+                            let first = draft.called.entry(seq).or_insert_with(|| Arc::clone(name));
+                            if first != name {
+                                draft.differ.insert(seq);
+                            }
                         }
                         (false, true) => draft.any_ended = true,
                         // The first time over, not all that is pending is known.
@@ -186,7 +213,83 @@ impl GroupTable {
         let listed = self.listed.get(&(rank, name.to_owned())).cloned().unwrap_or_default();
         let other = !(desc == "default_pg" || (desc.is_empty() && name == "0"));
         let number = name.parse().unwrap_or(u64::MAX);
-        GroupKey { order: (other, number, name.to_owned()), listed }
+        let namesake =
+            !self.namesakes.is_empty() && self.namesakes.contains(&(rank, name.to_owned()));
+        GroupKey { order: (other, number, name.to_owned()), listed, namesake }
+    }
+
+    /// Parts groups that gloo's dumps give one name although they cannot be one: some members have
+    /// come out of its first collective, which needs all, and others wait in a first one that is
+    /// another. Where not every rank calls new_group, the ranks' counts of groups, by which they are
+    /// named, are out of step.
+    fn part_namesakes(&mut self, dumps: &[Dump], drafts: &mut BTreeMap<GroupKey, GroupDraft>) {
+        let unlisted = drafts.iter().filter(|(key, draft)| {
+            key.listed.is_empty()
+                && !key.is_default()
+                && draft.pending.contains_key(&1)
+                && draft.ended.contains(&1)
+        });
+        let keys: Vec<GroupKey> = unlisted.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            let Some(later) = self.later_namesakes(dumps, &key) else { continue };
+            let Some(draft) = drafts.get_mut(&key) else { continue };
+            draft.callers.retain(|rank| !later.contains(rank));
+            for ranks in draft.pending.values_mut() {
+                ranks.retain(|rank| !later.contains(rank));
+            }
+            draft.pending.retain(|_, ranks| !ranks.is_empty());
+            let (_, _, name) = &key.order;
+            self.namesakes.extend(later.iter().map(|rank| (*rank, name.clone())));
+            let namesake = GroupDraft {
+                desc: draft.desc.clone(),
+                timeout_ms: draft.timeout_ms,
+                backend: draft.backend,
+                p2p: draft.p2p,
+                pending: BTreeMap::from([(1, later.clone())]),
+                callers: later,
+                ..GroupDraft::default()
+            };
+            drafts.insert(GroupKey { namesake: true, ..key }, namesake);
+        }
+    }
+
+    /// The ranks that wait in the first call of a group while others have come out of a first call
+    /// that was another; `None` where that may be a mismatch within one group.
+    fn later_namesakes(&self, dumps: &[Dump], key: &GroupKey) -> Option<BTreeSet<GlobalRank>> {
+        let mut ended: Vec<(&Site, bool)> = Vec::new();
+        let mut waiting: Vec<(&Site, GlobalRank)> = Vec::new();
+        for dump in dumps {
+            let of_it: Vec<bool> = dump
+                .sites
+                .iter()
+                .map(|site| !site.p2p && self.key_of(dump.rank, SiteGroup::of(site)) == *key)
+                .collect();
+            let calls = || {
+                let own = |entry: &&Entry| of_it.get(entry.site as usize) == Some(&true);
+                dump.entries.iter().filter(own)
+            };
+            let Some(first) = calls().find(|entry| entry.collective_seq == Some(1)) else {
+                continue;
+            };
+            let site = dump.site(first)?;
+            let goes_on = calls().any(|entry| entry.completed && entry.collective_seq > Some(1));
+            match first.completed {
+                true => ended.push((site, goes_on)),
+                false => waiting.push((site, dump.rank)),
+            }
+        }
+        let all_differ = waiting.iter().all(|(site, _)| {
+            ended.iter().all(|(other, goes_on)| {
+                let another =
+                    site.profiling_name != other.profiling_name || site.inputs != other.inputs;
+                let lines = !site.stack.is_empty() && site.stack != other.stack;
+                another && (lines || *goes_on)
+            })
+        });
+        let together = ended.len() > 1
+            && ended.iter().all(|(site, _)| needs_all(call_name(&site.profiling_name).op));
+        let later = waiting.iter().map(|(_, rank)| *rank).collect();
+        (all_differ && together && !waiting.is_empty()).then_some(later)
     }
 
     fn key_of(&self, rank: GlobalRank, group: SiteGroup<'_>) -> GroupKey {
@@ -230,12 +333,37 @@ impl GroupTable {
             by_pg_id.extend(numbered());
         }
         let status = dump.status.iter();
+        let recorded = last_of_gloo(dump, ids);
         let known = status.filter_map(|(pg_id, status)| {
+            let group = *by_pg_id.get(pg_id)?;
             // Numbers begin at 1, and -1 stands for never.
-            Some((*by_pg_id.get(pg_id)?, status.last_enqueued.unwrap_or(0)))
+            let last = recorded.get(&group).copied().or(status.last_enqueued);
+            Some((group, last.unwrap_or(0)))
         });
         known.filter(|(group, _)| !self.with_p2p.contains(group)).collect()
     }
+}
+
+/// The last collective that is recorded of each of gloo's groups. gloo counts its sends and
+/// receives in the status and does not record them; the ring drops the oldest calls first, so of a
+/// group of which any is left the last one is.
+fn last_of_gloo(dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
+    let of_gloo = |site: &Site| call_name(&site.profiling_name).backend == BackendName::Gloo;
+    let of_gloo: Vec<bool> = dump.sites.iter().map(of_gloo).collect();
+    let mut last = BTreeMap::new();
+    if !of_gloo.contains(&true) {
+        return last;
+    }
+    for entry in &dump.entries {
+        let site = entry.site as usize;
+        if let (Some(true), Some(group), Some(seq)) =
+            (of_gloo.get(site), ids.get(site), entry.collective_seq)
+        {
+            let last = last.entry(*group).or_insert(seq);
+            *last = seq.max(*last);
+        }
+    }
+    last
 }
 
 /// A group as an entry names it.
@@ -291,8 +419,50 @@ impl GroupDraft {
     /// True if all who called the group wait in one call: somebody unseen must be missing.
     fn stalled(&self) -> bool {
         let all_wait = |(seq, ranks): (&u64, &BTreeSet<GlobalRank>)| {
-            !self.ended.contains(seq) && ranks.len() == self.callers.len()
+            let alike = !self.ended.contains(seq) && !self.differ.contains(seq);
+            alike && ranks.len() == self.callers.len()
         };
         self.pending.iter().any(all_wait)
     }
+}
+
+/// What the other groups of a job tell of the members of one.
+#[derive(Clone, Default)]
+struct Kin {
+    /// The size of the groups that are called like it but for the digits, as a mesh's are.
+    size: Option<usize>,
+    /// Ranks that are in another one of its name or its description.
+    strangers: BTreeSet<GlobalRank>,
+}
+
+/// The kin of each group, in the groups' order.
+fn kin(drafts: &BTreeMap<GroupKey, GroupDraft>) -> Vec<Kin> {
+    let unlisted: Vec<(&GroupKey, &GroupDraft)> =
+        drafts.iter().filter(|(key, _)| key.listed.is_empty() && !key.is_default()).collect();
+    let family = |desc: &str| desc.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+    let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
+    let mut named: BTreeMap<&str, BTreeSet<GlobalRank>> = BTreeMap::new();
+    let mut numbered: BTreeMap<&str, BTreeSet<GlobalRank>> = BTreeMap::new();
+    let said = |desc: &str| !desc.is_empty() && desc != "undefined";
+    for (key, draft) in &unlisted {
+        if said(&draft.desc) {
+            let size = sizes.entry(family(&draft.desc)).or_default();
+            *size = draft.callers.len().max(*size);
+            named.entry(&draft.desc).or_default().extend(&draft.callers);
+        }
+        numbered.entry(&key.order.2).or_default().extend(&draft.callers);
+    }
+    let of = |(key, draft): (&GroupKey, &GroupDraft)| {
+        if !key.listed.is_empty() || key.is_default() {
+            return Kin::default();
+        }
+        let alike = numbered.get(key.order.2.as_str());
+        let called = named.get(draft.desc.as_str());
+        let all = alike.into_iter().chain(called).flatten();
+        Kin {
+            size: sizes.get(&family(&draft.desc)).copied(),
+            strangers: all.filter(|rank| !draft.callers.contains(rank)).copied().collect(),
+        }
+    };
+    drafts.iter().map(of).collect()
 }

@@ -27,6 +27,12 @@ pub(super) struct Unlisted<'a> {
     pub(super) callers: &'a BTreeSet<GlobalRank>,
     /// True if a call is pending on all who called it, so that somebody else must be missing.
     pub(super) stalled: bool,
+    /// Ranks that are in another group in its place.
+    pub(super) strangers: &'a BTreeSet<GlobalRank>,
+    /// Ranks without a dump.
+    pub(super) absent: &'a BTreeSet<GlobalRank>,
+    /// The size of groups like it: a mesh's are all of one size.
+    pub(super) kin_size: Option<usize>,
 }
 
 /// Where a rank that never called a group stands to it.
@@ -47,7 +53,7 @@ pub(super) fn members(
     let size = size_of(number, group.callers, hints);
     let mut maybe = BTreeSet::new();
     for (rank, hint) in hints {
-        if group.callers.contains(rank) {
+        if group.callers.contains(rank) || group.strangers.contains(rank) {
             continue;
         }
         match hint.standing(number, size) {
@@ -56,6 +62,12 @@ pub(super) fn members(
             Standing::Stranger => {}
         }
     }
+    if let Some(wanted) = group.kin_size.filter(|wanted| members.len() < *wanted)
+        && let Some(found) = completed(&members, group.absent, wanted)
+    {
+        members.extend(found);
+    }
+    maybe.extend(group.absent.iter().filter(|rank| !members.contains(rank)));
     let complete = match size {
         Some(size) => members.len() >= size,
         // Without a size, only a group that waits for somebody unseen needs one more.

@@ -4,6 +4,7 @@
 
 use super::groups::GroupTable;
 use super::names::call_name;
+use super::retired;
 use super::{Dump, Entry, FlightRecorderError, Site};
 use crate::group::{BackendName, GroupId};
 use crate::plan::MAX_WORLD_SIZE;
@@ -88,6 +89,7 @@ pub fn merge(mut dumps: Vec<Dump>) -> Result<Merged, FlightRecorderError> {
         outcome: Outcome::Unknown,
         recorded: true,
         simulated: false,
+        device_times: false,
         plan: None,
     };
     log.ranks.resize_with(world_size as usize, || None);
@@ -106,7 +108,9 @@ pub fn merge(mut dumps: Vec<Dump>) -> Result<Merged, FlightRecorderError> {
             *slot = Some(own);
         }
     }
-    Ok(Merged { header, log, end_ps: merger.end_ps })
+    let end_ps = merger.end_ps;
+    retired::compare(&mut log);
+    Ok(Merged { header, log, end_ps })
 }
 
 /// True if a call is pending.

@@ -18,12 +18,14 @@ mod groups;
 mod members;
 mod merge;
 mod names;
+mod retired;
 mod stack;
 mod write;
 
 pub use entry::{Entry, Site};
 pub use files::{FileProblem, Recording, rank_of_file_name, read_files, recording_of};
 pub use merge::{Merged, merge, trace_of};
+pub(crate) use names::{public_name, rank_list};
 pub use stack::{short_frame, user_frame};
 pub use write::dumps_of;
 
@@ -142,6 +144,18 @@ pub enum FlightRecorderError {
         /// What is wrong, with line and column.
         why: String,
     },
+    /// The file is a text, as a log is.
+    #[error("{file} is no Flight Recorder dump: it is text, neither a pickle nor JSON")]
+    Text {
+        /// The file's name.
+        file: String,
+    },
+    /// The file is something else, an image say.
+    #[error("{file} is no Flight Recorder dump: it is neither a pickle nor JSON")]
+    Foreign {
+        /// The file's name.
+        file: String,
+    },
     /// The file is neither a pickle nor JSON of a dump.
     #[error("{file} is no Flight Recorder dump: {why}")]
     NotADump {
@@ -202,14 +216,16 @@ impl Dump {
             return Err(FlightRecorderError::TooLarge { file: file(), bytes: bytes.len() });
         }
         // A pickle that begins with `[` or `{` does not exist: those are no opcodes.
-        let dump = match bytes.trim_ascii_start().first() {
-            Some(b'{' | b'[') => from_json::read(file_name, bytes)?,
-            _ => from_pickle::read(file_name, bytes).map_err(|error| match is_text(bytes) {
-                true => FlightRecorderError::NotADump {
-                    file: file(),
-                    why: "it is text, neither a pickle nor JSON".to_owned(),
-                },
-                false => error,
+        let dump = match begins_as_json(bytes) {
+            true => from_json::read(file_name, bytes)?,
+            false => from_pickle::read(file_name, bytes).map_err(|error| {
+                if is_text(bytes) {
+                    FlightRecorderError::Text { file: file() }
+                } else if bytes.first() != Some(&PROTO) {
+                    FlightRecorderError::Foreign { file: file() }
+                } else {
+                    error
+                }
             })?,
         };
         let rank = rank_of_file_name(file_name)?;
@@ -220,6 +236,21 @@ impl Dump {
     pub fn version_pair(&self) -> Option<(u32, u32)> {
         let (major, minor) = self.version.as_deref()?.split_once('.')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
+    }
+}
+
+/// What a pickle of protocol 2 or later begins with: PyTorch writes no other.
+const PROTO: u8 = 0x80;
+
+/// Whether bytes begin as an object, or as a list of objects: a log begins with `[rank0]:` or
+/// `[Gloo]` as often.
+fn begins_as_json(bytes: &[u8]) -> bool {
+    match bytes.trim_ascii_start() {
+        [b'{', ..] => true,
+        [b'[', rest @ ..] => {
+            matches!(rest.trim_ascii_start().first(), None | Some(b'{' | b']'))
+        }
+        _ => false,
     }
 }
 

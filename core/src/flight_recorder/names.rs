@@ -41,7 +41,7 @@ pub(super) fn call_name(name: &str) -> CallName<'_> {
 }
 
 /// The name under which users know a call that the backends record by an internal one.
-fn public_name(op: &str) -> &str {
+pub(crate) fn public_name(op: &str) -> &str {
     match op {
         "allreduce" | "ALLREDUCE" => "all_reduce",
         "all_reduce_barrier" => "barrier",
@@ -58,8 +58,15 @@ fn public_name(op: &str) -> &str {
     }
 }
 
+/// True of a collective, by its public name, that nobody can come out of before everybody has come
+/// into it.
+pub(super) fn needs_all(op: &str) -> bool {
+    let op = op.strip_suffix("_coalesced").unwrap_or(op);
+    matches!(op, "all_reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "barrier")
+}
+
 /// Reads `[0, 1]`, the way `pg_config` writes ranks; `None` if it is anything else.
-pub(super) fn rank_list(text: &str) -> Option<Vec<GlobalRank>> {
+pub(crate) fn rank_list(text: &str) -> Option<Vec<GlobalRank>> {
     let inner = text.trim().strip_prefix('[')?.strip_suffix(']')?.trim();
     if inner.is_empty() {
         return Some(Vec::new());

@@ -232,6 +232,7 @@ proptest::proptest! {
         for (own, merged) in log.ranks.iter_mut().zip(&read.merged.log.ranks) {
             if let (Some(own), Some(merged)) = (own, merged) {
                 own.enqueued.clone_from(&merged.enqueued);
+                own.dumped_early = merged.dumped_early;
             }
         }
         proptest::prop_assert_eq!(log, read.merged.log);

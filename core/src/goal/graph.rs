@@ -3,7 +3,7 @@
 //! A program does one thing after the other, while a graph says only what must wait. The order
 //! here starts messages as early as the graph lets it, and counts what has to wait all the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Ranks with more operations are counted by an upper bound: exactness costs a bit per pair.
 const MAX_COUNTED: usize = 1 << 13;
@@ -69,6 +69,8 @@ pub(super) fn sequence(operations: &[Operation]) -> Result<Sequence, usize> {
         awaited: vec![false; count],
         // Messages that can start at once, calcs, and what has to wait for a message first.
         ready: Default::default(),
+        held: vec![0; count],
+        held_by: BTreeMap::new(),
         steps: Vec::with_capacity(count),
     };
     let starts = left.iter().zip(0u32..).filter(|(left, _)| **left == 0);
@@ -103,22 +105,28 @@ struct Order<'a> {
     operations: &'a [Operation],
     awaited: Vec<bool>,
     ready: [BTreeSet<u32>; 3],
+    /// Per operation of the third kind, for how many messages it still has to wait.
+    held: Vec<u32>,
+    /// Per message, the operations of the third kind that have to wait for it.
+    held_by: BTreeMap<u32, Vec<u32>>,
     steps: Vec<Next>,
 }
 
 impl Order<'_> {
     fn offer(&mut self, index: u32) {
-        self.ready[self.class(index)].insert(index);
-    }
-
-    fn class(&self, index: u32) -> usize {
         let operation = &self.operations[index as usize];
-        let blocked = operation.waits.ended.iter().any(|before| self.must_wait(*before));
-        match (blocked, operation.kind) {
-            (true, _) => 2,
-            (false, Kind::Calc { .. }) => 1,
-            (false, _) => 0,
+        let held = operation.waits.ended.iter().filter(|before| self.must_wait(**before));
+        let held: Vec<u32> = held.copied().collect();
+        self.held[index as usize] = held.len() as u32;
+        for before in &held {
+            self.held_by.entry(*before).or_default().push(index);
         }
+        let class = match (held.is_empty(), operation.kind) {
+            (false, _) => 2,
+            (true, Kind::Calc { .. }) => 1,
+            (true, _) => 0,
+        };
+        self.ready[class].insert(index);
     }
 
     /// True for a message that has to come first. A send has ended for its rank when it is on its
@@ -141,11 +149,13 @@ impl Order<'_> {
         self.steps.push(Next::Await(before));
         counted.event(before);
         // Others may have waited for the same message only.
-        let free: Vec<u32> =
-            self.ready[2].iter().copied().filter(|index| self.class(*index) < 2).collect();
-        for index in free {
-            self.ready[2].remove(&index);
-            self.offer(index);
+        for index in self.held_by.remove(&before).unwrap_or_default() {
+            let held = &mut self.held[index as usize];
+            *held = held.saturating_sub(1);
+            // The one that is about to start has left already.
+            if *held == 0 && self.ready[2].remove(&index) {
+                self.offer(index);
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ mod write;
 
 pub use error::{GoalError, GoalWriteError};
 pub use plan::{Goal, read};
-pub use write::{header, write, write_rank};
+pub use write::{GoalWriter, write};
 
 /// Longer files are refused.
 pub const MAX_GOAL_BYTES: usize = 256 << 20;

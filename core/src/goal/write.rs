@@ -12,37 +12,52 @@ use crate::schedule::{Action as Step, Layout, Slice};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// The lines before the ranks'.
-pub fn header(plan: &Plan) -> String {
-    // A name can hold what would end the comment.
-    let name = plan.name.replace(['\n', '\r', '*', '/'], " ");
-    format!("// {name}\nnum_ranks {}\n\n", plan.world_size)
-}
-
-/// The whole file. It grows with all messages of all ranks; [`write_rank`] gives it rank by rank.
+/// The whole file. It grows with all messages of all ranks; a [`GoalWriter`] gives it rank by rank.
 ///
 /// # Errors
 /// When GOAL cannot say what the plan does.
 pub fn write(plan: &Plan) -> Result<String, GoalWriteError> {
-    let mut text = header(plan);
+    let writer = GoalWriter::new(plan);
+    let mut text = writer.header();
     for rank in (0..plan.world_size).map(GlobalRank) {
-        text.push_str(&write_rank(plan, rank)?);
+        text.push_str(&writer.rank(rank)?);
     }
     Ok(text)
 }
 
-/// One rank's block.
-///
-/// # Errors
-/// When the plan has no such rank, or GOAL cannot say what it does.
-pub fn write_rank(plan: &Plan, rank: GlobalRank) -> Result<String, GoalWriteError> {
-    let program = plan.program(rank).ok_or(GoalWriteError::NoRank(rank))?;
-    let mut writer = Writer::of(plan, rank);
-    for (index, op) in program.ops.iter().enumerate() {
-        writer.op(index, &op.action)?;
+/// Writes a plan piece by piece.
+#[derive(Clone, Debug)]
+pub struct GoalWriter<'a> {
+    plan: &'a Plan,
+    tags: Tags,
+}
+
+impl<'a> GoalWriter<'a> {
+    /// A writer of that plan.
+    pub fn new(plan: &'a Plan) -> GoalWriter<'a> {
+        GoalWriter { plan, tags: Tags::of(plan) }
     }
-    writer.text.push_str("}\n\n");
-    Ok(writer.text)
+
+    /// The lines before the ranks'.
+    pub fn header(&self) -> String {
+        // A name can hold what would end the comment.
+        let name = self.plan.name.replace(['\n', '\r', '*', '/'], " ");
+        format!("// {name}\nnum_ranks {}\n\n", self.plan.world_size)
+    }
+
+    /// One rank's block.
+    ///
+    /// # Errors
+    /// When the plan has no such rank, or GOAL cannot say what it does.
+    pub fn rank(&self, rank: GlobalRank) -> Result<String, GoalWriteError> {
+        let program = self.plan.program(rank).ok_or(GoalWriteError::NoRank(rank))?;
+        let mut writer = Writer::of(self.plan, &self.tags, rank);
+        for (index, op) in program.ops.iter().enumerate() {
+            writer.op(index, &op.action)?;
+        }
+        writer.text.push_str("}\n\n");
+        Ok(writer.text)
+    }
 }
 
 /// One rank's block, as it grows. Operations are known by their labels' numbers.
@@ -57,16 +72,17 @@ struct Writer<'a> {
     streams: BTreeMap<GroupId, Vec<u32>>,
     /// Per operation that goes on in the background: what has ended when it has.
     works: BTreeMap<usize, Vec<u32>>,
-    tags: Tags,
+    tags: &'a Tags,
+    /// Collective messages so far: by group, peer, and whether they were sent.
+    sent: BTreeMap<(GroupId, GlobalRank, bool), u32>,
 }
 
 /// Tags that keep what is matched by itself apart: the collectives of a group, and the messages of
 /// each group and tag. A collective's messages are numbered, too.
+#[derive(Clone, Debug)]
 struct Tags {
     classes: BTreeMap<(GroupId, u32), u32>,
     count: u32,
-    /// Collective messages so far: by group, peer, and whether they were sent.
-    sent: BTreeMap<(GroupId, GlobalRank, bool), u32>,
 }
 
 impl Tags {
@@ -83,23 +99,16 @@ impl Tags {
             .collect();
         let groups = plan.groups.len() as u32;
         let classes: BTreeMap<_, _> = classes.into_iter().zip(groups..).collect();
-        Tags { count: groups + classes.len() as u32, classes, sent: BTreeMap::new() }
+        Tags { count: groups + classes.len() as u32, classes }
     }
 
     fn message(&self, group: GroupId, tag: u32) -> u32 {
         self.classes.get(&(group, tag)).copied().unwrap_or(0)
     }
-
-    fn next(&mut self, group: GroupId, peer: GlobalRank, sends: bool) -> Option<u32> {
-        let number = self.sent.entry((group, peer, sends)).or_default();
-        let tag = number.checked_mul(self.count)?.checked_add(group.0)?;
-        *number += 1;
-        Some(tag)
-    }
 }
 
 impl<'a> Writer<'a> {
-    fn of(plan: &'a Plan, rank: GlobalRank) -> Writer<'a> {
+    fn of(plan: &'a Plan, tags: &'a Tags, rank: GlobalRank) -> Writer<'a> {
         Writer {
             plan,
             rank,
@@ -108,8 +117,17 @@ impl<'a> Writer<'a> {
             point: Vec::new(),
             streams: BTreeMap::new(),
             works: BTreeMap::new(),
-            tags: Tags::of(plan),
+            tags,
+            sent: BTreeMap::new(),
         }
+    }
+
+    /// The tag of the next message of a group's collectives to or from a peer.
+    fn next_tag(&mut self, group: GroupId, peer: GlobalRank, sends: bool) -> Option<u32> {
+        let number = self.sent.entry((group, peer, sends)).or_default();
+        let tag = number.checked_mul(self.tags.count)?.checked_add(group.0)?;
+        *number += 1;
+        Some(tag)
     }
 
     fn op(&mut self, index: usize, action: &Action) -> Result<(), GoalWriteError> {
@@ -227,7 +245,7 @@ impl<'a> Writer<'a> {
                     }
                     Step::Copy { .. } | Step::Reduce { .. } => continue,
                 };
-                let tag = self.tags.next(*group, peer, sends);
+                let tag = self.next_tag(*group, peer, sends);
                 let tag = tag.ok_or(GoalWriteError::TooManyMessages { rank })?;
                 let toward = if sends { "to" } else { "from" };
                 let line = format!("{verb} {}b {toward} {peer} tag {tag}", bytes(slice));

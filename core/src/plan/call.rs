@@ -69,7 +69,8 @@ impl Plan {
         else {
             return None;
         };
-        let group = self.group(*group)?;
+        let id = *group;
+        let group = self.group(id)?;
         if let Some(index) = schedule {
             let table = self.schedules.get(*index as usize).ok_or(ScheduleError::NoTable(*index));
             return Some(table.and_then(|t| Schedule::from_table(t, *collective, group.size())));
@@ -89,7 +90,7 @@ impl Plan {
             Some(segments) => schedule.with_segments(*segments),
             None => Ok(schedule.sized(self.call_bytes(*count, *input, *output))),
         });
-        let nodes = self.ranks_per_node_in(group);
+        let nodes = self.ranks_per_node_in(id, group);
         Some(schedule.and_then(|schedule| schedule.with_ranks_per_node(nodes)))
     }
 
@@ -101,9 +102,13 @@ impl Plan {
 
     /// Neighbouring ranks of a group that are on one node: 1 if they are not equally many on every
     /// node but the last, so that every rank counts as a node of its own.
-    fn ranks_per_node_in(&self, group: &ProcessGroup) -> u32 {
+    fn ranks_per_node_in(&self, id: GroupId, group: &ProcessGroup) -> u32 {
         if self.ranks_per_node == 0 {
             return group.size();
+        }
+        // The default group has all ranks in order: it is not walked through for every call.
+        if id == GroupId::WORLD {
+            return self.ranks_per_node.min(group.size());
         }
         let nodes = group.ranks().iter().map(|rank| rank.0 / self.ranks_per_node);
         let nodes: Vec<_> = nodes.collect();

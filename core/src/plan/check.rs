@@ -3,97 +3,18 @@
 //! Ranks that disagree with each other are *not* errors here: a plan that hangs is what Lockstep
 //! is for. A call that its own rank could not even make is.
 
-use super::{Action, Call, Plan, Splits, TensorId};
+use super::{Action, Call, Plan, PlanError, Splits, TensorId};
 use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
-use crate::schedule::{Algorithm, ScheduleError};
-use std::collections::BTreeSet;
+use crate::schedule::Algorithm;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most ranks that a plan or trace can have: it keeps a stranger's file bounded.
 pub const MAX_WORLD_SIZE: u32 = 1 << 20;
 /// The most elements of a tensor, for the same reason.
 const MAX_NUMEL: u64 = 1 << 40;
-
-/// Why a plan cannot be run or read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
-    /// World size 0.
-    #[error("world_size is 0; a job needs at least one rank")]
-    EmptyWorld,
-    /// A world past what we number.
-    #[error("world_size {0} is over the limit of {MAX_WORLD_SIZE} ranks")]
-    WorldTooLarge(u32),
-    /// A world that a shipped scenario cannot be shown in.
-    #[error("{what} needs at least {needs} ranks, not {world_size}")]
-    WorldTooSmall {
-        /// The scenario's id.
-        what: String,
-        /// Its smallest world.
-        needs: u32,
-        /// The world that was asked for.
-        world_size: u32,
-    },
-    /// A collective that cannot be carried out as asked.
-    #[error(transparent)]
-    Schedule(#[from] ScheduleError),
-    /// A set of ranks that is no group.
-    #[error(transparent)]
-    Group(#[from] crate::group::GroupError),
-    /// The first group is not the world.
-    #[error("groups[0] must be the default group with ranks 0 to world_size - 1 in order")]
-    NoDefaultGroup,
-    /// A group names ranks past the world.
-    #[error("process group {group:?} has rank {rank}, but world_size is {world_size}")]
-    RankOutside {
-        /// The group's name.
-        group: String,
-        /// The rank.
-        rank: GlobalRank,
-        /// The world's size.
-        world_size: u32,
-    },
-    /// `program_of` does not name one program per rank.
-    #[error(
-        "program_of must name one of the {programs} programs for each of the {world_size} ranks"
-    )]
-    BadProgramTable {
-        /// Programs in the plan.
-        programs: usize,
-        /// The world's size.
-        world_size: u32,
-    },
-    /// A tensor that cannot be made.
-    #[error("tensor {name:?}: {why}")]
-    BadTensor {
-        /// Its name.
-        name: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// An operation that its rank could not make.
-    #[error("rank {rank}, operation {op} ({name}){}: {why}", place(.line))]
-    BadOp {
-        /// The first rank that runs it.
-        rank: GlobalRank,
-        /// Its index in the program.
-        op: usize,
-        /// What it is.
-        name: String,
-        /// The source line, if known.
-        line: Option<String>,
-        /// What is wrong and what would be right.
-        why: String,
-    },
-    /// Text or bytes that are no plan of this version.
-    #[error("not a plan that this version reads ({PLAN_SCHEMA}): {0}", PLAN_SCHEMA = super::PLAN_SCHEMA)]
-    Unreadable(String),
-}
-
-fn place(line: &Option<String>) -> String {
-    line.as_ref().map(|line| format!(" at {line}")).unwrap_or_default()
-}
 
 impl Plan {
     /// Checks every reference and size. Readers and the builder call it; a plan that was changed
@@ -116,20 +37,32 @@ impl Plan {
                 return Err(bad(format!("{} elements are over the limit of 2^40", tensor.numel)));
             }
         }
-        let mut checked: Vec<Option<Vec<usize>>> = vec![None; self.programs.len()];
+        let mut checked: Vec<Option<OfEachRank>> = vec![None; self.programs.len()];
         for (rank, &program) in self.program_of.iter().enumerate() {
             let (rank, program) = (GlobalRank(rank as u32), program as usize);
-            let calls = match checked[program].take() {
-                Some(calls) => calls,
-                None => self.check_once(rank, program)?,
-            };
-            for &op in &calls {
-                for call in self.programs[program].ops[op].action.calls() {
-                    self.check_call(rank, call)
-                        .map_err(|why| self.bad_op(rank, program, op, why))?;
-                }
+            match &checked[program] {
+                Some(left) => self.check_rank(rank, program, left)?,
+                None => checked[program] = Some(self.check_once(rank, program)?),
             }
-            checked[program] = Some(calls);
+        }
+        Ok(())
+    }
+
+    /// Checks of a program that was checked for another rank what can differ on this one.
+    fn check_rank(
+        &self,
+        rank: GlobalRank,
+        program: usize,
+        left: &OfEachRank,
+    ) -> Result<(), PlanError> {
+        for (group, op) in &left.groups {
+            let member = self.member_group(rank, *group).map(|_| ());
+            member.map_err(|why| self.bad_op(rank, program, *op, why))?;
+        }
+        for op in &left.calls {
+            for call in self.programs[program].ops[*op].action.calls() {
+                self.check_call(rank, call).map_err(|why| self.bad_op(rank, program, *op, why))?;
+            }
         }
         Ok(())
     }
@@ -160,12 +93,12 @@ impl Plan {
         Ok(())
     }
 
-    /// Checks what does not depend on who runs the program, and returns the operations that do:
-    /// one for each different call, since a training loop makes few of them many times.
-    fn check_once(&self, rank: GlobalRank, program: usize) -> Result<Vec<usize>, PlanError> {
+    /// Checks a program for the first rank that runs it, and returns what is to be checked for the
+    /// others: of each different call one, since a training loop makes few of them many times.
+    fn check_once(&self, rank: GlobalRank, program: usize) -> Result<OfEachRank, PlanError> {
         let ops = &self.programs[program].ops;
         let mut seen = BTreeSet::new();
-        let mut calls = Vec::new();
+        let mut left = OfEachRank::default();
         for (index, op) in ops.iter().enumerate() {
             let checked = match &op.action {
                 Action::Wait { op, .. } | Action::Query { op, .. } => {
@@ -190,12 +123,21 @@ impl Plan {
             // Not `any`: every call of the operation is to be remembered.
             let new = op.action.calls().iter().map(call_key).filter(|key| !seen.contains(key));
             let new: Vec<_> = new.collect();
-            if !new.is_empty() {
-                calls.push(index);
-                seen.extend(new);
+            if new.is_empty() {
+                continue;
+            }
+            seen.extend(new);
+            for call in op.action.calls() {
+                let checked =
+                    self.check_collective(call).and_then(|()| self.check_call(rank, call));
+                checked.map_err(|why| self.bad_op(rank, program, index, why))?;
+                left.groups.entry(call.group()).or_insert(index);
+            }
+            if op.action.calls().iter().any(depends_on_the_rank) {
+                left.calls.push(index);
             }
         }
-        Ok(calls)
+        Ok(left)
     }
 
     fn check_copy(&self, action: &Action) -> Result<(), String> {
@@ -223,12 +165,11 @@ impl Plan {
         }
     }
 
-    /// Checks a call for one rank: membership, roots and sizes depend on who makes it.
+    /// Checks a call for one rank: membership, peers and sizes depend on who makes it.
     fn check_call(&self, rank: GlobalRank, call: &Call) -> Result<(), String> {
         match call {
             Call::Collective { group, .. } => {
                 self.member_group(rank, *group)?;
-                self.check_collective(call)?;
                 self.check_tensors(rank, call)
             }
             Call::Send { group, peer, tensor, .. } => {
@@ -381,6 +322,26 @@ impl Plan {
             return Err("a rank cannot send to or receive from itself".into());
         }
         Ok(())
+    }
+}
+
+/// What is left to check of a program for each of the ranks that run it.
+#[derive(Clone, Debug, Default)]
+struct OfEachRank {
+    /// The groups that it calls in, and the first operation that does.
+    groups: BTreeMap<GroupId, usize>,
+    /// Operations whose tensors or peers fit one rank and not another.
+    calls: Vec<usize>,
+}
+
+/// Whether a call can be right for one member of its group and wrong for another.
+fn depends_on_the_rank(call: &Call) -> bool {
+    match call {
+        Call::Collective { collective, .. } => {
+            collective.root().is_some() && !collective.in_place()
+        }
+        // A rank is not its own peer.
+        Call::Send { .. } | Call::Recv { .. } => true,
     }
 }
 

@@ -26,14 +26,20 @@ mod builder;
 mod call;
 mod check;
 mod data;
+mod error;
+mod fault;
 mod json;
 
 pub use action::{Action, Call, Splits, WorkQuery};
 pub use binary::PLAN_MAGIC;
 pub use builder::{PlanBuilder, ProgramBuilder};
 pub use call::Signature;
-pub use check::{MAX_WORLD_SIZE, PlanError};
+pub use check::MAX_WORLD_SIZE;
 pub use data::TensorData;
+pub use error::PlanError;
+pub use fault::{
+    Fault, FaultError, FaultKind, Injected, MAX_FAULTS, Moment, Signal, SignalKind, SignalMoment,
+};
 
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};

@@ -1,8 +1,10 @@
 //! Arguments of a program's calls as torch.distributed takes them.
 
 use super::process::refused;
+use super::undecided::UnknownValue;
 use super::values::{
     DeviceValue, DtypeValue, DurationValue, GroupValue, P2POpValue, ReduceOpValue, TensorValue,
+    WorldValue,
 };
 use crate::c10d::{
     Arg, Device, DistError, ErrorKind, Group, MeshDim, Object, P2POp, PyObject, TensorArg,
@@ -54,6 +56,9 @@ pub(super) fn type_error(text: impl Into<String>) -> anyhow::Error {
 
 /// A whole number.
 pub(super) fn whole(value: Value<'_>, what: &str) -> anyhow::Result<i64> {
+    if let Some(unknown) = value.downcast_ref::<UnknownValue>() {
+        return Err(anyhow::anyhow!(unknown.what().to_string()));
+    }
     let number = value.unpack_i32().map(i64::from).or_else(|| value.to_str().parse().ok());
     let number = number.filter(|_| value.get_type() == "int");
     number.ok_or_else(|| type_error(format!("{what} is a {}, not an int", class_of(value))))
@@ -185,7 +190,10 @@ pub(super) fn group(value: Value<'_>) -> anyhow::Result<Option<Group>> {
     if value.is_none() {
         return Ok(None);
     }
-    let group = value.downcast_ref::<GroupValue>().map(|group| group.0);
+    if value.downcast_ref::<WorldValue>().is_some() {
+        return Ok(None);
+    }
+    let group = value.downcast_ref::<GroupValue>().map(|group| group.0.group);
     let wrong = || type_error(format!("group is a {}, not a ProcessGroup", class_of(value)));
     group.map(Some).ok_or_else(wrong)
 }
@@ -194,7 +202,6 @@ pub(super) fn group(value: Value<'_>) -> anyhow::Result<Option<Group>> {
 pub(super) fn reduce_op(value: Value<'_>) -> Arg<ReduceOp> {
     match value.downcast_ref::<ReduceOpValue>() {
         Some(op) => Arg::Is(op.0),
-        None if value.is_none() => Arg::Is(ReduceOp::Sum),
         None => other(value),
     }
 }

@@ -57,4 +57,6 @@ pub struct Compiled {
     pub printed: Vec<(GlobalRank, u32, String)>,
     /// Ranks that raised, and what. Ranks that raised the same stand together.
     pub raised: Vec<(Vec<GlobalRank>, ProgramError)>,
+    /// What is open in the program, and how it was taken, by line: which rank is first in a store.
+    pub assumed: Vec<(u32, String)>,
 }

@@ -2,6 +2,7 @@
 
 use super::known::{Known, MAX_TIMES, Shown};
 use super::process::{self, Failure, Process, Run};
+use super::stores::{Agreed, Log, Look, Rounds};
 use super::{Compiled, Limits, Options, ProgramError, dialect, dist, job, module, torch};
 use crate::c10d::{Job, Machine};
 use crate::rank::GlobalRank;
@@ -64,13 +65,23 @@ pub fn compile(path: &str, text: &str, options: &Options) -> Result<Compiled, Pr
     let mut known = Arc::new(Known::default());
     for _ in 1..MAX_TIMES {
         let (compiled, shown) = script.ranks(text, &told, &known)?;
-        let learned = Known::from(&shown);
+        let stores = script.stores(text, &told, &known, &shown)?;
+        let learned = Known::from(&shown, stores);
         if learned == *known {
-            return Ok(compiled);
+            return Ok(known.assumed(compiled, &shown));
         }
         known = Arc::new(learned);
     }
-    script.ranks(text, &told, &known).map(|(compiled, _)| compiled)
+    let (compiled, shown) = script.ranks(text, &told, &known)?;
+    let stores = script.stores(text, &told, &known, &shown)?;
+    match stores == *known.stores {
+        true => Ok(known.assumed(compiled, &shown)),
+        false => Err(ProgramError::whole(
+            "what the ranks hear from each other through stores changes \
+                 what they do, again and again",
+        )
+        .with_help("Let nothing that a store answers decide which models are trained.")),
+    }
 }
 
 /// What `run` says, and what is said from outside.
@@ -97,9 +108,11 @@ impl Script<'_> {
         let mut ops = 0;
         for rank in (0..told.world_size).map(GlobalRank) {
             let Some(dist) = job.rank(rank) else { continue };
-            let slow = run.slow.get(&rank.0).copied();
-            let mut process = Process::of(dist, source, text, slow.unwrap_or(1.0), known);
+            let mut process = Process::of(dist, source, text, run, known);
             let ended = self.evaluate(&mut process, None);
+            let failure = ended.as_ref().err().map(|failure| failure.error.message.as_str());
+            process.shown.stores = process.stores.end(failure);
+            let ended = if process.shown.stores.stops() { Ok(()) } else { ended };
             let room = MAX_PRINTED - printed.len().min(MAX_PRINTED);
             let lines = std::mem::take(&mut process.printed).into_iter().take(room);
             printed.extend(lines.map(|(line, text)| (rank, line, text)));
@@ -130,11 +143,50 @@ impl Script<'_> {
         }
         let plan = job.finish().map_err(plan_error)?;
         let topology = run.topology.clone();
-        Ok((Compiled { plan, topology, printed, raised }, shown))
+        Ok((Compiled { plan, topology, printed, raised, assumed: Vec::new() }, shown))
     }
 }
 
 impl Script<'_> {
+    /// What stores answer, by executing ranks again that wait for an answer until none does.
+    fn stores(
+        &self,
+        text: &str,
+        told: &Told<'_>,
+        known: &Arc<Known>,
+        shown: &[Shown],
+    ) -> Result<Agreed, ProgramError> {
+        let mut logs: Vec<_> = shown.iter().map(|shown| shown.stores.clone()).collect();
+        if logs.iter().all(Log::is_empty) {
+            return Ok(Agreed::default());
+        }
+        let mut rounds = Rounds::new(&known.stores);
+        loop {
+            let (ranks, stores, tries) = match rounds.look(&logs)? {
+                Look::Settled => {
+                    rounds.settled(&logs)?;
+                    return Ok(rounds.agreed(&logs));
+                }
+                Look::Again(ranks) => (ranks, rounds.agreed(&logs), false),
+                Look::Try(ranks) => (ranks, rounds.if_it_came(&logs), true),
+            };
+            let known = Arc::new(known.with_stores(stores));
+            let (mut job, source) = self.job(text, told)?;
+            for rank in ranks {
+                let Some(dist) = job.rank(rank) else { continue };
+                let mut process = Process::of(dist, source, text, told.run, &known);
+                let ended = self.evaluate(&mut process, None).err();
+                let failure = ended.as_ref().map(|failure| failure.error.message.as_str());
+                let log = process.stores.end(failure);
+                match logs.get_mut(rank.index()) {
+                    _ if tries => rounds.tried(rank, &logs, &log),
+                    Some(known) => *known = log,
+                    None => {}
+                }
+            }
+        }
+    }
+
     /// A job that nothing has been recorded of, and its source.
     fn job(&self, text: &str, told: &Told<'_>) -> Result<(Job, u32), ProgramError> {
         let Told { run, world_size, per_node, timeout_ms } = *told;
@@ -161,7 +213,7 @@ impl Script<'_> {
     ) -> ProgramError {
         let Ok((mut job, source)) = self.job(text, told) else { return error };
         let Some(dist) = job.rank(rank) else { return error };
-        self.in_its_loop(error, &mut Process::of(dist, source, text, 1.0, known))
+        self.in_its_loop(error, &mut Process::of(dist, source, text, told.run, known))
     }
 
     /// The error with the line that the process is at when its steps are used up. The interpreter
@@ -186,7 +238,6 @@ fn globals() -> Globals {
         LibraryExtension::Map,
         LibraryExtension::Filter,
         LibraryExtension::Partial,
-        LibraryExtension::Json,
     ];
     let mut builder = GlobalsBuilder::extended_by(&extensions);
     job::add(&mut builder);
@@ -234,6 +285,11 @@ impl Script<'_> {
             }
             eval.extra_mut = Some(process);
             eval.eval_module(ast, self.globals).map(|_| ()).map_err(|error| failed(&error))
+        })?;
+        process.nothing_made_up().map_err(|error| {
+            let error =
+                ProgramError { line: process.line, ..ProgramError::whole(error.to_string()) };
+            Failure { raised: false, endless: false, error }
         })
     }
 }

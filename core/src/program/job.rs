@@ -4,7 +4,9 @@
 #![allow(clippy::too_many_arguments, reason = "the language's arguments")]
 
 use super::arguments as take;
+use super::mesh::MeshValue;
 use super::process::{Raised, Run, process};
+use super::shown;
 use super::torch;
 use super::values::{Context, ContextValue, DurationValue, TensorValue};
 use starlark::environment::GlobalsBuilder;
@@ -13,7 +15,7 @@ use starlark::starlark_module;
 use starlark::values::dict::{DictRef, UnpackDictEntries};
 use starlark::values::none::NoneType;
 use starlark::values::tuple::{TupleRef, UnpackTuple};
-use starlark::values::{Heap, Value, ValueLike};
+use starlark::values::{Value, ValueLike};
 
 /// The longest time that a program can name: an hour short of what picoseconds count.
 const MAX_SECONDS: f64 = 5_000_000.0;
@@ -24,6 +26,7 @@ const MAX_PRINTED_CHARS: usize = 2000;
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
     python(builder);
+    super::stores::python(builder);
     exceptions(builder);
     durations(builder);
     builder.namespace("time", |builder| {
@@ -33,10 +36,8 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         timedelta(builder);
     });
     timedelta(builder);
-    builder.namespace("os", |builder| {
-        builder.namespace("environ", environ);
-        getenv(builder);
-    });
+    super::environ::add(builder);
+    super::json::add(builder);
     builder.set("__name__", "__main__");
 }
 
@@ -67,6 +68,20 @@ fn whole_nanoseconds(seconds: f64) -> anyhow::Result<u64> {
     Ok((seconds * 1e9) as u64)
 }
 
+/// Whether a program says that it was written for a PyTorch before 2.2: `torch = "1.13"`.
+fn old_torch(version: Value<'_>) -> anyhow::Result<bool> {
+    if version.is_none() {
+        return Ok(false);
+    }
+    let text = version.unpack_str().unwrap_or_default();
+    let mut numbers = text.split('.').map(|number| number.parse::<u32>().ok());
+    let (major, minor) = (numbers.next().flatten(), numbers.next().flatten());
+    let (Some(major), Some(minor)) = (major, minor) else {
+        anyhow::bail!("torch = says which PyTorch a program was written for: torch = \"1.13\"");
+    };
+    Ok((major, minor) < (2, 2))
+}
+
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
     /// Starts `world_size` ranks that each call `main`.
@@ -81,6 +96,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = NoneType)] slow_links: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
         #[starlark(require = named, default = NoneType)] args: Value<'v>,
+        #[starlark(require = named, default = NoneType)] torch: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let native = |error: anyhow::Error| starlark::Error::new_native(error);
@@ -119,6 +135,7 @@ fn functions(builder: &mut GlobalsBuilder) {
                     said.slow.insert(rank, factor);
                 }
             }
+            said.old_torch = old_torch(torch)?;
             said.cpu_only = device.unpack_str() == Some("cpu");
             Ok(said)
         };
@@ -195,7 +212,7 @@ fn python(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let _ = kwargs;
-        let texts: Vec<String> = args.items.iter().map(|value| value.to_str()).collect();
+        let texts: Vec<String> = args.items.iter().map(|value| shown::text(*value)).collect();
         let text: String = texts.join(" ").chars().take(MAX_PRINTED_CHARS).collect();
         let process = process(eval)?;
         if process.is_rank() && process.printed.len() < 1000 {
@@ -214,7 +231,7 @@ fn python(builder: &mut GlobalsBuilder) {
                 (Some(pair), Some(format)) => {
                     text.push_str(&formatted_as(pair.content()[0], format))
                 }
-                _ => text.push_str(&value.to_str()),
+                _ => text.push_str(&shown::text(value)),
             }
             anyhow::ensure!(text.len() < 1 << 20, "a text of more than a million characters");
         }
@@ -243,7 +260,9 @@ fn python(builder: &mut GlobalsBuilder) {
         context: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let Some(entered) = context.downcast_ref::<ContextValue>() else {
+        // `with mesh:` names the current mesh, which nothing here asks for.
+        let mesh = context.downcast_ref::<MeshValue>().map(|_| &ContextValue(Context::Nothing));
+        let Some(entered) = context.downcast_ref::<ContextValue>().or(mesh) else {
             return Err(take::type_error(format!(
                 "'{}' object does not support the context manager protocol",
                 take::class_of(context)
@@ -255,7 +274,8 @@ fn python(builder: &mut GlobalsBuilder) {
         match &mut entering {
             Context::Join { model, throw } => super::join::enter(process, *model, *throw)?,
             Context::Stream { stream, before } => *before = process.dist()?.set_stream(*stream),
-            Context::NoSync(_) | Context::Nothing => {}
+            Context::Coalescing(at) => super::dist::enter(process, *at)?,
+            Context::NoSync(_) | Context::Grad(_) | Context::Nothing => {}
         }
         process.contexts.push(entering);
         Ok(context)
@@ -268,7 +288,8 @@ fn python(builder: &mut GlobalsBuilder) {
             Some(Context::Stream { before, .. }) => {
                 process.dist()?.set_stream(before);
             }
-            Some(Context::NoSync(_) | Context::Nothing) | None => {}
+            Some(Context::Coalescing(at)) => super::dist::leave(process, at)?,
+            Some(Context::NoSync(_) | Context::Grad(_) | Context::Nothing) | None => {}
         }
         Ok(NoneType)
     }
@@ -417,39 +438,4 @@ fn timedelta(builder: &mut GlobalsBuilder) {
         }
         Ok(DurationValue(whole_nanoseconds(total)? / 1_000_000))
     }
-}
-
-/// `os.environ[…]` is written `os.environ.get(…)`.
-#[starlark_module]
-fn environ(builder: &mut GlobalsBuilder) {
-    fn get<'v>(
-        name: &str,
-        #[starlark(default = NoneType)] default: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<Value<'v>> {
-        variable(name, default, eval)
-    }
-}
-
-#[starlark_module]
-fn getenv(builder: &mut GlobalsBuilder) {
-    fn getenv<'v>(
-        name: &str,
-        #[starlark(default = NoneType)] default: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<Value<'v>> {
-        variable(name, default, eval)
-    }
-}
-
-/// An environment variable as torchrun sets it; the default outside of ranks.
-fn variable<'v>(
-    name: &str,
-    default: Value<'v>,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
-    let heap: Heap<'v> = eval.heap();
-    let process = process(eval)?;
-    let value = if process.is_rank() { process.dist()?.environ(name) } else { None };
-    Ok(value.map_or(default, |value| heap.alloc(value)))
 }

@@ -1,7 +1,8 @@
 //! `with ddp.join():` and `with Join([ddp]):` — training with uneven inputs.
 
 use super::arguments as take;
-use super::module::{JOIN, ddp_of, members, raised, with_module};
+use super::module::{JOIN, members, raised, with_module};
+use super::module_value::ddp_of;
 use super::process::{Process, refused};
 use super::values::{Context, ContextValue};
 use crate::ddp::InJoin;
@@ -82,6 +83,12 @@ pub(super) fn input(process: &mut Process<'_>, model: usize) -> Option<InJoin> {
     })
 }
 
+/// The inputs of rank 0 in the innermost join of the model, once they are known.
+pub(super) fn rank0_inputs(process: &Process<'_>, model: usize) -> Option<u32> {
+    let open = process.joins.iter().rev().find(|open| open.model == model)?;
+    open.inputs.as_ref()?.first().copied()
+}
+
 /// The rank leaves the block: it shadows what the others still do.
 pub(super) fn leave(process: &mut Process<'_>) -> anyhow::Result<()> {
     let Some(open) = process.joins.pop() else { return Ok(()) };
@@ -89,9 +96,12 @@ pub(super) fn leave(process: &mut Process<'_>) -> anyhow::Result<()> {
     with_module(process, open.model, |process, module| {
         let options =
             JoinOptions { throw_on_early_termination: open.throw, ..JoinOptions::default() };
+        let model = module.model();
         let Some(ddp) = module.ddp() else { return Ok(()) };
+        let rank0 = inputs.first().copied().unwrap_or(0);
+        let order = ddp.rank0_order(&model, rank0).map_err(|error| raised(&error))?;
         let mut calls = Vec::new();
-        let ended = ddp.leave_join(open.me, &inputs, options, &mut calls);
+        let ended = ddp.leave_join(open.me, &inputs, &order, options, &mut calls);
         for call in &calls {
             module.issue(process.dist()?, call, false, JOIN)?;
         }

@@ -4,6 +4,7 @@
 //! Ranks are executed one after the other, so a program that needs this is executed again with
 //! what the first time has shown.
 
+use super::Compiled;
 use crate::ddp::model::Model;
 use crate::ddp::{DdpError, verify_params};
 use crate::rank::GlobalRank;
@@ -12,13 +13,15 @@ use std::sync::Arc;
 
 /// At most so often a program is executed: an end that was told from the others can change what
 /// comes after it, but what comes after it is rarely told from the others again.
-pub(super) const MAX_TIMES: usize = 3;
+pub(super) const MAX_TIMES: usize = 4;
 
 /// What one rank has shown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
     wrapped: Vec<(Vec<GlobalRank>, Arc<Model>)>,
     joined: Vec<(Vec<GlobalRank>, u32)>,
+    /// What it did with stores.
+    pub(super) stores: super::stores::Log,
 }
 
 impl Shown {
@@ -49,6 +52,8 @@ pub(super) struct Known {
     refusals: BTreeMap<(GlobalRank, usize), DdpError>,
     /// By rank and which of its joins, the inputs of all members by group rank.
     inputs: BTreeMap<(GlobalRank, usize), Arc<[u32]>>,
+    /// What stores answer.
+    pub(super) stores: Arc<super::stores::Agreed>,
 }
 
 impl Known {
@@ -62,9 +67,20 @@ impl Known {
         self.inputs.get(&(rank, join)).cloned()
     }
 
-    /// What follows from what all ranks have shown, in rank order.
-    pub(super) fn from(shown: &[Shown]) -> Known {
-        let mut known = Known::default();
+    /// A program with what was assumed of its stores.
+    pub(super) fn assumed(&self, compiled: Compiled, shown: &[Shown]) -> Compiled {
+        let logs: Vec<_> = shown.iter().map(|shown| shown.stores.clone()).collect();
+        Compiled { assumed: self.stores.assumed(&logs), ..compiled }
+    }
+
+    /// The same, with other answers of stores.
+    pub(super) fn with_stores(&self, stores: super::stores::Agreed) -> Known {
+        Known { stores: Arc::new(stores), ..self.clone() }
+    }
+
+    /// What follows from what all ranks have shown, in rank order, and from what stores answer.
+    pub(super) fn from(shown: &[Shown], stores: super::stores::Agreed) -> Known {
+        let mut known = Known { stores: Arc::new(stores), ..Known::default() };
         let models = matched(shown, |shown| &shown.wrapped);
         for together in models.values() {
             let Some((_, _, first)) = together.first() else { continue };

@@ -45,26 +45,48 @@ mod dialect;
 #[cfg(feature = "program")]
 mod dist;
 #[cfg(feature = "program")]
+mod environ;
+#[cfg(feature = "program")]
 mod execute;
 #[cfg(feature = "program")]
 mod job;
 #[cfg(feature = "program")]
 mod join;
 #[cfg(feature = "program")]
+mod json;
+#[cfg(feature = "program")]
 mod known;
+#[cfg(feature = "program")]
+mod mesh;
+#[cfg(feature = "program")]
+mod models;
 #[cfg(feature = "program")]
 mod module;
 #[cfg(feature = "program")]
+mod module_value;
+#[cfg(feature = "program")]
+mod optimizer;
+#[cfg(feature = "program")]
 mod process;
+#[cfg(feature = "program")]
+mod shown;
+#[cfg(feature = "program")]
+mod stores;
 #[cfg(feature = "program")]
 mod streams;
 #[cfg(feature = "program")]
+mod tensor_value;
+#[cfg(feature = "program")]
 mod torch;
+#[cfg(feature = "program")]
+mod undecided;
 #[cfg(feature = "program")]
 mod values;
 
 #[cfg(all(test, feature = "program"))]
 mod tests;
+#[cfg(all(test, feature = "program"))]
+mod tests_mesh;
 
 pub use compiled::{Compiled, Limits, Options};
 pub use error::ProgramError;

@@ -1,29 +1,23 @@
 //! Models and `DistributedDataParallel`: what its constructor, forward and backward passes issue.
 
-#![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
 use super::arguments as take;
+use super::models::{ModelValue, zoo};
+use super::module_value::{DdpValue, OutputValue, Through};
 use super::process::{Process, Raised, process, refused};
-use super::values::{Context, ContextValue};
+use super::values::Context;
 use crate::c10d::{self, Arg, Dist, FromRank, Group, InGroup, Reduction, Tensor, Work};
-use crate::ddp::model::{Device, Model, known_models, mlp, mlp_with_norms, named};
+use crate::ddp::model::{Device, Model};
 use crate::ddp::{BucketCap, Ddp, DdpCall, DdpError, DdpOp, DdpOptions, Forward, Purpose};
 use crate::dtype::Dtype;
 use crate::plan::Fill;
-use allocative::Allocative;
-use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
-use starlark::eval::{Arguments, Evaluator};
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
 use starlark::values::dict::UnpackDictEntries;
-use starlark::values::none::NoneType;
-use starlark::values::tuple::UnpackTuple;
-use starlark::values::{
-    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
-};
-use starlark::{methods_static, starlark_module, starlark_simple_value};
-use starlark_derive::starlark_value;
+use starlark::values::{Value, ValueLike};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 /// A model wrapped by DDP, or used without it.
@@ -39,117 +33,12 @@ pub(super) struct Wrapped {
     forwarded: bool,
 }
 
-/// A model that has not been wrapped.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct ModelValue(#[allocative(skip)] Arc<Model>);
-starlark_simple_value!(ModelValue);
-
-/// A wrapped one, by its number in the process.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct DdpValue(usize);
-starlark_simple_value!(DdpValue);
-
-/// What a model's forward pass returns: what `backward()` is called on.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct OutputValue {
-    model: usize,
-    through: Through,
-}
-starlark_simple_value!(OutputValue);
-
-/// The model inside of a wrapped one: `ddp.module`.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct InnerValue(usize);
-starlark_simple_value!(InnerValue);
-
-/// Whether a pass goes through DDP, or through the model that it wraps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Allocative)]
-enum Through {
-    Ddp,
-    Module,
-}
-
-/// An optimizer of a model.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct OptimizerValue(#[allocative(skip)] u64);
-starlark_simple_value!(OptimizerValue);
-
-impl fmt::Display for ModelValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}({} parameters)", self.0.name, self.0.params.len())
-    }
-}
-
-impl fmt::Display for DdpValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DistributedDataParallel(…)")
-    }
-}
-
-impl fmt::Display for InnerValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Model(…)")
-    }
-}
-
-impl fmt::Display for OutputValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("tensor(…, grad_fn=…)")
-    }
-}
-
-impl fmt::Display for OptimizerValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Optimizer(…)")
-    }
-}
-
 /// Adds `models`, `DDP` and the optimizers.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("models", zoo);
     builder.namespace("torchvision", |builder| builder.namespace("models", zoo));
     parallel(builder);
-    builder.namespace("optim", optimizers);
-}
-
-/// The models that ship, each as a function without arguments.
-fn zoo(builder: &mut GlobalsBuilder) {
-    for name in known_models() {
-        if let Some(model) = named(name) {
-            let python = name.replace(['-', '.'], "_");
-            builder.set(&python, ModelValue(Arc::new(model)));
-        }
-    }
-    builders(builder);
-}
-
-#[starlark_module]
-fn builders(builder: &mut GlobalsBuilder) {
-    /// Linear layers with these numbers of features, and norms with buffers between them.
-    fn mlp<'v>(
-        sizes: Value<'v>,
-        #[starlark(default = false)] batch_norm: bool,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<ModelValue> {
-        let sizes = take::counts(sizes, "sizes", eval.heap())?.unwrap_or_default();
-        anyhow::ensure!(
-            (2..=1000).contains(&sizes.len()) && sizes.iter().all(|n| (1..=1 << 20).contains(n)),
-            "an mlp has 2 to 1000 sizes between 1 and 1048576"
-        );
-        let model = if batch_norm { mlp_with_norms } else { mlp };
-        Ok(ModelValue(Arc::new(model("mlp", &sizes, Dtype::Float32))))
-    }
-}
-
-/// `torch.nn.Linear` and others stand for nothing here.
-#[starlark_module]
-pub(super) fn layers(builder: &mut GlobalsBuilder) {
-    /// A model of one linear layer.
-    fn Linear(in_features: u32, out_features: u32) -> anyhow::Result<ModelValue> {
-        anyhow::ensure!(in_features > 0 && out_features > 0, "a layer has features");
-        let sizes = [u64::from(in_features), u64::from(out_features)];
-        Ok(ModelValue(Arc::new(mlp("Linear", &sizes, Dtype::Float32))))
-    }
+    builder.namespace("optim", super::optimizer::optimizers);
 }
 
 /// DDP's refusals as exceptions.
@@ -267,6 +156,11 @@ impl Wrapped {
         self.group
     }
 
+    /// The model.
+    pub(super) fn model(&self) -> Arc<Model> {
+        self.model.clone()
+    }
+
     /// What DDP keeps, if it wraps the model.
     pub(super) fn ddp(&mut self) -> Option<&mut Ddp> {
         self.ddp.as_mut()
@@ -360,7 +254,7 @@ const BACKWARD: &str = "DistributedDataParallel backward";
 pub(super) const JOIN: &str = "DistributedDataParallel.join";
 
 /// The forward pass of a wrapped model.
-fn forward(
+pub(super) fn forward(
     at: usize,
     through: Through,
     unused: &[u32],
@@ -368,15 +262,20 @@ fn forward(
 ) -> anyhow::Result<OutputValue> {
     let process = process(eval)?;
     let sync = !process.contexts.contains(&Context::NoSync(at));
+    let grad = process.grad_enabled();
     let join = match through {
         Through::Ddp => super::join::input(process, at),
         Through::Module => None,
     };
+    let rank0_inputs = super::join::rank0_inputs(process, at);
     with_module(process, at, |process, module| {
         let mut calls = Vec::new();
         let mut ended = None;
         if let (Some(ddp), Through::Ddp) = (&mut module.ddp, through) {
-            let forward = Forward { sync, unused, join, ..Forward::default() };
+            let rank0 = rank0_inputs.map(|inputs| ddp.rank0_order(&module.model, inputs));
+            let rank0 = rank0.transpose().map_err(|error| raised(&error))?;
+            let rank0_order = rank0.as_deref();
+            let forward = Forward { grad_enabled: grad, sync, unused, rank0_order, join };
             ended = ddp.forward(&forward, &mut calls).err();
         }
         for call in &calls {
@@ -385,7 +284,7 @@ fn forward(
         if let Some(error) = ended {
             return Err(raised(&error));
         }
-        module.forwarded = true;
+        module.forwarded |= grad;
         let dtype = module.model.params.first().map_or(Dtype::Float32, |param| param.dtype);
         let slowness = process.slowness;
         let total: u64 = module
@@ -395,16 +294,22 @@ fn forward(
             .map(|layer| module.device.forward_ns(&layer.cost, dtype, module.batch))
             .fold(0, u64::saturating_add);
         process.dist()?.compute("forward", (total as f64 * slowness) as u64);
-        Ok(OutputValue { model: at, through })
+        Ok(OutputValue { model: at, through, grad })
     })
 }
 
 /// The backward pass: gradients in the model's order, each bucket reduced when it is full.
-fn backward(
-    OutputValue { model: at, through }: OutputValue,
+pub(super) fn backward(
+    OutputValue { model: at, through, grad }: OutputValue,
     unused: &[u32],
     eval: &mut Evaluator<'_, '_, '_>,
 ) -> anyhow::Result<()> {
+    if !grad {
+        let text = "RuntimeError: element 0 of tensors does not require grad and does not have a \
+                    grad_fn";
+        let help = "The output comes from a forward pass under torch.no_grad().";
+        return Err(Raised { text: text.to_owned(), help: Some(help.to_owned()) }.into());
+    }
     let process = process(eval)?;
     with_module(process, at, |process, module| {
         anyhow::ensure!(module.forwarded, "backward() before a forward pass");
@@ -451,7 +356,7 @@ fn backward(
 }
 
 /// Names or indices of parameters that a pass does not use.
-fn unused_params<'v>(
+pub(super) fn unused_params<'v>(
     at: usize,
     unused: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
@@ -477,241 +382,4 @@ fn unused_params<'v>(
         }
     }
     Ok(found)
-}
-
-methods_static!(DDP_METHODS = ddp_methods);
-methods_static!(OUTPUT_METHODS = output_methods);
-methods_static!(OPTIMIZER_METHODS = optimizer_methods);
-methods_static!(MODEL_METHODS = model_methods);
-
-#[starlark_value(type = "Model")]
-impl<'v> StarlarkValue<'v> for ModelValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(MODEL_METHODS.methods())
-    }
-
-    /// `models.resnet50()`: the model itself.
-    fn invoke(
-        &self,
-        me: Value<'v>,
-        _args: &Arguments<'v, '_>,
-        _eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        Ok(me)
-    }
-}
-
-#[starlark_value(type = "DistributedDataParallel")]
-impl<'v> StarlarkValue<'v> for DdpValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(DDP_METHODS.methods())
-    }
-
-    /// `ddp(batch)`.
-    fn invoke(
-        &self,
-        _me: Value<'v>,
-        _args: &Arguments<'v, '_>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        let output = forward(self.0, Through::Ddp, &[], eval);
-        Ok(eval.heap().alloc(output.map_err(starlark::Error::new_native)?))
-    }
-
-    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        (attribute == "module").then(|| heap.alloc(InnerValue(self.0)))
-    }
-
-    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
-        attribute == "module"
-    }
-}
-
-#[starlark_value(type = "Module")]
-impl<'v> StarlarkValue<'v> for InnerValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(MODEL_METHODS.methods())
-    }
-
-    /// `ddp.module(batch)`: a forward pass that DDP knows nothing of.
-    fn invoke(
-        &self,
-        _me: Value<'v>,
-        _args: &Arguments<'v, '_>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        let output = forward(self.0, Through::Module, &[], eval);
-        Ok(eval.heap().alloc(output.map_err(starlark::Error::new_native)?))
-    }
-}
-
-#[starlark_value(type = "Output")]
-impl<'v> StarlarkValue<'v> for OutputValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(OUTPUT_METHODS.methods())
-    }
-}
-
-#[starlark_value(type = "Optimizer")]
-impl<'v> StarlarkValue<'v> for OptimizerValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(OPTIMIZER_METHODS.methods())
-    }
-}
-
-/// The model that a method is called on.
-pub(super) fn ddp_of(this: Value<'_>) -> anyhow::Result<usize> {
-    let value = this.downcast_ref::<DdpValue>().map(|value| value.0);
-    value.ok_or_else(|| anyhow::anyhow!("{} is no wrapped model", take::class_of(this)))
-}
-
-#[starlark_module]
-fn model_methods(builder: &mut MethodsBuilder) {
-    fn to<'v>(
-        this: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = args;
-        Ok(this)
-    }
-
-    fn cuda<'v>(
-        this: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = args;
-        Ok(this)
-    }
-
-    fn parameters<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-}
-
-#[starlark_module]
-fn ddp_methods(builder: &mut MethodsBuilder) {
-    /// The forward pass. `unused` names parameters that its outputs do not depend on.
-    fn forward<'v>(
-        this: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        #[starlark(require = named, default = NoneType)] unused: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<OutputValue> {
-        let _ = args;
-        let at = ddp_of(this)?;
-        let unused = unused_params(at, unused, eval)?;
-        super::module::forward(at, Through::Ddp, &unused, eval)
-    }
-
-    /// The backward pass. `unused` names parameters that get no gradient.
-    fn backward<'v>(
-        this: Value<'v>,
-        #[starlark(require = named, default = NoneType)] unused: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        let at = ddp_of(this)?;
-        let unused = unused_params(at, unused, eval)?;
-        let output = OutputValue { model: at, through: Through::Ddp };
-        super::module::backward(output, &unused, eval)?;
-        Ok(NoneType)
-    }
-
-    /// What ranks without inputs do for the others until all have none left.
-    fn join<'v>(
-        this: Value<'v>,
-        #[starlark(default = true)] divide_by_initial_world_size: bool,
-        #[starlark(default = true)] enable: bool,
-        #[starlark(default = false)] throw_on_early_termination: bool,
-    ) -> anyhow::Result<ContextValue> {
-        let _ = divide_by_initial_world_size;
-        let model = ddp_of(this)?;
-        Ok(ContextValue(match enable {
-            true => Context::Join { model, throw: throw_on_early_termination },
-            false => Context::Nothing,
-        }))
-    }
-
-    fn no_sync(this: Value<'_>) -> anyhow::Result<ContextValue> {
-        Ok(ContextValue(Context::NoSync(ddp_of(this)?)))
-    }
-
-    fn parameters<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-
-    fn train<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-
-    fn eval<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-}
-
-#[starlark_module]
-fn output_methods(builder: &mut MethodsBuilder) {
-    fn sum<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-
-    fn mean<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-
-    fn backward<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
-        let output = this.downcast_ref::<OutputValue>().cloned();
-        let output =
-            output.ok_or_else(|| anyhow::anyhow!("{} is no output", take::class_of(this)))?;
-        super::module::backward(output, &[], eval)?;
-        Ok(NoneType)
-    }
-}
-
-/// How long an optimizer's step takes: it reads and writes every parameter a few times.
-fn optimizer<'v>(
-    model: Value<'v>,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<OptimizerValue> {
-    let bytes = match model.downcast_ref::<DdpValue>() {
-        Some(ddp) => process(eval)?.modules.get(ddp.0).map_or(0, |m| m.model.param_bytes()),
-        None => model.downcast_ref::<ModelValue>().map_or(0, |model| model.0.param_bytes()),
-    };
-    // Three passes over the parameters at 1 TB/s.
-    Ok(OptimizerValue((bytes.saturating_mul(3) / 1000).max(1)))
-}
-
-#[starlark_module]
-fn optimizers(builder: &mut GlobalsBuilder) {
-    fn SGD<'v>(
-        params: Value<'v>,
-        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<OptimizerValue> {
-        let _ = kwargs;
-        optimizer(params, eval)
-    }
-
-    fn AdamW<'v>(
-        params: Value<'v>,
-        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<OptimizerValue> {
-        let _ = kwargs;
-        optimizer(params, eval)
-    }
-}
-
-#[starlark_module]
-fn optimizer_methods(builder: &mut MethodsBuilder) {
-    fn step<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
-        let ns = this.downcast_ref::<OptimizerValue>().map_or(1, |value| value.0);
-        let process = process(eval)?;
-        let slowed = (ns as f64 * process.slowness) as u64;
-        process.dist()?.compute("optimizer.step", slowed);
-        Ok(NoneType)
-    }
-
-    fn zero_grad<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
 }

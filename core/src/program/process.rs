@@ -2,6 +2,7 @@
 
 use super::error::ProgramError;
 use super::known::{Known, Shown};
+use super::undecided::{Decided, Unknown, UnknownValue};
 use crate::c10d::{Dist, DistError};
 use starlark::any::ProvidesStaticType;
 use starlark::errors::Frame;
@@ -20,6 +21,8 @@ pub(super) struct Run {
     pub(super) topology: Option<String>,
     pub(super) timeout_ms: Option<u64>,
     pub(super) cpu_only: bool,
+    /// Whether the program was written for a PyTorch before 2.2, with calls that are gone.
+    pub(super) old_torch: bool,
     /// By rank, how many times as long it computes.
     pub(super) slow: BTreeMap<u32, f64>,
 }
@@ -38,16 +41,38 @@ pub(super) struct Process<'j> {
     pub(super) modules: Vec<super::module::Wrapped>,
     /// What each `torch.cuda.Event` stands for.
     pub(super) events: Vec<crate::c10d::StreamEvent>,
+    /// Whether the program's PyTorch is older than 2.2.
+    pub(super) old_torch: bool,
+    /// The coalescing managers that it has made.
+    pub(super) managers: Vec<super::dist::Manager>,
     /// The joins that are open, innermost last.
     pub(super) joins: Vec<super::join::Open>,
     /// What the rank hears from the others, and what they hear from it.
     pub(super) known: Arc<Known>,
     pub(super) shown: Shown,
+    /// Its stores.
+    pub(super) stores: super::stores::Side,
     /// The line that is executed, counted from 1.
     pub(super) line: u32,
+    /// Variables that the program has set.
+    pub(super) environ: BTreeMap<String, String>,
+    /// Whether it has decided something by an answer that is not known yet.
+    pub(super) decided: Decided,
+    /// What it asked last, and in which line.
+    asked: Option<(Unknown, u32)>,
 }
 
 impl<'j> Process<'j> {
+    /// `torch.is_grad_enabled()`.
+    pub(super) fn grad_enabled(&self) -> bool {
+        let mut inner = self.contexts.iter().rev();
+        let found = inner.find_map(|context| match context {
+            super::values::Context::Grad(enabled) => Some(*enabled),
+            _ => None,
+        });
+        found.unwrap_or(true)
+    }
+
     /// Nobody: looks for `run`.
     pub(super) fn outside(text: &str) -> Process<'j> {
         Process {
@@ -61,23 +86,31 @@ impl<'j> Process<'j> {
             contexts: Vec::new(),
             modules: Vec::new(),
             events: Vec::new(),
+            old_torch: false,
+            managers: Vec::new(),
             joins: Vec::new(),
             known: Arc::default(),
             shown: Shown::default(),
+            stores: super::stores::Side::default(),
             line: 0,
+            environ: BTreeMap::new(),
+            decided: Decided::default(),
+            asked: None,
         }
     }
 
-    /// A rank, that computes `slowness` times as long as it says.
+    /// A rank, which computes as slowly as `run` says.
     pub(super) fn of(
         dist: Dist<'j>,
         source: u32,
         text: &str,
-        slowness: f64,
+        run: &Run,
         known: &Arc<Known>,
     ) -> Process<'j> {
         let known = known.clone();
-        Process { dist: Some(dist), source, slowness, known, ..Process::outside(text) }
+        let slowness = run.slow.get(&dist.process().0).copied().unwrap_or(1.0);
+        let old_torch = run.old_torch;
+        Process { dist: Some(dist), source, slowness, old_torch, known, ..Process::outside(text) }
     }
 
     /// Whether it is a rank, and not only looked through for `run`.
@@ -104,10 +137,38 @@ impl<'j> Process<'j> {
         }
     }
 
+    /// An answer that only a run gives.
+    pub(super) fn unknown(&mut self, what: Unknown) -> UnknownValue {
+        self.asked = Some((what, self.line));
+        UnknownValue::new(what, &self.decided)
+    }
+
+    /// Nothing may have been decided by such an answer.
+    ///
+    /// # Errors
+    /// When something was.
+    pub(super) fn nothing_made_up(&self) -> anyhow::Result<()> {
+        match self.asked.filter(|_| self.decided.any()) {
+            Some((what, line)) => Err(anyhow::anyhow!("{what} (asked in line {line})")),
+            None => Ok(()),
+        }
+    }
+
     /// The text of the line that is executed.
     pub(super) fn line_text(&self) -> &str {
         let line = (self.line as usize).checked_sub(1).and_then(|line| self.text.get(line));
         line.map_or("", String::as_str)
+    }
+
+    /// Whether the program has a name in one place only, where it is given.
+    pub(super) fn names_once(&self, name: &str) -> bool {
+        fn part(c: char) -> bool {
+            c.is_alphanumeric() || c == '_'
+        }
+        let words = self.text.iter().flat_map(|line| line.split(|c: char| !part(c)));
+        !name.is_empty()
+            && name.chars().all(part)
+            && (name == "_" || words.filter(|word| *word == name).count() == 1)
     }
 
     /// What the program calls the value that a statement makes: `grad` in `grad = tensor(…)`.
@@ -146,6 +207,8 @@ pub(super) fn process<'x, 'e>(
     if let Some(line) = line {
         process.line = process.origin.get(line).map_or(0, |origin| origin + 1);
     }
+    process.nothing_made_up()?;
+    process.stores.go_on()?;
     Ok(process)
 }
 

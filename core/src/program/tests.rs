@@ -103,6 +103,45 @@ if __name__ == "__main__":
     assert_eq!(plan.groups[0].timeout_ms(), 30_000);
 }
 
+/// DDP broadcasts buffers in a forward pass if the one before it was to reduce gradients: two
+/// passes of validation on rank 0 alone cost it two broadcasts more, and one of them under
+/// `no_grad()` is made up for by the next training pass (recorded with torch 2.9.1: the first job
+/// hangs at once, the second goes on).
+#[test]
+fn no_grad_changes_which_forward_broadcasts() {
+    let broadcasts = |wrapped: &str| {
+        let text = format!(
+            "
+import torch
+def main():
+    dist.init_process_group('gloo')
+    ddp = DDP(models.resnet18())
+    for _ in range(2):
+        ddp(batch()).sum().backward()
+    if dist.get_rank() == 0:
+        with {wrapped}:
+            ddp(batch())
+            ddp(batch())
+    ddp(batch()).sum().backward()
+def batch():
+    return torch.ones(1)
+run(main, world_size=2)
+"
+        );
+        let plan = compiled(&text).plan;
+        let forwards = |rank| {
+            let ops = ops(&plan, rank);
+            ops.iter().filter(|(name, line)| name == "broadcast" && *line > 5).count()
+        };
+        (forwards(0), forwards(1))
+    };
+    let (first, others) = broadcasts("torch.enable_grad()");
+    // ResNet's buffers are of two dtypes.
+    assert_eq!(first, others + 2 * 2);
+    let (first, others) = broadcasts("torch.no_grad()");
+    assert_eq!(first, others);
+}
+
 /// PyTorch's refusals are the rank's end, in PyTorch's words, and the others go on.
 #[test]
 fn a_refusal_of_torch_ends_its_rank() {
@@ -343,6 +382,105 @@ run(main, world_size=2)
     assert_eq!(buckets[1..].iter().sum::<u64>(), all);
     assert!(buckets.len() > 2, "{buckets:?}");
     assert_eq!(reduced(9), [0_u64; 0], "no_sync");
+}
+
+/// What a work answers is known after `wait()`; before, nothing can be decided by it.
+#[test]
+fn nothing_is_decided_by_what_only_a_run_tells() {
+    let text = |body: &str| {
+        format!(
+            "def main():
+    dist.init_process_group('gloo')
+    x = torch.ones(4)
+{body}
+run(main, world_size=2)
+"
+        )
+    };
+    let waited = "    work = dist.all_reduce(x, async_op=True)
+    work.is_completed()
+    work.wait()
+    if not (work.is_completed() and work.is_success() and work.get_future().done()):
+        raise RuntimeError('not completed?!')";
+    let known = compiled(&text(waited));
+    assert_eq!(known.raised, []);
+    let refused = |body: &str| {
+        let error = compile("p.py", &text(body), &Options::default()).unwrap_err();
+        error.to_string()
+    };
+    let polls = "    work = dist.all_reduce(x, async_op=True)
+    while not work.is_completed():
+        compute('x', us=3)";
+    let error = refused(polls);
+    assert!(error.contains("is_completed() before wait()") && error.contains("line 5"), "{error}");
+    let server = "    if dist.get_rank() == 0:
+        source = dist.recv(x)
+        dist.send(x, source)
+    else:
+        dist.send(x, 0)
+        dist.recv(x, 0)";
+    let error = refused(server);
+    assert!(error.contains("a receive from any source"), "{error}");
+}
+
+#[test]
+fn variables_as_scripts_read_and_set_them() {
+    let text = "
+import os
+import torch.distributed as dist
+rank = int(os.environ['RANK'])
+os.environ['MASTER_ADDR'] = 'localhost'
+os.environ.setdefault('MASTER_PORT', '29500')
+def main():
+    dist.init_process_group('gloo')
+    assert rank == dist.get_rank() and int(os.environ['WORLD_SIZE']) == 2
+    assert os.environ['MASTER_ADDR'] == 'localhost', os.environ['MASTER_ADDR']
+    dist.barrier(group=dist.group.WORLD)
+    assert dist.group.WORLD.size() == 2
+    if rank == 1:
+        os.environ['NO_SUCH']
+run(main, world_size=2)
+";
+    let Compiled { plan, raised, .. } = compiled(text);
+    let [(ranks, error)] = &raised[..] else { panic!("{raised:?}") };
+    assert_eq!((&ranks[..], error.message.as_str()), (&[GlobalRank(1)][..], "KeyError: 'NO_SUCH'"));
+    assert_eq!(ops(&plan, 0), named(&[("barrier", 11)]));
+    let outside =
+        "import os\nworld = int(os.environ['WORLD_SIZE'])\nrun(print, world_size=world)\n";
+    let error = compile("p.py", outside, &Options::default()).unwrap_err();
+    assert!(error.to_string().contains("what run(main, world_size = …) says"), "{error}");
+}
+
+/// Refusals of gloo as PyTorch 2.7.1 raised them.
+#[test]
+fn gloo_refuses_as_pytorch_does() {
+    let raised = |body: &str| {
+        let text = format!(
+            "def main():
+    dist.init_process_group('gloo')
+    {body}
+run(main, world_size=3)
+"
+        );
+        let raised = compiled(&text).raised;
+        raised.first().map(|(ranks, error)| (ranks.len(), error.message.clone()))
+    };
+    let all = |text: &str| Some((3, text.to_owned()));
+    let complex = "torch.zeros(6, dtype=torch.complex64)";
+    assert_eq!(
+        raised(&format!("dist.reduce({complex}, 0)")),
+        all("RuntimeError: Invalid scalar type")
+    );
+    assert_eq!(raised(&format!("dist.all_reduce({complex})")), None);
+    let unequal = "dist.all_to_all_single(torch.zeros(6), torch.zeros(3))";
+    let refused = raised(unequal).unwrap_or_default().1;
+    assert!(refused.ends_with("in->size == out->size."), "{refused}");
+    let empty = "dist.broadcast_object_list([], 0)";
+    let text = "ValueError: not enough values to unpack (expected 2, got 0)";
+    assert_eq!(raised(empty), Some((1, text.to_owned())));
+    let outsider = "dist.send(torch.ones(1), 1, group=dist.new_group([1, 2]))";
+    let refused = raised(outsider).unwrap_or_default().1;
+    assert_eq!(refused, "ValueError: Invalid process group specified");
 }
 
 proptest! {

@@ -40,7 +40,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         builder.namespace("distributed", super::dist::functions);
         builder.namespace("nn", |builder| {
             builder.namespace("parallel", super::module::parallel);
-            super::module::layers(builder);
+            super::models::layers(builder);
         });
     });
 }
@@ -239,7 +239,19 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 
     fn no_grad() -> anyhow::Result<ContextValue> {
-        Ok(ContextValue(Context::Nothing))
+        Ok(ContextValue(Context::Grad(false)))
+    }
+
+    fn inference_mode(#[starlark(default = true)] mode: bool) -> anyhow::Result<ContextValue> {
+        Ok(ContextValue(if mode { Context::Grad(false) } else { Context::Nothing }))
+    }
+
+    fn enable_grad() -> anyhow::Result<ContextValue> {
+        Ok(ContextValue(Context::Grad(true)))
+    }
+
+    fn is_grad_enabled(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<bool> {
+        Ok(process(eval)?.grad_enabled())
     }
 
     fn manual_seed<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {

@@ -1,9 +1,11 @@
-//! The values of a program that Starlark has not: tensors, groups, works and their like.
+//! The values of a program that Starlark has not: groups, works and their like.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use super::arguments::{class_of, whole};
+use super::arguments::class_of;
 use super::process::{process, refused};
+pub(crate) use super::tensor_value::TensorValue;
+use super::undecided::Unknown;
 use crate::c10d;
 use crate::dtype::Dtype;
 use crate::plan::WorkQuery;
@@ -11,14 +13,15 @@ use crate::reduce::ReduceOp;
 use allocative::Allocative;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
-use starlark::values::list::AllocList;
 use starlark::values::none::{NoneOr, NoneType};
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
 use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
+use std::cmp::Ordering;
 use std::fmt;
+use std::sync::Arc;
 
 macro_rules! wraps {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -30,20 +33,37 @@ macro_rules! wraps {
 }
 
 wraps! {
-    /// A tensor of this rank.
-    TensorValue(c10d::Tensor)
-}
-wraps! {
     /// A `ProcessGroup`, or `GroupMember.NON_GROUP_MEMBER`.
-    GroupValue(c10d::Group)
+    GroupValue(NamedGroup)
 }
+
+/// A group with its `group_name` and `group_desc`, which it keeps for as long as it is there.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedGroup {
+    pub(crate) group: c10d::Group,
+    name: Arc<str>,
+    desc: Arc<str>,
+}
+
+impl NamedGroup {
+    /// A group as the rank that made it knows it.
+    pub(crate) fn of(dist: &c10d::Dist<'_>, group: c10d::Group) -> NamedGroup {
+        NamedGroup {
+            group,
+            name: dist.group_name(Some(group)).unwrap_or_default().into(),
+            desc: dist.group_desc(Some(group)).unwrap_or_default().into(),
+        }
+    }
+}
+
+/// `dist.group.WORLD`: the default group, whichever that is by then.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+pub(crate) struct WorldValue;
+starlark_simple_value!(WorldValue);
+
 wraps! {
     /// A `Work`, or the future of one.
     WorkValue(c10d::Work)
-}
-wraps! {
-    /// A `DeviceMesh`, and the mesh that it is a part of.
-    MeshValue(c10d::DeviceMesh)
 }
 wraps! {
     /// A `torch.dtype`.
@@ -79,35 +99,32 @@ pub(crate) enum Context {
     Join { model: usize, throw: bool },
     /// `torch.cuda.stream(s)`, and the stream that was current before.
     Stream { stream: c10d::Stream, before: c10d::Stream },
-    /// `torch.no_grad()` and others that change nothing here.
+    /// `_coalescing_manager(…)`, by its number in the process.
+    Coalescing(usize),
+    /// `torch.no_grad()`, or `torch.enable_grad()`.
+    Grad(bool),
+    /// What changes nothing here.
     Nothing,
-}
-
-impl fmt::Display for TensorValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sizes: Vec<String> = self.0.shape().iter().map(u64::to_string).collect();
-        write!(f, "tensor(shape=[{}], dtype=torch.{})", sizes.join(", "), self.0.dtype())
-    }
 }
 
 impl fmt::Display for GroupValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
+        f.write_str(match self.0.group {
             c10d::Group::Member(_) => "<torch.distributed.distributed_c10d.ProcessGroup>",
             c10d::Group::NonMember => "GroupMember.NON_GROUP_MEMBER",
         })
     }
 }
 
-impl fmt::Display for WorkValue {
+impl fmt::Display for WorldValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<torch.distributed.Work>")
+        f.write_str("<torch.distributed.distributed_c10d.ProcessGroup>")
     }
 }
 
-impl fmt::Display for MeshValue {
+impl fmt::Display for WorkValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeviceMesh({:?}, mesh_dim_names={:?})", self.0.shape(), self.0.mesh_dim_names())
+        f.write_str("<torch.distributed.Work>")
     }
 }
 
@@ -125,7 +142,14 @@ impl fmt::Display for ReduceOpValue {
 
 impl fmt::Display for DurationValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "timedelta(milliseconds={})", self.0)
+        let (days, ms) = (self.0 / 86_400_000, self.0 % 86_400_000);
+        let parts = [("days", days), ("seconds", ms / 1000), ("microseconds", ms % 1000 * 1000)];
+        let parts = parts.iter().filter(|(_, count)| *count > 0);
+        let parts: Vec<String> = parts.map(|(unit, count)| format!("{unit}={count}")).collect();
+        match parts.is_empty() {
+            true => f.write_str("datetime.timedelta(0)"),
+            false => write!(f, "datetime.timedelta({})", parts.join(", ")),
+        }
     }
 }
 
@@ -147,58 +171,10 @@ impl fmt::Display for ContextValue {
     }
 }
 
-methods_static!(TENSOR_METHODS = tensor_methods);
 methods_static!(WORK_METHODS = work_methods);
-methods_static!(MESH_METHODS = mesh_methods);
+methods_static!(DURATION_METHODS = duration_methods);
 methods_static!(GROUP_METHODS = group_methods);
-
-#[starlark_value(type = "Tensor")]
-impl<'v> StarlarkValue<'v> for TensorValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(TENSOR_METHODS.methods())
-    }
-
-    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        match attribute {
-            "shape" => Some(heap.alloc(AllocList(self.0.shape().iter().copied()))),
-            "dtype" => Some(heap.alloc(DtypeValue(self.0.dtype()))),
-            "device" => Some(heap.alloc(DeviceValue(self.0.device()))),
-            "grad" => Some(Value::new_none()),
-            _ => None,
-        }
-    }
-
-    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
-        matches!(attribute, "shape" | "dtype" | "device" | "grad")
-    }
-
-    fn length(&self) -> starlark::Result<i32> {
-        Ok(self.0.shape().first().map_or(0, |n| i32::try_from(*n).unwrap_or(i32::MAX)))
-    }
-
-    fn slice(
-        &self,
-        start: Option<Value<'v>>,
-        stop: Option<Value<'v>>,
-        stride: Option<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> starlark::Result<Value<'v>> {
-        let numel = self.0.numel() as i64;
-        let of = |value: Option<Value<'v>>, none: i64| -> anyhow::Result<i64> {
-            let Some(value) = value.filter(|value| !value.is_none()) else { return Ok(none) };
-            let at = whole(value, "an index of a tensor")?;
-            Ok(if at < 0 { at + numel } else { at }.clamp(0, numel))
-        };
-        if self.0.shape().len() != 1 || stride.is_some_and(|stride| !stride.is_none()) {
-            let why = "only a tensor of one dimension is cut here, and without a stride";
-            return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
-        }
-        let from = of(start, 0).map_err(starlark::Error::new_native)?;
-        let to = of(stop, numel).map_err(starlark::Error::new_native)?;
-        let length = (to - from).max(0) as u64;
-        Ok(heap.alloc(TensorValue(self.0.narrow(from as u64, length))))
-    }
-}
+methods_static!(CONTEXT_METHODS = context_methods);
 
 #[starlark_value(type = "ProcessGroup")]
 impl<'v> StarlarkValue<'v> for GroupValue {
@@ -207,7 +183,41 @@ impl<'v> StarlarkValue<'v> for GroupValue {
     }
 
     fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
-        Ok(other.downcast_ref::<GroupValue>().is_some_and(|other| other.0 == self.0))
+        let other = other.downcast_ref::<GroupValue>();
+        Ok(other.is_some_and(|other| other.0.group == self.0.group))
+    }
+
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        match (attribute, self.0.group) {
+            ("group_name", c10d::Group::Member(_)) => Some(heap.alloc(&*self.0.name)),
+            ("group_desc", c10d::Group::Member(_)) => Some(heap.alloc(&*self.0.desc)),
+            _ => None,
+        }
+    }
+
+    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
+        let member = matches!(self.0.group, c10d::Group::Member(_));
+        member && matches!(attribute, "group_name" | "group_desc")
+    }
+}
+
+#[starlark_value(type = "ProcessGroup")]
+impl<'v> StarlarkValue<'v> for WorldValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(GROUP_METHODS.methods())
+    }
+
+    // Every default group has these; `init_process_group(group_name=…)` is ignored by PyTorch too.
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        match attribute {
+            "group_name" => Some(heap.alloc("0")),
+            "group_desc" => Some(heap.alloc("default_pg")),
+            _ => None,
+        }
+    }
+
+    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
+        matches!(attribute, "group_name" | "group_desc")
     }
 }
 
@@ -215,37 +225,6 @@ impl<'v> StarlarkValue<'v> for GroupValue {
 impl<'v> StarlarkValue<'v> for WorkValue {
     fn get_methods() -> Option<&'static Methods> {
         Some(WORK_METHODS.methods())
-    }
-}
-
-#[starlark_value(type = "DeviceMesh")]
-impl<'v> StarlarkValue<'v> for MeshValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(MESH_METHODS.methods())
-    }
-
-    fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        let names = super::arguments::strings(index).map_err(starlark::Error::new_native)?;
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let mesh = self.0.submesh(&names).map_err(|e| starlark::Error::new_native(refused(e)))?;
-        Ok(heap.alloc(MeshValue(mesh)))
-    }
-
-    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        match attribute {
-            "ndim" => Some(heap.alloc(self.0.ndim() as u64)),
-            "shape" => Some(heap.alloc(AllocList(self.0.shape().iter().copied()))),
-            "device_type" => Some(heap.alloc(self.0.device_type())),
-            "mesh_dim_names" => match self.0.mesh_dim_names() {
-                Some(names) => Some(heap.alloc(AllocList(names.iter().map(String::as_str)))),
-                None => Some(Value::new_none()),
-            },
-            _ => None,
-        }
-    }
-
-    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
-        matches!(attribute, "ndim" | "shape" | "device_type" | "mesh_dim_names")
     }
 }
 
@@ -264,7 +243,53 @@ impl<'v> StarlarkValue<'v> for ReduceOpValue {
 }
 
 #[starlark_value(type = "timedelta")]
-impl<'v> StarlarkValue<'v> for DurationValue {}
+impl<'v> StarlarkValue<'v> for DurationValue {
+    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+        Ok(other.downcast_ref::<DurationValue>().is_some_and(|other| other.0 == self.0))
+    }
+
+    fn compare(&self, other: Value<'v>) -> starlark::Result<Ordering> {
+        match other.downcast_ref::<DurationValue>() {
+            Some(other) => Ok(self.0.cmp(&other.0)),
+            None => Err(starlark::Error::new_native(super::arguments::type_error(format!(
+                "'<' not supported between instances of 'datetime.timedelta' and '{}'",
+                class_of(other)
+            )))),
+        }
+    }
+
+    fn mul(&self, rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        let times = u64::try_from(rhs.unpack_i32()?).ok()?;
+        Some(Ok(heap.alloc(DurationValue(self.0.saturating_mul(times)))))
+    }
+
+    /// `0:05:00`, as Python prints it; `repr()` names the class.
+    fn collect_str(&self, collector: &mut String) {
+        let (seconds, ms) = (self.0 / 1000, self.0 % 1000);
+        let (days, seconds) = (seconds / 86_400, seconds % 86_400);
+        match days {
+            0 => {}
+            1 => collector.push_str("1 day, "),
+            days => collector.push_str(&format!("{days} days, ")),
+        }
+        let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+        collector.push_str(&format!("{hours}:{minutes:02}:{:02}", seconds % 60));
+        if ms > 0 {
+            collector.push_str(&format!(".{ms:03}000"));
+        }
+    }
+
+    fn get_methods() -> Option<&'static Methods> {
+        Some(DURATION_METHODS.methods())
+    }
+}
+
+#[starlark_module]
+fn duration_methods(builder: &mut MethodsBuilder) {
+    fn total_seconds<'v>(this: Value<'v>) -> anyhow::Result<f64> {
+        Ok(this.downcast_ref::<DurationValue>().map_or(0.0, |duration| duration.0 as f64 / 1e3))
+    }
+}
 
 #[starlark_value(type = "device")]
 impl<'v> StarlarkValue<'v> for DeviceValue {
@@ -277,97 +302,9 @@ impl<'v> StarlarkValue<'v> for DeviceValue {
 impl<'v> StarlarkValue<'v> for P2POpValue {}
 
 #[starlark_value(type = "context")]
-impl<'v> StarlarkValue<'v> for ContextValue {}
-
-/// The tensor that a method is called on.
-fn tensor<'v>(this: Value<'v>) -> anyhow::Result<&'v c10d::Tensor> {
-    let value = this.downcast_ref::<TensorValue>().map(|value| &value.0);
-    value.ok_or_else(|| anyhow::anyhow!("{} is no tensor", class_of(this)))
-}
-
-#[starlark_module]
-fn tensor_methods(builder: &mut MethodsBuilder) {
-    fn numel(this: Value<'_>) -> anyhow::Result<u64> {
-        Ok(tensor(this)?.numel())
-    }
-
-    fn nelement(this: Value<'_>) -> anyhow::Result<u64> {
-        Ok(tensor(this)?.numel())
-    }
-
-    fn dim(this: Value<'_>) -> anyhow::Result<u64> {
-        Ok(tensor(this)?.shape().len() as u64)
-    }
-
-    fn element_size(this: Value<'_>) -> anyhow::Result<u64> {
-        Ok(tensor(this)?.dtype().size_bytes())
-    }
-
-    fn size<'v>(
-        this: Value<'v>,
-        #[starlark(default = NoneOr::None)] dim: NoneOr<i32>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<Value<'v>> {
-        let shape = tensor(this)?.shape();
-        let Some(dim) = dim.into_option() else {
-            return Ok(heap.alloc(AllocList(shape.iter().copied())));
-        };
-        let at = if dim < 0 { dim + shape.len() as i32 } else { dim };
-        let size = usize::try_from(at).ok().and_then(|at| shape.get(at));
-        let size = size.ok_or_else(|| anyhow::anyhow!("IndexError: Dimension out of range"))?;
-        Ok(heap.alloc(*size))
-    }
-
-    fn view<'v>(
-        this: Value<'v>,
-        #[starlark(args)] sizes: starlark::values::tuple::UnpackTuple<i32>,
-    ) -> anyhow::Result<TensorValue> {
-        let tensor = tensor(this)?;
-        Ok(TensorValue(tensor.view(&super::arguments::shape(&sizes.items, tensor.numel())?[..])))
-    }
-
-    fn reshape<'v>(
-        this: Value<'v>,
-        #[starlark(args)] sizes: starlark::values::tuple::UnpackTuple<i32>,
-    ) -> anyhow::Result<TensorValue> {
-        let tensor = tensor(this)?;
-        Ok(TensorValue(tensor.view(&super::arguments::shape(&sizes.items, tensor.numel())?[..])))
-    }
-
-    fn chunk<'v>(this: Value<'v>, chunks: u32, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
-        anyhow::ensure!((1..=65536).contains(&chunks), "a tensor is cut into 1 to 65536 chunks");
-        let parts = tensor(this)?.chunk(u64::from(chunks)).into_iter().map(TensorValue);
-        Ok(heap.alloc(AllocList(parts)))
-    }
-
-    fn contiguous<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-
-    fn detach<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-
-    fn flatten<'v>(this: Value<'v>) -> anyhow::Result<TensorValue> {
-        let tensor = tensor(this)?;
-        Ok(TensorValue(tensor.view(tensor.numel())))
-    }
-
-    fn t<'v>(this: Value<'v>) -> anyhow::Result<TensorValue> {
-        Ok(TensorValue(tensor(this)?.non_contiguous()))
-    }
-
-    fn item(this: Value<'_>) -> anyhow::Result<NoneType> {
-        let _ = tensor(this)?;
-        Err(anyhow::anyhow!(
-            "a tensor's values are not known while the program is recorded: nothing can be \
-             decided by them"
-        ))
-    }
-
-    fn clone<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<TensorValue> {
-        let like = tensor(this)?.clone();
-        super::torch::make_like(eval, &like)
+impl<'v> StarlarkValue<'v> for ContextValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(CONTEXT_METHODS.methods())
     }
 }
 
@@ -382,8 +319,20 @@ fn group_methods(builder: &mut MethodsBuilder) {
     }
 }
 
+#[starlark_module]
+fn context_methods(builder: &mut MethodsBuilder) {
+    /// Of a coalescing manager: waits for its works.
+    fn wait(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
+        match this.downcast_ref::<ContextValue>().map(|context| &context.0) {
+            Some(Context::Coalescing(at)) => super::dist::wait(process(eval)?, *at)?,
+            _ => anyhow::bail!("AttributeError: this context has no wait()"),
+        }
+        Ok(NoneType)
+    }
+}
+
 fn group(this: Value<'_>) -> Option<c10d::Group> {
-    this.downcast_ref::<GroupValue>().map(|group| group.0)
+    this.downcast_ref::<GroupValue>().map(|group| group.0.group)
 }
 
 /// The work that a method is called on.
@@ -392,7 +341,7 @@ fn work(this: Value<'_>) -> anyhow::Result<c10d::Work> {
     value.ok_or_else(|| anyhow::anyhow!("{} is no work", class_of(this)))
 }
 
-/// Asks a work; what it answers stands in the trace, and is not known here.
+/// Asks a work; what it answers stands in the trace.
 fn ask(
     this: Value<'_>,
     what: WorkQuery,
@@ -400,6 +349,22 @@ fn ask(
 ) -> anyhow::Result<NoneType> {
     process(eval)?.dist()?.query(work(this)?, what).map_err(refused)?;
     Ok(NoneType)
+}
+
+/// Asks a work whether it has completed, which is known here once it was waited for.
+fn ask_whether<'v>(
+    this: Value<'v>,
+    what: WorkQuery,
+    question: &'static str,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let heap = eval.heap();
+    ask(this, what, eval)?;
+    let process = process(eval)?;
+    Ok(match process.dist()?.has_completed(work(this)?) {
+        true => Value::new_bool(true),
+        false => heap.alloc(process.unknown(Unknown::Work { question })),
+    })
 }
 
 #[starlark_module]
@@ -413,12 +378,18 @@ fn work_methods(builder: &mut MethodsBuilder) {
         process(eval)?.dist()?.wait(work(this)?, timeout).map_err(refused)
     }
 
-    fn is_completed(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
-        ask(this, WorkQuery::IsCompleted, eval)
+    fn is_completed<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        ask_whether(this, WorkQuery::IsCompleted, "is_completed()", eval)
     }
 
-    fn is_success(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
-        ask(this, WorkQuery::IsSuccess, eval)
+    fn is_success<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        ask_whether(this, WorkQuery::IsSuccess, "is_success()", eval)
     }
 
     fn exception(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
@@ -429,71 +400,11 @@ fn work_methods(builder: &mut MethodsBuilder) {
         ask(this, WorkQuery::Result, eval)
     }
 
-    fn done(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
-        ask(this, WorkQuery::FutureDone, eval)
+    fn done<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        ask_whether(this, WorkQuery::FutureDone, "done()", eval)
     }
 
     fn get_future<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
         Ok(this)
-    }
-}
-
-/// The mesh that a method is called on.
-fn mesh<'v>(this: Value<'v>) -> anyhow::Result<&'v c10d::DeviceMesh> {
-    let value = this.downcast_ref::<MeshValue>().map(|value| &value.0);
-    value.ok_or_else(|| anyhow::anyhow!("{} is no mesh", class_of(this)))
-}
-
-#[starlark_module]
-fn mesh_methods(builder: &mut MethodsBuilder) {
-    fn size(
-        this: Value<'_>,
-        #[starlark(default = NoneOr::None)] mesh_dim: NoneOr<u32>,
-    ) -> anyhow::Result<u64> {
-        let mesh = mesh(this)?;
-        match mesh_dim.into_option() {
-            None => Ok(mesh.size()),
-            Some(dim) => mesh
-                .shape()
-                .get(dim as usize)
-                .map(|size| u64::from(*size))
-                .ok_or_else(|| anyhow::anyhow!("the mesh has no dimension {dim}")),
-        }
-    }
-
-    fn get_group<'v>(
-        this: Value<'v>,
-        #[starlark(default = NoneOr::None)] mesh_dim: NoneOr<Value<'v>>,
-    ) -> anyhow::Result<GroupValue> {
-        let dim = mesh_dim.into_option().map(super::arguments::mesh_dim).transpose()?;
-        let dim = dim.as_ref().map(super::arguments::OwnedDim::borrow);
-        mesh(this)?.get_group(dim).map(GroupValue).map_err(refused)
-    }
-
-    fn get_all_groups<'v>(this: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
-        let groups = mesh(this)?.get_all_groups().map_err(refused)?;
-        Ok(heap.alloc(AllocList(groups.into_iter().map(GroupValue))))
-    }
-
-    fn get_local_rank<'v>(
-        this: Value<'v>,
-        #[starlark(default = NoneOr::None)] mesh_dim: NoneOr<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<i64> {
-        let dim = mesh_dim.into_option().map(super::arguments::mesh_dim).transpose()?;
-        let dim = dim.as_ref().map(super::arguments::OwnedDim::borrow);
-        process(eval)?.dist()?.mesh_local_rank(mesh(this)?, dim).map_err(refused)
-    }
-
-    fn get_coordinate<'v>(this: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(match mesh(this)?.get_coordinate() {
-            Some(at) => heap.alloc(AllocList(at.iter().copied())),
-            None => Value::new_none(),
-        })
-    }
-
-    fn get_rank(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
-        let _ = mesh(this)?;
-        process(eval)?.dist()?.get_rank(None).map_err(refused)
     }
 }

@@ -18,9 +18,10 @@ mod scale;
 mod tests;
 
 pub use allowed::{Refused, allowed};
-pub use combine::combine;
+pub use combine::{combine, combine_to};
 pub use op::{Factor, ReduceOp, ReduceOpError};
 pub use scale::{divide, divisor, premultiplier, premultiply};
+pub(crate) use scale::{multiply, quotient};
 
 /// Walks whole elements of `N` bytes in both runs, as far as both go.
 #[inline(always)]
@@ -33,6 +34,21 @@ fn each_pair<const N: usize>(
     let (incoming, _) = incoming.as_chunks::<N>();
     for (a, b) in into.iter_mut().zip(incoming) {
         *a = f(*a, *b);
+    }
+}
+
+/// The same with a place of its own for the results.
+#[inline(always)]
+fn each_triple<const N: usize>(
+    local: &[u8],
+    incoming: &[u8],
+    into: &mut [u8],
+    mut f: impl FnMut([u8; N], [u8; N]) -> [u8; N],
+) {
+    let (into, _) = into.as_chunks_mut::<N>();
+    let pairs = local.as_chunks::<N>().0.iter().zip(incoming.as_chunks::<N>().0);
+    for (into, (a, b)) in into.iter_mut().zip(pairs) {
+        *into = f(*a, *b);
     }
 }
 

@@ -41,6 +41,27 @@ fn what_an_operation_does_not_support_changes_nothing() {
     }
 }
 
+proptest! {
+    /// A result with a place of its own is the result in place, NaNs and trailing bytes included.
+    #[test]
+    fn both_forms_give_the_same_bits(
+        dtype in prop::sample::select(Dtype::COMPUTABLE.to_vec()),
+        op in prop::sample::select(ReduceOp::ALL.to_vec()),
+        mut local in prop::collection::vec(any::<u8>(), 0..9000),
+        nan in any::<bool>(),
+    ) {
+        let incoming: Vec<u8> = local.iter().rev().map(|byte| byte.wrapping_mul(3)).collect();
+        if nan && let Some(element) = local.first_chunk_mut::<4>() {
+            *element = f32::NAN.to_le_bytes();
+        }
+        let mut apart = vec![0; local.len()];
+        combine_to(dtype, op, &local, &incoming, &mut apart);
+        let whole = local.len() - local.len() % dtype.size_bytes() as usize;
+        combine(dtype, op, &mut local, &incoming);
+        prop_assert_eq!(&apart[..whole], &local[..whole]);
+    }
+}
+
 #[test]
 fn a_nan_has_the_bits_that_x86_gives_it() {
     let sum = |a: u32, b: u32| {

@@ -3,7 +3,7 @@
 //! The shipped families are functions and never written out; this is for schedules that somebody
 //! else made. A table says nothing about being right: [`super::prove`] does.
 
-use super::{Action, Buffer, Schedule, ScheduleError, Slice, Standing, prove};
+use super::{Action, Buffer, Loss, ProofError, Schedule, ScheduleError, Slice, Standing, prove};
 use crate::collective::Collective;
 use crate::rank::GroupRank;
 use serde::{Deserialize, Serialize};
@@ -248,6 +248,11 @@ impl ProvedTable {
         Standing::before(&Schedule::unproved(table.clone(), table.collective()), step)
     }
 
+    /// Where what a refused table's wrong result lacks was lost, if it was.
+    pub fn loss(table: &Arc<Table>, error: &ProofError) -> Option<Loss> {
+        Loss::of(&Schedule::unproved(table.clone(), table.collective()), error)
+    }
+
     /// The table.
     pub fn table(&self) -> &Arc<Table> {
         &self.0
@@ -336,7 +341,11 @@ impl TableBuilder {
         let too_large =
             |what, is: usize, limit: u64| Err(TableError::TooLarge { what, is: is as u64, limit });
         if self.actions.len() > MAX_TABLE_ACTIONS {
-            return too_large("the number of actions", self.actions.len(), 1 << 20);
+            return too_large(
+                "the number of actions",
+                self.actions.len(),
+                MAX_TABLE_ACTIONS as u64,
+            );
         }
         if let Some((rank, ..)) = self.actions.iter().find(|(rank, ..)| *rank >= self.size) {
             return Err(TableError::RankOutside { rank: GroupRank(*rank), size: self.size });

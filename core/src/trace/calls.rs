@@ -24,6 +24,9 @@ pub struct CallLog {
     pub recorded: bool,
     /// True for virtual time: no clock of another machine, no jitter.
     pub simulated: bool,
+    /// True if the times of calls on devices are the devices' own: of simulations and profiles. A
+    /// recorder sees a start and an end only when it looks.
+    pub device_times: bool,
     /// The plan that was simulated or run: what every rank would have called next.
     pub plan: Option<Plan>,
 }
@@ -38,6 +41,9 @@ pub struct RankLog {
     pub enqueued: BTreeMap<GroupId, u64>,
     /// Where the rank stands at the end of the trace.
     pub state: RankState,
+    /// True if the other ranks' calls show that this one did more than was recorded of it: its
+    /// dump was made before theirs.
+    pub dumped_early: bool,
 }
 
 /// Where a rank stands at the end of a trace.
@@ -134,6 +140,29 @@ impl CallRecord {
     }
 }
 
+impl Called {
+    /// Elements of whatever the call was given, to tell whether two calls are about the same
+    /// tensor.
+    pub fn payload(&self) -> u64 {
+        let tensors = if self.inputs.is_empty() { &self.outputs } else { &self.inputs };
+        tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.numel()))
+    }
+
+    /// True if the call comes straight from DDP's reducer, in a backward pass.
+    pub fn is_ddp_bucket(&self) -> bool {
+        self.stack.first().is_some_and(|frame| frame.function == "_engine_run_backward")
+    }
+}
+
+/// After how many values a sequence repeats itself at its end: the smallest number of them that
+/// stand there twice; `None` if none do.
+pub(crate) fn period(values: &[u64]) -> Option<usize> {
+    (1..=values.len() / 2).find(|period| {
+        let (before, last) = values.split_at(values.len() - period);
+        before.ends_with(last)
+    })
+}
+
 impl From<&Call> for Called {
     fn from(call: &Call) -> Called {
         Called {
@@ -176,6 +205,7 @@ impl CallLog {
             outcome: trace.end.as_ref().map_or(Outcome::Unknown, |end| end.outcome.clone()),
             recorded,
             simulated: matches!(header.origin, Origin::Simulated { .. }),
+            device_times: matches!(header.origin, Origin::Simulated { .. }),
             plan: header.plan.clone(),
         };
         log.ranks.resize_with(header.world_size as usize, || None);

@@ -12,6 +12,7 @@ mod calls;
 mod json;
 
 pub use binary::{MAX_FRAME_BYTES, TRACE_MAGIC, TraceError, TraceReader, TraceWriter};
+pub(crate) use calls::period;
 pub use calls::{CallLog, CallRecord, CallState, Called, RankLog, RankState};
 
 use crate::dtype::Dtype;

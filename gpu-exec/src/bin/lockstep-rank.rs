@@ -1,8 +1,106 @@
 //! A rank process and nothing else, for this crate's tests and benchmarks. `lockstep` itself
 //! starts its ranks through a hidden subcommand.
+//!
+//! With arguments it is what tests kill: `--run PLAN TRACE` is a coordinator, and `--launched PLAN
+//! TRACE` a rank that a launcher started, with `--tcp` over TCP, with `--named` over shared memory
+//! that has a name; with the feature `mpi`, `--mpi PLAN TRACE` a rank of a job of mpirun's. The trace
+//! is written while it grows.
 
+use lockstep_core::plan::Plan;
+use lockstep_core::trace::{Outcome, TraceWriter};
+use lockstep_gpu_exec::host::launched::{self, Launch};
+use lockstep_gpu_exec::{
+    Backend, HostBackend, RankLauncher, RunEvent, RunHandle, RunOptions, SharingStrategy, Transport,
+};
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 fn main() -> ExitCode {
-    lockstep_gpu_exec::rank_main()
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let [how, plan, trace, rest @ ..] = &arguments[..] else {
+        return lockstep_gpu_exec::rank_main();
+    };
+    let transport = match rest.iter().any(|word| word == "--tcp") {
+        true => Transport::Tcp,
+        false => Transport::Auto,
+    };
+    let sharing = match rest.iter().any(|word| word == "--named") {
+        true => SharingStrategy::FileSystem,
+        false => SharingStrategy::FileDescriptor,
+    };
+    let join_timeout = Duration::from_secs(20);
+    let options = RunOptions { transport, sharing, join_timeout, ..RunOptions::default() };
+    let done = match how.to_str() {
+        Some("--run") => run(plan.as_ref(), trace.as_ref(), options),
+        #[cfg(feature = "mpi")]
+        Some("--mpi") => in_mpi(plan.as_ref(), trace.into(), options),
+        _ => launched(plan.as_ref(), trace.as_ref(), options),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("lockstep-rank: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn itself() -> Result<RankLauncher, Box<dyn Error>> {
+    Ok(RankLauncher { program: std::env::current_exe()?, args: Vec::new() })
+}
+
+fn run(plan: &Path, trace: &Path, options: RunOptions) -> Result<ExitCode, Box<dyn Error>> {
+    let plan = Plan::read(&std::fs::read(plan)?)?;
+    follow(HostBackend::new(itself()?).start(plan, options)?, trace)
+}
+
+fn launched(plan: &Path, trace: &Path, options: RunOptions) -> Result<ExitCode, Box<dyn Error>> {
+    let launch = Launch::from_environment()?;
+    let plan = Plan::read(&std::fs::read(plan)?)?;
+    if launch.rank.0 > 0 {
+        return Ok(launched::join(&launch, &plan, &options)?);
+    }
+    follow(launched::lead(&launch, itself()?, plan, options)?, trace)
+}
+
+#[cfg(feature = "mpi")]
+fn in_mpi(
+    plan: &Path,
+    trace: std::path::PathBuf,
+    options: RunOptions,
+) -> Result<ExitCode, Box<dyn Error>> {
+    let job = lockstep_gpu_exec::mpi::Job::init()?;
+    let read = || Ok::<Plan, Box<dyn Error>>(Plan::read(&std::fs::read(plan)?)?);
+    job.run(read(), options, move |run| {
+        let followed = run.map_err(Box::from).and_then(|run| followed(run, &trace));
+        followed.map(|completed| u8::from(!completed)).unwrap_or_else(|error| {
+            eprintln!("lockstep-rank: {error}");
+            2
+        })
+    })
+}
+
+fn follow(run: RunHandle, trace: &Path) -> Result<ExitCode, Box<dyn Error>> {
+    let completed = followed(run, trace)?;
+    Ok(if completed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Writes the run's trace. True if it completed.
+fn followed(run: RunHandle, trace: &Path) -> Result<bool, Box<dyn Error>> {
+    let mut file = File::create(trace)?;
+    file.write_all(&TraceWriter::header(run.header()))?;
+    while let Ok(event) = run.events().recv() {
+        if let RunEvent::Events(events) = event {
+            file.write_all(&TraceWriter::events(&events))?;
+        }
+    }
+    let end = run.join();
+    file.write_all(&TraceWriter::end(&end))?;
+    eprintln!("lockstep-rank: {:?}", end.outcome);
+    Ok(end.outcome == Outcome::Completed)
 }

@@ -1,11 +1,14 @@
 //! What the coordinator and a rank say to each other: frames of a little-endian `u32` length and
 //! postcard, over the socket that is the rank's standard input.
 
+use super::bridge::{PeerAddress, TcpSetup};
 use super::wiring::RankWiring;
+use crate::nccl::DeviceSetup;
 use crate::shm::Patience;
+use lockstep_core::plan::SignalKind;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::Event;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -15,45 +18,107 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
-/// No frame is longer.
-const MAX_FRAME_BYTES: usize = 64 << 20;
+/// No frame is longer; so neither is a plan that processes run.
+pub(super) const MAX_FRAME_BYTES: usize = 64 << 20;
 
-/// The byte that the shared memory's descriptor travels with: the protocol's version, so that a
+/// The most of a flight recorder's dump that one report holds.
+const DUMP_PART_BYTES: usize = 16 << 20;
+
+/// A rank's first byte, which the shared memory's descriptor travels with: the protocol's version, so that a
 /// rank of another build says so instead of misreading its orders.
-const VERSION: u8 = 1;
+const VERSION: u8 = 3;
+
+/// The byte that a keeper of the shared memory's name is told instead.
+pub(super) const KEEPER: u8 = 255;
 
 /// From the coordinator to a rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// What to run; the first order.
+    /// What to run; the first order. Behind it the plan's binary form follows, as [`bytes_frame`]
+    /// makes it: the same bytes for all ranks.
     Setup(Box<Setup>),
     /// Hand in the trace and exit.
     Abort,
+    /// Hand in what the flight recorder holds.
+    Dump,
+    /// Hold before the next operation; timeouts do not pass meanwhile.
+    Pause,
+    /// Go on after a pause.
+    Resume,
+    /// Begin: everybody has joined. For ranks that join by this line instead of a store.
+    Begin {
+        /// Time 0 of the run, on the rank's own clock.
+        start_ns: u64,
+    },
+    /// Where every rank's connections come in, in rank order.
+    Peers(Vec<PeerAddress>),
+    /// Everybody is done: exit.
+    Leave,
+    /// Go on after having been stopped by a signal, which is over.
+    GoOn,
 }
 
 /// What a rank is to run.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Setup {
-    pub(super) rank: GlobalRank,
-    /// The plan's binary form, the same for all ranks.
-    pub(super) plan: Vec<u8>,
+pub(crate) struct Setup {
+    pub(crate) rank: GlobalRank,
     pub(super) wiring: RankWiring,
-    pub(super) store: SocketAddr,
-    pub(super) join_timeout_ns: u64,
+    /// Where the shared memory is, if it was not handed over.
+    pub(super) memory: Option<PathBuf>,
+    pub(crate) store: SocketAddr,
+    pub(crate) join_timeout_ns: u64,
+    /// How long the rank may take to exit once all are done or the run is ended.
+    pub(crate) grace_ns: u64,
     /// Replaces the groups' timeouts.
-    pub(super) timeout_ns: Option<u64>,
-    pub(super) record_messages: bool,
+    pub(crate) timeout_ns: Option<u64>,
+    pub(crate) record_messages: bool,
     pub(super) patience: Patience,
+    /// If messages go over TCP.
+    pub(super) tcp: Option<TcpSetup>,
+    /// For a rank that others started: it joins by this line, and leaves when it is told to.
+    pub(super) launched: bool,
+    /// For ranks on devices: which libraries, and how the plan is carried out there.
+    pub(crate) device: Option<DeviceSetup>,
+    /// What the rank does to itself when it comes to these operations.
+    pub(super) signals: Vec<(u32, SignalKind)>,
+    /// Calls that the flight recorder holds.
+    pub(crate) recorded_calls: u32,
+    /// Whether an abort asks for a dump too.
+    pub(crate) dump_at_end: bool,
 }
 
 /// From a rank to the coordinator.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Report {
+pub(crate) enum Report {
+    /// What the rank computes on, in words; before it joins, and only by ranks on devices.
+    Device(String),
     /// The next of the rank's events, in time order.
     Events(Vec<Event>),
+    /// Where the rank's connections come in.
+    Listening {
+        /// The port.
+        port: u16,
+    },
+    /// The rank is ready to begin. For ranks that join by this line.
+    Joined,
     /// A call's timeout has passed; its event was reported before.
     TimedOut,
+    /// The next part of a dump.
+    DumpPart(Vec<u8>),
+    /// The last part of what a flight recorder holds, as a pickle. Which rank's is said, since
+    /// several logical ones may share a process.
+    Dumped {
+        /// Whose.
+        rank: GlobalRank,
+        /// Why it comes.
+        asked: Asked,
+        /// The pickle from where the parts before have ended.
+        rest: Vec<u8>,
+    },
+    /// The rank has come to a fault of its own, and what was before it is reported.
+    AtSignal(SignalKind),
     /// The program has finished and all events were reported.
     Done,
     /// The rank cannot go on.
@@ -63,8 +128,34 @@ pub(super) enum Report {
     },
 }
 
+/// Why a dump comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Asked {
+    /// Somebody has asked for it, or the run is ended.
+    Now,
+    /// The rank's program has finished: of use if the others go on to hang.
+    AtTheEnd,
+}
+
+/// A dump as reports, however long it is.
+pub(crate) fn dump_reports(
+    rank: GlobalRank,
+    asked: Asked,
+    pickle: &[u8],
+) -> impl Iterator<Item = Report> {
+    let last = pickle.len().saturating_sub(1) / DUMP_PART_BYTES * DUMP_PART_BYTES;
+    let (parts, rest) = pickle.split_at(last);
+    let parts = parts.chunks(DUMP_PART_BYTES).map(|part| Report::DumpPart(part.to_vec()));
+    parts.chain([Report::Dumped { rank, asked, rest: rest.to_vec() }])
+}
+
+/// Bytes as they are, behind their length.
+pub(super) fn bytes_frame(body: &[u8]) -> Vec<u8> {
+    [&(body.len() as u32).to_le_bytes(), body].concat()
+}
+
 /// A message as bytes.
-pub(super) fn frame(body: &impl Serialize) -> Vec<u8> {
+pub(crate) fn frame(body: &impl Serialize) -> Vec<u8> {
     // postcard fails only on types of unknown length, which these have none of.
     let mut frame = postcard::to_extend(body, vec![0; 4]).unwrap_or_else(|_| vec![0; 4]);
     let length = (frame.len() - 4) as u32;
@@ -74,31 +165,44 @@ pub(super) fn frame(body: &impl Serialize) -> Vec<u8> {
 
 /// Waits for the next message; `None` when the other side is gone.
 pub(super) fn read_frame<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Option<T>> {
+    read_short_frame(stream, MAX_FRAME_BYTES)
+}
+
+/// The same of one who may be a stranger: a longer message is none.
+pub(super) fn read_short_frame<T: DeserializeOwned>(
+    stream: &mut impl Read,
+    limit: usize,
+) -> io::Result<Option<T>> {
+    read_bytes(stream, limit)?.map(|body| decode(&body)).transpose()
+}
+
+/// Waits for the body of the next frame; `None` when the other side is gone.
+pub(super) fn read_bytes(stream: &mut impl Read, limit: usize) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     match stream.read_exact(&mut length) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         Err(error) => return Err(error),
     }
-    let mut body = vec![0; checked_length(length)?];
+    let mut body = vec![0; checked_length(length, limit)?];
     stream.read_exact(&mut body)?;
-    decode(&body).map(Some)
+    Ok(Some(body))
 }
 
 /// Takes the first whole message out of what has arrived.
 pub(super) fn take_frame<T: DeserializeOwned>(arrived: &mut Vec<u8>) -> io::Result<Option<T>> {
     let Some(length) = arrived.first_chunk::<4>() else { return Ok(None) };
-    let end = 4 + checked_length(*length)?;
+    let end = 4 + checked_length(*length, MAX_FRAME_BYTES)?;
     let Some(body) = arrived.get(4..end) else { return Ok(None) };
     let message = decode(body)?;
     arrived.drain(..end);
     Ok(Some(message))
 }
 
-fn checked_length(length: [u8; 4]) -> io::Result<usize> {
+fn checked_length(length: [u8; 4], limit: usize) -> io::Result<usize> {
     let length = u32::from_le_bytes(length) as usize;
-    if length > MAX_FRAME_BYTES {
-        let why = format!("a frame of {length} bytes is over the limit of {MAX_FRAME_BYTES}");
+    if length > limit {
+        let why = format!("a frame of {length} bytes is over the limit of {limit}");
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
     Ok(length)
@@ -110,33 +214,44 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
     })
 }
 
-/// Hands the shared memory to a rank: the first thing on its socket.
-pub(super) fn send_memory(socket: impl AsFd, memory: impl AsFd) -> io::Result<()> {
+/// The first thing on a rank's socket, with the shared memory unless the rank opens it by name.
+pub(super) fn send_memory(socket: impl AsFd, memory: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let memory = [memory.as_fd()];
-    if !control.push(SendAncillaryMessage::ScmRights(&memory)) {
+    if !memory.as_slice().is_empty()
+        && !control.push(SendAncillaryMessage::ScmRights(memory.as_slice()))
+    {
         return Err(io::Error::other("no room for a descriptor"));
     }
     sendmsg(socket, &[IoSlice::new(&[VERSION])], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
+/// What a process that was started as a rank is first told.
+#[derive(Debug)]
+pub(super) enum Greeting {
+    /// It is a rank, with the shared memory unless it opens that by name.
+    Rank(Option<OwnedFd>),
+    /// It keeps the shared memory's name.
+    Keeper,
+}
+
 /// Takes what [`send_memory`] sent.
-pub(super) fn receive_memory(socket: impl AsFd) -> io::Result<OwnedFd> {
+pub(super) fn receive_greeting(socket: impl AsFd) -> io::Result<Greeting> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut version = [0];
     let mut bytes = [IoSliceMut::new(&mut version)];
-    recvmsg(socket, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let received = recvmsg(socket, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let memory = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    match (version, memory) {
-        ([VERSION], Some(memory)) => Ok(memory),
-        ([0], _) => Err(io::Error::other("the coordinator is gone")),
-        ([other], _) => Err(io::Error::other(format!(
+    match version {
+        _ if received.bytes == 0 => Err(io::Error::other("the coordinator is gone")),
+        [VERSION] => Ok(Greeting::Rank(memory)),
+        [KEEPER] => Ok(Greeting::Keeper),
+        [other] => Err(io::Error::other(format!(
             "the coordinator speaks version {other}, this program {VERSION}; start both from the \
              same build"
         ))),

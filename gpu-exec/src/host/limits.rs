@@ -1,21 +1,44 @@
 //! What this machine can carry.
 
+use super::Carrier;
+use super::arena::Arena;
+use super::control::{MAX_FRAME_BYTES, bytes_frame};
+use super::landings::Landings;
+use crate::nccl::Collectives;
 use crate::{RunError, RunOptions};
-use lockstep_core::group::BackendName;
-use lockstep_core::plan::Plan;
+use lockstep_core::plan::{Plan, Signal, SignalKind, SignalMoment};
+use lockstep_core::rank::GlobalRank;
+use std::sync::Arc;
 
-/// Refuses what would bring the machine down.
-pub(super) fn check(plan: &Plan, options: &RunOptions) -> Result<(), RunError> {
+/// Refuses what would bring the machine down. What ranks keep `elsewhere` is looked at there: on a
+/// device, which refuses by itself what it has no room for, or on the machines of MPI's ranks.
+pub(super) fn check(plan: &Plan, options: &RunOptions, elsewhere: bool) -> Result<(), RunError> {
     if plan.world_size > options.max_ranks {
         let (ranks, limit) = (plan.world_size, options.max_ranks);
         return Err(RunError::TooManyRanks { ranks, limit });
     }
-    let bytes = plan.tensor_bytes().saturating_add(plan.scratch_bytes());
-    let limit = options.max_tensor_bytes.or_else(comfortable_bytes).unwrap_or(u64::MAX);
-    if bytes > limit {
-        return Err(RunError::TooMuchMemory { bytes, limit });
+    if elsewhere {
+        return Ok(());
     }
-    Ok(())
+    // First what cannot overflow.
+    fits(plan.tensor_bytes().saturating_add(plan.scratch_bytes()), options)?;
+    check_landings(plan, &Landings::default(), options)
+}
+
+/// Refuses what would, with the places in which messages land.
+pub(super) fn check_landings(
+    plan: &Plan,
+    landings: &Landings,
+    options: &RunOptions,
+) -> Result<(), RunError> {
+    let ranks = (0..plan.world_size).map(GlobalRank);
+    let arenas = ranks.map(|rank| Arena::of(plan, rank).bytes() as u64);
+    fits(arenas.fold(landings.bytes(), u64::saturating_add), options)
+}
+
+pub(crate) fn fits(bytes: u64, options: &RunOptions) -> Result<(), RunError> {
+    let limit = options.max_tensor_bytes.or_else(comfortable_bytes).unwrap_or(u64::MAX);
+    if bytes > limit { Err(RunError::TooMuchMemory { bytes, limit }) } else { Ok(()) }
 }
 
 /// Three quarters of what the machine has available, or `None` if it does not say.
@@ -26,17 +49,126 @@ fn comfortable_bytes() -> Option<u64> {
     Some(kib.saturating_mul(1024) / 4 * 3)
 }
 
+/// The plan as ranks are sent it.
+///
+/// # Errors
+/// When it is longer than every rank is to read.
+pub(super) fn plan_frame(plan: &Plan) -> Result<Arc<[u8]>, RunError> {
+    let bytes = plan.to_bytes();
+    if bytes.len() > MAX_FRAME_BYTES {
+        let (bytes, limit) = (bytes.len(), MAX_FRAME_BYTES);
+        return Err(RunError::PlanTooLong { bytes, limit });
+    }
+    Ok(bytes_frame(&bytes).into())
+}
+
+/// Refuses signals that do not reach ranks which others have started: rank 0 can hang up on one,
+/// which ends it, but only stop what runs on its own machine and is its child.
+pub(super) fn signals_reach(signals: &[Signal]) -> Result<(), RunError> {
+    let reaches = |signal: &&Signal| {
+        let by_the_clock = matches!(signal.when, SignalMoment::AfterMs(_));
+        let stops = matches!(signal.what, SignalKind::Stop { .. });
+        signal.rank.0 == 0 || !(by_the_clock && stops)
+    };
+    match signals.iter().find(|signal| !reaches(signal)) {
+        Some(signal) => Err(RunError::CannotStop { rank: signal.rank }),
+        None => Ok(()),
+    }
+}
+
 /// Refuses what processes cannot carry out.
-pub(super) fn carried_out(plan: &Plan) -> Result<(), RunError> {
+pub(super) fn carried_out(plan: &Plan, carrier: &Carrier) -> Result<(), RunError> {
+    match carrier {
+        Carrier::Host => {}
+        // A library's own collectives do not follow the plan's schedules.
+        Carrier::Device(device) if device.collectives == Collectives::Library => return Ok(()),
+        Carrier::Device(_) => {}
+        #[cfg(feature = "mpi")]
+        Carrier::Mpi => return Ok(()),
+    }
+    let backend = carrier.backend();
     let ops = plan.programs.iter().flat_map(|program| &program.ops);
     for call in ops.flat_map(|op| op.action.calls()) {
         if let Some(Ok(schedule)) = plan.schedule(call)
             && schedule.switches() > 0
             && let Some(algorithm) = schedule.algorithm()
         {
-            let (backend, collective) = (BackendName::Host, schedule.collective());
+            let collective = schedule.collective();
             return Err(RunError::NeedsSwitch { backend, collective, algorithm });
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_core::collective::Collective;
+    use lockstep_core::dtype::Dtype;
+    use lockstep_core::group::{BackendName, GroupId};
+    use lockstep_core::plan::{Fill, PlanBuilder};
+    use lockstep_core::reduce::ReduceOp;
+
+    fn plan(numel: u64) -> Plan {
+        let mut plan = PlanBuilder::new("large", 2, BackendName::Host).unwrap();
+        let whole = plan.tensor("whole", Dtype::Float32, 2 * numel, Fill::Zeros);
+        let part = plan.tensor("part", Dtype::Float32, numel, Fill::Zeros);
+        let average = Collective::ReduceScatter { op: ReduceOp::Avg };
+        plan.every_rank(|_, program| {
+            program.collective(GroupId::WORLD, average, numel, Some(whole), Some(part));
+        })
+        .unwrap()
+    }
+
+    fn refused(plan: &Plan, limit: u64, landings: &Landings) -> bool {
+        let options = RunOptions { max_tensor_bytes: Some(limit), ..RunOptions::default() };
+        let checked = check(plan, &options, false);
+        checked.and_then(|()| check_landings(plan, landings, &options)).is_err()
+    }
+
+    /// An average over gloo is a sum of what was scaled before: in a copy, where the input is not
+    /// the output.
+    #[test]
+    fn scaled_copies_and_landings_count() {
+        let plan = plan(1 << 20);
+        let tensors = plan.tensor_bytes() + plan.scratch_bytes();
+        let arenas = (0..2).map(|rank| Arena::of(&plan, GlobalRank(rank)).bytes() as u64);
+        let arenas: u64 = arenas.sum();
+        assert!(arenas >= tensors + 2 * 8 * (1 << 20), "{arenas} {tensors}");
+        assert!(refused(&plan, arenas - 1, &Landings::default()));
+        assert!(!refused(&plan, arenas, &Landings::default()));
+        let landings = Landings::of(&plan);
+        assert!(landings.bytes() > 0);
+        assert!(refused(&plan, arenas + landings.bytes() - 1, &landings));
+        assert!(!refused(&plan, arenas + landings.bytes(), &landings));
+    }
+
+    #[test]
+    fn what_devices_keep_is_not_this_machines() {
+        let options = RunOptions { max_tensor_bytes: Some(1), ..RunOptions::default() };
+        assert!(check(&plan(1 << 40 >> 1), &options, true).is_ok());
+        assert!(check(&plan(1), &options, false).is_err());
+    }
+
+    #[test]
+    fn a_plan_that_no_rank_reads_is_refused_with_both_numbers() {
+        let mut plan = plan(4);
+        plan.sources.push(lockstep_core::plan::Source {
+            path: "train.py".into(),
+            text: "x".repeat(MAX_FRAME_BYTES),
+        });
+        let error = plan_frame(&plan).unwrap_err().to_string();
+        assert!(error.contains("the limit is 67108864"), "{error}");
+    }
+
+    #[test]
+    fn a_stop_by_the_clock_reaches_only_rank_0() {
+        let signal = |rank, when, what| Signal { rank: GlobalRank(rank), when, what };
+        let stop = SignalKind::Stop { for_ms: Some(5) };
+        let (after, at) = (SignalMoment::AfterMs(40), SignalMoment::AtOp(1));
+        assert!(signals_reach(&[signal(0, after, stop), signal(1, at, stop)]).is_ok());
+        assert!(signals_reach(&[signal(1, after, SignalKind::Kill)]).is_ok());
+        let error = signals_reach(&[signal(1, after, stop)]).unwrap_err().to_string();
+        assert!(error.starts_with("rank 1 was started by a launcher"), "{error}");
+    }
 }

@@ -3,21 +3,30 @@
 //! The coordinator is a thread of the program that starts the run; each rank is that program
 //! again, started so that it calls [`rank_main`]. They talk over a socket pair (orders and
 //! reports), a store on 127.0.0.1 (joining) and one shared memory (data). None of these has a
-//! name in the file system, so nothing can be left behind.
+//! name in the file system, so nothing can be left behind, unless the run asks for a named shared
+//! memory: `sharing` then sees to it.
 
-mod control;
+pub(crate) mod arena;
+mod bridge;
+pub(crate) mod control;
 mod coordinator;
-mod limits;
+mod greeters;
+mod landings;
+pub mod launched;
+pub(crate) mod limits;
 mod process;
-mod rank;
+pub(crate) mod rank;
+mod sharing;
 mod wiring;
 
-use crate::run::Canceller;
+use crate::nccl::DeviceSetup;
+use crate::run::RunControl;
 use crate::shm::Patience;
 use crate::{Backend, RunError, RunHandle, RunOptions};
 use coordinator::Coordinator;
+use launched::Meeting;
 use lockstep_core::group::BackendName;
-use lockstep_core::plan::Plan;
+use lockstep_core::plan::{Injected, Plan, Signal};
 use lockstep_core::trace::{Origin, TraceHeader};
 use rustix::event::EventfdFlags;
 use std::ffi::OsString;
@@ -48,11 +57,52 @@ impl HostBackend {
     }
 }
 
+/// What carries a plan's calls.
+#[derive(Clone, Debug)]
+pub(crate) enum Carrier {
+    /// The ranks themselves, by the plan's schedules.
+    Host,
+    /// Devices.
+    Device(DeviceSetup),
+    /// MPI, which has started the ranks: all of them come to a meeting.
+    #[cfg(feature = "mpi")]
+    Mpi,
+}
+
+impl Carrier {
+    /// Which backend traces name.
+    fn backend(&self) -> BackendName {
+        match self {
+            Carrier::Host => BackendName::Host,
+            Carrier::Device(_) => BackendName::Nccl,
+            #[cfg(feature = "mpi")]
+            Carrier::Mpi => BackendName::Mpi,
+        }
+    }
+
+    /// For ranks on devices.
+    fn device(&self) -> Option<&DeviceSetup> {
+        match self {
+            Carrier::Device(device) => Some(device),
+            _ => None,
+        }
+    }
+
+    /// Whether ranks exchange their messages themselves.
+    fn is_host(&self) -> bool {
+        matches!(self, Carrier::Host)
+    }
+}
+
 /// A plan that was checked against this machine's limits.
 struct Checked {
     plan: Plan,
     options: RunOptions,
     patience: Patience,
+    carrier: Carrier,
+    signals: Vec<Signal>,
+    /// The plan's binary form as all ranks are sent it.
+    plan_frame: Arc<[u8]>,
 }
 
 impl Backend for HostBackend {
@@ -61,52 +111,93 @@ impl Backend for HostBackend {
     }
 
     fn start(&self, plan: Plan, options: RunOptions) -> Result<RunHandle, RunError> {
-        plan.check()?;
-        limits::check(&plan, &options)?;
-        limits::carried_out(&plan)?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let ranks = plan.world_size;
-        let patience = Patience::of(ranks, cores);
-        let mut header = TraceHeader {
-            origin: Origin::Run {
-                backend: BackendName::Host.name().to_owned(),
-                device: format!("{ranks} processes on {cores} CPU cores"),
-            },
-            world_size: ranks,
-            groups: plan.groups.clone(),
-            plan: Some(plan.clone()),
-            epoch_ns: 0,
-        };
-        let cancelled = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(RunError::system("create an eventfd"))?;
-        let cancelled = Arc::new(cancelled);
-        let (events, reported) = mpsc::channel();
-        let (joined, all_joined) = mpsc::channel();
-        let checked = Checked { plan, options, patience };
-        let coordinator =
-            Coordinator::new(checked, self.launcher.clone(), cancelled.clone(), events);
-        // The ranks' parent must be a thread that lives as long as they do.
-        let coordinator = std::thread::Builder::new()
-            .name("coordinator".to_owned())
-            .spawn(move || coordinator.run(&joined))
-            .map_err(RunError::system("start the coordinator's thread"))?;
-        // Bounded by the options' join_timeout; hung up only by a panic.
-        let joined = all_joined.recv().unwrap_or_else(|_| {
-            let source = std::io::Error::other("its thread panicked; this is a bug in Lockstep");
-            Err(RunError::System { doing: "start the run", source })
-        });
-        let joined = match joined {
-            Ok(joined) => joined,
-            Err(error) => {
-                let _ = coordinator.join();
-                return Err(error);
-            }
-        };
-        header.epoch_ns = joined.epoch_ns;
-        let canceller = Canceller::new(move || {
-            // It fails only when the counter is full: cancelled often enough.
-            let _ = rustix::io::write(&*cancelled, &1u64.to_ne_bytes());
-        });
-        Ok(RunHandle::new(header, joined.pids, reported, canceller, coordinator))
+        start(self.launcher.clone(), plan, options, Carrier::Host)
     }
+}
+
+/// Starts a process for each rank of the plan, or for all that share a device, and lets them join.
+pub(crate) fn start(
+    launcher: RankLauncher,
+    plan: Plan,
+    options: RunOptions,
+    carrier: Carrier,
+) -> Result<RunHandle, RunError> {
+    start_with(launcher, plan, options, carrier, None)
+}
+
+/// The same, with ranks that others start and that come to a meeting.
+pub(crate) fn start_with(
+    launcher: RankLauncher,
+    plan: Plan,
+    options: RunOptions,
+    carrier: Carrier,
+    meeting: Option<Meeting>,
+) -> Result<RunHandle, RunError> {
+    plan.check()?;
+    let Injected { plan, signals } = plan.with_faults(&options.faults)?;
+    let backend = carrier.backend();
+    if !carrier.is_host() && !signals.is_empty() {
+        return Err(RunError::NoSignals { backend });
+    }
+    if meeting.is_some() {
+        limits::signals_reach(&signals)?;
+    }
+    limits::check(&plan, &options, !carrier.is_host())?;
+    limits::carried_out(&plan, &carrier)?;
+    let plan_frame = limits::plan_frame(&plan)?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let ranks = plan.world_size;
+    let patience = Patience::of(ranks, cores);
+    let told = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(RunError::system("create an eventfd"))?;
+    let told = Arc::new(told);
+    let (commands, taken) = mpsc::channel();
+    let (events, reported) = mpsc::channel();
+    let (joined, all_joined) = mpsc::channel();
+    let (groups, recorded) = (plan.groups.clone(), Some(plan.clone()));
+    let with_faults = with(&options);
+    let checked = Checked { plan, options, patience, carrier, signals, plan_frame };
+    let coordinator = Coordinator::new(checked, launcher, told.clone(), taken, events, meeting);
+    // The ranks' parent must be a thread that lives as long as they do.
+    let coordinator = std::thread::Builder::new()
+        .name("coordinator".to_owned())
+        .spawn(move || coordinator.run(&joined))
+        .map_err(RunError::system("start the coordinator's thread"))?;
+    // Bounded by the options' join_timeout; hung up only by a panic.
+    let joined = all_joined.recv().unwrap_or_else(|_| {
+        let source = std::io::Error::other("its thread panicked; this is a bug in Lockstep");
+        Err(RunError::System { doing: "start the run", source })
+    });
+    let joined = match joined {
+        Ok(joined) => joined,
+        Err(error) => {
+            let _ = coordinator.join();
+            return Err(error);
+        }
+    };
+    let device = match backend {
+        BackendName::Nccl => crate::nccl::describe_devices(&joined.devices, ranks),
+        BackendName::Mpi => format!("{ranks} processes, {}", joined.devices.join("; ")),
+        _ => format!("{ranks} processes on {cores} CPU cores{}", joined.over),
+    } + &with_faults;
+    let header = TraceHeader {
+        origin: Origin::Run { backend: backend.name().to_owned(), device },
+        world_size: ranks,
+        groups,
+        plan: recorded,
+        epoch_ns: joined.epoch_ns,
+    };
+    let control = RunControl::new(move |command| {
+        // Fails only when the run has ended, and then there is nothing to tell.
+        let _ = commands.send(command);
+        // Fails only when the counter is full: told often enough.
+        let _ = rustix::io::write(&*told, &1u64.to_ne_bytes());
+    });
+    Ok(RunHandle::new(header, joined.pids, reported, control, coordinator))
+}
+
+/// `, with kill:rank=1,call=3`: nobody is to take an injected fault for the machine's.
+fn with(options: &RunOptions) -> String {
+    let faults: Vec<String> = options.faults.iter().map(ToString::to_string).collect();
+    if faults.is_empty() { String::new() } else { format!(", with {}", faults.join(" and ")) }
 }

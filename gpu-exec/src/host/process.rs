@@ -2,32 +2,60 @@
 
 use super::RankLauncher;
 use super::control::{self, Report};
+use super::launched::Guest;
 use lockstep_core::rank::GlobalRank;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 
-/// A rank's process. Dropping it kills and reaps it.
+/// No dump of a flight recorder is longer.
+const MAX_DUMP_BYTES: usize = 1 << 30;
+
+/// The process itself, as far as it is ours.
+#[derive(Debug)]
+enum Body {
+    /// Started by us.
+    Child {
+        child: Child,
+        /// Readable once the process has ended.
+        pidfd: OwnedFd,
+    },
+    /// Started by others, perhaps on another machine: what we have of it is its connection.
+    Elsewhere { pid: u32, address: IpAddr },
+}
+
+/// A rank's process. Dropping it kills and reaps it, or hangs up on it if others started it.
 #[derive(Debug)]
 pub(super) struct RankProcess {
     pub(super) rank: GlobalRank,
-    child: Child,
-    /// Readable once the process has ended.
-    pidfd: OwnedFd,
+    body: Body,
     socket: UnixStream,
-    /// What still has to be written.
-    outbox: Vec<u8>,
+    /// What still has to be written; what many ranks are told they share.
+    outbox: VecDeque<Arc<[u8]>>,
+    /// How much of the first of it is.
+    sent: usize,
     /// What has arrived of the next report.
     inbox: Vec<u8>,
+    /// What has arrived of the next dump.
+    dump: Vec<u8>,
     /// False once the rank's side of the socket is closed.
     pub(super) connected: bool,
+    /// Where its connections come in, if messages go over TCP.
+    pub(super) port: Option<u16>,
+    /// It has said that it is ready to begin.
+    pub(super) ready: bool,
     /// Set once the process is reaped.
     pub(super) ended: Option<ExitStatus>,
     /// It has reported that its program is finished.
     pub(super) done: bool,
+    /// A fault of the run kills it.
+    pub(super) killed_on_purpose: bool,
     /// What it reported about why it cannot go on.
     pub(super) failure: Option<String>,
 }
@@ -38,7 +66,8 @@ impl RankProcess {
     pub(super) fn start(
         launcher: &RankLauncher,
         rank: GlobalRank,
-        memory: impl AsFd,
+        memory: Option<BorrowedFd<'_>>,
+        environment: Vec<(String, String)>,
     ) -> io::Result<RankProcess> {
         // Both ends close on exec; being the standard input is what lets one end through, so that
         // nothing else that this program starts meanwhile can inherit it.
@@ -47,6 +76,7 @@ impl RankProcess {
         control::send_memory(&socket, memory)?;
         let child = Command::new(&launcher.program)
             .args(&launcher.args)
+            .envs(environment)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             // Ctrl-C is for the coordinator, which then ends its ranks in order.
@@ -57,30 +87,52 @@ impl RankProcess {
         let pid = pid.ok_or_else(|| io::Error::other("a process without a number"))?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         let child = child.0.take().ok_or_else(|| io::Error::other("no process"))?;
-        Ok(RankProcess {
+        Ok(RankProcess::with(rank, Body::Child { child, pidfd }, socket))
+    }
+
+    /// A rank that others started, connected.
+    pub(super) fn joined(guest: Guest) -> io::Result<RankProcess> {
+        let Guest { rank, pid, line, address, .. } = guest;
+        line.set_nonblocking(true)?;
+        Ok(RankProcess::with(rank, Body::Elsewhere { pid, address }, line))
+    }
+
+    fn with(rank: GlobalRank, body: Body, socket: UnixStream) -> RankProcess {
+        RankProcess {
             rank,
-            child,
-            pidfd,
+            body,
             socket,
-            outbox: Vec::new(),
+            port: None,
+            ready: false,
+            outbox: VecDeque::new(),
+            sent: 0,
             inbox: Vec::new(),
+            dump: Vec::new(),
             connected: true,
             ended: None,
             done: false,
+            killed_on_purpose: false,
             failure: None,
-        })
+        }
     }
 
     pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        match &self.body {
+            Body::Child { child, .. } => child.id(),
+            Body::Elsewhere { pid, .. } => *pid,
+        }
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    pub(super) fn pidfd(&self) -> BorrowedFd<'_> {
-        self.pidfd.as_fd()
+    /// Readable once the process has ended, if it is ours.
+    pub(super) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.body {
+            Body::Child { pidfd, .. } => Some(pidfd.as_fd()),
+            Body::Elsewhere { .. } => None,
+        }
     }
 
     pub(super) fn has_unsent(&self) -> bool {
@@ -88,27 +140,46 @@ impl RankProcess {
     }
 
     /// Queues a message and sends what the socket takes.
-    pub(super) fn send(&mut self, frame: &[u8]) {
-        self.outbox.extend_from_slice(frame);
+    pub(super) fn send(&mut self, frame: impl Into<Arc<[u8]>>) {
+        self.outbox.push_back(frame.into());
         self.flush();
     }
 
     /// Sends what the socket takes. A rank that is gone is noticed by its end, not here.
     pub(super) fn flush(&mut self) {
-        let mut sent = 0;
-        while sent < self.outbox.len() {
-            match self.socket.write(&self.outbox[sent..]) {
-                Ok(bytes) => sent += bytes,
+        while let Some(frame) = self.outbox.front() {
+            match self.socket.write(&frame[self.sent..]) {
+                Ok(bytes) => self.sent += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(_) => sent = self.outbox.len(),
+                Err(_) => {
+                    self.outbox.clear();
+                    break;
+                }
+            }
+            if self.sent >= frame.len() {
+                self.sent = 0;
+                self.outbox.pop_front();
             }
         }
-        self.outbox.drain(..sent);
+    }
+
+    /// What it has said, and whether it has ended: in this order, so that what a process wrote
+    /// before it ended is all there when it has.
+    pub(super) fn hear(&mut self) -> Vec<Report> {
+        self.flush();
+        self.reap();
+        let reports = self.receive();
+        // The end of one that others started is its line's. A child that ends by now has left
+        // words behind that are read the next time.
+        if self.is_elsewhere() {
+            self.reap();
+        }
+        reports
     }
 
     /// Reads what has arrived and returns the reports that it completes.
-    pub(super) fn receive(&mut self) -> Vec<Report> {
+    fn receive(&mut self) -> Vec<Report> {
         let mut reports = Vec::new();
         let mut piece = [0; 1 << 16];
         // One rank that never stops talking must not keep the others waiting; what a socket can
@@ -127,6 +198,24 @@ impl RankProcess {
         }
         loop {
             match control::take_frame(&mut self.inbox) {
+                Ok(Some(Report::DumpPart(part))) => {
+                    if self.dump.len().saturating_add(part.len()) <= MAX_DUMP_BYTES {
+                        self.dump.extend_from_slice(&part);
+                    } else {
+                        self.connected = false;
+                        let why = format!(
+                            "its flight recorder's dump is over the limit of {MAX_DUMP_BYTES} \
+                             bytes; record fewer calls"
+                        );
+                        self.failure.get_or_insert(why);
+                        break;
+                    }
+                }
+                Ok(Some(Report::Dumped { rank, asked, rest })) => {
+                    let mut whole = std::mem::take(&mut self.dump);
+                    whole.extend(rest);
+                    reports.push(Report::Dumped { rank, asked, rest: whole });
+                }
                 Ok(Some(report)) => reports.push(report),
                 Ok(None) => break,
                 Err(error) => {
@@ -139,18 +228,63 @@ impl RankProcess {
         reports
     }
 
-    /// Reaps the process if it has ended.
-    pub(super) fn reap(&mut self) {
+    /// Reaps the process if it has ended; one that others started has when its line has.
+    fn reap(&mut self) {
         if self.ended.is_none() {
-            // An error can only mean that it was reaped by somebody else: ended in any case.
-            self.ended = self.child.try_wait().unwrap_or(Some(ExitStatus::default()));
+            self.ended = match &mut self.body {
+                // An error can only mean that it was reaped by somebody else: ended in any case.
+                Body::Child { child, .. } => {
+                    child.try_wait().unwrap_or(Some(ExitStatus::default()))
+                }
+                Body::Elsewhere { .. } => (!self.connected).then(ExitStatus::default),
+            };
         }
     }
 
-    /// SIGKILL: also ends what is stopped.
+    /// SIGKILL: also ends what is stopped. What others started is hung up on, and ends by itself.
     pub(super) fn kill(&mut self) {
-        if self.ended.is_none() {
-            let _ = self.child.kill();
+        if self.ended.is_some() {
+            return;
+        }
+        match &mut self.body {
+            Body::Child { child, .. } => {
+                let _ = child.kill();
+            }
+            Body::Elsewhere { .. } => {
+                let _ = self.socket.shutdown(Shutdown::Both);
+                self.connected = false;
+                self.ended = Some(ExitStatus::default());
+            }
+        }
+    }
+
+    /// SIGSTOP or SIGCONT. Only a process that was not reaped has its number for sure.
+    pub(super) fn signal(&mut self, signal: Signal) {
+        if self.ended.is_none()
+            && let Body::Child { child, .. } = &self.body
+            && let Some(pid) = Pid::from_raw(child.id() as i32)
+        {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Its machine's address, unless that is ours.
+    pub(super) fn ip(&self) -> Option<IpAddr> {
+        match &self.body {
+            Body::Elsewhere { address, .. } if !address.is_loopback() => Some(*address),
+            _ => None,
+        }
+    }
+
+    /// Whether others started it.
+    fn is_elsewhere(&self) -> bool {
+        matches!(self.body, Body::Elsewhere { .. })
+    }
+
+    fn described_address(&self) -> String {
+        match &self.body {
+            Body::Elsewhere { address, .. } if !address.is_loopback() => format!(" at {address}"),
+            _ => String::new(),
         }
     }
 
@@ -158,6 +292,13 @@ impl RankProcess {
     pub(super) fn how_it_ended(&self) -> String {
         let status = self.ended.unwrap_or_default();
         let mut how = match (status.signal(), status.code()) {
+            _ if self.failure.is_some() && self.is_elsewhere() => "failed".to_owned(),
+            _ if self.is_elsewhere() => format!(
+                "its connection ended before its program did (process {}{}): it was killed or \
+                 crashed, or its machine is gone",
+                self.pid(),
+                self.described_address()
+            ),
             (Some(signal), _) => match signal_name(signal) {
                 Some(name) => format!("killed by signal {signal} ({name})"),
                 None => format!("killed by signal {signal}"),
@@ -165,6 +306,9 @@ impl RankProcess {
             (None, Some(0)) => "exited before its program ended".to_owned(),
             (None, code) => format!("exited with status {}", code.unwrap_or(-1)),
         };
+        if self.killed_on_purpose {
+            how.push_str(", an injected fault");
+        }
         if let Some(failure) = &self.failure {
             how.push_str(": ");
             how.push_str(failure);
@@ -175,9 +319,9 @@ impl RankProcess {
 
 impl Drop for RankProcess {
     fn drop(&mut self) {
-        if self.ended.is_none() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
+        self.kill();
+        if let (None, Body::Child { child, .. }) = (self.ended, &mut self.body) {
+            let _ = child.wait();
         }
     }
 }
@@ -208,4 +352,73 @@ fn signal_name(signal: i32) -> Option<&'static str> {
         15 => "SIGTERM",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::control::{Asked, dump_reports, frame};
+    use std::net::Ipv4Addr;
+
+    fn rank() -> (RankProcess, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let guest = Guest {
+            rank: GlobalRank(1),
+            pid: 1,
+            line: ours,
+            offset_ns: 0,
+            same_machine: true,
+            address: Ipv4Addr::LOCALHOST.into(),
+        };
+        (RankProcess::joined(guest).unwrap(), theirs)
+    }
+
+    fn received(process: &mut RankProcess, until: impl Fn(&[Report]) -> bool) -> Vec<Report> {
+        let mut reports = Vec::new();
+        while !until(&reports) && process.connected {
+            reports.extend(process.receive());
+        }
+        reports
+    }
+
+    /// Longer than any frame may be.
+    #[test]
+    fn a_dump_of_any_length_arrives_whole() {
+        for length in [0, 1, 16 << 20, (16 << 20) + 1, 70 << 20] {
+            let (mut process, mut line) = rank();
+            let pickle: Vec<u8> = (0..length).map(|at: usize| (at % 251) as u8).collect();
+            let sent = pickle.clone();
+            let writing = std::thread::spawn(move || {
+                for report in dump_reports(GlobalRank(5), Asked::AtTheEnd, &sent) {
+                    line.write_all(&frame(&report)).unwrap();
+                }
+                line
+            });
+            let reports = received(&mut process, |reports| !reports.is_empty());
+            assert_eq!(process.failure, None);
+            let [Report::Dumped { rank, asked: Asked::AtTheEnd, rest }] = &reports[..] else {
+                panic!("{} reports", reports.len())
+            };
+            assert!(*rank == GlobalRank(5) && *rest == pickle, "{length}");
+            writing.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_many_are_told_is_sent_in_order_and_whole() {
+        let (mut process, mut line) = rank();
+        let shared: Arc<[u8]> = (0..3_000_000u32).map(|at| (at % 241) as u8).collect();
+        let reading = std::thread::spawn(move || {
+            let mut told = vec![0; 2 * 3_000_000 + 3];
+            line.read_exact(&mut told).unwrap();
+            told
+        });
+        process.send(shared.clone());
+        process.send(vec![1, 2, 3]);
+        process.send(shared.clone());
+        while process.has_unsent() {
+            process.flush();
+        }
+        assert_eq!(reading.join().unwrap(), [&shared[..], &[1, 2, 3], &shared[..]].concat());
+    }
 }

@@ -1,10 +1,12 @@
-//! Which channels a plan needs and where each lies in the shared memory.
+//! Which channels a plan needs, and where each of them and each rank's arena lies in the shared
+//! memory.
 //!
 //! What is connected is what the plan's calls can use, found from their schedules before anything
 //! runs: a ring of 64 ranks needs 64 channels, not 4,032, and each can be larger.
 
+use super::arena::Arena;
 use crate::RunError;
-use crate::shm::{APART, Ring};
+use crate::shm::{APART, Channel as Wire};
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::{GlobalRank, GroupRank};
@@ -12,15 +14,18 @@ use lockstep_core::schedule::{self, Schedule};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rings are at most this large: with the sender's and the receiver's they still lie in a second
-/// level cache, which is where the receiver should find what was sent.
-const LARGEST_RING: usize = 512 << 10;
+/// Bounce buffers are at most this large: some messages of those that are small enough to be
+/// copied; they lie in a second level cache with the sender's and the receiver's memory.
+const LARGEST_BOUNCE: usize = 64 << 10;
 
-/// Below this, messages would travel in pieces too small for their bookkeeping.
-const SMALLEST_RING: usize = 4 << 10;
+/// Below this, messages that are small enough to be copied would often wait for room.
+const SMALLEST_BOUNCE: usize = 4 << 10;
 
-/// Rings get smaller before all of them take more than this.
+/// Bounce buffers get smaller before all channels take more than this.
 const COMFORTABLE_BYTES: u64 = 256 << 20;
+
+/// Every arena begins on a page of its own.
+const PAGE: usize = 4096;
 
 /// What a channel is for. The members' order is that of the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -35,7 +40,7 @@ pub(crate) struct ChannelKey {
     pub(crate) tag: Option<u32>,
 }
 
-/// A channel and where its ring lies.
+/// A channel and where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Channel {
     /// What it is for.
@@ -52,7 +57,9 @@ pub(crate) struct Wiring {
     bells: Vec<usize>,
     /// Where rank 0's doorbell for point-to-point calls lies.
     p2p_bells: usize,
-    ring_bytes: usize,
+    bounce_bytes: usize,
+    /// Where each rank's arena lies.
+    arenas: Vec<usize>,
     segment_bytes: usize,
 }
 
@@ -65,8 +72,10 @@ pub(crate) struct RankWiring {
     pub(crate) bells: Vec<usize>,
     /// Where rank 0's doorbell for point-to-point calls lies.
     pub(crate) p2p_bells: usize,
-    /// The capacity of every ring.
-    pub(crate) ring_bytes: usize,
+    /// The bounce buffer of every channel.
+    pub(crate) bounce_bytes: usize,
+    /// Where the rank's arena lies: its tensors, as [`Arena`] says.
+    pub(crate) arena: usize,
     /// The size of the shared memory.
     pub(crate) segment_bytes: usize,
 }
@@ -80,7 +89,7 @@ impl Wiring {
     /// The layout for a plan that was checked.
     ///
     /// # Errors
-    /// When it would take more than `max_bytes` even with the smallest rings.
+    /// When the channels would take more than `max_bytes` even with the smallest bounce buffers.
     pub(crate) fn of(plan: &Plan, max_bytes: u64) -> Result<Wiring, RunError> {
         let keys = channels_of(plan);
         let mut at = 0usize;
@@ -91,20 +100,42 @@ impl Wiring {
         }
         let p2p_bells = at;
         at = bell_offset(at, plan.world_size);
-        let total = |ring: usize| (at + keys.len() * Ring::footprint(ring)) as u64;
-        let mut ring_bytes = LARGEST_RING;
-        while ring_bytes > SMALLEST_RING && total(ring_bytes) > COMFORTABLE_BYTES.min(max_bytes) {
-            ring_bytes /= 2;
+        let total = |bounce: usize| (at + keys.len() * Wire::footprint(bounce)) as u64;
+        let mut bounce_bytes = LARGEST_BOUNCE;
+        while bounce_bytes > SMALLEST_BOUNCE
+            && total(bounce_bytes) > COMFORTABLE_BYTES.min(max_bytes)
+        {
+            bounce_bytes /= 2;
         }
-        let bytes = total(ring_bytes);
+        let bytes = total(bounce_bytes);
         if bytes > max_bytes {
             let channels = keys.len() as u64;
             return Err(RunError::TooManyChannels { channels, bytes, limit: max_bytes });
         }
         let place =
-            |(index, key)| Channel { key, offset: at + index * Ring::footprint(ring_bytes) };
+            |(index, key)| Channel { key, offset: at + index * Wire::footprint(bounce_bytes) };
         let channels = keys.into_iter().enumerate().map(place).collect();
-        Ok(Wiring { channels, bells, p2p_bells, ring_bytes, segment_bytes: bytes as usize })
+        let mut end = bytes as usize;
+        let mut arenas = Vec::with_capacity(plan.world_size as usize);
+        for rank in (0..plan.world_size).map(GlobalRank) {
+            let start = end.next_multiple_of(PAGE);
+            arenas.push(start);
+            end = start.saturating_add(Arena::of(plan, rank).bytes());
+        }
+        let segment_bytes = end;
+        Ok(Wiring { channels, bells, p2p_bells, bounce_bytes, arenas, segment_bytes })
+    }
+
+    /// That of ranks which share no memory: one page, since there is none of no bytes.
+    pub(crate) fn none() -> Wiring {
+        Wiring {
+            channels: Vec::new(),
+            bells: Vec::new(),
+            p2p_bells: 0,
+            bounce_bytes: SMALLEST_BOUNCE,
+            arenas: Vec::new(),
+            segment_bytes: PAGE,
+        }
     }
 
     /// The size of the shared memory, in bytes.
@@ -122,7 +153,8 @@ impl Wiring {
             channels: self.channels.iter().filter(takes_part).copied().collect(),
             bells: self.bells.clone(),
             p2p_bells: self.p2p_bells,
-            ring_bytes: self.ring_bytes,
+            bounce_bytes: self.bounce_bytes,
+            arena: self.arenas.get(rank.index()).copied().unwrap_or(self.segment_bytes),
             segment_bytes: self.segment_bytes,
         }
     }
@@ -203,16 +235,28 @@ mod tests {
         let mine = wiring.of_rank(&plan, GlobalRank(7)).channels;
         assert_eq!(mine.len(), 2);
         let mut ends: Vec<usize> = wiring.channels.iter().map(|channel| channel.offset).collect();
-        ends.push(wiring.segment_bytes);
-        let footprint = Ring::footprint(wiring.ring_bytes);
+        ends.push(wiring.arenas[0]);
+        let footprint = Wire::footprint(wiring.bounce_bytes);
         assert!(ends.windows(2).all(|pair| pair[0] + footprint <= pair[1]));
     }
 
     #[test]
-    fn rings_shrink_to_the_limit_and_then_refuse() {
+    fn every_rank_has_an_arena_of_its_own() {
+        let plan = ring(5);
+        let wiring = Wiring::of(&plan, 1 << 30).unwrap();
+        let mut ends = wiring.arenas.clone();
+        ends.push(wiring.segment_bytes);
+        for (rank, pair) in (0..).zip(ends.windows(2)) {
+            assert!(pair[0] + Arena::of(&plan, GlobalRank(rank)).bytes() <= pair[1]);
+            assert_eq!(wiring.of_rank(&plan, GlobalRank(rank)).arena, pair[0]);
+        }
+    }
+
+    #[test]
+    fn bounce_buffers_shrink_to_the_limit_and_then_refuse() {
         let plan = ring(64);
-        let wiring = Wiring::of(&plan, 4 << 20).unwrap();
-        assert!(wiring.ring_bytes < LARGEST_RING && wiring.segment_bytes <= 4 << 20);
+        let wiring = Wiring::of(&plan, 2 << 20).unwrap();
+        assert!(wiring.bounce_bytes < LARGEST_BOUNCE && wiring.arenas[0] <= 2 << 20);
         let error = Wiring::of(&plan, 1 << 16).unwrap_err();
         assert!(error.to_string().contains("65 message channels"), "{error}");
     }

@@ -1,5 +1,69 @@
-//! The `nccl` backend's place: what it needs, where that was looked for, what was found.
+//! The `nccl` backend: plans on GPUs, a process a rank, through NVIDIA's libraries, which are looked
+//! for when a run starts.
+//!
+//! `probe` finds the libraries, `table` their functions; `device` and `communicator` are what a
+//! rank does with them. `lower` turns a plan into steps on streams, which is where NCCL's own
+//! collectives and the plan's schedules differ; `rank` carries the steps out. What starts, watches
+//! and ends ranks is the host executor's.
+//!
+//! Which of cudarc: its types and signatures; see `table`.
 
+mod communicator;
+mod device;
+mod error;
+mod kernels;
+mod lower;
+mod options;
 mod probe;
+mod rank;
+mod table;
 
+pub use options::{Collectives, NcclOptions, Sharing};
+pub(crate) use options::{DeviceSetup, describe_devices};
 pub use probe::{LibraryProbe, NcclProbe, probe, refusal};
+pub(crate) use rank::run_rank;
+
+use crate::host::{self, Carrier, RankLauncher};
+use crate::{Backend, RunError, RunHandle, RunOptions};
+use lockstep_core::group::BackendName;
+use lockstep_core::plan::Plan;
+
+/// Runs plans on GPUs.
+#[derive(Clone, Debug)]
+pub struct NcclBackend {
+    launcher: RankLauncher,
+    setup: DeviceSetup,
+}
+
+impl NcclBackend {
+    /// A backend with the libraries that this machine has.
+    ///
+    /// # Errors
+    /// When one is missing: what was looked for, and where.
+    pub fn new(launcher: RankLauncher, options: &NcclOptions) -> Result<NcclBackend, RunError> {
+        let probe = probe(options);
+        if let Some(refused) = refusal(&probe, options) {
+            return Err(refused);
+        }
+        // What the refusal leaves through is there.
+        let setup = DeviceSetup {
+            cuda: probe.cuda.found.unwrap_or_default(),
+            nvrtc: probe.nvrtc.found.unwrap_or_default(),
+            nccl: probe.nccl.found,
+            collectives: options.collectives,
+            sharing: options.sharing,
+        };
+        Ok(NcclBackend { launcher, setup })
+    }
+}
+
+impl Backend for NcclBackend {
+    fn name(&self) -> BackendName {
+        BackendName::Nccl
+    }
+
+    fn start(&self, plan: Plan, options: RunOptions) -> Result<RunHandle, RunError> {
+        let carrier = Carrier::Device(self.setup.clone());
+        host::start(self.launcher.clone(), plan, options, carrier)
+    }
+}

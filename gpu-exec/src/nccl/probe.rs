@@ -1,10 +1,11 @@
-//! Looks for CUDA's driver and NCCL where a process would find them, and where PyTorch's wheels
+//! Looks for CUDA's driver, its runtime compiler and NCCL where a process would find them, and where PyTorch's wheels
 //! put them.
 
+use super::{NcclOptions, Sharing};
 use crate::RunError;
 use libloading::Library;
 use lockstep_core::group::BackendName;
-use std::ffi::{OsStr, OsString, c_int};
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,9 @@ const STANDARD_FOLDERS: [&str; 8] = [
 /// The driver's name.
 const CUDA_NAMES: [&str; 1] = ["libcuda.so.1"];
 
+/// The runtime compiler's names: PyPI's wheels ship only those with a number.
+const NVRTC_NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
+
 /// NCCL's names: PyPI's wheels ship only the first.
 const NCCL_NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
@@ -31,8 +35,10 @@ const NCCL_NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 pub struct LibraryProbe {
     /// The file names that were looked for, in order.
     pub names: Vec<&'static str>,
-    /// The folders, in order; the system loader's own search comes after them.
+    /// The folders, in order.
     pub folders: Vec<PathBuf>,
+    /// Whether the system loader's own search comes after them.
+    pub by_name: bool,
     /// What was found, if anything.
     pub found: Option<PathBuf>,
     /// Why something that was found cannot be loaded.
@@ -44,34 +50,43 @@ pub struct LibraryProbe {
 pub struct NcclProbe {
     /// CUDA's driver library.
     pub cuda: LibraryProbe,
+    /// CUDA's runtime compiler, for the kernels that compute and reduce.
+    pub nvrtc: LibraryProbe,
     /// NCCL.
     pub nccl: LibraryProbe,
     /// NCCL's version as `ncclGetVersion` gives it: 22809 for 2.28.9.
     pub nccl_version: Option<i32>,
 }
 
-/// Looks for the libraries on this machine.
-pub fn probe() -> NcclProbe {
-    let mut folders: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH")
-        .iter()
-        .flat_map(std::env::split_paths)
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .collect();
-    folders.extend(STANDARD_FOLDERS.iter().map(PathBuf::from));
-    let (cuda, _) = look_for(&CUDA_NAMES, folders.clone());
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os);
-    let mut pythons: Vec<PathBuf> = environments.map(PathBuf::from).collect();
-    pythons.extend(home.map(|home| home.join(".local")));
-    pythons.extend(["/usr/local", "/usr"].map(PathBuf::from));
-    folders.extend(pythons.iter().flat_map(|python| wheel_folders(&python.join("lib"))));
-    let (nccl, library) = look_for(&NCCL_NAMES, folders);
-    NcclProbe { cuda, nccl, nccl_version: library.as_ref().and_then(version) }
+/// Looks for the libraries on this machine, in the options' folders first.
+pub fn probe(options: &NcclOptions) -> NcclProbe {
+    let mut folders = options.libraries.clone();
+    let by_name = !options.only_there;
+    let mut pythons = Vec::new();
+    if by_name {
+        let named = std::env::var_os("LD_LIBRARY_PATH");
+        let named = named.iter().flat_map(std::env::split_paths);
+        folders.extend(named.filter(|folder| !folder.as_os_str().is_empty()));
+        folders.extend(STANDARD_FOLDERS.iter().map(PathBuf::from));
+        let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os);
+        pythons.extend(environments.map(PathBuf::from));
+        pythons.extend(std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local")));
+        pythons.extend(["/usr/local", "/usr"].map(PathBuf::from));
+    }
+    let with = |packages: &[&str]| {
+        let wheels = pythons.iter().flat_map(|python| wheel_folders(&python.join("lib"), packages));
+        folders.iter().cloned().chain(wheels).collect::<Vec<_>>()
+    };
+    let nvrtc = with(&["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"]);
+    let (cuda, _) = look_for(&CUDA_NAMES, folders.clone(), by_name);
+    let (nvrtc, _) = look_for(&NVRTC_NAMES, nvrtc, by_name);
+    let (nccl, library) = look_for(&NCCL_NAMES, with(&["nvidia/nccl/lib"]), by_name);
+    NcclProbe { cuda, nvrtc, nccl, nccl_version: library.as_ref().and_then(version) }
 }
 
-/// `nvidia/nccl/lib` in the site-packages of every Python below `lib`; the pattern itself where
-/// there is none, so that the refusal says that it was tried.
-fn wheel_folders(lib: &Path) -> Vec<PathBuf> {
+/// Where packages of NVIDIA's are in the site-packages of every Python below `lib`; the pattern
+/// itself where there is no Python, so that the refusal says that it was tried.
+fn wheel_folders(lib: &Path, packages: &[&str]) -> Vec<PathBuf> {
     let mut pythons: Vec<OsString> = std::fs::read_dir(lib)
         .into_iter()
         .flatten()
@@ -82,21 +97,23 @@ fn wheel_folders(lib: &Path) -> Vec<PathBuf> {
     if pythons.is_empty() {
         pythons.push(OsString::from("python3*"));
     }
-    let packages = |python: &OsStr| {
-        ["site-packages", "dist-packages"]
-            .map(|packages| lib.join(python).join(packages).join("nvidia/nccl/lib"))
+    let folders = |python: &OsStr| {
+        ["site-packages", "dist-packages"].map(|packages| lib.join(python).join(packages))
     };
-    pythons.iter().flat_map(|python| packages(python)).collect()
+    let folders = pythons.iter().flat_map(|python| folders(python));
+    folders.flat_map(|folder| packages.iter().map(move |package| folder.join(package))).collect()
 }
 
 fn look_for(
     names: &'static [&'static str],
     folders: Vec<PathBuf>,
+    by_name: bool,
 ) -> (LibraryProbe, Option<Library>) {
-    let mut probe = LibraryProbe { names: names.to_vec(), folders, found: None, broken: None };
+    let mut probe =
+        LibraryProbe { names: names.to_vec(), folders, by_name, found: None, broken: None };
     let in_folders = probe.folders.iter().flat_map(|folder| names.iter().map(|n| folder.join(n)));
-    let candidates: Vec<PathBuf> =
-        in_folders.filter(|path| path.exists()).chain(names.iter().map(PathBuf::from)).collect();
+    let bare = names.iter().filter(|_| by_name).map(PathBuf::from);
+    let candidates: Vec<PathBuf> = in_folders.filter(|path| path.exists()).chain(bare).collect();
     for path in candidates {
         match open(&path) {
             Ok(library) => {
@@ -133,32 +150,41 @@ fn version(nccl: &Library) -> Option<i32> {
     (result == 0).then_some(version)
 }
 
-/// The error that says what the probe found, a line each: the backend itself comes in a later
-/// version.
-pub fn refusal(probe: &NcclProbe) -> RunError {
-    let missing: Vec<_> = [&probe.cuda, &probe.nccl]
+/// The words of a library that only stands in for NVIDIA's, as the tests build one: whoever makes
+/// it must export them, and every trace repeats them.
+#[allow(unsafe_code, reason = "a call through a C interface")]
+pub(super) fn stand_in(path: &Path) -> Option<String> {
+    let library = open(path).ok()?;
+    // SAFETY: only a stand-in has this symbol: a function without arguments that returns a C
+    // string which is never freed.
+    unsafe {
+        let words =
+            library.get::<unsafe extern "C" fn() -> *const c_char>(b"lockstep_stand_in\0").ok()?;
+        let words = words();
+        (!words.is_null()).then(|| CStr::from_ptr(words).to_string_lossy().into_owned())
+    }
+}
+
+/// What is missing for runs with these options, a line each place that was looked in; `None` when
+/// nothing is.
+pub fn refusal(probe: &NcclProbe, options: &NcclOptions) -> Option<RunError> {
+    let nccl = Some(&probe.nccl).filter(|_| options.sharing != Sharing::OneProcess);
+    let missing: Vec<_> = [Some(&probe.cuda), Some(&probe.nvrtc), nccl]
         .into_iter()
+        .flatten()
         .filter(|library| library.found.is_none())
         .map(LibraryProbe::describe_missing)
         .collect();
-    let why = if missing.is_empty() {
-        let version = match probe.nccl_version {
-            Some(version) => format!("NCCL {}", display_version(version)),
-            None => "an NCCL that does not tell its version".to_owned(),
-        };
-        format!(
-            "CUDA's driver and {version} are there, but this version does not have the backend.\n\
-             Run the plan on the host backend, or simulate it."
-        )
-    } else {
-        format!(
-            "{}\n\
-             Install NVIDIA's driver and NCCL (pip install nvidia-nccl-cu12 brings it),\n\
-             or name their folder in LD_LIBRARY_PATH; or run the plan on the host backend.",
-            missing.join("\n")
-        )
-    };
-    RunError::Unavailable { backend: BackendName::Nccl, why }
+    if missing.is_empty() {
+        return None;
+    }
+    let why = format!(
+        "{}\n\
+         Install NVIDIA's driver, and NVRTC and NCCL (pip install torch brings both),\n\
+         or name their folder in LD_LIBRARY_PATH; or run the plan on the host backend.",
+        missing.join("\n")
+    );
+    Some(RunError::Unavailable { backend: BackendName::Nccl, why })
 }
 
 impl LibraryProbe {
@@ -172,13 +198,16 @@ impl LibraryProbe {
         for folder in &self.folders {
             let _ = write!(text, "\n  {}", folder.display());
         }
-        text.push_str("\n  and where the system's loader looks.");
+        match self.by_name {
+            true => text.push_str("\n  and where the system's loader looks."),
+            false => text.push_str("\n  and nowhere else."),
+        }
         text
     }
 }
 
 /// `2.28.9` for 22809; before 2.9 the code had one digit less for the minor version.
-fn display_version(code: i32) -> String {
+pub(super) fn display_version(code: i32) -> String {
     if code < 10_000 {
         return format!("{}.{}.{}", code / 1000, code / 100 % 10, code % 100);
     }
@@ -186,36 +215,44 @@ fn display_version(code: i32) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
     #[test]
     fn a_refusal_names_what_was_looked_for_and_where() {
-        let folders = vec![PathBuf::from("/nowhere/lib")];
-        let (cuda, _) = look_for(&["libcuda-not-there.so.1"], folders.clone());
-        let (nccl, _) = look_for(&["libnccl-not-there.so.2", "libnccl-not-there.so"], folders);
-        let text = refusal(&NcclProbe { cuda, nccl, nccl_version: None }).to_string();
+        let libraries = vec![PathBuf::from("/nowhere/lib")];
+        let options = NcclOptions { libraries, only_there: true, ..NcclOptions::default() };
+        let text = refusal(&probe(&options), &options).unwrap().to_string();
         assert_eq!(
             text,
             "\
-the nccl backend cannot run here: libcuda-not-there.so.1 was not found. Looked in
+the nccl backend cannot run here: libcuda.so.1 was not found. Looked in
   /nowhere/lib
-  and where the system's loader looks.
-libnccl-not-there.so.2 or libnccl-not-there.so was not found. Looked in
+  and nowhere else.
+libnvrtc.so.13 or libnvrtc.so.12 or libnvrtc.so was not found. Looked in
   /nowhere/lib
-  and where the system's loader looks.
-Install NVIDIA's driver and NCCL (pip install nvidia-nccl-cu12 brings it),
+  and nowhere else.
+libnccl.so.2 or libnccl.so was not found. Looked in
+  /nowhere/lib
+  and nowhere else.
+Install NVIDIA's driver, and NVRTC and NCCL (pip install torch brings both),
 or name their folder in LD_LIBRARY_PATH; or run the plan on the host backend."
         );
+        let logical = NcclOptions { sharing: Sharing::OneProcess, ..options };
+        let text = refusal(&probe(&logical), &logical).unwrap().to_string();
+        assert!(!text.contains("libnccl"), "{text}");
     }
 
     #[test]
     fn the_real_probe_looks_for_the_names_that_wheels_ship() {
-        let probe = probe();
+        let probe = probe(&NcclOptions::default());
         assert_eq!(probe.cuda.names, ["libcuda.so.1"]);
         assert_eq!(probe.nccl.names, ["libnccl.so.2", "libnccl.so"]);
         let wheels = |folder: &PathBuf| folder.ends_with("nvidia/nccl/lib");
         assert!(probe.nccl.folders.iter().any(wheels), "{:?}", probe.nccl.folders);
+        let wheels = |folder: &PathBuf| folder.ends_with("nvidia/cu13/lib");
+        assert!(probe.nvrtc.folders.iter().any(wheels), "{:?}", probe.nvrtc.folders);
     }
 
     #[test]

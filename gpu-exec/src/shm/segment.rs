@@ -1,4 +1,9 @@
 //! The mapping itself.
+//!
+//! Besides words that are only ever reached as atomics it holds bytes: tensors, and messages on
+//! their way. Those have one writer at a time: what is sent is left alone until the message is
+//! taken ([`channel`](super::channel)). A plan that uses one tensor in two calls at once gets a mix
+//! of both, as on a GPU.
 #![allow(unsafe_code, reason = "memory that several processes write is outside Rust's ownership")]
 
 use rustix::fd::{AsFd, OwnedFd};
@@ -77,25 +82,37 @@ impl Segment {
         unsafe { AtomicU64::from_ptr(self.at(offset, 8, 8).as_ptr().cast()) }
     }
 
-    /// Bytes that this process may read now.
-    ///
-    /// # Safety
-    /// No process may write them while the slice lives.
-    pub(crate) unsafe fn read(&self, offset: usize, bytes: usize) -> &[u8] {
-        // SAFETY: inside by `at`; not written, by the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.at(offset, bytes, 1).as_ptr(), bytes) }
+    /// Copies bytes out.
+    pub(crate) fn load(&self, offset: usize, into: &mut [u8]) {
+        let from = self.at(offset, into.len(), 1).as_ptr();
+        // SAFETY: inside by `at`; ordinary memory, which is exclusively borrowed, does not overlap
+        // the mapping. Whether another process writes the bytes meanwhile, see the module.
+        unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
     }
 
     /// Copies bytes in.
-    ///
-    /// # Safety
-    /// No process may read or write them meanwhile.
-    pub(crate) unsafe fn write(&self, offset: usize, from: &[u8]) {
+    pub(crate) fn store(&self, offset: usize, from: &[u8]) {
         let into = self.at(offset, from.len(), 1).as_ptr();
-        // SAFETY: inside by `at`; not touched by others, by the caller's promise; a borrow of
-        // ordinary memory cannot overlap the mapping, since `read` slices are never passed here
-        // for the same bytes.
+        // SAFETY: as for `load`.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) }
+    }
+
+    /// Copies bytes from one place to another, which may overlap.
+    pub(crate) fn copy(&self, from: usize, into: usize, bytes: usize) {
+        let (from, into) = (self.at(from, bytes, 1).as_ptr(), self.at(into, bytes, 1).as_ptr());
+        // SAFETY: both inside by `at`. Whether another process writes them, see the module.
+        unsafe { std::ptr::copy(from, into, bytes) }
+    }
+
+    /// Calls `look` with bytes that nobody writes meanwhile: the rank's own, and what a peer has
+    /// sent until that message is taken.
+    pub(crate) fn look<T>(&self, offset: usize, bytes: usize, look: impl FnOnce(&[u8]) -> T) -> T {
+        let from = self.at(offset, bytes, 1).as_ptr();
+        // SAFETY: inside by `at`. A rank's memory is written by its own calls, one after the
+        // other, and by peers between the message that lends it and its being taken, for which a
+        // call waits. A plan that uses one tensor in two calls at once breaks this, and gets
+        // numbers that mix both: no length, index or type is ever read from here.
+        look(unsafe { std::slice::from_raw_parts(from, bytes) })
     }
 }
 

@@ -4,6 +4,10 @@
 //! A user's key has a `/` before it; `-` before that says that it was deleted. Two keys are the
 //! store's own: `refcount/`, how many have it open, and `cleanup/`, how many have closed it. Who
 //! waits looks again every 10 ms, since shared file systems tell nobody of changes.
+//!
+//! A writer that is killed can leave the beginning of a record at the end. Whoever holds the lock
+//! then knows that nobody is writing it any more: readers leave it out, and the next writer cuts it
+//! off. Where not even the first record is whole the file may be anybody's, and is left as it is.
 
 use super::{DEFAULT_TIMEOUT, Store, StoreError, timed_out};
 use lockstep_core::c10d::DistError;
@@ -75,11 +79,15 @@ impl FileStore {
     fn locked(&mut self, change: bool) -> Result<Locked, StoreError> {
         let broken = self.broken();
         let mut locked = Locked::open(&self.path, change, self.timeout).map_err(&broken)?;
-        self.refresh(&mut locked.file).map_err(broken)?;
+        let whole = self.refresh(&mut locked.file).map_err(&broken)?;
+        if change && !whole {
+            locked.file.set_len(self.position).map_err(broken)?;
+        }
         Ok(locked)
     }
 
-    fn refresh(&mut self, file: &mut File) -> io::Result<()> {
+    /// Reads what is new. False if something is behind it that is no whole record.
+    fn refresh(&mut self, file: &mut File) -> io::Result<bool> {
         let size = file.metadata()?.len();
         if size < self.position {
             return Err(io::Error::other("it has become shorter: somebody else has written it"));
@@ -87,8 +95,13 @@ impl FileStore {
         file.seek(SeekFrom::Start(self.position))?;
         let mut records = file.take(size - self.position);
         while records.limit() > 0 {
-            let key = read_part(&mut records)?;
-            let value = read_part(&mut records)?;
+            let record = read_part(&mut records)
+                .and_then(|key| read_part(&mut records).map(|value| (key, value)));
+            let (key, value) = match record {
+                Ok(record) => record,
+                Err(error) if self.position > 0 && is_torn(&error) => return Ok(false),
+                Err(error) => return Err(error),
+            };
             self.position = size - records.limit();
             let key = String::from_utf8(key)
                 .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a key is no UTF-8"))?;
@@ -101,7 +114,7 @@ impl FileStore {
                 self.own.insert(key, value);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Changes the table under the lock and writes down what the key then holds, if that is new.
@@ -205,6 +218,11 @@ impl Locked {
     }
 }
 
+/// Whether a record ends where the file does.
+fn is_torn(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::UnexpectedEof
+}
+
 /// A length and so many bytes, no more than there are.
 fn read_part(records: &mut io::Take<&mut File>) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
@@ -212,7 +230,7 @@ fn read_part(records: &mut io::Take<&mut File>) -> io::Result<Vec<u8>> {
     let length = u64::from(u32::from_ne_bytes(length));
     if length > records.limit() {
         let why = format!("a record of {length} bytes with {} left", records.limit());
-        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
     }
     let mut part = vec![0; length as usize];
     records.read_exact(&mut part)?;

@@ -45,7 +45,7 @@ pub enum StoreError {
     /// More than the store takes; PyTorch's limits, which its server enforces by hanging up.
     #[error("{what} of {length} is too long for the store; the limit is {limit}")]
     TooLong {
-        /// "a key", "a value" or "a list of keys".
+        /// "a key", "a value", "a list of keys" or "a request".
         what: &'static str,
         /// Its length, in bytes or keys.
         length: usize,

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Three ranks that reduce until somebody ends them.
-fn long_plan() -> Plan {
+pub(crate) fn long_plan() -> Plan {
     let mut plan = PlanBuilder::new("long", 3, BackendName::Host).unwrap();
     let tensor = plan.tensor("t", Dtype::Float32, 1000, Fill::Rank);
     let sum = Collective::AllReduce { op: ReduceOp::Sum };
@@ -32,12 +32,38 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(pid as i32).unwrap(), signal).unwrap();
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let started = Instant::now();
     while !holds() {
         assert!(started.elapsed() < Duration::from_secs(10), "not within 10 s: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Its calls are how its end is understood: all of them are in the trace, whenever it dies.
+#[test]
+fn a_rank_that_dies_by_itself_leaves_its_calls() {
+    let mut plan = PlanBuilder::new("dies", 2, BackendName::Host).unwrap();
+    let tensor = plan.tensor("t", Dtype::Float32, 10, Fill::Rank);
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    let plan = plan
+        .every_rank(|rank, program| {
+            for _ in 0..3 {
+                program.collective(GroupId::WORLD, sum, 10, None, Some(tensor));
+            }
+            match rank {
+                GlobalRank(1) => program.die("ValueError: no"),
+                _ => program.collective(GroupId::WORLD, sum, 10, None, Some(tensor)),
+            };
+        })
+        .unwrap();
+    let trace = backend().start(plan, options()).unwrap().into_trace();
+    let outcome = trace.end.unwrap().outcome;
+    let Outcome::RankDied { rank: GlobalRank(1), how } = outcome else { panic!("{outcome:?}") };
+    assert!(how.ends_with("ValueError: no"), "{how}");
+    let own = trace.events.iter().filter(|event| event.rank == GlobalRank(1));
+    let calls = own.filter(|event| matches!(event.what, What::Completed { .. }));
+    assert_eq!(calls.count(), 3);
 }
 
 #[test]
@@ -78,8 +104,8 @@ fn a_stopped_rank_is_killed_after_the_grace() {
 #[test]
 fn cancelling_ends_the_run_and_dropping_the_handle_does_too() {
     let run = backend().start(long_plan(), options()).unwrap();
-    let (pids, canceller) = (run.pids().to_vec(), run.canceller());
-    std::thread::spawn(move || canceller.cancel());
+    let (pids, control) = (run.pids().to_vec(), run.control());
+    std::thread::spawn(move || control.tell(lockstep_gpu_exec::Command::Cancel));
     let trace = run.into_trace();
     assert_eq!(trace.end.unwrap().outcome, Outcome::Cancelled);
     assert!(!pids.into_iter().any(is_our_child));

@@ -8,7 +8,7 @@ use lockstep_core::plan::{Fill, Plan, PlanBuilder, ProgramBuilder, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{CallLog, CallState, Outcome, RankState, Trace, What};
-use lockstep_gpu_exec::RunOptions;
+use lockstep_gpu_exec::{Backend, RunOptions};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_millis(400);
@@ -123,4 +123,38 @@ fn a_run_that_nobody_waits_in_is_ended_by_its_limit() {
     let trace = run_with(plan, options);
     let outcome = &trace.end.as_ref().unwrap().outcome;
     assert!(matches!(outcome, Outcome::Failed { why } if why.contains("limit")), "{outcome:?}");
+}
+
+/// As gloo takes it (2.7.1: `Timed out waiting 0ms for recv operation to complete`): a call that is
+/// not through at once is late. Until there is one, nobody is kept busy.
+#[test]
+fn a_group_without_any_time() {
+    let mut plan = PlanBuilder::new("no time", 2, BackendName::Host).unwrap();
+    plan.timeout_ms(0);
+    let tensor = plan.tensor("t", Dtype::Float32, 8, Fill::Rank);
+    let plan = plan.every_rank(|rank, program| {
+        program.sleep("data loader", 1_700_000_000);
+        if rank.0 == 0 {
+            program.collective(GroupId::WORLD, SUM, 8, None, Some(tensor));
+        }
+        program.sleep("data loader", 60_000_000_000);
+    });
+    let options = RunOptions { timeout: None, ..options() };
+    let run = crate::backend().start(plan.unwrap(), options).unwrap();
+    // utime and stime of both, in hundredths of a second: some 40 in a second that is spent looking.
+    let busy = || -> u64 {
+        let of = |pid: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+            fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum::<u64>()
+        };
+        run.pids().iter().map(of).sum()
+    };
+    std::thread::sleep(Duration::from_millis(300));
+    let before = busy();
+    std::thread::sleep(Duration::from_millis(1000));
+    let ticks = busy() - before;
+    assert!(ticks < 15, "{ticks} ticks while they slept");
+    let trace = run.into_trace();
+    assert_eq!(trace.end.as_ref().unwrap().outcome, Outcome::TimedOut);
 }

@@ -1,11 +1,18 @@
 //! Real runs on the host backend: processes, shared memory, timeouts, deaths.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod cases;
 mod deaths;
+mod faults;
 mod hangs;
+mod kills;
+mod launched;
 mod leaks;
+mod left_behind;
 mod p2p;
 mod reference;
+mod sharing;
+mod tcp;
 mod together;
 mod values;
 

@@ -1,107 +1,21 @@
 //! Every collective by every algorithm gives what it promises, on real processes.
 
-use crate::reference::{promised_int64, re_execute, tensor};
+use crate::cases::{self, by_all, check_promise, every_collective, plan_of};
+use crate::reference::promised_int64;
 use crate::{assert_completed, events_of, result, run};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
-use lockstep_core::plan::{Fill, Plan, PlanBuilder, Tensor, TensorId};
+use lockstep_core::plan::{Fill, PlanBuilder};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::{Factor, ReduceOp};
-use lockstep_core::schedule::{Algorithm, Schedule};
 use lockstep_core::trace::{TensorValue, What};
-
-fn every_collective(n: u32, op: ReduceOp) -> Vec<Collective> {
-    let root = GroupRank((n - 1) / 2);
-    vec![
-        Collective::Broadcast { root },
-        Collective::AllReduce { op },
-        Collective::Reduce { op, root },
-        Collective::AllGather,
-        Collective::Gather { root },
-        Collective::Scatter { root },
-        Collective::ReduceScatter { op },
-        Collective::AllToAll,
-        Collective::Barrier,
-    ]
-}
-
-/// One call of a plan, and what it is called on.
-struct Case {
-    collective: Collective,
-    algorithm: Algorithm,
-    count: u64,
-    input: Option<(TensorId, Tensor)>,
-    output: Option<(TensorId, Tensor)>,
-}
-
-/// A plan that makes all calls one after the other, each on tensors of its own.
-fn plan_of(
-    n: u32,
-    dtype: Dtype,
-    fill: Fill,
-    calls: impl IntoIterator<Item = (Collective, u64)>,
-) -> (Plan, Vec<Case>) {
-    let mut plan = PlanBuilder::new("values", n, BackendName::Host).unwrap();
-    let mut cases = Vec::new();
-    for (collective, count) in calls {
-        // There are no switches here: they are refused, see the limits.
-        let by_ranks = |algorithm: &&Algorithm| {
-            Schedule::new(collective, **algorithm, n).is_ok_and(|s| s.switches() == 0)
-        };
-        for &algorithm in Algorithm::of(collective).iter().filter(by_ranks) {
-            let count = if collective == Collective::Barrier { 0 } else { count };
-            // The root passes the most: a shared program names its tensors on every rank.
-            let most = |elements: fn(Collective, u32, GroupRank, u64) -> Option<u64>| {
-                (0..n).filter_map(|r| elements(collective, n, GroupRank(r), count)).max()
-            };
-            let mut make = |name: &str, numel: Option<u64>, fill: Fill| {
-                let made = tensor(name, dtype, numel?, fill);
-                Some((plan.tensor(name, dtype, made.numel, fill), made))
-            };
-            let out_fill = if collective.in_place() { fill } else { Fill::Zeros };
-            let input = make("in", most(Collective::input_elements), fill);
-            let output = make("out", most(Collective::output_elements), out_fill);
-            cases.push(Case { collective, algorithm, count, input, output });
-        }
-    }
-    let plan = plan
-        .every_rank(|_, program| {
-            for case in &cases {
-                let id = |tensor: &Option<(TensorId, Tensor)>| tensor.as_ref().map(|t| t.0);
-                program.collective_by(
-                    GroupId::WORLD,
-                    case.collective,
-                    case.count,
-                    id(&case.input),
-                    id(&case.output),
-                    Some(case.algorithm),
-                );
-            }
-        })
-        .unwrap();
-    (plan, cases)
-}
+use proptest::prelude::*;
 
 fn check_bits(n: u32, dtype: Dtype, calls: Vec<(Collective, u64)>) {
-    let (plan, cases) = plan_of(n, dtype, Fill::Seeded { seed: 7 }, calls);
-    let trace = run(plan);
-    assert_completed(&trace);
-    for case in &cases {
-        let Some((id, output)) = &case.output else { continue };
-        let input = case.input.as_ref().map(|(_, tensor)| tensor);
-        let expected =
-            re_execute(case.collective, case.algorithm, n, case.count, input, Some(output), dtype);
-        for rank in 0..n {
-            let (call, algorithm) = (case.collective, case.algorithm);
-            let expected = TensorValue::of(&expected[rank as usize]);
-            assert!(
-                *result(&trace, rank, *id) == expected,
-                "{dtype} {call} of {} by {algorithm} among {n}: rank {rank}",
-                case.count
-            );
-        }
-    }
+    let fill = Fill::Seeded { seed: 7 };
+    let (plan, cases) = plan_of(n, BackendName::Host, fill, by_all(n, dtype, calls));
+    cases::check_bits(&run(plan), n, &cases);
 }
 
 #[test]
@@ -112,22 +26,9 @@ fn integers_are_exact_for_every_collective_algorithm_and_size() {
             let only_reducing = *op != ReduceOp::Sum;
             all.into_iter().filter(move |c| !only_reducing || c.reduce_op().is_some())
         });
-        let (plan, cases) = plan_of(n, Dtype::Int64, Fill::Iota, calls.map(|call| (call, 13)));
-        let trace = run(plan);
-        assert_completed(&trace);
-        for case in &cases {
-            let Some((id, _)) = case.output else { continue };
-            for rank in (0..n).filter(|rank| case.collective.promises(GroupRank(*rank))) {
-                let (call, algorithm) = (case.collective, case.algorithm);
-                let expected = promised_int64(call, n.into(), rank.into(), case.count);
-                let expected: Vec<u8> = expected.iter().flat_map(|v| v.to_le_bytes()).collect();
-                assert_eq!(
-                    *result(&trace, rank, id),
-                    TensorValue::Bytes(expected),
-                    "{call:?} by {algorithm} among {n}: rank {rank}"
-                );
-            }
-        }
+        let calls = by_all(n, Dtype::Int64, calls.map(|call| (call, 13)));
+        let (plan, cases) = plan_of(n, BackendName::Host, Fill::Iota, calls);
+        check_promise(&run(plan), n, &cases);
     }
 }
 
@@ -150,8 +51,34 @@ fn floats_are_the_schedules_bits() {
     }
 }
 
+/// Lengths on both sides of where messages change their form: in the message itself, copied, read
+/// where they are.
+fn any_count() -> impl Strategy<Value = u64> {
+    prop_oneof![0u64..40, 1_000u64..1_400, 2_000u64..17_000, 30_000u64..70_000]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 12, ..Default::default() })]
+
+    /// Every algorithm, of any type and operation, at any length.
+    #[test]
+    fn any_call_gives_the_schedules_bits(
+        n in 2u32..=5,
+        dtype in prop::sample::select(Dtype::COMPUTABLE.to_vec()),
+        op in prop::sample::select(
+            ReduceOp::ALL.into_iter().chain([ReduceOp::PremulSum(Factor::new(0.3).unwrap())])
+                .collect::<Vec<_>>()
+        ),
+        count in any_count(),
+    ) {
+        let op = if op.supports(dtype) { op } else { ReduceOp::Sum };
+        let calls = every_collective(n, op).into_iter().map(|call| (call, count)).collect();
+        check_bits(n, dtype, calls);
+    }
+}
+
 #[test]
-fn messages_larger_than_their_ring_flow_both_ways() {
+fn messages_larger_than_any_buffer_flow_both_ways() {
     for n in [2, 3] {
         // 1.2 MB a message and more; an odd count, so that pieces and chunks do not line up.
         let calls =
@@ -212,12 +139,9 @@ fn asynchronous_calls_of_two_groups_complete_and_are_waited_for() {
 
 #[test]
 fn sixteen_ranks_on_few_cores_get_through() {
-    let (plan, _) = plan_of(
-        16,
-        Dtype::Float32,
-        Fill::Seeded { seed: 1 },
-        every_collective(16, ReduceOp::Sum).into_iter().map(|call| (call, 64)),
-    );
+    let calls = every_collective(16, ReduceOp::Sum).map(|call| (call, 64));
+    let calls = by_all(16, Dtype::Float32, calls);
+    let (plan, _) = plan_of(16, BackendName::Host, Fill::Seeded { seed: 1 }, calls);
     assert_completed(&run(plan));
 }
 

@@ -77,6 +77,29 @@ fn a_broken_file_is_refused_and_named() {
     assert!(FileStore::open(folder.path().join("no/where"), None).is_err());
 }
 
+/// A writer that was killed in the middle of its record.
+#[test]
+fn what_a_killed_writer_has_begun_is_left_out_and_then_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = [&5u32.to_ne_bytes()[..], b"/torn", &3u32.to_ne_bytes(), b"abc"].concat();
+    for length in 1..record.len() {
+        let path = folder.path().join(length.to_string());
+        let mut before = opened(&path);
+        before.set("before", b"1").unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, [&whole[..], &record[..length]].concat()).unwrap();
+        // One who has it open already, and one who opens it then.
+        assert_eq!(before.get("before").unwrap(), b"1");
+        assert!(!before.check(&["torn"]).unwrap(), "{length}");
+        let mut later = opened(&path);
+        assert!(!later.check(&["torn"]).unwrap(), "{length}");
+        later.set("after", b"2").unwrap();
+        for store in [&mut before, &mut later, &mut opened(&path)] {
+            assert_eq!(store.multi_get(&["before", "after"]).unwrap(), [b"1", b"2"]);
+        }
+    }
+}
+
 const SHARED: &str = "LOCKSTEP_TEST_FILE_STORE";
 
 /// The other process of the test below; nothing by itself.

@@ -131,6 +131,54 @@ fn what_is_no_request_is_cut_off_and_harms_nobody() {
     assert!(error.contains("a value of 9437184 is too long"), "{error}");
 }
 
+#[test]
+fn nobody_makes_the_server_hold_more_than_its_limits() {
+    use std::io::{Read, Write};
+    let server = StoreServer::start().unwrap();
+    let mut good = client(&server);
+    let value = vec![7; 8 << 20];
+    for key in 0..9 {
+        good.set(&key.to_string(), &value).unwrap();
+    }
+    // Nine times eight MiB in one answer are over its 64.
+    let keys: Vec<String> = (0..9).map(|key| key.to_string()).collect();
+    let mut keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let mut greedy = client(&server);
+    let error = greedy.multi_get(&keys).unwrap_err();
+    let lost = "DistNetworkError: failed to recv, got 0 bytes";
+    assert_eq!(error.to_string(), lost);
+    keys.truncate(7);
+    assert!(client(&server).multi_get(&keys).unwrap().iter().all(|got| *got == value));
+    // So are they in one request, which its own client does not even send.
+    let entries: Vec<(String, &[u8])> = (0..9).map(|n| (n.to_string(), &value[..])).collect();
+    let entries: Vec<(&str, &[u8])> = entries.iter().map(|(k, v)| (k.as_str(), *v)).collect();
+    let error = good.multi_set(&entries).unwrap_err().to_string();
+    assert!(error.contains("a request of 75497") && error.contains("67108864"), "{error}");
+    // A client of others is cut off on the way.
+    let mut raw = std::net::TcpStream::connect(server.address()).unwrap();
+    raw.set_read_timeout(Some(LONG)).unwrap();
+    let validation = [&[0u8][..], &0x3C85_F7CEu32.to_ne_bytes()].concat();
+    raw.write_all(&[&validation[..], &[11], &9u64.to_ne_bytes()].concat()).unwrap();
+    let item = [&1u64.to_ne_bytes()[..], b"k", &(8u64 << 20).to_ne_bytes(), &value].concat();
+    let sent = (0..9).try_for_each(|_| raw.write_all(&item));
+    assert!(sent.is_err() || matches!(raw.read(&mut [0; 8]), Ok(0) | Err(_)));
+    assert_eq!(good.get("0").unwrap(), value);
+}
+
+#[test]
+fn strangers_do_not_keep_clients_out() {
+    let server = StoreServer::start().unwrap();
+    let connect = |_| std::net::TcpStream::connect(server.address()).unwrap();
+    let mut before = client(&server);
+    let strangers: Vec<_> = (0..300).map(connect).collect();
+    let mut store = client(&server);
+    store.set("key", b"value").unwrap();
+    assert_eq!(before.get("key").unwrap(), b"value");
+    // The oldest of them was hung up on.
+    strangers[0].set_read_timeout(Some(LONG)).unwrap();
+    assert!(matches!(std::io::Read::read(&mut &strangers[0], &mut [0; 8]), Ok(0) | Err(_)));
+}
+
 /// With a PyTorch at hand: `LOCKSTEP_PYTHON=/path/to/python cargo test … -- --ignored`. Its client
 /// on our server, and our client on its server.
 #[test]

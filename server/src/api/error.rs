@@ -42,6 +42,21 @@ impl ApiError {
         ApiError::new(StatusCode::NOT_FOUND, message)
     }
 
+    /// It was there once.
+    pub(crate) fn gone(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::GONE, message)
+    }
+
+    /// The sender has stopped in the middle.
+    pub(crate) fn stalled(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::REQUEST_TIMEOUT, message)
+    }
+
+    /// More than is taken.
+    pub(crate) fn too_large(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+    }
+
     /// Not with this method.
     pub(crate) fn method_not_allowed(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)

@@ -4,9 +4,27 @@ use super::ApiError;
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use std::io::{Error, ErrorKind};
 use std::path::Path;
+use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 use tokio_util::io::ReaderStream;
+
+/// The file, to be read.
+pub(super) async fn open(path: &Path) -> Result<File, ApiError> {
+    File::open(path).await.map_err(|error| unreadable(path, &error))
+}
+
+/// Why a file cannot be read: one that is listed and no longer there was removed by somebody.
+pub(super) fn unreadable(path: &Path, error: &Error) -> ApiError {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    match error.kind() {
+        ErrorKind::NotFound => ApiError::gone(format!(
+            "{name} was removed from the service's data folder, and nothing else holds it"
+        )),
+        _ => ApiError::internal(format!("{name} in the service's data folder: {error}")),
+    }
+}
 
 /// The file's first `bytes`, or all of it, to be saved as `name`.
 pub(super) async fn send(
@@ -14,7 +32,7 @@ pub(super) async fn send(
     bytes: Option<u64>,
     name: &str,
 ) -> Result<Response, ApiError> {
-    let file = tokio::fs::File::open(path).await?;
+    let file = open(path).await?;
     let length = match bytes {
         Some(bytes) => bytes,
         None => file.metadata().await?.len(),

@@ -3,8 +3,8 @@
 //!
 //! - DNS rebinding: a foreign name that resolves to this machine arrives as a `Host` that is not
 //!   ours. Names must be known; an address is as good as what the service listens on.
-//! - Cross-site requests: what changes something, and a WebSocket, must come from our own origin, or
-//!   from something that is no browser and sends none.
+//! - Cross-site requests: what changes something, a WebSocket, and what costs more than reading must
+//!   come from our own origin, or from something that is no browser and sends none.
 
 use super::ApiError;
 use axum::extract::{Request, State};
@@ -50,20 +50,7 @@ impl Guard {
         if reads && !is_socket {
             return None;
         }
-        let foreign = match headers.get(header::ORIGIN) {
-            None => false,
-            Some(origin) => {
-                let own = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-                !own.is_some_and(|(_, origin)| origin.eq_ignore_ascii_case(host))
-            }
-        };
-        let cross_site = matches!(
-            text(header::HeaderName::from_static("sec-fetch-site")),
-            Some("cross-site" | "same-site")
-        );
-        (foreign || cross_site).then(|| {
-            ApiError::forbidden("another site's page may not start, stop, upload or watch here")
-        })
+        foreign_site(headers)
     }
 
     fn knows(&self, name: &str) -> bool {
@@ -72,15 +59,50 @@ impl Guard {
         if own.into_iter().chain(allowed).any(|own| own.eq_ignore_ascii_case(name)) {
             return true;
         }
-        let bare = name.trim_start_matches('[').trim_end_matches(']');
-        match (bare.parse::<IpAddr>(), self.listens_on.parse::<IpAddr>()) {
-            (Ok(asked), _) if asked.is_loopback() => true,
+        match (address(name), address(&self.listens_on)) {
+            (Some(asked), _) if asked.is_loopback() => true,
             // Listening on every address: which one a client used is not known, and no rebinding
             // can make a browser send an address that its user did not type.
-            (Ok(_), Ok(own)) => own.is_unspecified(),
+            (Some(asked), Some(own)) => own.is_unspecified() || asked == own,
             _ => false,
         }
     }
+}
+
+/// The refusal of what the page of another site sends.
+fn foreign_site(headers: &HeaderMap) -> Option<ApiError> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let foreign = match headers.get(header::ORIGIN) {
+        None => false,
+        Some(origin) => {
+            let own = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+            let host = text(header::HOST).unwrap_or_default();
+            !own.is_some_and(|(_, origin)| origin.eq_ignore_ascii_case(host))
+        }
+    };
+    let cross_site = matches!(
+        text(header::HeaderName::from_static("sec-fetch-site")),
+        Some("cross-site" | "same-site")
+    );
+    (foreign || cross_site).then(|| {
+        let refused = "another site's page may not start, stop, upload, diagnose or watch here";
+        ApiError::forbidden(refused)
+    })
+}
+
+/// For routes on which reading is work: refuses other sites there, too.
+pub(crate) async fn own_site(request: Request, next: Next) -> Response {
+    match foreign_site(request.headers()) {
+        Some(refusal) => refusal.into_response(),
+        None => next.run(request).await,
+    }
+}
+
+/// The address that a host is, with or without the brackets of IPv6. However a browser writes an
+/// address (`[::ffff:7f00:1]` for `::ffff:127.0.0.1`), it is compared as what it means.
+fn address(host: &str) -> Option<IpAddr> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare.parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
 /// The host without its port.
@@ -138,6 +160,22 @@ mod tests {
         assert_eq!(status("127.0.0.1", Method::GET, &[]), 400);
         assert_eq!(status("0.0.0.0", Method::GET, &[("host", "192.168.1.7:7077")]), 200);
         assert_eq!(status("0.0.0.0", Method::GET, &[("host", "evil.example")]), 403);
+    }
+
+    #[test]
+    fn an_address_is_known_however_it_is_written() {
+        for (listens_on, host) in [
+            ("::ffff:127.0.0.1", "[::ffff:127.0.0.1]:7393"),
+            ("::ffff:127.0.0.1", "[::ffff:7f00:1]:7393"),
+            ("fd00::7", "[fd00::7]:7393"),
+            ("[fd00::7]", "[fd00:0::7]:7393"),
+            ("::ffff:192.168.1.7", "192.168.1.7:7393"),
+        ] {
+            assert_eq!(status(listens_on, Method::GET, &[("host", host)]), 200, "{listens_on}");
+        }
+        for host in ["[fd00::8]:7393", "192.168.1.7:7393", "evil.example"] {
+            assert_eq!(status("fd00::7", Method::GET, &[("host", host)]), 403, "{host}");
+        }
     }
 
     #[test]

@@ -36,6 +36,10 @@ where
 {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done.map_err(Into::into),
-        Err(_) => Err(ApiError::internal("this request panicked; that is a bug in Lockstep")),
+        Err(_) => Err(panicked()),
     }
+}
+
+fn panicked() -> ApiError {
+    ApiError::internal("this request panicked; that is a bug in Lockstep")
 }

@@ -1,23 +1,32 @@
 //! `/api/runs`: real runs, in progress and done.
 
 use super::{ApiError, blocking, file, not_found, parse_id};
+use crate::commands::nccl::NcclArguments;
+use crate::commands::run::{SharingChoice, strategy};
+use crate::findings::Unanswered;
 use crate::plan_source::{PlanOptions, with_timeout};
 use crate::router::Service;
-use crate::runs::Progress;
-use crate::store::RunRecord;
+use crate::runs::{Progress, StartError};
+use crate::store::{RunRecord, RunState};
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use clap::Args;
 use lockstep_core::diagnosis::{Report, diagnose_trace};
 use lockstep_core::group::BackendName;
-use lockstep_core::plan::Plan;
+use lockstep_core::plan::{Fault, FaultError, Plan};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::scenario::nearest;
 use lockstep_core::trace::Trace;
-use lockstep_gpu_exec::RunOptions;
+use lockstep_gpu_exec::{Command, RankDump, RunOptions};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::io::Read;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::sync::watch;
@@ -43,6 +52,14 @@ struct Create {
     /// Whether single messages are recorded.
     #[serde(default = "yes")]
     record_messages: bool,
+    /// What is done to ranks on purpose: `kill:rank=1,call=3`.
+    #[serde(default)]
+    faults: Vec<String>,
+    /// host: how ranks get hold of the shared memory.
+    sharing: Option<SharingChoice>,
+    /// nccl: how it carries the plan out. Where its libraries are is not for a request to say.
+    #[serde(flatten)]
+    nccl: NcclArguments,
 }
 
 /// A plan in its JSON form, left as text: the plan's own reader checks its version. Apart from
@@ -64,12 +81,15 @@ impl Create {
     /// Reads the body of a request: itself and its plan.
     fn read(body: &str) -> Result<(Create, Plan), ApiError> {
         let wrong = |error: anyhow::Error| ApiError::bad_request(format!("{error:#}"));
+        known_only(body)?;
         let sent: WithPlan = serde_json::from_str(body).map_err(|error| wrong(error.into()))?;
         let create: Create = serde_json::from_str(body).map_err(|error| wrong(error.into()))?;
         create.options.check().map_err(wrong)?;
         let plan = match (sent.plan, &create.scenario, &create.collective) {
             (Some(plan), None, None) => {
+                create.options.only_for_names("plan").map_err(wrong)?;
                 let plan = Plan::from_json(plan.get()).map_err(|error| wrong(error.into()))?;
+                let plan = create.options.on_nodes(plan);
                 match create.options.timeout_ms {
                     Some(timeout_ms) => with_timeout(plan, timeout_ms),
                     None => plan,
@@ -82,6 +102,25 @@ impl Create {
         };
         Ok((create, plan))
     }
+}
+
+/// Refuses what nothing reads: a slip in a name would else run something that nobody asked for.
+fn known_only(body: &str) -> Result<(), ApiError> {
+    let Ok(sent) = serde_json::from_str::<BTreeMap<String, IgnoredAny>>(body) else {
+        return Err(ApiError::bad_request("the body of a run is an object: {\"plan\": …}"));
+    };
+    let options = PlanOptions::augment_args(clap::Command::new("run"));
+    let options = options.get_arguments().map(|option| option.get_id().as_str().to_owned());
+    let own = ["plan", "scenario", "collective", "backend", "record_messages", "faults", "sharing"];
+    let own = own.into_iter().chain(NcclArguments::IN_A_REQUEST);
+    let known: Vec<String> = own.map(str::to_owned).chain(options).collect();
+    let Some(other) = sent.keys().find(|name| !known.contains(name)) else { return Ok(()) };
+    let meant = match nearest(other, known.iter().map(String::as_str), 1).first() {
+        Some(name) => format!("; did you mean {name}?"),
+        None => format!("; it may have {}", known.join(", ")),
+    };
+    let shown: String = other.chars().take(40).collect();
+    Err(ApiError::bad_request(format!("a run has no {shown:?}{meant}")))
 }
 
 /// Every run, newest first.
@@ -97,9 +136,24 @@ pub(crate) async fn create(
     let Json(body) = body?;
     let start = move || {
         let (create, plan) = Create::read(body.get())?;
-        let record_messages = create.record_messages;
-        let options = RunOptions { record_messages, ..RunOptions::default() };
-        service.runs.start(plan, create.backend, options).map_err(ApiError::from)
+        let faults = create.faults.iter().map(|text| text.parse());
+        let faults = faults.collect::<Result<Vec<Fault>, FaultError>>();
+        let faults = faults.map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let wrong = |error: anyhow::Error| ApiError::bad_request(format!("{error:#}"));
+        let sharing = strategy(create.sharing, create.backend).map_err(wrong)?;
+        let launcher = service.runs.launcher();
+        let executor = match create.nccl.check_for(create.backend) {
+            Ok(()) => create.nccl.backend(create.backend, launcher).map_err(StartError::from),
+            Err(error) => return Err(wrong(error)),
+        }?;
+        let options = RunOptions {
+            record_messages: create.record_messages,
+            faults,
+            dump_at_end: true,
+            sharing,
+            ..RunOptions::default()
+        };
+        service.runs.start(plan, &*executor, options).map_err(ApiError::from)
     };
     Ok((StatusCode::CREATED, Json(blocking(start).await?)))
 }
@@ -117,11 +171,68 @@ pub(crate) async fn cancel(
     State(service): State<Service>,
     Path(id): Path<String>,
 ) -> Result<(StatusCode, Json<RunRecord>), ApiError> {
-    let run = find(&service, &id).await?;
-    match service.runs.cancel(run.id) {
+    tell(&service, &id, Command::Cancel).await
+}
+
+/// Holds a run's ranks before their next operations.
+pub(crate) async fn pause(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<(StatusCode, Json<RunRecord>), ApiError> {
+    tell(&service, &id, Command::Pause).await
+}
+
+/// Lets a paused run go on.
+pub(crate) async fn resume(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<(StatusCode, Json<RunRecord>), ApiError> {
+    tell(&service, &id, Command::Resume).await
+}
+
+/// Asks every rank of a run for its Flight Recorder dump; they come as files.
+pub(crate) async fn dump(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<(StatusCode, Json<RunRecord>), ApiError> {
+    tell(&service, &id, Command::Dump).await
+}
+
+async fn tell(
+    service: &Service,
+    id: &str,
+    command: Command,
+) -> Result<(StatusCode, Json<RunRecord>), ApiError> {
+    let run = find(service, id).await?;
+    // One that the list shows as ended is told nothing, also while its thread still tidies up.
+    let running = run.state == RunState::Running;
+    match running && service.runs.tell(run.id, command) {
         true => Ok((StatusCode::ACCEPTED, Json(run))),
         false => Err(ApiError::conflict(format!("run {id} is not in progress"))),
     }
+}
+
+/// The ranks of which there is a Flight Recorder dump.
+pub(crate) async fn dumps(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<Json<Vec<GlobalRank>>, ApiError> {
+    let run = find(&service, &id).await?;
+    Ok(Json(service.store.dumped_ranks(run.id)))
+}
+
+/// One rank's Flight Recorder dump, a pickle.
+pub(crate) async fn rank_dump(
+    State(service): State<Service>,
+    Path((id, rank)): Path<(String, u32)>,
+) -> Result<Response, ApiError> {
+    let run = find(&service, &id).await?;
+    let name = RankDump { rank: GlobalRank(rank), pickle: Vec::new() }.file_name();
+    let path = service.store.dump_folder(run.id).join(&name);
+    if !path.is_file() {
+        return Err(not_found("dump of rank", rank));
+    }
+    file::send(&path, None, &name).await
 }
 
 /// The trace in binary form, as far as it has come.
@@ -144,14 +255,26 @@ pub(crate) async fn findings(
     if let Some(report) = run.report {
         return Ok(Json(report));
     }
+    let path = service.store.run_file(run.id);
+    let bytes = match service.runs.progress(run.id).map(|progress| progress.borrow().bytes) {
+        Some(bytes) => bytes,
+        None => file::open(&path).await?.metadata().await?.len(),
+    };
     let so_far = move || {
-        let bytes = std::fs::read(service.store.run_file(run.id))?;
-        match Trace::from_bytes(&bytes) {
+        let unreadable = |error| file::unreadable(&path, &error);
+        let file = std::fs::File::open(&path).map_err(unreadable)?;
+        let mut read = Vec::new();
+        file.take(bytes).read_to_end(&mut read).map_err(unreadable)?;
+        match Trace::from_bytes(&read) {
             Ok(trace) => Ok(diagnose_trace(&trace)),
             Err(error) => Err(ApiError::internal(format!("run {}: {error}", run.id))),
         }
     };
-    blocking(so_far).await.map(Json)
+    match service.findings.of(run.id, bytes, so_far).await {
+        Ok(report) => Ok(Json(Report::clone(&report))),
+        Err(Unanswered::Failed(error)) => Err(error),
+        Err(Unanswered::Panicked) => Err(super::panicked()),
+    }
 }
 
 /// The trace as it grows: every message carries the next bytes of its binary form, from the
@@ -166,11 +289,11 @@ pub(crate) async fn events(
     let progress = match service.runs.progress(run.id) {
         Some(progress) => progress,
         None => {
-            let bytes = tokio::fs::metadata(&path).await?.len();
+            let bytes = file::open(&path).await?.metadata().await?.len();
             watch::channel(Progress { bytes, done: true }).1
         }
     };
-    let file = tokio::fs::File::open(&path).await?;
+    let file = file::open(&path).await?;
     Ok(upgrade.on_upgrade(move |socket| follow(socket, file, progress)))
 }
 

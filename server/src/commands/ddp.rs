@@ -1,5 +1,6 @@
 //! `lockstep ddp`: what DistributedDataParallel does with a model.
 
+mod answer;
 mod arguments;
 mod hooks;
 mod text;
@@ -7,19 +8,23 @@ mod text;
 pub(crate) use arguments::Arguments;
 
 use crate::{files, terminal};
+use answer::{Missing, RaisedInStep, Shown, Simulated};
 use anyhow::{Context, Result, bail};
 use arguments::Uneven;
-use lockstep_core::ddp::join::{JoinedRank, run_join_of};
-use lockstep_core::ddp::lab::{Best, DdpLog, LabRun, Setting, SweepPoint, sweep_caps};
-use lockstep_core::ddp::model::{Model, known_models, named};
-use lockstep_core::ddp::plan::training_run;
+use lockstep_core::ddp::join::run_join_of;
+use lockstep_core::ddp::lab::{Best, LabRun, Setting, SweepError, SweepPoint, sweep_caps};
+use lockstep_core::ddp::model::{Model, known_models, mlp_sizes, named};
+use lockstep_core::ddp::plan::training_run_as_far;
 use lockstep_core::ddp::replicas::Replicas;
-use lockstep_core::ddp::{AfterSteps, DdpReport, Links, RecordedRun, parse_indices};
+use lockstep_core::ddp::{
+    AfterSteps, DdpReport, DdpVersion, Links, RecordedRun, TrainingRun, known_trouble,
+    parse_indices, verify_device_ids, verify_sync_batch_norm, verify_types,
+};
 use lockstep_core::plan::Plan;
 use lockstep_core::scenario::nearest;
-use lockstep_sim::training::{SimulatedStep, messages, simulate_training};
+use lockstep_core::trace::Outcome;
+use lockstep_sim::training::{messages, simulate_training};
 use lockstep_sim::{Link, SimConfig, Topology};
-use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -32,45 +37,23 @@ const MAX_STEPS: u32 = 10_000;
 /// More messages than this are minutes of simulation.
 const MAX_MESSAGES: u64 = 10_000_000_000;
 
-/// What `--json` prints: the report, and what else was asked for.
-#[derive(Serialize)]
-struct Shown<'a> {
-    schema: &'static str,
-    #[serde(flatten)]
-    report: &'a DdpReport,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    differences: Option<&'a [String]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sweep: Option<&'a [SweepPoint]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    best: Option<&'a Best>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    after_steps: Option<&'a AfterSteps>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    join: Option<&'a [JoinedRank]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    simulated: Option<&'a [SimulatedStep]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    replicas: Option<&'a Replicas>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    log: Option<&'a DdpLog>,
-}
-
-pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
     let mut model = model(&arguments.model)?;
     if let Some(order) = &arguments.grad_ready_order {
         model.recorded_ready_order = Some(ready_order(order, &model)?);
     }
+    let recorded = arguments.verify_against.as_deref().map(recorded_run).transpose()?;
+    let there = recorded.as_ref().and_then(RecordedRun::world_size);
+    arguments.world_size = arguments.world_size.or(there);
     let options = arguments.options()?;
     arguments.check_names(&model)?;
     if !arguments.unused().is_empty() {
         model = model.without(&model.find(arguments.unused()).context("--unused")?);
     }
-    let world_size = arguments.world_size;
+    let world_size = arguments.ranks();
     if world_size == 0 {
         bail!("--world-size is 0; a job needs at least one rank");
     }
-    let recorded = arguments.verify_against.as_deref().map(recorded_run).transpose()?;
     let (iterations, accumulate) = match &recorded {
         Some(recorded) => (recorded.iterations(), recorded.accumulate()),
         None => arguments.passes(),
@@ -78,46 +61,85 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let raised = |error: lockstep_core::ddp::DdpError| {
         anyhow::anyhow!("DDP raises {}: {error}", error.class())
     };
-    let report = DdpReport::accumulating(&model, &options, world_size, iterations, accumulate)
-        .map_err(raised)?;
-    let joined = arguments.uneven()?.map(|uneven| {
+    let training = arguments.training(options.clone(), recorded.as_ref())?;
+    let refused = || -> Result<(), lockstep_core::ddp::DdpError> {
+        if let Some(devices) = arguments.devices() {
+            verify_device_ids(&options, training.backend, devices)?;
+        }
+        verify_types(&model, &options, training.backend)
+    };
+    let ran = || {
+        let on = training.backend;
+        DdpReport::accumulating(&model, &options, world_size, on, iterations, accumulate)
+    };
+    let report = refused().and_then(|()| ran()).and_then(|report| {
+        if training.sync_batch_norm {
+            verify_sync_batch_norm(&model, training.backend)?;
+        }
+        Ok(report)
+    });
+    let mut report = match (report, &recorded) {
+        (Err(error), Some(recorded)) if recorded.error().is_some() => {
+            return compare_refusals(recorded, &error, arguments.json);
+        }
+        (report, _) => report.map_err(raised)?,
+    };
+    let uneven = arguments.uneven()?;
+    if uneven.is_some() && !model.unused.is_empty() {
+        bail!(
+            "--join follows passes that are all alike, but the model's \"unused\" says otherwise"
+        );
+    }
+    let joined = uneven.map(|uneven| {
         let Uneven { inputs, join, joinables } = uneven;
         run_join_of(&joinables, &model, &options, &inputs, join)
     });
     let joined = joined.transpose().map_err(raised)?;
-    let replicas = arguments.devices().map(|n| Replicas::of(&model, &options, world_size, n));
+    if let Some(rank0) = joined.as_ref().and_then(|ranks| ranks.first()) {
+        report.in_join(rank0);
+    }
+    let of_1x = options.version == DdpVersion::V1;
+    let replicas = arguments.devices().filter(|_| of_1x);
+    let replicas = replicas.map(|n| Replicas::of(&model, &options, world_size, n));
     let replicas = replicas.transpose().map_err(raised)?;
-    let training = arguments.training(options.clone())?;
     let steps = iterations.max(training.steps) / training.accumulate.max(1);
     let after_steps = AfterSteps::of(&model, &training, steps.min(MAX_STEPS)).map_err(raised)?;
-    let mut simulated = None;
+    let (in_a_step, mut missing) = (report.error.is_some(), Vec::new());
+    let (mut simulated, mut planned_error) = (None, None);
     if arguments.plan.is_some() || arguments.simulate {
-        let run = training_run(&model, &training)?;
-        if let Some(path) = &arguments.plan {
+        let run = training_run_as_far(&model, &training);
+        let run = Missing::unless(run, in_a_step, "plan and no simulation", &mut missing)?;
+        if let (Some(path), Some(run)) = (&arguments.plan, &run) {
             write_plan(path, &run.plan)?;
+            planned_error = RaisedInStep::of(run);
         }
-        if arguments.simulate {
-            let messages = messages(&run.plan);
-            if messages > MAX_MESSAGES {
-                bail!(
-                    "--simulate would send {} million messages between {} ranks, and takes \
-                     {} million at most: take fewer --steps or ranks; --sweep and --log use the closed \
-                     form, which takes any world size",
-                    messages / 1_000_000,
-                    run.plan.world_size,
-                    MAX_MESSAGES / 1_000_000
-                );
-            }
-            let (steps, _) = simulate_training(&run, &arguments.simulation())?;
-            simulated = Some((run.plan.world_size, steps));
+        if let (true, Some(run)) = (arguments.simulate, &run) {
+            simulated = Some(arguments.simulated(run)?);
         }
     }
     let links = Links::Uniform(arguments.link());
     let setting = Setting { training, links };
     let sweep = arguments.sweep.as_ref();
-    let sweep = sweep.map(|caps| swept(caps, &model, &setting)).transpose()?;
+    let sweep = match sweep.map(|caps| swept(caps, &model, &setting)).transpose()? {
+        None => None,
+        Some(Err(SweepError::Training(error))) => {
+            Missing::unless(Err(error), in_a_step, "sweep", &mut missing)?
+        }
+        Some(Err(SweepError::Raises(error))) => {
+            Missing::unless(Err(error.into()), true, "sweep", &mut missing)?
+        }
+        Some(swept) => Some(swept?),
+    };
     let (sweep, best) = sweep.map_or((None, None), |(points, best)| (Some(points), best));
-    let log = if arguments.log { Some(log(&model, &setting)?) } else { None };
+    let log = arguments.log.then(|| {
+        let run = LabRun::of_passes(&model, &setting, iterations.max(1));
+        let run = Missing::unless(run, in_a_step, "log", &mut missing)?;
+        anyhow::Ok(run.map(|run| run.log(0, iterations)))
+    });
+    let log = log.transpose()?.flatten();
+    let buckets = report.rebuilt.as_ref().map_or(0, Vec::len).max(report.initial.len());
+    let notes = known_trouble(&options, setting.training.backend, buckets);
+    let not_compared = recorded.as_ref().map(RecordedRun::not_compared);
     let differences = recorded.map(|recorded| recorded.differences(&report));
     let text = match arguments.json {
         true => {
@@ -125,32 +147,71 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
                 schema: "lockstep.ddp/1",
                 report: &report,
                 differences: differences.as_deref(),
+                not_compared: not_compared.as_deref(),
                 sweep: sweep.as_deref(),
                 best: best.as_ref(),
                 after_steps: after_steps.as_ref(),
                 join: joined.as_deref(),
-                simulated: simulated.as_ref().map(|(_, steps)| steps.as_slice()),
+                simulated: simulated.as_ref().map(|run| run.steps.as_slice()),
+                simulated_error: simulated.as_ref().and_then(|run| run.raised.as_ref()),
+                simulated_outcome: simulated.as_ref().and_then(|run| run.ended.as_ref()),
                 replicas: replicas.as_ref(),
                 log: log.as_ref(),
+                missing: &missing,
+                notes: &notes,
             };
             serde_json::to_string(&shown)? + "\n"
         }
         false => {
             let parts = [
-                Some(text::as_text(&model, &report, differences.as_deref())),
+                Some(text::as_text(&model, &options, &report)),
+                Some(text::as_notes(&notes)),
+                differences.as_deref().map(|differences| {
+                    text::as_differences(differences, &not_compared.unwrap_or_default())
+                }),
                 replicas.as_ref().map(text::as_replicas),
                 joined.as_deref().map(text::as_join),
-                simulated.as_ref().map(|(ranks, steps)| text::as_steps(*ranks, steps)),
+                planned_error.as_ref().map(text::as_planned),
+                simulated.as_ref().map(text::as_steps),
                 after_steps.as_ref().map(text::as_after_steps),
                 sweep.as_deref().map(|points| text::as_sweep(points, best.as_ref())),
                 log.map(|log| format!("\nDDP's log\n{log}\n")),
+                Some(text::as_missing(&missing)),
             ];
             parts.into_iter().flatten().collect()
         }
     };
     terminal::print(text.as_bytes())?;
-    let differs = differences.is_some_and(|differences| !differences.is_empty());
-    Ok(ExitCode::from(u8::from(differs || report.error.is_some())))
+    // What was raised there as well is as it should be.
+    let cut_short = |run: Simulated| run.raised.is_some() || run.ended.is_some();
+    let raised = report.error.is_some() || simulated.is_some_and(cut_short);
+    let failed = differences.map_or(raised, |differences| !differences.is_empty());
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+/// What DDP refuses here and there; the exit code is 1 where it differs.
+fn compare_refusals(
+    recorded: &RecordedRun,
+    error: &lockstep_core::ddp::DdpError,
+    as_json: bool,
+) -> Result<ExitCode> {
+    let here = format!("{}: {error}", error.class());
+    let difference = recorded.error_difference(Some(&here));
+    let text = match &difference {
+        _ if as_json => {
+            let differences: Vec<&String> = difference.iter().collect();
+            let shown = serde_json::json!({
+                "schema": "lockstep.ddp/1", "error": here, "differences": differences,
+            });
+            format!("{shown}\n")
+        }
+        None => format!("DDP raises {here}\n\nno difference from the recorded run\n"),
+        Some(line) => {
+            format!("DDP raises {here}\n\n1 difference from the recorded run\n  {line}\n")
+        }
+    };
+    terminal::print(text.as_bytes())?;
+    Ok(ExitCode::from(u8::from(difference.is_some())))
 }
 
 fn model(name: &str) -> Result<Model> {
@@ -161,6 +222,9 @@ fn model(name: &str) -> Result<Model> {
         return Ok(model);
     }
     if !path.exists() {
+        if let Some(sizes) = name.strip_prefix("mlp:") {
+            mlp_sizes(sizes).map_err(anyhow::Error::msg)?;
+        }
         let known = known_models();
         let meant = match nearest(name, known.iter().copied(), 1).first() {
             Some(near) => format!("; did you mean {near}?"),
@@ -198,17 +262,28 @@ fn ready_order(text: &str, model: &Model) -> Result<Vec<u32>> {
     Ok(order)
 }
 
-/// DDP's log after the last pass that is like all others.
-fn log(model: &Model, setting: &Setting) -> Result<DdpLog> {
-    let run = LabRun::of(model, setting)?;
-    Ok(run.log(0, run.passes()))
-}
-
 impl Arguments {
     fn simulation(&self) -> SimConfig {
         let link = self.link();
         let link = Link { latency_ps: link.latency_ps, bytes_per_second: link.bytes_per_second };
         SimConfig { topology: Topology::Uniform(link), ..SimConfig::default() }
+    }
+
+    /// All ranks of a run, message by message.
+    fn simulated(&self, run: &TrainingRun) -> Result<Simulated> {
+        let (messages, world_size) = (messages(&run.plan), run.plan.world_size);
+        if messages > MAX_MESSAGES {
+            bail!(
+                "--simulate would send {} million messages between {world_size} ranks, and takes {} \
+                 million at most: take fewer --steps or ranks; --sweep and --log use the closed form, \
+                 which takes any world size",
+                messages / 1_000_000,
+                MAX_MESSAGES / 1_000_000
+            );
+        }
+        let (steps, outcome) = simulate_training(run, &self.simulation())?;
+        let ended = outcome.filter(|outcome| *outcome != Outcome::Completed);
+        Ok(Simulated { world_size, steps, raised: RaisedInStep::of(run), ended })
     }
 
     /// Every parameter and buffer that is named is one of the model's. DDP itself would pass over
@@ -231,18 +306,17 @@ impl Arguments {
     }
 }
 
-/// What each cap costs, by the closed form of equal ranks on equal links, and which is best.
-fn swept(
-    caps: &[String],
-    model: &Model,
-    setting: &Setting,
-) -> Result<(Vec<SweepPoint>, Option<Best>)> {
+/// What each cap costs, and which is best.
+type Sweep = (Vec<SweepPoint>, Option<Best>);
+
+/// A sweep over caps, by the closed form of equal ranks on equal links.
+fn swept(caps: &[String], model: &Model, setting: &Setting) -> Result<Result<Sweep, SweepError>> {
     let caps = caps.iter().map(|cap| match cap.as_str() {
         "default" => Ok(None),
         cap => cap.parse().map(Some).with_context(|| format!("--sweep {cap:?} is no number")),
     });
     let caps: Vec<Option<f64>> = caps.collect::<Result<_>>()?;
-    Ok(sweep_caps(model, setting, &caps)?)
+    Ok(sweep_caps(model, setting, &caps))
 }
 
 fn write_plan(path: &Path, plan: &Plan) -> Result<()> {

@@ -7,10 +7,10 @@ use lockstep_core::diagnosis::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Say what went wrong in Flight Recorder dumps or a Lockstep trace
+/// Say what went wrong in what a job left: Flight Recorder dumps, logs, profiles, or a trace
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The dumps of one job, the folder that holds them, or one Lockstep trace
+    /// The dumps, logs and profiles of one job, folders or archives of them, or one Lockstep trace
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
     /// Print JSON: the schema lockstep.findings/1

@@ -108,10 +108,11 @@ fn write(plan: &Plan, form: &Form, out: &mut impl Write) -> Result<()> {
     if form.msccl {
         return Ok(out.write_all(schedule_of(plan)?.as_bytes())?);
     }
-    out.write_all(goal::header(plan).as_bytes())?;
+    let writer = goal::GoalWriter::new(plan);
+    out.write_all(writer.header().as_bytes())?;
     // Rank by rank: a large world's messages need not be in memory at once.
     for rank in (0..plan.world_size).map(GlobalRank) {
-        out.write_all(goal::write_rank(plan, rank)?.as_bytes())?;
+        out.write_all(writer.rank(rank)?.as_bytes())?;
     }
     Ok(())
 }

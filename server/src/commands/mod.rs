@@ -1,11 +1,15 @@
 //! The subcommands, a file each. Each returns its exit code; an error ends the process with 2 and
 //! its one sentence on standard error.
 
+pub(crate) mod calibrate;
 pub(crate) mod ddp;
 pub(crate) mod diagnose;
 pub(crate) mod explore;
 pub(crate) mod export;
+pub(crate) mod gpu_check;
+pub(crate) mod nccl;
 pub(crate) mod plan;
+pub(crate) mod rank;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod serve;

@@ -1,18 +1,22 @@
 //! `lockstep run`: a plan for real, one process per rank, compared with the simulator.
 
 use super::{describe, describe_ps, rank_launcher};
-use crate::plan_source::PlanArguments;
+use crate::plan_source::{FaultOptions, PlanArguments};
 use crate::{terminal, trace_file};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use lockstep_core::c10d::STORE_TENSOR;
 use lockstep_core::diagnosis::{Report, diagnose_trace};
 use lockstep_core::group::BackendName;
-use lockstep_core::plan::Plan;
+use lockstep_core::plan::{Call, Plan};
 use lockstep_core::trace::{Origin, Outcome, Trace};
 use lockstep_core::words::counted;
-use lockstep_gpu_exec::{Canceller, RunOptions};
-use lockstep_sim::{Comparison, SimConfig, compare, simulate};
-use serde::Serialize;
-use std::path::PathBuf;
+use lockstep_gpu_exec::{
+    Command as Order, RankDump, RunControl, RunEvent, RunHandle, RunOptions, SharingStrategy,
+    Transport,
+};
+use lockstep_sim::{Comparison, Difference, SimConfig, compare, simulate};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// What a shell reports of a command that Ctrl-C ended.
@@ -26,7 +30,80 @@ pub(crate) struct Arguments {
     /// What carries it out
     #[arg(long, value_enum, default_value = "host")]
     backend: BackendChoice,
-    /// Write the trace to a file: JSON if it ends in .json, else binary
+    #[command(flatten)]
+    nccl: super::nccl::NcclArguments,
+    #[command(flatten)]
+    faults: FaultOptions,
+    #[command(flatten)]
+    results: Results,
+    /// What carries messages between ranks
+    #[arg(long, value_enum, default_value = "auto")]
+    transport: TransportChoice,
+    /// host: how ranks get hold of the shared memory, by torch.multiprocessing's names
+    #[arg(long, value_enum)]
+    sharing: Option<SharingChoice>,
+}
+
+/// torch.multiprocessing's sharing strategies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Deserialize)]
+#[value(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SharingChoice {
+    /// Memory without a name, whose descriptor each rank is sent over a socket (the default)
+    FileDescriptor,
+    /// A file in /dev/shm, whose name a process beside the run removes, also after a crash
+    FileSystem,
+}
+
+/// How a run's ranks get hold of the shared memory.
+///
+/// # Errors
+/// When something was asked of a backend that shares no memory of the host.
+pub(crate) fn strategy(
+    asked: Option<SharingChoice>,
+    backend: BackendName,
+) -> Result<SharingStrategy> {
+    match asked {
+        Some(_) if backend == BackendName::Nccl => {
+            bail!("sharing is an option of the backend host: ranks on GPUs share no memory of it")
+        }
+        Some(SharingChoice::FileSystem) => Ok(SharingStrategy::FileSystem),
+        Some(SharingChoice::FileDescriptor) | None => Ok(SharingStrategy::FileDescriptor),
+    }
+}
+
+/// What carries messages between ranks.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum TransportChoice {
+    /// Shared memory where all ranks are on one machine, else TCP
+    Auto,
+    /// Shared memory
+    Shm,
+    /// TCP, also between ranks of one machine
+    Tcp,
+}
+
+impl From<TransportChoice> for Transport {
+    fn from(choice: TransportChoice) -> Transport {
+        match choice {
+            TransportChoice::Auto => Transport::Auto,
+            TransportChoice::Shm => Transport::SharedMemory,
+            TransportChoice::Tcp => Transport::Tcp,
+        }
+    }
+}
+
+/// What is made of a run.
+#[derive(clap::Args)]
+pub(crate) struct Results {
+    /// Write each rank's Flight Recorder dump into this folder when the run does not complete, or
+    /// is sent SIGUSR1: what `lockstep diagnose` and PyTorch's torchfrtrace read. A rank that was killed or stopped leaves none
+    #[arg(long, value_name = "FOLDER")]
+    dump_dir: Option<PathBuf>,
+    /// Calls that each rank's flight recorder holds [default: $TORCH_FR_BUFFER_SIZE, or 2000]
+    #[arg(long, value_name = "N")]
+    recorded_calls: Option<u32>,
+    /// Write the trace to a file while it runs: JSON (at its end) if it ends in .json, else binary
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print JSON
@@ -34,13 +111,41 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+impl Results {
+    /// The ring's size: as asked for, as PyTorch's variable says, or PyTorch's default.
+    pub(crate) fn recorded_calls(&self) -> Result<u32> {
+        if let Some(calls) = self.recorded_calls {
+            return Ok(calls);
+        }
+        let Ok(text) = std::env::var("TORCH_FR_BUFFER_SIZE") else {
+            return Ok(RunOptions::default().recorded_calls);
+        };
+        let parsed = text.trim().parse();
+        parsed.with_context(|| format!("TORCH_FR_BUFFER_SIZE is {text:?}; it is a number of calls"))
+    }
+
+    /// Whether ranks are to hand in what their recorders hold.
+    pub(crate) fn wants_dumps(&self) -> bool {
+        self.dump_dir.is_some()
+    }
+}
+
 /// The backends that a run can ask for.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum BackendChoice {
+pub(crate) enum BackendChoice {
     /// Processes on this machine, data through shared memory
     Host,
     /// GPUs, through NVIDIA's library
     Nccl,
+}
+
+impl BackendChoice {
+    pub(crate) fn name(self) -> BackendName {
+        match self {
+            BackendChoice::Host => BackendName::Host,
+            BackendChoice::Nccl => BackendName::Nccl,
+        }
+    }
 }
 
 /// What `--json` prints.
@@ -57,31 +162,138 @@ struct Ran<'a> {
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let plan = arguments.plan.plan()?;
-    let name = match arguments.backend {
-        BackendChoice::Host => BackendName::Host,
-        BackendChoice::Nccl => BackendName::Nccl,
+    let name = arguments.backend.name();
+    arguments.nccl.check_for(name)?;
+    let sharing = strategy(arguments.sharing, name)?;
+    let backend = arguments.nccl.backend(name, rank_launcher()?)?;
+    let options = RunOptions {
+        faults: arguments.faults.faults.clone(),
+        recorded_calls: arguments.results.recorded_calls()?,
+        dump_at_end: arguments.results.wants_dumps(),
+        transport: arguments.transport.into(),
+        sharing,
+        ..RunOptions::default()
     };
-    let backend = lockstep_gpu_exec::backend(name, rank_launcher()?)?;
-    let handle = backend.start(plan.clone(), RunOptions::default())?;
-    cancel_on_signal(handle.canceller())?;
-    let trace = handle.into_trace();
-    if let Some(path) = &arguments.output {
-        trace_file::write(path, &trace)?;
-    }
+    let handle = backend.start(plan, options)?;
+    cancel_on_signal(handle.control())?;
+    obey_signals(handle.control())?;
+    let own_order = arguments.nccl.own_order(name).then_some(OwnOrder("NCCL"));
+    conclude(handle, &arguments.results, own_order)
+}
+
+/// A library whose collectives add floats in an order that is not the plan's: their last bits are not
+/// held against the run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnOrder(pub(crate) &'static str);
+
+/// Reads a run to its end and says how it went.
+pub(crate) fn conclude(
+    handle: RunHandle,
+    results: &Results,
+    own_order: Option<OwnOrder>,
+) -> Result<ExitCode> {
+    concluded(handle, results, own_order).map(ExitCode::from)
+}
+
+/// The same with the exit code as a number.
+pub(crate) fn concluded(
+    handle: RunHandle,
+    results: &Results,
+    own_order: Option<OwnOrder>,
+) -> Result<u8> {
+    // With its faults.
+    let plan = handle.header().plan.clone().context("the run's trace has no plan")?;
+    let trace = follow(handle, results)?;
     let report = diagnose_trace(&trace);
     let comparison = against_simulation(&plan, &trace);
-    let text = match arguments.json {
+    let text = match results.json {
         true => as_json(&trace, &report, comparison.as_ref())?,
-        false => as_text(&plan, &trace, &report, comparison.as_ref()),
+        false => {
+            let mut text = as_text(&plan, &trace, &report, comparison.as_ref());
+            if let Some(OwnOrder(library)) = own_order
+                && comparison.as_ref().is_some_and(|compared| !compared.differences.is_empty())
+            {
+                text.push_str(&format!(
+                    "    {library}'s own collectives add floats in an order of their own: their last \
+                     bits may differ, and are not held against the run\n",
+                ));
+            }
+            text
+        }
     };
     terminal::print(text.as_bytes())?;
     let outcome = trace.end.map(|end| end.outcome);
     if outcome == Some(Outcome::Cancelled) {
-        return Ok(ExitCode::from(INTERRUPTED));
+        return Ok(INTERRUPTED);
     }
-    let differs = comparison.is_some_and(|comparison| !comparison.differences.is_empty());
+    let counts = |difference: &Difference| {
+        let open = is_float(&plan, &difference.name) || is_left_over(&plan, difference);
+        own_order.is_none() || !open
+    };
+    let differs = comparison.is_some_and(|comparison| comparison.differences.iter().any(counts));
     let failed = outcome != Some(Outcome::Completed) || differs;
-    Ok(ExitCode::from(report.verdict.exit_code().max(u8::from(failed))))
+    Ok(report.verdict.exit_code().max(u8::from(failed)))
+}
+
+/// Whether floats are in the tensor of that name.
+fn is_float(plan: &Plan, name: &str) -> bool {
+    let named = plan.tensors.iter().find(|tensor| tensor.name == name);
+    named.is_some_and(|tensor| tensor.dtype.as_real().is_float())
+}
+
+/// Whether a reduction to another rank may have left anything in the tensor: a schedule's sums on
+/// their way, or what was there before.
+fn is_left_over(plan: &Plan, difference: &Difference) -> bool {
+    let ops = plan.program(difference.rank).map_or(&[][..], |program| &program.ops);
+    ops.iter().flat_map(|op| op.action.calls()).any(|call| {
+        let Call::Collective { group, collective, output, .. } = call else { return false };
+        let me = plan.group(*group).and_then(|group| group.group_rank(difference.rank));
+        let promised = me.is_none_or(|me| collective.promises(me));
+        *output == Some(difference.tensor) && collective.in_place() && !promised
+    })
+}
+
+/// Reads a run to its end, and writes its trace and its dumps as they come.
+fn follow(handle: RunHandle, results: &Results) -> Result<Trace> {
+    let header = handle.header().clone();
+    let mut file = results
+        .output
+        .as_deref()
+        .map(|path| trace_file::Growing::begin(path, &header))
+        .transpose()?;
+    let mut all = Vec::new();
+    // The channel hangs up when the run has ended and all is read.
+    while let Ok(event) = handle.events().recv() {
+        match event {
+            RunEvent::Events(mut events) => {
+                if let Some(file) = &mut file {
+                    file.events(&events)?;
+                }
+                all.append(&mut events);
+            }
+            RunEvent::Dumped(dump) => {
+                // At once: who asks for one of a run that hangs will not wait for its end.
+                match &results.dump_dir {
+                    Some(folder) => write_dump(folder, &dump)?,
+                    None => terminal::note("lockstep: --dump-dir says where dumps go"),
+                }
+            }
+            RunEvent::Ended(_) => break,
+        }
+    }
+    let trace = Trace { header, events: all, end: Some(handle.join()) };
+    if let Some(file) = file {
+        file.end(&trace)?;
+    }
+    Ok(trace)
+}
+
+/// Writes what a rank handed in, over what it handed in before.
+fn write_dump(folder: &Path, dump: &RankDump) -> Result<()> {
+    let cannot = |path: &Path| format!("cannot write {}", path.display());
+    std::fs::create_dir_all(folder).with_context(|| cannot(folder))?;
+    let path = folder.join(dump.file_name());
+    std::fs::write(&path, &dump.pickle).with_context(|| cannot(&path))
 }
 
 /// Compares what a run left with what the simulator says; `None` when it cannot simulate the plan.
@@ -92,7 +304,7 @@ pub(crate) fn against_simulation(plan: &Plan, ran: &Trace) -> Option<Comparison>
 }
 
 /// Ends the run on Ctrl-C or SIGTERM, as cancelled. The handler lives as long as the process.
-fn cancel_on_signal(canceller: Canceller) -> Result<()> {
+pub(crate) fn cancel_on_signal(control: RunControl) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
@@ -108,7 +320,39 @@ fn cancel_on_signal(canceller: Canceller) -> Result<()> {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
-            canceller.cancel();
+            control.tell(Order::Cancel);
+        });
+    });
+    Ok(())
+}
+
+/// Dumps the ranks' flight recorders on SIGUSR1, and pauses the run on SIGUSR2 or lets it go on.
+fn obey_signals(control: RunControl) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .context("cannot listen for SIGUSR1")?;
+    let (mut dump, mut pause) = {
+        let _inside = runtime.enter();
+        use tokio::signal::unix::{SignalKind, signal};
+        (signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?)
+    };
+    std::thread::spawn(move || {
+        let mut paused = false;
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    _ = dump.recv() => control.tell(Order::Dump),
+                    _ = pause.recv() => {
+                        paused = !paused;
+                        control.tell(if paused { Order::Pause } else { Order::Resume });
+                        terminal::note(match paused {
+                            true => "lockstep: paused; SIGUSR2 lets the run go on",
+                            false => "lockstep: the run goes on",
+                        });
+                    }
+                }
+            }
         });
     });
     Ok(())
@@ -145,7 +389,7 @@ fn as_text(plan: &Plan, trace: &Trace, report: &Report, comparison: Option<&Comp
         None => {
             text.push_str("values: the simulator cannot simulate this plan, nothing was compared\n")
         }
-        Some(_) if plan.tensors.is_empty() => {
+        Some(_) if plan.tensors.iter().all(|tensor| tensor.name == STORE_TENSOR) => {
             text.push_str("values: the plan has no tensors, so there are none to compare\n");
         }
         Some(compared) => text.push_str(&describe_comparison(compared)),

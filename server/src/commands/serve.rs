@@ -3,6 +3,8 @@
 use super::rank_launcher;
 use super::version::Version;
 use crate::api::guard::Guard;
+use crate::connections::Bounded;
+use crate::findings::Findings;
 use crate::router::{Service, router};
 use crate::runs::Runs;
 use crate::store::Store;
@@ -63,6 +65,7 @@ async fn serve(arguments: Arguments) -> Result<()> {
     let service = Service {
         store,
         runs: runs.clone(),
+        findings: Findings::default(),
         version: Arc::new(Version::here()?),
         reading: Arc::new(Semaphore::new(1)),
     };
@@ -74,8 +77,8 @@ async fn serve(arguments: Arguments) -> Result<()> {
     }
     let stop = Arc::new(tokio::sync::Notify::new());
     let stopped = stop.clone();
-    let serving =
-        axum::serve(listener, app).with_graceful_shutdown(async move { stopped.notified().await });
+    let serving = axum::serve(Bounded::new(listener), app)
+        .with_graceful_shutdown(async move { stopped.notified().await });
     let mut serving = tokio::spawn(serving.into_future());
     tokio::select! {
         ended = &mut serving => return Ok(ended??),

@@ -1,7 +1,7 @@
 //! `lockstep sim`: a plan in virtual time.
 
 use super::{describe, describe_ps};
-use crate::plan_source::{LinkOptions, PlanArguments, with_timeout};
+use crate::plan_source::{FaultOptions, LinkOptions, PlanArguments, with_timeout};
 use crate::{terminal, trace_file};
 use anyhow::{Result, anyhow};
 use lockstep_core::c10d::detail_of;
@@ -21,6 +21,8 @@ pub(crate) struct Arguments {
     plan: PlanArguments,
     #[command(flatten)]
     links: LinkOptions,
+    #[command(flatten)]
+    faults: FaultOptions,
     /// Leave single messages out of the trace, which is then much smaller
     #[arg(long)]
     no_messages: bool,
@@ -100,7 +102,7 @@ fn detail_text(lines: Option<&[DetailLine]>) -> String {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let plan = arguments.plan.plan()?;
+    let plan = arguments.faults.simulated(arguments.plan.plan()?)?;
     let config = SimConfig {
         topology: arguments.links.topology(&plan)?,
         record_messages: !arguments.no_messages,
@@ -170,7 +172,7 @@ fn as_text(
 ) -> String {
     let end = trace.end.as_ref();
     let on = match topology {
-        Topology::Nodes { .. } => format!(", {topology}"),
+        Topology::Nodes { .. } | Topology::SharedMemory(_) => format!(", {topology}"),
         Topology::Uniform(_) => String::new(),
     };
     let mut text = format!(

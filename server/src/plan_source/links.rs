@@ -1,14 +1,22 @@
 //! What connects the ranks of a simulation: a link between every two, another one inside nodes.
 
+use crate::terminal;
+use crate::topology_file::TopologyFile;
 use anyhow::{Result, bail};
 use lockstep_core::plan::Plan;
 use lockstep_sim::{Link, Topology};
+use std::path::PathBuf;
 
 const PS_PER_NS: u64 = 1000;
 
 /// The links of a simulation.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct LinkOptions {
+    /// A file that says what messages cost: what `lockstep calibrate` writes
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "link_latency_ns", "link_bytes_per_second", "node_latency_ns", "node_bytes_per_second",
+    ])]
+    topology: Option<PathBuf>,
     /// Latency between ranks, or between nodes if there are any [default: 5000]
     #[arg(long, value_name = "NS", allow_negative_numbers = true)]
     link_latency_ns: Option<u64>,
@@ -29,6 +37,21 @@ impl LinkOptions {
     /// # Errors
     /// When links inside nodes are described and there are none, or a link carries nothing.
     pub(crate) fn topology(&self, plan: &Plan) -> Result<Topology> {
+        if let Some(path) = &self.topology {
+            let file = TopologyFile::read(path)?;
+            if let Some(measured) = &file.calibration
+                && measured.world_size != plan.world_size
+            {
+                terminal::note(&format!(
+                    "lockstep: {} was measured with {} ranks, and the plan has {}: its times are \
+                     a guess",
+                    path.display(),
+                    measured.world_size,
+                    plan.world_size
+                ));
+            }
+            return Ok(file.topology);
+        }
         let across = link(Link::DEFAULT, self.link_latency_ns, self.link_bytes_per_second)?;
         if plan.ranks_per_node > 0 {
             let inside = link(Link::NVLINK, self.node_latency_ns, self.node_bytes_per_second)?;

@@ -95,7 +95,7 @@ impl PlanOptions {
     }
 
     /// The plan with its ranks on nodes, if they were asked for.
-    pub(super) fn on_nodes(&self, plan: Plan) -> Plan {
+    pub(crate) fn on_nodes(&self, plan: Plan) -> Plan {
         match self.ranks_per_node {
             Some(ranks_per_node) => Plan { ranks_per_node, ..plan },
             None => plan,
@@ -267,15 +267,15 @@ impl PlanOptions {
         self.only_for("a program", what)
     }
 
-    /// What is said of names, and not of plan files.
+    /// What is said of names, and not of plans.
     ///
     /// # Errors
-    /// When it is said of a plan file.
-    pub(super) fn only_for_names(&self, what: &str) -> Result<()> {
+    /// When it is said of a plan.
+    pub(crate) fn only_for_names(&self, what: &str) -> Result<()> {
         if self.world_size.is_some() || self.repaired {
-            bail!("{what} is a plan file: its world and its programs are as they are");
+            bail!("{what} is a plan as it stands: its world and its programs are as they are");
         }
-        self.only_for("a plan file", what)
+        self.only_for("a plan as it stands", what)
     }
 }
 

@@ -1,6 +1,7 @@
 use super::*;
 use crate::simulate;
 use lockstep_core::collective::Collective;
+use lockstep_core::diagnosis::{Certainty, Kind, diagnose_trace};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{Action, Call, Fill, PlanBuilder};
@@ -118,7 +119,24 @@ fn groups_used_in_opposite_order_hang_only_where_a_device_takes_one_at_a_time() 
     assert_eq!(outcome, Outcome::TimedOut);
     let config = SimConfig { order: Some(order), ..SimConfig::default() };
     let trace = simulate(&plan, &config).unwrap();
-    assert_eq!(trace.end.unwrap().outcome, Outcome::TimedOut);
+    assert_eq!(trace.end.as_ref().unwrap().outcome, Outcome::TimedOut);
+    // All of them have made all calls: what has started on which device tells the circle.
+    let report = diagnose_trace(&trace);
+    let found: Vec<_> =
+        report.findings.iter().map(|finding| (finding.kind, finding.culprits.clone())).collect();
+    let circle = vec![GlobalRank(0), GlobalRank(1)];
+    assert_eq!(found, [(Kind::GroupDeadlock, circle)], "{}", report.to_text());
+    let finding = &report.findings[0];
+    assert_eq!(finding.certainty, Certainty::Certain);
+    assert!(finding.fix.contains("NCCL_LAUNCH_ORDER_IMPLICIT=1"), "{}", finding.fix);
+    let notes = |rank: u32, what: &str| {
+        let own = finding.evidence.iter().filter(|seen| seen.rank == GlobalRank(rank));
+        own.filter(|seen| seen.note.starts_with(what)).count()
+    };
+    for rank in 0..2 {
+        assert_eq!(notes(rank, "has started, and waits in"), 1, "{:?}", finding.evidence);
+        assert_eq!(notes(rank, "has not started"), 1, "{:?}", finding.evidence);
+    }
     // A wait between the two leaves nothing open.
     let safe = vec![Reduces(0), Waits, Reduces(1), Waits];
     let plan = plan_of(&[safe.clone(), safe, vec![Reduces(0), Waits]]);
@@ -136,6 +154,24 @@ fn a_receive_from_any_source_can_take_what_another_one_needs() {
     let took =
         Choice::Take { group: GroupId::WORLD, to: GlobalRank(0), tag: 0, from: GlobalRank(1) };
     assert_eq!(order.choices, [took]);
+}
+
+/// A rank whose only start could be made at once, and whose other calls still move: what it makes
+/// when they have completed may come before. A search that takes the one start there is, without
+/// asking whether something else of that rank is under way, never sees it.
+#[test]
+fn a_start_that_can_be_made_may_have_to_wait_for_what_is_still_to_come() {
+    use Does::{AwaitsFrom, ReceivesFromAny, Reduces, Sends, Waits};
+    let plan = plan_of(&[
+        vec![Sends(2), Reduces(1), Waits, Reduces(0), Waits],
+        // When the message is there, its device may begin the world's call before the pair's.
+        vec![Reduces(1), AwaitsFrom(2), Reduces(0), Waits],
+        vec![ReceivesFromAny, Waits, Sends(1), Reduces(0), Waits],
+    ]);
+    let all = searched(&plan, bounds(Devices::OneAtATime), true);
+    assert!(matches!(all.verdict, Verdict::Fails { .. }), "{all:?}");
+    let reduced = searched(&plan, bounds(Devices::OneAtATime), false);
+    assert!(matches!(reduced.verdict, Verdict::Fails { .. }), "{reduced:?}");
 }
 
 #[test]

@@ -21,7 +21,9 @@ fn options(variant: &str) -> DdpOptions {
         "one_a_parameter" => Some(0.0),
         _ => Some(0.0002),
     };
-    let sum = |compress| Some(CommHook { compress, algorithm: HookAlgorithm::AllReduce });
+    let sum = |compress: Option<Dtype>| {
+        Some(compress.map_or(CommHook::new(HookAlgorithm::AllReduce), CommHook::compress))
+    };
     DdpOptions {
         bucket_cap: mb.map_or(BucketCap::Default, |mb| BucketCap::from_mb(mb).unwrap()),
         gradient_as_bucket_view: variant.contains("bucket_view"),

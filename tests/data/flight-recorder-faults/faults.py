@@ -270,10 +270,333 @@ def ddp_skip_batch():
         o.zero_grad(); m(batch()).backward(); o.step()
     dist.barrier(); hang()
 
+def reduce_root():
+    warm(); dist.reduce(ones(64), dst=1 if rank == 3 else 0); step(); hang()
+def gather_vs_all_gather():
+    warm(); step()
+    if rank == 2: dist.gather(ones(16), [torch.empty(16) for _ in range(world)] if rank == 0 else None, dst=0)
+    else: dist.all_gather([torch.empty(16) for _ in range(world)], ones(16))
+    step(); hang()
+def dtype_bf16_gather():
+    warm(); t = torch.bfloat16 if rank == 2 else torch.float32
+    dist.all_gather([torch.empty(32, dtype=t) for _ in range(world)], ones(32, t)); step(); hang()
+def dtype_same_width():
+    warm()
+    for i in range(3): step(64)
+    dist.all_reduce(ones(64, torch.int32 if rank == 1 else torch.float32)); step(); dist.barrier(); hang()
+def rank0_broadcast_object():
+    warm()
+    for i in range(5):
+        step()
+        if rank == 0 and i == 2: dist.broadcast_object_list([{"best": 1.0}], src=0)
+    dist.barrier(); hang()
+def rank_killed():
+    warm()
+    for i in range(6):
+        step(128)
+        if rank == 1 and i == 3: os.kill(os.getpid(), signal.SIGKILL)
+    hang()
+def two_killed():
+    warm()
+    for i in range(6):
+        step(128)
+        if rank in (1, 4) and i == 3: os.kill(os.getpid(), signal.SIGKILL)
+    hang()
+def stuck_before_wait():
+    warm()
+    for i in range(5):
+        w = dist.all_reduce(ones(256), async_op=True)
+        if rank == 1 and i == 3: hang()
+        w.wait()
+    hang()
+def inner_loop_uneven():
+    warm()
+    for i in range(5):
+        for m in range(3 if rank == 1 and i == 2 else 4): step(64)
+        dist.broadcast(ones(16), src=0)
+    dist.barrier(); hang()
+def loop_shorter_two_calls():
+    warm()
+    for i in range(4 if rank == 2 else 7): step(64); dist.all_gather([torch.empty(32) for _ in range(world)], ones(32))
+    for i in range(8): dist.broadcast(ones(100 + i), src=0)
+    hang()
+def skip_in_dp():
+    warm(); tp, dp = mesh()
+    for i in range(5):
+        step(64, tp); step(48, tp)
+        if not (rank == 5 and i == 2): step(32, dp)
+        step(16, dp)
+    dist.barrier(); hang()
+def extra_in_tp():
+    warm(); tp, dp = mesh()
+    for i in range(5):
+        step(64, tp)
+        if rank == 4 and i == 3: dist.broadcast(ones(7), src=4, group=tp)
+        step(32, dp)
+    dist.barrier(); hang()
+def swapped_then_more():
+    warm()
+    for i in range(5):
+        a = [lambda: step(64), lambda: step(128)]
+        if rank == 3 and i == 2: a.reverse()
+        for f in a: f()
+        step(256)
+    hang()
+def accumulate_differently():
+    import contextlib
+    m, o = ddp()
+    for i in range(9):
+        last = (i + 1) % (2 if rank == 1 else 3) == 0
+        with (contextlib.nullcontext() if last else m.no_sync()): m(batch()).backward()
+        if last: o.step(); o.zero_grad()
+    dist.barrier(); hang()
+def ddp_one_more_batch():
+    m, o = ddp()
+    for i in range(7 if rank == 1 else 6): o.zero_grad(); m(batch()).backward(); o.step()
+    dist.barrier(); hang()
+def half_skip():
+    warm()
+    for i in range(4):
+        step(64)
+        if rank >= world // 2 or i != 2: step(128)
+    dist.barrier(); hang()
+def reduce_scatter_vs_all_reduce():
+    warm(); step()
+    if rank == 1: dist.all_reduce(ones(256))
+    else: dist.reduce_scatter_tensor(torch.empty(64), ones(256))
+    step(); hang()
+def objects_healthy():
+    warm()
+    for i in range(3):
+        out_ = [None] * world; dist.all_gather_object(out_, "x" * (10 + 40 * rank + i))
+        dist.gather_object("y" * (5 + 7 * rank), [None] * world if rank == 0 else None, dst=0)
+        r = [None]; dist.scatter_object_list(r, ["z" * (1 + 9 * k) for k in range(world)] if rank == 0 else None, src=0)
+        l = [{"a": i}] if rank == 1 else [None]; dist.broadcast_object_list(l, src=1)
+    dist.barrier()
+def scatter_sizes():
+    warm(); n = 24 if rank == 3 else 16
+    dist.scatter(torch.empty(n), [ones(16) for _ in range(world)] if rank == 0 else None, src=0); step(); hang()
+def early_return_before_barrier():
+    warm()
+    for i in range(5):
+        step(64)
+        if rank == 2 and i == 4: hang()
+        dist.barrier()
+    hang()
+def new_shape_second_epoch():
+    warm()
+    for e in range(2):
+        for i in range(4):
+            n = 64
+            if e == 1 and i == 3 and rank == 0: n = 32        # a last batch that is smaller
+            dist.all_gather([torch.empty(n) for _ in range(world)], ones(n))
+        step(8)
+    hang()
+def mesh_tp_skip_world_waits():
+    warm(); tp, dp = mesh()
+    for i in range(4):
+        if not (rank == 3 and i == 1): step(64, tp)
+        step(32, dp)
+    dist.barrier(); hang()
+def three_groups_chain():
+    warm(); tp, dp = mesh()
+    for i in range(4):
+        step(64, tp); step(32, dp)
+        if rank == 6 and i == 2: hang()
+        dist.all_reduce(ones(5))
+    hang()
+def unused_on_most():
+    m, o = ddp()
+    for i in range(6): o.zero_grad(); m(batch(), skip=(rank != 0 and i == 3)).backward(); o.step()
+    dist.barrier(); hang()
+def ddp_rank0_val():
+    m, o = ddp()
+    for i in range(6):
+        o.zero_grad(); m(batch()).backward(); o.step()
+        if rank == 0 and i == 3: dist.all_reduce(ones(1))
+    dist.barrier(); hang()
+def ddp_stuck():
+    m, o = ddp()
+    for i in range(8):
+        if rank == 2 and i == 4: hang()
+        o.zero_grad(); m(batch()).backward(); o.step()
+    hang()
+def ddp_killed():
+    m, o = ddp()
+    for i in range(8):
+        o.zero_grad(); l = m(batch())
+        if rank == 1 and i == 4: os._exit(9)
+        l.backward(); o.step()
+    hang()
+def two_skip_same():
+    warm()
+    for i in range(5):
+        step(512)
+        if not (rank in (1, 5) and i == 3): dist.all_gather([torch.empty(64) for _ in range(world)], ones(64))
+    hang()
+def monitored():
+    warm()
+    if rank != 2: dist.monitored_barrier(timeout=datetime.timedelta(seconds=30))
+    hang()
+def coalesced_size():
+    warm(); dist.all_reduce_coalesced([ones(8), ones(17 if rank == 1 else 16)]); step(); hang()
+def only_one_arrives():
+    warm(); step()
+    if rank == 0: dist.all_reduce(ones(64))
+    hang()
+def broadcast_extra_on_two():
+    warm()
+    for i in range(6):
+        step(64)
+        if rank in (0, 1) and i == 3: dist.broadcast(ones(9), src=0)
+    dist.barrier(); hang()
+def first_call_skipped():
+    if rank != 2: dist.all_reduce(ones(40))
+    for i in range(4): step(50 + i)
+    hang()
+
+class Bare(nn.Module):
+    """No buffers: nothing is called in a forward pass."""
+    def __init__(s):
+        super().__init__(); s.a = nn.Linear(64, 64); s.b = nn.Linear(64, 128); s.c = nn.Linear(128, 8)
+    def forward(s, x, skip=False): return s.c(s.b(x if skip else s.a(x).relu())).sum()
+def bare():
+    torch.manual_seed(0); m = DDP(Bare(), bucket_cap_mb=0.03); return m, torch.optim.SGD(m.parameters(), 0.1)
+def timed_out():
+    warm()
+    for i in range(4 if rank == 3 else 6): step()             # the bug
+    if rank == 3: hang()
+def timed_out_ddp():
+    m, o = bare()
+    for i in range(6):
+        if rank == 2 and i == 3: hang()                       # the bug
+        o.zero_grad(); m(batch()).backward(); o.step()
+def dumped_apart():
+    warm()
+    for i in range(200):
+        if (i * 7 + 3) % 4 == rank: time.sleep(.05)
+        step()
+def ddp_stuck_bare():
+    m, o = bare()
+    for i in range(6):
+        if rank == 2 and i == 3: hang()                       # the bug
+        o.zero_grad(); m(batch()).backward(); o.step()
+def ddp_unused_bare():
+    m, o = bare()
+    for i in range(6):
+        # The bug: the first layer, whose bucket is the last, takes no part.
+        o.zero_grad(); m(batch(), skip=(rank == 1 and i == 3)).backward(); o.step()
+    hang()
+def skip_one_of_two_lines():
+    warm()
+    for i in range(6):
+        step()
+        if not (rank == 2 and i == 2): dist.all_reduce(ones(256))   # the bug
+    dist.barrier(); hang()
+def ddp_validate_rank0():
+    m, o = ddp()
+    for epoch in range(2):
+        for i in range(2): o.zero_grad(); m(batch()).backward(); o.step()
+        if rank == 0:                                         # the bug
+            for i in range(2): m(batch())
+    dist.barrier(); hang()
+
+def newgroup_members_later():
+    warm()
+    if rank < 2: g = dist.new_group([0, 1]); step(8, g)       # the bug
+    for i in range(3):
+        step(64)
+        if rank < 2: step(8, g)
+    h = dist.new_group([1, 2, 3])
+    if rank: step(16, h)
+    dist.barrier(); hang()
+def barrier_in_try_then_gather():
+    warm()
+    for i in range(6):
+        step(64)
+        try:
+            if rank == 1 and i == 3: raise OSError("disk full")
+            dist.barrier(); dist.all_gather([torch.empty(4) for _ in range(world)], ones(4))
+        except OSError: pass
+    dist.all_reduce(ones(7)); hang()
+def killed_before_group():
+    warm(); tp, dp = mesh()
+    step(64, tp)
+    if rank == 6: os.kill(os.getpid(), signal.SIGKILL)
+    for i in range(3): step(32, dp); step(64, tp)
+    dist.barrier(); hang()
+def killed_last():
+    warm()
+    for i in range(4): step(64)
+    if rank == 3: os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier(); hang()
+def all_to_all_outputs():
+    warm(); ins, outs = [2] * world, [2] * world
+    if rank == 3: outs = [2, 2, 2, 5]
+    dist.all_to_all_single(torch.empty(sum(outs)), ones(sum(ins)), outs, ins); step(); hang()
+def all_to_all_pair():
+    warm(); ins, outs = [4] * world, [4] * world
+    if rank == 0: ins[1] = 6
+    if rank == 2: ins[1] = 2
+    dist.all_to_all_single(torch.empty(sum(outs)), ones(sum(ins)), outs, ins); step(); hang()
+def broadcast_own():
+    warm(); dist.broadcast(ones(64), src=rank); step(); dist.barrier(); hang()
+def mesh_dims():
+    from torch.distributed.device_mesh import init_device_mesh
+    warm(); m = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("dp", "tp")); return m.get_group("tp"), m.get_group("dp")
+def hsdp_cross():
+    tp, dp = mesh_dims()
+    for i in range(4):
+        if i == 2 and rank in (1, 6): step(32, dp); step(64, tp)     # the bug
+        else: step(64, tp); step(32, dp)
+    dist.barrier(); hang()
+def fsdp_real_skip():
+    from torch.distributed.fsdp import fully_shard
+    torch.manual_seed(0); m = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32), nn.Linear(32, 8))
+    for l in m: fully_shard(l)
+    fully_shard(m); o = torch.optim.SGD(m.parameters(), 0.1)
+    for i in range(5):
+        loss = m(torch.randn(4, 64)).sum()
+        if rank == 1 and i == 3: continue                     # the bug: skips the backward pass
+        loss.backward(); o.step(); o.zero_grad()
+    dist.barrier(); hang()
+def straggler_sleep():
+    warm()
+    for i in range(400):
+        time.sleep(.02 + (.1 if rank == 2 else 0)); step(64); dist.all_gather([torch.empty(4) for _ in range(world)], ones(4))
+def eval_half():
+    warm()
+    for i in range(4):
+        step(64)
+        if rank < 2 and i == 2: dist.all_reduce(ones(2))
+        step(32)
+    hang()
+def object_skip():
+    warm()
+    for i in range(4):
+        step(64)
+        if not (rank == 3 and i == 2): dist.all_gather_object([None] * world, {"rank": rank})
+    dist.barrier(); hang()
+def one_more_epoch():
+    warm(); tp, dp = mesh()
+    for e in range(3 if rank == 6 else 2):
+        for i in range(3): step(64, tp); step(32, dp)
+    dist.barrier(); hang()
+def pipeline_microbatch():
+    warm(); x = ones(1 << 18)
+    for i in range(3):
+        n = 4 - (rank == 2 and i == 1)
+        for m in range(n):
+            if rank > 0: dist.recv(x, rank - 1)
+            if rank < world - 1: dist.send(x, rank + 1)
+        step(64)
+    hang()
+
 NEEDS = {"ring_wrap": {"TORCH_FR_BUFFER_SIZE": "12"}}
-WORLDS = {"mesh_order": 4, "mesh_stuck": 8, "mesh_size": 8, "mesh_healthy": 8, "ring_of_groups": 4, "loop_shorter": 6}
+WORLDS = {"killed_before_group": 8, "hsdp_cross": 8, "one_more_epoch": 8, "mesh_order": 4, "mesh_stuck": 8, "mesh_size": 8, "mesh_healthy": 8, "ring_of_groups": 4, "loop_shorter": 6, "two_killed": 6, "skip_in_dp": 8, "extra_in_tp": 8, "mesh_tp_skip_world_waits": 8, "three_groups_chain": 8, "two_skip_same": 6, "broadcast_extra_on_two": 6}
 NO_DUMP = {"crash_subgroup": [3]}
-MID = {"straggler", "straggler_mesh", "ddp_straggler"}
+MID = {"straggler_sleep", "straggler", "straggler_mesh", "ddp_straggler", "dumped_apart"}
+TIMEOUTS = {"timed_out": 2, "timed_out_ddp": 2}
 
 def child(name, r, w, folder, port):
     global rank, world, out
@@ -303,7 +626,7 @@ def child(name, r, w, folder, port):
         os._exit(3)
     threading.Thread(target=side, daemon=True).start()
     try:
-        dist.init_process_group("gloo", rank=r, world_size=w, timeout=datetime.timedelta(seconds=60))
+        dist.init_process_group("gloo", rank=r, world_size=w, timeout=datetime.timedelta(seconds=TIMEOUTS.get(name, 60)))
         globals()[name]()
         print("returned", flush=True)
     except BaseException:
@@ -334,6 +657,6 @@ def run(name, base):
     print(name, len([f for f in os.listdir(folder) if f.startswith("rank_")]), f"{time.monotonic() - t:.0f}s", flush=True)
 
 if __name__ == "__main__":
-    skip = {"warm", "step", "hang", "ones", "child", "run", "mesh", "ddp", "batch"}
+    skip = {"mesh_dims", "warm", "step", "hang", "ones", "child", "run", "mesh", "ddp", "bare", "batch"}
     names = sys.argv[2:] or [n for n, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__" and not isinstance(f, type) and n not in skip]
     for n in names: run(n, sys.argv[1])

@@ -383,19 +383,8 @@ mod tests {
 
     #[test]
     fn every_step_is_explained() {
-        let (op, root) = (ReduceOp::Sum, GroupRank(0));
         for n in 1..=9 {
-            for call in [
-                Collective::AllReduce { op },
-                Collective::AllGather,
-                Collective::ReduceScatter { op },
-                Collective::AllToAll,
-                Collective::Broadcast { root },
-                Collective::Reduce { op, root },
-                Collective::Gather { root },
-                Collective::Scatter { root },
-                Collective::Barrier,
-            ] {
+            for call in Collective::every(ReduceOp::Sum, GroupRank(0)) {
                 for algorithm in Algorithm::of(call) {
                     for ranks_per_node in [0, 1, 3, 4] {
                         let schedule = Schedule::new(call, *algorithm, n).unwrap();

@@ -9,8 +9,8 @@ pub(crate) enum Holds {
     PowersOfTwo,
     /// It is never more.
     AtMost,
-    /// Within a third.
-    About,
+    /// Within a third, from four ranks up: what the formula leaves out.
+    About(&'static str),
 }
 
 impl Holds {
@@ -19,15 +19,18 @@ impl Holds {
         match self {
             Holds::Always | Holds::PowersOfTwo => "=",
             Holds::AtMost => "≤",
-            Holds::About => "≈",
+            Holds::About(_) => "≈",
         }
     }
 
     /// What stands behind it.
-    pub(crate) fn note(self) -> &'static str {
+    pub(crate) fn note(self) -> String {
         match self {
-            Holds::PowersOfTwo => "for n a power of two",
-            Holds::Always | Holds::AtMost | Holds::About => "",
+            Holds::PowersOfTwo => "for n a power of two".to_owned(),
+            Holds::About(left_out) => {
+                format!("within a third from 4 ranks up; left out: {left_out}")
+            }
+            Holds::Always | Holds::AtMost => String::new(),
         }
     }
 }

@@ -11,21 +11,10 @@ use lockstep_sim::{Link, Session, SimConfig, Topology};
 use proptest::prelude::*;
 
 fn calls() -> Vec<(Collective, Algorithm)> {
-    let (op, root) = (ReduceOp::Sum, GroupRank(0));
-    let calls = [
-        Collective::AllReduce { op },
-        Collective::AllGather,
-        Collective::ReduceScatter { op },
-        Collective::Broadcast { root },
-        Collective::Reduce { op, root },
-        Collective::Gather { root },
-        Collective::Scatter { root },
-        Collective::AllToAll,
-        Collective::Barrier,
-        Collective::MonitoredBarrier { wait_all_ranks: false },
-    ];
+    let monitored = Collective::MonitoredBarrier { wait_all_ranks: false };
+    let calls = Collective::every(ReduceOp::Sum, GroupRank(0)).into_iter().chain([monitored]);
     let each = |call: Collective| Algorithm::of(call).iter().map(move |by| (call, *by));
-    calls.into_iter().flat_map(each).collect()
+    calls.flat_map(each).collect()
 }
 
 /// The steps in which anybody, also a switch, sends: counted here by themselves.

@@ -36,6 +36,12 @@ const LOG_UP: &str = "⌈log₂ n⌉";
 const ALL_BUT_ONE: &str = "n − 1";
 const RING_VOLUME: &str = "2(n − 1)/n";
 
+// What formulas leave out.
+const TURNS: &str = "how the messages of both directions take turns at a port";
+const COLOURS: &str = "how full the last level is, and when a port waits for the other colour";
+const SEGMENTS: &str = "that chunks are whole segments, so that some are larger than S/n";
+const SHARDS: &str = "where handing out the shards and gathering them overlap or wait";
+
 /// The lesson of `algorithm` for `collective`.
 pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
     use Holds::{About, Always, AtMost, PowersOfTwo};
@@ -198,7 +204,7 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             "As few bytes as the ring and only log₂ n latencies. Other numbers of ranks fold first, and pay for it with whole tensors.",
         ),
         (Algorithm::BidirectionalRing, _) => (
-            formula("2(n − 1)", "5(n − 1)/(2n)", About).in_rounds("2(n − 1)", Always),
+            formula("2(n − 1)", "5(n − 1)/(2n)", About(TURNS)).in_rounds("2(n − 1)", Always),
             "Two rings in opposite directions, each for half of the data.",
             "Where a link each way would be idle otherwise, as on a TPU's torus or on PCIe pairs.",
             "Half of a ring's time when each direction has a port of its own. Here both directions share a rank's one port, so in one node nothing is won; in several nodes each direction has a slow link of its own between two nodes, and half of the ring's bytes cross it.",
@@ -207,7 +213,7 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             formula("n", "(3n − 4)/n", Always),
             "Every rank sums one chunk that all others send it; then it sends the result to all.",
             "The custom all_reduce of vLLM and TensorRT-LLM inside a node, for middle sizes.",
-            "About the ring's bytes with half of its latencies, given links between all pairs: NVSwitch, not a network.",
+            "About the ring's bytes with half of its latencies, given links between all pairs: NVSwitch, not a network. Drawn as messages, a rank adds what comes in the order of the ranks, one after the other; the kernels read all peers' memory at once and take two latencies for it all, which is why they win there.",
         ),
         (Algorithm::OneShot, _) => (
             formula("1", "2n − 3", Always),
@@ -282,14 +288,14 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             "Half of the binomial tree's latencies, but a port carries three tensors a level instead of one: for short messages.",
         ),
         (Algorithm::DoubleBinaryTree, Collective::Broadcast { .. }) => (
-            formula("(⌈log₂ n⌉ + 2k − 1)", "(1 + (⌈log₂ n⌉ − 1)/k)", About)
+            formula("(⌈log₂ n⌉ + 2k − 1)", "(1 + (⌈log₂ n⌉ − 1)/k)", About(COLOURS))
                 .in_rounds("2⌈log₂ n⌉ + 2k − 2", AtMost),
             "Two binary trees with one root, each for half of the data; a rank inside one tree is a leaf of the other. The edges have two colours that take turns, so that no rank sends two messages in a step or receives two. Each half moves in segments of 512 KiB.",
             "Nobody's default: NCCL broadcasts by a ring of slices. Worth it for long messages to many ranks, where a chain's latencies are too many.",
             "Latencies grow with log₂ n and bytes do not grow at all: one tensor's time once the pipeline is full, the least there is.",
         ),
         (Algorithm::DoubleBinaryTree, Collective::Reduce { .. }) => (
-            formula("(⌈log₂ n⌉ + 2k − 1)", "(1 + (⌈log₂ n⌉ − 1)/k)", About)
+            formula("(⌈log₂ n⌉ + 2k − 1)", "(1 + (⌈log₂ n⌉ − 1)/k)", About(COLOURS))
                 .in_rounds("2⌈log₂ n⌉ + 2k − 2", AtMost),
             "Two binary trees with one root, each for half of the data, from the leaves to the root; a rank inside one tree is a leaf of the other. The edges have two colours that take turns, so that no rank sends two messages in a step or receives two. Each half moves in segments of 512 KiB.",
             "Nobody's default: NCCL reduces by a ring of slices. Worth it for long messages from many ranks.",
@@ -320,20 +326,20 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             "Two tensors' worth of bytes whatever n is, where a tree sends log₂ n; the ring's latencies come on top.",
         ),
         (Algorithm::DoubleBinaryTree, _) => (
-            formula("(2⌈log₂ n⌉ + 4k − 2)", "(2 + (2⌈log₂ n⌉ − 1)/k)", About)
+            formula("(2⌈log₂ n⌉ + 4k − 2)", "(2 + (2⌈log₂ n⌉ − 1)/k)", About(COLOURS))
                 .in_rounds("4⌈log₂ n⌉ + 4k − 4", AtMost),
             "Two binary trees with one root, each for half of the data; a rank inside one tree is a leaf of the other, so that every port is used. The edges have two colours that take turns, up and down, so that no rank sends two messages in a step or receives two. Each half moves in segments of 512 KiB, as NCCL's chunks are: a tensor of up to 1 MiB is one.",
             "NCCL's Tree: its choice across nodes for small and middle sizes.",
             "Latencies grow with log₂ n and bytes do not grow at all: two tensors' time once the pipeline is full, as the ring's. A tensor of few segments mostly waits for the pipeline to fill.",
         ),
         (Algorithm::GlooRing, Collective::Reduce { .. }) => (
-            formula("n", RING_VOLUME, About).in_rounds("n", Always),
+            formula("n", RING_VOLUME, About(SEGMENTS)).in_rounds("n", Always),
             "gloo's own ring: a reduce-scatter in which chunks go to the previous rank, then every rank sends its chunk to the root.",
             "gloo, always: PyTorch's reduce on CPUs. The order of the additions, and so every bit of the sums, is gloo's.",
             "Two tensors' worth of bytes whatever n is, at a ring's latencies. Chunks are whole segments of up to 1 MiB, so that some may be empty.",
         ),
         (Algorithm::GlooRing, _) => (
-            formula("2(n − 1)", RING_VOLUME, About).in_rounds("2(n − 1)", Always),
+            formula("2(n − 1)", RING_VOLUME, About(SEGMENTS)).in_rounds("2(n − 1)", Always),
             "gloo's own ring: chunks go to the previous rank, and each begins where it will end.",
             "gloo, always: PyTorch's all_reduce on CPUs. The order of the additions, and so every bit of the sums, is gloo's.",
             "As the ring's. Chunks are whole segments of up to 1 MiB, so that small tensors leave some ranks' chunks empty.",
@@ -369,7 +375,7 @@ pub(crate) fn lesson(collective: Collective, algorithm: Algorithm) -> Lesson {
             "Only ⌈log₂ m⌉ of the latencies are those of the network between the m nodes.",
         ),
         (Algorithm::Hierarchical, _) => (
-            formula("n", RING_VOLUME, About).in_rounds("n", Always),
+            formula("n", RING_VOLUME, About(SHARDS)).in_rounds("n", Always),
             "The root's node cuts the tensor into shards, each of which takes a tree across the nodes.",
             "Where the network between nodes is much slower than the one inside.",
             "In nodes of k ranks, each rank's network card carries a k-th of the tensor.",

@@ -12,6 +12,7 @@ mod knobs;
 mod shelf;
 mod simulate;
 mod spans;
+mod stream_paint;
 mod streams;
 mod stretch;
 mod sweep;
@@ -33,6 +34,7 @@ use check::Check;
 use choice::{FILE, LabChoice, Tab};
 use form::LabForm;
 use lockstep_core::ddp::StepKind;
+use lockstep_core::ddp::lab::notes;
 use simulate::Simulate;
 use std::rc::Rc;
 use streams::{Shown, Streams};
@@ -52,7 +54,7 @@ pub(crate) fn ddp() -> Html {
 /// What the worker is to take for the chosen model.
 fn model_ref(choice: &LabChoice, file: Option<&answers::ModelFile>) -> Result<ModelRef, String> {
     match (choice.model.as_str(), file) {
-        (FILE, Some(file)) => Ok(ModelRef::Read(file.session)),
+        (FILE, Some(file)) => Ok(ModelRef::Read(file.session.id())),
         (FILE, None) => {
             Err("The model of this address came from a file, which does not leave the \
                              browser it was read in: drop it here again."
@@ -120,7 +122,9 @@ fn lab() -> Html {
     let playback = use_playback();
     // Another pass is another film.
     let film = use_mut_ref(|| (None::<Rc<DdpAccount>>, 0u64));
-    let moments = account.as_ref().map(|account| {
+    // An address that asks for what cannot be is answered, not written over.
+    let possible = account.as_ref().filter(|_| unmet.is_empty());
+    let moments = possible.map(|account| {
         let mut film = film.borrow_mut();
         if film.0.as_ref().is_none_or(|last| last.pass.moments != account.pass.moments) {
             *film = (Some(account.clone()), film.1 + 1);
@@ -173,9 +177,15 @@ fn lab() -> Html {
                     <p class="bad" role="alert" data-test="ddp-wrong">{ wrong }</p>
                 } else {
                     <p aria-live="polite" data-test="sentence">{ sentence.unwrap_or_else(|| "Filling the buckets…".to_owned()) }</p>
+                    if let Some(words) = account.as_ref().filter(|_| a.fresh).and_then(|account| no_such_pass(&choice, account)) {
+                        <p class="bad small-print" data-test="no-such-pass">{ words }</p>
+                    }
+                    { for account.iter().flat_map(|account| notes(&account.setting, account.pass.buckets.len())).map(|note| html! {
+                        <p class="muted small-print" data-test="hook-note">{ note }</p>
+                    }) }
                     if let Some(raised) = account.as_ref().and_then(|account| account.raised.as_ref()) {
                         <details class="raised" data-test="raised">
-                            <summary class="bad">{ format!("After the last pass DDP raises: {}", start(raised)) }</summary>
+                            <summary class="bad">{ format!("In the end DDP raises: {}", start(raised)) }</summary>
                             <pre>{ raised }</pre>
                         </details>
                     }
@@ -200,12 +210,12 @@ fn lab() -> Html {
         </div>
         if let Some(account) = &account {
             <section class="panel ddp-more">
-                <div class="tabs" role="tablist">
+                <div class="tabs" role="group" aria-label="What is shown">
                     { for Tab::ALL.into_iter().map(|tab| {
                         let next = LabChoice { tab, ..choice.clone() };
                         let onclick = go.reform(move |_: MouseEvent| next.clone());
                         html! {
-                            <button role="tab" aria-selected={(tab == choice.tab).to_string()} {onclick}
+                            <button aria-pressed={(tab == choice.tab).to_string()} {onclick}
                                     data-test={format!("tab-{}", tab.word())}>{ tab.title() }</button>
                         }
                     }) }
@@ -244,6 +254,18 @@ fn sides(choice: &LabChoice, a: &Rc<DdpAccount>, b: Option<&Rc<DdpAccount>>) -> 
 /// More passes than this are chosen by their number.
 const MAX_BUTTONS: usize = 16;
 
+/// What is said to an address that asks for a pass that this setting does not have.
+fn no_such_pass(choice: &LabChoice, account: &DdpAccount) -> Option<String> {
+    let (asked, passes) = (choice.pass? as usize + 1, account.passes.len());
+    (asked > passes).then(|| {
+        let there = match passes {
+            1 => "one pass, which is".to_owned(),
+            _ => format!("{passes} passes; the last is"),
+        };
+        format!("The address asks for pass {asked}, but this setting has {there} shown.")
+    })
+}
+
 /// What a pass is, in a few words.
 fn pass_words(account: &DdpAccount, index: usize) -> &'static str {
     let first = index < account.setting.passes_a_step() as usize;
@@ -255,11 +277,15 @@ fn pass_words(account: &DdpAccount, index: usize) -> &'static str {
         Some(pass) if pass.averages => "averages the parameters",
         _ if account.raised.is_some() && index + 1 == account.passes.len() => "the last",
         _ if index as u32 >= account.steady.0 && account.setting.training.uneven.is_none() => {
-            "like all that follow"
+            match account.setting.hook_begins() >= Some(account.passes.len() as u64) {
+                true => "like all until the hook begins",
+                false => "like all that follow",
+            }
         }
         _ if account.pass.buckets.is_empty() => "",
         _ if first => "the constructor's buckets",
         _ if account.setting.training.uneven.is_some() => "",
+        _ if account.rebuilt.is_none() => "the constructor's buckets",
         _ => "before the rebuild",
     }
 }
@@ -342,12 +368,16 @@ fn log(
 /// The figures of a step.
 fn figures(account: &DdpAccount) -> String {
     let summary = &account.summary;
-    let exposed = u128::from(summary.exposed_ps) * 1000;
-    let permille = (exposed + u128::from(summary.step_ps) / 2) / u128::from(summary.step_ps.max(1));
+    let waiting = u128::from(summary.waiting_ps()) * 1000;
+    let permille = (waiting + u128::from(summary.step_ps) / 2) / u128::from(summary.step_ps.max(1));
+    let step = match account.raised {
+        Some(_) => "a step, up to where DDP raises,",
+        None => "a step",
+    };
     format!(
-        "a step takes {}, {} of it ({}.{} %) waiting for communication",
+        "{step} takes {}, {} of it ({}.{} %) waiting for communication",
         explain::time(summary.step_ps),
-        explain::time(summary.exposed_ps),
+        explain::time(summary.waiting_ps()),
         permille / 10,
         permille % 10
     )

@@ -91,7 +91,9 @@ impl HangChoice {
         let why = format!("This one is shown with {least} to {MAX_WORLD} ranks.");
         let world_size = asked.number("world", (least, MAX_WORLD), least.max(4), &why) as u32;
         let topology = topology_choice::asked(&mut asked);
-        let repaired = route.get("repaired") == Some("true");
+        let yes_or_no = |yes: bool| yes.to_string();
+        let what = "choice: it is true or false";
+        let repaired = asked.one_of("repaired", &[true, false], yes_or_no, what).unwrap_or(false);
         (HangChoice { scenario, world_size, repaired, topology }, asked.unmet)
     }
 
@@ -162,5 +164,24 @@ fn one_hang(props: &OneHangProps) -> Html {
                 <TopologyFields {topology} route={base.clone()} {world_size} links={Links::Absent} on_route={go} />
             </div>
         </Debugger>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_cannot_be_is_not_read_as_another() {
+        let read = |query: &str| {
+            let scenario = &scenario::all()[0];
+            let route = Route::parse(&format!("#/hangs/{}?{query}", scenario.id));
+            let (choice, unmet) = HangChoice::read(&route, scenario);
+            (choice.repaired, unmet.into_iter().map(|unmet| unmet.asked).collect::<Vec<_>>())
+        };
+        assert_eq!(read("repaired=true"), (true, vec![]));
+        assert_eq!(read("repaired=false"), (false, vec![]));
+        assert_eq!(read("repaired=yes").1, ["repaired=yes"]);
+        assert_eq!(read("world=many").1, ["world=many"]);
     }
 }

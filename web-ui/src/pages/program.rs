@@ -38,9 +38,8 @@ pub(crate) fn program() -> Html {
     };
     {
         let (set_text, problem) = (set_text.clone(), problem.setter());
-        let handed = shared.handed.clone();
-        use_effect_with(nav.route.clone(), move |_| {
-            if let Some(file) = handed.take().into_iter().next() {
+        use_effect_with((shared.handed.clone(), nav.route.clone()), move |(handed, _)| {
+            if let Some(file) = handed.take(&Route::to(View::Program)).into_iter().next() {
                 wasm_bindgen_futures::spawn_local(async move {
                     match text_of(&file).await {
                         Ok(text) => set_text.emit(text),
@@ -50,17 +49,20 @@ pub(crate) fn program() -> Html {
             }
         });
     }
-    let written = nav.route.get("code").map(code::read);
-    let (text, unread) = match written {
-        None => (FIRST.to_owned(), None),
-        Some(Ok(text)) => (text, None),
-        Some(Err(why)) => (FIRST.to_owned(), Some(why)),
-    };
-    let text = use_memo(text, |text| Rc::<str>::from(text.as_str()));
+    // Not anew on every frame of what is played.
+    let written = use_memo(nav.route.get("code").map(str::to_owned), |code| {
+        let (text, unread) = match code.as_deref().map(code::read) {
+            None => (FIRST.to_owned(), None),
+            Some(Ok(text)) => (text, None),
+            Some(Err(why)) => (FIRST.to_owned(), Some(why)),
+        };
+        (Rc::<str>::from(text), unread)
+    });
+    let (text, unread) = &*written;
     let mut asked = Asked::new(&nav.route);
     let why = format!("The page steps through 1 to {MAX_WORLD} ranks.");
     let world = asked.number("world", (0, MAX_WORLD), 0, &why) as u32;
-    let topology = topology_choice::read(&nav.route);
+    let topology = topology_choice::asked(&mut asked);
     let mut base = topology_choice::write(Route::to(View::Program), topology);
     if world > 0 {
         base = base.with("world", world);
@@ -87,7 +89,7 @@ pub(crate) fn program() -> Html {
         return html! { <super::asked::UnmetList unmet={asked.unmet} /> };
     }
     html! {
-        <Debugger text={(*text).clone()} {options} {topology} base={base.clone()} name="program" writing=true on_text={set_text}>
+        <Debugger text={text.clone()} {options} {topology} base={base.clone()} name="program" writing=true on_text={set_text}>
             <h1>{ "What each rank does, in Python's words" }</h1>
             <p>{ "Write or paste a program with torch.distributed's calls: every rank runs main(), each with its own cursor. The address holds the program and the moment, so that it can be sent to somebody. " }
                 <a href={Route::to(View::Hangs).to_hash()}>{ "Jobs that hang" }</a>{ " have been written already." }</p>
@@ -95,7 +97,7 @@ pub(crate) fn program() -> Html {
                 <NumberField name="world" label="Ranks (0: as it says)" value={u64::from(world)} min={0} max={MAX_WORLD} on_choose={choose_world} />
                 <TopologyFields {topology} route={base.clone()} world_size={world.max(1)} links={Links::Absent} on_route={go} />
             </div>
-            { for [unread, (*problem).clone()].into_iter().flatten().map(|why| html! { <p class="banner bad" role="alert" data-test="unread">{ why }</p> }) }
+            { for [unread.clone(), (*problem).clone()].into_iter().flatten().map(|why| html! { <p class="banner bad" role="alert" data-test="unread">{ why }</p> }) }
         </Debugger>
     }
 }

@@ -1,14 +1,21 @@
-//! Recording: Flight Recorder dumps and traces of ours, dropped on the page and read in the worker.
+//! Recording: dumps, logs, profiles and traces of ours, dropped on the page and read in the worker.
 
 pub(crate) mod files;
+mod sources;
 
 use crate::app::use_shared;
 use crate::explain;
 use crate::protocol::{CANCELLED, Opened, Request, Response};
+use crate::route::{Route, View};
+use crate::sessions::Session;
+use crate::turns::use_turns;
+use crate::ui::dropped::Texts;
 use crate::ui::{Findings, Timeline, WaitGraph};
 use files::{dropped, picked};
 use lockstep_core::trace::Origin;
 use lockstep_core::words::counted;
+use sources::{Sources, is_source};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use web_sys::{DragEvent, Event, File, HtmlInputElement};
 use yew::prelude::*;
@@ -16,9 +23,16 @@ use yew::prelude::*;
 #[derive(Clone, PartialEq)]
 enum Stage {
     Empty,
-    Reading { done: u64, total: u64, what: String },
-    Open(Rc<Opened>),
-    Failed { why: String },
+    Reading {
+        done: u64,
+        total: u64,
+        what: String,
+    },
+    /// With the session, held for as long as it is shown.
+    Open(Rc<Opened>, Session),
+    Failed {
+        why: String,
+    },
 }
 
 /// Recordings, dropped on the page.
@@ -29,26 +43,48 @@ pub(crate) fn recording() -> Html {
     let stage = use_state(|| Stage::Empty);
     let over = use_state(|| false);
     let asked = use_mut_ref(|| None);
+    let turns = use_turns();
+    let texts = use_state(Texts::default);
+    let opened = use_mut_ref(Vec::<File>::new);
     let read = {
         let (client, stage, asked) = (client.clone(), stage.setter(), asked.clone());
+        let (texts, opened) = (texts.clone(), opened.clone());
         Callback::from(move |files: Vec<File>| {
-            let session = client.new_session();
+            let (sources, files): (Vec<File>, Vec<File>) = files.into_iter().partition(is_source);
+            if !sources.is_empty() {
+                let texts = texts.clone();
+                wasm_bindgen_futures::spawn_local(async move {
+                    texts.set(sources::with((*texts).clone(), sources).await);
+                });
+            }
+            if files.is_empty() {
+                return;
+            }
+            let files = together(&mut opened.borrow_mut(), files);
+            // Files that are dropped while others are read come to them, too.
+            let (session, turn) = (client.new_session(), turns.next());
             let total = files.iter().map(|file| file.size() as u64).sum();
             stage.set(Stage::Reading { done: 0, total, what: format!("{} files", files.len()) });
             let progress = {
-                let stage = stage.clone();
+                let (stage, turn) = (stage.clone(), turn.clone());
                 Callback::from(move |(done, total, what)| {
-                    stage.set(Stage::Reading { done, total, what })
+                    if turn.counts() {
+                        stage.set(Stage::Reading { done, total, what });
+                    }
                 })
             };
             let files: Vec<wasm_bindgen::JsValue> = files.into_iter().map(Into::into).collect();
-            let (question, answer) =
-                client.ask_with(Request::OpenFiles { session }, &files, Some(progress));
+            let request = Request::OpenFiles { session: session.id() };
+            let (question, answer) = client.ask_with(request, &files, Some(progress));
             *asked.borrow_mut() = Some(question);
             let stage = stage.clone();
             wasm_bindgen_futures::spawn_local(async move {
-                stage.set(match answer.await.map(|answered| answered.response) {
-                    Ok(Response::Opened(opened)) => Stage::Open(Rc::new(*opened)),
+                let answered = answer.await.map(|answered| answered.response);
+                if !turn.counts() {
+                    return;
+                }
+                stage.set(match answered {
+                    Ok(Response::Opened(opened)) => Stage::Open(Rc::new(*opened), session),
                     Ok(_) => return,
                     Err(why) if why == CANCELLED => Stage::Empty,
                     Err(why) => Stage::Failed { why },
@@ -57,24 +93,10 @@ pub(crate) fn recording() -> Html {
         })
     };
     {
-        // Leaving the view, or opening other files, lets go of what the worker holds.
-        let session = match &*stage {
-            Stage::Open(opened) => Some(opened.session),
-            _ => None,
-        };
-        use_effect_with(session, move |session| {
-            let session = *session;
-            move || {
-                if let Some(session) = session {
-                    client.tell(Request::Close { session });
-                }
-            }
-        });
-    }
-    {
-        let (read, handed) = (read.clone(), use_shared().handed);
-        use_effect_with((), move |()| {
-            let files = handed.take();
+        let read = read.clone();
+        let handed = use_shared().handed;
+        use_effect_with(handed, move |handed| {
+            let files = handed.take(&Route::to(View::Recording));
             if !files.is_empty() {
                 read.emit(files);
             }
@@ -109,6 +131,14 @@ pub(crate) fn recording() -> Html {
             input.set_value("");
         })
     };
+    let close = {
+        let (stage, opened) = (stage.setter(), opened.clone());
+        Callback::from(move |_: MouseEvent| {
+            opened.borrow_mut().clear();
+            stage.set(Stage::Empty);
+        })
+    };
+    let count = opened.borrow().len();
     let cancel = Callback::from(move |_: MouseEvent| {
         if let Some(asked) = asked.borrow_mut().take() {
             canceller.give_up(asked);
@@ -117,17 +147,19 @@ pub(crate) fn recording() -> Html {
     let stage_word = match &*stage {
         Stage::Empty => "empty",
         Stage::Reading { .. } => "reading",
-        Stage::Open(_) => "open",
+        Stage::Open(..) => "open",
         Stage::Failed { .. } => "failed",
     };
-    let small = matches!(&*stage, Stage::Open(_));
+    let small = matches!(&*stage, Stage::Open(..));
+    // Once a recording is open, a file anywhere on it belongs to it: more ranks, or the job's source.
+    let anywhere = small.then(|| drop.clone());
     html! {
-        <div class="recording" data-test="recording" data-stage={stage_word}>
-            <section class={classes!("drop", over.then_some("over"), small.then_some("small"))} ondrop={drop}
+        <div class="recording" data-test="recording" data-stage={stage_word} ondrop={anywhere}>
+            <section class={classes!("drop", over.then_some("over"), small.then_some("small"))} ondrop={(!small).then_some(drop)}
                      ondragover={dragged(true)} ondragenter={dragged(true)} ondragleave={dragged(false)} data-test="drop">
                 if !small { <h1>{ "Open a recording of a real job" }</h1> }
                 <p>
-                    { "Drop PyTorch Flight Recorder dumps here (one file a rank, or their folder), or a Lockstep trace. " }
+                    { "Drop what your job left here, alone or together: PyTorch's Flight Recorder dumps (one file a rank, their folder, or an archive), logs with NCCL's lines (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL) or PyTorch's messages, traces of its profiler. Or a Lockstep trace. " }
                     <b>{ "They are read in this tab and go nowhere." }</b>
                 </p>
                 <div class="row">
@@ -135,12 +167,16 @@ pub(crate) fn recording() -> Html {
                         <input class="hidden" type="file" multiple={true} onchange={pick.clone()} data-test="pick-files" /></label>
                     <label class="button">{ "Choose a folder" }
                         <input class="hidden" type="file" multiple={true} webkitdirectory={true} onchange={pick} data-test="pick-folder" /></label>
+                    if small {
+                        <button onclick={close} data-test="close-recording">{ "Close" }</button>
+                        <span class="muted small-print">{ format!("{}. Files of other names are added to them; one of the same name opens another recording.", counted(count as u64, "file")) }</span>
+                    }
                 </div>
                 if !small {
                     <details>
                         <summary>{ "How to get dumps from a job" }</summary>
                         <p>{ "Set these before the job starts; when a collective times out every rank writes one file." }</p>
-                        <pre class="mono">{ "TORCH_NCCL_TRACE_BUFFER_SIZE=2000\nTORCH_NCCL_DUMP_ON_TIMEOUT=1\nTORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/dump_rank_" }</pre>
+                        <pre class="mono">{ "TORCH_FR_BUFFER_SIZE=2000   # older PyTorch: TORCH_NCCL_TRACE_BUFFER_SIZE\nTORCH_NCCL_DUMP_ON_TIMEOUT=1\nTORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/dump_rank_" }</pre>
                     </details>
                 }
             </section>
@@ -158,7 +194,7 @@ pub(crate) fn recording() -> Html {
                         { for why.lines().take(50).map(|line| html! { <p class="verdict bad">{ line }</p> }) }
                     </section>
                 },
-                Stage::Open(opened) => html! { <OpenTrace opened={opened.clone()} /> },
+                Stage::Open(opened, _) => html! { <OpenTrace opened={opened.clone()} texts={(*texts).clone()} /> },
             } }
         </div>
     }
@@ -168,6 +204,28 @@ pub(crate) fn recording() -> Html {
 #[derive(Properties, PartialEq)]
 pub(super) struct OpenTraceProps {
     pub(super) opened: Rc<Opened>,
+    /// The job's own files, as far as they were dropped.
+    #[prop_or_default]
+    pub(super) texts: Texts,
+}
+
+/// The files of a recording with those that have come: one of a name that is there already begins
+/// another recording, and a trace is a whole one.
+fn together(opened: &mut Vec<File>, come: Vec<File>) -> Vec<File> {
+    let names: BTreeSet<String> = opened.iter().map(path_of).collect();
+    let another = |file: &File| names.contains(&path_of(file)) || file.name().ends_with(".lks");
+    if come.iter().any(another) || opened.iter().any(|file| file.name().ends_with(".lks")) {
+        opened.clear();
+    }
+    opened.extend(come);
+    opened.clone()
+}
+
+/// A file's place in the folder that was chosen, if one was, else its name.
+fn path_of(file: &File) -> String {
+    let within = js_sys::Reflect::get(file, &"webkitRelativePath".into());
+    let within = within.ok().and_then(|path| path.as_string()).filter(|path| !path.is_empty());
+    within.unwrap_or_else(|| file.name())
 }
 
 /// A trace that is open: what it is, its timeline, its findings.
@@ -179,7 +237,10 @@ pub(super) fn open_trace(props: &OpenTraceProps) -> Html {
     let origin = match &opened.header.origin {
         Origin::Simulated { topology, .. } => format!("Simulated, {topology}"),
         Origin::Run { backend, device } => format!("Run on backend {backend}, {device}"),
-        Origin::Recorded { by, files } => format!("Recorded by {by}, {} files", files.len()),
+        Origin::Recorded { by, files } if files.is_empty() => format!("Recorded by {by}"),
+        Origin::Recorded { by, files } => {
+            format!("Recorded by {by}, {}", counted(files.len(), "file"))
+        }
     };
     html! {
         <div class="trace-grid" data-test="open-trace" data-world={opened.header.world_size.to_string()} data-calls={opened.calls.to_string()}>
@@ -188,12 +249,15 @@ pub(super) fn open_trace(props: &OpenTraceProps) -> Html {
                 if let Some(outcome) = &opened.outcome { { format!("The end: {}", explain::ending(outcome)) } }
             </p>
             <section class="panel lanes" aria-label="Timeline">
-                <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={opened.end_ps} fit={opened.fit} {culprits} />
+                <ContextProvider<Texts> context={props.texts.clone()}>
+                    <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes} end_ps={opened.end_ps} fit={opened.fit} {culprits} />
+                </ContextProvider<Texts>>
                 <crate::ui::Legend />
             </section>
             <section class="panel verdicts">
                 { for opened.problems.iter().map(|problem| html! { <p class="note bad" data-test="file-problem">{ problem }</p> }) }
                 <Findings report={opened.report.clone()} />
+                if recorded { <Sources report={opened.report.clone()} texts={props.texts.clone()} /> }
                 <h3>{ "Who waits for whom, at the end" }</h3>
                 <WaitGraph waits={opened.waits.clone()} world_size={opened.header.world_size} />
             </section>

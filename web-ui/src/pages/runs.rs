@@ -2,12 +2,15 @@
 
 use super::recording::OpenTrace;
 use crate::app::{Server, use_shared};
+use crate::client::Client;
 use crate::explain;
-use crate::protocol::{Opened, Request, Response};
+use crate::protocol::{Opened, Request, Response, SessionId};
 use crate::route::{Route, View};
 use crate::server::{self, Run};
+use crate::sessions::Session;
 use crate::ui::ComparisonCard;
 use lockstep_core::diagnosis::Report;
+use lockstep_core::plan::Plan;
 use lockstep_sim::{Comparison, Topology};
 use serde::Deserialize;
 use serde_json::Value;
@@ -75,7 +78,7 @@ fn row(run: &Run) -> Html {
             <td>{ run.text("name") }</td>
             <td>{ run.text("world_size") }</td>
             <td>{ run.text("backend") }</td>
-            <td>{ created.map(|ms| String::from(js_sys::Date::new(&ms.into()).to_locale_time_string("en-GB"))).unwrap_or_default() }</td>
+            <td>{ created.map(|ms| String::from(js_sys::Date::new(&ms.into()).to_locale_string("en-GB", &wasm_bindgen::JsValue::UNDEFINED))).unwrap_or_default() }</td>
             <td class="mono">{ created.zip(ended).map(|(from, to)| explain::time(((to - from).max(0.0) * 1e9) as u64)).unwrap_or_default() }</td>
             <td>{ ending(run) }</td>
             <td>{ diagnosis(&run.fields) }</td>
@@ -113,9 +116,7 @@ fn diagnosis(fields: &Value) -> String {
 
 /// Whether the values are the simulator's, in a word.
 fn agreement(fields: &Value) -> String {
-    let compared =
-        fields.get("comparison").and_then(|compared| Comparison::deserialize(compared).ok());
-    match compared {
+    match compared_there(fields) {
         Some(compared) if compared.all_equal() => "all equal".to_owned(),
         Some(compared) if compared.tensors > 0 => {
             format!("{} differ", compared.tensors - compared.equal)
@@ -133,7 +134,45 @@ struct OneRunProps {
 struct Loaded {
     name: String,
     opened: Rc<Opened>,
-    comparison: Option<Comparison>,
+    /// Held for as long as the run is shown.
+    session: Session,
+    /// None where nothing can be compared; or why it was not.
+    comparison: Result<Option<Comparison>, String>,
+}
+
+/// The comparison that the server made when the run ended.
+fn compared_there(fields: &Value) -> Option<Comparison> {
+    fields.get("comparison").and_then(|compared| Comparison::deserialize(compared).ok())
+}
+
+/// Fetches a run and opens its trace. A comparison that cannot be had is no reason not to show it.
+async fn load(client: &Client, id: &str) -> Result<Loaded, String> {
+    let run = server::run(id).await?;
+    let trace = server::trace(id).await?;
+    let session = client.new_session();
+    let open = Request::OpenTrace { session: session.id(), name: format!("run {id}") };
+    let (_asked, answer) = client.ask_with(open, &[trace.into()], None);
+    let Response::Opened(opened) = answer.await?.response else {
+        return Err("the worker answered something else".to_owned());
+    };
+    let comparison = match (compared_there(&run.fields), &opened.header.plan) {
+        (Some(compared), _) => Ok(Some(compared)),
+        (None, Some(plan)) => compare(client, plan.clone(), session.id()).await.map(Some),
+        (None, None) => Ok(None),
+    };
+    let comparison = comparison.map(|found| found.filter(|found| found.tensors > 0));
+    Ok(Loaded { name: run.text("name"), opened: Rc::new(*opened), session, comparison })
+}
+
+/// Simulates a plan and holds a run of it against that.
+async fn compare(client: &Client, plan: Plan, run: SessionId) -> Result<Comparison, String> {
+    let simulated = client.new_session();
+    let (session, plan, topology) = (simulated.id(), Box::new(plan), Topology::default());
+    client.ask(Request::Simulate { session, plan, topology, order: None }).await?;
+    match client.ask(Request::Compare { simulated: session, run }).await?.response {
+        Response::Compared(found) => Ok(found),
+        _ => Err("the worker answered something else".to_owned()),
+    }
 }
 
 /// One run: its timeline, its findings, and how it compares with a simulation of its plan.
@@ -145,44 +184,9 @@ fn one_run(props: &OneRunProps) -> Html {
         let loaded = loaded.setter();
         use_effect_with(props.id.clone(), move |id| {
             let id = id.clone();
-            let (session, simulated) = (client.new_session(), client.new_session());
-            let asking = client.clone();
             wasm_bindgen_futures::spawn_local(async move {
-                let client = asking;
-                let load = async {
-                    let name = server::run(&id).await?.text("name");
-                    let trace = server::trace(&id).await?;
-                    let open = Request::OpenTrace { session, name: format!("run {id}") };
-                    let (_asked, answer) = client.ask_with(open, &[trace.into()], None);
-                    let Response::Opened(opened) = answer.await?.response else {
-                        return Err("the worker answered something else".to_owned());
-                    };
-                    let mut comparison = None;
-                    if let Some(plan) = &opened.header.plan {
-                        let plan = Box::new(plan.clone());
-                        let topology = Topology::default();
-                        client
-                            .ask(Request::Simulate {
-                                session: simulated,
-                                plan,
-                                topology,
-                                order: None,
-                            })
-                            .await?;
-                        let compared =
-                            client.ask(Request::Compare { simulated, run: session }).await?;
-                        if let Response::Compared(found) = compared.response {
-                            comparison = Some(found).filter(|found| found.tensors > 0);
-                        }
-                    }
-                    Ok(Loaded { name, opened: Rc::new(*opened), comparison })
-                };
-                loaded.set(Some(load.await));
+                loaded.set(Some(load(&client, &id).await));
             });
-            move || {
-                client.tell(Request::Close { session });
-                client.tell(Request::Close { session: simulated });
-            }
         });
     }
     html! {
@@ -198,7 +202,11 @@ fn one_run(props: &OneRunProps) -> Html {
                 Some(Ok(Loaded { opened, comparison, .. })) => html! {
                     <>
                     if let Some(words) = opened.header.stand_in() { <p class="muted" data-test="stand-in">{ words }</p> }
-                    if let Some(comparison) = comparison { <ComparisonCard comparison={comparison.clone()} /> }
+                    { match comparison {
+                        Ok(None) => html! {},
+                        Ok(Some(comparison)) => html! { <ComparisonCard comparison={comparison.clone()} /> },
+                        Err(why) => html! { <p class="muted" data-test="not-compared">{ format!("Not compared with a simulation: {why}") }</p> },
+                    } }
                     <OpenTrace opened={opened.clone()} />
                     </>
                 },

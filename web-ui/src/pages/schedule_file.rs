@@ -9,7 +9,7 @@ use crate::protocol::{Refused, Request, Response, ScheduleFile};
 use crate::route::{Route, View};
 use crate::ui::{BufferMap, Matrix, Ring, Timeline, Transport};
 use lockstep_core::plan::Plan;
-use lockstep_core::schedule::{Holding, Standing};
+use lockstep_core::schedule::{Buffer, Holding, Loss, Standing};
 use lockstep_core::words::counted;
 use lockstep_sim::Topology;
 use std::rc::Rc;
@@ -59,9 +59,10 @@ pub(crate) fn schedule_page() -> Html {
         })
     };
     {
-        let (open, handed) = (open.clone(), use_shared().handed);
-        use_effect_with((), move |()| {
-            let files = handed.take();
+        let open = open.clone();
+        let handed = use_shared().handed;
+        use_effect_with(handed, move |handed| {
+            let files = handed.take(&Route::below(View::Gallery, "file"));
             if !files.is_empty() {
                 open.emit(files);
             }
@@ -136,6 +137,9 @@ fn opened(found: &Rc<ScheduleFile>, go: Callback<u32>) -> Html {
         Err(refused) => html! { <>
             <p class="sentence bad" data-test="schedule-verdict" data-proved="false">
                 { format!("{what}. Refused: {}.", refused.sentence) }
+                if let Some(lost) = lost(refused) {
+                    <span data-test="schedule-loss">{ lost }</span>
+                }
             </p>
             { match &found.standing {
                 Some(standing) => follow(found, refused, standing, go),
@@ -147,38 +151,36 @@ fn opened(found: &Rc<ScheduleFile>, go: Callback<u32>) -> Html {
 
 /// What every chunk of every rank holds before a step, the wrong one marked.
 fn follow(found: &ScheduleFile, refused: &Refused, standing: &Standing, go: Callback<u32>) -> Html {
-    let wrong_now = refused.step.is_none_or(|step| match refused.at_the_end {
-        // The chunk is wrong from the step after the one that wrote it.
-        true => standing.step > step,
-        false => standing.step == step,
-    });
-    let slide = Callback::from(move |event: InputEvent| {
-        let input: HtmlInputElement = event.target_unchecked_into();
-        if let Ok(step) = input.value().parse() {
-            go.emit(step);
-        }
-    });
+    let wrong = Wrong { refused, step: standing.step };
+    let slide = {
+        let go = go.clone();
+        Callback::from(move |event: InputEvent| {
+            let input: HtmlInputElement = event.target_unchecked_into();
+            if let Ok(step) = input.value().parse() {
+                go.emit(step);
+            }
+        })
+    };
     let names = ["input", "output", "scratch"];
     let used = [0, 1, 2].map(|b| standing.participants.iter().any(|rank| !rank[b].is_empty()));
     html! {
         <section class="panel followed">
             <div class="row">
-                <label for="followed-step">{ format!("Before the file's step {} of {}", standing.step, found.steps) }</label>
+                <label for="followed-step">{ before(standing.step, found.steps) }</label>
                 <input id="followed-step" type="range" min="0" max={found.steps.to_string()} value={standing.step.to_string()}
                        oninput={slide} data-test="schedule-step" data-step={standing.step.to_string()} />
             </div>
+            { jumps(refused, go) }
             <table class="holdings">
                 <thead><tr><th>{ "rank" }</th>
                     { for names.iter().zip(used).filter(|(_, used)| *used).map(|(name, _)| html! { <th>{ name }</th> }) }
                 </tr></thead>
                 <tbody>{ for (0u32..).zip(&standing.participants).map(|(rank, buffers)| html! {
-                    <tr class={classes!((rank == refused.rank).then_some("wrong-rank"))}>
+                    <tr class={classes!(wrong.on(rank).then_some("wrong-rank"))}>
                         <th>{ rank }</th>
                         { for buffers.iter().enumerate().filter(|(b, _)| used[*b]).map(|(b, chunks)| html! {
                             <td><div class="chunks">{ for (0u32..).zip(chunks).map(|(chunk, holding)| {
-                                let wrong = wrong_now && rank == refused.rank
-                                    && refused.slice.is_some_and(|slice| slice.buffer == Standing::BUFFERS[b]
-                                        && (slice.chunk..slice.chunk + slice.chunks).contains(&chunk));
+                                let wrong = wrong.at(rank, Standing::BUFFERS[b], chunk);
                                 cell(chunk, holding, found.ranks, wrong)
                             }) }</div></td>
                         }) }
@@ -187,6 +189,82 @@ fn follow(found: &ScheduleFile, refused: &Refused, standing: &Standing, go: Call
             </table>
             <p class="muted hint">{ "Shade: how many ranks' data a chunk holds. Hover a chunk to read it." }</p>
         </section>
+    }
+}
+
+/// What of a refused file is wrong before a step.
+#[derive(Clone, Copy)]
+struct Wrong<'a> {
+    refused: &'a Refused,
+    step: u32,
+}
+
+impl Wrong<'_> {
+    /// The loss shows in the step after it; what came of it may be anywhere then.
+    fn loss(&self) -> Option<&Loss> {
+        self.refused.loss.as_ref().filter(|loss| loss.step + 1 == self.step)
+    }
+
+    /// Whether the chunk that the proof names is wrong by now.
+    fn is_met(&self) -> bool {
+        self.refused.step.is_none_or(|step| match self.refused.at_the_end {
+            // The chunk is wrong from the step after the one that wrote it.
+            true => self.step > step,
+            false => self.step == step,
+        })
+    }
+
+    fn on(&self, rank: u32) -> bool {
+        let lost = self.loss().is_some_and(|loss| loss.rank.0 == rank);
+        lost || rank == self.refused.rank && (self.is_met() || self.refused.loss.is_none())
+    }
+
+    fn at(&self, rank: u32, buffer: Buffer, chunk: u32) -> bool {
+        let lost = self
+            .loss()
+            .is_some_and(|loss| (loss.rank.0, loss.buffer, loss.chunk) == (rank, buffer, chunk));
+        let named = self.is_met()
+            && rank == self.refused.rank
+            && self.refused.slice.is_some_and(|slice| {
+                slice.buffer == buffer && (slice.chunk..slice.chunk + slice.chunks).contains(&chunk)
+            });
+        lost || named
+    }
+}
+
+/// What the sentence says of where the result's data was lost: the write that it names, or one
+/// before it.
+fn lost(refused: &Refused) -> Option<String> {
+    let loss = refused.loss.as_ref()?;
+    let earlier = if refused.step == Some(loss.step) { "" } else { " earlier" };
+    Some(format!("It goes wrong{earlier}: {loss}."))
+}
+
+/// Steps are counted from 0, as the proof's sentence and MSCCL's files count them.
+fn before(step: u32, steps: u32) -> String {
+    match (step, steps.checked_sub(1)) {
+        (_, None) => "The file has no step".to_owned(),
+        (step, Some(last)) if step > last => format!("After the last step, {last}"),
+        (step, Some(last)) => format!("Before step {step} (steps are 0 to {last})"),
+    }
+}
+
+/// Ways to the step that goes wrong and to the wrong result, where they are two.
+fn jumps(refused: &Refused, go: Callback<u32>) -> Html {
+    let (Some(loss), Some(step)) = (&refused.loss, refused.step) else { return html! {} };
+    let elsewhere = step != loss.step;
+    let to = |step: u32| {
+        let go = go.clone();
+        Callback::from(move |_: MouseEvent| go.emit(step))
+    };
+    html! {
+        <div class="row">
+            <button onclick={to(loss.step)}>{ format!("Before step {}", loss.step) }</button>
+            <button onclick={to(loss.step + 1)} data-test="schedule-to-loss">{ format!("Where it goes wrong: after step {}", loss.step) }</button>
+            if elsewhere {
+                <button onclick={to(step + 1)} data-test="schedule-to-result">{ format!("The wrong result: after step {step}") }</button>
+            }
+        </div>
     }
 }
 

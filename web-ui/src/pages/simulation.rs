@@ -5,6 +5,7 @@ use crate::dom;
 use crate::playback::{Act, Playback};
 use crate::protocol::{CANCELLED, Opened, Request, Response, SessionId};
 use crate::route::Route;
+use crate::turns::use_turns;
 use lockstep_core::plan::Plan;
 use lockstep_sim::{Order, Topology, View};
 use std::collections::VecDeque;
@@ -45,38 +46,46 @@ pub(super) fn use_ordered_simulation(
     let client = use_shared().client;
     let state = use_state(|| Simulated::Loading { progress: String::new() });
     let set = state.setter();
+    let turns = use_turns();
     use_effect_with((plan.clone(), topology, order), move |(plan, topology, order)| {
+        // What the plan before is answered with may be on its way.
+        let turn = turns.next();
         let mut held = None;
         match plan {
             Err(why) => set.set(Simulated::Failed { why: why.clone() }),
             Ok(plan) => {
-                let session = client.new_session();
+                let kept = client.new_session();
+                let session = kept.id();
                 let plan = Box::new((**plan).clone());
                 let (topology, order) = (*topology, order.clone());
                 let request = Request::Simulate { session, plan, topology, order };
                 let progress = {
-                    let set = set.clone();
+                    let (set, turn) = (set.clone(), turn.clone());
                     Callback::from(move |(done, _, what): (u64, u64, String)| {
-                        set.set(Simulated::Loading { progress: format!("{done} {what}") });
+                        if turn.counts() {
+                            set.set(Simulated::Loading { progress: format!("{done} {what}") });
+                        }
                     })
                 };
                 let (asked, answer) = client.ask_with(request, &[], Some(progress));
+                let opening = kept.clone();
                 wasm_bindgen_futures::spawn_local(async move {
-                    match answer.await.map(|answered| answered.response) {
+                    let answered = answer.await.map(|answered| answered.response);
+                    drop(opening);
+                    match answered {
+                        _ if !turn.counts() => {}
                         Ok(Response::Opened(opened)) => set.set(Simulated::Ready(Rc::new(*opened))),
                         Ok(_) => {}
                         Err(why) if why == CANCELLED => {}
                         Err(why) => set.set(Simulated::Failed { why }),
                     }
                 });
-                held = Some((asked, client.clone(), session));
+                held = Some((asked, kept));
             }
         }
         move || {
-            if let Some((asked, client, session)) = held {
-                drop(asked);
-                client.tell(Request::Close { session });
-            }
+            turns.end();
+            drop(held);
         }
     });
     (*state).clone()

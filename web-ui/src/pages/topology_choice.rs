@@ -17,11 +17,6 @@ const GB_PER_SECOND: (u64, u64) = (1, 10_000);
 /// Ranks of a node that a form takes; 0 for no nodes.
 const NODE: (u64, u64) = (0, 65_536);
 
-/// The topology in an address; what it does not say, or says wrongly, is the default.
-pub(super) fn read(route: &Route) -> Topology {
-    asked(&mut Asked::new(route))
-}
-
 /// The topology in words of an address: `node=8&latency=2000`.
 ///
 /// # Errors
@@ -83,6 +78,8 @@ pub(super) fn write(route: Route, topology: Topology) -> Route {
     let pair = |route, pair| link(route, "latency", "bandwidth", pair, Link::DEFAULT);
     match topology {
         Topology::Uniform(every) => pair(route, every),
+        // No page makes one: it is measured, on the command line.
+        Topology::SharedMemory(machine) => pair(route, machine.as_link()),
         Topology::Nodes { ranks_per_node, inside, across } => {
             let route = pair(route, across);
             link(route, "latency_in", "bandwidth_in", inside, Link::NVLINK)
@@ -144,6 +141,7 @@ pub(super) fn topology_fields(props: &TopologyFieldsProps) -> Html {
     let gb = |link: Link| link.bytes_per_second / BYTES_PER_GB;
     let (value, inside, across) = match props.topology {
         Topology::Uniform(link) => ("uniform", None, link),
+        Topology::SharedMemory(machine) => ("uniform", None, machine.as_link()),
         Topology::Nodes { inside, across, .. } => ("nodes", Some(inside), across),
     };
     let (latency, bandwidth) = match inside {
@@ -187,6 +185,11 @@ pub(super) fn topology_fields(props: &TopologyFieldsProps) -> Html {
 mod tests {
     use super::*;
     use crate::route::View;
+
+    /// The topology in an address; what it does not say, or says wrongly, is the default.
+    fn read(route: &Route) -> Topology {
+        asked(&mut Asked::new(route))
+    }
 
     #[test]
     fn an_address_holds_the_whole_topology() {

@@ -24,7 +24,9 @@ pub(crate) struct Account {
 /// Who sends to whom in which step: as many steps as a drawing has room for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Weave {
+    /// Those that take part: the ranks, and behind them the switches.
     pub(crate) ranks: u32,
+    pub(crate) switches: u32,
     /// Rounds in all.
     pub(crate) steps: u32,
     /// The rounds that are shown; the others are between the two halves of the list.

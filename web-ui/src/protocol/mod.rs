@@ -66,7 +66,7 @@ pub(crate) enum Request {
     CheckSchedule { step: Option<u32> },
     /// Begin a trace whose bytes come piece by piece.
     OpenLive { session: SessionId },
-    /// The next bytes of such a trace, in the attachment; empty to ask for a full account.
+    /// The next bytes of such a trace, in the attachment.
     Live { session: SessionId },
     /// The account of a live trace as far as it has come.
     Settle { session: SessionId },

@@ -1,7 +1,7 @@
 //! What page and worker say of a schedule that was read from a file.
 
 use lockstep_core::plan::Plan;
-use lockstep_core::schedule::{Slice, Standing};
+use lockstep_core::schedule::{Loss, Slice, Standing};
 use serde::{Deserialize, Serialize};
 
 /// A schedule from a file, proved or refused, and what its ranks hold before a step.
@@ -38,4 +38,19 @@ pub(crate) struct Refused {
     pub(crate) slice: Option<Slice>,
     /// True if every step can be taken, and only the end is wrong.
     pub(crate) at_the_end: bool,
+    /// Where what the result lacks was lost.
+    pub(crate) loss: Option<Loss>,
+}
+
+impl Refused {
+    /// The step before which the file is first shown: the one that cannot be taken, or the one
+    /// after the write that went wrong.
+    pub(crate) fn shown_before(&self) -> Option<u32> {
+        match (&self.loss, self.at_the_end) {
+            (Some(loss), _) => Some(loss.step + 1),
+            // The chunk is wrong from the step after the one that wrote it.
+            (None, true) => self.step.map(|step| step + 1),
+            (None, false) => self.step,
+        }
+    }
 }

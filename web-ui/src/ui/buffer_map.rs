@@ -34,10 +34,8 @@ pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
     let view = props.view.clone();
     let n = view.ranks.len().max(1);
     let row = ((height - TOP - 2.0) / n as f64).max(1.0);
-    let columns =
-        (0..n).filter_map(|rank| view.ranks[rank].calls.last()).map(|c| chunks(c).1).max();
-    let columns = columns.unwrap_or(1).max(1);
-    let wide = ((width - LEFT - GAP - 2.0) / columns as f64).max(0.5);
+    let calls = view.ranks.iter().filter_map(|rank| rank.calls.last());
+    let wide = chunk_width(width - LEFT - 2.0, calls.map(|call| sizes(&chunks(call))));
     {
         let (canvas, view) = (canvas.clone(), view.clone());
         let deps = (props.view.clone(), props.selected, width as u32, height as u32, dark);
@@ -58,17 +56,19 @@ pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
             for (rank, state) in view.ranks.iter().enumerate() {
                 let y = TOP + rank as f64 * row;
                 let Some(call) = state.calls.last() else { continue };
-                let (parts, _) = chunks(call);
+                let parts = chunks(call);
+                let sizes = sizes(&parts);
                 // Where sums grow, what is still one rank's own stays pale.
                 let reduces = call.op.contains("reduce");
-                let mut x = LEFT;
-                for (name, part) in parts {
+                for (at, (name, part)) in parts.into_iter().enumerate() {
                     if rank == 0 {
                         context.set_global_alpha(1.0);
                         context.set_fill_style_str(ink.muted);
+                        let x = LEFT + left_of(&sizes, wide, at, 0);
                         let _ = context.fill_text(name, x, 12.0);
                     }
-                    for chunk in part {
+                    for (index, chunk) in part.iter().enumerate() {
+                        let x = LEFT + left_of(&sizes, wide, at, index);
                         context.set_global_alpha(1.0);
                         context.set_fill_style_str(ink.empty);
                         context.fill_rect(x, y, (wide - 0.4).max(0.4), (row - 0.6).max(0.6));
@@ -85,15 +85,14 @@ pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
                             context.set_global_alpha(share);
                             context.fill_rect(x, y, (wide - 0.4).max(0.4), (row - 0.6).max(0.6));
                         }
-                        x += wide;
                     }
-                    x += GAP;
                 }
                 if rank as u32 == *selected {
                     context.set_global_alpha(1.0);
                     context.set_stroke_style_str(ink.accent);
                     context.set_line_width(1.5);
-                    context.stroke_rect(LEFT - 1.0, y - 1.0, x - LEFT - GAP + 1.0, row + 1.0);
+                    let all = left_of(&sizes, wide, sizes.len(), 0) - GAP;
+                    context.stroke_rect(LEFT - 1.0, y - 1.0, all + 1.0, row + 1.0);
                 }
             }
             context.set_global_alpha(1.0);
@@ -107,8 +106,8 @@ pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
     let point = {
         let (pointed, view) = (pointed.clone(), view.clone());
         Callback::from(move |event: MouseEvent| {
-            let column = (f64::from(event.offset_x()) - LEFT) / wide;
-            pointed.set(rank_at(&event).and_then(|rank| describe(&view, rank, column)));
+            let x = f64::from(event.offset_x()) - LEFT;
+            pointed.set(rank_at(&event).and_then(|rank| describe(&view, rank, wide, x)));
         })
     };
     let leave = {
@@ -128,8 +127,8 @@ pub(crate) fn buffer_map(props: &BufferMapProps) -> Html {
     }
 }
 
-/// The buffers of a call that have chunks, and how many chunks that is.
-fn chunks(call: &CallView) -> (Vec<(&'static str, &[ChunkView])>, usize) {
+/// The buffers of a call that have chunks.
+fn chunks(call: &CallView) -> Vec<(&'static str, &[ChunkView])> {
     let all = [
         ("input", call.input.chunks.as_slice()),
         (
@@ -138,26 +137,68 @@ fn chunks(call: &CallView) -> (Vec<(&'static str, &[ChunkView])>, usize) {
         ),
         ("scratch", call.scratch.chunks.as_slice()),
     ];
-    let parts: Vec<_> = all.into_iter().filter(|(_, part)| !part.is_empty()).collect();
-    let columns = parts.iter().map(|(_, part)| part.len()).sum();
-    (parts, columns)
+    all.into_iter().filter(|(_, part)| !part.is_empty()).collect()
 }
 
-fn describe(view: &View, rank: usize, column: f64) -> Option<String> {
-    let (parts, _) = chunks(view.ranks.get(rank)?.calls.last()?);
-    let mut column = column.max(0.0) as usize;
-    for (name, part) in parts {
-        if let Some(chunk) = part.get(column) {
-            let whose = (0..64).filter(|rank| chunk.contributors >> rank & 1 == 1);
-            let whose = explain::ranks(whose);
-            let whose =
-                if whose.is_empty() { "nobody".to_owned() } else { format!("ranks {whose}") };
-            return Some(format!(
-                "rank {rank}, {name} chunk {column} ({} elements): from {whose}",
-                chunk.elements
-            ));
+/// How many chunks each buffer has.
+fn sizes(parts: &[(&'static str, &[ChunkView])]) -> Vec<usize> {
+    parts.iter().map(|(_, part)| part.len()).collect()
+}
+
+/// How wide a chunk is, so that every rank's buffers fit into the room with the gaps between them.
+fn chunk_width(room: f64, ranks: impl Iterator<Item = Vec<usize>>) -> f64 {
+    let fits = ranks.map(|sizes| {
+        let gaps = sizes.len().saturating_sub(1) as f64 * GAP;
+        (room - gaps) / sizes.iter().sum::<usize>().max(1) as f64
+    });
+    fits.reduce(f64::min).unwrap_or(room).max(0.5)
+}
+
+/// Where a chunk of a buffer is drawn, in pixels right of the first one.
+fn left_of(sizes: &[usize], wide: f64, buffer: usize, chunk: usize) -> f64 {
+    let before: usize = sizes.iter().take(buffer).sum();
+    (before + chunk) as f64 * wide + buffer as f64 * GAP
+}
+
+/// The buffer and the chunk that are drawn there; none between two buffers and beyond the last.
+fn chunk_at(sizes: &[usize], wide: f64, x: f64) -> Option<(usize, usize)> {
+    let buffer = (0..sizes.len()).rev().find(|buffer| x >= left_of(sizes, wide, *buffer, 0))?;
+    let chunk = ((x - left_of(sizes, wide, buffer, 0)) / wide) as usize;
+    (chunk < sizes[buffer]).then_some((buffer, chunk))
+}
+
+fn describe(view: &View, rank: usize, wide: f64, x: f64) -> Option<String> {
+    let parts = chunks(view.ranks.get(rank)?.calls.last()?);
+    let (buffer, index) = chunk_at(&sizes(&parts), wide, x)?;
+    let (name, part) = parts.get(buffer)?;
+    let chunk = part.get(index)?;
+    let whose = explain::ranks((0..64).filter(|rank| chunk.contributors >> rank & 1 == 1));
+    let whose = if whose.is_empty() { "nobody".to_owned() } else { format!("ranks {whose}") };
+    let elements = chunk.elements;
+    Some(format!("rank {rank}, {name} chunk {index} ({elements} elements): from {whose}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_drawn_there_is_what_is_said_of_it(
+            sizes in prop::collection::vec(1usize..70, 1..4), room in 200.0..2000.0f64,
+        ) {
+            let wide = chunk_width(room, [sizes.clone(), vec![1]].into_iter());
+            for (buffer, size) in sizes.iter().enumerate() {
+                for chunk in 0..*size {
+                    let x = left_of(&sizes, wide, buffer, chunk);
+                    prop_assert_eq!(chunk_at(&sizes, wide, x + wide / 2.0), Some((buffer, chunk)));
+                }
+                let end = left_of(&sizes, wide, buffer, *size);
+                prop_assert_eq!(chunk_at(&sizes, wide, end + GAP / 2.0), None);
+                prop_assert!(wide == 0.5 || end <= room + 1e-6);
+            }
+            prop_assert_eq!(chunk_at(&sizes, wide, -1.0), None);
         }
-        column -= part.len();
     }
-    None
 }

@@ -53,6 +53,13 @@ pub(crate) fn cleared(node: &NodeRef, width: f64, height: f64) -> Option<CanvasR
     Some(context)
 }
 
+/// Where the text of a column begins: at its middle, as far as the canvas has room for its digits.
+pub(crate) fn inside(text: &str, middle: f64, width: f64) -> f64 {
+    /// What a digit takes at most.
+    const DIGIT: f64 = 7.0;
+    (middle - 6.0).min(width - DIGIT * text.chars().count() as f64).max(0.0)
+}
+
 /// The drawing context of a canvas.
 pub(crate) fn context_of(canvas: &HtmlCanvasElement) -> Option<CanvasRenderingContext2d> {
     canvas.get_context("2d").ok().flatten()?.dyn_into().ok()

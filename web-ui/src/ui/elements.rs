@@ -41,13 +41,18 @@ fn used(plan: &Plan, rank: u32) -> Vec<u32> {
     used
 }
 
+/// The first element of the page that is shown: another rank's tensor may have fewer pages.
+fn page_within(first: u64, numel: u64) -> u64 {
+    first.min(numel.saturating_sub(1) / PAGE * PAGE)
+}
+
 /// The values of a rank's tensor at a moment.
 #[component(Elements)]
 pub(crate) fn elements(props: &ElementsProps) -> Html {
     let client = use_shared().client;
     // The tensor with the result comes last in a plan of one collective.
     let chosen = use_state(|| None::<u32>);
-    let first = use_state(|| 0u64);
+    let page_at = use_state(|| 0u64);
     let shown = use_state(|| None::<Rc<Shown>>);
     let tensors = &props.plan.tensors;
     let used = use_memo((props.plan.clone(), props.rank), |(plan, rank)| used(plan, *rank));
@@ -56,9 +61,11 @@ pub(crate) fn elements(props: &ElementsProps) -> Html {
         .or(used.last().copied())
         .unwrap_or((tensors.len() as u32).saturating_sub(1));
     let dtype = tensors.get(tensor as usize).map_or(Dtype::Unknown, |tensor| tensor.dtype);
+    let numel = tensors.get(tensor as usize).map_or(0, |tensor| tensor.numel);
+    let first = page_within(*page_at, numel);
     {
         let (shown, client) = (shown.clone(), client.clone());
-        let deps = (props.session, props.moment, props.rank, tensor, *first);
+        let deps = (props.session, props.moment, props.rank, tensor, first);
         use_effect_with(deps, move |&(session, moment, rank, tensor, first)| {
             let request = Request::Elements {
                 session,
@@ -85,18 +92,18 @@ pub(crate) fn elements(props: &ElementsProps) -> Html {
         return html! { <p class="muted">{ "A barrier moves no data: there are no tensors." }</p> };
     }
     let choose_tensor = {
-        let (chosen, first) = (chosen.clone(), first.clone());
+        let (chosen, page_at) = (chosen.clone(), page_at.clone());
         Callback::from(move |id: String| {
             chosen.set(id.parse().ok());
-            first.set(0);
+            page_at.set(0);
         })
     };
     let choices =
         tensors.iter().enumerate().map(|(id, tensor)| Choice::new(&id.to_string(), &tensor.name));
     let world = u64::from(props.plan.world_size);
     let page = |to: u64| {
-        let first = first.clone();
-        Callback::from(move |_: MouseEvent| first.set(to))
+        let page_at = page_at.clone();
+        Callback::from(move |_: MouseEvent| page_at.set(to))
     };
     html! {
         <div class="elements">
@@ -120,19 +127,32 @@ pub(crate) fn elements(props: &ElementsProps) -> Html {
                     <ol class="values mono" data-test="elements" data-moment={shown.moment.to_string()}
                         data-rank={shown.rank.to_string()} data-total={shown.total.to_string()}>
                         { for shown.values.iter().enumerate().map(|(index, value)| html! {
-                            <li><i>{ *first + index as u64 }</i><span>{ value }</span></li>
+                            <li><i>{ first + index as u64 }</i><span>{ value }</span></li>
                         }) }
                     </ol>
                     if shown.total > PAGE {
                         <div class="row pages">
-                            <button onclick={page(first.saturating_sub(PAGE))} disabled={*first == 0}>{ "←" }</button>
-                            <span class="mono">{ format!("{}–{} of {}", *first, (*first + PAGE).min(shown.total) - 1, shown.total) }</span>
-                            <button onclick={page(*first + PAGE)} disabled={*first + PAGE >= shown.total}>{ "→" }</button>
+                            <button onclick={page(first.saturating_sub(PAGE))} disabled={first == 0}>{ "←" }</button>
+                            <span class="mono">{ format!("{}–{} of {}", first, (first + PAGE).min(shown.total) - 1, shown.total) }</span>
+                            <button onclick={page(first + PAGE)} disabled={first + PAGE >= shown.total}>{ "→" }</button>
                         </div>
                     }
                     </>
                 },
             } }
         </div>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shorter_tensor_shows_its_last_page() {
+        assert_eq!(page_within(512, 1000), 512);
+        assert_eq!(page_within(512, 300), 256);
+        assert_eq!(page_within(512, 256), 0);
+        assert_eq!(page_within(512, 0), 0);
     }
 }

@@ -1,21 +1,25 @@
 //! The keys, and when a key is not meant for us.
 
-use wasm_bindgen::JsCast;
-use web_sys::{HtmlElement, KeyboardEvent};
+use crate::dom::{self, Listener};
+use wasm_bindgen::{JsCast, JsValue};
+use web_sys::{Event, HtmlDialogElement, HtmlElement, KeyboardEvent};
 use yew::prelude::*;
 
 /// True while the user types into a field, or holds a key that belongs to the browser.
 pub(crate) fn typing(event: &KeyboardEvent) -> bool {
     let target = event.target().and_then(|target| target.dyn_into::<HtmlElement>().ok());
     let tag = target.as_ref().map(|target| target.tag_name()).unwrap_or_default();
-    let range =
-        target.as_ref().is_some_and(|t| t.get_attribute("type").as_deref() == Some("range"));
-    event.ctrl_key()
+    // The one slider that says where the simulation is: it moves by the same keys. Any other has
+    // them for itself.
+    let scrub = target.as_ref().is_some_and(|target| target.class_list().contains("scrub"));
+    let dialog = dom::document().query_selector("dialog[open]").ok().flatten();
+    dialog.is_some()
+        || event.ctrl_key()
         || event.meta_key()
         || event.alt_key()
         || tag == "SELECT"
         || tag == "TEXTAREA"
-        || (tag == "INPUT" && !range)
+        || (tag == "INPUT" && !scrub)
         // Space and Enter press what has the focus.
         || (matches!(tag.as_str(), "BUTTON" | "A" | "SUMMARY")
             && matches!(event.key().as_str(), " " | "Enter"))
@@ -46,28 +50,57 @@ pub(crate) struct KeysHelpProps {
 /// The list of keys, over the page.
 #[component(KeysHelp)]
 pub(crate) fn keys_help(props: &KeysHelpProps) -> Html {
-    let button = use_node_ref();
+    let dialog = use_node_ref();
     {
-        let button = button.clone();
+        let (dialog, on_close) = (dialog.clone(), props.on_close.clone());
         use_effect_with((), move |()| {
-            if let Some(button) = button.cast::<HtmlElement>() {
-                let _ = button.focus();
-            }
+            // The browser keeps the focus in it, and what lies behind it from being used; its own
+            // Escape ends in the same event.
+            let shown = dialog.cast::<HtmlDialogElement>();
+            let heard = shown.as_ref().map(|dialog| {
+                let _ = dialog.show_modal();
+                Listener::on(dialog, "close", move |_: Event| on_close.emit(()))
+            });
+            move || drop(heard)
         });
     }
-    let close = props.on_close.reform(|_: MouseEvent| ());
-    let stay = Callback::from(|event: MouseEvent| event.stop_propagation());
+    let close = {
+        let dialog = dialog.clone();
+        Callback::from(move |()| {
+            if let Some(dialog) = dialog.cast::<HtmlDialogElement>() {
+                dialog.close();
+            }
+        })
+    };
+    let beside = {
+        let (dialog, close) = (dialog.clone(), close.clone());
+        // What lies around it belongs to it, and is no part of what is in it.
+        Callback::from(move |event: MouseEvent| {
+            if event.target().map(JsValue::from) == dialog.get().map(JsValue::from) {
+                close.emit(());
+            }
+        })
+    };
+    let keyed = {
+        let close = close.clone();
+        Callback::from(move |event: KeyboardEvent| {
+            if event.key() == "?" {
+                close.emit(());
+            }
+        })
+    };
+    let close = close.reform(|_: MouseEvent| ());
     html! {
-        <div class="veil" onclick={close.clone()}>
-            <div class="dialog" role="dialog" aria-modal="true" aria-label="Keys" onclick={stay} data-test="keys-help">
+        <dialog class="keys" ref={dialog} aria-label="Keys" onclick={beside} onkeydown={keyed} data-test="keys-help">
+            <div class="inside">
                 <h2>{ "Keys" }</h2>
                 <dl class="facts">
                     { for KEYS.iter().map(|(key, does)| html! {
                         <><dt><kbd>{ *key }</kbd></dt><dd>{ *does }</dd></>
                     }) }
                 </dl>
-                <button ref={button} onclick={close} data-test="keys-close">{ "Close" }</button>
+                <button onclick={close} data-test="keys-close">{ "Close" }</button>
             </div>
-        </div>
+        </dialog>
     }
 }

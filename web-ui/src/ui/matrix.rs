@@ -1,6 +1,6 @@
 //! Messages between many ranks: a row per sender, a column per receiver.
 
-use super::canvas::{FONT, cleared, ink, use_size};
+use super::canvas::{FONT, cleared, ink, inside, use_size};
 use super::messages::MessagesProps;
 use crate::app::use_shared;
 use crate::dom::when;
@@ -58,8 +58,13 @@ pub(crate) fn matrix(props: &MessagesProps) -> Html {
             context.set_fill_style_str(ink.muted);
             for rank in (0..n as u32).step_by(every) {
                 let at = MARGIN + (f64::from(rank) + 0.5) * side;
-                let _ = context.fill_text(&rank.to_string(), 8.0, at + 4.0);
-                let _ = context.fill_text(&rank.to_string(), at - 6.0, MARGIN - 4.0);
+                // Behind the ranks come the switches, which are none.
+                let text = match rank as usize >= ranks {
+                    true => "sw".to_owned(),
+                    false => rank.to_string(),
+                };
+                let _ = context.fill_text(&text, 8.0, at + 4.0);
+                let _ = context.fill_text(&text, inside(&text, at, width), MARGIN - 4.0);
             }
             let _ = context.fill_text("to →", MARGIN + n * side - 30.0, 10.0);
             let _ = context.fill_text("from ↓", 0.0, 10.0);

@@ -5,6 +5,7 @@ mod buffers;
 pub(crate) mod canvas;
 pub(crate) mod chart;
 mod comparison;
+pub(crate) mod dropped;
 mod elements;
 mod facts;
 mod field;

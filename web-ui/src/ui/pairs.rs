@@ -1,7 +1,7 @@
 //! Who talks to whom along a dimension: a row per sender, a column per receiver, darker for more
 //! bytes, with the nodes' borders.
 
-use super::canvas::{FONT, cleared, ink, use_size};
+use super::canvas::{FONT, cleared, ink, inside, use_size};
 use crate::app::use_shared;
 use crate::protocol::MeshAccount;
 use std::rc::Rc;
@@ -65,8 +65,9 @@ pub(crate) fn pairs_matrix(props: &PairsProps) -> Html {
             let every = ((22.0 / side).ceil() as u32).max(1).next_power_of_two();
             for rank in (0..n as u32).step_by(every as usize) {
                 let middle = at(rank) + side / 2.0;
-                let _ = context.fill_text(&rank.to_string(), 8.0, middle + 4.0);
-                let _ = context.fill_text(&rank.to_string(), middle - 6.0, MARGIN - 4.0);
+                let text = rank.to_string();
+                let _ = context.fill_text(&text, 8.0, middle + 4.0);
+                let _ = context.fill_text(&text, inside(&text, middle, size), MARGIN - 4.0);
             }
             let _ = context.fill_text("to →", MARGIN + (n * side - 30.0).max(0.0), 10.0);
             let _ = context.fill_text("from ↓", 0.0, 10.0);

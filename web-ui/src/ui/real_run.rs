@@ -1,12 +1,13 @@
 //! The button that runs a plan for real, and what it leads to.
 
-use super::{ComparisonCard, Findings, Timeline, WaitGraph};
+use super::{Choice, ComparisonCard, Findings, SelectField, Timeline, WaitGraph};
 use crate::app::use_shared;
 use crate::explain;
 use crate::live::{Stage, use_real_run};
 use crate::protocol::SessionId;
 use crate::route::{Route, View};
-use lockstep_core::plan::Plan;
+use crate::server::{self, Executor, RunAsked};
+use lockstep_core::plan::{Fault, Plan};
 use lockstep_sim::{SimConfig, value_bytes};
 use std::rc::Rc;
 use yew::prelude::*;
@@ -29,9 +30,46 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
     let run = use_real_run();
     let missing = shared.server.missing();
     let running = matches!(run.stage, Stage::Starting | Stage::Running { .. });
+    let typed = use_state(String::new);
+    let paused = use_state(|| false);
+    let chosen = use_state(Executor::default);
+    let executor = *chosen;
+    let choose = {
+        let chosen = chosen.setter();
+        Callback::from(move |name: String| {
+            let known = Executor::ALL.into_iter().find(|executor| executor.name() == name);
+            chosen.set(known.unwrap_or_default());
+        })
+    };
+    let executors = Executor::ALL.map(|executor| Choice::new(executor.name(), executor.label()));
+    let (faults, wrong) = faults_of(&typed, &props.plan);
     let start = {
         let (run, plan, simulated) = (run.clone(), props.plan.clone(), props.simulated);
-        Callback::from(move |_: MouseEvent| run.start(plan.clone(), simulated))
+        let paused = paused.setter();
+        Callback::from(move |_: MouseEvent| {
+            paused.set(false);
+            let asked = RunAsked { executor, faults: faults.clone() };
+            run.start(plan.clone(), simulated, asked);
+        })
+    };
+    let type_faults = {
+        let typed = typed.setter();
+        Callback::from(move |event: InputEvent| {
+            if let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() {
+                typed.set(input.value());
+            }
+        })
+    };
+    let pause = {
+        let (run, paused) = (run.clone(), paused.clone());
+        Callback::from(move |_: MouseEvent| {
+            run.tell(if *paused { "resume" } else { "pause" });
+            paused.set(!*paused);
+        })
+    };
+    let dump = {
+        let run = run.clone();
+        Callback::from(move |_: MouseEvent| run.tell("dump"))
     };
     let cancel = {
         let run = run.clone();
@@ -41,6 +79,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
         let run = run.clone();
         Callback::from(move |_: MouseEvent| run.clear())
     };
+    let can_run = missing.is_none() && !running;
     let (values, most) = (value_bytes(&props.plan), SimConfig::default().max_value_bytes);
     let compared = values <= most;
     let stage = match &run.stage {
@@ -52,19 +91,33 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
     };
     html! {
         <section class="real-run" data-test="real-run" data-stage={stage}>
-            <button class="primary" onclick={start} disabled={missing.is_some() || running} data-test="run-real"
+            <button class="primary" onclick={start} disabled={missing.is_some() || running || wrong.is_some()} data-test="run-real"
                     aria-describedby={missing.is_some().then_some("no-server")}>
                 { if running { "Running…" } else { "Run it for real" } }
             </button>
             if let Some(why) = missing {
                 <p id="no-server" class="muted" data-test="run-disabled">{ why }</p>
             } else if run.stage == Stage::Idle {
-                <p class="muted">{ format!("{} on this machine, the same schedule{}.", match props.plan.world_size { 1 => "1 process".to_owned(), many => format!("{many} processes") },
+                <p class="muted">{ format!("{}{}.", where_it_runs(executor, props.plan.world_size),
                     match compared { _ if props.hangs => "; a watchdog ends it", true => ", then value by value against the simulation", false => ", then call by call against the simulation" }) }</p>
                 if !compared && !props.hangs {
                     <p class="muted" data-test="no-values">{ format!("Not value by value: the tensors take {} on all ranks together, and the page simulates values of {} at most. The order and the sizes of all calls are compared.",
                         explain::bytes(values), explain::bytes(most)) }</p>
                 }
+            }
+            if can_run {
+                <SelectField name="executor" label="By" value={executor.name()} choices={executors.to_vec()} on_choose={choose} />
+                <details class="faults">
+                    <summary>{ "Break it on purpose" }</summary>
+                    <label>{ "Faults" }
+                        <input type="text" value={(*typed).clone()} oninput={type_faults} spellcheck="false" autocomplete="off"
+                               placeholder="drop:rank=1,call=1" data-test="run-faults" /></label>
+                    if let Some(wrong) = wrong {
+                        <p class="bad" role="alert" data-test="run-faults-wrong">{ wrong }</p>
+                    } else {
+                        <p class="muted">{ "kill:rank=1,call=3 · stop:rank=1,call=3,for_ms=200 · delay:rank=1,call=3,by_ms=50 · drop:rank=1,call=3 · resize:rank=1,call=3,count=8. Several, with spaces between them; kill and stop also take after_ms." }</p>
+                    }
+                </details>
             }
             { match &run.stage {
                 Stage::Idle | Stage::Starting => html! {},
@@ -72,15 +125,17 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                 Stage::Running { id, session, count, lost } => html! {
                     <div class="sheet" role="region" aria-label="The real run">
                         <header><h2>{ format!("Run {id}, live") }</h2><span class="grow" />
+                            <button onclick={pause} data-test="run-pause">{ if *paused { "Go on" } else { "Pause it" } }</button>
+                            <button onclick={dump} data-test="run-dump" title="Every rank writes down its last calls, as PyTorch's Flight Recorder does">{ "Dump it" }</button>
                             <button onclick={cancel} data-test="run-cancel">{ "Stop it" }</button></header>
                         <p class="muted" data-test="run-events" data-events={count.events.to_string()}>
                             { format!("{} events, {}", count.events, explain::time(count.end_ps)) }</p>
                         if *lost { <p class="bad" role="status">{ "The connection to the server was lost; trying again…" }</p> }
-                        <Timeline session={*session} world_size={count.world_size} lanes={count.lanes.max(1)}
+                        <Timeline session={session.id()} world_size={count.world_size} lanes={count.lanes.max(1)}
                                   end_ps={count.end_ps} tick={count.events} follow={true} />
                     </div>
                 },
-                Stage::Ended { id, opened, comparison } => html! {
+                Stage::Ended { id, opened, comparison, .. } => html! {
                     <div class="sheet" role="region" aria-label="The real run">
                         <header>
                             <h2>{ format!("Run {id}") }</h2><span class="grow" />
@@ -98,6 +153,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                                 <ComparisonCard comparison={comparison.clone()} />
                             }
                         }
+                        <Dumps run={id.clone()} />
                         <Timeline session={opened.session} world_size={opened.header.world_size} lanes={opened.lanes}
                                   end_ps={opened.end_ps} fit={opened.fit} />
                         if props.hangs || !opened.report.findings.is_empty() {
@@ -108,5 +164,70 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                 },
             } }
         </section>
+    }
+}
+
+/// `4 processes on this machine, the same schedule`.
+fn where_it_runs(executor: Executor, world_size: u32) -> String {
+    let of = |what: &str, many: &str| match world_size {
+        1 => format!("1 {what}"),
+        ranks => format!("{ranks} {many}"),
+    };
+    match executor {
+        Executor::Host => {
+            format!("{} on this machine, the same schedule", of("process", "processes"))
+        }
+        Executor::NcclSchedules => {
+            format!("{} of the server, the same schedule", of("GPU", "GPUs"))
+        }
+        Executor::NcclLibrary => {
+            format!("{} of the server, as NCCL sees fit", of("GPU", "GPUs"))
+        }
+    }
+}
+
+/// The faults that were typed, or what is wrong with them.
+fn faults_of(typed: &str, plan: &Plan) -> (Vec<Fault>, Option<String>) {
+    if typed.trim().is_empty() {
+        return (Vec::new(), None);
+    }
+    let faults: Result<Vec<Fault>, _> = typed.split_whitespace().map(str::parse).collect();
+    match faults.and_then(|faults| plan.with_faults(&faults).map(|_| faults)) {
+        Ok(faults) => (faults, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    }
+}
+
+/// Properties of [`Dumps`].
+#[derive(Properties, PartialEq)]
+struct DumpsProps {
+    run: String,
+}
+
+/// The Flight Recorder dumps that a run left, as files.
+#[component(Dumps)]
+fn dumps(props: &DumpsProps) -> Html {
+    let ranks = use_state(Vec::new);
+    {
+        let (ranks, run) = (ranks.setter(), props.run.clone());
+        use_effect_with(run, move |run| {
+            let run = run.clone();
+            wasm_bindgen_futures::spawn_local(async move {
+                ranks.set(server::dumps(&run).await.unwrap_or_default());
+            });
+        });
+    }
+    if ranks.is_empty() {
+        return html! {};
+    }
+    let link = |rank: &u64| {
+        let to = format!("api/runs/{}/dumps/{rank}", props.run);
+        html! { <li><a href={to} data-test="run-dump-file">{ format!("rank {rank}") }</a></li> }
+    };
+    html! {
+        <details data-test="run-dumps">
+            <summary>{ format!("Flight Recorder dumps of {} ranks", ranks.len()) }</summary>
+            <ul>{ for ranks.iter().map(link) }</ul>
+        </details>
     }
 }

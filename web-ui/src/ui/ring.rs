@@ -43,8 +43,8 @@ pub(crate) fn ring(props: &MessagesProps) -> Html {
             { for (0..all.switches).map(|switch| trunks(all, switch)) }
             { for view.messages.iter().map(|message| way(message, all, node)) }
             { for (0..all.switches).map(|switch| switch_at(all, switch, node)) }
-            { for (0..n).map(|rank| place(props, rank, all, node)) }
             { for view.messages.iter().map(|message| packet(message, all, node, props.time_ps, view.messages.len())) }
+            { for (0..n).map(|rank| place(props, rank, all, node)) }
         </svg>
     }
 }
@@ -244,9 +244,13 @@ fn packet(message: &MessageView, all: Places, node: f64, time_ps: u64, messages:
         Buffer::Scratch => message.from.0,
         Buffer::Input | Buffer::Output => slice.chunk,
     });
-    let label = if messages > 40 { String::new() } else { label(message.slice) };
+    let told = label(message.slice);
+    // Among many ranks a run of chunks is wider than the way between two of them: its colour and
+    // its title say what it is.
+    let crowded = messages > 40 || (all.ranks > 8 && told.chars().count() > 3);
+    let label = if crowded { String::new() } else { told.clone() };
     let (wide, high) =
-        if messages > 40 { (8.0, 8.0) } else { (12.0 + 7.0 * label.chars().count() as f64, 18.0) };
+        if crowded { (8.0, 8.0) } else { (12.0 + 7.0 * label.chars().count() as f64, 18.0) };
     let end = |index: usize| match index.checked_sub(all.ranks).map(|switch| all.reach(switch)) {
         None => format!("rank {index}"),
         Some(Reach::Spine) => "the spine".to_owned(),
@@ -257,7 +261,7 @@ fn packet(message: &MessageView, all: Places, node: f64, time_ps: u64, messages:
         "{} to {}: {}, {}",
         end(message.from.index()),
         end(message.to.index()),
-        label,
+        told,
         explain::bytes(message.bytes)
     );
     html! {

@@ -81,12 +81,14 @@ pub(crate) fn source_view(props: &SourceViewProps) -> Html {
             <figcaption class="mono">{ &props.source.path }</figcaption>
             <ol>
                 { for (1..).zip(props.source.text.lines()).map(|(line, text)| {
+                    // What does not fit goes on further in: to the left it would belong to another block.
+                    let hanging = text.chars().take_while(|char| *char == ' ').count() + 2;
                     let here = at.get(&line).map(Vec::as_slice).unwrap_or_default();
                     html! {
                         <li class={classes!((!here.is_empty()).then_some("here"), (line == tools.wrong).then_some("wrong"))} data-line={line.to_string()}
                             data-ranks={here.iter().map(u32::to_string).collect::<Vec<_>>().join(",")}>
                             { gutter(tools, line) }
-                            <code>{ highlight(text) }</code>
+                            <code style={format!("--hanging:{hanging}ch")}>{ highlight(text) }</code>
                             <span class="cursors">{ chips(here) }</span>
                         </li>
                     }

@@ -32,12 +32,14 @@ pub(super) struct Stretch {
 
 impl Stretch {
     fn whole(fit: (u64, u64)) -> Stretch {
-        Stretch { from: fit.0 as f64, to: fit.1.max(fit.0 + 1) as f64, first_rank: 0.0 }
+        let (from, to) = (fit.0 as f64, fit.1 as f64);
+        Stretch { from, to: to.max(from + least_span(from)), first_rank: 0.0 }
     }
 
     /// Scaled by `factor` around a time, within what there is to see.
     fn zoomed(self, factor: f64, around: f64, end: f64) -> Stretch {
-        let span = ((self.to - self.from) * factor).clamp(1000.0, end.max(1000.0) * 1.05);
+        let least = least_span(end.max(self.to));
+        let span = ((self.to - self.from) * factor).clamp(least, least.max(end * 1.05));
         let share = (around - self.from) / (self.to - self.from);
         let from = around - share * span;
         Stretch { from, to: from + span, ..self }.moved(0.0, end)
@@ -55,6 +57,12 @@ impl Stretch {
         let most = f64::from(world_size.saturating_sub(visible));
         Stretch { first_rank: (self.first_rank + by).clamp(0.0, most), ..self }
     }
+}
+
+/// The shortest stretch at a time that can be shown, in picoseconds: a nanosecond, or where times
+/// are so late that an f64 has no room for what lies between, some thousand of its steps.
+fn least_span(time: f64) -> f64 {
+    (time.abs() * f64::EPSILON * 8192.0).max(1000.0)
 }
 
 /// Properties of [`Timeline`].
@@ -334,5 +342,33 @@ pub(crate) fn legend() -> Html {
             }) }
             <li><i class="stuck" />{ "never completed" }</li>
         </ul>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_stretch_stays_one_however_far_it_is_zoomed(
+            end in 1u64.., at in 0.0..1.0f64, factors in prop::collection::vec(0.01..3.0f64, 1..60),
+        ) {
+            let end = end as f64;
+            let mut stretch = Stretch::whole((0, end as u64));
+            for factor in factors {
+                stretch = stretch.zoomed(factor, stretch.from + at * (stretch.to - stretch.from), end);
+                // A pixel of the widest screen is still a step of the time.
+                prop_assert!(stretch.from + (stretch.to - stretch.from) / 8000.0 > stretch.from);
+                prop_assert!(stretch.from >= 0.0 && stretch.from.is_finite() && stretch.to.is_finite());
+            }
+        }
+
+        #[test]
+        fn whatever_is_worth_showing_first_is_a_stretch(from in any::<u64>(), more in 0u64..5) {
+            let stretch = Stretch::whole((from, from.saturating_add(more)));
+            prop_assert!(stretch.to - stretch.from >= 1000.0);
+        }
     }
 }

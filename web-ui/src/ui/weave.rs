@@ -73,7 +73,12 @@ fn draw(canvas: &NodeRef, weave: &Weave, node: u32, (width, height): (f64, f64),
     }
     let every = (weave.ranks.div_ceil(((height / 13.0) as u32).max(1))).next_power_of_two();
     for rank in (0..weave.ranks).step_by(every as usize) {
-        let _ = context.fill_text(&rank.to_string(), 0.0, y_of(rank) + 4.0);
+        // Behind the ranks come the switches, which are none.
+        let text = match rank >= weave.ranks.saturating_sub(weave.switches) {
+            true => "sw".to_owned(),
+            false => rank.to_string(),
+        };
+        let _ = context.fill_text(&text, 0.0, y_of(rank) + 4.0);
     }
     if node > 0 {
         context.set_stroke_style_str(ink.muted);

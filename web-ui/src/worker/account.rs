@@ -31,7 +31,9 @@ pub(super) async fn account(
     }
     let mut across_elements = 0u64;
     let steps = rounds.count();
-    let mut weave = Weave { ranks: schedule.participants(), steps, ..Weave::default() };
+    let ranks = schedule.participants();
+    let switches = ranks.saturating_sub(size);
+    let mut weave = Weave { ranks, switches, steps, ..Weave::default() };
     weave.shown = shown(steps);
     let mut actions = Vec::new();
     for rank in participants() {

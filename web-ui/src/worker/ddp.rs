@@ -4,7 +4,7 @@ use super::open;
 use super::slices::Slices;
 use crate::protocol::{ChangeRow, DdpAccount, DdpQuestion, Response, Simulated};
 use lockstep_core::ddp::lab::{Axis, LabModel, LabRun, Setting, Summary, changes};
-use lockstep_core::ddp::model::{Model, named};
+use lockstep_core::ddp::model::{Model, mlp_sizes, named};
 use lockstep_core::ddp::plan::{Training, TrainingError, training_plan, training_run};
 use lockstep_core::plan::Plan;
 use lockstep_sim::training::{messages, simulate_rank};
@@ -48,10 +48,7 @@ pub(super) async fn read(files: Vec<JsValue>) -> Result<Model, String> {
 /// The model of that name.
 pub(super) fn known(name: &str) -> Result<Rc<Model>, String> {
     named(name).map(Rc::new).ok_or_else(|| match name.strip_prefix("mlp:") {
-        Some(sizes) => format!(
-            "“{sizes}” are no layer sizes: write 2 to 1,000 numbers from 1 to 1,048,576, as in \
-             1024,4096,1000"
-        ),
+        Some(sizes) => mlp_sizes(sizes).err().unwrap_or_default(),
         None => format!("“{name}” is no model that ships"),
     })
 }

@@ -6,9 +6,11 @@ use super::slices::Slices;
 use crate::protocol::{Response, SessionId};
 use js_sys::Uint8Array;
 use lockstep_core::archive::{self, Limits};
-use lockstep_core::flight_recorder::{Dump, FileProblem, MAX_DUMP_BYTES, Merged, recording_of};
+use lockstep_core::diagnosis::Report;
+use lockstep_core::flight_recorder::{MAX_DUMP_BYTES, Merged};
 use lockstep_core::plan::Plan;
-use lockstep_core::trace::{CallLog, Origin, Trace};
+use lockstep_core::recording::{Gathered, Piece, Sources};
+use lockstep_core::trace::{CallLog, Origin, Trace, TraceHeader};
 use lockstep_sim::explore::Explorer;
 use lockstep_sim::{Bounds, Explored, Order, Session, SimConfig, SimError, Topology};
 use wasm_bindgen::{JsCast, JsValue};
@@ -119,7 +121,7 @@ pub(super) async fn trace(
     Ok((held, Response::Opened(Box::new(opened))))
 }
 
-/// Reads files that were dropped on the page: one trace of ours, or Flight Recorder dumps.
+/// Reads files that were dropped on the page: one trace of ours, or the recordings of a job.
 pub(super) async fn files(
     session: SessionId,
     files: Vec<JsValue>,
@@ -135,50 +137,61 @@ pub(super) async fn files(
             bytes / MAX_BYTES
         ));
     }
-    let (mut dumps, mut unread, mut problems, mut done) = (Vec::new(), Vec::new(), Vec::new(), 0.0);
+    let (mut sources, mut done) = (Sources::default(), 0.0);
     for file in &files {
         let name = file.name();
         match read(file).await {
-            Err(why) => problems.push(format!("{name}: {why}")),
+            Err(why) => sources.take(Piece::Problem(format!("{name}: {why}"))),
             Ok(bytes) if is_trace(&bytes) && files.len() == 1 => {
                 return trace(session, &name, &bytes, slices).await;
             }
-            Ok(bytes) if is_trace(&bytes) => problems.push(format!(
+            Ok(bytes) if is_trace(&bytes) => sources.take(Piece::Problem(format!(
                 "{name} is a Lockstep trace; open it alone, not together with other files"
-            )),
+            ))),
             Ok(bytes) if archive::is_archive(&bytes) => {
-                let mut take = |path: &str, bytes: &[u8]| match Dump::read(path, bytes) {
-                    Ok(dump) => dumps.push(dump),
-                    Err(error) => unread.push(FileProblem { file_name: path.to_owned(), error }),
-                };
-                if let Err(error) = archive::for_each_file(&name, &bytes, LIMITS, &mut take) {
-                    problems.push(error.to_string());
+                let mut take = |path: &str, bytes: &[u8]| sources.take(Piece::read(path, bytes));
+                let unpacked = archive::for_each_file(&name, &bytes, LIMITS, &mut take);
+                if let Err(error) = unpacked {
+                    sources.take(Piece::Problem(error.to_string()));
                 }
             }
-            Ok(bytes) => match Dump::read(&name, &bytes) {
-                Ok(dump) => dumps.push(dump),
-                Err(error) => unread.push(FileProblem { file_name: name.clone(), error }),
-            },
+            Ok(bytes) => sources.take(Piece::read(&name, &bytes)),
         }
         done += file.size();
         slices.give_way(done as u64, bytes as u64, &name).await?;
     }
-    if dumps.is_empty() {
-        problems.extend(unread.iter().map(|problem| problem.error.to_string()));
+    if sources.is_empty() {
+        let problems: Vec<String> = sources.problems().collect();
         return Err(match problems.is_empty() {
             true => "There are no files in what you dropped.".to_owned(),
             false => problems.join("\n"),
         });
     }
     slices.give_way(bytes as u64, bytes as u64, "merging").await?;
-    let recording = recording_of(dumps, unread).map_err(|error| error.to_string())?;
-    problems.extend(recording.problems.iter().map(|problem| problem.error.to_string()));
-    let merged = recording.merged;
+    let Gathered { calls, mut report, problems } = sources.gather()?;
+    // They have a place of their own on the page.
+    report.notes.retain(|note| !problems.contains(note));
+    let merged = calls.unwrap_or_else(|| messages_alone(&report));
     let lanes = lanes_of(&merged, &slices).await?;
     let mut held = Held::recorded(merged, lanes);
+    held.report = Some(report);
     held.problems = problems;
     let opened = held.opened(session)?;
     Ok((held, Response::Opened(Box::new(opened))))
+}
+
+/// What PyTorch's messages tell without a recording: findings, and no call.
+fn messages_alone(report: &Report) -> Merged {
+    let by = "PyTorch's messages in a log".to_owned();
+    let header = TraceHeader {
+        origin: Origin::Recorded { by, files: Vec::new() },
+        world_size: report.world_size,
+        groups: Vec::new(),
+        plan: None,
+        epoch_ns: 0,
+    };
+    let trace = Trace { header: header.clone(), events: Vec::new(), end: None };
+    Merged { header, log: CallLog::of(&trace), end_ps: 0 }
 }
 
 /// A file's bytes.

@@ -148,7 +148,7 @@ impl Scale {
         let first = spans.partition_point(|span| span.to <= self.from);
         let last = spans.partition_point(|span| span.from < self.to);
         let some = spans.get(first..last).unwrap_or_default();
-        // More spans than pixels / 16 cannot each be wide enough, but a few among them may.
+        // Where there are more spans than pixels, hardly one is wide enough for a text.
         let few = some.len() <= self.columns;
         some.iter().filter(move |_| few)
     }

@@ -38,15 +38,10 @@ pub(super) async fn check(files: Vec<JsValue>, step: Option<u32>) -> Result<Resp
     let table = Arc::new(table);
     let verdict = match ProvedTable::new((*table).clone()) {
         Ok(proved) => Ok(Box::new(proved_of(&proved)?)),
-        Err(ScheduleError::Refused { error, .. }) => Err(refused(&error, table.steps())),
+        Err(ScheduleError::Refused { error, .. }) => Err(refused(&table, &error)),
         Err(other) => return Err(format!("{name}: {other}")),
     };
-    let step = step.or(match &verdict {
-        Err(Refused { at_the_end: false, step, .. }) => *step,
-        // The chunk is wrong from the step after the one that wrote it.
-        Err(Refused { at_the_end: true, step, .. }) => step.map(|step| step + 1),
-        Ok(_) => None,
-    });
+    let step = step.or(verdict.as_ref().err().and_then(Refused::shown_before));
     let standing = (chunks_of(&table) <= MAX_SHOWN)
         .then(|| ProvedTable::standing(&table, step.unwrap_or(table.steps())));
     Ok(Response::ScheduleChecked(Box::new(ScheduleFile {
@@ -71,13 +66,15 @@ fn proved_of(table: &ProvedTable) -> Result<Proved, String> {
     Ok(Proved { rounds: Rounds::of(&schedule).count(), messages, chunks_moved, plan })
 }
 
-fn refused(error: &ProofError, steps: u32) -> Refused {
+fn refused(table: &Arc<Table>, error: &ProofError) -> Refused {
+    let followed = chunks_of(table) <= MAX_SHOWN;
     Refused {
         sentence: error.to_string(),
         rank: error.rank().0,
-        step: error.step().map(|step| step.min(steps)),
+        step: error.step().map(|step| step.min(table.steps())),
         slice: error.slice(),
         at_the_end: matches!(error, ProofError::WrongResult { .. }),
+        loss: followed.then(|| ProvedTable::loss(table, error)).flatten(),
     }
 }
 

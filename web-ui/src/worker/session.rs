@@ -4,7 +4,7 @@ use super::lanes::{Lanes, Row};
 use super::raster::{Drawn, draw, pick};
 use super::texts;
 use crate::protocol::{Form, LiveCount, Opened, Picked, SessionId, Window};
-use lockstep_core::diagnosis::{diagnose, who_waits};
+use lockstep_core::diagnosis::{Report, diagnose, who_waits};
 use lockstep_core::flight_recorder::Merged;
 use lockstep_core::plan::TensorId;
 use lockstep_core::rank::GlobalRank;
@@ -19,6 +19,8 @@ pub(super) struct Held {
     reader: Option<TraceReader>,
     pub(super) lanes: Lanes,
     pub(super) log: Option<CallLog>,
+    /// What is wrong in it, where more than the calls was looked at.
+    pub(super) report: Option<Report>,
     pub(super) problems: Vec<String>,
 }
 
@@ -31,6 +33,7 @@ impl Held {
             reader: None,
             lanes,
             log: Some(log),
+            report: None,
             problems: Vec::new(),
         }
     }
@@ -50,6 +53,7 @@ impl Held {
             reader: Some(TraceReader::new()),
             lanes: Lanes::new(0),
             log: None,
+            report: None,
             problems: Vec::new(),
         }
     }
@@ -112,7 +116,7 @@ impl Held {
             lanes: self.lanes.rows().len() as u32,
             calls,
             moments: moments.iter().map(|moment| moment.time_ps).collect(),
-            report: diagnose(log),
+            report: self.report.clone().unwrap_or_else(|| diagnose(log)),
             waits: who_waits(log),
             problems: self.problems.clone(),
             answers: self.lanes.answers(trace.header.plan.as_ref()),

@@ -4,9 +4,10 @@ use super::session::Held;
 use crate::protocol::FoundStop;
 use lockstep_core::diagnosis::{Wait, who_waits};
 use lockstep_core::plan::Plan;
-use lockstep_core::stop::{self, Direction, Stop};
+use lockstep_core::stop::{Direction, Stop};
 use lockstep_core::trace::{CallLog, Trace};
-use lockstep_sim::{Session, session::Moment};
+use lockstep_sim::Session;
+use lockstep_sim::stops::Met;
 
 /// Past so many events, who waits is told for the end only: each moment takes another look at all
 /// events before it.
@@ -28,37 +29,15 @@ impl Held {
         direction: Direction,
     ) -> Result<Option<FoundStop>, String> {
         let (simulation, plan) = self.stepped()?;
-        let (moments, events) = (simulation.moments(), simulation.events());
-        // What this moment itself has brought was stopped at already.
-        let happened = |moment: usize| moments.get(moment).map_or(events.len(), |m| m.events);
-        let from = match direction {
-            Direction::Forward => happened(moment),
-            Direction::Back => moment.checked_sub(1).map_or(0, happened),
-        };
-        let found = stop::find(plan, events, stops, from, direction);
-        Ok(found.and_then(|(event, stop)| {
-            let rank = events.get(event)?.rank;
-            Some(FoundStop { moment: moment_of(moments, event), stop, rank })
-        }))
+        let found = simulation.find_stop(plan, moment, stops, direction);
+        Ok(found.map(|Met { moment, stop, rank }| FoundStop { moment, stop, rank }))
     }
 
     /// The moment of each stop, looked for from the one before it on; `None` for one that is never
     /// met.
     pub(super) fn follow_stops(&self, stops: &[Stop]) -> Result<Vec<Option<usize>>, String> {
         let (simulation, plan) = self.stepped()?;
-        let (moments, events) = (simulation.moments(), simulation.events());
-        let mut from = 0;
-        let mut met = |stop: &Stop| match stop {
-            Stop::Start => Some(0),
-            Stop::End => moments.len().checked_sub(1),
-            stop => {
-                let (event, _) =
-                    stop::find(plan, events, std::slice::from_ref(stop), from, Direction::Forward)?;
-                from = event + 1;
-                Some(moment_of(moments, event))
-            }
-        };
-        Ok(stops.iter().map(&mut met).collect())
+        Ok(simulation.follow_stops(plan, stops))
     }
 
     /// Who waits for whom at a moment.
@@ -75,10 +54,4 @@ impl Held {
         let events = events[..happened.min(events.len())].to_vec();
         Ok(who_waits(&CallLog::of(&Trace { header, events, end: None })))
     }
-}
-
-/// The first moment by which an event has happened.
-fn moment_of(moments: &[Moment], event: usize) -> usize {
-    let first = moments.partition_point(|moment| moment.events <= event);
-    first.min(moments.len().saturating_sub(1))
 }

@@ -49,7 +49,8 @@ impl<T> Answer<T> {
         }
     }
 
-    fn map<U>(self, f: impl FnOnce(T) -> U) -> Answer<U> {
+    /// The same, with what was answered as something else.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Answer<U> {
         match self {
             Answer::Ready(value) => Answer::Ready(f(value)),
             Answer::WouldBlock(keys) => Answer::WouldBlock(keys),

@@ -131,7 +131,11 @@ fn a_gradient_that_never_comes_ends_in_pytorchs_error() {
     assert!(pass.buckets[0].full_ps.is_none() && pass.buckets[0].span_ps.is_none());
     assert!(pass.layers.iter().all(|layer| run.model().layers[layer.layer as usize].name != "fc"));
     let lab = LabModel::of(run.model());
-    assert!(pass.why(&lab, 60)[0].contains("No layer's backward pass"), "{:?}", pass.why(&lab, 60));
+    assert!(
+        pass.why(&lab, &setting, 60)[0].contains("No layer's backward pass"),
+        "{:?}",
+        pass.why(&lab, &setting, 60)
+    );
     // Where they are looked for, all goes on, with the map of what was used.
     let finds = with(&setting, |of| of.options.find_unused_parameters = true);
     let run = LabRun::of(&model, &finds).unwrap();

@@ -1,12 +1,10 @@
 //! What each option changed between two settings: every one that differs, by itself, on top of the
 //! first.
 
+use super::option_words::{cap, hook, links, listed, mixed, on_off, uneven};
 use super::words::{bytes, count, time};
 use super::{Setting, Summary};
-use crate::ddp::hook::{CommHook, HookAlgorithm};
-use crate::ddp::links::Links;
 use crate::ddp::options::BucketCap;
-use crate::ddp::timeline::RingLink;
 
 /// An option that differs between two settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,10 +20,6 @@ pub struct Change {
 }
 
 type Option_ = (&'static str, fn(&Setting) -> String, fn(&mut Setting, &Setting));
-
-fn on_off(on: bool) -> String {
-    if on { "True" } else { "False" }.into()
-}
 
 /// The options, in the order in which they are listed.
 const OPTIONS: &[Option_] = &[
@@ -77,6 +71,40 @@ const OPTIONS: &[Option_] = &[
         "broadcast_buffers",
         |s| on_off(s.training.options.broadcast_buffers),
         |s, to| s.training.options.broadcast_buffers = to.training.options.broadcast_buffers,
+    ),
+    (
+        "init_sync",
+        |s| on_off(s.training.options.init_sync),
+        |s, to| s.training.options.init_sync = to.training.options.init_sync,
+    ),
+    (
+        "ignored parameters",
+        |s| listed(&s.training.options.ignored),
+        |s, to| s.training.options.ignored.clone_from(&to.training.options.ignored),
+    ),
+    (
+        "delay_all_reduce_named_params",
+        |s| {
+            let options = &s.training.options;
+            let hooked = options.param_to_hook_all_reduce.as_deref().unwrap_or("none");
+            match &options.delay_all_reduce_named_params {
+                None => "none".into(),
+                Some(names) => format!("{}, hooked to {hooked}", listed(names)),
+            }
+        },
+        |s, to| {
+            let (own, other) = (&mut s.training.options, &to.training.options);
+            own.delay_all_reduce_named_params.clone_from(&other.delay_all_reduce_named_params);
+            own.param_to_hook_all_reduce.clone_from(&other.param_to_hook_all_reduce);
+        },
+    ),
+    (
+        "order of gradients",
+        |s| match &s.training.grad_ready_order {
+            None => "the model's".into(),
+            Some(order) => crate::ddp::format_indices(order),
+        },
+        |s, to| s.training.grad_ready_order.clone_from(&to.training.grad_ready_order),
     ),
     (
         "DDP_SET_LAST_BUCKET_CAP",
@@ -153,30 +181,10 @@ const OPTIONS: &[Option_] = &[
     ),
     (
         "without gradient",
-        |s| match s.training.unused.is_empty() {
-            true => "none".into(),
-            false => s.training.unused.join(", "),
-        },
+        |s| listed(&s.training.unused),
         |s, to| s.training.unused.clone_from(&to.training.unused),
     ),
 ];
-
-fn mixed(options: &crate::ddp::DdpOptions) -> String {
-    let Some(of) = options.mixed_precision else { return "no".into() };
-    let parts =
-        [("param", of.param_dtype), ("reduce", of.reduce_dtype), ("buffer", of.buffer_dtype)];
-    let parts = parts.iter().filter_map(|(what, dtype)| Some(format!("{what}={}", (*dtype)?)));
-    parts.collect::<Vec<_>>().join(", ")
-}
-
-fn uneven(training: &crate::ddp::plan::Training) -> String {
-    let Some(uneven) = &training.uneven else { return "no".into() };
-    let inputs = uneven.inputs.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-    match uneven.options.throw_on_early_termination {
-        true => format!("{inputs}, throw_on_early_termination"),
-        false => inputs,
-    }
-}
 
 /// Every option that differs from `a` to `b`.
 pub fn changes(a: &Setting, b: &Setting) -> Vec<Change> {
@@ -280,6 +288,10 @@ impl Change {
                 time(after.communication_ps),
                 instead(time(now_ps), time(was_ps))
             ),
+            "world_size" if after.communication_ps == 0 && before.communication_ps == 0 => {
+                "No gradient is reduced in either, so that the number of ranks changes little."
+                    .into()
+            }
             "world_size" => format!(
                 "A ring has 2(n - 1) steps, so {}; each rank sends {} times its gradients.",
                 latency(),
@@ -371,77 +383,4 @@ impl Change {
 fn ring_share(world_size: u32) -> String {
     let hundredths = 200 * u64::from(world_size.saturating_sub(1)) / u64::from(world_size.max(1));
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
-}
-
-fn cap(cap: &BucketCap) -> String {
-    match cap {
-        BucketCap::Default => "default (1 MiB, then 25 MiB)".into(),
-        BucketCap::Bytes(cap) => match u64::try_from(*cap) {
-            Ok(0) => "0: a bucket a parameter".into(),
-            Ok(cap) => bytes(cap),
-            Err(_) => format!("{cap} bytes"),
-        },
-        BucketCap::List(caps) => {
-            let caps = caps.iter().map(|cap| cap_of(*cap)).collect::<Vec<_>>();
-            format!("[{}]", caps.join(", "))
-        }
-    }
-}
-
-fn cap_of(cap: i64) -> String {
-    u64::try_from(cap).map_or_else(|_| format!("{cap} bytes"), bytes)
-}
-
-fn links(links: &Links) -> String {
-    let link = |link: &RingLink| {
-        format!("{}, {}/s", time(link.latency_ps), bytes_a_second(link.bytes_per_second))
-    };
-    match links {
-        Links::Uniform(of) => link(of),
-        Links::Nodes { ranks_per_node, inside, across } => {
-            format!("nodes of {ranks_per_node}: {} inside, {} across", link(inside), link(across))
-        }
-    }
-}
-
-/// Networks count in powers of ten.
-fn bytes_a_second(rate: u64) -> String {
-    match rate {
-        0..1_000_000_000 => format!("{} MB", rate / 1_000_000),
-        _ => match rate / 100_000_000 % 10 {
-            0 => format!("{} GB", rate / 1_000_000_000),
-            tenth => format!("{}.{tenth} GB", rate / 1_000_000_000),
-        },
-    }
-}
-
-fn hook(hook: Option<&CommHook>) -> String {
-    let Some(hook) = hook else { return "none".into() };
-    let name = match hook.algorithm {
-        HookAlgorithm::AllReduce if hook.compress.is_some() => "compress",
-        HookAlgorithm::AllReduce => "allreduce",
-        HookAlgorithm::Noop => "noop",
-        HookAlgorithm::PowerSgd(_) => "powerSGD",
-        HookAlgorithm::BatchedPowerSgd(_) => "batched_powerSGD",
-        HookAlgorithm::QuantizationPerTensor => "quantization_pertensor",
-        HookAlgorithm::QuantizationPerChannel => "quantization_perchannel",
-        HookAlgorithm::PostLocalSgd(_) => "post_localSGD",
-    };
-    match hook.compress {
-        Some(dtype) => format!("{dtype} {name}"),
-        None => name.into(),
-    }
-}
-
-/// The words of a cap, for tables and charts.
-pub(super) fn cap_words(of: &BucketCap) -> String {
-    match of {
-        BucketCap::Default => "default".into(),
-        other => cap(other),
-    }
-}
-
-/// The words of a bandwidth.
-pub(super) fn rate_words(rate: u64) -> String {
-    format!("{}/s", bytes_a_second(rate))
 }

@@ -44,14 +44,19 @@ struct Times {
 }
 
 impl LabRun<'_> {
-    /// The log of a rank after so many passes.
+    /// The log of a rank after so many passes. It is written as a forward pass outside `no_sync()`
+    /// begins (`DistributedDataParallel._pre_forward`), of those before it, for the first ten and
+    /// every hundredth (`Reducer::should_collect_runtime_stats`).
     pub fn log(&self, rank: u32, passes: u32) -> DdpLog {
         let mut log = DdpLog::default();
         self.construction(rank, &mut log);
-        if passes < 2 {
-            return log;
+        let steps = self.notes(rank).iter().take(passes.min(self.passes_of(rank)) as usize);
+        let reduced = (0u32..).zip(steps).filter(|(_, step)| step.sync).map(|(number, _)| number);
+        let reduced: Vec<u32> = reduced.collect();
+        let collected = |before: &usize| (1..=10).contains(before) || before.is_multiple_of(100);
+        if let Some(before) = (1..reduced.len()).rev().find(collected) {
+            self.runtime(rank, &reduced[..=before], &mut log);
         }
-        self.runtime(rank, passes.min(self.passes_of(rank)).max(1) - 1, &mut log);
         log
     }
 
@@ -88,7 +93,11 @@ impl LabRun<'_> {
             text("comm_hook", hook_name(hook));
         }
         text("backend_name", backend);
-        let bytes = self.model.trained().map(|param| param.bytes()).fold(0, u64::saturating_add);
+        let own = self.reducer_indices();
+        let own = self.model.trained().zip(own).filter(|(_, index)| index.is_some());
+        let sizes: Vec<u64> = own.map(|(param, _)| param.bytes()).collect();
+        let tensors = sizes.len() as i64;
+        let bytes = sizes.into_iter().fold(0, u64::saturating_add);
         let mut number = |name: &str, value: i64| log.numbers.insert(name.into(), value);
         number("broadcast_buffers", options.broadcast_buffers.into());
         number("bucket_cap_bytes", options.bucket_cap.cap_bytes());
@@ -97,7 +106,7 @@ impl LabRun<'_> {
         number("has_sync_bn", training.sync_batch_norm.into());
         number("is_multi_device_module", 0);
         number("iteration", 0);
-        number("num_parameter_tensors", self.model.trained().count() as i64);
+        number("num_parameter_tensors", tensors);
         number("output_device", -1);
         number("rank", rank.into());
         number("total_parameter_size_bytes", i64::try_from(bytes).unwrap_or(i64::MAX));
@@ -110,23 +119,32 @@ impl LabRun<'_> {
         }
     }
 
-    /// What the log says when pass `passes` begins: of the passes before it.
-    fn runtime(&self, rank: u32, passes: u32, log: &mut DdpLog) {
+    /// What the log says when the last of these passes begins: of those before it.
+    fn runtime(&self, rank: u32, reduced: &[u32], log: &mut DdpLog) {
         let options = &self.setting.training.options;
-        let before = self.notes(rank).get(..passes as usize).unwrap_or_default();
-        let rebuilt = before.iter().any(|step| step.rebuilds);
-        if let Some(last) = before.last() {
-            let order: Vec<_> = last.gradients.iter().map(|note| note.param.to_string()).collect();
+        let Some((begun, before)) = reduced.split_last() else { return };
+        let passes = before.len() as u32;
+        let notes = |number: &u32| self.notes(rank).get(*number as usize);
+        // Buckets are rebuilt as a pass begins, also inside `no_sync()`.
+        let until = self.notes(rank).get(..*begun as usize).unwrap_or_default();
+        let rebuilt = until.iter().any(|step| step.rebuilds);
+        if let Some(last) = before.last().and_then(notes) {
+            let own = self.reducer_indices();
+            let own = |param: &u32| own.get(*param as usize).copied().flatten();
+            let order = last.gradients.iter().filter_map(|note| own(&note.param));
+            let order: Vec<_> = order.map(|index| index.to_string()).collect();
             // A static graph's first pass marks nothing ready.
             let marks = !options.static_graph || passes > 1;
             if marks && !order.is_empty() {
                 let name = "prev_iteration_grad_ready_order_indices";
                 log.texts.insert(name.into(), order.join(", "));
             }
+            let buckets = until.last().map_or(&[][..], |step| &step.buckets);
             if rebuilt {
-                log.texts.insert("rebuilt_bucket_sizes".into(), sizes(&last.buckets));
-                let indices = last.buckets.iter().map(|bucket| {
-                    bucket.indices.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")
+                log.texts.insert("rebuilt_bucket_sizes".into(), sizes(buckets));
+                let indices = buckets.iter().map(|bucket| {
+                    let indices = bucket.indices.iter().filter_map(own);
+                    indices.map(|index| index.to_string()).collect::<Vec<_>>().join(" ")
                 });
                 let indices = indices.collect::<Vec<_>>().join(", ");
                 log.texts.insert("rebuilt_per_bucket_param_indices".into(), indices);
@@ -135,19 +153,21 @@ impl LabRun<'_> {
         let mut number = |name: &str, value: i64| log.numbers.insert(name.into(), value);
         number("iteration", passes.into());
         number("has_rebuilt_buckets", rebuilt.into());
-        if options.find_unused_parameters && !options.static_graph {
-            let used: usize = before.last().map_or(0, |step| step.gradients.len());
-            let unused = self.model.trained().count().saturating_sub(used);
-            number("unused_parameter_size", unused as i64);
+        if let Some(bytes) = notes(begun).and_then(|step| step.unused_parameter_size) {
+            number("unused_parameter_size", i64::try_from(bytes).unwrap_or(i64::MAX));
         }
-        let all: Vec<(Pass, u64)> = (0..passes)
-            .filter_map(|number| {
-                Some((self.pass_of(rank, number)?, self.times(rank).get(number as usize)?.start_ps))
+        let collected = before.iter().zip(1u32..).filter(|(_, n)| *n <= 10 || n % 100 == 0);
+        let all: Vec<(Pass, u64)> = collected
+            .filter_map(|(&number, _)| {
+                Some((
+                    self.followed(rank, number)?,
+                    self.times(rank).get(number as usize)?.start_ps,
+                ))
             })
             .collect();
         let times: Vec<Times> = all.iter().map(|(pass, _)| times(pass)).collect();
         let average = |of: fn(&Times) -> i64| {
-            times.iter().map(of).fold(0, i64::saturating_add) / i64::from(passes.max(1))
+            times.iter().map(of).fold(0, i64::saturating_add) / times.len().max(1) as i64
         };
         number("avg_forward_compute_time", average(|times| times.forward));
         number("avg_backward_compute_time", average(|times| times.backward));
@@ -166,6 +186,20 @@ impl LabRun<'_> {
             number("backward_comm_time_start", at(from));
             number("backward_comm_time_end", at(to));
         }
+    }
+
+    /// Per parameter that requires grad, its index in the reducer, which does not have those that
+    /// DDP ignores or delays.
+    fn reducer_indices(&self) -> Vec<Option<u32>> {
+        let options = &self.setting.training.options;
+        let delayed = options.delay_all_reduce_named_params.as_deref().unwrap_or_default();
+        let mut next = 0;
+        let indices = self.model.trained().map(|param| {
+            let own = !options.ignored.contains(&param.name) && !delayed.contains(&param.name);
+            next += u32::from(own);
+            own.then_some(next.saturating_sub(1))
+        });
+        indices.collect()
     }
 
     /// The types of the parameters, by C++'s names.
@@ -192,10 +226,13 @@ fn ns(ps: u64) -> i64 {
     i64::try_from(ps / 1000).unwrap_or(i64::MAX)
 }
 
-/// From the launch of the first bucket to the end of the last.
+/// From the launch of the first bucket to the end of the last: where the hook communicates nothing,
+/// to the end of the backward pass, which waits for the hooks.
 fn communication(pass: &Pass) -> Option<(u64, u64)> {
     let calls = || pass.calls.iter().filter(|call| bucket_of(call.purpose).is_some());
-    Some((calls().map(|call| call.ready_ps).min()?, calls().map(|call| call.end_ps).max()?))
+    let called = calls().map(|call| call.ready_ps).min().zip(calls().map(|call| call.end_ps).max());
+    let full = || pass.buckets.iter().map(|b| b.full_ps).collect::<Option<Vec<_>>>();
+    called.or_else(|| Some((full()?.into_iter().min()?, pass.backward_end_ps)))
 }
 
 fn times(pass: &Pass) -> Times {
@@ -215,12 +252,15 @@ fn sizes(buckets: &[Bucket]) -> String {
 
 /// The function's name, as `register_comm_hook` logs it.
 fn hook_name(hook: &CommHook) -> String {
+    if let Some(dtype) = hook.wrapper {
+        let name = if dtype == Dtype::Float16 { "fp16" } else { "bf16" };
+        // Python's `__qualname__` of what the wrapper returns.
+        return format!("{name}_compress_wrapper.<locals>.{name}_compress_wrapper_hook");
+    }
     let name = match hook.algorithm {
-        HookAlgorithm::AllReduce => match hook.compress {
-            Some(Dtype::Float16) => "fp16_compress_hook",
-            Some(_) => "bf16_compress_hook",
-            None => "allreduce_hook",
-        },
+        HookAlgorithm::AllReduce => "allreduce_hook",
+        HookAlgorithm::Compress(Dtype::Float16) => "fp16_compress_hook",
+        HookAlgorithm::Compress(_) => "bf16_compress_hook",
         HookAlgorithm::Noop => "noop_hook",
         HookAlgorithm::PowerSgd(_) => "powerSGD_hook",
         HookAlgorithm::BatchedPowerSgd(_) => "batched_powerSGD_hook",

@@ -5,19 +5,25 @@
 //! which bucket is it in, and for whom does that wait? It stands for every rank of a job whose
 //! ranks do the same on equal links or in equal nodes; the simulator agrees (`sim/tests/ddp.rs`).
 
+mod agreement;
 mod changes;
 mod log;
 mod moments;
+mod option_words;
+mod outcome;
 mod pass;
 mod roles;
 mod sweep;
 mod tell;
+mod why;
 mod words;
 
+pub use agreement::Agreement;
 pub use changes::{Change, changes};
 pub use log::DdpLog;
 pub use moments::{Event, Moment};
-pub use pass::{BucketFate, CallKind, CallSpan, LayerSpan, ParamFate, Pass};
+pub use outcome::notes;
+pub use pass::{BucketFate, CallKind, CallSpan, LayerSpan, ParamFate, Pass, Raised};
 pub use roles::LabRole;
 pub use sweep::{Axis, Best, SweepError, SweepPoint, best, sweep_caps};
 pub use words::{bytes as describe_bytes, time as describe_time};
@@ -25,6 +31,7 @@ pub use words::{bytes as describe_bytes, time as describe_time};
 use super::averager::ModelAverager;
 use super::buckets::Bucket;
 use super::call::Purpose;
+use super::error::DdpError;
 use super::hook::{CommHook, HookAlgorithm};
 use super::links::Links;
 use super::model::Model;
@@ -60,6 +67,9 @@ impl Setting {
     fn steady(&self) -> Range<u64> {
         let training = &self.training;
         let first = 2 + u64::from(training.options.static_graph);
+        // A hook that begins later is followed until it does, if that is not too far.
+        let begins = self.hook_begins().filter(|begins| *begins < MAX_STEPS);
+        let first = first.max(begins.unwrap_or(0));
         if let Some(uneven) = &training.uneven {
             let most = u64::from(uneven.most(training.world_size));
             return first.min(most.saturating_sub(1))..most;
@@ -75,6 +85,17 @@ impl Setting {
         let rounds = least.saturating_sub(from).div_ceil(cycle);
         let last = from.saturating_add(rounds.saturating_mul(cycle));
         last.saturating_sub(cycle - 1)..last.saturating_add(1)
+    }
+
+    /// The iteration, counted from 0 by the hook, from which it does what its name says.
+    pub fn hook_begins(&self) -> Option<u64> {
+        match self.training.options.comm_hook?.algorithm {
+            HookAlgorithm::PowerSgd(state) | HookAlgorithm::BatchedPowerSgd(state) => {
+                Some(state.start_iter)
+            }
+            HookAlgorithm::PostLocalSgd(state) => Some(state.start_iter),
+            _ => None,
+        }
     }
 
     /// Another number of ranks, and with it what depends on it: who shares a sharded optimizer, and
@@ -187,11 +208,13 @@ pub struct Summary {
     pub step_ps: u64,
     /// How long its compute stream computes.
     pub compute_ps: u64,
-    /// How long buckets are communicated.
+    /// How long asynchronous communication takes: that of buckets, and a sharded optimizer's
+    /// broadcasts.
     pub communication_ps: u64,
     /// How much of that is latency.
     pub latency_ps: u64,
-    /// How long the compute stream waits for communication.
+    /// How long the compute stream waits for asynchronous communication: without the collectives
+    /// that hold it at once, such as SyncBatchNorm's or a model averager's.
     pub exposed_ps: u64,
     /// From the beginning of the last backward pass to its first reduction; none without one.
     pub first_reduction_ps: Option<u64>,
@@ -207,6 +230,12 @@ impl Summary {
         of / u64::from(self.passes.max(1))
     }
 
+    /// How long the compute stream does not compute: it waits for gradients that nothing hides, or
+    /// collectives that are not asynchronous hold it.
+    pub fn waiting_ps(&self) -> u64 {
+        self.step_ps.saturating_sub(self.compute_ps)
+    }
+
     /// What a step computes, in parts per thousand of what it takes.
     pub fn efficiency_permille(&self) -> u64 {
         let share = u128::from(self.compute_ps) * 1000 / u128::from(self.step_ps.max(1));
@@ -220,13 +249,39 @@ impl<'a> LabRun<'a> {
     /// # Errors
     /// When DDP would raise, or the run cannot be planned.
     pub fn of(model: &'a Model, setting: &'a Setting) -> Result<LabRun<'a>, TrainingError> {
+        LabRun::through(model, setting, 0)
+    }
+
+    /// The same through at least so many passes, as far as passes are followed.
+    ///
+    /// # Errors
+    /// As [`LabRun::of`].
+    pub fn through(
+        model: &'a Model,
+        setting: &'a Setting,
+        passes: u32,
+    ) -> Result<LabRun<'a>, TrainingError> {
         if setting.steady().end > MAX_STEPS {
             return Err(TrainingError::Together(
                 "256 optimizer steps are followed: take fewer inputs, a shorter warm-up or period",
             ));
         }
-        let steps = setting.optimizer_steps().saturating_mul(setting.passes_a_step());
-        let training = Training { steps, ..setting.training.clone() };
+        let steps = passes.div_ceil(setting.passes_a_step()).min(MAX_STEPS as u32);
+        let steps = setting.optimizer_steps().max(steps).saturating_mul(setting.passes_a_step());
+        LabRun::of_passes(model, setting, steps)
+    }
+
+    /// A run of so many passes, neither more nor fewer: its last one synchronizes, whatever
+    /// accumulates.
+    ///
+    /// # Errors
+    /// As [`LabRun::of`].
+    pub fn of_passes(
+        model: &'a Model,
+        setting: &'a Setting,
+        passes: u32,
+    ) -> Result<LabRun<'a>, TrainingError> {
+        let training = Training { steps: passes, ..setting.training.clone() };
         let run = training_run_as_far(model, &training)?;
         let steps = timelines(&run, setting.links);
         let model = setting.training.trained(model)?;
@@ -266,10 +321,13 @@ impl<'a> LabRun<'a> {
         })
     }
 
-    /// What DDP raises after a rank's last pass, as Python prints it.
+    /// What DDP raises in a rank's last pass, or after it, as Python prints it.
     pub fn raised(&self, rank: u32) -> Option<String> {
-        let role = self.run.roles.get(self.run.role(rank))?;
-        role.raised.as_ref().map(|error| format!("{}: {error}", error.class()))
+        self.error(rank).map(|error| format!("{}: {error}", error.class()))
+    }
+
+    fn error(&self, rank: u32) -> Option<&DdpError> {
+        self.run.roles.get(self.run.role(rank))?.raised.as_ref()
     }
 
     /// The buckets of the constructor.
@@ -317,17 +375,18 @@ impl<'a> LabRun<'a> {
         let steady = self.steady();
         let steps = (steady.end - steady.start).div_ceil(passes_a_step).max(1);
         for number in steady {
-            let Some(pass) = self.pass_of(rank, number) else { continue };
+            let Some(pass) = self.followed(rank, number) else { continue };
             summary.step_ps = summary.step_ps.saturating_add(pass.end_ps);
             summary.exposed_ps = summary.exposed_ps.saturating_add(pass.exposed_ps);
             summary.compute_ps = summary.compute_ps.saturating_add(pass.compute_ps());
             summary.collectives += pass.calls.len() as u32;
             for call in &pass.calls {
                 summary.bytes = summary.bytes.saturating_add(call.bytes);
-                if call.of_bucket().is_some() {
+                if !call.blocking {
                     let took = call.end_ps - call.start_ps;
                     summary.communication_ps = summary.communication_ps.saturating_add(took);
-                    summary.latency_ps = summary.latency_ps.saturating_add(call.latency_ps);
+                    let latency_ps = call.latency_ps.min(took);
+                    summary.latency_ps = summary.latency_ps.saturating_add(latency_ps);
                 }
             }
             summary.buckets = pass.buckets.len() as u32;
@@ -398,6 +457,8 @@ fn bucket_of(purpose: Purpose) -> Option<u32> {
     }
 }
 
+#[cfg(test)]
+mod agreement_tests;
 #[cfg(test)]
 mod around_tests;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What happens in a pass, in order: the steps of a slider.
 
 use super::pass::Pass;
-use crate::ddp::notes::StepKind;
+use crate::ddp::notes::{Half, StepKind};
 use serde::{Deserialize, Serialize};
 
 /// Something that happens.
@@ -22,6 +22,8 @@ pub enum Event {
     Done(u32),
     /// The forward pass is over.
     ForwardEnds,
+    /// The reducer marks the parameters that nothing uses as ready.
+    MarkedUnused,
     /// A gradient is ready, as an index among the parameters that require grad.
     Gradient(u32),
     /// A call that had to queue starts.
@@ -46,11 +48,22 @@ pub(super) fn write(pass: &mut Pass, order: &[(u32, u64)]) {
         events.push((call.end_ps, at_once, Event::Done(index)));
     }
     let trains = pass.kind == StepKind::Training;
-    if trains {
+    let raises = pass.raised.as_ref().and_then(|raised| raised.here);
+    if trains && raises != Some(Half::Forward) {
         events.push((pass.forward_end_ps, 1, Event::ForwardEnds));
     }
+    if let Some((_, ps)) = order.first()
+        && pass.params.iter().any(|fate| fate.marked)
+    {
+        events.push((*ps, 2, Event::MarkedUnused));
+    }
     events.extend(order.iter().map(|(param, ps)| (*ps, 2, Event::Gradient(*param))));
-    if trains {
+    // A hook that raises as it is called breaks the backward pass off; one whose callback does, and the
+    // reducer itself, raise at its end.
+    let broken_off = raises == Some(Half::Backward)
+        && !pass.delayed
+        && pass.buckets.iter().any(|bucket| bucket.full_ps.is_none());
+    if trains && raises != Some(Half::Forward) && !broken_off {
         events.push((pass.backward_end_ps, 4, Event::BackwardEnds));
     }
     if let Some((_, end)) = pass.optimizer {
@@ -64,6 +77,11 @@ pub(super) fn write(pass: &mut Pass, order: &[(u32, u64)]) {
         match moment.event {
             Event::Gradient(param) => {
                 if let Some(fate) = pass.params.get_mut(param as usize) {
+                    fate.ready_moment = at;
+                }
+            }
+            Event::MarkedUnused => {
+                for fate in pass.params.iter_mut().filter(|fate| fate.marked) {
                     fate.ready_moment = at;
                 }
             }

@@ -1,11 +1,12 @@
 //! One pass forward and backward: what happens when on a rank's two streams, and to each gradient
 //! and bucket.
 
+use super::agreement::Agreement;
 use super::moments::{self, Moment};
 use super::{LabRun, bucket_of};
 use crate::collective::Collective;
 use crate::ddp::call::{DdpCall, DdpOp, Purpose};
-use crate::ddp::notes::{CallNote, StepKind, StepNotes};
+use crate::ddp::notes::{CallNote, Half, StepKind, StepNotes};
 use crate::ddp::timeline::{OpSpan, SpanKind, StepTimeline};
 use crate::plan::{Action, Op};
 use crate::rank::{GlobalRank, GroupRank};
@@ -26,6 +27,10 @@ pub struct Pass {
     pub rebuilds: bool,
     /// Whether the reducer reduces everything at the end, as in the first pass of a static graph.
     pub delayed: bool,
+    /// What DDP raises in it, or in the forward pass of the next one.
+    pub raised: Option<Raised>,
+    /// What the ranks have in common behind it.
+    pub agreement: Agreement,
     /// When its forward pass is over.
     pub forward_end_ps: u64,
     /// When its last layer's backward pass is over.
@@ -48,6 +53,15 @@ pub struct Pass {
     pub moments: Vec<Moment>,
 }
 
+/// An error that ends a rank's passes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Raised {
+    /// Where this pass raises it; none where the next one's forward does.
+    pub here: Option<Half>,
+    /// Class and text, as Python prints them.
+    pub text: String,
+}
+
 /// What becomes of a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParamFate {
@@ -55,7 +69,9 @@ pub struct ParamFate {
     pub ready_ps: Option<u64>,
     /// The bucket it is in; none if it is in none.
     pub bucket: Option<u32>,
-    /// The moment at which it is ready; past the last one if it never is.
+    /// Whether the reducer marks it ready because nothing uses it.
+    pub marked: bool,
+    /// The moment at which it is ready or marked so; past the last one if it never is.
     pub ready_moment: u32,
 }
 
@@ -73,7 +89,8 @@ pub struct BucketFate {
     pub full_ps: Option<u64>,
     /// The gradient that it waits for.
     pub last: Option<u32>,
-    /// The earlier bucket that it has to wait for, if it is full before that one.
+    /// The earlier bucket that it has to wait for, if it is full before that one, or that one never
+    /// is.
     pub held_by: Option<u32>,
     /// When it is launched; none if it is not reduced.
     pub launch_ps: Option<u64>,
@@ -197,11 +214,20 @@ impl LabRun<'_> {
 
     /// A pass of a rank.
     pub fn pass_of(&self, rank: u32, number: u32) -> Option<Pass> {
+        let pass = self.followed(rank, number)?;
+        Some(Pass { agreement: self.agreement(rank, number), ..pass })
+    }
+
+    /// The same without what depends on the passes before.
+    pub(super) fn followed(&self, rank: u32, number: u32) -> Option<Pass> {
         let notes = self.notes(rank).get(number as usize)?;
         let times = self.times(rank).get(number as usize)?;
         let mut of = Follower::new(self, rank, notes, times);
         let StepNotes { kind, sync, rebuilds, .. } = *notes;
-        let mut pass = Pass { number, rank, kind, sync, rebuilds, ..Pass::default() };
+        let last = number as usize + 1 == self.notes(rank).len();
+        let raised = self.raised(rank).filter(|_| last);
+        let raised = raised.map(|text| Raised { here: notes.raises, text });
+        let mut pass = Pass { number, rank, kind, sync, rebuilds, raised, ..Pass::default() };
         of.layers(&mut pass);
         of.calls(&mut pass);
         of.gradients(&mut pass);
@@ -211,12 +237,30 @@ impl LabRun<'_> {
         moments::write(&mut pass, &of.order);
         Some(pass)
     }
+
+    /// The operations of a rank: those of the notes are its role's first rank's.
+    fn ops(&self, rank: u32) -> &[Op] {
+        let role = self.run.roles.get(self.run.role(rank));
+        let program = self.run.plan.program(GlobalRank(role.map_or(0, |role| role.rank)));
+        program.map(|program| program.ops.as_slice()).unwrap_or_default()
+    }
+
+    /// The size of the group in which an operation of a rank is made.
+    pub(super) fn ranks_of(&self, rank: u32, op: u32) -> u32 {
+        let plan = &self.run.plan;
+        let action = self.ops(rank).get(op as usize).map(|op| &op.action);
+        let group = match action {
+            Some(Action::Call { call, .. }) => plan.group(call.group()),
+            _ => None,
+        };
+        group.map_or(plan.world_size, |group| group.size())
+    }
 }
 
 /// Goes through the notes of a pass.
 struct Follower<'a> {
     run: &'a LabRun<'a>,
-    ops: &'a [Op],
+    rank: u32,
     notes: &'a StepNotes,
     spans: &'a [OpSpan],
     start_ps: u64,
@@ -231,12 +275,8 @@ impl<'a> Follower<'a> {
         notes: &'a StepNotes,
         times: &'a StepTimeline,
     ) -> Follower<'a> {
-        // The operations of the notes are those of the role's first rank.
-        let role = run.run.roles.get(run.run.role(rank));
-        let program = run.run.plan.program(GlobalRank(role.map_or(0, |role| role.rank)));
-        let ops = program.map(|program| program.ops.as_slice()).unwrap_or_default();
         let spans = &times.spans;
-        let mut of = Follower { run, ops, notes, spans, start_ps: 0, order: Vec::new() };
+        let mut of = Follower { run, rank, notes, spans, start_ps: 0, order: Vec::new() };
         // The first step's own collectives come before what `timeline` calls its start.
         let ops = notes.layers.iter().map(|note| note.op).chain(notes.calls.iter().map(|n| n.op));
         let first = ops.min().and_then(|op| of.span(op)).map(|span| span.ready_ps);
@@ -304,13 +344,7 @@ impl<'a> Follower<'a> {
 
     /// The size of the group in which an operation is made.
     fn ranks(&self, op: u32) -> u32 {
-        let plan = &self.run.run.plan;
-        let action = self.ops.get(op as usize).map(|op| &op.action);
-        let group = match action {
-            Some(Action::Call { call, .. }) => plan.group(call.group()),
-            _ => None,
-        };
-        group.map_or(plan.world_size, |group| group.size())
+        self.run.ranks_of(self.rank, op)
     }
 
     fn latency_ps(&self, note: &CallNote) -> u64 {
@@ -324,8 +358,14 @@ impl<'a> Follower<'a> {
     }
 
     fn gradients(&mut self, pass: &mut Pass) {
-        let none = ParamFate { ready_ps: None, bucket: None, ready_moment: u32::MAX };
+        let none =
+            ParamFate { ready_ps: None, bucket: None, marked: false, ready_moment: u32::MAX };
         pass.params = vec![none; self.run.model.trained().count()];
+        for &param in &self.notes.marked {
+            if let Some(fate) = pass.params.get_mut(param as usize) {
+                fate.marked = true;
+            }
+        }
         for note in &self.notes.gradients {
             let after = note.after.and_then(|op| self.span(op));
             let ready_ps = after.map_or(pass.forward_end_ps, |span| self.at(span.end_ps));
@@ -338,19 +378,20 @@ impl<'a> Follower<'a> {
 
     fn buckets(&self, pass: &mut Pass) {
         // When each gradient comes, and after how many others: gradients of a layer come at one
-        // time, yet one after the other. Unused ones are marked ready with the first.
+        // time, yet one after the other. Unused ones are marked ready just before the first.
         let mut comes: Vec<Option<(u64, usize)>> = vec![None; pass.params.len()];
-        if self.run.setting.training.options.find_unused_parameters
-            && let Some((_, first)) = self.order.first()
-        {
-            comes.fill(Some((*first, 0)));
+        if let Some((_, first)) = self.order.first() {
+            for (comes, _) in comes.iter_mut().zip(&pass.params).filter(|(_, of)| of.marked) {
+                *comes = Some((*first, 0));
+            }
         }
-        for (after, (param, ps)) in self.order.iter().enumerate() {
+        for (after, (param, ps)) in (1..).zip(&self.order) {
             if let Some(comes) = comes.get_mut(*param as usize) {
                 *comes = Some((*ps, after));
             }
         }
-        // The latest of the buckets before.
+        // The first bucket that is never full, and the latest of the buckets before.
+        let mut never: Option<u32> = None;
         let mut latest: Option<((u64, usize), u32)> = None;
         for (number, bucket) in (0u32..).zip(&self.notes.buckets) {
             for &param in &bucket.indices {
@@ -378,6 +419,9 @@ impl<'a> Follower<'a> {
             {
                 fate.held_by = Some(earlier);
             }
+            if full.is_none() {
+                never = never.or(Some(number));
+            }
             if let Some((comes, _)) = full
                 && latest.is_none_or(|(most, _)| comes > most)
             {
@@ -403,6 +447,11 @@ impl<'a> Follower<'a> {
                         fate.behind = busy.map(|index| index as u32);
                     }
                 }
+            }
+        }
+        for (number, fate) in (0u32..).zip(&mut pass.buckets) {
+            if fate.span_ps.is_none() && fate.full_ps.is_some() {
+                fate.held_by = never.filter(|never| *never < number).or(fate.held_by);
             }
         }
     }

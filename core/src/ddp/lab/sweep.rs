@@ -1,9 +1,10 @@
 //! Sweeps: an optimizer step over bucket caps, world sizes and links, and the best setting with
 //! its reason.
 
-use super::changes::{cap_words, rate_words};
+use super::option_words::{cap_words, rate_words};
 use super::words::{count, time};
 use super::{LabRun, Setting, Summary};
+use crate::ddp::error::DdpError;
 use crate::ddp::links::Links;
 use crate::ddp::model::Model;
 use crate::ddp::options::{BucketCap, BucketCapError};
@@ -89,10 +90,12 @@ pub struct SweepPoint {
     pub buckets: u32,
     /// What a step takes, in picoseconds.
     pub step_ps: u64,
-    /// How long buckets are communicated.
+    /// How long asynchronous communication takes.
     pub communication_ps: u64,
-    /// How long the compute stream waits for communication.
+    /// How long the compute stream waits for asynchronous communication.
     pub exposed_ps: u64,
+    /// How long it does not compute, for whatever communication.
+    pub waiting_ps: u64,
     /// What a step computes, in parts per thousand of what it takes.
     pub efficiency_permille: u64,
 }
@@ -103,6 +106,9 @@ pub enum SweepError {
     /// A cap that is none.
     #[error(transparent)]
     Cap(#[from] BucketCapError),
+    /// DDP raises in a step.
+    #[error("{}: {_0}", _0.class())]
+    Raises(DdpError),
     /// A run that is no plan.
     #[error(transparent)]
     Training(#[from] TrainingError),
@@ -111,7 +117,7 @@ pub enum SweepError {
 /// What each cap costs, `None` being the default, and the best with its reason.
 ///
 /// # Errors
-/// When a cap is none, or the run is no plan.
+/// When a cap is none, DDP raises in a step, or the run is no plan.
 pub fn sweep_caps(
     model: &Model,
     setting: &Setting,
@@ -119,9 +125,13 @@ pub fn sweep_caps(
 ) -> Result<(Vec<SweepPoint>, Option<Best>), SweepError> {
     let cap = |mb: &Option<f64>| mb.map_or(Ok(BucketCap::Default), BucketCap::from_mb);
     let axis = Axis::Caps(caps_mb.iter().map(cap).collect::<Result<_, _>>()?);
-    let summary = |index| -> Result<Summary, TrainingError> {
+    let summary = |index| -> Result<Summary, SweepError> {
         let setting = axis.apply(setting, index);
-        Ok(LabRun::of(model, &setting)?.summary())
+        let run = LabRun::of(model, &setting)?;
+        match run.error(0) {
+            Some(error) => Err(SweepError::Raises(error.clone())),
+            None => Ok(run.summary()),
+        }
     };
     let found: Vec<Summary> = (0..axis.len()).map(summary).collect::<Result<_, _>>()?;
     let points = caps_mb.iter().zip(&found).map(|(&bucket_cap_mb, of)| SweepPoint {
@@ -130,6 +140,7 @@ pub fn sweep_caps(
         step_ps: of.step_ps,
         communication_ps: of.communication_ps,
         exposed_ps: of.exposed_ps,
+        waiting_ps: of.waiting_ps(),
         efficiency_permille: of.efficiency_permille(),
     });
     Ok((points.collect(), best(&axis, &found)))
@@ -226,9 +237,12 @@ fn caps_why(
     }
     if let Some((other, point)) = worst(false) {
         why.push_str(&format!(
-            " Larger ones lose overlap: with {} the first of {} starts {} into the backward pass, and {} stay exposed.",
+            " Larger ones lose overlap: with {} the {} starts {} into the backward pass, and {} stay exposed.",
             axis.words(other),
-            count(point.buckets.into(), "bucket"),
+            match point.buckets {
+                1 => "only bucket".to_owned(),
+                buckets => format!("first of {}", count(buckets.into(), "bucket")),
+            },
             point.first_reduction_ps.map_or("late".into(), time),
             time(point.exposed_ps)
         ));

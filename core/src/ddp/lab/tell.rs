@@ -1,11 +1,12 @@
-//! What happens at a moment, and why a gradient waits, in sentences.
+//! What happens at a moment, in sentences.
 
 use super::moments::Event;
+use super::outcome::hook_name;
 use super::pass::{BucketFate, CallSpan, Pass};
 use super::words::{bytes, count, time, with_commas};
 use super::{LabModel, Setting};
 use crate::ddp::call::{HookPart, Purpose};
-use crate::ddp::notes::StepKind;
+use crate::ddp::notes::{Half, StepKind};
 
 impl Pass {
     /// What happens at a moment.
@@ -14,121 +15,32 @@ impl Pass {
         match moment.event {
             Event::Begins => self.begins(model, setting),
             Event::ForwardEnds => self.forward_ends(model),
-            Event::Gradient(param) => self.gradient(model, param),
+            Event::MarkedUnused => self.marked_unused(model, setting),
+            Event::Gradient(param) => self.gradient(model, setting, param),
             Event::Starts(call) => self.starts(call),
             Event::Done(call) => self.done(model, setting, call),
-            Event::BackwardEnds => self.backward_ends(),
-            Event::Optimized => self.optimized(setting),
+            Event::BackwardEnds => self.backward_ends(model, setting),
+            Event::Optimized => self.optimized(model, setting),
             Event::Ends => self.ends(),
         }
     }
 
-    /// Why a gradient waits, from the time it is ready to the time it is averaged.
-    pub fn why(&self, model: &LabModel, param: u32) -> Vec<String> {
-        let Some(fate) = self.params.get(param as usize) else { return Vec::new() };
-        let bucket = fate.bucket.and_then(|bucket| Some((bucket, self.bucket(bucket)?)));
-        let (Some(ready), Some((number, bucket))) = (fate.ready_ps, bucket) else {
-            return vec![match fate.ready_ps {
-                None if self.kind != StepKind::Training => {
-                    "This rank has no inputs left: its share of every gradient is zero.".into()
-                }
-                None => "No layer's backward pass makes this gradient ready in this pass.".into(),
-                Some(_) => "It is in no bucket: DDP leaves it alone.".into(),
-            }];
-        };
-        let mut why = vec![format!(
-            "Ready {} into the pass, in bucket {number}, gradient {} of {} there.",
-            time(ready),
-            1 + bucket.params.iter().position(|p| *p == param).unwrap_or(0),
-            bucket.params.len()
-        )];
-        if !self.reduces() {
-            why.push(
-                "This pass is inside no_sync(): it is added to .grad, and nothing is reduced."
-                    .into(),
-            );
-            return why;
-        }
-        match (bucket.full_ps, bucket.last) {
-            (Some(_), Some(last)) if last == param => {
-                why.push(format!(
-                    "It is the last of bucket {number}: nobody there keeps it waiting."
-                ));
-            }
-            (Some(full), Some(last)) if full > ready => why.push(format!(
-                "It waits {} for {}, the last gradient of its bucket.",
-                time(full - ready),
-                model.name_of(last)
-            )),
-            (Some(_), Some(last)) => {
-                why.push(format!(
-                    "{}, of the same layer, fills the bucket at once.",
-                    model.name_of(last)
-                ));
-            }
-            _ => why.push("Its bucket never fills: a gradient of it never becomes ready.".into()),
-        }
-        if let (Some(full), Some(launch)) = (bucket.full_ps, bucket.launch_ps)
-            && launch > full
-        {
-            why.push(match (self.delayed, bucket.held_by) {
-                (false, Some(earlier)) => format!(
-                    "The bucket is full, yet held back {}: buckets are launched in the order of \
-                     their indices, and bucket {earlier} is not full before.",
-                    time(launch - full)
-                ),
-                _ => format!(
-                    "The bucket is full, yet waits {} for the end of the backward pass: the first \
-                     pass of a static graph reduces everything there.",
-                    time(launch - full)
-                ),
-            });
-        }
-        if let (Some(launch), Some((start, end))) = (bucket.launch_ps, bucket.span_ps) {
-            if bucket.full_ps.is_some_and(|full| launch < full) {
-                why.push(
-                    "The bucket is launched before its gradients are there: the reducer takes them \
-                     for unused, as it does in a static graph whose first pass was inside no_sync()."
-                        .into(),
-                );
-            }
-            if start > launch {
-                why.push(format!(
-                    "Launched, it queues {} on the communication stream{}.",
-                    time(start - launch),
-                    bucket
-                        .behind
-                        .and_then(|c| self.calls.get(c as usize))
-                        .map_or(String::new(), |call| { format!(" behind {}", named(call)) })
-                ));
-            }
-            why.push(format!(
-                "It is reduced in {}; {}.",
-                time(end - start),
-                match end > self.backward_end_ps {
-                    true => format!(
-                        "the sum is there {} after the backward pass",
-                        time(end - self.backward_end_ps)
-                    ),
-                    false => format!(
-                        "the sum is there {} before the backward pass ends",
-                        time(self.backward_end_ps - end)
-                    ),
-                }
-            ));
-        } else {
-            why.push("Its bucket is not reduced.".into());
-        }
-        why
-    }
-
-    fn bucket(&self, number: u32) -> Option<&BucketFate> {
+    pub(super) fn bucket(&self, number: u32) -> Option<&BucketFate> {
         self.buckets.get(number as usize)
     }
 
     fn begins(&self, model: &LabModel, setting: &Setting) -> String {
+        let throws = setting.training.uneven.as_ref();
+        let throws = throws.is_some_and(|uneven| uneven.options.throw_on_early_termination);
         match self.kind {
             StepKind::Training => {}
+            StepKind::Shadow if throws => {
+                return format!(
+                    "Rank {} has no inputs left. With throw_on_early_termination it does not shadow \
+                     the others: it tells them, and all ranks raise.",
+                    self.rank
+                );
+            }
             StepKind::Shadow => {
                 return format!(
                     "Rank {} has no inputs left. Inside join() it shadows pass {} of the others: no \
@@ -145,6 +57,12 @@ impl Pass {
         }
         let pass = format!("Pass {} begins", self.number + 1);
         let buckets = count(self.buckets.len() as u64, "bucket");
+        if self.raised.as_ref().is_some_and(|raised| raised.here == Some(Half::Forward)) {
+            return format!(
+                "{pass}, and its forward pass raises: the ranks tell each other that one of them has \
+                 run out of inputs (throw_on_early_termination). No gradient is made."
+            );
+        }
         if !self.reduces() {
             return format!(
                 "{pass} inside no_sync(): its gradients are added to those of the passes before, \
@@ -191,31 +109,66 @@ impl Pass {
         let ready =
             self.params.iter().zip(&model.params).filter(|(fate, _)| fate.ready_ps.is_some());
         let first = ready.min_by_key(|(fate, _)| fate.ready_moment);
-        let first = first.map_or("none", |(_, param)| param.name.as_str());
+        let first = match first {
+            Some((_, param)) => format!("the first gradient to be ready is that of {}", param.name),
+            None => "no gradient becomes ready in it".to_owned(),
+        };
         format!(
             "The forward pass is over after {}. The backward pass takes the layers in reverse, so \
-             {layer} comes first; the first gradient to be ready is that of {first}.",
+             {layer} comes first; {first}.",
             time(self.forward_end_ps)
         )
     }
 
-    fn gradient(&self, model: &LabModel, param: u32) -> String {
+    fn marked_unused(&self, model: &LabModel, setting: &Setting) -> String {
+        let marked = (0u32..).zip(&self.params).filter(|(_, fate)| fate.marked);
+        let names: Vec<&str> = marked.map(|(param, _)| model.name_of(param)).collect();
+        let listed = match names.len() {
+            0..=3 => names.join(", "),
+            more => format!("{}, … {} more", names[..2].join(", "), more - 2),
+        };
+        let how = match setting.training.options.static_graph {
+            true => "As the first pass of the static graph has shown, nothing uses",
+            false => "The walk of the graph (find_unused_parameters) has found that nothing uses",
+        };
+        let (it, zeros) = match names.len() {
+            1 => ("it is", "its"),
+            _ => ("they are", "their"),
+        };
+        let full = (0u32..).zip(&self.buckets).filter(|(_, bucket)| {
+            let marked = |param: &u32| self.params.get(*param as usize).is_some_and(|f| f.marked);
+            bucket.params.iter().all(marked)
+        });
+        let full: Vec<String> = full.map(|(number, _)| number.to_string()).collect();
+        let full = match full[..] {
+            [] => String::new(),
+            [ref one] => format!(" Bucket {one} holds nothing else: it is full."),
+            _ => format!(" Buckets {} hold nothing else: they are full.", full.join(", ")),
+        };
+        format!(
+            "{how} {listed}: {it} marked ready with the first gradient, with zeros in {zeros} \
+             place.{full}"
+        )
+    }
+
+    fn gradient(&self, model: &LabModel, setting: &Setting, param: u32) -> String {
         let name = model.name_of(param);
         let size = model.params.get(param as usize).map_or(0, |param| param.bytes);
         let fate = self.params.get(param as usize);
         let ready = format!("{name}'s gradient is ready ({})", bytes(size));
         let Some(number) = fate.and_then(|fate| fate.bucket) else {
-            return format!("{ready}; DDP leaves it alone.");
+            return format!("{ready}; {}.", self.outside(model, setting, param));
         };
         let Some(bucket) = self.bucket(number) else { return ready };
         if !self.reduces() {
             return format!("{ready}: it is added to .grad, inside no_sync().");
         }
         let at = fate.map_or(0, |fate| fate.ready_moment);
-        let (mut there, mut held) = (0, 0);
+        let (mut there, mut held, mut marked) = (0, 0, 0);
         for of in &bucket.params {
-            if self.params.get(*of as usize).is_some_and(|of| of.ready_moment <= at) {
+            if let Some(fate) = self.params.get(*of as usize).filter(|of| of.ready_moment <= at) {
                 there += 1;
+                marked += u32::from(fate.marked);
                 held += model.params.get(*of as usize).map_or(0, |param| param.bytes);
             }
         }
@@ -227,10 +180,23 @@ impl Pass {
                         ps => format!("the last, {}, comes in {}", model.name_of(last), time(ps)),
                     }
                 }
-                _ => "one of them never comes, so it is never reduced".into(),
+                _ if self.delayed => {
+                    "the first pass of a static graph reduces everything at its end".into()
+                }
+                _ => match self.never_ready(bucket) {
+                    Some(never) => format!(
+                        "{} never comes, so the bucket is never reduced",
+                        model.name_of(never)
+                    ),
+                    None => "it is never full".into(),
+                },
+            };
+            let unused = match marked {
+                0 => String::new(),
+                marked => format!(" ({marked} of them unused)"),
             };
             return format!(
-                "{ready}: bucket {number} has {there} of its {} and {} of {}; {rest}.",
+                "{ready}: bucket {number} has {there} of its {}{unused} and {} of {}; {rest}.",
                 bucket.params.len(),
                 bytes(held),
                 bytes(bucket.bytes)
@@ -265,6 +231,9 @@ impl Pass {
                         "it queues {} behind what the communication stream is busy with",
                         time(start - launch)
                     ),
+                    _ if self.is_alone() => {
+                        "it is done at once, for one rank has nobody to reduce with".into()
+                    }
                     _ if self.backward_end_ps > fate.and_then(|f| f.ready_ps).unwrap_or(0) => {
                         "it starts at once, while the backward pass goes on".into()
                     }
@@ -272,11 +241,15 @@ impl Pass {
                 };
                 format!("{full}: its reduction is launched{others}; {start}.")
             }
+            (None, Some(earlier)) if bucket.span_ps.is_none() => format!(
+                "{full}, yet bucket {earlier} never is: buckets are launched strictly in the order \
+                 of their indices, so this one is never reduced."
+            ),
             (_, Some(earlier)) => format!(
                 "{full}, yet bucket {earlier} is not complete: buckets are launched strictly in the \
                  order of their indices, so this one is held back."
             ),
-            _ => format!("{full}; the hook communicates nothing of it."),
+            _ => format!("{full}; {} communicates nothing of it.", hook_name(setting)),
         }
     }
 
@@ -298,6 +271,13 @@ impl Pass {
             time(call.end_ps - call.start_ps)
         );
         let ranks = call.ranks;
+        if ranks <= 1 {
+            let alone = match self.agreement.ranks {
+                0 | 1 => "one rank has nobody to talk to".to_owned(),
+                all => format!("its subgroup is this one rank, of {all} in the world"),
+            };
+            return format!("{} moves nothing and takes no time: {alone}.", named(call));
+        }
         // Times that were spent waiting for others are none that it needed.
         let took = match call.peers_ps {
             0 => took,
@@ -305,8 +285,14 @@ impl Pass {
         };
         match call.purpose {
             Purpose::Bucket { bucket } | Purpose::HookPart { bucket, .. } => {
+                let among = match self.agreement.ranks {
+                    all if ranks < all => {
+                        format!("the {ranks} ranks of this subgroup, of {all} in the world,")
+                    }
+                    _ => format!("all {ranks} ranks"),
+                };
                 let done = format!(
-                    "{} is done on all {ranks} ranks after {}",
+                    "{} is done on {among} after {}",
                     named(call),
                     time(call.end_ps - call.start_ps)
                 );
@@ -352,8 +338,12 @@ impl Pass {
                 count(self.buckets.len() as u64, "new bucket")
             ),
             Purpose::UsedMap => format!(
-                "The ranks have told each other which parameters any of them used \
-                 (find_unused_parameters): the {took}, even when all were."
+                "The ranks have told each other which parameters any of them used ({}): the {took}, \
+                 even when all were.",
+                match setting.training.options.static_graph {
+                    true => "the first pass of a static graph",
+                    false => "find_unused_parameters",
+                }
             ),
             Purpose::BatchNorm => format!(
                 "SyncBatchNorm has the statistics of all {ranks} ranks: the {took}, and the compute \
@@ -362,11 +352,15 @@ impl Pass {
             ),
             Purpose::Shard if setting.training.options.zero_overlap.is_some() => format!(
                 "A rank has updated its parameters of a bucket in the communication hook and \
-                 broadcast them, while the backward pass goes on: the {took}. The update's own \
-                 arithmetic is not in these times."
+                 broadcast them, {}: the {took}. The update's own arithmetic is not in these times.",
+                match call.start_ps < self.backward_end_ps {
+                    true => "while the backward pass went on",
+                    false => "behind the backward pass",
+                }
             ),
             Purpose::Averaged => format!(
-                "The model averager has averaged the parameters among {ranks} ranks: the {took}."
+                "The model averager has averaged the parameters among {ranks} ranks: the {took}.{}",
+                self.averaged_words()
             ),
             Purpose::Replicate => format!(
                 "The first device of the process has copied to the other {} what they need for the \
@@ -400,75 +394,10 @@ impl Pass {
             _ => format!("The {took}."),
         }
     }
-
-    fn backward_ends(&self) -> String {
-        let over = format!(
-            "The backward pass is over after {}",
-            time(self.backward_end_ps - self.forward_end_ps)
-        );
-        if !self.reduces() {
-            return format!("{over}. The next pass adds to these gradients.");
-        }
-        let of =
-            |call: &&CallSpan| call.of_bucket().is_some() && call.end_ps > self.backward_end_ps;
-        let open = self.calls.iter().filter(of).filter_map(|call| call.of_bucket());
-        let mut open: Vec<u32> = open.collect();
-        open.dedup();
-        match open[..] {
-            [] => format!(
-                "{over}, and every bucket is reduced already: all communication was hidden."
-            ),
-            [one] => format!(
-                "{over}. The compute stream waits for bucket {one}: from here on communication is exposed."
-            ),
-            [first, .., last] => format!(
-                "{over}. The compute stream waits for buckets {first} to {last}: from here on \
-                 communication is exposed."
-            ),
-        }
-    }
-
-    fn optimized(&self, setting: &Setting) -> String {
-        let took = self.optimizer.map_or(0, |(from, to)| to - from);
-        match setting.training.zero {
-            _ if self.kind == StepKind::Shadow => format!(
-                "The sharded optimizer steps here too, in {}, with whatever gradients this rank has \
-                 left: the others wait for its parameters.",
-                time(took)
-            ),
-            Some(_) => format!(
-                "The optimizer has stepped in {}: its {}th of the parameters. The other ranks' come by \
-                 broadcast.",
-                time(took),
-                setting.training.world_size
-            ),
-            None => format!(
-                "All gradients are averaged, and the optimizer has stepped in {}: every rank has the \
-                 same parameters again.",
-                time(took)
-            ),
-        }
-    }
-
-    fn ends(&self) -> String {
-        if self.kind != StepKind::Training {
-            return format!("{} went by here without a pass of its own.", time(self.end_ps));
-        }
-        let exposed = u128::from(self.exposed_ps) * 1000 / u128::from(self.end_ps.max(1));
-        format!(
-            "The pass took {}: {} were computing, {} ({}.{} %) waiting for communication that \
-             nothing hid.",
-            time(self.end_ps),
-            time(self.compute_ps()),
-            time(self.exposed_ps),
-            exposed / 10,
-            exposed % 10
-        )
-    }
 }
 
 /// A call by what it is for.
-fn named(call: &CallSpan) -> String {
+pub(super) fn named(call: &CallSpan) -> String {
     let part = |part| match part {
         HookPart::Uncompressed => "uncompressed tensors",
         HookPart::P => "factors P",

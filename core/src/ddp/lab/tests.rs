@@ -31,7 +31,7 @@ pub(super) fn capped(mb: f64) -> DdpOptions {
     DdpOptions { bucket_cap: BucketCap::from_mb(mb).unwrap(), ..DdpOptions::default() }
 }
 
-/// What real DDP logged, after 0 to 3 passes, in every field that is not a time.
+/// What real DDP logged, after 0 to 13 passes, in every field that is not a time.
 #[test]
 fn the_log_has_the_fields_and_values_of_real_runs() {
     let file = recorded("ddp_log.json");
@@ -58,9 +58,17 @@ fn the_log_has_the_fields_and_values_of_real_runs() {
         if truth["hook"] == "fp16" {
             options.comm_hook = Some(CommHook::compress(Dtype::Float16));
         }
+        if truth["hook"] == "noop" {
+            options.comm_hook = Some(CommHook::new(HookAlgorithm::Noop));
+        } else if truth["hook"] == "fp16 wrapper of powerSGD" {
+            let state = PowerSgd { start_iter: 2, ..PowerSgd::default() };
+            let algorithm = HookAlgorithm::PowerSgd(state);
+            options.comm_hook = Some(CommHook::wrapping(Dtype::Float16, algorithm));
+        }
         let mut setting = setting(2, options);
         setting.training.backend = BackendName::Gloo;
-        let run = LabRun::of(&model, &setting).unwrap();
+        setting.training.accumulate = truth["accumulate"].as_u64().unwrap_or(1) as u32;
+        let run = LabRun::through(&model, &setting, 14).unwrap();
         for (passes, truth) in truth["log"].as_object().unwrap() {
             let log = run.log(0, passes.parse().unwrap());
             let names: BTreeSet<&String> = log.texts.keys().chain(log.numbers.keys()).collect();
@@ -79,6 +87,47 @@ fn the_log_has_the_fields_and_values_of_real_runs() {
     assert!(compared > 700, "{compared}");
 }
 
+/// What real DDP had logged by the end of runs whose last pass synchronizes, whatever accumulates.
+#[test]
+fn the_log_at_the_end_of_a_run_is_that_of_so_many_passes() {
+    let file = recorded("ddp_log_ends.json");
+    let sizes: Vec<u64> = list(&file["sizes"]).iter().map(|s| s.as_u64().unwrap()).collect();
+    let model = mlp("Mlp", &sizes, Dtype::Float32);
+    let power = HookAlgorithm::PowerSgd(PowerSgd { start_iter: 2, ..PowerSgd::default() });
+    let half = |algorithm| CommHook::wrapping(Dtype::Float16, algorithm);
+    let mut compared = 0;
+    for (name, truth) in file["runs"].as_object().unwrap() {
+        let comm_hook = match truth["hook"].as_str().unwrap() {
+            "none" => None,
+            "noop" => Some(CommHook::new(HookAlgorithm::Noop)),
+            "allreduce" => Some(CommHook::new(HookAlgorithm::AllReduce)),
+            "fp16" => Some(CommHook::compress(Dtype::Float16)),
+            "fp16w-allreduce" | "fp16w-fp16" => Some(half(HookAlgorithm::AllReduce)),
+            "bf16w-allreduce" => {
+                Some(CommHook::wrapping(Dtype::Bfloat16, HookAlgorithm::AllReduce))
+            }
+            "fp16w-noop" => Some(half(HookAlgorithm::Noop)),
+            "fp16w-powersgd" => Some(half(power)),
+            "powersgd" => Some(CommHook::new(power)),
+            other => panic!("{other}"),
+        };
+        let find_unused_parameters = truth["kwargs"]["find_unused_parameters"] == true;
+        let options = DdpOptions { comm_hook, find_unused_parameters, ..DdpOptions::default() };
+        let mut setting = setting(2, options);
+        setting.training.backend = BackendName::Gloo;
+        setting.training.accumulate = truth["accumulate"].as_u64().unwrap() as u32;
+        let passes = truth["passes"].as_u64().unwrap() as u32;
+        let log = LabRun::of_passes(&model, &setting, passes).unwrap().log(0, passes);
+        let texts = log.texts.into_iter().map(|(field, text)| (field, serde_json::json!(text)));
+        let numbers = log.numbers.into_iter().map(|(field, n)| (field, serde_json::json!(n)));
+        let own = texts.chain(numbers).filter(|(field, _)| !field.contains("_time"));
+        let own: serde_json::Map<_, _> = own.collect();
+        assert_eq!(&own, truth["log"].as_object().unwrap(), "{name}");
+        compared += own.len();
+    }
+    assert!(compared > 400, "{compared}");
+}
+
 #[test]
 fn the_log_reads_as_python_prints_it() {
     let model = mlp("Net", &[8, 4], Dtype::Float32);
@@ -89,6 +138,36 @@ fn the_log_reads_as_python_prints_it() {
         text.ends_with("'rank': 1,\n 'total_parameter_size_bytes': 144,\n 'world_size': 2}"),
         "{text}"
     );
+}
+
+/// A model averager's all_reduce is not asynchronous: nothing computes meanwhile.
+#[test]
+fn all_that_holds_the_compute_stream_is_waiting() {
+    let model = named("mlp:64,64,10").unwrap();
+    let mut of = setting(4, DdpOptions::default());
+    let plain = LabRun::of(&model, &of).unwrap().summary();
+    assert!(plain.waiting_ps() >= plain.exposed_ps, "{plain:?}");
+    of.training.averager = Some(ModelAverager::Periodic { period: 2, warmup_steps: 0 });
+    let averaged = LabRun::of(&model, &of).unwrap().summary();
+    assert!(averaged.waiting_ps() > averaged.exposed_ps, "{averaged:?}");
+    assert_eq!(averaged.waiting_ps() + averaged.compute_ps, averaged.step_ps);
+}
+
+/// A world of one rank: nothing is hidden, and nothing waits for others.
+#[test]
+fn one_rank_is_told_that_it_has_nobody_to_talk_to() {
+    let model = named("mlp:64,64,10").unwrap();
+    let mut of = setting(1, DdpOptions::default());
+    of.training.zero = Some(false);
+    let run = LabRun::of(&model, &of).unwrap();
+    let (shown, pass) = (LabModel::of(&model), run.pass(2).unwrap());
+    let sentences = (0..pass.moments.len()).map(|moment| pass.sentence(&shown, &of, moment));
+    let told = sentences.collect::<Vec<_>>().join("\n");
+    assert!(told.contains("one rank has nobody to reduce with"), "{told}");
+    assert!(told.contains("one rank has nobody to talk to"), "{told}");
+    for wrong in ["all 1 ranks", "took 0", "was hidden", "hid all of it", "nothing left to hide"] {
+        assert!(!told.contains(wrong), "{wrong}: {told}");
+    }
 }
 
 /// PyTorch's ImageNet example: the buckets, who is in them, and whom the last one waits for.
@@ -104,7 +183,7 @@ fn resnet18s_third_pass_is_told_gradient_by_gradient() {
     let pass = run.pass(2).unwrap();
     // fc.bias comes first and waits for fc.weight; then bucket 0 goes.
     let (bias, weight) = (61, 60);
-    let why = pass.why(&shown, bias);
+    let why = pass.why(&shown, &setting, bias);
     assert!(why[0].contains("bucket 0, gradient 1 of 2"), "{why:?}");
     assert!(why[1].contains("fc.weight"), "{why:?}");
     let gradients =
@@ -136,7 +215,11 @@ fn resnet18s_third_pass_is_told_gradient_by_gradient() {
     );
     // In the first pass one bucket waits for everything.
     let first = run.pass(0).unwrap();
-    assert!(first.why(&shown, bias)[1].contains("conv1.weight"), "{:?}", first.why(&shown, bias));
+    assert!(
+        first.why(&shown, &setting, bias)[1].contains("conv1.weight"),
+        "{:?}",
+        first.why(&shown, &setting, bias)
+    );
     assert_eq!(first.buckets[0].launch_ps, Some(first.backward_end_ps));
     // The rebuild's two broadcasts come before the second forward pass.
     let second = run.pass(1).unwrap();
@@ -162,7 +245,7 @@ fn a_bucket_never_overtakes_the_one_before() {
     assert_eq!(pass.buckets[0].params, [5]);
     assert_eq!((pass.buckets[1].held_by, pass.buckets[1].launched_by), (Some(0), Some(5)));
     assert_eq!(pass.buckets[1].launch_ps, pass.buckets[0].full_ps);
-    let why = pass.why(&shown, 4);
+    let why = pass.why(&shown, &setting, 4);
     assert!(why.iter().any(|line| line.contains("bucket 0 is not full before")), "{why:?}");
     let at = pass.params[4].ready_moment as usize;
     let told = pass.sentence(&shown, &setting, at);
@@ -183,7 +266,10 @@ fn a_static_graph_reduces_its_first_pass_at_the_end() {
     let first = run.pass(0).unwrap();
     assert!(first.delayed);
     assert!(
-        first.why(&shown, 3).iter().any(|line| line.contains("the first pass of a static graph"))
+        first
+            .why(&shown, &setting, 3)
+            .iter()
+            .any(|line| line.contains("the first pass of a static graph"))
     );
     assert_eq!([1, 2, 3].map(|number| run.pass(number).unwrap().rebuilds), [false, true, false]);
 }
@@ -199,7 +285,7 @@ fn accumulated_passes_reduce_nothing() {
     assert!(!inside.sync && inside.calls.is_empty() && inside.optimizer.is_none());
     assert!(inside.buckets.iter().all(|bucket| bucket.launch_ps.is_none()));
     assert!(last.sync && last.optimizer.is_some());
-    assert!(inside.why(&LabModel::of(&model), 0)[1].contains("no_sync"));
+    assert!(inside.why(&LabModel::of(&model), &setting, 0)[1].contains("no_sync"));
     // A step of four passes communicates as much as one of a single pass.
     let once = super::Setting {
         training: Training { accumulate: 1, ..setting.training.clone() },
@@ -362,7 +448,7 @@ proptest! {
                 prop_assert!(!pass.sentence(&shown, &setting, moment).is_empty());
             }
             for param in 0..shown.params.len() as u32 {
-                prop_assert!(!pass.why(&shown, param).is_empty());
+                prop_assert!(!pass.why(&shown, &setting, param).is_empty());
             }
             run.log(0, number);
         }

@@ -20,6 +20,7 @@ impl Architecture {
             buffers: Vec::new(),
             layers: Vec::new(),
             recorded_ready_order: None,
+            unused: Vec::new(),
         };
         Architecture { model, dtype }
     }
@@ -41,6 +42,7 @@ impl Architecture {
             dtype,
             requires_grad: true,
             sparse: false,
+            uninitialized: false,
         });
         self.model.params.len() as u32 - 1
     }

@@ -2,8 +2,10 @@
 //!
 //! JSON: `{"params": [[name, shape, numel, dtype, requires_grad], …], "tied": [[alias, name], …],
 //! "buffers": [[name, shape, numel, dtype], …]}`, with an optional `"name"`, `"sparse"` (names of
-//! the parameters whose gradients are sparse) and `"grad_ready_order"` (a list of indices among the
-//! parameters that require grad, or a text such as `"13-11,4"`).
+//! the parameters whose gradients are sparse), `"uninitialized"` (names of a lazy module's
+//! parameters that have no shape yet), `"grad_ready_order"` (a list of indices among the
+//! parameters that require grad, or a text such as `"13-11,4"`) and `"unused"` (by pass, the names of
+//! the parameters or modules that it leaves alone; later passes are like the last).
 //!
 //! CSV: a line per parameter, `name,shape,dtype,requires_grad`, with the shape as `64x3x7x7`; the
 //! last two may be left out (`float32`, `true`), and so may a header.
@@ -14,7 +16,8 @@ use super::{Buffer, Cost, Layer, Model, Parameter, numel};
 use crate::ddp::indices::{IndexListError, parse_indices};
 use crate::dtype::Dtype;
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most parameters and buffers of a model: it keeps a stranger's file bounded.
 const MAX_TENSORS: usize = 1 << 18;
@@ -73,14 +76,30 @@ struct File {
     #[serde(default)]
     sparse: Vec<String>,
     #[serde(default)]
-    grad_ready_order: Option<ReadyOrder>,
+    uninitialized: Vec<String>,
+    #[serde(default)]
+    grad_ready_order: Option<Value>,
+    #[serde(default)]
+    unused: Vec<Vec<String>>,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum ReadyOrder {
-    Indices(Vec<u32>),
-    Text(String),
+/// A ready order as a file has it: a list of indices, or a text of them.
+fn ready_order(order: &Value) -> Result<Vec<u32>, ModelError> {
+    let wrong = |what: String| {
+        let why = format!("{what}; write a list of indices from 0, or a text such as \"13-11,4\"");
+        ModelError::ReadyOrder(why)
+    };
+    match order {
+        Value::String(text) => Ok(parse_indices(text)?),
+        Value::Array(list) => {
+            let index = |item: &Value| {
+                let index = item.as_u64().and_then(|index| u32::try_from(index).ok());
+                index.ok_or_else(|| wrong(format!("{item} is no index")))
+            };
+            list.iter().map(index).collect()
+        }
+        _ => Err(wrong("it is neither a list nor a text".into())),
+    }
 }
 
 impl Model {
@@ -125,11 +144,66 @@ impl Model {
         if file.params.len().max(file.buffers.len()) > MAX_TENSORS {
             return Err(ModelError::TooLarge);
         }
+        if file.tied.len() > MAX_TENSORS {
+            return Err(ModelError::TooLarge);
+        }
+        let own: BTreeSet<&str> = file.params.iter().map(|param| param.0.as_str()).collect();
+        let buffers: BTreeSet<&str> = file.buffers.iter().map(|buffer| buffer.0.as_str()).collect();
+        let bad = |name: &str, why: &str| {
+            let why = why.to_owned();
+            Err(ModelError::Tensor { name: name.chars().take(100).collect(), why })
+        };
+        for (key, names) in [("sparse", &file.sparse), ("uninitialized", &file.uninitialized)] {
+            if let Some(name) = names.iter().find(|name| !own.contains(name.as_str())) {
+                let why = format!("it is listed under {key:?}, but is no parameter of \"params\"");
+                return bad(name, &why);
+            }
+        }
+        let mut aliases = BTreeSet::new();
+        for (alias, of) in &file.tied {
+            if buffers.contains(alias.as_str()) {
+                return bad(
+                    alias,
+                    "it is an alias under \"tied\" and a buffer as well; PyTorch registers a name \
+                     once (\"attribute already exists\")",
+                );
+            }
+            if !aliases.insert(alias.as_str()) {
+                return bad(
+                    alias,
+                    "it stands under \"tied\" twice; a name stands for one parameter",
+                );
+            }
+            if own.contains(alias.as_str()) {
+                return bad(
+                    alias,
+                    "it is an alias under \"tied\" and a parameter of \"params\" as well; a shared \
+                     parameter stands there once, under its first name",
+                );
+            }
+            if !own.contains(of.as_str()) {
+                return bad(
+                    of,
+                    "\"tied\" names it as what is shared, but it is no parameter of \"params\"",
+                );
+            }
+        }
         let sparse: BTreeSet<_> = file.sparse.iter().collect();
+        let lazy: BTreeSet<_> = file.uninitialized.iter().collect();
+        let shaped =
+            |param: &&(String, Vec<u64>, u64, String, bool)| lazy.contains(&param.0) && param.2 > 0;
+        if let Some(param) = file.params.iter().find(shaped) {
+            return bad(
+                &param.0,
+                "it is listed under \"uninitialized\", but has a shape; a lazy module's parameter has \
+                 none yet: write [0] and 0",
+            );
+        }
         let params = file.params.into_iter().map(|(name, shape, numel, dtype, requires_grad)| {
-            let sparse = sparse.contains(&name);
+            let (sparse, uninitialized) = (sparse.contains(&name), lazy.contains(&name));
             let dtype = check(&name, &shape, Some(numel), &dtype)?;
-            Ok(Parameter { name, shape, dtype, requires_grad, sparse })
+            check_trains(&name, dtype, requires_grad)?;
+            Ok(Parameter { name, shape, dtype, requires_grad, sparse, uninitialized })
         });
         let params: Vec<_> = params.collect::<Result<_, ModelError>>()?;
         let buffers = file.buffers.into_iter().map(|(name, shape, numel, dtype)| {
@@ -137,33 +211,32 @@ impl Model {
             Ok(Buffer { name, shape, dtype })
         });
         let buffers = buffers.collect::<Result<_, ModelError>>()?;
-        let recorded = match file.grad_ready_order {
-            None => None,
-            Some(ReadyOrder::Indices(order)) => Some(order),
-            Some(ReadyOrder::Text(text)) => Some(parse_indices(&text)?),
-        };
+        let recorded = file.grad_ready_order.as_ref().map(ready_order).transpose()?;
         let name = file.name.unwrap_or_else(|| name.to_owned());
         let layers = layers_of(&params);
-        let model = Model {
+        let mut model = Model {
             name,
             params,
             tied: file.tied,
             buffers,
             layers,
             recorded_ready_order: recorded,
+            unused: Vec::new(),
         };
         model.check_ready_order()?;
+        model.unused = model.unused_by_pass(&file.unused)?;
         Ok(model)
     }
 
     fn from_csv(name: &str, text: &str) -> Result<Model, ModelError> {
         let mut params = Vec::new();
         for (line, row) in (1..).zip(text.lines()) {
-            let cells: Vec<_> = row.split(',').map(str::trim).collect();
+            let bad = |why: String| ModelError::Csv { line, why };
+            let cells = cells(row).ok_or_else(|| bad("a quoted cell does not end".into()))?;
+            let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
             if row.trim().is_empty() || (line == 1 && cells.get(1) == Some(&"shape")) {
                 continue;
             }
-            let bad = |why: String| ModelError::Csv { line, why };
             let [name, shape, rest @ ..] = &cells[..] else {
                 return Err(bad("it has fewer than two columns".into()));
             };
@@ -180,8 +253,10 @@ impl Model {
             };
             let dtype = rest.first().filter(|cell| !cell.is_empty()).copied().unwrap_or("float32");
             let dtype = check(name, &shape, None, dtype).map_err(|error| bad(error.to_string()))?;
+            check_trains(name, dtype, requires_grad).map_err(|error| bad(error.to_string()))?;
             let name = (*name).to_owned();
-            params.push(Parameter { name, shape, dtype, requires_grad, sparse: false });
+            let (sparse, uninitialized) = (false, false);
+            params.push(Parameter { name, shape, dtype, requires_grad, sparse, uninitialized });
             if params.len() > MAX_TENSORS {
                 return Err(ModelError::TooLarge);
             }
@@ -197,7 +272,50 @@ impl Model {
             buffers: Vec::new(),
             layers,
             recorded_ready_order: None,
+            unused: Vec::new(),
         })
+    }
+
+    /// The model with a ready order of a user's own, as indices among the parameters that require
+    /// grad; what it leaves out never becomes ready.
+    ///
+    /// # Errors
+    /// When an index is none, or is there twice.
+    pub fn in_order(&self, order: &[u32]) -> Result<Model, ModelError> {
+        let model = Model { recorded_ready_order: Some(order.to_vec()), ..self.clone() };
+        model.check_ready_order()?;
+        Ok(model)
+    }
+
+    /// What each pass leaves alone, from the names of parameters and modules.
+    fn unused_by_pass(&self, passes: &[Vec<String>]) -> Result<Vec<Vec<u32>>, ModelError> {
+        let by_name: BTreeMap<&str, u32> =
+            self.trained().map(|param| param.name.as_str()).zip(0..).collect();
+        let mut listed = passes.len();
+        let indices = |names: &Vec<String>| {
+            let mut indices = BTreeSet::new();
+            for name in names {
+                let module = format!("{name}.");
+                let inside = by_name.range(module.as_str()..);
+                let inside = inside.take_while(|(inside, _)| inside.starts_with(&module));
+                let before = listed;
+                for index in by_name.get(name.as_str()).into_iter().chain(inside.map(|(_, i)| i)) {
+                    indices.insert(*index);
+                    listed += 1;
+                }
+                if listed == before {
+                    let why = "it is listed under \"unused\", but is neither a parameter that \
+                               requires grad nor a module with some";
+                    let name = name.chars().take(100).collect();
+                    return Err(ModelError::Tensor { name, why: why.into() });
+                }
+                if listed > MAX_TENSORS {
+                    return Err(ModelError::TooLarge);
+                }
+            }
+            Ok(indices.into_iter().collect())
+        };
+        passes.iter().map(indices).collect()
     }
 
     /// Gradients that a ready order leaves out never become ready.
@@ -221,6 +339,55 @@ impl Model {
         }
         Ok(())
     }
+}
+
+/// The cells of a line: between commas, or in quotes, where a doubled quote is one. None when a quote
+/// does not end.
+fn cells(row: &str) -> Option<Vec<String>> {
+    let mut cells = vec![String::new()];
+    let (mut quoted, mut was_quoted) = (false, false);
+    let mut chars = row.chars().peekable();
+    while let Some(char) = chars.next() {
+        let cell = cells.last_mut()?;
+        match char {
+            '"' if quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                cell.push('"');
+            }
+            '"' if quoted => quoted = false,
+            '"' if cell.trim().is_empty() => {
+                cell.clear();
+                (quoted, was_quoted) = (true, true);
+            }
+            ',' if !quoted => {
+                if !was_quoted {
+                    *cell = cell.trim().to_owned();
+                }
+                was_quoted = false;
+                cells.push(String::new());
+            }
+            // What stands between a closing quote and the comma is space.
+            _ if was_quoted && !quoted => {}
+            char => cell.push(char),
+        }
+    }
+    let last = cells.last_mut()?;
+    if !was_quoted {
+        *last = last.trim().to_owned();
+    }
+    (!quoted).then_some(cells)
+}
+
+/// `requires_grad` is for floating-point and complex tensors.
+fn check_trains(name: &str, dtype: Dtype, requires_grad: bool) -> Result<(), ModelError> {
+    if !requires_grad || dtype.is_float() || dtype.is_complex() {
+        return Ok(());
+    }
+    let why = format!(
+        "it is {dtype} and requires grad, but only tensors of floating point and complex dtype can \
+         require gradients; write false"
+    );
+    Err(ModelError::Tensor { name: name.to_owned(), why })
 }
 
 fn check(name: &str, shape: &[u64], of: Option<u64>, dtype: &str) -> Result<Dtype, ModelError> {

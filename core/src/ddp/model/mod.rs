@@ -12,7 +12,7 @@ mod zoo;
 
 pub use cost::{Cost, Device};
 pub use file::ModelError;
-pub use zoo::{known_models, mlp, mlp_with_norms, named};
+pub use zoo::{known_models, mlp, mlp_sizes, mlp_with_norms, named};
 
 use super::assignment::BucketParam;
 use crate::dtype::Dtype;
@@ -34,6 +34,9 @@ pub struct Model {
     /// The order in which gradients become ready, as indices among the parameters that require
     /// grad, where it was recorded; it follows from `layers` otherwise.
     pub recorded_ready_order: Option<Vec<u32>>,
+    /// By pass, the parameters that it leaves alone, as sorted indices among those that require
+    /// grad; later passes are like the last. Empty where every pass uses all.
+    pub unused: Vec<Vec<u32>>,
 }
 
 /// A parameter of a model.
@@ -49,6 +52,9 @@ pub struct Parameter {
     pub requires_grad: bool,
     /// Whether its gradient is sparse.
     pub sparse: bool,
+    /// Whether it is a lazy module's that has seen no batch (`torch.nn.UninitializedParameter`): it
+    /// has no shape yet, and DDP refuses it.
+    pub uninitialized: bool,
 }
 
 /// A buffer of a model: state that is not trained, such as BatchNorm's running mean.
@@ -157,6 +163,33 @@ impl Model {
             Some(order) => order::recorded(self, order),
             None => order::reversed(self),
         }
+    }
+
+    /// The parameters that a pass, from 0, leaves alone.
+    fn unused_in(&self, pass: u32) -> &[u32] {
+        let list = self.unused.get(pass as usize).or(self.unused.last());
+        list.map_or(&[], Vec::as_slice)
+    }
+
+    /// Per layer, whether a pass does not run it, since it uses none of its parameters.
+    pub fn skipped_in(&self, pass: u32) -> Vec<bool> {
+        let (unused, trained) = (self.unused_in(pass), self.trained_indices());
+        let left_out = |param: &u32| {
+            let index = trained.get(*param as usize).copied().flatten();
+            index.is_some_and(|index| unused.binary_search(&index).is_ok())
+        };
+        let skipped = |layer: &Layer| !layer.params.is_empty() && layer.params.iter().all(left_out);
+        self.layers.iter().map(skipped).collect()
+    }
+
+    /// [`Model::backward`] of a pass, from 0.
+    pub fn backward_in(&self, pass: u32) -> Vec<(Option<usize>, Vec<u32>)> {
+        let unused = self.unused_in(pass);
+        let mut backward = self.backward();
+        for (_, ready) in &mut backward {
+            ready.retain(|index| unused.binary_search(index).is_err());
+        }
+        backward
     }
 
     /// The parameters that require grad, as indices among them, that have these names or are in

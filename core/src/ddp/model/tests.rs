@@ -135,6 +135,9 @@ fn files_are_read_and_refused() {
     assert_eq!((model.params[0].numel(), model.params[0].dtype), (200, Dtype::Bfloat16));
     assert!(!model.params[1].requires_grad && model.params[1].dtype == Dtype::Float32);
     assert_eq!(model.trained_indices(), [Some(0), None]);
+    let quoted = Model::read("q", "\"a,b\", 10x10\n\"c\"\"d\" ,\"3\",float32\n").unwrap();
+    let names: Vec<_> = quoted.params.iter().map(|p| (p.name.as_str(), p.numel())).collect();
+    assert_eq!(names, [("a,b", 100), ("c\"d", 3)]);
     let json = r#"{"params": [["a", [2], 2, "float32", true], ["b", [3], 3, "float32", true]],
                    "grad_ready_order": "0-1", "sparse": ["b"]}"#;
     let model = Model::read("mine", json).unwrap();
@@ -147,6 +150,33 @@ fn files_are_read_and_refused() {
         (r#"{"params": [["a", [2], 2, "float32", true]], "grad_ready_order": [1]}"#, "index 1"),
         (r#"{"params": [["a", [2], 2, "float32", true]], "grad_ready_order": "0,0"}"#, "twice"),
         (r#"{"params": [["a", [4294967296, 4294967296], 1, "float32", true]]}"#, "elements"),
+        (r#"{"params": [["a", [2], 2, "float32", true]], "sparse": ["z"]}"#, "\"z\": it is listed"),
+        (r#"{"params": [["a", [2], 2, "float32", true]], "tied": [["x", "no"]]}"#, "\"no\""),
+        (r#"{"params": [["a", [2], 2, "float32", true]], "tied": [["a", "a"]]}"#, "an alias"),
+        (
+            r#"{"params": [["a", [2], 2, "float32", true]], "tied": [["b", "a"]],
+                "buffers": [["b", [1], 1, "float32"]]}"#,
+            "and a buffer as well",
+        ),
+        (
+            r#"{"params": [["a", [2], 2, "float32", true]], "tied": [["b", "a"], ["b", "a"]]}"#,
+            "twice",
+        ),
+        (
+            r#"{"params": [["a", [2], 2, "float32", true]], "uninitialized": ["a"]}"#,
+            "write [0] and 0",
+        ),
+        (r#"{"params": [["a", [2], 2, "int64", true]]}"#, "can require gradients"),
+        (
+            r#"{"params": [["a", [2], 2, "float32", true]], "grad_ready_order": [0, -1]}"#,
+            "-1 is no",
+        ),
+        (
+            r#"{"params": [["a", [2], 2, "float32", true]], "grad_ready_order": 3}"#,
+            "neither a list",
+        ),
+        ("a,2,int64", "line 1"),
+        ("\"a,2,float32", "quoted cell"),
         ("a,2y,float32", "line 1"),
         ("a", "two columns"),
         ("", "no parameter"),

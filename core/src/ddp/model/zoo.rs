@@ -31,12 +31,7 @@ pub fn known_models() -> [&'static str; 13] {
 /// `mlp:64,128,10` is [`mlp`] of those sizes.
 pub fn named(name: &str) -> Option<Model> {
     if let Some(sizes) = name.strip_prefix("mlp:") {
-        let sizes = sizes.split(',').map(|size| size.trim().parse().ok());
-        let sizes: Vec<u64> = sizes.collect::<Option<_>>()?;
-        // Sizes whose product is no tensor are no model.
-        let fits = sizes.iter().all(|size| (1..=1 << 20).contains(size));
-        return (fits && (2..=1_000).contains(&sizes.len()))
-            .then(|| mlp(name, &sizes, Dtype::Float32));
+        return Some(mlp(name, &mlp_sizes(sizes).ok()?, Dtype::Float32));
     }
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     let model = match plain.to_ascii_lowercase().as_str() {
@@ -56,6 +51,28 @@ pub fn named(name: &str) -> Option<Model> {
         _ => return None,
     };
     Some(model)
+}
+
+/// The sizes of an MLP: `64,128,10`.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn mlp_sizes(text: &str) -> Result<Vec<u64>, String> {
+    let sizes = text.split(',').map(|size| {
+        let size = size.trim();
+        // Sizes whose product is no tensor are no model.
+        let fits = size.parse().ok().filter(|size| (1..=1 << 20).contains(size));
+        fits.ok_or_else(|| {
+            let size: String = size.chars().take(40).collect();
+            format!("mlp: {size:?} is no size of a layer: from 1 to 1,048,576")
+        })
+    });
+    let sizes: Vec<u64> = sizes.take(1_001).collect::<Result<_, _>>()?;
+    match sizes.len() {
+        2..=1_000 => Ok(sizes),
+        1 => Err("mlp: one size is no layer: write at least two, as in mlp:64,128,10".into()),
+        _ => Err("mlp: more than 1,000 sizes; take fewer".into()),
+    }
 }
 
 /// The same with a `BatchNorm1d` behind every layer but the last, `norms.0`, `norms.1`, …: a small

@@ -10,7 +10,7 @@ use crate::ddp::call::{DdpCall, Purpose};
 use crate::ddp::error::DdpError;
 use crate::ddp::join::presence;
 use crate::ddp::model::Model;
-use crate::ddp::notes::{Role, StepKind, TrainingRun};
+use crate::ddp::notes::{Half, Role, StepKind, TrainingRun};
 use crate::ddp::wrapper::{Ddp, Forward, InJoin, common_rank};
 use crate::dtype::Dtype;
 use crate::plan::{Action, Program};
@@ -86,7 +86,7 @@ fn rank0_orders(
     training: &Training,
     uneven: &Uneven,
 ) -> Result<Vec<Vec<u32>>, DdpError> {
-    let (mut ddp, _) = Ddp::new(0, model, &training.options)?;
+    let mut ddp = Ddp::new(0, model, &training.options)?.0.on(training.backend);
     let order = model.grad_ready_order();
     let unused = unused(model, &model.backward());
     let mut orders = Vec::new();
@@ -125,7 +125,8 @@ impl Joining<'_> {
         inputs: u32,
         rank: u32,
     ) -> Result<Option<DdpError>, TrainingError> {
-        let (mut ddp, calls) = Ddp::new(rank, self.model, &self.training.options)?;
+        let (ddp, calls) = Ddp::new(rank, self.model, &self.training.options)?;
+        let mut ddp = ddp.on(self.training.backend);
         writer.at(CONSTRUCTOR, "DistributedDataParallel");
         for call in &calls {
             writer.call(call, 0, false);
@@ -208,6 +209,7 @@ impl Joining<'_> {
         }
         writer.read_back(&calls);
         if let Err(error) = passed {
+            writer.raises(Half::Forward);
             for op in launched {
                 writer.push(Action::Wait { op, timeout_ms: None });
             }
@@ -239,6 +241,7 @@ impl Joining<'_> {
         if throw.is_some() {
             let throw = DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinThrow);
             self.read_call(writer, &throw);
+            writer.raises(Half::Forward);
             return Ok(Some(DdpError::Exhausted { rank }));
         }
         let phase = 1 + u32::from(rebuilt(ddp));

@@ -4,11 +4,10 @@ use super::names::Names;
 use super::subgroups::Subgroups;
 use super::{Training, TrainingError, script};
 use crate::collective::Collective;
-use crate::ddp::buckets::Bucket;
 use crate::ddp::call::{DdpCall, DdpOp, Purpose};
 use crate::ddp::model::{Cost, Model};
 use crate::ddp::notes::{
-    CallNote, GradientNote, LayerNote, Role, StepKind, StepNotes, TrainingRun,
+    CallNote, GradientNote, Half, LayerNote, Role, StepKind, StepNotes, TrainingRun,
 };
 use crate::ddp::wrapper::Ddp;
 use crate::dtype::Dtype;
@@ -32,6 +31,8 @@ pub(super) struct Writer<'a> {
     /// Steps of the optimizer.
     pub(super) optimized: u64,
     steps: Vec<StepNotes>,
+    /// Per layer, whether the pass does not run it; none are where it is empty.
+    pub(super) skipped: Vec<bool>,
     /// The gradient that launches what is written now, and the pass that made it.
     pub(super) launching: Option<u32>,
     computed: Option<u32>,
@@ -40,11 +41,11 @@ pub(super) struct Writer<'a> {
 impl<'a> Writer<'a> {
     pub(super) fn new(model: &'a Model, training: &'a Training) -> Result<Writer<'a>, PlanError> {
         let world_size = training.world_size;
-        let world =
-            ProcessGroup::world(world_size, training.backend).map_err(|_| PlanError::EmptyWorld)?;
         if world_size > crate::plan::MAX_WORLD_SIZE {
             return Err(PlanError::WorldTooLarge(world_size));
         }
+        let world =
+            ProcessGroup::world(world_size, training.backend).map_err(|_| PlanError::EmptyWorld)?;
         let mut groups = vec![world];
         let subgroups = Subgroups::new(training, &mut groups)?;
         let plan = Plan {
@@ -70,6 +71,7 @@ impl<'a> Writer<'a> {
             names: Names::default(),
             optimized: 0,
             steps: Vec::new(),
+            skipped: Vec::new(),
             launching: None,
             computed: None,
         })
@@ -77,10 +79,18 @@ impl<'a> Writer<'a> {
 
     /// Another step begins.
     pub(super) fn step(&mut self, kind: StepKind, sync: bool, rebuilds: bool, ddp: &Ddp) {
-        let buckets: Vec<Bucket> =
-            ddp.reducer().map(|reducer| reducer.buckets().to_vec()).unwrap_or_default();
-        let first_op = self.ops.len() as u32;
-        let notes = StepNotes { first_op, kind, sync, rebuilds, buckets, ..StepNotes::default() };
+        let (first_op, buckets) = (self.ops.len() as u32, ddp.buckets());
+        let unused_parameter_size =
+            ddp.reducer().and_then(|reducer| reducer.unused_parameter_size());
+        let notes = StepNotes {
+            first_op,
+            kind,
+            sync,
+            rebuilds,
+            buckets,
+            unused_parameter_size,
+            ..StepNotes::default()
+        };
         self.steps.push(notes);
         self.computed = None;
     }
@@ -91,6 +101,20 @@ impl<'a> Writer<'a> {
         if let Some(step) = self.steps.last_mut() {
             self.launching = Some(step.gradients.len() as u32);
             step.gradients.push(GradientNote { param, after });
+        }
+    }
+
+    /// The reducer has marked parameters ready that nothing uses.
+    pub(super) fn marked(&mut self, marked: Vec<u32>) {
+        if let Some(step) = self.steps.last_mut().filter(|step| step.sync) {
+            step.marked = marked;
+        }
+    }
+
+    /// The step raises, and the program ends there.
+    pub(super) fn raises(&mut self, half: Half) {
+        if let Some(step) = self.steps.last_mut() {
+            step.raises = Some(half);
         }
     }
 
@@ -236,8 +260,15 @@ impl<'a> Writer<'a> {
         }
     }
 
+    fn skips(&self, layer: usize) -> bool {
+        self.skipped.get(layer).copied().unwrap_or(false)
+    }
+
     pub(super) fn forward_pass(&mut self) {
         for (index, layer) in self.model.layers.iter().enumerate() {
+            if self.skips(index) {
+                continue;
+            }
             let dtype = self.dtype_of(index);
             let cost = self.cost_of(index, dtype);
             let ns = self.training.device.forward_ns(&cost, dtype, self.training.batch);
@@ -247,7 +278,7 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn backward_of(&mut self, layer: Option<usize>) {
-        let Some(index) = layer else { return };
+        let Some(index) = layer.filter(|index| !self.skips(*index)) else { return };
         let Some(of) = self.model.layers.get(index) else { return };
         let dtype = self.dtype_of(index);
         let cost = self.cost_of(index, dtype);

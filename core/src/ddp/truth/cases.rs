@@ -1,9 +1,8 @@
 //! Every case of `ddp_cases.json`, event by event.
 //!
 //! Not replayed, because the room does not express it: sums of gradients (they depend on PyTorch's
-//! random numbers), `detach_error` (a refusal of autograd), hooks that are no functions
-//! (`hook_second_argument_not_named_bucket`, `hook_not_callable`: Python's own errors), and
-//! `unused_parameter_size` of the log.
+//! random numbers), `detach_error` (a refusal of autograd), and hooks that are no functions
+//! (`hook_second_argument_not_named_bucket`, `hook_not_callable`: Python's own errors).
 
 use super::models::{batch_norm, branches, mlp_small, scalar, six_layers, two_layers};
 use super::{list, numbers, recorded};
@@ -116,6 +115,11 @@ fn replay(result: &Value, model: &Model, options: &DdpOptions) -> Ddp {
     }
     if let Some(rebuilt) = log["has_rebuilt_buckets"].as_u64() {
         assert_eq!(u64::from(reducer.has_rebuilt()), rebuilt);
+    }
+    // The log is read when the last pass is over.
+    if log.is_object() {
+        let unused = log["unused_parameter_size"].as_u64();
+        assert_eq!(reducer.unused_parameter_size(), unused, "unused_parameter_size");
     }
     ddp
 }
@@ -281,7 +285,7 @@ fn join_shadows_and_ends() {
                 if let Some(grad) = truth["grad"].as_f64() {
                     let having = inputs.iter().zip(1..).filter(|(n, _)| **n as usize > number);
                     let sum: u32 = having.map(|(_, gradient)| gradient).sum();
-                    let divisor = done.iterations[number].divisor;
+                    let divisor = done.iterations[number].divisor.unwrap();
                     assert_eq!(f64::from(sum) / f64::from(divisor), grad, "{about} {number}");
                 }
             }
@@ -329,6 +333,7 @@ fn delayed_reductions() {
         dtype: Dtype::Float32,
         requires_grad: false,
         sparse: false,
+        uninitialized: false,
     });
     let truth = &result["all_plus_frozen"];
     let (mut ddp, calls) = Ddp::new(0, &frozen, &delay(&all)).unwrap();

@@ -1,7 +1,6 @@
 //! `ddp_errors.json`, as far as the room expresses it.
 //!
-//! Not replayed: `device_ids_on_cpu` and `uninitialized_param` (there are no devices and no lazy
-//! modules here), and `uneven_iterations_without_join`, `one_rank_raises`, `one_rank_exits`,
+//! Not replayed: `uneven_iterations_without_join`, `one_rank_raises`, `one_rank_exits`,
 //! `no_sync_on_one_rank`, where what is raised is gloo's word for a peer that is gone.
 
 use super::models::{mlp_small, one_layer};
@@ -9,6 +8,7 @@ use super::{list, recorded};
 use crate::ddp::model::Model;
 use crate::ddp::*;
 use crate::dtype::Dtype;
+use crate::group::BackendName;
 use serde_json::Value;
 
 fn case(name: &str) -> Value {
@@ -47,6 +47,50 @@ fn models_without_anything_to_train() {
         let error = Ddp::new(0, &model, &DdpOptions::default()).unwrap_err();
         assert_raised(&case(name)["rank0"], &error);
     }
+}
+
+#[test]
+fn a_lazy_module_that_saw_no_batch() {
+    let mut text: Value = serde_json::json!({
+        "params": [["0.weight", [0], 0, "float32", true], ["1.weight", [4, 4], 16, "float32", true]],
+        "uninitialized": ["0.weight"],
+    });
+    let model = Model::read("lazy", &text.to_string()).unwrap();
+    let error = Ddp::new(0, &model, &DdpOptions::default()).unwrap_err();
+    assert_raised(&case("uninitialized_param")["rank0"], &error);
+    text["uninitialized"] = serde_json::json!(["0.wait"]);
+    let refused = Model::read("lazy", &text.to_string()).unwrap_err().to_string();
+    assert!(refused.contains("\"uninitialized\""), "{refused}");
+}
+
+#[test]
+fn devices_of_a_module_on_the_cpu() {
+    let raised = |version, backend, devices| {
+        verify_device_ids(&DdpOptions { version, ..DdpOptions::default() }, backend, devices)
+    };
+    let new = DdpVersion::V2_7;
+    let error = raised(new, BackendName::Gloo, 1).unwrap_err();
+    assert_raised(&case("device_ids_on_cpu")["rank0"], &error);
+    assert_eq!(raised(new, BackendName::Nccl, 1), Ok(()));
+    assert_eq!(raised(new, BackendName::Nccl, 2), Err(DdpError::DeviceIds));
+    assert_eq!(raised(DdpVersion::V1, BackendName::Gloo, 2), Ok(()));
+}
+
+#[test]
+fn types_that_gloo_does_not_know() {
+    let mut model = one_layer();
+    model.params[0].dtype = Dtype::Complex64;
+    let raised = |options: &DdpOptions, backend| verify_types(&model, options, backend);
+    let error = raised(&DdpOptions::default(), BackendName::Gloo).unwrap_err();
+    // As `errors.json` has it of gloo's other calls.
+    assert_eq!(
+        (error.class(), error.to_string().as_str()),
+        ("RuntimeError", "Invalid scalar type")
+    );
+    assert_eq!(raised(&DdpOptions::default(), BackendName::Nccl), Ok(()));
+    let ignored = vec![model.params[0].name.clone()];
+    let options = DdpOptions { ignored, ..DdpOptions::default() };
+    assert_eq!(raised(&options, BackendName::Gloo), Ok(()));
 }
 
 #[test]
@@ -154,7 +198,7 @@ fn hooks_communicate_what_their_sources_say() {
     let (p, q) = (2 * (128 + 128 + 10), 2 * (64 + 128 + 128));
     let parts = [266, p, q].map(|numel| ("all_reduce", Float32, numel));
     assert_eq!(run(power(state), 3).unwrap(), parts);
-    let wrapped = CommHook { compress: Some(Float16), ..power(state) };
+    let wrapped = CommHook::wrapping(Float16, power(state).algorithm);
     assert_eq!(run(wrapped, 3).unwrap(), parts.map(|(name, _, n)| (name, Float16, n)));
     let early = PowerSgd { start_iter: 1, ..state };
     assert_eq!(run(power(early), 1), Err(DdpError::PowerSgdStart));

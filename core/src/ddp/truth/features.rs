@@ -125,17 +125,18 @@ fn other_hooks_communicate_what_was_recorded() {
         for (name, case) in cases.as_object().unwrap() {
             let Some((hook, mb)) = name.rsplit_once('/') else { continue };
             let power = PowerSgd { start_iter: 2, ..PowerSgd::default() };
-            let sum = |compress| CommHook { compress, algorithm: HookAlgorithm::AllReduce };
+            let sum = |compress: Option<Dtype>| {
+                compress.map_or(CommHook::new(HookAlgorithm::AllReduce), CommHook::compress)
+            };
             let hook = match hook {
                 "allreduce_hook" => sum(None),
                 "fp16_compress_hook" => sum(Some(Dtype::Float16)),
                 "bf16_compress_hook" | "bf16_compress_wrapper(allreduce_hook)" => {
                     sum(Some(Dtype::Bfloat16))
                 }
-                "fp16_compress_wrapper(powerSGD_hook)" => CommHook {
-                    compress: Some(Dtype::Float16),
-                    algorithm: HookAlgorithm::PowerSgd(power),
-                },
+                "fp16_compress_wrapper(powerSGD_hook)" => {
+                    CommHook::wrapping(Dtype::Float16, HookAlgorithm::PowerSgd(power))
+                }
                 "quantization_pertensor_hook" => {
                     CommHook::new(HookAlgorithm::QuantizationPerTensor)
                 }

@@ -367,13 +367,28 @@ fn check_supported(model: &Model, options: &DdpOptions) -> Result<(), TrainerErr
     if !model.buffers.is_empty() {
         return unsupported("buffers");
     }
+    if !model.unused.is_empty() {
+        return unsupported("passes that use different parameters");
+    }
     if !options.ignored.is_empty() || options.delay_all_reduce_named_params.is_some() {
         return unsupported("parameters outside the reducer");
     }
+    if options.mixed_precision.is_some() {
+        return unsupported("mixed precision");
+    }
+    if options.zero_overlap.is_some() {
+        return unsupported("a sharded optimizer's overlap");
+    }
     match options.comm_hook {
-        None | Some(CommHook { algorithm: HookAlgorithm::AllReduce | HookAlgorithm::Noop, .. }) => {
-            Ok(())
+        // A wrapper around a cast of its own rounds twice.
+        Some(CommHook { wrapper: Some(_), algorithm: HookAlgorithm::Compress(_) }) => {
+            unsupported("a wrapper around a hook that compresses")
         }
+        None
+        | Some(CommHook {
+            algorithm: HookAlgorithm::AllReduce | HookAlgorithm::Compress(_) | HookAlgorithm::Noop,
+            ..
+        }) => Ok(()),
         Some(_) => unsupported("communication hooks other than sums"),
     }
 }

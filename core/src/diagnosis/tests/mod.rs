@@ -1,3 +1,4 @@
+mod edits;
 mod fake;
 mod faults;
 mod nccl;

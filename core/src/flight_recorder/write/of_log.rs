@@ -99,7 +99,8 @@ fn site(
     group: &ProcessGroup,
 ) -> Site {
     let call = &record.call;
-    let in_place = matches!(call.op.as_str(), "all_reduce" | "broadcast" | "reduce");
+    // Of a send or receive NCCL's recorder writes the tensor on both sides.
+    let in_place = call.p2p || matches!(call.op.as_str(), "all_reduce" | "broadcast" | "reduce");
     // In-place calls of a plan have one of the two only; a recorder writes both.
     let (inputs, outputs) = match (call.inputs.is_empty(), call.outputs.is_empty()) {
         (true, false) if in_place => (&call.outputs, &call.outputs),
@@ -137,8 +138,8 @@ fn profiling_name(call: &Called, rank: GlobalRank, group: &ProcessGroup) -> Stri
     let peer = call.peer.map_or_else(|| "?".to_owned(), |peer| peer.to_string());
     let single = call.inputs.len() <= 1 && call.outputs.len() <= 1;
     match call.op.as_str() {
-        "send" => format!("nccl:send {own}->{peer}"),
-        "recv" => format!("nccl:recv {own}<-{peer}"),
+        "send" | "isend" => format!("nccl:send {own}->{peer}"),
+        "recv" | "irecv" => format!("nccl:recv {own}<-{peer}"),
         "all_gather" if single => "nccl:_all_gather_base".to_owned(),
         "reduce_scatter" if single => "nccl:_reduce_scatter_base".to_owned(),
         "barrier" | "monitored_barrier" => "nccl:all_reduce_barrier".to_owned(),

@@ -4,9 +4,10 @@ use super::super::error::ProgramError;
 use super::scan::Logical;
 
 /// Modules that a program has, by Python's name, and what they are called here.
-const MODULES: [(&str, &str); 12] = [
+const MODULES: [(&str, &str); 14] = [
     ("torch.distributed.algorithms.join", "torch.distributed"),
     ("torch.distributed.device_mesh", "torch.distributed.device_mesh"),
+    ("torch.distributed.distributed_c10d", "torch.distributed"),
     ("torch.distributed", "torch.distributed"),
     ("torch.nn.parallel", "torch.nn.parallel"),
     ("torch.nn", "torch.nn"),
@@ -17,6 +18,7 @@ const MODULES: [(&str, &str); 12] = [
     ("time", "time"),
     ("datetime", "datetime"),
     ("os", "os"),
+    ("json", "json"),
 ];
 
 /// The statement that takes an import's place: empty when the names are there already.

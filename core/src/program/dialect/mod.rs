@@ -3,9 +3,13 @@
 //!
 //! What has no counterpart (classes, `try`, generators) is refused with what to write instead.
 
+mod bytes;
+mod encode;
+mod environ;
 mod fstring;
 mod import;
 mod scan;
+mod subscript;
 #[cfg(test)]
 mod tests;
 
@@ -27,9 +31,23 @@ struct Open {
     kind: Block,
 }
 
+impl Open {
+    /// Whether it is a loop without a condition, and a statement stands directly in it.
+    fn is_endless(&self, indent: usize) -> bool {
+        self.kind == Block::Endless { inner: indent }
+    }
+}
+
+/// Methods of a store that a loop may ask until it likes the answer.
+const POLLS: [&str; 3] = [".add(", ".get(", ".check("];
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Block {
     Loop,
+    /// `while True`, whose statements stand so far in.
+    Endless {
+        inner: usize,
+    },
     Def,
     /// `with`, of so many contexts, begun in this line.
     With {
@@ -72,7 +90,11 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
         }
         let body = statements.get(index + 1).map(|next| next.indent);
         let inner = body.filter(|body| *body > statement.indent).unwrap_or(statement.indent + 4);
-        write(&mut out, &mut blocks, statement, inner)?;
+        let word = |at: usize| statements.get(at).map(|next| next.mask.trim());
+        let leaves = head.trim_end().ends_with(": break")
+            || (inner == body.unwrap_or(0) && word(index + 1) == Some("break"));
+        let idle = only_waits(statements.get(index + 1..).unwrap_or_default(), statement.indent);
+        write(&mut out, &mut blocks, statement, Ahead { inner, leaves, idle })?;
     }
     for line in at..physical.len() {
         out.line("", line);
@@ -106,12 +128,59 @@ impl Rewritten {
     }
 }
 
+/// What follows a statement.
+struct Ahead {
+    /// How far in its block stands.
+    inner: usize,
+    /// Whether its block does nothing but leave a loop.
+    leaves: bool,
+    /// Whether its block does nothing but wait.
+    idle: bool,
+}
+
+/// Whether a block that stands further in than that does nothing but sleep and ask stores.
+fn only_waits(after: &[Logical], indent: usize) -> bool {
+    let called = |mask: &str| {
+        let before = |(at, _): (usize, &str)| {
+            let name = mask[..at].trim_end();
+            let word = |c: char| c.is_alphanumeric() || c == '_';
+            name.rsplit(|c| !word(c)).next().is_none_or(|name| WAITS.contains(&name))
+        };
+        mask.match_indices('(').all(before)
+    };
+    after.iter().take_while(|next| next.indent > indent).all(|next| called(&next.mask))
+}
+
+/// What a loop may call that does nothing but wait: stores' methods, and what goes with them.
+const WAITS: [&str; 20] = [
+    "",
+    "sleep",
+    "print",
+    "set",
+    "get",
+    "add",
+    "check",
+    "wait",
+    "append",
+    "multi_get",
+    "decode",
+    "encode",
+    "int",
+    "str",
+    "len",
+    "if",
+    "not",
+    "and",
+    "or",
+    "in",
+];
+
 /// Writes one statement.
 fn write(
     out: &mut Rewritten,
     blocks: &mut Vec<Open>,
     statement: &Logical,
-    inner: usize,
+    Ahead { inner, leaves, idle }: Ahead,
 ) -> Result<(), ProgramError> {
     let Logical { first, indent, .. } = *statement;
     let head = statement.mask.trim_start();
@@ -157,9 +226,44 @@ fn write(
             };
             let condition = text[from..to].replace('\n', " ");
             out.line(&format!("{:indent$}for _ in range(2147483647):", ""), first);
-            out.line(&format!("{:inner$}if not ({}): break", "", condition.trim()), first);
-            blocks.push(Open { indent, kind: Block::Loop });
+            let condition = condition.trim_end();
+            // A loop that asks a store is the wait that it stands for.
+            let has = |words: &[&str]| words.iter().any(|word| mask[from..to].contains(word));
+            if idle && has(&POLLS) {
+                let exact = if has(&["=="]) { "True" } else { "False" };
+                let condition = asked(condition, &mask[from..to]);
+                out.line(&format!("{:inner$}_polling({exact})", ""), first);
+                out.line(&format!("{:inner$}if not _polled({condition}): break", ""), first);
+            } else {
+                let condition = condition.trim();
+                out.line(&format!("{:inner$}if not ({condition}): break", ""), first);
+            }
+            let kind = match idle && condition.trim() == "True" {
+                true => Block::Endless { inner },
+                false => Block::Loop,
+            };
+            blocks.push(Open { indent, kind });
             return Ok(());
+        }
+        // The same in a loop that is left from within.
+        "if" if leaves && blocks.last().is_some_and(|open| open.is_endless(indent)) => {
+            let (text, mask) = expressions(statement)?;
+            let end = block_head(&mask, "if").or_else(|| {
+                let colon = mask.trim_end().strip_suffix("break")?.trim_end();
+                Some((mask.find("if")? + 2, colon.strip_suffix(':')?.len()))
+            });
+            if let Some((from, to)) = end
+                && POLLS.iter().any(|word| mask[from..to].contains(word))
+            {
+                let exact = if mask[from..to].contains("!=") { "True" } else { "False" };
+                out.line(&format!("{:indent$}_polling({exact})", ""), first);
+                let condition = asked(&text[from..to].replace('\n', " "), &mask[from..to]);
+                let rest = &text[to..];
+                let head = format!("{:indent$}if _polled({condition}, True){rest}", "");
+                out.line(&head, first);
+                (first + 1..=statement.last).for_each(|line| out.line("", line));
+                return Ok(());
+            }
         }
         "raise" | "assert" => {
             let (text, mask) = expressions(statement)?;
@@ -216,14 +320,43 @@ fn write(
     Ok(())
 }
 
+/// A condition whose literals are values that are compared when it is looked at: the interpreter
+/// takes it that nothing of ours equals a literal.
+fn asked(condition: &str, mask: &str) -> String {
+    let mut out = String::with_capacity(condition.len() + 8);
+    let mut at = 0;
+    let next = |rest: &str| ["!=", "=="].iter().filter_map(|word| rest.find(word)).min();
+    while let Some(found) = mask.get(at..).and_then(next) {
+        let operator = at + found + 2;
+        let spaces = mask[operator..].len() - mask[operator..].trim_start_matches(' ').len();
+        let start = operator + spaces;
+        let literal = |c: char| c.is_ascii_digit() || c == '-' || c == '\u{1}';
+        let rest = &mask[start..];
+        let length = rest.find(|c| !literal(c)).unwrap_or(rest.len());
+        let end = start + length;
+        out.push_str(&condition[at..start]);
+        match length {
+            0 => {}
+            _ => {
+                out.push_str("_it(");
+                out.push_str(&condition[start..end]);
+                out.push(')');
+            }
+        }
+        at = end;
+    }
+    out.push_str(&condition[at..]);
+    out.trim().to_owned()
+}
+
 /// Whether a statement would leave a `with` block, whose end it would skip.
 fn leaves_with(blocks: &[Open], word: &str) -> bool {
     for open in blocks.iter().rev() {
         match open.kind {
             Block::With { .. } => return true,
-            Block::Loop if word != "return" => return false,
+            Block::Loop | Block::Endless { .. } if word != "return" => return false,
             Block::Def => return false,
-            Block::Loop => {}
+            Block::Loop | Block::Endless { .. } => {}
         }
     }
     false
@@ -237,6 +370,10 @@ fn first_word(text: &str) -> &str {
 /// The statement with f-strings and `is` in Starlark's words, and its mask.
 fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
     let (mut text, mut mask) = fstring::rewrite(statement)?;
+    environ::rewrite(&mut text, &mut mask);
+    bytes::rewrite(&mut text, &mut mask);
+    encode::rewrite(&mut text, &mut mask);
+    subscript::rewrite(&mut text, &mut mask);
     for (from, to) in [("is not", "!="), ("is", "==")] {
         let mut at = 0;
         while let Some(found) = mask[at..].find(from) {

@@ -123,3 +123,22 @@ proptest! {
         }
     }
 }
+
+/// An index of several names is a tuple; lists, calls and parts of tensors are left alone.
+#[test]
+fn an_index_of_several_is_a_tuple() {
+    for (from, to) in [
+        ("m[\"a\", \"b\"]\n", "m[(\"a\", \"b\")]\n"),
+        ("f(m)[0, x[1, 2]][3]\n", "f(m)[(0, x[(1, 2)])][3]\n"),
+        ("x = [1, 2]\n", "x = [1, 2]\n"),
+        ("for i in [1, 2]:\n    g([i, i], d[i])\n", "for i in [1, 2]:\n    g([i, i], d[i])\n"),
+        ("return[1, 2]\n", "return[1, 2]\n"),
+        ("t[1:2, 3]\n", "t[1:2, 3]\n"),
+        ("t[f(1, 2)]\n", "t[f(1, 2)]\n"),
+        ("m[\n    \"a\",\n    \"b\"\n]\n", "m[(\n    \"a\",\n    \"b\"\n)]\n"),
+        ("def f(x: dict[str, int]):\n    g(x)\n", "def f(x: dict[str, int]):\n    g(x)\n"),
+        ("m[\"a, b\"]\n", "m[\"a, b\"]\n"),
+    ] {
+        assert_eq!(rewritten(from), to);
+    }
+}

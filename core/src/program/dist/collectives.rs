@@ -4,8 +4,10 @@
 
 use super::super::arguments as take;
 use super::super::process::process;
+use super::super::values::ReduceOpValue;
 use super::called;
 use crate::c10d::{FromRank, InGroup, Reduction, ToRank};
+use crate::reduce::ReduceOp;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -59,7 +61,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
 
     fn all_reduce<'v>(
         tensor: Value<'v>,
-        #[starlark(default = NoneType)] op: Value<'v>,
+        #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
         #[starlark(default = false)] async_op: bool,
         eval: &mut Evaluator<'v, '_, '_>,
@@ -72,7 +74,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     fn reduce<'v>(
         tensor: Value<'v>,
         #[starlark(default = NoneType)] dst: Value<'v>,
-        #[starlark(default = NoneType)] op: Value<'v>,
+        #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
         #[starlark(default = false)] async_op: bool,
         #[starlark(default = NoneType)] group_dst: Value<'v>,
@@ -100,7 +102,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     fn reduce_scatter_tensor<'v>(
         output: Value<'v>,
         input: Value<'v>,
-        #[starlark(default = NoneType)] op: Value<'v>,
+        #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
         #[starlark(default = false)] async_op: bool,
         eval: &mut Evaluator<'v, '_, '_>,
@@ -208,7 +210,7 @@ pub(super) fn lists(builder: &mut GlobalsBuilder) {
     fn reduce_scatter<'v>(
         output: Value<'v>,
         input_list: Value<'v>,
-        #[starlark(default = NoneType)] op: Value<'v>,
+        #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
         #[starlark(default = false)] async_op: bool,
         eval: &mut Evaluator<'v, '_, '_>,
@@ -235,7 +237,7 @@ pub(super) fn lists(builder: &mut GlobalsBuilder) {
 
     fn all_reduce_coalesced<'v>(
         tensors: Value<'v>,
-        #[starlark(default = NoneType)] op: Value<'v>,
+        #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
         #[starlark(default = false)] async_op: bool,
         eval: &mut Evaluator<'v, '_, '_>,

@@ -4,8 +4,8 @@
 
 use super::super::arguments as take;
 use super::super::process::{process, refused};
-use super::super::values::{GroupValue, MeshValue};
-use crate::c10d::{Group, InitProcessGroup, NewGroup};
+use super::super::values::{GroupValue, NamedGroup};
+use crate::c10d::{Dist, DistError, ErrorKind, Group, InitProcessGroup, NewGroup};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -23,14 +23,16 @@ fn options(timeout: Value<'_>, backend: Value<'_>, local: bool, desc: Value<'_>)
     }
 }
 
-fn group_or_none<'v>(group: Option<Group>, heap: Heap<'v>) -> Value<'v> {
-    group.map_or(Value::new_none(), |group| heap.alloc(GroupValue(group)))
+fn group_or_none<'v>(dist: &Dist<'_>, group: Option<Group>, heap: Heap<'v>) -> Value<'v> {
+    let named = group.map(|group| GroupValue(NamedGroup::of(dist, group)));
+    named.map_or(Value::new_none(), |group| heap.alloc(group))
 }
 
 /// The rank's own group, and all of them.
-fn pair<'v>((own, all): (Option<Group>, Vec<Group>), heap: Heap<'v>) -> Value<'v> {
-    let all = heap.alloc(AllocList(all.into_iter().map(GroupValue)));
-    heap.alloc((group_or_none(own, heap), all))
+fn pair<'v>(dist: &Dist<'_>, (own, all): (Option<Group>, Vec<Group>), heap: Heap<'v>) -> Value<'v> {
+    let all = all.into_iter().map(|group| group_or_none(dist, Some(group), heap));
+    let all = heap.alloc(AllocList(all));
+    heap.alloc((group_or_none(dist, own, heap), all))
 }
 
 #[starlark_module]
@@ -60,6 +62,12 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let _ = (group_name, pg_options);
+        if device_id.get_type() == "int" {
+            let text = "'int' object has no attribute 'index'";
+            let refusal = DistError::new(ErrorKind::AttributeError, text)
+                .with_help("Pass torch.device(\"cuda\", local_rank).");
+            return Err(refused(refusal));
+        }
         let text = |value: Value<'v>| value.unpack_str().map(str::to_owned);
         let options = InitProcessGroup {
             backend: text(backend),
@@ -70,7 +78,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             store: !store.is_none(),
             device_id: take::device(device_id)?.map(|_| 0),
         };
-        process(eval)?.dist()?.init_process_group(options).map_err(refused)?;
+        let process = process(eval)?;
+        process.dist()?.init_process_group(options).map_err(refused)?;
+        super::super::stores::given(store, init_method, eval)?;
         Ok(NoneType)
     }
 
@@ -171,9 +181,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             none if none.is_none() => None,
             ranks => Some(take::wholes(ranks, "ranks", heap)?),
         };
-        let group =
-            process(eval)?.dist()?.new_group(ranks.as_deref(), &options).map_err(refused)?;
-        Ok(group_or_none(group, heap))
+        let dist = process(eval)?.dist()?;
+        let group = dist.new_group(ranks.as_deref(), &options).map_err(refused)?;
+        Ok(group_or_none(dist, group, heap))
     }
 
     fn new_subgroups<'v>(
@@ -191,8 +201,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let options = options(timeout, backend, use_local_synchronization, group_desc);
         let _ = group;
         let size = take::whole_or_none(group_size, "group_size")?;
-        let made = process(eval)?.dist()?.new_subgroups(size, &options).map_err(refused)?;
-        Ok(pair(made, heap))
+        let dist = process(eval)?.dist()?;
+        let made = dist.new_subgroups(size, &options).map_err(refused)?;
+        Ok(pair(dist, made, heap))
     }
 
     fn new_subgroups_by_enumeration<'v>(
@@ -209,11 +220,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let options = options(timeout, backend, use_local_synchronization, group_desc);
         let lists =
             take::lists_of_wholes(ranks_per_subgroup_list, "ranks_per_subgroup_list", heap)?;
-        let made = process(eval)?
-            .dist()?
-            .new_subgroups_by_enumeration(&lists, &options)
-            .map_err(refused)?;
-        Ok(pair(made, heap))
+        let dist = process(eval)?.dist()?;
+        let made = dist.new_subgroups_by_enumeration(&lists, &options).map_err(refused)?;
+        Ok(pair(dist, made, heap))
     }
 
     fn split_group<'v>(
@@ -232,37 +241,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         };
         let (parent, timeout) = (take::group(parent_pg)?, take::timeout(timeout));
         let desc = group_desc.unpack_str();
-        let group = process(eval)?
-            .dist()?
-            .split_group(parent, lists.as_deref(), timeout, desc)
-            .map_err(refused)?;
-        Ok(group_or_none(group, heap))
-    }
-}
-
-/// What people import by name.
-#[starlark_module]
-pub(super) fn named(builder: &mut GlobalsBuilder) {
-    fn init_device_mesh<'v>(
-        device_type: Value<'v>,
-        mesh_shape: Value<'v>,
-        #[starlark(default = NoneType)] mesh_dim_names: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<Value<'v>> {
-        let heap = eval.heap();
-        let device =
-            device_type.unpack_str().ok_or_else(|| take::type_error("device_type is no str"))?;
-        let shape = take::counts(mesh_shape, "mesh_shape", heap)?.unwrap_or_default();
-        let shape: Vec<u32> =
-            shape.into_iter().map(|n| u32::try_from(n).unwrap_or(u32::MAX)).collect();
-        let names = match mesh_dim_names {
-            none if none.is_none() => None,
-            names => Some(take::strings(names)?),
-        };
-        let names: Option<Vec<&str>> =
-            names.as_ref().map(|names| names.iter().map(String::as_str).collect());
         let dist = process(eval)?.dist()?;
-        let mesh = dist.init_device_mesh(device, &shape, names.as_deref()).map_err(refused)?;
-        Ok(heap.alloc(MeshValue(mesh)))
+        let group = dist.split_group(parent, lists.as_deref(), timeout, desc).map_err(refused)?;
+        Ok(group_or_none(dist, group, heap))
     }
 }

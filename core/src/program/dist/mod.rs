@@ -4,9 +4,12 @@ mod collectives;
 mod groups;
 mod objects;
 mod p2p;
+mod together;
+
+pub(super) use together::{Manager, enter, leave, wait};
 
 use super::process::refused;
-use super::values::{ReduceOpValue, WorkValue};
+use super::values::{ReduceOpValue, WorkValue, WorldValue};
 use crate::c10d::Called;
 use crate::reduce::ReduceOp;
 use starlark::environment::GlobalsBuilder;
@@ -15,7 +18,7 @@ use starlark::values::{Heap, Value};
 /// Adds `dist`, and what people import from it by name.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("dist", functions);
-    groups::named(builder);
+    super::mesh::add(builder);
 }
 
 /// What stands in `torch.distributed`.
@@ -25,6 +28,10 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     collectives::lists(builder);
     p2p::functions(builder);
     objects::functions(builder);
+    together::functions(builder);
+    together::several_gpus(builder);
+    super::stores::functions(builder);
+    super::mesh::add(builder);
     builder.namespace("ReduceOp", |builder| {
         let ops = [
             ("SUM", ReduceOp::Sum),
@@ -40,7 +47,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             builder.set(name, ReduceOpValue(op));
         }
     });
-    builder.namespace("device_mesh", groups::named);
+    builder.namespace("device_mesh", super::mesh::add);
+    builder.namespace("distributed_c10d", |builder| {
+        together::functions(builder);
+        super::stores::of_c10d(builder);
+        super::stores::functions(builder);
+    });
+    builder.namespace("group", |builder| builder.set("WORLD", WorldValue));
     super::join::functions(builder);
 }
 

@@ -111,7 +111,6 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] group_src: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let heap = eval.heap();
         let _ = device;
         let tag = 0;
         let from = RecvFrom {
@@ -124,6 +123,6 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             .ok_or_else(|| take::type_error("object_list is no list"))?
             .len();
         let source = process(eval)?.dist()?.recv_object_list(length, from).map_err(refused)?;
-        Ok(super::p2p::received(source, heap))
+        super::p2p::received(source, eval)
     }
 }

@@ -4,23 +4,28 @@
 
 use super::super::arguments as take;
 use super::super::process::{process, refused};
+use super::super::undecided::Unknown;
 use super::super::values::{P2POpValue, WorkValue};
 use super::called;
 use crate::c10d::{Arg, P2pKind, RecvFrom, SendTo, Source};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
+use starlark::values::Value;
 use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
-use starlark::values::{Heap, Value};
 
-/// What a receive returns: the sender's rank, or nothing where the run decides it.
-pub(super) fn received<'v>(source: Source, heap: Heap<'v>) -> Value<'v> {
-    match source {
+/// What a receive returns: the sender's rank, which the run decides where it is from any source.
+pub(super) fn received<'v>(
+    source: Source,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let heap = eval.heap();
+    Ok(match source {
         Source::Rank(rank) => heap.alloc(rank),
         Source::NotInGroup => heap.alloc(-1),
-        Source::WhoeverSends => Value::new_none(),
-    }
+        Source::WhoeverSends => heap.alloc(process(eval)?.unknown(Unknown::Sender)),
+    })
 }
 
 #[starlark_module]
@@ -51,7 +56,6 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] group_src: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let heap = eval.heap();
         let from = RecvFrom {
             src: take::whole_or_none(src, "src")?,
             group_src: take::whole_or_none(group_src, "group_src")?,
@@ -59,7 +63,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             tag: i64::from(tag),
         };
         let source = process(eval)?.dist()?.recv(take::tensor(tensor), from).map_err(refused)?;
-        Ok(received(source, heap))
+        received(source, eval)
     }
 
     fn isend<'v>(

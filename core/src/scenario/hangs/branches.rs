@@ -71,17 +71,13 @@ pub(super) const CHECKPOINT_ON_RANK_0: Scenario = Scenario {
         at(
             "line:5:0",
             "After the fourth step rank 0 alone enters save_checkpoint and writes a file. That \
-             would be harmless.",
-        ),
-        at(
-            "call:0:5",
-            "The others go on to the next step and call all_reduce, their call number 5. They wait \
-             for rank 0, which is still writing.",
+             would be harmless. The others are in the next step already: to NCCL a call is only \
+             handed over, and they have called all_reduce, their call number 5.",
         ),
         at(
             "differ",
-            "Rank 0 has written and calls barrier: its call number 5. NCCL matches calls by \
-             their order, not by their names, so the barrier meets the all_reduce.",
+            "Rank 0 has written and calls barrier: that is its call number 5. NCCL matches calls \
+             by their order, not by their names, so the barrier meets the all_reduce.",
         ),
         at(
             "end",

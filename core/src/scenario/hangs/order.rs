@@ -20,11 +20,15 @@ pub(super) const OPPOSITE_GROUP_ORDER: Scenario = Scenario {
     chapters: &[
         at("line:7", "Both groups are made, and everybody meets in a barrier."),
         at(
-            "line:9",
-            "The last rank but one is in both groups, and begins with pp. It waits there for the \
-             other members of pp.",
+            "line:13",
+            "Behind it rank 0 begins with tp, as every rank does that is in tp, but one. They wait \
+             there for that one.",
         ),
-        at("line:13", "The others begin with tp, and wait there for that same rank."),
+        at(
+            "line:9",
+            "It is the last rank but one: in both groups, and begins with pp. It waits there for \
+             the other members of pp.",
+        ),
         at(
             "end",
             "Those in tp wait for a rank that waits in pp, for ranks that wait in tp: a circle. In \
@@ -194,12 +198,13 @@ pub(super) const MICROBATCH_LESS: Scenario = Scenario {
     repaired_program: repaired!("microbatch_less"),
     chapters: &[
         at("line:11:0", "The first microbatch leaves stage 0."),
-        at("line:8:2", "Stage 2 waits for it to come through stage 1."),
         at(
             "line:19:1",
-            "Stage 1 has passed on three microbatches and is done: it goes to the barrier. Stage 0 \
-             has a fourth, and stage 2 waits for it.",
+            "Stage 1's process is through with its three microbatches and goes to the barrier: to \
+             NCCL a call is only handed over, and the device will carry them out. Stage 0 has a \
+             fourth.",
         ),
+        at("line:8:2", "Stage 2 asks for its first of four. For the last one nobody will send."),
         at(
             "end",
             "Two waits lead to stage 1 and none away from it: its program has no further call that \

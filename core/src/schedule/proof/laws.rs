@@ -14,9 +14,8 @@ pub(super) fn check_slices(
     actions: &[Action],
 ) -> Result<(), ProofError> {
     for action in actions {
-        let (reads, write) = reads_and_writes(action);
         let length = action.into_or_from().chunks;
-        for slice in reads.into_iter().flatten().chain(write) {
+        for slice in action.slices() {
             let chunks = schedule.chunks(rank, slice.buffer);
             let end = u64::from(slice.chunk) + u64::from(slice.chunks);
             if slice.chunks == 0 || end > u64::from(chunks) {
@@ -51,9 +50,8 @@ pub(super) fn check_hazards(
     }
     let mut touches = Vec::with_capacity(2 * actions.len());
     for (index, action) in actions.iter().enumerate() {
-        let (reads, write) = reads_and_writes(action);
-        let reads = reads.into_iter().flatten().map(|slice| (slice, false));
-        let all = reads.chain(write.map(|slice| (slice, true)));
+        let reads = action.reads().map(|slice| (slice, false));
+        let all = reads.chain(action.writes().map(|slice| (slice, true)));
         touches.extend(all.map(|(slice, writes)| Touch { slice, writes, action: index }));
     }
     touches.sort_unstable();
@@ -92,26 +90,15 @@ pub(super) fn check_hazards(
 
 fn check_pairs(rank: GroupRank, step: u32, actions: &[Action]) -> Result<(), ProofError> {
     for (index, action) in actions.iter().enumerate() {
-        let (_, Some(slice)) = reads_and_writes(action) else { continue };
+        let Some(slice) = action.writes() else { continue };
         for (other_index, other) in actions.iter().enumerate() {
-            let (reads, write) = reads_and_writes(other);
-            let mut touched = reads.into_iter().flatten().chain(write);
+            let mut touched = other.slices();
             if index != other_index && touched.any(|other| other.overlaps(slice)) {
                 return Err(ProofError::Hazard { rank, step, slice });
             }
         }
     }
     Ok(())
-}
-
-pub(super) fn reads_and_writes(action: &Action) -> ([Option<Slice>; 2], Option<Slice>) {
-    match *action {
-        Action::Copy { from, into } => ([Some(from), None], Some(into)),
-        Action::Reduce { local, from, into } => ([Some(local), Some(from)], Some(into)),
-        Action::Send { from, .. } => ([Some(from), None], None),
-        Action::Receive { into, .. } => ([None, None], Some(into)),
-        Action::ReceiveReduce { local, into, .. } => ([Some(local), None], Some(into)),
-    }
 }
 
 #[cfg(test)]
@@ -143,11 +130,10 @@ mod tests {
         /// Against the law itself: every pair of actions, compared.
         #[test]
         fn every_clash_is_found(actions in proptest::collection::vec(action(), 0..14)) {
-            let touched: Vec<_> = actions.iter().map(reads_and_writes).collect();
-            let clash = touched.iter().enumerate().any(|(i, (_, write))| {
-                touched.iter().enumerate().any(|(j, (reads, other))| {
-                    let mut slices = reads.iter().flatten().chain(other);
-                    i != j && write.is_some_and(|write| slices.any(|s| s.overlaps(write)))
+            let clash = actions.iter().enumerate().any(|(i, one)| {
+                actions.iter().enumerate().any(|(j, other)| {
+                    let touches = |write| other.slices().any(|slice| slice.overlaps(write));
+                    i != j && one.writes().is_some_and(touches)
                 })
             });
             prop_assert_eq!(check_hazards(GroupRank(0), 0, &actions).is_err(), clash);

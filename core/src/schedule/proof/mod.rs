@@ -17,7 +17,7 @@ mod standing;
 mod world;
 
 pub use sampled::{prove_chunk, prove_steps};
-pub use standing::{Holding, Standing};
+pub use standing::{Holding, Loss, Standing};
 
 use super::{Action, Buffer, Schedule, Slice};
 use crate::collective::Collective;
@@ -286,5 +286,7 @@ fn prove_actions(schedule: &Schedule, actions: &Actions<'_>) -> Result<Proof, Pr
 
 #[cfg(test)]
 mod closed_forms;
+#[cfg(test)]
+mod closed_forms_of_machines;
 #[cfg(test)]
 mod tests;

@@ -36,6 +36,18 @@ impl RankSet {
         }
     }
 
+    /// Whether a rank is in it.
+    pub(super) fn has(&self, rank: u32, world: u32) -> bool {
+        match self {
+            RankSet::Word(bits) => rank < 64 && bits >> rank & 1 == 1,
+            RankSet::Run { start, len } => (rank + world - start) % world.max(1) < *len,
+            RankSet::Bits(bits) => {
+                let word = bits.get((rank / 64) as usize);
+                word.is_some_and(|word| word >> (rank % 64) & 1 == 1)
+            }
+        }
+    }
+
     /// The union of two sets of a world.
     ///
     /// # Errors
@@ -170,6 +182,9 @@ mod tests {
             ] {
                 let union: BTreeSet<u32> = a.union(&b).copied().collect();
                 let got = of(&a, world).unwrap().union(&of(&b, world).unwrap(), world, overlap);
+                if let Some(set) = of(&a, world) {
+                    prop_assert!((0..world).all(|rank| set.has(rank, world) == a.contains(&rank)));
+                }
                 if a.is_disjoint(&b) || overlap {
                     prop_assert_eq!(got, Ok(of(&union, world).unwrap()));
                 } else {

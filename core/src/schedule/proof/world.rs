@@ -7,7 +7,7 @@
 
 use super::laws::{check_hazards, check_slices};
 use super::sampled::last_written;
-use super::standing::{Holding, Standing};
+use super::standing::{Holding, Loss, Standing};
 use super::{Actions, Content, Promise, Proof, ProofError};
 use crate::rank::GroupRank;
 use crate::schedule::{Action, Buffer, Schedule, Slice};
@@ -42,6 +42,21 @@ pub(super) struct World<'a> {
     contents: Vec<Content>,
     receives: Vec<Receive>,
     proof: Proof,
+    /// What is watched, when a loss is looked for.
+    watch: Option<Watch>,
+}
+
+/// A part whose data of some ranks a result lacks, and the first write over it.
+struct Watch {
+    missing: Missing,
+    step: u32,
+    found: Option<Loss>,
+}
+
+/// What a result lacks: a part, of these ranks.
+pub(super) struct Missing {
+    part: u32,
+    ranks: Vec<u32>,
 }
 
 impl<'a> World<'a> {
@@ -62,6 +77,7 @@ impl<'a> World<'a> {
             contents: Vec::new(),
             receives: Vec::new(),
             proof: Proof::default(),
+            watch: None,
         }
     }
 
@@ -84,6 +100,60 @@ impl<'a> World<'a> {
             self.begin(participant, step, &actions)?;
         }
         self.exchange(step)
+    }
+
+    /// What a result lacks of what it was promised, once all steps are taken.
+    pub(super) fn missing(mut self, rank: GroupRank, at: Buffer, chunk: u32) -> Option<Missing> {
+        for step in 0..self.schedule.steps() {
+            self.take(step).ok()?;
+        }
+        let promised = self.promise.ends_with(rank, chunk)?;
+        let held = self.memory.get(rank.index())?[at as usize].get(chunk as usize)?.as_ref()?;
+        let world = self.schedule.size();
+        let lacks = |rank: &u32| promised.ranks.has(*rank, world) && !held.ranks.has(*rank, world);
+        let ranks: Vec<u32> = (0..world).filter(lacks).collect();
+        (held.part == promised.part).then_some(Missing { part: promised.part, ranks })
+    }
+
+    /// The first write over some of it, by something that has none of that.
+    pub(super) fn first_loss(mut self, missing: Missing) -> Option<Loss> {
+        self.watch = Some(Watch { missing, step: 0, found: None });
+        for step in 0..self.schedule.steps() {
+            if let Some(watch) = &mut self.watch {
+                watch.step = step;
+            }
+            self.take(step).ok()?;
+            if let Some(found) = self.watch.as_mut().and_then(|watch| watch.found.take()) {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// Notes a write that loses what is watched.
+    fn look(&mut self, me: u32, slice: Slice, content: &Content) {
+        let Some(watch) = self.watch.as_ref().filter(|watch| watch.found.is_none()) else { return };
+        let old = &self.memory[me as usize][slice.buffer as usize];
+        let Some(old) = old.get(slice.chunk as usize).and_then(Option::as_ref) else { return };
+        let (part, world) = (watch.missing.part, self.schedule.size());
+        let lost = |rank: &u32| {
+            let kept = content.part == part && content.ranks.has(*rank, world);
+            old.ranks.has(*rank, world) && !kept
+        };
+        if old.part != part || !watch.missing.ranks.iter().any(lost) {
+            return;
+        }
+        let found = Loss {
+            rank: GroupRank(me),
+            step: watch.step,
+            buffer: slice.buffer,
+            chunk: slice.chunk,
+            held: self.promise.words(Some(old)),
+            wrote: self.promise.words(Some(content)),
+        };
+        if let Some(watch) = &mut self.watch {
+            watch.found = Some(found);
+        }
     }
 
     /// What everybody holds before step `until`, or before the first step that breaks a law.
@@ -218,6 +288,9 @@ impl<'a> World<'a> {
     }
 
     fn write(&mut self, me: u32, slice: Slice, content: Content) {
+        if self.watch.is_some() {
+            self.look(me, slice, &content);
+        }
         let chunks = &mut self.memory[me as usize][slice.buffer as usize];
         if let Some(chunk) = chunks.get_mut(slice.chunk as usize) {
             *chunk = Some(content);

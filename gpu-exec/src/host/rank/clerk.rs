@@ -4,10 +4,11 @@
 //! What is written down is small and copied under one lock; a thread of its own turns it into
 //! trace events and sends them some fifty times a second, and sleeps when nothing happens.
 
-use super::super::control::{Report, Setup, frame};
 use super::program::Program;
+use super::recorder::{Recorder, Recording};
 use crate::clock;
-use lockstep_core::plan::{Plan, TensorId};
+use crate::host::control::{Asked, Report, Setup, dump_reports, frame};
+use lockstep_core::plan::{Plan, SignalKind, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule;
 use lockstep_core::trace::{Event, TensorValue, What};
@@ -15,10 +16,14 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long notes are gathered before they are sent.
 const GATHER_NS: u64 = 20_000_000;
+
+/// How often the clerk looks for late calls at the most, in nanoseconds: a call of a group without
+/// any time (PyTorch takes a timeout of 0 so) is found late by then.
+const LATE_LOOK_NS: u64 = 5_000_000;
 
 /// Notes are sent at once when there are this many …
 const MANY: usize = 16_384;
@@ -34,9 +39,11 @@ const RESULTS_PER_FRAME: usize = 64;
 
 /// What happened, as small as it can be said: [`What`] without what the plan knows already.
 #[derive(Debug)]
-pub(super) enum Note {
+pub(crate) enum Note {
     OpBegan { op: u32 },
     OpEnded { op: u32 },
+    StreamBegan { op: u32 },
+    StreamEnded { op: u32 },
     Scheduled { work: u32, op: u32, part: u32, seq: u64 },
     Started { work: u32 },
     Completed { work: u32 },
@@ -50,26 +57,42 @@ pub(super) enum Note {
 
 /// A message of a call's schedule.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Message {
-    pub(super) work: u32,
-    pub(super) step: u32,
-    pub(super) peer: GlobalRank,
-    pub(super) slice: Option<schedule::Slice>,
-    pub(super) bytes: u64,
+pub(crate) struct Message {
+    pub(crate) work: u32,
+    pub(crate) step: u32,
+    pub(crate) peer: GlobalRank,
+    pub(crate) slice: Option<schedule::Slice>,
+    pub(crate) bytes: u64,
+}
+
+/// What a clerk has to know of its rank.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) rank: GlobalRank,
+    pub(crate) start_ns: u64,
+    /// Whether single messages are written down.
+    pub(crate) messages: bool,
+    /// The shortest timeout of the plan's groups: no new call can be late sooner.
+    pub(crate) shortest_timeout_ns: u64,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Clerk {
+pub(crate) struct Clerk {
     plan: Arc<Plan>,
     rank: GlobalRank,
     start_ns: u64,
+    /// The wall clock at `start_ns`, in nanoseconds since 1970.
+    epoch_ns: u64,
+    /// Whether an abort asks for a dump too.
+    dump_at_end: bool,
     /// Whether single messages are written down.
     messages: bool,
     /// The shortest timeout of the plan's groups: no new call can be late sooner.
     shortest_timeout_ns: u64,
     /// Locked before `desk`, by whoever sends: so notes arrive in order.
-    socket: Mutex<UnixStream>,
+    socket: Arc<Mutex<UnixStream>>,
     desk: Mutex<Desk>,
     /// The thread has something to do.
     called: Condvar,
@@ -80,8 +103,14 @@ pub(super) struct Clerk {
 #[derive(Debug, Default)]
 struct Desk {
     notes: Vec<(u64, Note)>,
+    /// When the last note was written down.
+    last_ns: u64,
     /// Calls that have not completed, and when they are late.
     pending: BTreeMap<u32, u64>,
+    /// The last calls.
+    recorder: Option<Recorder>,
+    /// Since when no timeout passes.
+    paused_ns: Option<u64>,
     /// Nothing more is written down: the process is about to end.
     closed: bool,
 }
@@ -90,10 +119,19 @@ impl Desk {
     /// Writes one thing down, now: read under the desk's lock, so that a rank's events are in
     /// time order. True if the clerk has to be called for it.
     fn write(&mut self, note: Note) -> bool {
+        self.write_at(clock::now_ns(), note)
+    }
+
+    /// Writes one thing down that happened then, but not before what is written down already.
+    fn write_at(&mut self, time_ns: u64, note: Note) -> bool {
         if self.closed {
             return false;
         }
-        self.notes.push((clock::now_ns(), note));
+        self.last_ns = time_ns.max(self.last_ns);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.take(self.last_ns, &note);
+        }
+        self.notes.push((self.last_ns, note));
         self.notes.len() == 1 || self.notes.len() == MANY
     }
 }
@@ -107,14 +145,36 @@ impl Clerk {
         socket: &UnixStream,
     ) -> Result<Arc<Clerk>, String> {
         let socket = socket.try_clone().map_err(super::cannot("cannot report"))?;
-        let clerk = Arc::new(Clerk {
+        let job = Job {
             plan: program.plan.clone(),
             rank: setup.rank,
             start_ns,
             messages: setup.record_messages,
             shortest_timeout_ns: program.timeouts_ns.iter().copied().min().unwrap_or(u64::MAX),
-            socket: Mutex::new(socket),
-            desk: Mutex::default(),
+        };
+        let recording = Recording { calls: setup.recorded_calls, at_end: setup.dump_at_end };
+        Clerk::employ(job, recording, Arc::new(Mutex::new(socket)))
+    }
+
+    /// A clerk at work, on a socket that it may share with the clerks of other logical ranks.
+    pub(crate) fn employ(
+        job: Job,
+        recording: Recording,
+        socket: Arc<Mutex<UnixStream>>,
+    ) -> Result<Arc<Clerk>, String> {
+        let wall_ns = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_start_ns = clock::now_ns().saturating_sub(job.start_ns);
+        let recorder = Recorder::new(job.plan.clone(), job.rank, recording.calls);
+        let clerk = Arc::new(Clerk {
+            plan: job.plan,
+            rank: job.rank,
+            start_ns: job.start_ns,
+            epoch_ns: clock::nanoseconds(wall_ns).saturating_sub(since_start_ns),
+            dump_at_end: recording.at_end,
+            messages: job.messages,
+            shortest_timeout_ns: job.shortest_timeout_ns.max(LATE_LOOK_NS),
+            socket,
+            desk: Mutex::new(Desk { recorder: Some(recorder), ..Desk::default() }),
             called: Condvar::new(),
             cleared: Condvar::new(),
         });
@@ -131,19 +191,38 @@ impl Clerk {
     }
 
     /// Writes one thing down, now.
-    pub(super) fn note(&self, note: Note) {
+    pub(crate) fn note(&self, note: Note) {
         drop(self.put(self.desk(), note));
     }
 
+    /// Writes one thing down that happened at `time_ns` on the shared clock: what a device did. A
+    /// rank's events stay in time order, so it is never earlier than what is written down already.
+    pub(crate) fn note_at(&self, time_ns: u64, note: Note) {
+        let mut desk = self.wait_for_room(self.desk());
+        if desk.write_at(time_ns, note) {
+            self.called.notify_one();
+        }
+    }
+
+    /// Watches a call that was made: it is late when it has not completed by then.
+    pub(crate) fn watch(&self, work: u32, timeout_ns: u64) {
+        self.desk().pending.insert(work, clock::now_ns().saturating_add(timeout_ns));
+    }
+
+    /// Watches a call that has completed no more.
+    pub(crate) fn unwatch(&self, work: u32) {
+        self.desk().pending.remove(&work);
+    }
+
     /// Writes a message down, if messages are.
-    pub(super) fn sent(&self, message: Message) {
+    pub(crate) fn sent(&self, message: Message) {
         if self.messages {
             self.note(Note::Sent(message));
         }
     }
 
     /// Writes a message down, if messages are.
-    pub(super) fn received(&self, message: Message, reduced: bool) {
+    pub(crate) fn received(&self, message: Message, reduced: bool) {
         if self.messages {
             self.note(Note::Received { message, reduced });
         }
@@ -157,7 +236,7 @@ impl Clerk {
     }
 
     /// Gives a call that has not completed at most so long from now on.
-    pub(super) fn limit(&self, work: u32, timeout_ns: u64) {
+    pub(crate) fn limit(&self, work: u32, timeout_ns: u64) {
         let due = clock::now_ns().saturating_add(timeout_ns);
         if let Some(known) = self.desk().pending.get_mut(&work) {
             *known = due.min(*known);
@@ -172,11 +251,16 @@ impl Clerk {
     }
 
     fn put<'a>(&'a self, mut desk: MutexGuard<'a, Desk>, note: Note) -> MutexGuard<'a, Desk> {
-        while desk.notes.len() >= TOO_MANY && !desk.closed {
-            desk = self.cleared.wait(desk).unwrap_or_else(PoisonError::into_inner);
-        }
+        desk = self.wait_for_room(desk);
         if desk.write(note) {
             self.called.notify_one();
+        }
+        desk
+    }
+
+    fn wait_for_room<'a>(&'a self, mut desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
+        while desk.notes.len() >= TOO_MANY && !desk.closed {
+            desk = self.cleared.wait(desk).unwrap_or_else(PoisonError::into_inner);
         }
         desk
     }
@@ -189,7 +273,7 @@ impl Clerk {
             let late: Vec<u32> = desk
                 .pending
                 .iter()
-                .filter(|(_, due)| **due <= now)
+                .filter(|(_, due)| **due <= now && desk.paused_ns.is_none())
                 .map(|(work, _)| *work)
                 .collect();
             for &work in &late {
@@ -209,6 +293,7 @@ impl Clerk {
                 continue;
             }
             let next_late = desk.pending.values().copied().min();
+            let next_late = next_late.filter(|_| desk.paused_ns.is_none());
             let unknown_late = now.saturating_add(self.shortest_timeout_ns);
             let wake_at = [send_at, next_late, Some(unknown_late)].into_iter().flatten().min();
             let left = Duration::from_nanos(wake_at.unwrap_or(now).saturating_sub(now));
@@ -217,7 +302,7 @@ impl Clerk {
     }
 
     /// Clears the desk and sends what was on it.
-    fn send_notes(&self) {
+    pub(crate) fn send_notes(&self) {
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         let notes = std::mem::take(&mut self.desk().notes);
         self.cleared.notify_all();
@@ -243,20 +328,72 @@ impl Clerk {
         write(&mut self.socket.lock().unwrap_or_else(PoisonError::into_inner), frame);
     }
 
-    /// Sends the rest and says that the program is finished.
-    pub(super) fn finish(&self) {
-        self.send_notes();
+    /// Sends the rest and says that the program is finished. What it has called, or that it has
+    /// called nothing, is asked for when another rank goes on to wait for it.
+    pub(crate) fn finish(&self) {
+        self.finish_part();
         self.send(&frame(&Report::Done));
     }
 
-    /// Sends what was written down so far and lets nothing more be written: the rank is to end.
-    pub(super) fn abort(&self) {
-        self.desk().closed = true;
+    /// The same of one of several logical ranks, whose process has not finished.
+    pub(crate) fn finish_part(&self) {
         self.send_notes();
+        if self.dump_at_end {
+            self.send_dump(Asked::AtTheEnd);
+        }
     }
 
-    /// Ends the process: the rank cannot go on.
-    pub(super) fn fail(&self, why: String) -> ! {
+    /// Sends what was written down so far and lets nothing more be written: the rank is to end.
+    pub(crate) fn abort(&self) {
+        self.desk().closed = true;
+        self.send_notes();
+        if self.dump_at_end {
+            self.dump();
+        }
+    }
+
+    /// Sends what the flight recorder holds.
+    pub(super) fn dump(&self) {
+        self.send_dump(Asked::Now);
+    }
+
+    fn send_dump(&self, asked: Asked) {
+        let recorder = self.desk().recorder.clone();
+        if let Some(recorder) = recorder {
+            let pickle = recorder.to_pickle(self.start_ns, self.epoch_ns);
+            // In one go: the coordinator puts the parts together as they come.
+            let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+            for report in dump_reports(self.rank, asked, &pickle) {
+                write(&mut socket, &frame(&report));
+            }
+        }
+    }
+
+    /// Lets no timeout pass from now on, or lets them pass again: what was paused does not count.
+    pub(super) fn pause(&self, paused: bool) {
+        let mut desk = self.desk();
+        let now = clock::now_ns();
+        match (paused, desk.paused_ns) {
+            (true, None) => desk.paused_ns = Some(now),
+            (false, Some(since)) => {
+                desk.paused_ns = None;
+                let paused = now.saturating_sub(since);
+                desk.pending.values_mut().for_each(|due| *due = due.saturating_add(paused));
+            }
+            _ => {}
+        }
+        drop(desk);
+        self.called.notify_one();
+    }
+
+    /// Sends what was written down so far, and that the rank has come to a signal of its own.
+    pub(super) fn at_signal(&self, signal: SignalKind) {
+        self.send_notes();
+        self.send(&frame(&Report::AtSignal(signal)));
+    }
+
+    /// Ends the process, after what was written down so far: the rank cannot go on.
+    pub(crate) fn fail(&self, why: String) -> ! {
         self.send_notes();
         self.send(&frame(&Report::Failed { why }));
         std::process::exit(1);
@@ -266,6 +403,8 @@ impl Clerk {
         Some(match note {
             Note::OpBegan { op } => What::OpBegan { op },
             Note::OpEnded { op } => What::OpEnded { op },
+            Note::StreamBegan { op } => What::StreamBegan { op },
+            Note::StreamEnded { op } => What::StreamEnded { op },
             Note::Scheduled { work, op, part, seq } => {
                 let call = Box::new(self.plan.call(self.rank, op, part, seq)?);
                 What::Scheduled { work, call }

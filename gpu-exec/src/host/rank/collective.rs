@@ -1,33 +1,35 @@
 //! One group's collectives on one rank: the schedule's actions, step by step, over the group's
-//! rings. The same schedules as the simulator's, in the same order of additions.
+//! channels. The same schedules as the simulator's, in the same order of additions.
 
+use super::super::arena::Memory;
+use super::call::{Act, CollectiveCall, Place};
 use super::clerk::{Clerk, Message};
-use super::memory::{Memory, Slice};
-use super::transfer::{Header, Incoming, Moved, Outgoing};
-use crate::shm::{Doorbell, Patience, Receiver, Sender};
-use lockstep_core::collective::Collective;
-use lockstep_core::dtype::Dtype;
-use lockstep_core::plan::{Call, Plan, Signature, Splits, TensorId};
+use super::combine::{Blocks, Operand, Reduction};
+use super::in_place::{Exchange, InPlace};
+use super::transfer::{How, Incoming, Left, Moved, Outgoing, arrived};
+use crate::shm::{Doorbell, Header, Patience, Payload, Receiver, Segment, Sender};
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::reduce::{self, ReduceOp};
-use lockstep_core::schedule::{self, Buffer, Layout, Schedule};
+use std::sync::Arc;
 
 /// A rank's side of a group's channels.
 #[derive(Debug)]
 pub(super) struct GroupLink {
     pub(super) me: GroupRank,
-    pub(super) bell: Doorbell,
+    segment: Arc<Segment>,
+    bell: Doorbell,
     /// By group rank.
     pub(super) peers: Vec<Peer>,
-    pub(super) patience: Patience,
-    scratch: Memory,
-    /// What the current call reads in place of its input: the input, premultiplied.
-    scaled_input: Option<Memory>,
-    actions: Vec<schedule::Action>,
+    patience: Patience,
+    blocks: Blocks,
     flights: Vec<Flight>,
+    /// What peers may still read.
+    lent: Vec<Lent>,
+    /// The operands of an addition in place, and where its result goes.
+    operands: Vec<Operand>,
+    targets: Vec<usize>,
 }
 
-/// Another member, or the rank itself, who has no rings.
+/// Another member, or the rank itself, who has no channels.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) rank: GlobalRank,
@@ -52,94 +54,59 @@ struct Flight {
 #[derive(Debug)]
 enum Way {
     Out(Outgoing),
-    In(Incoming, bool),
+    In(Incoming),
+    /// Looked for, and left where it is.
+    Found(Header, Option<Payload>),
 }
 
-/// A collective as one rank makes it.
-#[derive(Clone, Debug)]
-pub(super) struct CollectiveCall {
-    schedule: Schedule,
-    count: u64,
-    dtype: Dtype,
-    input: Option<Memory>,
-    output: Option<Memory>,
-    splits: Option<Splits>,
-    fingerprint: u64,
+/// Memory that a peer may still read.
+#[derive(Clone, Copy, Debug)]
+struct Lent {
+    peer: usize,
+    number: u64,
+    memory: Memory,
 }
 
-impl CollectiveCall {
-    /// The call that an operation of the rank's program makes; `None` if it makes none.
-    ///
-    /// # Errors
-    /// When the plan was not checked.
-    pub(super) fn of(
-        plan: &Plan,
-        rank: GlobalRank,
-        call: &Call,
-        memory: impl Fn(TensorId) -> Option<Memory>,
-    ) -> Result<Option<CollectiveCall>, String> {
-        let Call::Collective { input, output, splits, .. } = call else { return Ok(None) };
-        let Signature { schedule, dtype, count } =
-            plan.signature(rank, call).ok_or("a collective that its rank cannot call")?;
-        let lanes = (schedule.channels(), schedule.segments(), schedule.ranks_per_node());
-        let table = schedule.table().map(|table| table.digest());
-        let how = (schedule.collective(), schedule.algorithm(), lanes, table);
-        let fingerprint = fingerprint(&(how, count, dtype));
-        Ok(Some(CollectiveCall {
-            schedule,
-            count,
-            dtype,
-            input: input.and_then(&memory),
-            output: output.and_then(&memory),
-            splits: splits.clone(),
-            fingerprint,
-        }))
-    }
-
-    fn reduction(&self) -> Option<ReduceOp> {
-        self.schedule.collective().reduce_op()
-    }
-
-    /// Premultiplies what the rank contributes, if the reduction asks for it: an in-place call's
-    /// tensor where it is, another call's input in a copy, which is returned.
-    fn premultiplied(&self) -> Option<Memory> {
-        let factor = reduce::premultiplier(self.reduction()?, self.dtype, self.schedule.size())?;
-        if self.schedule.collective().in_place() {
-            reduce::premultiply(self.dtype, factor, &mut self.output.as_ref()?.lock());
-            return None;
-        }
-        let mut scaled = self.input.as_ref()?.lock().to_vec();
-        reduce::premultiply(self.dtype, factor, &mut scaled);
-        Some(Memory::new(scaled))
-    }
+/// A call under way: what its messages are called.
+#[derive(Clone, Copy)]
+struct Current<'a> {
+    call: &'a CollectiveCall,
+    work: u32,
+    seq: u64,
+    clerk: &'a Clerk,
 }
 
-/// XXH3 of the binary form of what the ranks of a call must agree on.
-pub(super) fn fingerprint(agreed: &impl serde::Serialize) -> u64 {
-    // postcard fails only on types of unknown length.
-    xxhash_rust::xxh3::xxh3_64(&postcard::to_stdvec(agreed).unwrap_or_default())
+impl Current<'_> {
+    fn header(&self, step: u32, memory: Memory) -> Header {
+        let (seq, fingerprint) = (self.seq, self.call.fingerprint);
+        Header { seq, fingerprint, bytes: memory.bytes as u64, mark: step.into() }
+    }
 }
 
 impl GroupLink {
     pub(super) fn new(
         me: GroupRank,
+        segment: Arc<Segment>,
         bell: Doorbell,
         peers: Vec<Peer>,
         patience: Patience,
     ) -> GroupLink {
         GroupLink {
             me,
+            segment,
             bell,
             peers,
             patience,
-            scratch: Memory::new(Vec::new()),
-            scaled_input: None,
-            actions: Vec::new(),
+            blocks: Blocks::new(),
             flights: Vec::new(),
+            lent: Vec::new(),
+            operands: Vec::new(),
+            targets: Vec::new(),
         }
     }
 
-    /// Carries out a call; returns when this rank's part is done, which a watchdog limits.
+    /// Carries out a call; returns when this rank's part is done and nobody reads its memory any
+    /// more, which a watchdog limits.
     pub(super) fn run(
         &mut self,
         call: &CollectiveCall,
@@ -147,149 +114,216 @@ impl GroupLink {
         seq: u64,
         clerk: &Clerk,
     ) -> Result<(), String> {
-        let layout = Layout::new(call.schedule.clone(), call.count, call.dtype.size_bytes())
-            .with_splits(call.splits.clone());
-        let elements = layout.grid(self.me, Buffer::Scratch).elements;
-        let bytes = elements.saturating_mul(call.dtype.size_bytes()) as usize;
-        if bytes > 0 {
-            let mut scratch = self.scratch.lock();
-            if scratch.len() < bytes {
-                scratch.resize(bytes, 0);
-            }
+        let current = Current { call, work, seq, clerk };
+        if let Some(scale) = call.premultiply {
+            let (dtype, factor, into) = (scale.dtype, scale.factor, scale.into.offset);
+            self.blocks.premultiply(&self.segment, dtype, factor, scale.from, into);
         }
-        self.scaled_input = call.premultiplied();
-        for step in 0..call.schedule.steps() {
-            self.begin_step(call, &layout, work, seq, step)?;
-            if self.flights.is_empty() {
-                continue;
-            }
-            // Each round tries every message; only when none moves does the rank wait.
-            loop {
-                match advance(&mut self.flights, &mut self.peers, clerk) {
-                    Moved::All => break,
-                    Moved::Some => {}
-                    Moved::Nothing => {
-                        let (flights, peers) = (&mut self.flights, &mut self.peers);
-                        let mut last = Moved::Nothing;
-                        self.bell.wait_for(self.patience, || {
-                            last = advance(flights, peers, clerk);
-                            last != Moved::Nothing
-                        });
-                        if last == Moved::All {
-                            break;
-                        }
-                    }
-                }
-            }
+        match (&call.in_place, call.reduction) {
+            (Some(in_place), Some(reduction)) => self.add_in_place(current, in_place, reduction)?,
+            _ => self.step_by_step(current)?,
         }
-        self.finish_average(call, &layout)
+        // Whoever is elsewhere by now will never take what this call expected of nobody.
+        self.settle(|_| true, seq);
+        if let Some(divide) = call.divide {
+            self.blocks.divide(&self.segment, divide.dtype, divide.size, divide.what);
+        }
+        Ok(())
     }
 
-    /// Does the step's copies and prepares its messages.
-    fn begin_step(
+    fn step_by_step(&mut self, current: Current<'_>) -> Result<(), String> {
+        for (step, acts) in (0..).zip(&current.call.steps) {
+            // A step may overwrite what an earlier one sent, once it was read.
+            if !self.lent.is_empty() {
+                for written in acts.iter().filter_map(Act::writes) {
+                    let before = current.seq.wrapping_sub(1);
+                    self.settle(|lent| lent.memory.overlaps(written), before);
+                }
+            }
+            for act in acts {
+                self.begin(current, step, act)?;
+            }
+            self.drive(current.clerk);
+        }
+        Ok(())
+    }
+
+    /// Does what concerns the rank alone, and prepares messages.
+    fn begin(&mut self, current: Current<'_>, step: u32, act: &Act) -> Result<(), String> {
+        let reduction = current.call.reduction;
+        match *act {
+            Act::Copy { from, into } => {
+                self.segment.copy(from.offset, into.offset, from.bytes.min(into.bytes));
+                Ok(())
+            }
+            Act::Reduce { local, from, into } => {
+                if let Some(how) = reduction {
+                    let operand = Operand::At(from.offset);
+                    self.blocks.reduce(&self.segment, how, local, &[operand], &[into.offset]);
+                }
+                Ok(())
+            }
+            Act::Send { peer, from } => {
+                let message = Exchange { step, peer, place: from };
+                self.send(current, message, How::ByLength)
+            }
+            Act::Receive { peer, into } => {
+                self.receive(current, Exchange { step, peer, place: into }, None)
+            }
+            Act::ReceiveReduce { peer, local, into } => {
+                let combine = reduction.map(|how| (local, how));
+                self.receive(current, Exchange { step, peer, place: into }, combine)
+            }
+        }
+    }
+
+    fn send(&mut self, current: Current<'_>, what: Exchange, how: How) -> Result<(), String> {
+        let header = current.header(what.step, what.place.memory);
+        self.fly(current, what, Way::Out(Outgoing { header, from: what.place.memory, how }))
+    }
+
+    fn receive(
         &mut self,
-        call: &CollectiveCall,
-        layout: &Layout,
-        work: u32,
-        seq: u64,
-        step: u32,
+        current: Current<'_>,
+        what: Exchange,
+        combine: Option<(Memory, Reduction)>,
     ) -> Result<(), String> {
-        let mut actions = std::mem::take(&mut self.actions);
-        call.schedule.actions(self.me, step, &mut actions);
-        for flight in self.flights.drain(..) {
-            self.peers[flight.peer].last = [None; 2];
+        let expected = current.header(what.step, what.place.memory);
+        let incoming = Incoming { expected, into: what.place.memory, combine };
+        self.fly(current, what, Way::In(incoming))
+    }
+
+    fn fly(&mut self, current: Current<'_>, what: Exchange, way: Way) -> Result<(), String> {
+        let Exchange { step, peer, place: Place { named, memory } } = what;
+        let member = self.peers.get_mut(peer).ok_or("a peer outside the group")?;
+        let (work, bytes) = (current.work, memory.bytes as u64);
+        let message = Message { work, step, peer: member.rank, slice: Some(named), bytes };
+        let last = &mut member.last[usize::from(!matches!(way, Way::Out(_)))];
+        let after = last.replace(self.flights.len());
+        self.flights.push(Flight { peer, way, message, after, through: false });
+        Ok(())
+    }
+
+    /// Returns when all messages that were prepared are through.
+    fn drive(&mut self, clerk: &Clerk) {
+        if self.flights.is_empty() {
+            return;
         }
-        for action in &actions {
-            let place = |slice| self.place(call, layout, slice);
-            let header = |slice: &Slice| Header {
-                seq,
-                fingerprint: call.fingerprint,
-                bytes: slice.bytes() as u64,
-                mark: step.into(),
-            };
-            let (peer, named, way, bytes) = match *action {
-                schedule::Action::Copy { from, into } => {
-                    place(into)?.copy(&place(from)?);
-                    continue;
-                }
-                schedule::Action::Reduce { local, from, into } => {
-                    if let Some(op) = call.reduction() {
-                        let from = place(from)?;
-                        let operand = from.read(0, from.bytes(), <[u8]>::to_vec);
-                        place(into)?.reduce(&place(local)?, 0, &operand, call.dtype, op);
+        let GroupLink { flights, peers, blocks, lent, bell, patience, .. } = self;
+        // Each round tries every message; only when none moves does the rank wait.
+        loop {
+            match advance(flights, peers, blocks, lent, clerk) {
+                Moved::All => break,
+                Moved::Some => {}
+                Moved::Nothing => {
+                    let mut last = Moved::Nothing;
+                    bell.wait_for(*patience, || {
+                        last = advance(flights, peers, blocks, lent, clerk);
+                        last != Moved::Nothing
+                    });
+                    if last == Moved::All {
+                        break;
                     }
-                    continue;
                 }
-                schedule::Action::Send { peer, from } => {
-                    let slice = place(from)?;
-                    let bytes = slice.bytes();
-                    (peer, from, Way::Out(Outgoing::new(header(&slice), slice)), bytes)
-                }
-                schedule::Action::Receive { peer, into } => {
-                    let slice = place(into)?;
-                    let bytes = slice.bytes();
-                    let incoming = Incoming::new(header(&slice), slice, None);
-                    (peer, into, Way::In(incoming, false), bytes)
-                }
-                schedule::Action::ReceiveReduce { peer, local, into } => {
-                    let slice = place(into)?;
-                    let bytes = slice.bytes();
-                    let local = place(local)?;
-                    let combine = call.reduction().map(|op| (local, call.dtype, op));
-                    let incoming = Incoming::new(header(&slice), slice, combine);
-                    (peer, into, Way::In(incoming, true), bytes)
-                }
-            };
-            let member = self.peers.get_mut(peer.index()).ok_or("a peer outside the group")?;
-            let message =
-                Message { work, step, peer: member.rank, slice: Some(named), bytes: bytes as u64 };
-            let last = &mut member.last[usize::from(matches!(way, Way::In(..)))];
-            let after = last.replace(self.flights.len());
-            self.flights.push(Flight { peer: peer.index(), way, message, after, through: false });
+            }
         }
-        self.actions = actions;
+        for flight in flights.drain(..) {
+            if let Some(peer) = peers.get_mut(flight.peer) {
+                peer.last = [None; 2];
+            }
+        }
+    }
+
+    /// See [`InPlace`].
+    fn add_in_place(
+        &mut self,
+        current: Current<'_>,
+        plan: &InPlace,
+        how: Reduction,
+    ) -> Result<(), String> {
+        for lend in &plan.lends {
+            let way = if lend.comes_back { How::Lent } else { How::ByLength };
+            self.send(current, lend.message, way)?;
+        }
+        for add in &plan.adds {
+            let expected = current.header(add.step, add.place.memory);
+            self.fly(current, *add, Way::Found(expected, None))?;
+        }
+        let GroupLink { flights, peers, blocks, lent, bell, patience, .. } = self;
+        bell.wait_for(*patience, || {
+            advance(flights, peers, blocks, lent, current.clerk) == Moved::All
+        });
+        // The result goes where it belongs, and where peers will receive it.
+        self.targets.clear();
+        self.targets.push(plan.into.offset);
+        self.operands.clear();
+        let mut delivered = Vec::new();
+        for flight in &self.flights {
+            let Way::Found(_, Some(payload)) = flight.way else { continue };
+            self.operands.extend(Operand::of(payload));
+            if let Payload::Lent(offset) = payload
+                && plan.returns.iter().any(|back| back.peer == flight.peer)
+            {
+                self.targets.push(offset);
+                delivered.push(flight.peer);
+            }
+        }
+        self.blocks.reduce(&self.segment, how, plan.local, &self.operands, &self.targets);
+        for flight in self.flights.drain(..) {
+            let Some(peer) = self.peers.get_mut(flight.peer) else { continue };
+            peer.last = [None; 2];
+            if let (Way::Found(..), Some(from)) = (flight.way, &mut peer.from) {
+                current.clerk.received(flight.message, true);
+                from.take();
+                peer.bell.ring();
+            }
+        }
+        for back in &plan.returns {
+            let there = delivered.contains(&back.peer);
+            self.send(current, *back, if there { How::Delivered } else { How::ByLength })?;
+        }
+        for receive in &plan.receives {
+            self.receive(current, *receive, None)?;
+        }
+        self.drive(current.clerk);
         Ok(())
     }
 
-    /// Where a slice of the schedule lies in this rank's memory.
-    fn place(
-        &self,
-        call: &CollectiveCall,
-        layout: &Layout,
-        slice: schedule::Slice,
-    ) -> Result<Slice, String> {
-        let range = layout.range(self.me, slice);
-        if range.is_empty() {
-            return Ok(Slice::EMPTY);
-        }
-        let memory = match slice.buffer {
-            Buffer::Input => self.scaled_input.as_ref().or(call.input.as_ref()),
-            Buffer::Output => call.output.as_ref(),
-            Buffer::Scratch => Some(&self.scratch),
+    /// Returns when nobody reads what is `wanted` any more. Meanwhile messages up to call `seq`
+    /// are dropped: this rank will never expect them, and their senders may wait.
+    fn settle(&mut self, wanted: impl Fn(&Lent) -> bool, seq: u64) {
+        let GroupLink { peers, lent, bell, patience, .. } = self;
+        let mut settled = || {
+            lent.retain(|lent| {
+                let to = peers.get_mut(lent.peer).and_then(|peer| peer.to.as_mut());
+                to.is_some_and(|to| !to.was_taken(lent.number))
+            });
+            if !lent.iter().any(&wanted) {
+                return true;
+            }
+            for peer in peers.iter_mut() {
+                let Some(from) = &mut peer.from else { continue };
+                while from.next().is_some_and(|(header, _)| header.seq <= seq) {
+                    from.take();
+                    peer.bell.ring();
+                }
+            }
+            false
         };
-        let memory = memory.ok_or("a buffer that the call does not pass")?;
-        let size = call.dtype.size_bytes();
-        memory.slice(range.start.saturating_mul(size), range.end.saturating_mul(size))
-    }
-
-    /// What a mean of integers has left to do: divide what this rank was promised.
-    fn finish_average(&self, call: &CollectiveCall, layout: &Layout) -> Result<(), String> {
-        let collective: Collective = call.schedule.collective();
-        if let Some(op) = call.reduction()
-            && let Some(divisor) = reduce::divisor(op, call.dtype, call.schedule.size())
-            && collective.promises(self.me)
-            && let Some(output) = &call.output
-        {
-            let elements = layout.grid(self.me, Buffer::Output).elements;
-            let bytes = elements.saturating_mul(call.dtype.size_bytes());
-            output.slice(0, bytes)?.divide(call.dtype, divisor);
+        if !settled() {
+            bell.wait_for(*patience, settled);
         }
-        Ok(())
     }
 }
 
 /// Tries every message of the step once.
-fn advance(flights: &mut [Flight], peers: &mut [Peer], clerk: &Clerk) -> Moved {
+fn advance(
+    flights: &mut [Flight],
+    peers: &mut [Peer],
+    blocks: &mut Blocks,
+    lent: &mut Vec<Lent>,
+    clerk: &Clerk,
+) -> Moved {
     let (mut any, mut all) = (false, true);
     for index in 0..flights.len() {
         let (before, rest) = flights.split_at_mut(index);
@@ -300,20 +334,27 @@ fn advance(flights: &mut [Flight], peers: &mut [Peer], clerk: &Clerk) -> Moved {
         }
         let peer = &mut peers[flight.peer];
         let moved = match (&mut flight.way, &mut peer.to, &mut peer.from) {
-            (Way::Out(outgoing), Some(ring), _) => {
-                let had_left = outgoing.left;
-                let moved = outgoing.advance(ring, &peer.bell);
-                if outgoing.left && !had_left {
+            (Way::Out(outgoing), Some(to), _) => match outgoing.advance(to, &peer.bell) {
+                Some(Left { number, in_place }) => {
+                    if in_place {
+                        lent.push(Lent { peer: flight.peer, number, memory: outgoing.from });
+                    }
                     clerk.sent(flight.message);
+                    Moved::All
+                }
+                None => Moved::Nothing,
+            },
+            (Way::In(incoming), _, Some(from)) => {
+                let moved = incoming.advance(from, &peer.bell, blocks);
+                if moved == Moved::All {
+                    clerk.received(flight.message, incoming.combine.is_some());
                 }
                 moved
             }
-            (Way::In(incoming, reduced), _, Some(ring)) => {
-                let moved = incoming.advance(ring, &peer.bell);
-                if moved == Moved::All {
-                    clerk.received(flight.message, *reduced);
-                }
-                moved
+            (Way::Found(expected, found), _, Some(from)) => {
+                let (payload, moved) = arrived(*expected, from, &peer.bell);
+                *found = payload;
+                if payload.is_some() { Moved::All } else { moved }
             }
             // No such channel: the wiring is made from the same schedules, so there is one.
             _ => Moved::Nothing,

@@ -1,27 +1,39 @@
 //! A rank's process: takes its orders from standard input, joins, runs its program, reports.
 
-mod clerk;
+mod call;
+pub(crate) mod clerk;
 mod collective;
-mod memory;
+mod combine;
+pub(crate) mod gate;
+mod in_place;
 mod p2p;
 mod program;
+pub(crate) mod recorder;
 mod stream;
 mod transfer;
-mod works;
+pub(crate) mod works;
 
-use super::control::{self, Order, Report, Setup};
+use super::bridge::{Bridge, PeerAddress, TcpSetup};
+use super::control::{self, Greeting, Order, Report, Setup};
 use super::coordinator::{START_KEY, joined_key};
+use super::sharing;
 use crate::shm::Segment;
 use crate::store::{Store, StoreClient};
 use clerk::Clerk;
+use gate::Gate;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
+#[cfg(feature = "mpi")]
+pub(crate) use program::compute;
+use rustix::fd::OwnedFd;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fmt::Display;
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// What a rank's process does: everything, from joining to exiting. Its orders come through
@@ -35,18 +47,68 @@ pub fn rank_main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // A panic on any thread ends the rank: the others would wait for it until their timeouts.
+    end_on_panic();
+    reported(&socket, run(&socket))
+}
+
+/// A rank that others started and that has come to rank 0's process: what it does from its orders
+/// to its end. One that is told to end early, or loses rank 0, ends the process.
+pub(crate) fn serve_joined(line: UnixStream) -> ExitCode {
+    end_on_panic();
+    let done = orders(&line).and_then(|orders| match orders {
+        Some((setup, plan)) => work(&line, setup, &plan, None),
+        None => Err("rank 0 is gone".to_owned()),
+    });
+    reported(&line, done)
+}
+
+/// The same of a rank whose calls something else carries out, in a process that is not to end by
+/// itself: `exit` is called where it would, and may return. What `run` gives back is how its
+/// program ended; it is reported.
+#[cfg(feature = "mpi")]
+pub(crate) fn serve_carried(
+    line: UnixStream,
+    exit: impl Fn() + Send + Sync + 'static,
+    run: impl FnOnce(Arc<Plan>, &Start<'_>) -> Result<(), String>,
+) -> Result<(), String> {
+    end_on_panic();
+    let closing = Arc::new(OnceLock::new());
+    let held = Held { launched: true, exit: Some(Box::new(exit)), ..Held::default() };
+    let held = Arc::new(held);
+    let done = orders(&line).and_then(|orders| {
+        let (setup, plan) = orders.ok_or("rank 0 is gone")?;
+        listen(&line, closing.clone(), held.clone())?;
+        let plan = Plan::from_bytes(&plan).map_err(cannot("the plan"))?;
+        let start = Start { setup: &setup, socket: &line, closing: &closing, held: &held };
+        run(Arc::new(plan), &start)
+    });
+    if done.is_err() {
+        // What it did until then is what its end is understood by.
+        held.clerks.get().into_iter().flatten().for_each(|clerk| clerk.send_notes());
+    }
+    let _ = reported(&line, done.clone());
+    // The rank's end is its line's.
+    let _ = line.shutdown(std::net::Shutdown::Both);
+    done
+}
+
+/// A panic on any thread ends the rank: the others would wait for it until their timeouts.
+fn end_on_panic() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         default(panic);
         std::process::exit(101);
     }));
-    match run(&socket) {
+}
+
+/// The exit code of a rank, after it has said why it failed.
+fn reported(mut socket: &UnixStream, done: Result<(), String>) -> ExitCode {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             let report = control::frame(&Report::Failed { why });
             // If nobody listens any more, the exit status is all there is to say.
-            let _ = std::io::Write::write_all(&mut &socket, &report);
+            let _ = std::io::Write::write_all(&mut socket, &report);
             ExitCode::FAILURE
         }
     }
@@ -74,34 +136,280 @@ fn run(socket: &UnixStream) -> Result<(), String> {
     // the moment before this line, and a coordinator that goes without being killed.
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(cannot("cannot ask to end with the coordinator"))?;
-    let memory = control::receive_memory(socket).map_err(cannot("no shared memory"))?;
-    let order = control::read_frame(&mut &*socket).map_err(cannot("no orders"))?;
-    let setup: Setup = match order {
-        Some(Order::Setup(setup)) => *setup,
-        Some(Order::Abort) | None => return Ok(()),
+    let greeting = control::receive_greeting(socket).map_err(cannot("no shared memory"))?;
+    let Greeting::Rank(memory) = greeting else {
+        return sharing::keep(socket).map_err(cannot("cannot keep the shared memory's name"));
     };
-    let clerk = Arc::new(OnceLock::new());
-    listen(socket, clerk.clone())?;
-    let plan = Plan::from_bytes(&setup.plan).map_err(cannot("the plan"))?;
-    let bytes = setup.wiring.segment_bytes;
-    let segment = Segment::map(memory, bytes).map_err(cannot("cannot map the shared memory"))?;
-    let program = program::Program::prepare(plan, &setup, segment)?;
-    let start_ns = join(&setup)?;
-    spread_over_cores(setup.rank);
-    let started = Clerk::start(&program, &setup, start_ns, socket)?;
-    let _ = clerk.set(started.clone());
-    program.run(started.clone())?;
-    started.finish();
-    Ok(())
+    match orders(socket)? {
+        Some((setup, plan)) => work(socket, setup, &plan, memory),
+        None => Ok(()),
+    }
 }
 
-/// Ends the process when the coordinator says so or is gone, whatever its threads do.
-fn listen(socket: &UnixStream, clerk: Arc<OnceLock<Arc<Clerk>>>) -> Result<(), String> {
+/// What the rank is to run, with the plan in its binary form; `None` when it is to run nothing.
+fn orders(mut socket: &UnixStream) -> Result<Option<(Setup, Vec<u8>)>, String> {
+    let setup = match control::read_frame(&mut socket).map_err(cannot("no orders"))? {
+        Some(Order::Setup(setup)) => *setup,
+        Some(_) | None => return Ok(None),
+    };
+    let plan = control::read_bytes(&mut socket, control::MAX_FRAME_BYTES);
+    Ok(plan.map_err(cannot("no plan"))?.map(|plan| (setup, plan)))
+}
+
+/// Joins, runs the program and reports.
+fn work(
+    socket: &UnixStream,
+    setup: Setup,
+    plan: &[u8],
+    memory: Option<OwnedFd>,
+) -> Result<(), String> {
+    let closing = Arc::new(OnceLock::new());
+    let held = Arc::new(Held { launched: setup.launched, ..Held::default() });
+    listen(socket, closing.clone(), held.clone())?;
+    let plan = Plan::from_bytes(plan).map_err(cannot("the plan"))?;
+    if let Some(device) = &setup.device {
+        let start = Start { setup: &setup, socket, closing: &closing, held: &held };
+        return crate::nccl::run_rank(device, Arc::new(plan), &start);
+    }
+    let bytes = setup.wiring.segment_bytes;
+    let join_timeout = Duration::from_nanos(setup.join_timeout_ns);
+    if let Some(tcp) = &setup.tcp {
+        let peers = Peers { socket, held: &held, timeout: join_timeout };
+        let segment = peers.connect(tcp, &plan, &setup)?;
+        return run_program(socket, &setup, plan, segment, &closing, &held);
+    }
+    let memory = match (memory, &setup.memory) {
+        (Some(memory), _) => memory,
+        (None, Some(path)) => {
+            let opened = if setup.launched { open_memory(path) } else { sharing::open(path) };
+            opened.map_err(cannot("cannot open the shared memory"))?
+        }
+        (None, None) => return Err("no shared memory was handed over".to_owned()),
+    };
+    let segment = Segment::map(memory, bytes).map_err(cannot("cannot map the shared memory"))?;
+    run_program(socket, &setup, plan, segment, &closing, &held)
+}
+
+/// Joins and runs the program, once its shared memory is there.
+fn run_program(
+    socket: &UnixStream,
+    setup: &Setup,
+    plan: Plan,
+    segment: Arc<Segment>,
+    closing: &Closing,
+    held: &Arc<Held>,
+) -> Result<(), String> {
+    let program = program::Program::prepare(plan, setup, segment)?;
+    let start_ns = match setup.launched {
+        false => join(setup)?,
+        true => held.join(socket, Duration::from_nanos(setup.join_timeout_ns))?,
+    };
+    spread_over_cores(setup.rank);
+    let started = Clerk::start(&program, setup, start_ns, socket)?;
+    let closed = started.clone();
+    let _ = closing.set(Box::new(move || closed.abort()));
+    held.serve(vec![started.clone()]);
+    if let Err(why) = program.run(setup, started.clone(), &held.gate) {
+        // What it did until then is what its end is understood by.
+        started.fail(why);
+    }
+    started.finish();
+    // A launched rank's end is its launcher's to see: it fails if the run does. And who talks to
+    // others by its own threads answers them until all are done.
+    if setup.launched || setup.tcp.is_some() { held.leave() } else { Ok(()) }
+}
+
+/// What a rank does last when it is told to end.
+pub(crate) type Closing = OnceLock<Box<dyn Fn() + Send + Sync>>;
+
+/// What the coordinator's orders reach, besides the end: what holds the program, and its clerk
+/// once there is one; a process of several logical ranks has a clerk for each.
+#[derive(Default)]
+struct Held {
+    gate: Arc<Gate>,
+    clerks: OnceLock<Vec<Arc<Clerk>>>,
+    /// Others started this rank: what ends it early is a failure of its process.
+    launched: bool,
+    /// Called instead of ending the process, where that is somebody else's to do.
+    exit: Option<Box<dyn Fn() + Send + Sync>>,
+    told: Mutex<Told>,
+    heard: Condvar,
+}
+
+/// What a launched rank waits for.
+#[derive(Debug, Default)]
+struct Told {
+    /// Time 0 of the run on this rank's clock, once all have joined.
+    start_ns: Option<u64>,
+    /// Where the other ranks' connections come in.
+    peers: Option<Vec<PeerAddress>>,
+    leave: bool,
+    /// A dump that was asked for before there was a clerk.
+    dump: bool,
+}
+
+impl Held {
+    fn tell(&self, tell: impl FnOnce(&mut Told)) {
+        tell(&mut self.told.lock().unwrap_or_else(PoisonError::into_inner));
+        self.heard.notify_all();
+    }
+
+    /// From here on orders reach these clerks.
+    fn serve(&self, clerks: Vec<Arc<Clerk>>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.clerks.set(clerks);
+        let dump = std::mem::take(&mut told.dump);
+        drop(told);
+        if dump {
+            self.dump();
+        }
+    }
+
+    /// Hands in what the flight recorders hold, as soon as there are some.
+    fn dump(&self) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let clerks = self.clerks.get();
+        told.dump = clerks.is_none();
+        drop(told);
+        clerks.into_iter().flatten().for_each(|clerk| clerk.dump());
+    }
+
+    /// Waits for what `ready` looks for; `None` when it does not come in time.
+    fn wait<T>(&self, timeout: Duration, ready: impl Fn(&Told) -> Option<T>) -> Option<T> {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.heard.wait_timeout_while(told, timeout, |told| ready(told).is_none());
+        let (told, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        ready(&told)
+    }
+
+    /// Says that this rank is ready and waits for the others. Returns time 0 of the run.
+    fn join(&self, mut socket: &UnixStream, timeout: Duration) -> Result<u64, String> {
+        std::io::Write::write_all(&mut socket, &control::frame(&Report::Joined))
+            .map_err(cannot("cannot join"))?;
+        let begun = self.wait(timeout, |told| told.start_ns);
+        begun.ok_or_else(|| format!("the other ranks did not join within {timeout:?}"))
+    }
+
+    /// Waits until everybody is done. How long the others may take is rank 0's to say: it ends the
+    /// run at its limit, and the line with it.
+    fn leave(&self) -> Result<(), String> {
+        while self.wait(Duration::from_secs(60), |told| told.leave.then_some(())).is_none() {}
+        Ok(())
+    }
+}
+
+/// How a rank without shared memory finds its peers.
+struct Peers<'a> {
+    socket: &'a UnixStream,
+    held: &'a Held,
+    timeout: Duration,
+}
+
+impl Peers<'_> {
+    /// Connects every channel; returns the rank's own memory.
+    fn connect(&self, tcp: &TcpSetup, plan: &Plan, setup: &Setup) -> Result<Arc<Segment>, String> {
+        let failed = cannot("cannot listen for the other ranks");
+        // Rank 0's own process is where its child is; the others are connected to it.
+        let rank_zero = match setup.launched {
+            false => Ipv4Addr::LOCALHOST.into(),
+            true => {
+                let line = self.socket.try_clone().map_err(&failed)?;
+                TcpStream::from(OwnedFd::from(line)).peer_addr().map_err(&failed)?.ip()
+            }
+        };
+        let bridge = Bridge::listen(tcp.clone(), rank_zero).map_err(&failed)?;
+        let port = bridge.port().map_err(&failed)?;
+        let mut socket = self.socket;
+        std::io::Write::write_all(&mut socket, &control::frame(&Report::Listening { port }))
+            .map_err(&failed)?;
+        let peers = self.held.wait(self.timeout, |told| told.peers.clone());
+        let peers = peers.ok_or("the other ranks did not listen in time")?;
+        bridge.connect(plan, setup.rank, &setup.wiring, &peers, self.timeout)
+    }
+}
+
+/// Opens a memory file of another process of this machine.
+fn open_memory(path: &Path) -> std::io::Result<OwnedFd> {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
+    Ok(OwnedFd::from(file))
+}
+
+/// A rank before it has joined.
+pub(crate) struct Start<'a> {
+    pub(crate) setup: &'a Setup,
+    pub(crate) socket: &'a UnixStream,
+    pub(crate) closing: &'a Closing,
+    held: &'a Arc<Held>,
+}
+
+impl Start<'_> {
+    /// Joins the others. Returns time 0 of the run on the shared clock.
+    pub(crate) fn join(&self) -> Result<u64, String> {
+        match self.setup.launched {
+            false => join(self.setup),
+            true => self.held.join(self.socket, Duration::from_nanos(self.setup.join_timeout_ns)),
+        }
+    }
+
+    /// Waits until everybody is done.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn leave(&self) -> Result<(), String> {
+        self.held.leave()
+    }
+
+    /// From here on the coordinator's orders reach these clerks.
+    pub(crate) fn serve(&self, clerks: Vec<Arc<Clerk>>) {
+        self.held.serve(clerks);
+    }
+
+    /// What the program passes before each operation.
+    pub(crate) fn gate(&self) -> Arc<Gate> {
+        self.held.gate.clone()
+    }
+}
+
+/// Does what the coordinator orders, and ends the process when it says so or is gone, whatever
+/// its threads do.
+fn listen(socket: &UnixStream, closing: Arc<Closing>, held: Arc<Held>) -> Result<(), String> {
     let mut socket = socket.try_clone().map_err(cannot("cannot listen to the coordinator"))?;
     let listening = move || {
-        let order = control::read_frame::<Order>(&mut socket);
-        if let (Ok(Some(Order::Abort)), Some(clerk)) = (order, clerk.get()) {
-            clerk.abort();
+        while let Ok(Some(order)) = control::read_frame::<Order>(&mut socket) {
+            // One that has not begun has none, nor a call that could be late.
+            let clerks = held.clerks.get().map_or(&[][..], Vec::as_slice);
+            match order {
+                Order::Pause => {
+                    held.gate.pause(true);
+                    clerks.iter().for_each(|clerk| clerk.pause(true));
+                }
+                Order::Resume => {
+                    clerks.iter().for_each(|clerk| clerk.pause(false));
+                    held.gate.pause(false);
+                }
+                Order::Begin { start_ns } => held.tell(|told| told.start_ns = Some(start_ns)),
+                Order::Peers(peers) => held.tell(|told| told.peers = Some(peers)),
+                Order::Leave => held.tell(|told| told.leave = true),
+                Order::GoOn => held.gate.hold_for_signal(false),
+                Order::Dump => held.dump(),
+                Order::Abort | Order::Setup(_) => {
+                    if let Some(close) = closing.get() {
+                        close();
+                    }
+                    break;
+                }
+            }
+        }
+        // One that leaves by itself is not to be overtaken by the end of its line.
+        if held.told.lock().unwrap_or_else(PoisonError::into_inner).leave {
+            return;
+        }
+        if let Some(exit) = &held.exit {
+            // As the end of a process would: nothing more is said on this line.
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+            return exit();
+        }
+        if held.launched {
+            eprintln!("lockstep rank: the run was ended; rank 0 says why");
+            std::process::exit(1);
         }
         std::process::exit(0);
     };

@@ -8,12 +8,13 @@
 //! A send completes when its receiver has taken everything: the rendezvous that NCCL's have, and
 //! the simulator's.
 
+use super::super::arena::Memory;
 use super::clerk::{Clerk, Message, Note};
-use super::memory::Slice;
-use super::transfer::{Header, Incoming, Moved, Outgoing};
+use super::combine::Blocks;
+use super::transfer::{ANY_MARK, How, Incoming, Moved, Outgoing};
 use super::works::Works;
 use crate::host::wiring::ChannelKey;
-use crate::shm::{Doorbell, Patience, Receiver, Sender};
+use crate::shm::{Doorbell, Header, Patience, Receiver, Sender};
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub(super) struct P2pCall {
     pub(super) with: With,
-    pub(super) tensor: Slice,
+    pub(super) tensor: Memory,
     /// What both sides must agree on.
     pub(super) fingerprint: u64,
     pub(super) work: u32,
@@ -71,8 +72,8 @@ pub(super) enum End {
 pub(super) struct Current {
     way: Way,
     message: Message,
-    /// For sends: everything is in the ring.
-    all_sent: bool,
+    /// Of a send that has left: its number in the channel.
+    left: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -115,6 +116,7 @@ impl PointToPoint {
                 from_anyone: BTreeMap::new(),
                 calls: 0,
                 unfinished: 0,
+                blocks: Blocks::new(),
                 clerk: clerk.clone(),
                 works: works.clone(),
             };
@@ -144,6 +146,7 @@ struct Mover {
     /// Calls taken over so far.
     calls: u64,
     unfinished: usize,
+    blocks: Blocks,
     clerk: Arc<Clerk>,
     works: Arc<Works>,
 }
@@ -177,7 +180,7 @@ impl Mover {
             let held = self.from_anyone.get(&(key.group, key.tag.unwrap_or_default()));
             let held = held.and_then(|queue| queue.front()).map(|waiting| waiting.order);
             channel.begin_next(held);
-            while let Some(moved) = channel.advance(&self.clerk) {
+            while let Some(moved) = channel.advance(&mut self.blocks, &self.clerk) {
                 any |= moved != Moved::Nothing;
                 if moved != Moved::All {
                     break;
@@ -221,12 +224,12 @@ impl P2pChannel {
     /// When the message was posted that a receive of that order could take here: there is one, and
     /// no call of the channel's own comes before.
     fn offers_since(&mut self, order: u64) -> Option<u64> {
-        let End::Receives(ring) = &mut self.end else { return None };
+        let End::Receives(from) = &mut self.end else { return None };
         let own = self.queue.front().is_some_and(|waiting| waiting.order < order);
         if own || self.current.is_some() {
             return None;
         }
-        Header::next_in(ring).map(|header| header.mark)
+        from.next().map(|(header, _)| header.mark)
     }
 
     /// Begins the channel's next own call, unless a receive from any source that was called before
@@ -244,27 +247,23 @@ impl P2pChannel {
     }
 
     /// Moves the channel's current call on; `None` if it has none.
-    fn advance(&mut self, clerk: &Clerk) -> Option<Moved> {
+    fn advance(&mut self, blocks: &mut Blocks, clerk: &Clerk) -> Option<Moved> {
         let current = self.current.as_mut()?;
-        Some(match (&mut current.way, &mut self.end) {
-            (Way::Out(outgoing), End::Sends(ring)) => {
-                let mut moved = Moved::Nothing;
-                if !current.all_sent {
-                    let had_left = outgoing.left;
-                    moved = outgoing.advance(ring, &self.bell);
-                    if outgoing.left && !had_left {
+        Some(match (&current.way, &mut self.end) {
+            (Way::Out(outgoing), End::Sends(to)) => match current.left {
+                None => match outgoing.advance(to, &self.bell) {
+                    Some(left) => {
                         clerk.sent(current.message);
+                        current.left = Some(left.number);
+                        Moved::Some
                     }
-                    current.all_sent = moved == Moved::All;
-                }
-                match (current.all_sent, ring.is_drained()) {
-                    (true, true) => Moved::All,
-                    (true, false) if moved == Moved::All => Moved::Some,
-                    _ => moved,
-                }
-            }
-            (Way::In(incoming), End::Receives(ring)) => {
-                let moved = incoming.advance(ring, &self.bell);
+                    None => Moved::Nothing,
+                },
+                Some(number) if to.was_taken(number) => Moved::All,
+                Some(_) => Moved::Nothing,
+            },
+            (Way::In(incoming), End::Receives(from)) => {
+                let moved = incoming.advance(from, &self.bell, blocks);
                 if moved == Moved::All {
                     clerk.received(current.message, false);
                 }
@@ -276,19 +275,19 @@ impl P2pChannel {
 
     fn begin(&mut self, call: P2pCall) {
         self.calls += 1;
-        let bytes = call.tensor.bytes() as u64;
-        let (seq, fingerprint) = (self.calls, call.fingerprint);
+        let bytes = call.tensor.bytes as u64;
+        let mark = match self.end {
+            End::Sends(_) => call.posted_ns,
+            End::Receives(_) => ANY_MARK,
+        };
+        let header = Header { seq: self.calls, fingerprint: call.fingerprint, bytes, mark };
         let way = match self.end {
-            End::Sends(_) => {
-                let header = Header { seq, fingerprint, bytes, mark: call.posted_ns };
-                Way::Out(Outgoing::new(header, call.tensor))
-            }
+            End::Sends(_) => Way::Out(Outgoing { header, from: call.tensor, how: How::InPlace }),
             End::Receives(_) => {
-                let header = Header { seq, fingerprint, bytes, mark: Header::ANY_MARK };
-                Way::In(Incoming::new(header, call.tensor, None))
+                Way::In(Incoming { expected: header, into: call.tensor, combine: None })
             }
         };
         let message = Message { work: call.work, step: 0, peer: self.peer, slice: None, bytes };
-        self.current = Some(Current { way, message, all_sent: false });
+        self.current = Some(Current { way, message, left: None });
     }
 }

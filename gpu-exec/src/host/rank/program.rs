@@ -1,25 +1,31 @@
 //! A rank's program: its operations in order, on the process's main thread.
 
+use super::super::arena::{Arena, Memory};
 use super::super::control::Setup;
 use super::super::wiring::{ChannelKey, bell_offset};
+use super::call::{CollectiveCall, fingerprint};
 use super::clerk::{Clerk, Note};
-use super::collective::{CollectiveCall, GroupLink, Peer, fingerprint};
-use super::memory::Memory;
+use super::collective::{GroupLink, Peer};
+use super::gate::Gate;
 use super::p2p::{End, P2pCall, P2pChannel, PointToPoint, With};
 use super::stream::{Queued, Stream};
 use super::works::Works;
 use crate::clock;
-use crate::shm::{Doorbell, Ring, Segment};
+use crate::shm::{Channel, Doorbell, Segment};
 use lockstep_core::group::{GroupId, SequenceNumbers};
-use lockstep_core::plan::{Action, Call, Fill, Plan, Tensor, TensorId};
+use lockstep_core::plan::{Action, Call, Fill, Plan, SignalKind};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::combine;
 use lockstep_core::trace::TensorValue;
 use lockstep_core::value::initial_bytes;
+use rustix::process::{Signal, getpid, kill_process};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How many collectives are kept worked out.
+const RECENT: usize = 16;
 
 /// A program that is ready to run: tensors filled, channels connected.
 #[derive(Debug)]
@@ -28,7 +34,10 @@ pub(super) struct Program {
     /// Per group, in nanoseconds.
     pub(super) timeouts_ns: Vec<u64>,
     rank: GlobalRank,
-    tensors: BTreeMap<TensorId, Memory>,
+    segment: Arc<Segment>,
+    arena: Arena,
+    /// The latest collectives: programs repeat themselves.
+    recent: VecDeque<(Call, Arc<CollectiveCall>)>,
     /// Per group that the rank is a member of and calls collectives on.
     streams: BTreeMap<GroupId, Stream>,
     p2p: PointToPoint,
@@ -42,22 +51,30 @@ impl Program {
         segment: Arc<Segment>,
     ) -> Result<Program, String> {
         let rank = setup.rank;
-        let program = plan.program(rank).ok_or("the plan has no program for this rank")?;
-        let tensors = program
-            .tensors()
-            .into_iter()
-            .filter_map(|id| Some((id, Memory::new(made(plan.tensor(id)?, rank)))))
-            .collect();
+        plan.program(rank).ok_or("the plan has no program for this rank")?;
+        let arena = Arena::of(&plan, rank).moved_to(setup.wiring.arena);
+        for (id, memory) in &arena.tensors {
+            // What the kernel gives are zeros, page by page as they are touched.
+            if let Some(tensor) = plan.tensor(*id).filter(|tensor| tensor.fill != Fill::Zeros) {
+                segment.store(memory.offset, &initial_bytes(tensor, rank));
+            }
+        }
         let timeout = |ms: u64| setup.timeout_ns.unwrap_or(ms.saturating_mul(1_000_000));
         let timeouts_ns = plan.groups.iter().map(|group| timeout(group.timeout_ms())).collect();
-        let wires = Wires { plan: &plan, setup, segment };
+        let wires = Wires { plan: &plan, setup, segment: segment.clone() };
         let streams = wires.streams();
         let p2p = wires.point_to_point();
-        Ok(Program { plan: Arc::new(plan), timeouts_ns, rank, tensors, streams, p2p })
+        let (plan, recent) = (Arc::new(plan), VecDeque::new());
+        Ok(Program { plan, timeouts_ns, rank, segment, arena, recent, streams, p2p })
     }
 
     /// Runs all operations, and reports what the tensors hold at the end.
-    pub(super) fn run(mut self, clerk: Arc<Clerk>) -> Result<(), String> {
+    pub(super) fn run(
+        mut self,
+        setup: &Setup,
+        clerk: Arc<Clerk>,
+        gate: &Gate,
+    ) -> Result<(), String> {
         let plan = self.plan.clone();
         let ops = plan.program(self.rank).map_or(&[][..], |program| &program.ops);
         let works = Arc::new(Works::default());
@@ -66,7 +83,11 @@ impl Program {
         let mut works_of: Vec<Range<u32>> = Vec::with_capacity(ops.len());
         for (index, operation) in ops.iter().enumerate() {
             let op = index as u32;
+            gate.pass();
             clerk.note(Note::OpBegan { op });
+            for (_, signal) in setup.signals.iter().filter(|(at, _)| *at == op) {
+                take_signal(*signal, &clerk, gate);
+            }
             let first = numbers.works;
             let works_at = |op: u32| works_of.get(op as usize).cloned().unwrap_or_default();
             match &operation.action {
@@ -98,8 +119,8 @@ impl Program {
         }
         // A program that does not wait for its calls still has them completed before it ends.
         (0..numbers.works).for_each(|work| works.wait(work));
-        for (&tensor, memory) in &self.tensors {
-            let value = TensorValue::of(&memory.lock());
+        for (&tensor, memory) in &self.arena.tensors {
+            let value = self.segment.look(memory.offset, memory.bytes, TensorValue::of);
             clerk.note(Note::Result { tensor, value });
         }
         clerk.note(Note::Finished);
@@ -112,16 +133,24 @@ impl Program {
         else {
             return;
         };
-        let memories = (self.tensors.get(from), self.tensors.get(into), plan.tensor(*from));
+        let tensors = &self.arena.tensors;
+        let memories = (tensors.get(from), tensors.get(into), plan.tensor(*from));
         let (Some(source), Some(target), Some(tensor)) = memories else { return };
         let size = tensor.dtype.size_bytes();
-        let part = |offset: u64| (offset * size) as usize..((offset + count) * size) as usize;
-        let read = source.lock().get(part(*from_offset)).map(<[u8]>::to_vec);
-        let mut target = target.lock();
-        match (target.get_mut(part(*into_offset)), read, reduce) {
-            (Some(into), Some(read), Some(op)) => combine(tensor.dtype, *op, into, &read),
-            (Some(into), Some(read), None) => into.copy_from_slice(&read),
-            _ => {}
+        let part =
+            |memory: &Memory, offset: u64| memory.part(offset * size, (offset + count) * size);
+        let parts = (part(source, *from_offset), part(target, *into_offset));
+        let (Ok(source), Ok(target)) = parts else { return };
+        match reduce {
+            Some(op) => {
+                // Whole, since the parts may overlap.
+                let held =
+                    |part: Memory| self.segment.look(part.offset, part.bytes, <[u8]>::to_vec);
+                let mut sum = held(target);
+                combine(tensor.dtype, *op, &mut sum, &held(source));
+                self.segment.store(target.offset, &sum);
+            }
+            None => self.segment.copy(source.offset, target.offset, source.bytes),
         }
     }
 
@@ -150,9 +179,7 @@ impl Program {
                 continue;
             }
             let seq = numbers.collectives.next(group);
-            let memory = |id| self.tensors.get(&id).cloned();
-            let call = CollectiveCall::of(&plan, self.rank, call, memory)?
-                .ok_or("a collective that is none")?;
+            let call = self.collective(&plan, call)?;
             clerk.scheduled(work, op, part, seq, timeout_ns);
             let stream = self.streams.get_mut(&group).ok_or("a group without a stream")?;
             let queued = Queued { call, work, seq };
@@ -166,6 +193,20 @@ impl Program {
             (first..numbers.works).for_each(|work| works.wait(work));
         }
         Ok(())
+    }
+
+    /// What a call of the program is to the rank's stream.
+    fn collective(&mut self, plan: &Plan, call: &Call) -> Result<Arc<CollectiveCall>, String> {
+        if let Some((_, known)) = self.recent.iter().find(|(recent, _)| recent == call) {
+            return Ok(known.clone());
+        }
+        let made = CollectiveCall::of(plan, self.rank, call, &self.arena)?;
+        let made = Arc::new(made.ok_or("a collective that is none")?);
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((call.clone(), made.clone()));
+        Ok(made)
     }
 
     fn p2p_call(&self, call: &Call, work: u32) -> Result<P2pCall, String> {
@@ -184,10 +225,10 @@ impl Program {
             Call::Collective { .. } => return Err("neither a send nor a receive".to_owned()),
         };
         let shape = self.plan.tensor(tensor).ok_or("a tensor that the plan has not")?;
-        let memory = self.tensors.get(&tensor).ok_or("a tensor that was not made")?;
+        let memory = self.arena.tensors.get(&tensor).ok_or("a tensor that was not made")?;
         Ok(P2pCall {
             with,
-            tensor: memory.slice(0, shape.bytes())?,
+            tensor: memory.part(0, shape.bytes())?,
             fingerprint: fingerprint(&(shape.dtype, shape.numel)),
             work,
             posted_ns: clock::now_ns(),
@@ -204,17 +245,24 @@ struct Numbers {
     p2p: SequenceNumbers,
 }
 
-/// A tensor's bytes as the rank makes them. Zeros come from the kernel, page by page as they are
-/// touched.
-fn made(tensor: &Tensor, rank: GlobalRank) -> Vec<u8> {
-    match tensor.fill {
-        Fill::Zeros => vec![0; tensor.bytes() as usize],
-        _ => initial_bytes(tensor, rank),
+/// Does a fault of the run to this process, once everything before it is reported.
+fn take_signal(signal: SignalKind, clerk: &Clerk, gate: &Gate) {
+    match signal {
+        SignalKind::Kill => {
+            clerk.at_signal(signal);
+            let _ = kill_process(getpid(), Signal::KILL);
+        }
+        // The coordinator stops it, and later continues it: a stopped process cannot.
+        SignalKind::Stop { .. } => {
+            gate.hold_for_signal(true);
+            clerk.at_signal(signal);
+            gate.pass();
+        }
     }
 }
 
 /// Keeps the core busy with arithmetic until the time has passed.
-fn compute(duration_ns: u64) {
+pub(crate) fn compute(duration_ns: u64) {
     let started = clock::now_ns();
     let mut x = 1.0f64;
     while clock::now_ns().saturating_sub(started) < duration_ns {
@@ -236,8 +284,8 @@ impl Wires<'_> {
         Doorbell::at(self.segment.clone(), bell_offset(first, member))
     }
 
-    fn ring(&self, offset: usize) -> Ring {
-        Ring::at(self.segment.clone(), offset, self.setup.wiring.ring_bytes)
+    fn channel(&self, offset: usize) -> Channel {
+        Channel::at(self.segment.clone(), offset, self.setup.wiring.bounce_bytes)
     }
 
     fn me(&self, group: GroupId) -> Option<GroupRank> {
@@ -259,18 +307,21 @@ impl Wires<'_> {
                 })
                 .collect();
             let bell = self.bell(first, me.0);
-            links.insert(id, GroupLink::new(me, bell, peers, self.setup.patience));
+            links.insert(
+                id,
+                GroupLink::new(me, self.segment.clone(), bell, peers, self.setup.patience),
+            );
         }
         for channel in wiring.channels.iter().filter(|channel| channel.key.tag.is_none()) {
             let Some(link) = links.get_mut(&channel.key.group) else { continue };
-            let ring = self.ring(channel.offset);
+            let wire = self.channel(channel.offset);
             let (from, to) = (channel.key.from, channel.key.to);
             if from == link.me {
                 if let Some(peer) = link.peers.get_mut(to.index()) {
-                    peer.to = Some(ring.sender());
+                    peer.to = Some(wire.sender());
                 }
             } else if let Some(peer) = link.peers.get_mut(from.index()) {
-                peer.from = Some(ring.receiver());
+                peer.from = Some(wire.receiver());
             }
         }
         links.into_iter().map(|(id, link)| (id, Stream::new(link))).collect()
@@ -284,9 +335,9 @@ impl Wires<'_> {
             let sends = self.me(key.group)? == key.from;
             let other = if sends { key.to } else { key.from };
             let peer = self.plan.group(key.group)?.global_rank(other)?;
-            let ring = self.ring(channel.offset);
+            let wire = self.channel(channel.offset);
             let end =
-                if sends { End::Sends(ring.sender()) } else { End::Receives(ring.receiver()) };
+                if sends { End::Sends(wire.sender()) } else { End::Receives(wire.receiver()) };
             let bell = self.bell(wiring.p2p_bells, peer.0);
             let queue = VecDeque::new();
             Some((key, P2pChannel { peer, bell, end, calls: 0, queue, current: None }))

@@ -1,8 +1,9 @@
 //! A group's communication stream: its calls one after the other, on a thread of its own once
 //! there are asynchronous ones.
 
+use super::call::CollectiveCall;
 use super::clerk::{Clerk, Note};
-use super::collective::{CollectiveCall, GroupLink};
+use super::collective::GroupLink;
 use super::works::Works;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 /// A call that waits for its stream.
 #[derive(Debug)]
 pub(super) struct Queued {
-    pub(super) call: CollectiveCall,
+    pub(super) call: Arc<CollectiveCall>,
     pub(super) work: u32,
     pub(super) seq: u64,
 }

@@ -1,39 +1,60 @@
 //! Which of a rank's calls have completed, for those who wait for them.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Calls by their number on the rank.
 #[derive(Debug, Default)]
-pub(super) struct Works {
-    completed: Mutex<Vec<bool>>,
+pub(crate) struct Works {
+    known: Mutex<Known>,
     changed: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct Known {
+    completed: Vec<bool>,
+    /// Threads that wait: to notify nobody is a system call for nothing.
+    waiting: usize,
+}
+
+impl Known {
+    fn is_completed(&self, work: u32) -> bool {
+        self.completed.get(work as usize) == Some(&true)
+    }
+}
+
 impl Works {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Marks a call completed.
-    pub(super) fn complete(&self, work: u32) {
-        let mut completed = self.completed.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn complete(&self, work: u32) {
+        let mut known = self.known();
         let index = work as usize;
-        if completed.len() <= index {
-            completed.resize(index + 1, false);
+        if known.completed.len() <= index {
+            known.completed.resize(index + 1, false);
         }
-        completed[index] = true;
-        drop(completed);
-        self.changed.notify_all();
+        known.completed[index] = true;
+        let waiting = known.waiting > 0;
+        drop(known);
+        if waiting {
+            self.changed.notify_all();
+        }
     }
 
     /// Whether the call has completed.
-    pub(super) fn is_completed(&self, work: u32) -> bool {
-        let completed = self.completed.lock().unwrap_or_else(PoisonError::into_inner);
-        completed.get(work as usize) == Some(&true)
+    pub(crate) fn is_completed(&self, work: u32) -> bool {
+        self.known().is_completed(work)
     }
 
     /// Returns once the call has completed. Its watchdog limits how long that can take: it ends
     /// the process.
-    pub(super) fn wait(&self, work: u32) {
-        let mut completed = self.completed.lock().unwrap_or_else(PoisonError::into_inner);
-        while completed.get(work as usize) != Some(&true) {
-            completed = self.changed.wait(completed).unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn wait(&self, work: u32) {
+        let mut known = self.known();
+        while !known.is_completed(work) {
+            known.waiting += 1;
+            known = self.changed.wait(known).unwrap_or_else(PoisonError::into_inner);
+            known.waiting -= 1;
         }
     }
 }

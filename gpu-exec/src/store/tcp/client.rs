@@ -1,8 +1,8 @@
 //! A process's end of a TCP store.
 
 use super::wire::{
-    MAX_KEY_BYTES, MAX_KEYS, MAX_VALUE_BYTES, NOT_READY, Query, READY, STOP_WAITING, VALIDATION,
-    WAIT_CANCELED, Writer,
+    MAX_AT_ONCE_BYTES, MAX_HELD_BYTES, MAX_KEY_BYTES, MAX_KEYS, MAX_VALUE_BYTES, NOT_READY, Query,
+    READY, STOP_WAITING, VALIDATION, WAIT_CANCELED, Writer,
 };
 use crate::store::{Store, StoreError, timed_out};
 use lockstep_core::c10d::store::StoreKind;
@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// How long the server may take to answer what needs no waiting: on a machine that is busy it is
 /// not at once.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+
+/// A value is received in pieces of this many bytes.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// How long to wait before another attempt to connect.
 const TRY_AGAIN: Duration = Duration::from_millis(20);
@@ -68,8 +71,18 @@ impl StoreClient {
         }
     }
 
+    /// The address of this end: one under which the server's machine reaches this one.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr()
+    }
+
     fn send(&mut self, request: Writer) -> Result<(), StoreError> {
-        self.stream.write_all(&request.finish()).map_err(lost)
+        let request = request.finish();
+        fits("a request", request.len(), MAX_AT_ONCE_BYTES)?;
+        self.stream.write_all(&request).map_err(lost)
     }
 
     fn fill(&mut self, into: &mut [u8], within: Duration) -> Result<(), StoreError> {
@@ -91,12 +104,16 @@ impl StoreClient {
     fn receive_value(&mut self) -> Result<Vec<u8>, StoreError> {
         let length = u64::from_ne_bytes(self.receive()?);
         // A store may hold more than it takes at once: `append` adds up.
-        let limit = 1 << 30;
-        if length > limit {
+        if length > MAX_HELD_BYTES as u64 {
             return Err(unexpected(format!("a value of {length} bytes")));
         }
-        let mut value = vec![0; length as usize];
-        self.fill(&mut value, ANSWERS_WITHIN)?;
+        // Not sized by what the other side says: the bytes may never come.
+        let mut value = Vec::new();
+        while value.len() < length as usize {
+            let there = value.len();
+            value.resize(there + PIECE_BYTES.min(length as usize - there), 0);
+            self.fill(&mut value[there..], ANSWERS_WITHIN)?;
+        }
         Ok(value)
     }
 
@@ -159,10 +176,10 @@ fn lost(error: io::Error) -> StoreError {
         | io::ErrorKind::ConnectionAborted
         | io::ErrorKind::BrokenPipe => {
             let text = "failed to recv, got 0 bytes";
-            StoreError::C10d(
-                DistError::new(ErrorKind::DistNetworkError, text)
-                    .with_help("The store's server has ended, or refused the last request."),
-            )
+            StoreError::C10d(DistError::new(ErrorKind::DistNetworkError, text).with_help(
+                "The store's server has ended, or refused the last request: Lockstep's \
+                         takes and gives 64 MiB at once, and holds 1 GiB.",
+            ))
         }
         _ => StoreError::Connection(error),
     }
@@ -250,7 +267,17 @@ impl Store for StoreClient {
         let served = all_served(keys)?;
         self.wait_for(&served, keys, self.timeout)?;
         self.send(Writer::new(Query::MultiGet).keys(&served))?;
-        keys.iter().map(|_| self.receive_value()).collect()
+        let mut values: Vec<Vec<u8>> = Vec::new();
+        let mut bytes = 0;
+        for _ in keys {
+            let value = self.receive_value()?;
+            bytes += value.len();
+            if bytes > MAX_HELD_BYTES {
+                return Err(unexpected(format!("more than {MAX_HELD_BYTES} bytes of values")));
+            }
+            values.push(value);
+        }
+        Ok(values)
     }
 
     fn multi_set(&mut self, entries: &[(&str, &[u8])]) -> Result<(), StoreError> {

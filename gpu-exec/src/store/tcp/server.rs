@@ -3,19 +3,28 @@
 //!
 //! The table is a plain one: what makes a TCP store special (slashes before keys, waits that are
 //! cancelled, a connection that is dropped over a bad `add`) is said by the protocol.
+//!
+//! The protocol has no word for a refusal: whoever asks for more than the limits is cut off, as by
+//! c10d's server, and hears so from its own client ([`super::client`]). What others put into the
+//! store stays.
 
-use super::wire::{NOT_READY, READY, Request, STOP_WAITING, VALIDATION, WAIT_CANCELED, parse};
+use super::wire::{
+    MAX_AT_ONCE_BYTES, MAX_HELD_BYTES, NOT_READY, Query, READY, Request, STOP_WAITING, VALIDATION,
+    WAIT_CANCELED, parse,
+};
 use lockstep_core::c10d::store::{Answer, Store as Table, StoreKind};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A client that does not take its answers is cut off when this much waits for it.
-const MAX_UNSENT: usize = 64 << 20;
+/// Connections that have not yet said what every client says first: when there are more, the
+/// oldest goes.
+const MAX_STRANGERS: usize = 256;
 
 /// Bytes read from one client before the others have their turn.
 const TURN_BYTES: usize = 256 << 10;
@@ -38,7 +47,58 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     table: Table,
+    /// Bytes of the table's keys, each with its value, and of all of them; not less than there are.
+    sizes: BTreeMap<String, usize>,
+    held: usize,
     closing: bool,
+}
+
+/// What a request puts under a key.
+#[derive(Clone, Copy)]
+enum Put {
+    Instead(usize),
+    OnTop(usize),
+    /// One or the other.
+    Either(usize),
+}
+
+impl State {
+    /// Makes room for what is put under a key; `None` if there is none.
+    fn make_room(&mut self, key: &str, put: Put) -> Option<()> {
+        let before = self.sizes.get(key).copied();
+        let old = before.unwrap_or(0);
+        let after = match put {
+            Put::Instead(bytes) => key.len() + bytes,
+            Put::OnTop(bytes) => before.unwrap_or(key.len()) + bytes,
+            Put::Either(bytes) => old.max(key.len() + bytes),
+        };
+        let held = self.held.saturating_sub(old).saturating_add(after);
+        if held > MAX_HELD_BYTES {
+            return None;
+        }
+        self.held = held;
+        self.sizes.insert(key.to_owned(), after);
+        Some(())
+    }
+
+    fn make_room_for(&mut self, request: &Request) -> Option<()> {
+        match request {
+            Request::Set { key, value } => self.make_room(key, Put::Instead(value.len())),
+            Request::Append { key, value } => self.make_room(key, Put::OnTop(value.len())),
+            Request::CompareSet { key, desired, .. } => {
+                self.make_room(key, Put::Either(desired.len()))
+            }
+            // A number in decimal digits.
+            Request::Add { key, .. } => self.make_room(key, Put::Either(20)),
+            Request::MultiSet(entries) => (entries.iter())
+                .try_for_each(|(key, value)| self.make_room(key, Put::Instead(value.len()))),
+            Request::DeleteKey(key) => {
+                self.held = self.held.saturating_sub(self.sizes.remove(key).unwrap_or(0));
+                Some(())
+            }
+            _ => Some(()),
+        }
+    }
 }
 
 impl Shared {
@@ -72,7 +132,8 @@ impl StoreServer {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let changed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let state = State { table: Table::new(StoreKind::Hash), closing: false };
+        let (table, sizes) = (Table::new(StoreKind::Hash), BTreeMap::new());
+        let state = State { table, sizes, held: 0, closing: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed });
         let served = shared.clone();
         let serving = std::thread::Builder::new()
@@ -161,8 +222,8 @@ impl Server {
             }
             // Clients that were accepted just now have nothing ready.
             for (client, ready) in self.clients.iter_mut().zip(&ready[2..]) {
-                if *ready {
-                    client.serve(&mut state.table);
+                if *ready && !client.gone {
+                    client.serve(&mut state);
                 }
             }
             for client in &mut self.clients {
@@ -173,6 +234,17 @@ impl Server {
                 client.flush();
             }
             self.clients.retain(|client| !client.gone);
+            self.bound();
+        }
+    }
+
+    /// Cuts off who has the most under way while that is too much of all clients together.
+    fn bound(&mut self) {
+        let under_way = |client: &Client| client.inbox.len() + client.outbox.len();
+        while self.clients.iter().map(under_way).sum::<usize>() > MAX_HELD_BYTES {
+            let most = (0..self.clients.len()).max_by_key(|at| under_way(&self.clients[*at]));
+            let Some(most) = most else { return };
+            self.clients.swap_remove(most);
         }
     }
 
@@ -180,6 +252,15 @@ impl Server {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) => {
+                    let mut strangers =
+                        self.clients.iter_mut().filter(|client| !client.validated && !client.gone);
+                    let oldest = strangers.next();
+                    if strangers.count() + 2 > MAX_STRANGERS
+                        && let Some(oldest) = oldest
+                    {
+                        // Removed later: the others have their places among what is watched.
+                        oldest.gone = true;
+                    }
                     if stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok() {
                         self.clients.push(Client {
                             stream,
@@ -205,7 +286,7 @@ impl Server {
 
 impl Client {
     /// Takes what has arrived and answers what is whole.
-    fn serve(&mut self, table: &mut Table) {
+    fn serve(&mut self, state: &mut State) {
         let mut piece = [0; 16 << 10];
         let mut taken = 0;
         while taken < TURN_BYTES {
@@ -228,15 +309,23 @@ impl Client {
         }
         let mut done = 0;
         loop {
+            let stray = self.inbox.first().is_some_and(|first| *first != Query::Validate as u8);
+            if !self.validated && stray {
+                self.gone = true;
+                break;
+            }
             match parse(&self.inbox[done..]) {
                 Ok(Some((request, bytes))) => {
                     done += bytes;
-                    if self.answer(request, table).is_none() {
+                    if self.answer(request, state).is_none() {
                         self.gone = true;
                         break;
                     }
                 }
-                Ok(None) => break,
+                Ok(None) => {
+                    self.gone |= self.inbox.len() - done > MAX_AT_ONCE_BYTES;
+                    break;
+                }
                 Err(_) => {
                     self.gone = true;
                     break;
@@ -247,11 +336,13 @@ impl Client {
     }
 
     /// Carries out a request; `None` if the client is to be cut off for it.
-    fn answer(&mut self, request: Request, table: &mut Table) -> Option<()> {
+    fn answer(&mut self, request: Request, state: &mut State) -> Option<()> {
         if !self.validated {
             self.validated = request == Request::Validate(VALIDATION);
             return self.validated.then_some(());
         }
+        state.make_room_for(&request)?;
+        let table = &mut state.table;
         match request {
             Request::Validate(_) => return None,
             Request::Ping(nonce) => self.outbox.extend(nonce.to_ne_bytes()),
@@ -264,16 +355,16 @@ impl Client {
             }
             Request::CompareSet { key, expected, desired } => {
                 let holds = table.compare_set(&key, &expected, &desired).ok()?;
-                self.send_value(&holds);
+                self.send_value(&holds)?;
             }
             Request::Get(key) => {
                 let value = table.get(&key).ok()?.ready()?;
-                self.send_value(&value);
+                self.send_value(&value)?;
             }
             Request::MultiGet(keys) => {
                 for key in keys {
                     let value = table.get(&key).ok()?.ready()?;
-                    self.send_value(&value);
+                    self.send_value(&value)?;
                 }
             }
             Request::Add { key, by } => {
@@ -316,9 +407,14 @@ impl Client {
         self.outbox.extend(number.to_ne_bytes());
     }
 
-    fn send_value(&mut self, value: &[u8]) {
+    /// `None` if the client would have too much to take.
+    fn send_value(&mut self, value: &[u8]) -> Option<()> {
+        if self.outbox.len() + value.len() > MAX_AT_ONCE_BYTES {
+            return None;
+        }
         self.outbox.extend((value.len() as u64).to_ne_bytes());
         self.outbox.extend(value);
+        Some(())
     }
 
     fn flush(&mut self) {
@@ -332,7 +428,7 @@ impl Client {
                 Err(_) => self.gone = true,
             }
         }
-        self.gone |= self.outbox.len() > MAX_UNSENT;
+        self.gone |= self.outbox.len() > MAX_AT_ONCE_BYTES;
     }
 }
 

@@ -11,6 +11,11 @@ pub(super) const MAX_KEY_BYTES: usize = 8 << 10;
 pub(super) const MAX_VALUE_BYTES: usize = 8 << 20;
 pub(super) const MAX_KEYS: usize = 128 << 10;
 
+/// Ours, since c10d has none: bytes of a whole request and of answers that wait to be taken, and
+/// of all that a server holds, its clients' words included.
+pub(super) const MAX_AT_ONCE_BYTES: usize = 64 << 20;
+pub(super) const MAX_HELD_BYTES: usize = 1 << 30;
+
 /// The requests' numbers: `QueryType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

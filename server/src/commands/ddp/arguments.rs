@@ -6,7 +6,9 @@ use lockstep_core::ddp::model::Device;
 use lockstep_core::ddp::plan::Training;
 use lockstep_core::ddp::timeline::RingLink;
 use lockstep_core::ddp::zero::ZeroOverlap;
-use lockstep_core::ddp::{BucketCap, DdpOptions, DdpVersion, MixedPrecision, ModelAverager};
+use lockstep_core::ddp::{
+    BucketCap, DdpOptions, DdpVersion, MixedPrecision, ModelAverager, RecordedRun,
+};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
 use std::path::PathBuf;
@@ -22,9 +24,9 @@ pub(crate) struct Arguments {
     /// The order in which gradients become ready, as indices: 13-11,4
     #[arg(long, value_name = "LIST")]
     pub(super) grad_ready_order: Option<String>,
-    /// The number of ranks
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    pub(super) world_size: u32,
+    /// The number of ranks: 2, or those of the run with --verify-against
+    #[arg(long, value_name = "N")]
+    pub(super) world_size: Option<u32>,
     /// Ranks a node, for --plan; 0 for one node
     #[arg(long, value_name = "N", default_value_t = 0)]
     ranks_per_node: u32,
@@ -39,7 +41,7 @@ pub(crate) struct Arguments {
     pub(super) verify_against: Option<PathBuf>,
     /// Estimate a step with these caps and name the best; `default` is DDP's own
     #[arg(long, value_name = "MIB,…", value_delimiter = ',', num_args = 0..=1,
-          default_missing_value = "default,0,1,2,5,10,25,50,100,200,400,1000000")]
+          allow_negative_numbers = true, default_missing_value = "default,0,1,2,5,10,25,50,100,200,400,1000000")]
     pub(super) sweep: Option<Vec<String>>,
     /// Write the training run as a plan, for `lockstep sim` and `lockstep run`
     #[arg(long, value_name = "FILE")]
@@ -62,9 +64,9 @@ struct DdpArguments {
     /// DDP's bucket_cap_mb; an explicit 25 is not the default
     #[arg(long, value_name = "MIB", allow_hyphen_values = true)]
     bucket_cap_mb: Option<f64>,
-    /// DDP's bucket_cap_mb_list of 2.15: 1,25
-    #[arg(long, value_name = "MIB,…", value_delimiter = ',', conflicts_with = "bucket_cap_mb")]
-    bucket_cap_mb_list: Option<Vec<f64>>,
+    /// DDP's bucket_cap_mb_list of 2.15: 1,25; empty for an empty list
+    #[arg(long, value_name = "MIB,…", conflicts_with = "bucket_cap_mb")]
+    bucket_cap_mb_list: Option<String>,
     /// DDP's find_unused_parameters=True
     #[arg(long)]
     find_unused_parameters: bool,
@@ -99,7 +101,7 @@ struct DdpArguments {
     #[arg(long)]
     debug: bool,
     /// Devices of each process, with --version 1.x: a replica of the module on each
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     device_ids: Option<u32>,
     /// The PyTorch whose rules are followed
     #[arg(long, value_name = "VERSION", default_value = "2.7", value_parser = ["1.x", "2.7", "2.15"])]
@@ -152,16 +154,18 @@ struct RunArguments {
     steps: u32,
     /// Samples a rank and step
     #[arg(long, value_name = "N", default_value_t = 32,
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     batch: u64,
     /// What computes: V100, A100, H100, H200
     #[arg(long, value_name = "NAME", default_value = "A100")]
     device: String,
-    /// The backend of --plan: a compute stream beside the communication, or a CPU's process
-    #[arg(long, value_enum, default_value = "nccl")]
-    backend: BackendChoice,
+    /// The backend: a compute stream beside the communication (nccl, unless --verify-against has
+    /// another), or a CPU's process
+    #[arg(long, value_enum)]
+    backend: Option<BackendChoice>,
     /// Latency of a link between neighbouring ranks, for --sweep and --simulate
-    #[arg(long, value_name = "NS", default_value_t = 5_000)]
+    #[arg(long, value_name = "NS", default_value_t = 5_000,
+          value_parser = clap::value_parser!(u64).range(..=60_000_000_000))]
     link_latency_ns: u64,
     /// Bandwidth of that link
     #[arg(long, value_name = "N", default_value_t = 25_000_000_000,
@@ -199,6 +203,11 @@ pub(super) struct Uneven {
 }
 
 impl Arguments {
+    /// The number of ranks.
+    pub(super) fn ranks(&self) -> u32 {
+        self.world_size.unwrap_or(2)
+    }
+
     pub(super) fn options(&self) -> Result<DdpOptions> {
         let ddp = &self.ddp;
         let version = DdpVersion::ALL.into_iter().find(|version| version.name() == ddp.version);
@@ -207,14 +216,14 @@ impl Arguments {
             (Some(_), _) if version != DdpVersion::V2_15 => {
                 bail!("--bucket-cap-mb-list is an argument of PyTorch 2.15: add --version 2.15")
             }
-            (Some(list), _) => BucketCap::from_mb_list(list)?,
+            (Some(list), _) => BucketCap::from_mb_list(&caps(list)?)?,
             (None, Some(mb)) => BucketCap::from_mb(mb)?,
             (None, None) => BucketCap::Default,
         };
         let zero_overlap = self.run.zero_overlap.map(|choice| ZeroOverlap {
             interleaved: choice == OverlapChoice::Interleaved,
             shard_buckets: self.run.shard_buckets,
-            world_size: self.world_size,
+            world_size: self.ranks(),
         });
         let mut comm_hook = self.hook.hook()?;
         if zero_overlap.is_some() && comm_hook.is_none() {
@@ -265,8 +274,8 @@ impl Arguments {
     /// What `join()` is to be shown with.
     pub(super) fn uneven(&self) -> Result<Option<Uneven>> {
         let Some(inputs) = &self.run.join else { return Ok(None) };
-        if inputs.len() != self.world_size as usize {
-            let (found, ranks) = (inputs.len(), self.world_size);
+        if inputs.len() != self.ranks() as usize {
+            let (found, ranks) = (inputs.len(), self.ranks());
             bail!("--join has the inputs of {found} ranks, but --world-size is {ranks}");
         }
         if inputs.iter().any(|inputs| *inputs > 10_000) {
@@ -291,7 +300,11 @@ impl Arguments {
         &self.run.unused
     }
 
-    pub(super) fn training(&self, options: DdpOptions) -> Result<Training> {
+    pub(super) fn training(
+        &self,
+        options: DdpOptions,
+        recorded: Option<&RecordedRun>,
+    ) -> Result<Training> {
         let run = &self.run;
         let Some(device) = Device::named(&run.device) else {
             let known: Vec<_> = Device::known().into_iter().map(|device| device.name).collect();
@@ -301,13 +314,14 @@ impl Arguments {
             options,
             ranks_per_node: self.ranks_per_node,
             backend: match run.backend {
-                BackendChoice::Nccl => BackendName::Nccl,
-                BackendChoice::Gloo => BackendName::Gloo,
-                BackendChoice::Host => BackendName::Host,
+                Some(BackendChoice::Nccl) => BackendName::Nccl,
+                Some(BackendChoice::Gloo) => BackendName::Gloo,
+                Some(BackendChoice::Host) => BackendName::Host,
+                None => recorded.map_or(BackendName::Nccl, RecordedRun::backend),
             },
             steps: run.steps,
             batch: run.batch,
-            accumulate: run.accumulate,
+            accumulate: recorded.map_or(run.accumulate, RecordedRun::accumulate),
             averager: run.averager.as_deref().map(averager).transpose()?,
             sync_batch_norm: run.sync_batch_norm,
             zero: run.zero.map(|choice| matches!(choice, ZeroChoice::View)),
@@ -316,7 +330,7 @@ impl Arguments {
                 options: self.join_options(),
             }),
             devices: self.ddp.device_ids.unwrap_or(1),
-            ..Training::new(self.world_size, device)
+            ..Training::new(self.ranks(), device)
         })
     }
 
@@ -337,6 +351,16 @@ pub(super) fn dtype(name: &str) -> Result<Dtype> {
     }
 }
 
+/// Caps of a list in MiB; an empty text is an empty list.
+fn caps(list: &str) -> Result<Vec<f64>> {
+    let caps = list.split(',').map(str::trim);
+    let caps = caps.filter(|cap| !cap.is_empty() || !list.trim().is_empty());
+    let cap = |cap: &str| {
+        cap.parse().with_context(|| format!("--bucket-cap-mb-list has {cap:?}, which is no number"))
+    };
+    caps.map(cap).collect()
+}
+
 fn mixed_precision(words: &[String]) -> Result<Option<MixedPrecision>> {
     let mut mixed = MixedPrecision::default();
     for word in words {
@@ -349,7 +373,9 @@ fn mixed_precision(words: &[String]) -> Result<Option<MixedPrecision>> {
             "buffer" | "buffer_dtype" => &mut mixed.buffer_dtype,
             _ => bail!("--mixed-precision knows param, reduce and buffer, not {what:?}"),
         };
-        *place = Some(dtype(name)?);
+        if place.replace(dtype(name)?).is_some() {
+            bail!("--mixed-precision has {:?} twice", what.trim());
+        }
     }
     Ok((!words.is_empty()).then_some(mixed))
 }

@@ -12,32 +12,32 @@ pub(super) struct HookArguments {
     /// A communication hook
     #[arg(long, value_enum)]
     comm_hook: Option<HookChoice>,
-    /// fp16_compress_wrapper and bf16_compress_wrapper: cast buckets to this type first
+    /// fp16_compress_wrapper and bf16_compress_wrapper: the hook finds buckets cast to this type
     #[arg(long, value_name = "DTYPE", requires = "comm_hook")]
     compress_wrapper: Option<String>,
     /// PowerSGD's matrix_approximation_rank
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, requires = "comm_hook", value_name = "N", default_value_t = 1)]
     power_sgd_rank: u64,
     /// PowerSGD's start_powerSGD_iter, which PyTorch sets to 1000
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, requires = "comm_hook", value_name = "N", default_value_t = 2)]
     power_sgd_start_iter: u64,
     /// PowerSGD's min_compression_rate
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, requires = "comm_hook", value_name = "N", default_value_t = 2)]
     power_sgd_min_compression_rate: u64,
     /// PowerSGD's use_error_feedback=False
-    #[arg(long)]
+    #[arg(long, requires = "comm_hook")]
     no_error_feedback: bool,
     /// PowerSGD's warm_start=False
-    #[arg(long)]
+    #[arg(long, requires = "comm_hook")]
     no_warm_start: bool,
     /// post-localSGD's start_localSGD_iter, which PyTorch sets to 100
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, requires = "comm_hook", value_name = "N", default_value_t = 2)]
     local_sgd_start_iter: u64,
     /// Ranks of post-localSGD's subgroup
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, requires = "comm_hook", value_name = "N", default_value_t = 1)]
     local_sgd_subgroup: u32,
     /// post-localSGD's post_local_gradient_allreduce=False
-    #[arg(long)]
+    #[arg(long, requires = "comm_hook")]
     no_post_local_gradient_allreduce: bool,
 }
 
@@ -74,28 +74,28 @@ impl HookArguments {
             use_error_feedback: !self.no_error_feedback,
             warm_start: !self.no_warm_start,
         };
-        let (compress, algorithm) = match choice {
-            HookChoice::Allreduce => (None, HookAlgorithm::AllReduce),
-            HookChoice::Fp16Compress => (Some(Dtype::Float16), HookAlgorithm::AllReduce),
-            HookChoice::Bf16Compress => (Some(Dtype::Bfloat16), HookAlgorithm::AllReduce),
-            HookChoice::PowerSgd => (None, HookAlgorithm::PowerSgd(state)),
-            HookChoice::BatchedPowerSgd => (None, HookAlgorithm::BatchedPowerSgd(state)),
-            HookChoice::QuantizationPertensor => (None, HookAlgorithm::QuantizationPerTensor),
-            HookChoice::QuantizationPerchannel => (None, HookAlgorithm::QuantizationPerChannel),
+        let algorithm = match choice {
+            HookChoice::Allreduce => HookAlgorithm::AllReduce,
+            HookChoice::Fp16Compress => HookAlgorithm::Compress(Dtype::Float16),
+            HookChoice::Bf16Compress => HookAlgorithm::Compress(Dtype::Bfloat16),
+            HookChoice::PowerSgd => HookAlgorithm::PowerSgd(state),
+            HookChoice::BatchedPowerSgd => HookAlgorithm::BatchedPowerSgd(state),
+            HookChoice::QuantizationPertensor => HookAlgorithm::QuantizationPerTensor,
+            HookChoice::QuantizationPerchannel => HookAlgorithm::QuantizationPerChannel,
             HookChoice::PostLocalSgd => {
                 let state = PostLocalSgd {
                     start_iter: self.local_sgd_start_iter,
                     subgroup: self.local_sgd_subgroup,
                     post_local_gradient_allreduce: !self.no_post_local_gradient_allreduce,
                 };
-                (None, HookAlgorithm::PostLocalSgd(state))
+                HookAlgorithm::PostLocalSgd(state)
             }
-            HookChoice::Noop => (None, HookAlgorithm::Noop),
+            HookChoice::Noop => HookAlgorithm::Noop,
         };
         let wrapper = self.compress_wrapper.as_deref().map(dtype).transpose()?;
         if let Some(other) = wrapper.filter(|d| !matches!(d, Dtype::Float16 | Dtype::Bfloat16)) {
             bail!("there is no wrapper that compresses to {other}: float16 or bfloat16");
         }
-        Ok(Some(CommHook { compress: wrapper.or(compress), algorithm }))
+        Ok(Some(CommHook { wrapper, algorithm }))
     }
 }

@@ -1,13 +1,14 @@
 //! What `lockstep ddp` prints for people.
 
+use super::answer::{Missing, RaisedInStep, Simulated};
 use crate::commands::describe_ps;
 use lockstep_core::ddp::join::JoinedRank;
 use lockstep_core::ddp::lab::{Best, SweepPoint};
 use lockstep_core::ddp::model::Model;
 use lockstep_core::ddp::replicas::{DeviceCopy, Replicas};
-use lockstep_core::ddp::{AfterSteps, DdpCall, DdpReport, Phase, format_indices};
+use lockstep_core::ddp::{AfterSteps, DdpCall, DdpOptions, DdpReport, Half, Phase, format_indices};
+use lockstep_core::trace::Outcome;
 use lockstep_core::words::counted;
-use lockstep_sim::training::SimulatedStep;
 
 /// Collectives of a phase that the text names; `--json` has all.
 const MAX_CALLS: usize = 5;
@@ -17,18 +18,19 @@ const MAX_AVERAGED: usize = 8;
 
 pub(super) fn as_sweep(points: &[SweepPoint], best: Option<&Best>) -> String {
     let mut text = format!(
-        "\nestimate of a step by cap\n{:>9}  {:>7}  {:>12}  {:>13}  {:>12}  efficiency\n",
-        "cap (MiB)", "buckets", "step", "communication", "exposed"
+        "\nestimate of a step by cap\n{:>9}  {:>7}  {:>12}  {:>13}  {:>12}  {:>12}  efficiency\n",
+        "cap (MiB)", "buckets", "step", "communication", "exposed", "waiting"
     );
     for (index, point) in points.iter().enumerate() {
         let cap = point.bucket_cap_mb.map_or("default".into(), |mb| mb.to_string());
         let efficiency = point.efficiency_permille;
         text.push_str(&format!(
-            "{cap:>9}  {:>7}  {:>12}  {:>13}  {:>12}  {}.{} %{}\n",
+            "{cap:>9}  {:>7}  {:>12}  {:>13}  {:>12}  {:>12}  {}.{} %{}\n",
             point.buckets,
             describe_ps(point.step_ps),
             describe_ps(point.communication_ps),
             describe_ps(point.exposed_ps),
+            describe_ps(point.waiting_ps),
             efficiency / 10,
             efficiency % 10,
             if best.is_some_and(|best| best.index == index) { "  *" } else { "" }
@@ -87,8 +89,33 @@ pub(super) fn as_after_steps(after: &AfterSteps) -> String {
     text
 }
 
-pub(super) fn as_text(model: &Model, report: &DdpReport, differences: Option<&[String]>) -> String {
-    let trained: Vec<_> = model.trained().collect();
+/// What a reader has to know besides.
+pub(super) fn as_notes(notes: &[String]) -> String {
+    notes.iter().map(|note| format!("\nnote: {note}\n")).collect()
+}
+
+/// How the run differs from a real one.
+pub(super) fn as_differences(differences: &[String], not_compared: &[&str]) -> String {
+    let mut text = match differences.len() {
+        0 => "\nno difference from the recorded run\n".to_owned(),
+        number => {
+            let number = counted(number as u64, "difference");
+            let lines = differences.iter().map(|line| format!("  {line}\n"));
+            format!("\n{number} from the recorded run\n{}", lines.collect::<String>())
+        }
+    };
+    if !not_compared.is_empty() {
+        let missing = not_compared.join(", ");
+        text.push_str(&format!("not compared, since the file does not hold it: {missing}\n"));
+    }
+    text
+}
+
+pub(super) fn as_text(model: &Model, options: &DdpOptions, report: &DdpReport) -> String {
+    let delayed = options.delay_all_reduce_named_params.as_deref().unwrap_or_default();
+    // The reducer counts only its own.
+    let own = |name: &String| !options.ignored.contains(name) && !delayed.contains(name);
+    let trained: Vec<_> = model.trained().filter(|param| own(&param.name)).collect();
     let bytes: u64 = trained.iter().map(|param| param.bytes()).sum();
     let mut text = format!(
         "{}: {} parameters that require grad, {} bytes; DDP of PyTorch {}, cap {} bytes, first \
@@ -121,10 +148,17 @@ pub(super) fn as_text(model: &Model, report: &DdpReport, differences: Option<&[S
     if let (Some(rebuilt), Some(bytes)) = (&report.rebuilt, &report.rebuilt_bytes) {
         text.push_str(&table("buckets rebuilt from the order of gradients", rebuilt, bytes));
     }
-    text.push_str("\ncollectives\n");
+    let joins = report.collectives.iter().any(|call| call.phase == Phase::Joined);
+    text.push_str(if joins {
+        "\ncollectives of rank 0, inside join()\n"
+    } else {
+        "\ncollectives\n"
+    });
     let last = report.collectives.iter().map(|call| call.iteration).max().unwrap_or(0);
     for iteration in 0..=last {
-        for phase in [Phase::Construction, Phase::Forward, Phase::Backward] {
+        let phases =
+            [Phase::Construction, Phase::Forward, Phase::Backward, Phase::Optimizer, Phase::Joined];
+        for phase in phases {
             let calls: Vec<_> = report.calls(iteration, phase).collect();
             if calls.is_empty() {
                 continue;
@@ -133,6 +167,8 @@ pub(super) fn as_text(model: &Model, report: &DdpReport, differences: Option<&[S
                 Phase::Construction => "constructor".to_owned(),
                 Phase::Forward => format!("forward {iteration}"),
                 Phase::Backward => format!("backward {iteration}"),
+                Phase::Optimizer => format!("optimizer {iteration}"),
+                Phase::Joined => "joined".to_owned(),
             };
             text.push_str(&format!("  {place:<12} {}\n", listed(&calls)));
         }
@@ -146,18 +182,8 @@ pub(super) fn as_text(model: &Model, report: &DdpReport, differences: Option<&[S
         ));
     }
     if let Some(error) = &report.error {
-        text.push_str(&format!("\nDDP raises {error}\n"));
-    }
-    match differences {
-        None => {}
-        Some([]) => text.push_str("\nno difference from the recorded run\n"),
-        Some(differences) => {
-            let number = counted(differences.len() as u64, "difference");
-            text.push_str(&format!("\n{number} from the recorded run\n"));
-            for difference in differences {
-                text.push_str(&format!("  {difference}\n"));
-            }
-        }
+        let place = report.error_at.map_or_else(String::new, |at| in_step(at.iteration, at.phase));
+        text.push_str(&format!("\nDDP raises{place} {error}\n"));
     }
     text
 }
@@ -199,7 +225,7 @@ pub(super) fn as_join(ranks: &[JoinedRank]) -> String {
     let mut text = "\nuneven inputs, inside join()\n".to_owned();
     for (rank, done) in ranks.iter().enumerate() {
         let divisors: Vec<_> =
-            done.iterations.iter().map(|step| step.divisor.to_string()).collect();
+            done.iterations.iter().filter_map(|step| Some(step.divisor?.to_string())).collect();
         let made = done.iterations.iter();
         let made: usize =
             made.map(|step| step.forward.len() + step.backward.len() + step.optimizer.len()).sum();
@@ -223,22 +249,57 @@ pub(super) fn as_join(ranks: &[JoinedRank]) -> String {
     text
 }
 
+/// ` in the backward pass of iteration 2:`
+fn in_step(iteration: u32, half: Half) -> String {
+    format!(" in the {} pass of iteration {iteration}:", half.name())
+}
+
 /// Rank 0's steps as they were simulated.
-pub(super) fn as_steps(world_size: u32, steps: &[SimulatedStep]) -> String {
+pub(super) fn as_steps(simulated: &Simulated) -> String {
     let mut text = format!(
-        "\nsimulated on {world_size} ranks, as rank 0 sees it\n{:>6}  {:>12}  {:>12}  {:>12}\n",
-        "step", "takes", "computes", "waits"
+        "\nsimulated on {}, as rank 0 sees it\n{:>6}  {:>12}  {:>12}  {:>12}  {:>12}\n",
+        counted(simulated.world_size, "rank"),
+        "step",
+        "takes",
+        "computes",
+        "waits",
+        "exposed"
     );
-    for (number, step) in (1..).zip(steps) {
+    for (number, step) in (1..).zip(&simulated.steps) {
         let takes = step.end_ps.saturating_sub(step.start_ps);
         text.push_str(&format!(
-            "{number:>6}  {:>12}  {:>12}  {:>12}\n",
+            "{number:>6}  {:>12}  {:>12}  {:>12}  {:>12}\n",
             describe_ps(takes),
-            describe_ps(takes.saturating_sub(step.exposed_ps)),
+            describe_ps(step.compute_ps),
+            describe_ps(step.waiting_ps()),
             describe_ps(step.exposed_ps)
         ));
     }
+    match &simulated.ended {
+        Some(Outcome::TimedOut) => text.push_str(
+            "then a collective does not complete within its group's timeout: steps from there on are \
+             not what they would take\n",
+        ),
+        Some(outcome) => text.push_str(&format!("then it ends: {outcome:?}\n")),
+        None => {}
+    }
+    if let Some(raised) = &simulated.raised {
+        let place = in_step(raised.step, raised.phase);
+        text.push_str(&format!("then DDP raises{place} {}\n", raised.error));
+    }
     text
+}
+
+/// A plan that ends where DDP raises.
+pub(super) fn as_planned(raised: &RaisedInStep) -> String {
+    let place = in_step(raised.step, raised.phase);
+    format!("\nthe plan ends where DDP raises{place} {}\n", raised.error)
+}
+
+/// What there is none of, since DDP raises.
+pub(super) fn as_missing(missing: &[Missing]) -> String {
+    let line = |of: &Missing| format!("\nno {}: DDP raises {}\n", of.what, of.error);
+    missing.iter().map(line).collect()
 }
 
 fn shortened(text: &str, most: usize) -> String {

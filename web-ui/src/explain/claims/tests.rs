@@ -10,20 +10,9 @@ use lockstep_sim::{Link, Topology};
 const INSIDE: Link = Link { latency_ps: 2_000_000, bytes_per_second: 300_000_000_000 };
 const ACROSS: Link = Link { latency_ps: 5_000_000, bytes_per_second: 25_000_000_000 };
 
-fn calls() -> [Collective; 10] {
-    let (op, root) = (ReduceOp::Sum, GroupRank(0));
-    [
-        Collective::AllReduce { op },
-        Collective::AllGather,
-        Collective::ReduceScatter { op },
-        Collective::Broadcast { root },
-        Collective::Reduce { op, root },
-        Collective::Gather { root },
-        Collective::Scatter { root },
-        Collective::AllToAll,
-        Collective::Barrier,
-        Collective::MonitoredBarrier { wait_all_ranks: false },
-    ]
+fn calls() -> impl Iterator<Item = Collective> {
+    let every = Collective::every(ReduceOp::Sum, GroupRank(0));
+    every.into_iter().chain([Collective::MonitoredBarrier { wait_all_ranks: false }])
 }
 
 /// What an algorithm costs; `None` where it cannot be in these nodes.

@@ -98,20 +98,9 @@ fn formulas_are_read_as_they_are_written() {
 }
 
 /// The calls of the gallery.
-fn calls() -> [Collective; 10] {
-    let (op, root) = (ReduceOp::Sum, GroupRank(0));
-    [
-        Collective::AllReduce { op },
-        Collective::AllGather,
-        Collective::ReduceScatter { op },
-        Collective::Broadcast { root },
-        Collective::Reduce { op, root },
-        Collective::Gather { root },
-        Collective::Scatter { root },
-        Collective::AllToAll,
-        Collective::Barrier,
-        Collective::MonitoredBarrier { wait_all_ranks: false },
-    ]
+fn calls() -> impl Iterator<Item = Collective> {
+    let every = Collective::every(ReduceOp::Sum, GroupRank(0));
+    every.into_iter().chain([Collective::MonitoredBarrier { wait_all_ranks: false }])
 }
 
 /// Elements a rank: pipelines cut the larger ones into several segments.
@@ -130,8 +119,8 @@ fn assert_holds(holds: Holds, n: u32, counted: f64, said: f64, slack: f64, what:
         Holds::PowersOfTwo if n.is_power_of_two() => assert!(close, "{what}"),
         Holds::PowersOfTwo => {}
         Holds::AtMost => assert!(counted <= said, "{what}"),
-        Holds::About if n < 4 => {}
-        Holds::About => assert!((counted / said - 1.0).abs() < 0.34, "{what}"),
+        Holds::About(_) if n < 4 => {}
+        Holds::About(_) => assert!((counted / said - 1.0).abs() < 0.34, "{what}"),
     }
 }
 

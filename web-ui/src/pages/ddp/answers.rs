@@ -2,9 +2,10 @@
 
 use crate::app::use_shared;
 use crate::protocol::{
-    CANCELLED, ChangeRow, DdpAccount, DdpQuestion, ModelRef, Request, Response, SessionId,
-    Simulated,
+    CANCELLED, ChangeRow, DdpAccount, DdpQuestion, ModelRef, Request, Response, Simulated,
 };
+use crate::sessions::Session;
+use crate::turns::use_turns;
 use lockstep_core::ddp::lab::{Setting, Summary};
 use lockstep_core::plan::Plan;
 use std::rc::Rc;
@@ -43,9 +44,12 @@ fn use_answer<T: 'static>(asking: Option<Asking>, read: fn(Response) -> Option<T
     let client = use_shared().client;
     let found = use_state(|| None::<(Asking, Result<Rc<T>, String>)>);
     let progress = use_state(|| None::<(u64, u64)>);
+    let turns = use_turns();
     {
         let (set, progress) = (found.setter(), progress.setter());
         use_effect_with(asking.clone(), move |asking| {
+            // What the question before is answered with may be on its way.
+            let turn = turns.next();
             let mut held = None;
             match asking {
                 None => {}
@@ -54,16 +58,20 @@ fn use_answer<T: 'static>(asking: Option<Asking>, read: fn(Response) -> Option<T
                     let request =
                         Request::Ddp { model: model.clone(), question: Box::new(question.clone()) };
                     let on_progress = {
-                        let progress = progress.clone();
+                        let (progress, turn) = (progress.clone(), turn.clone());
                         Callback::from(move |(done, total, _): (u64, u64, String)| {
-                            progress.set(Some((done, total)));
+                            if turn.counts() {
+                                progress.set(Some((done, total)));
+                            }
                         })
                     };
                     progress.set(None);
                     let (asked, answer) = client.ask_with(request, &[], Some(on_progress));
                     let asking = asking.clone();
                     wasm_bindgen_futures::spawn_local(async move {
-                        let answered = match answer.await.map(|answered| read(answered.response)) {
+                        let answered = answer.await.map(|answered| read(answered.response));
+                        let answered = match answered {
+                            _ if !turn.counts() => return,
                             Ok(Some(answered)) => Ok(Rc::new(answered)),
                             Ok(None) => return,
                             Err(why) if why == CANCELLED => return,
@@ -75,7 +83,10 @@ fn use_answer<T: 'static>(asking: Option<Asking>, read: fn(Response) -> Option<T
                     held = Some(asked);
                 }
             }
-            move || drop(held)
+            move || {
+                turns.end();
+                drop(held);
+            }
         });
     }
     let fresh = found.as_ref().is_some_and(|(of, _)| asking.as_ref() == Some(of));
@@ -148,7 +159,7 @@ pub(super) fn use_simulated(model: &ModelRef, question: Option<DdpQuestion>) -> 
 /// A model from a file.
 #[derive(Clone, PartialEq)]
 pub(super) struct ModelFile {
-    pub(super) session: SessionId,
+    pub(super) session: Session,
     pub(super) name: String,
 }
 
@@ -170,7 +181,7 @@ pub(super) fn use_model_file(
         Callback::from(move |file: File| {
             let session = client.new_session();
             let (asked, answer) =
-                client.ask_with(Request::OpenModel { session }, &[file.into()], None);
+                client.ask_with(Request::OpenModel { session: session.id() }, &[file.into()], None);
             let (read, wrong, on_read) = (read.clone(), wrong.clone(), on_read.clone());
             wrong.set(None);
             wasm_bindgen_futures::spawn_local(async move {

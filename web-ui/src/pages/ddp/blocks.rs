@@ -163,7 +163,8 @@ pub(super) fn blocks(props: &BlocksProps) -> Html {
     };
     let account = &props.account;
     let shown = shelves.blocks.len();
-    let all = account.model.params.len();
+    // Those that DDP leaves alone or delays are in no bucket.
+    let all: usize = account.pass.buckets.iter().map(|bucket| bucket.params.len()).sum();
     html! {
         <div class="blocks" data-test={format!("blocks-{}", props.label.unwrap_or("A"))} data-moment={props.moment.to_string()}
              data-shown={shown.to_string()}>
@@ -270,7 +271,7 @@ fn card(
              data-test="param-card" data-param={block.param.to_string()} data-bucket={block.bucket.to_string()}>
             <h4 class="mono">{ &param.name }</h4>
             <Facts {facts} />
-            <ol class="why">{ for account.pass.why(&account.model, block.param).into_iter().map(|line| html! { <li>{ line }</li> }) }</ol>
+            <ol class="why">{ for account.pass.why(&account.model, &account.setting, block.param).into_iter().map(|line| html! { <li>{ line }</li> }) }</ol>
         </div>
     }
 }

@@ -176,7 +176,7 @@ impl LabChoice {
             route = route.with("b", if self.edits == Side::B { "edit" } else { "on" });
         }
         for (name, value) in UNSAID {
-            if route.get(name) == Some(value) {
+            if route.get(name) == Some(*value) {
                 route = route.without(name);
             }
         }
@@ -247,6 +247,8 @@ impl LabChoice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_core::ddp::{CommHook, HookAlgorithm, PowerSgd};
+    use lockstep_core::dtype::Dtype;
 
     #[test]
     fn an_address_holds_both_settings() {
@@ -287,6 +289,49 @@ mod tests {
             let choice = LabChoice::read(&Route::parse(&format!("#/ddp?{wrong}")));
             assert!(choice.a.setting().is_err(), "{wrong}");
         }
+    }
+
+    /// Hooks have PyTorch's defaults, and an address changes each of them.
+    #[test]
+    fn hooks_have_pytorchs_state_unless_the_address_says_otherwise() {
+        let hook = |hash: &str| {
+            let choice = LabChoice::read(&Route::parse(hash));
+            assert_eq!(LabChoice::read(&choice.route()), choice, "{hash}");
+            choice.a.setting().unwrap().training.options.comm_hook.unwrap()
+        };
+        let usual = PowerSgd::default();
+        assert_eq!(
+            (usual.start_iter, usual.use_error_feedback, usual.warm_start),
+            (1000, true, true)
+        );
+        let plain = hook("#/ddp?hook=powersgd");
+        assert_eq!(plain, CommHook::new(HookAlgorithm::PowerSgd(usual)));
+        let own =
+            hook("#/ddp?hook=powersgd&psgd_rank=4&psgd_start=2&feedback=0&warm=0&wrapper=float16");
+        let state = PowerSgd {
+            matrix_approximation_rank: 4,
+            start_iter: 2,
+            use_error_feedback: false,
+            warm_start: false,
+            ..usual
+        };
+        let algorithm = HookAlgorithm::PowerSgd(state);
+        assert_eq!(own, CommHook::wrapping(Dtype::Float16, algorithm));
+        let HookAlgorithm::PostLocalSgd(local) =
+            hook("#/ddp?hook=localsgd&local_reduce=0").algorithm
+        else {
+            panic!("no post-localSGD")
+        };
+        assert_eq!((local.start_iter, local.post_local_gradient_allreduce), (100, false));
+        let hash = "#/ddp?init=0&ignore=fc.bias&delay=fc.weight&delay_hook=conv1.weight&order=3-0";
+        let choice = LabChoice::read(&Route::parse(hash));
+        assert_eq!(LabChoice::read(&choice.route()), choice);
+        let training = choice.a.setting().unwrap().training;
+        assert_eq!(training.grad_ready_order, Some(vec![3, 2, 1, 0]));
+        let options = training.options;
+        assert_eq!((options.init_sync, options.ignored), (false, vec!["fc.bias".to_owned()]));
+        assert_eq!(options.param_to_hook_all_reduce.as_deref(), Some("conv1.weight"));
+        assert!(LabChoice::read(&Route::parse("#/ddp?order=x")).a.setting().is_err());
     }
 
     #[test]

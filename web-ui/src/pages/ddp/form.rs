@@ -2,8 +2,8 @@
 
 use super::choice::{DEFAULT_MLP, FILE, LabChoice, Side};
 use super::knobs::{
-    BUFFER_DTYPES, DEFAULT_CAP, HOOKS, Knobs, MAX_ACCUMULATE, MAX_BATCH, MAX_DEVICES, MAX_WORLD,
-    PARAM_DTYPES, REDUCE_DTYPES, ZERO,
+    BUFFER_DTYPES, DEFAULT_CAP, HOOKS, Knobs, MAX_ACCUMULATE, MAX_BATCH, MAX_DEVICES, MAX_RANK,
+    MAX_RATE, MAX_START, MAX_WORLD, PARAM_DTYPES, REDUCE_DTYPES, WRAPPERS, ZERO,
 };
 use crate::dom::when;
 use crate::pages::topology_choice::TopologyFields;
@@ -89,6 +89,8 @@ pub(super) fn lab_form(props: &LabFormProps) -> Html {
     }
     let versions = DdpVersion::ALL.map(|version| Choice::word(version.name())).to_vec();
     let hooks = HOOKS.map(|(word, label)| Choice::new(word, label)).to_vec();
+    let wrappers = WRAPPERS.map(|(word, label)| Choice::new(word, label)).to_vec();
+    let power = matches!(knobs.hook, "powersgd" | "batched");
     let zero = ZERO.map(|(word, label)| Choice::new(word, label)).to_vec();
     let dtypes = |words: &[&str]| words.iter().map(|word| Choice::word(word)).collect::<Vec<_>>();
     let mixed = knobs.mixed;
@@ -143,8 +145,27 @@ pub(super) fn lab_form(props: &LabFormProps) -> Html {
             </div>
             <SelectField name="hook" label="Communication hook" value={knobs.hook} choices={hooks} on_choose={set("hook")} />
             <NumberField name="accumulate" label="Passes a step (all but the last in no_sync)" value={u64::from(knobs.accumulate)} min={1} max={u64::from(MAX_ACCUMULATE)} on_choose={number("accumulate")} />
-            if knobs.hook == "localsgd" {
-                <NumberField name="subgroup" label="Ranks of its subgroup (0: a node's)" value={u64::from(knobs.subgroup)} min={0} max={u64::from(MAX_WORLD)} on_choose={number("subgroup")} />
+            if knobs.hook_has_state() {
+                <details class="links around" open={power || knobs.hook == "localsgd"} data-test="hook-state">
+                    <summary>{ "The hook's state" }</summary>
+                    <div>
+                    if power {
+                        <NumberField name="psgd_start" label="start_powerSGD_iter" value={knobs.power.start_iter} min={0} max={MAX_START} on_choose={number("psgd_start")} />
+                        <NumberField name="psgd_rank" label="matrix_approximation_rank" value={knobs.power.matrix_approximation_rank} min={1} max={MAX_RANK} on_choose={number("psgd_rank")} />
+                        <div class="checks">
+                            { flag("feedback", "use_error_feedback", knobs.power.use_error_feedback) }
+                            { flag("warm", "warm_start", knobs.power.warm_start) }
+                        </div>
+                        <NumberField name="psgd_rate" label="min_compression_rate" value={knobs.power.min_compression_rate} min={1} max={MAX_RATE} on_choose={number("psgd_rate")} />
+                    }
+                    if knobs.hook == "localsgd" {
+                        <NumberField name="local_start" label="start_localSGD_iter" value={knobs.local_start} min={0} max={MAX_START} on_choose={number("local_start")} />
+                        <NumberField name="subgroup" label="Ranks of its subgroup (0: a node's)" value={u64::from(knobs.subgroup)} min={0} max={u64::from(MAX_WORLD)} on_choose={number("subgroup")} />
+                        <div class="checks">{ flag("local_reduce", "post_local_gradient_allreduce", knobs.local_reduce) }</div>
+                    }
+                    <SelectField name="wrapper" label="Wrapped in" value={knobs.wrapper} choices={wrappers} on_choose={set("wrapper")} />
+                    </div>
+                </details>
             }
             <SelectField name="zero" label="ZeroRedundancyOptimizer" value={knobs.zero} choices={zero} on_choose={set("zero")} />
             if overlaps {
@@ -161,6 +182,11 @@ pub(super) fn lab_form(props: &LabFormProps) -> Html {
                     <div class="checks">{ flag("throw", "throw_on_early_termination", knobs.throw) }</div>
                     <SelectField name="known-averager" label="Model averager" value={knobs.averager.clone()} choices={averagers} on_choose={set("averager")} />
                     <TextField name="averager" label="Averager, as typed" value={knobs.averager.clone()} wrong={knobs.averager().err()} on_choose={set("averager")} />
+                    <div class="checks">{ flag("init", "init_sync", knobs.init_sync) }</div>
+                    <TextField name="ignore" label="Parameters and buffers that DDP ignores" value={knobs.ignore.clone()} on_choose={set("ignore")} />
+                    <TextField name="delay" label="delay_all_reduce_named_params" value={knobs.delay[0].clone()} on_choose={set("delay")} />
+                    <TextField name="delay_hook" label="param_to_hook_all_reduce" value={knobs.delay[1].clone()} on_choose={set("delay_hook")} />
+                    <TextField name="order" label="Order of gradients: 13-11,4" value={knobs.order.clone()} wrong={knobs.order().err()} on_choose={set("order")} />
                     <TextField name="nograd" label="No gradient for (parameters, modules)" value={knobs.nograd.clone()} on_choose={set("nograd")} />
                     <NumberField name="devices" label="Devices a process (replicas, 1.x)" value={u64::from(knobs.devices)} min={1} max={u64::from(MAX_DEVICES)} on_choose={replicate} />
                 </div>
@@ -179,6 +205,10 @@ fn around_words(knobs: &Knobs) -> String {
         (!knobs.averager.is_empty(), "averaging"),
         (!knobs.nograd.is_empty(), "no gradient"),
         (knobs.devices > 1, "replicas"),
+        (!knobs.init_sync, "no init_sync"),
+        (!knobs.ignore.is_empty(), "ignored"),
+        (knobs.delay.iter().any(|text| !text.is_empty()), "delayed"),
+        (!knobs.order.is_empty(), "an order"),
     ];
     let set = all.iter().filter(|(on, _)| *on).map(|(_, words)| *words);
     set.collect::<Vec<_>>().join(", ")

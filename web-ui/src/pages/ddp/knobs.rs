@@ -11,7 +11,7 @@ use lockstep_core::ddp::timeline::RingLink;
 use lockstep_core::ddp::zero::ZeroOverlap;
 use lockstep_core::ddp::{
     BucketCap, CommHook, DdpOptions, DdpVersion, HookAlgorithm, Links, MixedPrecision,
-    ModelAverager, PostLocalSgd, PowerSgd,
+    ModelAverager, PostLocalSgd, PowerSgd, parse_indices,
 };
 use lockstep_core::dtype::Dtype;
 use lockstep_sim::{Link, Topology};
@@ -26,12 +26,13 @@ pub(super) const MAX_BATCH: u64 = 1 << 16;
 pub(super) const DEFAULT_CAP: &str = "default";
 
 /// Communication hooks: the word in the address, and what it is.
-pub(super) const HOOKS: [(&str, &str); 9] = [
+pub(super) const HOOKS: [(&str, &str); 10] = [
     ("none", "none"),
+    ("allreduce", "allreduce_hook"),
     ("fp16", "fp16_compress_hook"),
     ("bf16", "bf16_compress_hook"),
-    ("powersgd", "powerSGD_hook (rank 1)"),
-    ("batched", "batched_powerSGD_hook (rank 1)"),
+    ("powersgd", "powerSGD_hook"),
+    ("batched", "batched_powerSGD_hook"),
     ("pertensor", "quantization_pertensor_hook"),
     ("perchannel", "quantization_perchannel_hook"),
     ("localsgd", "post_localSGD_hook"),
@@ -47,16 +48,40 @@ pub(super) const ZERO: [(&str, &str); 5] = [
     ("interleaved", "overlap_with_ddp: hook_with_zero_step_interleaved"),
 ];
 
+/// Wrappers that cast a hook's buckets first: the word in the address, and what it is.
+pub(super) const WRAPPERS: [(&str, &str); 3] =
+    [("no", "no"), ("float16", "fp16_compress_wrapper"), ("bfloat16", "bf16_compress_wrapper")];
+
 /// Types of mixed precision: the word in the address; the first leaves it out.
 pub(super) const PARAM_DTYPES: [&str; 3] = ["no", "float16", "bfloat16"];
 pub(super) const REDUCE_DTYPES: [&str; 4] = ["as-param", "float16", "bfloat16", "float32"];
 pub(super) const BUFFER_DTYPES: [&str; 3] = ["no", "float16", "bfloat16"];
 
+/// The largest rank and compression rate of PowerSGD, and the latest start of a hook.
+pub(super) const MAX_RANK: u64 = 1024;
+pub(super) const MAX_RATE: u64 = 1000;
+pub(super) const MAX_START: u64 = 1_000_000;
+/// `PostLocalSGDState`'s start in PyTorch's example; it has no default.
+const LOCAL_START: u64 = 100;
+
 /// Devices of a process at most.
 pub(super) const MAX_DEVICES: u32 = 16;
 
 /// What an address need not say: it is so anyway.
-pub(super) const UNSAID: [(&str, &str); 10] = [
+pub(super) const UNSAID: &[(&str, &str)] = &[
+    ("wrapper", "no"),
+    ("psgd_rank", "1"),
+    ("psgd_start", "1000"),
+    ("psgd_rate", "2"),
+    ("feedback", "1"),
+    ("warm", "1"),
+    ("local_start", "100"),
+    ("local_reduce", "1"),
+    ("init", "1"),
+    ("ignore", ""),
+    ("delay", ""),
+    ("delay_hook", ""),
+    ("order", ""),
     ("mixed", "no"),
     ("reduce", "as-param"),
     ("mixed_buffers", "no"),
@@ -85,6 +110,21 @@ pub(super) struct Knobs {
     pub(super) broadcast_buffers: bool,
     pub(super) last_cap: bool,
     pub(super) hook: &'static str,
+    /// One of [`WRAPPERS`].
+    pub(super) wrapper: &'static str,
+    /// `PowerSGDState`, of both of its hooks.
+    pub(super) power: PowerSgd,
+    /// `start_localSGD_iter`.
+    pub(super) local_start: u64,
+    /// `post_local_gradient_allreduce`.
+    pub(super) local_reduce: bool,
+    pub(super) init_sync: bool,
+    /// Parameters and buffers that DDP ignores, as they were typed.
+    pub(super) ignore: String,
+    /// `delay_all_reduce_named_params` and `param_to_hook_all_reduce`, as they were typed.
+    pub(super) delay: [String; 2],
+    /// The order in which gradients become ready, as it was typed; empty for the model's.
+    pub(super) order: String,
     pub(super) accumulate: u32,
     pub(super) sync_batch_norm: bool,
     /// One of [`ZERO`].
@@ -123,6 +163,7 @@ impl Knobs {
             asked.one_of(name, words, str::to_owned, what).unwrap_or(words[0])
         };
         let hook = word("hook", &HOOKS.map(|(word, _)| word), "communication hook");
+        let wrapper = word("wrapper", &WRAPPERS.map(|(word, _)| word), "wrapper of a hook");
         let zero = word("zero", &ZERO.map(|(word, _)| word), "way to shard the optimizer");
         let mixed = [
             word("mixed", &PARAM_DTYPES, "param_dtype here"),
@@ -156,11 +197,33 @@ impl Knobs {
         let (bucket_view, broadcast_buffers) = (flag("view", false), flag("buffers", true));
         let (last_cap, sync_batch_norm) = (flag("last", false), flag("syncbn", false));
         let (shard_buckets, throw) = (flag("shard", false), flag("throw", false));
+        let (feedback, warm) = (flag("feedback", true), flag("warm", true));
+        let (local_reduce, init_sync) = (flag("local_reduce", true), flag("init", true));
         let world = "The lab takes 1 to 131,072 ranks: its plan lists them.";
         let batch = "The lab takes 1 to 65,536 samples a rank and pass.";
         let accumulate = "The lab follows 1 to 8 passes a step.";
         let on_devices = "A process has 1 to 16 devices here.";
         let subgroup = "Subgroups have up to as many ranks as there are; 0 takes those of a node.";
+        let iterations = "An iteration from 0 to 1,000,000.";
+        let usual = PowerSgd::default();
+        let power = PowerSgd {
+            matrix_approximation_rank: asked.number(
+                "psgd_rank",
+                (1, MAX_RANK),
+                usual.matrix_approximation_rank,
+                "matrix_approximation_rank is 1 to 1,024 here.",
+            ),
+            start_iter: asked.number("psgd_start", (0, MAX_START), usual.start_iter, iterations),
+            min_compression_rate: asked.number(
+                "psgd_rate",
+                (1, MAX_RATE),
+                usual.min_compression_rate,
+                "min_compression_rate is 1 to 1,000 here.",
+            ),
+            use_error_feedback: feedback,
+            warm_start: warm,
+        };
+        let local_start = asked.number("local_start", (0, MAX_START), LOCAL_START, iterations);
         let text = |name: &str| -> String {
             route.get(name).unwrap_or_default().trim().chars().take(MAX_TEXT).collect()
         };
@@ -177,6 +240,14 @@ impl Knobs {
             broadcast_buffers,
             last_cap,
             hook,
+            wrapper,
+            power,
+            local_start,
+            local_reduce,
+            init_sync,
+            ignore: text("ignore"),
+            delay: [text("delay"), text("delay_hook")],
+            order: text("order"),
             accumulate: asked.number("accumulate", (1, MAX_ACCUMULATE.into()), 1, accumulate)
                 as u32,
             sync_batch_norm,
@@ -208,6 +279,19 @@ impl Knobs {
             .with("buffers", flag(self.broadcast_buffers))
             .with("last", flag(self.last_cap))
             .with("hook", self.hook)
+            .with("wrapper", self.wrapper)
+            .with("psgd_rank", self.power.matrix_approximation_rank)
+            .with("psgd_start", self.power.start_iter)
+            .with("psgd_rate", self.power.min_compression_rate)
+            .with("feedback", flag(self.power.use_error_feedback))
+            .with("warm", flag(self.power.warm_start))
+            .with("local_start", self.local_start)
+            .with("local_reduce", flag(self.local_reduce))
+            .with("init", flag(self.init_sync))
+            .with("ignore", &self.ignore)
+            .with("delay", &self.delay[0])
+            .with("delay_hook", &self.delay[1])
+            .with("order", &self.order)
             .with("accumulate", self.accumulate)
             .with("syncbn", flag(self.sync_batch_norm))
             .with("zero", self.zero)
@@ -310,40 +394,58 @@ impl Knobs {
     }
 
     fn hook(&self) -> Option<CommHook> {
-        // The start iterations are PyTorch's thousands of steps in; the lab shows what comes then.
-        let state = PowerSgd {
-            start_iter: 0,
-            use_error_feedback: false,
-            warm_start: false,
-            ..PowerSgd::default()
-        };
-        Some(match self.hook {
-            "fp16" => CommHook::compress(Dtype::Float16),
-            "bf16" => CommHook::compress(Dtype::Bfloat16),
-            "powersgd" => CommHook::new(HookAlgorithm::PowerSgd(state)),
-            "batched" => CommHook::new(HookAlgorithm::BatchedPowerSgd(state)),
-            "pertensor" => CommHook::new(HookAlgorithm::QuantizationPerTensor),
-            "perchannel" => CommHook::new(HookAlgorithm::QuantizationPerChannel),
-            "localsgd" => CommHook::new(HookAlgorithm::PostLocalSgd(PostLocalSgd {
-                start_iter: 0,
+        let algorithm = match self.hook {
+            "fp16" => return Some(CommHook::compress(Dtype::Float16)),
+            "bf16" => return Some(CommHook::compress(Dtype::Bfloat16)),
+            "allreduce" => HookAlgorithm::AllReduce,
+            "powersgd" => HookAlgorithm::PowerSgd(self.power),
+            "batched" => HookAlgorithm::BatchedPowerSgd(self.power),
+            "pertensor" => HookAlgorithm::QuantizationPerTensor,
+            "perchannel" => HookAlgorithm::QuantizationPerChannel,
+            "localsgd" => HookAlgorithm::PostLocalSgd(PostLocalSgd {
+                start_iter: self.local_start,
                 subgroup: self.local_ranks(),
-                post_local_gradient_allreduce: true,
-            })),
-            "noop" => CommHook::new(HookAlgorithm::Noop),
+                post_local_gradient_allreduce: self.local_reduce,
+            }),
+            "noop" => HookAlgorithm::Noop,
             _ => return None,
+        };
+        let compress = match self.wrapper {
+            "float16" => Some(Dtype::Float16),
+            "bfloat16" => Some(Dtype::Bfloat16),
+            _ => None,
+        };
+        Some(match compress {
+            Some(dtype) => CommHook::wrapping(dtype, algorithm),
+            None => CommHook::new(algorithm),
         })
     }
 
-    /// Names of what gets no gradient.
-    fn unused(&self) -> Vec<String> {
-        let names = self.nograd.split([',', ' ']).map(str::trim);
-        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    /// Whether there is anything of a hook's state to choose.
+    pub(super) fn hook_has_state(&self) -> bool {
+        !matches!(self.hook, "none" | "fp16" | "bf16" | "noop")
+    }
+
+    /// The ready order that was typed.
+    pub(super) fn order(&self) -> Result<Option<Vec<u32>>, String> {
+        if self.order.is_empty() {
+            return Ok(None);
+        }
+        let order = parse_indices(&self.order);
+        order.map(Some).map_err(|error| format!("The order of gradients: {error}."))
+    }
+
+    /// `delay_all_reduce_named_params` and `param_to_hook_all_reduce`.
+    fn delayed(&self) -> (Option<Vec<String>>, Option<String>) {
+        let (named, hooked) = (names(&self.delay[0]), self.delay[1].trim());
+        ((!named.is_empty()).then_some(named), (!hooked.is_empty()).then(|| hooked.to_owned()))
     }
 
     /// What it means to DDP.
     pub(super) fn setting(&self) -> Result<Setting, String> {
         let device = Device::named(&self.device).ok_or("there is no such device")?;
         let zero_overlap = self.zero_overlap();
+        let (delay_all_reduce_named_params, param_to_hook_all_reduce) = self.delayed();
         // The overlap wraps a hook.
         let wrapped = zero_overlap.map(|_| CommHook::new(HookAlgorithm::AllReduce));
         let options = DdpOptions {
@@ -352,6 +454,10 @@ impl Knobs {
             static_graph: self.static_graph,
             gradient_as_bucket_view: self.bucket_view,
             broadcast_buffers: self.broadcast_buffers,
+            init_sync: self.init_sync,
+            ignored: names(&self.ignore),
+            delay_all_reduce_named_params,
+            param_to_hook_all_reduce,
             set_last_bucket_cap: self.last_cap,
             version: self.version,
             comm_hook: self.hook().or(wrapped),
@@ -372,11 +478,18 @@ impl Knobs {
             averager: self.averager()?,
             uneven: self.uneven()?,
             devices: self.devices,
-            unused: self.unused(),
+            unused: names(&self.nograd),
+            grad_ready_order: self.order()?,
             ..Training::new(self.world, device)
         };
         Ok(Setting { training, links: links(self.topology) })
     }
+}
+
+/// Names between commas or spaces.
+fn names(text: &str) -> Vec<String> {
+    let names = text.split([',', ' ']).map(str::trim);
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// The topology as the closed form takes it.
@@ -387,6 +500,7 @@ fn links(topology: Topology) -> Links {
     };
     match topology {
         Topology::Uniform(of) => Links::Uniform(link(of)),
+        Topology::SharedMemory(machine) => Links::Uniform(link(machine.as_link())),
         Topology::Nodes { ranks_per_node, inside, across } => {
             Links::Nodes { ranks_per_node, inside: link(inside), across: link(across) }
         }

@@ -107,7 +107,12 @@ fn draw(
         let last = values.len().saturating_sub(1) as f64;
         let every =
             (values.len() as f64 * 62.0 / f64::from(size.0.max(1))).ceil().max(1.0) as usize;
-        let feet = (0..values.len()).step_by(every).map(|index| index as f64).collect();
+        // The best has its mark in any case, and its neighbours make room for it.
+        let far = |index: &usize| at.is_none_or(|at| *index == at || index.abs_diff(at) >= every);
+        let mut feet: Vec<usize> = (0..values.len()).step_by(every).filter(far).collect();
+        feet.extend(at.filter(|at| *at < values.len() && !feet.contains(at)));
+        feet.sort_unstable();
+        let feet = feet.into_iter().map(|index| index as f64).collect();
         let mut chart = ChartBuilder::on(&root)
             .margin_top(8)
             .margin_right(14)
@@ -164,7 +169,15 @@ fn draw(
                 if x > size.0 as i32 - 80 { HPos::Right } else { HPos::Left },
                 VPos::Bottom,
             ));
-            root.draw(&Text::new((words.0)(*value), (x + 5, y - 4), style))?;
+            // On a ground of its own: curves may pass here.
+            let told = (words.0)(*value);
+            let wide = told.chars().count() as i32 * 7;
+            let left = if x > size.0 as i32 - 80 { x + 5 - wide } else { x + 5 };
+            let ground = if dark { RGBColor(22, 28, 36) } else { RGBColor(255, 255, 255) };
+            let top = (y - 18).max(0);
+            let area = [(left - 2, top), (left + wide + 2, top + 15)];
+            root.draw(&Rectangle::new(area, ground.mix(0.85).filled()))?;
+            root.draw(&Text::new(told, (x + 5, top + 14), style))?;
         }
         root.present()?;
     }

@@ -2,11 +2,27 @@
 
 use lockstep_core::c10d::detail_of;
 use lockstep_core::plan::Plan;
+use std::rc::Rc;
 use yew::prelude::*;
 
-/// What the ranks raise under `TORCH_DISTRIBUTED_DEBUG=DETAIL`.
-pub(super) fn detail(plan: &Plan) -> Html {
-    let raised = detail_of(plan);
+/// Properties of [`Detail`].
+#[derive(Properties)]
+pub(super) struct DetailProps {
+    pub(super) plan: Rc<Plan>,
+}
+
+impl PartialEq for DetailProps {
+    /// The same plan, not an equal one: this is asked on every frame of what is played.
+    fn eq(&self, other: &DetailProps) -> bool {
+        Rc::ptr_eq(&self.plan, &other.plan)
+    }
+}
+
+/// What the ranks raise under `TORCH_DISTRIBUTED_DEBUG=DETAIL`: drawn once a plan, because it looks
+/// at all of it.
+#[component(Detail)]
+pub(super) fn detail(props: &DetailProps) -> Html {
+    let raised = detail_of(&props.plan);
     let words = match &raised {
         None => {
             "It compares collectives, and says nothing of sends and receives: this hangs with it, too."

@@ -70,6 +70,8 @@ pub(super) fn editor(props: &EditorProps) -> Html {
         Callback::from(move |event: Event| {
             let input: HtmlInputElement = event.target_unchecked_into();
             let file: Option<File> = input.files().and_then(|files| files.get(0));
+            // The same file can be chosen again once it was changed.
+            input.set_value("");
             let Some(file) = file else { return };
             let (draft, problem) = (draft.clone(), problem.clone());
             wasm_bindgen_futures::spawn_local(async move {

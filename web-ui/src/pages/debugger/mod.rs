@@ -25,7 +25,7 @@ use crate::programs::{Compiling, use_compiled};
 use crate::protocol::Opened;
 use crate::route::Route;
 use crate::ui::{Findings, LineTools, RealRun, SourceView, Timeline, Transport, keys};
-use detail::detail;
+use detail::Detail;
 use editor::Editor;
 use explore::Explore;
 use lockstep_core::group::ProcessGroup;
@@ -246,7 +246,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                 if let Some(compiled) = &compiled { <Output compiled={compiled.clone()} /> }
                 if let (Some(opened), Ok(plan)) = (&opened, &*plan) {
                     <Findings report={opened.report.clone()} />
-                    { detail(plan) }
+                    <Detail plan={plan.clone()} />
                     <Explore plan={plan.clone()} topology={props.topology} {order} on_order={set_order} />
                     <RealRun plan={plan.clone()} simulated={session} hangs={!opened.report.findings.is_empty()} />
                     <Exports {session} name={props.name.clone()} plan={plan.clone()} />

@@ -17,7 +17,7 @@ pub(super) struct OutputProps {
 /// What the ranks printed, and what they raised.
 #[component(Output)]
 pub(super) fn output(props: &OutputProps) -> Html {
-    let Compiled { printed, raised, .. } = &*props.compiled;
+    let Compiled { printed, raised, assumed, .. } = &*props.compiled;
     html! {
         <>
             { for raised.iter().map(|(ranks, error)| html! {
@@ -26,6 +26,9 @@ pub(super) fn output(props: &OutputProps) -> Html {
                         explain::ranks(ranks.iter().map(|rank| rank.0)), error.line) }</b>{ &error.message }</p>
                     if let Some(help) = &error.help { <p class="muted">{ help }</p> }
                 </div>
+            }) }
+            { for assumed.iter().take(MAX_LINES).map(|(line, text)| html! {
+                <p class="muted" data-test="assumed">{ format!("Line {line}: {text}") }</p>
             }) }
             if !printed.is_empty() {
                 <details class="printed" data-test="printed" data-lines={printed.len().to_string()}>

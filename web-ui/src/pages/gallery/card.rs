@@ -91,7 +91,7 @@ fn formula_title(several: bool) -> &'static str {
 fn note(formula: Formula, account: Option<&Rc<Account>>) -> String {
     let segments = account.filter(|_| formula.has_segments());
     let segments = segments.map(|account| format!("k = {}", account.segments));
-    let notes = [Some(formula.holds.note().to_owned()).filter(|note| !note.is_empty()), segments];
+    let notes = [Some(formula.holds.note()).filter(|note| !note.is_empty()), segments];
     notes.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 

@@ -105,7 +105,7 @@ pub(super) fn side_by_side(props: &ChosenProps) -> Html {
         _ => None,
     };
     use_addressed_moment(&playback, addressed, base.clone(), |last| last.min(1));
-    let times = between(&table, playback.moment, playback.fraction);
+    let times = between(&table, playback.moment, playback.shown_fraction());
     let local = |side: usize| {
         let moments = opened[side].as_ref().map_or(&[][..], |opened| &opened.moments);
         moments.partition_point(|at| *at <= times[side]).saturating_sub(1)

@@ -130,6 +130,7 @@ fn nodes(topology: Topology) -> Topology {
         Topology::Uniform(across) => {
             Topology::Nodes { ranks_per_node: DEFAULT_NODE, inside: Link::NVLINK, across }
         }
+        Topology::SharedMemory(_) => Topology::nodes(DEFAULT_NODE),
         topology @ Topology::Nodes { .. } => topology,
     }
 }

@@ -4,6 +4,7 @@ use crate::app::use_shared;
 use crate::explain;
 use crate::protocol::{Picked, Request, Response, SessionId};
 use crate::ui::Facts;
+use crate::ui::dropped::{Excerpt, Texts, meant, place};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -74,6 +75,7 @@ pub(super) struct HoverProps {
 /// A call's details beside the pointer.
 #[component(Hover)]
 pub(super) fn hover_card(props: &HoverProps) -> Html {
+    let texts = use_context::<Texts>();
     let Some((point, picked)) = &props.hover.found else { return html! {} };
     if props.hover.point.is_none() {
         return html! {};
@@ -99,8 +101,20 @@ pub(super) fn hover_card(props: &HoverProps) -> Html {
             <h4>{ &picked.title }</h4>
             <Facts {facts} />
             if !picked.stack.is_empty() {
-                <ol class="stack mono">{ for picked.stack.iter().take(8).map(|frame| html! { <li>{ frame }</li> }) }</ol>
+                <ol class="stack mono">{ for picked.stack.iter().take(8).map(|line| frame(line, texts.as_ref())) }</ol>
             }
         </div>
+    }
+}
+
+/// A frame of a call's stack; where its file was dropped on the page, with the lines one click away.
+fn frame(frame: &str, texts: Option<&Texts>) -> Html {
+    let dropped = place(frame).and_then(|(path, line)| Some((meant(texts?, path)?, line)));
+    match dropped {
+        None => html! { <li>{ frame }</li> },
+        Some(((name, text), line)) => html! {
+            <li><details><summary data-test="frame-source">{ frame }</summary>
+                <Excerpt name={name.to_owned()} text={text.clone()} {line} /></details></li>
+        },
     }
 }

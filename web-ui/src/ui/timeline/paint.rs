@@ -3,7 +3,7 @@
 use super::Geometry;
 use super::rows::AXIS;
 use crate::explain;
-use crate::palette::{is_solid, message_ink, timeline_rgb};
+use crate::palette::{span_ink, timeline_rgb};
 use crate::protocol::{RowKind, SessionId, SpanText, Window};
 use crate::ui::canvas::{FONT, Ink, cleared, context_of, ink};
 use wasm_bindgen::{Clamped, JsCast};
@@ -46,7 +46,7 @@ pub(super) fn paint(
     axis(&context, now, &ink);
     if let Some((raster, image)) = drawn {
         pixels(&context, now, raster, image);
-        texts(&context, now, raster, &ink);
+        texts(&context, now, raster, &ink, dark);
     }
     names(&context, now, culprits, &ink);
     if let Some((raster, _)) = drawn {
@@ -74,10 +74,20 @@ fn round_step(span: f64, pixels: f64) -> f64 {
     steps.into_iter().map(|step| step * power).find(|step| *step >= rough).unwrap_or(rough)
 }
 
+/// More marks than any screen has room for.
+const MAX_MARKS: usize = 500;
+
+/// The multiples of a step from one time to another. They are counted: at late times a step may be
+/// too small to come any further.
+fn marks(from: f64, to: f64, step: f64) -> impl Iterator<Item = f64> {
+    let first = (from / step).ceil();
+    let count = ((to / step).floor() - first + 1.0) as usize;
+    (0..count.min(MAX_MARKS)).map(move |mark| (first + mark as f64) * step)
+}
+
 fn axis(context: &CanvasRenderingContext2d, now: &Geometry, ink: &Ink) {
     let step = round_step(now.stretch.to - now.stretch.from, now.width - now.gutter());
-    let mut time = (now.stretch.from / step).ceil() * step;
-    while time <= now.stretch.to {
+    for time in marks(now.stretch.from, now.stretch.to, step) {
         let x = now.x_of(time);
         context.set_fill_style_str(ink.line);
         context.fill_rect(x.round(), AXIS - 4.0, 1.0, now.height);
@@ -85,7 +95,6 @@ fn axis(context: &CanvasRenderingContext2d, now: &Geometry, ink: &Ink) {
         if x + 40.0 < now.width - now.tools() {
             let _ = context.fill_text(&explain::time_on_axis(time, step), x + 3.0, 12.0);
         }
-        time += step;
     }
 }
 
@@ -211,7 +220,13 @@ pub(super) fn image_of(raster: &Raster, dark: bool) -> Option<HtmlCanvasElement>
     Some(canvas)
 }
 
-fn texts(context: &CanvasRenderingContext2d, now: &Geometry, raster: &Raster, ink: &Ink) {
+fn texts(
+    context: &CanvasRenderingContext2d,
+    now: &Geometry,
+    raster: &Raster,
+    ink: &Ink,
+    dark: bool,
+) {
     let (tall, lane_tall) = (now.rank_height(), now.rows.lane_height(now.height));
     if !now.rows.readable(now.height) {
         return;
@@ -230,11 +245,26 @@ fn texts(context: &CanvasRenderingContext2d, now: &Geometry, raster: &Raster, in
             true => text.text.chars().take(fits - 1).chain(['…']).collect(),
             false => text.text.clone(),
         };
-        context.set_fill_style_str(match message_ink(text.class) {
-            Some(ink) => ink,
-            None if is_solid(text.class) => "#ffffff",
-            None => ink.text,
-        });
+        context.set_fill_style_str(span_ink(text.class, dark).unwrap_or(ink.text));
         let _ = context.fill_text(&words, left, y + 3.5);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_axis_has_few_marks_at_any_time() {
+        let marked: Vec<f64> = marks(90.0, 410.0, 100.0).collect();
+        assert_eq!(marked, [100.0, 200.0, 300.0, 400.0]);
+        assert_eq!(marks(110.0, 190.0, 100.0).count(), 0);
+        for (from, to) in [(1e19, 1e19 + 4096.0), (0.0, 1.8e19), (1e19, 1e19), (5.0, 1.0)] {
+            let step = round_step(to - from, 1400.0);
+            assert!(marks(from, to, step).count() <= 50, "{from} {to}");
+        }
+        // A step below what an f64 tells apart at that time.
+        assert!(marks(1e19, 1e19 + 2048.0, 1.0).count() <= MAX_MARKS);
+        assert_eq!(marks(f64::NAN, 1.0, 1.0).count(), 0);
     }
 }

@@ -7,18 +7,9 @@ use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;
 use crate::schedule::{Action, Algorithm, Proof, Rounds, Schedule, prove};
 
-fn collectives(root: u32) -> [Collective; 8] {
-    let (op, root) = (ReduceOp::Sum, GroupRank(root));
-    [
-        Collective::AllReduce { op },
-        Collective::AllGather,
-        Collective::ReduceScatter { op },
-        Collective::AllToAll,
-        Collective::Broadcast { root },
-        Collective::Reduce { op, root },
-        Collective::Gather { root },
-        Collective::Scatter { root },
-    ]
+fn collectives(root: u32) -> Vec<Collective> {
+    let every = Collective::every(ReduceOp::Sum, GroupRank(root));
+    every.into_iter().filter(|collective| !collective.is_barrier()).collect()
 }
 
 /// Writes a schedule, reads it, proves what was read.

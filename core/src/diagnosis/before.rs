@@ -1,0 +1,91 @@
+//! What a group's calls before a difference show: what follows what, how far ahead a call is, how
+//! sizes go on.
+
+use super::align::WINDOW;
+use super::explain::alike;
+use super::index::Job;
+use crate::group::GroupId;
+use crate::rank::GlobalRank;
+use crate::trace::CallRecord;
+
+/// True if `second` has followed `first` before in the group, on any rank.
+pub(super) fn follows(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    first: &CallRecord,
+    second: &CallRecord,
+) -> bool {
+    let rows = job.rows_of(group);
+    let to = rows.partition_point(|row| row.seq < seq);
+    let rows = rows.get(to.saturating_sub(WINDOW)..to).unwrap_or_default();
+    let is = |a: &CallRecord, b: &CallRecord| {
+        alike(a, b)
+            && (a.call.stack.is_empty() || b.call.stack.is_empty() || a.call.stack == b.call.stack)
+    };
+    rows.windows(2).any(|pair| match pair {
+        [a, b] => match (a.made.first(), b.made.first()) {
+            (Some(a), Some(b)) => is(a.record, first) && is(b.record, second),
+            _ => false,
+        },
+        _ => false,
+    })
+}
+
+/// How many calls a rank is ahead, where the round before went from the others' call to its own
+/// after so many: an exception that is caught leaves out what is left of a block.
+pub(super) fn ahead(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    theirs: &CallRecord,
+    own: &CallRecord,
+) -> Option<usize> {
+    /// A rank that far ahead has left out more than a block.
+    const MOST: usize = 64;
+    let is = |a: &CallRecord, b: &CallRecord| {
+        alike(a, b) && !a.call.stack.is_empty() && a.call.stack == b.call.stack
+    };
+    let rows = job.rows_of(group);
+    let to = rows.partition_point(|row| row.seq < seq);
+    let before: Vec<&CallRecord> = rows
+        .get(to.saturating_sub(WINDOW)..to)?
+        .iter()
+        .filter_map(|row| Some(row.made.first()?.record))
+        .collect();
+    let here = before.iter().rposition(|record| is(record, theirs))?;
+    // What led to the call then leads to it now.
+    if here > 0 && !is(before.get(here - 1)?, before.last()?) {
+        return None;
+    }
+    let count = before.get(here..)?.iter().position(|record| is(record, own))?;
+    (2..=MOST).contains(&count).then_some(count)
+}
+
+/// How many steps ahead of the majority a size is, where the sizes of the calls before it grow or
+/// shrink evenly, as those of layers do.
+pub(super) fn next_in_progression(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    peer: GlobalRank,
+    own: &CallRecord,
+) -> Option<usize> {
+    let rows = job.rows_of(group);
+    let to = rows.partition_point(|row| row.seq <= seq);
+    let same_op = |record: &&CallRecord| record.call.op == own.call.op;
+    let back = rows.get(..to)?.iter().rev().take(3).filter_map(|row| Some(row.of(peer)?.record));
+    let sizes: Vec<u64> = back.filter(same_op).map(|record| record.call.payload()).collect();
+    let [now, before, first] = sizes.as_slice() else { return None };
+    let ahead = own.call.payload();
+    let step = i128::from(*now) - i128::from(*before);
+    if step != 0 && step == i128::from(*before) - i128::from(*first) {
+        let steps = i128::from(ahead) - i128::from(*now);
+        let count = usize::try_from(steps / step).ok()?;
+        return (steps % step == 0 && (1..=4).contains(&count)).then_some(count);
+    }
+    // Sizes that double or halve.
+    let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+    let even = product(*before, *before) == product(*first, *now) && before != now;
+    (even && product(*now, *now) == product(*before, ahead)).then_some(1)
+}

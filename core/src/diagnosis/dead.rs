@@ -1,0 +1,188 @@
+//! The finding of a rank that died: its last words tell what kind of death it was.
+
+use super::absent::rows_without;
+use super::causes::{Cause, Scene, evidence, no_call};
+use super::differing::{FIX_UNUSED, fix_loop, waits};
+use super::index::{Job, Made};
+use super::lost_waits;
+use super::models::{self, Sides};
+use super::report::{Certainty, Evidence, Kind};
+use super::words::{self, cap_ranks, capital};
+use crate::plan::Action;
+use crate::rank::GlobalRank;
+use crate::trace::RankState;
+
+/// The ranks that died as `rank` did, in the same words, ascending: none of them died of another's
+/// death.
+pub(super) fn alike(job: &Job<'_>, rank: GlobalRank) -> Vec<GlobalRank> {
+    let how = |rank: GlobalRank| match job.rank(rank).map(|own| &own.state) {
+        Some(RankState::Died { how }) => Some(how),
+        _ => None,
+    };
+    let own = how(rank);
+    let ranks = job.log.logs().map(|(rank, _)| rank);
+    ranks.filter(|other| *other == rank || (own.is_some() && how(*other) == own)).collect()
+}
+
+/// The finding of the rank whose death ended the job, and of those that died as it did.
+pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
+    let log = scene.job.log;
+    let own = scene.job.rank(rank);
+    let how = match (&log.outcome, own.map(|own| &own.state)) {
+        (crate::trace::Outcome::RankDied { how, .. }, _) => how.clone(),
+        (_, Some(RankState::Died { how })) => how.clone(),
+        _ => lost_waits::raised(scene.job, rank)
+            .unwrap_or_else(|| "for an unknown reason".to_owned()),
+    };
+    let last = own.and_then(|own| own.calls.last()).map(|record| Made { rank, record });
+    let stood = match last {
+        Some(last) => format!(" Its last call was {}.", words::call(log, last)),
+        None => " It had not made a call yet.".to_owned(),
+    };
+    let (row, _) =
+        rows_without(scene, rank).min_by_key(|(row, _)| (row.first_ps(), row.group)).unzip();
+    let waiting = match row {
+        Some(row) => format!(
+            " {} in {}.",
+            capital(&waits(&row.waiting())),
+            row.made.first().map(|made| words::call(log, *made)).unwrap_or_default()
+        ),
+        None => String::new(),
+    };
+    let call = row.and_then(|row| row.made.first().copied()).or(last);
+    let (kind, fix) = death_by(&how);
+    let line = line_of_death(scene, rank);
+    if kind == Kind::DdpModelMismatch
+        && let Some(sides) = models::sides(scene, &how)
+    {
+        return Some(models_differ(scene, &sides, call, &how, fix));
+    }
+    if let Some(lost) = lost_waits::of_death(scene, rank) {
+        return Some(Cause {
+            group: call.map(|made| made.record.call.group).filter(|_| row.is_some()),
+            message: format!("{}{waiting}", lost.message),
+            ..lost
+        });
+    }
+    let at = line.as_ref().map(|line| format!(" at {line}")).unwrap_or_default();
+    let culprits = alike(scene.job, rank);
+    let seen = |rank: &GlobalRank| match scene.job.rank(*rank).and_then(|own| own.calls.last()) {
+        Some(record) => evidence(scene, Made { rank: *rank, record }, "last called"),
+        None => {
+            let frame = line_of_death(scene, *rank);
+            Evidence { frame, ..no_call(*rank, "died before its first call") }
+        }
+    };
+    let shown = culprits.iter().take(16).map(seen).collect();
+    let who = cap_ranks(&culprits);
+    let stood = if culprits.len() == 1 { stood } else { String::new() };
+    Some(Cause {
+        kind,
+        culprits,
+        also_victims: Vec::new(),
+        group: call.map(|made| made.record.call.group),
+        seq: call.and_then(|made| made.record.seq),
+        op: call.map(|made| made.record.call.op.clone()),
+        certainty: Certainty::Certain,
+        message: format!("{who} died{at}: {}.{stood}{waiting}", how.trim_end_matches('.')),
+        fix: fix.to_owned(),
+        evidence: shown,
+    })
+}
+
+/// The finding of models that differ: whoever ended first, the minority is to blame.
+fn models_differ(
+    scene: &Scene<'_, '_>,
+    sides: &Sides,
+    call: Option<Made<'_>>,
+    how: &str,
+    fix: &str,
+) -> Cause {
+    let said = how.split_once("Error: ").map_or(how, |(_, said)| said);
+    let tie = match sides.tie {
+        true => " No model has a majority, so who is wrong cannot be told.",
+        false => "",
+    };
+    let others = (0..scene.job.log.world_size).map(GlobalRank);
+    let seen = |rank: &GlobalRank| match scene.job.rank(*rank).and_then(|own| own.calls.last()) {
+        Some(record) => evidence(scene, Made { rank: *rank, record }, "last called"),
+        None => {
+            let frame = line_of_death(scene, *rank);
+            Evidence { frame, ..no_call(*rank, "ended in DDP's constructor") }
+        }
+    };
+    Cause {
+        kind: Kind::DdpModelMismatch,
+        culprits: sides.culprits.clone(),
+        also_victims: others.filter(|rank| !sides.culprits.contains(rank)).collect(),
+        group: call.map(|made| made.record.call.group),
+        seq: call.and_then(|made| made.record.seq),
+        op: call.map(|made| made.record.call.op.clone()),
+        certainty: if sides.tie { Certainty::Undecidable } else { Certainty::Certain },
+        message: format!(
+            "The ranks gave DDP different models: {}.{tie} Its constructor ended the job: \"{}\"",
+            sides.said,
+            said.trim()
+        ),
+        fix: fix.to_owned(),
+        evidence: sides.culprits.iter().take(16).map(seen).collect(),
+    }
+}
+
+/// The line that a rank's plan has it die at.
+fn line_of_death(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<String> {
+    let plan = scene.job.log.plan.as_ref()?;
+    let ops = &plan.program(rank)?.ops;
+    let died = ops.iter().find(|op| matches!(op.action, Action::Die { .. }))?;
+    died.at.map(|at| plan.describe_line(at))
+}
+
+/// Whether a process ended by an exception of its own, in Python's words.
+fn is_exception(how: &str) -> bool {
+    let class = how.split([':', ' ']).next().unwrap_or_default();
+    ["Error", "Exception", "Iteration"].iter().any(|end| class.ends_with(end))
+}
+
+/// What kind of death its last words tell of, and what to do about it.
+fn death_by(how: &str) -> (Kind, &'static str) {
+    let said = |words: &[&str]| words.iter().any(|words| how.contains(words));
+    // `reducer.cpp`: what a rank says that skipped a bucket, when its next pass begins.
+    if said(&["Expected to have finished reduction in the prior iteration"]) {
+        return (Kind::DdpUnusedParameters, FIX_UNUSED);
+    }
+    // `verify_params_across_processes` in `reducer.cpp`.
+    if said(&["DDP expects same model across all ranks", "appears not to match sizes of the same"])
+    {
+        return (
+            Kind::DdpModelMismatch,
+            "Build the same model on every rank, with its parameters in the same order: look for \
+             layers made in the order of a set, for a config or a checkpoint that differs, for a \
+             branch on the rank.",
+        );
+    }
+    // `Join` with throw_on_early_termination.
+    if said(&["exhausted all inputs", "at least one rank that exhausted inputs"]) {
+        return (Kind::DdpUnevenInputs, fix_loop(true));
+    }
+    // `TCPStore.cpp` and `FileStore.cpp`.
+    if said(&["wait timeout after", "Timeout waiting for key", "Error: Wait timeout"]) {
+        return (
+            Kind::RankDied,
+            "No rank set the key that it waited for, or not in time: look for a key under another \
+             name or prefix, and for a rank that skips the line that sets it or comes to it only \
+             later.",
+        );
+    }
+    if is_exception(how) {
+        return (
+            Kind::RankDied,
+            "Mend the line that raised: the exception ended the rank, and the others only waited \
+             for it.",
+        );
+    }
+    (
+        Kind::RankDied,
+        "Look at the end of the rank's own log and at its machine (out of memory, a device error, \
+         a preemption): the others only waited for it.",
+    )
+}

@@ -1,0 +1,328 @@
+//! Which ranks go through the program in step with most, across groups.
+//!
+//! Ranks of one job run one program. Groups that stand for each other (tensor-parallel groups of
+//! several nodes, say) are called alike by their members, with the same numbers: so a rank can be
+//! compared with ranks that it shares no group with, and a group of two is not a tie when ten others
+//! went the other way.
+
+use super::align::{Alignment, Edit, Place, align_in};
+use super::explain::{Deed, Reason, is_ddp};
+use super::index::Job;
+use super::report::Certainty;
+use super::signature::Signature;
+use super::words::line_of;
+use crate::group::{GroupId, ProcessGroup};
+use crate::rank::GlobalRank;
+use crate::trace::CallRecord;
+
+/// So many of a rank's last calls are compared.
+const LAST: usize = 512;
+/// So many ranks are compared, beside those in question.
+const RANKS: usize = 256;
+/// So many ways through the program are told apart.
+const WAYS: usize = 8;
+/// So many kinds of groups are told apart.
+const ROLES: usize = 64;
+
+/// What every group stands for: groups of one size, without a member in common, whose descriptions
+/// differ in digits only, stand for each other.
+#[derive(Clone, Debug)]
+pub(super) struct Roles {
+    of: Vec<usize>,
+}
+
+impl Roles {
+    pub(super) fn of(groups: &[ProcessGroup]) -> Roles {
+        struct Role {
+            desc: String,
+            size: u32,
+            members: Vec<bool>,
+        }
+        let mut roles: Vec<Role> = Vec::new();
+        let mut of = Vec::with_capacity(groups.len());
+        for (at, group) in groups.iter().enumerate() {
+            let desc: String = group.desc().chars().filter(|c| !c.is_ascii_digit()).collect();
+            let taken = |role: &Role| {
+                let is_in = |rank: &GlobalRank| role.members.get(rank.index()) == Some(&true);
+                group.ranks().iter().any(is_in)
+            };
+            let known = roles
+                .iter()
+                .position(|role| role.size == group.size() && role.desc == desc && !taken(role));
+            let role = match known {
+                Some(role) => role,
+                None if roles.len() < ROLES => {
+                    roles.push(Role { desc, size: group.size(), members: Vec::new() });
+                    roles.len() - 1
+                }
+                // One of its own.
+                None => ROLES + at,
+            };
+            if let Some(known) = roles.get_mut(role) {
+                for rank in group.ranks() {
+                    if known.members.len() <= rank.index() {
+                        known.members.resize(rank.index() + 1, false);
+                    }
+                    if let Some(member) = known.members.get_mut(rank.index()) {
+                        *member = true;
+                    }
+                }
+            }
+            of.push(role);
+        }
+        Roles { of }
+    }
+
+    /// True if the groups are one, or stand for each other.
+    pub(super) fn same(&self, a: GroupId, b: GroupId) -> bool {
+        a == b
+            || (self.of.get(a.index()).is_some()
+                && self.of.get(a.index()) == self.of.get(b.index()))
+    }
+}
+
+/// Ranks that went another way than most.
+#[derive(Clone, Debug)]
+pub(super) struct Odd {
+    /// Ascending.
+    pub(super) ranks: Vec<GlobalRank>,
+    /// A rank that went as most did, and got furthest.
+    pub(super) model: GlobalRank,
+}
+
+/// The ranks of `among` that went another way than most of the job's; `None` if there are none, if
+/// no way has most ranks, or if a plan tells better.
+pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
+    if job.log.plan.is_some() {
+        return None;
+    }
+    let roles = Roles::of(&job.log.groups);
+    let others = job.log.logs().map(|(rank, _)| rank).filter(|rank| !among.contains(rank));
+    let mut ranks: Vec<(GlobalRank, Vec<&CallRecord>)> = among
+        .iter()
+        .copied()
+        .chain(others.take(RANKS))
+        .map(|rank| (rank, last(job, rank)))
+        .collect();
+    ranks.retain(|(_, calls)| !calls.is_empty());
+    // Those that got furthest first: who stands early goes all ways as far as can be seen.
+    let far = |calls: &[&CallRecord]| calls.last().map_or(0, |last| last.work);
+    ranks.sort_by_key(|(rank, calls)| (std::cmp::Reverse(far(calls)), *rank));
+    let mut ways: Vec<(GlobalRank, &[&CallRecord], Vec<GlobalRank>)> = Vec::new();
+    for (rank, calls) in &ranks {
+        let goes = |theirs: &[&CallRecord]| in_step(calls, theirs, &roles);
+        if !ways.iter().any(|(_, theirs, _)| goes(theirs) == Some(true)) && ways.len() < WAYS {
+            ways.push((*rank, calls, Vec::new()));
+        }
+    }
+    for (rank, calls) in &ranks {
+        for (_, theirs, members) in &mut ways {
+            if in_step(calls, theirs, &roles) == Some(true) {
+                members.push(*rank);
+            }
+        }
+    }
+    let most = ways.iter().map(|(_, _, members)| members.len()).max()?;
+    let mut usual = ways.iter().filter(|(_, _, members)| members.len() == most);
+    let (model, theirs, members) = usual.next()?;
+    if usual.next().is_some() || most * 2 <= ranks.len() {
+        return None;
+    }
+    let own_way = |rank: &GlobalRank| {
+        let found = ranks.iter().find(|(other, _)| other == rank);
+        found.is_some_and(|(_, calls)| in_step(calls, theirs, &roles) == Some(false))
+    };
+    let mut odd: Vec<GlobalRank> = among.iter().copied().filter(own_way).collect();
+    odd.sort_unstable();
+    let few = !odd.is_empty() && odd.len() < members.len();
+    few.then_some(Odd { ranks: odd, model: *model })
+}
+
+/// What `rank` did otherwise than `model`, over all groups: left out, added, a loop left early, or two
+/// calls of one group swapped. With the group, by the name that the rank knows it under.
+pub(super) fn reason(
+    job: &Job<'_>,
+    rank: GlobalRank,
+    model: GlobalRank,
+) -> Option<(GroupId, Reason)> {
+    let roles = Roles::of(&job.log.groups);
+    let (own, theirs) = (last(job, rank), last(job, model));
+    let (own, theirs) = anchored(&own, &theirs, &roles)?;
+    let common = own.iter().zip(theirs).take_while(|(a, b)| same(a, b, &roles)).count();
+    let found = align_in(own, theirs, Some(&roles));
+    let first = found.as_ref().and_then(|found| found.edits.first()).copied();
+    // Where a loop goes round, calls match again after any shift by rounds: a shift before the two
+    // part, for the sake of the one call that a rank stands in, says nothing.
+    let told = |found: &Alignment, first: &Place| {
+        found.matched > 1 || first.own.min(first.theirs) >= common
+    };
+    let Some((found, first)) = found.zip(first).filter(|(found, first)| told(found, first)) else {
+        return round_or_end(job, rank, own, theirs, common, &roles);
+    };
+    let certainty = match found.only && found.matched > 1 && found.edits.len() == 1 {
+        true => Certainty::Certain,
+        false => Certainty::Likely,
+    };
+    let deed = |record: &CallRecord, of: GlobalRank, count: usize, certainty: Certainty| {
+        let seq = record.seq.unwrap_or(0);
+        Deed {
+            op: record.call.op.clone(),
+            seq,
+            last_seq: seq,
+            count,
+            line: line_of(job.log, of, record),
+            other: None,
+            ddp: is_ddp(&record.call.stack),
+            certainty,
+            planned: false,
+        }
+    };
+    match first.edit {
+        Edit::Skipped { count } => {
+            let record = *theirs.get(first.theirs)?;
+            let next = theirs.get(first.theirs + count);
+            let other_group =
+                next.is_some_and(|next| !roles.same(next.call.group, record.call.group));
+            if found.matched < 2 && other_group {
+                // It stands in the call of another group that comes next: it may as well have
+                // begun with that one.
+                return None;
+            }
+            let group = known_as(job, rank, record.call.group, &roles)?;
+            let deed = deed(record, model, count, certainty);
+            let left = left_rounds(own, theirs, first.own, first.theirs, count, &roles);
+            let reason = match left {
+                true => Reason::LeftLoop { ddp: deed.ddp, rounds: None, short_by: Some(count) },
+                false => Reason::Skipped(deed),
+            };
+            Some((group, reason))
+        }
+        Edit::Extra { count } => {
+            let record = *own.get(first.own)?;
+            Some((record.call.group, Reason::Extra(deed(record, rank, count, certainty))))
+        }
+        Edit::Swapped => {
+            let (one, two) = (*theirs.get(first.theirs)?, *theirs.get(first.theirs + 1)?);
+            // Across groups it is the groups' order that is swapped.
+            if one.call.group != two.call.group {
+                return None;
+            }
+            let other = Some((two.call.op.clone(), line_of(job.log, model, two)));
+            let group = known_as(job, rank, one.call.group, &roles)?;
+            Some((group, Reason::Swapped(Deed { other, ..deed(one, model, 1, certainty) })))
+        }
+        Edit::Replaced => None,
+    }
+}
+
+/// What tells two ranks apart that part in the calls that they stand in: one is in a call that has
+/// been made before, again and again, the other in one that has not. The former is in a loop that
+/// the latter has left.
+fn round_or_end(
+    job: &Job<'_>,
+    rank: GlobalRank,
+    own: &[&CallRecord],
+    theirs: &[&CallRecord],
+    common: usize,
+    roles: &Roles,
+) -> Option<(GroupId, Reason)> {
+    const ROUNDS: usize = 2;
+    let (mine, other) = (*own.get(common)?, *theirs.get(common)?);
+    let before = own.get(..common)?;
+    let made = |call: &CallRecord| before.iter().filter(|known| same(known, call, roles)).count();
+    match (made(mine), made(other)) {
+        (ROUNDS.., 0) => {
+            let seq = mine.seq?;
+            let deed = Deed {
+                op: mine.call.op.clone(),
+                seq,
+                last_seq: seq,
+                count: 1,
+                line: line_of(job.log, rank, mine),
+                other: None,
+                ddp: is_ddp(&mine.call.stack),
+                certainty: Certainty::Likely,
+                planned: false,
+            };
+            Some((mine.call.group, Reason::Extra(deed)))
+        }
+        (0, ROUNDS..) => {
+            let ddp = is_ddp(&other.call.stack) && !is_ddp(&mine.call.stack);
+            let group = known_as(job, rank, other.call.group, roles)?;
+            Some((group, Reason::LeftLoop { ddp, rounds: None, short_by: None }))
+        }
+        _ => None,
+    }
+}
+
+/// True if what was left out are whole rounds of a loop, and the rank is behind it.
+fn left_rounds(
+    own: &[&CallRecord],
+    theirs: &[&CallRecord],
+    at: usize,
+    other: usize,
+    count: usize,
+    roles: &Roles,
+) -> bool {
+    let (Some(before), Some(left)) = (own.get(..at), theirs.get(other..other + count)) else {
+        return false;
+    };
+    let behind = theirs.get(other + count).zip(left.first());
+    if count < 2 || behind.is_none_or(|(behind, first)| same(behind, first, roles)) {
+        return false;
+    }
+    (1..=count).any(|period| {
+        let round = before.len().checked_sub(period).and_then(|from| before.get(from..));
+        count.is_multiple_of(period)
+            && round.is_some_and(|round| {
+                left.iter().zip(round.iter().cycle()).all(|(a, b)| same(a, b, roles))
+            })
+    })
+}
+
+/// The group that the rank knows another rank's group as.
+fn known_as(job: &Job<'_>, rank: GlobalRank, group: GroupId, roles: &Roles) -> Option<GroupId> {
+    let own = |id: &GroupId| {
+        roles.same(*id, group) && job.group(*id).is_some_and(|it| it.group_rank(rank).is_some())
+    };
+    (0..).map(GroupId).take(job.log.groups.len()).find(own)
+}
+
+/// The last collectives of a rank, in order.
+fn last<'a>(job: &Job<'a>, rank: GlobalRank) -> Vec<&'a CallRecord> {
+    let calls = job.rank(rank).map(|log| log.calls.as_slice()).unwrap_or_default();
+    let mut last: Vec<&CallRecord> =
+        calls.iter().rev().filter(|record| !record.call.p2p).take(LAST).collect();
+    last.reverse();
+    last
+}
+
+/// Both from the first call on that both have; `None` if they have none in common.
+fn anchored<'s, 'a>(
+    own: &'s [&'a CallRecord],
+    theirs: &'s [&'a CallRecord],
+    roles: &Roles,
+) -> Option<(&'s [&'a CallRecord], &'s [&'a CallRecord])> {
+    let meets = |a: &CallRecord, b: &CallRecord| {
+        a.seq.is_some() && a.seq == b.seq && roles.same(a.call.group, b.call.group)
+    };
+    let (first, other) = (*own.first()?, *theirs.first()?);
+    if let Some(at) = theirs.iter().position(|record| meets(first, record)) {
+        return Some((own, theirs.get(at..)?));
+    }
+    let at = own.iter().position(|record| meets(record, other))?;
+    Some((own.get(at..)?, theirs))
+}
+
+/// True if one rank's calls are the other's as far as both go; `None` if they have no call in common.
+fn in_step(own: &[&CallRecord], theirs: &[&CallRecord], roles: &Roles) -> Option<bool> {
+    let (own, theirs) = anchored(own, theirs, roles)?;
+    Some(own.iter().zip(theirs).all(|(a, b)| same(a, b, roles)))
+}
+
+/// True if both are the same call, in groups that stand for each other.
+fn same(a: &CallRecord, b: &CallRecord, roles: &Roles) -> bool {
+    roles.same(a.call.group, b.call.group)
+        && (std::sync::Arc::ptr_eq(&a.call, &b.call)
+            || Signature::of(&a.call).difference(&Signature::of(&b.call)).is_none())
+}

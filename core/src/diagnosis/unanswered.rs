@@ -1,0 +1,97 @@
+//! Findings of sends and receives that nobody answers.
+
+use super::causes::{Cause, Scene, evidence};
+use super::p2p::PendingP2p;
+use super::report::{Certainty, Kind};
+use super::words;
+use crate::rank::GlobalRank;
+use crate::trace::RankState;
+
+/// A rank that makes fewer sends or receives than its peers expect of it, or more than they
+/// answer.
+pub(super) fn silent(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
+    let expected = scene.p2p.iter().any(|pending| pending.never && pending.peer == rank);
+    if expected {
+        return unanswered(scene, rank);
+    }
+    let log = scene.job.log;
+    let own = scene.p2p.iter().filter(|pending| pending.never && pending.made.rank == rank);
+    let own: Vec<&PendingP2p<'_>> = own.collect();
+    let first = own.first()?;
+    let call = &first.made.record.call;
+    let answer = if call.op.contains("send") { "recv" } else { "send" };
+    Some(Cause {
+        kind: Kind::P2pMismatch,
+        culprits: vec![rank],
+        also_victims: Vec::new(),
+        group: Some(call.group),
+        seq: first.made.record.seq,
+        op: Some(call.op.clone()),
+        certainty: Certainty::Certain,
+        message: format!(
+            "Rank {rank} waits in {}, and rank {} has no {answer} left that would meet it.",
+            words::call(log, first.made),
+            first.peer,
+        ),
+        fix: format!(
+            "Make one {answer} on rank {} for every {} on rank {rank}, with the same tag and group.",
+            first.peer, call.op
+        ),
+        evidence: own
+            .iter()
+            .take(8)
+            .map(|pending| evidence(scene, pending.made, "waits in"))
+            .collect(),
+    })
+}
+
+/// A rank whose answer to a send or receive never came.
+pub(super) fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
+    let log = scene.job.log;
+    let waits: Vec<&PendingP2p<'_>> = scene
+        .p2p
+        .iter()
+        .filter(|pending| pending.partner.is_none() && pending.peer == rank)
+        .collect();
+    let first = waits.first()?;
+    let made = first.made;
+    let sends = made.record.call.op.contains("send");
+    let (answer, direction) = if sends { ("recv", "from") } else { ("send", "to") };
+    let own = scene.job.rank(rank);
+    let finished = own.is_some_and(|own| own.state == RankState::Finished);
+    let never = waits.iter().any(|pending| pending.never);
+    let kind = match own {
+        None => Kind::RankMissing,
+        Some(_) if finished || never => Kind::P2pMismatch,
+        Some(_) => Kind::RankNeverJoined,
+    };
+    let what = match kind {
+        Kind::RankMissing => format!("Nothing was recorded of rank {rank}, and"),
+        _ => format!("Rank {rank} never called {answer} {direction} rank {};", made.rank),
+    };
+    let ended = match (finished, never) {
+        (true, _) => " It finished its program without it.",
+        (_, true) => " It has no such call left to make.",
+        _ => "",
+    };
+    let call = words::call(log, made);
+    Some(Cause {
+        kind,
+        culprits: vec![rank],
+        also_victims: Vec::new(),
+        group: Some(made.record.call.group),
+        seq: made.record.seq,
+        op: Some(made.record.call.op.clone()),
+        certainty: if own.is_some() { Certainty::Certain } else { Certainty::Likely },
+        message: format!("{what} rank {} waits in {call}.{ended}", made.rank),
+        fix: format!(
+            "Make one {answer} on rank {rank} for every {} on rank {}, with the same tag and group.",
+            made.record.call.op, made.rank
+        ),
+        evidence: waits
+            .iter()
+            .take(8)
+            .map(|pending| evidence(scene, pending.made, "waits in"))
+            .collect(),
+    })
+}

@@ -1,0 +1,189 @@
+//! What the ranks' dumps say of each other's calls where they contradict.
+//!
+//! gloo's recorder retires a call that failed as it does one that succeeded
+//! (`ProcessGroupGloo::AsyncWork::execute`, `Work::finish`): a job that ended in its timeout looks
+//! as if all was well. But a collective whose result is made of everybody's data cannot have
+//! succeeded without a member. Where a member's dump ends before such a call that others have
+//! behind them, either it failed on them, and they stopped there; or they went on, and the member's
+//! dump is older than theirs.
+
+use super::names::needs_all;
+use crate::group::{BackendName, GroupId};
+use crate::rank::GlobalRank;
+use crate::trace::{CallLog, CallRecord, CallState, RankLog};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Takes back the ends of calls that cannot have ended well, and marks ranks whose dumps are older
+/// than what the others did with them.
+pub(super) fn compare(log: &mut CallLog) {
+    let gloo = log.groups.iter().zip(0..);
+    let gloo = gloo.filter(|(group, _)| group.backend() == BackendName::Gloo && group.size() > 1);
+    let ids: Vec<GroupId> = gloo.map(|(_, id)| GroupId(id)).collect();
+    for id in ids {
+        let Some(group) = log.groups.get(id.index()) else { continue };
+        let members: Vec<GlobalRank> = group.ranks().to_vec();
+        // Gloo does not list the members of its groups: who never called one may be none.
+        let last = |rank: &GlobalRank| {
+            let last = last_in(log, *rank, id)?;
+            (id == GroupId::WORLD || last > 0).then_some((*rank, last))
+        };
+        let last: Vec<(GlobalRank, u64)> = members.iter().filter_map(last).collect();
+        let mut failed: BTreeSet<(GlobalRank, u32)> = BTreeSet::new();
+        let mut early: Vec<GlobalRank> = Vec::new();
+        // Many ranks stand in few places.
+        let mut seen: BTreeMap<u64, bool> = BTreeMap::new();
+        for (rank, seq) in &last {
+            let outrun = *seen.entry(*seq).or_insert_with(|| {
+                let beyond = beyond(log, id, &last, *seq);
+                let went_on = beyond.iter().any(|(_, calls)| went_on(calls));
+                if !went_on {
+                    let ended = |(other, calls): &(GlobalRank, Beyond<'_>)| {
+                        let other = *other;
+                        let works = calls.ended.iter().map(move |record| (other, record.work));
+                        works.collect::<Vec<_>>()
+                    };
+                    failed.extend(beyond.iter().flat_map(ended));
+                }
+                went_on
+            });
+            if outrun || is_late_in_one(log, id, *rank, &last) {
+                early.push(*rank);
+            }
+        }
+        for rank in early {
+            if let Some(own) = log_mut(log, rank) {
+                own.dumped_early = true;
+            }
+        }
+        for (rank, work) in failed {
+            let record = log_mut(log, rank).and_then(|own| own.calls.get_mut(work as usize));
+            if let Some(record) = record {
+                record.completed_ps = None;
+                record.state = match record.started_ps {
+                    Some(_) => CallState::Started,
+                    None => CallState::Scheduled,
+                };
+            }
+        }
+    }
+}
+
+fn log_mut(log: &mut CallLog, rank: GlobalRank) -> Option<&mut RankLog> {
+    log.ranks.get_mut(rank.index())?.as_mut()
+}
+
+/// The number of the last collective of a rank in a group, 0 if there was none; `None` where that
+/// is not known: nothing was recorded of it, or not from its beginning.
+fn last_in(log: &CallLog, rank: GlobalRank, group: GroupId) -> Option<u64> {
+    let own = log.ranks.get(rank.index())?.as_ref()?;
+    let called = own.calls.iter().rev().find(|record| is_of(record, group));
+    let called = called.and_then(|record| record.seq);
+    let enqueued = own.enqueued.get(&group).copied();
+    let from_the_start = own.calls.first().is_none_or(|first| first.record_id == Some(0));
+    called.max(enqueued).or(from_the_start.then_some(0))
+}
+
+fn is_of(record: &CallRecord, group: GroupId) -> bool {
+    record.call.group == group && !record.call.p2p
+}
+
+/// What a rank did in a group after the last call of a member.
+struct Beyond<'a> {
+    /// Calls that need all members and are said to have ended.
+    ended: Vec<&'a CallRecord>,
+    /// What the rank called after the first of those, in any group.
+    later: Vec<&'a CallRecord>,
+    /// How many buckets of DDP's it reduces in a step.
+    buckets: usize,
+}
+
+/// What the other members did after `seq`, as far as it cannot be without everybody.
+fn beyond<'a>(
+    log: &'a CallLog,
+    group: GroupId,
+    members: &[(GlobalRank, u64)],
+    seq: u64,
+) -> Vec<(GlobalRank, Beyond<'a>)> {
+    let further = members.iter().filter(|(_, last)| *last > seq);
+    let found = further.filter_map(|(rank, _)| {
+        let calls = log.ranks.get(rank.index())?.as_ref()?.calls.as_slice();
+        let is_known =
+            |record: &CallRecord| is_of(record, group) && record.seq.is_some_and(|own| own <= seq);
+        let known = calls.iter().rposition(is_known);
+        let rest = calls.get(known.map_or(0, |at| at + 1)..)?;
+        let ended = rest.iter().filter(|record| {
+            is_of(record, group)
+                && needs_all(&record.call.op)
+                && record.state == CallState::Completed
+        });
+        let ended: Vec<&CallRecord> = ended.collect();
+        let first = ended.first()?;
+        let later = rest.iter().filter(|record| record.work > first.work).collect();
+        let buckets = buckets_a_step(calls, first);
+        Some((*rank, Beyond { ended, later, buckets }))
+    });
+    found.collect()
+}
+
+/// True if the rank called something that it would not have called had the first of the calls
+/// failed. DDP has the buckets of a step reduced before it looks at one of them.
+fn went_on(beyond: &Beyond<'_>) -> bool {
+    let of_ddp = beyond.ended.first().is_some_and(|first| first.call.is_ddp_bucket());
+    match beyond.later.iter().all(|record| of_ddp && record.call.is_ddp_bucket()) {
+        true => beyond.later.len() >= beyond.buckets.max(1),
+        false => true,
+    }
+}
+
+/// True of a rank whose last call runs, while another member has come out of it and gone on: it will
+/// come out of it too, since everybody has come and called the same.
+fn is_late_in_one(
+    log: &CallLog,
+    group: GroupId,
+    rank: GlobalRank,
+    members: &[(GlobalRank, u64)],
+) -> bool {
+    let of = |rank: GlobalRank| log.ranks.get(rank.index())?.as_ref();
+    let Some(last) = of(rank).and_then(|own| own.calls.last()) else { return false };
+    let all = log.groups.get(group.index()).map_or(0, |group| group.size() as usize);
+    if !is_of(last, group)
+        || !needs_all(&last.call.op)
+        || last.state == CallState::Completed
+        || last.call.is_ddp_bucket()
+        || members.len() < all
+    {
+        return false;
+    }
+    let others = members.iter().filter(|(other, _)| *other != rank);
+    let mut gone_on = false;
+    for (other, _) in others {
+        let calls = of(*other).map(|own| own.calls.as_slice()).unwrap_or_default();
+        let mut back = calls.iter().rev();
+        let same = back.find(|record| is_of(record, group) && record.seq == last.seq);
+        let Some(same) = same.filter(|same| {
+            same.call.op == last.call.op
+                && same.call.inputs == last.call.inputs
+                && same.call.outputs == last.call.outputs
+        }) else {
+            return false;
+        };
+        gone_on |= same.state == CallState::Completed
+            && calls.last().is_some_and(|end| end.work > same.work);
+    }
+    gone_on
+}
+
+/// How many buckets DDP reduces in a step, as the calls before `first` show; 0 if it is none of
+/// DDP's, or they do not show it.
+fn buckets_a_step(calls: &[CallRecord], first: &CallRecord) -> usize {
+    if !first.call.is_ddp_bucket() {
+        return 0;
+    }
+    let before = calls.iter().filter(|record| {
+        record.work < first.work
+            && record.call.group == first.call.group
+            && record.call.is_ddp_bucket()
+    });
+    let before: Vec<u64> = before.map(|record| record.call.payload()).collect();
+    crate::trace::period(&before).unwrap_or(before.len())
+}

@@ -1,0 +1,277 @@
+//! The JSON of a profiler's trace, event by event: what is not of interest is never kept.
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::fmt;
+
+/// The head of a trace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Head {
+    pub(super) distributed: Option<DistributedInfo>,
+    /// What times count from, in nanoseconds since 1970.
+    pub(super) base_ns: u64,
+    /// True if it has events at all: other JSON does not.
+    pub(super) has_events: bool,
+}
+
+/// `distributedInfo`, as `torch.profiler` writes it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct DistributedInfo {
+    pub(super) backend: String,
+    pub(super) rank: Option<u64>,
+    pub(super) world_size: Option<u64>,
+    pub(super) pg_config: Vec<PgConfig>,
+}
+
+/// A process group of it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct PgConfig {
+    pub(super) pg_name: String,
+    pub(super) pg_desc: String,
+    pub(super) ranks: Vec<u32>,
+}
+
+/// An event, as far as calls are told by it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct Event {
+    pub(super) ph: Small,
+    pub(super) cat: Small,
+    pub(super) name: Small,
+    /// Microseconds.
+    pub(super) ts: Small,
+    pub(super) dur: Small,
+    pub(super) args: Args,
+}
+
+/// What stands beside an event: `torch/csrc/profiler/util.h` has the names.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(super) struct Args {
+    #[serde(rename = "External id")]
+    pub(super) external_id: Small,
+    #[serde(rename = "Collective name")]
+    pub(super) collective: Small,
+    pub(super) dtype: Small,
+    #[serde(rename = "In msg nelems")]
+    pub(super) in_nelems: Small,
+    #[serde(rename = "Out msg nelems")]
+    pub(super) out_nelems: Small,
+    #[serde(rename = "Group size")]
+    pub(super) group_size: Small,
+    #[serde(rename = "Process Group Name")]
+    pub(super) group_name: Small,
+    #[serde(rename = "Process Group Description")]
+    pub(super) group_desc: Small,
+    #[serde(rename = "Process Group Ranks")]
+    pub(super) group_ranks: Small,
+    #[serde(rename = "Global rank start")]
+    pub(super) rank_start: Small,
+    #[serde(rename = "Global rank stride")]
+    pub(super) rank_stride: Small,
+    #[serde(rename = "Seq")]
+    pub(super) seq: Small,
+    /// The root's place in the group; of send and recv the other side's.
+    #[serde(rename = "Rank")]
+    pub(super) rank: Small,
+    #[serde(rename = "Input Dims")]
+    pub(super) input_dims: Small,
+    #[serde(rename = "Input type")]
+    pub(super) input_type: Small,
+    #[serde(rename = "Concrete Inputs")]
+    pub(super) concrete: Small,
+}
+
+/// A value of which little is kept, whatever a stranger wrote there. Versions write numbers as such
+/// or as texts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum Small {
+    #[default]
+    Nothing,
+    Number(f64),
+    Text(String),
+    /// Its first elements.
+    List(Vec<Small>),
+}
+
+/// So many elements of a list are kept, and so many characters of a text.
+const KEPT: usize = 64;
+const KEPT_TEXT: usize = 4096;
+
+impl Small {
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Small::Text(text) => text,
+            _ => "",
+        }
+    }
+
+    pub(super) fn real(&self) -> Option<f64> {
+        match self {
+            Small::Number(number) => Some(*number),
+            Small::Text(text) => text.trim().parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// A whole number; of what is none, or below 0, nothing.
+    pub(super) fn whole(&self) -> Option<u64> {
+        const EXACT: f64 = (1u64 << 53) as f64;
+        let number = self.real().filter(|number| (0.0..=EXACT).contains(number))?;
+        ((number as u64) as f64 == number).then_some(number as u64)
+    }
+
+    pub(super) fn list(&self) -> &[Small] {
+        match self {
+            Small::List(list) => list,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn at(&self, at: usize) -> &Small {
+        self.list().get(at).unwrap_or(&Small::Nothing)
+    }
+}
+
+impl<'de> Deserialize<'de> for Small {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Small, D::Error> {
+        deserializer.deserialize_any(SmallVisitor)
+    }
+}
+
+struct SmallVisitor;
+
+impl<'de> Visitor<'de> for SmallVisitor {
+    type Value = Small;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Small, E> {
+        Ok(Small::Nothing)
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Small, E> {
+        Ok(Small::Number(number as f64))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Small, E> {
+        Ok(Small::Number(number as f64))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Small, E> {
+        Ok(Small::Number(number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Small, E> {
+        let end = (0..=text.len().min(KEPT_TEXT)).rev().find(|end| text.is_char_boundary(*end));
+        Ok(Small::Text(text.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Small, E> {
+        Ok(Small::Nothing)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Small, A::Error> {
+        let mut kept = Vec::new();
+        while kept.len() < KEPT {
+            match list.next_element()? {
+                Some(element) => kept.push(element),
+                None => return Ok(Small::List(kept)),
+            }
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Small::List(kept))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Small, A::Error> {
+        let Some(first) = map.next_key::<String>()? else { return Ok(Small::Nothing) };
+        if first == NUMBER_KEY {
+            let number: String = map.next_value()?;
+            return Ok(number.parse().map_or(Small::Nothing, Small::Number));
+        }
+        map.next_value::<IgnoredAny>()?;
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Small::Nothing)
+    }
+}
+
+/// How serde_json hands numbers on where some crate of the program asks for its feature
+/// `arbitrary_precision`, as Starlark does: a map of this one entry.
+const NUMBER_KEY: &str = "$serde_json::private::Number";
+
+/// Reads a trace, handing every event on.
+///
+/// # Errors
+/// What is wrong with the JSON, and where.
+pub(super) fn read(bytes: &[u8], mut take: impl FnMut(Event)) -> Result<Head, serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let head = reader.deserialize_map(Document { take: &mut take })?;
+    reader.end()?;
+    Ok(head)
+}
+
+struct Document<'a> {
+    take: &'a mut dyn FnMut(Event),
+}
+
+impl<'de> Visitor<'de> for Document<'_> {
+    type Value = Head;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a profiler's trace: an object with traceEvents")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Head, A::Error> {
+        let mut head = Head::default();
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "distributedInfo" => head.distributed = map.next_value()?,
+                "baseTimeNanoseconds" => {
+                    head.base_ns = map.next_value::<BaseTime>()?.0;
+                }
+                "traceEvents" => {
+                    head.has_events = true;
+                    map.next_value_seed(Events { take: &mut *self.take })?;
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(head)
+    }
+}
+
+/// Nanoseconds since 1970 do not fit into the digits of a float.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct BaseTime(u64);
+
+struct Events<'a> {
+    take: &'a mut dyn FnMut(Event),
+}
+
+impl<'de> DeserializeSeed<'de> for Events<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Events<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of events")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<(), A::Error> {
+        while let Some(event) = events.next_element::<Event>()? {
+            (self.take)(event);
+        }
+        Ok(())
+    }
+}

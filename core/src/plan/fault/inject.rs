@@ -1,0 +1,192 @@
+//! Faults written into a plan's programs.
+
+use super::{Fault, FaultError, FaultKind, Injected, MAX_FAULTS, Moment, Signal, SignalMoment};
+use crate::plan::{Action, Call, Op, Plan, Tensor, TensorData, TensorId};
+use crate::rank::GlobalRank;
+use std::collections::BTreeMap;
+
+/// A stop without an end, as the simulator shows it: a year, in nanoseconds.
+const FOR_EVER_NS: u64 = 365 * 86_400 * 1_000_000_000;
+
+pub(super) fn inject(
+    plan: &Plan,
+    faults: &[Fault],
+    signals_sent: bool,
+) -> Result<Injected, FaultError> {
+    if faults.len() > MAX_FAULTS {
+        return Err(FaultError::TooMany(faults.len()));
+    }
+    let mut injected = Injected { plan: plan.clone(), signals: Vec::new() };
+    let mut by_rank: BTreeMap<GlobalRank, Vec<Fault>> = BTreeMap::new();
+    for fault in faults {
+        if fault.rank.0 >= plan.world_size {
+            let last = plan.world_size.saturating_sub(1);
+            return Err(FaultError::NoSuchRank { fault: *fault, last });
+        }
+        by_rank.entry(fault.rank).or_default().push(*fault);
+    }
+    for (rank, faults) in by_rank {
+        inject_rank(&mut injected, rank, &faults, signals_sent)?;
+    }
+    injected.plan.check()?;
+    Ok(injected)
+}
+
+/// The faults of one rank, in a program of its own.
+fn inject_rank(
+    injected: &mut Injected,
+    rank: GlobalRank,
+    faults: &[Fault],
+    signals_sent: bool,
+) -> Result<(), FaultError> {
+    let plan = &mut injected.plan;
+    let mut program = plan.program(rank).cloned().unwrap_or_default();
+    // Where the rank's calls are: operation, and part of it.
+    let places: Vec<(usize, usize)> = (0..)
+        .zip(&program.ops)
+        .flat_map(|(op, operation)| (0..operation.action.calls().len()).map(move |part| (op, part)))
+        .collect();
+    let mut dropped: Vec<(usize, usize)> = Vec::new();
+    let mut inserted: Vec<(usize, Fault)> = Vec::new();
+    for fault in faults {
+        let place = match fault.when {
+            Moment::Call(call) => {
+                let found = (call as usize).checked_sub(1).and_then(|call| places.get(call));
+                let calls = places.len() as u32;
+                Some(*found.ok_or(FaultError::NoSuchCall { fault: *fault, calls })?)
+            }
+            Moment::AfterMs(_) => None,
+        };
+        match (fault.what, place, fault.when) {
+            (FaultKind::Drop, Some(place), _) => dropped.push(place),
+            (FaultKind::Resize { count }, Some((op, part)), _) => {
+                let tensors = &mut plan.tensors;
+                if let Some(call) = call_mut(&mut program.ops[op].action, part) {
+                    resize(call, tensors, count).ok_or_else(|| FaultError::NoSize {
+                        fault: *fault,
+                        call: call.name().to_owned(),
+                    })?;
+                }
+            }
+            (_, Some((op, _)), _) => inserted.push((op, *fault)),
+            (_, None, when) => match (fault.what.signal(), when) {
+                (Some(what), Moment::AfterMs(ms)) if signals_sent => {
+                    let when = SignalMoment::AfterMs(ms);
+                    injected.signals.push(Signal { rank, when, what });
+                }
+                _ => return Err(FaultError::WallTime { fault: *fault }),
+            },
+        }
+    }
+    drop_calls(&mut program.ops, dropped);
+    // From the back, so that what is in front keeps its place; those of one place in their order.
+    inserted.sort_by_key(|(op, _)| *op);
+    for (before, (op, fault)) in inserted.iter().enumerate().rev() {
+        insert(&mut program.ops, *op, mark(*fault, signals_sent));
+        if let (true, Some(what)) = (signals_sent, fault.what.signal()) {
+            // As many more are inserted in front of it.
+            let when = SignalMoment::AtOp((op + before) as u32);
+            injected.signals.push(Signal { rank, when, what });
+        }
+    }
+    if let Some(of_rank) = injected.plan.program_of.get_mut(rank.index()) {
+        *of_rank = injected.plan.programs.len() as u32;
+        injected.plan.programs.push(program);
+    }
+    Ok(())
+}
+
+/// The operation that stands for a fault before a call.
+fn mark(fault: Fault, signals_sent: bool) -> Action {
+    let sleep = |name: &str, duration_ns| Action::Sleep { name: name.to_owned(), duration_ns };
+    let ns = |ms: u64| ms.saturating_mul(1_000_000);
+    match fault.what {
+        FaultKind::Delay { by_ms } => sleep("injected delay", ns(by_ms)),
+        FaultKind::Kill if signals_sent => sleep("injected SIGKILL", 0),
+        FaultKind::Kill => {
+            Action::Die { how: "killed by signal 9 (SIGKILL), an injected fault".to_owned() }
+        }
+        FaultKind::Stop { .. } if signals_sent => sleep("injected SIGSTOP", 0),
+        FaultKind::Stop { for_ms } => sleep("injected SIGSTOP", for_ms.map_or(FOR_EVER_NS, ns)),
+        FaultKind::Drop | FaultKind::Resize { .. } => sleep("injected fault", 0),
+    }
+}
+
+fn call_mut(action: &mut Action, part: usize) -> Option<&mut Call> {
+    match action {
+        Action::Call { call, .. } if part == 0 => Some(call),
+        Action::Coalesced { calls, .. } => calls.get_mut(part),
+        _ => None,
+    }
+}
+
+/// Gives the call another number of elements; `None` if it has none.
+fn resize(call: &mut Call, tensors: &mut Vec<Tensor>, wanted: u64) -> Option<()> {
+    match call {
+        Call::Collective { splits: Some(_), .. } => None,
+        Call::Collective { collective, .. } if collective.is_barrier() => None,
+        Call::Collective { count: 0, .. } => None,
+        Call::Collective { count, input, output, .. } => {
+            for tensor in [input, output].into_iter().flatten() {
+                let parts = tensors.get(tensor.index())?.numel / *count;
+                another(tensor, tensors, parts.saturating_mul(wanted))?;
+            }
+            *count = wanted;
+            Some(())
+        }
+        Call::Send { tensor, .. } | Call::Recv { tensor, .. } => another(tensor, tensors, wanted),
+    }
+}
+
+/// Calls pass whole tensors: one of another size is another tensor.
+fn another(tensor: &mut TensorId, tensors: &mut Vec<Tensor>, numel: u64) -> Option<()> {
+    let mut other = tensors.get(tensor.index())?.clone();
+    other.name.push_str(" (resized)");
+    other.numel = numel;
+    // What it begins with may be longer than it is now.
+    let bytes = usize::try_from(other.bytes()).unwrap_or(usize::MAX);
+    if other.data.0.len() > bytes {
+        other.data = TensorData::default();
+    }
+    *tensor = TensorId(tensors.len() as u32);
+    tensors.push(other);
+    Some(())
+}
+
+/// Leaves calls out; what asked for their works asks no more.
+fn drop_calls(ops: &mut [Op], mut dropped: Vec<(usize, usize)>) {
+    dropped.sort_unstable();
+    dropped.dedup();
+    for (op, part) in dropped.into_iter().rev() {
+        let Some(operation) = ops.get_mut(op) else { continue };
+        if let Action::Coalesced { calls, .. } = &mut operation.action
+            && calls.len() > 1
+        {
+            calls.remove(part);
+            continue;
+        }
+        let name = format!("injected drop of {}", operation.action.name());
+        operation.action = Action::Sleep { name, duration_ns: 0 };
+        for later in ops.iter_mut().skip(op + 1) {
+            if let Action::Wait { op: of, .. } | Action::Query { op: of, .. } = later.action
+                && of as usize == op
+            {
+                let name = "no work to wait for: its call was dropped".to_owned();
+                later.action = Action::Sleep { name, duration_ns: 0 };
+            }
+        }
+    }
+}
+
+/// Puts an operation before another; what names later ones by their place goes on naming them.
+fn insert(ops: &mut Vec<Op>, at: usize, action: Action) {
+    for later in ops.iter_mut().skip(at) {
+        if let Action::Wait { op, .. } | Action::Query { op, .. } = &mut later.action
+            && *op as usize >= at
+        {
+            *op += 1;
+        }
+    }
+    let line = ops.get(at).and_then(|op| op.at);
+    ops.insert(at, Op { action, at: line, via: None });
+}

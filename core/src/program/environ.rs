@@ -1,0 +1,99 @@
+//! `os.environ` and `os.getenv`: a rank's variables as torchrun sets them.
+
+use super::arguments as take;
+use super::process::{Raised, process};
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::none::NoneType;
+use starlark::values::{Heap, Value};
+
+/// Variables that a program may set; more than any does.
+const MAX_SET: usize = 1000;
+
+/// Adds `os`.
+pub(super) fn add(builder: &mut GlobalsBuilder) {
+    builder.namespace("os", |builder| {
+        builder.namespace("environ", environ);
+        getenv(builder);
+    });
+}
+
+/// `os.environ[name]` and its assignment are written as calls by the dialect.
+#[starlark_module]
+fn environ(builder: &mut GlobalsBuilder) {
+    fn get<'v>(
+        name: &str,
+        #[starlark(default = NoneType)] default: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        Ok(variable(name, eval)?.unwrap_or(default))
+    }
+
+    fn setdefault<'v>(
+        name: &str,
+        value: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        if let Some(known) = variable(name, eval)? {
+            return Ok(known);
+        }
+        set(name, value, eval)?;
+        Ok(value)
+    }
+
+    fn _item<'v>(name: &str, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        let missing = || Raised { text: format!("KeyError: '{name}'"), help: None };
+        variable(name, eval)?.ok_or_else(|| anyhow::Error::new(missing()))
+    }
+
+    fn _set<'v>(
+        name: &str,
+        value: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        set(name, value, eval)?;
+        Ok(NoneType)
+    }
+}
+
+#[starlark_module]
+fn getenv(builder: &mut GlobalsBuilder) {
+    fn getenv<'v>(
+        name: &str,
+        #[starlark(default = NoneType)] default: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        Ok(variable(name, eval)?.unwrap_or(default))
+    }
+}
+
+fn set(name: &str, value: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<()> {
+    let Some(text) = value.unpack_str() else {
+        let class = take::class_of(value);
+        return Err(take::type_error(format!("str expected, not {class}")));
+    };
+    let process = process(eval)?;
+    anyhow::ensure!(process.environ.len() < MAX_SET, "too many variables are set");
+    process.environ.insert(name.to_owned(), text.to_owned());
+    Ok(())
+}
+
+/// A variable: what the program set, or what torchrun sets for the rank. While only `run` is looked
+/// for, which happens once and outside of all ranks, a rank's own are those of rank 0.
+fn variable<'v>(name: &str, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Option<Value<'v>>> {
+    let heap: Heap<'v> = eval.heap();
+    let process = process(eval)?;
+    if let Some(value) = process.environ.get(name) {
+        return Ok(Some(heap.alloc(value.as_str())));
+    }
+    if process.is_rank() {
+        return Ok(process.dist()?.environ(name).map(|value| heap.alloc(value)));
+    }
+    anyhow::ensure!(
+        !matches!(name, "WORLD_SIZE" | "LOCAL_WORLD_SIZE"),
+        "how many ranks there are is what run(main, world_size = …) says: ask for {name} inside of \
+         the function that it is handed"
+    );
+    Ok(matches!(name, "RANK" | "LOCAL_RANK" | "GROUP_RANK").then(|| heap.alloc("0")))
+}

@@ -1,0 +1,172 @@
+//! Tensors in a program's hands: what is known of them is their shape.
+
+#![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
+
+use super::arguments::{class_of, whole};
+use super::values::{DeviceValue, DtypeValue};
+use crate::c10d;
+use allocative::Allocative;
+use starlark::environment::{Methods, MethodsBuilder};
+use starlark::eval::Evaluator;
+use starlark::values::list::AllocList;
+use starlark::values::none::{NoneOr, NoneType};
+use starlark::values::{
+    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
+};
+use starlark::{methods_static, starlark_module, starlark_simple_value};
+use starlark_derive::starlark_value;
+use std::fmt;
+
+/// A tensor of this rank.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+pub(crate) struct TensorValue(#[allocative(skip)] pub(crate) c10d::Tensor);
+starlark_simple_value!(TensorValue);
+
+impl fmt::Display for TensorValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sizes: Vec<String> = self.0.shape().iter().map(u64::to_string).collect();
+        write!(f, "tensor(shape=[{}], dtype=torch.{})", sizes.join(", "), self.0.dtype())
+    }
+}
+
+methods_static!(TENSOR_METHODS = tensor_methods);
+
+#[starlark_value(type = "Tensor")]
+impl<'v> StarlarkValue<'v> for TensorValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(TENSOR_METHODS.methods())
+    }
+
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        match attribute {
+            "shape" => Some(heap.alloc(AllocList(self.0.shape().iter().copied()))),
+            "dtype" => Some(heap.alloc(DtypeValue(self.0.dtype()))),
+            "device" => Some(heap.alloc(DeviceValue(self.0.device()))),
+            "grad" => Some(Value::new_none()),
+            _ => None,
+        }
+    }
+
+    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
+        matches!(attribute, "shape" | "dtype" | "device" | "grad")
+    }
+
+    fn length(&self) -> starlark::Result<i32> {
+        Ok(self.0.shape().first().map_or(0, |n| i32::try_from(*n).unwrap_or(i32::MAX)))
+    }
+
+    fn slice(
+        &self,
+        start: Option<Value<'v>>,
+        stop: Option<Value<'v>>,
+        stride: Option<Value<'v>>,
+        heap: Heap<'v>,
+    ) -> starlark::Result<Value<'v>> {
+        let numel = self.0.numel() as i64;
+        let of = |value: Option<Value<'v>>, none: i64| -> anyhow::Result<i64> {
+            let Some(value) = value.filter(|value| !value.is_none()) else { return Ok(none) };
+            let at = whole(value, "an index of a tensor")?;
+            Ok(if at < 0 { at + numel } else { at }.clamp(0, numel))
+        };
+        if self.0.shape().len() != 1 || stride.is_some_and(|stride| !stride.is_none()) {
+            let why = "only a tensor of one dimension is cut here, and without a stride";
+            return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
+        }
+        let from = of(start, 0).map_err(starlark::Error::new_native)?;
+        let to = of(stop, numel).map_err(starlark::Error::new_native)?;
+        let length = (to - from).max(0) as u64;
+        Ok(heap.alloc(TensorValue(self.0.narrow(from as u64, length))))
+    }
+}
+
+/// The tensor that a method is called on.
+fn tensor<'v>(this: Value<'v>) -> anyhow::Result<&'v c10d::Tensor> {
+    let value = this.downcast_ref::<TensorValue>().map(|value| &value.0);
+    value.ok_or_else(|| anyhow::anyhow!("{} is no tensor", class_of(this)))
+}
+
+#[starlark_module]
+fn tensor_methods(builder: &mut MethodsBuilder) {
+    fn numel(this: Value<'_>) -> anyhow::Result<u64> {
+        Ok(tensor(this)?.numel())
+    }
+
+    fn nelement(this: Value<'_>) -> anyhow::Result<u64> {
+        Ok(tensor(this)?.numel())
+    }
+
+    fn dim(this: Value<'_>) -> anyhow::Result<u64> {
+        Ok(tensor(this)?.shape().len() as u64)
+    }
+
+    fn element_size(this: Value<'_>) -> anyhow::Result<u64> {
+        Ok(tensor(this)?.dtype().size_bytes())
+    }
+
+    fn size<'v>(
+        this: Value<'v>,
+        #[starlark(default = NoneOr::None)] dim: NoneOr<i32>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        let shape = tensor(this)?.shape();
+        let Some(dim) = dim.into_option() else {
+            return Ok(heap.alloc(AllocList(shape.iter().copied())));
+        };
+        let at = if dim < 0 { dim + shape.len() as i32 } else { dim };
+        let size = usize::try_from(at).ok().and_then(|at| shape.get(at));
+        let size = size.ok_or_else(|| anyhow::anyhow!("IndexError: Dimension out of range"))?;
+        Ok(heap.alloc(*size))
+    }
+
+    fn view<'v>(
+        this: Value<'v>,
+        #[starlark(args)] sizes: starlark::values::tuple::UnpackTuple<i32>,
+    ) -> anyhow::Result<TensorValue> {
+        let tensor = tensor(this)?;
+        Ok(TensorValue(tensor.view(&super::arguments::shape(&sizes.items, tensor.numel())?[..])))
+    }
+
+    fn reshape<'v>(
+        this: Value<'v>,
+        #[starlark(args)] sizes: starlark::values::tuple::UnpackTuple<i32>,
+    ) -> anyhow::Result<TensorValue> {
+        let tensor = tensor(this)?;
+        Ok(TensorValue(tensor.view(&super::arguments::shape(&sizes.items, tensor.numel())?[..])))
+    }
+
+    fn chunk<'v>(this: Value<'v>, chunks: u32, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+        anyhow::ensure!((1..=65536).contains(&chunks), "a tensor is cut into 1 to 65536 chunks");
+        let parts = tensor(this)?.chunk(u64::from(chunks)).into_iter().map(TensorValue);
+        Ok(heap.alloc(AllocList(parts)))
+    }
+
+    fn contiguous<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
+        Ok(this)
+    }
+
+    fn detach<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
+        Ok(this)
+    }
+
+    fn flatten<'v>(this: Value<'v>) -> anyhow::Result<TensorValue> {
+        let tensor = tensor(this)?;
+        Ok(TensorValue(tensor.view(tensor.numel())))
+    }
+
+    fn t<'v>(this: Value<'v>) -> anyhow::Result<TensorValue> {
+        Ok(TensorValue(tensor(this)?.non_contiguous()))
+    }
+
+    fn item(this: Value<'_>) -> anyhow::Result<NoneType> {
+        let _ = tensor(this)?;
+        Err(anyhow::anyhow!(
+            "a tensor's values are not known while the program is recorded: nothing can be \
+             decided by them"
+        ))
+    }
+
+    fn clone<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<TensorValue> {
+        let like = tensor(this)?.clone();
+        super::torch::make_like(eval, &like)
+    }
+}

@@ -1,0 +1,267 @@
+//! Everything that is known of one job, put together: Flight Recorder dumps, NCCL's log, the
+//! profiler's traces and PyTorch's own messages, each alone or with the others.
+//!
+//! [`Piece::read`] says what a file holds, [`Sources`] gathers the pieces of a job, and
+//! [`Sources::gather`] makes one log of calls and one report of them: what one source lacks another
+//! fills in (`fill.rs`), the ranks' clocks are aligned by the collectives that they made together
+//! (`clocks.rs`), and the report says what came from where.
+
+mod clocks;
+mod fill;
+
+pub use clocks::Offset;
+pub use fill::Filled;
+
+use crate::diagnosis::{
+    Kind, Report, add_log, diagnose_nccl, diagnose_profiles, diagnose_recording,
+};
+use crate::flight_recorder::{Dump, FileProblem, Merged, recording_of};
+use crate::job_log::{self, Statement};
+use crate::kineto::{self, Profile};
+use crate::nccl_log::{self, NcclLog};
+use crate::trace::{CallLog, TraceHeader};
+use crate::words::counted;
+use fill::{Clock, fill};
+
+/// What a file holds that is no archive.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Piece {
+    /// A Flight Recorder dump.
+    Dump(Dump),
+    /// A text: PyTorch's messages, NCCL's lines, or both.
+    Text(Vec<Statement>, NcclLog),
+    /// A profiler's trace.
+    Profile(Profile),
+    /// A file that is none of these, as a dump that cannot be read.
+    Unread(FileProblem),
+    /// What is wrong with a file, in a sentence.
+    Problem(String),
+}
+
+impl Piece {
+    /// What a file holds that is no archive.
+    pub fn read(name: &str, bytes: &[u8]) -> Piece {
+        if Profile::is_one(bytes) {
+            return match Profile::read(name, bytes) {
+                Ok(profile) => Piece::Profile(profile),
+                Err(error) => Piece::Problem(error.to_string()),
+            };
+        }
+        match Dump::read(name, bytes) {
+            Ok(dump) => Piece::Dump(dump),
+            Err(error) => {
+                let (said, nccl) = (job_log::read(bytes), NcclLog::read(name, bytes));
+                match said.is_empty() && nccl.is_empty() {
+                    true => Piece::Unread(FileProblem { file_name: name.to_owned(), error }),
+                    false => Piece::Text(said, nccl),
+                }
+            }
+        }
+    }
+}
+
+/// The pieces of one job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sources {
+    dumps: Vec<Dump>,
+    unread: Vec<FileProblem>,
+    said: Vec<Statement>,
+    nccl: Vec<NcclLog>,
+    profiles: Vec<Profile>,
+    problems: Vec<String>,
+}
+
+/// A job, put together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gathered {
+    /// The calls; `None` of a log alone, which tells of none.
+    pub calls: Option<Merged>,
+    /// What is wrong in it. Its notes say what each source told, and which files were left out.
+    pub report: Report,
+    /// What could not be read, in sentences. They are among the report's notes as well.
+    pub problems: Vec<String>,
+}
+
+impl Sources {
+    /// Takes a piece.
+    pub fn take(&mut self, piece: Piece) {
+        match piece {
+            Piece::Dump(dump) => self.dumps.push(dump),
+            Piece::Text(said, nccl) => {
+                self.said.extend(said);
+                self.nccl.extend(Some(nccl).filter(|nccl| !nccl.is_empty()));
+            }
+            Piece::Profile(profile) => self.profiles.push(profile),
+            Piece::Unread(problem) => self.unread.push(problem),
+            Piece::Problem(why) => self.problems.push(why),
+        }
+    }
+
+    /// True if there is nothing of a job in it.
+    pub fn is_empty(&self) -> bool {
+        self.dumps.is_empty()
+            && self.said.is_empty()
+            && self.nccl.is_empty()
+            && self.profiles.is_empty()
+    }
+
+    /// What could not be read, a sentence a file.
+    pub fn problems(&self) -> impl Iterator<Item = String> {
+        let unread = self.unread.iter().map(|problem| problem.error.to_string());
+        unread.chain(self.problems.iter().cloned())
+    }
+
+    /// Puts everything together and diagnoses it. The order of the files does not matter.
+    ///
+    /// # Errors
+    /// When there is nothing that could be read: what is wrong with the first file.
+    pub fn gather(mut self) -> Result<Gathered, String> {
+        if self.is_empty() {
+            return Err(match self.problems().next() {
+                Some(first) => format!("no file could be used; the first problem: {first}"),
+                None => "there are no files to diagnose".to_owned(),
+            });
+        }
+        self.problems.sort();
+        let unnoted = self.problems.clone();
+        // The same message may stand in the logs of several ranks.
+        self.said.sort();
+        self.said.dedup();
+        let nccl = nccl_log::calls_of(&self.nccl);
+        let profiled = kineto::calls_of(&self.profiles);
+        let mut told = Vec::new();
+        let mut problems = self.problems;
+        let (calls, mut report) = if !self.dumps.is_empty() {
+            let mut recording =
+                recording_of(self.dumps, self.unread).map_err(|error| error.to_string())?;
+            let merged = &mut recording.merged;
+            if let Some(nccl) = &nccl {
+                told.push(from_nccl(&mut merged.log, nccl));
+            }
+            if let Some(profiled) = &profiled {
+                let later = Clock::LaterBy(later_by(&merged.header, &profiled.header));
+                let filled = fill(&mut merged.log, &profiled.log, later);
+                told.push(from_profiles(&filled, &profiled.log));
+            }
+            told.extend(align(merged));
+            let mut report = diagnose_recording(&recording);
+            if let Some(nccl) = &nccl {
+                tell_of_missing(&mut report, nccl);
+            }
+            problems.extend(recording.problems.iter().map(|problem| problem.error.to_string()));
+            (Some(recording.merged), report)
+        } else {
+            problems.extend(self.unread.iter().map(|problem| problem.error.to_string()));
+            let (calls, mut report) = match (profiled, nccl) {
+                (Some(profiled), nccl) => {
+                    let kineto::Calls { header, log, end_ps, notes } = profiled;
+                    let mut merged = Merged { header, log, end_ps };
+                    told.extend(nccl.map(|nccl| from_nccl(&mut merged.log, &nccl)));
+                    told.extend(align(&mut merged));
+                    let report = diagnose_profiles(&merged.log, notes);
+                    (Some(merged), report)
+                }
+                (None, Some(nccl)) => {
+                    let report = diagnose_nccl(&nccl);
+                    let ends = nccl.log.logs().filter_map(|(_, log)| log.calls.last());
+                    let end_ps = ends.map(|last| last.scheduled_ps).max().unwrap_or(0);
+                    (Some(Merged { header: nccl.header, log: nccl.log, end_ps }), report)
+                }
+                (None, None) => (None, Report::healthy(0)),
+            };
+            report.notes.extend(self.unread.iter().map(|problem| problem.error.to_string()));
+            (calls, report)
+        };
+        if !self.said.is_empty() && calls.is_some() {
+            let messages = counted(self.said.len(), "message");
+            told.push(format!("The job's log holds {messages} of PyTorch's own."));
+        }
+        add_log(&mut report, &self.said);
+        report.notes.extend(told);
+        report.notes.extend(unnoted);
+        Ok(Gathered { calls, report, problems })
+    }
+}
+
+/// The time between two recordings' starts, in picoseconds.
+fn later_by(into: &TraceHeader, from: &TraceHeader) -> i128 {
+    (i128::from(from.epoch_ns) - i128::from(into.epoch_ns)) * 1000
+}
+
+fn from_nccl(into: &mut CallLog, nccl: &nccl_log::Calls) -> String {
+    let filled = fill(into, &nccl.log, Clock::None);
+    let calls: usize = nccl.log.logs().map(|(_, log)| log.calls.len()).sum();
+    let all = counted(calls, "call");
+    if filled.calls == 0 {
+        return format!(
+            "NCCL's log tells of {all}, none of which is in the other recording: is it of another \
+             run, or of other groups?"
+        );
+    }
+    format!(
+        "NCCL's log tells of {all}; {} of {} are in the other recording too, and it filled in the \
+         reduction of {} and the root of {}.",
+        filled.calls,
+        counted(filled.ranks, "rank"),
+        filled.reductions,
+        filled.roots
+    )
+}
+
+fn from_profiles(filled: &Filled, log: &CallLog) -> String {
+    let calls: usize = log.logs().map(|(_, log)| log.calls.len()).sum();
+    let all = counted(calls, "call");
+    if filled.calls == 0 {
+        return format!(
+            "The profiles tell of {all}, none of which is in the dumps: a recorder keeps the last \
+             calls only."
+        );
+    }
+    format!(
+        "The profiles tell of {all}; {} of {} are in the dumps too, and they filled in when {} of \
+         them started, and the root of {}.",
+        filled.calls,
+        counted(filled.ranks, "rank"),
+        filled.times,
+        filled.roots
+    )
+}
+
+/// Sets the clocks right; a sentence if one was wrong.
+fn align(merged: &mut Merged) -> Option<String> {
+    let (wrong, earlier_ps) = clocks::align(&mut merged.log);
+    merged.header.epoch_ns = merged.header.epoch_ns.saturating_sub(earlier_ps / 1000);
+    merged.end_ps = merged.end_ps.saturating_add(earlier_ps);
+    let most = wrong.iter().max_by_key(|offset| offset.ahead_ps.unsigned_abs())?;
+    let ms = most.ahead_ps.unsigned_abs() / 1_000_000_000;
+    Some(format!(
+        "The clocks of {} were set right by the collectives that all made together: rank {}'s was \
+         {ms} ms {} of rank {}'s, by {}.",
+        counted(wrong.len(), "rank"),
+        most.rank,
+        if most.ahead_ps > 0 { "ahead" } else { "behind" },
+        merged.log.logs().next().map_or(0, |(rank, _)| rank.0),
+        counted(most.collectives, "collective"),
+    ))
+}
+
+/// Of ranks without a dump NCCL's log may hold the last words.
+fn tell_of_missing(report: &mut Report, nccl: &nccl_log::Calls) {
+    for finding in report.findings.iter_mut().filter(|it| it.kind == Kind::RankMissing) {
+        for rank in finding.culprits.iter().take(8) {
+            let own = nccl.log.ranks.get(rank.index()).and_then(Option::as_ref);
+            let Some(last) = own.and_then(|own| own.calls.last()) else { continue };
+            let group = nccl.log.groups.get(last.call.group.index());
+            let label = group.map_or("?", |group| group.label());
+            let number = last.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
+            finding.message +=
+                &format!(" Rank {rank}'s NCCL log ends with {}{number} of {label}.", last.call.op);
+            for seen in finding.evidence.iter_mut().filter(|seen| seen.rank == *rank) {
+                seen.note += &format!("; its NCCL log ends with {}{number}", last.call.op);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,291 @@
+use super::*;
+use crate::diagnosis::{Certainty, Verdict};
+use crate::dtype::Dtype;
+use crate::group::{BackendName, GroupId, ProcessGroup};
+use crate::rank::{GlobalRank, GroupRank};
+use crate::reduce::ReduceOp;
+use crate::trace::{CallRecord, CallState, Called, Outcome, RankLog, TensorShape};
+use proptest::prelude::*;
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The dumps, NCCL logs and profiles of one job of four ranks on NCCL. Rank 2 reduces its third
+/// bucket with SUM, the others with AVG: the recorder sees four all_reduces of one size.
+struct Made {
+    dumps: Vec<(String, Vec<u8>)>,
+    logs: Vec<(String, Vec<u8>)>,
+    profiles: Vec<(String, Vec<u8>)>,
+}
+
+const CALLS: u32 = 12;
+
+fn made(skew_us: [f64; 4]) -> Made {
+    let mut made = Made { dumps: Vec::new(), logs: Vec::new(), profiles: Vec::new() };
+    for (rank, skew_us) in skew_us.into_iter().enumerate() {
+        let (mut entries, mut lines, mut events) = (Vec::new(), String::new(), Vec::new());
+        lines += &format!(
+            "n:{0}:1 [{rank}] NCCL INFO ncclCommInitRank comm 0x1{rank} rank {rank} nranks 4 cudaDev \
+             {rank} nvmlDev 0 busId 1 commId 0xabc - Init COMPLETE\n",
+            100 + rank
+        );
+        for at in 0..CALLS {
+            let (last, wrong) = (at >= 9, rank == 2 && at == 9);
+            let us = 1_000_000.0 + f64::from(at) * 20_000.0 + skew_us;
+            let ns = |us: f64| 1_700_000_000_000_000_000 + (us * 1000.0) as u64;
+            // The ring has dropped the first ones.
+            if at >= 3 {
+                entries.push(json!({
+                    "record_id": at, "pg_id": 0, "process_group": ["0", "default_pg"],
+                    "collective_seq_id": at + 1, "p2p_seq_id": 0, "op_id": at + 1,
+                    "profiling_name": if at == 5 { "nccl:broadcast" } else { "nccl:all_reduce" },
+                    "time_created_ns": ns(us),
+                    "time_discovered_completed_ns": (!last).then(|| ns(us + 9_000.0)),
+                    "input_sizes": [[64]], "input_dtypes": ["Float"],
+                    "output_sizes": [[64]], "output_dtypes": ["Float"],
+                    "state": if last { "scheduled" } else { "completed" }, "retired": !last,
+                    "timeout_ms": 600_000, "is_p2p": false,
+                }));
+            }
+            let (name, op, root) = match at {
+                5 => ("Broadcast", 0, 3),
+                _ => ("AllReduce", if wrong { 0 } else { 4 }, 0),
+            };
+            lines += &format!(
+                "n:{}:1 [{rank}] NCCL INFO {name}: opCount {at:x} sendbuff 0x1 recvbuff 0x1 count 64 \
+                 datatype 7 op {op} root {root} comm 0x1{rank} [nranks=4] stream 0x5\n",
+                100 + rank
+            );
+            if !last {
+                let args = json!({
+                    "External id": at, "Collective name": if at == 5 { "broadcast" } else { "allreduce" },
+                    "In msg nelems": 64, "Out msg nelems": 64, "Group size": 4, "dtype": "Float",
+                    "Process Group Name": "0", "Process Group Ranks": "[0, 1, 2, 3]", "Rank": 3,
+                });
+                events.push(json!({"ph": "X", "cat": "cpu_op", "name": "record_param_comms",
+                    "ts": us, "dur": 5.0, "args": args}));
+                events.push(json!({"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce",
+                    "ts": us + 1000.0, "dur": 2000.0, "args": {"External id": at}}));
+            }
+        }
+        let dump = json!({"version": "2.10", "entries": entries,
+            "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}});
+        let profile = json!({
+            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 4},
+            "baseTimeNanoseconds": 1_700_000_000_000_000_000u64, "traceEvents": events});
+        made.dumps.push((format!("nccl_trace_rank_{rank}"), dump.to_string().into_bytes()));
+        made.logs.push((format!("nccl.{rank}.log"), lines.into_bytes()));
+        made.profiles.push((format!("trace{rank}.json"), profile.to_string().into_bytes()));
+    }
+    made
+}
+
+fn gather<'a>(files: impl IntoIterator<Item = &'a (String, Vec<u8>)>) -> Gathered {
+    let mut sources = Sources::default();
+    files.into_iter().for_each(|(name, bytes)| sources.take(Piece::read(name, bytes)));
+    sources.gather().unwrap()
+}
+
+fn found(gathered: &Gathered) -> Vec<(Kind, Vec<u32>)> {
+    let findings = gathered.report.findings.iter();
+    findings.map(|it| (it.kind, it.culprits.iter().map(|rank| rank.0).collect())).collect()
+}
+
+fn notes(gathered: &Gathered) -> String {
+    gathered.report.notes.join("\n")
+}
+
+/// The recorder alone sees a call that does not complete; NCCL's log has what differs.
+#[test]
+fn a_log_fills_in_what_the_recorder_lacks() {
+    let made = made([0.0; 4]);
+    let alone = gather(&made.dumps);
+    assert_eq!(found(&alone), [(Kind::CallNeverCompleted, vec![])]);
+    let both = gather(made.logs.iter().chain(&made.dumps));
+    assert_eq!(found(&both), [(Kind::ReduceOpMismatch, vec![2])], "{}", both.report.to_text());
+    assert_eq!(both.report.findings[0].seq, Some(10));
+    let told = notes(&both);
+    assert!(
+        told.contains(
+            "36 of 4 ranks are in the other recording too, and it filled in the reduction \
+                       of 32 and the root of 4"
+        ),
+        "{told}"
+    );
+    let calls = &both.calls.as_ref().unwrap().log.ranks[1].as_ref().unwrap().calls;
+    assert_eq!(calls[0].call.reduce_op, Some(ReduceOp::Avg));
+    assert_eq!(calls[2].call.root, Some(GroupRank(3)));
+    // The log alone finds the same.
+    let log = gather(&made.logs);
+    assert_eq!(found(&log), [(Kind::ReduceOpMismatch, vec![2])]);
+    // A log of another run is not believed.
+    let other: Vec<(String, Vec<u8>)> = made
+        .logs
+        .iter()
+        .map(|(name, bytes)| {
+            let text = String::from_utf8(bytes.clone()).unwrap().replace("count 64", "count 65");
+            (name.clone(), text.into_bytes())
+        })
+        .collect();
+    let both = gather(other.iter().chain(&made.dumps));
+    assert_eq!(found(&both), [(Kind::CallNeverCompleted, vec![])]);
+    assert!(notes(&both).contains("is it of another run"), "{}", notes(&both));
+}
+
+#[test]
+fn profiles_fill_in_the_times_of_dumps() {
+    let made = made([0.0; 4]);
+    let both = gather(made.dumps.iter().chain(&made.profiles));
+    let call = &both.calls.as_ref().unwrap().log.ranks[0].as_ref().unwrap().calls[0];
+    // A millisecond after it was made, for two; the watchdog looked after nine.
+    assert_eq!(call.started_ps.unwrap() - call.scheduled_ps, 1_000_000_000);
+    assert_eq!(call.completed_ps.unwrap() - call.scheduled_ps, 3_000_000_000);
+    let told = notes(&both);
+    assert!(told.contains("24 of 4 ranks are in the dumps too"), "{told}");
+    assert!(told.contains("when 24 of them started, and the root of 4"), "{told}");
+    let all = gather(made.dumps.iter().chain(&made.profiles).chain(&made.logs));
+    assert_eq!(found(&all), [(Kind::ReduceOpMismatch, vec![2])]);
+}
+
+#[test]
+fn a_rank_without_a_dump_has_last_words_in_its_log() {
+    let made = made([0.0; 4]);
+    let files = made.dumps.iter().filter(|(name, _)| !name.ends_with('3')).chain(&made.logs[3..]);
+    let gathered = gather(files);
+    let finding = &gathered.report.findings[0];
+    assert_eq!(
+        (finding.kind, finding.culprits.as_slice()),
+        (Kind::RankMissing, [GlobalRank(3)].as_slice())
+    );
+    assert!(finding.message.contains("log ends with all_reduce #12"), "{}", finding.message);
+}
+
+/// Profiles of four machines, one of whose clocks is 30 ms ahead and one 7 ms behind.
+#[test]
+fn clocks_are_set_right_by_the_ends_of_collectives() {
+    let skew = [0.0, 30_000.0, 0.0, -7_000.0];
+    let wrong = gather(&made(skew).profiles);
+    let right = gather(&made([0.0; 4]).profiles);
+    let times = |gathered: &Gathered| -> Vec<Vec<Option<u64>>> {
+        let log = &gathered.calls.as_ref().unwrap().log;
+        let first =
+            log.logs().flat_map(|(_, own)| own.calls.first()).map(|it| it.scheduled_ps).min();
+        log.logs()
+            .map(|(_, own)| {
+                own.calls.iter().map(|it| Some(it.completed_ps? - first.unwrap())).collect()
+            })
+            .collect()
+    };
+    assert_eq!(times(&wrong), times(&right));
+    assert_eq!(wrong.report.verdict, Verdict::Healthy);
+    assert!(
+        notes(&wrong).contains("rank 1's was 30 ms ahead of rank 0's, by 8 collectives"),
+        "{}",
+        notes(&wrong)
+    );
+    assert!(!notes(&right).contains("clock"), "{}", notes(&right));
+}
+
+/// Messages alone tell of findings, and of no calls; with dumps they settle what those guess.
+#[test]
+fn messages_count_alone_and_with_dumps() {
+    let said = ("train.log".to_owned(), b"RuntimeError: Rank 2 exhausted all inputs.\n".to_vec());
+    let alone = gather([&said]);
+    assert!(alone.calls.is_none());
+    assert_eq!(found(&alone), [(Kind::DdpUnevenInputs, vec![2])]);
+    let with = gather(made([0.0; 4]).dumps.iter().chain([&said]));
+    assert!(notes(&with).contains("1 message of PyTorch's own"), "{}", notes(&with));
+}
+
+#[test]
+fn nothing_that_can_be_read_is_an_error() {
+    assert_eq!(Sources::default().gather().unwrap_err(), "there are no files to diagnose");
+    let mut sources = Sources::default();
+    sources.take(Piece::read("notes.txt", b"hello"));
+    let why = sources.gather().unwrap_err();
+    assert!(why.starts_with("no file could be used; the first problem: notes.txt"), "{why}");
+}
+
+#[test]
+fn the_order_of_files_does_not_matter() {
+    let made = made([0.0, 9_000.0, 0.0, 0.0]);
+    let mut files: Vec<_> =
+        made.dumps.iter().chain(&made.logs).chain(&made.profiles).cloned().collect();
+    let forward = gather(&files);
+    files.reverse();
+    assert_eq!(gather(&files).report, forward.report);
+}
+
+/// Real profiles, alone.
+#[test]
+fn real_profiles_are_healthy() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/kineto");
+    let files: Vec<(String, Vec<u8>)> = (0..2)
+        .map(|rank| format!("kineto_rank{rank}.json"))
+        .map(|name| (name.clone(), std::fs::read(folder.join(&name)).unwrap()))
+        .collect();
+    let gathered = gather(&files);
+    assert_eq!(gathered.report.verdict, Verdict::Healthy, "{}", gathered.report.to_text());
+    assert!(notes(&gathered).contains("2 of the job's 4 ranks have a profile"));
+    assert!(gathered.report.findings.iter().all(|it| it.certainty != Certainty::Certain));
+}
+
+proptest! {
+    /// Clocks that are off by anything are found to be off by that, whatever the collectives' ends
+    /// are spread by.
+    #[test]
+    fn offsets_are_found(
+        off_ms in prop::collection::vec(-500i64..500, 2..6),
+        jitter_us in prop::collection::vec(0..300u64, 64),
+    ) {
+        let base = 10_000_000_000_000u64;
+        let ranks = off_ms.len();
+        let called = |group| Arc::new(Called {
+            op: "all_reduce".into(), group, p2p: false, peer: None, tag: 0,
+            inputs: vec![TensorShape { shape: vec![1], dtype: Dtype::Float32 }], outputs: vec![],
+            reduce_op: None, root: None, stack: [].into(),
+        });
+        let rank_log = |rank: usize| RankLog {
+            calls: (0..20u32).map(|at| {
+                let jitter = jitter_us[(at as usize * 7 + rank * 13) % 64] * 1_000_000;
+                let end = base + u64::from(at) * 50_000_000_000 + jitter;
+                let end = end.checked_add_signed(off_ms[rank] * 1_000_000_000).unwrap();
+                CallRecord {
+                    work: at, state: CallState::Completed, seq: Some(u64::from(at) + 1),
+                    record_id: None, plan_op: None, scheduled_ps: end - 1_000_000,
+                    started_ps: None, completed_ps: Some(end), call: called(GroupId::WORLD),
+                }
+            }).collect(),
+            ..RankLog::default()
+        };
+        let mut log = CallLog {
+            world_size: ranks as u32,
+            groups: vec![ProcessGroup::world(ranks as u32, BackendName::Nccl).unwrap()],
+            ranks: (0..ranks).map(|rank| Some(rank_log(rank))).collect(),
+            outcome: Outcome::Unknown, recorded: true, simulated: false, device_times: false,
+            plan: None,
+        };
+        let (found, _) = clocks::align(&mut log);
+        for (rank, off) in off_ms.iter().enumerate() {
+            let ahead = off - off_ms[0];
+            let own = found.iter().find(|it| it.rank.index() == rank).map_or(0, |it| it.ahead_ps);
+            let error_us = (own - ahead * 1_000_000_000).abs() / 1_000_000;
+            // A correction is right to the jitter; what is not corrected is small.
+            prop_assert!(error_us <= if own == 0 { 2300 } else { 300 }, "{rank}: {own} {ahead}");
+        }
+        // No end is further from the others' than the jitter and what is left as it is.
+        for at in 0..20usize {
+            let ends: Vec<u64> = log.ranks.iter().flatten()
+                .map(|own| own.calls[at].completed_ps.unwrap()).collect();
+            let spread = ends.iter().max().unwrap() - ends.iter().min().unwrap();
+            prop_assert!(spread <= 5_200_000_000, "{spread}");
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_some_piece(bytes: Vec<u8>) {
+        let mut sources = Sources::default();
+        sources.take(Piece::read("rank_0", &bytes));
+        let _ = sources.gather();
+    }
+}

@@ -1,0 +1,57 @@
+//! What is done to ranks on purpose: by the clock, or when they have come to it themselves.
+
+use super::Coordinator;
+use crate::clock;
+use crate::host::control::{Order, frame};
+use lockstep_core::plan::SignalKind;
+use lockstep_core::rank::GlobalRank;
+use rustix::process;
+
+/// A fault whose time comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alarm {
+    Kill(GlobalRank),
+    /// For so many milliseconds, or for ever.
+    Stop(GlobalRank, Option<u64>),
+    Continue(GlobalRank),
+}
+
+impl Coordinator {
+    /// Does the faults whose time has come.
+    pub(super) fn take_alarms(&mut self) {
+        let now = clock::now_ns();
+        let (due, later) = self.alarms.iter().partition(|(due, _)| *due <= now);
+        self.alarms = later;
+        let due: Vec<(u64, Alarm)> = due;
+        for (_, alarm) in due {
+            let (Alarm::Kill(rank) | Alarm::Stop(rank, _) | Alarm::Continue(rank)) = alarm;
+            let Some(process) = self.ranks.get_mut(rank.index()) else { continue };
+            match alarm {
+                Alarm::Kill(_) => {
+                    process.killed_on_purpose = true;
+                    process.kill();
+                }
+                Alarm::Stop(_, for_ms) => {
+                    process.signal(process::Signal::STOP);
+                    if let Some(ms) = for_ms {
+                        let due = now.saturating_add(ms.saturating_mul(1_000_000));
+                        self.alarms.push((due, Alarm::Continue(rank)));
+                    }
+                }
+                Alarm::Continue(_) => {
+                    process.signal(process::Signal::CONT);
+                    process.send(frame(&Order::GoOn));
+                }
+            }
+        }
+    }
+}
+
+impl Alarm {
+    pub(super) fn of(rank: GlobalRank, what: SignalKind) -> Alarm {
+        match what {
+            SignalKind::Kill => Alarm::Kill(rank),
+            SignalKind::Stop { for_ms } => Alarm::Stop(rank, for_ms),
+        }
+    }
+}

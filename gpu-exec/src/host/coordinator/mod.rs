@@ -1,0 +1,300 @@
+//! The thread that carries one run from its first process to its last: starts ranks and lets them
+//! join ([`joining`]), merges what they report, does faults whose time comes ([`alarms`]), and ends
+//! everything when the first thing goes wrong.
+//!
+//! One loop over `poll`: sockets, process ends (pidfds), what the run is told, and the next deadline.
+
+mod alarms;
+mod joining;
+
+pub(super) use joining::{START_KEY, joined_key};
+
+use super::control::{Asked, Order, Report, frame};
+use super::launched::Meeting;
+use super::process::RankProcess;
+use super::sharing::SharedMemory;
+use super::{Checked, RankLauncher};
+use crate::clock;
+use crate::store::StoreServer;
+use crate::{Command, RankDump, RunError, RunEvent};
+use alarms::Alarm;
+use lockstep_core::plan::SignalKind;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{Event, Outcome, TraceEnd, What};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What `start` hears once all ranks have joined.
+pub(super) struct Joined {
+    pub(super) pids: Vec<u32>,
+    /// Nanoseconds since 1970 at time 0.
+    pub(super) epoch_ns: u64,
+    /// What carries messages, if it is not shared memory.
+    pub(super) over: &'static str,
+    /// What ranks on devices said they compute on, in rank order.
+    pub(super) devices: Vec<String>,
+}
+
+/// A run from the coordinator's side.
+pub(super) struct Coordinator {
+    checked: Checked,
+    launcher: RankLauncher,
+    /// Readable once somebody has told the run something.
+    told: Arc<OwnedFd>,
+    commands: Receiver<Command>,
+    events: Sender<RunEvent>,
+    ranks: Vec<RankProcess>,
+    devices: Vec<String>,
+    store: Option<StoreServer>,
+    /// Where ranks that others start come to; open as long as the run.
+    meeting: Option<Meeting>,
+    /// The clocks of such ranks minus ours, in nanoseconds.
+    offsets_ns: BTreeMap<GlobalRank, i64>,
+    /// Until all ranks have it.
+    memory: Option<SharedMemory>,
+    /// Whether messages go over TCP, and whether ranks know where to.
+    over_tcp: bool,
+    introduced: bool,
+    phase: Phase,
+    /// What is to be done to ranks later, and when on the clock.
+    alarms: Vec<(u64, Alarm)>,
+    /// What the recorders of ranks held whose programs have finished.
+    last_dumps: Vec<RankDump>,
+    /// Time 0 of the trace.
+    start_ns: u64,
+    outcome: Option<Outcome>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Until all have joined or the deadline, on the clock.
+    Joining { deadline_ns: u64 },
+    /// Until all are done, something goes wrong, or the deadline.
+    Running { deadline_ns: u64 },
+    /// Told to end: who is still there at the deadline is killed.
+    Ending { deadline_ns: u64 },
+    /// Everything was killed; it takes as long as the kernel takes.
+    Killed,
+}
+
+impl Coordinator {
+    pub(super) fn new(
+        checked: Checked,
+        launcher: RankLauncher,
+        told: Arc<OwnedFd>,
+        commands: Receiver<Command>,
+        events: Sender<RunEvent>,
+        meeting: Option<Meeting>,
+    ) -> Coordinator {
+        let join_timeout = clock::nanoseconds(checked.options.join_timeout);
+        let now = clock::now_ns();
+        Coordinator {
+            checked,
+            launcher,
+            told,
+            commands,
+            events,
+            ranks: Vec::new(),
+            devices: Vec::new(),
+            store: None,
+            meeting,
+            offsets_ns: BTreeMap::new(),
+            memory: None,
+            over_tcp: false,
+            introduced: false,
+            phase: Phase::Joining { deadline_ns: now.saturating_add(join_timeout) },
+            alarms: Vec::new(),
+            last_dumps: Vec::new(),
+            start_ns: now,
+            outcome: None,
+        }
+    }
+
+    /// The whole run. `joined` is told once, when all ranks have joined or will not.
+    pub(super) fn run(mut self, joined: &Sender<Result<Joined, RunError>>) -> TraceEnd {
+        let started = self.start_ranks().and_then(|()| self.wait_for_all());
+        self.memory = None;
+        if let Err(error) = started {
+            // Dropping the ranks kills and reaps them, before anybody hears of it.
+            self.ranks.clear();
+            let outcome = Outcome::Failed { why: error.to_string() };
+            let _ = joined.send(Err(error));
+            return TraceEnd { time_ps: 0, outcome };
+        }
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Logical ranks share the one process that there is.
+        let ranks = self.checked.plan.world_size as usize;
+        let pids = self.ranks.iter().map(RankProcess::pid).cycle().take(ranks).collect();
+        let devices = std::mem::take(&mut self.devices);
+        let epoch_ns = clock::nanoseconds(epoch);
+        let over = if self.over_tcp { " over TCP" } else { "" };
+        let _ = joined.send(Ok(Joined { pids, epoch_ns, devices, over }));
+        self.begin();
+        while !self.ranks.iter().all(|rank| rank.ended.is_some()) {
+            self.turn();
+        }
+        self.ranks.clear();
+        self.store = None;
+        let outcome = self.outcome.take().unwrap_or(Outcome::Completed);
+        // A rank that has gone through its program may be the one that others wait for.
+        for dump in std::mem::take(&mut self.last_dumps) {
+            if outcome != Outcome::Completed {
+                let _ = self.events.send(RunEvent::Dumped(dump));
+            }
+        }
+        let time_ps = clock::picoseconds_between(self.start_ns, clock::now_ns());
+        let end = TraceEnd { time_ps, outcome };
+        let _ = self.events.send(RunEvent::Ended(end.clone()));
+        end
+    }
+
+    /// Waits for the next thing to happen and deals with all that has.
+    fn turn(&mut self) {
+        let now = clock::now_ns();
+        let deadline_ns = match self.phase {
+            Phase::Joining { deadline_ns }
+            | Phase::Running { deadline_ns }
+            | Phase::Ending { deadline_ns } => Some(deadline_ns),
+            Phase::Killed => None,
+        };
+        let next_alarm = self.alarms.iter().map(|(due, _)| *due).min();
+        let wake_at = deadline_ns.into_iter().chain(next_alarm).min();
+        let left = wake_at.map(|at| Duration::from_nanos(at.saturating_sub(now)));
+        self.wait_for_something(left);
+        self.take_commands();
+        self.take_alarms();
+        for index in 0..self.ranks.len() {
+            self.look_at(index);
+        }
+        if self.ranks.iter().all(|rank| rank.done)
+            && let Phase::Running { .. } = self.phase
+        {
+            self.outcome.get_or_insert(Outcome::Completed);
+            self.order(&Order::Leave);
+            self.begin_ending();
+        }
+        if deadline_ns.is_some_and(|deadline| clock::now_ns() >= deadline) {
+            match self.phase {
+                Phase::Running { .. } => {
+                    let limit = self.checked.options.max_duration;
+                    self.end(Outcome::Failed {
+                        why: format!("the run passed its limit of {limit:?}"),
+                    });
+                }
+                Phase::Ending { .. } => {
+                    self.ranks.iter_mut().for_each(RankProcess::kill);
+                    self.phase = Phase::Killed;
+                }
+                Phase::Joining { .. } | Phase::Killed => {}
+            }
+        }
+    }
+
+    /// Blocks until something happens, at most `left`.
+    fn wait_for_something(&self, left: Option<Duration>) {
+        let mut watched = vec![PollFd::from_borrowed_fd(self.told.as_fd(), PollFlags::IN)];
+        for rank in &self.ranks {
+            if rank.ended.is_none()
+                && let Some(pidfd) = rank.pidfd()
+            {
+                watched.push(PollFd::from_borrowed_fd(pidfd, PollFlags::IN));
+            }
+            if rank.connected {
+                let writes = if rank.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
+                watched.push(PollFd::from_borrowed_fd(rank.socket(), PollFlags::IN | writes));
+            }
+        }
+        // An interruption is answered by looking at everything, as any event is.
+        let _ = poll(&mut watched, left.map(clock::timespec).as_ref());
+    }
+
+    /// Does what somebody has told the run.
+    fn take_commands(&mut self) {
+        // Emptied first: what is told from now on makes it readable again.
+        let _ = rustix::io::read(&*self.told, &mut [0; 8]);
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Cancel => self.end(Outcome::Cancelled),
+                // A run that ends does so, paused or not.
+                _ if self.outcome.is_some() => {}
+                Command::Pause => self.order(&Order::Pause),
+                Command::Resume => self.order(&Order::Resume),
+                Command::Dump => self.order(&Order::Dump),
+            }
+        }
+    }
+
+    fn order(&mut self, order: &Order) {
+        let order: Arc<[u8]> = frame(order).into();
+        self.ranks.iter_mut().for_each(|rank| rank.send(order.clone()));
+    }
+
+    /// Takes what one rank has said, and whether it has ended.
+    fn look_at(&mut self, index: usize) {
+        let rank = &mut self.ranks[index];
+        let had_ended = rank.ended.is_some();
+        let reports = rank.hear();
+        let ends_now = rank.ended.is_some() && !had_ended;
+        let mut timed_out = false;
+        for report in reports {
+            match report {
+                Report::Events(events) => {
+                    let _ = self.events.send(RunEvent::Events(events));
+                }
+                Report::TimedOut => timed_out = true,
+                Report::Device(_) | Report::Joined | Report::Listening { .. } => {}
+                // Put together by now.
+                Report::DumpPart(_) => {}
+                Report::Dumped { rank, asked, rest: pickle } => {
+                    let dump = RankDump { rank, pickle };
+                    match asked {
+                        Asked::Now => {
+                            let _ = self.events.send(RunEvent::Dumped(dump));
+                        }
+                        Asked::AtTheEnd => self.last_dumps.push(dump),
+                    }
+                }
+                Report::AtSignal(SignalKind::Kill) => rank.killed_on_purpose = true,
+                Report::AtSignal(stop) => {
+                    self.alarms.push((clock::now_ns(), Alarm::of(rank.rank, stop)));
+                }
+                Report::Done => rank.done = true,
+                Report::Failed { why } => rank.failure = Some(why),
+            }
+        }
+        let (number, done) = (rank.rank, rank.done);
+        let how = (ends_now && !done).then(|| rank.how_it_ended());
+        if timed_out {
+            self.end(Outcome::TimedOut);
+        }
+        // Whoever was told to end, or was killed for not ending, has not "died".
+        if let Some(how) = how
+            && self.outcome.is_none()
+        {
+            let time_ps = clock::picoseconds_between(self.start_ns, clock::now_ns());
+            let what = What::Died { how: how.clone() };
+            let died = Event { time_ps, rank: number, what };
+            let _ = self.events.send(RunEvent::Events(vec![died]));
+            self.end(Outcome::RankDied { rank: number, how });
+        }
+    }
+
+    /// Ends the run for the first reason that comes: every rank hands in its trace and exits.
+    fn end(&mut self, outcome: Outcome) {
+        if self.outcome.is_some() {
+            return;
+        }
+        self.outcome = Some(outcome);
+        self.order(&Order::Abort);
+        self.begin_ending();
+    }
+
+    fn begin_ending(&mut self) {
+        let grace = clock::nanoseconds(self.checked.options.grace);
+        self.phase = Phase::Ending { deadline_ns: clock::now_ns().saturating_add(grace) };
+    }
+}

@@ -1,0 +1,407 @@
+//! How the processes of a launched job find each other and connect to rank 0's.
+//!
+//! Rank 0 listens on a port of its own and puts it into the store, with a secret that whoever
+//! connects has to know; the store itself has none, as c10d's. On every connection the two sides
+//! check that they mean the same plan and compare their clocks (the offset at the shortest of
+//! several round trips, as NTP takes it), so that one trace can hold the events of several machines.
+
+use super::Launch;
+use crate::clock;
+use crate::host::control::frame;
+use crate::host::greeters::{Greeters, Stranger};
+use crate::store::{PrefixStore, Store, StoreClient, StoreError, StoreServer};
+use crate::{RunError, shm};
+use lockstep_core::plan::Plan;
+use lockstep_core::rank::GlobalRank;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// The protocol between processes of one job: one of another build says so.
+const VERSION: u32 = 1;
+
+/// Where rank 0 says how it is reached.
+const MEETING_KEY: &str = "meeting";
+
+/// Round trips that clocks are compared in.
+const PINGS: u32 = 8;
+
+/// How often rank 0 looks whether somebody wants to connect, or a name is looked up again.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The secret of a run, and what a memory file is recognised by.
+pub(crate) type Token = [u8; 32];
+
+/// What rank 0 puts into the store.
+#[derive(Debug, Serialize, Deserialize)]
+struct Invitation {
+    version: u32,
+    port: u16,
+    token: Token,
+    /// A memory file of rank 0's process that begins with the token: who can read it there is on
+    /// the same machine.
+    probe: String,
+}
+
+/// What a rank says first.
+#[derive(Debug, Serialize, Deserialize)]
+struct Hello {
+    token: Token,
+    rank: GlobalRank,
+    pid: u32,
+    /// XXH3 of the plan's binary form.
+    plan: u64,
+    /// Whether it can map rank 0's memory.
+    same_machine: bool,
+}
+
+/// What rank 0 answers, and what follows while clocks are compared.
+#[derive(Debug, Serialize, Deserialize)]
+enum Greeting {
+    Welcome,
+    Refused {
+        why: String,
+    },
+    /// The time of rank 0's clock, in nanoseconds.
+    Clock(u64),
+}
+
+/// What a rank asks while clocks are compared, and what it found.
+#[derive(Debug, Serialize, Deserialize)]
+enum Asking {
+    Clock,
+    /// Its clock minus rank 0's.
+    Offset(i64),
+}
+
+/// A rank that has come.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) rank: GlobalRank,
+    pub(crate) pid: u32,
+    pub(crate) line: UnixStream,
+    /// Its clock minus rank 0's, in nanoseconds.
+    pub(crate) offset_ns: i64,
+    pub(crate) same_machine: bool,
+    /// Where it is connected from.
+    pub(crate) address: IpAddr,
+}
+
+/// Rank 0's side, open for the others.
+#[derive(Debug)]
+pub(crate) struct Meeting {
+    /// The first rank that comes; those before are rank 0's own children.
+    first: u32,
+    world_size: u32,
+    token: Token,
+    plan: u64,
+    listener: TcpListener,
+    /// Kept open while others look at it.
+    _probe: OwnedFd,
+    /// Kept for those who come late; gone with the run.
+    _store: Option<PrefixStore<StoreClient>>,
+    _server: Option<StoreServer>,
+}
+
+fn store_failed(source: StoreError) -> RunError {
+    RunError::Store { source }
+}
+
+/// A TCP connection as what orders and reports travel on: for reading and writing, one stream
+/// socket is like another.
+fn line_of(stream: TcpStream) -> UnixStream {
+    UnixStream::from(OwnedFd::from(stream))
+}
+
+fn digest(plan: &Plan) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(&plan.to_bytes())
+}
+
+/// Where the store is; a name that is not known yet may be soon, as in Kubernetes.
+fn resolve(launch: &Launch, timeout: Duration) -> Result<SocketAddr, RunError> {
+    let started = Instant::now();
+    loop {
+        let found = (launch.master_addr.as_str(), launch.master_port).to_socket_addrs();
+        let why = match found.map(|found| found.min_by_key(|address| !address.is_ipv4())) {
+            Ok(Some(address)) => return Ok(address),
+            Ok(None) => io::Error::other("the name has no address"),
+            Err(error) => error,
+        };
+        if started.elapsed() >= timeout {
+            let address = launch.master_addr.clone();
+            return Err(RunError::Unresolved { address, source: why });
+        }
+        std::thread::sleep(LOOK * 20);
+    }
+}
+
+/// The run's part of the store. A store that outlives a job keeps the attempts apart.
+fn own_part(client: StoreClient, launch: &Launch) -> PrefixStore<StoreClient> {
+    PrefixStore::new(format!("lockstep/{}", launch.attempt), client)
+}
+
+/// A secret for one run.
+pub(crate) fn random_token() -> io::Result<Token> {
+    let mut token = Token::default();
+    io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut token)?;
+    Ok(token)
+}
+
+impl Meeting {
+    /// Opens the store, or joins the one that is served, and listens.
+    ///
+    /// # Errors
+    /// When the store is out of reach or the system refuses.
+    pub(super) fn open(
+        launch: &Launch,
+        plan: &Plan,
+        timeout: Duration,
+    ) -> Result<Meeting, RunError> {
+        let address = resolve(launch, timeout)?;
+        let server = match launch.store_is_served {
+            true => None,
+            // As c10d: on every address of this machine, unless the job is on this one only.
+            false => match StoreServer::listen(listening_address(address)) {
+                Ok(server) => Some(server),
+                // A PyTorch process serves one there, or nothing answers and that is said below.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => None,
+                Err(source) => return Err(RunError::System { doing: "serve the store", source }),
+            },
+        };
+        let client = StoreClient::connect(address, timeout).map_err(store_failed)?;
+        let own = client.local_address().map_err(RunError::system("find the store's address"))?;
+        let mut store = own_part(client, launch);
+        let address = listening_address(own).ip();
+        let (meeting, invitation) = Meeting::listen(address, 1, launch.world_size, plan)?;
+        store.set(MEETING_KEY, &invitation).map_err(store_failed)?;
+        Ok(Meeting { _store: Some(store), _server: server, ..meeting })
+    }
+
+    /// Listens on this address for the ranks from `first` on. Returns also what they have to be
+    /// told.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn listen(
+        address: IpAddr,
+        first: u32,
+        world_size: u32,
+        plan: &Plan,
+    ) -> Result<(Meeting, Vec<u8>), RunError> {
+        let any = SocketAddr::new(address, 0);
+        let listener = TcpListener::bind(any).map_err(RunError::system("listen for ranks"))?;
+        listener.set_nonblocking(true).map_err(RunError::system("listen for ranks"))?;
+        let port = listener.local_addr().map_err(RunError::system("listen for ranks"))?.port();
+        let token = random_token().map_err(RunError::system("read /dev/urandom"))?;
+        let probe = shm::Segment::create(token.len())
+            .and_then(|probe| {
+                rustix::io::pwrite(&probe, &token, 0)?;
+                Ok(probe)
+            })
+            .map_err(RunError::system("create shared memory"))?;
+        let path = memory_path(probe.as_fd());
+        let invitation = Invitation { version: VERSION, port, token, probe: path };
+        let bytes = postcard::to_stdvec(&invitation).unwrap_or_default();
+        let plan = digest(plan);
+        let (_store, _server) = (None, None);
+        let meeting =
+            Meeting { first, world_size, token, plan, listener, _probe: probe, _store, _server };
+        Ok((meeting, bytes))
+    }
+
+    /// The first rank that comes.
+    pub(crate) fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// Waits until all have come, in rank order.
+    ///
+    /// # Errors
+    /// When they have not by `deadline_ns` on the clock, or one has another plan.
+    pub(crate) fn gather(&self, deadline_ns: u64) -> Result<Vec<Guest>, RunError> {
+        let greeters = Greeters::new();
+        let (token, plan) = (self.token, self.plan);
+        let (first, world_size) = (self.first, self.world_size);
+        let mut guests: Vec<Option<Guest>> = (first..world_size).map(|_| None).collect();
+        loop {
+            greeters.admit(&self.listener, move |stranger, address| {
+                greet(stranger, address.ip().to_canonical(), token, plan, first..world_size)
+            });
+            while let Some(guest) = greeters.next() {
+                let slot = guest.rank.index().checked_sub(first as usize);
+                if let Some(slot) = slot.and_then(|slot| guests.get_mut(slot)) {
+                    *slot = Some(guest);
+                }
+            }
+            let Some(absent) = guests.iter().position(Option::is_none) else {
+                return Ok(guests.into_iter().flatten().collect());
+            };
+            if clock::now_ns() >= deadline_ns {
+                let missing = guests.iter().filter(|guest| guest.is_none()).count();
+                let why = format!(
+                    "it did not connect in time ({missing} of {} ranks are missing); look at its \
+                     own output, and whether its machine reaches rank 0's",
+                    self.world_size
+                );
+                return Err(RunError::DidNotJoin { rank: GlobalRank(absent as u32 + first), why });
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// A path under which processes of this machine find a memory file of this one.
+pub(crate) fn memory_path(memory: BorrowedFd<'_>) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd())
+}
+
+/// This machine only, if that is where the store is; else every address.
+fn listening_address(store: SocketAddr) -> SocketAddr {
+    let any = match store.ip() {
+        ip if ip.is_loopback() => ip,
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    SocketAddr::new(any, store.port())
+}
+
+/// Orders and reports take as long as they take.
+fn settle(stranger: Stranger) -> io::Result<TcpStream> {
+    let stream = stranger.known()?;
+    // A machine that is switched off says nothing: the kernel then asks it.
+    rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
+    rustix::net::sockopt::set_tcp_keepidle(&stream, Duration::from_secs(10))?;
+    rustix::net::sockopt::set_tcp_keepintvl(&stream, Duration::from_secs(5))?;
+    rustix::net::sockopt::set_tcp_keepcnt(&stream, 4)?;
+    Ok(stream)
+}
+
+/// One connection, from rank 0's side.
+fn greet(
+    mut stranger: Stranger,
+    address: IpAddr,
+    token: Token,
+    plan: u64,
+    ranks: Range<u32>,
+) -> io::Result<Guest> {
+    let hello: Hello = stranger.hear()?;
+    if hello.token != token {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let refused = if !ranks.contains(&hello.rank.0) {
+        Some(format!("there is no other rank {} in a world of {}", hello.rank, ranks.end))
+    } else if hello.plan != plan {
+        Some("its plan is another one than rank 0's; give every rank the same --plan".to_owned())
+    } else {
+        None
+    };
+    if let Some(why) = refused {
+        stranger.stream.write_all(&frame(&Greeting::Refused { why }))?;
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    stranger.stream.write_all(&frame(&Greeting::Welcome))?;
+    let offset_ns = loop {
+        match stranger.hear()? {
+            Asking::Clock => {
+                stranger.stream.write_all(&frame(&Greeting::Clock(clock::now_ns())))?;
+            }
+            Asking::Offset(offset_ns) => break offset_ns,
+        }
+    };
+    let stream = settle(stranger)?;
+    let Hello { rank, pid, same_machine, .. } = hello;
+    Ok(Guest { rank, pid, line: line_of(stream), offset_ns, same_machine, address })
+}
+
+/// Finds rank 0 and connects to it; what follows on the line are its orders.
+///
+/// # Errors
+/// When the store or rank 0 is out of reach, or rank 0 refuses.
+pub(super) fn attend(
+    launch: &Launch,
+    plan: &Plan,
+    timeout: Duration,
+) -> Result<UnixStream, RunError> {
+    let started = Instant::now();
+    let address = resolve(launch, timeout)?;
+    let client = StoreClient::connect(address, timeout).map_err(store_failed)?;
+    let mut store = own_part(client, launch);
+    loop {
+        let invitation = store.get(MEETING_KEY).map_err(store_failed)?;
+        match accept(launch.rank, plan, address.ip(), &invitation, timeout) {
+            // A store that outlives jobs may still hold the last one's.
+            Err(RunError::System { .. }) if started.elapsed() < timeout => {
+                std::thread::sleep(LOOK * 20);
+            }
+            met => return met,
+        }
+    }
+}
+
+/// Connects to rank 0 as the invitation says; what follows on the line are its orders.
+///
+/// # Errors
+/// When rank 0 is out of reach, or refuses.
+pub(crate) fn accept(
+    rank: GlobalRank,
+    plan: &Plan,
+    rank_zero: IpAddr,
+    invitation: &[u8],
+    timeout: Duration,
+) -> Result<UnixStream, RunError> {
+    let no_meeting = |why: String| RunError::DidNotJoin { rank, why };
+    let invitation: Invitation = postcard::from_bytes(invitation)
+        .map_err(|error| no_meeting(format!("rank 0 has left something else: {error}")))?;
+    if invitation.version != VERSION {
+        return Err(no_meeting("rank 0 runs another version of lockstep".to_owned()));
+    }
+    // Rank 0 is where the store is: PyTorch's rule, and torchrun's.
+    let rank_zero = SocketAddr::new(rank_zero, invitation.port);
+    let hello = Hello {
+        token: invitation.token,
+        rank,
+        pid: std::process::id(),
+        plan: digest(plan),
+        same_machine: begins_with(&invitation.probe, &invitation.token),
+    };
+    let lost = |source| RunError::System { doing: "reach rank 0", source };
+    let stream = TcpStream::connect_timeout(&rank_zero, timeout).map_err(lost)?;
+    let mut host = Stranger::new(stream).map_err(lost)?;
+    let offset_ns = introduce(&mut host, &hello).map_err(lost)?.map_err(no_meeting)?;
+    let said = host.stream.write_all(&frame(&Asking::Offset(offset_ns)));
+    said.and_then(|()| settle(host)).map(line_of).map_err(lost)
+}
+
+/// Whether a memory file can be read here and is the one that is meant.
+fn begins_with(path: &str, token: &Token) -> bool {
+    let Ok(mut file) = std::fs::File::open(path) else { return false };
+    let mut found = Token::default();
+    io::Read::read_exact(&mut file, &mut found).is_ok() && found == *token
+}
+
+/// Says who this is and compares the clocks; `Err` inside is rank 0's refusal.
+fn introduce(host: &mut Stranger, hello: &Hello) -> io::Result<Result<i64, String>> {
+    host.stream.write_all(&frame(hello))?;
+    match host.hear()? {
+        Greeting::Welcome => {}
+        Greeting::Refused { why } => return Ok(Err(why)),
+        Greeting::Clock(_) => return Err(io::ErrorKind::InvalidData.into()),
+    }
+    let mut best = (u64::MAX, 0i64);
+    for _ in 0..PINGS {
+        let asked = clock::now_ns();
+        host.stream.write_all(&frame(&Asking::Clock))?;
+        let Greeting::Clock(theirs) = host.hear()? else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        let took = clock::now_ns().saturating_sub(asked);
+        let middle = asked.saturating_add(took / 2);
+        best = best.min((took, middle.wrapping_sub(theirs) as i64));
+    }
+    // Processes of one machine share the clock: what is measured there is only noise.
+    Ok(Ok(if hello.same_machine { 0 } else { best.1 }))
+}

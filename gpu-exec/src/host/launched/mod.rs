@@ -1,0 +1,57 @@
+//! Ranks that others start: torchrun, mpirun, srun, Kubernetes. No scheduler of our own.
+//!
+//! Every process learns from its environment who it is ([`Launch`]) and finds the others through
+//! c10d's TCPStore, in PyTorch's protocol: one that a torchrun agent or a PyTorch process serves,
+//! or one that rank 0 serves when nobody does. Rank 0's process is the run's coordinator, with its
+//! rank in a child process; it gathers the events and says how the run ended. The other processes
+//! are ranks, connected to it over TCP; one that loses rank 0 ends by itself.
+
+mod environment;
+mod meeting;
+
+pub use environment::{Launch, LaunchError};
+
+use crate::host::rank::serve_joined;
+use crate::host::{Carrier, RankLauncher, start_with};
+use crate::{RunError, RunHandle, RunOptions};
+use lockstep_core::plan::Plan;
+pub(crate) use meeting::Meeting;
+#[cfg(feature = "mpi")]
+pub(crate) use meeting::accept;
+pub(super) use meeting::{Guest, memory_path, random_token};
+use std::process::ExitCode;
+
+/// Rank 0's process: gathers the other ranks and starts the run. Returns once all have joined.
+///
+/// # Errors
+/// When the store cannot be used, ranks do not come, or the plan cannot be run.
+pub fn lead(
+    launch: &Launch,
+    launcher: RankLauncher,
+    plan: Plan,
+    options: RunOptions,
+) -> Result<RunHandle, RunError> {
+    if plan.world_size != launch.world_size {
+        return Err(wrong_world(launch, &plan));
+    }
+    let meeting = Meeting::open(launch, &plan, options.join_timeout)?;
+    start_with(launcher, plan, options, Carrier::Host, Some(meeting))
+}
+
+/// Any other rank's process: joins rank 0's and carries its program out. Returns when the run has
+/// ended; a rank that is told to end early ends the process.
+///
+/// # Errors
+/// When the run cannot be joined. What goes wrong later is rank 0's to tell, and ends in a failing
+/// exit code here.
+pub fn join(launch: &Launch, plan: &Plan, options: &RunOptions) -> Result<ExitCode, RunError> {
+    if plan.world_size != launch.world_size {
+        return Err(wrong_world(launch, plan));
+    }
+    let line = meeting::attend(launch, plan, options.join_timeout)?;
+    Ok(serve_joined(line))
+}
+
+fn wrong_world(launch: &Launch, plan: &Plan) -> RunError {
+    RunError::WrongWorld { launched: launch.world_size, planned: plan.world_size }
+}

@@ -1,0 +1,140 @@
+//! How the ranks get hold of the run's shared memory: torch.multiprocessing's two sharing
+//! strategies (`torch/multiprocessing/reductions.py`, `libshm`).
+//!
+//! A descriptor that travels over each rank's socket has no name, so nothing can be left behind.
+//! A named file can be opened by whoever knows the name, and stays behind if its maker is killed:
+//! therefore a keeper, as PyTorch's `torch_shm_manager`, a process of its own that hears when the
+//! coordinator is gone and removes the name. It knows the name before there is such a file. Once
+//! all ranks have joined, nobody needs the name any more, and it is removed.
+
+use super::RankLauncher;
+use super::control::{self, KEEPER};
+use crate::options::SharingStrategy;
+use crate::shm::Segment;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Where POSIX shared memory lies on Linux.
+const FOLDER: &str = "/dev/shm";
+
+/// The shared memory of a run, from the coordinator's side. Dropping it removes its name.
+#[derive(Debug)]
+pub(super) struct SharedMemory {
+    descriptor: OwnedFd,
+    named: Option<Named>,
+}
+
+/// A name in the file system, and who removes it if this process cannot.
+#[derive(Debug)]
+struct Named {
+    path: PathBuf,
+    keeper: Child,
+    /// Its end is what the keeper hears.
+    _line: UnixStream,
+}
+
+impl SharedMemory {
+    /// Memory of that size, shared in that way.
+    ///
+    /// # Errors
+    /// When the system refuses, or the keeper does not start within `patience`.
+    pub(super) fn create(
+        how: SharingStrategy,
+        bytes: usize,
+        launcher: &RankLauncher,
+        patience: Duration,
+    ) -> io::Result<SharedMemory> {
+        if how == SharingStrategy::FileDescriptor {
+            return Ok(SharedMemory { descriptor: Segment::create(bytes)?, named: None });
+        }
+        let random = RandomState::new().hash_one(std::process::id());
+        let name = format!("lockstep-{}-{random:016x}", std::process::id());
+        let named = Named::kept(Path::new(FOLDER).join(name), launcher, patience)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::open(&named.path, flags, Mode::RUSR | Mode::WUSR)?;
+        // All of it now: a file system that is too small says so here, and not by a signal later.
+        let all = rustix::fs::FallocateFlags::empty();
+        rustix::fs::fallocate(&descriptor, all, 0, bytes as u64).map_err(|error| {
+            let error = io::Error::from(error);
+            let why = format!(
+                "{bytes} bytes do not fit into {FOLDER} ({error}); make it larger, or share by \
+                 file descriptor, which it does not limit"
+            );
+            io::Error::new(error.kind(), why)
+        })?;
+        Ok(SharedMemory { descriptor, named: Some(named) })
+    }
+
+    /// What a rank is handed: the memory itself, unless it opens it by name.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.named.is_none().then(|| self.descriptor.as_fd())
+    }
+
+    /// What a rank opens.
+    pub(super) fn name(&self) -> Option<&Path> {
+        self.named.as_ref().map(|named| &*named.path)
+    }
+}
+
+/// Opens what a coordinator named.
+pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+impl Named {
+    /// A name that a keeper knows, and no file yet.
+    fn kept(path: PathBuf, launcher: &RankLauncher, patience: Duration) -> io::Result<Named> {
+        let (mut line, theirs) = UnixStream::pair()?;
+        let keeper = Command::new(&launcher.program)
+            .args(&launcher.args)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            // Whatever ends the coordinator's group must not end the keeper.
+            .process_group(0)
+            .spawn()?;
+        let mut named = Named { path, keeper, _line: line.try_clone()? };
+        line.set_read_timeout(Some(patience))?;
+        line.write_all(&[KEEPER])?;
+        line.write_all(&control::frame(&named.path))?;
+        let mut ready = [0];
+        line.read_exact(&mut ready).map_err(|error| {
+            // Dropping reaps it; how it ended says more than that it does not answer.
+            let ended = named.keeper.try_wait().ok().flatten();
+            let how = ended.map_or_else(|| error.to_string(), |status| status.to_string());
+            io::Error::new(error.kind(), format!("the keeper of its name did not start: {how}"))
+        })?;
+        Ok(named)
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        // There may be no file yet, or no more.
+        let _ = std::fs::remove_file(&self.path);
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}
+
+/// What the keeper does: everything, once it was told on its line that it is one.
+pub(super) fn keep(line: &UnixStream) -> io::Result<()> {
+    // It outlives its parent; that is what it is for.
+    rustix::process::set_parent_process_death_signal(None)?;
+    let mut line = line;
+    let Some(path) = control::read_frame::<PathBuf>(&mut line)? else { return Ok(()) };
+    line.write_all(&[KEEPER])?;
+    // Nothing is ever said on it again: this returns when the other end is gone.
+    while line.read(&mut [0])? > 0 {}
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,76 @@
+//! A rank's tensors, in its own memory: read when a call starts, written when it has completed.
+
+use lockstep_core::dtype::Dtype;
+use lockstep_core::plan::{Action, Plan, TensorId};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::reduce::combine;
+use lockstep_core::trace::TensorValue;
+use lockstep_core::value::initial_bytes;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Tensors {
+    of: BTreeMap<TensorId, Mutex<Vec<u8>>>,
+}
+
+impl Tensors {
+    /// What the rank's program uses, filled.
+    pub(super) fn of(plan: &Plan, rank: GlobalRank) -> Tensors {
+        let used = plan.program(rank).map(|program| program.tensors()).unwrap_or_default();
+        let filled = used.into_iter().filter_map(|id| {
+            let tensor = plan.tensor(id)?;
+            Some((id, Mutex::new(initial_bytes(tensor, rank))))
+        });
+        Tensors { of: filled.collect() }
+    }
+
+    fn whole(&self, id: TensorId) -> Result<MutexGuard<'_, Vec<u8>>, String> {
+        let tensor = self.of.get(&id).ok_or("a tensor that was not made")?;
+        Ok(tensor.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Some of a tensor's bytes.
+    pub(super) fn read(&self, id: TensorId, bytes: Range<usize>) -> Result<Vec<u8>, String> {
+        let whole = self.whole(id)?;
+        let part = whole.get(bytes).ok_or("bytes outside of a tensor")?;
+        Ok(part.to_vec())
+    }
+
+    /// Replaces bytes of a tensor from `start` on.
+    pub(super) fn write(&self, id: TensorId, start: usize, bytes: &[u8]) -> Result<(), String> {
+        let mut whole = self.whole(id)?;
+        let part = start.checked_add(bytes.len()).and_then(|end| whole.get_mut(start..end));
+        part.ok_or("bytes outside of a tensor")?.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// A step among the rank's own tensors.
+    pub(super) fn copy(&self, plan: &Plan, action: &Action) -> Result<(), String> {
+        let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
+        else {
+            return Ok(());
+        };
+        let dtype = plan.tensor(*from).map_or(Dtype::Unknown, |tensor| tensor.dtype);
+        let size = dtype.size_bytes() as usize;
+        let (count, start) = (*count as usize * size, *into_offset as usize * size);
+        let first = *from_offset as usize * size;
+        let mut moved = self.read(*from, first..first.saturating_add(count))?;
+        if let Some(op) = reduce {
+            let mut sum = self.read(*into, start..start.saturating_add(count))?;
+            combine(dtype, *op, &mut sum, &moved);
+            moved = sum;
+        }
+        self.write(*into, start, &moved)
+    }
+
+    /// What all hold, in id order.
+    pub(super) fn values(&self) -> impl Iterator<Item = (TensorId, TensorValue)> {
+        self.of.iter().map(|(id, tensor)| {
+            let held = tensor.lock().unwrap_or_else(PoisonError::into_inner);
+            (*id, TensorValue::of(&held))
+        })
+    }
+}

@@ -1,0 +1,311 @@
+//! Ranks that others start: by hand as any launcher does it, by mpirun where there is one, and by a
+//! real torchrun when `LOCKSTEP_PYTHON` names a Python with PyTorch.
+
+use crate::deaths::{long_plan, until};
+use lockstep_core::collective::Collective;
+use lockstep_core::plan::Plan;
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::scenario::CollectiveLab;
+use lockstep_core::trace::{Outcome, Trace, What};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const RANK: &str = env!("CARGO_BIN_EXE_lockstep-rank");
+
+/// A job's plan and its trace, in a folder that is thrown away.
+struct Job {
+    folder: tempfile::TempDir,
+}
+
+impl Job {
+    fn of(plan: &Plan) -> Job {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("plan"), plan.to_bytes()).unwrap();
+        Job { folder }
+    }
+
+    fn arguments(&self) -> [PathBuf; 3] {
+        ["--launched".into(), self.folder.path().join("plan"), self.trace_path()]
+    }
+
+    fn trace_path(&self) -> PathBuf {
+        self.folder.path().join("trace")
+    }
+
+    fn trace(&self) -> Trace {
+        Trace::read(&std::fs::read(self.trace_path()).unwrap()).unwrap()
+    }
+
+    /// All ranks, as torchrun starts them.
+    fn start(&self, world_size: u32, more: &[&str]) -> Vec<Child> {
+        let port = free_port();
+        (0..world_size).map(|rank| self.rank(rank, world_size, port, more)).collect()
+    }
+
+    fn rank(&self, rank: u32, world_size: u32, port: u16, more: &[&str]) -> Child {
+        self.rank_by(Command::new(RANK), rank, world_size, ("127.0.0.1", port), more)
+    }
+
+    fn rank_by(
+        &self,
+        mut command: Command,
+        rank: u32,
+        world_size: u32,
+        (master, port): (&str, u16),
+        more: &[&str],
+    ) -> Child {
+        command
+            .args(self.arguments())
+            .args(more)
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", world_size.to_string())
+            .env("LOCAL_RANK", rank.to_string())
+            .env("MASTER_ADDR", master)
+            .env("MASTER_PORT", port.to_string());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+}
+
+/// A port that was free a moment ago: below those that the system gives to whoever asks for any,
+/// as other tests do meanwhile.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed) + 61 * std::process::id();
+        let port = 20_000 + (next % 9_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+fn reduction(world_size: u32) -> Plan {
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    CollectiveLab::new(sum, world_size, 5000).plan().unwrap()
+}
+
+/// How all of them ended, each in bounded time.
+fn end(ranks: Vec<Child>) -> Vec<Output> {
+    let ended = |mut rank: Child| {
+        until("a rank ends", || rank.try_wait().unwrap().is_some());
+        rank.wait_with_output().unwrap()
+    };
+    ranks.into_iter().map(ended).collect()
+}
+
+fn codes(outputs: &[Output]) -> Vec<Option<i32>> {
+    outputs.iter().map(|output| output.status.code()).collect()
+}
+
+fn text(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    String::from_utf8_lossy(out).into_owned() + &String::from_utf8_lossy(err)
+}
+
+fn all(outputs: &[Output]) -> Vec<String> {
+    outputs.iter().map(text).collect()
+}
+
+/// What the tensors hold at the end, by rank.
+fn results(trace: &Trace) -> Vec<(u32, What)> {
+    let found = trace.events.iter().filter(|event| matches!(event.what, What::Result { .. }));
+    let mut results: Vec<_> = found.map(|event| (event.rank.0, event.what.clone())).collect();
+    results.sort_by_key(|(rank, _)| *rank);
+    results
+}
+
+fn assert_verified(job: &Job, plan: &Plan) {
+    let trace = job.trace();
+    assert_eq!(trace.end.as_ref().unwrap().outcome, Outcome::Completed);
+    assert_eq!(results(&trace), results(&crate::run(plan.clone())));
+}
+
+fn grows(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|file| file.len() > 300_000)
+}
+
+#[test]
+fn ranks_find_each_other_with_the_bits_of_any_run() {
+    let plan = reduction(3);
+    for more in [&[][..], &["--tcp"]] {
+        let job = Job::of(&plan);
+        let outputs = end(job.start(3, more));
+        assert_eq!(codes(&outputs), [Some(0); 3], "{:?}", all(&outputs));
+        assert_verified(&job, &plan);
+    }
+}
+
+#[test]
+fn a_rank_that_dies_ends_the_others() {
+    for more in [&[][..], &["--tcp"]] {
+        let job = Job::of(&long_plan());
+        let mut ranks = job.start(3, more);
+        until("the trace grows", || grows(&job.trace_path()));
+        ranks[2].kill().unwrap();
+        let outputs = end(ranks);
+        assert_eq!(codes(&outputs), [Some(1), Some(1), None], "{:?}", all(&outputs));
+        let outcome = job.trace().end.unwrap().outcome;
+        assert!(matches!(outcome, Outcome::RankDied { rank, .. } if rank.0 == 2));
+    }
+}
+
+#[test]
+fn ranks_end_when_rank_0_is_killed_and_the_trace_stays() {
+    let job = Job::of(&long_plan());
+    let mut ranks = job.start(3, &[]);
+    until("the trace grows", || grows(&job.trace_path()));
+    ranks[0].kill().unwrap();
+    let outputs = end(ranks);
+    assert_eq!(codes(&outputs), [None, Some(1), Some(1)], "{:?}", all(&outputs));
+    assert!(text(&outputs[1]).contains("the run was ended"), "{}", text(&outputs[1]));
+    let trace = job.trace();
+    assert!(trace.end.is_none() && !trace.events.is_empty());
+}
+
+#[test]
+fn another_plan_is_refused_in_words() {
+    let (job, other) = (Job::of(&reduction(2)), Job::of(&long_plan()));
+    let port = free_port();
+    let wrong = end(vec![other.rank(0, 2, port, &[])]);
+    assert!(text(&wrong[0]).contains("started 2 processes, and the plan has 3"), "{wrong:?}");
+    let sum = Collective::AllReduce { op: ReduceOp::Product };
+    let differs = Job::of(&CollectiveLab::new(sum, 2, 5000).plan().unwrap());
+    let mut first = job.rank(0, 2, port, &[]);
+    let second = end(vec![differs.rank(1, 2, port, &[])]);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(second[0].status.code(), Some(2));
+    assert!(text(&second[0]).contains("another one than rank 0's"), "{second:?}");
+}
+
+#[test]
+fn ranks_of_two_network_namespaces() {
+    let id = std::process::id() % 10_000;
+    let (here, there) = (format!("lks{id}a"), format!("lks{id}b"));
+    let ip = |line: String| {
+        let ran = Command::new("ip").args(line.split_whitespace()).output();
+        ran.is_ok_and(|ran| ran.status.success())
+    };
+    if !ip(format!("netns add {here}")) {
+        println!("skipped: this machine does not let the test make network namespaces");
+        return;
+    }
+    let made = ip(format!("netns add {there}"))
+        && ip(format!("link add v{here} netns {here} type veth peer name v{there} netns {there}"))
+        && ip(format!("-n {here} addr add 10.77.0.1/24 dev v{here}"))
+        && ip(format!("-n {there} addr add 10.77.0.2/24 dev v{there}"))
+        && ip(format!("-n {here} link set v{here} up"))
+        && ip(format!("-n {there} link set v{there} up"))
+        && ip(format!("-n {here} link set lo up"))
+        && ip(format!("-n {there} link set lo up"));
+    let plan = reduction(2);
+    let job = Job::of(&plan);
+    let outputs = made.then(|| {
+        let inside = |rank: u32, namespace: &str| {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", namespace, RANK]);
+            job.rank_by(command, rank, 2, ("10.77.0.1", 29577), &["--tcp"])
+        };
+        end(vec![inside(0, &here), inside(1, &there)])
+    });
+    ip(format!("netns del {here}"));
+    ip(format!("netns del {there}"));
+    match outputs {
+        None => println!("skipped: this machine lets the test connect no network namespaces"),
+        Some(outputs) => {
+            assert_eq!(codes(&outputs), [Some(0); 2], "{:?}", all(&outputs));
+            assert_verified(&job, &plan);
+        }
+    }
+}
+
+/// MASTER_ADDR can be an address of either family, however messages go.
+#[test]
+fn ranks_find_each_other_under_ipv6() {
+    let port = free_port();
+    if TcpListener::bind(("::1", port)).is_err() {
+        println!("skipped: this machine has no IPv6");
+        return;
+    }
+    let plan = reduction(3);
+    let job = Job::of(&plan);
+    let rank = |rank| job.rank_by(Command::new(RANK), rank, 3, ("::1", port), &["--tcp"]);
+    let outputs = end((0..3).map(rank).collect());
+    assert_eq!(codes(&outputs), [Some(0); 3], "{:?}", all(&outputs));
+    assert_verified(&job, &plan);
+}
+
+/// `mpirun` says who is who in variables of its own.
+#[test]
+fn mpirun_starts_ranks() {
+    let Ok(version) = Command::new("mpirun").arg("--version").output() else {
+        println!("skipped: there is no mpirun on this machine");
+        return;
+    };
+    let plan = reduction(2);
+    let job = Job::of(&plan);
+    let mut command = Command::new("mpirun");
+    if text(&version).contains("Open MPI") {
+        command.args(["--allow-run-as-root", "--oversubscribe"]);
+    }
+    command.args(["-n", "2", RANK]).args(job.arguments());
+    command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", free_port().to_string());
+    let ran = command.output().unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran));
+    assert_verified(&job, &plan);
+}
+
+/// A real torchrun, whose agent serves the store, and a PyTorch process that serves one.
+#[test]
+fn torchrun_starts_ranks() {
+    let Some(python) = std::env::var_os("LOCKSTEP_PYTHON") else {
+        println!("skipped: LOCKSTEP_PYTHON names no Python with PyTorch");
+        return;
+    };
+    let torchrun = |job: &Job, options: &[&str]| {
+        let mut command = Command::new(&python);
+        command.args(["-m", "torch.distributed.run", "--no-python"]).args(options);
+        command.arg(RANK).args(job.arguments()).output().unwrap()
+    };
+    let plan = reduction(4);
+    let job = Job::of(&plan);
+    let c10d = ["--nproc-per-node=4", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"];
+    let ran = torchrun(&job, &c10d);
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran));
+    assert_verified(&job, &plan);
+
+    // Static rendezvous: the agent serves the store at a port that is given.
+    let job = Job::of(&plan);
+    let port = format!("--master-port={}", free_port());
+    let ran = torchrun(&job, &["--nproc-per-node=4", "--master-addr=127.0.0.1", &port]);
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran));
+    assert_verified(&job, &plan);
+
+    // A PyTorch process that serves the store where rank 0 would.
+    let port = free_port();
+    let script = format!(
+        "
+import datetime, sys, torch.distributed as d
+s = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=60), wait_for_workers=False)
+print('up', flush=True); sys.stdin.read()
+"
+    );
+    let mut server = Command::new(&python)
+        .args(["-c", &script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let out = server.stdout.take().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
+    let job = Job::of(&plan);
+    let outputs = end((0..4).map(|rank| job.rank(rank, 4, port, &[])).collect());
+    drop(server.stdin.take());
+    server.wait().unwrap();
+    assert_eq!(codes(&outputs), [Some(0); 4], "{:?}", all(&outputs));
+    assert_verified(&job, &plan);
+}

@@ -1,0 +1,239 @@
+//! `lockstep calibrate`: measures a backend, and finds the topology on which the simulator takes as
+//! long.
+
+use super::nccl::NcclArguments;
+use super::rank_launcher;
+use super::run::BackendChoice;
+use crate::terminal;
+use crate::topology_file::{Calibration, TopologyFile};
+use anyhow::{Result, bail};
+use lockstep_core::group::BackendName;
+use lockstep_core::trace::{Origin, Outcome};
+use lockstep_gpu_exec::{Backend, RunOptions, run_to_trace};
+use lockstep_sim::Topology;
+use lockstep_sim::calibrate::{Measured, Model, Point, Probe, fit, median};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Sizes that the parameters are fitted to, in bytes: a cache more each.
+const FITTED: [u64; 7] = [4, 4 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20, 64 << 20];
+
+/// Sizes between those, which show what the fit is worth.
+const HELD_BACK: [u64; 6] = [256, 16 << 10, 256 << 10, 2 << 20, 8 << 20, 32 << 20];
+
+/// A point's calls go on until they have moved so many bytes, or are this many.
+const MOVED_BYTES: u64 = 200 << 20;
+const FEWEST_CALLS: u64 = 7;
+const MOST_CALLS: u64 = 400;
+
+/// A measurement that takes longer shows a machine that is not fit to be measured.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// A core's own cache and the shared one, where the system does not say.
+const USUAL_CACHES: [u64; 2] = [1 << 20, 32 << 20];
+
+/// Measure a backend's latency and bandwidth, and write a topology for `lockstep sim --topology`
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// What is measured
+    #[arg(long, value_enum, default_value = "host")]
+    backend: BackendChoice,
+    #[command(flatten)]
+    nccl: NcclArguments,
+    /// Ranks to measure with: the topology is for as many
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    world_size: u32,
+    /// Times that everything is measured, one size after the other; medians count
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: u32,
+    /// Leave larger buffers out
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
+    max_bytes: u64,
+    /// Measure sizes between the fitted ones too, and say how far the simulator is from them
+    #[arg(long)]
+    check: bool,
+    /// Write the topology to a file
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Calibrated<'a> {
+    schema: &'static str,
+    topology: &'a Topology,
+    lines: &'a [Line],
+    /// The median of how far the simulated times of the fitted sizes are from the measured ones.
+    fitted_off: Option<f64>,
+    /// The same for sizes that the fit has not seen.
+    held_back_off: Option<f64>,
+}
+
+/// A measured point beside its simulation.
+#[derive(Debug, Serialize)]
+struct Line {
+    #[serde(flatten)]
+    measured: Measured,
+    simulated_ps: u64,
+    fitted: bool,
+    /// Simulated over measured, less 1.
+    off: f64,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let name = arguments.backend.name();
+    arguments.nccl.check_for(name)?;
+    let (world_size, rounds) = (arguments.world_size, arguments.rounds.max(1));
+    if world_size < 2 {
+        bail!("one rank sends nothing that could be measured; --world-size 2 is the least");
+    }
+    let backend = arguments.nccl.backend(name, rank_launcher()?)?;
+    let sizes = |sizes: &[u64]| {
+        let sizes = sizes.iter().filter(|bytes| **bytes <= arguments.max_bytes);
+        sizes.copied().collect::<Vec<u64>>()
+    };
+    let held_back = if arguments.check { sizes(&HELD_BACK) } else { Vec::new() };
+    let all: Vec<u64> = sizes(&FITTED).into_iter().chain(held_back.iter().copied()).collect();
+    let points = Probe::ALL.into_iter();
+    let points = points.flat_map(|probe| all.iter().map(move |&bytes| Point { probe, bytes }));
+    let points: Vec<Point> = points.collect();
+    let (mut took, mut device) = (BTreeMap::<Point, Vec<u64>>::new(), String::new());
+    for round in 1..=rounds {
+        terminal::note(&format!("lockstep: measuring, round {round} of {rounds}"));
+        // One size after the other and again from the start: what else the machine does hits all.
+        for &point in &points {
+            let (call_ps, on) = measure(point, &*backend, world_size)?;
+            took.entry(point).or_default().push(call_ps);
+            device = on;
+        }
+    }
+    let measured = took.into_iter().filter_map(|(point, took)| {
+        let call_ps = median(took)?;
+        Some(Measured { point, call_ps })
+    });
+    let (unseen, fitted): (Vec<Measured>, Vec<Measured>) =
+        measured.partition(|measured| held_back.contains(&measured.point.bytes));
+    let model = match name {
+        BackendName::Host => {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            Model::SharedMemory { cores: cores as u32, caches: caches().unwrap_or(USUAL_CACHES) }
+        }
+        _ => Model::Link,
+    };
+    let topology = fit(model, name, world_size, &fitted)?;
+    let beside = |(measured, fitted): (Measured, bool)| {
+        let simulated_ps = measured.point.simulated_ps(topology, name, world_size)?;
+        let off = simulated_ps as f64 / measured.call_ps.max(1) as f64 - 1.0;
+        Some(Line { measured, simulated_ps, fitted, off })
+    };
+    let lines = fitted.iter().map(|line| (*line, true));
+    let lines = lines.chain(unseen.iter().map(|line| (*line, false)));
+    let mut lines: Vec<Line> = lines.filter_map(beside).collect();
+    lines.sort_by_key(|line| line.measured.point);
+    let off = |fitted| median_off(lines.iter().filter(|line| line.fitted == fitted));
+    let (fitted_off, held_back_off) = (off(true), off(false));
+    let text = match arguments.json {
+        true => {
+            let schema = "lockstep.calibrate/1";
+            let lines = &lines;
+            let said = Calibrated { schema, topology: &topology, lines, fitted_off, held_back_off };
+            serde_json::to_string_pretty(&said)? + "\n"
+        }
+        false => as_text(&topology, &device, &lines, fitted_off, held_back_off),
+    };
+    if let Some(path) = &arguments.output {
+        let calibration = Calibration { backend: name, device, world_size, measured: fitted };
+        TopologyFile::new(topology, calibration).write(path)?;
+    }
+    terminal::print(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The median time of a point's calls, in picoseconds, and what it ran on.
+fn measure(point: Point, backend: &dyn Backend, world_size: u32) -> Result<(u64, String)> {
+    let calls = (MOVED_BYTES / point.bytes.max(1)).clamp(FEWEST_CALLS, MOST_CALLS) as u32;
+    let warm_up = calls / 5 + 3;
+    let plan = point.plan(backend.name(), world_size, calls + warm_up)?;
+    let options =
+        RunOptions { record_messages: false, max_duration: LONGEST, ..RunOptions::default() };
+    let trace = run_to_trace(backend, plan, options)?;
+    let (what, bytes) = (point.probe.name(), point.bytes);
+    match trace.end.as_ref().map(|end| &end.outcome) {
+        Some(Outcome::Completed) => {}
+        outcome => bail!("{what} of {bytes} bytes {}", super::describe(outcome)),
+    }
+    let Some(call_ps) = point.call_ps(&trace, warm_up) else {
+        bail!("the trace of {what} of {bytes} bytes has no calls; please report it");
+    };
+    let device = match trace.header.origin {
+        Origin::Run { device, .. } => device,
+        _ => String::new(),
+    };
+    Ok((call_ps, device))
+}
+
+/// The first core's own cache and the one that it shares, in bytes, if the system says so.
+fn caches() -> Option<[u64; 2]> {
+    let size = |index: u32| {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
+        let text = std::fs::read_to_string(path).ok()?;
+        let kib: u64 = text.trim().strip_suffix('K')?.parse().ok()?;
+        kib.checked_mul(1024)
+    };
+    Some([size(2)?, size(3)?])
+}
+
+fn median_off<'a>(lines: impl Iterator<Item = &'a Line>) -> Option<f64> {
+    let mut off: Vec<f64> = lines.map(|line| line.off.abs()).collect();
+    off.sort_by(f64::total_cmp);
+    off.get(off.len() / 2).copied()
+}
+
+fn as_text(
+    topology: &Topology,
+    device: &str,
+    lines: &[Line],
+    fitted: Option<f64>,
+    held_back: Option<f64>,
+) -> String {
+    let mut text = format!("{device}\n{topology}\n");
+    if let Topology::SharedMemory(machine) = topology {
+        let us = |ps: u64| ps as f64 / 1e6;
+        let gb = |rates: [u64; 3]| rates.map(|rate| format!("{:.1}", rate as f64 / 1e9)).join(", ");
+        let [own, shared] = machine.cached_bytes.map(|bytes| bytes >> 10);
+        text.push_str(&format!(
+            "a call {:.2} µs, a message {:.2} µs; up to {own} KiB, up to {shared} KiB and beyond: \
+             stores {} GB/s, adds {} GB/s\n",
+            us(machine.call_ps),
+            us(machine.latency_ps),
+            gb(machine.store_bytes_per_second),
+            gb(machine.reduce_bytes_per_second),
+        ));
+    }
+    text.push_str(&format!(
+        "\n{:12} {:>10} {:>13} {:>13} {:>7}\n",
+        "", "bytes", "measured µs", "simulated µs", "off"
+    ));
+    for line in lines {
+        text.push_str(&format!(
+            "{:12} {:10} {:13.2} {:13.2} {:+6.1}%{}\n",
+            line.measured.point.probe.name(),
+            line.measured.point.bytes,
+            line.measured.call_ps as f64 / 1e6,
+            line.simulated_ps as f64 / 1e6,
+            line.off * 100.0,
+            if line.fitted { "" } else { "  not fitted" }
+        ));
+    }
+    let kinds = [("fitted sizes", fitted), ("sizes that were not fitted", held_back)];
+    for (what, off) in kinds.into_iter().filter_map(|(what, off)| Some((what, off?))) {
+        text.push_str(&format!("median of {what}: {:.1}% off\n", off * 100.0));
+    }
+    text
+}

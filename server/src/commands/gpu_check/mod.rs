@@ -1,0 +1,358 @@
+//! `lockstep gpu-check`: what the nccl backend does on this machine's GPUs, held against the host
+//! backend and torch.distributed, as a report. One binary and one command: nothing is built there.
+
+mod plans;
+mod report;
+mod speed;
+mod torch;
+
+use super::{describe, rank_launcher};
+use crate::terminal;
+use anyhow::{Context, Result, bail};
+use lockstep_core::diagnosis::diagnose_trace;
+use lockstep_core::plan::Plan;
+use lockstep_core::trace::{Origin, Outcome, Trace};
+use lockstep_core::words::counted;
+use lockstep_gpu_exec::{
+    Collectives, HostBackend, NcclBackend, NcclOptions, RankLauncher, RunOptions, Sharing,
+    run_to_trace,
+};
+use lockstep_sim::compare;
+use report::{Check, Report, State};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Check the nccl backend on this machine's GPUs, and write a report
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Where report.md and report.json go
+    #[arg(short, long, value_name = "FOLDER", default_value = "gpu-check")]
+    output: PathBuf,
+    /// Look for CUDA, NVRTC and NCCL here first; may be given more than once
+    #[arg(long, value_name = "FOLDER")]
+    libraries: Vec<PathBuf>,
+    /// Only the smaller sizes, and one number of ranks
+    #[arg(long)]
+    quick: bool,
+    /// Do not compare with torch.distributed
+    #[arg(long)]
+    no_torch: bool,
+}
+
+/// A way to have ranks on the GPUs of this machine.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    name: &'static str,
+    ranks: u32,
+    collectives: Collectives,
+    sharing: Sharing,
+    /// Whether a machine may be without it: what is tried and not promised.
+    may_fail: bool,
+}
+
+pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let mut bench = Bench { launcher: rank_launcher()?, report: Report::default(), arguments };
+    bench.all()?;
+    let folder = &bench.arguments.output;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let report = &bench.report;
+    let text = report.to_markdown();
+    for (name, text) in
+        [("report.md", text.clone()), ("report.json", serde_json::to_string_pretty(report)? + "\n")]
+    {
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    terminal::print(text.as_bytes())?;
+    Ok(ExitCode::from(u8::from(report.has_failures())))
+}
+
+/// A check under way.
+struct Bench {
+    launcher: RankLauncher,
+    report: Report,
+    arguments: Arguments,
+}
+
+impl Bench {
+    fn all(&mut self) -> Result<()> {
+        // One rank alone: no GPU, no library, and there is no check.
+        let smoke = plans::smoke(1)?;
+        let alone = Way {
+            name: "one rank",
+            ranks: 1,
+            collectives: Collectives::Library,
+            sharing: Sharing::None,
+            may_fail: false,
+        };
+        let trace = self.backend(&alone)?.run(smoke, options())?;
+        if trace.end.as_ref().map(|end| &end.outcome) != Some(&Outcome::Completed) {
+            bail!("one rank alone: {}", describe(trace.end.as_ref().map(|end| &end.outcome)));
+        }
+        if let Origin::Run { device, .. } = &trace.header.origin {
+            self.report.device.clone_from(device);
+        }
+        let gpus = self.gpus()?;
+        self.report.gpus = gpus;
+        for way in self.ways(gpus) {
+            terminal::note(&format!("gpu-check: {}, {}", way.name, counted(way.ranks, "rank")));
+            if way.may_fail && !self.works(&way)? {
+                continue;
+            }
+            self.values(&way)?;
+            self.groups(&way)?;
+            self.training(&way)?;
+            self.hangs(&way)?;
+            self.speed(&way)?;
+        }
+        Ok(())
+    }
+
+    /// How many GPUs ranks can have for themselves, of 8, 4, 2 and 1.
+    fn gpus(&self) -> Result<u32> {
+        for ranks in [8, 4, 2] {
+            let way = Way { ranks, ..Way::alone() };
+            if self.backend(&way)?.run(plans::smoke(ranks)?, options()).is_ok() {
+                return Ok(ranks);
+            }
+        }
+        Ok(1)
+    }
+
+    fn ways(&self, gpus: u32) -> Vec<Way> {
+        let mut ways = vec![Way::alone()];
+        let logical = Way {
+            name: "logical ranks on one GPU, by schedules",
+            ranks: 2,
+            collectives: Collectives::Schedules,
+            sharing: Sharing::OneProcess,
+            may_fail: false,
+        };
+        ways.push(logical);
+        if !self.arguments.quick {
+            ways.push(Way { ranks: 4, ..logical });
+        }
+        if gpus > 1 {
+            ways.push(Way { name: "NCCL's collectives", ranks: gpus, ..Way::alone() });
+            let collectives = Collectives::Schedules;
+            let name = "schedules over NCCL";
+            ways.push(Way { name, ranks: gpus, collectives, ..Way::alone() });
+        } else {
+            for (name, sharing) in [
+                ("NCCL, a host id for each rank of one GPU", Sharing::HostIds),
+                ("NCCL_MULTI_RANK_GPU_ENABLE", Sharing::MultiRank),
+            ] {
+                ways.push(Way { name, ranks: 2, sharing, may_fail: true, ..Way::alone() });
+            }
+        }
+        ways
+    }
+
+    fn backend(&self, way: &Way) -> Result<Runner> {
+        let options = NcclOptions {
+            libraries: self.arguments.libraries.clone(),
+            collectives: way.collectives,
+            sharing: way.sharing,
+            ..NcclOptions::default()
+        };
+        Ok(Runner(NcclBackend::new(self.launcher.clone(), &options)?))
+    }
+
+    fn note(&mut self, way: &Way, what: String, state: State, says: String) {
+        let (way, ranks) = (way.name.to_owned(), way.ranks);
+        self.report.checks.push(Check { way, ranks, what, state, says });
+    }
+
+    /// Whether a way that may fail works here; the report says how it does not.
+    fn works(&mut self, way: &Way) -> Result<bool> {
+        let options = RunOptions { timeout: Some(Duration::from_secs(20)), ..options() };
+        let (state, says) = match self.backend(way)?.run(plans::smoke(way.ranks)?, options) {
+            Ok(trace) => match trace.end.map(|end| end.outcome) {
+                Some(Outcome::Completed) => (State::Passed, "works".to_owned()),
+                other => (State::Absent, describe(other.as_ref())),
+            },
+            Err(error) => (State::Absent, error.to_string()),
+        };
+        let works = state == State::Passed;
+        self.note(way, "starts".to_owned(), state, says);
+        Ok(works)
+    }
+
+    /// Every collective, type, operation and size, against the host backend.
+    fn values(&mut self, way: &Way) -> Result<()> {
+        let sizes: &[u64] = if self.arguments.quick { &[1, 1000] } else { &[1, 1000, 1 << 20] };
+        for (what, plan) in plans::values(way.ranks, sizes, way.collectives)? {
+            self.held_against_host(way, what, &plan)?;
+        }
+        Ok(())
+    }
+
+    /// Groups, pairs and batches.
+    fn groups(&mut self, way: &Way) -> Result<()> {
+        match plans::groups(way.ranks)? {
+            Some(plan) => self.held_against_host(way, "groups and sends".to_owned(), &plan),
+            None => Ok(()),
+        }
+    }
+
+    fn held_against_host(&mut self, way: &Way, what: String, plan: &Plan) -> Result<()> {
+        let reference =
+            run_to_trace(&HostBackend::new(self.launcher.clone()), plan.clone(), options())?;
+        let (state, says) = match self.backend(way)?.run(plan.clone(), options()) {
+            Err(error) => (State::Failed, error.to_string()),
+            Ok(trace) => against(way, plan, reference, trace),
+        };
+        self.note(way, what, state, says);
+        Ok(())
+    }
+
+    /// A DDP run: what was asked of the compute stream, what it took, and what overlapped.
+    fn training(&mut self, way: &Way) -> Result<()> {
+        let plan = plans::training(way.ranks, self.arguments.quick)?;
+        let (state, says) = match self.backend(way)?.run(plan.clone(), options()) {
+            Err(error) => (State::Failed, error.to_string()),
+            Ok(trace) => match trace.end.as_ref().map(|end| &end.outcome) {
+                Some(Outcome::Completed) => (State::Passed, speed::training(&plan, &trace)),
+                other => (State::Failed, describe(other)),
+            },
+        };
+        self.note(way, "DDP, 2 steps".to_owned(), state, says);
+        Ok(())
+    }
+
+    /// Three hangs: ended by the watchdog, with the finding that the host backend's run has.
+    fn hangs(&mut self, way: &Way) -> Result<()> {
+        if way.ranks < 2 {
+            return Ok(());
+        }
+        for (what, plan) in plans::hangs(way.ranks)? {
+            let seconds = if self.arguments.quick { 2 } else { 5 };
+            let timeout = Some(Duration::from_secs(seconds));
+            let options = RunOptions { timeout, grace: Duration::from_secs(5), ..options() };
+            let host = HostBackend::new(self.launcher.clone());
+            let wanted = findings(&run_to_trace(&host, plan.clone(), options.clone())?);
+            let (state, says) = match self.backend(way)?.run(plan, options) {
+                Err(error) => (State::Failed, error.to_string()),
+                Ok(trace) => {
+                    let found = findings(&trace);
+                    let outcome = trace.end.map(|end| end.outcome);
+                    match found == wanted && outcome == Some(Outcome::TimedOut) {
+                        true => (State::Passed, found),
+                        false => {
+                            let outcome = describe(outcome.as_ref());
+                            (State::Failed, format!("{outcome}: {found}, host says {wanted}"))
+                        }
+                    }
+                }
+            };
+            self.note(way, what.to_owned(), state, says);
+        }
+        Ok(())
+    }
+
+    /// Times of all_reduce by nccl-tests' method, and torch.distributed's by the same.
+    fn speed(&mut self, way: &Way) -> Result<()> {
+        let sizes = speed::sizes(self.arguments.quick);
+        let torch = match self.arguments.no_torch || way.sharing == Sharing::OneProcess {
+            true => Err("not asked".to_owned()),
+            false => torch::times(way.ranks, way.sharing, &sizes),
+        };
+        if let Err(why) = &torch {
+            let why = format!("{}: no times of torch.distributed: {why}", way.name);
+            self.report.notes.push(why);
+        }
+        for bytes in sizes {
+            let plan = speed::plan(way.ranks, bytes)?;
+            let options = RunOptions { record_messages: false, ..options() };
+            let trace = self.backend(way)?.run(plan, options);
+            let ours = match trace {
+                Ok(trace) => speed::time_us(&trace),
+                Err(error) => {
+                    let what = format!("all_reduce of {bytes} bytes");
+                    self.note(way, what, State::Failed, error.to_string());
+                    continue;
+                }
+            };
+            let torch_us = torch.as_ref().ok().and_then(|times| times.get(&bytes)).copied();
+            self.report.times.push(report::Time {
+                way: way.name.to_owned(),
+                ranks: way.ranks,
+                bytes,
+                ours_us: ours,
+                torch_us,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Way {
+    fn alone() -> Way {
+        Way {
+            name: "NCCL's collectives, one rank",
+            ranks: 1,
+            collectives: Collectives::Library,
+            sharing: Sharing::None,
+            may_fail: false,
+        }
+    }
+}
+
+/// A backend that runs to the end.
+struct Runner(NcclBackend);
+
+impl Runner {
+    fn run(&self, plan: Plan, options: RunOptions) -> Result<Trace, lockstep_gpu_exec::RunError> {
+        run_to_trace(&self.0, plan, options)
+    }
+}
+
+fn options() -> RunOptions {
+    RunOptions {
+        timeout: Some(Duration::from_secs(60)),
+        max_duration: Duration::from_secs(180),
+        join_timeout: Duration::from_secs(120),
+        grace: Duration::from_secs(5),
+        ..RunOptions::default()
+    }
+}
+
+/// Whether a run left what the other did.
+fn against(way: &Way, plan: &Plan, mut reference: Trace, mut trace: Trace) -> (State, String) {
+    let outcome = trace.end.as_ref().map(|end| &end.outcome);
+    if outcome != Some(&Outcome::Completed) {
+        return (State::Failed, describe(outcome));
+    }
+    if way.collectives == Collectives::Library {
+        plans::leave_out_partial(plan, &mut reference);
+        plans::leave_out_partial(plan, &mut trace);
+    }
+    let compared = compare(plan, &reference, &trace);
+    let equal = compared.equal == compared.tensors && compared.only_in_one == 0;
+    if equal && compared.tensors > 0 {
+        let elements = counted(compared.elements, "element");
+        let tensors = counted(compared.tensors, "tensor");
+        return (State::Passed, format!("{tensors}, {elements} equal the host backend's"));
+    }
+    let first = compared.differences.first().map(|difference| {
+        let element = difference.element.map(|e| format!("[{e}]")).unwrap_or_default();
+        let (rank, name) = (difference.rank, &difference.name);
+        format!(
+            ": rank {rank}, {name}{element}: host {}, here {}",
+            difference.left, difference.right
+        )
+    });
+    let first = first.unwrap_or_default();
+    (State::Failed, format!("{} of {} equal{first}", compared.equal, compared.tensors))
+}
+
+/// What the diagnosis says, in few words.
+fn findings(trace: &Trace) -> String {
+    let report = diagnose_trace(trace);
+    let said = report.findings.iter().map(|finding| {
+        let ranks: Vec<String> = finding.culprits.iter().map(|rank| rank.to_string()).collect();
+        format!("{:?} by rank {}", finding.kind, ranks.join(" and "))
+    });
+    said.collect::<Vec<_>>().join("; ")
+}

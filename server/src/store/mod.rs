@@ -1,0 +1,460 @@
+//! What outlives the service: the list of runs and traces in SQLite, their bytes in files beside
+//! it.
+//!
+//! A run's row is written when it starts and again when it ends. One that still says `running`
+//! when the store is opened belonged to a service that crashed: it is marked `interrupted`, and its
+//! trace can be read up to where it was cut off. An uploaded trace is in the list and in its file,
+//! or in neither.
+
+mod record;
+
+pub(crate) use record::{RunEnd, RunRecord, RunState, TraceRecord};
+
+use lockstep_core::diagnosis::Report;
+use lockstep_core::flight_recorder::rank_of_file_name;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::Origin;
+use record::{SELECT_RUN, SELECT_TRACE, run_of, to_json, trace_of};
+use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The tables' version; a store of another one is refused.
+const VERSION: i64 = 1;
+
+/// When there are more runs, or traces, the oldest go.
+const MAX_KEPT: usize = 200;
+
+/// How the name of a file ends that is not in the list yet.
+const INCOMING: &str = ".incoming";
+
+const TABLES: &str = "
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL,
+        backend TEXT NOT NULL,
+        world_size INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        created_ms INTEGER NOT NULL,
+        ended_ms INTEGER,
+        outcome TEXT,
+        report TEXT,
+        comparison TEXT
+    );
+    CREATE TABLE traces (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL,
+        origin TEXT NOT NULL,
+        world_size INTEGER NOT NULL,
+        created_ms INTEGER NOT NULL,
+        report TEXT NOT NULL
+    );
+";
+
+/// Why the store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    /// Another service has it open.
+    #[error(
+        "another lockstep serve uses the data folder {0}; stop it, or pass --data-dir with \
+         another folder"
+    )]
+    InUse(PathBuf),
+    /// Made by another version of Lockstep.
+    #[error(
+        "the data folder {folder} is of version {found}, and this lockstep reads version \
+         {VERSION}; pass --data-dir with another folder"
+    )]
+    OtherVersion {
+        /// Where.
+        folder: PathBuf,
+        /// What its tables say.
+        found: i64,
+    },
+    /// The operating system refused something.
+    #[error("cannot {doing} {path}: {source}")]
+    Files {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// SQLite refused something.
+    #[error("the list of runs cannot be read or written: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// A row that this version did not write.
+    #[error("the list of runs is damaged: {0}")]
+    Damaged(#[from] serde_json::Error),
+}
+
+/// The list and the files beside it.
+#[derive(Debug)]
+pub(crate) struct Store {
+    folder: PathBuf,
+    list: Mutex<Connection>,
+    /// Numbers for files that are being written.
+    incoming: AtomicU64,
+    /// Held while the store is open: a second service would take our runs for crashed ones.
+    _lock: File,
+}
+
+impl Store {
+    /// Opens the store in a folder and makes it if there is none.
+    ///
+    /// # Errors
+    /// When the folder cannot be used, or another service uses it.
+    pub(crate) fn open(folder: &Path) -> Result<Store, StoreError> {
+        for part in ["runs", "traces"] {
+            let path = folder.join(part);
+            fs::create_dir_all(&path).map_err(at("make the folder", &path))?;
+        }
+        let path = folder.join("lock");
+        let lock = File::create(&path).map_err(at("open", &path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return Err(StoreError::InUse(folder.into())),
+            Err(fs::TryLockError::Error(error)) => return Err(at("lock", &path)(error)),
+        }
+        let list = Connection::open(folder.join("lockstep.sqlite"))?;
+        list.pragma_update(None, "journal_mode", "WAL")?;
+        match list.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))? {
+            VERSION => {}
+            0 => {
+                let made = list.execute_batch(&format!(
+                    "BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;"
+                ));
+                made?;
+            }
+            found => return Err(StoreError::OtherVersion { folder: folder.into(), found }),
+        }
+        list.execute("UPDATE runs SET state = 'interrupted' WHERE state = 'running'", [])?;
+        // A run without its trace still says how it ended; an uploaded trace is nothing else.
+        sweep(&list, "runs", &folder.join("runs"))?;
+        for id in sweep(&list, "traces", &folder.join("traces"))? {
+            list.execute("DELETE FROM traces WHERE id = ?1", [id])?;
+        }
+        Ok(Store {
+            folder: folder.into(),
+            list: Mutex::new(list),
+            incoming: AtomicU64::new(0),
+            _lock: lock,
+        })
+    }
+
+    /// Where a run's trace is.
+    pub(crate) fn run_file(&self, id: u64) -> PathBuf {
+        self.folder.join("runs").join(format!("{id}.lks"))
+    }
+
+    /// Where a run's Flight Recorder dumps are, if it left any.
+    pub(crate) fn dump_folder(&self, id: u64) -> PathBuf {
+        self.folder.join("runs").join(format!("{id}.dumps"))
+    }
+
+    /// Keeps what a rank's flight recorder held; a later dump replaces it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn keep_dump(&self, id: u64, name: &str, pickle: &[u8]) -> Result<(), StoreError> {
+        let folder = self.dump_folder(id);
+        fs::create_dir_all(&folder).map_err(at("make the folder", &folder))?;
+        let path = folder.join(name);
+        fs::write(&path, pickle).map_err(at("write", &path))
+    }
+
+    /// The ranks that left a dump, ascending.
+    pub(crate) fn dumped_ranks(&self, id: u64) -> Vec<GlobalRank> {
+        let entries = fs::read_dir(self.dump_folder(id)).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut ranks: Vec<_> = names.filter_map(|name| rank_of_file_name(&name).ok()).collect();
+        ranks.sort_unstable();
+        ranks
+    }
+
+    /// Where an uploaded trace is.
+    pub(crate) fn trace_file(&self, id: u64) -> PathBuf {
+        self.folder.join("traces").join(format!("{id}.lks"))
+    }
+
+    /// Lists a run that has begun, and returns its id.
+    pub(crate) fn add_run(
+        &self,
+        name: &str,
+        backend: &str,
+        world_size: u32,
+    ) -> Result<u64, StoreError> {
+        let list = self.list();
+        list.execute(
+            "INSERT INTO runs (name, backend, world_size, state, created_ms)
+             VALUES (?1, ?2, ?3, 'running', ?4)",
+            params![name, backend, world_size, now_ms()],
+        )?;
+        let id = list.last_insert_rowid();
+        let old = forget(&list, "runs", "AND state <> 'running'")?;
+        drop(list);
+        for id in old {
+            remove(&self.run_file(id))?;
+            match fs::remove_dir_all(self.dump_folder(id)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(at("remove", &self.dump_folder(id))(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(id as u64)
+    }
+
+    /// Writes down how a run ended.
+    pub(crate) fn end_run(&self, id: u64, end: &RunEnd) -> Result<(), StoreError> {
+        self.list().execute(
+            "UPDATE runs SET state = 'ended', ended_ms = ?2, outcome = ?3, report = ?4,
+             comparison = ?5 WHERE id = ?1",
+            params![
+                id as i64,
+                now_ms(),
+                serde_json::to_string(&end.outcome)?,
+                to_json(end.report.as_ref())?,
+                to_json(end.comparison.as_ref())?,
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// Every run, newest first.
+    pub(crate) fn runs(&self) -> Result<Vec<RunRecord>, StoreError> {
+        let list = self.list();
+        let mut statement = list.prepare(&format!("{SELECT_RUN} ORDER BY id DESC"))?;
+        let mut rows = statement.query([])?;
+        let mut runs = Vec::new();
+        while let Some(row) = rows.next()? {
+            runs.push(run_of(row)?);
+        }
+        Ok(runs)
+    }
+
+    /// One run, if there is such a one.
+    pub(crate) fn run(&self, id: u64) -> Result<Option<RunRecord>, StoreError> {
+        let found = self
+            .list()
+            .query_row(&format!("{SELECT_RUN} WHERE id = ?1"), [id as i64], |row| Ok(run_of(row)))
+            .optional()?;
+        found.transpose()
+    }
+
+    /// Keeps an uploaded trace, and returns how it is listed.
+    pub(crate) fn add_trace(
+        &self,
+        name: &str,
+        origin: &Origin,
+        world_size: u32,
+        report: &Report,
+        bytes: &[u8],
+    ) -> Result<TraceRecord, StoreError> {
+        let created_ms = now_ms();
+        let (origin_json, report_json) =
+            (serde_json::to_string(origin)?, serde_json::to_string(report)?);
+        // The bytes first, under a name that means nothing yet, and while others use the list: a
+        // crash before the commit leaves a file without a place in the list, which the next start
+        // removes, and never a place without its file.
+        let number = self.incoming.fetch_add(1, Ordering::Relaxed);
+        let incoming = self.folder.join("traces").join(format!("{number}{INCOMING}"));
+        let written = File::create(&incoming).and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()
+        });
+        if let Err(error) = written {
+            let _ = fs::remove_file(&incoming);
+            return Err(at("write", &incoming)(error));
+        }
+        let mut list = self.list();
+        let change = list.transaction()?;
+        change.execute(
+            "INSERT INTO traces (name, origin, world_size, created_ms, report)
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![name, origin_json, world_size, created_ms, report_json],
+        )?;
+        let id = change.last_insert_rowid() as u64;
+        let path = self.trace_file(id);
+        let old = forget(&change, "traces", "")?;
+        let moved = fs::rename(&incoming, &path).and_then(|()| {
+            // The name, too, must be on the disk before the list says that it is.
+            File::open(self.folder.join("traces"))?.sync_all()
+        });
+        if let Err(error) = moved {
+            let _ = fs::remove_file(&incoming).and(fs::remove_file(&path));
+            return Err(at("write", &path)(error));
+        }
+        if let Err(error) = change.commit() {
+            let _ = fs::remove_file(&path);
+            return Err(error.into());
+        }
+        drop(list);
+        for id in old {
+            remove(&self.trace_file(id))?;
+        }
+        let (name, origin, report) = (name.to_owned(), origin.clone(), report.clone());
+        Ok(TraceRecord { id, name, origin, world_size, created_ms: created_ms as u64, report })
+    }
+
+    /// Every uploaded trace, newest first.
+    pub(crate) fn traces(&self) -> Result<Vec<TraceRecord>, StoreError> {
+        let list = self.list();
+        let mut statement = list.prepare(&format!("{SELECT_TRACE} ORDER BY id DESC"))?;
+        let mut rows = statement.query([])?;
+        let mut traces = Vec::new();
+        while let Some(row) = rows.next()? {
+            traces.push(trace_of(row)?);
+        }
+        Ok(traces)
+    }
+
+    /// One uploaded trace, if there is such a one.
+    pub(crate) fn trace(&self, id: u64) -> Result<Option<TraceRecord>, StoreError> {
+        let found = self
+            .list()
+            .query_row(&format!("{SELECT_TRACE} WHERE id = ?1"), [id as i64], |row| {
+                Ok(trace_of(row))
+            })
+            .optional()?;
+        found.transpose()
+    }
+
+    fn list(&self) -> MutexGuard<'_, Connection> {
+        // A statement is whole or rolled back, whoever panicked.
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes what is over the limit off a list and returns its ids.
+fn forget(list: &Connection, table: &str, only: &str) -> Result<Vec<u64>, StoreError> {
+    let mut statement = list.prepare(&format!(
+        "DELETE FROM {table} WHERE id IN
+         (SELECT id FROM {table} ORDER BY id DESC LIMIT -1 OFFSET {MAX_KEPT}) {only} RETURNING id"
+    ))?;
+    let ids = statement.query_map([], |row| row.get::<_, i64>(0))?;
+    Ok(ids.map(|id| id.map(|id| id as u64)).collect::<Result<_, _>>()?)
+}
+
+/// Removes the files of a folder that a crash has left without a row, and returns the rows that
+/// have no file.
+fn sweep(list: &Connection, table: &str, folder: &Path) -> Result<BTreeSet<i64>, StoreError> {
+    let mut statement = list.prepare(&format!("SELECT id FROM {table}"))?;
+    let mut rows: BTreeSet<i64> =
+        statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let known = rows.clone();
+    for entry in fs::read_dir(folder).map_err(at("read the folder", folder))? {
+        let path = entry.map_err(at("read the folder", folder))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        match name.strip_suffix(".lks").and_then(|id| id.parse().ok()) {
+            Some(id) if known.contains(&id) => {
+                rows.remove(&id);
+            }
+            Some(_) => remove(&path)?,
+            // What the user put there is not ours to remove.
+            None if name.ends_with(INCOMING) => remove(&path)?,
+            None => {}
+        }
+    }
+    Ok(rows)
+}
+
+fn remove(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    let path = path.to_path_buf();
+    move |source| StoreError::Files { doing, path, source }
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_core::trace::Outcome;
+
+    #[test]
+    fn a_run_that_never_ended_is_interrupted_at_the_next_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let (first, second) =
+            (store.add_run("a", "host", 2).unwrap(), store.add_run("b", "host", 3).unwrap());
+        let outcome = Outcome::Completed;
+        let report = Some(Report::healthy(2));
+        store.end_run(first, &RunEnd { outcome, report, comparison: None }).unwrap();
+        drop(store);
+        let store = Store::open(folder.path()).unwrap();
+        let runs = store.runs().unwrap();
+        assert_eq!(runs.iter().map(|run| run.id).collect::<Vec<_>>(), [second, first]);
+        assert_eq!(runs[0].state, RunState::Interrupted);
+        assert_eq!(runs[1].state, RunState::Ended);
+        assert_eq!(runs[1].outcome, Some(Outcome::Completed));
+    }
+
+    #[test]
+    fn a_second_service_is_told_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let _first = Store::open(folder.path()).unwrap();
+        let refused = Store::open(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("--data-dir"), "{refused}");
+    }
+
+    #[test]
+    fn what_a_crash_left_half_done_is_gone_at_the_next_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let traces = folder.path().join("traces");
+        let store = Store::open(folder.path()).unwrap();
+        let report = Report::healthy(2);
+        let origin = Origin::Run { backend: "host".to_owned(), device: "cpu".to_owned() };
+        let add = || store.add_trace("a", &origin, 2, &report, b"bytes").unwrap().id;
+        let (kept, lost) = (add(), add());
+        let run = store.add_run("a", "host", 2).unwrap();
+        assert_eq!(fs::read(store.trace_file(kept)).unwrap(), b"bytes");
+        assert_eq!(fs::read_dir(&traces).unwrap().count(), 2);
+        fs::remove_file(store.trace_file(lost)).unwrap();
+        let strays = [store.trace_file(99), traces.join("7.incoming"), store.run_file(99)];
+        for stray in strays.iter().chain([&traces.join("notes.txt")]) {
+            fs::write(stray, "x").unwrap();
+        }
+        drop(store);
+        let store = Store::open(folder.path()).unwrap();
+        let ids: Vec<u64> = store.traces().unwrap().iter().map(|trace| trace.id).collect();
+        assert_eq!(ids, [kept]);
+        assert!(strays.iter().all(|stray| !stray.exists()));
+        assert!(traces.join("notes.txt").exists() && store.trace_file(kept).exists());
+        assert!(store.run(run).unwrap().is_some());
+    }
+
+    #[test]
+    fn the_oldest_runs_go_with_their_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        for index in 0..MAX_KEPT + 3 {
+            let id = store.add_run("a", "host", 2).unwrap();
+            fs::write(store.run_file(id), "x").unwrap();
+            if index != 1 {
+                let end = RunEnd { outcome: Outcome::Unknown, report: None, comparison: None };
+                store.end_run(id, &end).unwrap();
+            }
+        }
+        // The second run still runs: it stays.
+        let kept: Vec<u64> = store.runs().unwrap().iter().map(|run| run.id).collect();
+        assert_eq!(kept.len(), MAX_KEPT + 1);
+        assert_eq!(kept.last(), Some(&2));
+        assert!(!store.run_file(1).exists() && store.run_file(2).exists());
+    }
+}

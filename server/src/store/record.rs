@@ -1,0 +1,142 @@
+//! Runs and traces as the list has them, and as the API sends them.
+
+use super::StoreError;
+use lockstep_core::diagnosis::Report;
+use lockstep_core::trace::{Origin, Outcome};
+use lockstep_sim::Comparison;
+use rusqlite::Row;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// How far a run got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RunState {
+    /// Its ranks are at work.
+    Running,
+    /// It ended; its outcome says how.
+    Ended,
+    /// The service ended first.
+    Interrupted,
+}
+
+/// A run as the list has it, and as the API sends it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RunRecord {
+    pub(crate) id: u64,
+    /// The plan's name.
+    pub(crate) name: String,
+    pub(crate) backend: String,
+    pub(crate) world_size: u32,
+    pub(crate) state: RunState,
+    /// Milliseconds since 1970.
+    pub(crate) created_ms: u64,
+    pub(crate) ended_ms: Option<u64>,
+    pub(crate) outcome: Option<Outcome>,
+    /// The diagnosis once it has ended.
+    pub(crate) report: Option<Report>,
+    /// Against the simulator, once it has ended.
+    pub(crate) comparison: Option<Comparison>,
+    /// In a word, once it has ended.
+    pub(crate) ending: Option<Ending>,
+}
+
+/// How a run ended, in a word: each ends in exactly one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ending {
+    /// Completed, and equal to the simulation of its plan.
+    Verified,
+    /// Completed, and nothing to hold it against: its plan cannot be simulated.
+    Unverified,
+    /// It did not complete, or not as simulated: there is a finding, or a difference.
+    Failed,
+    /// Somebody stopped it.
+    Cancelled,
+}
+
+impl Ending {
+    /// From what is known of a run that has ended.
+    pub(crate) fn of(outcome: &Outcome, comparison: Option<&Comparison>) -> Ending {
+        match (outcome, comparison) {
+            (Outcome::Cancelled, _) => Ending::Cancelled,
+            (Outcome::Completed, None) => Ending::Unverified,
+            (Outcome::Completed, Some(compared)) => {
+                let alike =
+                    compared.differences.is_empty() && compared.calls.equal == compared.calls.calls;
+                if alike { Ending::Verified } else { Ending::Failed }
+            }
+            _ => Ending::Failed,
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct RunEnd {
+    pub(crate) outcome: Outcome,
+    pub(crate) report: Option<Report>,
+    pub(crate) comparison: Option<Comparison>,
+}
+
+/// An uploaded trace as the list has it, and as the API sends it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TraceRecord {
+    pub(crate) id: u64,
+    pub(crate) name: String,
+    pub(crate) origin: Origin,
+    pub(crate) world_size: u32,
+    /// Milliseconds since 1970.
+    pub(crate) created_ms: u64,
+    pub(crate) report: Report,
+}
+
+pub(super) const SELECT_RUN: &str = "SELECT id, name, backend, world_size, state, created_ms, ended_ms, \
+                          outcome, report, comparison FROM runs";
+
+pub(super) const SELECT_TRACE: &str =
+    "SELECT id, name, origin, world_size, created_ms, report FROM traces";
+
+pub(super) fn run_of(row: &Row<'_>) -> Result<RunRecord, StoreError> {
+    let state = match row.get_ref(4)?.as_str().unwrap_or_default() {
+        "running" => RunState::Running,
+        "ended" => RunState::Ended,
+        _ => RunState::Interrupted,
+    };
+    let outcome: Option<Outcome> = from_json(row, 7)?;
+    let comparison: Option<Comparison> = from_json(row, 9)?;
+    let ending = outcome.as_ref().map(|outcome| Ending::of(outcome, comparison.as_ref()));
+    Ok(RunRecord {
+        id: row.get::<_, i64>(0)? as u64,
+        name: row.get(1)?,
+        backend: row.get(2)?,
+        world_size: row.get(3)?,
+        state,
+        created_ms: row.get::<_, i64>(5)? as u64,
+        ended_ms: row.get::<_, Option<i64>>(6)?.map(|ms| ms as u64),
+        outcome,
+        report: from_json(row, 8)?,
+        comparison,
+        ending,
+    })
+}
+
+pub(super) fn trace_of(row: &Row<'_>) -> Result<TraceRecord, StoreError> {
+    Ok(TraceRecord {
+        id: row.get::<_, i64>(0)? as u64,
+        name: row.get(1)?,
+        origin: serde_json::from_str(&row.get::<_, String>(2)?)?,
+        world_size: row.get(3)?,
+        created_ms: row.get::<_, i64>(4)? as u64,
+        report: serde_json::from_str(&row.get::<_, String>(5)?)?,
+    })
+}
+
+pub(super) fn to_json<T: Serialize>(value: Option<&T>) -> Result<Option<String>, StoreError> {
+    Ok(value.map(serde_json::to_string).transpose()?)
+}
+
+fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<Option<T>, StoreError> {
+    let text: Option<String> = row.get(column)?;
+    Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
+}

@@ -1,0 +1,329 @@
+//! From measured times to a topology: the parameters with which the simulator's times of the same
+//! plans come closest to the measured ones.
+//!
+//! What is fitted is what the simulator itself says, not a formula beside it: every candidate is
+//! simulated, with the plans that were run and their times read from the traces in the same way.
+//! Distance is the sum of the squares of how many times too long or too short they are, so that a
+//! call of 1 µs counts as much as one of 100 ms. The search is a pattern search (Hooke and Jeeves
+//! 1961) by factors: no derivatives, nothing random.
+
+use crate::config::SimConfig;
+use crate::engine::simulate;
+use crate::shared_memory::SharedMemory;
+use crate::topology::{Link, Topology};
+use lockstep_core::collective::Collective;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::{BackendName, GroupId};
+use lockstep_core::plan::{Fill, Plan, PlanBuilder, PlanError};
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::trace::{Trace, What};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Calls that a candidate is simulated with: the first ones find the ranks together.
+const SIMULATED_CALLS: u32 = 3;
+
+/// What a parameter is multiplied or divided by, down to what nothing that is measured shows.
+const FACTORS: [f64; 9] = [4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02, 1.007, 1.002];
+
+/// Rounds with one factor: a search that gains less and less ends all the same.
+const MOST_ROUNDS: u32 = 30;
+
+/// The collectives that are measured: what stores, what adds, what does both, and what keeps one
+/// rank busy while the others wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Probe {
+    /// float32, SUM, in place.
+    AllReduce,
+    /// From rank 0, after a barrier, as its root need not wait for anybody.
+    Broadcast,
+    /// Of each rank's equal part.
+    AllGather,
+}
+
+impl Probe {
+    /// All of them.
+    pub const ALL: [Probe; 3] = [Probe::AllReduce, Probe::Broadcast, Probe::AllGather];
+
+    /// torch.distributed's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Probe::AllReduce => "all_reduce",
+            Probe::Broadcast => "broadcast",
+            Probe::AllGather => "all_gather",
+        }
+    }
+}
+
+/// What is timed: `bytes` is the whole buffer, as nccl-tests counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Point {
+    /// The collective.
+    pub probe: Probe,
+    /// float32 elements' bytes.
+    pub bytes: u64,
+}
+
+impl Point {
+    /// A plan of so many calls one after the other.
+    ///
+    /// # Errors
+    /// When there cannot be so many ranks.
+    pub fn plan(
+        self,
+        backend: BackendName,
+        world_size: u32,
+        calls: u32,
+    ) -> Result<Plan, PlanError> {
+        let count = (self.bytes / 4).max(1);
+        let part = count.div_ceil(u64::from(world_size.max(1)));
+        let name = format!("calibrate {}", self.probe.name());
+        let mut plan = PlanBuilder::new(name, world_size, backend)?;
+        // Zeros: sums of them do not overflow, however many calls.
+        let mut tensor =
+            |name: &str, numel| Some(plan.tensor(name, Dtype::Float32, numel, Fill::Zeros));
+        let whole = part.saturating_mul(u64::from(world_size));
+        let (collective, count, input, output) = match self.probe {
+            Probe::AllReduce => {
+                let sum = Collective::AllReduce { op: ReduceOp::Sum };
+                (sum, count, None, tensor("t", count))
+            }
+            Probe::Broadcast => {
+                (Collective::Broadcast { root: GroupRank(0) }, count, None, tensor("t", count))
+            }
+            Probe::AllGather => {
+                (Collective::AllGather, part, tensor("in", part), tensor("out", whole))
+            }
+        };
+        let broadcast = self.probe == Probe::Broadcast;
+        plan.every_rank(|_, program| {
+            for _ in 0..calls {
+                if broadcast {
+                    program.barrier(GroupId::WORLD);
+                }
+                program.collective(GroupId::WORLD, collective, count, input, output);
+            }
+        })
+    }
+
+    /// The median time of a plan's calls but for the first `skipped`, in picoseconds: each call's
+    /// is that of the rank it took longest on. `None` if the trace has no such call.
+    pub fn call_ps(self, trace: &Trace, skipped: u32) -> Option<u64> {
+        let ops_a_call = 1 + u32::from(self.probe == Probe::Broadcast);
+        let mut began: BTreeMap<(GlobalRank, u32), u64> = BTreeMap::new();
+        let mut slowest: BTreeMap<u32, u64> = BTreeMap::new();
+        for event in &trace.events {
+            match event.what {
+                What::OpBegan { op } => {
+                    began.insert((event.rank, op), event.time_ps);
+                }
+                What::OpEnded { op } => {
+                    let since = began.get(&(event.rank, op)).copied().unwrap_or(event.time_ps);
+                    let most = slowest.entry(op).or_default();
+                    *most = event.time_ps.saturating_sub(since).max(*most);
+                }
+                _ => {}
+            }
+        }
+        let measured = |op: &u32| op / ops_a_call >= skipped && op % ops_a_call + 1 == ops_a_call;
+        let taken = slowest.into_iter().filter(|(op, _)| measured(op)).map(|(_, took)| took);
+        median(taken.collect())
+    }
+
+    /// What the simulator says of it.
+    pub fn simulated_ps(
+        self,
+        topology: Topology,
+        backend: BackendName,
+        world_size: u32,
+    ) -> Option<u64> {
+        let plan = self.plan(backend, world_size, SIMULATED_CALLS).ok()?;
+        self.simulated_plan_ps(&plan, topology)
+    }
+
+    fn simulated_plan_ps(self, plan: &Plan, topology: Topology) -> Option<u64> {
+        let config = SimConfig {
+            topology,
+            max_value_bytes: 0,
+            record_messages: false,
+            ..SimConfig::default()
+        };
+        self.call_ps(&simulate(plan, &config).ok()?, SIMULATED_CALLS - 1)
+    }
+}
+
+/// The middle one; `None` if there are none.
+pub fn median(mut values: Vec<u64>) -> Option<u64> {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied()
+}
+
+/// What was measured of a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What.
+    #[serde(flatten)]
+    pub point: Point,
+    /// How long a call took, in picoseconds.
+    pub call_ps: u64,
+}
+
+/// What is to be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// One link between every two ranks: a latency and a bandwidth.
+    Link,
+    /// Ranks that share a machine's memory and its cores.
+    SharedMemory {
+        /// The machine's cores.
+        cores: u32,
+        /// Its caches: of a core, and of all.
+        caches: [u64; 2],
+    },
+}
+
+/// Why there is no topology.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FitError {
+    /// Too little to tell the parameters apart.
+    #[error("{points} points are too few for {parameters} parameters; measure more sizes")]
+    TooFew {
+        /// Points that were measured.
+        points: usize,
+        /// Parameters of the model.
+        parameters: usize,
+    },
+    /// The plans cannot be made or simulated.
+    #[error("the plans of {0} ranks cannot be simulated")]
+    NoPlan(u32),
+}
+
+/// Finds the topology on which the simulator takes the times that were measured with so many ranks
+/// of a backend. Points that took no time at all are left out.
+///
+/// # Errors
+/// When there are fewer points than parameters, or a plan cannot be simulated.
+pub fn fit(
+    model: Model,
+    backend: BackendName,
+    world_size: u32,
+    measured: &[Measured],
+) -> Result<Topology, FitError> {
+    let mut search = Search { model, points: Vec::new() };
+    for measured in measured.iter().filter(|measured| measured.call_ps > 0) {
+        let plan = measured.point.plan(backend, world_size, SIMULATED_CALLS);
+        let plan = plan.map_err(|_| FitError::NoPlan(world_size))?;
+        search.points.push((measured.point, plan, measured.call_ps));
+    }
+    let parameters = model.parameters();
+    if search.points.len() < parameters {
+        return Err(FitError::TooFew { points: search.points.len(), parameters });
+    }
+    search.find().ok_or(FitError::NoPlan(world_size))
+}
+
+impl Model {
+    fn parameters(self) -> usize {
+        match self {
+            Model::Link => 2,
+            Model::SharedMemory { .. } => 10,
+        }
+    }
+
+    /// The topology of some parameters, all of them at least 1 and in whole units.
+    fn topology(self, at: &[u64]) -> Topology {
+        let of = |index: usize| at.get(index).copied().unwrap_or(1);
+        match self {
+            Model::Link => Topology::Uniform(Link { latency_ps: of(0), bytes_per_second: of(1) }),
+            Model::SharedMemory { cores, .. } => Topology::SharedMemory(SharedMemory {
+                cores,
+                latency_ps: of(0),
+                call_ps: of(1),
+                store_bytes_per_second: [of(2), of(3), of(4)],
+                reduce_bytes_per_second: [of(5), of(6), of(7)],
+                cached_bytes: [of(8), of(8).saturating_add(of(9))],
+            }),
+        }
+    }
+
+    /// Where the search begins: a microsecond, and what a core of today copies.
+    fn start(self) -> Vec<u64> {
+        const RATE: u64 = 10_000_000_000;
+        match self {
+            Model::Link => vec![1_000_000, RATE],
+            // A message that is stored or added in a cache has its source and its target there, of
+            // several ranks in the shared one.
+            Model::SharedMemory { caches: [own, shared], .. } => {
+                let (own, shared) = ((own / 4).max(1), (shared / 8).max(2));
+                let rates = [RATE; 6];
+                let knees = [own, shared.saturating_sub(own).max(1)];
+                [1_000_000, 500_000].into_iter().chain(rates).chain(knees).collect()
+            }
+        }
+    }
+}
+
+struct Search {
+    model: Model,
+    /// What was measured, its plan, and how long a call took.
+    points: Vec<(Point, Plan, u64)>,
+}
+
+#[allow(clippy::float_arithmetic, reason = "fitting")]
+impl Search {
+    /// How far the simulator is from what was measured; `None` if it cannot say.
+    fn distance(&self, at: &[u64]) -> Option<f64> {
+        let topology = self.model.topology(at);
+        let mut sum = 0.0;
+        for (point, plan, took) in &self.points {
+            let simulated = point.simulated_plan_ps(plan, topology)?.max(1) as f64;
+            let took = *took as f64;
+            let off = (simulated / took).max(took / simulated) - 1.0;
+            sum += off * off;
+        }
+        Some(sum)
+    }
+
+    fn find(&self) -> Option<Topology> {
+        let mut at = self.model.start();
+        let mut best = self.distance(&at)?;
+        for factor in FACTORS {
+            for _ in 0..MOST_ROUNDS {
+                let before = best;
+                for index in 0..at.len() {
+                    for by in [factor, 1.0 / factor] {
+                        best = self.go(&mut at, index, by, best)?;
+                    }
+                }
+                // Finer once this step gains little.
+                if best > before * 0.99 {
+                    break;
+                }
+            }
+        }
+        Some(self.model.topology(&at))
+    }
+
+    /// Multiplies a parameter for as long as that comes closer; returns how close.
+    fn go(&self, at: &mut [u64], index: usize, by: f64, mut best: f64) -> Option<f64> {
+        loop {
+            let held = at[index];
+            at[index] = scaled(held, by);
+            match self.distance(at)? {
+                closer if closer < best => best = closer,
+                _ => {
+                    at[index] = held;
+                    return Some(best);
+                }
+            }
+        }
+    }
+}
+
+/// A parameter times a factor: in whole units, at least 1, and within what a machine can have.
+#[allow(clippy::float_arithmetic, reason = "fitting")]
+fn scaled(value: u64, by: f64) -> u64 {
+    (value as f64 * by).clamp(1.0, 1e15) as u64
+}

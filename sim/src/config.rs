@@ -1,0 +1,65 @@
+//! How a plan is simulated, and why it cannot be.
+
+use crate::choice::Order;
+use crate::topology::Topology;
+use lockstep_core::plan::PlanError;
+
+/// How a plan is simulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SimConfig {
+    /// What messages cost.
+    pub topology: Topology,
+    /// The seed of whatever is random; nothing is yet, but traces name it.
+    pub seed: u64,
+    /// Plans whose tensors and scratch take more bytes than this, over all ranks, are simulated
+    /// without values: times only.
+    pub max_value_bytes: u64,
+    /// Whether single messages are recorded, not only calls.
+    pub record_messages: bool,
+    /// The simulation is refused once it has recorded this many events.
+    pub max_events: usize,
+    /// Only what happens on these ranks is recorded, in increasing order; on all if `None`. The
+    /// others are simulated all the same.
+    pub record_ranks: Option<Vec<u32>>,
+    /// A way to run what the plan leaves open; `None` for the engine's own, which is one of them.
+    pub order: Option<Order>,
+}
+
+impl Default for SimConfig {
+    fn default() -> SimConfig {
+        SimConfig {
+            topology: Topology::default(),
+            seed: 0,
+            max_value_bytes: 64 << 20,
+            record_messages: true,
+            max_events: 5_000_000,
+            record_ranks: None,
+            order: None,
+        }
+    }
+}
+
+/// Why a plan cannot be simulated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SimError {
+    /// The plan itself.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The trace would not fit.
+    #[error(
+        "the simulation recorded {limit} events and is not done; \
+         simulate fewer ranks or operations, or leave single messages out of the recording"
+    )]
+    TooManyEvents {
+        /// The limit that was set.
+        limit: usize,
+    },
+    /// A moment past the end was asked for.
+    #[error("there is no moment {moment}; the last one is {last}")]
+    NoSuchMoment {
+        /// What was asked for.
+        moment: usize,
+        /// The last one there is.
+        last: usize,
+    },
+}

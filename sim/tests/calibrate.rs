@@ -1,0 +1,130 @@
+//! The fit of `calibrate`: from the simulator's own times back to what made them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
+#![allow(clippy::float_arithmetic, reason = "ratios of times")]
+
+use lockstep_core::group::BackendName;
+use lockstep_sim::calibrate::{FitError, Measured, Model, Point, Probe, fit};
+use lockstep_sim::{Link, SharedMemory, Topology};
+use proptest::prelude::*;
+
+const HOST: BackendName = BackendName::Host;
+const FITTED: [u64; 7] = [4, 4 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20, 64 << 20];
+const HELD_BACK: [u64; 6] = [256, 16 << 10, 256 << 10, 2 << 20, 8 << 20, 32 << 20];
+
+/// The simulator's own times of all collectives.
+fn times(topology: Topology, world_size: u32, sizes: &[u64]) -> Vec<Measured> {
+    let points = Probe::ALL
+        .into_iter()
+        .flat_map(|probe| sizes.iter().map(move |&bytes| Point { probe, bytes }));
+    let of = |point: Point| {
+        let call_ps = point.simulated_ps(topology, HOST, world_size).unwrap();
+        Measured { point, call_ps }
+    };
+    points.map(of).collect()
+}
+
+fn ratio(a: u64, b: u64) -> f64 {
+    a.max(b) as f64 / a.min(b).max(1) as f64
+}
+
+/// Every rate, latency and cost is found again where the times depend on it: what is asked is that
+/// sizes that the fit has not seen take as long.
+fn assert_same_times(topology: Topology, found: Topology, world_size: u32) {
+    for (was, is) in times(topology, world_size, &HELD_BACK)
+        .into_iter()
+        .zip(times(found, world_size, &HELD_BACK))
+    {
+        let off = ratio(was.call_ps, is.call_ps);
+        assert!(
+            off < 1.1,
+            "{:?}: {} ps, found {} ps\n{topology:?}\n{found:?}",
+            was.point,
+            was.call_ps,
+            is.call_ps
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_link_is_found_again(
+        latency_ps in 100_000u64..50_000_000,
+        bytes_per_second in 1_000_000_000u64..100_000_000_000,
+        world_size in 2u32..5,
+    ) {
+        let link = Link { latency_ps, bytes_per_second };
+        let measured = times(Topology::Uniform(link), world_size, &FITTED);
+        let found = fit(Model::Link, HOST, world_size, &measured).unwrap();
+        let Topology::Uniform(found) = found else { panic!("{found:?} is no link") };
+        prop_assert!(ratio(found.latency_ps, latency_ps) < 1.01, "{found:?} for {link:?}");
+        prop_assert!(ratio(found.bytes_per_second, bytes_per_second) < 1.01, "{found:?} for {link:?}");
+    }
+}
+
+#[test]
+fn a_machine_is_found_again() {
+    let machines = [
+        (2, 300_000, 400_000, [30, 20, 5], [16, 12, 4]),
+        (4, 1_500_000, 4_000_000, [12, 11, 10], [8, 7, 6]),
+    ];
+    for (world_size, call_ps, latency_ps, store, reduce) in machines {
+        let gigabytes = |rates: [u64; 3]| rates.map(|rate| rate * 1_000_000_000);
+        let machine = SharedMemory {
+            cores: 2,
+            call_ps,
+            latency_ps,
+            cached_bytes: [300 << 10, 5 << 20],
+            store_bytes_per_second: gigabytes(store),
+            reduce_bytes_per_second: gigabytes(reduce),
+        };
+        let topology = Topology::SharedMemory(machine);
+        let model = Model::SharedMemory { cores: 2, caches: [1 << 20, 32 << 20] };
+        let measured = times(topology, world_size, &FITTED);
+        let found = fit(model, HOST, world_size, &measured).unwrap();
+        assert_same_times(topology, found, world_size);
+        let Topology::SharedMemory(found) = found else { panic!("{found:?} shares no memory") };
+        assert!(ratio(found.latency_ps, latency_ps) < 1.2, "{found:?} for {machine:?}");
+    }
+}
+
+/// Memory of ranks is not a wire: what each of two ranks does, four do on two cores in turns.
+#[test]
+fn ranks_that_share_cores_take_turns() {
+    let machine = |cores| {
+        let rates = [10_000_000_000; 3];
+        Topology::SharedMemory(SharedMemory {
+            cores,
+            call_ps: 0,
+            latency_ps: 0,
+            cached_bytes: [0, 0],
+            store_bytes_per_second: rates,
+            reduce_bytes_per_second: rates,
+        })
+    };
+    let of = |probe, cores| {
+        Point { probe, bytes: 4 << 20 }.simulated_ps(machine(cores), HOST, 4).unwrap()
+    };
+    // Four ranks copy a part and store three: 16 parts in all. A rank that got its turn late began
+    // its call before: up to one part more.
+    let part = 100 * (1 << 20);
+    for (cores, parts) in [(4, 4), (2, 8), (1, 16)] {
+        let took = of(Probe::AllGather, cores);
+        assert!((parts * part..=(parts + 1) * part).contains(&took), "{cores} cores: {took}");
+    }
+    // A tree of four: the root's child and then two at once.
+    let whole = 4 * part;
+    assert_eq!([4, 2, 1].map(|cores| of(Probe::Broadcast, cores)), [2, 2, 3].map(|n| n * whole));
+}
+
+#[test]
+fn too_few_points_say_so() {
+    let link = Topology::Uniform(Link::DEFAULT);
+    let measured = times(link, 2, &[4]);
+    let model = Model::SharedMemory { cores: 2, caches: [1, 2] };
+    let error = fit(model, HOST, 2, &measured).unwrap_err();
+    assert_eq!(error, FitError::TooFew { points: 3, parameters: 10 });
+    assert!(error.to_string().contains("measure more sizes"), "{error}");
+}

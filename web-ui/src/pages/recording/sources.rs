@@ -1,0 +1,65 @@
+//! The lines of a job's own files that findings point at, where the user has dropped those files:
+//! a recording names them and does not hold them.
+
+use super::path_of;
+use crate::ui::dropped::{Excerpt, Texts, meant, place};
+use lockstep_core::diagnosis::Report;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use web_sys::File;
+use yew::prelude::*;
+
+/// Larger files are no source.
+const MAX_BYTES: f64 = 4e6;
+
+/// Places shown: more repeat themselves.
+const MAX_PLACES: usize = 8;
+
+/// Whether a file is a program's, and no recording.
+pub(super) fn is_source(file: &File) -> bool {
+    let name = file.name().to_ascii_lowercase();
+    name.ends_with(".py") || name.ends_with(".star")
+}
+
+/// The texts and those of more files; what is no text is left out.
+pub(super) async fn with(texts: Texts, files: Vec<File>) -> Texts {
+    let mut all = (*texts).clone();
+    for file in files.into_iter().filter(|file| file.size() < MAX_BYTES) {
+        let text = wasm_bindgen_futures::JsFuture::from(file.text()).await;
+        if let Some(text) = text.ok().and_then(|text| text.as_string()) {
+            all.insert(path_of(&file), text.into());
+        }
+    }
+    Rc::new(all)
+}
+
+/// Properties of [`Sources`].
+#[derive(Properties, PartialEq)]
+pub(super) struct SourcesProps {
+    pub(super) report: Report,
+    pub(super) texts: Texts,
+}
+
+/// The lines that the findings point at.
+#[component(Sources)]
+pub(super) fn sources(props: &SourcesProps) -> Html {
+    let evidence = props.report.findings.iter().flat_map(|finding| &finding.evidence);
+    let frames = evidence.filter_map(|seen| place(seen.frame.as_deref()?));
+    let places: BTreeSet<(&str, usize)> = frames.collect();
+    let name = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or(path).to_owned();
+    let missing = places.iter().filter(|(path, _)| meant(&props.texts, path).is_none());
+    let missing: BTreeSet<String> = missing.map(|(path, _)| name(path)).collect();
+    let missing: Vec<String> = missing.into_iter().take(MAX_PLACES).collect();
+    let known = places.iter().filter_map(|&(path, line)| {
+        let (_, text) = meant(&props.texts, path)?;
+        Some(html! { <Excerpt name={name(path)} text={text.clone()} {line} /> })
+    });
+    html! {
+        <>
+            { for known.take(MAX_PLACES) }
+            if !missing.is_empty() {
+                <p class="muted small-print" data-test="drop-source">{ format!("Drop {} here to see the lines that are named above.", missing.join(", ")) }</p>
+            }
+        </>
+    }
+}
