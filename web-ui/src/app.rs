@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::dom::{self, Listener};
 use crate::handed::{Handed, use_handed};
+use crate::nav::{Nav, use_nav};
 use crate::pages::{Ddp, Gallery, Hangs, Mesh, Program, Recording, Runs, Step};
 use crate::protocol::Request;
 use crate::route::{Route, View};
@@ -12,21 +13,6 @@ use wasm_bindgen::prelude::Closure;
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::{Event, KeyboardEvent};
 use yew::prelude::*;
-
-/// Where the page is, and how it goes elsewhere.
-#[derive(Clone, PartialEq)]
-pub(crate) struct Nav {
-    pub(crate) route: Route,
-    set: Callback<Route>,
-}
-
-impl Nav {
-    /// Changes the address in place: the back button returns to the view before, not to every
-    /// moment of this one.
-    pub(crate) fn replace(&self, route: Route) {
-        self.set.emit(route);
-    }
-}
 
 /// The server, as far as it has answered.
 #[derive(Clone, PartialEq)]
@@ -190,33 +176,6 @@ fn server_class(server: &Server) -> &'static str {
         Server::Here { .. } => "here",
         Server::Asking | Server::None { .. } => "away",
     }
-}
-
-#[hook]
-fn use_nav() -> Nav {
-    let read = || Route::parse(&dom::window().location().hash().unwrap_or_default());
-    let route = use_state(read);
-    {
-        let route = route.clone();
-        use_effect_with((), move |()| {
-            let window = dom::window();
-            let heard = ["hashchange", "popstate"].map(|name| {
-                let route = route.clone();
-                Listener::on(&window, name, move |_: Event| route.set(read()))
-            });
-            move || drop(heard)
-        });
-    }
-    let set = {
-        let route = route.clone();
-        Callback::from(move |to: Route| {
-            if let Ok(history) = dom::window().history() {
-                let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&to.to_hash()));
-            }
-            route.set(to);
-        })
-    };
-    Nav { route: (*route).clone(), set }
 }
 
 #[hook]

@@ -10,6 +10,7 @@ mod dom;
 mod explain;
 mod handed;
 mod live;
+mod nav;
 mod pages;
 mod palette;
 mod playback;

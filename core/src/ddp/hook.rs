@@ -8,6 +8,8 @@ use super::error::{CallbackError, DdpError};
 use crate::dtype::Dtype;
 use crate::group::BackendName;
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
 
 /// A communication hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +52,7 @@ pub struct PowerSgd {
     /// `start_powerSGD_iter`: iterations of plain `all_reduce` first.
     pub start_iter: u64,
     /// `min_compression_rate`.
-    pub min_compression_rate: u64,
+    pub min_compression_rate: CompressionRate,
     /// `use_error_feedback`.
     pub use_error_feedback: bool,
     /// `warm_start`.
@@ -62,10 +64,60 @@ impl Default for PowerSgd {
         PowerSgd {
             matrix_approximation_rank: 1,
             start_iter: 1000,
-            min_compression_rate: 2,
+            min_compression_rate: CompressionRate(2.0),
             use_error_feedback: true,
             warm_start: true,
         }
+    }
+}
+
+/// How many times smaller the factors of a tensor have to be than it is: any finite number, as
+/// PyTorch takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct CompressionRate(f64);
+
+/// Every finite number equals itself.
+impl Eq for CompressionRate {}
+
+impl CompressionRate {
+    /// True if so many elements are worth sending in the place of so many, PyTorch's
+    /// `compressed_size * min_compression_rate < uncompressed_size`.
+    fn is_met(self, compressed: u64, whole: u64) -> bool {
+        compressed as f64 * self.0 < whole as f64
+    }
+}
+
+/// A rate that is no number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("min_compression_rate is a finite number, as 2 or 1.5")]
+pub struct NoRate;
+
+impl TryFrom<f64> for CompressionRate {
+    type Error = NoRate;
+
+    fn try_from(rate: f64) -> Result<CompressionRate, NoRate> {
+        if rate.is_finite() { Ok(CompressionRate(rate)) } else { Err(NoRate) }
+    }
+}
+
+impl From<CompressionRate> for f64 {
+    fn from(rate: CompressionRate) -> f64 {
+        rate.0
+    }
+}
+
+impl FromStr for CompressionRate {
+    type Err = NoRate;
+
+    fn from_str(text: &str) -> Result<CompressionRate, NoRate> {
+        text.trim().parse::<f64>().map_err(|_| NoRate)?.try_into()
+    }
+}
+
+impl fmt::Display for CompressionRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
     }
 }
 
@@ -316,9 +368,8 @@ fn factors(state: &PowerSgd, shapes: &[&[u64]]) -> [u64; 3] {
         let rows = shape.first().copied().unwrap_or(1);
         let columns = shape.iter().skip(1).copied().fold(1, u64::saturating_mul);
         let rank = state.matrix_approximation_rank.min(rows).min(columns);
-        let compressed = u128::from(rows + columns) * u128::from(rank);
-        let whole = u128::from(rows) * u128::from(columns);
-        if compressed * u128::from(state.min_compression_rate) < whole {
+        let compressed = rows.saturating_add(columns).saturating_mul(rank);
+        if state.min_compression_rate.is_met(compressed, rows.saturating_mul(columns)) {
             p = p.saturating_add(rows.saturating_mul(rank));
             q = q.saturating_add(columns.saturating_mul(rank));
         } else {
@@ -326,4 +377,41 @@ fn factors(state: &PowerSgd, shapes: &[&[u64]]) -> [u64; 3] {
         }
     }
     [uncompressed, p, q]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `_should_compress` of PyTorch 2.7.1 answers, whole rates and others.
+    #[test]
+    fn what_is_worth_compressing() {
+        let cases: [(u64, u64, u64, &str, bool); 12] = [
+            (64, 64, 1, "32", false),
+            (64, 64, 1, "31.9", true),
+            (64, 64, 1, "32.5", false),
+            (10, 7, 1, "4.1", true),
+            (10, 7, 1, "4.2", false),
+            (10, 7, 2, "2.05", true),
+            (10, 7, 2, "2.06", false),
+            (3, 3, 1, "1.5", false),
+            (3, 3, 1, "1.49", true),
+            (2, 2, 2, "0.49", true),
+            (2, 2, 2, "0.5", false),
+            (2, 2, 2, "-1", true),
+        ];
+        for (rows, columns, rank, rate, compressed) in cases {
+            let state = PowerSgd {
+                matrix_approximation_rank: rank,
+                min_compression_rate: rate.parse().unwrap(),
+                ..PowerSgd::default()
+            };
+            let [whole, p, q] = factors(&state, &[&[rows, columns]]);
+            let told =
+                if compressed { [0, rows * rank, columns * rank] } else { [rows * columns, 0, 0] };
+            assert_eq!([whole, p, q], told, "{rows}x{columns}, rank {rank}, rate {rate}");
+        }
+        assert!("nan".parse::<CompressionRate>().is_err());
+        assert!("two".parse::<CompressionRate>().is_err());
+    }
 }

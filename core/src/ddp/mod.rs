@@ -48,7 +48,9 @@ pub use averager::{AveragerTextError, ModelAverager, check_subgroups};
 pub use buckets::{Bucket, ItemOrder, SizedTensor, assign_by_size};
 pub use call::{DdpCall, DdpOp, HookPart, Purpose};
 pub use error::{CallbackError, DdpError, Unfinished};
-pub use hook::{CommHook, CompressionStats, HookAlgorithm, PostLocalSgd, PowerSgd};
+pub use hook::{
+    CommHook, CompressionRate, CompressionStats, HookAlgorithm, NoRate, PostLocalSgd, PowerSgd,
+};
 pub use indices::{IndexListError, format_indices, parse_indices};
 pub use links::Links;
 pub use notes::{CallNote, GradientNote, Half, LayerNote, Role, StepKind, StepNotes, TrainingRun};

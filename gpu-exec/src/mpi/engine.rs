@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_millis(100);
 pub(super) struct Rank {
     pub(super) plan: Arc<Plan>,
     pub(super) tensors: Tensors,
-    pub(super) works: Works,
+    pub(super) works: Arc<Works>,
     pub(super) clerk: Arc<Clerk>,
 }
 

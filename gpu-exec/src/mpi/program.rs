@@ -5,19 +5,18 @@ use super::engine::{Inbox, Posted, Rank};
 use super::lower::lower;
 use super::tensors::Tensors;
 use crate::host::control::{Report, frame};
-use crate::host::rank::clerk::{Clerk, Job, Note};
+use crate::host::rank::Start;
+use crate::host::rank::clerk::{Clerk, Job};
 use crate::host::rank::gate::Gate;
+use crate::host::rank::operations::{self, CarryOut, Context, Made};
 use crate::host::rank::recorder::Recording;
-use crate::host::rank::works::Works;
-use crate::host::rank::{Start, compute};
-use lockstep_core::group::{GroupId, SequenceNumbers};
-use lockstep_core::plan::{Action, Plan};
+use lockstep_core::group::GroupId;
+use lockstep_core::plan::{Action, Call, Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::TensorValue;
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::ops::Range;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// What a rank does from its orders to its end: joins, runs its program, reports, and waits until
 /// all are done.
@@ -52,7 +51,7 @@ pub(super) fn carry_out(
     let closed = clerk.clone();
     let _ = start.closing.set(Box::new(move || closed.abort()));
     start.serve(vec![clerk.clone()]);
-    let rank = Arc::new(Rank { plan, tensors, works: Works::default(), clerk: clerk.clone() });
+    let rank = Arc::new(Rank { plan, tensors, works: Arc::default(), clerk: clerk.clone() });
     let program = Program { rank, timeouts_ns, held_back, inbox: inbox.clone() };
     // The program may wait for a call that has failed.
     let (gate, ends) = (start.gate(), inbox.clone());
@@ -84,85 +83,34 @@ struct Program {
     inbox: Arc<Inbox>,
 }
 
-/// What a program's calls are numbered with.
-#[derive(Debug, Default)]
-struct Numbers {
-    /// Calls made so far.
-    works: u32,
-    collectives: SequenceNumbers,
-    p2p: SequenceNumbers,
+impl Program {
+    fn run(self, of: GlobalRank, gate: &Gate) -> Result<(), String> {
+        let (rank, timeouts_ns) = (self.rank.clone(), self.timeouts_ns.clone());
+        let Rank { plan, works, clerk, .. } = &*rank;
+        let timeouts_ns = &timeouts_ns;
+        operations::run(self, Context { plan, rank: of, timeouts_ns, works, clerk, gate })
+    }
 }
 
-impl Program {
-    fn run(&self, of: GlobalRank, gate: &Gate) -> Result<(), String> {
-        let Rank { plan, tensors, works, clerk } = &*self.rank;
-        let ops = plan.program(of).map_or(&[][..], |program| &program.ops);
-        let mut numbers = Numbers::default();
-        let mut works_of: Vec<Range<u32>> = Vec::with_capacity(ops.len());
-        for (op, operation) in (0..).zip(ops) {
-            gate.pass();
-            clerk.note(Note::OpBegan { op });
-            let first = numbers.works;
-            let works_at = |op: u32| works_of.get(op as usize).cloned().unwrap_or_default();
-            match &operation.action {
-                action @ (Action::Call { .. } | Action::Coalesced { .. }) => {
-                    self.make_calls(of, op, action, &mut numbers)?;
-                    if !action.is_async() {
-                        (first..numbers.works).for_each(|work| works.wait(work));
-                    }
-                }
-                Action::Wait { op, timeout_ms } => {
-                    if let Some(timeout_ms) = timeout_ms {
-                        let timeout_ns = timeout_ms.saturating_mul(1_000_000);
-                        works_at(*op).for_each(|work| clerk.limit(work, timeout_ns));
-                    }
-                    works_at(*op).for_each(|work| works.wait(work));
-                }
-                Action::Query { op: asked, what } => {
-                    let completed = works_at(*asked).all(|work| works.is_completed(work));
-                    clerk.note(Note::Answered { op, answer: what.answer(completed) });
-                }
-                action @ Action::Copy { .. } => tensors.copy(plan, action)?,
-                Action::Synchronize => (0..first).for_each(|work| works.wait(work)),
-                Action::Compute { duration_ns, .. } => compute(*duration_ns),
-                Action::Sleep { duration_ns, .. } => {
-                    std::thread::sleep(Duration::from_nanos(*duration_ns));
-                }
-                Action::Die { how } => return Err(how.clone()),
-            }
-            works_of.push(first..numbers.works);
-            clerk.note(Note::OpEnded { op });
-        }
-        // A program that does not wait for its calls still has them completed before it ends.
-        (0..numbers.works).for_each(|work| works.wait(work));
-        for (tensor, value) in tensors.values() {
-            clerk.note(Note::Result { tensor, value });
-        }
-        clerk.note(Note::Finished);
+impl CarryOut for Program {
+    /// The backend sends no signals to its ranks.
+    fn before(&mut self, _: Context<'_>, _: u32) {}
+
+    fn call(&mut self, context: Context<'_>, call: &Call, made: Made) -> Result<(), String> {
+        let Context { plan, rank, .. } = context;
+        let lowered = lower(plan, rank, made.op, call).map_err(|error| error.to_string())?;
+        made.scheduled(context.clerk);
+        let held_back = !call.is_p2p() && self.held_back.contains(&(call.group(), made.seq));
+        let rank = self.rank.clone();
+        self.inbox.post(Posted { work: made.work, lowered, held_back, rank });
         Ok(())
     }
 
-    /// Makes an operation's calls: all are on their way before one is waited for.
-    fn make_calls(
-        &self,
-        of: GlobalRank,
-        op: u32,
-        action: &Action,
-        numbers: &mut Numbers,
-    ) -> Result<(), String> {
-        let rank = &self.rank;
-        for (part, call) in (0..).zip(action.calls()) {
-            let (work, group) = (numbers.works, call.group());
-            numbers.works += 1;
-            let of_kind = if call.is_p2p() { &mut numbers.p2p } else { &mut numbers.collectives };
-            let seq = of_kind.next(group);
-            let lowered = lower(&rank.plan, of, op, call).map_err(|error| error.to_string())?;
-            let timeout_ns = self.timeouts_ns.get(group.index()).copied().unwrap_or(u64::MAX);
-            rank.clerk.note(Note::Scheduled { work, op, part, seq });
-            rank.clerk.watch(work, timeout_ns);
-            let held_back = !call.is_p2p() && self.held_back.contains(&(group, seq));
-            self.inbox.post(Posted { work, lowered, held_back, rank: rank.clone() });
-        }
-        Ok(())
+    fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), String> {
+        self.rank.tensors.copy(context.plan, action)
+    }
+
+    fn results(&self) -> impl Iterator<Item = (TensorId, TensorValue)> {
+        self.rank.tensors.values()
     }
 }

@@ -4,6 +4,8 @@
 use crate::route::Route;
 use crate::ui::Fold;
 use lockstep_core::scenario::nearest;
+use std::fmt::Display;
+use std::str::FromStr;
 use yew::prelude::*;
 
 /// Longer values are cut where they are repeated.
@@ -60,6 +62,19 @@ impl<'a> Asked<'a> {
         let ways = vec![self.with(name, &instead.to_string())];
         self.refuse(name, &why, ways);
         instead
+    }
+
+    /// What the type reads from the text; `default` when the address says none, or none that it reads.
+    pub(super) fn parsed<T>(&mut self, name: &str, default: T) -> T
+    where
+        T: FromStr<Err: Display> + Display,
+    {
+        let Some(text) = self.route.get(name) else { return default };
+        text.parse().unwrap_or_else(|error: T::Err| {
+            let ways = vec![self.with(name, &default.to_string())];
+            self.refuse(name, &format!("{error}."), ways);
+            default
+        })
     }
 
     /// One of several by its name; `None` when the address says none, or none of these.

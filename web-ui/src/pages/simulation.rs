@@ -1,7 +1,6 @@
 //! A plan simulated in the worker, and what it looks like at a moment.
 
 use crate::app::use_shared;
-use crate::dom;
 use crate::playback::{Act, Playback};
 use crate::protocol::{CANCELLED, Opened, Request, Response, SessionId};
 use crate::route::Route;
@@ -205,8 +204,7 @@ pub(super) fn use_addressed_moment(
     use_effect_with((playback.moment, playback.moving(), ready), move |(moment, moving, ready)| {
         let route = base.with("moment", moment);
         // An address that has been changed since and not been read yet is not written over.
-        let stale = Route::parse(&dom::window().location().hash().unwrap_or_default()) != nav.route;
-        if *ready && !moving && !stale && route != nav.route {
+        if *ready && !moving && !nav.is_stale() && route != nav.route {
             if wanted != Some(*moment) {
                 written.borrow_mut().push_back(*moment);
             }

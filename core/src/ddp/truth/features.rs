@@ -71,7 +71,9 @@ fn power_sgd(state: &Value) -> PowerSgd {
             default.matrix_approximation_rank,
         ),
         start_iter: number("start_powerSGD_iter", default.start_iter),
-        min_compression_rate: number("min_compression_rate", default.min_compression_rate),
+        min_compression_rate: state["min_compression_rate"]
+            .as_f64()
+            .map_or(default.min_compression_rate, |rate| rate.try_into().unwrap()),
         use_error_feedback: state["use_error_feedback"].as_bool().unwrap_or(true),
         warm_start: state["warm_start"].as_bool().unwrap_or(true),
     }

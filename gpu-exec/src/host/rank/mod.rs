@@ -6,6 +6,7 @@ mod collective;
 mod combine;
 pub(crate) mod gate;
 mod in_place;
+pub(crate) mod operations;
 mod p2p;
 mod program;
 pub(crate) mod recorder;
@@ -23,8 +24,6 @@ use clerk::Clerk;
 use gate::Gate;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
-#[cfg(feature = "mpi")]
-pub(crate) use program::compute;
 use rustix::fd::OwnedFd;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -209,7 +208,7 @@ fn run_program(
     let closed = started.clone();
     let _ = closing.set(Box::new(move || closed.abort()));
     held.serve(vec![started.clone()]);
-    if let Err(why) = program.run(setup, started.clone(), &held.gate) {
+    if let Err(why) = program.run(&started, &held.gate) {
         // What it did until then is what its end is understood by.
         started.fail(why);
     }

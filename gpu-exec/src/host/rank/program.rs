@@ -1,28 +1,28 @@
-//! A rank's program: its operations in order, on the process's main thread.
+//! A rank's program on the host: its tensors in shared memory, its calls over channels, on the
+//! process's main thread.
 
 use super::super::arena::{Arena, Memory};
 use super::super::control::Setup;
 use super::super::wiring::{ChannelKey, bell_offset};
 use super::call::{CollectiveCall, fingerprint};
-use super::clerk::{Clerk, Note};
+use super::clerk::Clerk;
 use super::collective::{GroupLink, Peer};
 use super::gate::Gate;
+use super::operations::{self, CarryOut, Context, Made};
 use super::p2p::{End, P2pCall, P2pChannel, PointToPoint, With};
 use super::stream::{Queued, Stream};
 use super::works::Works;
 use crate::clock;
 use crate::shm::{Channel, Doorbell, Segment};
-use lockstep_core::group::{GroupId, SequenceNumbers};
-use lockstep_core::plan::{Action, Call, Fill, Plan, SignalKind};
+use lockstep_core::group::GroupId;
+use lockstep_core::plan::{Action, Call, Fill, Plan, SignalKind, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::combine;
 use lockstep_core::trace::TensorValue;
 use lockstep_core::value::initial_bytes;
 use rustix::process::{Signal, getpid, kill_process};
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// How many collectives are kept worked out.
 const RECENT: usize = 16;
@@ -41,6 +41,8 @@ pub(super) struct Program {
     /// Per group that the rank is a member of and calls collectives on.
     streams: BTreeMap<GroupId, Stream>,
     p2p: PointToPoint,
+    /// What the run's faults do to the process, each with the operation before which.
+    signals: Vec<(u32, SignalKind)>,
 }
 
 impl Program {
@@ -65,134 +67,19 @@ impl Program {
         let streams = wires.streams();
         let p2p = wires.point_to_point();
         let (plan, recent) = (Arc::new(plan), VecDeque::new());
-        Ok(Program { plan, timeouts_ns, rank, segment, arena, recent, streams, p2p })
+        let signals = setup.signals.clone();
+        Ok(Program { plan, timeouts_ns, rank, segment, arena, recent, streams, p2p, signals })
     }
 
     /// Runs all operations, and reports what the tensors hold at the end.
-    pub(super) fn run(
-        mut self,
-        setup: &Setup,
-        clerk: Arc<Clerk>,
-        gate: &Gate,
-    ) -> Result<(), String> {
-        let plan = self.plan.clone();
-        let ops = plan.program(self.rank).map_or(&[][..], |program| &program.ops);
-        let works = Arc::new(Works::default());
-        let mut numbers = Numbers::default();
-        // The works of each operation: neighbours, since works are numbered in call order.
-        let mut works_of: Vec<Range<u32>> = Vec::with_capacity(ops.len());
-        for (index, operation) in ops.iter().enumerate() {
-            let op = index as u32;
-            gate.pass();
-            clerk.note(Note::OpBegan { op });
-            for (_, signal) in setup.signals.iter().filter(|(at, _)| *at == op) {
-                take_signal(*signal, &clerk, gate);
-            }
-            let first = numbers.works;
-            let works_at = |op: u32| works_of.get(op as usize).cloned().unwrap_or_default();
-            match &operation.action {
-                action @ (Action::Call { .. } | Action::Coalesced { .. }) => {
-                    self.make_calls(op, action, &mut numbers, &clerk, &works)?;
-                }
-                Action::Wait { op, timeout_ms } => {
-                    if let Some(timeout_ms) = timeout_ms {
-                        let timeout_ns = timeout_ms.saturating_mul(1_000_000);
-                        works_at(*op).for_each(|work| clerk.limit(work, timeout_ns));
-                    }
-                    works_at(*op).for_each(|work| works.wait(work));
-                }
-                Action::Query { op: asked, what } => {
-                    let completed = works_at(*asked).all(|work| works.is_completed(work));
-                    clerk.note(Note::Answered { op, answer: what.answer(completed) });
-                }
-                action @ Action::Copy { .. } => self.copy(&plan, action),
-                // There is no device: the streams that are left are those of communication.
-                Action::Synchronize => (0..first).for_each(|work| works.wait(work)),
-                Action::Compute { duration_ns, .. } => compute(*duration_ns),
-                Action::Sleep { duration_ns, .. } => {
-                    std::thread::sleep(Duration::from_nanos(*duration_ns));
-                }
-                Action::Die { how } => return Err(how.clone()),
-            }
-            works_of.push(first..numbers.works);
-            clerk.note(Note::OpEnded { op });
-        }
-        // A program that does not wait for its calls still has them completed before it ends.
-        (0..numbers.works).for_each(|work| works.wait(work));
-        for (&tensor, memory) in &self.arena.tensors {
-            let value = self.segment.look(memory.offset, memory.bytes, TensorValue::of);
-            clerk.note(Note::Result { tensor, value });
-        }
-        clerk.note(Note::Finished);
-        Ok(())
-    }
-
-    /// A step among the rank's own tensors.
-    fn copy(&self, plan: &Plan, action: &Action) {
-        let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
-        else {
-            return;
-        };
-        let tensors = &self.arena.tensors;
-        let memories = (tensors.get(from), tensors.get(into), plan.tensor(*from));
-        let (Some(source), Some(target), Some(tensor)) = memories else { return };
-        let size = tensor.dtype.size_bytes();
-        let part =
-            |memory: &Memory, offset: u64| memory.part(offset * size, (offset + count) * size);
-        let parts = (part(source, *from_offset), part(target, *into_offset));
-        let (Ok(source), Ok(target)) = parts else { return };
-        match reduce {
-            Some(op) => {
-                // Whole, since the parts may overlap.
-                let held =
-                    |part: Memory| self.segment.look(part.offset, part.bytes, <[u8]>::to_vec);
-                let mut sum = held(target);
-                combine(tensor.dtype, *op, &mut sum, &held(source));
-                self.segment.store(target.offset, &sum);
-            }
-            None => self.segment.copy(source.offset, target.offset, source.bytes),
-        }
-    }
-
-    /// Makes an operation's calls: all are on their way before one is waited for.
-    fn make_calls(
-        &mut self,
-        op: u32,
-        action: &Action,
-        numbers: &mut Numbers,
-        clerk: &Arc<Clerk>,
-        works: &Arc<Works>,
-    ) -> Result<(), String> {
-        let (plan, calls) = (self.plan.clone(), action.calls());
-        let first = numbers.works;
-        for (part, call) in (0..).zip(calls) {
-            let work = numbers.works;
-            numbers.works += 1;
-            let group = call.group();
-            let timeout_ns = self.timeouts_ns.get(group.index()).copied();
-            let timeout_ns = timeout_ns.ok_or("a group that the plan has not")?;
-            if call.is_p2p() {
-                let seq = numbers.p2p.next(group);
-                let call = self.p2p_call(call, work)?;
-                clerk.scheduled(work, op, part, seq, timeout_ns);
-                self.p2p.post(call, clerk, works)?;
-                continue;
-            }
-            let seq = numbers.collectives.next(group);
-            let call = self.collective(&plan, call)?;
-            clerk.scheduled(work, op, part, seq, timeout_ns);
-            let stream = self.streams.get_mut(&group).ok_or("a group without a stream")?;
-            let queued = Queued { call, work, seq };
-            match action {
-                // One that the program waits for needs no other thread.
-                Action::Call { async_op: false, .. } => stream.run(queued, clerk, works)?,
-                _ => stream.queue(queued, clerk, works)?,
-            }
-        }
-        if !action.is_async() {
-            (first..numbers.works).for_each(|work| works.wait(work));
-        }
-        Ok(())
+    pub(super) fn run(self, clerk: &Arc<Clerk>, gate: &Gate) -> Result<(), String> {
+        let (plan, timeouts_ns) = (self.plan.clone(), self.timeouts_ns.clone());
+        let (rank, works) = (self.rank, Arc::new(Works::default()));
+        let timeouts_ns = &timeouts_ns;
+        operations::run(
+            self,
+            Context { plan: &plan, rank, timeouts_ns, works: &works, clerk, gate },
+        )
     }
 
     /// What a call of the program is to the rank's stream.
@@ -236,13 +123,64 @@ impl Program {
     }
 }
 
-/// What a program's calls are numbered with.
-#[derive(Debug, Default)]
-struct Numbers {
-    /// Calls made so far.
-    works: u32,
-    collectives: SequenceNumbers,
-    p2p: SequenceNumbers,
+impl CarryOut for Program {
+    fn before(&mut self, context: Context<'_>, op: u32) {
+        for (_, signal) in self.signals.iter().filter(|(at, _)| *at == op) {
+            take_signal(*signal, context.clerk, context.gate);
+        }
+    }
+
+    fn call(&mut self, context: Context<'_>, call: &Call, made: Made) -> Result<(), String> {
+        let Context { clerk, works, .. } = context;
+        let work = made.work;
+        if call.is_p2p() {
+            let call = self.p2p_call(call, work)?;
+            made.scheduled(clerk);
+            return self.p2p.post(call, clerk, works);
+        }
+        let group = call.group();
+        let call = self.collective(context.plan, call)?;
+        made.scheduled(clerk);
+        let stream = self.streams.get_mut(&group).ok_or("a group without a stream")?;
+        let queued = Queued { call, work, seq: made.seq };
+        match made.alone {
+            true => stream.run(queued, clerk, works),
+            false => stream.queue(queued, clerk, works),
+        }
+    }
+
+    fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), String> {
+        let Action::Copy { from, from_offset, into, into_offset, count, reduce, .. } = action
+        else {
+            return Ok(());
+        };
+        let tensors = &self.arena.tensors;
+        let memories = (tensors.get(from), tensors.get(into), context.plan.tensor(*from));
+        let (Some(source), Some(target), Some(tensor)) = memories else { return Ok(()) };
+        let size = tensor.dtype.size_bytes();
+        let part =
+            |memory: &Memory, offset: u64| memory.part(offset * size, (offset + count) * size);
+        let parts = (part(source, *from_offset), part(target, *into_offset));
+        let (source, target) = (parts.0?, parts.1?);
+        match reduce {
+            Some(op) => {
+                // Whole, since the parts may overlap.
+                let held =
+                    |part: Memory| self.segment.look(part.offset, part.bytes, <[u8]>::to_vec);
+                let mut sum = held(target);
+                combine(tensor.dtype, *op, &mut sum, &held(source));
+                self.segment.store(target.offset, &sum);
+            }
+            None => self.segment.copy(source.offset, target.offset, source.bytes),
+        }
+        Ok(())
+    }
+
+    fn results(&self) -> impl Iterator<Item = (TensorId, TensorValue)> {
+        self.arena.tensors.iter().map(|(&tensor, memory)| {
+            (tensor, self.segment.look(memory.offset, memory.bytes, TensorValue::of))
+        })
+    }
 }
 
 /// Does a fault of the run to this process, once everything before it is reported.
@@ -257,17 +195,6 @@ fn take_signal(signal: SignalKind, clerk: &Clerk, gate: &Gate) {
             gate.hold_for_signal(true);
             clerk.at_signal(signal);
             gate.pass();
-        }
-    }
-}
-
-/// Keeps the core busy with arithmetic until the time has passed.
-pub(crate) fn compute(duration_ns: u64) {
-    let started = clock::now_ns();
-    let mut x = 1.0f64;
-    while clock::now_ns().saturating_sub(started) < duration_ns {
-        for _ in 0..512 {
-            x = std::hint::black_box(x) * 0.999_999 + 0.000_001;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::arguments::dtype;
 use anyhow::{Result, bail};
-use lockstep_core::ddp::{CommHook, HookAlgorithm, PostLocalSgd, PowerSgd};
+use lockstep_core::ddp::{CommHook, CompressionRate, HookAlgorithm, PostLocalSgd, PowerSgd};
 use lockstep_core::dtype::Dtype;
 
 /// A communication hook and its state.
@@ -22,8 +22,14 @@ pub(super) struct HookArguments {
     #[arg(long, requires = "comm_hook", value_name = "N", default_value_t = 2)]
     power_sgd_start_iter: u64,
     /// PowerSGD's min_compression_rate
-    #[arg(long, requires = "comm_hook", value_name = "N", default_value_t = 2)]
-    power_sgd_min_compression_rate: u64,
+    #[arg(
+        long,
+        requires = "comm_hook",
+        value_name = "X",
+        default_value = "2",
+        allow_negative_numbers = true
+    )]
+    power_sgd_min_compression_rate: CompressionRate,
     /// PowerSGD's use_error_feedback=False
     #[arg(long, requires = "comm_hook")]
     no_error_feedback: bool,

@@ -3,7 +3,7 @@
 use super::choice::{DEFAULT_MLP, FILE, LabChoice, Side};
 use super::knobs::{
     BUFFER_DTYPES, DEFAULT_CAP, HOOKS, Knobs, MAX_ACCUMULATE, MAX_BATCH, MAX_DEVICES, MAX_RANK,
-    MAX_RATE, MAX_START, MAX_WORLD, PARAM_DTYPES, REDUCE_DTYPES, WRAPPERS, ZERO,
+    MAX_START, MAX_WORLD, PARAM_DTYPES, REDUCE_DTYPES, WRAPPERS, ZERO,
 };
 use crate::dom::when;
 use crate::pages::topology_choice::TopologyFields;
@@ -156,7 +156,7 @@ pub(super) fn lab_form(props: &LabFormProps) -> Html {
                             { flag("feedback", "use_error_feedback", knobs.power.use_error_feedback) }
                             { flag("warm", "warm_start", knobs.power.warm_start) }
                         </div>
-                        <NumberField name="psgd_rate" label="min_compression_rate" value={knobs.power.min_compression_rate} min={1} max={MAX_RATE} on_choose={number("psgd_rate")} />
+                        <TextField name="psgd_rate" label="min_compression_rate" value={knobs.power.min_compression_rate.to_string()} on_choose={set("psgd_rate")} />
                     }
                     if knobs.hook == "localsgd" {
                         <NumberField name="local_start" label="start_localSGD_iter" value={knobs.local_start} min={0} max={MAX_START} on_choose={number("local_start")} />

@@ -57,9 +57,8 @@ pub(super) const PARAM_DTYPES: [&str; 3] = ["no", "float16", "bfloat16"];
 pub(super) const REDUCE_DTYPES: [&str; 4] = ["as-param", "float16", "bfloat16", "float32"];
 pub(super) const BUFFER_DTYPES: [&str; 3] = ["no", "float16", "bfloat16"];
 
-/// The largest rank and compression rate of PowerSGD, and the latest start of a hook.
+/// The largest rank of PowerSGD, and the latest start of a hook.
 pub(super) const MAX_RANK: u64 = 1024;
-pub(super) const MAX_RATE: u64 = 1000;
 pub(super) const MAX_START: u64 = 1_000_000;
 /// `PostLocalSGDState`'s start in PyTorch's example; it has no default.
 const LOCAL_START: u64 = 100;
@@ -214,12 +213,7 @@ impl Knobs {
                 "matrix_approximation_rank is 1 to 1,024 here.",
             ),
             start_iter: asked.number("psgd_start", (0, MAX_START), usual.start_iter, iterations),
-            min_compression_rate: asked.number(
-                "psgd_rate",
-                (1, MAX_RATE),
-                usual.min_compression_rate,
-                "min_compression_rate is 1 to 1,000 here.",
-            ),
+            min_compression_rate: asked.parsed("psgd_rate", usual.min_compression_rate),
             use_error_feedback: feedback,
             warm_start: warm,
         };

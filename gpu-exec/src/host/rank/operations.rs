@@ -1,0 +1,162 @@
+//! A program's operations, one after the other: what is the same however its calls are carried out.
+
+use super::clerk::{Clerk, Note};
+use super::gate::Gate;
+use super::works::Works;
+use crate::clock;
+use lockstep_core::group::SequenceNumbers;
+use lockstep_core::plan::{Action, Call, Plan, TensorId};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::TensorValue;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a rank's program runs with.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) rank: GlobalRank,
+    /// Per group, in nanoseconds.
+    pub(crate) timeouts_ns: &'a [u64],
+    pub(crate) works: &'a Arc<Works>,
+    pub(crate) clerk: &'a Arc<Clerk>,
+    pub(crate) gate: &'a Gate,
+}
+
+/// A call that is about to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    /// Its number among the rank's calls.
+    pub(crate) work: u32,
+    /// The operation that makes it.
+    pub(crate) op: u32,
+    /// The how manieth call of that operation it is.
+    part: u32,
+    /// Its number among the collectives of its group, or among the sends and receives.
+    pub(crate) seq: u64,
+    timeout_ns: u64,
+    /// True if it is the only call of an operation that ends with it: it needs no other thread.
+    pub(crate) alone: bool,
+}
+
+impl Made {
+    /// Writes the call down, and has it watched from now on.
+    pub(crate) fn scheduled(self, clerk: &Clerk) {
+        clerk.scheduled(self.work, self.op, self.part, self.seq, self.timeout_ns);
+    }
+}
+
+/// What differs between the ways to carry a program out.
+pub(crate) trait CarryOut {
+    /// An operation begins: here strikes what a run's faults do to the process itself.
+    fn before(&mut self, context: Context<'_>, op: u32);
+
+    /// Makes a call, which says that it is [`Made::scheduled`] and completes its work, now or on
+    /// another thread.
+    ///
+    /// # Errors
+    /// What keeps the rank from making it, which ends the rank.
+    fn call(&mut self, context: Context<'_>, call: &Call, made: Made) -> Result<(), String>;
+
+    /// Carries out a step among the rank's own tensors, an [`Action::Copy`].
+    ///
+    /// # Errors
+    /// What keeps the rank from it.
+    fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), String>;
+
+    /// What the rank's tensors hold, in id order.
+    fn results(&self) -> impl Iterator<Item = (TensorId, TensorValue)>;
+}
+
+/// Runs all operations of a rank's program, and reports what its tensors hold at the end.
+///
+/// # Errors
+/// What ended the rank before that.
+pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), String> {
+    let Context { plan, works, clerk, .. } = context;
+    let ops = plan.program(context.rank).map_or(&[][..], |program| &program.ops);
+    let mut numbers = Numbers::default();
+    // The works of each operation: neighbours, since works are numbered in call order.
+    let mut works_of: Vec<Range<u32>> = Vec::with_capacity(ops.len());
+    for (op, operation) in (0..).zip(ops) {
+        context.gate.pass();
+        clerk.note(Note::OpBegan { op });
+        by.before(context, op);
+        let first = numbers.works;
+        let works_at = |op: u32| works_of.get(op as usize).cloned().unwrap_or_default();
+        match &operation.action {
+            action @ (Action::Call { .. } | Action::Coalesced { .. }) => {
+                let alone = matches!(action, Action::Call { async_op: false, .. });
+                // All are on their way before one is waited for.
+                for (part, call) in (0..).zip(action.calls()) {
+                    let (work, seq) = numbers.next(call);
+                    let timeout_ns = context.timeouts_ns.get(call.group().index()).copied();
+                    let timeout_ns = timeout_ns.ok_or("a group that the plan has not")?;
+                    by.call(context, call, Made { work, op, part, seq, timeout_ns, alone })?;
+                }
+                if !action.is_async() {
+                    (first..numbers.works).for_each(|work| works.wait(work));
+                }
+            }
+            Action::Wait { op, timeout_ms } => {
+                if let Some(timeout_ms) = timeout_ms {
+                    let timeout_ns = timeout_ms.saturating_mul(1_000_000);
+                    works_at(*op).for_each(|work| clerk.limit(work, timeout_ns));
+                }
+                works_at(*op).for_each(|work| works.wait(work));
+            }
+            Action::Query { op: asked, what } => {
+                let completed = works_at(*asked).all(|work| works.is_completed(work));
+                clerk.note(Note::Answered { op, answer: what.answer(completed) });
+            }
+            action @ Action::Copy { .. } => by.copy(context, action)?,
+            // There is no device: the streams that are left are those of communication.
+            Action::Synchronize => (0..first).for_each(|work| works.wait(work)),
+            Action::Compute { duration_ns, .. } => compute(*duration_ns),
+            Action::Sleep { duration_ns, .. } => {
+                std::thread::sleep(Duration::from_nanos(*duration_ns));
+            }
+            Action::Die { how } => return Err(how.clone()),
+        }
+        works_of.push(first..numbers.works);
+        clerk.note(Note::OpEnded { op });
+    }
+    // A program that does not wait for its calls still has them completed before it ends.
+    (0..numbers.works).for_each(|work| works.wait(work));
+    for (tensor, value) in by.results() {
+        clerk.note(Note::Result { tensor, value });
+    }
+    clerk.note(Note::Finished);
+    Ok(())
+}
+
+/// What a program's calls are numbered with.
+#[derive(Debug, Default)]
+struct Numbers {
+    /// Calls made so far.
+    works: u32,
+    collectives: SequenceNumbers,
+    p2p: SequenceNumbers,
+}
+
+impl Numbers {
+    /// The work of the next call, and its number in its group.
+    fn next(&mut self, call: &Call) -> (u32, u64) {
+        let work = self.works;
+        self.works += 1;
+        let of_kind = if call.is_p2p() { &mut self.p2p } else { &mut self.collectives };
+        (work, of_kind.next(call.group()))
+    }
+}
+
+/// Keeps the core busy with arithmetic until the time has passed.
+fn compute(duration_ns: u64) {
+    let started = clock::now_ns();
+    let mut x = 1.0f64;
+    while clock::now_ns().saturating_sub(started) < duration_ns {
+        for _ in 0..512 {
+            x = std::hint::black_box(x) * 0.999_999 + 0.000_001;
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! The `lockstep` command: what it says, and with which exit code.
+
+mod ddp;
+mod plans;
+mod programs;
+mod recordings;
+mod runs;
+mod schedules;
+
+use lockstep_tests::Output;
+use serde_json::Value;
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&output.out).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// One clear sentence on standard error, exit code 2, nothing that smells of a panic.
+fn assert_refused(output: &Output, about: &str) {
+    let Output { code, out, err } = output;
+    assert_eq!(*code, 2, "{output:?}");
+    assert_eq!(out, "", "{output:?}");
+    assert_eq!(err.trim_end().lines().count(), 1, "{output:?}");
+    assert!(err.contains(about) && err.starts_with("lockstep: "), "{about:?} is not in {err:?}");
+}

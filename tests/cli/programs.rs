@@ -1,0 +1,104 @@
+//! What each rank does, in words of Python.
+
+use super::assert_refused;
+use lockstep_tests::lockstep;
+use serde_json::Value;
+use std::fs;
+
+const SKIPPED: &str = "\
+def main():
+    dist.init_process_group('gloo')
+    grad = tensor(1024, fill = dist.get_rank())
+    for step in range(4):
+        if dist.get_rank() != 2 or step != 1:
+            dist.all_reduce(grad)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        print(f'{step = }')
+
+run(main, world_size = 4)
+";
+
+/// A program is simulated and really run, and both name the rank that is to blame, with the line.
+#[test]
+fn a_program_is_a_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("train.py");
+    fs::write(&path, SKIPPED).unwrap();
+    let path = path.to_str().unwrap();
+    for words in [&["sim", path, "--json"][..], &["run", path, "--json", "--timeout-ms", "1500"]] {
+        let done = lockstep(words);
+        assert_eq!(done.code, 1, "{done:?}");
+        let said: Value = serde_json::from_str(&done.out).unwrap();
+        let findings = &said["findings"]["findings"];
+        let blamed: Vec<_> = findings.as_array().unwrap().iter().map(|f| &f["culprits"]).collect();
+        assert_eq!(blamed, [&serde_json::json!([2])], "{said}");
+        assert!(done.out.contains("train.py:6"), "{done:?}");
+    }
+    let more = lockstep(["sim", path, "--world-size", "2"]);
+    assert_eq!(more.code, 0, "without rank 2 nothing is wrong: {more:?}");
+    assert!(more.err.trim().ends_with("\n[rank 0, train.py:9] step = 3"), "{more:?}");
+}
+
+/// What a program takes too much of ends in a sentence, and so does what is no program.
+#[test]
+fn a_program_that_cannot_be_is_refused_in_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.py");
+    let main = |body: &str| format!("def main():\n    {body}\nrun(main, world_size=1)\n");
+    for (text, about) in [
+        (main("dist.al_reduce(1)"), "line 2, column 5"),
+        (main("x = ["), "line 2"),
+        (main("x = 'a'\n    for i in range(50):\n        x = x + x"), "memory"),
+        (main("x = []\n    for i in range(900000):\n        x = [x]\n    print(x)"), "too deep"),
+        (main("while True:\n        pass"), "ticks"),
+        (String::new(), "how many ranks"),
+        ("\0".repeat(10), "line 1"),
+    ] {
+        fs::write(&path, &text).unwrap();
+        assert_refused(&lockstep(["sim", path.to_str().unwrap()]), about);
+    }
+    fs::write(&path, [0xff, 0xfe]).unwrap();
+    assert_refused(&lockstep(["sim", path.to_str().unwrap()]), "UTF-8");
+}
+
+/// Two groups whose calls nothing orders: in the simulator's own order all is well, and on a GPU
+/// that carries out one collective at a time there is an order that hangs. The trace that is
+/// written hangs, too.
+#[test]
+fn an_order_that_hangs_is_found_and_can_be_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, trace) = (folder.path().join("train.py"), folder.path().join("hang.lks"));
+    let text = "\
+def main():
+    dist.init_process_group('nccl', timeout = seconds(10))
+    groups = [dist.new_group([0, 1]), dist.new_group([0, 1])]
+    works = [dist.all_reduce(tensor(8), group = group, async_op = True) for group in groups]
+    for work in works:
+        work.wait()
+    dist.barrier()
+
+run(main, world_size = 2)
+";
+    fs::write(&path, text).unwrap();
+    let (path, out) = (path.to_str().unwrap(), trace.to_str().unwrap());
+    assert_eq!(lockstep(["sim", path]).code, 0);
+    let explored = lockstep(["explore", path, "--json", "-o", out]);
+    assert_eq!(explored.code, 1, "{explored:?}");
+    let said: Value = serde_json::from_str(&explored.out).unwrap();
+    assert_eq!(said["searches"][0]["verdict"], "completes");
+    let fails = &said["searches"][1]["verdict"]["fails"];
+    assert_eq!(fails["outcome"], "timed_out");
+    assert!(!fails["order"]["choices"].as_array().unwrap().is_empty());
+    assert_eq!(lockstep(["diagnose", out]).code, 1);
+    let aside = lockstep(["explore", path, "--devices", "side-by-side"]);
+    assert_eq!(aside.code, 0, "{aside:?}");
+    let few = lockstep(["explore", path, "--states", "1"]);
+    assert_eq!(few.code, 2, "{few:?}");
+    assert!(few.out.contains("not all were looked at"), "{few:?}");
+    // Each waited for before the next is called: nothing is left open.
+    let ordered = text.replace(", async_op = True", "").replace("work.wait()", "pass");
+    fs::write(folder.path().join("train.py"), ordered).unwrap();
+    let explored = lockstep(["explore", path]);
+    assert_eq!(explored.code, 0, "{explored:?}");
+}

@@ -1,0 +1,149 @@
+//! Runs with faults, orders to a run, and what the machine was measured to do.
+
+use super::{assert_refused, json};
+use lockstep_core::collective::Collective;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::{BackendName, GroupId};
+use lockstep_core::plan::{Fill, PlanBuilder};
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::trace::Trace;
+use lockstep_tests::{Patience, lockstep};
+use std::fs;
+
+#[test]
+fn a_faulty_run_leaves_dumps_that_diagnose_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dumps, trace) = (folder.path().join("dumps"), folder.path().join("run.lks"));
+    let ran = lockstep([
+        "run".as_ref(),
+        "all_reduce".as_ref(),
+        "--world-size=4".as_ref(),
+        "--timeout-ms=400".as_ref(),
+        "--fault=stop:rank=2,call=1".as_ref(),
+        "--dump-dir".as_ref(),
+        dumps.as_os_str(),
+        "-o".as_ref(),
+        trace.as_os_str(),
+    ]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.out.contains("timed out") && ran.out.contains("rank 2"), "{ran:?}");
+    // A stopped process answers nobody: rank 2 leaves no dump, and is found by that.
+    let found = lockstep(["diagnose".as_ref(), "--json".as_ref(), dumps.as_os_str()]);
+    assert_eq!(found.code, 1, "{found:?}");
+    assert_eq!(json(&found)["findings"][0]["culprits"], serde_json::json!([2]), "{found:?}");
+    let read = Trace::read(&fs::read(&trace).unwrap()).unwrap();
+    assert_eq!(read.end.unwrap().outcome, lockstep_core::trace::Outcome::TimedOut);
+
+    // A rank that has called nothing says so, and is not taken for one that crashed.
+    let emptied = folder.path().join("emptied");
+    let ran = lockstep([
+        "run".as_ref(),
+        "all_reduce".as_ref(),
+        "--world-size=4".as_ref(),
+        "--timeout-ms=400".as_ref(),
+        "--fault=drop:rank=2,call=1".as_ref(),
+        "--dump-dir".as_ref(),
+        emptied.as_os_str(),
+    ]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert_eq!(fs::read_dir(&emptied).unwrap().count(), 4);
+    let found = lockstep(["diagnose".as_ref(), "--json".as_ref(), emptied.as_os_str()]);
+    let first = &json(&found)["findings"][0];
+    assert_eq!(
+        (&first["kind"], &first["culprits"], &first["seq"]),
+        (&"rank_never_joined".into(), &serde_json::json!([2]), &1.into()),
+        "{found:?}"
+    );
+
+    let simulated = lockstep(["sim", "all_reduce", "--fault=kill:rank=1,call=1"]);
+    assert_eq!(simulated.code, 1, "{simulated:?}");
+    assert!(simulated.out.contains("rank 1"), "{simulated:?}");
+    let refused = lockstep(["sim", "all_reduce", "--fault=kill:rank=1,after_ms=3"]);
+    assert_refused(&refused, "no wall time");
+}
+
+/// SIGUSR1 asks for dumps while the run goes on, SIGUSR2 holds it and lets it go on.
+#[test]
+fn a_run_is_told_by_signals_to_dump_and_to_pause() {
+    let mut plan = PlanBuilder::new("long", 2, BackendName::Host).unwrap();
+    let tensor = plan.tensor("t", Dtype::Float32, 8, Fill::Rank);
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    let plan = plan.every_rank(|_, program| {
+        for _ in 0..60_000 {
+            program.collective(GroupId::WORLD, sum, 8, None, Some(tensor));
+            program.sleep("pause", 1_000_000);
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("plan.json"), plan.unwrap().to_json()).unwrap();
+    let mut run = std::process::Command::new(lockstep_tests::binary())
+        .arg("run")
+        .arg(path("plan.json"))
+        .arg("--dump-dir")
+        .arg(path("dumps"))
+        .arg("-o")
+        .arg(path("run.lks"))
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = rustix::process::Pid::from_raw(run.id() as i32).unwrap();
+    let signal = |signal| rustix::process::kill_process(pid, signal).unwrap();
+    let length = || fs::metadata(path("run.lks")).map_or(0, |file| file.len());
+    // Whoever listens for signals has begun the trace after.
+    Patience::until("the trace to begin", || (length() > 0).then_some(()));
+    signal(rustix::process::Signal::USR1);
+    let dumps = ["nccl_trace_rank_0", "nccl_trace_rank_1"].map(|name| path("dumps").join(name));
+    Patience::until("the dumps", || dumps.iter().all(|dump| dump.is_file()).then_some(()));
+    assert!(run.try_wait().unwrap().is_none(), "a dump does not end the run");
+    signal(rustix::process::Signal::USR2);
+    let mut err = std::io::BufReader::new(run.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut err, &mut line).unwrap();
+    assert!(line.contains("paused"), "{line:?}");
+    signal(rustix::process::Signal::USR2);
+    line.clear();
+    std::io::BufRead::read_line(&mut err, &mut line).unwrap();
+    assert!(line.contains("goes on"), "{line:?}");
+    let before = length();
+    Patience::until("the run to go on", || (length() > before).then_some(()));
+    signal(rustix::process::Signal::TERM);
+    assert_eq!(run.wait().unwrap().code(), Some(130));
+    // The plan is far from its end: what was recorded so far is read.
+    let dump = lockstep(["diagnose".as_ref(), "--json".as_ref(), path("dumps").as_os_str()]);
+    assert!(json(&dump)["findings"].is_array(), "{dump:?}");
+}
+
+/// Measured on this machine, whatever it is: the simulator takes what was written, and says so.
+#[test]
+fn what_was_measured_is_what_the_simulator_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("host2.json");
+    let measured = lockstep([
+        "calibrate".as_ref(),
+        "--rounds=1".as_ref(),
+        "--max-bytes=4194304".as_ref(),
+        "--check".as_ref(),
+        "--json".as_ref(),
+        "-o".as_ref(),
+        file.as_os_str(),
+    ]);
+    assert_eq!(measured.code, 0, "{measured:?}");
+    let said = json(&measured);
+    let lines = said["lines"].as_array().unwrap();
+    let fitted = lines.iter().filter(|line| line["fitted"] == true).count();
+    assert_eq!((lines.len(), fitted), (27, 15), "{said}");
+    let sim = |options: &[&std::ffi::OsStr]| {
+        let call = ["sim", "all_reduce", "--json"].map(std::ffi::OsStr::new);
+        lockstep(call.iter().chain(options).copied())
+    };
+    let (from, two) = ("--topology".as_ref(), "--world-size=2".as_ref());
+    let simulated = sim(&[two, from, file.as_os_str()]);
+    assert_eq!((simulated.code, simulated.err.as_str()), (0, ""), "{simulated:?}");
+    assert_ne!(json(&simulated)["time_ps"], json(&sim(&[two]))["time_ps"]);
+    let both = sim(&[two, from, file.as_os_str(), "--link-latency-ns=1".as_ref()]);
+    assert_eq!(both.code, 2, "{both:?}");
+    let larger = sim(&["--world-size=3".as_ref(), from, file.as_os_str()]);
+    assert!(larger.err.contains("measured with 2 ranks"), "{larger:?}");
+}

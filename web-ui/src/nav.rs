@@ -1,0 +1,108 @@
+//! The address: where the page is, and how it goes elsewhere.
+
+use crate::dom::{self, Listener};
+use crate::route::Route;
+use crate::turns::{Turns, use_turns};
+use std::cell::RefCell;
+use std::rc::Rc;
+use wasm_bindgen::JsValue;
+use web_sys::Event;
+use yew::prelude::*;
+
+/// How long after a browser did not take an address it is asked again.
+const AGAIN_MS: i32 = 500;
+
+/// Where the page is, and how it goes elsewhere.
+#[derive(Clone)]
+pub(crate) struct Nav {
+    pub(crate) route: Route,
+    set: Callback<Route>,
+    /// What stands in the address while the browser does not take the page's.
+    refused: Refused,
+}
+
+type Refused = Rc<RefCell<Option<Route>>>;
+
+/// As far as it decides what is drawn.
+impl PartialEq for Nav {
+    fn eq(&self, other: &Nav) -> bool {
+        self.route == other.route && self.set == other.set
+    }
+}
+
+impl Nav {
+    /// Changes the address in place: the back button returns to the view before, not to every
+    /// moment of this one.
+    pub(crate) fn replace(&self, route: Route) {
+        self.set.emit(route);
+    }
+
+    /// True if somebody else has changed the address since it was read.
+    pub(crate) fn is_stale(&self) -> bool {
+        let stands = address();
+        stands != self.route && self.refused.borrow().as_ref() != Some(&stands)
+    }
+}
+
+fn address() -> Route {
+    Route::parse(&dom::window().location().hash().unwrap_or_default())
+}
+
+/// Writes an address. Browsers take only so many changes in a time, Chromium 200 in ten seconds,
+/// and pass others over in silence; then it is written again a little later, unless the address has
+/// been changed by then.
+fn write(to: Route, refused: &Refused, turns: &Turns) {
+    let turn = turns.next();
+    let before = address();
+    let written = move || {
+        if let Ok(history) = dom::window().history() {
+            let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&to.to_hash()));
+        }
+        address() == to
+    };
+    if written() {
+        *refused.borrow_mut() = None;
+        return;
+    }
+    *refused.borrow_mut() = Some(before.clone());
+    let refused = refused.clone();
+    wasm_bindgen_futures::spawn_local(async move {
+        loop {
+            dom::sleep_ms(AGAIN_MS).await;
+            if !turn.counts() {
+                return;
+            }
+            if address() != before || written() {
+                *refused.borrow_mut() = None;
+                return;
+            }
+        }
+    });
+}
+
+/// The address, and what is done when it changes.
+#[hook]
+pub(crate) fn use_nav() -> Nav {
+    let route = use_state(address);
+    let refused = (*use_memo((), |()| Refused::default())).clone();
+    {
+        let route = route.clone();
+        use_effect_with((), move |()| {
+            let window = dom::window();
+            let heard = ["hashchange", "popstate"].map(|name| {
+                let route = route.clone();
+                Listener::on(&window, name, move |_: Event| route.set(address()))
+            });
+            move || drop(heard)
+        });
+    }
+    let set = {
+        let (route, refused) = (route.clone(), refused.clone());
+        let turns = use_turns();
+        Callback::from(move |to: Route| {
+            write(to.clone(), &refused, &turns);
+            route.set(to);
+        })
+    };
+    Nav { route: (*route).clone(), set, refused }
+}
