@@ -9,6 +9,7 @@
 use crate::choice::Choice;
 use crate::engine::{Due, Engine};
 use crate::record::Recorder;
+use lockstep_core::c10d::STORE_TENSOR;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Call, Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
@@ -210,7 +211,8 @@ impl Engine {
     /// The tensor has arrived: both sides complete.
     pub(crate) fn finish_transfer(&mut self, transfer: u32, recorder: &mut Recorder) {
         let Transfer { pair, send, receive, bytes, .. } = self.transfers[transfer as usize];
-        if self.is_dead(pair.from) || self.is_dead(pair.to) {
+        let left_behind = self.is_dead(pair.from);
+        if self.is_dead(pair.to) || (left_behind && !is_stored(&self.plan, send)) {
             return;
         }
         let sent = self.ranks[pair.from.index()].memory.get(send.tensor).map(<[u8]>::to_vec);
@@ -226,9 +228,16 @@ impl Engine {
             bytes,
             reduced: false,
         });
-        self.complete(pair.from, send.work, recorder);
+        if !left_behind {
+            self.complete(pair.from, send.work, recorder);
+        }
         self.complete(pair.to, receive.work, recorder);
     }
+}
+
+/// Whether it stands for what a store tells: that is in the store, whatever becomes of who set it.
+fn is_stored(plan: &Plan, send: Side) -> bool {
+    plan.tensor(send.tensor).is_some_and(|tensor| tensor.name == STORE_TENSOR)
 }
 
 /// Whether two sides are of the same size and type.

@@ -102,3 +102,31 @@ run(main, world_size = 2)
     let explored = lockstep(["explore", path]);
     assert_eq!(explored.code, 0, "{explored:?}");
 }
+
+/// What a rank has put into a store is there, though the rank is gone; and all who died are told.
+#[test]
+fn a_store_keeps_what_a_rank_that_died_has_set() {
+    let text = "\
+def main():
+    rank = int(os.environ['RANK'])
+    store = dist.FileStore('/tmp/store', 3)
+    if rank == 1:
+        store.set('error', 'out of memory')
+        raise RuntimeError('boom')
+    print(store.get('error'))
+    if rank == 2:
+        raise RuntimeError('stopping')
+
+run(main, world_size = 3)
+";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("train.py");
+    fs::write(&path, text).unwrap();
+    let output = lockstep(["sim", path.to_str().unwrap()]);
+    assert_eq!(output.code, 1, "{output:?}");
+    let said = output.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("Rank 1 died at train.py:6"), "{said}");
+    assert!(said.contains("Rank 2 died as well at train.py:9"), "{said}");
+    assert!(said.contains("Mend the line that raised"), "{said}");
+    assert!(!said.contains("victims") && !said.contains("isend"), "{said}");
+}

@@ -24,6 +24,8 @@ pub enum ErrorKind {
     DistBackendError,
     /// No exception: the process aborts (`SIGABRT`) inside C++.
     Aborted,
+    /// No exception of PyTorch's: what Lockstep cannot follow.
+    Unsupported,
 }
 
 impl ErrorKind {
@@ -43,6 +45,7 @@ impl ErrorKind {
             ErrorKind::DistNetworkError => "DistNetworkError",
             ErrorKind::DistBackendError => "DistBackendError",
             ErrorKind::Aborted => "Aborted",
+            ErrorKind::Unsupported => "Unsupported",
         }
     }
 }
@@ -96,6 +99,7 @@ constructors! {
     not_implemented NotImplementedError
     store_error DistStoreError
     network_error DistNetworkError
+    unsupported Unsupported
 }
 
 #[cfg(test)]

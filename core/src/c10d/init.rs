@@ -159,7 +159,7 @@ impl Dist<'_> {
                 ))
                 .with_help("The job has one process."))
             }
-            _ => Err(value_error(format!(
+            _ => Err(super::error::unsupported(format!(
                 "process {process} of {processes} says that it is rank {} of {}",
                 met.rank, met.world_size
             ))

@@ -84,7 +84,7 @@ pub use pickle::{Object, PyObject};
 pub use rendezvous::{Environment, MeetingPlace, Rendezvous, rendezvous};
 #[cfg(feature = "program")]
 pub(crate) use store_waits::Clock;
-pub use store_waits::STORE_TENSOR;
+pub use store_waits::{STORE_GROUP, STORE_TENSOR};
 pub use streams::{Stream, StreamEvent};
 pub use tensor::{Layout, Shape, Tensor};
 pub use work::Work;

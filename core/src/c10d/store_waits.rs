@@ -11,6 +11,9 @@ use crate::rank::{GlobalRank, GroupRank};
 /// The name of the tensors that stand for what a store tells.
 pub const STORE_TENSOR: &str = "value in a store";
 
+/// The description of the group of the messages that stand for what stores tell.
+pub const STORE_GROUP: &str = "what ranks wait for in stores";
+
 /// How far a rank is since all ranks met, by the times that its program says: what compute and
 /// sleep take. Messages take none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,14 +101,7 @@ impl Dist<'_> {
     fn store_group(&mut self) -> GroupId {
         let (world, backend) = (self.shared.world(), BackendName::Host);
         let timeout_ms = backend.default_timeout_ms();
-        self.shared.groups.make(
-            "store",
-            0,
-            backend,
-            &world,
-            "what ranks wait for in stores",
-            timeout_ms,
-        )
+        self.shared.groups.make("store", 0, backend, &world, STORE_GROUP, timeout_ms)
     }
 
     fn store_value(&mut self, bytes: usize) -> crate::plan::TensorId {

@@ -8,9 +8,13 @@ use super::lost_waits;
 use super::models::{self, Sides};
 use super::report::{Certainty, Evidence, Kind};
 use super::words::{self, cap_ranks, capital};
+use crate::c10d::STORE_GROUP;
 use crate::plan::Action;
 use crate::rank::GlobalRank;
-use crate::trace::RankState;
+use crate::trace::{CallLog, CallRecord, RankLog, RankState};
+
+/// So many other ways in which ranks died are told.
+const MAX_OTHERS: usize = 3;
 
 /// The ranks that died as `rank` did, in the same words, ascending: none of them died of another's
 /// death.
@@ -34,7 +38,7 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
         _ => lost_waits::raised(scene.job, rank)
             .unwrap_or_else(|| "for an unknown reason".to_owned()),
     };
-    let last = own.and_then(|own| own.calls.last()).map(|record| Made { rank, record });
+    let last = own.and_then(|own| last_call(log, own)).map(|record| Made { rank, record });
     let stood = match last {
         Some(last) => format!(" Its last call was {}.", words::call(log, last)),
         None => " It had not made a call yet.".to_owned(),
@@ -66,7 +70,8 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
     }
     let at = line.as_ref().map(|line| format!(" at {line}")).unwrap_or_default();
     let culprits = alike(scene.job, rank);
-    let seen = |rank: &GlobalRank| match scene.job.rank(*rank).and_then(|own| own.calls.last()) {
+    let last_of = |rank: GlobalRank| scene.job.rank(rank).and_then(|own| last_call(log, own));
+    let seen = |rank: &GlobalRank| match last_of(*rank) {
         Some(record) => evidence(scene, Made { rank: *rank, record }, "last called"),
         None => {
             let frame = line_of_death(scene, *rank);
@@ -76,6 +81,7 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
     let shown = culprits.iter().take(16).map(seen).collect();
     let who = cap_ranks(&culprits);
     let stood = if culprits.len() == 1 { stood } else { String::new() };
+    let others = others_that_died(scene, &culprits);
     Some(Cause {
         kind,
         culprits,
@@ -84,7 +90,10 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
         seq: call.and_then(|made| made.record.seq),
         op: call.map(|made| made.record.call.op.clone()),
         certainty: Certainty::Certain,
-        message: format!("{who} died{at}: {}.{stood}{waiting}", how.trim_end_matches('.')),
+        message: format!(
+            "{who} died{at}: {}.{stood}{waiting}{others}",
+            how.trim_end_matches('.').trim_end(),
+        ),
         fix: fix.to_owned(),
         evidence: shown,
     })
@@ -129,6 +138,36 @@ fn models_differ(
     }
 }
 
+/// A rank's last call, but for what it does with stores: those messages are none of its program's.
+fn last_call<'a>(log: &CallLog, own: &'a RankLog) -> Option<&'a CallRecord> {
+    let of_store = |record: &CallRecord| {
+        log.groups.get(record.call.group.index()).is_some_and(|group| group.desc() == STORE_GROUP)
+    };
+    own.calls.iter().rev().find(|record| !of_store(record))
+}
+
+/// ` Rank 2 died as well, at …: …` of those that ended by other words than the first.
+fn others_that_died(scene: &Scene<'_, '_>, told: &[GlobalRank]) -> String {
+    let mut others: Vec<(&str, Option<String>, Vec<GlobalRank>)> = Vec::new();
+    for (rank, own) in scene.job.log.logs().filter(|(rank, _)| !told.contains(rank)) {
+        let RankState::Died { how } = &own.state else { continue };
+        let line = line_of_death(scene, rank);
+        match others.iter_mut().find(|(known, at, _)| known == how && *at == line) {
+            Some((_, _, ranks)) => ranks.push(rank),
+            None => others.push((how, line, vec![rank])),
+        }
+    }
+    let shown = others.iter().take(MAX_OTHERS).map(|(how, line, ranks)| {
+        let at = line.as_ref().map(|line| format!(" at {line}")).unwrap_or_default();
+        let how = how.trim_end_matches('.').trim_end();
+        format!(" {} died as well{at}: {how}.", cap_ranks(ranks))
+    });
+    let more = others.len().saturating_sub(MAX_OTHERS);
+    let more =
+        if more > 0 { format!(" So did others, in {more} other ways.") } else { String::new() };
+    shown.collect::<String>() + &more
+}
+
 /// The line that a rank's plan has it die at.
 fn line_of_death(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<String> {
     let plan = scene.job.log.plan.as_ref()?;
@@ -139,6 +178,8 @@ fn line_of_death(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<String> {
 
 /// Whether a process ended by an exception of its own, in Python's words.
 fn is_exception(how: &str) -> bool {
+    // As an executor has it.
+    let how = how.split_once("exited with status 1: ").map_or(how, |(_, said)| said);
     let class = how.split([':', ' ']).next().unwrap_or_default();
     ["Error", "Exception", "Iteration"].iter().any(|end| class.ends_with(end))
 }

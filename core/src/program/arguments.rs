@@ -1,6 +1,7 @@
 //! Arguments of a program's calls as torch.distributed takes them.
 
 use super::process::refused;
+use super::stores::BytesValue;
 use super::undecided::UnknownValue;
 use super::values::{
     DeviceValue, DtypeValue, DurationValue, GroupValue, P2POpValue, ReduceOpValue, TensorValue,
@@ -276,36 +277,62 @@ pub(super) fn mesh_dim(value: Value<'_>) -> anyhow::Result<OwnedDim> {
     }
 }
 
-/// An object as it is pickled: what counts is its size.
+/// An object as it is pickled.
 pub(super) fn object(value: Value<'_>) -> Object {
-    Object::from(&plain(value, 0))
+    Object::from(&plain(value, 0).unwrap_or_else(|Opaque(known)| known))
 }
+
+/// The same as others can hear it; `None` if there is something in it that is no plain data.
+pub(super) fn heard(value: Value<'_>) -> Option<Object> {
+    plain(value, 0).ok().map(|object| Object::from(&object))
+}
+
+/// The same of each of a list; of none where there is no list.
+pub(super) fn all_heard(list: Value<'_>) -> Vec<Option<Object>> {
+    items(list).unwrap_or_default().into_iter().map(heard).collect()
+}
+
+/// What stands for an object of which something is not known.
+struct Opaque(PyObject);
 
 /// Data in data that a pickle is looked into for.
 const MAX_NESTED: usize = 32;
 
-fn plain(value: Value<'_>, depth: usize) -> PyObject {
-    let nested = |value: Value<'_>| plain(value, depth + 1);
+fn plain(value: Value<'_>, depth: usize) -> Result<PyObject, Opaque> {
+    let mut opaque = false;
+    let mut nested = |value: Value<'_>| {
+        plain(value, depth + 1).unwrap_or_else(|Opaque(known)| {
+            opaque = true;
+            known
+        })
+    };
     if depth > MAX_NESTED {
-        return PyObject::None;
+        return Err(Opaque(PyObject::None));
     }
-    if let Some(entries) = ListRef::from_value(value) {
-        return PyObject::List(entries.iter().map(nested).collect());
+    let held = if let Some(entries) = ListRef::from_value(value) {
+        Some(PyObject::List(entries.iter().map(nested).collect()))
+    } else if let Some(entries) = TupleRef::from_value(value) {
+        Some(PyObject::Tuple(entries.iter().map(nested).collect()))
+    } else if let Some(entries) = DictRef::from_value(value) {
+        Some(PyObject::Dict(entries.iter().map(|(k, v)| (nested(k), nested(v))).collect()))
+    } else {
+        None
+    };
+    if let Some(held) = held {
+        return if opaque { Err(Opaque(held)) } else { Ok(held) };
     }
-    if let Some(entries) = TupleRef::from_value(value) {
-        return PyObject::Tuple(entries.iter().map(nested).collect());
-    }
-    if let Some(entries) = DictRef::from_value(value) {
-        return PyObject::Dict(entries.iter().map(|(k, v)| (nested(k), nested(v))).collect());
-    }
-    match value.get_type() {
+    let number_of = |what| number(value, what).unwrap_or(0.0);
+    Ok(match value.get_type() {
         "NoneType" => PyObject::None,
         "bool" => PyObject::Bool(value.to_bool()),
         "int" => PyObject::Int(whole(value, "an object").unwrap_or(i64::MAX)),
-        "float" => PyObject::Float(number(value, "an object").unwrap_or(0.0)),
+        "float" => PyObject::Float(number_of("an object")),
         "string" => PyObject::Str(value.unpack_str().unwrap_or_default().to_owned()),
-        _ => PyObject::Bytes(value.to_repr().into_bytes()),
-    }
+        _ => match value.downcast_ref::<BytesValue>() {
+            Some(bytes) => PyObject::Bytes(bytes.0.clone()),
+            None => return Err(Opaque(PyObject::Bytes(value.to_repr().into_bytes()))),
+        },
+    })
 }
 
 /// Objects of a list.

@@ -1,6 +1,7 @@
 //! Executing a program, once for each of its ranks.
 
 use super::known::{Known, MAX_TIMES, Shown};
+use super::objects::Board;
 use super::process::{self, Failure, Process, Run};
 use super::stores::{Agreed, Log, Look, Rounds};
 use super::{Compiled, Limits, Options, ProgramError, dialect, dist, job, module, torch};
@@ -11,7 +12,13 @@ use starlark::environment::{Globals, GlobalsBuilder, LibraryExtension, Module};
 use starlark::eval::{BeforeStmtFunc, Evaluator};
 use starlark::syntax::{AstModule, Dialect};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// So often at most a program is executed for what ranks send each other as objects, and so often
+/// for one of its ranks.
+const MAX_HEARD: u32 = 200;
+const MAX_EXECUTIONS: u32 = 20_000;
 
 /// Prints that are kept.
 const MAX_PRINTED: usize = 10_000;
@@ -63,25 +70,23 @@ pub fn compile(path: &str, text: &str, options: &Options) -> Result<Compiled, Pr
     let per_node = options.ranks_per_node.or(run.ranks_per_node).or(of_machine).unwrap_or(0);
     let told = Told { run: &run, world_size, per_node, timeout_ms: options.timeout_ms };
     let mut known = Arc::new(Known::default());
-    for _ in 1..MAX_TIMES {
-        let (compiled, shown) = script.ranks(text, &told, &known)?;
+    for times in 1.. {
+        let (compiled, shown) = script.heard(text, &told, &mut known)?;
         let stores = script.stores(text, &told, &known, &shown)?;
         let learned = Known::from(&shown, stores);
-        if learned == *known {
+        let last = times == MAX_TIMES;
+        if learned == *known || (last && learned.stores == known.stores) {
             return Ok(known.assumed(compiled, &shown));
+        }
+        if last {
+            break;
         }
         known = Arc::new(learned);
     }
-    let (compiled, shown) = script.ranks(text, &told, &known)?;
-    let stores = script.stores(text, &told, &known, &shown)?;
-    match stores == *known.stores {
-        true => Ok(known.assumed(compiled, &shown)),
-        false => Err(ProgramError::whole(
-            "what the ranks hear from each other through stores changes \
-                 what they do, again and again",
-        )
-        .with_help("Let nothing that a store answers decide which models are trained.")),
-    }
+    Err(ProgramError::whole(
+        "what the ranks hear from each other through stores changes what they do, again and again",
+    )
+    .with_help("Let nothing that a store answers decide which models are trained."))
 }
 
 /// What `run` says, and what is said from outside.
@@ -93,6 +98,28 @@ struct Told<'r> {
 }
 
 impl Script<'_> {
+    /// Executes the program for each rank until what they send each other in object calls changes
+    /// no more.
+    fn heard(
+        &self,
+        text: &str,
+        told: &Told<'_>,
+        known: &mut Arc<Known>,
+    ) -> Result<(Compiled, Vec<Shown>), ProgramError> {
+        for _ in 0..(MAX_EXECUTIONS / told.world_size).clamp(4, MAX_HEARD) {
+            let (compiled, shown) = self.ranks(text, told, known)?;
+            let objects = Board::of(shown.iter().map(|shown| &shown.objects));
+            if objects == *known.objects {
+                return Ok((compiled, shown));
+            }
+            *known = Arc::new(known.with_objects(objects));
+        }
+        Err(ProgramError::whole(
+            "what the ranks send each other as objects depends on what they hear, again and again",
+        )
+        .with_help("Fewer steps in which an object follows from the one before, or fewer ranks."))
+    }
+
     /// Executes the program for each rank, with what they know of each other.
     fn ranks(
         &self,
@@ -111,8 +138,11 @@ impl Script<'_> {
             let mut process = Process::of(dist, source, text, run, known);
             let ended = self.evaluate(&mut process, None);
             let failure = ended.as_ref().err().map(|failure| failure.error.message.as_str());
-            process.shown.stores = process.stores.end(failure);
-            let ended = if process.shown.stores.stops() { Ok(()) } else { ended };
+            let ended_at = process.clock();
+            process.shown.stores = process.stores.end(failure, ended_at);
+            // Without what it waits for, a rank comes no further, however it went on.
+            let waits = process.shown.stores.stops() || process.unsure;
+            let ended = if waits { Ok(()) } else { ended };
             let room = MAX_PRINTED - printed.len().min(MAX_PRINTED);
             let lines = std::mem::take(&mut process.printed).into_iter().take(room);
             printed.extend(lines.map(|(line, text)| (rank, line, text)));
@@ -161,14 +191,24 @@ impl Script<'_> {
             return Ok(Agreed::default());
         }
         let mut rounds = Rounds::new(&known.stores);
+        let mut sent: Vec<_> = shown.iter().map(|shown| shown.objects.clone()).collect();
+        let mut known = known.clone();
+        // Ranks that went on without an object that they had not heard.
+        let mut unsure: BTreeSet<GlobalRank> = BTreeSet::new();
         loop {
-            let (ranks, stores, tries) = match rounds.look(&logs)? {
-                Look::Settled => {
-                    rounds.settled(&logs)?;
-                    return Ok(rounds.agreed(&logs));
-                }
-                Look::Again(ranks) => (ranks, rounds.agreed(&logs), false),
-                Look::Try(ranks) => (ranks, rounds.if_it_came(&logs), true),
+            let looked = rounds.look(&logs).and_then(|look| match look {
+                Look::Settled => rounds.settled(&logs).map(|()| Look::Settled),
+                look => Ok(look),
+            });
+            let objects = Board::of(sent.iter());
+            let hears_more = !unsure.is_empty() && objects != *known.objects;
+            known = Arc::new(known.with_objects(objects));
+            let (ranks, stores, tries) = match looked {
+                Ok(Look::Again(ranks)) => (ranks, rounds.agreed(&logs), false),
+                Ok(Look::Try(ranks)) => (ranks, rounds.if_it_came(&logs), true),
+                _ if hears_more => (unsure.iter().copied().collect(), rounds.agreed(&logs), false),
+                Ok(Look::Settled) => return Ok(rounds.agreed(&logs)),
+                Err(error) => return Err(error),
             };
             let known = Arc::new(known.with_stores(stores));
             let (mut job, source) = self.job(text, told)?;
@@ -177,11 +217,21 @@ impl Script<'_> {
                 let mut process = Process::of(dist, source, text, told.run, &known);
                 let ended = self.evaluate(&mut process, None).err();
                 let failure = ended.as_ref().map(|failure| failure.error.message.as_str());
-                let log = process.stores.end(failure);
-                match logs.get_mut(rank.index()) {
-                    _ if tries => rounds.tried(rank, &logs, &log),
-                    Some(known) => *known = log,
-                    None => {}
+                let ended_at = process.clock();
+                let log = process.stores.end(failure, ended_at);
+                if tries {
+                    rounds.tried(rank, &logs, &log);
+                    continue;
+                }
+                match process.unsure {
+                    true => unsure.insert(rank),
+                    false => unsure.remove(&rank),
+                };
+                if let (Some(known), Some(of)) =
+                    (logs.get_mut(rank.index()), sent.get_mut(rank.index()))
+                {
+                    *known = log;
+                    *of = std::mem::take(&mut process.shown.objects);
                 }
             }
         }

@@ -1,10 +1,12 @@
 //! What a rank hears from the others while it runs, and only the whole job knows: whether they
-//! wrapped the same model, and how many inputs they have in a `join()`.
+//! wrapped the same model, how many inputs they have in a `join()`, and what they sent in object
+//! calls.
 //!
 //! Ranks are executed one after the other, so a program that needs this is executed again with
 //! what the first time has shown.
 
 use super::Compiled;
+use super::objects::{Board, Sent};
 use crate::ddp::model::Model;
 use crate::ddp::{DdpError, verify_params};
 use crate::rank::GlobalRank;
@@ -22,6 +24,8 @@ pub(super) struct Shown {
     joined: Vec<(Vec<GlobalRank>, u32)>,
     /// What it did with stores.
     pub(super) stores: super::stores::Log,
+    /// What it sent in object calls.
+    pub(super) objects: Sent,
 }
 
 impl Shown {
@@ -54,6 +58,8 @@ pub(super) struct Known {
     inputs: BTreeMap<(GlobalRank, usize), Arc<[u32]>>,
     /// What stores answer.
     pub(super) stores: Arc<super::stores::Agreed>,
+    /// What ranks send each other in object calls.
+    pub(super) objects: Arc<Board>,
 }
 
 impl Known {
@@ -78,9 +84,15 @@ impl Known {
         Known { stores: Arc::new(stores), ..self.clone() }
     }
 
+    /// The same, with other objects.
+    pub(super) fn with_objects(&self, objects: Board) -> Known {
+        Known { objects: Arc::new(objects), ..self.clone() }
+    }
+
     /// What follows from what all ranks have shown, in rank order, and from what stores answer.
     pub(super) fn from(shown: &[Shown], stores: super::stores::Agreed) -> Known {
-        let mut known = Known { stores: Arc::new(stores), ..Known::default() };
+        let objects = Arc::new(Board::of(shown.iter().map(|shown| &shown.objects)));
+        let mut known = Known { stores: Arc::new(stores), objects, ..Known::default() };
         let models = matched(shown, |shown| &shown.wrapped);
         for together in models.values() {
             let Some((_, _, first)) = together.first() else { continue };

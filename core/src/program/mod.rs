@@ -65,6 +65,8 @@ mod module;
 #[cfg(feature = "program")]
 mod module_value;
 #[cfg(feature = "program")]
+mod objects;
+#[cfg(feature = "program")]
 mod optimizer;
 #[cfg(feature = "program")]
 mod process;
@@ -87,6 +89,8 @@ mod values;
 mod tests;
 #[cfg(all(test, feature = "program"))]
 mod tests_mesh;
+#[cfg(all(test, feature = "program"))]
+mod tests_objects;
 
 pub use compiled::{Compiled, Limits, Options};
 pub use error::ProgramError;

@@ -3,7 +3,7 @@
 use super::error::ProgramError;
 use super::known::{Known, Shown};
 use super::undecided::{Decided, Unknown, UnknownValue};
-use crate::c10d::{Dist, DistError};
+use crate::c10d::{Clock, Dist, DistError, ErrorKind};
 use starlark::any::ProvidesStaticType;
 use starlark::errors::Frame;
 use starlark::eval::Evaluator;
@@ -50,6 +50,8 @@ pub(super) struct Process<'j> {
     /// What the rank hears from the others, and what they hear from it.
     pub(super) known: Arc<Known>,
     pub(super) shown: Shown,
+    /// Whether it goes on without an object that it has not heard.
+    pub(super) unsure: bool,
     /// Its stores.
     pub(super) stores: super::stores::Side,
     /// The line that is executed, counted from 1.
@@ -91,6 +93,7 @@ impl<'j> Process<'j> {
             joins: Vec::new(),
             known: Arc::default(),
             shown: Shown::default(),
+            unsure: false,
             stores: super::stores::Side::default(),
             line: 0,
             environ: BTreeMap::new(),
@@ -187,6 +190,11 @@ impl<'j> Process<'j> {
         }
     }
 
+    /// How far it is by the times of its program, unless it stands where it has not heard something.
+    pub(super) fn clock(&self) -> Option<Clock> {
+        self.dist.as_ref().filter(|_| !self.unsure).map(Dist::clock)
+    }
+
     /// How many operations the rank has done.
     pub(super) fn ops(&self) -> usize {
         self.dist.as_ref().map_or(0, |dist| dist.ops())
@@ -233,9 +241,16 @@ impl From<DistError> for Raised {
     }
 }
 
-/// torch.distributed's refusal as the interpreter carries it.
+/// torch.distributed's refusal as the interpreter carries it. What is not PyTorch's ends no rank: the
+/// program cannot be followed.
 pub(super) fn refused(error: DistError) -> anyhow::Error {
-    anyhow::Error::new(Raised::from(error))
+    match error.kind {
+        ErrorKind::Unsupported => {
+            let help = error.help.map(|help| format!(". {help}")).unwrap_or_default();
+            anyhow::anyhow!("{}{help}", error.text)
+        }
+        _ => anyhow::Error::new(Raised::from(error)),
+    }
 }
 
 /// How an execution ended early.

@@ -24,6 +24,8 @@ pub(super) enum Unknown {
     },
     /// The sender of a receive from any source.
     Sender,
+    /// An object from another rank that is no plain data.
+    Object,
 }
 
 impl fmt::Display for Unknown {
@@ -39,6 +41,11 @@ impl fmt::Display for Unknown {
                 "whom a receive from any source gets its tensor from is decided when the program \
                  runs: nothing can be decided by it, and nothing sent there. Name the source: \
                  dist.recv(tensor, src)",
+            ),
+            Unknown::Object => f.write_str(
+                "an object that another rank has sent is known only if it is plain data (None, \
+                 bool, int, float, str, bytes, lists, tuples and dicts of them): nothing can be \
+                 decided by this one",
             ),
         }
     }

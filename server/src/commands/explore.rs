@@ -4,6 +4,7 @@ use super::describe;
 use crate::plan_source::{LinkOptions, PlanArguments};
 use crate::{terminal, trace_file};
 use anyhow::Result;
+use lockstep_core::c10d::STORE_GROUP;
 use lockstep_core::diagnosis::{Report, diagnose_trace};
 use lockstep_core::plan::Plan;
 use lockstep_core::words::counted;
@@ -126,7 +127,11 @@ fn told(explored: &Explored, plan: &Plan) -> String {
     );
     match &explored.verdict {
         Verdict::Completes => {
-            format!("{}: completes in every order ({within}).\n", bounds.devices.words())
+            // Programs are executed before: what a store has told one stays so.
+            let stores = plan.groups.iter().any(|group| group.desc() == STORE_GROUP);
+            let stores =
+                if stores { "; what stores answer is the same in all of them" } else { "" };
+            format!("{}: completes in every order ({within}{stores}).\n", bounds.devices.words())
         }
         Verdict::Unknown => format!(
             "{}: no order was found in which it does not complete, but not all were looked at \

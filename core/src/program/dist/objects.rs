@@ -3,6 +3,7 @@
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
 use super::super::arguments as take;
+use super::super::objects;
 use super::super::process::{process, refused};
 use super::collectives::{from_rank, to_rank};
 use crate::c10d::{RecvFrom, SendTo};
@@ -20,14 +21,18 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] group: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        let (length, object) = (
-            take::items(object_list)
-                .ok_or_else(|| take::type_error("object_list is no list"))?
-                .len(),
-            take::object(obj),
-        );
+        let no_list = || take::type_error("object_list is no list");
+        let length = take::items(object_list).ok_or_else(no_list)?.len();
+        let object = take::object(obj);
         let group = take::group(group)?;
-        process(eval)?.dist()?.all_gather_object(length, &object, group).map_err(refused)?;
+        let process = process(eval)?;
+        process.dist()?.all_gather_object(length, &object, group).map_err(refused)?;
+        let called = objects::made(process, "all_gather_object", group, vec![take::heard(obj)])?;
+        if let Some(called) = called {
+            for (at, from) in called.members().iter().enumerate() {
+                objects::hear(&called, (*from, 0), (object_list, at), eval)?;
+            }
+        }
         Ok(NoneType)
     }
 
@@ -40,9 +45,17 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let options = to_rank(dst, group, false, group_dst)?;
+        let (of, root) = (options.group, (options.dst, options.group_dst));
         let length = take::items(object_gather_list).map(|list| list.len());
         let object = take::object(obj);
-        process(eval)?.dist()?.gather_object(&object, length, options).map_err(refused)?;
+        let process = process(eval)?;
+        process.dist()?.gather_object(&object, length, options).map_err(refused)?;
+        let called = objects::made(process, "gather_object", of, vec![take::heard(obj)])?;
+        if let Some(called) = called.filter(|called| called.is(called.root(root.0, root.1))) {
+            for (at, from) in called.members().iter().enumerate() {
+                objects::hear(&called, (*from, 0), (object_gather_list, at), eval)?;
+            }
+        }
         Ok(NoneType)
     }
 
@@ -56,8 +69,17 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     ) -> anyhow::Result<NoneType> {
         let _ = device;
         let options = from_rank(src, group, false, group_src)?;
+        let (of, root) = (options.group, (options.src, options.group_src));
         let objects = take::objects(object_list, "object_list")?;
-        process(eval)?.dist()?.broadcast_object_list(&objects, options).map_err(refused)?;
+        let process = process(eval)?;
+        process.dist()?.broadcast_object_list(&objects, options).map_err(refused)?;
+        let sent = take::all_heard(object_list);
+        let called = objects::made(process, "broadcast_object_list", of, sent)?;
+        let Some(called) = called else { return Ok(NoneType) };
+        let root = called.root(root.0, root.1);
+        for at in (0..objects.len()).filter(|_| !called.is(root)) {
+            objects::hear(&called, (root, at), (object_list, at), eval)?;
+        }
         Ok(NoneType)
     }
 
@@ -70,6 +92,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let options = from_rank(src, group, false, group_src)?;
+        let (of, root) = (options.group, (options.src, options.group_src));
         let length = take::items(scatter_object_output_list)
             .ok_or_else(|| take::type_error("scatter_object_output_list is no list"))?
             .len();
@@ -77,8 +100,14 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             none if none.is_none() => None,
             list => Some(take::objects(list, "scatter_object_input_list")?),
         };
-        let dist = process(eval)?.dist()?;
+        let process = process(eval)?;
+        let dist = process.dist()?;
         dist.scatter_object_list(length, objects.as_deref(), options).map_err(refused)?;
+        let sent = take::all_heard(scatter_object_input_list);
+        if let Some(called) = objects::made(process, "scatter_object_list", of, sent)? {
+            let from = (called.root(root.0, root.1), called.place());
+            objects::hear(&called, from, (scatter_object_output_list, 0), eval)?;
+        }
         Ok(NoneType)
     }
 
@@ -98,8 +127,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             group: take::group(group)?,
             tag,
         };
+        let (of, peer) = (to.group, (to.dst, to.group_dst));
         let objects = take::objects(object_list, "object_list")?;
-        process(eval)?.dist()?.send_object_list(&objects, to).map_err(refused)?;
+        let process = process(eval)?;
+        process.dist()?.send_object_list(&objects, to).map_err(refused)?;
+        if let Some(between) = objects::between(process, of, peer, true)? {
+            objects::passed(process, between, take::all_heard(object_list))?;
+        }
         Ok(NoneType)
     }
 
@@ -122,7 +156,19 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let length = take::items(object_list)
             .ok_or_else(|| take::type_error("object_list is no list"))?
             .len();
-        let source = process(eval)?.dist()?.recv_object_list(length, from).map_err(refused)?;
+        let (of, peer) = (from.group, (from.src, from.group_src));
+        let process = process(eval)?;
+        let source = process.dist()?.recv_object_list(length, from).map_err(refused)?;
+        match objects::between(process, of, peer, false)? {
+            Some(between) => {
+                let called = objects::passed(process, between, Vec::new())?;
+                for at in 0..length {
+                    objects::hear(&called, (between[0], at), (object_list, at), eval)?;
+                }
+            }
+            // Whose they are is only known when it runs.
+            None => objects::made_up(object_list, length, eval)?,
+        }
         super::p2p::received(source, eval)
     }
 }

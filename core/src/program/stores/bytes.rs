@@ -26,7 +26,7 @@ const MAX_BYTES: usize = 1 << 20;
 
 /// `bytes`.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(in super::super) struct BytesValue(pub(super) Vec<u8>);
+pub(in super::super) struct BytesValue(pub(in super::super) Vec<u8>);
 starlark_simple_value!(BytesValue);
 
 impl fmt::Display for BytesValue {

@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 /// against all the others, again and again, which takes some seconds at most.
 const MAX_CHOSEN: usize = 512;
 const MAX_DRAWN: usize = 128;
+/// Steps along the order that are taken at most to tell of it.
+const TOLD_BUDGET: u64 = 20_000_000;
 
 /// An order that was taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,49 +38,51 @@ impl Chosen {
         }
     }
 
-    /// In each line, which ranks come in which order.
-    pub(super) fn told(&self, logs: &[Log]) -> Vec<(u32, String)> {
+    /// In each line, which ranks come in which order; `waits` are those that were answered.
+    pub(super) fn told(&self, logs: &[Log], waits: &BTreeMap<At, Vec<At>>) -> Vec<(u32, String)> {
+        let op_of = |at: &At| logs.get(at.0).and_then(|log| log.ops.get(at.1));
         let mut lines: BTreeMap<(u32, String), Vec<At>> = BTreeMap::new();
         for at in self.sees.keys() {
-            let Some(op) = logs.get(at.0).and_then(|log| log.ops.get(at.1)) else { continue };
+            let Some(op) = op_of(at) else { continue };
             lines.entry((op.line, op.to_string())).or_default().push(*at);
         }
+        let mut order = Order::new(logs, TOLD_BUDGET);
+        for (later, earlier) in waits {
+            earlier.iter().for_each(|earlier| order.wait(*later, *earlier));
+        }
+        for (later, earlier) in self.sees.iter().chain(&self.after) {
+            earlier.iter().for_each(|earlier| order.follow(*later, *earlier));
+        }
         let mut told = Vec::new();
-        for ((line, op), mut ranks) in lines {
-            ranks.sort_by_key(|at| self.rank_of(*at));
+        for ((line, name), mut ranks) in lines {
+            let draws = |op: &Op| matches!(op.what, What::Add(_) | What::CompareSet { .. });
+            let drawn = ranks.iter().any(|at| op_of(at).is_some_and(draws));
+            if drawn {
+                // Those too whose answer tells nothing of who was first.
+                let all = logs
+                    .iter()
+                    .enumerate()
+                    .flat_map(|(rank, log)| (0..log.ops.len()).map(move |at| (rank, at)));
+                let here = |op: &Op| op.line == line && op.to_string() == name;
+                ranks = all.filter(|at| op_of(at).is_some_and(here)).collect();
+            }
+            ranks.sort_by_cached_key(|at| (order.before(*at).iter().sum::<usize>(), *at));
             let names: Vec<String> = ranks.iter().take(8).map(|at| at.0.to_string()).collect();
             let more = if ranks.len() > names.len() { ", …" } else { "" };
             let names = names.join(", ");
-            let drawn = ranks.iter().any(|at| {
-                let op = logs.get(at.0).and_then(|log| log.ops.get(at.1));
-                op.is_some_and(|op| matches!(op.what, What::Add(_) | What::CompareSet { .. }))
-            });
             let text = match drawn {
                 true => format!(
-                    "which rank's {op} comes first is open; here they come in the order {names}{more}"
+                    "which rank's {name} comes first is open; here they come in the order \
+                     {names}{more}"
                 ),
                 false => format!(
-                    "what {op} finds on rank {names}{more} is taken from what the program sleeps \
+                    "what {name} finds on rank {names}{more} is taken from what the program sleeps \
                      and computes"
                 ),
             };
             told.push((line, text));
         }
         told
-    }
-
-    /// How many come before it.
-    fn rank_of(&self, at: At) -> usize {
-        let mut seen: std::collections::BTreeSet<At> = std::collections::BTreeSet::new();
-        let mut open = vec![at];
-        while let Some(at) = open.pop() {
-            for earlier in self.sees.get(&at).into_iter().flatten() {
-                if seen.len() < 10_000 && seen.insert(*earlier) {
-                    open.push(*earlier);
-                }
-            }
-        }
-        seen.len()
     }
 }
 

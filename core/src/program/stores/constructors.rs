@@ -125,7 +125,10 @@ pub(in super::super) fn functions(builder: &mut GlobalsBuilder) {
                          connect to ({host_name}, {port})."
                     ),
                 )
-                .with_help("No rank serves the store: one has to pass is_master = True."),
+                .with_help(
+                    "Nobody serves the store there, or not any more: one rank has to pass \
+                     is_master = True, and to be there until all are done.",
+                ),
             ));
         }
         if let Some(world_size) = world_size {

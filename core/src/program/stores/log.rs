@@ -127,6 +127,8 @@ pub(in super::super) struct Log {
     pub(super) stuck: Option<usize>,
     /// Whether it waits for ever in the last one.
     pub(super) hangs: bool,
+    /// When its process ends, if it does, but for what it waits for in stores.
+    pub(super) end: Option<Clock>,
 }
 
 impl Log {
@@ -171,7 +173,7 @@ pub(in super::super) struct Agreed {
 impl Agreed {
     /// What was assumed of who is first, by line.
     pub(in super::super) fn assumed(&self, logs: &[Log]) -> Vec<(u32, String)> {
-        self.chosen.told(logs)
+        self.chosen.told(logs, &self.edges)
     }
 }
 

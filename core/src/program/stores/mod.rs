@@ -18,6 +18,7 @@ mod answer;
 mod bytes;
 mod choice;
 mod constructors;
+mod gone;
 mod late;
 mod log;
 mod meeting;
@@ -31,7 +32,7 @@ mod tests;
 mod times;
 mod value;
 
-pub(super) use bytes::bytes_of;
+pub(super) use bytes::{BytesValue, bytes_of};
 pub(super) use constructors::{functions, given, of_c10d};
 pub(super) use log::{Agreed, Log};
 pub(super) use rounds::{Look, Rounds};

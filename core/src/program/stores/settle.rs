@@ -2,6 +2,7 @@
 //! first, and whom its rank waits for.
 
 use super::answer::{asked, change};
+use super::gone::gone;
 use super::log::{Answer, At, Log, Missing, Op, Place, Touched, What, touched};
 use super::meeting::meetings;
 use super::order::Order;
@@ -67,6 +68,10 @@ pub(super) fn settle<'l>(
             }
             let needed = op.told.is_some() || log.stuck == Some(at);
             let begins = times.begins((rank, at)).unwrap_or(op.clock);
+            if let Some(raised) = gone((rank, at), op, logs, times).filter(|_| needed) {
+                found.insert((rank, at), ready(raised));
+                continue;
+            }
             match alone(rank, op, begins, table, &touched) {
                 Some(answer) if needed || raises(&answer) => {
                     if let Found::Ready { waits, .. } = &answer {

@@ -6,7 +6,7 @@ use super::log::{Answer, At, Log, Missing, Op, Place, What};
 use super::meeting::KEYS;
 use super::settle::{Found, alone};
 use crate::c10d::store::{DEFAULT_STORE_TIMEOUT_MS, Store, StoreKind, join_key};
-use crate::c10d::{DistError, ErrorKind, Lost, LostWait};
+use crate::c10d::{Clock, DistError, ErrorKind, Lost, LostWait};
 use crate::program::process::{Process, Raised, refused};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
@@ -166,8 +166,8 @@ pub(in super::super) struct Side {
 }
 
 impl Side {
-    /// What the rank has done, when it has ended.
-    pub(in super::super) fn end(&mut self, failure: Option<&str>) -> Log {
+    /// What the rank has done, when it has ended; `clock` says when that was, if it was its own end.
+    pub(in super::super) fn end(&mut self, failure: Option<&str>, clock: Option<Clock>) -> Log {
         let misused = failure.is_some_and(|text| text.contains(super::late::CLASS));
         if !self.log.stops() {
             let tells = |op: &Op| !matches!(op.what, What::Set(_) | What::Append(_));
@@ -183,6 +183,7 @@ impl Side {
                 needed.op
             });
         }
+        self.log.end = clock.filter(|_| !self.log.stops());
         std::mem::take(&mut self.log)
     }
 

@@ -196,6 +196,16 @@ print(store.add('n', 1))";
     assert_eq!(said(won), [0, 1, 2].map(|rank| (rank, "b'1'".to_owned())));
     // Whose answer nobody looks at does not matter.
     assert_eq!(compiled(3, "drawn = store.add('n', 1)").assumed, []);
+    // The order that is told is the one that was taken, also where a later operation asks again.
+    let again = "time.sleep(0 if rank == 1 else 1)
+v = store.compare_set('k', '', str(rank))
+print(v)
+print(store.compare_set('k', 'x', 'y'))";
+    let orders: Vec<_> = compiled(3, again).assumed.into_iter().map(|(_, text)| text).collect();
+    assert!(
+        orders[0].contains("\"k\") comes first") && orders[0].ends_with("1, 0, 2"),
+        "{orders:?}"
+    );
     // They wait for whom they come after.
     let plan = compiled(3, "print(store.add('n', 1))").plan;
     assert_eq!(messages(&plan), [(0, 1, 2), (1, 2, 2)]);
@@ -350,5 +360,38 @@ proptest! {
             });
             prop_assert_eq!(sends.count(), messages(&plan).len());
         }
+    }
+}
+
+/// A `TCPStore` ends with the process that serves it, as PyTorch 2.7.1 has it.
+#[test]
+fn a_server_that_has_ended_answers_nobody() {
+    let text = |end: &str| {
+        format!(
+            "def main():
+    rank = int(os.environ['RANK'])
+    store = dist.TCPStore('127.0.0.1', 29500, 2, rank == 0)
+    if rank == 0:
+        store.set('k', 'v')
+        {end}
+        return
+    time.sleep(2)
+    print(store.get('k'))
+    store.set('read', '1')
+
+run(main, world_size = 2)
+"
+        )
+    };
+    let compiled = |end: &str| compile("train.py", &text(end), &Options::default()).unwrap();
+    let gone = compiled("time.sleep(1)");
+    let said: Vec<_> =
+        gone.raised.iter().map(|(ranks, error)| (ranks[0].0, &*error.message)).collect();
+    assert_eq!(said, [(1, "DistNetworkError: failed to recv, got 0 bytes")]);
+    assert!(gone.printed.is_empty());
+    for end in ["store.wait(['read'])", "time.sleep(3)"] {
+        let stays = compiled(end);
+        assert!(stays.raised.is_empty(), "{end}: {:?}", stays.raised);
+        assert_eq!(stays.printed.len(), 1, "{end}");
     }
 }

@@ -66,19 +66,21 @@ pub(super) fn editor(props: &EditorProps) -> Html {
         })
     };
     let open = {
-        let (draft, problem) = (draft.setter(), problem.setter());
+        let (draft, problem, on_run) = (draft.setter(), problem.setter(), props.on_run.clone());
         Callback::from(move |event: Event| {
             let input: HtmlInputElement = event.target_unchecked_into();
             let file: Option<File> = input.files().and_then(|files| files.get(0));
             // The same file can be chosen again once it was changed.
             input.set_value("");
             let Some(file) = file else { return };
-            let (draft, problem) = (draft.clone(), problem.clone());
+            let (draft, problem, on_run) = (draft.clone(), problem.clone(), on_run.clone());
             wasm_bindgen_futures::spawn_local(async move {
                 match text_of(&file).await {
                     Ok(text) => {
                         problem.set(None);
-                        draft.set(text);
+                        draft.set(text.clone());
+                        // As one that is dropped: or the last one's ranks would stand beside it.
+                        on_run.emit(text);
                     }
                     Err(why) => problem.set(Some(why)),
                 }

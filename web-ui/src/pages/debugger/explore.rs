@@ -4,6 +4,7 @@ use crate::app::use_shared;
 use crate::client::Asked;
 use crate::explain;
 use crate::protocol::{CANCELLED, Request, Response};
+use lockstep_core::c10d::STORE_GROUP;
 use lockstep_core::plan::Plan;
 use lockstep_sim::explore::Verdict;
 use lockstep_sim::{Bounds, Choice, Devices, Explored, Order, Topology};
@@ -144,6 +145,12 @@ fn devices(devices: Devices) -> &'static str {
     }
 }
 
+/// Programs are executed before: what a store has told one stays so.
+fn stores(plan: &Plan) -> &'static str {
+    let asked = plan.groups.iter().any(|group| group.desc() == STORE_GROUP);
+    if asked { " (what stores answer is the same in all of them)" } else { "" }
+}
+
 fn found(explored: &Explored, props: &ExploreProps) -> Html {
     let bounds = explored.bounds;
     let within =
@@ -152,7 +159,7 @@ fn found(explored: &Explored, props: &ExploreProps) -> Html {
     let (verdict, body) = match &explored.verdict {
         Verdict::Completes => (
             "completes",
-            html! { <p class="good">{ format!("Where {where_}, it completes in every order.") }</p> },
+            html! { <p class="good">{ format!("Where {where_}, it completes in every order{}.", stores(&props.plan)) }</p> },
         ),
         Verdict::Unknown => (
             "unknown",

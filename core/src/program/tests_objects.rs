@@ -1,0 +1,121 @@
+//! What ranks hear from each other in object calls, in programs.
+
+use super::{Compiled, Options, ProgramError, compile};
+use crate::rank::GlobalRank;
+
+fn executed(text: &str) -> Result<Compiled, ProgramError> {
+    compile("train.py", text, &Options::default())
+}
+
+/// What a rank has printed.
+fn printed(compiled: &Compiled, rank: u32) -> Vec<&str> {
+    let own = compiled.printed.iter().filter(|(of, ..)| *of == GlobalRank(rank));
+    own.map(|(_, _, text)| text.as_str()).collect()
+}
+
+/// What PyTorch 2.7.1 printed on 3 ranks of gloo: objects of every call, which decide how often
+/// others are made, come through groups and from one to the next, and follow from each other.
+#[test]
+fn objects_are_heard_as_pytorch_has_them() {
+    let text = r#"
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    config = [{"lr": 0.5, "steps": 3, "name": "é", "raw": b"\x01"}, (1, None)] if rank == 1 else [None, None]
+    dist.broadcast_object_list(config, src = 1)
+    for step in range(config[0]["steps"]):
+        dist.all_reduce(torch.ones(1))
+    print(config)
+    all = [None] * 3
+    dist.all_gather_object(all, [rank, rank == 2, -rank * 1000000])
+    print(all, max([own[0] for own in all]))
+    mine = [None]
+    dist.scatter_object_list(mine, ["a", "b", "c"] if rank == 0 else None, src = 0)
+    found = [None] * 3 if rank == 2 else None
+    dist.gather_object(mine[0] + str(all[2][0]), found, dst = 2)
+    print(mine, found)
+    pair = dist.new_group([0, 2])
+    if rank != 1:
+        two = [None, None]
+        dist.all_gather_object(two, found, group = pair)
+        print(two)
+    if rank == 0:
+        dist.send_object_list([{"n": 7}, 0.25], dst = 1)
+    if rank == 1:
+        got = [None, None]
+        print(dist.recv_object_list(got, src = 0), got)
+        dist.send_object_list([got[0]["n"] + 1], dst = 2)
+    if rank == 2:
+        got = [None]
+        dist.recv_object_list(got, src = 1)
+        for step in range(got[0]):
+            dist.all_reduce(torch.ones(1), group = dist.new_group([2], use_local_synchronization = True))
+        print(got)
+    chain = [0] * 3
+    for step in range(4):
+        dist.all_gather_object(chain, chain[(rank + 1) % 3] + rank + 1)
+    print(chain)
+    dist.barrier()
+
+run(main, world_size = 3)
+"#;
+    let compiled = executed(text).unwrap();
+    assert!(compiled.raised.is_empty(), "{:?}", compiled.raised);
+    let config = r"[{'lr': 0.5, 'steps': 3, 'name': 'é', 'raw': b'\x01'}, (1, None)]";
+    let all = "[[0, False, 0], [1, False, -1000000], [2, True, -2000000]] 2";
+    let two = "[None, ['a2', 'b2', 'c2']]";
+    let chain = "[7, 8, 9]";
+    assert_eq!(printed(&compiled, 0), [config, all, "['a'] None", two, chain]);
+    assert_eq!(printed(&compiled, 1), [config, all, "['b'] None", "0 [{'n': 7}, 0.25]", chain]);
+    let found = "['c'] ['a2', 'b2', 'c2']";
+    assert_eq!(printed(&compiled, 2), [config, all, found, two, "[8]", chain]);
+    let calls = |rank| {
+        let ops = &compiled.plan.program(GlobalRank(rank)).unwrap().ops;
+        let names = ops.iter().flat_map(|op| op.action.calls()).map(|call| call.name());
+        names.filter(|name| *name == "all_reduce").count()
+    };
+    assert_eq!([0, 1, 2].map(calls), [3, 3, 11]);
+}
+
+/// A rank that never hears an object stands in the call: what it would do without is nothing, not
+/// even to raise.
+#[test]
+fn what_is_never_sent_is_never_heard() {
+    let text = r#"
+def main():
+    dist.init_process_group("gloo")
+    steps = [None]
+    if dist.get_rank() != 0:
+        dist.broadcast_object_list(steps, src = 0)
+        print(steps)
+        for step in range(steps[0]):
+            dist.all_reduce(torch.ones(1))
+
+run(main, world_size = 2)
+"#;
+    let compiled = executed(text).unwrap();
+    assert!(compiled.raised.is_empty(), "{:?}", compiled.raised);
+    assert!(compiled.printed.is_empty(), "{:?}", compiled.printed);
+    let ops = &compiled.plan.program(GlobalRank(1)).unwrap().ops;
+    assert!(ops.iter().any(|op| op.via.as_deref() == Some("broadcast_object_list")));
+}
+
+/// Nothing is decided by what is no plain data, nor by what goes on for ever.
+#[test]
+fn what_cannot_be_followed_is_refused() {
+    let text = |body: &str| {
+        format!(
+            "def main():\n    dist.init_process_group('gloo')\n    all = [0, 0]\n    {body}\n\n\
+             run(main, world_size = 2)\n"
+        )
+    };
+    let tensor =
+        text("dist.all_gather_object(all, torch.ones(1))\n    if all[0]:\n        dist.barrier()");
+    let error = executed(&tensor).unwrap_err();
+    assert!(error.message.contains("only if it is plain data"), "{error}");
+    let chain = text(
+        "for step in range(1000):\n        dist.all_gather_object(all, all[dist.get_rank()] + 1)",
+    );
+    let error = executed(&chain).unwrap_err();
+    assert!(error.message.contains("again and again"), "{error}");
+}
