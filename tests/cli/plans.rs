@@ -103,6 +103,9 @@ fn what_is_only_slow_does_not_count_as_stuck() {
     let slow = ["sim", "all_reduce", "--count", "1000000000", "--timeout-ms", "1"];
     let said = lockstep(slow).out;
     assert!(said.contains("slow, not stuck") && !said.contains("stalled"), "{said}");
+    // Who is late is told all the same.
+    let late = lockstep(["sim", "stuck-data-loader"]);
+    assert!(late.out.contains("slow, not stuck") && late.out.contains("culprits"), "{late:?}");
     let slow = json(&lockstep(slow.iter().chain(&["--json"])));
     assert!(slow["time_without_timeouts_ps"].as_u64() > Some(1_000_000_000), "{slow:#}");
     let stuck = json(&lockstep(["sim", "skipped-all-reduce", "--json"]));

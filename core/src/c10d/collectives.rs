@@ -374,6 +374,12 @@ impl Dist<'_> {
         let input = splits(from.0, from.1, asked.size)?;
         let output = splits(to.0, to.1, asked.size)?;
         let me = self.shared.group_rank(id, self.rank).map_or(0, GroupRank::index);
+        if input.get(me) != output.get(me) && asked.backend == BackendName::Nccl {
+            return Err(super::error::unsupported(format!(
+                "this rank (group rank {me}) sends itself another number of elements than it \
+                 expects from itself: gloo refuses that, and what NCCL does is not known here"
+            )));
+        }
         if input.get(me) != output.get(me) {
             let text = "[enforce fail at third_party/gloo/gloo/alltoallv.cc:138] \
                         inLengthPerRank[myRank] == outLengthPerRank[myRank].";

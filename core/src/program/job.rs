@@ -222,6 +222,16 @@ fn python(builder: &mut GlobalsBuilder) {
         Ok(NoneType)
     }
 
+    fn sum<'v>(
+        items: Value<'v>,
+        #[starlark(default = NoneType)] start: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let heap = eval.heap();
+        let start = if start.is_none() { heap.alloc(0) } else { start };
+        items.iterate(heap)?.try_fold(start, |sum, item| sum.add(item, heap))
+    }
+
     fn _fstring<'v>(#[starlark(args)] args: UnpackTuple<Value<'v>>) -> anyhow::Result<String> {
         let mut text = String::new();
         for value in args.items {

@@ -38,6 +38,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
             super::job::of_torch(builder);
         });
         builder.namespace("distributed", super::dist::functions);
+        builder.namespace("optim", super::optimizer::optimizers);
         builder.namespace("nn", |builder| {
             builder.namespace("parallel", super::module::parallel);
             super::models::layers(builder);

@@ -181,14 +181,18 @@ fn as_text(
         describe(end.map(|end| &end.outcome)),
         describe_ps(end.map_or(0, |end| end.time_ps)),
     );
-    match slow {
-        // Nothing hangs: what the diagnosis makes of the timeout would lead astray.
-        Some(slow) => text.push_str(&format!(
-            "slow, not stuck: without its timeouts it completes after {} of virtual time. Give it \
-             longer with --timeout-ms, or make it smaller.\n",
-            describe_ps(slow)
-        )),
-        None => text.push_str(&report.to_text()),
+    let blames = report.findings.iter().any(|finding| !finding.culprits.is_empty());
+    if let Some(slow) = slow {
+        let longer = "Give it longer with --timeout-ms, or make it smaller.";
+        text.push_str(&format!(
+            "slow, not stuck: without its timeouts it completes after {} of virtual time. {}\n",
+            describe_ps(slow),
+            if blames { "Who kept the others waiting for longer than that:" } else { longer }
+        ));
+    }
+    // Where nobody is to blame, what the diagnosis makes of the timeout would lead astray.
+    if slow.is_none() || blames {
+        text.push_str(&report.to_text());
     }
     text
 }
