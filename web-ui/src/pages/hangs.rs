@@ -6,7 +6,7 @@ use super::topology_choice::{self, Links, TopologyFields};
 use crate::app::use_shared;
 use crate::dom;
 use crate::route::{Route, View};
-use crate::ui::{Choice, NumberField, SelectField};
+use crate::ui::{Choice, NumberField, SelectField, prose};
 use lockstep_core::program::Options;
 use lockstep_core::scenario::{self, Scenario, ScenarioOptions, nearest};
 use lockstep_sim::Topology;
@@ -45,13 +45,13 @@ fn gallery() -> Html {
     html! {
         <div class="gallery">
             <h1>{ "Jobs that hang" }</h1>
-            <p class="lead">{ "Each is a program whose ranks wait for each other for ever. Step through it, see who waits for whom, and read what the diagnosis makes of it." }</p>
+            <p class="lead">{ "Each is a program whose ranks wait for each other, most of them for ever. Step through it, see who waits for whom, and read what the diagnosis makes of it." }</p>
             <ul class="cards">
                 { for scenario::all().iter().map(|scenario| html! {
                     <li>
                         <a class="card" href={Route::below(View::Hangs, scenario.id).to_hash()} data-test={format!("scenario-{}", scenario.id)}>
                             <h2>{ scenario.title }</h2>
-                            <p>{ scenario.story }</p>
+                            <p>{ prose(scenario.story) }</p>
                             <pre class="mono">{ excerpt(scenario.program) }</pre>
                         </a>
                     </li>
@@ -153,7 +153,7 @@ fn one_hang(props: &OneHangProps) -> Html {
         <Debugger text={(*text).clone()} {options} {topology} base={base.clone()} name={scenario.id} chapters={if repaired { &[][..] } else { scenario.chapters }} from_end={!repaired} on_text={own}>
             <p class="crumbs"><a href={Route::to(View::Hangs).to_hash()} data-test="back-to-gallery">{ "← All hangs" }</a></p>
             <h1>{ scenario.title }</h1>
-            <p>{ if repaired { scenario.repair } else { scenario.story } }</p>
+            <p>{ prose(if repaired { scenario.repair } else { scenario.story }) }</p>
             if !repaired {
                 <details class="log" data-test="log"><summary>{ "In its log" }</summary>
                     <pre class="mono">{ scenario.log.lines }</pre><p class="muted">{ scenario.log.from }</p></details>

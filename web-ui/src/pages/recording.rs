@@ -212,13 +212,19 @@ pub(super) struct OpenTraceProps {
 /// The files of a recording with those that have come: one of a name that is there already begins
 /// another recording, and a trace is a whole one.
 fn together(opened: &mut Vec<File>, come: Vec<File>) -> Vec<File> {
-    let names: BTreeSet<String> = opened.iter().map(path_of).collect();
-    let another = |file: &File| names.contains(&path_of(file)) || file.name().ends_with(".lks");
+    let names: BTreeSet<String> = opened.iter().map(identity).collect();
+    let another = |file: &File| names.contains(&identity(file)) || file.name().ends_with(".lks");
     if come.iter().any(another) || opened.iter().any(|file| file.name().ends_with(".lks")) {
         opened.clear();
     }
     opened.extend(come);
     opened.clone()
+}
+
+/// What no two files of a recording have in common: a dump's name, in whatever folder (another job's
+/// folder has the same names), and a source's path.
+fn identity(file: &File) -> String {
+    if file.name().ends_with(".py") { path_of(file) } else { file.name() }
 }
 
 /// A file's place in the folder that was chosen, if one was, else its name.

@@ -3,6 +3,7 @@
 use crate::app::use_shared;
 use crate::playback::{Act, Playback};
 use crate::protocol::{Request, Response, SessionId};
+use crate::ui::prose;
 use lockstep_core::scenario::Chapter;
 use lockstep_core::stop::Stop;
 use yew::prelude::*;
@@ -60,7 +61,7 @@ pub(super) fn story(props: &StoryProps) -> Html {
                     <li class={classes!((current == Some(index)).then_some("here"))}>
                         <button class="quiet" onclick={go(index)} aria-current={(current == Some(index)).then_some("step")}
                                 data-test={format!("told-{index}")}>{ index + 1 }</button>
-                        <span>{ chapter.says }</span>
+                        <span>{ prose(chapter.says) }</span>
                     </li>
                 }) }
             </ol>
