@@ -1,6 +1,6 @@
 //! What each rank does, in words of Python.
 
-use super::assert_refused;
+use super::{assert_refused, json};
 use lockstep_tests::lockstep;
 use serde_json::Value;
 use std::fs;
@@ -129,4 +129,26 @@ run(main, world_size = 3)
     assert!(said.contains("Rank 2 died as well at train.py:9"), "{said}");
     assert!(said.contains("Mend the line that raised"), "{said}");
     assert!(!said.contains("victims") && !said.contains("isend"), "{said}");
+}
+
+/// The rank that comes too late is to blame, not the server that gave up on it.
+#[test]
+fn who_comes_too_late_to_a_store_is_named() {
+    let text = "\
+def main():
+    rank = int(os.environ['RANK'])
+    if rank == 2:
+        time.sleep(5)
+    store = dist.TCPStore('127.0.0.1', 29500, 3, rank == 0, timedelta(seconds=2))
+
+run(main, world_size = 3)
+";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("train.py");
+    fs::write(&path, text).unwrap();
+    let report = json(&lockstep(["sim", path.to_str().unwrap(), "--json"]));
+    let finding = &report["findings"]["findings"][0];
+    assert_eq!(finding["kind"], "store_wait", "{report:#}");
+    assert_eq!(finding["culprits"], serde_json::json!([2]));
+    assert_eq!(finding["victims"], serde_json::json!([0]));
 }

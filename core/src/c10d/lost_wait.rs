@@ -15,6 +15,11 @@ pub(crate) struct LostWait {
     pub(crate) why: Lost,
 }
 
+impl LostWait {
+    /// What the server of a `TCPStore` waits for in its constructor.
+    pub(crate) const CLIENTS: &str = "its clients";
+}
+
 /// Why what a rank waits for does not come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {

@@ -22,13 +22,13 @@ struct Lose {
 /// What a rank waits for in vain at the end of its program.
 fn of_rank(plan: &Plan, rank: GlobalRank) -> Option<Lose> {
     match plan.program(rank)?.ops.as_slice() {
-        [
-            ..,
-            Op { action: Action::Sleep { name, .. }, at, .. },
-            Op { action: Action::Die { how }, .. },
-        ] => {
+        [before @ .., Op { action: Action::Die { how }, .. }] => {
+            // A server that gives up tells those that wait for it.
+            let tells = |op: &&Op| matches!(op.action, Action::Call { async_op: true, .. });
+            let last = before.iter().rev().find(|op| !tells(op))?;
+            let Action::Sleep { name, .. } = &last.action else { return None };
             let wait = LostWait::parse(name)?;
-            Some(Lose { wait, at: *at, raised: Some(how.clone()) })
+            Some(Lose { wait, at: last.at, raised: Some(how.clone()) })
         }
         [
             ..,
@@ -122,17 +122,27 @@ pub(super) fn of_death(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause>
             let readers: Vec<GlobalRank> =
                 losers.iter().filter(same).map(|(rank, _)| *rank).collect();
             let late = duration(by_ms.saturating_mul(1_000_000_000));
+            let clients = lost.wait.awaited == LostWait::CLIENTS;
+            let (makes, what) = match clients {
+                true => ("makes", "its TCPStore"),
+                false => ("sets", lost.wait.awaited.as_str()),
+            };
             let message = format!(
-                "{} sets {} only {late} after the timeout of {}, which waited for it in {}{} and \
-                 raised {raised}.",
+                "{} {makes} {what} only {late} after the timeout of {}, which waited for {} in {}{} \
+                 and raised {raised}.",
                 at_line(plan, *sets, lost.at, *line),
-                lost.wait.awaited,
                 words::ranks(&readers),
+                if clients { "its clients" } else { "it" },
                 lost.wait.call,
                 place(plan, lost.at),
             );
-            let fix = "Set the key earlier, or let who reads it wait for longer: by the store's \
-                       timeout, or store.wait(keys, timeout) before.";
+            let fix = if clients {
+                "Let all ranks make their store together, or give it a longer timeout: \
+                 TCPStore(…, timeout = timedelta(minutes = 10))."
+            } else {
+                "Set the key earlier, or let who reads it wait for longer: by the store's \
+                       timeout, or store.wait(keys, timeout) before."
+            };
             let victims = readers.clone();
             Some(cause(vec![*sets], victims, message, fix, seen(plan, &readers, "waited")))
         }

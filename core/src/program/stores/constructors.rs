@@ -3,6 +3,7 @@
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
 use super::log::{Answer, Missing, Place, What};
+use super::settle::CLIENTS;
 use super::side::{Asks, CONSTRUCTOR, Call, Handle, Of, Told, call, meet};
 use super::value::{StoreValue, column};
 use crate::c10d::{Dist, DistError, ErrorKind};
@@ -132,11 +133,11 @@ pub(in super::super) fn functions(builder: &mut GlobalsBuilder) {
             ));
         }
         if let Some(world_size) = world_size {
-            make(&store, What::Add(1), "init/", Asks::No)?;
+            make(&store, What::Add(1), CLIENTS, Asks::No)?;
             if is_master && wait_for_workers {
                 let what = What::AtLeast { number: world_size, exact: false };
                 if let Answer::TimesOut(Missing { key: joined, .. }) =
-                    make(&store, what, "init/", Asks::Now)?
+                    make(&store, what, CLIENTS, Asks::Now)?
                 {
                     // The server ends with its constructor.
                     make(&server, What::Delete, "its server", Asks::No)?;

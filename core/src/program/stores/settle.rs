@@ -9,12 +9,15 @@ use super::order::Order;
 use super::seen::{Changes, Seen, There, Unordered};
 use super::times::{Times, in_time};
 use crate::c10d::store::{Store, StoreKind};
-use crate::c10d::{Clock, Lost};
+use crate::c10d::{Clock, Lost, LostWait};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Steps along the order of all operations that are taken at most: some seconds.
 const BUDGET: u64 = 200_000_000;
+
+/// The key by which a `TCPStore` counts its clients.
+pub(super) const CLIENTS: &str = "init/";
 
 /// What an operation comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,15 +118,22 @@ fn too_late(at: At, op: &Op, found: &Found, logs: &[Log], times: &Times) -> Opti
     if let (What::AtLeast { number, .. }, Some(key)) = (&op.what, op.keys.first()) {
         // A server that waits for its clients: for whole seconds, and one more.
         let timeout_ms = (timeout_ms / 1000 + 1) * 1000;
-        let late = |client: &&At| times.too_late(at, **client, timeout_ms).is_some();
-        let late = waits.iter().filter(late).count() as i64;
-        let reaches = number - late;
-        let missing = Missing {
+        let late = waits.iter().filter_map(|client| {
+            let by_ms = times.too_late(at, *client, timeout_ms)?;
+            let line = logs.get(client.0)?.ops.get(client.1)?.line;
+            Some(Lost::Late { rank: GlobalRank(client.0 as u32), line, by_ms })
+        });
+        let late: Vec<Lost> = late.collect();
+        let reaches = number - late.len() as i64;
+        let missing = |why| Missing {
             key: reaches.to_string(),
-            awaited: format!("{key:?}"),
-            why: Lost::Counts { reaches, number: *number },
+            awaited: match key == CLIENTS {
+                true => LostWait::CLIENTS.to_owned(),
+                false => format!("{key:?}"),
+            },
+            why,
         };
-        return (late > 0).then_some(ready(Answer::TimesOut(missing)));
+        return late.into_iter().next().map(|why| ready(Answer::TimesOut(missing(why))));
     }
     waits.iter().find_map(|setter| {
         let by_ms = times.too_late(at, *setter, timeout_ms)?;

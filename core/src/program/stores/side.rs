@@ -413,7 +413,14 @@ fn told(
     };
     let ns = waits_ms.min(5_000_000_000).saturating_mul(1_000_000);
     if call.via == CONSTRUCTOR {
-        dist.sleep("TCPStore: waits for the others, who do not come", ns);
+        let Missing { awaited, why, .. } = missing.clone();
+        let name = match why {
+            why @ Lost::Late { .. } if awaited == LostWait::CLIENTS => {
+                LostWait { call: call.via.to_owned(), awaited, why }.to_string()
+            }
+            _ => "TCPStore: waits for the others, who do not come".to_owned(),
+        };
+        dist.sleep(name, ns);
         return Ok(Answer::TimesOut(missing));
     }
     let Missing { key, awaited, why } = missing;
