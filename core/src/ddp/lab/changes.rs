@@ -381,6 +381,7 @@ impl Change {
 
 /// 2 (n - 1) / n with two decimals.
 fn ring_share(world_size: u32) -> String {
-    let hundredths = 200 * u64::from(world_size.saturating_sub(1)) / u64::from(world_size.max(1));
+    let ranks = u64::from(world_size.max(1));
+    let hundredths = (200 * (ranks - 1) + ranks / 2) / ranks;
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
