@@ -275,7 +275,11 @@ fn a_pass_with_a_bucket_left_over_waits_for_none() {
     assert_eq!((pass.exposed_ps, pass.buckets[0].exposed_ps), (0, 0));
     assert_eq!(pass.moments.last().unwrap().event, Event::Ends);
     let said = pass.backward_ends(&LabModel::of(&model), &setting);
-    assert!(said.contains("Nor does the pass wait for what was launched. The next"), "{said}");
+    assert!(said.contains("Nor does the pass wait for what was launched, or copy"), "{said}");
+    // Two real ranks: each has its own gradients of the bucket that was launched; views are reduced.
+    assert_eq!(pass.agreement.local, 2);
+    let view = with(&setting, |of| of.options.gradient_as_bucket_view = true);
+    assert_eq!(LabRun::of(&model, &view).unwrap().pass(0).unwrap().agreement.local, 1);
     // Where all are launched, it waits.
     let found = with(&setting, |of| of.options.find_unused_parameters = true);
     assert!(LabRun::of(&model, &found).unwrap().pass(0).unwrap().exposed_ps > 0);

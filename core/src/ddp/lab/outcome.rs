@@ -77,7 +77,13 @@ impl Pass {
             _ => "",
         };
         let raises = match self.buckets.iter().any(|bucket| bucket.span_ps.is_some()) {
-            true => format!(" Nor does the pass wait for what was launched.{raises}"),
+            true if setting.training.options.gradient_as_bucket_view => {
+                format!(" Nor does the pass wait for what was launched.{raises}")
+            }
+            true => format!(
+                " Nor does the pass wait for what was launched, or copy it back into the gradients.\
+                 {raises}"
+            ),
             false => raises.to_owned(),
         };
         Some(format!(

@@ -321,7 +321,7 @@ impl<'a> Follower<'a> {
         let first_backward = self.notes.layers.iter().find(|note| !note.forward).map(|n| n.op);
         let optimizer = self.spans.iter().find(|span| span.kind == SpanKind::Optimizer);
         let optimizer = optimizer.map(|span| span.op);
-        let waited = self.run.waited(self.rank, self.notes.first_op);
+        let waited = self.run.waited(self.rank, self.notes);
         for note in &self.notes.calls {
             if !waited.contains(&note.op) {
                 self.unwaited.insert(pass.calls.len());

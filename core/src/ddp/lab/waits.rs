@@ -3,15 +3,18 @@
 use super::LabRun;
 use super::pass::Pass;
 use crate::ddp::call::Purpose;
-use crate::ddp::notes::StepKind;
+use crate::ddp::notes::{StepKind, StepNotes};
 use crate::plan::Action;
 use std::collections::BTreeSet;
 
 impl LabRun<'_> {
-    /// The calls of a rank, by operation, that the program waits for from an operation on.
-    pub(super) fn waited(&self, rank: u32, from: u32) -> BTreeSet<u32> {
-        let ops = self.ops(rank).iter().skip(from as usize);
-        let waited = ops.filter_map(|op| match op.action {
+    /// The calls of a rank, by operation, that the program waits for in a step.
+    pub(super) fn waited(&self, rank: u32, step: &StepNotes) -> BTreeSet<u32> {
+        let after = self.notes(rank).iter().find(|after| after.first_op > step.first_op);
+        let ops = self.ops(rank);
+        let until = after.map_or(ops.len(), |after| after.first_op as usize);
+        let own = ops.get(step.first_op as usize..until).unwrap_or_default();
+        let waited = own.iter().filter_map(|op| match op.action {
             Action::Wait { op, .. } => Some(op),
             _ => None,
         });
