@@ -30,7 +30,7 @@ fn ddp_shows_the_buckets_of_resnet18() {
 /// What real runs of PyTorch did, with the options that they had.
 #[test]
 fn ddp_verifies_against_real_runs() {
-    let runs: [(&str, &[&str]); 15] = [
+    let runs: [(&str, &[&str]); 16] = [
         ("bert_like", &[]),
         ("branches_find_unused", &["--find-unused-parameters", "--bucket-cap-mb", "0.01"]),
         (
