@@ -164,6 +164,11 @@ fn ddp_passes_nothing_over() {
     }
     let alone = lockstep(["ddp", "--model", "mlp:8,4", "--world-size", "1", "--simulate"]).out;
     assert!(alone.contains("simulated on 1 rank, as"), "{alone}");
+    // Steps that never happen are not shown.
+    let slow = ["ddp", "--model", "mlp:64,64", "--link-bytes-per-second", "1", "--simulate"];
+    let slow = lockstep(slow);
+    assert!(slow.code == 1 && !slow.out.contains("0.00 ns"), "{slow:?}");
+    assert!(slow.out.contains("step 1 a collective does not complete within"), "{slow:?}");
     let power = ["--comm-hook", "power-sgd", "--bucket-cap-mb", "0", "--json"];
     let noted = json(&lockstep(cpu.iter().chain(&power)));
     assert!(noted["notes"][0].as_str().unwrap().contains("hangs over gloo"), "{noted}");

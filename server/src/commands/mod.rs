@@ -50,3 +50,13 @@ fn describe_ps(ps: u64) -> String {
     let hundredths = (u128::from(ps) * 100 + per_unit / 2) / per_unit;
     format!("{}.{:02} {unit}", hundredths / 100, hundredths % 100)
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn times_are_rounded() {
+        let times = [994, 48_379_300_880, 999_994_999_999, 999_995_000_000, 1_179_767_680];
+        let told = ["0.99 ns", "48.38 ms", "999.99 ms", "1.00 s", "1.18 ms"];
+        assert_eq!(times.map(super::describe_ps), told);
+    }
+}
