@@ -125,10 +125,24 @@ def merged(orders):
     return order
 
 
+def walk(output):
+    """The parameters that DDP finds from an output: not those of reentrant checkpoints."""
+    found, seen, nodes = set(), set(), [output.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            found.add(id(getattr(node, "variable", None)))
+            nodes += [after for after, _ in node.next_functions]
+    return found
+
+
 def events(model, inputs, options, args):
     """What a plain DDP issues, in the constructor and per iteration forward and backward; its log, and
-    what it raises, after which nothing follows; the gradients that came in each backward pass."""
+    what it raises, after which nothing follows; the gradients that came in each backward pass, and
+    those among them that no walk of the graph finds."""
     recorder, steps, construction, log, came = Recorder(), [], None, {}, []
+    hidden = set()
     trained = [p for p in model.parameters() if p.requires_grad]
     for index, p in enumerate(trained):
         if not is_lazy(p):
@@ -145,18 +159,20 @@ def events(model, inputs, options, args):
                 with contextlib.nullcontext() if last else ddp.no_sync():
                     steps.append({"forward": [], "backward": []})
                     try:
-                        loss = ddp(inputs).float().sum()
+                        output = ddp(inputs)
                     finally:
                         steps[-1]["forward"] = recorder.take()
                     came.append([])
+                    found = walk(output)
                     try:
-                        loss.backward()
+                        output.float().sum().backward()
                     finally:
                         steps[-1]["backward"] = recorder.take()
+                        hidden.update(i for i in came[-1] if id(trained[i]) not in found)
                 log = ddp._get_ddp_logging_data()
     except Exception as error:
-        return construction, steps, log, f"{type(error).__name__}: {error}", came
-    return construction, steps, log, None, came
+        return construction, steps, log, f"{type(error).__name__}: {error}", came, hidden
+    return construction, steps, log, None, came, hidden
 
 
 def buckets(model, inputs, options):
@@ -194,13 +210,15 @@ def run(rank, store, args, result):
     # What a lazy module has cannot be copied; DDP refuses it, or else materializes it itself.
     described, lazy = describe(model), any(map(is_lazy, [*model.parameters(), *model.buffers()]))
     own = lambda: model if lazy else copy.deepcopy(model)
-    construction, steps, log, error, came = events(own(), inputs, options, args)
+    construction, steps, log, error, came, hidden = events(own(), inputs, options, args)
     seen = [] if error else buckets(own(), inputs, options)
     rebuilt = bool(log.get("has_rebuilt_buckets"))
     numbers = lambda text: [int(n) for n in text.replace(",", " ").split()]
     order = numbers(log.get("prev_iteration_grad_ready_order_indices", "")) or None
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
     unused = [[name for index, name in enumerate(trained) if index not in own] for own in came]
+    if order is None and any(len(set(own)) < len(own) for own in came):
+        order = came[-1]  # A gradient that came twice, and raised.
     if any(own != unused[0] for own in unused):
         order = merged(came)
     elif any(unused):
@@ -227,6 +245,7 @@ def run(rank, store, args, result):
         "first_bytes": 1 << 20 if args.bucket_cap_mb is None else int(cap * 1024 * 1024),
         "grad_ready_order": order,
         "unused": unused,
+        "reentrant": [trained[index] for index in sorted(hidden)],
         "initial": seen[0] if seen else None,
         "initial_bytes": numbers(log["bucket_sizes"]) if "bucket_sizes" in log else None,
         "rebuilt": seen[2] if rebuilt and seen else None,

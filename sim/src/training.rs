@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 /// A pass forward and backward of a rank, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SimulatedStep {
+    /// When it begins, with what its forward pass broadcasts before the first layer.
+    #[serde(skip)]
+    pub forward_ps: u64,
     /// When its first layer begins.
     pub start_ps: u64,
     /// When the last layer's backward pass is done.
@@ -60,6 +63,7 @@ pub fn messages(plan: &Plan) -> u64 {
 }
 
 /// Simulates all ranks of a run, rings as a whole, and answers with rank 0's steps and how it ended.
+/// Steps that it does not come to the end of are none of them.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -113,7 +117,22 @@ pub fn simulate_rank(
     // Others may go on after it: whoever is last to take what it sends.
     let end_ps = on_stream.values().chain(in_process.values()).map(|(_, end)| *end).max();
     let end_ps = end_ps.unwrap_or(0);
-    let steps = notes.iter().enumerate().map(|(number, notes)| {
+    let outcome = trace.end.map(|end| end.outcome);
+    // A process puts layers on its stream ahead of it.
+    let computes = |op: u32| {
+        let op = ops.get(op as usize).map(|op| &op.action);
+        matches!(op, Some(Action::Compute { .. }))
+    };
+    let began = |op: u32| {
+        let streams = !on_stream.is_empty() && computes(op);
+        on_stream.contains_key(&op) || (!streams && in_process.contains_key(&op))
+    };
+    let ended = |step: usize| match first_of(step + 1) {
+        Some(next) => began(next),
+        None => outcome == Some(Outcome::Completed),
+    };
+    let ended = notes.iter().enumerate().take_while(|(number, _)| ended(*number));
+    let steps = ended.map(|(number, notes)| {
         let next = first_of(number + 1);
         let last = next.map_or(ops.len(), |op| op as usize);
         let first = first_of(number).unwrap_or(0) as usize;
@@ -128,13 +147,19 @@ pub fn simulate_rank(
         let computed = (first as u32..).zip(within);
         let computed = computed.filter(|(_, op)| matches!(op.action, Action::Compute { .. }));
         let computed = computed.map(|(op, _)| span(op).1 - span(op).0);
+        let start_ps = span(first as u32).0;
+        let forward = match on_device {
+            true => on_stream.get(&notes.first_op),
+            false => in_process.get(&notes.first_op),
+        };
         SimulatedStep {
-            start_ps: span(first as u32).0,
+            forward_ps: forward.map_or(start_ps, |(from, _)| *from),
+            start_ps,
             backward_end_ps: notes.layers.iter().map(|layer| span(layer.op).1).max().unwrap_or(0),
             end_ps: next.map_or(end_ps, |op| span(op).0),
             compute_ps: computed.sum(),
             exposed_ps: waited.sum(),
         }
     });
-    Ok((steps.collect(), trace.end.map(|end| end.outcome)))
+    Ok((steps.collect(), outcome))
 }

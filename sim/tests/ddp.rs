@@ -386,6 +386,51 @@ fn nobody_is_slow_where_all_ranks_are_alike() {
         let report = diagnose_trace(&simulate(&plan, &config).unwrap());
         assert!(report.findings.is_empty(), "{model} on {world_size}: {}", report.to_text());
     }
+    // So small that what one latency makes of the order of ranks is a good part of the time.
+    let model = mlp("mlp", &[100, 200, 50], Dtype::Float32);
+    for (backend, world_size) in
+        [(BackendName::Gloo, 2), (BackendName::Host, 2), (BackendName::Gloo, 5)]
+    {
+        let training =
+            Training { backend, ..Training::new(world_size, Device::named("A100").unwrap()) };
+        let plan = training_plan(&model, &training).unwrap();
+        let report = diagnose_trace(&simulate(&plan, &SimConfig::default()).unwrap());
+        assert!(report.findings.is_empty(), "{backend} on {world_size}: {}", report.to_text());
+    }
+}
+
+/// A rank that computes longer is; by a fifth where what it is late by adds up until it is waited for.
+#[test]
+fn a_rank_that_computes_longer_is_slow_however_calls_are_waited_for() {
+    for async_op in [false, true] {
+        let mut plan = PlanBuilder::new("p", 4, BackendName::Gloo).unwrap();
+        let grad = plan.tensor("grad", Dtype::Float32, 4096, Fill::Rank);
+        let plan = plan.every_rank(|rank, program| {
+            let part = if async_op { 5 } else { 2 };
+            let take = |ns: u64| if rank.0 == 2 { ns + ns / part } else { ns };
+            for _ in 0..6 {
+                program.compute("forward", take(5_000_000));
+                let calls: Vec<u32> = (0..5)
+                    .map(|_| {
+                        program.compute(
+                            "backward",
+                            take(if async_op { 2_000_000 } else { 20_000_000 }),
+                        );
+                        if async_op {
+                            program.async_op();
+                        }
+                        let sum = Collective::AllReduce { op: ReduceOp::Sum };
+                        program.collective(GroupId::WORLD, sum, 4096, None, Some(grad))
+                    })
+                    .collect();
+                for op in calls.into_iter().filter(|_| async_op) {
+                    program.push(Action::Wait { op, timeout_ms: None });
+                }
+            }
+        });
+        let report = diagnose_trace(&simulate(&plan.unwrap(), &SimConfig::default()).unwrap());
+        assert_eq!(report.culprits(), [GlobalRank(2)], "{async_op}: {}", report.to_text());
+    }
 }
 
 /// Where ranks differ, or reduce among some of them, a step in closed form is the simulator's.

@@ -30,7 +30,7 @@ fn ddp_shows_the_buckets_of_resnet18() {
 /// What real runs of PyTorch did, with the options that they had.
 #[test]
 fn ddp_verifies_against_real_runs() {
-    let runs: [(&str, &[&str]); 15] = [
+    let runs: [(&str, &[&str]); 16] = [
         ("bert_like", &[]),
         ("branches_find_unused", &["--find-unused-parameters", "--bucket-cap-mb", "0.01"]),
         (
@@ -38,6 +38,7 @@ fn ddp_verifies_against_real_runs() {
             &["--find-unused-parameters", "--bucket-cap-mb", "0.01"],
         ),
         ("branches_static_graph", &["--static-graph", "--bucket-cap-mb", "0.01"]),
+        ("checkpoint_static_graph", &["--static-graph", "--bucket-cap-mb", "0.3"]),
         ("mlp_cap0_accumulate", &["--bucket-cap-mb", "0"]),
         ("mlp_default", &[]),
         (
@@ -142,11 +143,40 @@ fn ddp_passes_nothing_over() {
     let place =
         "in the backward pass of iteration 2: RuntimeError: Your training graph has changed";
     assert!(raised.contains(place), "{raised}");
+    // Passes that all leave out the same are alike; others join() does not follow.
+    let join = ["--join", "3,2", "--find-unused-parameters"];
+    let refused = lockstep(["ddp", "--model", &changing].iter().chain(&join));
+    assert_refused(&refused, "lists different parameters for different passes");
+    let with = |unused: &str| {
+        let text = r#"{"name": "m", "params": [["a.weight", [4, 4], 16, "float32", true],
+            ["b.weight", [4, 4], 16, "float32", true]], "unused": "#;
+        file("alike.json", &format!("{text}{unused}}}"))
+    };
+    let same = ["[[\"b\"]]", "[[\"b\"], [\"b\"]]"].map(|unused| {
+        let path = with(unused);
+        lockstep(["ddp", "--model", &path].iter().chain(&join))
+    });
+    let path = with("[]");
+    let by_flag = lockstep(["ddp", "--model", &path, "--unused", "b"].iter().chain(&join));
+    assert_eq!(by_flag.code, 0, "{by_flag:?}");
+    for same in same {
+        assert_eq!(same.out, by_flag.out);
+    }
     let alone = lockstep(["ddp", "--model", "mlp:8,4", "--world-size", "1", "--simulate"]).out;
     assert!(alone.contains("simulated on 1 rank, as"), "{alone}");
+    // Steps that never happen are not shown.
+    let slow = ["ddp", "--model", "mlp:64,64", "--link-bytes-per-second", "1", "--simulate"];
+    let slow = lockstep(slow);
+    assert!(slow.code == 1 && !slow.out.contains("0.00 ns"), "{slow:?}");
+    assert!(slow.out.contains("step 1 a collective does not complete within"), "{slow:?}");
     let power = ["--comm-hook", "power-sgd", "--bucket-cap-mb", "0", "--json"];
     let noted = json(&lockstep(cpu.iter().chain(&power)));
     assert!(noted["notes"][0].as_str().unwrap().contains("hangs over gloo"), "{noted}");
+    // Its state's start is PyTorch's, behind what is followed.
+    assert!(noted["notes"][1].as_str().unwrap().contains("begins in iteration 1001"), "{noted}");
+    let early = ["--power-sgd-start-iter", "2"];
+    let noted = json(&lockstep(cpu.iter().chain(&power).chain(&early)));
+    assert_eq!(noted["notes"].as_array().unwrap().len(), 1, "{noted}");
     let noted = lockstep(cpu.iter().chain(&["--mixed-precision", "param=float16"]));
     assert!(noted.code == 0 && noted.out.contains("mixed_precision needs a GPU"), "{noted:?}");
     // The recording says how many passes there were to be, and how many of them accumulate.
@@ -217,8 +247,9 @@ fn ddp_has_a_flag_for_everything_around_it() {
     assert_eq!(report["rebuilt"], serde_json::json!([[3], [2, 1, 0]]));
     let report = shown(mlp, &["--version", "2.15", "--bucket-cap-mb-list="]);
     assert_eq!(report["first_bytes"], 1 << 20);
+    let early = ["--power-sgd-start-iter", "2"];
     let hook = ["--comm-hook", "power-sgd", "--power-sgd-min-compression-rate", "1"];
-    let report = shown("mlp:64,64", &hook);
+    let report = shown("mlp:64,64", &[&hook[..], &early].concat());
     // 64 biases as they are, 64 + 64 in place of 4,096 weights.
     assert_eq!(report["compression"], serde_json::json!({"before": 4160, "after": 192}));
     let report = shown(mlp, &["--comm-hook", "power-sgd", "--compress-wrapper", "float16"]);
@@ -307,7 +338,7 @@ fn ddp_has_a_flag_for_everything_around_it() {
         (&["--averager", "often"], "often"),
         (&["--join", "1"], "--world-size"),
         (&["--mixed-precision", "param=int8"], "int8"),
-        (&["--grad-ready-order", "1,1"], "twice"),
+        (&["--grad-ready-order", "7"], "past the last"),
         (&["--comm-hook", "power-sgd", "--power-sgd-start-iter", "1"], "start_powerSGD_iter"),
         (&["--zero-overlap", "step", "--backend", "gloo"], "NCCL"),
     ];
@@ -315,6 +346,11 @@ fn ddp_has_a_flag_for_everything_around_it() {
         let first = ["ddp", "--model", mlp, "--simulate"];
         assert_refused(&lockstep(first.iter().chain(words)), about);
     }
+    // A gradient may come twice: in a static graph, or else PyTorch raises.
+    let twice = ["ddp", "--model", mlp, "--grad-ready-order", "3,3,2,1,0"];
+    let raised = lockstep(twice);
+    assert!(raised.code == 1 && raised.out.contains("ready only once"), "{raised:?}");
+    assert_eq!(lockstep(twice.iter().chain(&["--static-graph"])).code, 0);
 }
 
 #[test]

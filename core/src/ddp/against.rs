@@ -18,7 +18,9 @@ const MAX_PASSES: u32 = 1_000;
 /// What a real run wrote. Everything but the buckets may be missing, and is then not compared.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RecordedRun {
+    #[serde(default, deserialize_with = "bytes")]
     cap_bytes: Option<i64>,
+    #[serde(default, deserialize_with = "bytes")]
     first_bytes: Option<i64>,
     find_unused_parameters: Option<bool>,
     static_graph: Option<bool>,
@@ -40,6 +42,13 @@ pub struct RecordedRun {
     rebuilt_bytes: Option<Vec<u64>>,
     construction: Option<Vec<Value>>,
     iterations: Option<Vec<RecordedIteration>>,
+}
+
+/// Python's integers have no end; one that no reducer takes stands for all of them.
+fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
+    let number = Option::<serde_json::Number>::deserialize(from)?;
+    // A float that is too large becomes the largest integer.
+    Ok(number.and_then(|n| n.as_i64().or(n.as_f64().map(|n| n as i64))))
 }
 
 /// A field that is there, be it null.
@@ -351,6 +360,10 @@ mod tests {
             ["iteration 2, backward, call 0: here all_reduce float32[17802], \
               there all_reduce float32[17803]"]
         );
+        for cap in ["10485760000000000000", "1048576000000000000000000"] {
+            let text = format!(r#"{{"cap_bytes": {cap}, "error": "TypeError: __init__()"}}"#);
+            assert_eq!(RecordedRun::read(&text).unwrap().cap_bytes, Some(i64::MAX));
+        }
         assert!(RecordedRun::read("{}").unwrap_err().to_string().contains("ddp_record.py"));
     }
 

@@ -110,6 +110,15 @@ pub enum DdpError {
         if *.cpu { "CPU" } else { "CUDA" }
     )]
     SparseBucket { operation: &'static str, cpu: bool },
+    /// `powerSGD_hook`, of a parameter whose first dimension is empty.
+    #[error(
+        "cannot reshape tensor of 0 elements into shape [0, -1] because the unspecified dimension \
+         size -1 can be any value and is ambiguous"
+    )]
+    EmptyMatrix,
+    /// `powerSGD_hook`, of a parameter without dimensions.
+    #[error("tuple index out of range")]
+    ScalarGradient,
     /// `_passing_sync_batchnorm_handle` (`distributed.py`).
     #[error("SyncBatchNorm layers only work with GPU modules")]
     SyncBatchNormOnCpu,
@@ -225,6 +234,7 @@ impl DdpError {
             DdpError::EverythingDelayed => "AttributeError",
             DdpError::NegativeLimit { .. } => "TypeError",
             DdpError::SparseBucket { .. } => "NotImplementedError",
+            DdpError::ScalarGradient => "IndexError",
             _ => "RuntimeError",
         }
     }

@@ -285,6 +285,9 @@ impl HookState {
                     true => (&[][..], 0),
                     false => (bucket.shapes, numel),
                 };
+                if let Some(error) = shapes.iter().find_map(|shape| no_matrix(shape)) {
+                    return Err(HookError::AtOnce(error));
+                }
                 let [uncompressed, p, q] = factors(&state, shapes);
                 let after = uncompressed.saturating_add(p).saturating_add(q);
                 self.stats.add(before, after);
@@ -360,6 +363,16 @@ fn dense_only(operation: &'static str, cpu: bool) -> HookError {
     HookError::AtOnce(DdpError::SparseBucket { operation, cpu })
 }
 
+/// `tensor.view(tensor.shape[0], -1)`: what PyTorch 2.7.1 says of a gradient that it makes no matrix
+/// of.
+fn no_matrix(shape: &[u64]) -> Option<DdpError> {
+    match shape.first() {
+        None => Some(DdpError::ScalarGradient),
+        Some(0) => Some(DdpError::EmptyMatrix),
+        Some(_) => None,
+    }
+}
+
 /// Elements that PowerSGD communicates of a bucket: as they are, as left and as right factors
 /// (`_should_compress`).
 fn factors(state: &PowerSgd, shapes: &[&[u64]]) -> [u64; 3] {
@@ -413,5 +426,32 @@ mod tests {
         }
         assert!("nan".parse::<CompressionRate>().is_err());
         assert!("two".parse::<CompressionRate>().is_err());
+    }
+
+    /// What PyTorch 2.7.1 does with a parameter of these shapes, in the third iteration.
+    #[test]
+    fn what_is_no_matrix_is_refused_when_it_is_first_compressed() {
+        let run = |shape: &[u64]| {
+            let state = PowerSgd { start_iter: 2, ..PowerSgd::default() };
+            let mut hook = HookState::new(CommHook::new(HookAlgorithm::PowerSgd(state))).unwrap();
+            let numel = 900 + shape.iter().product::<u64>();
+            let shapes: [&[u64]; 2] = [&[30, 30], shape];
+            let (index, dtype) = (0, Dtype::Float32);
+            let bucket =
+                GradBucket { index, is_last: true, dtype, numel, sparse: false, shapes: &shapes };
+            let mut run = || hook.run(&bucket, Some(BackendName::Gloo), &mut Vec::new());
+            assert_eq!([run(), run()], [Ok(()), Ok(())]);
+            run()
+        };
+        assert_eq!(run(&[5, 0]), Ok(()));
+        for (shape, class, about) in [
+            (&[0][..], "RuntimeError", "cannot reshape tensor of 0 elements into shape [0, -1]"),
+            (&[0, 5], "RuntimeError", "cannot reshape tensor of 0 elements into shape [0, -1]"),
+            (&[], "IndexError", "tuple index out of range"),
+        ] {
+            let Err(HookError::AtOnce(error)) = run(shape) else { panic!("{shape:?}") };
+            assert_eq!(error.class(), class);
+            assert!(error.to_string().starts_with(about), "{error}");
+        }
     }
 }

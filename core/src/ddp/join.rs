@@ -104,7 +104,8 @@ pub fn run_join_of(
     let first = joinables.first().ok_or(DdpError::NoJoinables)?;
     let order = model.grad_ready_order();
     let trained = model.trained().count() as u32;
-    let unused: Vec<u32> = (0..trained).filter(|index| !order.contains(index)).collect();
+    let hidden = |index: &u32| !order.contains(index) || model.reentrant.contains(index);
+    let unused: Vec<u32> = (0..trained).filter(hidden).collect();
     let world_size = inputs.len() as u32;
     let mut ranks = Vec::new();
     for rank in 0..inputs.len() as u32 {

@@ -56,7 +56,10 @@ pub enum BucketCap {
 
 /// Why a number of MB is no cap.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("bucket_cap_mb is {mb}, which is no number of bytes; give a finite number of MiB")]
+#[error(
+    "bucket_cap_mb is {mb}, which is no number of bytes that DDP's reducer takes (a signed 64-bit \
+     integer: Python raises); give a number of MiB below 8796093022208"
+)]
 pub struct BucketCapError {
     mb: String,
 }

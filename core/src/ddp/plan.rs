@@ -229,12 +229,22 @@ pub fn training_run_as_far(
     model: &Model,
     training: &Training,
 ) -> Result<TrainingRun, TrainingError> {
-    let model = &*training.trained(model)?;
+    let trained = training.trained(model)?;
+    let alike = training.uneven.is_some() || training.devices > 1;
+    let model = match alike {
+        false => Some(Cow::Borrowed(&*trained)),
+        true => trained.with_equal_passes(),
+    };
+    let model = &*model.ok_or(TrainingError::Together(
+        "passes that use different parameters (\"unused\" of the model) are followed on ranks that \
+         all do the same: without join() and replicas, please",
+    ))?;
     let steps = match &training.uneven {
         Some(uneven) => uneven.most(training.world_size).saturating_add(1),
         None => training.steps,
     };
     let mut each = 4 * model.layers.len() as u64 + 4 * model.params.len() as u64 + 64;
+    each += model.recorded_ready_order.as_ref().map_or(0, |order| order.len() as u64);
     if training.zero == Some(true) {
         // A broadcast of each rank's bucket, and the wait for it.
         each += 2 * u64::from(training.world_size);
@@ -253,12 +263,6 @@ pub fn training_run_as_far(
     }
     if let Some(averager) = &training.averager {
         averager.check(training.world_size)?;
-    }
-    if !model.unused.is_empty() && (training.uneven.is_some() || training.devices > 1) {
-        return Err(TrainingError::Together(
-            "passes that use different parameters (\"unused\" of the model) are followed on ranks that \
-             all do the same: without join() and replicas, please",
-        ));
     }
     match &training.uneven {
         _ if training.devices > 1 => replicas::replicated_run(model, training),
@@ -322,7 +326,8 @@ fn rebuilt(ddp: &Ddp) -> bool {
 }
 
 /// The layers in reverse, what their gradients launch, and the waits for it and for what was
-/// `launched` before: also where it raises.
+/// `launched` before. Where a bucket is left over, the end of the pass waits for none: DDP then
+/// raises in the forward pass that follows.
 fn backward_pass(
     writer: &mut Writer<'_>,
     ddp: &mut Ddp,
@@ -351,23 +356,30 @@ fn backward_pass(
         writer.launching = None;
     }
     writer.launching = None;
+    let finalizes = passed.is_ok() && ddp.finalizes();
     if passed.is_ok() {
         let mut calls = Vec::new();
         passed = ddp.end_backward(&mut calls);
         launched.extend(calls.iter().map(|call| writer.call(call, phase, true)));
     }
-    for op in launched {
+    for op in launched.into_iter().filter(|_| finalizes) {
         writer.push(Action::Wait { op, timeout_ms: None });
     }
     passed
 }
 
-/// The gradients that no backward pass makes ready.
+/// What a walk of the graph finds unused: the gradients that the backward pass does not make ready,
+/// or that reentrant ones make ready inside it.
 pub(super) fn unused(model: &Model, backward: &[(Option<usize>, Vec<u32>)]) -> Vec<u32> {
     let mut used = vec![false; model.trained().count()];
     for &gradient in backward.iter().flat_map(|(_, ready)| ready) {
         if let Some(used) = used.get_mut(gradient as usize) {
             *used = true;
+        }
+    }
+    for &hidden in &model.reentrant {
+        if let Some(used) = used.get_mut(hidden as usize) {
+            *used = false;
         }
     }
     (0..).zip(used).filter(|(_, used)| !used).map(|(index, _)| index).collect()

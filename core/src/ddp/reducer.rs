@@ -8,7 +8,7 @@ use super::buckets::Bucket;
 use super::call::{DdpCall, Purpose};
 use super::error::{DdpError, Unfinished};
 use super::hook::{CommHook, CompressionStats, GradBucket, HookError, HookState};
-use super::options::DdpOptions;
+use super::options::{DdpOptions, DdpVersion};
 use super::zero::OverlapState;
 use crate::dtype::Dtype;
 use crate::group::BackendName;
@@ -320,7 +320,9 @@ impl Reducer {
     fn mark_ready(&mut self, index: u32, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
         let place = index as usize;
         if std::mem::replace(&mut self.ready[place], true) {
-            let name = self.debug.then(|| self.params[place].name.clone());
+            // Python has handed the names over since 1.10, whatever it is to print.
+            let named = self.debug || self.options.version != DdpVersion::V1;
+            let name = named.then(|| self.params[place].name.clone());
             return Err(DdpError::MarkedTwice { index, name });
         }
         self.require_finalize = true;
@@ -394,6 +396,14 @@ impl Reducer {
             return Err(DdpError::StaticGraphNoSync);
         }
         self.finalize()
+    }
+
+    /// Whether the end of this backward pass waits for what was launched. Autograd is told to call
+    /// `finalize_backward` once every bucket is: where one is left over, it never is. A static
+    /// graph's first pass `delays` them all, and inside `no_sync()` fails before it waits.
+    pub(super) fn finalizes(&self, delays: bool) -> bool {
+        let left_over = self.require_finalize && !self.finalize_queued;
+        !left_over && (!delays || self.expect_autograd_hooks)
     }
 
     /// The callbacks at the end of a backward pass.

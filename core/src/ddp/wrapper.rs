@@ -345,6 +345,12 @@ impl Ddp {
         }
     }
 
+    /// Whether the end of this backward pass waits for what was launched.
+    pub(super) fn finalizes(&self) -> bool {
+        let delays = self.options.static_graph && !self.static_graph_delay_enqueued;
+        self.reducer.as_ref().is_none_or(|reducer| reducer.finalizes(delays))
+    }
+
     /// The backward pass ends: what was launched is waited for.
     ///
     /// # Errors

@@ -89,6 +89,7 @@ fn of_group(
     let from = full.len() / 2;
     let mut counts: BTreeMap<GlobalRank, Vec<u64>> = BTreeMap::new();
     let mut calls = 0;
+    let longer = own_longer(job, came, &full);
     for at in from.max(1)..full.len() {
         let (Some(row), Some(before), Some(late)) =
             (full.get(at), full.get(at - 1), lateness.get(at))
@@ -102,7 +103,9 @@ fn of_group(
             let least = least.get(rank).copied().unwrap_or(0).max(0);
             // Clocks of devices are set right before (`recording`): lateness is what it seems.
             let base = if job.log.recorded && !job.log.device_times { least } else { 0 };
-            (busy.excess(late - base, *rank), *rank)
+            let own = longer.get(at).and_then(|own| own.get(rank)).copied();
+            let late = busy.excess(late - base, *rank);
+            (own.map_or(late, |own| own.min(late)), *rank)
         });
         let Some((excess, rank)) = excess.max() else { continue };
         let excess = u64::try_from(excess).unwrap_or(0);
@@ -157,6 +160,37 @@ fn by_chance(late: usize, calls: usize, size: usize) -> f64 {
         exactly *= (calls - times) as f64 / (times + 1) as f64 * last / (1.0 - last);
     }
     tail * size as f64
+}
+
+/// Per call, how much longer than the others each rank has been at work by itself, for as long as
+/// it has been so before every call: a rank that is a little slower is later at each of several
+/// calls that nobody waits for. Empty where that is not known exactly, or streams come to calls.
+fn own_longer(job: &Job<'_>, came: Arrival, rows: &[&Row<'_>]) -> Vec<BTreeMap<GlobalRank, i128>> {
+    let own_ps = |made: &Made<'_>| {
+        let log = job.rank(made.rank)?;
+        Some((made.rank, *log.own_ps.get(made.record.work as usize)?))
+    };
+    let known = rows.iter().map(|row| row.made.iter().map(own_ps).collect::<Option<_>>());
+    let known: Option<Vec<BTreeMap<GlobalRank, u64>>> = known.collect();
+    let (Arrival::Process, Some(known)) = (came, known) else { return Vec::new() };
+    let mut longer: BTreeMap<GlobalRank, i128> = BTreeMap::new();
+    let mut all = vec![BTreeMap::new()];
+    for (before, now) in known.iter().zip(known.iter().skip(1)) {
+        let since = |(rank, ps): (&GlobalRank, &u64)| {
+            (*rank, ps.saturating_sub(before.get(rank).copied().unwrap_or(0)))
+        };
+        let own: BTreeMap<GlobalRank, u64> = now.iter().map(since).collect();
+        let mut times: Vec<u64> = own.values().copied().collect();
+        times.sort_unstable();
+        let median = times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(0);
+        for (rank, ps) in own {
+            let sum = longer.entry(rank).or_insert(0);
+            let by = i128::from(ps) - i128::from(median);
+            *sum = if by > 0 { *sum + by } else { 0 };
+        }
+        all.push(longer.clone());
+    }
+    all
 }
 
 /// How long ranks were busy by themselves before a call; empty where that is not known.

@@ -3,7 +3,7 @@
 use super::{Call, Event, Frame, Origin, Outcome, TensorShape, Trace, What};
 use crate::flight_recorder::rank_of_file_name;
 use crate::group::{GroupId, ProcessGroup};
-use crate::plan::Plan;
+use crate::plan::{Action, Op, Plan};
 use crate::rank::{GlobalRank, GroupRank};
 use crate::reduce::ReduceOp;
 use std::collections::BTreeMap;
@@ -44,6 +44,42 @@ pub struct RankLog {
     /// True if the other ranks' calls show that this one did more than was recorded of it: its
     /// dump was made before theirs.
     pub dumped_early: bool,
+    /// Of a simulation, per call: how long the rank's process had not waited for others when it
+    /// made the call, in picoseconds. Empty where that is not known exactly.
+    pub own_ps: Vec<u64>,
+}
+
+/// What a rank's process waited for others so far.
+#[derive(Clone, Copy, Default)]
+struct Waited {
+    ps: u64,
+    /// Since when it waits; none while it goes on.
+    since_ps: Option<u64>,
+}
+
+impl Waited {
+    fn take(&mut self, time_ps: u64, what: &What, program: &[Op]) {
+        let op = match what {
+            What::OpBegan { op } | What::OpEnded { op } => Some(*op),
+            What::Scheduled { call, .. } => call.plan_op,
+            _ => None,
+        };
+        let Some(op) = op.and_then(|op| program.get(op as usize)) else { return };
+        let waits = match &op.action {
+            Action::Wait { .. } | Action::Synchronize => matches!(what, What::OpBegan { .. }),
+            // What comes before the call itself, a delay, is the rank's own.
+            Action::Call { async_op: false, .. } | Action::Coalesced { async_op: false, .. } => {
+                matches!(what, What::Scheduled { .. })
+            }
+            _ => false,
+        };
+        if waits {
+            self.since_ps = Some(time_ps);
+        } else if matches!(what, What::OpEnded { .. }) {
+            let since_ps = self.since_ps.take().unwrap_or(time_ps);
+            self.ps = self.ps.saturating_add(time_ps.saturating_sub(since_ps));
+        }
+    }
 }
 
 /// Where a rank stands at the end of a trace.
@@ -224,12 +260,25 @@ impl CallLog {
                 log.ranks.fill_with(|| Some(RankLog::default()));
             }
         }
+        let virtual_of = header.plan.as_ref().filter(|_| log.simulated);
+        let mut waited = vec![Waited::default(); virtual_of.map_or(0, |_| log.ranks.len())];
         for event in &trace.events {
             let Some(slot) = log.ranks.get_mut(event.rank.index()) else {
                 continue;
             };
             let rank = slot.get_or_insert_with(RankLog::default);
-            rank.take(event.rank, event.time_ps, &event.what, header.plan.as_ref());
+            let plan = header.plan.as_ref();
+            if let Some(waited) = waited.get_mut(event.rank.index()) {
+                if matches!(event.what, What::Scheduled { .. }) {
+                    // Of several made together the first waits already: for the others of them too.
+                    let now_ps = waited.since_ps.unwrap_or(event.time_ps);
+                    rank.own_ps.push(now_ps.saturating_sub(waited.ps));
+                }
+                let program = plan.and_then(|plan| plan.program(event.rank));
+                let ops = program.map_or(&[][..], |program| &program.ops);
+                waited.take(event.time_ps, &event.what, ops);
+            }
+            rank.take(event.rank, event.time_ps, &event.what, plan);
         }
         log
     }

@@ -40,7 +40,8 @@ const MAX_MESSAGES: u64 = 10_000_000_000;
 pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
     let mut model = model(&arguments.model)?;
     if let Some(order) = &arguments.grad_ready_order {
-        model.recorded_ready_order = Some(ready_order(order, &model)?);
+        let order = parse_indices(order).context("--grad-ready-order")?;
+        model = model.in_order(&order).context("--grad-ready-order")?;
     }
     let recorded = arguments.verify_against.as_deref().map(recorded_run).transpose()?;
     let there = recorded.as_ref().and_then(RecordedRun::world_size);
@@ -85,16 +86,15 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
         (report, _) => report.map_err(raised)?,
     };
     let uneven = arguments.uneven()?;
-    if uneven.is_some() && !model.unused.is_empty() {
-        bail!(
-            "--join follows passes that are all alike, but the model's \"unused\" says otherwise"
-        );
-    }
     let joined = uneven.map(|uneven| {
         let Uneven { inputs, join, joinables } = uneven;
-        run_join_of(&joinables, &model, &options, &inputs, join)
+        let model = model.with_equal_passes().context(
+            "--join follows passes that are all alike, but the model's \"unused\" lists different \
+             parameters for different passes",
+        )?;
+        run_join_of(&joinables, &model, &options, &inputs, join).map_err(raised)
     });
-    let joined = joined.transpose().map_err(raised)?;
+    let joined = joined.transpose()?;
     if let Some(rank0) = joined.as_ref().and_then(|ranks| ranks.first()) {
         report.in_join(rank0);
     }
@@ -138,7 +138,14 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
     });
     let log = log.transpose()?.flatten();
     let buckets = report.rebuilt.as_ref().map_or(0, Vec::len).max(report.initial.len());
-    let notes = known_trouble(&options, setting.training.backend, buckets);
+    let mut notes = known_trouble(&options, setting.training.backend, buckets);
+    if let Some(begins) = setting.hook_begins().filter(|begins| *begins >= u64::from(steps)) {
+        notes.push(format!(
+            "The hook begins in iteration {} (its state's start): the {steps} here come before, and \
+             reduce whole buckets among all ranks.",
+            begins + 1
+        ));
+    }
     let not_compared = recorded.as_ref().map(RecordedRun::not_compared);
     let differences = recorded.map(|recorded| recorded.differences(&report));
     let text = match arguments.json {
@@ -245,21 +252,6 @@ fn recorded_run(path: &Path) -> Result<RecordedRun> {
 fn read_text(path: &Path) -> Result<String> {
     let bytes = files::read(path, MAX_MODEL_BYTES)?;
     String::from_utf8(bytes).with_context(|| format!("{} is no text", path.display()))
-}
-
-/// A user's own order: every parameter that requires grad at most once.
-fn ready_order(text: &str, model: &Model) -> Result<Vec<u32>> {
-    let order = parse_indices(text).context("--grad-ready-order")?;
-    let params = model.trained().count();
-    let mut seen = vec![false; params];
-    for &index in &order {
-        match seen.get_mut(index as usize) {
-            Some(seen) if !*seen => *seen = true,
-            Some(_) => bail!("--grad-ready-order has {index} twice"),
-            None => bail!("--grad-ready-order has {index}, but {params} parameters require grad"),
-        }
-    }
-    Ok(order)
 }
 
 impl Arguments {

@@ -40,11 +40,23 @@ fn describe(outcome: Option<&Outcome>) -> String {
 
 /// A time for people: `12.3 ms`.
 fn describe_ps(ps: u64) -> String {
+    // From where two digits behind the point round up to 1000, the next unit.
     let (unit, per_unit) = match ps {
-        0..1_000_000 => ("ns", 1_000),
-        1_000_000..1_000_000_000 => ("µs", 1_000_000),
-        1_000_000_000..1_000_000_000_000 => ("ms", 1_000_000_000),
+        0..999_995 => ("ns", 1_000),
+        999_995..999_995_000 => ("µs", 1_000_000),
+        999_995_000..999_995_000_000 => ("ms", 1_000_000_000),
         _ => ("s", 1_000_000_000_000),
     };
-    format!("{}.{:02} {unit}", ps / per_unit, ps % per_unit * 100 / per_unit)
+    let hundredths = (u128::from(ps) * 100 + per_unit / 2) / per_unit;
+    format!("{}.{:02} {unit}", hundredths / 100, hundredths % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn times_are_rounded() {
+        let times = [994, 48_379_300_880, 999_994_999_999, 999_995_000_000, 1_179_767_680];
+        let told = ["0.99 ns", "48.38 ms", "999.99 ms", "1.00 s", "1.18 ms"];
+        assert_eq!(times.map(super::describe_ps), told);
+    }
 }

@@ -7,6 +7,7 @@ use lockstep_core::ddp::lab::{Axis, LabModel, LabRun, Setting, Summary, changes}
 use lockstep_core::ddp::model::{Model, mlp_sizes, named};
 use lockstep_core::ddp::plan::{Training, TrainingError, training_plan, training_run};
 use lockstep_core::plan::Plan;
+use lockstep_core::trace::Outcome;
 use lockstep_sim::training::{messages, simulate_rank};
 use lockstep_sim::{SimConfig, Topology};
 use std::rc::Rc;
@@ -97,10 +98,18 @@ fn simulated(model: &Model, setting: &Setting, topology: Topology) -> Result<Res
     }
     let run = LabRun::of(model, setting).map_err(|error| raised(&error))?;
     let config = SimConfig { topology, ..SimConfig::default() };
-    let (passes, _) = simulate_rank(&of, run.principal(), &config).map_err(|e| e.to_string())?;
+    let (passes, outcome) =
+        simulate_rank(&of, run.principal(), &config).map_err(|e| e.to_string())?;
+    if outcome == Some(Outcome::TimedOut) {
+        return Err(
+            "On these links a collective does not complete within its group's timeout: the \
+                    simulation ends there."
+                .into(),
+        );
+    }
     let steady = run.steady();
     let end_ps = passes.last().map_or(0, |pass| pass.end_ps);
-    let begins = |pass: u32| passes.get(pass as usize).map_or(end_ps, |pass| pass.start_ps);
+    let begins = |pass: u32| passes.get(pass as usize).map_or(end_ps, |pass| pass.forward_ps);
     let steps = (steady.end - steady.start).div_ceil(setting.passes_a_step()).max(1);
     let each = |ps: u64| ps / u64::from(steps);
     let step_ps = each(begins(steady.end).saturating_sub(begins(steady.start)));

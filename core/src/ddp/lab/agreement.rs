@@ -65,9 +65,14 @@ impl LabRun<'_> {
         for gradient in &notes.gradients {
             standing.set(gradient.param, 1);
         }
+        // What is not waited for is not copied back into the gradients, where they are no views.
+        let waited = self.waited(rank, notes);
+        let views = self.setting.training.options.gradient_as_bucket_view;
         for note in &notes.calls {
             let among = self.ranks_of(rank, note.op);
-            if let Some(bucket) = bucket_of(note.call.purpose) {
+            if let Some(bucket) = bucket_of(note.call.purpose)
+                && (views || waited.contains(&note.op))
+            {
                 let bucket = notes.buckets.get(bucket as usize);
                 for &param in bucket.iter().flat_map(|bucket| &bucket.indices) {
                     standing.set(param, among);

@@ -4,7 +4,7 @@
 use super::tests::{capped, setting};
 use super::*;
 use crate::ddp::join::{JoinOptions, Joinable, run_join_of};
-use crate::ddp::model::{Device, named};
+use crate::ddp::model::{Device, Model, named};
 use crate::ddp::plan::Uneven;
 use crate::ddp::replicas::Replicas;
 use crate::ddp::zero::ZeroOverlap;
@@ -259,4 +259,51 @@ fn replicas_are_copied_and_all_devices_reduce() {
     assert_eq!((between(&first), between(&other)), (2, 0));
     assert!(first.optimizer.is_some() && other.optimizer.is_none());
     assert!(run.run.plan.check().is_ok());
+}
+
+/// Two types, two buckets, and one is never full: autograd is never told to wait for the other.
+#[test]
+fn a_pass_with_a_bucket_left_over_waits_for_none() {
+    let text = r#"{"params": [["a", [300, 300], 90000, "float32", true],
+        ["skip", [600, 500], 300000, "float32", true],
+        ["c", [10, 300], 3000, "bfloat16", true]], "unused": [["skip"]]}"#;
+    let model = Model::read("dropped", text).unwrap();
+    let setting = setting(8, DdpOptions::default());
+    let run = LabRun::of(&model, &setting).unwrap();
+    let pass = run.pass(0).unwrap();
+    assert!(pass.raised.is_some() && pass.buckets[0].span_ps.is_some());
+    assert_eq!((pass.exposed_ps, pass.buckets[0].exposed_ps), (0, 0));
+    assert_eq!(pass.moments.last().unwrap().event, Event::Ends);
+    let said = pass.backward_ends(&LabModel::of(&model), &setting);
+    assert!(said.contains("Nor does the pass wait for what was launched, or copy"), "{said}");
+    // Two real ranks: each has its own gradients of the bucket that was launched; views are reduced.
+    assert_eq!(pass.agreement.local, 2);
+    let view = with(&setting, |of| of.options.gradient_as_bucket_view = true);
+    assert_eq!(LabRun::of(&model, &view).unwrap().pass(0).unwrap().agreement.local, 1);
+    // Where all are launched, it waits.
+    let found = with(&setting, |of| of.options.find_unused_parameters = true);
+    assert!(LabRun::of(&model, &found).unwrap().pass(0).unwrap().exposed_ps > 0);
+}
+
+/// A layer inside two reentrant checkpoints, in a static graph and without.
+#[test]
+fn a_gradient_that_comes_twice_is_told_so() {
+    let text = r#"{"params": [["a", [300, 300], 90000, "float32", true],
+        ["b", [300, 300], 90000, "float32", true]], "grad_ready_order": [1, 1, 0]}"#;
+    let model = Model::read("checkpointed", text).unwrap();
+    let said = |setting: &Setting, number| {
+        let run = LabRun::of(&model, setting).unwrap();
+        let pass = run.pass(number).unwrap();
+        let shown = LabModel::of(&model);
+        let all = (0..pass.moments.len()).map(|moment| pass.sentence(&shown, setting, moment));
+        (all.collect::<Vec<_>>().join("\n"), run.raised(0))
+    };
+    let plain = setting(2, DdpOptions::default());
+    let (told, raised) = said(&plain, 0);
+    assert!(told.contains("though the reducer has it marked ready already"), "{told}");
+    assert!(raised.unwrap().contains("at index 1 with name b has been marked as ready twice"));
+    let fixed = with(&plain, |of| of.options.static_graph = true);
+    let (told, raised) = said(&fixed, 2);
+    assert!(told.contains("b's gradient comes, but not for the last time"), "{told}");
+    assert_eq!(raised, None);
 }

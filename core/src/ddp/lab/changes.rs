@@ -381,6 +381,15 @@ impl Change {
 
 /// 2 (n - 1) / n with two decimals.
 fn ring_share(world_size: u32) -> String {
-    let hundredths = 200 * u64::from(world_size.saturating_sub(1)) / u64::from(world_size.max(1));
+    let ranks = u64::from(world_size.max(1));
+    let hundredths = (200 * (ranks - 1) + ranks / 2) / ranks;
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_a_rank_sends_is_rounded() {
+        assert_eq!([1, 2, 3, 32].map(super::ring_share), ["0.00", "1.00", "1.33", "1.94"]);
+    }
 }

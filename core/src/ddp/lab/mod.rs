@@ -15,6 +15,7 @@ mod pass;
 mod roles;
 mod sweep;
 mod tell;
+mod waits;
 mod why;
 mod words;
 
@@ -351,17 +352,11 @@ impl<'a> LabRun<'a> {
         end.saturating_sub(steps.saturating_mul(self.setting.passes_a_step()))..end
     }
 
-    /// From the first layer of the first of those passes to that of the pass behind the last, in
+    /// From the beginning of the first of those passes to that of the pass behind the last, in
     /// picoseconds: what a simulation can be held against.
     pub fn steady_ps(&self) -> u64 {
         let (rank, steady) = (self.principal(), self.steady());
-        let begins = |pass: u32| {
-            let (notes, times) =
-                (self.notes(rank).get(pass as usize)?, self.times(rank).get(pass as usize)?);
-            let op = notes.layers.first().map_or(notes.first_op, |layer| layer.op);
-            let at = times.spans.binary_search_by_key(&op, |span| span.op).ok();
-            Some(at.and_then(|at| times.spans.get(at)).map_or(times.start_ps, |s| s.start_ps))
-        };
+        let begins = |pass: u32| Some(self.times(rank).get(pass as usize)?.start_ps);
         let end = self.times(rank).last().map_or(0, |times| times.end_ps);
         let end = begins(steady.end).unwrap_or(end);
         end.saturating_sub(begins(steady.start).unwrap_or(0))

@@ -36,11 +36,15 @@ pub enum Event {
     Ends,
 }
 
-/// Writes the moments of a pass, and into its gradients and buckets which are theirs.
-pub(super) fn write(pass: &mut Pass, order: &[(u32, u64)]) {
+/// Writes the moments of a pass, and into its gradients and buckets which are theirs. A static graph
+/// `counts` how often a gradient comes: the last time is when it is ready. A pass that breaks off
+/// does not come to where it `waits`.
+pub(super) fn write(pass: &mut Pass, order: &[(u32, u64)], counts: bool, waits: bool) {
     // At one time what ends comes before what it makes way for.
     let mut events: Vec<(u64, u8, Event)> = vec![(0, 0, Event::Begins)];
-    for (index, call) in (0u32..).zip(&pass.calls) {
+    // What nobody waits for may go on past the end.
+    let within = (0u32..).zip(&pass.calls).filter(|(_, call)| call.end_ps <= pass.end_ps);
+    for (index, call) in within {
         if call.start_ps > call.ready_ps && call.of_bucket().is_some() {
             events.push((call.start_ps, 3, Event::Starts(index)));
         }
@@ -62,7 +66,7 @@ pub(super) fn write(pass: &mut Pass, order: &[(u32, u64)]) {
     // reducer itself, raise at its end.
     let broken_off = raises == Some(Half::Backward)
         && !pass.delayed
-        && pass.buckets.iter().any(|bucket| bucket.full_ps.is_none());
+        && (!waits || pass.buckets.iter().any(|bucket| bucket.full_ps.is_none()));
     if trains && raises != Some(Half::Forward) && !broken_off {
         events.push((pass.backward_end_ps, 4, Event::BackwardEnds));
     }
@@ -76,7 +80,9 @@ pub(super) fn write(pass: &mut Pass, order: &[(u32, u64)]) {
     for (at, moment) in (0u32..).zip(&pass.moments) {
         match moment.event {
             Event::Gradient(param) => {
-                if let Some(fate) = pass.params.get_mut(param as usize) {
+                if let Some(fate) = pass.params.get_mut(param as usize)
+                    && (counts || fate.ready_moment == u32::MAX)
+                {
                     fate.ready_moment = at;
                 }
             }

@@ -76,6 +76,16 @@ impl Pass {
             Some(raised) if raised.here.is_none() => " The next forward pass raises for it.",
             _ => "",
         };
+        let raises = match self.buckets.iter().any(|bucket| bucket.span_ps.is_some()) {
+            true if setting.training.options.gradient_as_bucket_view => {
+                format!(" Nor does the pass wait for what was launched.{raises}")
+            }
+            true => format!(
+                " Nor does the pass wait for what was launched, or copy it back into the gradients.\
+                 {raises}"
+            ),
+            false => raises.to_owned(),
+        };
         Some(format!(
             "{which} never reduced: the gradient of {} never becomes ready{others}. Every rank keeps \
              its own gradients of what is in there.{raises}",

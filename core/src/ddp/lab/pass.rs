@@ -3,6 +3,7 @@
 
 use super::agreement::Agreement;
 use super::moments::{self, Moment};
+use super::waits::wait;
 use super::{LabRun, bucket_of};
 use crate::collective::Collective;
 use crate::ddp::call::{DdpCall, DdpOp, Purpose};
@@ -11,6 +12,7 @@ use crate::ddp::timeline::{OpSpan, SpanKind, StepTimeline};
 use crate::plan::{Action, Op};
 use crate::rank::{GlobalRank, GroupRank};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// A pass. Times are picoseconds from its beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -233,13 +235,16 @@ impl LabRun<'_> {
         of.gradients(&mut pass);
         of.buckets(&mut pass);
         pass.end_ps = of.at(times.end_ps);
-        wait(&mut pass);
-        moments::write(&mut pass, &of.order);
+        wait(&mut pass, &of.unwaited);
+        let counts = self.setting.training.options.static_graph;
+        let calls = (0..).zip(&pass.calls);
+        let waits = calls.into_iter().all(|(at, call)| call.blocking || !of.unwaited.contains(&at));
+        moments::write(&mut pass, &of.order, counts, waits);
         Some(pass)
     }
 
     /// The operations of a rank: those of the notes are its role's first rank's.
-    fn ops(&self, rank: u32) -> &[Op] {
+    pub(super) fn ops(&self, rank: u32) -> &[Op] {
         let role = self.run.roles.get(self.run.role(rank));
         let program = self.run.plan.program(GlobalRank(role.map_or(0, |role| role.rank)));
         program.map(|program| program.ops.as_slice()).unwrap_or_default()
@@ -266,6 +271,8 @@ struct Follower<'a> {
     start_ps: u64,
     /// Gradients with their times, in order.
     order: Vec<(u32, u64)>,
+    /// Calls that nobody waits for, as indices into [`Pass::calls`].
+    unwaited: BTreeSet<usize>,
 }
 
 impl<'a> Follower<'a> {
@@ -276,7 +283,8 @@ impl<'a> Follower<'a> {
         times: &'a StepTimeline,
     ) -> Follower<'a> {
         let spans = &times.spans;
-        let mut of = Follower { run, rank, notes, spans, start_ps: 0, order: Vec::new() };
+        let (order, unwaited) = (Vec::new(), BTreeSet::new());
+        let mut of = Follower { run, rank, notes, spans, start_ps: 0, order, unwaited };
         // The first step's own collectives come before what `timeline` calls its start.
         let ops = notes.layers.iter().map(|note| note.op).chain(notes.calls.iter().map(|n| n.op));
         let first = ops.min().and_then(|op| of.span(op)).map(|span| span.ready_ps);
@@ -309,11 +317,15 @@ impl<'a> Follower<'a> {
         pass.optimizer = optimizer.map(|span| (self.at(span.start_ps), self.at(span.end_ps)));
     }
 
-    fn calls(&self, pass: &mut Pass) {
+    fn calls(&mut self, pass: &mut Pass) {
         let first_backward = self.notes.layers.iter().find(|note| !note.forward).map(|n| n.op);
         let optimizer = self.spans.iter().find(|span| span.kind == SpanKind::Optimizer);
         let optimizer = optimizer.map(|span| span.op);
+        let waited = self.run.waited(self.rank, self.notes);
         for note in &self.notes.calls {
+            if !waited.contains(&note.op) {
+                self.unwaited.insert(pass.calls.len());
+            }
             let Some(span) = self.span(note.op) else { continue };
             let blocking = span.kind == SpanKind::Blocking;
             let (start_ps, end_ps) = (self.at(span.start_ps), self.at(span.end_ps));
@@ -366,11 +378,14 @@ impl<'a> Follower<'a> {
                 fate.marked = true;
             }
         }
+        let counts = self.run.setting.training.options.static_graph;
         for note in &self.notes.gradients {
             let after = note.after.and_then(|op| self.span(op));
             let ready_ps = after.map_or(pass.forward_end_ps, |span| self.at(span.end_ps));
             if let Some(fate) = pass.params.get_mut(note.param as usize) {
-                fate.ready_ps = Some(ready_ps);
+                if counts || fate.ready_ps.is_none() {
+                    fate.ready_ps = Some(ready_ps);
+                }
                 self.order.push((note.param, ready_ps));
             }
         }
@@ -459,33 +474,4 @@ impl<'a> Follower<'a> {
 
 fn is_delayed(note: &CallNote) -> bool {
     bucket_of(note.call.purpose).is_none() || note.launched_by.is_none()
-}
-
-/// The compute stream waits for asynchronous calls in their order: gradients' at the end of the
-/// backward pass, a sharded optimizer's after its step.
-fn wait(pass: &mut Pass) {
-    let mut now = pass.backward_end_ps;
-    let trains = pass.kind == StepKind::Training;
-    for call in &mut pass.calls {
-        if call.blocking {
-            // A rank that shadows does nothing else than this.
-            now = if trains { now } else { now.max(call.end_ps) };
-            continue;
-        }
-        if call.purpose == Purpose::Shard
-            && let Some((_, end)) = pass.optimizer
-        {
-            now = now.max(end);
-        }
-        if call.end_ps <= now {
-            continue;
-        }
-        call.waited_ps = Some((now, call.end_ps));
-        let exposed = call.end_ps - now;
-        pass.exposed_ps = pass.exposed_ps.saturating_add(exposed);
-        if let Some(fate) = call.of_bucket().and_then(|b| pass.buckets.get_mut(b as usize)) {
-            fate.exposed_ps = fate.exposed_ps.saturating_add(exposed);
-        }
-        now = call.end_ps;
-    }
 }

@@ -11,12 +11,13 @@ use crate::ddp::notes::{Half, StepKind};
 impl Pass {
     /// What happens at a moment.
     pub fn sentence(&self, model: &LabModel, setting: &Setting, moment: usize) -> String {
+        let number = moment as u32;
         let Some(moment) = self.moments.get(moment) else { return String::new() };
         match moment.event {
             Event::Begins => self.begins(model, setting),
             Event::ForwardEnds => self.forward_ends(model),
             Event::MarkedUnused => self.marked_unused(model, setting),
-            Event::Gradient(param) => self.gradient(model, setting, param),
+            Event::Gradient(param) => self.gradient(model, setting, param, number),
             Event::Starts(call) => self.starts(call),
             Event::Done(call) => self.done(model, setting, call),
             Event::BackwardEnds => self.backward_ends(model, setting),
@@ -151,7 +152,7 @@ impl Pass {
         )
     }
 
-    fn gradient(&self, model: &LabModel, setting: &Setting, param: u32) -> String {
+    fn gradient(&self, model: &LabModel, setting: &Setting, param: u32, moment: u32) -> String {
         let name = model.name_of(param);
         let size = model.params.get(param as usize).map_or(0, |param| param.bytes);
         let fate = self.params.get(param as usize);
@@ -164,6 +165,15 @@ impl Pass {
             return format!("{ready}: it is added to .grad, inside no_sync().");
         }
         let at = fate.map_or(0, |fate| fate.ready_moment);
+        if moment < at {
+            return format!(
+                "{name}'s gradient comes, but not for the last time: a static graph counts in its first \
+                 pass how often it does, and takes it for ready when it has come as often."
+            );
+        }
+        if moment > at {
+            return format!("{ready}, though the reducer has it marked ready already.");
+        }
         let (mut there, mut held, mut marked) = (0, 0, 0);
         for of in &bucket.params {
             if let Some(fate) = self.params.get(*of as usize).filter(|of| of.ready_moment <= at) {

@@ -20,6 +20,7 @@ impl Architecture {
             buffers: Vec::new(),
             layers: Vec::new(),
             recorded_ready_order: None,
+            reentrant: Vec::new(),
             unused: Vec::new(),
         };
         Architecture { model, dtype }

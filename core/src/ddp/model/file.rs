@@ -5,7 +5,8 @@
 //! the parameters whose gradients are sparse), `"uninitialized"` (names of a lazy module's
 //! parameters that have no shape yet), `"grad_ready_order"` (a list of indices among the
 //! parameters that require grad, or a text such as `"13-11,4"`) and `"unused"` (by pass, the names of
-//! the parameters or modules that it leaves alone; later passes are like the last).
+//! the parameters or modules that it leaves alone; later passes are like the last) and
+//! `"reentrant"` (the names of those whose gradients come from reentrant backward passes).
 //!
 //! CSV: a line per parameter, `name,shape,dtype,requires_grad`, with the shape as `64x3x7x7`; the
 //! last two may be left out (`float32`, `true`), and so may a header.
@@ -81,6 +82,8 @@ struct File {
     grad_ready_order: Option<Value>,
     #[serde(default)]
     unused: Vec<Vec<String>>,
+    #[serde(default)]
+    reentrant: Vec<String>,
 }
 
 /// A ready order as a file has it: a list of indices, or a text of them.
@@ -222,9 +225,11 @@ impl Model {
             layers,
             recorded_ready_order: recorded,
             unused: Vec::new(),
+            reentrant: Vec::new(),
         };
         model.check_ready_order()?;
-        model.unused = model.unused_by_pass(&file.unused)?;
+        model.unused = model.listed("unused", &file.unused)?;
+        model.reentrant = model.listed("reentrant", &[file.reentrant])?.concat();
         Ok(model)
     }
 
@@ -273,25 +278,26 @@ impl Model {
             layers,
             recorded_ready_order: None,
             unused: Vec::new(),
+            reentrant: Vec::new(),
         })
     }
 
     /// The model with a ready order of a user's own, as indices among the parameters that require
-    /// grad; what it leaves out never becomes ready.
+    /// grad; what it leaves out never becomes ready, and what it has twice comes twice.
     ///
     /// # Errors
-    /// When an index is none, or is there twice.
+    /// When an index is none.
     pub fn in_order(&self, order: &[u32]) -> Result<Model, ModelError> {
         let model = Model { recorded_ready_order: Some(order.to_vec()), ..self.clone() };
         model.check_ready_order()?;
         Ok(model)
     }
 
-    /// What each pass leaves alone, from the names of parameters and modules.
-    fn unused_by_pass(&self, passes: &[Vec<String>]) -> Result<Vec<Vec<u32>>, ModelError> {
+    /// What lists under a key stand for, from the names of parameters and modules.
+    fn listed(&self, key: &str, lists: &[Vec<String>]) -> Result<Vec<Vec<u32>>, ModelError> {
         let by_name: BTreeMap<&str, u32> =
             self.trained().map(|param| param.name.as_str()).zip(0..).collect();
-        let mut listed = passes.len();
+        let mut listed = lists.len();
         let indices = |names: &Vec<String>| {
             let mut indices = BTreeSet::new();
             for name in names {
@@ -304,10 +310,12 @@ impl Model {
                     listed += 1;
                 }
                 if listed == before {
-                    let why = "it is listed under \"unused\", but is neither a parameter that \
-                               requires grad nor a module with some";
+                    let why = format!(
+                        "it is listed under {key:?}, but is neither a parameter that requires grad \
+                         nor a module with some"
+                    );
                     let name = name.chars().take(100).collect();
-                    return Err(ModelError::Tensor { name, why: why.into() });
+                    return Err(ModelError::Tensor { name, why });
                 }
                 if listed > MAX_TENSORS {
                     return Err(ModelError::TooLarge);
@@ -315,27 +323,24 @@ impl Model {
             }
             Ok(indices.into_iter().collect())
         };
-        passes.iter().map(indices).collect()
+        lists.iter().map(indices).collect()
     }
 
-    /// Gradients that a ready order leaves out never become ready.
+    /// Gradients that a ready order leaves out never become ready; those of a layer that several
+    /// reentrant backward passes go through come several times.
     fn check_ready_order(&self) -> Result<(), ModelError> {
         let trained = self.trained().count();
-        let mut seen = vec![false; trained];
-        for &index in self.recorded_ready_order.iter().flatten() {
-            match seen.get_mut(index as usize) {
-                None => {
-                    let why = format!(
-                        "index {index} is past the last of the {trained} parameters that require \
-                         grad; count those alone, from 0"
-                    );
-                    return Err(ModelError::ReadyOrder(why));
-                }
-                Some(seen) if *seen => {
-                    return Err(ModelError::ReadyOrder(format!("index {index} is there twice")));
-                }
-                Some(seen) => *seen = true,
-            }
+        let mut order = self.recorded_ready_order.iter().flatten();
+        if let Some(index) = order.find(|index| **index as usize >= trained) {
+            return Err(ModelError::ReadyOrder(format!(
+                "index {index} is past the last of the {trained} parameters that require grad; count \
+                 those alone, from 0"
+            )));
+        }
+        let length = self.recorded_ready_order.as_ref().map_or(0, Vec::len);
+        if length > MAX_TENSORS {
+            let why = format!("it has {length} indices, more than {MAX_TENSORS}");
+            return Err(ModelError::ReadyOrder(why));
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ pub use zoo::{known_models, mlp, mlp_sizes, mlp_with_norms, named};
 use super::assignment::BucketParam;
 use crate::dtype::Dtype;
 use crate::scenario::nearest;
+use std::borrow::Cow;
 
 /// A model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +33,15 @@ pub struct Model {
     /// Its layers in the order in which the forward pass runs them.
     pub layers: Vec<Layer>,
     /// The order in which gradients become ready, as indices among the parameters that require
-    /// grad, where it was recorded; it follows from `layers` otherwise.
+    /// grad, where it was recorded; it follows from `layers` otherwise. One that comes several
+    /// times in a pass is there as often.
     pub recorded_ready_order: Option<Vec<u32>>,
     /// By pass, the parameters that it leaves alone, as sorted indices among those that require
     /// grad; later passes are like the last. Empty where every pass uses all.
     pub unused: Vec<Vec<u32>>,
+    /// The parameters whose gradients come from reentrant backward passes, as sorted indices among
+    /// those that require grad: no walk of the graph that starts at the outputs meets them.
+    pub reentrant: Vec<u32>,
 }
 
 /// A parameter of a model.
@@ -180,6 +185,16 @@ impl Model {
         };
         let skipped = |layer: &Layer| !layer.params.is_empty() && layer.params.iter().all(left_out);
         self.layers.iter().map(skipped).collect()
+    }
+
+    /// The same model where every pass leaves the same parameters alone, as one that never had
+    /// them; none where passes differ.
+    pub fn with_equal_passes(&self) -> Option<Cow<'_, Model>> {
+        let Some(unused) = self.unused.first() else { return Some(Cow::Borrowed(self)) };
+        if self.unused.iter().any(|of| of != unused) {
+            return None;
+        }
+        Some(Cow::Owned(Model { unused: Vec::new(), ..self.without(unused) }))
     }
 
     /// [`Model::backward`] of a pass, from 0.

@@ -148,7 +148,7 @@ fn files_are_read_and_refused() {
         (r#"{"params": [["a", [2], 3, "float32", true]]}"#, "2 elements, not 3"),
         (r#"{"params": [["a", [2], 2, "float7", true]]}"#, "float7"),
         (r#"{"params": [["a", [2], 2, "float32", true]], "grad_ready_order": [1]}"#, "index 1"),
-        (r#"{"params": [["a", [2], 2, "float32", true]], "grad_ready_order": "0,0"}"#, "twice"),
+        (r#"{"params": [["a", [2], 2, "float32", true]], "reentrant": ["b"]}"#, "\"reentrant\""),
         (r#"{"params": [["a", [4294967296, 4294967296], 1, "float32", true]]}"#, "elements"),
         (r#"{"params": [["a", [2], 2, "float32", true]], "sparse": ["z"]}"#, "\"z\": it is listed"),
         (r#"{"params": [["a", [2], 2, "float32", true]], "tied": [["x", "no"]]}"#, "\"no\""),
@@ -195,4 +195,22 @@ fn a_shared_parameter_is_ready_after_its_last_use() {
     assert_eq!(model.layers[backward[0].0.unwrap()].name, "lm_head");
     assert!(backward[0].1.is_empty());
     assert_eq!(backward.last().unwrap().1, [0]);
+}
+
+/// `"unused"` of passes that are all alike is what the script's `--unused` is.
+#[test]
+fn passes_that_leave_out_the_same_are_alike() {
+    let of = |unused: &str| {
+        let text = format!(
+            r#"{{"params": [["a", [2], 2, "float32", true], ["b", [3], 3, "float32", true]],
+                "unused": {unused}}}"#
+        );
+        Model::read("mine", &text).unwrap()
+    };
+    let without = of("[]").without(&[1]);
+    for unused in [r#"[["b"]]"#, r#"[["b"], ["b"], ["b", "b"]]"#] {
+        assert_eq!(*of(unused).with_equal_passes().unwrap(), without, "{unused}");
+    }
+    assert_eq!(*of("[]").with_equal_passes().unwrap(), of("[]"));
+    assert!(of(r#"[["b"], []]"#).with_equal_passes().is_none());
 }

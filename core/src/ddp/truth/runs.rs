@@ -7,12 +7,13 @@ use crate::dtype::Dtype;
 use crate::group::BackendName;
 use serde_json::Value;
 
-const RUNS: [&str; 21] = [
+const RUNS: [&str; 22] = [
     "bert_like",
     "branches_find_unused",
     "branches_find_unused_accumulate",
     "branches_static_graph",
     "changing_find_unused",
+    "checkpoint_static_graph",
     "experts_find_unused",
     "experts_static_find_unused_fp16",
     "mlp_cap0_accumulate",
@@ -68,6 +69,14 @@ fn what_a_run_raised_is_raised_here_after_the_same_calls() {
         let (step, raised_in, error) = run.roles[0].raised().unwrap();
         assert_eq!((step, raised_in), (if half == Half::Backward { 2 } else { 3 }, half), "{name}");
         assert!(error.to_string().starts_with(about), "{name}");
+    }
+    // A layer inside two reentrant checkpoints: its gradients come twice, and no walk finds them.
+    for (name, find_unused_parameters) in [("twice", false), ("find_unused", true)] {
+        let options = DdpOptions { find_unused_parameters, ..DdpOptions::default() };
+        let name = format!("raises_checkpoint_{name}");
+        let (differences, error) = replayed(&name, &options, gloo).unwrap();
+        assert_eq!(differences, Vec::<String>::new(), "{name}");
+        assert!(error.unwrap().contains("Expected to mark a variable ready only once"), "{name}");
     }
     let hook = Some(CommHook::compress(Dtype::Float16));
     let options = DdpOptions { comm_hook: hook, ..DdpOptions::default() };

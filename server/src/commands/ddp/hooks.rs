@@ -18,8 +18,8 @@ pub(super) struct HookArguments {
     /// PowerSGD's matrix_approximation_rank
     #[arg(long, requires = "comm_hook", value_name = "N", default_value_t = 1)]
     power_sgd_rank: u64,
-    /// PowerSGD's start_powerSGD_iter, which PyTorch sets to 1000
-    #[arg(long, requires = "comm_hook", value_name = "N", default_value_t = 2)]
+    /// PowerSGD's start_powerSGD_iter: 2 shows it at work in the third iteration
+    #[arg(long, requires = "comm_hook", value_name = "N", default_value_t = 1000)]
     power_sgd_start_iter: u64,
     /// PowerSGD's min_compression_rate
     #[arg(
@@ -36,8 +36,8 @@ pub(super) struct HookArguments {
     /// PowerSGD's warm_start=False
     #[arg(long, requires = "comm_hook")]
     no_warm_start: bool,
-    /// post-localSGD's start_localSGD_iter, which PyTorch sets to 100
-    #[arg(long, requires = "comm_hook", value_name = "N", default_value_t = 2)]
+    /// post-localSGD's start_localSGD_iter: 2 shows it at work in the third iteration
+    #[arg(long, requires = "comm_hook", value_name = "N", default_value_t = 100)]
     local_sgd_start_iter: u64,
     /// Ranks of post-localSGD's subgroup
     #[arg(long, requires = "comm_hook", value_name = "N", default_value_t = 1)]

@@ -256,15 +256,14 @@ fn in_step(iteration: u32, half: Half) -> String {
 
 /// Rank 0's steps as they were simulated.
 pub(super) fn as_steps(simulated: &Simulated) -> String {
-    let mut text = format!(
-        "\nsimulated on {}, as rank 0 sees it\n{:>6}  {:>12}  {:>12}  {:>12}  {:>12}\n",
-        counted(simulated.world_size, "rank"),
-        "step",
-        "takes",
-        "computes",
-        "waits",
-        "exposed"
-    );
+    let mut text =
+        format!("\nsimulated on {}, as rank 0 sees it\n", counted(simulated.world_size, "rank"));
+    if !simulated.steps.is_empty() {
+        text.push_str(&format!(
+            "{:>6}  {:>12}  {:>12}  {:>12}  {:>12}\n",
+            "step", "takes", "computes", "waits", "exposed"
+        ));
+    }
     for (number, step) in (1..).zip(&simulated.steps) {
         let takes = step.end_ps.saturating_sub(step.start_ps);
         text.push_str(&format!(
@@ -276,10 +275,14 @@ pub(super) fn as_steps(simulated: &Simulated) -> String {
         ));
     }
     match &simulated.ended {
-        Some(Outcome::TimedOut) => text.push_str(
-            "then a collective does not complete within its group's timeout: steps from there on are \
-             not what they would take\n",
-        ),
+        Some(Outcome::TimedOut) => text.push_str(&format!(
+            "in {} a collective does not complete within its group's timeout: there the simulation \
+             ends\n",
+            match simulated.steps.len() {
+                0 => "the constructor or step 1".to_owned(),
+                steps => format!("step {}", steps + 1),
+            }
+        )),
         Some(outcome) => text.push_str(&format!("then it ends: {outcome:?}\n")),
         None => {}
     }
