@@ -35,6 +35,7 @@ mod straggler;
 mod text;
 mod unanswered;
 mod waits;
+mod watchdogs;
 mod went_on;
 mod words;
 
