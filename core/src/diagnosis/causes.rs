@@ -131,6 +131,8 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
             cause.kind == Kind::CallNeverCompleted
                 || (matches!(cause.kind, Kind::RankNeverJoined | Kind::DdpUnusedParameters)
                     && cause.culprits.contains(&slow.rank))
+                // Others came out of the call that it seems to miss.
+                || (cause.kind == Kind::RankMissing && came_out(job, cause))
                 // Dumps of a running job are of different moments.
                 || (cause.kind == Kind::OpExtra && cause.certainty != Certainty::Certain)
         };
@@ -158,6 +160,13 @@ fn died(job: &Job<'_>) -> Option<GlobalRank> {
         Outcome::TimedOut => lost_waits::standing(job),
         _ => None,
     }
+}
+
+/// True if a rank came out of the call of a cause.
+fn came_out(job: &Job<'_>, cause: &Cause) -> bool {
+    let Some((group, seq)) = cause.group.zip(cause.seq) else { return false };
+    let mut rows = job.open_rows().filter(|(_, row)| (row.group, row.seq) == (group, seq));
+    rows.any(|(_, row)| row.made.iter().any(|made| !made.pending()))
 }
 
 /// The row in which a rank waits that has everybody's call, and completes nowhere: whoever waits

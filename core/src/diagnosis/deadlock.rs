@@ -13,6 +13,7 @@ use super::words::{self, cap_ranks, rank_list, ranks, s};
 use crate::group::ProcessGroup;
 use crate::rank::GlobalRank;
 use crate::trace::CallState;
+use std::collections::BTreeSet;
 
 /// At most this many waits of a circle are spelled out.
 const SHOWN: usize = 6;
@@ -163,9 +164,18 @@ fn circle<'a>(
         culprits = if one.len() < two.len() { one.clone() } else { two.clone() };
         certainty = Certainty::Likely;
     }
+    // Who else is in a group that one rank has called is guesswork: there is no majority in it.
+    let guessed = |row: &&Row<'_>| {
+        let calls = scene.job.rows_of(row.group).iter().flat_map(|row| &row.made);
+        let by: BTreeSet<GlobalRank> = calls.map(|made| made.rank).collect();
+        scene.job.members_are_worked_out(row.group) && by.len() == 1
+    };
+    let guessed = rows.iter().any(guessed);
     let first = sides.first()?.0;
     let worked_out = rows.iter().any(|row| scene.job.members_are_worked_out(row.group));
-    if worked_out {
+    if guessed {
+        (culprits, certainty) = (sink.ranks.clone(), Certainty::Undecidable);
+    } else if worked_out {
         certainty = Certainty::Likely;
     }
     let said = sides.iter().take(SHOWN).map(|(made, waiting, lacks)| {
@@ -299,7 +309,7 @@ fn fewer_groups(
         ids.iter().filter(|id| job.last_call(**id, *rank).is_some()).count() > 1
     };
     let again = groups.windows(2).all(|pair| match pair {
-        [a, b] => a.ranks() == b.ranks() && a.name() != b.name(),
+        [a, b] => a.ranks() == b.ranks() && a.name() != b.name() && !described_apart(a, b),
         _ => false,
     });
     let both = sides.iter().any(|(_, waiting, _)| waiting.iter().any(has_both));
@@ -313,6 +323,12 @@ fn fewer_groups(
     fewer.sort_unstable();
     fewer.dedup();
     (!fewer.is_empty()).then_some(fewer)
+}
+
+/// True of groups that were given different descriptions: whoever made them meant two groups.
+fn described_apart(a: &ProcessGroup, b: &ProcessGroup) -> bool {
+    let said = |desc: &str| !desc.is_empty() && desc != "undefined";
+    said(a.desc()) && said(b.desc()) && a.desc() != b.desc()
 }
 
 /// What makes the circle, and how to break it.

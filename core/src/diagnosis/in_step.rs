@@ -125,7 +125,9 @@ pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
     let most = ways.iter().map(|(_, _, members)| members.len()).max()?;
     let mut usual = ways.iter().filter(|(_, _, members)| members.len() == most);
     let (model, theirs, members) = usual.next()?;
-    if usual.next().is_some() || most * 2 <= ranks.len() {
+    // Those of whom nothing was recorded may have gone the other way.
+    let unrecorded = job.log.ranks.iter().filter(|log| log.is_none()).count();
+    if usual.next().is_some() || most * 2 <= ranks.len() + unrecorded {
         return None;
     }
     let own_way = |rank: &GlobalRank| {
@@ -133,9 +135,20 @@ pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
         found.is_some_and(|(_, calls)| in_step(calls, theirs, &roles) == Some(false))
     };
     let mut odd: Vec<GlobalRank> = among.iter().copied().filter(own_way).collect();
+    // Who else is in a group that one rank has called is guesswork: others may have no such group.
+    odd.retain(|rank| !stands_alone(job, *rank));
     odd.sort_unstable();
     let few = !odd.is_empty() && odd.len() < members.len();
     few.then_some(Odd { ranks: odd, model: *model })
+}
+
+/// True of a rank that waits in a group whose members are not listed, and that no other has called.
+fn stands_alone(job: &Job<'_>, rank: GlobalRank) -> bool {
+    let calls = job.rank(rank).map(|log| log.calls.as_slice()).unwrap_or_default();
+    let Some(last) = calls.iter().rfind(|record| !record.call.p2p) else { return false };
+    let group = last.call.group;
+    let others = || job.rows_of(group).iter().flat_map(|row| &row.made);
+    job.members_are_worked_out(group) && others().all(|made| made.rank == rank)
 }
 
 /// What `rank` did otherwise than `model`, over all groups: left out, added, a loop left early, or two
