@@ -12,9 +12,11 @@ use super::index::{Made, Row};
 use super::inside;
 use super::lost;
 use super::monitored;
+use super::passes;
 use super::report::{Certainty, Evidence, Kind};
 use super::unanswered::unanswered;
 use super::words::{self, cap_ranks, capital, ranks};
+use crate::group::BackendName;
 use crate::rank::GlobalRank;
 use crate::trace::{Outcome, RankState};
 
@@ -139,17 +141,40 @@ pub(super) fn never_joined(
         shown.extend(culprits.iter().take(16).map(|rank| no_call(*rank, "left no dump")));
         // Without the missing ranks the call cannot have ended well for anybody.
         let others = row.made.iter().map(|made| made.rank).collect();
+        let (they, were) = if culprits.len() == 1 { ("it", "was") } else { ("they", "were") };
+        let needs_all = matches!(
+            made.record.call.op.as_str(),
+            "all_reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "barrier"
+        );
+        let made = row.made.iter().filter(|_| needs_all);
+        let out: Vec<GlobalRank> =
+            made.filter(|made| !made.pending()).map(|made| made.rank).collect();
+        let gloo = job.group(row.group).is_some_and(|it| it.backend() == BackendName::Gloo);
+        let most_likely = match out.as_slice() {
+            [] => format!("Most likely {they} crashed or {were} killed before the others noticed."),
+            out if gloo => format!(
+                "Most likely {they} crashed or {were} killed before the others noticed. But {} came \
+                 out of it: if it did not fail there, which gloo's recorder does not tell, {they} {were} \
+                 in it, and only the dump is left out.",
+                ranks(out)
+            ),
+            out => format!(
+                "But {} came out of it, which needs everybody: {they} {were} in it, and only the dump is \
+                 left out, or {they} crashed in it.",
+                ranks(out)
+            ),
+        };
         return Some(Cause {
             kind: Kind::RankMissing,
             also_victims: others,
-            certainty: if row.absent.is_empty() { Certainty::Likely } else { Certainty::Undecidable },
+            certainty: match row.absent.is_empty() && (out.is_empty() || gloo) {
+                true => Certainty::Likely,
+                false => Certainty::Undecidable,
+            },
             message: format!(
-                "Nothing was recorded of {}, and {} in {call}. Most likely {} crashed or {} killed \
-                 before the others noticed.",
+                "Nothing was recorded of {}, and {} in {call}. {most_likely}",
                 ranks(culprits),
                 waits(&waiting),
-                if culprits.len() == 1 { "it" } else { "they" },
-                if culprits.len() == 1 { "was" } else { "were" },
             ),
             fix: "Look at the end of the missing rank's own log and at its machine (out of memory, a \
                   device error, a preemption). If its dump exists, add it."
@@ -188,6 +213,7 @@ pub(super) fn never_joined(
         Reason::Other => skipped_by_lines(job, row.group, row.seq, first, made.rank),
         known => known,
     };
+    let (why, passes) = passes::told(job, first, made.rank, why);
     match why {
         Reason::Skipped(deed) => {
             let then = if deed.seq == row.seq {
@@ -199,7 +225,7 @@ pub(super) fn never_joined(
                     words::s(&waiting)
                 )
             };
-            return Some(Cause {
+            let told = Cause {
                 kind: Kind::OpSkipped,
                 seq: Some(deed.seq),
                 op: Some(deed.op.clone()),
@@ -208,10 +234,11 @@ pub(super) fn never_joined(
                 fix: fix_skipped(deed.ddp),
                 evidence: shown,
                 ..base
-            });
+            };
+            return Some(passes::with(told, passes));
         }
         Reason::Unused(deed) => {
-            return Some(Cause {
+            let told = Cause {
                 kind: Kind::DdpUnusedParameters,
                 seq: Some(deed.seq),
                 op: Some(deed.op.clone()),
@@ -220,11 +247,12 @@ pub(super) fn never_joined(
                 fix: FIX_UNUSED.to_owned(),
                 evidence: shown,
                 ..base
-            });
+            };
+            return Some(passes::with(told, passes));
         }
         Reason::LeftLoop { ddp, short_by, .. } => {
             let by = short_by.map(|calls| format!(", {} short", words::count(calls, "call")));
-            return Some(Cause {
+            let told = Cause {
                 kind: if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter },
                 message: format!(
                     "{who} left the {}loop before the others{}: {} in {call}.",
@@ -235,7 +263,8 @@ pub(super) fn never_joined(
                 fix: fix_loop(ddp).to_owned(),
                 evidence: shown,
                 ..base
-            });
+            };
+            return Some(passes::with(told, passes));
         }
         Reason::Extra(_) | Reason::Swapped(_) | Reason::StayedInLoop { .. } | Reason::Other => {}
     }

@@ -34,7 +34,7 @@ fn barrier(program: &mut ProgramBuilder, line: u32) {
 }
 
 /// Runs the plan until nothing moves.
-fn run(plan: &Plan) -> Trace {
+pub(super) fn run(plan: &Plan) -> Trace {
     let mut events = Vec::new();
     let mut at = [0usize; 4];
     let mut works = [0u32; 4];
