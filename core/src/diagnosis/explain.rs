@@ -5,9 +5,10 @@
 //! shift against each other; the calls before, which show what follows what; and the lines.
 
 use super::align::{Edit, WINDOW, align};
-use super::before::{ahead, follows, next_in_progression};
+use super::before::{ahead, follows, next_in_progression, next_round};
 use super::by_lines::parted;
 use super::index::Job;
+use super::places::{began_again, strays};
 use super::plan_diff::{PlanDiff, plan_diff};
 use super::report::Certainty;
 use super::signature::{Difference, Signature};
@@ -139,7 +140,15 @@ pub(super) fn reason(
                 }
                 return Reason::Skipped(deed(&theirs, peer, count, certainty));
             }
-            Edit::Extra { count } => return Reason::Extra(deed(&own, rank, count, certainty)),
+            Edit::Extra { count } => {
+                if let Some(count) = next_round(job, group, seq, &own, &theirs, count) {
+                    return Reason::Skipped(deed(&theirs, peer, count, Certainty::Likely));
+                }
+                if count > 1 && began_again(job, group, seq, own_call, their_call) {
+                    return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));
+                }
+                return Reason::Extra(deed(&own, rank, count, certainty));
+            }
             Edit::Swapped => {
                 let second = theirs.get(1).copied().unwrap_or(their_call);
                 let other = (second.call.op.clone(), line_of(job.log, peer, second));
@@ -183,7 +192,11 @@ pub(super) fn reason(
     {
         return Reason::StayedInLoop { ddp };
     }
-    if difference != Difference::Op || own_call.call.payload() == their_call.call.payload() {
+    let same_size = own_call.call.payload() == their_call.call.payload();
+    if !same_size && strays(job, group, rank, own_call, their_call) {
+        return Reason::Extra(deed(&own, rank, 1, Certainty::Likely));
+    }
+    if difference != Difference::Op || same_size {
         return Reason::Other;
     }
     // Made here for the first time, in place of one that is made again and again: it is this call
@@ -195,6 +208,9 @@ pub(super) fn reason(
     };
     if known(their_call) && !known(own_call) {
         return Reason::Other;
+    }
+    if began_again(job, group, seq, own_call, their_call) {
+        return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));
     }
     if [own_call, their_call].iter().any(|record| record.call.op == "barrier") {
         return Reason::Other;

@@ -26,6 +26,8 @@ mod models;
 mod monitored;
 mod namesakes;
 mod p2p;
+mod passes;
+mod places;
 mod plan_diff;
 mod report;
 mod run_end;

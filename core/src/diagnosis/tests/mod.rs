@@ -1,7 +1,11 @@
 mod edits;
 mod fake;
 mod faults;
+mod lines;
+mod missing;
 mod nccl;
+#[cfg(feature = "program")]
+mod programs;
 mod simulated;
 
 use super::*;
