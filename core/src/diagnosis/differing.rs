@@ -198,7 +198,9 @@ fn minority(
             let other = line.filter(|_| unsure);
             let only = match nobody_else(scene, row, &side.ranks, other) {
                 only if only.is_empty() => only,
-                only => format!("{only} It may as well have made that call besides."),
+                only => format!(
+                    "{only} It may as well have made that call besides, or left the other out."
+                ),
             };
             cause.message = format!("{}{only} {here}{waits}.", swapped(&who, &deed, &group));
             cause.fix = "Make the calls of a group in the same order on every rank; never let the \
