@@ -1,6 +1,7 @@
 mod edits;
 mod fake;
 mod faults;
+mod mesh;
 mod nccl;
 mod simulated;
 
