@@ -1,11 +1,10 @@
 //! Findings of ranks that others wait for and that wait for nobody: missing, or busy with something
 //! else.
 
+use super::alone;
 use super::by_lines::skipped_by_lines;
-use super::causes::{Cause, Scene, evidence, no_call};
-use super::differing::{
-    FIX_EXTRA, FIX_UNUSED, extra, fix_loop, fix_skipped, skipped, unused, waits,
-};
+use super::causes::{Cause, Scene, evidence, full_rows, no_call};
+use super::differing::{FIX_UNUSED, fix_loop, fix_skipped, skipped, unused, waits};
 use super::explain::{Reason, alike_since, from_plan_of};
 use super::in_ddp;
 use super::index::{Made, Row};
@@ -128,6 +127,8 @@ pub(super) fn never_joined(
         op: Some(made.record.call.op.clone()),
         certainty: if job.members_are_worked_out(row.group)
             && job.last_call(row.group, first).is_none()
+            // A call in which nobody is missing may hold it up as well.
+            || culprits.iter().any(|rank| full_rows(scene, *rank).next().is_some())
         {
             Certainty::Likely
         } else {
@@ -203,10 +204,7 @@ pub(super) fn never_joined(
             ..base
         });
     }
-    if culprits.len() > waiting.len()
-        && row.absent == culprits
-        && let Some(cause) = alone_in_it(scene, culprits, row, base.clone(), &shown)
-    {
+    if let Some(cause) = alone::cause(scene, culprits, row, &base, &shown) {
         return Some(cause);
     }
     let why = match from_plan_of(job, row.group, first, made.rank) {
@@ -308,72 +306,6 @@ pub(super) fn never_joined(
     })
 }
 
-/// The finding of a call that only a minority made, while nothing holds the others: by majority,
-/// those who made it are the odd ones out.
-fn alone_in_it(
-    scene: &Scene<'_, '_>,
-    absent: &[GlobalRank],
-    row: &Row<'_>,
-    base: Cause,
-    shown: &[Evidence],
-) -> Option<Cause> {
-    let job = scene.job;
-    let made = row.made.iter().find(|made| made.pending()).copied()?;
-    let stuck = absent.iter().any(|rank| device_stall(scene, *rank));
-    let planned = job.log.plan.is_some();
-    let not_theirs = matches!(
-        from_plan_of(job, row.group, *absent.first()?, made.rank),
-        Reason::Skipped(_) | Reason::Unused(_) | Reason::LeftLoop { .. }
-    );
-    if stuck || (planned && !not_theirs) {
-        return None;
-    }
-    let waiting = row.waiting();
-    if let ([rank], Some(peer)) = (waiting.as_slice(), absent.first())
-        && let Reason::Skipped(deed) = skipped_by_lines(job, row.group, row.seq, *peer, *rank)
-    {
-        // What the others seem to have left out is what the one made on top.
-        let call = words::call(job.log, made);
-        return Some(Cause {
-            kind: Kind::OpExtra,
-            culprits: waiting.clone(),
-            seq: Some(deed.seq),
-            op: Some(deed.op.clone()),
-            certainty: deed.certainty,
-            message: format!(
-                "{} Since then its calls were matched one too late, and it waits alone in {call}.",
-                extra(&cap_ranks(&waiting), &deed, &words::group_label(job.log, row.group))
-            ),
-            fix: FIX_EXTRA.to_owned(),
-            evidence: shown.to_vec(),
-            ..base
-        });
-    }
-    let call = words::call(job.log, made);
-    let unsure = " If they should have made it too, look at what all of them do instead.";
-    Some(Cause {
-        kind: Kind::OpExtra,
-        culprits: waiting.clone(),
-        certainty: match planned {
-            true => Certainty::Certain,
-            // Those of whom nothing was recorded may have come as well.
-            false if absent.len() <= waiting.len() + row.unrecorded.len() => Certainty::Undecidable,
-            false => Certainty::Likely,
-        },
-        message: format!(
-            "{} alone called {call} and wait{} there; {} never did, and {} for nothing.{}",
-            cap_ranks(&waiting),
-            words::s(&waiting),
-            ranks(absent),
-            if absent.len() == 1 { "waits" } else { "wait" },
-            if planned { "" } else { unsure },
-        ),
-        fix: FIX_EXTRA.to_owned(),
-        evidence: shown.to_vec(),
-        ..base
-    })
-}
-
 fn fix_never_joined(scene: &Scene<'_, '_>, rank: GlobalRank, made: Made<'_>) -> String {
     let fix = match scene.job.rank(rank).map(|log| &log.state) {
         Some(RankState::Finished) => {
@@ -428,7 +360,7 @@ fn stands(scene: &Scene<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> String {
 }
 
 /// True if a call of the rank is pending that others saw complete.
-fn device_stall(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
+pub(super) fn device_stall(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
     let stalled = |row: &Row<'_>| {
         row.of(rank).is_some_and(|own| own.pending()) && row.made.iter().any(|made| !made.pending())
     };

@@ -118,7 +118,10 @@ fn minority(
         mismatch.model.filter(|rank| row.of(*rank).is_some()).or(majority.first().copied())?;
     let (own, theirs) = (row.of(culprit)?, row.of(peer)?);
     let told = match mismatch.decided {
-        Decided::Elsewhere { model } => in_step::reason(scene.job, culprit, model),
+        // A plan tells by itself.
+        Decided::Elsewhere { model } if log.plan.is_none() => {
+            in_step::reason(scene.job, culprit, model)
+        }
         _ => None,
     };
     let told = told.filter(|(group, _)| *group == row.group).map(|(_, why)| why);
@@ -203,9 +206,7 @@ fn minority(
                 ),
             };
             cause.message = format!("{}{only} {here}{waits}.", swapped(&who, &deed, &group));
-            cause.fix = "Make the calls of a group in the same order on every rank; never let the \
-                         order depend on the rank, a set or a dict that ranks build differently."
-                .to_owned();
+            cause.fix = FIX_SWAPPED.to_owned();
         }
         Reason::StayedInLoop { ddp } => {
             cause.kind = if ddp { Kind::DdpUnevenInputs } else { Kind::OpExtra };
@@ -287,7 +288,12 @@ fn nobody_else(
     }
 }
 
-fn swapped(who: &str, deed: &Deed, group: &str) -> String {
+/// What to do about calls in another order.
+pub(super) const FIX_SWAPPED: &str = "Make the calls of a group in the same order on every rank; never \
+    let the order depend on the rank, a set or a dict that ranks build differently.";
+
+/// `Rank 1 made two calls of dp in the other order: …`
+pub(super) fn swapped(who: &str, deed: &Deed, group: &str) -> String {
     let (other, other_line) = deed.other.clone().unwrap_or_default();
     let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
     format!(

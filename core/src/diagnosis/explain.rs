@@ -69,6 +69,20 @@ pub(super) struct Deed {
     pub(super) planned: bool,
 }
 
+impl Reason {
+    /// True if both are the same thing done: of the same kind, and about the same calls.
+    pub(super) fn same(&self, other: &Reason) -> bool {
+        let calls = |reason: &Reason| match reason {
+            Reason::Skipped(deed)
+            | Reason::Unused(deed)
+            | Reason::Extra(deed)
+            | Reason::Swapped(deed) => Some((deed.op.clone(), deed.seq, deed.count)),
+            _ => None,
+        };
+        std::mem::discriminant(self) == std::mem::discriminant(other) && calls(self) == calls(other)
+    }
+}
+
 /// Why `rank` called something else than `peer`, one of the majority, at `seq` of `group`.
 pub(super) fn reason(
     job: &Job<'_>,
@@ -79,7 +93,7 @@ pub(super) fn reason(
     difference: Difference,
 ) -> Reason {
     if let Some(plan) = &job.log.plan {
-        return plan_diff(plan, group, rank, peer).map_or(Reason::Other, from_plan);
+        return plan_diff(plan, job.roles(), group, rank, peer).map_or(Reason::Other, from_plan);
     }
     let own: Vec<_> = job.calls_from(group, rank, seq).take(WINDOW).collect();
     let theirs: Vec<_> = job.calls_from(group, peer, seq).take(WINDOW).collect();
@@ -229,7 +243,7 @@ pub(super) fn from_plan_of(
     peer: GlobalRank,
 ) -> Reason {
     let plan = job.log.plan.as_ref();
-    let diff = plan.and_then(|plan| plan_diff(plan, group, rank, peer));
+    let diff = plan.and_then(|plan| plan_diff(plan, job.roles(), group, rank, peer));
     diff.map_or(Reason::Other, from_plan)
 }
 

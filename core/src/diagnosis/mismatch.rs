@@ -1,7 +1,8 @@
 //! Rows whose calls are not the same collective, and who is in the minority.
 
 use super::align::WINDOW;
-use super::in_step::odd_ones;
+use super::by_plan::astray;
+use super::in_step::{Odd, odd_ones};
 use super::index::{Job, Row};
 use super::signature::{Difference, Signature};
 use crate::group::GroupId;
@@ -204,7 +205,13 @@ fn elsewhere<'a>(
     sides: &BTreeMap<Signature<'a>, Vec<GlobalRank>>,
 ) -> Option<(Signature<'a>, Vec<GlobalRank>, GlobalRank)> {
     let among: Vec<GlobalRank> = row.made.iter().map(|made| made.rank).collect();
-    let odd = odd_ones(job, &among)?;
+    let odd = match job.log.plan.is_some() {
+        true => {
+            let astray = astray(job, row.group)?;
+            Odd { ranks: astray.ranks, model: astray.model }
+        }
+        false => odd_ones(job, &among)?,
+    };
     let is_odd = |rank: &GlobalRank| odd.ranks.binary_search(rank).is_ok();
     let mut usual = sides.iter().filter(|(_, ranks)| !ranks.iter().any(is_odd));
     let (signature, ranks) = usual.next()?;

@@ -6,8 +6,10 @@
 
 mod absent;
 mod align;
+mod alone;
 mod before;
 mod by_lines;
+mod by_plan;
 mod causes;
 mod dead;
 mod deadlock;
@@ -25,6 +27,7 @@ mod mismatch;
 mod models;
 mod monitored;
 mod namesakes;
+mod out_of_step;
 mod p2p;
 mod passes;
 mod places;

@@ -2,6 +2,7 @@ mod edits;
 mod fake;
 mod faults;
 mod lines;
+mod mesh;
 mod missing;
 mod nccl;
 #[cfg(feature = "program")]
