@@ -38,12 +38,23 @@ pub enum Said {
     MissedBarrier,
     /// The watchdog: a collective of the rank timed out.
     TimedOut {
+        /// Its group, as it stands there: `0(default_pg)`; empty where the line names none.
+        group: String,
         /// Its number in the group.
         seq: u64,
         /// Its name: `ALLREDUCE`.
         op: String,
+        /// The elements that it was given, if said.
+        numel_in: Option<u64>,
+        /// The elements that it was to give back, if said.
+        numel_out: Option<u64>,
         /// The number of the last collective that the rank has called in the group, if said.
         last_enqueued: Option<u64>,
+    },
+    /// Python: the rank ended by an exception that nobody caught.
+    Raised {
+        /// Its type and text: `torch.OutOfMemoryError: CUDA out of memory. …`.
+        error: String,
     },
     /// DETAIL: the rank runs this collective, while another runs another.
     Runs {
@@ -75,6 +86,7 @@ pub fn read(text: &[u8]) -> Vec<Statement> {
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
         let line =
             String::from_utf8_lossy(line.get(..line.len().min(MAX_LINE_BYTES)).unwrap_or(line));
+        let before = found.len();
         let mut say = |rank: u64, said: Said| {
             let Ok(rank) = u32::try_from(rank) else { return };
             let statement = Statement { rank: GlobalRank(rank), said, line: number };
@@ -83,6 +95,16 @@ pub fn read(text: &[u8]) -> Vec<Statement> {
             }
         };
         of_line(&line, &mut say);
+        // What is one of the messages above says more than that it was raised.
+        if found.len() == before
+            && let Some((rank, error)) = raised(&line)
+            && let Ok(rank) = u32::try_from(rank)
+            && rank < crate::plan::MAX_WORLD_SIZE
+            && found.len() < MAX_STATEMENTS
+        {
+            let said = Said::Raised { error };
+            found.push(Statement { rank: GlobalRank(rank), said, line: number });
+        }
     }
     let mut seen = std::collections::BTreeSet::new();
     found.retain(|statement| seen.insert((statement.rank, statement.said.clone())));
@@ -131,13 +153,23 @@ fn of_line(line: &str, say: &mut dyn FnMut(u64, Said)) {
             }
         }
     }
+    // Behind `Rank` stands the rank in the group, which is another one in groups of some ranks.
     if line.contains("Watchdog caught collective operation timeout")
-        && let Some(rank) = after(line, "Rank ").and_then(number)
+        && let Some(rank) =
+            speaker(line).map(|(rank, _)| rank).or(after(line, "Rank ").and_then(number))
         && let Some(seq) = after(line, "SeqNum=").and_then(number)
     {
-        let op = word(after(line, "OpType=").unwrap_or_default());
-        let last_enqueued = after(line, "last enqueued work: ").and_then(number);
-        say(rank, Said::TimedOut { seq, op, last_enqueued });
+        let group = after(line, "PG GUID ").and_then(|rest| rest.split(" Rank").next());
+        let say_number = |what: &str| after(line, what).and_then(number);
+        let said = Said::TimedOut {
+            group: group.unwrap_or_default().trim_end_matches(']').to_owned(),
+            seq,
+            op: word(after(line, "OpType=").unwrap_or_default()),
+            numel_in: say_number("NumelIn="),
+            numel_out: say_number("NumelOut="),
+            last_enqueued: say_number("last enqueued work: "),
+        };
+        say(rank, said);
     }
     if line.contains("Detected mismatch between collectives on ranks") {
         for side in line
@@ -168,6 +200,37 @@ fn of_line(line: &str, say: &mut dyn FnMut(u64, Said)) {
             );
         }
     }
+}
+
+/// Whose line it is, by the `[rank2]:` that PyTorch puts before what it prints, and what is behind.
+fn speaker(line: &str) -> Option<(u64, &str)> {
+    let (rank, rest) = after(line, "[rank")?.split_once("]:")?;
+    Some((rank.parse().ok()?, rest))
+}
+
+/// The last line of a traceback that PyTorch's hook has printed: whose it is, and the error. What a
+/// rank raises because another one is gone says nothing of itself.
+fn raised(line: &str) -> Option<(u64, String)> {
+    /// Longer texts are cut in findings.
+    const MOST: usize = 160;
+    const OTHERS_FAULT: [&str; 8] = [
+        "Connection closed by peer",
+        "Connection reset by peer",
+        "Broken pipe",
+        "Timed out waiting",
+        "Application timeout caused pair closure",
+        "NCCL",
+        "atchdog",
+        "Expected to have finished reduction",
+    ];
+    let (rank, rest) = speaker(line)?;
+    let error = rest.strip_prefix(' ').unwrap_or(rest).trim_end();
+    let name: &str = error.split(':').next().unwrap_or_default();
+    let is_name = name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
+    let raised = is_name && (name.ends_with("Error") || name.ends_with("Exception"));
+    let consequence = name.starts_with("torch.distributed.")
+        || OTHERS_FAULT.iter().any(|what| error.contains(what));
+    (raised && !consequence).then(|| (rank, error.chars().take(MOST).collect()))
 }
 
 fn after<'a>(text: &'a str, what: &str) -> Option<&'a str> {
@@ -243,7 +306,26 @@ mod tests {
                  operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, \
                  Timeout(ms)=600000) ran for 600001 milliseconds before timing out."
             ),
-            [(3, Said::TimedOut { seq: 12, op: "ALLREDUCE".into(), last_enqueued: None })]
+            [(
+                3,
+                Said::TimedOut {
+                    group: "0(default_pg)".into(),
+                    seq: 12,
+                    op: "ALLREDUCE".into(),
+                    numel_in: Some(4),
+                    numel_out: Some(4),
+                    last_enqueued: None
+                }
+            )]
+        );
+        assert_eq!(
+            said(
+                "[rank2]: Traceback (most recent call last):\n[rank2]:   File \"a.py\", line 1\n\
+                 [rank2]: torch.OutOfMemoryError: CUDA out of memory.\n\
+                 [rank0]: torch.distributed.DistBackendError: NCCL error\n\
+                 [rank1]: RuntimeError: Connection closed by peer [::1]:3"
+            ),
+            [(2, Said::Raised { error: "torch.OutOfMemoryError: CUDA out of memory.".into() })]
         );
         assert_eq!(said("Rank 7 is fine\n[2]: params\nSeqNum="), []);
     }

@@ -29,6 +29,7 @@ mod links;
 pub mod model;
 mod notes;
 mod options;
+pub(crate) mod passes;
 mod pipeline;
 pub mod plan;
 mod reducer;

@@ -1,20 +1,21 @@
 //! Findings of ranks that others wait for and that wait for nobody: missing, or busy with something
 //! else.
 
+use super::alone;
 use super::by_lines::skipped_by_lines;
-use super::causes::{Cause, Scene, evidence, no_call};
-use super::differing::{
-    FIX_EXTRA, FIX_UNUSED, extra, fix_loop, fix_skipped, skipped, unused, waits,
-};
+use super::causes::{Cause, Scene, evidence, full_rows, no_call};
+use super::differing::{FIX_UNUSED, fix_loop, fix_skipped, skipped, unused, waits};
 use super::explain::{Reason, alike_since, from_plan_of};
 use super::in_ddp;
 use super::index::{Made, Row};
 use super::inside;
 use super::lost;
 use super::monitored;
+use super::passes;
 use super::report::{Certainty, Evidence, Kind};
 use super::unanswered::unanswered;
 use super::words::{self, cap_ranks, capital, ranks};
+use crate::group::BackendName;
 use crate::rank::GlobalRank;
 use crate::trace::{Outcome, RankState};
 
@@ -126,6 +127,8 @@ pub(super) fn never_joined(
         op: Some(made.record.call.op.clone()),
         certainty: if job.members_are_worked_out(row.group)
             && job.last_call(row.group, first).is_none()
+            // A call in which nobody is missing may hold it up as well.
+            || culprits.iter().any(|rank| full_rows(scene, *rank).next().is_some())
         {
             Certainty::Likely
         } else {
@@ -139,17 +142,40 @@ pub(super) fn never_joined(
         shown.extend(culprits.iter().take(16).map(|rank| no_call(*rank, "left no dump")));
         // Without the missing ranks the call cannot have ended well for anybody.
         let others = row.made.iter().map(|made| made.rank).collect();
+        let (they, were) = if culprits.len() == 1 { ("it", "was") } else { ("they", "were") };
+        let needs_all = matches!(
+            made.record.call.op.as_str(),
+            "all_reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "barrier"
+        );
+        let made = row.made.iter().filter(|_| needs_all);
+        let out: Vec<GlobalRank> =
+            made.filter(|made| !made.pending()).map(|made| made.rank).collect();
+        let gloo = job.group(row.group).is_some_and(|it| it.backend() == BackendName::Gloo);
+        let most_likely = match out.as_slice() {
+            [] => format!("Most likely {they} crashed or {were} killed before the others noticed."),
+            out if gloo => format!(
+                "Most likely {they} crashed or {were} killed before the others noticed. But {} came \
+                 out of it: if it did not fail there, which gloo's recorder does not tell, {they} {were} \
+                 in it, and only the dump is left out.",
+                ranks(out)
+            ),
+            out => format!(
+                "But {} came out of it, which needs everybody: {they} {were} in it, and only the dump is \
+                 left out, or {they} crashed in it.",
+                ranks(out)
+            ),
+        };
         return Some(Cause {
             kind: Kind::RankMissing,
             also_victims: others,
-            certainty: if row.absent.is_empty() { Certainty::Likely } else { Certainty::Undecidable },
+            certainty: match row.absent.is_empty() && (out.is_empty() || gloo) {
+                true => Certainty::Likely,
+                false => Certainty::Undecidable,
+            },
             message: format!(
-                "Nothing was recorded of {}, and {} in {call}. Most likely {} crashed or {} killed \
-                 before the others noticed.",
+                "Nothing was recorded of {}, and {} in {call}. {most_likely}",
                 ranks(culprits),
                 waits(&waiting),
-                if culprits.len() == 1 { "it" } else { "they" },
-                if culprits.len() == 1 { "was" } else { "were" },
             ),
             fix: "Look at the end of the missing rank's own log and at its machine (out of memory, a \
                   device error, a preemption). If its dump exists, add it."
@@ -178,16 +204,14 @@ pub(super) fn never_joined(
             ..base
         });
     }
-    if culprits.len() > waiting.len()
-        && row.absent == culprits
-        && let Some(cause) = alone_in_it(scene, culprits, row, base.clone(), &shown)
-    {
+    if let Some(cause) = alone::cause(scene, culprits, row, &base, &shown) {
         return Some(cause);
     }
     let why = match from_plan_of(job, row.group, first, made.rank) {
         Reason::Other => skipped_by_lines(job, row.group, row.seq, first, made.rank),
         known => known,
     };
+    let (why, passes) = passes::told(job, first, made.rank, why);
     match why {
         Reason::Skipped(deed) => {
             let then = if deed.seq == row.seq {
@@ -199,7 +223,7 @@ pub(super) fn never_joined(
                     words::s(&waiting)
                 )
             };
-            return Some(Cause {
+            let told = Cause {
                 kind: Kind::OpSkipped,
                 seq: Some(deed.seq),
                 op: Some(deed.op.clone()),
@@ -208,10 +232,11 @@ pub(super) fn never_joined(
                 fix: fix_skipped(deed.ddp),
                 evidence: shown,
                 ..base
-            });
+            };
+            return Some(passes::with(told, passes));
         }
         Reason::Unused(deed) => {
-            return Some(Cause {
+            let told = Cause {
                 kind: Kind::DdpUnusedParameters,
                 seq: Some(deed.seq),
                 op: Some(deed.op.clone()),
@@ -220,11 +245,12 @@ pub(super) fn never_joined(
                 fix: FIX_UNUSED.to_owned(),
                 evidence: shown,
                 ..base
-            });
+            };
+            return Some(passes::with(told, passes));
         }
         Reason::LeftLoop { ddp, short_by, .. } => {
             let by = short_by.map(|calls| format!(", {} short", words::count(calls, "call")));
-            return Some(Cause {
+            let told = Cause {
                 kind: if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter },
                 message: format!(
                     "{who} left the {}loop before the others{}: {} in {call}.",
@@ -235,7 +261,8 @@ pub(super) fn never_joined(
                 fix: fix_loop(ddp).to_owned(),
                 evidence: shown,
                 ..base
-            });
+            };
+            return Some(passes::with(told, passes));
         }
         Reason::Extra(_) | Reason::Swapped(_) | Reason::StayedInLoop { .. } | Reason::Other => {}
     }
@@ -275,72 +302,6 @@ pub(super) fn never_joined(
         message: format!("{who} never called {call}; {there}.{stands}{alike}"),
         fix: fix_never_joined(scene, first, made),
         evidence: shown,
-        ..base
-    })
-}
-
-/// The finding of a call that only a minority made, while nothing holds the others: by majority,
-/// those who made it are the odd ones out.
-fn alone_in_it(
-    scene: &Scene<'_, '_>,
-    absent: &[GlobalRank],
-    row: &Row<'_>,
-    base: Cause,
-    shown: &[Evidence],
-) -> Option<Cause> {
-    let job = scene.job;
-    let made = row.made.iter().find(|made| made.pending()).copied()?;
-    let stuck = absent.iter().any(|rank| device_stall(scene, *rank));
-    let planned = job.log.plan.is_some();
-    let not_theirs = matches!(
-        from_plan_of(job, row.group, *absent.first()?, made.rank),
-        Reason::Skipped(_) | Reason::Unused(_) | Reason::LeftLoop { .. }
-    );
-    if stuck || (planned && !not_theirs) {
-        return None;
-    }
-    let waiting = row.waiting();
-    if let ([rank], Some(peer)) = (waiting.as_slice(), absent.first())
-        && let Reason::Skipped(deed) = skipped_by_lines(job, row.group, row.seq, *peer, *rank)
-    {
-        // What the others seem to have left out is what the one made on top.
-        let call = words::call(job.log, made);
-        return Some(Cause {
-            kind: Kind::OpExtra,
-            culprits: waiting.clone(),
-            seq: Some(deed.seq),
-            op: Some(deed.op.clone()),
-            certainty: deed.certainty,
-            message: format!(
-                "{} Since then its calls were matched one too late, and it waits alone in {call}.",
-                extra(&cap_ranks(&waiting), &deed, &words::group_label(job.log, row.group))
-            ),
-            fix: FIX_EXTRA.to_owned(),
-            evidence: shown.to_vec(),
-            ..base
-        });
-    }
-    let call = words::call(job.log, made);
-    let unsure = " If they should have made it too, look at what all of them do instead.";
-    Some(Cause {
-        kind: Kind::OpExtra,
-        culprits: waiting.clone(),
-        certainty: match planned {
-            true => Certainty::Certain,
-            // Those of whom nothing was recorded may have come as well.
-            false if absent.len() <= waiting.len() + row.unrecorded.len() => Certainty::Undecidable,
-            false => Certainty::Likely,
-        },
-        message: format!(
-            "{} alone called {call} and wait{} there; {} never did, and {} for nothing.{}",
-            cap_ranks(&waiting),
-            words::s(&waiting),
-            ranks(absent),
-            if absent.len() == 1 { "waits" } else { "wait" },
-            if planned { "" } else { unsure },
-        ),
-        fix: FIX_EXTRA.to_owned(),
-        evidence: shown.to_vec(),
         ..base
     })
 }
@@ -399,7 +360,7 @@ fn stands(scene: &Scene<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> String {
 }
 
 /// True if a call of the rank is pending that others saw complete.
-fn device_stall(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
+pub(super) fn device_stall(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
     let stalled = |row: &Row<'_>| {
         row.of(rank).is_some_and(|own| own.pending()) && row.made.iter().any(|made| !made.pending())
     };

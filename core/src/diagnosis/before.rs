@@ -62,6 +62,41 @@ pub(super) fn ahead(
     (2..=MOST).contains(&count).then_some(count)
 }
 
+/// How many of the others' calls a rank has left out, where its own go on as the round before did
+/// behind them: at most `most`. Calls that seem to be made on top, because the others stop in front of
+/// the next round, are that round.
+pub(super) fn next_round(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    own: &[&CallRecord],
+    theirs: &[&CallRecord],
+    most: usize,
+) -> Option<usize> {
+    let is = |a: &CallRecord, b: &CallRecord| {
+        alike(a, b)
+            && (a.call.stack.is_empty() || b.call.stack.is_empty() || a.call.stack == b.call.stack)
+    };
+    let rows = job.rows_of(group);
+    let to = rows.partition_point(|row| row.seq < seq);
+    let before: Vec<&CallRecord> = rows
+        .get(to.saturating_sub(WINDOW)..to)?
+        .iter()
+        .filter_map(|row| Some(row.made.first()?.record))
+        .collect();
+    (1..=most.min(theirs.len())).find(|count| {
+        let Some(left_out) = theirs.get(..*count) else { return false };
+        // The calls left out, in the round before; what came behind them is what is made now.
+        let same = |at: &usize| {
+            let then = before.get(*at..).unwrap_or_default();
+            then.len() > left_out.len() && left_out.iter().zip(then).all(|(a, b)| is(a, b))
+        };
+        let Some(at) = (0..before.len()).rev().find(same) else { return false };
+        let behind = before.iter().skip(at + count).chain(left_out);
+        own.iter().zip(behind).all(|(a, b)| is(a, b))
+    })
+}
+
 /// How many steps ahead of the majority a size is, where the sizes of the calls before it grow or
 /// shrink evenly, as those of layers do.
 pub(super) fn next_in_progression(

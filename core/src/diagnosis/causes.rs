@@ -131,6 +131,8 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
             cause.kind == Kind::CallNeverCompleted
                 || (matches!(cause.kind, Kind::RankNeverJoined | Kind::DdpUnusedParameters)
                     && cause.culprits.contains(&slow.rank))
+                // Others came out of the call that it seems to miss.
+                || (cause.kind == Kind::RankMissing && came_out(job, cause))
                 // Dumps of a running job are of different moments.
                 || (cause.kind == Kind::OpExtra && cause.certainty != Certainty::Certain)
         };
@@ -160,14 +162,33 @@ fn died(job: &Job<'_>) -> Option<GlobalRank> {
     }
 }
 
+/// True if a rank came out of the call of a cause.
+fn came_out(job: &Job<'_>, cause: &Cause) -> bool {
+    let Some((group, seq)) = cause.group.zip(cause.seq) else { return false };
+    let mut rows = job.open_rows().filter(|(_, row)| (row.group, row.seq) == (group, seq));
+    rows.any(|(_, row)| row.made.iter().any(|made| !made.pending()))
+}
+
 /// The row in which a rank waits that has everybody's call, and completes nowhere: whoever waits
-/// for the rank waits for that.
+/// for the rank waits for that. Not one that its process would go on behind, as another's did.
 fn stuck_in(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<usize> {
-    let stuck = |row: &Row<'_>| {
+    let went_on = |made: &super::index::Made<'_>| {
+        let last = scene.job.rank(made.rank).and_then(|own| own.calls.last());
+        made.rank != rank && last.is_some_and(|last| last.work > made.record.work)
+    };
+    let mut full = full_rows(scene, rank);
+    full.find(|(_, row)| !row.made.iter().any(went_on)).map(|(at, _)| at)
+}
+
+/// The rows in which a rank waits that have everybody's call, and complete nowhere.
+pub(super) fn full_rows<'s, 'a>(
+    scene: &'s Scene<'a, '_>,
+    rank: GlobalRank,
+) -> impl Iterator<Item = (usize, &'s Row<'a>)> {
+    scene.job.open_rows().filter(move |(_, row)| {
         let Some(own) = row.of(rank) else { return false };
         own.pending() && nobody_done(scene, row) && !held_up_before(scene, row)
-    };
-    scene.job.open_rows().find(|(_, row)| stuck(row)).map(|(at, _)| at)
+    })
 }
 
 /// True if a member of the row waits in an earlier call, for somebody who has not come or for the

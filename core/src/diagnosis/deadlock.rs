@@ -2,17 +2,16 @@
 
 use super::absent;
 use super::causes::{Cause, Scene, evidence};
-use super::differing::{FIX_EXTRA, extra, fix_loop, fix_skipped, skipped};
-use super::explain::Reason;
 use super::graph::{Graph, Sink};
-use super::in_step::{self, odd_ones};
 use super::index::{Made, Row};
+use super::out_of_step;
 use super::report::{Certainty, Kind};
 use super::went_on;
 use super::words::{self, cap_ranks, rank_list, ranks, s};
 use crate::group::ProcessGroup;
 use crate::rank::GlobalRank;
 use crate::trace::CallState;
+use std::collections::BTreeSet;
 
 /// At most this many waits of a circle are spelled out.
 const SHOWN: usize = 6;
@@ -26,58 +25,12 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink, first: bool) -> Option<C
     if sink.rows.is_empty() {
         return p2p_circle(scene, &sink.ranks);
     }
-    let sides = sides(scene, sink, |_, row| (row.waiting(), row.absent.clone()));
-    let told = left_out(scene, &sides).or_else(|| went_on::cause(scene, sink));
+    let told = left_out(scene, &standing(scene, sink)).or_else(|| went_on::cause(scene, sink));
     told.or_else(|| {
-        let cause = circle(scene, sink, sides, Certainty::Certain)?;
-        Some(if first { out_of_step(scene, cause) } else { cause })
+        let tight = scene.graph.tightest(sink);
+        let cause = circle(scene, &tight, standing(scene, &tight), Certainty::Certain)?;
+        Some(if first { out_of_step::cause(scene, sink, cause) } else { cause })
     })
-}
-
-/// The finding of a circle, told as what closed it where most ranks go through the program in one
-/// way, and few of the circle in another: they left a call out or made one on top, and have been
-/// matched with the wrong calls of their groups since. Where they only took the groups in another
-/// order, the circle is theirs alone.
-fn out_of_step(scene: &Scene<'_, '_>, circle: Cause) -> Cause {
-    let job = scene.job;
-    let mut ranks = circle.culprits.clone();
-    ranks.extend(circle.also_victims.iter().copied());
-    ranks.sort_unstable();
-    let Some(odd) = odd_ones(job, &ranks) else { return circle };
-    let Some(first) = odd.ranks.first().copied() else { return circle };
-    let others = ranks.iter().copied().filter(|rank| !odd.ranks.contains(rank)).collect();
-    let mut cause = Cause {
-        culprits: odd.ranks.clone(),
-        also_victims: others,
-        certainty: Certainty::Likely,
-        ..circle
-    };
-    let Some((group, why)) = in_step::reason(job, first, odd.model) else { return cause };
-    let (who, label) = (cap_ranks(&odd.ranks), words::group_label(job.log, group));
-    let (kind, said, fix, deed) = match why {
-        Reason::Skipped(deed) => {
-            let said = skipped(&who, &deed, &label);
-            (Kind::OpSkipped, said, fix_skipped(deed.ddp), Some(deed))
-        }
-        Reason::Extra(deed) => {
-            (Kind::OpExtra, extra(&who, &deed, &label), FIX_EXTRA.to_owned(), Some(deed))
-        }
-        Reason::LeftLoop { ddp, short_by, .. } => {
-            let by = short_by.map(|calls| format!(", {} short", words::count(calls, "call")));
-            let said = format!("{who} left a loop before the others{}.", by.unwrap_or_default());
-            let kind = if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter };
-            (kind, said, fix_loop(ddp).to_owned(), None)
-        }
-        _ => return cause,
-    };
-    cause.kind = kind;
-    cause.group = Some(group);
-    if let Some(deed) = deed {
-        (cause.seq, cause.op, cause.certainty) = (Some(deed.seq), Some(deed.op), deed.certainty);
-    }
-    cause.message = format!("{said} Its calls were matched wrongly since then: {}", cause.message);
-    cause.fix = fix;
-    cause
 }
 
 /// The finding of a circle that closes only because a few left calls out: they wait in a later call
@@ -94,7 +47,12 @@ fn left_out(scene: &Scene<'_, '_>, sides: &[Standing<'_>]) -> Option<Cause> {
             row.group == made.record.call.group
                 && row.of(made.rank).is_some_and(|own| own.record.work == made.record.work)
         })?;
-        let cause = absent::never_joined(scene, lacks, row)?;
+        // Who has made it, and is held up before it, left nothing out here.
+        let cause = lacks
+            .iter()
+            .all(|rank| row.lacks(*rank))
+            .then_some(row)
+            .and_then(|row| absent::never_joined(scene, lacks, row))?;
         let known = matches!(
             cause.kind,
             Kind::OpSkipped | Kind::LoopShorter | Kind::DdpUnusedParameters | Kind::DdpUnevenInputs
@@ -118,9 +76,23 @@ pub(super) fn queued(scene: &Scene<'_, '_>) -> Vec<Cause> {
         let recorded = scene.job.log.recorded;
         let certainty = if recorded { Certainty::Likely } else { Certainty::Certain };
         let cause = circle(scene, &sink, sides, certainty)?;
-        Some(if number < COMPARED { out_of_step(scene, cause) } else { cause })
+        Some(if number < COMPARED { out_of_step::cause(scene, &sink, cause) } else { cause })
     });
     circles.collect()
+}
+
+/// Where the ranks of a circle stand, whose calls lack others: those who have not made them, or whose
+/// devices have not come to them.
+fn standing<'a>(scene: &Scene<'a, '_>, sink: &Sink) -> Vec<Standing<'a>> {
+    sides(scene, sink, |at, row| {
+        let mut waiting = row.waiting();
+        let lacks = match row.absent.is_empty() {
+            true => scene.graph.awaited_in(at),
+            false => row.absent.clone(),
+        };
+        waiting.retain(|rank| lacks.binary_search(rank).is_err());
+        (waiting, lacks)
+    })
 }
 
 /// Where some ranks of a circle stand: a call, who waits in it, and whom it lacks.
@@ -163,9 +135,18 @@ fn circle<'a>(
         culprits = if one.len() < two.len() { one.clone() } else { two.clone() };
         certainty = Certainty::Likely;
     }
+    // Who else is in a group that one rank has called is guesswork: there is no majority in it.
+    let guessed = |row: &&Row<'_>| {
+        let calls = scene.job.rows_of(row.group).iter().flat_map(|row| &row.made);
+        let by: BTreeSet<GlobalRank> = calls.map(|made| made.rank).collect();
+        scene.job.members_are_worked_out(row.group) && by.len() == 1
+    };
+    let guessed = rows.iter().any(guessed);
     let first = sides.first()?.0;
     let worked_out = rows.iter().any(|row| scene.job.members_are_worked_out(row.group));
-    if worked_out {
+    if guessed {
+        (culprits, certainty) = (sink.ranks.clone(), Certainty::Undecidable);
+    } else if worked_out {
         certainty = Certainty::Likely;
     }
     let said = sides.iter().take(SHOWN).map(|(made, waiting, lacks)| {
@@ -299,7 +280,7 @@ fn fewer_groups(
         ids.iter().filter(|id| job.last_call(**id, *rank).is_some()).count() > 1
     };
     let again = groups.windows(2).all(|pair| match pair {
-        [a, b] => a.ranks() == b.ranks() && a.name() != b.name(),
+        [a, b] => a.ranks() == b.ranks() && a.name() != b.name() && !described_apart(a, b),
         _ => false,
     });
     let both = sides.iter().any(|(_, waiting, _)| waiting.iter().any(has_both));
@@ -313,6 +294,12 @@ fn fewer_groups(
     fewer.sort_unstable();
     fewer.dedup();
     (!fewer.is_empty()).then_some(fewer)
+}
+
+/// True of groups that were given different descriptions: whoever made them meant two groups.
+fn described_apart(a: &ProcessGroup, b: &ProcessGroup) -> bool {
+    let said = |desc: &str| !desc.is_empty() && desc != "undefined";
+    said(a.desc()) && said(b.desc()) && a.desc() != b.desc()
 }
 
 /// What makes the circle, and how to break it.

@@ -5,6 +5,8 @@ use super::explain::{Deed, Reason, further, reason};
 use super::in_step;
 use super::index::{Made, Row};
 use super::mismatch::{Decided, Mismatch, Side};
+use super::passes;
+use super::places::others_call_from;
 use super::report::{Certainty, Kind};
 use super::signature::{Difference, Signature};
 use super::words::{self, cap_ranks, rank_list, ranks, s};
@@ -85,6 +87,10 @@ fn fix_of(difference: Difference) -> &'static str {
     }
 }
 
+/// Said of sizes that differ in calls from different lines.
+const APART: &str = " The calls come from different lines: one of them may have been made on top, or \
+                     left out, instead.";
+
 fn minority(
     scene: &Scene<'_, '_>,
     row: &Row<'_>,
@@ -112,12 +118,16 @@ fn minority(
         mismatch.model.filter(|rank| row.of(*rank).is_some()).or(majority.first().copied())?;
     let (own, theirs) = (row.of(culprit)?, row.of(peer)?);
     let told = match mismatch.decided {
-        Decided::Elsewhere { model } => in_step::reason(scene.job, culprit, model),
+        // A plan tells by itself.
+        Decided::Elsewhere { model } if log.plan.is_none() => {
+            in_step::reason(scene.job, culprit, model)
+        }
         _ => None,
     };
     let told = told.filter(|(group, _)| *group == row.group).map(|(_, why)| why);
     let why = told
         .unwrap_or_else(|| reason(scene.job, row.group, row.seq, culprit, peer, side.difference));
+    let (why, passes) = passes::told(scene.job, culprit, peer, why);
     let group = words::group_label(log, row.group);
     let who = cap_ranks(&side.ranks);
     let here = format!(
@@ -131,6 +141,12 @@ fn minority(
         words::at_line(words::line_of(log, peer, theirs.record)),
     );
     let waits = if row.open() { ", and all wait" } else { "" };
+    // Calls from different lines need not be one that went wrong.
+    let (stack, other) = (&own.record.call.stack, &theirs.record.call.stack);
+    let apart = side.difference == Difference::Size
+        && !stack.is_empty()
+        && !other.is_empty()
+        && stack != other;
     let mut cause = Cause {
         kind: kind_of(side.difference),
         culprits: side.ranks.clone(),
@@ -143,10 +159,10 @@ fn minority(
         seq: Some(row.seq),
         op: Some(theirs.record.call.op.clone()),
         certainty: match mismatch.decided {
-            Decided::ByMajority => Certainty::Certain,
+            Decided::ByMajority if !apart => Certainty::Certain,
             _ => Certainty::Likely,
         },
-        message: format!("{here}{waits}.{history}"),
+        message: format!("{here}{waits}.{history}{}", if apart { APART } else { "" }),
         fix: fix_of(side.difference).to_owned(),
         evidence: sides_seen(scene, row, majority, &side.ranks),
     };
@@ -173,16 +189,24 @@ fn minority(
             cause.seq = Some(deed.seq);
             cause.op = Some(deed.op.clone());
             cause.certainty = deed.certainty;
-            cause.message = format!("{} {here}{waits}.", extra(&who, &deed, &group));
+            let only = nobody_else(scene, row, &side.ranks, deed.line.as_deref());
+            cause.message = format!("{}{only} {here}{waits}.", extra(&who, &deed, &group));
             cause.fix = FIX_EXTRA.to_owned();
         }
         Reason::Swapped(deed) => {
             cause.kind = Kind::OpsSwapped;
             cause.certainty = deed.certainty;
-            cause.message = format!("{} {here}{waits}.", swapped(&who, &deed, &group));
-            cause.fix = "Make the calls of a group in the same order on every rank; never let the \
-                         order depend on the rank, a set or a dict that ranks build differently."
-                .to_owned();
+            let line = deed.other.as_ref().and_then(|(_, line)| line.as_deref());
+            let unsure = log.plan.is_none() && deed.certainty != Certainty::Certain;
+            let other = line.filter(|_| unsure);
+            let only = match nobody_else(scene, row, &side.ranks, other) {
+                only if only.is_empty() => only,
+                only => format!(
+                    "{only} It may as well have made that call besides, or left the other out."
+                ),
+            };
+            cause.message = format!("{}{only} {here}{waits}.", swapped(&who, &deed, &group));
+            cause.fix = FIX_SWAPPED.to_owned();
         }
         Reason::StayedInLoop { ddp } => {
             cause.kind = if ddp { Kind::DdpUnevenInputs } else { Kind::OpExtra };
@@ -200,6 +224,12 @@ fn minority(
                 if short_by.is_some() { Certainty::Certain } else { Certainty::Likely };
             cause.message =
                 format!("{} {here}{waits}.", left_loop(&who, side, ddp, rounds, short_by));
+            let line = words::line_of(log, culprit, own.record);
+            if short_by.is_none() && !ddp && log.plan.is_none() {
+                let only = nobody_else(scene, row, &side.ranks, line.as_deref());
+                let or = " If that is no call behind the loop, it is one call too many.";
+                cause.message += &if only.is_empty() { only } else { format!("{only}{or}") };
+            }
             cause.fix = fix_loop(ddp).to_owned();
         }
     }
@@ -208,7 +238,7 @@ fn minority(
         let it = if side.ranks.len() == 1 { "it" } else { "they" };
         cause.message += &format!(" Further on {it} {}.", further.join("; "));
     }
-    Some(cause)
+    Some(passes::with(cause, passes))
 }
 
 /// `Rank 2 left out all_reduce #7 of dp (train.py:88).`
@@ -226,20 +256,44 @@ pub(super) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
     format!("{who}{likely} never called {} #{} of {group}{line}{more}.", deed.op, deed.seq)
 }
 
-/// `Rank 0 made 1 call that no other rank of dp makes: …`; of a plan, whose later calls it may not
-/// have come to, `Rank 0's program makes 8 calls …`.
+/// `Rank 0 made 1 call more of dp than the others: …`; of a plan, whose later calls it may not have
+/// come to, `Rank 0's program makes 8 calls …`. The others may make calls from that line as well:
+/// [`nobody_else`] says where they do not.
 pub(super) fn extra(who: &str, deed: &Deed, group: &str) -> String {
     let line = words::at_line(deed.line.clone());
     let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
     let calls = words::count(deed.count, "call");
     let made = if deed.planned { "'s program makes" } else { " made" };
     format!(
-        "{who}{likely}{made} {calls} that no other rank of {group} makes: {} at #{}{line}.",
+        "{who}{likely}{made} {calls} more of {group} than the others: {} at #{}{line}.",
         deed.op, deed.seq
     )
 }
 
-fn swapped(who: &str, deed: &Deed, group: &str) -> String {
+/// ` No other rank of dp calls from there.`, where that is so.
+fn nobody_else(
+    scene: &Scene<'_, '_>,
+    row: &Row<'_>,
+    who: &[GlobalRank],
+    line: Option<&str>,
+) -> String {
+    let alone = line.is_some_and(|line| !others_call_from(scene.job, row.group, who, line));
+    match alone {
+        true => {
+            let group = words::group_label(scene.job.log, row.group);
+            let calls = if scene.job.log.recorded { "is seen to call" } else { "calls" };
+            format!(" No other rank of {group} {calls} from there.")
+        }
+        false => String::new(),
+    }
+}
+
+/// What to do about calls in another order.
+pub(super) const FIX_SWAPPED: &str = "Make the calls of a group in the same order on every rank; never \
+    let the order depend on the rank, a set or a dict that ranks build differently.";
+
+/// `Rank 1 made two calls of dp in the other order: …`
+pub(super) fn swapped(who: &str, deed: &Deed, group: &str) -> String {
     let (other, other_line) = deed.other.clone().unwrap_or_default();
     let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
     format!(
@@ -326,6 +380,37 @@ fn sides_seen(
     shown.filter_map(|rank| Some(evidence(scene, row.of(*rank)?, "called"))).collect()
 }
 
+/// A tie between ranks that left a loop and ranks that are still in it.
+struct Uneven {
+    left: Vec<GlobalRank>,
+    stayed: Vec<GlobalRank>,
+    /// True if the loop is one of DDP's training steps.
+    ddp: bool,
+}
+
+/// The two sides of a tie as that, if their calls or programs show it.
+fn uneven(scene: &Scene<'_, '_>, row: &Row<'_>, one: &Side, other: &Side) -> Option<Uneven> {
+    let (first, second) = (*one.ranks.first()?, *other.ranks.first()?);
+    let of = |left: &Side, stayed: &Side, ddp| {
+        Some(Uneven { left: left.ranks.clone(), stayed: stayed.ranks.clone(), ddp })
+    };
+    let why = |rank, peer| {
+        let why = reason(scene.job, row.group, row.seq, rank, peer, one.difference);
+        // Passes that reduce nothing are no rounds less.
+        let (why, passes) = passes::told(scene.job, rank, peer, why);
+        if passes.is_some() { Reason::Other } else { why }
+    };
+    match (why(first, second), why(second, first)) {
+        (Reason::LeftLoop { ddp, .. }, _) | (_, Reason::StayedInLoop { ddp }) => {
+            of(one, other, ddp)
+        }
+        (_, Reason::LeftLoop { ddp, .. }) | (Reason::StayedInLoop { ddp }, _) => {
+            of(other, one, ddp)
+        }
+        _ => None,
+    }
+}
+
 fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Option<Cause> {
     let log = scene.job.log;
     let difference = sides.first()?.difference;
@@ -346,6 +431,35 @@ fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Option<Cause> {
         shown.extend(ranks.filter_map(|rank| Some(evidence(scene, row.of(*rank)?, "called"))));
     }
     let made = *row.made.first()?;
+    if let [one, other] = sides
+        && let Some(uneven) = uneven(scene, row, one, other)
+    {
+        let (kind, fix) = match uneven.ddp {
+            true => (Kind::DdpUnevenInputs, fix_loop(true)),
+            false => (Kind::LoopShorter, fix_loop(false)),
+        };
+        return Some(Cause {
+            kind,
+            culprits,
+            also_victims: Vec::new(),
+            group: Some(row.group),
+            seq: Some(row.seq),
+            op: Some(made.record.call.op.clone()),
+            certainty: Certainty::Undecidable,
+            message: format!(
+                "{} left the {}loop at #{} of {}, and {} went on with it. As many did the one as the \
+                 other, so who made the wrong number of rounds cannot be told: {}.",
+                cap_ranks(&uneven.left),
+                if uneven.ddp { "DDP training " } else { "" },
+                row.seq,
+                words::group_label(log, row.group),
+                ranks(&uneven.stayed),
+                said.join("; "),
+            ),
+            fix: fix.to_owned(),
+            evidence: shown,
+        });
+    }
     Some(Cause {
         kind: kind_of(difference),
         culprits,

@@ -5,9 +5,10 @@
 //! shift against each other; the calls before, which show what follows what; and the lines.
 
 use super::align::{Edit, WINDOW, align};
-use super::before::{ahead, follows, next_in_progression};
+use super::before::{ahead, follows, next_in_progression, next_round};
 use super::by_lines::parted;
 use super::index::Job;
+use super::places::{began_again, strays};
 use super::plan_diff::{PlanDiff, plan_diff};
 use super::report::Certainty;
 use super::signature::{Difference, Signature};
@@ -68,6 +69,20 @@ pub(super) struct Deed {
     pub(super) planned: bool,
 }
 
+impl Reason {
+    /// True if both are the same thing done: of the same kind, and about the same calls.
+    pub(super) fn same(&self, other: &Reason) -> bool {
+        let calls = |reason: &Reason| match reason {
+            Reason::Skipped(deed)
+            | Reason::Unused(deed)
+            | Reason::Extra(deed)
+            | Reason::Swapped(deed) => Some((deed.op.clone(), deed.seq, deed.count)),
+            _ => None,
+        };
+        std::mem::discriminant(self) == std::mem::discriminant(other) && calls(self) == calls(other)
+    }
+}
+
 /// Why `rank` called something else than `peer`, one of the majority, at `seq` of `group`.
 pub(super) fn reason(
     job: &Job<'_>,
@@ -78,7 +93,7 @@ pub(super) fn reason(
     difference: Difference,
 ) -> Reason {
     if let Some(plan) = &job.log.plan {
-        return plan_diff(plan, group, rank, peer).map_or(Reason::Other, from_plan);
+        return plan_diff(plan, job.roles(), group, rank, peer).map_or(Reason::Other, from_plan);
     }
     let own: Vec<_> = job.calls_from(group, rank, seq).take(WINDOW).collect();
     let theirs: Vec<_> = job.calls_from(group, peer, seq).take(WINDOW).collect();
@@ -139,7 +154,15 @@ pub(super) fn reason(
                 }
                 return Reason::Skipped(deed(&theirs, peer, count, certainty));
             }
-            Edit::Extra { count } => return Reason::Extra(deed(&own, rank, count, certainty)),
+            Edit::Extra { count } => {
+                if let Some(count) = next_round(job, group, seq, &own, &theirs, count) {
+                    return Reason::Skipped(deed(&theirs, peer, count, Certainty::Likely));
+                }
+                if count > 1 && began_again(job, group, seq, own_call, their_call) {
+                    return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));
+                }
+                return Reason::Extra(deed(&own, rank, count, certainty));
+            }
             Edit::Swapped => {
                 let second = theirs.get(1).copied().unwrap_or(their_call);
                 let other = (second.call.op.clone(), line_of(job.log, peer, second));
@@ -183,7 +206,11 @@ pub(super) fn reason(
     {
         return Reason::StayedInLoop { ddp };
     }
-    if difference != Difference::Op || own_call.call.payload() == their_call.call.payload() {
+    let same_size = own_call.call.payload() == their_call.call.payload();
+    if !same_size && strays(job, group, rank, own_call, their_call) {
+        return Reason::Extra(deed(&own, rank, 1, Certainty::Likely));
+    }
+    if difference != Difference::Op || same_size {
         return Reason::Other;
     }
     // Made here for the first time, in place of one that is made again and again: it is this call
@@ -195,6 +222,9 @@ pub(super) fn reason(
     };
     if known(their_call) && !known(own_call) {
         return Reason::Other;
+    }
+    if began_again(job, group, seq, own_call, their_call) {
+        return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));
     }
     if [own_call, their_call].iter().any(|record| record.call.op == "barrier") {
         return Reason::Other;
@@ -213,7 +243,7 @@ pub(super) fn from_plan_of(
     peer: GlobalRank,
 ) -> Reason {
     let plan = job.log.plan.as_ref();
-    let diff = plan.and_then(|plan| plan_diff(plan, group, rank, peer));
+    let diff = plan.and_then(|plan| plan_diff(plan, job.roles(), group, rank, peer));
     diff.map_or(Reason::Other, from_plan)
 }
 

@@ -83,7 +83,145 @@ impl Graph {
                 graph.point(pending.made.rank.index(), pending.peer.index());
             }
         }
+        graph.queue_behind(job, p2p, &causes);
         graph
+    }
+
+    /// Adds the calls that wait for their turn. Everybody has made them, but a device carries out its
+    /// calls one behind the other: of a member that is held up in an earlier one, the call has not
+    /// begun, and the others wait for that member. A rank that stands in `synchronize` or `wait` with
+    /// such a call waits, too, and is not stuck in code of its own.
+    fn queue_behind(
+        &mut self,
+        job: &Job<'_>,
+        p2p: &[PendingP2p<'_>],
+        causes: &BTreeSet<GlobalRank>,
+    ) {
+        let ranks = self.ranks;
+        let lacking = |graph: &Graph, at: usize| {
+            graph.next.get(ranks + at).is_some_and(|next| !next.is_empty())
+        };
+        // Per rank its pending collectives, in the order in which it made them.
+        let mut queues: Vec<Vec<(u32, usize)>> = vec![Vec::new(); ranks];
+        let mut held: Vec<(usize, u32)> = Vec::new();
+        for (at, row) in job.open_rows() {
+            for made in row.made.iter().filter(|made| made.pending()) {
+                if let Some(queue) = queues.get_mut(made.rank.index()) {
+                    queue.push((made.record.work, at));
+                }
+                if lacking(self, at) {
+                    held.push((made.rank.index(), made.record.work));
+                }
+            }
+        }
+        queues.iter_mut().for_each(|queue| queue.sort_unstable());
+        let unanswered = p2p.iter().filter(|pending| pending.partner.is_none());
+        held.extend(
+            unanswered.map(|pending| (pending.made.rank.index(), pending.made.record.work)),
+        );
+        // The first call that each rank is held up in; what it has made behind that waits for it.
+        let mut first: Vec<Option<u32>> = vec![None; ranks];
+        let mut behind: BTreeSet<usize> = BTreeSet::new();
+        while let Some((rank, work)) = held.pop() {
+            let (Some(queue), Some(first)) = (queues.get(rank), first.get_mut(rank)) else {
+                continue;
+            };
+            if first.is_some_and(|first| first <= work) {
+                continue;
+            }
+            let known = first.replace(work);
+            let later = queue
+                .iter()
+                .filter(|(later, _)| *later > work && known.is_none_or(|known| *later <= known));
+            for (_, at) in later {
+                let Some(row) = job.rows.get(*at).filter(|_| !lacking(self, *at)) else { continue };
+                if behind.insert(*at) {
+                    let waiting = row.made.iter().filter(|made| made.pending());
+                    held.extend(waiting.map(|made| (made.rank.index(), made.record.work)));
+                }
+            }
+        }
+        for at in behind {
+            let Some(row) = job.rows.get(at) else { continue };
+            for made in row.made.iter().filter(|made| made.pending()) {
+                let (rank, work) = (made.rank.index(), made.record.work);
+                if first.get(rank).copied().flatten().is_some_and(|first| first < work) {
+                    self.point(ranks + at, rank);
+                } else if !causes.contains(&made.rank) {
+                    self.point(rank, ranks + at);
+                }
+            }
+        }
+    }
+
+    /// The ranks that a row waits for, ascending.
+    pub(super) fn awaited_in(&self, row: usize) -> Vec<GlobalRank> {
+        let next = self.next.get(self.ranks + row).map(Vec::as_slice).unwrap_or_default();
+        let mut awaited: Vec<GlobalRank> = next.iter().map(|rank| GlobalRank(*rank)).collect();
+        awaited.sort_unstable();
+        awaited
+    }
+
+    /// The circle without those who only wait for it: the ranks of its shortest circles, where there
+    /// is none without them.
+    pub(super) fn tightest(&self, sink: &Sink) -> Sink {
+        /// Each rank's way back is looked for.
+        const RANKS: usize = 64;
+        const ROWS: usize = 4096;
+        let row_nodes = sink.rows.iter().map(|row| (self.ranks + row) as u32);
+        let inside: BTreeSet<u32> = sink.ranks.iter().map(|rank| rank.0).chain(row_nodes).collect();
+        let next = |node: u32| {
+            let next = self.next.get(node as usize).map(Vec::as_slice).unwrap_or_default();
+            next.iter().copied().filter(|node| inside.contains(node))
+        };
+        let is_rank = |node: u32| (node as usize) < self.ranks;
+        let meets = |rank: &GlobalRank| next(rank.0).any(is_rank);
+        if sink.ranks.len() > RANKS || sink.rows.len() > ROWS || sink.ranks.iter().any(meets) {
+            return sink.clone();
+        }
+        let around = |rank: &GlobalRank| {
+            let mut seen: BTreeSet<u32> = BTreeSet::new();
+            let mut reached: Vec<u32> = vec![rank.0];
+            let mut steps = 0usize;
+            while !reached.is_empty() && !seen.contains(&rank.0) {
+                reached = reached.iter().flat_map(|node| next(*node)).collect();
+                reached.retain(|node| seen.insert(*node));
+                steps += 1;
+            }
+            steps
+        };
+        let lengths: Vec<usize> = sink.ranks.iter().map(around).collect();
+        let shortest = lengths.iter().min().copied().unwrap_or(0);
+        let kept: BTreeSet<u32> = sink
+            .ranks
+            .iter()
+            .zip(&lengths)
+            .filter(|(_, length)| **length == shortest)
+            .map(|(rank, _)| rank.0)
+            .collect();
+        // What is left is taken away from its ends; a circle has none.
+        let mut rest: BTreeSet<u32> = inside.difference(&kept).copied().collect();
+        loop {
+            let ends: Vec<u32> = rest
+                .iter()
+                .copied()
+                .filter(|node| !next(*node).any(|to| rest.contains(&to)))
+                .collect();
+            if ends.is_empty() {
+                break;
+            }
+            rest.retain(|node| !ends.contains(node));
+        }
+        if !rest.is_empty() {
+            return sink.clone();
+        }
+        let ranks: Vec<GlobalRank> = kept.iter().map(|rank| GlobalRank(*rank)).collect();
+        let between = |row: &usize| {
+            let node = (self.ranks + row) as u32;
+            let waits = kept.iter().any(|rank| next(*rank).any(|to| to == node));
+            waits && next(node).any(|rank| kept.contains(&rank))
+        };
+        Sink { ranks, rows: sink.rows.iter().copied().filter(between).collect() }
     }
 
     /// The graph of ranks that have made all of their calls: each waits in the call that its device
@@ -273,6 +411,40 @@ mod tests {
         // The circle itself waits for rank 3.
         assert_eq!(sinks(4, &[(0, 1), (1, 0), (1, 3)]), [[3]]);
         assert_eq!(sinks(4, &[]), Vec::<Vec<u32>>::new());
+    }
+
+    #[test]
+    fn a_circle_is_told_without_those_who_only_wait_for_it() {
+        // Ranks 0 to 3, rows 4 to 6: 1 waits in 4 for 2, and 2 in 5 for 3; 3 waits in 6 for 1 and 2.
+        let mut graph = Graph::empty(4, 8);
+        for (from, to) in [(0, 6), (1, 4), (4, 2), (2, 5), (5, 3), (3, 6), (6, 1), (6, 2)] {
+            graph.point(from, to);
+        }
+        let [sink] = graph.sinks().try_into().unwrap();
+        let numbers = |ranks: &[GlobalRank]| ranks.iter().map(|rank| rank.0).collect::<Vec<_>>();
+        assert_eq!((numbers(&sink.ranks), &sink.rows), (vec![1, 2, 3], &vec![0, 1, 2]));
+        let tight = graph.tightest(&sink);
+        assert_eq!((numbers(&tight.ranks), tight.rows), (vec![2, 3], vec![1, 2]));
+        // Two circles that share nobody: neither explains the other.
+        let mut graph = Graph::empty(6, 12);
+        for (from, to) in [
+            (0, 6),
+            (6, 1),
+            (1, 7),
+            (7, 0),
+            (2, 8),
+            (8, 3),
+            (3, 9),
+            (9, 4),
+            (4, 10),
+            (10, 2),
+            (7, 2),
+            (10, 0),
+        ] {
+            graph.point(from, to);
+        }
+        let [sink] = graph.sinks().try_into().unwrap();
+        assert_eq!(numbers(&graph.tightest(&sink).ranks), [0, 1, 2, 3, 4]);
     }
 
     #[test]

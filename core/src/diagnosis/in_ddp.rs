@@ -41,9 +41,10 @@ pub(super) fn reason(
             Kind::DdpUnusedParameters,
             "The others wait for a bucket of DDP's backward pass. Most likely a parameter of that \
              bucket got no gradient on this rank, so that the bucket never became ready; or the \
-             rank stopped before or in its backward pass.",
+             rank stopped before or in its backward pass, or ran it past DDP: under no_sync(), or \
+             through model.module.",
             "Let every parameter take part in the loss on every rank, or give DDP \
-             find_unused_parameters=True. The rank's log says \"Expected to have finished reduction \
+             find_unused_parameters=True, which does not help against passes past DDP. The rank's log says \"Expected to have finished reduction \
              in the prior iteration\" if so, and anything else that stopped it if not. \
              TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters.",
         ));

@@ -7,7 +7,7 @@
 
 use super::align::{Alignment, Edit, Place, align_in};
 use super::explain::{Deed, Reason, is_ddp};
-use super::index::Job;
+use super::index::{Job, Made};
 use super::report::Certainty;
 use super::signature::Signature;
 use super::words::line_of;
@@ -90,13 +90,10 @@ pub(super) struct Odd {
     pub(super) model: GlobalRank,
 }
 
-/// The ranks of `among` that went another way than most of the job's; `None` if there are none, if
-/// no way has most ranks, or if a plan tells better.
+/// The ranks of `among` that went another way than most of the job's; `None` if there are none, or if
+/// no way has most ranks.
 pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
-    if job.log.plan.is_some() {
-        return None;
-    }
-    let roles = Roles::of(&job.log.groups);
+    let roles = job.roles();
     let others = job.log.logs().map(|(rank, _)| rank).filter(|rank| !among.contains(rank));
     let mut ranks: Vec<(GlobalRank, Vec<&CallRecord>)> = among
         .iter()
@@ -110,14 +107,14 @@ pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
     ranks.sort_by_key(|(rank, calls)| (std::cmp::Reverse(far(calls)), *rank));
     let mut ways: Vec<(GlobalRank, &[&CallRecord], Vec<GlobalRank>)> = Vec::new();
     for (rank, calls) in &ranks {
-        let goes = |theirs: &[&CallRecord]| in_step(calls, theirs, &roles);
+        let goes = |theirs: &[&CallRecord]| in_step(calls, theirs, roles);
         if !ways.iter().any(|(_, theirs, _)| goes(theirs) == Some(true)) && ways.len() < WAYS {
             ways.push((*rank, calls, Vec::new()));
         }
     }
     for (rank, calls) in &ranks {
         for (_, theirs, members) in &mut ways {
-            if in_step(calls, theirs, &roles) == Some(true) {
+            if in_step(calls, theirs, roles) == Some(true) {
                 members.push(*rank);
             }
         }
@@ -125,17 +122,30 @@ pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
     let most = ways.iter().map(|(_, _, members)| members.len()).max()?;
     let mut usual = ways.iter().filter(|(_, _, members)| members.len() == most);
     let (model, theirs, members) = usual.next()?;
-    if usual.next().is_some() || most * 2 <= ranks.len() {
+    // Those of whom nothing was recorded may have gone the other way.
+    let unrecorded = job.log.ranks.iter().filter(|log| log.is_none()).count();
+    if usual.next().is_some() || most * 2 <= ranks.len() + unrecorded {
         return None;
     }
     let own_way = |rank: &GlobalRank| {
         let found = ranks.iter().find(|(other, _)| other == rank);
-        found.is_some_and(|(_, calls)| in_step(calls, theirs, &roles) == Some(false))
+        found.is_some_and(|(_, calls)| in_step(calls, theirs, roles) == Some(false))
     };
     let mut odd: Vec<GlobalRank> = among.iter().copied().filter(own_way).collect();
+    // Who else is in a group that one rank has called is guesswork: others may have no such group.
+    odd.retain(|rank| !stands_alone(job, *rank));
     odd.sort_unstable();
     let few = !odd.is_empty() && odd.len() < members.len();
     few.then_some(Odd { ranks: odd, model: *model })
+}
+
+/// True of a rank that waits in a group whose members are not listed, and that no other has called.
+fn stands_alone(job: &Job<'_>, rank: GlobalRank) -> bool {
+    let calls = job.rank(rank).map(|log| log.calls.as_slice()).unwrap_or_default();
+    let Some(last) = calls.iter().rfind(|record| !record.call.p2p) else { return false };
+    let group = last.call.group;
+    let others = || job.rows_of(group).iter().flat_map(|row| &row.made);
+    job.members_are_worked_out(group) && others().all(|made| made.rank == rank)
 }
 
 /// What `rank` did otherwise than `model`, over all groups: left out, added, a loop left early, or two
@@ -145,11 +155,11 @@ pub(super) fn reason(
     rank: GlobalRank,
     model: GlobalRank,
 ) -> Option<(GroupId, Reason)> {
-    let roles = Roles::of(&job.log.groups);
+    let roles = job.roles();
     let (own, theirs) = (last(job, rank), last(job, model));
-    let (own, theirs) = anchored(&own, &theirs, &roles)?;
-    let common = own.iter().zip(theirs).take_while(|(a, b)| same(a, b, &roles)).count();
-    let found = align_in(own, theirs, Some(&roles));
+    let (own, theirs) = anchored(&own, &theirs, roles)?;
+    let common = own.iter().zip(theirs).take_while(|(a, b)| same(a, b, roles)).count();
+    let found = align_in(own, theirs, Some(roles));
     let first = found.as_ref().and_then(|found| found.edits.first()).copied();
     // Where a loop goes round, calls match again after any shift by rounds: a shift before the two
     // part, for the sake of the one call that a rank stands in, says nothing.
@@ -157,7 +167,7 @@ pub(super) fn reason(
         found.matched > 1 || first.own.min(first.theirs) >= common
     };
     let Some((found, first)) = found.zip(first).filter(|(found, first)| told(found, first)) else {
-        return round_or_end(job, rank, own, theirs, common, &roles);
+        return round_or_end(job, rank, own, theirs, common, roles);
     };
     let certainty = match found.only && found.matched > 1 && found.edits.len() == 1 {
         true => Certainty::Certain,
@@ -183,14 +193,21 @@ pub(super) fn reason(
             let next = theirs.get(first.theirs + count);
             let other_group =
                 next.is_some_and(|next| !roles.same(next.call.group, record.call.group));
-            if found.matched < 2 && other_group {
+            let in_order = next.is_some_and(|next| {
+                let before = own.get(..first.own).unwrap_or_default();
+                before.windows(2).any(|pair| match pair {
+                    [a, b] => same(a, record, roles) && same(b, next, roles),
+                    _ => false,
+                })
+            });
+            if found.matched < 2 && other_group && !in_order {
                 // It stands in the call of another group that comes next: it may as well have
-                // begun with that one.
+                // begun with that one, unless it has made the two in the others' order before.
                 return None;
             }
-            let group = known_as(job, rank, record.call.group, &roles)?;
+            let group = known_as(job, rank, record.call.group, roles)?;
             let deed = deed(record, model, count, certainty);
-            let left = left_rounds(own, theirs, first.own, first.theirs, count, &roles);
+            let left = left_rounds(own, theirs, first.own, first.theirs, count, roles);
             let reason = match left {
                 true => Reason::LeftLoop { ddp: deed.ddp, rounds: None, short_by: Some(count) },
                 false => Reason::Skipped(deed),
@@ -208,11 +225,31 @@ pub(super) fn reason(
                 return None;
             }
             let other = Some((two.call.op.clone(), line_of(job.log, model, two)));
-            let group = known_as(job, rank, one.call.group, &roles)?;
+            let group = known_as(job, rank, one.call.group, roles)?;
             Some((group, Reason::Swapped(Deed { other, ..deed(one, model, 1, certainty) })))
         }
         Edit::Replaced => None,
     }
+}
+
+/// The call that `rank` made in one group where `model` made the same in a group of another kind: the
+/// first one in which the two part. Both are from one line, or are followed by the same calls again.
+pub(super) fn in_another_group<'a>(
+    job: &Job<'a>,
+    rank: GlobalRank,
+    model: GlobalRank,
+) -> Option<(Made<'a>, Made<'a>)> {
+    let roles = job.roles();
+    let (own, theirs) = (last(job, rank), last(job, model));
+    let (own, theirs) = anchored(&own, &theirs, roles)?;
+    let common = own.iter().zip(theirs).take_while(|(a, b)| same(a, b, roles)).count();
+    let (mine, other) = (*own.get(common)?, *theirs.get(common)?);
+    let alike = Signature::of(&mine.call).difference(&Signature::of(&other.call)).is_none();
+    let line = !mine.call.stack.is_empty() && mine.call.stack == other.call.stack;
+    let goes_on = own.get(common + 1).zip(theirs.get(common + 1));
+    let goes_on = goes_on.is_some_and(|(a, b)| same(a, b, roles));
+    let found = alike && !roles.same(mine.call.group, other.call.group) && (line || goes_on);
+    found.then_some((Made { rank, record: mine }, Made { rank: model, record: other }))
 }
 
 /// What tells two ranks apart that part in the calls that they stand in: one is in a call that has

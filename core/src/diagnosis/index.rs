@@ -3,9 +3,11 @@
 //! A *row* is one collective of one group: the calls that its members made under one sequence
 //! number. Everything else reads rows, so that the work stays proportionate to the calls.
 
+use super::in_step::Roles;
 use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
 use crate::trace::{CallLog, CallRecord, CallState, RankLog};
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 /// A call and who made it.
@@ -39,6 +41,8 @@ pub(super) struct Job<'a> {
     first_lacking: Vec<Option<u32>>,
     /// The last sequence number of a rank in a group, also where the ring has dropped the call.
     last: BTreeMap<(GroupId, GlobalRank), u64>,
+    /// See [`Job::roles`].
+    roles: OnceCell<Roles>,
 }
 
 impl Made<'_> {
@@ -107,6 +111,7 @@ impl<'a> Job<'a> {
             open: Vec::new(),
             first_lacking: vec![None; log.ranks.len()],
             last,
+            roles: OnceCell::new(),
         };
         for same in
             calls.chunk_by(|(group, seq, _), (other, next, _)| group == other && seq == next)
@@ -165,6 +170,11 @@ impl<'a> Job<'a> {
 
     pub(super) fn group(&self, id: GroupId) -> Option<&'a ProcessGroup> {
         self.log.groups.get(id.index())
+    }
+
+    /// Which groups stand for each other; worked out when somebody asks.
+    pub(super) fn roles(&self) -> &Roles {
+        self.roles.get_or_init(|| Roles::of(&self.log.groups))
     }
 
     pub(super) fn rank(&self, rank: GlobalRank) -> Option<&'a RankLog> {

@@ -2,6 +2,7 @@
 
 use super::models::Sides;
 use super::report::{Certainty, Evidence, Finding, Kind, Report, Verdict};
+use super::watchdogs;
 use super::words::{cap_ranks, rank_list};
 use crate::job_log::{Said, Statement};
 use crate::rank::GlobalRank;
@@ -30,6 +31,7 @@ pub fn add_log(report: &mut Report, statements: &[Statement]) {
                     | Kind::DdpUnevenInputs
                     | Kind::LoopShorter
                     | Kind::CallNeverCompleted
+                    | Kind::RankMissing
             )
         };
         let known = report.findings.iter_mut().find(|known| {
@@ -47,6 +49,15 @@ pub fn add_log(report: &mut Report, statements: &[Statement]) {
             }
             Some(known) => known.evidence.extend(logged.evidence),
             None => report.findings.push(logged),
+        }
+    }
+    // Calls tell more of a disagreement than the one line that each watchdog writes.
+    let alone = report.findings.is_empty();
+    for logged in watchdogs::differing(&own, report.world_size) {
+        match report.findings.iter_mut().find(|known| known.culprits == logged.culprits) {
+            Some(known) => known.evidence.extend(logged.evidence),
+            None if alone => report.findings.push(logged),
+            None => {}
         }
     }
     if !report.findings.is_empty() {
@@ -76,11 +87,21 @@ fn findings(statements: &[Statement], world: u32) -> Vec<Finding> {
         "Look at the log of that rank, above this: it is stuck in its own code, or ended.",
     ));
     found.extend(mismatch(statements));
-    found.extend(timeouts(statements, world));
+    if watchdogs::differing(statements, world).is_empty() {
+        found.extend(watchdogs::timeouts(statements, world));
+        if found.is_empty() {
+            found.extend(watchdogs::raised(statements));
+        }
+    }
     found
 }
 
-fn finding(kind: Kind, about: &[&Statement], message: String, fix: &str) -> Option<Finding> {
+pub(super) fn finding(
+    kind: Kind,
+    about: &[&Statement],
+    message: String,
+    fix: &str,
+) -> Option<Finding> {
     let culprits: BTreeSet<GlobalRank> = about.iter().map(|it| it.rank).collect();
     (!culprits.is_empty()).then(|| Finding {
         kind,
@@ -206,69 +227,6 @@ fn mismatch(statements: &[Statement]) -> Option<Finding> {
     if tie {
         found.certainty = Certainty::Undecidable;
     }
-    Some(found)
-}
-
-/// What the watchdogs say: who had called less than others timed out in, else whose watchdog says
-/// nothing, else that all wait in one call. `world` ranks are known of otherwise.
-fn timeouts(statements: &[Statement], world: u32) -> Option<Finding> {
-    let mut furthest: BTreeMap<GlobalRank, u64> = BTreeMap::new();
-    let mut most: Option<(u64, &str)> = None;
-    for it in statements {
-        if let Said::TimedOut { seq, op, .. } = &it.said {
-            most = most.max(Some((*seq, op)));
-            let own = furthest.entry(it.rank).or_default();
-            *own = (*own).max(*seq);
-        }
-    }
-    let (seq, op) = most?;
-    let timed_out = |it: &&Statement| matches!(it.said, Said::TimedOut { .. });
-    let all: Vec<&Statement> = statements.iter().filter(timed_out).collect();
-    let called_less = |it: &&Statement| match it.said {
-        Said::TimedOut { last_enqueued: Some(last), .. } => last < seq,
-        _ => furthest.get(&it.rank).is_some_and(|own| *own < seq),
-    };
-    let behind: Vec<&Statement> = all.iter().copied().filter(called_less).collect();
-    let ranks: BTreeSet<GlobalRank> = behind.iter().map(|it| it.rank).collect();
-    let ranks: Vec<GlobalRank> = ranks.into_iter().collect();
-    let message =
-        format!("{} had not called {op} #{seq}, in which others timed out.", cap_ranks(&ranks));
-    let fix = "Look at what the rank did instead: its own log, and its Flight Recorder dump.";
-    if let Some(mut found) = finding(Kind::RankNeverJoined, &behind, message, fix) {
-        found.certainty = Certainty::Likely;
-        found.seq = Some(seq);
-        return Some(found);
-    }
-    let waiting: Vec<GlobalRank> = furthest.keys().copied().collect();
-    let last = waiting.last().map_or(0, |rank| rank.0.saturating_add(1)).max(world);
-    let silent = (0..last).map(GlobalRank).filter(|rank| !furthest.contains_key(rank));
-    let silent: Vec<GlobalRank> = silent.collect();
-    let (kind, message, fix) = match silent.is_empty() {
-        false => (
-            Kind::RankNeverJoined,
-            format!(
-                "{} timed out in {op} #{seq}, and nothing is said of {}: not called, or a log \
-                 that is not among these.",
-                cap_ranks(&waiting),
-                rank_list(&silent)
-            ),
-            fix,
-        ),
-        true => (
-            Kind::CallNeverCompleted,
-            format!(
-                "{} timed out in {op} #{seq}. All of them had called it, and their logs do not say \
-                 why it did not end.",
-                cap_ranks(&waiting)
-            ),
-            "Set TORCH_FR_BUFFER_SIZE and TORCH_NCCL_DUMP_ON_TIMEOUT=1 and diagnose the dumps: they \
-             say whether the calls were alike.",
-        ),
-    };
-    let mut found = finding(kind, &all, message, fix)?;
-    (found.culprits, found.victims) = (silent, waiting);
-    found.certainty = Certainty::Undecidable;
-    found.seq = Some(seq);
     Some(found)
 }
 

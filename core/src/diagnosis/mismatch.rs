@@ -1,11 +1,13 @@
 //! Rows whose calls are not the same collective, and who is in the minority.
 
 use super::align::WINDOW;
-use super::in_step::odd_ones;
+use super::by_plan::astray;
+use super::in_step::{Odd, odd_ones};
 use super::index::{Job, Row};
 use super::signature::{Difference, Signature};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
+use crate::trace::Frame;
 use std::collections::BTreeMap;
 
 /// So many ties are held against what ranks of other groups do.
@@ -137,7 +139,9 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>, looks: &mut u32) -> Option<
     let mut leader = leaders.next().map(|(signature, ranks)| (*signature, ranks.clone()))?;
     let mut tie = leaders.next().is_some();
     let mut usual = sides.iter().filter(|(signature, ranks)| {
-        tie && ranks.len() == most && is_usual(job, row, signature, ranks)
+        tie && ranks.len() == most
+            && is_usual(job, row, signature, ranks)
+            && !others_may_be_usual(job, row, &sides, signature, ranks)
     });
     let mut decided = match may_tie(job, row, most, &sides) {
         true => Decided::ByMajorityOfRecorded,
@@ -201,12 +205,37 @@ fn elsewhere<'a>(
     sides: &BTreeMap<Signature<'a>, Vec<GlobalRank>>,
 ) -> Option<(Signature<'a>, Vec<GlobalRank>, GlobalRank)> {
     let among: Vec<GlobalRank> = row.made.iter().map(|made| made.rank).collect();
-    let odd = odd_ones(job, &among)?;
+    let odd = match job.log.plan.is_some() {
+        true => {
+            let astray = astray(job, row.group)?;
+            Odd { ranks: astray.ranks, model: astray.model }
+        }
+        false => odd_ones(job, &among)?,
+    };
     let is_odd = |rank: &GlobalRank| odd.ranks.binary_search(rank).is_ok();
     let mut usual = sides.iter().filter(|(_, ranks)| !ranks.iter().any(is_odd));
     let (signature, ranks) = usual.next()?;
     let alone = usual.next().is_none() && odd.ranks.len() + ranks.len() == among.len();
     alone.then(|| (*signature, ranks.clone(), odd.model))
+}
+
+/// True if the calls of another side come from a line of their own that was called from before: they
+/// may be as that line's always are.
+fn others_may_be_usual(
+    job: &Job<'_>,
+    row: &Row<'_>,
+    sides: &BTreeMap<Signature<'_>, Vec<GlobalRank>>,
+    signature: &Signature<'_>,
+    ranks: &[GlobalRank],
+) -> bool {
+    let stack = |ranks: &[GlobalRank]| Some(&row.of(*ranks.first()?)?.record.call.stack);
+    let own = stack(ranks);
+    let called_before = |place: &std::sync::Arc<[Frame]>| {
+        let before = job.rows_of(row.group).iter().take_while(|before| before.seq < row.seq);
+        before.flat_map(|row| &row.made).any(|made| made.record.call.stack == *place)
+    };
+    let mut others = sides.iter().filter(|(other, _)| *other != signature);
+    others.any(|(_, ranks)| stack(ranks).is_some_and(|it| Some(it) != own && called_before(it)))
 }
 
 /// True if every call that was made from this line before, by anybody, had this signature, and there

@@ -6,8 +6,10 @@
 
 mod absent;
 mod align;
+mod alone;
 mod before;
 mod by_lines;
+mod by_plan;
 mod causes;
 mod dead;
 mod deadlock;
@@ -25,7 +27,10 @@ mod mismatch;
 mod models;
 mod monitored;
 mod namesakes;
+mod out_of_step;
 mod p2p;
+mod passes;
+mod places;
 mod plan_diff;
 mod report;
 mod run_end;
@@ -35,6 +40,7 @@ mod straggler;
 mod text;
 mod unanswered;
 mod waits;
+mod watchdogs;
 mod went_on;
 mod words;
 

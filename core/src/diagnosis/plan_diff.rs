@@ -3,6 +3,7 @@
 //! The plan of a simulation or a run shows what every rank would have called, so that the place of
 //! a skipped call is certain where a recording could only guess.
 
+use super::in_step::Roles;
 use crate::group::GroupId;
 use crate::plan::{Action, Call, Op, Plan, TensorId};
 use crate::rank::GlobalRank;
@@ -46,14 +47,16 @@ pub(super) struct Place {
 }
 
 /// The difference between the programs of `rank` and of `peer`, in the collectives of `group`;
-/// `None` if there is none, or if they differ in several ways.
+/// `None` if there is none, or if they differ in several ways. `roles` says which groups of the two
+/// stand for each other.
 pub(super) fn plan_diff(
     plan: &Plan,
+    roles: &Roles,
     group: GroupId,
     rank: GlobalRank,
     peer: GlobalRank,
 ) -> Option<PlanDiff> {
-    let tokens = |rank| Some(compared(plan, &plan.program(rank)?.ops));
+    let tokens = |rank| Some(compared(plan, roles, &plan.program(rank)?.ops));
     let (own, other) = (tokens(rank)?, tokens(peer)?);
     let programs = Programs { plan, group, own: &own, other: &other };
     // Lines tell equal calls apart, unless the ranks make the same calls from different lines.
@@ -81,6 +84,7 @@ pub(super) fn plan_diff(
 struct Token<'a> {
     op: &'a Op,
     plan: &'a Plan,
+    roles: &'a Roles,
 }
 
 /// A part of one program that stands where a part of the other one stands; either may be empty.
@@ -230,7 +234,7 @@ impl Token<'_> {
                 let (ours, theirs) = (a.calls(), b.calls());
                 ours.len() == theirs.len()
                     && !ours.is_empty()
-                    && ours.iter().zip(theirs).all(|(a, b)| self.plan.alike(a, b))
+                    && ours.iter().zip(theirs).all(|(a, b)| self.plan.alike(self.roles, a, b))
             }
         }
     }
@@ -238,24 +242,27 @@ impl Token<'_> {
 
 impl Plan {
     /// True if two calls are the same but for which of a rank's tensors they are about, and for
-    /// the parts of an uneven call. Tensors of one name are the same to whoever wrote the program.
-    fn alike(&self, a: &Call, b: &Call) -> bool {
+    /// the parts of an uneven call. Tensors of one name are the same to whoever wrote the program;
+    /// only the root of a call may pass one that the others do not.
+    fn alike(&self, roles: &Roles, a: &Call, b: &Call) -> bool {
         let tensor = |id: Option<TensorId>| {
             let tensor = id.and_then(|id| self.tensor(id));
             tensor.map(|tensor| (tensor.name.as_str(), tensor.dtype))
         };
         let collective = |call: &Call| match call {
-            Call::Collective { group, collective, count, .. } => {
-                Some((*group, *collective, *count))
-            }
+            Call::Collective { collective, count, .. } => Some((*collective, *count)),
             _ => None,
         };
+        let same_group = roles.same(a.group(), b.group());
         match (a, b) {
             (Call::Collective { .. }, Call::Collective { .. }) => {
-                collective(a) == collective(b) && a.tensors().map(tensor) == b.tensors().map(tensor)
+                let mut tensors = a.tensors().into_iter().zip(b.tensors());
+                same_group
+                    && collective(a) == collective(b)
+                    && tensors.all(|(a, b)| a.is_none() || b.is_none() || tensor(a) == tensor(b))
             }
             // Neighbours of different ranks are different ranks.
-            _ => a.name() == b.name() && a.group() == b.group(),
+            _ => a.name() == b.name() && same_group,
         }
     }
 }
@@ -364,7 +371,7 @@ fn slides(tokens: &[Token<'_>], at: usize, middle: usize) -> usize {
 }
 
 /// The operations that tell programs apart: idle time does not, and a wait only repeats its call.
-fn compared<'a>(plan: &'a Plan, ops: &'a [Op]) -> Vec<Token<'a>> {
+fn compared<'a>(plan: &'a Plan, roles: &'a Roles, ops: &'a [Op]) -> Vec<Token<'a>> {
     let counts = |op: &&Op| match op.action {
         Action::Call { .. }
         | Action::Coalesced { .. }
@@ -376,5 +383,5 @@ fn compared<'a>(plan: &'a Plan, ops: &'a [Op]) -> Vec<Token<'a>> {
         | Action::Copy { .. }
         | Action::Synchronize => false,
     };
-    ops.iter().filter(counts).map(|op| Token { op, plan }).collect()
+    ops.iter().filter(counts).map(|op| Token { op, plan, roles }).collect()
 }

@@ -277,7 +277,7 @@ pub(super) fn cause(scene: &Scene<'_, '_>, slow: &Straggler) -> Cause {
     let last = scene.job.last_call(slow.group, slow.rank);
     let others = log.groups.get(slow.group.index()).map(|group| group.ranks().to_vec());
     let mut others = others.unwrap_or_default();
-    others.retain(|rank| *rank != slow.rank);
+    others.retain(|rank| *rank != slow.rank && scene.job.rank(*rank).is_some());
     others.sort_unstable();
     let seen = last.map(|record| Made { rank: slow.rank, record });
     Cause {

@@ -10,9 +10,17 @@ use crate::trace::RankState;
 /// A rank that makes fewer sends or receives than its peers expect of it, or more than they
 /// answer.
 pub(super) fn silent(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
-    let expected = scene.p2p.iter().any(|pending| pending.never && pending.peer == rank);
-    if expected {
-        return unanswered(scene, rank);
+    let expected = scene.p2p.iter().find(|pending| pending.never && pending.peer == rank);
+    if let Some(expected) = expected {
+        let mutual = scene.p2p.iter().find(|pending| {
+            pending.never && pending.made.rank == rank && pending.peer == expected.made.rank
+        });
+        return match mutual {
+            Some(own) if rank < expected.made.rank => Some(both_wait(scene, own, expected)),
+            // Told with the other one.
+            Some(_) => None,
+            None => unanswered(scene, rank),
+        };
     }
     let log = scene.job.log;
     let own = scene.p2p.iter().filter(|pending| pending.never && pending.made.rank == rank);
@@ -45,14 +53,48 @@ pub(super) fn silent(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
     })
 }
 
+/// Two ranks that wait for each other with calls that no call left of the other's meets, as where both
+/// receive: which of the two should have been the other kind of call nobody can tell.
+fn both_wait(scene: &Scene<'_, '_>, own: &PendingP2p<'_>, other: &PendingP2p<'_>) -> Cause {
+    let log = scene.job.log;
+    let (one, two) = (own.made, other.made);
+    Cause {
+        kind: Kind::P2pMismatch,
+        culprits: vec![one.rank, two.rank],
+        also_victims: Vec::new(),
+        group: Some(one.record.call.group),
+        seq: one.record.seq,
+        op: Some(one.record.call.op.clone()),
+        certainty: Certainty::Certain,
+        message: format!(
+            "Ranks {} and {} wait for each other, and neither has a call left that would meet the \
+             other's: rank {} waits in {}, rank {} in {}.",
+            one.rank,
+            two.rank,
+            one.rank,
+            words::call(log, one),
+            two.rank,
+            words::call(log, two),
+        ),
+        fix: "Let one of the two make the other kind of call there: a send for a recv, with the same \
+              tag and group."
+            .to_owned(),
+        evidence: vec![evidence(scene, one, "waits in"), evidence(scene, two, "waits in")],
+    }
+}
+
 /// A rank whose answer to a send or receive never came.
 pub(super) fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
     let log = scene.job.log;
-    let waits: Vec<&PendingP2p<'_>> = scene
+    let mut waits: Vec<&PendingP2p<'_>> = scene
         .p2p
         .iter()
         .filter(|pending| pending.partner.is_none() && pending.peer == rank)
         .collect();
+    // What the rank's program would still answer is no reason.
+    if waits.iter().any(|pending| pending.never) {
+        waits.retain(|pending| pending.never);
+    }
     let first = waits.first()?;
     let made = first.made;
     let sends = made.record.call.op.contains("send");

@@ -9,6 +9,7 @@ use super::process::{Process, Raised, process, refused};
 use super::values::Context;
 use crate::c10d::{self, Arg, Dist, FromRank, Group, InGroup, Reduction, Tensor, Work};
 use crate::ddp::model::{Device, Model};
+use crate::ddp::passes::{BACKWARD as BACKWARD_PASS, Pass};
 use crate::ddp::{BucketCap, Ddp, DdpCall, DdpError, DdpOp, DdpOptions, Forward, Purpose};
 use crate::dtype::Dtype;
 use crate::plan::Fill;
@@ -29,8 +30,10 @@ pub(super) struct Wrapped {
     group: Option<Group>,
     /// What DDP communicates, by name, type and size.
     tensors: BTreeMap<(String, Dtype, u64), Tensor>,
-    /// What the last forward pass decided: whether this backward pass reduces.
+    /// True between a forward pass and its backward pass.
     forwarded: bool,
+    /// False if the last forward pass was inside `no_sync()`: its backward pass does not reduce.
+    sync: bool,
 }
 
 /// Adds `models`, `DDP` and the optimizers.
@@ -119,8 +122,16 @@ fn wrap<'v>(
     let dist = process.dist()?;
     let device = device.ok_or_else(|| anyhow::anyhow!("no device is known"))?;
     let tensors = BTreeMap::new();
-    let mut wrapped =
-        Wrapped { model, device, batch, ddp: Some(ddp), group, tensors, forwarded: false };
+    let mut wrapped = Wrapped {
+        model,
+        device,
+        batch,
+        ddp: Some(ddp),
+        group,
+        tensors,
+        forwarded: false,
+        sync: true,
+    };
     for call in &calls {
         wrapped.issue(dist, call, false, "DistributedDataParallel")?;
         if let Some(error) = refusal.as_ref().filter(|error| found_by(error, call.purpose)) {
@@ -285,6 +296,7 @@ pub(super) fn forward(
             return Err(raised(&error));
         }
         module.forwarded |= grad;
+        module.sync = sync;
         let dtype = module.model.params.first().map_or(Dtype::Float32, |param| param.dtype);
         let slowness = process.slowness;
         let total: u64 = module
@@ -316,6 +328,11 @@ pub(super) fn backward(
         module.forwarded = false;
         let dtype = module.model.params.first().map_or(Dtype::Float32, |param| param.dtype);
         let slowness = process.slowness;
+        let pass = match through {
+            Through::Module => Pass::Past,
+            Through::Ddp if !module.sync => Pass::Unsynced,
+            Through::Ddp => Pass::Reduces,
+        };
         let mut works = Vec::new();
         let mut computed: u64 = 0;
         for (layer, ready) in module.model.backward() {
@@ -332,13 +349,13 @@ pub(super) fn backward(
             if calls.is_empty() {
                 continue;
             }
-            process.dist()?.compute("backward", std::mem::take(&mut computed));
+            pass_of(process, pass, std::mem::take(&mut computed))?;
             for call in &calls {
                 works.extend(module.issue(process.dist()?, call, true, BACKWARD)?);
             }
         }
         if computed > 0 {
-            process.dist()?.compute("backward", computed);
+            pass_of(process, pass, computed)?;
         }
         let mut calls = Vec::new();
         if let (Some(ddp), Through::Ddp) = (&mut module.ddp, through) {
@@ -353,6 +370,14 @@ pub(super) fn backward(
         waited.map_err(refused)?;
         Ok(())
     })
+}
+
+/// A part of a backward pass is computed.
+fn pass_of(process: &mut Process<'_>, pass: Pass, duration_ns: u64) -> anyhow::Result<()> {
+    let dist = process.dist()?.part_of(pass.via());
+    dist.compute(BACKWARD_PASS, duration_ns);
+    dist.part_of(None);
+    Ok(())
 }
 
 /// Names or indices of parameters that a pass does not use.

@@ -1,7 +1,12 @@
 mod edits;
 mod fake;
 mod faults;
+mod lines;
+mod mesh;
+mod missing;
 mod nccl;
+#[cfg(feature = "program")]
+mod programs;
 mod simulated;
 
 use super::*;

@@ -300,3 +300,30 @@ fn nothing_recorded_is_unusable() {
     assert_eq!(report.verdict, Verdict::Unusable);
     assert!(report.notes[0].contains("holds no calls"));
 }
+
+/// A call that everybody made and that never ends holds up nobody's process on NCCL, as the others
+/// show that went on behind it: who did not go on is missed.
+#[test]
+fn who_did_not_go_on_behind_a_call_as_the_others_did_is_missed() {
+    let fake = Fake::new(4, &[])
+        .group("mesh_dp", &[0, 2])
+        .group("mesh_dp", &[1, 3])
+        .group("mesh_tp", &[0, 1])
+        .group("mesh_tp", &[2, 3]);
+    let said = |rank: u32, state: fn(&str, u64) -> Said, calls: usize| {
+        let (dp, tp) = (1 + rank as usize % 2, 3 + rank as usize / 2);
+        let step = [done("all_reduce", 512).in_group(tp), done("all_reduce", 4096).in_group(dp)];
+        let last =
+            [state("all_reduce", 512).in_group(tp), pending("all_reduce", 4096).in_group(dp)];
+        with(step.to_vec(), &last[..calls])
+    };
+    let fake = fake
+        .rank(0, &said(0, done, 2))
+        .rank(1, &said(1, done, 2))
+        .rank(2, &said(2, pending, 1))
+        .rank(3, &said(3, pending, 2));
+    let report = of(&fake);
+    assert_eq!(found(&report), [(Kind::RankNeverJoined, vec![2])], "{}", report.to_text());
+    assert_eq!(report.findings[0].certainty, Certainty::Likely);
+    assert_eq!(report.findings[0].victims.len(), 3);
+}

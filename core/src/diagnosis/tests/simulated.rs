@@ -15,11 +15,13 @@ use crate::trace::{
 };
 
 const GRAD: TensorId = TensorId(0);
+const PART: TensorId = TensorId(1);
 const STUCK: u64 = u64::MAX;
 
 fn plan(mut program: impl FnMut(u32, &mut ProgramBuilder)) -> Plan {
     let mut plan = PlanBuilder::new("test", 4, BackendName::Host).unwrap();
     plan.tensor("grad", Dtype::Float32, 64, Fill::Rank);
+    plan.tensor("part", Dtype::Float32, 16, Fill::Rank);
     plan.source("train.py", "");
     plan.every_rank(|rank, own| program(rank.0, own)).unwrap()
 }
@@ -34,7 +36,7 @@ fn barrier(program: &mut ProgramBuilder, line: u32) {
 }
 
 /// Runs the plan until nothing moves.
-fn run(plan: &Plan) -> Trace {
+pub(super) fn run(plan: &Plan) -> Trace {
     let mut events = Vec::new();
     let mut at = [0usize; 4];
     let mut works = [0u32; 4];
@@ -221,6 +223,26 @@ fn extra_swapped_and_shorter() {
     });
     let finding = one(&shorter, Kind::LoopShorter, 3);
     assert!(finding.message.contains("3 calls short"), "{}", finding.message);
+}
+
+/// The root of a call passes tensors that the others do not: their programs are the same.
+#[test]
+fn what_only_the_root_passes_is_no_difference() {
+    let report = report(|rank, own| {
+        let root = GroupRank(0);
+        for step in 0..3 {
+            let list = (rank == 0).then_some(GRAD);
+            let scatter = Collective::Scatter { root };
+            own.line(0, 7).collective(GroupId::WORLD, scatter, 16, list, Some(PART));
+            let reduce = Collective::Reduce { op: ReduceOp::Sum, root };
+            if (rank, step) == (3, 1) {
+                own.line(0, 10).collective(GroupId::WORLD, reduce, 64, None, Some(GRAD));
+            }
+            own.line(0, 11).collective(GroupId::WORLD, reduce, 64, None, Some(GRAD));
+        }
+    });
+    let finding = one(&report, Kind::OpExtra, 3);
+    assert!(finding.message.contains("reduce at #4 (train.py:10)"), "{}", finding.message);
 }
 
 #[test]

@@ -1,0 +1,217 @@
+//! Findings of calls that only those make who wait in them: not the others left them out, but these
+//! made them on top, or in the wrong group.
+
+use super::absent::device_stall;
+use super::by_lines::skipped_by_lines;
+use super::by_plan;
+use super::causes::{Cause, Scene};
+use super::differing::{FIX_EXTRA, extra, waits};
+use super::explain::{Deed, Reason, from_plan_of};
+use super::in_step::{self, odd_ones};
+use super::index::{Made, Row};
+use super::out_of_step::{ALIKE, FIX_GROUP, instead};
+use super::report::{Certainty, Evidence, Kind};
+use super::words::{self, cap_ranks, capital, ranks};
+use crate::rank::GlobalRank;
+
+/// The finding of a call that those who wait in it should not have made; `culprits` are those who
+/// never made it and wait for nobody.
+pub(super) fn cause(
+    scene: &Scene<'_, '_>,
+    culprits: &[GlobalRank],
+    row: &Row<'_>,
+    base: &Cause,
+    shown: &[Evidence],
+) -> Option<Cause> {
+    let waiting = row.waiting();
+    // Whoever waits for those in the call is kept from it by them.
+    let held = scene.graph.waiting_for(&waiting);
+    let free = |rank: &GlobalRank| {
+        culprits.binary_search(rank).is_ok() || held.binary_search(rank).is_ok()
+    };
+    let few = culprits.len() > waiting.len() && row.absent.iter().all(free);
+    if few && let Some(cause) = alone_in_it(scene, culprits, row, base, shown) {
+        return Some(cause);
+    }
+    match scene.job.log.plan.is_some() {
+        true => odd_by_plan(scene, culprits, row, base, shown),
+        false => odd_by_others(scene, culprits, row, base, shown),
+    }
+}
+
+/// The finding of a call that only a minority made, while nothing holds the others: by majority,
+/// those who made it are the odd ones out.
+fn alone_in_it(
+    scene: &Scene<'_, '_>,
+    absent: &[GlobalRank],
+    row: &Row<'_>,
+    base: &Cause,
+    shown: &[Evidence],
+) -> Option<Cause> {
+    let job = scene.job;
+    let made = row.made.iter().find(|made| made.pending()).copied()?;
+    let stuck = absent.iter().any(|rank| device_stall(scene, *rank));
+    let planned = job.log.plan.is_some();
+    let not_theirs = matches!(
+        from_plan_of(job, row.group, *absent.first()?, made.rank),
+        Reason::Skipped(_) | Reason::Unused(_) | Reason::LeftLoop { .. }
+    );
+    if stuck || (planned && !not_theirs) {
+        return None;
+    }
+    let waiting = row.waiting();
+    if let ([rank], Some(peer)) = (waiting.as_slice(), absent.first())
+        && let Reason::Skipped(deed) = skipped_by_lines(job, row.group, row.seq, *peer, *rank)
+    {
+        // What the others seem to have left out is what the one made on top.
+        let call = words::call(job.log, made);
+        return Some(Cause {
+            kind: Kind::OpExtra,
+            culprits: waiting.clone(),
+            seq: Some(deed.seq),
+            op: Some(deed.op.clone()),
+            certainty: deed.certainty,
+            message: format!(
+                "{} Since then its calls were matched one too late, and it waits alone in {call}.",
+                extra(&cap_ranks(&waiting), &deed, &words::group_label(job.log, row.group))
+            ),
+            fix: FIX_EXTRA.to_owned(),
+            evidence: shown.to_vec(),
+            ..base.clone()
+        });
+    }
+    if let Some(cause) = odd_by_others(scene, absent, row, base, shown) {
+        return Some(cause);
+    }
+    let call = words::call(job.log, made);
+    let idle = match row.absent.len() > absent.len() {
+        true => format!("{} ", ranks(absent)),
+        false => String::new(),
+    };
+    let unsure = " If they should have made it too, look at what all of them do instead.";
+    Some(Cause {
+        kind: Kind::OpExtra,
+        culprits: waiting.clone(),
+        certainty: match planned {
+            true => Certainty::Certain,
+            // Those of whom nothing was recorded may have come as well.
+            false if row.absent.len() <= waiting.len() + row.unrecorded.len() => {
+                Certainty::Undecidable
+            }
+            false => Certainty::Likely,
+        },
+        message: format!(
+            "{} alone called {call} and wait{} there; {} never did, and {idle}{} for nothing.{}",
+            cap_ranks(&waiting),
+            words::s(&waiting),
+            ranks(if row.absent.is_empty() { absent } else { &row.absent }),
+            if absent.len() == 1 { "waits" } else { "wait" },
+            if planned { "" } else { unsure },
+        ),
+        fix: FIX_EXTRA.to_owned(),
+        evidence: shown.to_vec(),
+        ..base.clone()
+    })
+}
+
+/// The finding of a call that those who wait in it make on top, as the programs of the group's other
+/// members show.
+fn odd_by_plan(
+    scene: &Scene<'_, '_>,
+    absent: &[GlobalRank],
+    row: &Row<'_>,
+    base: &Cause,
+    shown: &[Evidence],
+) -> Option<Cause> {
+    let job = scene.job;
+    let astray = by_plan::astray(job, row.group)?;
+    let odd = |rank: &GlobalRank| astray.ranks.binary_search(rank).is_ok();
+    let waiting = row.waiting();
+    let made = row.made.iter().find(|made| made.pending()).copied()?;
+    if !waiting.iter().all(odd) || absent.iter().any(odd) {
+        return None;
+    }
+    let why = |rank: &GlobalRank| from_plan_of(job, row.group, *rank, astray.model);
+    let first = why(&made.rank);
+    if waiting.len() > ALIKE || !waiting.iter().all(|rank| why(rank).same(&first)) {
+        return None;
+    }
+    let Reason::Extra(deed) = first else { return None };
+    Some(Cause { certainty: astray.certainty, ..on_top(scene, row, made, deed, base, shown) })
+}
+
+/// The same of a recording, as ranks show that go through the program in other groups.
+fn odd_by_others(
+    scene: &Scene<'_, '_>,
+    absent: &[GlobalRank],
+    row: &Row<'_>,
+    base: &Cause,
+    shown: &[Evidence],
+) -> Option<Cause> {
+    let job = scene.job;
+    let waiting = row.waiting();
+    let made = row.made.iter().find(|made| made.pending()).copied()?;
+    let among: Vec<GlobalRank> = waiting.iter().chain(absent).copied().collect();
+    let odd = odd_ones(job, &among)?;
+    // What is told of one rank is not known of others.
+    if waiting.len() > 1
+        || odd.ranks != waiting
+        || absent.iter().any(|rank| device_stall(scene, *rank))
+    {
+        return None;
+    }
+    if let Some((own, theirs)) = in_step::in_another_group(job, made.rank, odd.model) {
+        return Some(Cause {
+            kind: Kind::OpExtra,
+            culprits: waiting.clone(),
+            group: Some(own.record.call.group),
+            seq: own.record.seq,
+            op: Some(own.record.call.op.clone()),
+            certainty: Certainty::Likely,
+            message: format!(
+                "{} {} in {}.",
+                instead(job, &waiting, own, theirs),
+                capital(&waits(&waiting)),
+                words::call(job.log, made),
+            ),
+            fix: FIX_GROUP.to_owned(),
+            evidence: shown.to_vec(),
+            ..base.clone()
+        });
+    }
+    match in_step::reason(job, made.rank, odd.model)? {
+        (group, Reason::Extra(deed)) if group == row.group => {
+            let certainty = Certainty::Likely;
+            Some(Cause { certainty, ..on_top(scene, row, made, deed, base, shown) })
+        }
+        _ => None,
+    }
+}
+
+/// The finding of calls that those who wait in a row made on top.
+fn on_top(
+    scene: &Scene<'_, '_>,
+    row: &Row<'_>,
+    made: Made<'_>,
+    deed: Deed,
+    base: &Cause,
+    shown: &[Evidence],
+) -> Cause {
+    let waiting = row.waiting();
+    let label = words::group_label(scene.job.log, row.group);
+    Cause {
+        kind: Kind::OpExtra,
+        message: format!(
+            "{} {} in {}.",
+            extra(&cap_ranks(&waiting), &deed, &label),
+            capital(&waits(&waiting)),
+            words::call(scene.job.log, made),
+        ),
+        culprits: waiting,
+        seq: Some(deed.seq),
+        op: Some(deed.op),
+        fix: FIX_EXTRA.to_owned(),
+        evidence: shown.to_vec(),
+        ..base.clone()
+    }
+}

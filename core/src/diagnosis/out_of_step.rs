@@ -1,0 +1,214 @@
+//! What closed a circle: a rank that left a call out, or made one on top, has been in the wrong calls
+//! of its groups since. Where ranks only took their groups in another order, the circle is theirs.
+
+use super::by_plan::{self, Astray};
+use super::causes::{Cause, Scene};
+use super::differing::{
+    FIX_EXTRA, FIX_SWAPPED, FIX_UNUSED, extra, fix_loop, fix_skipped, skipped, swapped, unused,
+};
+use super::explain::{Deed, Reason, from_plan_of};
+use super::graph::Sink;
+use super::in_step::{self, odd_ones};
+use super::index::{Job, Made};
+use super::report::{Certainty, Kind};
+use super::words::{self, at_line, cap_ranks};
+use crate::group::GroupId;
+use crate::rank::GlobalRank;
+use std::collections::BTreeSet;
+
+/// What to do about a call that a rank makes in another group than the others.
+pub(super) const FIX_GROUP: &str = "Pass the same group= on every rank at this line: look for a group that \
+                         depends on the rank or the step, and for one that is left out, which means \
+                         the default group.";
+
+/// Of so many ranks it is looked up whether they did the same.
+pub(super) const ALIKE: usize = 64;
+
+/// The finding of a circle, told as what closed it where most ranks go through the program in one
+/// way, and few of the circle in another; or where a plan says who goes astray.
+pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
+    match scene.job.log.plan.is_some() {
+        true => planned(scene, sink, circle),
+        false => recorded(scene, sink, circle),
+    }
+}
+
+fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
+    let job = scene.job;
+    let Some(odd) = odd_ones(job, &sink.ranks) else { return circle };
+    let Some(first) = odd.ranks.first().copied() else { return circle };
+    let mut cause = blame(circle, sink, &odd.ranks);
+    cause.certainty = Certainty::Likely;
+    if let Some((own, theirs)) = in_step::in_another_group(job, first, odd.model) {
+        let said = instead(job, &[first], own, theirs);
+        (cause.seq, cause.op) = (own.record.seq, Some(own.record.call.op.clone()));
+        return other_group(cause, own.record.call.group, &said);
+    }
+    let Some((group, why)) = in_step::reason(job, first, odd.model) else { return cause };
+    let alike = |rank: &GlobalRank| {
+        let own = in_step::reason(job, *rank, odd.model);
+        own.is_some_and(|(own, reason)| own == group && reason.same(&why))
+    };
+    if odd.ranks.len() > ALIKE || !odd.ranks.iter().skip(1).all(alike) {
+        return cause;
+    }
+    // Nothing in that group is seen of it behind the call that it left out, and little in others.
+    let may_come = match &why {
+        Reason::Skipped(deed) if deed.certainty != Certainty::Certain => {
+            job.last_call(group, first).and_then(|last| last.seq).is_none_or(|last| last < deed.seq)
+        }
+        _ => false,
+    };
+    let mut cause = tell(scene, cause, &odd.ranks, group, why);
+    if may_come {
+        cause.message += " Or it takes these groups in another order this time, and would have come \
+                          to that call later: the recording ends before that.";
+    }
+    cause
+}
+
+/// `Rank 2 called all_reduce #1 of default_pg (train.py:9) where rank 0 called all_reduce #2 of tp
+/// (train.py:9).`
+pub(super) fn instead(
+    job: &Job<'_>,
+    ranks: &[GlobalRank],
+    own: Made<'_>,
+    theirs: Made<'_>,
+) -> String {
+    format!(
+        "{} called {} where {} called {}.",
+        cap_ranks(ranks),
+        words::call(job.log, own),
+        words::ranks(&[theirs.rank]),
+        words::call(job.log, theirs),
+    )
+}
+
+/// With a plan: some group of the circle has members whose programs make other calls of it than they
+/// should.
+fn planned(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
+    let job = scene.job;
+    let groups: BTreeSet<GroupId> =
+        sink.rows.iter().filter_map(|at| Some(job.rows.get(*at)?.group)).collect();
+    let in_circle =
+        |astray: &Astray| astray.ranks.iter().all(|rank| sink.ranks.binary_search(rank).is_ok());
+    let mut found: Vec<(GroupId, Astray, Reason)> = groups
+        .into_iter()
+        .filter_map(|group| {
+            let astray = by_plan::astray(job, group).filter(in_circle)?;
+            let why = |rank: &GlobalRank| from_plan_of(job, group, *rank, astray.model);
+            let first = why(astray.ranks.first()?);
+            let few = astray.ranks.len() <= ALIKE;
+            let alike = few && astray.ranks.iter().skip(1).all(|rank| why(rank).same(&first));
+            let why = if alike { first } else { Reason::Other };
+            Some((group, astray, why))
+        })
+        .collect();
+    found.sort_by_key(|(_, astray, why)| (*why == Reason::Other, astray.certainty));
+    let Some((group, astray, why)) = found.first().cloned() else {
+        // All make the same calls of each group, and few take their groups in another order.
+        let Some(odd) = odd_ones(job, &sink.ranks) else { return circle };
+        return Cause { certainty: Certainty::Likely, ..blame(circle, sink, &odd.ranks) };
+    };
+    let mut cause = blame(circle, sink, &astray.ranks);
+    cause.certainty = astray.certainty;
+    let of = |found: &(GroupId, Astray, Reason)| found.1.ranks == astray.ranks;
+    let single = |deed: &Deed| deed.count == 1;
+    let added = found.iter().filter(|found| of(found)).find_map(|found| match &found.2 {
+        Reason::Extra(deed) if single(deed) => Some((found.0, deed.clone())),
+        _ => None,
+    });
+    let left_out = found.iter().filter(|found| of(found)).find_map(|found| match &found.2 {
+        Reason::Skipped(deed) if single(deed) => Some((found.0, deed.clone())),
+        _ => None,
+    });
+    if let (Some((called, own)), Some((instead_of, theirs))) = (added, left_out)
+        && own.op == theirs.op
+    {
+        let said = format!(
+            "{} called {} #{} of {}{} where the others call {} #{} of {}{}.",
+            cap_ranks(&astray.ranks),
+            own.op,
+            own.seq,
+            words::group_label(job.log, called),
+            at_line(own.line),
+            theirs.op,
+            theirs.seq,
+            words::group_label(job.log, instead_of),
+            at_line(theirs.line),
+        );
+        cause.seq = Some(own.seq);
+        cause.op = Some(own.op);
+        return other_group(cause, called, &said);
+    }
+    let certainty = cause.certainty;
+    let mut cause = tell(scene, cause, &astray.ranks, group, why);
+    cause.certainty = cause.certainty.max(certainty);
+    cause
+}
+
+/// The circle as the fault of some of its ranks.
+fn blame(circle: Cause, sink: &Sink, ranks: &[GlobalRank]) -> Cause {
+    let others = sink.ranks.iter().copied().filter(|rank| !ranks.contains(rank)).collect();
+    Cause { culprits: ranks.to_vec(), also_victims: others, ..circle }
+}
+
+/// A call made in another group than the others make it in.
+fn other_group(circle: Cause, group: GroupId, said: &str) -> Cause {
+    Cause {
+        kind: Kind::OpExtra,
+        group: Some(group),
+        message: since(said, &circle.message),
+        fix: FIX_GROUP.to_owned(),
+        ..circle
+    }
+}
+
+/// The circle, told as what `ranks` did otherwise than the others in their calls of `group`.
+fn tell(
+    scene: &Scene<'_, '_>,
+    mut cause: Cause,
+    ranks: &[GlobalRank],
+    group: GroupId,
+    why: Reason,
+) -> Cause {
+    let (who, label) = (cap_ranks(ranks), words::group_label(scene.job.log, group));
+    let (kind, said, fix, deed) = match why {
+        Reason::Skipped(deed) => {
+            let said = skipped(&who, &deed, &label);
+            (Kind::OpSkipped, said, fix_skipped(deed.ddp), Some(deed))
+        }
+        Reason::Unused(deed) => {
+            let said = unused(&who, &deed, &label);
+            (Kind::DdpUnusedParameters, said, FIX_UNUSED.to_owned(), Some(deed))
+        }
+        Reason::Extra(deed) => {
+            (Kind::OpExtra, extra(&who, &deed, &label), FIX_EXTRA.to_owned(), Some(deed))
+        }
+        Reason::Swapped(deed) => {
+            (Kind::OpsSwapped, swapped(&who, &deed, &label), FIX_SWAPPED.to_owned(), Some(deed))
+        }
+        Reason::LeftLoop { ddp, short_by, .. } => {
+            let by = short_by.map(|calls| format!(", {} short", words::count(calls, "call")));
+            let said = format!("{who} left a loop before the others{}.", by.unwrap_or_default());
+            let kind = if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter };
+            (kind, said, fix_loop(ddp).to_owned(), None)
+        }
+        Reason::StayedInLoop { .. } | Reason::Other => return cause,
+    };
+    cause.kind = kind;
+    cause.group = Some(group);
+    if let Some(deed) = deed {
+        (cause.seq, cause.op, cause.certainty) = (Some(deed.seq), Some(deed.op), deed.certainty);
+    }
+    cause.message = since(&said, &cause.message);
+    cause.fix = fix;
+    cause
+}
+
+/// What was done, and the circle that it ended in.
+fn since(said: &str, circle: &str) -> String {
+    let mut chars = circle.chars();
+    let first = chars.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
+    format!("{said} Since then {first}{}", chars.as_str())
+}

@@ -1,0 +1,89 @@
+//! From which lines ranks call: what only one side calls from somewhere is told as that, and nothing
+//! is that the others call from as well.
+
+use super::explain::alike;
+use super::index::Job;
+use super::words::line_of;
+use crate::group::GroupId;
+use crate::rank::GlobalRank;
+use crate::trace::{CallRecord, Called};
+use std::collections::BTreeSet;
+
+/// True if ranks other than `who` call something of the group from this line: in their programs, where
+/// there is a plan, else as far as was recorded.
+pub(super) fn others_call_from(
+    job: &Job<'_>,
+    group: GroupId,
+    who: &[GlobalRank],
+    line: &str,
+) -> bool {
+    let members = job.group(group).map(|group| group.ranks()).unwrap_or_default();
+    let others = || members.iter().copied().filter(|rank| !who.contains(rank));
+    if let Some(plan) = &job.log.plan {
+        let programs: BTreeSet<u32> =
+            others().filter_map(|rank| plan.program_of.get(rank.index()).copied()).collect();
+        let programs = programs.iter().filter_map(|program| plan.programs.get(*program as usize));
+        let ops = programs.flat_map(|program| &program.ops);
+        let of_group = ops.filter(|op| op.action.calls().iter().any(|call| call.group() == group));
+        // Calls of a loop stand behind each other: their line is put into words once.
+        let mut last = None;
+        for at in of_group.filter_map(|op| op.at) {
+            if last.replace(at) != Some(at) && plan.describe_line(at) == line {
+                return true;
+            }
+        }
+        return false;
+    }
+    // Recordings share what calls have in common.
+    let mut seen: BTreeSet<*const Called> = BTreeSet::new();
+    job.rows_of(group).iter().flat_map(|row| &row.made).any(|made| {
+        !who.contains(&made.rank)
+            && seen.insert(std::sync::Arc::as_ptr(&made.record.call))
+            && line_of(job.log, made.rank, made.record).as_deref() == Some(line)
+    })
+}
+
+/// True of a call from a place that no other rank of the group has called from, but those that make
+/// it together with this one, while the rank has made the others' call from their place before: it is
+/// in the same part of the program, and made a call there that the others do not make.
+pub(super) fn strays(
+    job: &Job<'_>,
+    group: GroupId,
+    rank: GlobalRank,
+    own: &CallRecord,
+    theirs: &CallRecord,
+) -> bool {
+    let (stack, usual) = (&own.call.stack, &theirs.call.stack);
+    // A barrier stands behind a loop more often than in one.
+    if stack.is_empty() || usual.is_empty() || stack == usual || own.call.op == "barrier" {
+        return false;
+    }
+    let all = || job.rows_of(group).iter().flat_map(|row| &row.made);
+    let before = |record: &CallRecord| record.seq < own.seq;
+    all().all(|made| {
+        made.rank == rank || made.record.seq == own.seq || made.record.call.stack != *stack
+    }) && all()
+        .any(|made| made.rank == rank && before(made.record) && made.record.call.stack == *usual)
+}
+
+/// True of a rank that makes a call which all have made before, where the others make one that nobody
+/// has: it is in the next round of a loop, whose first one the others have not ended.
+pub(super) fn began_again(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    own: &CallRecord,
+    theirs: &CallRecord,
+) -> bool {
+    let rows = job.rows_of(group);
+    let before = rows.get(..rows.partition_point(|row| row.seq < seq)).unwrap_or_default();
+    let place = |record: &CallRecord| {
+        let stack = &record.call.stack;
+        let made = before.iter().flat_map(|row| &row.made);
+        made.filter(|made| made.record.call.stack == *stack && alike(made.record, record)).count()
+    };
+    !own.call.stack.is_empty()
+        && !theirs.call.stack.is_empty()
+        && place(own) > 1
+        && place(theirs) == 0
+}

@@ -1,0 +1,196 @@
+//! Recordings whose calls have lines: what they show of a call that was left out or made on top.
+
+use super::found;
+use crate::diagnosis::{Kind, Report, diagnose};
+use crate::dtype::Dtype;
+use crate::group::{BackendName, GroupId, ProcessGroup};
+use crate::reduce::ReduceOp;
+use crate::trace::{CallLog, CallRecord, CallState, Called, Frame, Outcome, RankLog, TensorShape};
+use std::sync::Arc;
+
+/// Operation, elements, line.
+type Said = (&'static str, u64, u32);
+
+fn called((op, numel, line): Said, group: GroupId) -> Called {
+    let tensor = vec![TensorShape { shape: vec![numel], dtype: Dtype::Float32 }];
+    Called {
+        op: op.into(),
+        group,
+        p2p: false,
+        peer: None,
+        tag: 0,
+        inputs: tensor.clone(),
+        outputs: tensor,
+        reduce_op: (op == "all_reduce").then_some(ReduceOp::Sum),
+        root: None,
+        stack: [Frame { file: "/job/train.py".into(), line, function: "train".into() }].into(),
+    }
+}
+
+/// A recording of what each rank called; `done` says which calls ended.
+fn log(
+    groups: Vec<ProcessGroup>,
+    ranks: &[Vec<(GroupId, Said)>],
+    done: impl Fn(GroupId, u64) -> bool,
+) -> CallLog {
+    let rank_log = |said: &Vec<(GroupId, Said)>| {
+        let mut seqs = vec![0; groups.len()];
+        let calls = said.iter().enumerate().map(|(at, (group, said))| {
+            seqs[group.index()] += 1;
+            let seq = seqs[group.index()];
+            let ended = done(*group, seq);
+            CallRecord {
+                work: at as u32,
+                state: if ended { CallState::Completed } else { CallState::Scheduled },
+                seq: Some(seq),
+                record_id: Some(at as u64),
+                plan_op: None,
+                scheduled_ps: at as u64 * 1_000_000,
+                started_ps: None,
+                completed_ps: ended.then_some(at as u64 * 1_000_000 + 500_000),
+                call: Arc::new(called(*said, *group)),
+            }
+        });
+        RankLog { calls: calls.collect(), ..RankLog::default() }
+    };
+    CallLog {
+        world_size: ranks.len() as u32,
+        ranks: ranks.iter().map(|said| Some(rank_log(said))).collect(),
+        groups,
+        outcome: Outcome::Unknown,
+        recorded: true,
+        simulated: false,
+        device_times: false,
+        plan: None,
+    }
+}
+
+/// The diagnosis of calls of the world, which end as long as all ranks' are alike.
+fn report(ranks: &[Vec<Said>]) -> Report {
+    let alike = |at: usize| {
+        let call = |own: &Vec<Said>| own.get(at).map(|(op, numel, _)| (*op, *numel));
+        ranks.iter().all(|own| call(own).is_some() && call(own) == call(&ranks[0]))
+    };
+    let same = (0..).take_while(|at| alike(*at)).count() as u64;
+    let world = ProcessGroup::world(ranks.len() as u32, BackendName::Nccl).unwrap();
+    let in_world = |own: &Vec<Said>| own.iter().map(|said| (GroupId::WORLD, *said)).collect();
+    let ranks: Vec<_> = ranks.iter().map(in_world).collect();
+    diagnose(&log(vec![world], &ranks, |_, seq| seq <= same))
+}
+
+const ROUND: [Said; 3] = [("all_reduce", 1024, 8), ("all_reduce", 2048, 9), ("all_gather", 8, 11)];
+
+/// NCCL's ranks run ahead up to where they synchronize, each round: the rank that left out the last
+/// call of a round has made the whole next one, and the others none of it.
+#[test]
+fn a_last_call_of_a_round_is_left_out_and_not_the_next_round_made_on_top() {
+    for rounds in [2, 3, 5] {
+        let usual = ROUND.repeat(rounds);
+        let mut own = usual.clone();
+        own.pop();
+        own.extend(ROUND);
+        let report = report(&[usual.clone(), usual.clone(), own, usual]);
+        assert_eq!(found(&report), [(Kind::OpSkipped, vec![2])], "{}", report.to_text());
+        let finding = &report.findings[0];
+        assert_eq!(
+            (finding.seq, finding.op.as_deref()),
+            (Some(rounds as u64 * 3), Some("all_gather"))
+        );
+        assert!(finding.message.contains("(train.py:11)"), "{}", finding.message);
+        assert!(!finding.message.contains("No other rank"), "{}", finding.message);
+    }
+}
+
+/// In the first round as well: all have made the calls before, which begin the next one; whether the
+/// rank runs ahead, as on NCCL, or not.
+#[test]
+fn a_first_round_is_left_before_its_last_call() {
+    let usual = ROUND.to_vec();
+    for ahead in [1, 3] {
+        let mut own = usual.clone();
+        own.pop();
+        own.extend(ROUND.iter().take(ahead));
+        let report = report(&[usual.clone(), own, usual.clone(), usual.clone()]);
+        assert_eq!(found(&report), [(Kind::OpSkipped, vec![1])], "{}", report.to_text());
+        assert_eq!(report.findings[0].op.as_deref(), Some("all_gather"));
+    }
+}
+
+/// What others call from the same line is not told as a call that nobody else makes.
+#[test]
+fn a_line_that_all_call_is_not_one_ranks_own() {
+    let usual = [ROUND[0], ROUND[2], ROUND[1], ROUND[2], ROUND[1]].to_vec();
+    let own = [ROUND[0], ROUND[0], ROUND[2], ROUND[1], ROUND[2], ROUND[1]].to_vec();
+    let report = report(&[usual.clone(), own, usual.clone(), usual]);
+    assert_eq!(found(&report), [(Kind::OpExtra, vec![1])], "{}", report.to_text());
+    let message = &report.findings[0].message;
+    assert!(message.contains("made 1 call more of default_pg than the others"), "{message}");
+    assert!(!message.contains("No other rank"), "{message}");
+}
+
+/// A call from a line that nobody else calls, where the rank stops with the others: it is no other
+/// size of theirs, and no other order.
+#[test]
+fn a_call_from_a_line_of_its_own_is_extra() {
+    let before: Vec<Said> = ROUND.repeat(1);
+    let mut usual = before.clone();
+    usual.push(ROUND[0]);
+    for extra in [("all_reduce", 777, 99), ("broadcast", 777, 99)] {
+        let mut own = before.clone();
+        own.push(extra);
+        let report = report(&[usual.clone(), usual.clone(), own]);
+        assert_eq!(found(&report), [(Kind::OpExtra, vec![2])], "{}", report.to_text());
+        let message = &report.findings[0].message;
+        assert!(
+            message.contains("No other rank of default_pg is seen to call from there"),
+            "{message}"
+        );
+    }
+    // Sizes that differ on one line are sizes that differ.
+    let mut own = before;
+    own.push(("all_reduce", 777, 8));
+    let report = report(&[usual.clone(), usual, own]);
+    assert_eq!(found(&report), [(Kind::SizeMismatch, vec![2])]);
+}
+
+/// Two calls that may be in another order, or one of them besides.
+#[test]
+fn what_may_be_an_order_or_an_extra_call_is_told_as_both() {
+    let usual = vec![("all_reduce", 64, 8), ("all_gather", 32, 9)];
+    let own = vec![("all_reduce", 64, 8), ("all_reduce", 777, 99)];
+    let report = report(&[usual.clone(), usual, own]);
+    assert_eq!(found(&report), [(Kind::OpsSwapped, vec![2])]);
+    assert!(report.findings[0].message.contains("as well have made that call besides"));
+}
+
+/// A group of two, of which one call is as its line's always are, and so is the other's: the groups
+/// that stand for it decide.
+#[test]
+fn lines_that_are_as_always_do_not_decide_between_two() {
+    let mut groups = vec![ProcessGroup::world(8, BackendName::Gloo).unwrap()];
+    for pair in 0..4u32 {
+        let ranks = [2 * pair, 2 * pair + 1].map(crate::rank::GlobalRank).to_vec();
+        let name = (pair + 1).to_string();
+        let group = ProcessGroup::new(name, BackendName::Gloo, ranks).unwrap();
+        groups.push(group.with_desc(format!("tp{pair}")));
+    }
+    let (small, large) = (("all_reduce", 64, 20), ("all_reduce", 96, 21));
+    let ranks: Vec<Vec<(GroupId, Said)>> = (0..8u32)
+        .map(|rank| {
+            let own = GroupId(1 + rank / 2);
+            let last = if rank == 7 { small } else { large };
+            let mut calls: Vec<_> = [small, large, small, last].map(|said| (own, said)).to_vec();
+            if rank < 6 {
+                calls.push((GroupId::WORLD, ("all_reduce", 1, 28)));
+            }
+            calls
+        })
+        .collect();
+    let done = |group: GroupId, seq| match group {
+        GroupId::WORLD => false,
+        GroupId(4) => seq < 4,
+        _ => true,
+    };
+    let report = diagnose(&log(groups, &ranks, done));
+    assert_eq!(report.culprits(), [crate::rank::GlobalRank(7)], "{}", report.to_text());
+}

@@ -1,0 +1,266 @@
+//! Jobs on meshes of groups, in which one rank goes astray: whoever knows the program and whoever only
+//! has the dumps must name it, and nobody who waits for it.
+
+use super::fake::{Fake, Said, done, pending};
+use super::found;
+use crate::collective::Collective;
+use crate::diagnosis::{Certainty, Kind, Report, diagnose};
+use crate::dtype::Dtype;
+use crate::flight_recorder::read_files;
+use crate::group::{BackendName, GroupId, ProcessGroup};
+use crate::plan::{Fill, Plan, PlanBuilder};
+use crate::reduce::ReduceOp;
+use crate::trace::CallLog;
+
+/// What a program does: an `all_reduce` of so many elements in a group, or a wait for all that went
+/// before.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Does {
+    Call { group: usize, numel: u64 },
+    Synchronize,
+}
+
+use Does::Synchronize;
+
+fn call(group: usize, numel: u64) -> Does {
+    Does::Call { group, numel }
+}
+
+/// A mesh, and each rank's groups of data and tensor parallelism in it.
+struct Mesh {
+    fake: Fake,
+    dp: Vec<usize>,
+    tp: Vec<usize>,
+}
+
+/// Ranks side by side share a group of tensor parallelism, those of the same place in `stage` ranks
+/// one of data parallelism.
+fn mesh(world: u32, stage: u32) -> Mesh {
+    let mut mesh = Mesh {
+        fake: Fake::new(world, &[]),
+        dp: vec![0; world as usize],
+        tp: vec![0; world as usize],
+    };
+    let mut add = |desc, ranks: Vec<u32>, of: &mut Vec<usize>| {
+        let at = mesh.fake.groups.len();
+        ranks.iter().for_each(|rank| of[*rank as usize] = at);
+        mesh.fake.groups.push((desc, ranks));
+    };
+    for first in (0..world).step_by(stage as usize) {
+        for odd in 0..2 {
+            let ranks = (first..first + stage).filter(|rank| rank % 2 == odd).collect();
+            add("mesh_dp", ranks, &mut mesh.dp);
+        }
+    }
+    (0..world).step_by(2).for_each(|first| add("mesh_tp", vec![first, first + 1], &mut mesh.tp));
+    mesh
+}
+
+impl Mesh {
+    /// Three steps of training; `step` says what a rank does in one, given its two groups.
+    fn job(
+        &self,
+        step: impl Fn(u32, u32, usize, usize) -> Vec<Does>,
+        end: &[Does],
+    ) -> Vec<Vec<Does>> {
+        let program = |rank: u32| {
+            let (tp, dp) = (self.tp[rank as usize], self.dp[rank as usize]);
+            let mut does: Vec<Does> = (0..3).flat_map(|at| step(rank, at, tp, dp)).collect();
+            does.extend(end);
+            does
+        };
+        (0..self.fake.ranks.len() as u32).map(program).collect()
+    }
+
+    /// The calls as far as they come where devices carry them out one behind the other and processes
+    /// go on.
+    fn play(&self, job: &[Vec<Does>]) -> CallLog {
+        let mut calls: Vec<Vec<(usize, u64, u64)>> = vec![Vec::new(); job.len()];
+        let (mut next, mut ended) = (vec![0; job.len()], vec![0; job.len()]);
+        loop {
+            let mut moved = false;
+            for (rank, does) in job.iter().enumerate() {
+                let Some(what) = does.get(next[rank]) else { continue };
+                match what {
+                    Synchronize if ended[rank] < calls[rank].len() => continue,
+                    Synchronize => {}
+                    Does::Call { group, numel } => {
+                        let seq = calls[rank].iter().filter(|(known, ..)| known == group).count();
+                        calls[rank].push((*group, seq as u64, *numel));
+                    }
+                }
+                (next[rank], moved) = (next[rank] + 1, true);
+            }
+            for (group, (_, ranks)) in self.fake.groups.iter().enumerate() {
+                let heads: Vec<_> = ranks
+                    .iter()
+                    .map(|rank| calls[*rank as usize].get(ended[*rank as usize]))
+                    .collect();
+                let one = heads[0].filter(|head| head.0 == group);
+                if one.is_some() && heads.iter().all(|head| *head == one) {
+                    ranks.iter().for_each(|rank| ended[*rank as usize] += 1);
+                    moved = true;
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        let mut fake = self.fake.clone();
+        for (rank, calls) in calls.iter().enumerate() {
+            let said = calls.iter().enumerate().map(|(at, (group, _, numel))| {
+                let say = if at < ended[rank] { done } else { pending };
+                say("all_reduce", *numel).in_group(*group)
+            });
+            fake = fake.rank(rank, &said.collect::<Vec<Said>>());
+        }
+        let files = fake.files();
+        let files = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
+        read_files(files).unwrap().merged.log
+    }
+
+    fn plan(&self, job: &[Vec<Does>], groups: &[ProcessGroup]) -> Plan {
+        let mut plan = PlanBuilder::new("mesh", job.len() as u32, BackendName::Nccl).unwrap();
+        for group in groups.iter().skip(1) {
+            plan.group(group.clone());
+        }
+        let id = |group: usize| {
+            let (desc, ranks) = &self.fake.groups[group];
+            let is = |known: &ProcessGroup| {
+                known.desc() == *desc
+                    && known.ranks().iter().map(|rank| rank.0).eq(ranks.iter().copied())
+            };
+            if group == 0 {
+                GroupId::WORLD
+            } else {
+                GroupId(groups.iter().position(is).unwrap() as u32)
+            }
+        };
+        let mut tensors = Vec::new();
+        for what in job.iter().flatten() {
+            if let Does::Call { numel, .. } = what
+                && tensors.iter().all(|(known, _)| known != numel)
+            {
+                tensors.push((*numel, plan.tensor("grad", Dtype::Float32, *numel, Fill::Rank)));
+            }
+        }
+        let write = |rank: crate::rank::GlobalRank, program: &mut crate::plan::ProgramBuilder| {
+            for what in &job[rank.index()] {
+                if let Does::Call { group, numel } = what {
+                    let tensor = tensors.iter().find(|(known, _)| known == numel).unwrap().1;
+                    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+                    program.collective(id(*group), sum, *numel, None, Some(tensor));
+                }
+            }
+        };
+        plan.every_rank(write).unwrap()
+    }
+
+    /// The reports of the dumps, and of the same calls with the program.
+    fn reports(&self, job: &[Vec<Does>]) -> [Report; 2] {
+        let log = self.play(job);
+        let plan = self.plan(job, &log.groups);
+        let simulated =
+            CallLog { plan: Some(plan), recorded: false, simulated: true, ..log.clone() };
+        [diagnose(&log), diagnose(&simulated)]
+    }
+}
+
+fn all(reports: &[Report; 2], kind: Kind, culprit: u32) {
+    for (report, what) in reports.iter().zip(["dumps", "program"]) {
+        assert_eq!(found(report), [(kind, vec![culprit])], "{what}: {}", report.to_text());
+    }
+}
+
+/// A rank that waits in `synchronize` for a call that another one holds up is stuck in nothing of its
+/// own.
+#[test]
+fn who_synchronizes_behind_a_call_that_is_held_up_only_waits() {
+    for (world, stage, culprit) in [(4, 4, 2), (8, 8, 2), (8, 8, 5), (8, 4, 5)] {
+        let mesh = mesh(world, stage);
+        let step = |rank: u32, at: u32, tp: usize, dp: usize| match (rank, at) {
+            (rank, 1) if rank == culprit => vec![call(dp, 4096), Synchronize],
+            _ => vec![call(tp, 512), call(dp, 4096), Synchronize],
+        };
+        let reports = mesh.reports(&mesh.job(step, &[call(0, 1)]));
+        all(&reports, Kind::OpSkipped, culprit);
+        for report in &reports {
+            let said = &report.findings[0].message;
+            assert!(said.contains("never called all_reduce #2 of mesh_tp"), "{said}");
+            assert_eq!(report.findings[0].victims.len() as u32, world - 1, "{said}");
+        }
+    }
+}
+
+/// One rank takes the world for its group: the others do not owe it that call.
+#[test]
+fn a_call_of_the_world_that_one_rank_makes_alone_is_that_ranks() {
+    for (world, stage, culprit) in [(4, 4, 2), (8, 8, 5), (8, 4, 2), (8, 4, 5)] {
+        let mesh = mesh(world, stage);
+        let step = |rank: u32, at: u32, tp: usize, dp: usize| {
+            let group = if (rank, at) == (culprit, 1) { 0 } else { tp };
+            vec![call(group, 512), call(dp, 4096), Synchronize]
+        };
+        let reports = mesh.reports(&mesh.job(step, &[]));
+        all(&reports, Kind::OpExtra, culprit);
+        for report in &reports {
+            let finding = &report.findings[0];
+            assert_eq!(finding.group.as_ref().unwrap().desc, "default_pg", "{}", finding.message);
+        }
+        let said = &reports[0].findings[0].message;
+        assert!(said.contains("called all_reduce #1 of default_pg where rank"), "{said}");
+    }
+}
+
+/// The group of two is a tie; the other groups of the mesh are not.
+#[test]
+fn a_call_left_out_or_added_in_a_group_of_two_is_seen_by_its_siblings() {
+    let mesh = mesh(8, 8);
+    let skips = |rank: u32, at: u32, tp: usize, _: usize| {
+        let calls = if (rank, at) == (5, 1) { 2 } else { 3 };
+        let mut does = vec![call(tp, 256); calls];
+        does.extend([Synchronize, call(0, 1), Synchronize]);
+        does
+    };
+    all(&mesh.reports(&mesh.job(skips, &[])), Kind::OpSkipped, 5);
+    let adds = |rank: u32, at: u32, tp: usize, dp: usize| {
+        let mut does = vec![call(tp, 512), call(dp, 4096)];
+        if (rank, at) == (5, 1) {
+            does.push(call(tp, 8));
+        }
+        does.push(Synchronize);
+        does
+    };
+    let reports = mesh.reports(&mesh.job(adds, &[]));
+    for report in &reports {
+        assert_eq!(
+            report.culprits().iter().map(|rank| rank.0).collect::<Vec<_>>(),
+            [5],
+            "{}",
+            report.to_text()
+        );
+    }
+    // Which of two calls of a group is right.
+    let first = |rank: u32, at: u32, tp: usize, dp: usize| match (rank, at) {
+        (2, 1) => vec![call(tp, 1024), call(dp, 4096), Synchronize],
+        _ => vec![call(tp, 512), call(tp, 1024), call(dp, 4096), Synchronize],
+    };
+    all(&mesh.reports(&mesh.job(first, &[])), Kind::OpSkipped, 2);
+}
+
+/// All make the same calls, and one rank takes two groups in the other order: that is all that its
+/// program shows, and dumps, which end there, cannot tell it from a call left out.
+#[test]
+fn an_order_of_groups_is_no_call_left_out() {
+    let mesh = mesh(8, 8);
+    let step = |rank: u32, at: u32, tp: usize, _: usize| match (rank, at) {
+        (2, 1) => vec![call(0, 4096), Synchronize, call(tp, 512), Synchronize],
+        _ => vec![call(tp, 512), Synchronize, call(0, 4096), Synchronize],
+    };
+    let [dumps, program] = mesh.reports(&mesh.job(step, &[]));
+    assert_eq!(found(&program), [(Kind::GroupDeadlock, vec![2])], "{}", program.to_text());
+    assert_eq!(found(&dumps), [(Kind::OpSkipped, vec![2])], "{}", dumps.to_text());
+    let said = &dumps.findings[0].message;
+    assert!(said.contains("Or it takes these groups in another order this time"), "{said}");
+    assert_eq!(dumps.findings[0].certainty, Certainty::Likely);
+}

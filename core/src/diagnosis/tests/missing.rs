@@ -1,0 +1,43 @@
+//! Real dumps of which one is left out: what it would have told is not guessed.
+
+use super::{cases, files, found, report};
+use crate::diagnosis::{Certainty, Kind, Report};
+
+fn without(case: &str, rank: u32) -> Report {
+    let mut files = files(&cases().join(case));
+    files.retain(|(name, _)| *name != format!("rank_{rank}"));
+    report(&files)
+}
+
+/// Two groups that were given different descriptions are not one group under two names, and a
+/// majority that the missing rank could undo decides nothing.
+#[test]
+fn a_circle_of_described_groups_stays_one() {
+    for missing in [0, 3] {
+        let report = without("t215_cross_group_deadlock", missing);
+        let finding = &report.findings[0];
+        assert_eq!(finding.kind, Kind::GroupDeadlock);
+        assert!(!finding.message.contains("the same group"), "{}", finding.message);
+        for rank in [1, 2] {
+            assert!(
+                finding.culprits.contains(&crate::rank::GlobalRank(rank)),
+                "{}",
+                report.to_text()
+            );
+        }
+    }
+}
+
+/// Rank 3 came out of the call that the others seem to miss rank 0 in: the job was running.
+#[test]
+fn a_rank_is_not_missing_in_a_call_that_others_came_out_of() {
+    let report = without("t215_straggler_midstep", 0);
+    assert_eq!(
+        found(&report),
+        [(Kind::Straggler, vec![3]), (Kind::RankMissing, vec![0])],
+        "{}",
+        report.to_text()
+    );
+    assert_eq!(report.findings[1].certainty, Certainty::Undecidable);
+    assert!(!report.findings[0].message.contains("ranks 0-2 waited"), "{}", report.to_text());
+}

@@ -1,0 +1,156 @@
+//! Programs with DDP, whose plans say which passes reduce nothing, and ranks that wait for each other
+//! in sends and receives.
+
+use super::found;
+use super::simulated::run;
+use crate::diagnosis::{Certainty, Kind, Report, diagnose_trace};
+use crate::dtype::Dtype;
+use crate::group::{BackendName, GroupId};
+use crate::plan::{Fill, PlanBuilder};
+use crate::program::{Options, compile};
+use crate::rank::{GlobalRank, GroupRank};
+use crate::trace::{Call, Event, Origin, Outcome, TensorShape, Trace, TraceEnd, TraceHeader, What};
+
+fn report(body: &str) -> Report {
+    let text = format!(
+        "def main():\n    dist.init_process_group('gloo')\n    rank = dist.get_rank()\n{body}\n    \
+         dist.barrier()\nrun(main, world_size=4)\n"
+    );
+    let plan = compile("train.py", &text, &Options::default()).unwrap().plan;
+    diagnose_trace(&run(&plan))
+}
+
+/// A pass of `model.module` leaves every gradient where it is: none is missing, and no option helps.
+#[test]
+fn a_pass_past_ddp_is_not_one_with_unused_parameters() {
+    for option in ["", ", find_unused_parameters=True"] {
+        let report = report(&format!(
+            "    model = DDP(models.mlp([32, 32, 8]){option})
+    for step in range(4):
+        if rank == 2 and step == 2:
+            model.module(torch.zeros(2)).backward()
+        else:
+            model(torch.zeros(2)).backward()"
+        ));
+        assert_eq!(found(&report), [(Kind::OpSkipped, vec![2])], "{}", report.to_text());
+        let finding = &report.findings[0];
+        assert!(
+            finding.message.contains(
+                "#3 differs: that of rank 2 (train.py:7) goes through \
+             model.module"
+            ),
+            "{}",
+            finding.message
+        );
+        assert!(!finding.message.contains("no gradient"), "{}", finding.message);
+        assert!(
+            finding.fix.contains("find_unused_parameters=True does not help"),
+            "{}",
+            finding.fix
+        );
+    }
+}
+
+/// A parameter that gets no gradient is told as before.
+#[test]
+fn unused_parameters_are_still_found() {
+    let report = report(
+        "    model = DDP(models.mlp([32, 32, 8]))
+    for step in range(3):
+        out = model(torch.zeros(2))
+        if rank == 1 and step == 2:
+            model.backward(unused=[0])
+        else:
+            out.backward()",
+    );
+    assert_eq!(found(&report), [(Kind::DdpUnusedParameters, vec![1])], "{}", report.to_text());
+}
+
+#[test]
+fn no_sync_around_other_steps_is_named() {
+    let report = report(
+        "    model = DDP(models.mlp([32, 32, 8]))
+    every = 4 if rank != 1 else 2
+    for step in range(8):
+        if (step + 1) % every != 0:
+            with model.no_sync():
+                model(torch.zeros(2)).backward()
+        else:
+            model(torch.zeros(2)).backward()",
+    );
+    assert_eq!(found(&report), [(Kind::OpExtra, vec![1])], "{}", report.to_text());
+    let finding = &report.findings[0];
+    assert!(
+        finding.message.contains("that of rank 0 (train.py:9) runs under no_sync()"),
+        "{}",
+        finding.message
+    );
+    assert!(finding.fix.contains("Enter no_sync() in the same steps"), "{}", finding.fix);
+}
+
+/// As many ranks have a batch more as have not: what happened is known, and who is wrong is not.
+#[test]
+fn uneven_inputs_of_half_the_ranks_are_a_tie_of_uneven_inputs() {
+    let report = report(
+        "    model = DDP(models.resnet18())
+    for step in range(3 if rank < 2 else 2):
+        model(torch.zeros(2)).backward()",
+    );
+    assert_eq!(found(&report), [(Kind::DdpUnevenInputs, vec![0, 1, 2, 3])], "{}", report.to_text());
+    let finding = &report.findings[0];
+    assert_eq!(finding.certainty, Certainty::Undecidable);
+    assert!(
+        finding.message.starts_with("Ranks 2-3 left the DDP training loop"),
+        "{}",
+        finding.message
+    );
+}
+
+/// Rank 2's next call is the send that rank 0 waits for; it is two others that never meet.
+#[test]
+fn a_send_that_is_still_to_come_is_not_called_missing() {
+    let mut plan = PlanBuilder::new("p", 3, BackendName::Gloo).unwrap();
+    let tensor = plan.tensor("a", Dtype::Float32, 4, Fill::Rank);
+    let plan = plan.every_rank(|rank, program| match rank.0 {
+        0 | 1 => drop(program.recv(GroupId::WORLD, GroupRank(2), tensor)),
+        _ => {
+            program.recv(GroupId::WORLD, GroupRank(1), tensor);
+            program.send(GroupId::WORLD, GroupRank(0), tensor);
+        }
+    });
+    let plan = plan.unwrap();
+    let waits = |rank: u32, peer: u32| {
+        let call = Call {
+            op: "recv".into(),
+            group: GroupId::WORLD,
+            seq: Some(1),
+            p2p: true,
+            peer: Some(GroupRank(peer)),
+            tag: 0,
+            inputs: vec![],
+            outputs: vec![TensorShape { shape: vec![4], dtype: Dtype::Float32 }],
+            reduce_op: None,
+            root: None,
+            plan_op: Some(0),
+            stack: vec![],
+            record_id: None,
+        };
+        let event = |what| Event { time_ps: 1, rank: GlobalRank(rank), what };
+        [event(What::OpBegan { op: 0 }), event(What::Scheduled { work: 0, call: Box::new(call) })]
+    };
+    let origin = Origin::Simulated { version: "0".into(), topology: "none".into(), seed: 0 };
+    let trace = Trace {
+        header: TraceHeader {
+            origin,
+            world_size: 3,
+            groups: plan.groups.clone(),
+            plan: Some(plan),
+            epoch_ns: 0,
+        },
+        events: [waits(0, 2), waits(1, 2), waits(2, 1)].concat(),
+        end: Some(TraceEnd { time_ps: 2, outcome: Outcome::TimedOut }),
+    };
+    let report = diagnose_trace(&trace);
+    assert_eq!(found(&report), [(Kind::P2pMismatch, vec![1, 2])], "{}", report.to_text());
+    assert_eq!(report.findings[0].victims, [GlobalRank(0)]);
+}
