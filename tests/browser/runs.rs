@@ -1,0 +1,102 @@
+//! Real runs, live streams and hangs.
+
+use anyhow::{Result, ensure};
+use lockstep_core::scenario;
+use lockstep_tests::Page;
+use serde_json::{Value, json};
+
+/// The first connection breaks after its first bytes, while the run waits for its watchdog: the
+/// stream is taken up again, and no byte is counted twice.
+#[tokio::test]
+async fn a_live_stream_survives_a_lost_connection() -> Result<()> {
+    let page = Page::open("#/hangs/skipped-all-reduce").await?;
+    page.until("findings", "data-verdict", "findings").await?;
+    let simulated = page.attribute("finding", "data-culprits").await?;
+    let breaks = "const Real = window.WebSocket; window.sockets = 0;
+        window.WebSocket = class extends Real {
+            constructor(...of) {
+                super(...of);
+                window.sockets += 1;
+                if (window.sockets === 1) this.addEventListener('message', () => this.close(4000));
+            }
+        }";
+    page.chromium.run(breaks).await?;
+    page.click("run-real").await?;
+    page.until("real-run", "data-stage", "ended").await?;
+    assert_eq!(page.chromium.run("return window.sockets").await?, 2);
+    let script = "return [...document.querySelectorAll('[data-test=real-run] [data-test=finding]')]
+        .map(finding => finding.dataset.culprits)[0]";
+    assert_eq!(page.chromium.until("the real run's finding", script).await?, simulated);
+    page.close().await
+}
+
+#[tokio::test]
+async fn run_it_for_real() -> Result<()> {
+    let page = Page::open("#/step?collective=all_reduce&world=3&count=1000&fill=seeded").await?;
+    page.until("transport", "data-moment", "1").await?;
+    page.click("run-real").await?;
+    page.until("real-run", "data-stage", "ended").await?;
+    page.until("comparison", "data-equal", "true").await?;
+    assert_eq!(page.attribute("comparison", "data-tensors").await?, "3");
+    assert_eq!(page.attribute("comparison", "data-elements").await?, "3000");
+    page.chromium.screenshot("run").await?;
+    // It is in the list, and can be opened from there.
+    page.click("run-link").await?;
+    page.until("comparison", "data-equal", "true").await?;
+    page.go("#/runs").await?;
+    page.until("runs", "data-count", "1").await?;
+    let row = page.text("run-1").await?;
+    ensure!(row.contains("completed") && !row.contains("ended"), "{row:?}");
+    page.chromium.screenshot("runs").await?;
+    // Another backend than the plan's carried it out: that is said.
+    page.go("#/step?call=all_reduce&backend=nccl&world=2").await?;
+    page.until("transport", "data-moment", "1").await?;
+    page.click("run-real").await?;
+    page.until("real-run", "data-stage", "ended").await?;
+    let said = page.text("stand-in").await?;
+    ensure!(said.contains("for nccl") && said.contains("host carried it out"), "{said:?}");
+    page.close().await
+}
+
+#[tokio::test]
+async fn see_a_hang() -> Result<()> {
+    let page = Page::open("#/hangs").await?;
+    page.chromium.screenshot("hangs").await?;
+    let cases = [
+        ("skipped-all-reduce", json!([2])),
+        ("mismatched-collectives", Value::Null),
+        ("opposite-group-order", Value::Null),
+    ];
+    for (scenario, culprits) in cases {
+        page.go("#/hangs").await?;
+        page.go(&format!("#/hangs/{scenario}")).await?;
+        // Simulated: the finding names ranks, call, sequence number and group.
+        page.until("findings", "data-verdict", "findings").await?;
+        let found = page.attribute("finding", "data-culprits").await?;
+        let named: Vec<Value> = found
+            .as_str()
+            .unwrap_or_default()
+            .split(',')
+            .filter_map(|rank| rank.parse::<u32>().ok().map(Value::from))
+            .collect();
+        ensure!(!named.is_empty(), "{scenario}: no culprit");
+        ensure!(
+            culprits.is_null() || culprits == Value::from(named.clone()),
+            "{scenario}: {named:?}"
+        );
+        ensure!(page.attribute("finding", "data-op").await?.is_string(), "{scenario}: no call");
+        ensure!(page.text("waits").await?.contains("wait"), "{scenario}: nobody waits");
+        // Run for real: it ends by its watchdog, with the same finding.
+        page.click("run-real").await?;
+        page.until("real-run", "data-stage", "ended").await?;
+        let outcome = page.text("run-outcome").await?;
+        ensure!(outcome.to_lowercase().contains("time"), "{scenario}: {outcome:?}");
+        let script =
+            "return [...document.querySelectorAll('[data-test=real-run] [data-test=finding]')]
+            .map(finding => finding.dataset.culprits)[0]";
+        let real = page.chromium.until("the real run's finding", script).await?;
+        ensure!(real == found, "{scenario}: simulated {found}, ran {real}");
+        page.chromium.screenshot(&format!("hang-{scenario}")).await?;
+    }
+    page.close().await
+}
