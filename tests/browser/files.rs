@@ -5,7 +5,6 @@ use fantoccini::Locator;
 use lockstep_core::collective::Collective;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::{Algorithm, ProvedTable, Schedule, ScheduleError, msccl};
-use lockstep_core::trace::What;
 use lockstep_tests::{Page, data};
 use serde_json::{Value, json};
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! Real runs, live streams and hangs.
 
 use anyhow::{Result, ensure};
-use lockstep_core::scenario;
 use lockstep_tests::Page;
 use serde_json::{Value, json};
 

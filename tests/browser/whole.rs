@@ -6,7 +6,6 @@ use lockstep_core::plan::{Fill, Plan};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::scenario::{self, CollectiveLab, ScenarioOptions};
-use lockstep_core::trace::What;
 use lockstep_sim::{Link, SimConfig, Topology, simulate};
 use lockstep_tests::Page;
 use serde_json::json;

@@ -313,10 +313,10 @@ fn plain(value: Value<'_>, depth: usize) -> Result<PyObject, Opaque> {
         Some(PyObject::List(entries.iter().map(nested).collect()))
     } else if let Some(entries) = TupleRef::from_value(value) {
         Some(PyObject::Tuple(entries.iter().map(nested).collect()))
-    } else if let Some(entries) = DictRef::from_value(value) {
-        Some(PyObject::Dict(entries.iter().map(|(k, v)| (nested(k), nested(v))).collect()))
     } else {
-        None
+        DictRef::from_value(value).map(|entries| {
+            PyObject::Dict(entries.iter().map(|(k, v)| (nested(k), nested(v))).collect())
+        })
     };
     if let Some(held) = held {
         return if opaque { Err(Opaque(held)) } else { Ok(held) };

@@ -132,7 +132,7 @@ fn a_line_that_all_call_is_not_one_ranks_own() {
 /// size of theirs, and no other order.
 #[test]
 fn a_call_from_a_line_of_its_own_is_extra() {
-    let before: Vec<Said> = ROUND.repeat(1);
+    let before: Vec<Said> = ROUND.to_vec();
     let mut usual = before.clone();
     usual.push(ROUND[0]);
     for extra in [("all_reduce", 777, 99), ("broadcast", 777, 99)] {
