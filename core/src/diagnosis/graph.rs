@@ -9,7 +9,7 @@ use super::index::Job;
 use super::p2p::PendingP2p;
 use crate::rank::GlobalRank;
 use crate::trace::CallState;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Which of a rank's calls its device is in: one that has started before one that has not, then the
 /// one that was made first.
@@ -119,9 +119,17 @@ impl Graph {
         held.extend(
             unanswered.map(|pending| (pending.made.rank.index(), pending.made.record.work)),
         );
+        // Sends and receives that have met wait for each other's turn as well.
+        let mut met: BTreeMap<usize, Vec<(u32, usize, u32)>> = BTreeMap::new();
+        for pending in p2p {
+            let Some(partner) = pending.partner else { continue };
+            let own = (pending.made.rank.index(), pending.made.record.work);
+            met.entry(partner.rank.index()).or_default().push((partner.record.work, own.0, own.1));
+        }
         // The first call that each rank is held up in; what it has made behind that waits for it.
         let mut first: Vec<Option<u32>> = vec![None; ranks];
         let mut behind: BTreeSet<usize> = BTreeSet::new();
+        let mut waits: BTreeSet<(usize, usize)> = BTreeSet::new();
         while let Some((rank, work)) = held.pop() {
             let (Some(queue), Some(first)) = (queues.get(rank), first.get_mut(rank)) else {
                 continue;
@@ -130,15 +138,22 @@ impl Graph {
                 continue;
             }
             let known = first.replace(work);
-            let later = queue
-                .iter()
-                .filter(|(later, _)| *later > work && known.is_none_or(|known| *later <= known));
-            for (_, at) in later {
+            let later = |later: u32| later > work && known.is_none_or(|known| later <= known);
+            for (_, at) in queue.iter().filter(|(work, _)| later(*work)) {
                 let Some(row) = job.rows.get(*at).filter(|_| !lacking(self, *at)) else { continue };
                 if behind.insert(*at) {
                     let waiting = row.made.iter().filter(|made| made.pending());
                     held.extend(waiting.map(|made| (made.rank.index(), made.record.work)));
                 }
+            }
+            for (_, peer, own) in met.get(&rank).into_iter().flatten().filter(|met| later(met.0)) {
+                held.push((*peer, *own));
+                waits.insert((*peer, rank));
+            }
+        }
+        for (rank, peer) in waits {
+            if !causes.contains(&GlobalRank(rank as u32)) {
+                self.point(rank, peer);
             }
         }
         for at in behind {

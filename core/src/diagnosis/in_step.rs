@@ -14,6 +14,7 @@ use super::words::line_of;
 use crate::group::{GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
 use crate::trace::CallRecord;
+use std::collections::BTreeSet;
 
 /// So many of a rank's last calls are compared.
 const LAST: usize = 512;
@@ -105,7 +106,7 @@ pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
     // Those that got furthest first: who stands early goes all ways as far as can be seen.
     let far = |calls: &[&CallRecord]| calls.last().map_or(0, |last| last.work);
     ranks.sort_by_key(|(rank, calls)| (std::cmp::Reverse(far(calls)), *rank));
-    let mut ways: Vec<(GlobalRank, &[&CallRecord], Vec<GlobalRank>)> = Vec::new();
+    let mut ways: Vec<Way<'_, '_>> = Vec::new();
     for (rank, calls) in &ranks {
         let goes = |theirs: &[&CallRecord]| in_step(calls, theirs, roles);
         if !ways.iter().any(|(_, theirs, _)| goes(theirs) == Some(true)) && ways.len() < WAYS {
@@ -119,14 +120,16 @@ pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
             }
         }
     }
-    let most = ways.iter().map(|(_, _, members)| members.len()).max()?;
-    let mut usual = ways.iter().filter(|(_, _, members)| members.len() == most);
-    let (model, theirs, members) = usual.next()?;
-    // Those of whom nothing was recorded may have gone the other way.
+    // Those of whom nothing was recorded may have gone another way.
     let unrecorded = job.log.ranks.iter().filter(|log| log.is_none()).count();
-    if usual.next().is_some() || most * 2 <= ranks.len() + unrecorded {
-        return None;
-    }
+    // Stages of a pipeline go other ways: where no way is most ranks', the ways of those in question
+    // are held against each other.
+    let (model, theirs, members) = usual(&ways, ranks.len() + unrecorded).or_else(|| {
+        ways.retain(|(_, _, members)| members.iter().any(|rank| among.contains(rank)));
+        let known: BTreeSet<GlobalRank> =
+            ways.iter().flat_map(|(_, _, members)| members).copied().collect();
+        usual(&ways, known.len() + unrecorded)
+    })?;
     let own_way = |rank: &GlobalRank| {
         let found = ranks.iter().find(|(other, _)| other == rank);
         found.is_some_and(|(_, calls)| in_step(calls, theirs, roles) == Some(false))
@@ -136,7 +139,18 @@ pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
     odd.retain(|rank| !stands_alone(job, *rank));
     odd.sort_unstable();
     let few = !odd.is_empty() && odd.len() < members.len();
-    few.then_some(Odd { ranks: odd, model: *model })
+    few.then_some(Odd { ranks: odd, model })
+}
+
+/// A way through the program: the rank that it is taken from, its calls, and who goes it.
+type Way<'s, 'a> = (GlobalRank, &'s [&'a CallRecord], Vec<GlobalRank>);
+
+/// The one way that more than half of so many ranks go.
+fn usual<'s, 'a>(ways: &[Way<'s, 'a>], all: usize) -> Option<Way<'s, 'a>> {
+    let most = ways.iter().map(|(_, _, members)| members.len()).max()?;
+    let mut usual = ways.iter().filter(|(_, _, members)| members.len() == most);
+    let way = usual.next()?;
+    (usual.next().is_none() && most * 2 > all).then(|| way.clone())
 }
 
 /// True of a rank that waits in a group whose members are not listed, and that no other has called.

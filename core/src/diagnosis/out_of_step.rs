@@ -35,7 +35,7 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause 
 
 fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     let job = scene.job;
-    let Some(odd) = odd_ones(job, &sink.ranks) else { return circle };
+    let Some(odd) = odd_ones(job, &sink.ranks) else { return alone(scene, sink, circle) };
     let Some(first) = odd.ranks.first().copied() else { return circle };
     let mut cause = blame(circle, sink, &odd.ranks);
     cause.certainty = Certainty::Likely;
@@ -64,6 +64,31 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
         cause.message += " Or it takes these groups in another order this time, and would have come \
                           to that call later: the recording ends before that.";
     }
+    cause
+}
+
+/// The circle as the fault of those who wait in a call that most of its group have not come to, where
+/// there is one such call: they are where nobody else is.
+fn alone(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
+    let job = scene.job;
+    let rows = sink.rows.iter().filter_map(|at| job.rows.get(*at));
+    let mut few = rows.filter(|row| row.waiting().len() * 2 < row.absent.len());
+    let (Some(row), None) = (few.next(), few.next()) else { return circle };
+    let waiting = row.waiting();
+    let made = row.made.iter().find(|made| made.pending()).copied();
+    let (Some(made), true) = (made, waiting.iter().all(|rank| sink.ranks.contains(rank))) else {
+        return circle;
+    };
+    let said = format!(
+        "{} alone called {}: that call is one too many, or an earlier one was left out or put off.",
+        cap_ranks(&waiting),
+        words::call(job.log, made)
+    );
+    let mut cause = blame(circle, sink, &waiting);
+    cause.certainty = Certainty::Likely;
+    cause.group = Some(row.group);
+    (cause.seq, cause.op) = (Some(row.seq), Some(made.record.call.op.clone()));
+    cause.message = since(&said, &cause.message);
     cause
 }
 

@@ -264,3 +264,47 @@ fn an_order_of_groups_is_no_call_left_out() {
     assert!(said.contains("Or it takes these groups in another order this time"), "{said}");
     assert_eq!(dumps.findings[0].certainty, Certainty::Likely);
 }
+
+/// Two stages of a pipeline go through two programs: each rank is held against those of its own.
+#[test]
+fn stages_of_a_pipeline_are_held_against_their_own() {
+    let mesh = mesh(8, 4);
+    let step = |culprit: u32| {
+        move |rank: u32, at: u32, tp: usize, dp: usize| {
+            let mut does = vec![call(tp, 64 * (1 + u64::from(rank / 4))); 2 + rank as usize / 4];
+            if (rank, at) == (culprit, 1) {
+                does.pop();
+            }
+            does.extend([call(dp, 4096), Synchronize]);
+            does
+        }
+    };
+    for culprit in [2, 5] {
+        let reports = mesh.reports(&mesh.job(step(culprit), &[call(0, 1)]));
+        all(&reports, Kind::OpSkipped, culprit);
+    }
+}
+
+/// No way through the program is most ranks', but nobody else comes to this call of the world, and all
+/// wait for the rank that did.
+#[test]
+fn who_stands_alone_in_a_call_closed_the_circle() {
+    let mut mesh = mesh(8, 4);
+    let first = mesh.fake.groups.len();
+    (0..4).for_each(|rank| mesh.fake.groups.push(("mesh_pp", vec![rank, rank + 4])));
+    for culprit in [2, 5] {
+        let step = |rank: u32, at: u32, tp: usize, dp: usize| {
+            let mut does = vec![call(tp, 64 * (1 + u64::from(rank / 4))); 2 + rank as usize / 4];
+            if (rank, at) == (culprit, 1) {
+                does.insert(0, call(0, 3));
+            }
+            does.extend([call(dp, 4096), call(first + rank as usize % 4, 32), Synchronize]);
+            does
+        };
+        let [dumps, program] = mesh.reports(&mesh.job(step, &[]));
+        assert_eq!(found(&program), [(Kind::OpExtra, vec![culprit])], "{}", program.to_text());
+        assert_eq!(found(&dumps), [(Kind::GroupDeadlock, vec![culprit])], "{}", dumps.to_text());
+        assert_eq!(dumps.findings[0].certainty, Certainty::Likely);
+        assert_eq!(dumps.findings[0].victims.len(), 7);
+    }
+}
