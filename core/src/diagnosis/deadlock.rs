@@ -28,8 +28,10 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink, first: bool) -> Option<C
     let told = left_out(scene, &standing(scene, sink)).or_else(|| went_on::cause(scene, sink));
     told.or_else(|| {
         let tight = scene.graph.tightest(sink);
-        let cause = circle(scene, &tight, standing(scene, &tight), Certainty::Certain)?;
-        Some(if first { out_of_step::cause(scene, sink, cause) } else { cause })
+        let sides = standing(scene, &tight);
+        let compared = first && !made_otherwise(scene, &tight, &sides);
+        let cause = circle(scene, &tight, sides, Certainty::Certain)?;
+        Some(if compared { out_of_step::cause(scene, sink, cause) } else { cause })
     })
 }
 
@@ -75,8 +77,9 @@ pub(super) fn queued(scene: &Scene<'_, '_>) -> Vec<Cause> {
         // A recording does not tell which call a device is in: that it is the first fits.
         let recorded = scene.job.log.recorded;
         let certainty = if recorded { Certainty::Likely } else { Certainty::Certain };
+        let compared = number < COMPARED && !made_otherwise(scene, &sink, &sides);
         let cause = circle(scene, &sink, sides, certainty)?;
-        Some(if number < COMPARED { out_of_step::cause(scene, &sink, cause) } else { cause })
+        Some(if compared { out_of_step::cause(scene, &sink, cause) } else { cause })
     });
     circles.collect()
 }
@@ -116,6 +119,18 @@ fn sides<'a>(
     }
     sides.sort_by_key(|(made, _, _)| (made.record.scheduled_ps, made.rank));
     sides
+}
+
+/// Whether some of a circle's ranks have not made all groups: their calls are those of the others, in
+/// groups that stand for theirs.
+fn made_otherwise(scene: &Scene<'_, '_>, sink: &Sink, sides: &[Standing<'_>]) -> bool {
+    fewer_groups(scene, sides, &groups_of(scene, sink)).is_some()
+}
+
+/// The groups of a circle.
+fn groups_of<'s>(scene: &'s Scene<'_, '_>, sink: &Sink) -> Vec<&'s ProcessGroup> {
+    let rows = sink.rows.iter().filter_map(|at| scene.job.rows.get(*at));
+    rows.filter_map(|row| scene.job.group(row.group)).collect()
 }
 
 fn circle<'a>(
@@ -193,8 +208,7 @@ fn circle<'a>(
         seen.extend(of(lacks).into_iter().map(|made| evidence(scene, made, "has not started")));
     }
     seen.extend(p2p.iter().take(8).map(|pending| evidence(scene, pending.made, "waits in")));
-    let groups: Vec<&ProcessGroup> =
-        rows.iter().filter_map(|row| scene.job.group(row.group)).collect();
+    let groups = groups_of(scene, sink);
     if let Some(fewer) = fewer_groups(scene, &sides, &groups) {
         culprits = fewer;
     }
