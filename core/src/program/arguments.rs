@@ -325,7 +325,10 @@ fn plain(value: Value<'_>, depth: usize) -> Result<PyObject, Opaque> {
     Ok(match value.get_type() {
         "NoneType" => PyObject::None,
         "bool" => PyObject::Bool(value.to_bool()),
-        "int" => PyObject::Int(whole(value, "an object").unwrap_or(i64::MAX)),
+        "int" => match whole(value, "an object") {
+            Ok(number) => PyObject::Int(number),
+            Err(_) => return Err(Opaque(PyObject::Int(i64::MAX))),
+        },
         "float" => PyObject::Float(number_of("an object")),
         "string" => PyObject::Str(value.unpack_str().unwrap_or_default().to_owned()),
         _ => match value.downcast_ref::<BytesValue>() {

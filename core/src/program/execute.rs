@@ -141,7 +141,7 @@ impl Script<'_> {
             let ended_at = process.clock();
             process.shown.stores = process.stores.end(failure, ended_at);
             // Without what it waits for, a rank comes no further, however it went on.
-            let waits = process.shown.stores.stops() || process.unsure;
+            let waits = process.shown.stores.stops() || process.unheard > 0;
             let ended = if waits { Ok(()) } else { ended };
             let room = MAX_PRINTED - printed.len().min(MAX_PRINTED);
             let lines = std::mem::take(&mut process.printed).into_iter().take(room);
@@ -223,7 +223,7 @@ impl Script<'_> {
                     rounds.tried(rank, &logs, &log);
                     continue;
                 }
-                match process.unsure {
+                match process.unheard > 0 {
                     true => unsure.insert(rank),
                     false => unsure.remove(&rank),
                 };

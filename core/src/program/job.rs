@@ -215,7 +215,7 @@ fn python(builder: &mut GlobalsBuilder) {
         let texts: Vec<String> = args.items.iter().map(|value| shown::text(*value)).collect();
         let text: String = texts.join(" ").chars().take(MAX_PRINTED_CHARS).collect();
         let process = process(eval)?;
-        if process.is_rank() && !process.unsure && process.printed.len() < 1000 {
+        if process.is_rank() && process.unheard == 0 && process.printed.len() < 1000 {
             let line = process.line;
             process.printed.push((line, text));
         }

@@ -20,6 +20,10 @@ use starlark::values::{Heap, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Objects that a rank goes on without at most: what it sends meanwhile may be what it sends in the
+/// end, which saves executions.
+const MAX_UNHEARD: usize = 256;
+
 /// Which call it is: the n-th of its kind among these ranks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Meeting {
@@ -196,7 +200,10 @@ pub(super) fn hear<'v>(
     let heap = eval.heap();
     let sent = called.heard.as_ref().and_then(|heard| heard.get(&from)?.get(nth));
     let Some(sent) = sent else {
-        process(eval)?.unsure = true;
+        let process = process(eval)?;
+        process.unheard += 1;
+        // A loop that ends by what is heard would not end.
+        anyhow::ensure!(process.unheard < MAX_UNHEARD, "objects that have not been heard yet");
         return Ok(());
     };
     let value = match sent.as_ref().and_then(|object| read(object, heap)) {

@@ -50,8 +50,8 @@ pub(super) struct Process<'j> {
     /// What the rank hears from the others, and what they hear from it.
     pub(super) known: Arc<Known>,
     pub(super) shown: Shown,
-    /// Whether it goes on without an object that it has not heard.
-    pub(super) unsure: bool,
+    /// Objects that it has not heard and goes on without.
+    pub(super) unheard: usize,
     /// Its stores.
     pub(super) stores: super::stores::Side,
     /// The line that is executed, counted from 1.
@@ -93,7 +93,7 @@ impl<'j> Process<'j> {
             joins: Vec::new(),
             known: Arc::default(),
             shown: Shown::default(),
-            unsure: false,
+            unheard: 0,
             stores: super::stores::Side::default(),
             line: 0,
             environ: BTreeMap::new(),
@@ -192,7 +192,7 @@ impl<'j> Process<'j> {
 
     /// How far it is by the times of its program, unless it stands where it has not heard something.
     pub(super) fn clock(&self) -> Option<Clock> {
-        self.dist.as_ref().filter(|_| !self.unsure).map(Dist::clock)
+        self.dist.as_ref().filter(|_| self.unheard == 0).map(Dist::clock)
     }
 
     /// How many operations the rank has done.

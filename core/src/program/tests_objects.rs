@@ -119,3 +119,47 @@ fn what_cannot_be_followed_is_refused() {
     let error = executed(&chain).unwrap_err();
     assert!(error.message.contains("again and again"), "{error}");
 }
+
+/// A loop that ends by what is gathered and told, on PyTorch 2.7.1: after six steps.
+#[test]
+fn a_loop_ends_by_what_is_heard() {
+    let text = r#"
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    step = 0
+    while True:
+        losses = [None] * 2 if rank == 0 else None
+        dist.gather_object(5 - step + rank, losses, dst = 0)
+        stop = [sum(losses) < 3] if rank == 0 else [None]
+        dist.broadcast_object_list(stop, src = 0)
+        step += 1
+        if stop[0]:
+            break
+    print(step)
+
+run(main, world_size = 2)
+"#;
+    let compiled = executed(text).unwrap();
+    assert_eq!((printed(&compiled, 0), printed(&compiled, 1)), (vec!["6"], vec!["6"]));
+}
+
+/// A list that is too short is found out once all has been sent, as in PyTorch.
+#[test]
+fn a_short_list_takes_nothing_from_the_others() {
+    let text = r#"
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    all = [None] * (2 - rank)
+    dist.all_gather_object(all, rank)
+    print(all)
+
+run(main, world_size = 2)
+"#;
+    let compiled = executed(text).unwrap();
+    assert_eq!(printed(&compiled, 0), ["[0, 1]"]);
+    let [(ranks, error)] = &compiled.raised[..] else { panic!("{:?}", compiled.raised) };
+    assert_eq!(ranks[..], [GlobalRank(1)]);
+    assert!(error.message.starts_with("IndexError"), "{error}");
+}

@@ -6,12 +6,17 @@ use super::super::arguments as take;
 use super::super::objects;
 use super::super::process::{process, refused};
 use super::collectives::{from_rank, to_rank};
-use crate::c10d::{RecvFrom, SendTo};
+use crate::c10d::{DistError, ErrorKind, RecvFrom, SendTo};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::Value;
 use starlark::values::none::NoneType;
+
+/// Whether the objects are on their way, whatever is raised then: of a list that is too short.
+fn sent(called: &Result<(), DistError>) -> bool {
+    called.as_ref().err().is_none_or(|error| error.kind == ErrorKind::IndexError)
+}
 
 #[starlark_module]
 pub(super) fn functions(builder: &mut GlobalsBuilder) {
@@ -26,8 +31,11 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let object = take::object(obj);
         let group = take::group(group)?;
         let process = process(eval)?;
-        process.dist()?.all_gather_object(length, &object, group).map_err(refused)?;
-        let called = objects::made(process, "all_gather_object", group, vec![take::heard(obj)])?;
+        let gathered = process.dist()?.all_gather_object(length, &object, group);
+        let sent = sent(&gathered).then(|| vec![take::heard(obj)]);
+        let called = sent.map(|sent| objects::made(process, "all_gather_object", group, sent));
+        let called = called.transpose()?.flatten();
+        gathered.map_err(refused)?;
         if let Some(called) = called {
             for (at, from) in called.members().iter().enumerate() {
                 objects::hear(&called, (*from, 0), (object_list, at), eval)?;
@@ -49,8 +57,11 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let length = take::items(object_gather_list).map(|list| list.len());
         let object = take::object(obj);
         let process = process(eval)?;
-        process.dist()?.gather_object(&object, length, options).map_err(refused)?;
-        let called = objects::made(process, "gather_object", of, vec![take::heard(obj)])?;
+        let gathered = process.dist()?.gather_object(&object, length, options);
+        let sent = sent(&gathered).then(|| vec![take::heard(obj)]);
+        let called = sent.map(|sent| objects::made(process, "gather_object", of, sent));
+        let called = called.transpose()?.flatten();
+        gathered.map_err(refused)?;
         if let Some(called) = called.filter(|called| called.is(called.root(root.0, root.1))) {
             for (at, from) in called.members().iter().enumerate() {
                 objects::hear(&called, (*from, 0), (object_gather_list, at), eval)?;

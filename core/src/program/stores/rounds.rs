@@ -289,7 +289,13 @@ impl Rounds {
             ..Agreed::default()
         };
         let mut tags: BTreeMap<(usize, usize), u32> = BTreeMap::new();
-        for (later, earlier) in &waits {
+        // Whoever goes on without its answer waits for nobody, wherever in the order it comes.
+        let waits_there = |(rank, at): &At| {
+            let log = logs.get(*rank);
+            let told = log.and_then(|log| log.ops.get(*at)).is_some_and(|op| op.told.is_some());
+            told || log.is_some_and(|log| log.stuck == Some(*at))
+        };
+        for (later, earlier) in waits.iter().filter(|(later, _)| waits_there(later)) {
             for earlier in earlier {
                 let op = logs.get(earlier.0).and_then(|log| log.ops.get(earlier.1));
                 let bytes = match op.map(|op| &op.what) {

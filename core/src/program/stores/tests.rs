@@ -206,6 +206,18 @@ print(store.compare_set('k', 'x', 'y'))";
         orders[0].contains("\"k\") comes first") && orders[0].ends_with("1, 0, 2"),
         "{orders:?}"
     );
+    // Who does not look at its answer waits for nobody, and nobody tells it.
+    let unread = "dist.init_process_group('gloo')
+store.set(str(rank), '1')
+dist.barrier()
+print([store.get(str(other)) for other in range(3)])
+drawn = store.add('n', rank)
+dist.barrier()";
+    let plan = compiled(3, unread).plan;
+    let calls =
+        |rank| plan.program(GlobalRank(rank)).unwrap().ops.iter().flat_map(|op| op.action.calls());
+    let count = |name: &str| (0..3).flat_map(calls).filter(|call| call.name() == name).count();
+    assert_eq!(count("send"), count("recv"));
     // They wait for whom they come after.
     let plan = compiled(3, "print(store.add('n', 1))").plan;
     assert_eq!(messages(&plan), [(0, 1, 2), (1, 2, 2)]);
