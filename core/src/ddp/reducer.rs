@@ -459,10 +459,9 @@ impl Reducer {
         }
         let unmarked = self.ready.iter().zip(0..).filter(|(ready, _)| !**ready);
         let indices: Vec<u32> = unmarked.map(|(_, index)| index).collect();
-        let names = match self.debug {
-            true => indices.iter().map(|i| self.params[*i as usize].name.clone()).collect(),
-            false => Vec::new(),
-        };
+        // PyTorch goes through a hash table of C++, which has what was put in last at its front.
+        let named = indices.iter().rev().filter(|_| self.debug);
+        let names = named.map(|i| self.params[*i as usize].name.clone()).collect();
         let cause = match (self.options.static_graph, self.options.find_unused_parameters) {
             (true, _) => Unfinished::GraphChanged,
             (false, true) => Unfinished::OutputsNotInLoss,

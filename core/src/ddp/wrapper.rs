@@ -108,7 +108,7 @@ impl Ddp {
                         sparse: param.sparse,
                     },
                     shape: param.shape.clone(),
-                    name: param.name.clone(),
+                    name: last_name(model, &param.name).to_owned(),
                 });
             }
         }
@@ -434,4 +434,11 @@ fn check_limits(options: &DdpOptions) -> Result<(), DdpError> {
         Some(&bytes) => Err(DdpError::NegativeLimit { bytes }),
         None => Ok(()),
     }
+}
+
+/// What PyTorch calls a parameter in its errors: of several modules that share it, each writes its own
+/// name over the one before (`_build_debug_param_to_name_mapping`).
+fn last_name<'m>(model: &'m Model, name: &'m str) -> &'m str {
+    let alias = model.tied.iter().rfind(|(_, of)| of == name);
+    alias.map_or(name, |(alias, _)| alias)
 }

@@ -129,9 +129,13 @@ fn told(explored: &Explored, plan: &Plan) -> String {
         Verdict::Completes => {
             // Programs are executed before: what a store has told one stays so.
             let stores = plan.groups.iter().any(|group| group.desc() == STORE_GROUP);
-            let stores =
-                if stores { "; what stores answer is the same in all of them" } else { "" };
-            format!("{}: completes in every order ({within}{stores}).\n", bounds.devices.words())
+            let what = match stores {
+                true => {
+                    "completes in every order of its calls; who is first at a store was not varied"
+                }
+                false => "completes in every order",
+            };
+            format!("{}: {what} ({within}).\n", bounds.devices.words())
         }
         Verdict::Unknown => format!(
             "{}: no order was found in which it does not complete, but not all were looked at \

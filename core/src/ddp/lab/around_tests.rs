@@ -127,6 +127,11 @@ fn a_gradient_that_never_comes_ends_in_pytorchs_error() {
     let raised = run.raised(0).unwrap();
     assert!(raised.starts_with("RuntimeError: Expected to have finished reduction in the prior"));
     assert!(raised.contains("did not receive grad for rank 0: 60 61"), "{raised}");
+    // Names come the other way round than indices: PyTorch 2.7.1, with TORCH_DISTRIBUTED_DEBUG=INFO.
+    let named = with(&setting, |of| of.options.debug = true);
+    let raised = LabRun::of(&model, &named).unwrap().raised(0).unwrap();
+    let names = "Parameters which did not receive grad for rank 0: fc.bias, fc.weight";
+    assert!(raised.contains(names), "{raised}");
     let pass = run.pass(0).unwrap();
     assert!(pass.buckets[0].full_ps.is_none() && pass.buckets[0].span_ps.is_none());
     assert!(pass.layers.iter().all(|layer| run.model().layers[layer.layer as usize].name != "fc"));
@@ -302,6 +307,12 @@ fn a_gradient_that_comes_twice_is_told_so() {
     let (told, raised) = said(&plain, 0);
     assert!(told.contains("though the reducer has it marked ready already"), "{told}");
     assert!(raised.unwrap().contains("at index 1 with name b has been marked as ready twice"));
+    // Of a parameter that modules share PyTorch knows the last name.
+    let shared =
+        text.replace("\"grad_ready_order\"", r#""tied": [["z", "b"]], "grad_ready_order""#);
+    let shared = Model::read("shared", &shared).unwrap();
+    let raised = LabRun::of(&shared, &plain).unwrap().raised(0).unwrap();
+    assert!(raised.contains("at index 1 with name z has been"), "{raised}");
     let fixed = with(&plain, |of| of.options.static_graph = true);
     let (told, raised) = said(&fixed, 2);
     assert!(told.contains("b's gradient comes, but not for the last time"), "{told}");

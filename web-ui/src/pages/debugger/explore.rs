@@ -148,7 +148,7 @@ fn devices(devices: Devices) -> &'static str {
 /// Programs are executed before: what a store has told one stays so.
 fn stores(plan: &Plan) -> &'static str {
     let asked = plan.groups.iter().any(|group| group.desc() == STORE_GROUP);
-    if asked { " (what stores answer is the same in all of them)" } else { "" }
+    if asked { " of its calls; who is first at a store was not varied" } else { "" }
 }
 
 fn found(explored: &Explored, props: &ExploreProps) -> Html {
