@@ -250,7 +250,8 @@ impl Communicator {
             // SAFETY: a live handle without work.
             Ok(unsafe { (self.nccl.ncclCommFinalize)(handle) })
         })?;
-        self.settle("ncclCommFinalize", Some(limit))?;
+        // One that failed, as its peers' aborts make it, is not left behind either.
+        self.settle("ncclCommFinalize", Some(limit)).inspect_err(|_| self.abort())?;
         let Some(Handle(handle)) = self.handle().take() else { return Ok(()) };
         // SAFETY: finalized, and nobody gets the handle any more.
         let code = unsafe { (self.nccl.ncclCommDestroy)(handle) };
