@@ -9,6 +9,7 @@ use super::backend::Machine;
 use super::detail;
 use super::dist::Dist;
 use super::error::DistError;
+use super::group_table::{GroupEntry, GroupTable};
 use super::groups::World;
 use super::issue::collective_call;
 use super::pairs::{Pair, never_made};
@@ -84,89 +85,6 @@ pub(super) enum Recorded {
     Connect { group: GroupId, via: &'static str, at: Option<SourceLine> },
     /// The rank waits here until the other one of the pair has come.
     Pair { pair: Pair, at: Option<SourceLine> },
-}
-
-/// The process groups of the plan: one for each group of the job and each of its backends.
-#[derive(Debug)]
-pub(super) struct GroupTable {
-    world: Arc<[GlobalRank]>,
-    groups: Vec<GroupEntry>,
-    by_name: BTreeMap<(String, u32, BackendName), Vec<GroupId>>,
-}
-
-#[derive(Debug)]
-struct GroupEntry {
-    name: String,
-    desc: String,
-    backend: BackendName,
-    timeout_ms: u64,
-    ranks: Arc<[GlobalRank]>,
-    /// Members that have made it.
-    made: u32,
-}
-
-impl GroupTable {
-    fn new(world: Arc<[GlobalRank]>) -> GroupTable {
-        let entry = GroupEntry {
-            name: "0".into(),
-            desc: "default_pg".into(),
-            backend: BackendName::Unknown,
-            timeout_ms: BackendName::Unknown.default_timeout_ms(),
-            ranks: world.clone(),
-            made: 0,
-        };
-        GroupTable { world, groups: vec![entry], by_name: BTreeMap::new() }
-    }
-
-    /// The plan's group for a group that a member makes; the same for all members that name it
-    /// alike and list the same ranks. `epoch` counts the rank's `init_process_group` calls.
-    pub(super) fn make(
-        &mut self,
-        name: &str,
-        epoch: u32,
-        backend: BackendName,
-        ranks: &Arc<[GlobalRank]>,
-        desc: &str,
-        timeout_ms: u64,
-    ) -> GroupId {
-        let known = self.by_name.entry((name.to_owned(), epoch, backend)).or_default();
-        let groups = &mut self.groups;
-        let same = |id: &&GroupId| {
-            let other = &groups[id.index()].ranks;
-            Arc::ptr_eq(other, ranks) || other == ranks
-        };
-        if let Some(&id) = known.iter().find(same) {
-            let entry = &mut groups[id.index()];
-            entry.made += 1;
-            // Each rank has its own timeout in PyTorch; the first to run out ends the job.
-            entry.timeout_ms = entry.timeout_ms.min(timeout_ms);
-            return id;
-        }
-        let entry = GroupEntry {
-            name: name.to_owned(),
-            desc: desc.to_owned(),
-            backend,
-            timeout_ms,
-            ranks: ranks.clone(),
-            made: 1,
-        };
-        let first = &mut groups[0];
-        let is_default = first.made == 0 && desc == "default_pg" && first.ranks == *ranks;
-        let id = if is_default {
-            *first = entry;
-            GroupId::WORLD
-        } else {
-            groups.push(entry);
-            GroupId(groups.len() as u32 - 1)
-        };
-        known.push(id);
-        id
-    }
-
-    /// Whether every member has made the group.
-    fn complete(&self, id: GroupId) -> bool {
-        self.groups.get(id.index()).is_some_and(|entry| entry.made as usize >= entry.ranks.len())
-    }
 }
 
 impl Job {
@@ -332,15 +250,6 @@ impl Job {
         };
         plan.check()?;
         Ok(plan)
-    }
-}
-
-impl GroupTable {
-    fn members(&self) -> Vec<detail::Members<'_>> {
-        let groups = self.groups.iter();
-        groups
-            .map(|entry| detail::Members { ranks: &entry.ranks, timeout_ms: entry.timeout_ms })
-            .collect()
     }
 }
 

@@ -40,6 +40,7 @@ mod detail;
 mod device_mesh;
 mod dist;
 mod error;
+mod group_table;
 mod groups;
 mod init;
 mod issue;

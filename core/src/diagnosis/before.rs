@@ -46,13 +46,7 @@ pub(super) fn ahead(
     let is = |a: &CallRecord, b: &CallRecord| {
         alike(a, b) && !a.call.stack.is_empty() && a.call.stack == b.call.stack
     };
-    let rows = job.rows_of(group);
-    let to = rows.partition_point(|row| row.seq < seq);
-    let before: Vec<&CallRecord> = rows
-        .get(to.saturating_sub(WINDOW)..to)?
-        .iter()
-        .filter_map(|row| Some(row.made.first()?.record))
-        .collect();
+    let before = calls_before(job, group, seq);
     let here = before.iter().rposition(|record| is(record, theirs))?;
     // What led to the call then leads to it now.
     if here > 0 && !is(before.get(here - 1)?, before.last()?) {
@@ -60,6 +54,14 @@ pub(super) fn ahead(
     }
     let count = before.get(here..)?.iter().position(|record| is(record, own))?;
     (2..=MOST).contains(&count).then_some(count)
+}
+
+/// The last calls of a group before a number, each by who made it first.
+fn calls_before<'a>(job: &Job<'a>, group: GroupId, seq: u64) -> Vec<&'a CallRecord> {
+    let rows = job.rows_of(group);
+    let to = rows.partition_point(|row| row.seq < seq);
+    let rows = rows.get(to.saturating_sub(WINDOW)..to).unwrap_or_default();
+    rows.iter().filter_map(|row| Some(row.made.first()?.record)).collect()
 }
 
 /// How many of the others' calls a rank has left out, where its own go on as the round before did
@@ -77,13 +79,7 @@ pub(super) fn next_round(
         alike(a, b)
             && (a.call.stack.is_empty() || b.call.stack.is_empty() || a.call.stack == b.call.stack)
     };
-    let rows = job.rows_of(group);
-    let to = rows.partition_point(|row| row.seq < seq);
-    let before: Vec<&CallRecord> = rows
-        .get(to.saturating_sub(WINDOW)..to)?
-        .iter()
-        .filter_map(|row| Some(row.made.first()?.record))
-        .collect();
+    let before = calls_before(job, group, seq);
     (1..=most.min(theirs.len())).find(|count| {
         let Some(left_out) = theirs.get(..*count) else { return false };
         // The calls left out, in the round before; what came behind them is what is made now.

@@ -231,17 +231,17 @@ fn mismatch(statements: &[Statement]) -> Option<Finding> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::job_log::read;
 
-    fn report(text: &str) -> Report {
+    pub(in super::super) fn report(text: &str) -> Report {
         let mut report = Report::healthy(0);
         add_log(&mut report, &read(text.as_bytes()));
         report
     }
 
-    fn found(text: &str) -> Vec<(Kind, Vec<u32>, Certainty)> {
+    pub(in super::super) fn found(text: &str) -> Vec<(Kind, Vec<u32>, Certainty)> {
         let short = |finding: &Finding| {
             let culprits = finding.culprits.iter().map(|rank| rank.0).collect();
             (finding.kind, culprits, finding.certainty)

@@ -347,24 +347,9 @@ pub(super) fn raised(statements: &[Statement]) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::logged::add_log;
-    use super::super::report::{Report, Verdict};
+    use super::super::logged::tests::{found, report};
+    use super::super::report::Verdict;
     use super::*;
-    use crate::job_log::read;
-
-    fn report(text: &str) -> Report {
-        let mut report = Report::healthy(0);
-        add_log(&mut report, &read(text.as_bytes()));
-        report
-    }
-
-    fn found(text: &str) -> Vec<(Kind, Vec<u32>, Certainty)> {
-        let short = |finding: &Finding| {
-            let culprits = finding.culprits.iter().map(|rank| rank.0).collect();
-            (finding.kind, culprits, finding.certainty)
-        };
-        report(text).findings.iter().map(short).collect()
-    }
 
     fn fires(rank: u32, seq: u64, op: &str, numel: u64) -> String {
         in_group("", rank, seq, op, numel)

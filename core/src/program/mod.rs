@@ -88,6 +88,8 @@ mod values;
 #[cfg(all(test, feature = "program"))]
 mod tests;
 #[cfg(all(test, feature = "program"))]
+mod tests_ddp;
+#[cfg(all(test, feature = "program"))]
 mod tests_mesh;
 #[cfg(all(test, feature = "program"))]
 mod tests_objects;

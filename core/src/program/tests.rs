@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
 use super::{Compiled, Limits, Options, ProgramError, compile};
-use crate::plan::{Action, Call, Plan};
+use crate::plan::Plan;
 use crate::rank::GlobalRank;
 use proptest::prelude::*;
 
-fn compiled(text: &str) -> Compiled {
+pub(super) fn compiled(text: &str) -> Compiled {
     compile("train.py", text, &Options::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -16,7 +16,7 @@ fn refused(text: &str) -> ProgramError {
 }
 
 /// What a rank does: each operation's name and line.
-fn ops(plan: &Plan, rank: u32) -> Vec<(String, u32)> {
+pub(super) fn ops(plan: &Plan, rank: u32) -> Vec<(String, u32)> {
     let program = plan.program(GlobalRank(rank)).unwrap();
     let line = |op: &crate::plan::Op| op.at.map_or(0, |at| at.line);
     program.ops.iter().map(|op| (op.action.name().to_owned(), line(op))).collect()
@@ -101,45 +101,6 @@ if __name__ == "__main__":
     assert_eq!(ranks[..], [GlobalRank(1)]);
     assert_eq!((error.line, error.message.as_str()), (27, "ValueError: rank 1 is broken"));
     assert_eq!(plan.groups[0].timeout_ms(), 30_000);
-}
-
-/// DDP broadcasts buffers in a forward pass if the one before it was to reduce gradients: two
-/// passes of validation on rank 0 alone cost it two broadcasts more, and one of them under
-/// `no_grad()` is made up for by the next training pass (recorded with torch 2.9.1: the first job
-/// hangs at once, the second goes on).
-#[test]
-fn no_grad_changes_which_forward_broadcasts() {
-    let broadcasts = |wrapped: &str| {
-        let text = format!(
-            "
-import torch
-def main():
-    dist.init_process_group('gloo')
-    ddp = DDP(models.resnet18())
-    for _ in range(2):
-        ddp(batch()).sum().backward()
-    if dist.get_rank() == 0:
-        with {wrapped}:
-            ddp(batch())
-            ddp(batch())
-    ddp(batch()).sum().backward()
-def batch():
-    return torch.ones(1)
-run(main, world_size=2)
-"
-        );
-        let plan = compiled(&text).plan;
-        let forwards = |rank| {
-            let ops = ops(&plan, rank);
-            ops.iter().filter(|(name, line)| name == "broadcast" && *line > 5).count()
-        };
-        (forwards(0), forwards(1))
-    };
-    let (first, others) = broadcasts("torch.enable_grad()");
-    // ResNet's buffers are of two dtypes.
-    assert_eq!(first, others + 2 * 2);
-    let (first, others) = broadcasts("torch.no_grad()");
-    assert_eq!(first, others);
 }
 
 /// PyTorch's refusals are the rank's end, in PyTorch's words, and the others go on.
@@ -255,65 +216,6 @@ run(main, world_size=2)
     assert_eq!(error.line, 9);
 }
 
-/// Ranks without inputs shadow the others: every rank makes the same calls.
-#[test]
-fn a_join_makes_uneven_inputs_even() {
-    let calls = |join: &str| {
-        let text = format!(
-            "def main():
-    dist.init_process_group('gloo')
-    model = DDP(models.mlp([8, 8, 8], batch_norm=True))
-    with {join}:
-        for batch in range(2 if dist.get_rank() == 1 else 4):
-            model(None).sum().backward()
-    dist.barrier()
-run(main, world_size=3)
-"
-        );
-        let plan = compiled(&text).plan;
-        let counts = |rank| -> Vec<(String, u64)> {
-            let program = plan.program(GlobalRank(rank)).unwrap();
-            let calls = program.ops.iter().flat_map(|op| op.action.calls());
-            let calls = calls.map(|call| match call {
-                Call::Collective { collective, count, .. } => {
-                    (collective.name().to_owned(), *count)
-                }
-                _ => panic!("{call:?}"),
-            });
-            calls.collect()
-        };
-        (counts(0), counts(1), counts(2))
-    };
-    let (first, short, last) = calls("nullcontext()");
-    assert!(short.len() < first.len() && first == last);
-    for join in ["model.join()", "dist.Join([model])"] {
-        let (first, short, last) = calls(join);
-        assert_eq!(first, short, "{join}");
-        assert_eq!(first, last, "{join}");
-    }
-}
-
-/// What only the whole job knows: the constructor compares each rank's sizes with rank 0's.
-#[test]
-fn ddp_refuses_a_model_in_another_order() {
-    let text = "
-def main():
-    dist.init_process_group('gloo')
-    sizes = [64, 32, 128] if dist.get_rank() == 1 else [64, 128, 32]
-    DDP(models.mlp(sizes))
-    dist.barrier()
-run(main, world_size=3)
-";
-    let Compiled { plan, raised, .. } = compiled(text);
-    let [(ranks, error)] = &raised[..] else { panic!("{raised:?}") };
-    assert_eq!((&ranks[..], error.line), (&[GlobalRank(1)][..], 5));
-    let said =
-        "params[0] in this process with sizes [32, 64] appears not to match sizes of the same";
-    assert!(error.message.contains(said), "{error}");
-    assert_eq!(ops(&plan, 1).last().map(|(name, _)| name.as_str()), Some("die"));
-    assert_eq!(ops(&plan, 0).last().map(|(name, _)| name.as_str()), Some("barrier"));
-}
-
 /// Unbatched sends around a ring make their communicators in a circle; batched ones need none.
 #[test]
 fn a_ring_of_isends_never_makes_its_communicators() {
@@ -343,45 +245,6 @@ run(main, world_size=3)
         else:
             dist.recv(y, 0)";
     assert_eq!(compiled(&text(paired)).plan.groups.len(), 1);
-}
-
-#[test]
-fn ddp_reduces_its_buckets() {
-    let text = "
-def main():
-    dist.init_process_group('nccl')
-    model = DDP(models.resnet18(), bucket_cap_mb=25)
-    opt = optim.SGD(model.parameters(), lr=0.1)
-    for step in range(3):
-        if step == 1:
-            with model.no_sync():
-                model(None).sum().backward()
-        else:
-            loss = model(None).sum()
-            loss.backward()
-            opt.step()
-run(main, world_size=2)
-";
-    let plan = compiled(text).plan;
-    assert_eq!(plan.programs.len(), 1);
-    let reduced = |line: u32| -> Vec<u64> {
-        let program = plan.program(GlobalRank(0)).unwrap();
-        let at = program.ops.iter().filter(|op| op.at.is_some_and(|at| at.line == line));
-        let calls = at.filter_map(|op| match &op.action {
-            Action::Call { call: Call::Collective { count, .. }, async_op: true } => {
-                Some(count * 4)
-            }
-            _ => None,
-        });
-        calls.collect()
-    };
-    // The first backward pass has one bucket; the one of step 2 those of an explicit cap of 25.
-    let all = 11_689_512 * 4;
-    let buckets = reduced(12);
-    assert_eq!(buckets[0], all);
-    assert_eq!(buckets[1..].iter().sum::<u64>(), all);
-    assert!(buckets.len() > 2, "{buckets:?}");
-    assert_eq!(reduced(9), [0_u64; 0], "no_sync");
 }
 
 /// What a work answers is known after `wait()`; before, nothing can be decided by it.

@@ -9,6 +9,7 @@ mod check;
 mod choice;
 mod form;
 mod knobs;
+mod links;
 mod shelf;
 mod simulate;
 mod spans;

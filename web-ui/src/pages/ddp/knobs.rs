@@ -1,5 +1,6 @@
 //! One setting of the lab as an address holds it, and what it means to DDP.
 
+use super::links::links_of;
 use crate::pages::asked::{Asked, Unmet};
 use crate::pages::topology_choice;
 use crate::route::{Route, View};
@@ -7,14 +8,13 @@ use lockstep_core::ddp::join::JoinOptions;
 use lockstep_core::ddp::lab::Setting;
 use lockstep_core::ddp::model::Device;
 use lockstep_core::ddp::plan::{Training, Uneven};
-use lockstep_core::ddp::timeline::RingLink;
 use lockstep_core::ddp::zero::ZeroOverlap;
 use lockstep_core::ddp::{
-    BucketCap, CommHook, DdpOptions, DdpVersion, HookAlgorithm, Links, MixedPrecision,
-    ModelAverager, PostLocalSgd, PowerSgd, parse_indices,
+    BucketCap, CommHook, DdpOptions, DdpVersion, HookAlgorithm, MixedPrecision, ModelAverager,
+    PostLocalSgd, PowerSgd, parse_indices,
 };
 use lockstep_core::dtype::Dtype;
-use lockstep_sim::{Link, Topology};
+use lockstep_sim::Topology;
 
 /// The largest world: the plan lists its ranks.
 pub(super) const MAX_WORLD: u32 = 1 << 17;
@@ -476,7 +476,7 @@ impl Knobs {
             grad_ready_order: self.order()?,
             ..Training::new(self.world, device)
         };
-        Ok(Setting { training, links: links(self.topology) })
+        Ok(Setting { training, links: links_of(self.topology) })
     }
 }
 
@@ -484,19 +484,4 @@ impl Knobs {
 fn names(text: &str) -> Vec<String> {
     let names = text.split([',', ' ']).map(str::trim);
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
-}
-
-/// The topology as the closed form takes it.
-fn links(topology: Topology) -> Links {
-    let link = |link: Link| RingLink {
-        latency_ps: link.latency_ps,
-        bytes_per_second: link.bytes_per_second,
-    };
-    match topology {
-        Topology::Uniform(of) => Links::Uniform(link(of)),
-        Topology::SharedMemory(machine) => Links::Uniform(link(machine.as_link())),
-        Topology::Nodes { ranks_per_node, inside, across } => {
-            Links::Nodes { ranks_per_node, inside: link(inside), across: link(across) }
-        }
-    }
 }
