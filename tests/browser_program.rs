@@ -244,3 +244,21 @@ async fn what_is_no_program_is_answered_with_its_line_and_the_page_goes_on() -> 
     assert!(said.as_str().unwrap_or_default().contains("lime:3"), "{said}");
     page.close().await
 }
+
+/// On a phone what drives the debugger is in sight wherever the page stands.
+#[tokio::test]
+async fn a_phone_has_the_buttons_in_reach() -> Result<()> {
+    let page = Page::open("#/hangs/checkpoint-on-rank-0").await?;
+    page.chromium.client.set_window_size(500, 844).await?;
+    ready(&page).await?;
+    for place in ["0", "document.documentElement.scrollHeight"] {
+        let script = format!(
+            "window.scrollTo(0, {place}); const button = document.querySelector('[data-test=\"stop-on\"]'); \
+             const at = button.getBoundingClientRect(); \
+             const there = document.elementFromPoint(at.x + at.width / 2, at.y + at.height / 2); \
+             return at.bottom <= innerHeight && button.contains(there)"
+        );
+        page.chromium.until("Continue in sight", &script).await?;
+    }
+    page.close().await
+}

@@ -40,11 +40,14 @@ pub(super) fn story(props: &StoryProps) -> Html {
         });
     }
     let at = props.playback.moment;
-    let current = moments.iter().rposition(|moment| moment.is_some_and(|moment| moment <= at));
+    let chosen = use_state(|| None::<usize>);
+    let current = chapter_at(&moments, at, *chosen);
     let go = |to: usize| {
         let (dispatch, moment) = (props.playback.dispatcher(), moments.get(to).copied().flatten());
+        let chosen = chosen.setter();
         Callback::from(move |_: MouseEvent| {
             if let Some(moment) = moment {
+                chosen.set(Some(to));
                 dispatch.dispatch(Act::To(moment));
             }
         })
@@ -66,5 +69,31 @@ pub(super) fn story(props: &StoryProps) -> Html {
                 }) }
             </ol>
         </section>
+    }
+}
+
+/// The chapter that a moment belongs to: the last one that has begun. Several may begin at one moment:
+/// there it is the one that was gone to.
+fn chapter_at(moments: &[Option<usize>], at: usize, chosen: Option<usize>) -> Option<usize> {
+    let begins_here = |chapter: &usize| moments.get(*chapter).copied().flatten() == Some(at);
+    chosen
+        .filter(begins_here)
+        .or_else(|| moments.iter().rposition(|moment| moment.is_some_and(|moment| moment <= at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chapters_of_one_moment_are_told_apart() {
+        let moments = [Some(0), Some(7), Some(7), None, Some(9)];
+        assert_eq!(chapter_at(&moments, 7, None), Some(2));
+        assert_eq!(chapter_at(&moments, 7, Some(1)), Some(1));
+        assert_eq!(chapter_at(&moments, 7, Some(2)), Some(2));
+        // Gone on from there by other means.
+        assert_eq!(chapter_at(&moments, 8, Some(1)), Some(2));
+        assert_eq!(chapter_at(&moments, 9, Some(1)), Some(4));
+        assert_eq!(chapter_at(&[None], 9, Some(0)), None);
     }
 }
