@@ -348,10 +348,18 @@ fn stands(scene: &Scene<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> String {
         },
         (_, Some(last)) => {
             let same = last.record.call.group == row.group;
-            let so = if same {
-                ", which completed: it is stuck in its own code after it, or ended"
-            } else {
-                ""
+            let gloo =
+                scene.job.group(row.group).is_some_and(|it| it.backend() == BackendName::Gloo);
+            let unseen = log.recorded && gloo && !own.calls.iter().any(|record| record.call.p2p);
+            let so = match (same, unseen) {
+                (true, true) => {
+                    ", which completed: it is stuck after it, in its own code or in a send, a receive or \
+                     new_group, which gloo's recorder leaves out, or it ended"
+                }
+                (true, false) => {
+                    ", which completed: it is stuck in its own code after it, or ended"
+                }
+                (false, _) => "",
             };
             format!(" Its last call was {}{so}.", words::call(log, last))
         }

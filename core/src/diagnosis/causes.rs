@@ -24,7 +24,7 @@ use super::straggler;
 use super::unanswered;
 use super::words;
 use crate::dtype::Dtype;
-use crate::group::GroupId;
+use crate::group::{BackendName, GroupId};
 use crate::rank::GlobalRank;
 use crate::trace::{Called, Outcome, RankState};
 use std::collections::BTreeSet;
@@ -273,7 +273,7 @@ fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
             op: Some(got.op.clone()),
             certainty: Certainty::Certain,
             message: format!(
-                "Rank {} sends {} {sends} to rank {}, which expects {}{}: {} meets {}.",
+                "Rank {} sends {} {sends} to rank {}, which expects {}{}: {} meets {}.{}",
                 send.rank,
                 sizes.1,
                 pending.made.rank,
@@ -281,6 +281,7 @@ fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
                 if expects == sends { String::new() } else { format!(" {expects}") },
                 words::call(log, send),
                 words::call(log, pending.made),
+                for_real(scene, got, sent),
             ),
             fix:
                 "Give both sides a tensor of the same shape and dtype; if the size varies, send it \
@@ -293,6 +294,29 @@ fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
         });
     }
     causes
+}
+
+/// What PyTorch makes of a send and a receive that do not fit, where Lockstep holds both up: gloo
+/// moves bytes, and looks only whether there is room for them (2.7.1).
+fn for_real(scene: &Scene<'_, '_>, got: &Called, sent: &Called) -> &'static str {
+    let gloo = scene.job.group(got.group).is_some_and(|it| it.backend() == BackendName::Gloo);
+    let bytes = |call: &Called| {
+        let tensor = call.inputs.iter().chain(&call.outputs).next()?;
+        Some(call.payload().saturating_mul(tensor.dtype.size_bytes())).filter(|bytes| *bytes > 0)
+    };
+    match (bytes(got), bytes(sent)) {
+        (Some(room), Some(bytes)) if gloo && !scene.job.log.recorded => match bytes <= room {
+            true => {
+                " Lockstep stops there. A real job on gloo would not hang in this call: gloo moves the \
+                 bytes and compares nothing, and the receiver goes on with wrong values."
+            }
+            false => {
+                " Lockstep stops there. In a real job gloo ends the receiver's process, which has no \
+                 room for so many bytes."
+            }
+        },
+        _ => "",
+    }
 }
 
 /// Rows that have everybody's call and still do not complete.
@@ -325,6 +349,14 @@ fn never_completed(
         return Some(cause);
     }
     let timed_out = log.outcome == Outcome::TimedOut;
+    let sizes: BTreeSet<(u64, u64)> = first.made.iter().map(inside::sides).collect();
+    let with = match sizes.len() {
+        0 | 1 => "with the same arguments, and none saw it complete. No rank is out of step:",
+        _ => {
+            "with different sizes, and none saw it complete. The sizes may be meant, and the \
+              recording does not hold what would tell; if they are,"
+        }
+    };
     Some(Cause {
         kind: Kind::CallNeverCompleted,
         culprits: Vec::new(),
@@ -334,9 +366,8 @@ fn never_completed(
         op: Some(made.record.call.op.clone()),
         certainty: if timed_out { Certainty::Likely } else { Certainty::Undecidable },
         message: format!(
-            "{} all made {call}, with the same arguments, and none saw it complete. No rank is out \
-             of step: either the network or a device stalled, or the job was still running when \
-             this was recorded.",
+            "{} all made {call}, {with} either the network or a device stalled, or the job was still \
+             running when this was recorded.",
             words::cap_ranks(&waiting)
         ),
         fix:

@@ -6,7 +6,7 @@ use super::in_step;
 use super::index::{Made, Row};
 use super::mismatch::{Decided, Mismatch, Side};
 use super::passes;
-use super::places::others_call_from;
+use super::places::{nobody_else, or_else};
 use super::report::{Certainty, Kind};
 use super::signature::{Difference, Signature};
 use super::words::{self, cap_ranks, rank_list, ranks, s};
@@ -108,6 +108,10 @@ fn minority(
             " As many ranks called the one as the other, but all calls of that line before \
                  were as the latter."
         }
+        Decided::ByOrder => {
+            " As many ranks called the one as the other, but in all rounds before the latter came \
+             next."
+        }
         Decided::Elsewhere { .. } => {
             " As many ranks called the one as the other, but the ranks of other groups go through \
              the program as the latter."
@@ -190,7 +194,8 @@ fn minority(
             cause.op = Some(deed.op.clone());
             cause.certainty = deed.certainty;
             let only = nobody_else(scene, row, &side.ranks, deed.line.as_deref());
-            cause.message = format!("{}{only} {here}{waits}.", extra(&who, &deed, &group));
+            let or = or_else(scene, row, own, theirs, &deed);
+            cause.message = format!("{}{only} {here}{waits}.{or}", extra(&who, &deed, &group));
             cause.fix = FIX_EXTRA.to_owned();
         }
         Reason::Swapped(deed) => {
@@ -233,6 +238,10 @@ fn minority(
             cause.fix = fix_loop(ddp).to_owned();
         }
     }
+    if mismatch.decided == Decided::ByOrder && !cause.message.ends_with(history) {
+        // What tells it is shown, whatever it is told as.
+        cause.message += history;
+    }
     let further = further(scene.job, row.group, row.seq, culprit, peer);
     if !further.is_empty() {
         let it = if side.ranks.len() == 1 { "it" } else { "they" };
@@ -258,7 +267,7 @@ pub(super) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
 
 /// `Rank 0 made 1 call more of dp than the others: …`; of a plan, whose later calls it may not have
 /// come to, `Rank 0's program makes 8 calls …`. The others may make calls from that line as well:
-/// [`nobody_else`] says where they do not.
+/// [`super::places::nobody_else`] says where they do not.
 pub(super) fn extra(who: &str, deed: &Deed, group: &str) -> String {
     let line = words::at_line(deed.line.clone());
     let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
@@ -268,24 +277,6 @@ pub(super) fn extra(who: &str, deed: &Deed, group: &str) -> String {
         "{who}{likely}{made} {calls} more of {group} than the others: {} at #{}{line}.",
         deed.op, deed.seq
     )
-}
-
-/// ` No other rank of dp calls from there.`, where that is so.
-fn nobody_else(
-    scene: &Scene<'_, '_>,
-    row: &Row<'_>,
-    who: &[GlobalRank],
-    line: Option<&str>,
-) -> String {
-    let alone = line.is_some_and(|line| !others_call_from(scene.job, row.group, who, line));
-    match alone {
-        true => {
-            let group = words::group_label(scene.job.log, row.group);
-            let calls = if scene.job.log.recorded { "is seen to call" } else { "calls" };
-            format!(" No other rank of {group} {calls} from there.")
-        }
-        false => String::new(),
-    }
 }
 
 /// What to do about calls in another order.

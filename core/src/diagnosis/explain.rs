@@ -391,7 +391,7 @@ fn only_here(
 
 /// True of a rank that made the others' call before, again and again, and now makes one from a
 /// place that nobody has been at before, behind the loop.
-fn left_loop(
+pub(super) fn left_loop(
     job: &Job<'_>,
     group: GroupId,
     seq: u64,
@@ -411,17 +411,20 @@ fn left_loop(
     let before = rows.get(..to).unwrap_or_default();
     let been_there = before.iter().flat_map(|row| &row.made).any(|made| place(made.record, own));
     let made_before = before.iter().filter_map(|row| row.of(rank));
-    let rounds =
-        made_before.filter(|made| place(made.record, theirs) && alike(made.record, theirs)).count();
-    if been_there || rounds < 2 {
+    let made_before: Vec<_> = made_before.filter(|made| place(made.record, theirs)).collect();
+    let rounds = made_before.iter().filter(|made| alike(made.record, theirs)).count();
+    let ddp = is_ddp(&theirs.call.stack) && !is_ddp(&own.call.stack);
+    // DDP's buckets are of other sizes after its first step.
+    let often = rounds > 1 || (ddp && made_before.len() > 1);
+    if been_there || !often {
         return None;
     }
-    let ddp = is_ddp(&theirs.call.stack) && !is_ddp(&own.call.stack);
     let later = match is_later(&own.call.stack, &theirs.call.stack) {
         Some(later) => later,
         None => own.call.op == "barrier",
     };
-    later.then_some(Reason::LeftLoop { ddp, rounds: Some(rounds), short_by: None })
+    let rounds = (rounds > 1).then_some(rounds);
+    later.then_some(Reason::LeftLoop { ddp, rounds, short_by: None })
 }
 
 /// The first of the calls up to `seq` in which the rank's are all alike, from one line: any of them

@@ -65,6 +65,42 @@ fn between_steps(scene: &Scene<'_, '_>, last: &Called, made: Made<'_>) -> bool {
     let (before, missing): (Vec<&CallRecord>, Vec<&CallRecord>) =
         buckets.partition(|record| record.work < made.record.work);
     let sizes: Vec<u64> = before.iter().map(|record| record.call.payload()).collect();
+    let due: Vec<u64> = missing.iter().map(|record| record.call.payload()).collect();
     // Every step reduces the same buckets.
-    period(&sizes).is_some_and(|step| missing.len() >= step)
+    period(&sizes).is_some_and(|step| missing.len() >= step) || whole_steps(&sizes, &due)
+}
+
+/// True if the buckets before are whole steps, as the one that is missing: DDP makes its buckets anew
+/// after the first step, so the first one's are of other sizes, and as many elements together.
+fn whole_steps(before: &[u64], missing: &[u64]) -> bool {
+    let step: u64 = missing.iter().fold(0, |sum, size| sum.saturating_add(*size));
+    let (mut steps, mut open) = (0, 0u64);
+    for size in before {
+        open = open.saturating_add(*size);
+        if open > step {
+            return false;
+        }
+        if open == step {
+            (steps, open) = (steps + 1, 0);
+        }
+    }
+    steps > 1 && open == 0 && before.ends_with(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_step_has_other_buckets() {
+        // All of them in one, then in two.
+        assert!(whole_steps(&[4324, 2212, 2112], &[2212, 2112]));
+        assert!(whole_steps(&[4000, 324, 2212, 2112], &[2212, 2112]));
+        // In the middle of a step.
+        assert!(!whole_steps(&[4324, 2212], &[2112]));
+        assert!(!whole_steps(&[4324, 2212, 2112, 2212], &[2112]));
+        // Of the first step nothing is known.
+        assert!(!whole_steps(&[2212, 2112], &[2212, 2112]));
+        assert!(!whole_steps(&[], &[]));
+    }
 }

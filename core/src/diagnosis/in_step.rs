@@ -340,7 +340,7 @@ fn known_as(job: &Job<'_>, rank: GlobalRank, group: GroupId, roles: &Roles) -> O
 }
 
 /// The last collectives of a rank, in order.
-fn last<'a>(job: &Job<'a>, rank: GlobalRank) -> Vec<&'a CallRecord> {
+pub(super) fn last<'a>(job: &Job<'a>, rank: GlobalRank) -> Vec<&'a CallRecord> {
     let calls = job.rank(rank).map(|log| log.calls.as_slice()).unwrap_or_default();
     let mut last: Vec<&CallRecord> =
         calls.iter().rev().filter(|record| !record.call.p2p).take(LAST).collect();

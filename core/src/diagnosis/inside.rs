@@ -2,7 +2,7 @@
 //! root or the splits, may differ. How far the call got, and the sizes' sums, show it.
 
 use super::causes::{Cause, Scene, evidence};
-use super::index::Row;
+use super::index::{Made, Row};
 use super::report::{Certainty, Kind};
 use super::signature::numel;
 use super::words::{self, cap_ranks};
@@ -33,8 +33,12 @@ pub(super) fn everybody(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
     let sizes = made.record.call.inputs.iter().chain(&made.record.call.outputs);
     let numel = sizes.fold(0u64, |sum, tensor| sum.saturating_add(tensor.numel()));
     let size = scene.job.group(row.group).map_or(0, |group| group.size() as usize);
-    let all = row.waiting().len() == size && size > 1 && numel <= SMALL;
-    all.then(|| other_roots(scene, row)).flatten()
+    let all = row.waiting().len() == size && size > 1;
+    if !all {
+        return None;
+    }
+    let roots = || (numel <= SMALL).then(|| other_roots(scene, row)).flatten();
+    odd_sizes(scene, row).or_else(roots)
 }
 
 /// The cause of a call with a root, of gloo's, that some ranks do not come out of.
@@ -84,9 +88,6 @@ fn other_splits(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
     if !gloo || !job.log.recorded || made.record.call.op != "all_to_all" {
         return None;
     }
-    let sides = |made: &super::index::Made<'_>| {
-        (numel(&made.record.call.inputs), numel(&made.record.call.outputs))
-    };
     // Who sends as much as it expects, as most do, is not the one to look at first.
     let uneven = row.made.iter().filter(|made| sides(made).0 != sides(made).1);
     let uneven: Vec<GlobalRank> = uneven.map(|made| made.rank).collect();
@@ -113,6 +114,64 @@ fn other_splits(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
     })
 }
 
+/// The elements that a rank sends and expects.
+pub(super) fn sides(made: &Made<'_>) -> (u64, u64) {
+    (numel(&made.record.call.inputs), numel(&made.record.call.outputs))
+}
+
+/// The cause of an `all_to_all` that nobody comes out of, though as much is sent as received, where all
+/// but one rank pass the same sizes, and before that all of them always have.
+fn odd_sizes(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
+    let job = scene.job;
+    let made = row.made.first()?;
+    if !job.log.recorded || made.record.call.op != "all_to_all" {
+        return None;
+    }
+    let all_alike = |row: &Row<'_>| {
+        row.made.windows(2).all(|pair| match pair {
+            [a, b] => sides(a) == sides(b),
+            _ => true,
+        })
+    };
+    let rows = job.rows_of(row.group).iter().filter(|before| before.seq < row.seq);
+    let mut before =
+        rows.filter(|row| row.made.iter().all(|made| made.record.call.op == "all_to_all"));
+    let mut by_size: BTreeMap<(u64, u64), Vec<GlobalRank>> = BTreeMap::new();
+    for made in &row.made {
+        by_size.entry(sides(made)).or_default().push(made.rank);
+    }
+    let (2, true) = (by_size.len(), row.made.len() > 2) else { return None };
+    let odd = by_size.values().find(|ranks| ranks.len() == 1)?.clone();
+    let first = before.next()?;
+    if !all_alike(first) || !before.all(all_alike) {
+        return None;
+    }
+    let own = odd.first().and_then(|rank| row.of(*rank))?;
+    let other = row.made.iter().find(|made| sides(made) != sides(&own))?;
+    Some(Cause {
+        kind: Kind::SplitMismatch,
+        also_victims: row.waiting(),
+        group: Some(row.group),
+        seq: Some(row.seq),
+        op: Some(made.record.call.op.clone()),
+        certainty: Certainty::Likely,
+        message: format!(
+            "{} sends {} elements in {} and expects {}, all others {} and {}; until then all of them \
+             always passed the same. Most likely what it exchanges with some other rank does not fit; \
+             recordings hold the sums of the splits only.",
+            cap_ranks(&odd),
+            sides(&own).0,
+            words::call(job.log, own),
+            sides(&own).1,
+            sides(other).0,
+            sides(other).1,
+        ),
+        fix: FIX_SPLITS.to_owned(),
+        evidence: row.made.iter().take(8).map(|made| evidence(scene, *made, "called")).collect(),
+        culprits: odd,
+    })
+}
+
 /// What to do about splits that disagree.
 const FIX_SPLITS: &str = "input_split_sizes[j] of rank i must equal output_split_sizes[i] of rank j: \
                           exchange the sizes with an all_to_all_single of one number a rank first.";
@@ -126,9 +185,6 @@ pub(super) fn unequal_totals(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cau
     if planned || made.record.call.op != "all_to_all" || row.made.len() != size {
         return None;
     }
-    let sides = |made: &super::index::Made<'_>| {
-        (numel(&made.record.call.inputs), numel(&made.record.call.outputs))
-    };
     let total = row.made.iter().map(sides).fold((0u64, 0u64), |(sent, received), (a, b)| {
         (sent.saturating_add(a), received.saturating_add(b))
     });

@@ -2,12 +2,13 @@
 
 use super::align::WINDOW;
 use super::by_plan::astray;
+use super::explain::alike;
 use super::in_step::{Odd, odd_ones};
 use super::index::{Job, Row};
 use super::signature::{Difference, Signature};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
-use crate::trace::Frame;
+use crate::trace::{CallRecord, Frame};
 use std::collections::BTreeMap;
 
 /// So many ties are held against what ranks of other groups do.
@@ -38,6 +39,8 @@ pub(super) enum Decided {
     ByMajorityOfRecorded,
     /// As many made the one as the other, and all calls of that line before were as the one.
     ByHistory,
+    /// As many made the one as the other, and in all rounds before the one came next.
+    ByOrder,
     /// As many made the one as the other, and ranks of other groups go on as some of them.
     Elsewhere {
         /// One of those.
@@ -152,6 +155,13 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>, looks: &mut u32) -> Option<
         tie = false;
         decided = Decided::ByHistory;
     } else if tie
+        && let Some((signature, ranks)) =
+            sides.iter().find(|(_, ranks)| comes_next(job, row, ranks))
+    {
+        leader = (*signature, ranks.clone());
+        tie = false;
+        decided = Decided::ByOrder;
+    } else if tie
         && spend(looks)
         && let Some((signature, ranks, model)) = elsewhere(job, row, &sides)
     {
@@ -217,6 +227,42 @@ fn elsewhere<'a>(
     let (signature, ranks) = usual.next()?;
     let alone = usual.next().is_none() && odd.ranks.len() + ranks.len() == among.len();
     alone.then(|| (*signature, ranks.clone(), odd.model))
+}
+
+/// True if what these ranks called has come next in every round before, and what the others called
+/// has been made before as well: they left out what comes between, or made it too early. (A call that
+/// nobody has made before may be one behind a loop, which either side has made too often.)
+fn comes_next(job: &Job<'_>, row: &Row<'_>, ranks: &[GlobalRank]) -> bool {
+    const ROUNDS: usize = 2;
+    let rows = job.rows_of(row.group);
+    let to = rows.partition_point(|before| before.seq < row.seq);
+    let before = rows.get(to.saturating_sub(WINDOW)..to).unwrap_or_default();
+    // From there on, calls that only seem to be the same shift the ranks against each other.
+    let together = |row: &Row<'_>| {
+        let mut stacks = row.made.iter().map(|made| &made.record.call.stack);
+        let first = stacks.next();
+        first.is_some_and(|first| !first.is_empty() && stacks.all(|stack| stack == first))
+    };
+    if job.log.plan.is_some() || !before.iter().all(together) {
+        return false;
+    }
+    let same = |a: &CallRecord, b: &CallRecord| alike(a, b) && a.call.stack == b.call.stack;
+    fn made<'a>(row: &Row<'a>) -> Option<&'a CallRecord> {
+        row.made.first().map(|made| made.record)
+    }
+    let Some(own) = ranks.first().and_then(|rank| row.of(*rank)) else { return false };
+    let Some(last) = before.last().and_then(|row| row.made.first()) else { return false };
+    let next = before.windows(2).filter_map(|pair| match pair {
+        [a, b] if made(a).is_some_and(|a| same(a, last.record)) => made(b),
+        _ => None,
+    });
+    let next: Vec<&CallRecord> = next.collect();
+    let others = row.made.iter().filter(|made| ranks.binary_search(&made.rank).is_err());
+    next.len() >= ROUNDS
+        && next.iter().all(|next| same(next, own.record))
+        && others
+            .map(|made| made.record)
+            .all(|other| before.iter().filter_map(made).any(|known| same(known, other)))
 }
 
 /// True if the calls of another side come from a line of their own that was called from before: they

@@ -16,6 +16,7 @@ mod deadlock;
 mod differing;
 mod explain;
 mod graph;
+mod habit;
 mod in_ddp;
 mod in_step;
 mod index;

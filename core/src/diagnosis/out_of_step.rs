@@ -8,6 +8,7 @@ use super::differing::{
 };
 use super::explain::{Deed, Reason, from_plan_of};
 use super::graph::Sink;
+use super::habit;
 use super::in_step::{self, odd_ones};
 use super::index::{Job, Made};
 use super::report::{Certainty, Kind};
@@ -35,7 +36,16 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause 
 
 fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     let job = scene.job;
-    let Some(odd) = odd_ones(job, &sink.ranks) else { return alone(scene, sink, circle) };
+    let Some(odd) = odd_ones(job, &sink.ranks) else {
+        return match habit::broken(job, &scene.graph.tightest(sink)) {
+            Some(broken) => {
+                let circle = blame(circle, sink, &[broken.rank]);
+                let message = circle.message + &broken.said;
+                Cause { certainty: Certainty::Likely, message, ..circle }
+            }
+            None => alone(scene, sink, circle),
+        };
+    };
     let Some(first) = odd.ranks.first().copied() else { return circle };
     let mut cause = blame(circle, sink, &odd.ranks);
     cause.certainty = Certainty::Likely;

@@ -1,9 +1,11 @@
 //! From which lines ranks call: what only one side calls from somewhere is told as that, and nothing
 //! is that the others call from as well.
 
-use super::explain::alike;
-use super::index::Job;
-use super::words::line_of;
+use super::causes::Scene;
+use super::explain::{Deed, alike, left_loop};
+use super::index::{Job, Made, Row};
+use super::report::Certainty;
+use super::words::{self, line_of};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
 use crate::trace::{CallRecord, Called};
@@ -41,6 +43,49 @@ pub(super) fn others_call_from(
             && seen.insert(std::sync::Arc::as_ptr(&made.record.call))
             && line_of(job.log, made.rank, made.record).as_deref() == Some(line)
     })
+}
+
+/// What a call that seems to be made on top may be instead, where a recording does not tell.
+pub(super) fn or_else(
+    scene: &Scene<'_, '_>,
+    row: &Row<'_>,
+    own: Made<'_>,
+    theirs: Made<'_>,
+    deed: &Deed,
+) -> &'static str {
+    let job = scene.job;
+    if job.log.plan.is_some() || deed.certainty == Certainty::Certain || deed.seq != row.seq {
+        return "";
+    }
+    if left_loop(job, row.group, row.seq, own.rank, own.record, theirs.record).is_some() {
+        return " Or it left a loop that the others are still in, and that call comes behind it.";
+    }
+    let rows = job.rows_of(row.group).iter().take_while(|before| before.seq < row.seq);
+    let known = |made: &Made<'_>| alike(made.record, own.record);
+    match rows.flat_map(|row| &row.made).any(known) {
+        true => {
+            " Or it is a call that all of them make, made too early: before another, or without it."
+        }
+        false => "",
+    }
+}
+
+/// ` No other rank of dp calls from there.`, where that is so.
+pub(super) fn nobody_else(
+    scene: &Scene<'_, '_>,
+    row: &Row<'_>,
+    who: &[GlobalRank],
+    line: Option<&str>,
+) -> String {
+    let alone = line.is_some_and(|line| !others_call_from(scene.job, row.group, who, line));
+    match alone {
+        true => {
+            let group = words::group_label(scene.job.log, row.group);
+            let calls = if scene.job.log.recorded { "is seen to call" } else { "calls" };
+            format!(" No other rank of {group} {calls} from there.")
+        }
+        false => String::new(),
+    }
 }
 
 /// True of a call from a place that no other rank of the group has called from, but those that make

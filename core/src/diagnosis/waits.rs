@@ -1,12 +1,12 @@
 //! Who waits at the end of a trace, in which call, and for whom.
 
-use super::index::{Job, Row};
+use super::index::{Job, Made, Row};
 use super::p2p;
 use super::report::Wait;
 use super::signature::Signature;
 use super::words;
 use crate::rank::GlobalRank;
-use crate::trace::CallLog;
+use crate::trace::{CallLog, CallState};
 use std::collections::BTreeSet;
 
 /// The first call of every rank in every group that has not completed, ascending by rank and call:
@@ -24,6 +24,9 @@ pub fn who_waits(log: &CallLog) -> Vec<Wait> {
             let others = sides.iter().filter(|side| !side.contains(&made.rank)).flatten();
             let mut waits_for: Vec<_> =
                 others.chain(&row.absent).chain(&row.unrecorded).copied().collect();
+            if waits_for.is_empty() {
+                waits_for = not_begun(row, made);
+            }
             waits_for.sort_unstable();
             waits.push(Wait {
                 rank: made.rank,
@@ -45,11 +48,25 @@ pub fn who_waits(log: &CallLog) -> Vec<Wait> {
             op: made.record.call.op.clone(),
             line: words::line_of(log, made.rank, made.record),
             work: made.record.work,
-            waits_for: if pending.partner.is_none() { vec![pending.peer] } else { Vec::new() },
+            waits_for: match pending.partner {
+                Some(partner) if !behind(&made, &partner) => Vec::new(),
+                _ => vec![pending.peer],
+            },
         });
     }
     waits.sort_by_key(|wait| (wait.rank, wait.work));
     waits
+}
+
+/// True if the one has begun its call and the other has not: that one's device is held up in an
+/// earlier call.
+fn behind(own: &Made<'_>, other: &Made<'_>) -> bool {
+    own.record.state == CallState::Started && other.record.state == CallState::Scheduled
+}
+
+/// Of a call that everybody has made, and this rank has begun: the members that have not begun it.
+fn not_begun(row: &Row<'_>, own: &Made<'_>) -> Vec<GlobalRank> {
+    row.made.iter().filter(|made| behind(own, made)).map(|made| made.rank).collect()
 }
 
 /// The members that came, by what they called: each side waits for the others to make its call.

@@ -30,6 +30,17 @@ impl ProgramError {
         }
     }
 
+    /// The same with a column: that of the line's first word, where nothing closer is known.
+    #[must_use]
+    pub(super) fn in_column(mut self, text: &str) -> ProgramError {
+        let line = (self.line as usize).checked_sub(1).and_then(|at| text.lines().nth(at));
+        if let (0, Some(line)) = (self.column, line) {
+            let indent = line.chars().take_while(|c| c.is_whitespace()).count();
+            self.column = indent as u32 + 1;
+        }
+        self
+    }
+
     /// An error of the whole program.
     pub(super) fn whole(message: impl Into<String>) -> ProgramError {
         ProgramError { line: 0, ..ProgramError::at(0, 0, message) }

@@ -37,6 +37,10 @@ fn machine(name: &str) -> Option<u32> {
 /// # Errors
 /// When the text is no program, does not call `run`, or takes more than it may.
 pub fn compile(path: &str, text: &str, options: &Options) -> Result<Compiled, ProgramError> {
+    executed(path, text, options).map_err(|error| error.in_column(text))
+}
+
+fn executed(path: &str, text: &str, options: &Options) -> Result<Compiled, ProgramError> {
     let limits = options.limits;
     if text.len() > limits.text_bytes {
         let why = format!("the program has {} bytes; {} are read", text.len(), limits.text_bytes);

@@ -286,7 +286,16 @@ pub(super) fn failure(error: &starlark::Error, origin: &[u32]) -> Failure {
     if raised.is_none() && !failed && told.help.is_none() {
         told.help = hint(&told.message).map(str::to_owned);
     }
-    let endless = told.message.contains("ticks has been exceeded");
+    let mut endless = told.message.contains("ticks has been exceeded");
+    if told.message.contains("Heap memory limit") {
+        // The interpreter looks at it now and then, and does not say where it was.
+        endless = true;
+        told.message =
+            "the lists and dicts of the program take more memory than they may, here or a \
+                        little before"
+                .to_owned();
+        told.help = Some("Fewer or smaller lists: tensors hold no values here.".to_owned());
+    }
     Failure { raised: raised.is_some() || failed, endless, error: told }
 }
 
@@ -300,7 +309,12 @@ fn hint(message: &str) -> Option<&'static str> {
         ),
         ("Execution limit reached", "A loop without an end? A program is bounded in its steps."),
         ("tick", "A loop without an end? A program is bounded in its steps."),
-        ("heap", "Fewer or smaller lists: tensors hold no values here and cost nothing."),
+        (
+            "Operation `[]` not supported for types `Tensor`",
+            "A tensor holds no values while the program is executed, for all ranks and before anything \
+             is sent: what depends on them cannot be decided. Decide by the rank or the step instead, \
+             or take a part of the tensor as x[from:to].",
+        ),
     ];
     hints.iter().find(|(part, _)| message.contains(part)).map(|(_, help)| *help)
 }

@@ -124,15 +124,22 @@ run(main, world_size=2)
 #[test]
 fn errors_point_at_line_and_column() {
     for (text, line, column, about) in [
-        ("x = 1\ny = (2 +\n", 2, 0, "bracket"),
+        ("x = 1\ny = (2 +\n", 2, 5, "bracket ("),
+        ("x = 1\ny = f(2, [3)\nz = 4\n", 2, 6, "bracket ("),
+        ("x = 1\ny = é, 'é', \"two\n", 2, 13, "string"),
+        ("x = (\n  '''\n", 2, 3, "string"),
+        ("def main():\n    pass\n\tx = 1\n", 3, 1, "a tab"),
+        ("def main():\n    try:\n        pass\n", 2, 5, "`try`"),
+        ("class Net:\n    pass\n", 1, 1, "classes"),
+        ("@torch.no_grad()\ndef main():\n    pass\n", 1, 1, "decorators"),
         ("x = 1\nrun(main, world_size=2)\n", 2, 5, "main"),
         ("def main():\n    a = 1 + 'b'\nrun(main, world_size=2)\n", 2, 9, "+"),
         ("def main():\n    dist.all_reduec(1)\nrun(main, world_size=2)\n", 2, 5, "all_reduec"),
         ("def main():\n    return\n", 0, 0, "how many ranks"),
-        ("def main():\n  pass\nrun(main, world_size=0)\n", 3, 0, "0 ranks"),
-        ("def main():\n  pass\nrun(main, world_size=99999)\n", 3, 0, "99999 ranks"),
+        ("def main():\n  pass\nrun(main, world_size=0)\n", 3, 1, "0 ranks"),
+        ("def main():\n  pass\nrun(main, world_size=99999)\n", 3, 1, "99999 ranks"),
         ("dist.barrier()\n", 1, 1, "run(main"),
-        ("def main(:\n", 1, 0, "not closed"),
+        ("def main(:\n", 1, 9, "not closed"),
         ("def main() pass\n", 1, 12, "pass"),
     ] {
         let error = refused(text);
@@ -170,8 +177,23 @@ fn an_endless_loop_has_its_line() {
         );
         let error = compile("train.py", &text, &options).unwrap_err();
         assert!(lines.contains(&error.line), "{turn}: {error:?}");
+        let column = if error.line == 4 { 5 } else { 9 };
+        assert_eq!(error.column, column, "{turn}: {error:?}");
         assert!(error.help.unwrap().contains("without an end"));
     }
+}
+
+/// So is what takes too much memory, as closely as the interpreter looks.
+#[test]
+fn lists_past_all_bounds_have_their_line() {
+    let limits = Limits { heap_bytes: 1 << 20, ..Limits::default() };
+    let options = Options { limits, ..Options::default() };
+    let text = "def main():\n    dist.init_process_group('gloo')\n    x = []\n    for i in \
+                range(1000000):\n        x.append([0] * 1000)\nrun(main, world_size=2)\n";
+    let error = compile("train.py", text, &options).unwrap_err();
+    assert_eq!((error.line, error.column), (5, 9), "{error:?}");
+    assert!(error.message.contains("more memory than they may"), "{error:?}");
+    assert!(!error.message.contains('\n'), "{error:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::trace::{CallLog, CallRecord, CallState, Called, Frame, Outcome, RankL
 use std::sync::Arc;
 
 /// Operation, elements, line.
-type Said = (&'static str, u64, u32);
+pub(super) type Said = (&'static str, u64, u32);
 
 fn called((op, numel, line): Said, group: GroupId) -> Called {
     let tensor = vec![TensorShape { shape: vec![numel], dtype: Dtype::Float32 }];
@@ -28,7 +28,7 @@ fn called((op, numel, line): Said, group: GroupId) -> Called {
 }
 
 /// A recording of what each rank called; `done` says which calls ended.
-fn log(
+pub(super) fn log(
     groups: Vec<ProcessGroup>,
     ranks: &[Vec<(GroupId, Said)>],
     done: impl Fn(GroupId, u64) -> bool,
@@ -66,7 +66,7 @@ fn log(
 }
 
 /// The diagnosis of calls of the world, which end as long as all ranks' are alike.
-fn report(ranks: &[Vec<Said>]) -> Report {
+pub(super) fn report(ranks: &[Vec<Said>]) -> Report {
     let alike = |at: usize| {
         let call = |own: &Vec<Said>| own.get(at).map(|(op, numel, _)| (*op, *numel));
         ranks.iter().all(|own| call(own).is_some() && call(own) == call(&ranks[0]))

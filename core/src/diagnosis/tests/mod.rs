@@ -1,6 +1,7 @@
 mod edits;
 mod fake;
 mod faults;
+mod habits;
 mod lines;
 mod mesh;
 mod missing;

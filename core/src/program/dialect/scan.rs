@@ -43,9 +43,9 @@ pub(super) fn scan(text: &str) -> Result<Vec<Logical>, ProgramError> {
                 continue;
             }
             let indent = mask.len() - mask.trim_start().len();
-            if mask[..indent].contains('\t') {
+            if let Some(tab) = mask[..indent].find('\t') {
                 let why = "a tab in front of a statement; indent with spaces";
-                return Err(ProgramError::at(number, 0, why));
+                return Err(error_at((number, tab), why));
             }
             while indents.last().is_some_and(|last| *last > indent) {
                 indents.pop();
@@ -71,38 +71,44 @@ pub(super) fn scan(text: &str) -> Result<Vec<Logical>, ProgramError> {
     Ok(lines)
 }
 
+/// A line and a column in characters, both counted from 0.
+type Place = (usize, usize);
+
+/// An error at a place, whose column counts even where it is the first.
+fn error_at((line, column): Place, message: impl Into<String>) -> ProgramError {
+    ProgramError { column: column as u32 + 1, ..ProgramError::at(line, 0, message) }
+}
+
 /// What is open at the end of a line.
 struct Mask {
     /// The quote that closes the string that is open, and where it began.
-    string: Option<(&'static str, bool, usize)>,
-    depth: usize,
-    opened: usize,
+    string: Option<(&'static str, bool, Place)>,
+    /// The brackets that are open, outermost first.
+    opened: Vec<(char, Place)>,
     backslash: bool,
     chain: u32,
 }
 
 impl Mask {
     fn new() -> Mask {
-        Mask { string: None, depth: 0, opened: 0, backslash: false, chain: 0 }
+        Mask { string: None, opened: Vec::new(), backslash: false, chain: 0 }
     }
 
     /// Whether the next line continues this statement.
     fn goes_on(&self) -> bool {
-        self.string.is_some() || self.depth > 0 || self.backslash
+        self.string.is_some() || !self.opened.is_empty() || self.backslash
     }
 
     fn finish(&self) -> Result<(), ProgramError> {
-        if let Some((quote, _, line)) = self.string {
-            return Err(ProgramError::at(
-                line,
-                0,
-                format!("the string is not closed with {quote}"),
-            ));
+        if let Some((quote, _, place)) = self.string {
+            return Err(error_at(place, format!("the string is not closed with {quote}")));
         }
-        if self.depth > 0 {
-            return Err(ProgramError::at(self.opened, 0, "a bracket is not closed"));
+        match self.opened.last() {
+            Some((bracket, place)) => {
+                Err(error_at(*place, format!("the bracket {bracket} is not closed")))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The line with strings and comments blanked out.
@@ -114,8 +120,8 @@ impl Mask {
         let mut mask = String::with_capacity(line.len());
         let mut rest = line;
         let mut before = ' ';
+        let mut column = 0;
         while let Some(next) = rest.chars().next() {
-            let column = line.len() - rest.len();
             let taken = match self.string {
                 Some((quote, raw, _)) => match rest {
                     _ if rest.starts_with('\\') && !raw => {
@@ -135,7 +141,7 @@ impl Mask {
                         _ if rest.starts_with("'''") => "'''",
                         _ => "'",
                     };
-                    self.string = Some((quote, matches!(before, 'r' | 'R'), number));
+                    self.string = Some((quote, matches!(before, 'r' | 'R'), (number, column)));
                     quote.len()
                 }
                 None if next == '\\' && rest.len() == 1 => {
@@ -148,6 +154,7 @@ impl Mask {
                     self.code(next, before, rest, number, column)?;
                     mask.push(next);
                     before = next;
+                    column += 1;
                     rest = &rest[next.len_utf8()..];
                     continue;
                 }
@@ -156,17 +163,14 @@ impl Mask {
             let blank = if next == '#' && self.string.is_none() { ' ' } else { '\u{1}' };
             mask.extend(std::iter::repeat_n(blank, taken));
             before = ' ';
+            column += rest[..taken].chars().count();
             rest = &rest[taken..];
         }
         if let Some((quote, _, from)) = self.string
             && quote.len() == 1
             && !line.ends_with('\\')
         {
-            return Err(ProgramError::at(
-                from,
-                0,
-                format!("the string is not closed with {quote}"),
-            ));
+            return Err(error_at(from, format!("the string is not closed with {quote}")));
         }
         Ok(mask)
     }
@@ -187,14 +191,14 @@ impl Mask {
                 false
             }
             '(' | '[' | '{' => {
-                self.opened = if self.depth == 0 { number } else { self.opened };
-                self.depth += 1;
+                self.opened.push((next, (number, column)));
                 true
             }
             ')' | ']' | '}' => {
-                self.depth = self.depth.checked_sub(1).ok_or_else(|| {
-                    ProgramError::at(number, column, format!("nothing is open for this {next}"))
-                })?;
+                if self.opened.pop().is_none() {
+                    let why = format!("nothing is open for this {next}");
+                    return Err(error_at((number, column), why));
+                }
                 false
             }
             '+' | '-' | '*' | '/' | '%' | '|' | '&' | '^' | '~' | '<' | '>' | '=' | '.' => true,
@@ -209,8 +213,8 @@ impl Mask {
             _ => false,
         };
         self.chain += u32::from(chains);
-        if self.depth > MAX_DEPTH || self.chain > MAX_CHAIN {
-            return Err(ProgramError::at(number, column, "the expression is nested too deep")
+        if self.opened.len() > MAX_DEPTH || self.chain > MAX_CHAIN {
+            return Err(error_at((number, column), "the expression is nested too deep")
                 .with_help("Give parts of it names, on lines of their own."));
         }
         Ok(())
