@@ -108,10 +108,7 @@ fn minority(
             " As many ranks called the one as the other, but all calls of that line before \
                  were as the latter."
         }
-        Decided::ByOrder => {
-            " As many ranks called the one as the other, but in all rounds before the latter came \
-             next."
-        }
+        Decided::ByOrder => " No majority tells, but in all rounds before the latter came next.",
         Decided::Elsewhere { .. } => {
             " As many ranks called the one as the other, but the ranks of other groups go through \
              the program as the latter."

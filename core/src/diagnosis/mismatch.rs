@@ -39,7 +39,7 @@ pub(super) enum Decided {
     ByMajorityOfRecorded,
     /// As many made the one as the other, and all calls of that line before were as the one.
     ByHistory,
-    /// As many made the one as the other, and in all rounds before the one came next.
+    /// As many made the one as the other, or may have, and in all rounds before the one came next.
     ByOrder,
     /// As many made the one as the other, and ranks of other groups go on as some of them.
     Elsewhere {
@@ -154,10 +154,12 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>, looks: &mut u32) -> Option<
         leader = (*signature, ranks.clone());
         tie = false;
         decided = Decided::ByHistory;
-    } else if tie
-        && let Some((signature, ranks)) =
-            sides.iter().find(|(_, ranks)| comes_next(job, row, ranks))
+    } else if (tie || decided == Decided::ByMajorityOfRecorded)
+        && let Some((signature, ranks)) = sides.iter().find(|(signature, ranks)| {
+            (tie || **signature != leader.0) && comes_next(job, row, ranks)
+        })
     {
+        // A majority that missing dumps could undo is none against what always came next.
         leader = (*signature, ranks.clone());
         tie = false;
         decided = Decided::ByOrder;

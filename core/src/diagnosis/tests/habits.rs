@@ -77,7 +77,15 @@ fn two_against_two_are_decided_by_what_came_next_before() {
     let found_now = report(&[usual.clone(), own.clone(), own.clone(), usual.clone()]);
     assert_eq!(found(&found_now), [(Kind::OpSkipped, vec![1, 2])], "{}", found_now.to_text());
     assert_eq!(found_now.findings[0].certainty, Certainty::Likely);
-    assert!(found_now.findings[0].message.contains("in all rounds before the latter came next"));
+    assert!(
+        found_now.findings[0].message.contains("but in all rounds before the latter came next")
+    );
+    // Without a dump of one who did as ever, those who did not are most of the recorded.
+    let mut missing =
+        of_world(&[usual.clone(), own.clone(), own.clone(), usual.clone()], 10, BackendName::Nccl);
+    missing.ranks[0] = None;
+    let missing = diagnose(&missing);
+    assert_eq!(found(&missing)[0], (Kind::OpSkipped, vec![1, 2]), "{}", missing.to_text());
     // The others' call is one that nobody has made: it is no call of a round.
     let mut left = ROUND.repeat(3);
     left.push(("barrier", 0, 9));
@@ -122,7 +130,12 @@ fn a_first_rank_that_may_have_left_its_loop_is_told_so() {
 }
 
 fn gloo(ranks: &[Vec<Said>], done: u64) -> CallLog {
-    let world = ProcessGroup::world(ranks.len() as u32, BackendName::Gloo).unwrap();
+    of_world(ranks, done, BackendName::Gloo)
+}
+
+/// Calls of the world, which end up to that number.
+fn of_world(ranks: &[Vec<Said>], done: u64, backend: BackendName) -> CallLog {
+    let world = ProcessGroup::world(ranks.len() as u32, backend).unwrap();
     let in_world = |own: &Vec<Said>| own.iter().map(|said| (GroupId::WORLD, *said)).collect();
     let ranks: Vec<_> = ranks.iter().map(in_world).collect();
     log(vec![world], &ranks, |_, seq| seq <= done)
