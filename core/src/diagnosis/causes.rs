@@ -17,6 +17,7 @@ use super::lost;
 use super::lost_waits;
 use super::mismatch::{Mismatch, first_mismatches};
 use super::namesakes;
+use super::on_gloo;
 use super::p2p::{self, PendingP2p};
 use super::report::{Certainty, Evidence, Finding, Kind};
 use super::splits;
@@ -80,7 +81,11 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     let mut causes: Vec<Cause> =
         dead.and_then(|rank| dead::cause(&scene, rank)).into_iter().collect();
     causes.extend(lost_waits::endless_loop(job, &endless));
-    causes.extend(mismatches.iter().flat_map(|mismatch| differing::causes(&scene, mismatch)));
+    let differing = mismatches.iter().flat_map(|mismatch| differing::causes(&scene, mismatch));
+    causes.extend(differing.map(|mut cause| {
+        on_gloo::tell(&scene, &mut cause);
+        cause
+    }));
     causes.extend(namesakes.iter().filter_map(|it| namesakes::cause(&scene, it)));
     causes.extend(apart.iter().map(|(send, receive)| tags(&scene, send.made, receive.made)));
     causes.extend(silent.iter().filter_map(|rank| unanswered::silent(&scene, *rank)));

@@ -9,8 +9,8 @@ fn executed(text: &str) -> Result<Compiled, ProgramError> {
 
 /// What a rank has printed.
 fn printed(compiled: &Compiled, rank: u32) -> Vec<&str> {
-    let own = compiled.printed.iter().filter(|(of, ..)| *of == GlobalRank(rank));
-    own.map(|(_, _, text)| text.as_str()).collect()
+    let own = compiled.printed.iter().filter(|print| print.rank == GlobalRank(rank));
+    own.map(|print| print.text.as_str()).collect()
 }
 
 /// What PyTorch 2.7.1 printed on 3 ranks of gloo: objects of every call, which decide how often
