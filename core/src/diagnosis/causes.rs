@@ -278,7 +278,7 @@ fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
             op: Some(got.op.clone()),
             certainty: Certainty::Certain,
             message: format!(
-                "Rank {} sends {} {sends} to rank {}, which expects {}{}: {} meets {}.",
+                "Rank {} sends {} {sends} to rank {}, which expects {}{}: {} meets {}.{}",
                 send.rank,
                 sizes.1,
                 pending.made.rank,
@@ -286,6 +286,10 @@ fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
                 if expects == sends { String::new() } else { format!(" {expects}") },
                 words::call(log, send),
                 words::call(log, pending.made),
+                match expects == sends {
+                    true => on_gloo::of_message(scene, got.group, sizes.1 < sizes.0),
+                    false => "",
+                },
             ),
             fix:
                 "Give both sides a tensor of the same shape and dtype; if the size varies, send it \

@@ -6,13 +6,11 @@
 
 use super::causes::{Cause, Scene};
 use super::report::Kind;
-use crate::group::BackendName;
+use crate::group::{BackendName, GroupId};
 
 /// Adds it to what is said of a mismatch in a plan's call.
 pub(super) fn tell(scene: &Scene<'_, '_>, cause: &mut Cause) {
-    let group = cause.group.and_then(|group| scene.job.group(group));
-    let gloo = group.is_some_and(|group| group.backend() == BackendName::Gloo);
-    if !gloo || scene.job.log.plan.is_none() {
+    if !cause.group.is_some_and(|group| planned(scene, group)) {
         return;
     }
     let one_way = matches!(
@@ -40,4 +38,26 @@ pub(super) fn tell(scene: &Scene<'_, '_>, cause: &mut Cause) {
         }
         _ => "",
     };
+}
+
+/// What is said of a send and a receive of different sizes in a plan.
+pub(super) fn of_message(scene: &Scene<'_, '_>, group: GroupId, fits: bool) -> &'static str {
+    match (planned(scene, group), fits) {
+        (false, _) => "",
+        (true, true) => {
+            " gloo itself does not compare sizes: the rest of the receiver's tensor stays as it \
+             was, and both go on."
+        }
+        (true, false) => {
+            " gloo itself ends the receiver's process there (SIGABRT), for more comes than it has \
+             room for."
+        }
+    }
+}
+
+/// Whether it is a call of a plan, on gloo.
+fn planned(scene: &Scene<'_, '_>, group: GroupId) -> bool {
+    let group = scene.job.group(group);
+    let gloo = group.is_some_and(|group| group.backend() == BackendName::Gloo);
+    gloo && scene.job.log.plan.is_some()
 }

@@ -275,7 +275,7 @@ fn value<'v>(
             set.map_err(|error| anyhow::anyhow!("{error}"))?
         }
         PyObject::Other { class, .. } => {
-            heap.alloc(process(eval)?.unknown(Unknown::Object { class, from }))
+            heap.alloc(process(eval)?.unknown(Unknown::Object { class, from: Some(from) }))
         }
     })
 }

@@ -172,6 +172,11 @@ impl<'j> Process<'j> {
         if let Some((what, line)) = self.asked
             && failure.error.message.contains("`unknown`")
         {
+            // What was asked last need not be what it is about.
+            let what = match what {
+                Unknown::Object { class, .. } => Unknown::Object { class, from: None },
+                what => what,
+            };
             failure.error.message = format!("{what} (asked in line {line})");
         }
     }
@@ -354,6 +359,14 @@ fn hint(message: &str) -> Option<&'static str> {
             "Object of type `Tensor` has no attribute",
             "Tensors are not computed with here: make what a call takes with torch.full((n,), \
              value) or tensor(n, fill = \"rank\"), and compute(\"scale\", us = 20) takes the time.",
+        ),
+        (
+            "comparisons are not associative",
+            "Give what stands in the middle a name, or write `a < b and b < c`.",
+        ),
+        (
+            "unexpected symbol '**'",
+            "Write `new = dict(old)` and `new.update(...)`, or `pow(x, y)`.",
         ),
         ("`(iter)` not supported on type `string`", "Its characters are text.elems()."),
     ];

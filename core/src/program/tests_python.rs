@@ -62,6 +62,10 @@ fn statements_are_pythons() {
     print(state, "one "
           "text")
     assert 0 <= len(entries) < 4, "never"
+    first = second = [1]
+    second.append(2)
+    print(first, first == second)
+    print(torch.zeros(3, 2)[-1], torch.zeros(3)[0])
     width_of = 8
     print(f"{'x':>{width_of}}|{width_of=}")
 "#;
@@ -75,6 +79,8 @@ fn statements_are_pythons() {
             "step 01 loss 0.5000 2 1 [0]",
             "step 02 loss 0.3333 4 2 [0, 1]",
             "{'step': 1} one text",
+            "[1, 2] True",
+            "tensor(shape=[2], dtype=torch.float32) tensor(shape=[], dtype=torch.float32)",
             "       x|width_of=8",
         ]
     );
@@ -89,6 +95,11 @@ fn exceptions_of_the_language_end_their_rank() {
         ("1 / (dist.get_rank() - 1)", "ZeroDivisionError: division by zero"),
         ("7 % (dist.get_rank() - 1)", "ZeroDivisionError: integer division or modulo by zero"),
         ("'%d' % 'x'", "TypeError: %d format: a real number is required, not str"),
+        ("one, two = [1, 2, 3]", "ValueError: too many values to unpack (expected 2)"),
+        ("[1].remove(2)", "ValueError: list.remove(x): x not in list"),
+        ("None.rank", "AttributeError: 'NoneType' object has no attribute 'rank'"),
+        ("if True: raise KeyError('k')", "KeyError: 'k'"),
+        ("if True: assert 1 > 2, 'no'", "AssertionError: no"),
         ("float('x')", "ValueError: could not convert string to float: 'x'"),
         (
             "'{} {}'.format(1)",

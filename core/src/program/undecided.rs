@@ -31,8 +31,8 @@ pub(super) enum Unknown {
     Object {
         /// Its type.
         class: &'static str,
-        /// Who sent it.
-        from: GlobalRank,
+        /// Who sent it, where that is sure.
+        from: Option<GlobalRank>,
     },
     /// An object from any source.
     AnyObject,
@@ -54,12 +54,13 @@ impl fmt::Display for Unknown {
             ),
             Unknown::Object { class, from } => write!(
                 f,
-                "this is the {class} in an object that rank {from} has sent, of which nothing is \
+                "this is the {class} in an object that {} has sent, of which nothing is \
                  known here: an object is known only if it is plain data (None, bool, int, float, \
                  str, bytes, lists, tuples, sets and dicts of them), and nothing can be read of \
                  anything else, or decided by it. Send what decides as plain data \
                  (list(tensor.shape), a number of steps), and a tensor with dist.broadcast or \
-                 dist.send"
+                 dist.send",
+                from.map_or_else(|| "another rank".to_owned(), |rank| format!("rank {rank}"))
             ),
             Unknown::AnyObject => f.write_str(
                 "an object that a receive from any source brings is decided when the program runs: \

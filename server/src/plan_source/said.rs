@@ -25,10 +25,34 @@ impl Said {
     /// Says it on standard error: of what ranks print, what they come to in a trace of the plan, or,
     /// without one, all that they would.
     pub(crate) fn tell(&self, trace: Option<&Trace>) {
+        self.lines(trace).iter().for_each(|line| terminal::note(line));
+    }
+
+    fn lines(&self, trace: Option<&Trace>) -> Vec<String> {
         let name = &self.name;
+        let mut lines = Vec::new();
         let ended = trace.map(Trace::ended_ops);
         let reached = |print: &&Printed| ended.as_ref().is_none_or(|ops| print.is_reached(ops));
         let printed: Vec<&Printed> = self.printed.iter().filter(reached).collect();
+        if !printed.is_empty() {
+            lines.push(match trace {
+                Some(_) => "what the ranks print:".to_owned(),
+                None => "what the ranks print as far as nothing keeps them waiting:".to_owned(),
+            });
+        }
+        for Printed { rank, line, text, .. } in printed.iter().take(MAX_PRINTED) {
+            lines.push(format!("[rank {rank}, {name}:{line}] {text}"));
+        }
+        if let Some(more) = printed.len().checked_sub(MAX_PRINTED).filter(|more| *more > 0) {
+            lines.push(format!("… and {more} more lines that ranks print"));
+        }
+        if let Some(held) = self.printed.len().checked_sub(printed.len()).filter(|held| *held > 0) {
+            let held = counted(held, "line");
+            lines.push(format!("not printed: {held} behind calls that never complete"));
+        }
+        for (line, text) in &self.assumed {
+            lines.push(format!("[{name}:{line}] {text}"));
+        }
         // A rank ends by what it raises, which is the last that it does.
         let plan = trace.and_then(|trace| trace.header.plan.as_ref());
         let raises = |rank: &GlobalRank| match (plan.and_then(|plan| plan.program(*rank)), &ended) {
@@ -37,37 +61,62 @@ impl Said {
                 .is_some_and(|ended| *ended as usize + 1 >= program.ops.len()),
             _ => true,
         };
-        if !printed.is_empty() {
-            terminal::note(match trace {
-                Some(_) => "what the ranks print:",
-                None => "what the ranks print as far as nothing keeps them waiting:",
-            });
-        }
-        for Printed { rank, line, text, .. } in printed.iter().take(MAX_PRINTED) {
-            terminal::note(&format!("[rank {rank}, {name}:{line}] {text}"));
-        }
-        if let Some(more) = printed.len().checked_sub(MAX_PRINTED).filter(|more| *more > 0) {
-            terminal::note(&format!("… and {more} more lines that ranks print"));
-        }
-        if let Some(held) = self.printed.len().checked_sub(printed.len()).filter(|held| *held > 0) {
-            let lines = counted(held, "line");
-            terminal::note(&format!("not printed: {lines} behind calls that never complete"));
-        }
-        for (line, text) in &self.assumed {
-            terminal::note(&format!("[{name}:{line}] {text}"));
-        }
         for (ranks, error) in &self.raised {
-            let (line, help) = (error.line, error.help.as_deref());
-            let help = help.map(|help| format!(" ({help})")).unwrap_or_default();
+            let help = error.help.as_deref().map(|help| format!(" ({help})")).unwrap_or_default();
             let ranks: Vec<GlobalRank> = ranks.iter().copied().filter(raises).collect();
-            if ranks.is_empty() {
-                continue;
+            if !ranks.is_empty() {
+                let (ranks, line) = (rank_list(&ranks), error.line);
+                lines.push(format!("[rank {ranks}, {name}:{line}] raises {}{help}", error.message));
             }
-            let ranks = rank_list(&ranks);
-            terminal::note(&format!(
-                "[rank {ranks}, {name}:{line}] raises {}{help}",
-                error.message
-            ));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_core::program::{Compiled, Options, compile};
+    use lockstep_sim::{SimConfig, simulate};
+
+    /// What stands behind a call that never completes is neither printed nor raised: at the call on
+    /// gloo, at a synchronize on NCCL.
+    #[test]
+    fn only_what_is_reached_is_said() {
+        let text = r#"
+def main():
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        print("first")
+        dist.barrier()
+        print("never")
+        raise ValueError("never")
+    print("last")
+
+run(main, world_size = 2)
+"#;
+        let nccl = text.replace("gloo", "nccl").replace(
+            "        dist.barrier()\n",
+            "        dist.all_reduce(torch.ones(1))\n        print(\"queued\")\n        \
+             torch.cuda.synchronize()\n",
+        );
+        for (text, printed) in [(text, vec!["first"]), (&nccl, vec!["first", "queued"])] {
+            let compiled = compile("train.py", text, &Options::default()).unwrap();
+            let Compiled { plan, printed: prints, raised, assumed, .. } = compiled;
+            let trace = simulate(&plan, &SimConfig::default()).unwrap();
+            let said = Said { name: "train.py".to_owned(), printed: prints, raised, assumed };
+            let lines = said.lines(Some(&trace));
+            let of = |rank: u32| -> Vec<&str> {
+                let of = format!("[rank {rank}, ");
+                let own = lines.iter().filter(|line| line.starts_with(&of));
+                own.filter_map(|line| line.split_once("] ")).map(|(_, text)| text).collect()
+            };
+            assert_eq!((of(0), of(1)), (printed, vec!["last"]), "{lines:?}");
+            assert_eq!(
+                lines.last().unwrap(),
+                "not printed: 1 line behind calls that never complete"
+            );
+            assert_eq!(said.lines(None).len(), lines.len() + 1, "{lines:?}");
         }
     }
 }

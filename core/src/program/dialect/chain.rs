@@ -16,7 +16,7 @@ enum Token {
 }
 
 /// Rewrites them in a statement and its mask, which stay of one length. What stands in the middle is
-/// looked at twice, so nothing that is called may stand there.
+/// looked at twice, so nothing that does something may be called there.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     // Chains in brackets of each other are found one after the other.
     for _ in 0..64 {
@@ -49,8 +49,7 @@ fn find(mask: &str) -> Option<Chain> {
         if edge && let Some((from, operators)) = open.last() {
             if let [first, second, ..] = operators[..] {
                 let middle = (first.1, second.0);
-                let calls = mask[middle.0..middle.1].contains('(');
-                if !calls {
+                if may_repeat(&mask[middle.0..middle.1]) {
                     let part = |text: &str| text.len() - text.trim_start().len();
                     let from = from + part(&mask[*from..]);
                     let to = at - (mask[..at].len() - mask[..at].trim_end().len());
@@ -81,6 +80,17 @@ fn find(mask: &str) -> Option<Chain> {
         at += length;
     }
     None
+}
+
+/// Whether a part may be looked at twice: it calls nothing, or only what does nothing.
+fn may_repeat(mask: &str) -> bool {
+    const HARMLESS: [&str; 8] =
+        ["len", "int", "float", "abs", "min", "max", "get_rank", "get_world_size"];
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    mask.match_indices('(').all(|(at, _)| {
+        let name = mask[..at].rsplit(|c| !part(c)).next().unwrap_or_default();
+        name.is_empty() || HARMLESS.contains(&name)
+    })
 }
 
 /// What begins there, and its length.

@@ -4,12 +4,14 @@
 //! What has no counterpart (classes, `try`, generators) is refused with what to write instead.
 
 mod annotations;
+mod arguments;
 mod bytes;
 mod chain;
 mod displays;
 mod environ;
 mod fstring;
 mod import;
+mod inline;
 mod methods;
 mod operand;
 mod operators;
@@ -300,7 +302,8 @@ fn write(
             }
         }
     }
-    let (text, _) = expressions(statement)?;
+    let (mut text, mut mask) = expressions(statement)?;
+    inline::rewrite(&mut text, &mut mask);
     out.lines(&text, statement);
     Ok(())
 }
@@ -359,6 +362,7 @@ fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
     environ::rewrite(&mut text, &mut mask);
     bytes::rewrite(&mut text, &mut mask);
     displays::rewrite(&mut text, &mut mask);
+    arguments::rewrite(&mut text, &mut mask);
     operators::rewrite(&mut text, &mut mask);
     methods::rewrite(&mut text, &mut mask);
     subscript::rewrite(&mut text, &mut mask);

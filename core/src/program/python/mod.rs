@@ -47,6 +47,23 @@ pub(super) fn exception(message: &str) -> Option<String> {
     if between(message, "Index `", "` is out of bound").is_some() {
         return Some("IndexError: list index out of range".to_owned());
     }
+    if between(message, "Element '", "]'").is_some_and(|rest| rest.contains("not found in list")) {
+        return Some("ValueError: list.remove(x): x not in list".to_owned());
+    }
+    if let Some(counts) = message.strip_prefix("Unpacked ")
+        && let Some((got, expected)) = counts.split_once(" values but expected ")
+        && let (Ok(got), Ok(expected)) = (got.parse::<u32>(), expected.parse::<u32>())
+    {
+        return Some(match got > expected {
+            true => format!("ValueError: too many values to unpack (expected {expected})"),
+            false => {
+                format!("ValueError: not enough values to unpack (expected {expected}, got {got})")
+            }
+        });
+    }
+    if let Some(name) = between(message, "Object of type `NoneType` has no attribute `", "`") {
+        return Some(format!("AttributeError: 'NoneType' object has no attribute '{name}'"));
+    }
     if message.starts_with("float division by zero") {
         let float = message.contains('.');
         let what = if float { "float division by zero" } else { "division by zero" };

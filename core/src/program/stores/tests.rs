@@ -36,7 +36,7 @@ fn recorded() -> Vec<Case> {
 /// What the ranks of a program printed and raised.
 fn ranks_of(compiled: &Compiled) -> Vec<Rank> {
     let mut ranks: Vec<Rank> = (0..compiled.plan.world_size).map(|_| Rank::default()).collect();
-    for Printed { rank, text, .. } in &compiled.printed {
+    for crate::program::Printed { rank, text, .. } in &compiled.printed {
         ranks[rank.index()].said.push(text.clone());
     }
     for (raising, error) in &compiled.raised {
