@@ -100,7 +100,7 @@ run(main, world_size = 2)
             "        dist.all_reduce(torch.ones(1))\n        print(\"queued\")\n        \
              torch.cuda.synchronize()\n",
         );
-        for (text, printed) in [(text, vec!["first"]), (&nccl, vec!["first", "queued"])] {
+        for (text, printed) in [(text, vec!["first"]), (nccl.as_str(), vec!["first", "queued"])] {
             let compiled = compile("train.py", text, &Options::default()).unwrap();
             let Compiled { plan, printed: prints, raised, assumed, .. } = compiled;
             let trace = simulate(&plan, &SimConfig::default()).unwrap();
