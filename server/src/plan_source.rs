@@ -4,17 +4,18 @@
 mod faults;
 mod links;
 mod options;
+mod said;
 
 pub(crate) use faults::FaultOptions;
 pub(crate) use links::LinkOptions;
 pub(crate) use options::PlanOptions;
+pub(crate) use said::Said;
 
 use crate::{files, program_child, terminal};
 use anyhow::{Context, Result, bail};
-use lockstep_core::diagnosis::rank_list;
 use lockstep_core::goal;
 use lockstep_core::plan::Plan;
-use lockstep_core::program;
+use lockstep_core::program::{self, Compiled};
 use lockstep_core::scenario::{self, nearest, torch_call, torch_calls};
 use lockstep_core::schedule::{ProvedTable, msccl};
 use std::io::Read;
@@ -22,9 +23,6 @@ use std::path::{Path, PathBuf};
 
 /// Plan files past this are refused: the largest that make sense have a few megabytes.
 const MAX_PLAN_BYTES: u64 = 256 << 20;
-
-/// Lines that ranks print, as far as they are shown.
-const MAX_PRINTED: usize = 100;
 
 /// The collectives by name.
 const COLLECTIVES: [&str; 9] = [
@@ -67,11 +65,21 @@ pub(crate) fn proved_schedule(path: &Path) -> Result<ProvedTable> {
 }
 
 impl PlanArguments {
-    /// The plan.
+    /// The plan. What the ranks of a program print goes to standard error.
     ///
     /// # Errors
     /// When there is no such thing, or it is no plan that can be run.
     pub(crate) fn plan(&self) -> Result<Plan> {
+        let (plan, said) = self.plan_and_said()?;
+        said.tell(None);
+        Ok(plan)
+    }
+
+    /// The plan, and what the ranks of a program say.
+    ///
+    /// # Errors
+    /// When there is no such thing, or it is no plan that can be run.
+    pub(crate) fn plan_and_said(&self) -> Result<(Plan, Said)> {
         let path = Path::new(&self.what);
         self.options.check()?;
         if let Some(schedule) = &self.schedule {
@@ -79,13 +87,13 @@ impl PlanArguments {
                 bail!("--schedule says how a collective is carried out; {} is none", self.what);
             }
             let plan = self.options.collective_with(&self.what, &proved_schedule(schedule)?)?;
-            return Ok(self.options.on_nodes(plan));
+            return Ok((self.options.on_nodes(plan), Said::default()));
         }
         if self.what != "-" && !path.exists() {
             if let Some(why) = self.options.backend_unasked(&self.what) {
                 terminal::note(&format!("lockstep: {why}"));
             }
-            return self.options.named(&self.what);
+            return Ok((self.options.named(&self.what)?, Said::default()));
         }
         let bytes = if self.what == "-" {
             let mut bytes = Vec::new();
@@ -108,14 +116,15 @@ impl PlanArguments {
         }
         let plan = self.read(&bytes).with_context(|| format!("cannot use {}", self.what))?;
         let plan = self.options.on_nodes(plan);
-        Ok(match self.options.timeout_ms {
+        let plan = match self.options.timeout_ms {
             Some(timeout_ms) => with_timeout(plan, timeout_ms),
             None => plan,
-        })
+        };
+        Ok((plan, Said::default()))
     }
 
-    /// What a program does, as a plan. What its ranks print goes to standard error.
-    fn program(&self, bytes: &[u8]) -> Result<Plan> {
+    /// What a program does, as a plan, and what its ranks say.
+    fn program(&self, bytes: &[u8]) -> Result<(Plan, Said)> {
         let text = std::str::from_utf8(bytes)
             .with_context(|| format!("{} is no text in UTF-8", self.what))?;
         self.options.only_for_a_program(&self.what)?;
@@ -130,29 +139,8 @@ impl PlanArguments {
             _ => "program.py".to_owned(),
         };
         let compiled = program_child::plan_of(&name, text, &options)?;
-        if !compiled.printed.is_empty() {
-            terminal::note("what the ranks print as far as nothing keeps them waiting:");
-        }
-        for (rank, line, text) in compiled.printed.iter().take(MAX_PRINTED) {
-            terminal::note(&format!("[rank {rank}, {name}:{line}] {text}"));
-        }
-        if let Some(more) = compiled.printed.len().checked_sub(MAX_PRINTED).filter(|more| *more > 0)
-        {
-            terminal::note(&format!("… and {more} more lines that ranks print"));
-        }
-        for (line, text) in &compiled.assumed {
-            terminal::note(&format!("[{name}:{line}] {text}"));
-        }
-        for (ranks, error) in &compiled.raised {
-            let (line, help) = (error.line, error.help.as_deref());
-            let help = help.map(|help| format!(" ({help})")).unwrap_or_default();
-            let ranks = rank_list(ranks);
-            terminal::note(&format!(
-                "[rank {ranks}, {name}:{line}] raises {}{help}",
-                error.message
-            ));
-        }
-        Ok(compiled.plan)
+        let Compiled { plan, printed, raised, assumed, .. } = compiled;
+        Ok((plan, Said { name, printed, raised, assumed }))
     }
 
     /// A plan of ours, or what a GOAL file says as one.

@@ -25,7 +25,7 @@ impl Dist<'_> {
     pub fn broadcast(&mut self, tensor: impl Into<TensorArg>, options: FromRank) -> Called {
         let FromRank { src, group_src, group, async_op } = options;
         let group = self.or_default(group)?;
-        let root = self.group_rank_of(group, src, group_src)?;
+        let root = self.logged_rank_of(group, src, group_src)?;
         let tensor = single(tensor, "tensor")?;
         let Some(pg) = self.member(Some(group), "broadcast")? else { return Ok(None) };
         let (asked, id) = self.ask(pg, tensor.device, "broadcast")?;
@@ -122,7 +122,7 @@ impl Dist<'_> {
     ) -> Called {
         let ToRank { dst, group_dst, group, async_op } = to;
         let group = self.or_default(group)?;
-        let root = self.group_rank_of(group, dst, group_dst)?;
+        let root = self.logged_rank_of(group, dst, group_dst)?;
         let tensor = single(tensor, "tensor")?;
         let Some(pg) = self.member(Some(group), "reduce")? else { return Ok(None) };
         let op = reduce_op(&op.into(), "ReduceOptions")?;

@@ -328,6 +328,28 @@ impl Dist<'_> {
         }
     }
 
+    /// The same, where PyTorch logs the exceptions of the call: its logger asks for the group's
+    /// backend, which a rank that is in none of it is refused, and that is what the program sees.
+    pub(super) fn logged_rank_of(
+        &self,
+        group: Group,
+        global_rank: Option<i64>,
+        group_rank: Option<i64>,
+    ) -> Result<i64, DistError> {
+        let found = self.group_rank_of(group, global_rank, group_rank);
+        found.map_err(|error| match group {
+            Group::Member(_) => error,
+            Group::NonMember => {
+                let help = error.help.map(|help| format!(" {help}")).unwrap_or_default();
+                value_error("Invalid process group specified").with_help(format!(
+                    "This rank is not in the group, which is all that PyTorch's logger of \
+                     exceptions says; what is wrong is: {}.{help}",
+                    error.text
+                ))
+            }
+        })
+    }
+
     /// The group of a call with a root, and the root's group rank; rank 0 of the world where no
     /// root is named.
     pub(super) fn rooted(
@@ -338,7 +360,7 @@ impl Dist<'_> {
     ) -> Result<(Group, i64), DistError> {
         let group = self.or_default(group)?;
         let global_rank = global_rank.or(group_rank.is_none().then_some(0));
-        Ok((group, self.group_rank_of(group, global_rank, group_rank)?))
+        Ok((group, self.logged_rank_of(group, global_rank, group_rank)?))
     }
 
     /// The plan's group for one of the group's backends.

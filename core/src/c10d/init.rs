@@ -165,7 +165,9 @@ impl Dist<'_> {
             ))
             .with_help(
                 "Lockstep numbers processes by the rank that torchrun gives them: leave rank and \
-                 world_size out, or pass RANK and WORLD_SIZE of the environment.",
+                 world_size out, or pass RANK and WORLD_SIZE of the environment. A rank that is \
+                 drawn from a store (store.add(key, 1) - 1) is another in every run; write rank = \
+                 int(os.environ[\"RANK\"]) in its place.",
             )),
         }
     }

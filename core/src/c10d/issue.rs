@@ -238,13 +238,15 @@ impl Dist<'_> {
         self.note_check(&issue);
         let side = if async_op { None } else { self.side_stream(&issue.calls) };
         let async_op = async_op || side.is_some();
-        let Issue { via, before, calls, after, temporaries, fault, .. } = issue;
+        let Issue { via, before, calls, after, temporaries, fault, reads, writes, .. } = issue;
         if let (Some(fault), false) = (&fault, async_op) {
             return Err(fault.clone());
         }
         let on_nccl = calls.iter().any(|call| self.shared.is_on_nccl(call.group()));
         let (ops, waited) = (Vec::new(), false);
-        let mut work = WorkState { via, ops, after, temporaries, fault, waited, on_nccl };
+        let given = reads.first().map_or(0, Tensor::numel);
+        let mut work =
+            WorkState { via, ops, after, temporaries, fault, waited, on_nccl, given, writes };
         if work.fault.is_none() {
             for action in before {
                 self.record(action, Some(via));

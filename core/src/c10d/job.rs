@@ -222,13 +222,29 @@ impl Job {
     /// # Errors
     /// When the plan is past a plan's limits.
     pub fn finish(self) -> Result<Plan, PlanError> {
+        self.finish_with(std::iter::empty())
+    }
+
+    /// The same, with moments of ranks in rank order, each the number of operations that the rank
+    /// had done: they become places in the plan's programs, where some of those are left out.
+    ///
+    /// # Errors
+    /// When the plan is past a plan's limits.
+    pub fn finish_with<'m>(
+        self,
+        moments: impl Iterator<Item = (GlobalRank, &'m mut u32)>,
+    ) -> Result<Plan, PlanError> {
         let Job { name, mut shared, ranks } = self;
+        let mut moments = moments.peekable();
         let tensors = shared.tensors.finish(&shared.sizes);
         let mut programs: Vec<Program> = Vec::new();
         let mut program_of = Vec::new();
         let pairs = shared.circles_of_pairs(&ranks);
-        for state in ranks {
-            let program = shared.program(state.recorded, &pairs);
+        for (rank, state) in (0..).map(GlobalRank).zip(ranks) {
+            let (program, moved) = shared.program(state.recorded, &pairs);
+            while let Some((_, moment)) = moments.next_if(|(of, _)| *of == rank) {
+                *moment = moved.get(*moment as usize).copied().unwrap_or(program.ops.len() as u32);
+            }
             // The newest is the likeliest to be equal; odd ranks out are few.
             let index = programs.iter().rposition(|known| *known == program).unwrap_or_else(|| {
                 programs.push(program);
@@ -328,8 +344,12 @@ impl Shared {
         stuck.into_iter().map(group).collect()
     }
 
-    /// A rank's operations, with what only the whole job knows filled in.
-    fn program(&self, recorded: Vec<Recorded>, pairs: &BTreeMap<Pair, GroupId>) -> Program {
+    /// A rank's operations, with what only the whole job knows filled in, and where each has come to.
+    fn program(
+        &self,
+        recorded: Vec<Recorded>,
+        pairs: &BTreeMap<Pair, GroupId>,
+    ) -> (Program, Vec<u32>) {
         let barrier = |group, via: &str, at| Op {
             action: Action::Call {
                 call: collective_call(group, Collective::Barrier, 0, None, None, None),
@@ -364,7 +384,7 @@ impl Shared {
             }
             ops.push(op);
         }
-        Program { ops }
+        (Program { ops }, moved)
     }
 
     /// Gives a call the schedule of its backend, where that decides the bits: gloo's ring.

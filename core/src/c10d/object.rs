@@ -209,7 +209,7 @@ impl Dist<'_> {
     ) -> Result<(), DistError> {
         let SendTo { dst, group_dst, group, .. } = to;
         let group = self.or_default(group)?;
-        let peer = self.group_rank_of(group, dst, group_dst)?;
+        let peer = self.logged_rank_of(group, dst, group_dst)?;
         self.not_self(group, peer, "destination")?;
         let Some(pg) = self.member(Some(group), "send_object_list")? else { return Ok(()) };
         let exchange = self.exchange(pg, "send_object_list")?;

@@ -79,7 +79,7 @@ impl Dist<'_> {
     pub fn send(&mut self, tensor: impl Into<TensorArg>, to: SendTo) -> Result<(), DistError> {
         let SendTo { dst, group_dst, group, tag } = to;
         let group = self.or_default(group)?;
-        let peer = self.group_rank_of(group, dst, group_dst)?;
+        let peer = self.logged_rank_of(group, dst, group_dst)?;
         self.not_self(group, peer, "destination")?;
         let tensor = single(tensor, "tensor")?;
         let Some(pg) = self.member(Some(group), "isend")? else { return Ok(()) };

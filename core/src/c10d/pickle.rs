@@ -16,6 +16,8 @@ pub enum PyObject {
     Bool(bool),
     /// `int`, as far as 64 bits go.
     Int(i64),
+    /// `int` past them, by its decimal digits.
+    BigInt(String),
     /// `float`.
     Float(f64),
     /// `str`.
@@ -28,6 +30,15 @@ pub enum PyObject {
     Tuple(Vec<PyObject>),
     /// `dict`, in insertion order.
     Dict(Vec<(PyObject, PyObject)>),
+    /// `set`, in its order.
+    Set(Vec<PyObject>),
+    /// Anything else, of which a pickle here has only bytes.
+    Other {
+        /// Its type.
+        class: &'static str,
+        /// What stands for it.
+        bytes: Vec<u8>,
+    },
 }
 
 impl Object {
@@ -85,7 +96,18 @@ fn write(object: &PyObject, into: &mut Vec<u8>) {
             into.extend(text.as_bytes());
             into.push(MEMOIZE);
         }
-        PyObject::Bytes(bytes) => {
+        PyObject::BigInt(digits) => {
+            let bytes = twos_complement(digits);
+            match u8::try_from(bytes.len()) {
+                Ok(length) => into.extend([0x8a, length]),
+                Err(_) => {
+                    into.push(0x8b);
+                    into.extend((bytes.len() as u32).to_le_bytes());
+                }
+            }
+            into.extend(bytes);
+        }
+        PyObject::Bytes(bytes) | PyObject::Other { bytes, .. } => {
             write_length(bytes.len(), [b'C', b'B', 0x8e], into);
             into.extend(bytes);
             into.push(MEMOIZE);
@@ -115,6 +137,14 @@ fn write(object: &PyObject, into: &mut Vec<u8>) {
             items.iter().for_each(|item| write(item, into));
             into.extend([short.unwrap_or(b't'), MEMOIZE]);
         }
+        PyObject::Set(items) => {
+            into.extend([0x8f, MEMOIZE]);
+            for batch in items.chunks(1000) {
+                into.push(b'(');
+                batch.iter().for_each(|item| write(item, into));
+                into.push(0x90);
+            }
+        }
         PyObject::Dict(items) => {
             into.extend([b'}', MEMOIZE]);
             for batch in items.chunks(1000) {
@@ -130,6 +160,41 @@ fn write(object: &PyObject, into: &mut Vec<u8>) {
             }
         }
     }
+}
+
+/// A whole number in decimal digits as the fewest bytes of its two's complement, the lowest first
+/// (`pickle.encode_long`).
+fn twos_complement(digits: &str) -> Vec<u8> {
+    let negative = digits.starts_with('-');
+    let mut bytes: Vec<u8> = vec![0];
+    for digit in digits.bytes().filter(u8::is_ascii_digit) {
+        let mut carry = u32::from(digit - b'0');
+        for byte in &mut bytes {
+            carry += u32::from(*byte) * 10;
+            *byte = carry as u8;
+            carry >>= 8;
+        }
+        if carry > 0 {
+            bytes.push(carry as u8);
+        }
+    }
+    // Room for the sign.
+    bytes.push(0);
+    if negative {
+        let mut carry = true;
+        for byte in &mut bytes {
+            let (sum, over) = (!*byte).overflowing_add(u8::from(carry));
+            (*byte, carry) = (sum, over);
+        }
+    }
+    let fill = if negative { 0xff } else { 0 };
+    while let [.., before, last] = bytes[..]
+        && last == fill
+        && before & 0x80 == fill & 0x80
+    {
+        bytes.pop();
+    }
+    bytes
 }
 
 fn write_int(value: i64, into: &mut Vec<u8>) {
@@ -171,7 +236,7 @@ fn write_length(length: usize, opcodes: [u8; 3], into: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use PyObject::{Bool, Bytes, Dict, Float, Int, List, None, Str, Tuple};
+    use PyObject::{BigInt, Bool, Bytes, Dict, Float, Int, List, None, Set, Str, Tuple};
 
     fn pickled(object: PyObject) -> Vec<u8> {
         Object::from(&object).pickle().to_vec()
@@ -198,6 +263,24 @@ mod tests {
             (List(vec![Int(1)]), "80049506000000000000005d944b01612e"),
             (List(vec![Int(1), Int(2)]), "80049509000000000000005d94284b014b02652e"),
             (Tuple(vec![]), "8004292e"),
+            (
+                BigInt("9223372036854775808".into()),
+                "8004950c000000000000008a090000000000000080002e",
+            ),
+            (
+                BigInt("-9223372036854775809".into()),
+                "8004950c000000000000008a09ffffffffffffff7fff2e",
+            ),
+            (
+                BigInt("18446744073709551616".into()),
+                "8004950c000000000000008a090000000000000000012e",
+            ),
+            (
+                BigInt("-170141183460469231731687303715884105728".into()),
+                "80049513000000000000008a10000000000000000000000000000000802e",
+            ),
+            (Set(vec![]), "80048f942e"),
+            (Set(vec![Int(1), Int(2)]), "80049509000000000000008f94284b014b02902e"),
             (Tuple(vec![Int(1), Int(2)]), "80049507000000000000004b014b0286942e"),
             (
                 Tuple(vec![Int(1), Int(2), Int(3), Int(4)]),

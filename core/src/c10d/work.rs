@@ -3,6 +3,7 @@
 use super::dist::Dist;
 use super::error::{DistError, ErrorKind, value_error};
 use super::job::Recorded;
+use super::tensor::Tensor;
 use super::tensors::Temporary;
 use crate::plan::{Action, Call, WorkQuery};
 
@@ -26,6 +27,10 @@ pub(super) struct WorkState {
     pub(super) waited: bool,
     /// Whether NCCL carries it out.
     pub(super) on_nccl: bool,
+    /// Elements of the first tensor that it reads.
+    pub(super) given: u64,
+    /// The user's tensors that it writes.
+    pub(super) writes: Vec<Tensor>,
 }
 
 impl Dist<'_> {
@@ -100,6 +105,39 @@ impl Dist<'_> {
             self.record(Action::Query { op, what }, None);
         }
         Ok(())
+    }
+
+    /// `work.result()`: the tensors that the call has written, as PyTorch 2.7's gloo answers; `None`
+    /// where it is not known whether it has completed, without which gloo refuses.
+    ///
+    /// # Errors
+    /// Where gloo has no result of the call, or the work is not this rank's.
+    pub fn result(&mut self, work: Work) -> Result<Option<Vec<Tensor>>, DistError> {
+        self.query(work, WorkQuery::Result)?;
+        let state = self.work(work)?;
+        if matches!(state.via, "isend" | "irecv" | "reduce_scatter_tensor") && !state.on_nccl {
+            return Err(super::error::runtime_error("result() not implemented."));
+        }
+        self.written(work)
+    }
+
+    /// The tensors that a call has written, as `work.get_future().value()` has them.
+    ///
+    /// # Errors
+    /// When the work is not this rank's.
+    pub fn written(&self, work: Work) -> Result<Option<Vec<Tensor>>, DistError> {
+        let state = self.work(work)?;
+        if !state.on_nccl && !state.waited {
+            return Ok(None);
+        }
+        // gloo gathers into parts of the one tensor.
+        if let ("all_gather_into_tensor", [all], false) =
+            (state.via, &state.writes[..], state.on_nccl)
+        {
+            let parts = all.numel().checked_div(state.given).unwrap_or(0);
+            return Ok(Some(all.view(all.numel()).chunk(parts.max(1))));
+        }
+        Ok(Some(state.writes.clone()))
     }
 
     /// Whether the rank knows that the call has completed without asking: it waited for it. On NCCL

@@ -23,6 +23,7 @@ pub(super) fn skipped_by_lines(
         let seq = their.seq.unwrap_or(seq);
         Reason::Skipped(Deed {
             op: their.call.op.clone(),
+            part_of: None,
             seq,
             last_seq: seq,
             count,

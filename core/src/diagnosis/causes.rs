@@ -17,6 +17,7 @@ use super::lost;
 use super::lost_waits;
 use super::mismatch::{Mismatch, first_mismatches};
 use super::namesakes;
+use super::on_gloo;
 use super::p2p::{self, PendingP2p};
 use super::report::{Certainty, Evidence, Finding, Kind};
 use super::splits;
@@ -80,7 +81,11 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     let mut causes: Vec<Cause> =
         dead.and_then(|rank| dead::cause(&scene, rank)).into_iter().collect();
     causes.extend(lost_waits::endless_loop(job, &endless));
-    causes.extend(mismatches.iter().flat_map(|mismatch| differing::causes(&scene, mismatch)));
+    let differing = mismatches.iter().flat_map(|mismatch| differing::causes(&scene, mismatch));
+    causes.extend(differing.map(|mut cause| {
+        on_gloo::tell(&scene, &mut cause);
+        cause
+    }));
     causes.extend(namesakes.iter().filter_map(|it| namesakes::cause(&scene, it)));
     causes.extend(apart.iter().map(|(send, receive)| tags(&scene, send.made, receive.made)));
     causes.extend(silent.iter().filter_map(|rank| unanswered::silent(&scene, *rank)));
@@ -281,7 +286,7 @@ fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
                 if expects == sends { String::new() } else { format!(" {expects}") },
                 words::call(log, send),
                 words::call(log, pending.made),
-                for_real(scene, got, sent),
+                on_gloo::of_message(scene, got, sent),
             ),
             fix:
                 "Give both sides a tensor of the same shape and dtype; if the size varies, send it \
@@ -294,29 +299,6 @@ fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
         });
     }
     causes
-}
-
-/// What PyTorch makes of a send and a receive that do not fit, where Lockstep holds both up: gloo
-/// moves bytes, and looks only whether there is room for them (2.7.1).
-fn for_real(scene: &Scene<'_, '_>, got: &Called, sent: &Called) -> &'static str {
-    let gloo = scene.job.group(got.group).is_some_and(|it| it.backend() == BackendName::Gloo);
-    let bytes = |call: &Called| {
-        let tensor = call.inputs.iter().chain(&call.outputs).next()?;
-        Some(call.payload().saturating_mul(tensor.dtype.size_bytes())).filter(|bytes| *bytes > 0)
-    };
-    match (bytes(got), bytes(sent)) {
-        (Some(room), Some(bytes)) if gloo && !scene.job.log.recorded => match bytes <= room {
-            true => {
-                " Lockstep stops there. A real job on gloo would not hang in this call: gloo moves the \
-                 bytes and compares nothing, and the receiver goes on with wrong values."
-            }
-            false => {
-                " Lockstep stops there. In a real job gloo ends the receiver's process, which has no \
-                 room for so many bytes."
-            }
-        },
-        _ => "",
-    }
 }
 
 /// Rows that have everybody's call and still do not complete.

@@ -11,6 +11,7 @@ use super::report::{Certainty, Kind};
 use super::signature::{Difference, Signature};
 use super::words::{self, cap_ranks, rank_list, ranks, s};
 use crate::rank::GlobalRank;
+use crate::trace::CallLog;
 
 /// More different minorities than this become one finding.
 const MAX_SIDES: usize = 8;
@@ -33,12 +34,12 @@ pub(super) fn causes(scene: &Scene<'_, '_>, mismatch: &Mismatch) -> Vec<Cause> {
 }
 
 /// `all_reduce of 300 float32`, as far as the difference is about that.
-fn describe(made: Made<'_>, difference: Difference) -> String {
+fn describe(log: &CallLog, made: Made<'_>, difference: Difference) -> String {
     let signature = Signature::of(&made.record.call);
-    let op = signature.op;
+    let op = words::op(log, made);
     let known = |text: Option<String>| text.unwrap_or_else(|| "nothing".to_owned());
     match difference {
-        Difference::Op => op.to_owned(),
+        Difference::Op => op,
         Difference::Size => {
             let numel = known(signature.numel.map(|numel| numel.to_string()));
             format!("{op} of {numel} elements")
@@ -135,10 +136,10 @@ fn minority(
         "At #{} of {group} {} called {}{} while {} called {}{}",
         row.seq,
         ranks(&side.ranks),
-        describe(own, side.difference),
+        describe(log, own, side.difference),
         words::at_line(words::line_of(log, culprit, own.record)),
         ranks(majority),
-        describe(theirs, side.difference),
+        describe(log, theirs, side.difference),
         words::at_line(words::line_of(log, peer, theirs.record)),
     );
     let waits = if row.open() { ", and all wait" } else { "" };
@@ -255,11 +256,14 @@ pub(super) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
         return format!(
             "{who}{likely} never called one {} of {group} that the others call{line}: one of \
              #{} to #{}, which are all alike, so the recording cannot tell which.",
-            deed.op, deed.seq, deed.last_seq
+            deed.named(),
+            deed.seq,
+            deed.last_seq
         );
     }
     let more = if deed.count > 1 { format!(" and {} more", deed.count - 1) } else { String::new() };
-    format!("{who}{likely} never called {} #{} of {group}{line}{more}.", deed.op, deed.seq)
+    let op = deed.named();
+    format!("{who}{likely} never called {op} #{} of {group}{line}{more}.", deed.seq)
 }
 
 /// `Rank 0 made 1 call more of dp than the others: …`; of a plan, whose later calls it may not have
@@ -272,7 +276,8 @@ pub(super) fn extra(who: &str, deed: &Deed, group: &str) -> String {
     let made = if deed.planned { "'s program makes" } else { " made" };
     format!(
         "{who}{likely}{made} {calls} more of {group} than the others: {} at #{}{line}.",
-        deed.op, deed.seq
+        deed.named(),
+        deed.seq
     )
 }
 
@@ -287,7 +292,7 @@ pub(super) fn swapped(who: &str, deed: &Deed, group: &str) -> String {
     format!(
         "{who}{likely} made two calls of {group} in the other order: {other}{} before {}{}.",
         words::at_line(other_line),
-        deed.op,
+        deed.named(),
         words::at_line(deed.line.clone()),
     )
 }
@@ -412,7 +417,7 @@ fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Option<Cause> {
             "rank{} {} called {}{}",
             if side.ranks.len() == 1 { "" } else { "s" },
             rank_list(&side.ranks),
-            describe(made, difference),
+            describe(log, made, difference),
             words::at_line(words::line_of(log, made.rank, made.record)),
         ));
         let ranks = side.ranks.iter().take(8);

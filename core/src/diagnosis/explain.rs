@@ -12,7 +12,7 @@ use super::places::{began_again, strays};
 use super::plan_diff::{PlanDiff, plan_diff};
 use super::report::Certainty;
 use super::signature::{Difference, Signature};
-use super::words::{at_line, line_of};
+use super::words::{at_line, line_of, within};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
 use crate::trace::{CallRecord, Frame};
@@ -51,6 +51,8 @@ pub(super) enum Reason {
 pub(super) struct Deed {
     /// The first of them.
     pub(super) op: String,
+    /// The call on objects that it is a part of, if a plan tells.
+    pub(super) part_of: Option<String>,
     /// Its number in the group.
     pub(super) seq: u64,
     /// The last number that it could have as well.
@@ -67,6 +69,13 @@ pub(super) struct Deed {
     pub(super) certainty: Certainty,
     /// True if the plan tells it: the rank may not have come so far.
     pub(super) planned: bool,
+}
+
+impl Deed {
+    /// The first of the calls, as people know it.
+    pub(super) fn named(&self) -> String {
+        within(self.part_of.as_deref(), &self.op)
+    }
 }
 
 impl Reason {
@@ -105,6 +114,7 @@ pub(super) fn reason(
         let seq = first.and_then(|record| record.seq).unwrap_or(seq);
         Deed {
             op: first.map(|record| record.call.op.clone()).unwrap_or_default(),
+            part_of: None,
             seq,
             last_seq: seq,
             count,
@@ -250,6 +260,7 @@ pub(super) fn from_plan_of(
 fn from_plan(diff: PlanDiff) -> Reason {
     let deed = |place: super::plan_diff::Place| Deed {
         op: place.op,
+        part_of: place.part_of,
         seq: place.seq,
         last_seq: place.last_seq,
         count: place.count,

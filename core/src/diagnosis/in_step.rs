@@ -191,6 +191,7 @@ pub(super) fn reason(
         let seq = record.seq.unwrap_or(0);
         Deed {
             op: record.call.op.clone(),
+            part_of: None,
             seq,
             last_seq: seq,
             count,
@@ -286,6 +287,7 @@ fn round_or_end(
             let seq = mine.seq?;
             let deed = Deed {
                 op: mine.call.op.clone(),
+                part_of: None,
                 seq,
                 last_seq: seq,
                 count: 1,

@@ -28,6 +28,7 @@ mod mismatch;
 mod models;
 mod monitored;
 mod namesakes;
+mod on_gloo;
 mod out_of_step;
 mod p2p;
 mod passes;

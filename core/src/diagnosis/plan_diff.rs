@@ -4,6 +4,7 @@
 //! a skipped call is certain where a recording could only guess.
 
 use super::in_step::Roles;
+use super::words::{object_call, within};
 use crate::group::GroupId;
 use crate::plan::{Action, Call, Op, Plan, TensorId};
 use crate::rank::GlobalRank;
@@ -28,6 +29,8 @@ pub(super) enum PlanDiff {
 pub(super) struct Place {
     /// The first of the calls concerned, in PyTorch's name.
     pub(super) op: String,
+    /// The call on objects that it is a part of.
+    pub(super) part_of: Option<String>,
     /// Its number in the group, in the program that makes the call.
     pub(super) seq: u64,
     /// The number it could have as well, because the calls between are all alike.
@@ -121,7 +124,8 @@ impl<'a> Programs<'a, '_> {
                     return None;
                 }
                 let place = self.place(self.other, &hunk.other)?;
-                let second = Some((d.op.action.name().to_owned(), self.line(d)));
+                let second = within(object_call(d.op), d.op.action.name());
+                let second = Some((second, self.line(d)));
                 Some(PlanDiff::Swaps(Place { seq: place.last_seq, other: second, ..place }))
             }
             _ => None,
@@ -168,11 +172,15 @@ impl<'a> Programs<'a, '_> {
                 let before = self.calls(self.other.get(..first.other.start)?).len() as u64;
                 Some(PlanDiff::Swaps(Place {
                     op: one.op.action.name().to_owned(),
+                    part_of: object_call(one.op).map(str::to_owned),
                     seq: before + 1,
                     last_seq: before + 1,
                     count: 1,
                     line: self.line(&one),
-                    other: Some((two.op.action.name().to_owned(), self.line(&two))),
+                    other: Some((
+                        within(object_call(two.op), two.op.action.name()),
+                        self.line(&two),
+                    )),
                     rounds: false,
                     ddp: false,
                     bare: false,
@@ -193,6 +201,7 @@ impl<'a> Programs<'a, '_> {
         let computes = |token: &Token<'_>| matches!(token.op.action, Action::Compute { .. });
         Some(Place {
             op: call.op.action.name().to_owned(),
+            part_of: object_call(call.op).map(str::to_owned),
             seq: before + 1 - earlier,
             last_seq: before + 1,
             count: calls.len(),

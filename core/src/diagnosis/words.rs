@@ -4,7 +4,7 @@ use super::index::Made;
 use super::report::GroupRef;
 use crate::flight_recorder::{short_frame, user_frame};
 use crate::group::{GroupId, ProcessGroup};
-use crate::plan::Plan;
+use crate::plan::{Op, Plan};
 use crate::rank::GlobalRank;
 use crate::trace::{CallLog, CallRecord};
 use std::fmt::Write;
@@ -121,19 +121,50 @@ pub(super) fn at_line(line: Option<String>) -> String {
 /// `all_reduce #7 of dp (train.py:88)`.
 pub(super) fn call(log: &CallLog, made: Made<'_>) -> String {
     let line = at_line(line_of(log, made.rank, made.record));
-    format!("{}{line}", call_without_line(log, made))
+    format!("{}{line}", numbered(log, made, &op(log, made)))
 }
 
 /// `all_reduce #7 of dp`.
 pub(super) fn call_without_line(log: &CallLog, made: Made<'_>) -> String {
-    let call = &made.record.call;
+    numbered(log, made, &made.record.call.op)
+}
+
+fn numbered(log: &CallLog, made: Made<'_>, op: &str) -> String {
     let number = made.record.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
-    format!("{}{number} of {}", call.op, group_label(log, call.group))
+    format!("{op}{number} of {}", group_label(log, made.record.call.group))
+}
+
+/// `all_gather`, or, where a plan tells that it is a part of a call on objects,
+/// `all_gather_object's all_gather`.
+pub(super) fn op(log: &CallLog, made: Made<'_>) -> String {
+    let planned = log.plan.as_ref().and_then(|plan| {
+        let ops = &plan.program(made.rank)?.ops;
+        object_call(ops.get(made.record.plan_op? as usize)?)
+    });
+    within(planned, &made.record.call.op)
+}
+
+/// The call on objects that an operation of a plan is a part of.
+pub(super) fn object_call(op: &Op) -> Option<&str> {
+    const OBJECT_CALLS: [&str; 6] = [
+        "all_gather_object",
+        "gather_object",
+        "broadcast_object_list",
+        "scatter_object_list",
+        "send_object_list",
+        "recv_object_list",
+    ];
+    op.via.as_deref().filter(|via| OBJECT_CALLS.contains(via))
+}
+
+/// A call as a part of another one, if it is one.
+pub(super) fn within(of: Option<&str>, op: &str) -> String {
+    of.map_or_else(|| op.to_owned(), |of| format!("{of}'s {op}"))
 }
 
 /// `all_reduce (train.py:88)`.
 pub(super) fn short_call(log: &CallLog, made: Made<'_>) -> String {
-    format!("{}{}", made.record.call.op, at_line(line_of(log, made.rank, made.record)))
+    format!("{}{}", op(log, made), at_line(line_of(log, made.rank, made.record)))
 }
 
 /// The other side of a point-to-point call.

@@ -1,6 +1,7 @@
 //! Arguments of a program's calls as torch.distributed takes them.
 
 use super::process::refused;
+use super::python::float_of;
 use super::stores::BytesValue;
 use super::undecided::UnknownValue;
 use super::values::{
@@ -67,8 +68,8 @@ pub(super) fn whole(value: Value<'_>, what: &str) -> anyhow::Result<i64> {
 
 /// A number, whole or not.
 pub(super) fn number(value: Value<'_>, what: &str) -> anyhow::Result<f64> {
-    if value.get_type() == "float" {
-        return Ok(value.to_str().parse()?);
+    if let Some(float) = float_of(value) {
+        return Ok(float);
     }
     Ok(whole(value, what)? as f64)
 }
@@ -278,69 +279,67 @@ pub(super) fn mesh_dim(value: Value<'_>) -> anyhow::Result<OwnedDim> {
 }
 
 /// An object as it is pickled.
-pub(super) fn object(value: Value<'_>) -> Object {
-    Object::from(&plain(value, 0).unwrap_or_else(|Opaque(known)| known))
+pub(super) fn object<'v>(value: Value<'v>, heap: Heap<'v>) -> Object {
+    Object::from(&plain(value, heap, 0))
 }
 
-/// The same as others can hear it; `None` if there is something in it that is no plain data.
-pub(super) fn heard(value: Value<'_>) -> Option<Object> {
-    plain(value, 0).ok().map(|object| Object::from(&object))
+/// The same as others can hear it.
+pub(super) fn heard<'v>(value: Value<'v>, heap: Heap<'v>) -> PyObject {
+    plain(value, heap, 0)
 }
 
 /// The same of each of a list; of none where there is no list.
-pub(super) fn all_heard(list: Value<'_>) -> Vec<Option<Object>> {
-    items(list).unwrap_or_default().into_iter().map(heard).collect()
+pub(super) fn all_heard<'v>(list: Value<'v>, heap: Heap<'v>) -> Vec<PyObject> {
+    let entries = items(list).unwrap_or_default();
+    entries.into_iter().map(|entry| heard(entry, heap)).collect()
 }
-
-/// What stands for an object of which something is not known.
-struct Opaque(PyObject);
 
 /// Data in data that a pickle is looked into for.
 const MAX_NESTED: usize = 32;
 
-fn plain(value: Value<'_>, depth: usize) -> Result<PyObject, Opaque> {
-    let mut opaque = false;
-    let mut nested = |value: Value<'_>| {
-        plain(value, depth + 1).unwrap_or_else(|Opaque(known)| {
-            opaque = true;
-            known
-        })
-    };
+fn plain<'v>(value: Value<'v>, heap: Heap<'v>, depth: usize) -> PyObject {
+    let nested = |value: Value<'v>| plain(value, heap, depth + 1);
     if depth > MAX_NESTED {
-        return Err(Opaque(PyObject::None));
+        return PyObject::Other { class: class_of(value), bytes: Vec::new() };
     }
-    let held = if let Some(entries) = ListRef::from_value(value) {
-        Some(PyObject::List(entries.iter().map(nested).collect()))
-    } else if let Some(entries) = TupleRef::from_value(value) {
-        Some(PyObject::Tuple(entries.iter().map(nested).collect()))
-    } else {
-        DictRef::from_value(value).map(|entries| {
-            PyObject::Dict(entries.iter().map(|(k, v)| (nested(k), nested(v))).collect())
-        })
-    };
-    if let Some(held) = held {
-        return if opaque { Err(Opaque(held)) } else { Ok(held) };
+    if let Some(entries) = ListRef::from_value(value) {
+        return PyObject::List(entries.iter().map(nested).collect());
     }
-    let number_of = |what| number(value, what).unwrap_or(0.0);
-    Ok(match value.get_type() {
+    if let Some(entries) = TupleRef::from_value(value) {
+        return PyObject::Tuple(entries.content().iter().copied().map(nested).collect());
+    }
+    if let Some(entries) = DictRef::from_value(value) {
+        return PyObject::Dict(entries.iter().map(|(k, v)| (nested(k), nested(v))).collect());
+    }
+    if let Some(float) = float_of(value) {
+        return PyObject::Float(float);
+    }
+    match value.get_type() {
         "NoneType" => PyObject::None,
         "bool" => PyObject::Bool(value.to_bool()),
         "int" => match whole(value, "an object") {
             Ok(number) => PyObject::Int(number),
-            Err(_) => return Err(Opaque(PyObject::Int(i64::MAX))),
+            Err(_) => PyObject::BigInt(value.to_str()),
         },
-        "float" => PyObject::Float(number_of("an object")),
         "string" => PyObject::Str(value.unpack_str().unwrap_or_default().to_owned()),
+        "set" => match value.iterate(heap) {
+            Ok(entries) => PyObject::Set(entries.map(nested).collect()),
+            Err(_) => PyObject::Set(Vec::new()),
+        },
         _ => match value.downcast_ref::<BytesValue>() {
             Some(bytes) => PyObject::Bytes(bytes.0.clone()),
-            None => return Err(Opaque(PyObject::Bytes(value.to_repr().into_bytes()))),
+            None => PyObject::Other { class: class_of(value), bytes: value.to_repr().into_bytes() },
         },
-    })
+    }
 }
 
 /// Objects of a list.
-pub(super) fn objects(value: Value<'_>, what: &str) -> anyhow::Result<Vec<Object>> {
+pub(super) fn objects<'v>(
+    value: Value<'v>,
+    what: &str,
+    heap: Heap<'v>,
+) -> anyhow::Result<Vec<Object>> {
     let entries = items(value);
     let wrong = || type_error(format!("{what} is a {}, not a list", class_of(value)));
-    Ok(entries.ok_or_else(wrong)?.into_iter().map(object).collect())
+    Ok(entries.ok_or_else(wrong)?.into_iter().map(|entry| object(entry, heap)).collect())
 }

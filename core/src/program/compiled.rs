@@ -53,10 +53,32 @@ pub struct Compiled {
     pub plan: Plan,
     /// The topology that `run` names, if it does.
     pub topology: Option<String>,
-    /// What the ranks printed: rank, line of the program, text.
-    pub printed: Vec<(GlobalRank, u32, String)>,
+    /// What the ranks print as far as nothing keeps them waiting.
+    pub printed: Vec<Printed>,
     /// Ranks that raised, and what. Ranks that raised the same stand together.
     pub raised: Vec<(Vec<GlobalRank>, ProgramError)>,
     /// What is open in the program, and how it was taken, by line: which rank is first in a store.
     pub assumed: Vec<(u32, String)>,
+}
+
+/// What a rank prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Printed {
+    /// Which.
+    pub rank: GlobalRank,
+    /// The line of the program.
+    pub line: u32,
+    /// What.
+    pub text: String,
+    /// How many operations of its plan's program come before it: it prints once it goes on from the
+    /// last of them.
+    pub after: u32,
+}
+
+impl Printed {
+    /// Whether a rank comes to it where the ranks have gone on from so many of their operations: a
+    /// rank does not get to what it would print behind a call that never completes.
+    pub fn is_reached(&self, ended_ops: &[u32]) -> bool {
+        ended_ops.get(self.rank.index()).is_some_and(|ended| self.after <= *ended)
+    }
 }

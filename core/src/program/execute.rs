@@ -4,7 +4,9 @@ use super::known::{Known, MAX_TIMES, Shown};
 use super::objects::Board;
 use super::process::{self, Failure, Process, Run};
 use super::stores::{Agreed, Log, Look, Rounds};
-use super::{Compiled, Limits, Options, ProgramError, dialect, dist, job, module, torch};
+use super::{
+    Compiled, Limits, Options, Printed, ProgramError, dialect, dist, job, module, python, torch,
+};
 use crate::c10d::{Job, Machine};
 use crate::rank::GlobalRank;
 use starlark::codemap::FileSpanRef;
@@ -149,7 +151,7 @@ impl Script<'_> {
             let ended = if waits { Ok(()) } else { ended };
             let room = MAX_PRINTED - printed.len().min(MAX_PRINTED);
             let lines = std::mem::take(&mut process.printed).into_iter().take(room);
-            printed.extend(lines.map(|(line, text)| (rank, line, text)));
+            printed.extend(lines.map(|(line, text, after)| Printed { rank, line, text, after }));
             match ended {
                 Ok(()) => {}
                 Err(Failure { raised: true, error, .. }) => {
@@ -175,7 +177,8 @@ impl Script<'_> {
                 return Err(ProgramError::whole(why).with_help("Fewer ranks, or fewer steps."));
             }
         }
-        let plan = job.finish().map_err(plan_error)?;
+        let places = printed.iter_mut().map(|print| (print.rank, &mut print.after));
+        let plan = job.finish_with(places).map_err(plan_error)?;
         let topology = run.topology.clone();
         Ok((Compiled { plan, topology, printed, raised, assumed: Vec::new() }, shown))
     }
@@ -292,6 +295,7 @@ fn globals() -> Globals {
         LibraryExtension::Map,
         LibraryExtension::Filter,
         LibraryExtension::Partial,
+        LibraryExtension::SetType,
     ];
     let mut builder = GlobalsBuilder::extended_by(&extensions);
     job::add(&mut builder);
@@ -318,13 +322,14 @@ impl Script<'_> {
         let ast = AstModule::parse(self.path, self.rewritten.text.clone(), &dialect)
             .map_err(|error| failed(&error))?;
         process.origin.clone_from(origin);
+        process.classes = python::classes(self.globals);
         let look = |span: FileSpanRef<'_>, _: bool, _: &mut Evaluator<'_, '_, '_>| {
             let line = origin.get(span.resolve_span().begin.line).map_or(0, |line| line + 1);
             if let Some(at) = at {
                 at.set(line);
             }
         };
-        Module::with_temp_heap(|module| {
+        let evaluated = Module::with_temp_heap(|module| {
             let mut eval = Evaluator::new(&module);
             let limited = eval
                 .set_max_tick_count(self.limits.ticks)
@@ -337,8 +342,12 @@ impl Script<'_> {
             if at.is_some() {
                 eval.before_stmt_for_dap(BeforeStmtFunc::Fn(&look));
             }
-            eval.extra_mut = Some(process);
+            eval.extra_mut = Some(&mut *process);
             eval.eval_module(ast, self.globals).map(|_| ()).map_err(|error| failed(&error))
+        });
+        evaluated.map_err(|mut failure| {
+            process.of_unknown(&mut failure);
+            failure
         })?;
         process.nothing_made_up().map_err(|error| {
             let error =

@@ -15,7 +15,7 @@ use starlark::starlark_module;
 use starlark::values::dict::{DictRef, UnpackDictEntries};
 use starlark::values::none::NoneType;
 use starlark::values::tuple::{TupleRef, UnpackTuple};
-use starlark::values::{Value, ValueLike};
+use starlark::values::{Heap, Value, ValueLike};
 
 /// The longest time that a program can name: an hour short of what picoseconds count.
 const MAX_SECONDS: f64 = 5_000_000.0;
@@ -27,7 +27,8 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
     python(builder);
     super::stores::python(builder);
-    exceptions(builder);
+    super::python::add(builder);
+    super::exceptions::add(builder);
     durations(builder);
     builder.namespace("time", |builder| {
         clock(builder);
@@ -68,10 +69,10 @@ fn whole_nanoseconds(seconds: f64) -> anyhow::Result<u64> {
     Ok((seconds * 1e9) as u64)
 }
 
-/// Whether a program says that it was written for a PyTorch before 2.2: `torch = "1.13"`.
-fn old_torch(version: Value<'_>) -> anyhow::Result<bool> {
+/// Which PyTorch a program says that it was written for: `torch = "1.13"`.
+fn torch_version(version: Value<'_>) -> anyhow::Result<Option<(u32, u32)>> {
     if version.is_none() {
-        return Ok(false);
+        return Ok(None);
     }
     let text = version.unpack_str().unwrap_or_default();
     let mut numbers = text.split('.').map(|number| number.parse::<u32>().ok());
@@ -79,7 +80,7 @@ fn old_torch(version: Value<'_>) -> anyhow::Result<bool> {
     let (Some(major), Some(minor)) = (major, minor) else {
         anyhow::bail!("torch = says which PyTorch a program was written for: torch = \"1.13\"");
     };
-    Ok((major, minor) < (2, 2))
+    Ok(Some((major, minor)))
 }
 
 #[starlark_module]
@@ -135,7 +136,7 @@ fn functions(builder: &mut GlobalsBuilder) {
                     said.slow.insert(rank, factor);
                 }
             }
-            said.old_torch = old_torch(torch)?;
+            said.torch = torch_version(torch)?;
             said.cpu_only = device.unpack_str() == Some("cpu");
             Ok(said)
         };
@@ -203,6 +204,35 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
+/// `torch.multiprocessing`.
+#[starlark_module]
+pub(super) fn multiprocessing(builder: &mut GlobalsBuilder) {
+    /// Starts `nprocs` ranks that each call `fn(rank, *args)`, as `run` does.
+    fn spawn<'v>(
+        r#fn: Value<'v>,
+        #[starlark(default = NoneType)] args: Value<'v>,
+        #[starlark(default = 1)] nprocs: u32,
+        #[starlark(kwargs)] options: UnpackDictEntries<&'v str, Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        let _ = options;
+        let heap = eval.heap();
+        let process = process(eval).map_err(starlark::Error::new_native)?;
+        if process.is_rank() {
+            let rank = process.dist().map_err(starlark::Error::new_native)?.process().0;
+            let mut arguments = vec![heap.alloc(rank)];
+            arguments.extend(take::items(args).unwrap_or_default());
+            return eval.eval_function(r#fn, &arguments, &[]).map(|_| NoneType);
+        }
+        if process.run.is_some() {
+            let error = anyhow::anyhow!("ranks are started twice; a program is one job");
+            return Err(starlark::Error::new_native(error));
+        }
+        process.run = Some(Run { line: process.line, world_size: nprocs, ..Run::default() });
+        Ok(NoneType)
+    }
+}
+
 /// What Python has and Starlark has not.
 #[starlark_module]
 fn python(builder: &mut GlobalsBuilder) {
@@ -211,57 +241,53 @@ fn python(builder: &mut GlobalsBuilder) {
         #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        let _ = kwargs;
-        let texts: Vec<String> = args.items.iter().map(|value| shown::text(*value)).collect();
-        let text: String = texts.join(" ").chars().take(MAX_PRINTED_CHARS).collect();
+        let heap = eval.heap();
+        let between = kwargs.entries.iter().find(|(name, _)| *name == "sep");
+        let between = between.and_then(|(_, text)| text.unpack_str()).unwrap_or(" ");
+        let texts: Vec<String> = args.items.iter().map(|value| shown::text(*value, heap)).collect();
+        let text: String = texts.join(between).chars().take(MAX_PRINTED_CHARS).collect();
         let process = process(eval)?;
         if process.is_rank() && process.unheard == 0 && process.printed.len() < 1000 {
-            let line = process.line;
-            process.printed.push((line, text));
+            let (line, after) = (process.line, process.ops());
+            process.printed.push((line, text, after as u32));
         }
         Ok(NoneType)
     }
 
-    fn sum<'v>(
-        items: Value<'v>,
-        #[starlark(default = NoneType)] start: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        let heap = eval.heap();
-        let start = if start.is_none() { heap.alloc(0) } else { start };
-        items.iterate(heap)?.try_fold(start, |sum, item| sum.add(item, heap))
-    }
-
-    fn _fstring<'v>(#[starlark(args)] args: UnpackTuple<Value<'v>>) -> anyhow::Result<String> {
+    fn _fstring<'v>(
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<String> {
         let mut text = String::new();
         for value in args.items {
             let formatted = TupleRef::from_value(value).filter(|pair| pair.len() == 2);
             let format = formatted.and_then(|pair| pair.content()[1].unpack_str());
             match (formatted, format) {
                 (Some(pair), Some(format)) => {
-                    text.push_str(&formatted_as(pair.content()[0], format))
+                    text.push_str(&super::python::format(pair.content()[0], format, heap)?)
                 }
-                _ => text.push_str(&shown::text(value)),
+                _ => text.push_str(&shown::text(value, heap)),
             }
             anyhow::ensure!(text.len() < 1 << 20, "a text of more than a million characters");
         }
         Ok(text)
     }
 
-    fn _raise<'v>(error: Value<'v>) -> anyhow::Result<NoneType> {
-        Err(anyhow::Error::new(Raised { text: error.to_str(), help: None }))
+    fn _raise<'v>(error: Value<'v>, heap: Heap<'v>) -> anyhow::Result<NoneType> {
+        Err(anyhow::Error::new(Raised { text: shown::text(error, heap), help: None }))
     }
 
     fn _assert<'v>(
         condition: Value<'v>,
         #[starlark(default = NoneType)] message: Value<'v>,
+        heap: Heap<'v>,
     ) -> anyhow::Result<NoneType> {
         if condition.to_bool() {
             return Ok(NoneType);
         }
         let text = match message.is_none() {
             true => "AssertionError".to_owned(),
-            false => format!("AssertionError: {}", message.to_str()),
+            false => format!("AssertionError: {}", shown::text(message, heap)),
         };
         Err(anyhow::Error::new(Raised { text, help: None }))
     }
@@ -307,87 +333,6 @@ fn python(builder: &mut GlobalsBuilder) {
     /// A context that changes nothing here.
     fn nullcontext<'v>() -> anyhow::Result<ContextValue> {
         Ok(ContextValue(Context::Nothing))
-    }
-}
-
-/// `{value:format}`: `!r`, a number of digits, a width.
-fn formatted_as(value: Value<'_>, format: &str) -> String {
-    let (quoted, format) = match format.strip_prefix("!r") {
-        Some(rest) => (true, rest.trim_start_matches(':')),
-        None => (false, format.trim_start_matches("!s").trim_start_matches(':')),
-    };
-    let text = if quoted { value.to_repr() } else { value.to_str() };
-    let digits = format
-        .split_once('.')
-        .and_then(|(_, digits)| digits.trim_end_matches(['f', 'e', 'g']).parse::<usize>().ok());
-    let number = take::number(value, "a number").ok();
-    let text = match (digits, number) {
-        (Some(digits), Some(number)) => format!("{number:.*}", digits.min(17)),
-        _ => text,
-    };
-    let width = format.split('.').next().unwrap_or_default();
-    let width = width.trim_start_matches(['<', '>', '^', '0']).trim_end_matches(['d', 's']);
-    let width = width.parse::<usize>().unwrap_or(0).min(200);
-    match format.chars().next() {
-        Some('<') => format!("{text:<width$}"),
-        Some('^') => format!("{text:^width$}"),
-        Some('0') => format!("{text:0>width$}"),
-        _ if number.is_some() || format.starts_with('>') => format!("{text:>width$}"),
-        _ => format!("{text:<width$}"),
-    }
-}
-
-/// Adds Python's exceptions, as what `raise` says.
-fn exceptions(builder: &mut GlobalsBuilder) {
-    builder_exceptions(builder);
-}
-
-/// Adds torch's own, which are `torch.OutOfMemoryError` and the same of `torch.cuda`.
-pub(super) fn of_torch(builder: &mut GlobalsBuilder) {
-    torch_exceptions(builder);
-}
-
-fn exception(class: &str, args: &[Value<'_>]) -> String {
-    let texts: Vec<String> = args.iter().map(|value| value.to_str()).collect();
-    match texts.is_empty() {
-        true => class.to_owned(),
-        false => format!("{class}: {}", texts.join(", ")),
-    }
-}
-
-#[starlark_module]
-fn builder_exceptions(builder: &mut GlobalsBuilder) {
-    fn Exception<'v>(#[starlark(args)] args: UnpackTuple<Value<'v>>) -> anyhow::Result<String> {
-        Ok(exception("Exception", &args.items))
-    }
-
-    fn RuntimeError<'v>(#[starlark(args)] args: UnpackTuple<Value<'v>>) -> anyhow::Result<String> {
-        Ok(exception("RuntimeError", &args.items))
-    }
-
-    fn ValueError<'v>(#[starlark(args)] args: UnpackTuple<Value<'v>>) -> anyhow::Result<String> {
-        Ok(exception("ValueError", &args.items))
-    }
-
-    fn KeyError<'v>(#[starlark(args)] args: UnpackTuple<Value<'v>>) -> anyhow::Result<String> {
-        Ok(exception("KeyError", &args.items))
-    }
-
-    fn StopIteration<'v>(#[starlark(args)] args: UnpackTuple<Value<'v>>) -> anyhow::Result<String> {
-        Ok(exception("StopIteration", &args.items))
-    }
-
-    fn SystemExit<'v>(#[starlark(args)] args: UnpackTuple<Value<'v>>) -> anyhow::Result<String> {
-        Ok(exception("SystemExit", &args.items))
-    }
-}
-
-#[starlark_module]
-fn torch_exceptions(builder: &mut GlobalsBuilder) {
-    fn OutOfMemoryError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("torch.OutOfMemoryError", &args.items))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::arguments::{class_of, items, type_error};
 use super::process::Raised;
+use super::python::{float_of, float_repr};
 use super::stores::bytes_of;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
@@ -165,10 +166,17 @@ fn scalar(value: Value<'_>) -> Option<String> {
     if value.is_none() {
         return Some("null".to_owned());
     }
+    if let Some(float) = float_of(value) {
+        return Some(match float {
+            _ if float.is_nan() => "NaN".to_owned(),
+            f64::INFINITY => "Infinity".to_owned(),
+            f64::NEG_INFINITY => "-Infinity".to_owned(),
+            float => float_repr(float),
+        });
+    }
     match (value.unpack_bool(), value.get_type()) {
         (Some(yes), _) => Some(yes.to_string()),
-        // Starlark writes floats as Python does.
-        (None, "int" | "float") => Some(value.to_str()),
+        (None, "int") => Some(value.to_str()),
         _ => None,
     }
 }

@@ -47,6 +47,8 @@ mod dist;
 #[cfg(feature = "program")]
 mod environ;
 #[cfg(feature = "program")]
+mod exceptions;
+#[cfg(feature = "program")]
 mod execute;
 #[cfg(feature = "program")]
 mod job;
@@ -71,6 +73,8 @@ mod optimizer;
 #[cfg(feature = "program")]
 mod process;
 #[cfg(feature = "program")]
+mod python;
+#[cfg(feature = "program")]
 mod shown;
 #[cfg(feature = "program")]
 mod stores;
@@ -84,6 +88,8 @@ mod torch;
 mod undecided;
 #[cfg(feature = "program")]
 mod values;
+#[cfg(feature = "program")]
+mod work;
 
 #[cfg(all(test, feature = "program"))]
 mod tests;
@@ -93,8 +99,10 @@ mod tests_ddp;
 mod tests_mesh;
 #[cfg(all(test, feature = "program"))]
 mod tests_objects;
+#[cfg(all(test, feature = "program"))]
+mod tests_python;
 
-pub use compiled::{Compiled, Limits, Options};
+pub use compiled::{Compiled, Limits, Options, Printed};
 pub use error::ProgramError;
 #[cfg(feature = "program")]
 pub use execute::compile;

@@ -9,8 +9,7 @@ use super::arguments::{class_of, type_error};
 use super::process::{Process, process};
 use super::stores::BytesValue;
 use super::undecided::Unknown;
-use crate::c10d::{Group, Object};
-use crate::pickle::{self, Pickle};
+use crate::c10d::{Group, Object, PyObject};
 use crate::rank::GlobalRank;
 use starlark::eval::Evaluator;
 use starlark::values::dict::AllocDict;
@@ -27,19 +26,43 @@ const MAX_UNHEARD: usize = 256;
 /// Which call it is: the n-th of its kind among these ranks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Meeting {
+    /// The group's name: another group of the same ranks is another.
+    group: Arc<str>,
     members: Arc<[GlobalRank]>,
     call: &'static str,
     nth: usize,
 }
 
-/// What one rank sends in a call; `None` for what is no plain data.
-type Objects = Vec<Option<Object>>;
+/// What one rank sends in a call.
+type Objects = Vec<Heard>;
+
+/// An object, which is the same as another if its pickle is: a number that is none equals nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Heard {
+    object: Arc<PyObject>,
+    pickle: Object,
+}
+
+impl Heard {
+    /// An object as others hear it.
+    pub(super) fn of(object: PyObject) -> Heard {
+        Heard { pickle: Object::from(&object), object: Arc::new(object) }
+    }
+}
+
+impl PartialEq for Heard {
+    fn eq(&self, other: &Heard) -> bool {
+        self.pickle == other.pickle
+    }
+}
+
+impl Eq for Heard {}
 
 /// What one rank has sent, in its order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sent {
     calls: Vec<(Meeting, Objects)>,
-    counts: BTreeMap<(Arc<[GlobalRank]>, &'static str), usize>,
+    counts: BTreeMap<(Arc<str>, Arc<[GlobalRank]>, &'static str), usize>,
 }
 
 /// What all ranks have sent.
@@ -107,19 +130,27 @@ pub(super) fn made(
     if !members.contains(&me) {
         return Ok(None);
     }
-    Ok(Some(note(process, call, members.into(), me, objects)))
+    let name = name_of(process, group)?;
+    Ok(Some(note(process, call, (name, members.into()), me, objects)))
+}
+
+/// What all members call a group.
+fn name_of(process: &mut Process<'_>, group: Option<Group>) -> anyhow::Result<Arc<str>> {
+    Ok(process.dist()?.group_name(group).unwrap_or_default().into())
 }
 
 /// Notes that it has sent objects to another rank, or received some: `between` is the sender and the
 /// receiver.
 pub(super) fn passed(
     process: &mut Process<'_>,
+    group: Option<Group>,
     between: [GlobalRank; 2],
     objects: Objects,
 ) -> anyhow::Result<Called> {
     let me = process.dist()?.process();
     let call = if me == between[0] { SENT } else { RECEIVED };
-    Ok(note(process, call, between.into(), me, objects))
+    let name = name_of(process, group)?;
+    Ok(note(process, call, (name, between.into()), me, objects))
 }
 
 /// The sender and the receiver of objects; `None` where the sender is not named, or the rank is no
@@ -154,7 +185,7 @@ pub(super) fn made_up<'v>(
 ) -> anyhow::Result<()> {
     let heap = eval.heap();
     for at in 0..length {
-        let unknown = heap.alloc(process(eval)?.unknown(Unknown::Object));
+        let unknown = heap.alloc(process(eval)?.unknown(Unknown::AnyObject));
         put(list, at, unknown, heap)?;
     }
     Ok(())
@@ -173,13 +204,13 @@ const RECEIVED: &str = "recv_object_list";
 fn note(
     process: &mut Process<'_>,
     call: &'static str,
-    members: Arc<[GlobalRank]>,
+    (group, members): (Arc<str>, Arc<[GlobalRank]>),
     me: GlobalRank,
     objects: Objects,
 ) -> Called {
     let sent = &mut process.shown.objects;
-    let count = sent.counts.entry((members.clone(), call)).or_default();
-    let meeting = Meeting { members: members.clone(), call, nth: *count };
+    let count = sent.counts.entry((group.clone(), members.clone(), call)).or_default();
+    let meeting = Meeting { group, members: members.clone(), call, nth: *count };
     *count += 1;
     // What is sent to one is known by the name of its sender's call.
     let asked = match call {
@@ -206,41 +237,63 @@ pub(super) fn hear<'v>(
         anyhow::ensure!(process.unheard < MAX_UNHEARD, "objects that have not been heard yet");
         return Ok(());
     };
-    let value = match sent.as_ref().and_then(|object| read(object, heap)) {
-        Some(value) => value,
-        None => heap.alloc(process(eval)?.unknown(Unknown::Object)),
-    };
+    let object = sent.object.clone();
+    let value = value(&object, from, eval)?;
     put(list, at, value, heap)
 }
 
-/// An object from its pickle.
-fn read<'v>(object: &Object, heap: Heap<'v>) -> Option<Value<'v>> {
-    let pickle = Pickle::read(object.pickle()).ok()?;
-    value(&pickle, pickle.root(), heap)
-}
-
-fn value<'v>(pickle: &Pickle<'_>, of: pickle::Value<'_>, heap: Heap<'v>) -> Option<Value<'v>> {
-    use pickle::Value::{Bool, Bytes, Dict, Float, Int, List, None, Str, Text, Tuple, Unsigned};
-    let items = |of| -> Option<Vec<Value<'v>>> {
-        pickle.seq(of)?.iter().map(|item| value(pickle, *item, heap)).collect()
+/// An object in the hands of the rank that has heard it.
+fn value<'v>(
+    of: &PyObject,
+    from: GlobalRank,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let heap = eval.heap();
+    let mut items = |of: &[PyObject]| -> anyhow::Result<Vec<Value<'v>>> {
+        of.iter().map(|item| value(item, from, eval)).collect()
     };
-    Some(match of {
-        None => Value::new_none(),
-        Bool(yes) => Value::new_bool(yes),
-        Int(number) => heap.alloc(number),
-        Unsigned(number) => heap.alloc(number),
-        Float(number) => heap.alloc(number),
-        Str(_) | Text(_) => heap.alloc(pickle.str(of)?),
-        Bytes(bytes) => heap.alloc(BytesValue(bytes.to_vec())),
-        List(_) => heap.alloc(AllocList(items(of)?)),
-        Tuple(_) => heap.alloc(AllocTuple(items(of)?)),
-        Dict(_) => {
-            let entry = |entry: &[pickle::Value<'_>; 2]| {
-                let [key, of] = *entry;
-                Some((value(pickle, key, heap)?, value(pickle, of, heap)?))
-            };
-            let entries: Option<Vec<_>> = pickle.dict(of)?.iter().map(entry).collect();
-            heap.alloc(AllocDict(entries?))
+    Ok(match of {
+        PyObject::None => Value::new_none(),
+        PyObject::Bool(yes) => Value::new_bool(*yes),
+        PyObject::Int(number) => heap.alloc(*number),
+        PyObject::BigInt(digits) => big(digits, heap)?,
+        PyObject::Float(number) => heap.alloc(*number),
+        PyObject::Str(text) => heap.alloc(text.as_str()),
+        PyObject::Bytes(bytes) => heap.alloc(BytesValue(bytes.clone())),
+        PyObject::List(entries) => heap.alloc(AllocList(items(entries)?)),
+        PyObject::Tuple(entries) => heap.alloc(AllocTuple(items(entries)?)),
+        PyObject::Dict(entries) => {
+            let mut pairs = Vec::with_capacity(entries.len());
+            for (key, of) in entries {
+                pairs.push((value(key, from, eval)?, value(of, from, eval)?));
+            }
+            heap.alloc(AllocDict(pairs))
+        }
+        PyObject::Set(entries) => {
+            let items = items(entries)?;
+            let set = super::python::set(items, eval);
+            set.map_err(|error| anyhow::anyhow!("{error}"))?
+        }
+        PyObject::Other { class, .. } => {
+            heap.alloc(process(eval)?.unknown(Unknown::Object { class, from: Some(from) }))
         }
     })
+}
+
+/// A whole number of any size, by its digits.
+fn big<'v>(digits: &str, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+    const CHUNK: usize = 9;
+    let failed = |error: starlark::Error| anyhow::anyhow!("{error}");
+    let (negative, digits) = match digits.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, digits),
+    };
+    let mut number = heap.alloc(0);
+    for chunk in digits.as_bytes().chunks(CHUNK) {
+        let part = chunk.iter().fold(0_i64, |part, digit| part * 10 + i64::from(digit - b'0'));
+        let scale = 10_i64.pow(chunk.len() as u32);
+        number = number.mul(heap.alloc(scale), heap).map_err(failed)?;
+        number = number.add(heap.alloc(part), heap).map_err(failed)?;
+    }
+    if negative { number.minus(heap).map_err(failed) } else { Ok(number) }
 }

@@ -7,6 +7,7 @@ use crate::c10d::{Clock, Dist, DistError, ErrorKind};
 use starlark::any::ProvidesStaticType;
 use starlark::errors::Frame;
 use starlark::eval::Evaluator;
+use starlark::values::FrozenValue;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ pub(super) struct Run {
     pub(super) topology: Option<String>,
     pub(super) timeout_ms: Option<u64>,
     pub(super) cpu_only: bool,
-    /// Whether the program was written for a PyTorch before 2.2, with calls that are gone.
-    pub(super) old_torch: bool,
+    /// Which PyTorch the program was written for, where it says so.
+    pub(super) torch: Option<(u32, u32)>,
     /// By rank, how many times as long it computes.
     pub(super) slow: BTreeMap<u32, f64>,
 }
@@ -35,14 +36,15 @@ pub(super) struct Process<'j> {
     text: Vec<String>,
     pub(super) origin: Vec<u32>,
     pub(super) run: Option<Run>,
-    pub(super) printed: Vec<(u32, String)>,
+    /// What it has printed: the line, the text, and how many operations came before.
+    pub(super) printed: Vec<(u32, String, u32)>,
     pub(super) slowness: f64,
     pub(super) contexts: Vec<super::values::Context>,
     pub(super) modules: Vec<super::module::Wrapped>,
     /// What each `torch.cuda.Event` stands for.
     pub(super) events: Vec<crate::c10d::StreamEvent>,
-    /// Whether the program's PyTorch is older than 2.2.
-    pub(super) old_torch: bool,
+    /// Which PyTorch the program was written for, where it says so.
+    torch: Option<(u32, u32)>,
     /// The coalescing managers that it has made.
     pub(super) managers: Vec<super::dist::Manager>,
     /// The joins that are open, innermost last.
@@ -58,6 +60,8 @@ pub(super) struct Process<'j> {
     pub(super) line: u32,
     /// Variables that the program has set.
     pub(super) environ: BTreeMap<String, String>,
+    /// Types that are named.
+    pub(super) classes: Vec<(&'static str, FrozenValue)>,
     /// Whether it has decided something by an answer that is not known yet.
     pub(super) decided: Decided,
     /// What it asked last, and in which line.
@@ -88,7 +92,7 @@ impl<'j> Process<'j> {
             contexts: Vec::new(),
             modules: Vec::new(),
             events: Vec::new(),
-            old_torch: false,
+            torch: None,
             managers: Vec::new(),
             joins: Vec::new(),
             known: Arc::default(),
@@ -97,6 +101,7 @@ impl<'j> Process<'j> {
             stores: super::stores::Side::default(),
             line: 0,
             environ: BTreeMap::new(),
+            classes: Vec::new(),
             decided: Decided::default(),
             asked: None,
         }
@@ -112,8 +117,13 @@ impl<'j> Process<'j> {
     ) -> Process<'j> {
         let known = known.clone();
         let slowness = run.slow.get(&dist.process().0).copied().unwrap_or(1.0);
-        let old_torch = run.old_torch;
-        Process { dist: Some(dist), source, slowness, old_torch, known, ..Process::outside(text) }
+        let torch = run.torch;
+        Process { dist: Some(dist), source, slowness, torch, known, ..Process::outside(text) }
+    }
+
+    /// Whether the program was written for a PyTorch before that one.
+    pub(super) fn torch_before(&self, version: (u32, u32)) -> bool {
+        self.torch.is_some_and(|torch| torch < version)
     }
 
     /// Whether it is a rank, and not only looked through for `run`.
@@ -154,6 +164,20 @@ impl<'j> Process<'j> {
         match self.asked.filter(|_| self.decided.any()) {
             Some((what, line)) => Err(anyhow::anyhow!("{what} (asked in line {line})")),
             None => Ok(()),
+        }
+    }
+
+    /// The failure in words of what is not known, where it comes of that.
+    pub(super) fn of_unknown(&self, failure: &mut Failure) {
+        if let Some((what, line)) = self.asked
+            && failure.error.message.contains("`unknown`")
+        {
+            // What was asked last need not be what it is about.
+            let what = match what {
+                Unknown::Object { class, .. } => Unknown::Object { class, from: None },
+                what => what,
+            };
+            failure.error.message = format!("{what} (asked in line {line})");
         }
     }
 
@@ -266,12 +290,17 @@ pub(super) struct Failure {
 pub(super) fn failure(error: &starlark::Error, origin: &[u32]) -> Failure {
     let line_of = |line: usize| origin.get(line).map_or(0, |line| line + 1);
     let place = error.span().map(|span| span.resolve_span().begin);
-    let (kind, raised) = match error.kind() {
+    let (mut kind, raised) = match error.kind() {
         starlark::ErrorKind::Native(inner) => (inner.to_string(), inner.downcast_ref::<Raised>()),
         starlark::ErrorKind::Fail(inner) => (inner.to_string(), None),
         kind => (kind.to_string(), None),
     };
-    let failed = matches!(error.kind(), starlark::ErrorKind::Fail(_));
+    let mut failed = matches!(error.kind(), starlark::ErrorKind::Fail(_));
+    if raised.is_none()
+        && let Some(exception) = super::python::exception(&kind)
+    {
+        (kind, failed) = (exception, true);
+    }
     let frame = |frame: &Frame| {
         let line = frame.location.as_ref().map(|span| span.resolve_span().begin.line);
         Some((frame.name.clone(), line_of(line?)))
@@ -301,8 +330,28 @@ pub(super) fn failure(error: &starlark::Error, origin: &[u32]) -> Failure {
 
 /// What to do about what the interpreter says, where Python has taught people otherwise.
 fn hint(message: &str) -> Option<&'static str> {
+    const MISSING: [(&str, &str); 16] = [
+        ("np", "There is no numpy: make tensors with tensor(numel)."),
+        ("numpy", "There is no numpy: make tensors with tensor(numel)."),
+        ("argparse", "There is no command line: write the values as variables."),
+        ("logging", "Write what is logged with print(...)."),
+        ("logger", "Write what is logged with print(...)."),
+        ("subprocess", "A program starts nothing: run(main, world_size = 4) starts its ranks."),
+        ("multiprocessing", "run(main, world_size = 4) starts the ranks."),
+        ("threading", "A rank has one thread; a call with async_op = True goes on beside it."),
+        ("pickle", "json.dumps(x).encode() makes bytes; object calls take x itself."),
+        ("defaultdict", "Write d[key] = d.get(key, 0) + 1."),
+        ("Counter", "Write d[key] = d.get(key, 0) + 1."),
+        ("dataclass", "Keep what belongs together in a dict or struct(...)."),
+        ("input", "Nobody can be asked: write the value."),
+        ("open", "There are no files: write what would stand there."),
+        (
+            "F",
+            "There are no values of tensors: compute(\"loss\", us = 50) takes the time that it would.",
+        ),
+        ("nn", "Models: DDP(models.mlp([784, 256, 10])), or one that ships (docs/programs.md)."),
+    ];
     let hints = [
-        ("Variable `np` not found", "There is no numpy: make tensors with tensor(numel)."),
         (
             "Cannot mutate an immutable value",
             "What is made outside of functions cannot be changed.",
@@ -315,6 +364,27 @@ fn hint(message: &str) -> Option<&'static str> {
              is sent: what depends on them cannot be decided. Decide by the rank or the step instead, \
              or take a part of the tensor as x[from:to].",
         ),
+        (
+            "not supported for types `Tensor`",
+            "Tensors are not computed with here: make what a call takes with torch.full((n,), \
+             value) or tensor(n, fill = \"rank\"), and compute(\"scale\", us = 20) takes the time.",
+        ),
+        (
+            "Object of type `Tensor` has no attribute",
+            "Tensors are not computed with here: make what a call takes with torch.full((n,), \
+             value) or tensor(n, fill = \"rank\"), and compute(\"scale\", us = 20) takes the time.",
+        ),
+        (
+            "comparisons are not associative",
+            "Give what stands in the middle a name, or write `a < b and b < c`.",
+        ),
+        (
+            "unexpected symbol '**'",
+            "Write `new = dict(old)` and `new.update(...)`, or `pow(x, y)`.",
+        ),
+        ("`(iter)` not supported on type `string`", "Its characters are text.elems()."),
     ];
-    hints.iter().find(|(part, _)| message.contains(part)).map(|(_, help)| *help)
+    let name = message.strip_prefix("Variable `").and_then(|rest| rest.split_once('`'));
+    let missing = name.and_then(|(name, _)| MISSING.iter().find(|(known, _)| *known == name));
+    missing.or_else(|| hints.iter().find(|(part, _)| message.contains(part))).map(|(_, help)| *help)
 }

@@ -1,54 +1,75 @@
-//! Values as Python prints them: Starlark quotes the texts in a list otherwise.
+//! Values as Python prints them: Starlark quotes the texts in a list otherwise, and its floats have
+//! six digits.
 
-use starlark::values::Value;
+use super::python::{CLASSES, float_of, float_repr};
 use starlark::values::dict::DictRef;
 use starlark::values::list::ListRef;
 use starlark::values::tuple::TupleRef;
+use starlark::values::{Heap, Value};
 
 /// Lists in each other that are looked into.
 const MAX_DEPTH: usize = 16;
 
 /// `str(value)`.
-pub(super) fn text(value: Value<'_>) -> String {
+pub(super) fn text<'v>(value: Value<'v>, heap: Heap<'v>) -> String {
     match value.unpack_str() {
         Some(text) => text.to_owned(),
-        None => within(value, 0).unwrap_or_else(|| value.to_str()),
+        None => within(value, 0, heap).unwrap_or_else(|| value.to_str()),
     }
 }
 
-/// What holds others, in Python's words; nothing for what holds none.
-fn within(value: Value<'_>, depth: usize) -> Option<String> {
+/// `repr(value)`.
+pub(super) fn repr<'v>(value: Value<'v>, heap: Heap<'v>) -> String {
+    inner(value, 0, heap)
+}
+
+/// What Python shows otherwise, in its words; nothing for all else.
+fn within<'v>(value: Value<'v>, depth: usize, heap: Heap<'v>) -> Option<String> {
+    if let Some(float) = float_of(value) {
+        return Some(float_repr(float));
+    }
     if depth > MAX_DEPTH {
         return None;
     }
+    if value.get_type() == "function" {
+        let name = value.to_repr();
+        return CLASSES.contains(&name.as_str()).then(|| format!("<class '{name}'>"));
+    }
     if let Some(list) = ListRef::from_value(value) {
-        return Some(format!("[{}]", all(list.content(), depth)));
+        return Some(format!("[{}]", all(list.content(), depth, heap)));
     }
     if let Some(tuple) = TupleRef::from_value(value) {
         let comma = if tuple.len() == 1 { "," } else { "" };
-        return Some(format!("({}{comma})", all(tuple.content(), depth)));
+        return Some(format!("({}{comma})", all(tuple.content(), depth, heap)));
+    }
+    if value.get_type() == "set" {
+        let items: Vec<_> = value.iterate(heap).ok()?.collect();
+        return Some(match items.is_empty() {
+            true => "set()".to_owned(),
+            false => format!("{{{}}}", all(&items, depth, heap)),
+        });
     }
     let mut pairs = Vec::new();
     for (key, value) in DictRef::from_value(value)?.iter() {
-        pairs.push(format!("{}: {}", inner(key, depth), inner(value, depth)));
+        pairs.push(format!("{}: {}", inner(key, depth, heap), inner(value, depth, heap)));
     }
     Some(format!("{{{}}}", pairs.join(", ")))
 }
 
-fn all(values: &[Value<'_>], depth: usize) -> String {
-    let texts: Vec<String> = values.iter().map(|value| inner(*value, depth)).collect();
+fn all<'v>(values: &[Value<'v>], depth: usize, heap: Heap<'v>) -> String {
+    let texts: Vec<String> = values.iter().map(|value| inner(*value, depth, heap)).collect();
     texts.join(", ")
 }
 
-fn inner(value: Value<'_>, depth: usize) -> String {
+fn inner<'v>(value: Value<'v>, depth: usize, heap: Heap<'v>) -> String {
     match value.unpack_str() {
         Some(text) => quoted(text),
-        None => within(value, depth + 1).unwrap_or_else(|| value.to_repr()),
+        None => within(value, depth + 1, heap).unwrap_or_else(|| value.to_repr()),
     }
 }
 
 /// `repr()` of a text.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut out = String::from(quote);
     for c in text.chars() {

@@ -3,8 +3,9 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use super::arguments::{class_of, whole};
+use super::process::refused;
 use super::values::{DeviceValue, DtypeValue};
-use crate::c10d;
+use crate::c10d::{self, DistError, ErrorKind};
 use allocative::Allocative;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
@@ -53,6 +54,22 @@ impl<'v> StarlarkValue<'v> for TensorValue {
 
     fn length(&self) -> starlark::Result<i32> {
         Ok(self.0.shape().first().map_or(0, |n| i32::try_from(*n).unwrap_or(i32::MAX)))
+    }
+
+    /// `tensor[3]`: an element, or a row.
+    fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        let native = |error: anyhow::Error| starlark::Error::new_native(error);
+        let index = whole(index, "an index of a tensor").map_err(native)?;
+        let Some((rows, rest)) = self.0.shape().split_first() else {
+            let text = "invalid index of a 0-dim tensor";
+            return Err(native(refused(DistError::new(ErrorKind::IndexError, text))));
+        };
+        let at = if index < 0 { index + *rows as i64 } else { index };
+        let Some(at) = u64::try_from(at).ok().filter(|at| at < rows) else {
+            let text = format!("index {index} is out of bounds for dimension 0 with size {rows}");
+            return Err(native(refused(DistError::new(ErrorKind::IndexError, text))));
+        };
+        Ok(heap.alloc(TensorValue(self.0.narrow(at, 1).view(rest))))
     }
 
     fn slice(

@@ -96,7 +96,8 @@ if __name__ == "__main__":
     let calls = [("all_reduce", 9), ("all_reduce", 9), ("broadcast", 24), ("wait", 25)];
     assert_eq!(ops(&plan, 0), named(&[&calls[..], &[("barrier", 28)]].concat()));
     assert_eq!(ops(&plan, 1), named(&[&calls[..], &[("die", 27)]].concat()));
-    assert_eq!(printed[2], (GlobalRank(2), 22, "rank 2/3:  16".to_owned()));
+    assert_eq!((printed[2].rank, printed[2].line), (GlobalRank(2), 22));
+    assert_eq!(printed[2].text, "rank 2/3:  16");
     let [(ranks, error)] = &raised[..] else { panic!("{raised:?}") };
     assert_eq!(ranks[..], [GlobalRank(1)]);
     assert_eq!((error.line, error.message.as_str()), (27, "ValueError: rank 1 is broken"));

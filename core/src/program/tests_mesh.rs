@@ -13,8 +13,8 @@ fn compiled(text: &str) -> Compiled {
 
 /// What a rank has printed.
 fn printed(compiled: &Compiled, rank: u32) -> Vec<&str> {
-    let own = compiled.printed.iter().filter(|(of, ..)| *of == GlobalRank(rank));
-    own.map(|(_, _, text)| text.as_str()).collect()
+    let own = compiled.printed.iter().filter(|print| print.rank == GlobalRank(rank));
+    own.map(|print| print.text.as_str()).collect()
 }
 
 /// The calls of a rank, as those that are made together.

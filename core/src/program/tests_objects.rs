@@ -9,8 +9,8 @@ fn executed(text: &str) -> Result<Compiled, ProgramError> {
 
 /// What a rank has printed.
 fn printed(compiled: &Compiled, rank: u32) -> Vec<&str> {
-    let own = compiled.printed.iter().filter(|(of, ..)| *of == GlobalRank(rank));
-    own.map(|(_, _, text)| text.as_str()).collect()
+    let own = compiled.printed.iter().filter(|print| print.rank == GlobalRank(rank));
+    own.map(|print| print.text.as_str()).collect()
 }
 
 /// What PyTorch 2.7.1 printed on 3 ranks of gloo: objects of every call, which decide how often
@@ -162,4 +162,145 @@ run(main, world_size = 2)
     let [(ranks, error)] = &compiled.raised[..] else { panic!("{:?}", compiled.raised) };
     assert_eq!(ranks[..], [GlobalRank(1)]);
     assert!(error.message.starts_with("IndexError"), "{error}");
+}
+
+/// Whole numbers of any size and sets, as PyTorch 2.7.1 brought them to 3 ranks of gloo; and what is
+/// plain beside a tensor, of which nothing is known.
+#[test]
+fn objects_bring_all_that_is_plain() {
+    let text = r#"
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    one = [{"big": 2 ** 70 + rank, "neg": -(10 ** 30), "s": {3, 1}, "nan": float("nan")}]
+    dist.broadcast_object_list(one, src = 2)
+    print(one)
+    all = [None] * 3
+    dist.all_gather_object(all, {"step": rank, "grad": torch.ones(2), "loss": 123456789.125})
+    print([own["step"] for own in all], all[1]["loss"])
+
+run(main, world_size = 3)
+"#;
+    let compiled = executed(text).unwrap();
+    let one = "[{'big': 1180591620717411303426, 'neg': -1000000000000000000000000000000, 's': {1, 3}, \
+               'nan': nan}]";
+    for rank in 0..3 {
+        assert_eq!(printed(&compiled, rank), [one, "[0, 1, 2] 123456789.125"]);
+    }
+}
+
+/// What is not known says what it is, who sent it, and what to write instead.
+#[test]
+fn what_is_not_known_says_what_it_is() {
+    for use_of in ["all[1][0]", "len(all[1])", "all[1].shape[0]", "3 < all[1]", "all[1]()"] {
+        let text = format!(
+            "def main():\n    dist.init_process_group('gloo')\n    all = [0, 0]\n    \
+             dist.all_gather_object(all, torch.ones(1))\n    print(all)\n    {use_of}\n\nrun(main, \
+             world_size = 2)\n"
+        );
+        let error = executed(&text).unwrap_err();
+        assert_eq!(error.line, 6, "{use_of}: {error}");
+        assert!(error.message.contains("the Tensor in an object"), "{use_of}: {error}");
+        assert!(error.message.contains("as plain data"), "{use_of}: {error}");
+    }
+}
+
+/// Objects that are sent in two groups are told apart, on PyTorch 2.7.1 as here.
+#[test]
+fn objects_are_sent_in_their_group() {
+    let text = r#"
+def main():
+    dist.init_process_group("nccl")
+    group = dist.new_group([1, 2])
+    if dist.get_rank() == 1:
+        dist.send_object_list(["world"], dst = 2)
+        dist.send_object_list(["group"], group_dst = 1, group = group)
+    if dist.get_rank() == 2:
+        found = [None]
+        dist.recv_object_list(found, src = 1, group = group)
+        print(found)
+        dist.recv_object_list(found, src = 1)
+        print(found)
+
+run(main, world_size = 3)
+"#;
+    let compiled = executed(text).unwrap();
+    assert_eq!(printed(&compiled, 2), ["['group']", "['world']"]);
+}
+
+/// A rank outside of the group is refused in the words of PyTorch's logger, as 2.7.1 did.
+#[test]
+fn outsiders_are_refused_as_by_pytorch() {
+    for call in [
+        "dist.broadcast_object_list([1], src = 1, group = group)",
+        "dist.broadcast_object_list([1], group_src = 5, group = group)",
+        "dist.gather_object(1, None, dst = 1, group = group)",
+        "dist.scatter_object_list([None], [1, 2], src = 1, group = group)",
+        "dist.send_object_list([1], dst = 1, group = group)",
+        "dist.broadcast(torch.ones(1), src = 1, group = group)",
+    ] {
+        let text = format!(
+            "def main():\n    dist.init_process_group('gloo')\n    group = dist.new_group([0, 2])\n    \
+             if dist.get_rank() == 1:\n        {call}\n\nrun(main, world_size = 3)\n"
+        );
+        let compiled = executed(&text).unwrap();
+        let [(ranks, error)] = &compiled.raised[..] else { panic!("{:?}", compiled.raised) };
+        assert_eq!(ranks[..], [GlobalRank(1)]);
+        assert_eq!(error.message, "ValueError: Invalid process group specified", "{call}");
+    }
+}
+
+/// What a work answers, on PyTorch 2.7.1 with gloo.
+#[test]
+fn works_answer_as_pytorchs() {
+    let text = r#"
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    t = torch.ones(2)
+    def result(work):
+        work.wait()
+        print([part.numel() for part in work.result()])
+    result(dist.all_reduce(t, async_op = True))
+    list = [torch.zeros(2), torch.zeros(2)]
+    result(dist.all_gather(list, t, async_op = True))
+    result(dist.all_gather_into_tensor(torch.zeros(4), t, async_op = True))
+    result(dist.gather(t, list if rank == 0 else None, dst = 0, async_op = True))
+    result(dist.barrier(async_op = True))
+    future = dist.all_reduce(t, async_op = True).get_future()
+    print(len(future.wait()), future.done(), len(future.value()))
+    work = dist.isend(t, 1) if rank == 0 else dist.irecv(t, 0)
+    work.wait()
+    if rank == 0:
+        work.result()
+    work.exception()
+
+run(main, world_size = 2)
+"#;
+    let compiled = executed(text).unwrap();
+    let all = ["[2]", "[2, 2]", "[2, 2]"];
+    assert_eq!(printed(&compiled, 0), [&all[..], &["[2, 2]", "[]", "1 True 1"]].concat());
+    assert_eq!(printed(&compiled, 1), [&all[..], &["[]", "[]", "1 True 1"]].concat());
+    let texts: Vec<&str> =
+        compiled.raised.iter().map(|(_, error)| error.message.as_str()).collect();
+    assert_eq!(texts[0], "RuntimeError: result() not implemented.");
+    assert!(
+        texts[1].starts_with("TypeError: Unable to convert function return value"),
+        "{texts:?}"
+    );
+}
+
+/// Before PyTorch 2.1 there were no 8-bit floats.
+#[test]
+fn an_old_torch_has_no_float8() {
+    let text = |version: &str| {
+        format!(
+            "def main():\n    dist.init_process_group('nccl')\n    torch.zeros(2, dtype = \
+             torch.float8_e5m2)\n\nrun(main, world_size = 1, torch = '{version}')\n"
+        )
+    };
+    let refused = executed(&text("1.13")).unwrap();
+    let text_of = &refused.raised[0].1.message;
+    assert_eq!(text_of, "AttributeError: module 'torch' has no attribute 'float8_e5m2'");
+    assert!(executed(&text("2.1")).unwrap().raised.is_empty());
 }

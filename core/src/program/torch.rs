@@ -3,7 +3,8 @@
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
 use super::arguments as take;
-use super::process::process;
+use super::process::{Raised, process};
+use super::python::TypeValue;
 use super::values::{Context, ContextValue, DeviceValue, DtypeValue, TensorValue};
 use crate::c10d::{self, Device};
 use crate::dtype::Dtype;
@@ -31,13 +32,15 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
             builder.set(name, DtypeValue(dtype));
         }
         functions(builder);
-        super::job::of_torch(builder);
+        super::exceptions::of_torch(builder);
         builder.namespace("cuda", |builder| {
             cuda(builder);
             super::streams::functions(builder);
-            super::job::of_torch(builder);
+            super::exceptions::of_torch(builder);
         });
         builder.namespace("distributed", super::dist::functions);
+        builder.namespace("multiprocessing", super::job::multiprocessing);
+        builder.set("Tensor", TypeValue("Tensor".to_owned()));
         builder.namespace("optim", super::optimizer::optimizers);
         builder.namespace("nn", |builder| {
             builder.namespace("parallel", super::module::parallel);
@@ -106,6 +109,12 @@ fn filled_tensor(
     let process = process(eval)?;
     let name = name.or_else(|| process.assigned_name()).unwrap_or_else(|| "tensor".to_owned());
     let of_rank = process.line_text().contains("rank");
+    // `torch.float8_e4m3fn` and its like came with 2.1.
+    let float8 = matches!(dtype, Dtype::Float8E4m3fn | Dtype::Float8E5m2);
+    if float8 && process.torch_before((2, 1)) {
+        let text = format!("AttributeError: module 'torch' has no attribute '{dtype}'");
+        return Err(anyhow::Error::new(Raised { text, help: None }));
+    }
     let dist = process.dist()?;
     let rank = i64::from(dist.process().0);
     let fill = match filled {
@@ -193,6 +202,24 @@ fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
         make(eval, sizes(size)?, dtype, fill_value, device, Value::new_none())
+    }
+
+    /// `torch.arange(n)`: whole numbers from 0.
+    fn arange<'v>(
+        end: Value<'v>,
+        #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
+        #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        let heap = eval.heap();
+        let dtype = match dtype.is_none() && end.get_type() == "int" {
+            true => heap.alloc(DtypeValue(Dtype::Int64)),
+            false => dtype,
+        };
+        let count = take::number(end, "end")?.ceil().max(0.0);
+        let size = heap.alloc(count as i64);
+        let iota = heap.alloc("iota");
+        make(eval, sizes(size)?, dtype, iota, device, Value::new_none())
     }
 
     /// `torch.tensor(1.0)`, `torch.tensor([1, 2])`: the values do not matter here, but the first.

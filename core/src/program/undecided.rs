@@ -4,15 +4,18 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
+use crate::rank::GlobalRank;
 use allocative::Allocative;
+use starlark::eval::{Arguments, Evaluator};
 use starlark::starlark_simple_value;
 use starlark::values::{
-    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
+    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
 };
 use starlark_derive::starlark_value;
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Something that is not known while a program is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +27,15 @@ pub(super) enum Unknown {
     },
     /// The sender of a receive from any source.
     Sender,
-    /// An object from another rank that is no plain data.
-    Object,
+    /// What is no plain data in an object from another rank.
+    Object {
+        /// Its type.
+        class: &'static str,
+        /// Who sent it, where that is sure.
+        from: Option<GlobalRank>,
+    },
+    /// An object from any source.
+    AnyObject,
 }
 
 impl fmt::Display for Unknown {
@@ -42,10 +52,19 @@ impl fmt::Display for Unknown {
                  runs: nothing can be decided by it, and nothing sent there. Name the source: \
                  dist.recv(tensor, src)",
             ),
-            Unknown::Object => f.write_str(
-                "an object that another rank has sent is known only if it is plain data (None, \
-                 bool, int, float, str, bytes, lists, tuples and dicts of them): nothing can be \
-                 decided by this one",
+            Unknown::Object { class, from } => write!(
+                f,
+                "this is the {class} in an object that {} has sent, of which nothing is \
+                 known here: an object is known only if it is plain data (None, bool, int, float, \
+                 str, bytes, lists, tuples, sets and dicts of them), and nothing can be read of \
+                 anything else, or decided by it. Send what decides as plain data \
+                 (list(tensor.shape), a number of steps), and a tensor with dist.broadcast or \
+                 dist.send",
+                from.map_or_else(|| "another rank".to_owned(), |rank| format!("rank {rank}"))
+            ),
+            Unknown::AnyObject => f.write_str(
+                "an object that a receive from any source brings is decided when the program runs: \
+                 nothing can be decided by it. Name the source: dist.recv_object_list(objects, src)",
             ),
         }
     }
@@ -58,7 +77,7 @@ pub(super) struct Decided(Arc<AtomicBool>);
 impl Decided {
     /// Whether the program has, by any answer of the process.
     pub(super) fn any(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Relaxed)
     }
 }
 
@@ -77,6 +96,10 @@ impl UnknownValue {
         UnknownValue { what, decided: decided.clone() }
     }
 
+    fn refused<T>(&self) -> starlark::Result<T> {
+        Err(starlark::Error::new_native(anyhow::anyhow!(self.what.to_string())))
+    }
+
     /// What is not known.
     pub(super) fn what(&self) -> Unknown {
         self.what
@@ -93,11 +116,67 @@ impl fmt::Display for UnknownValue {
 impl<'v> StarlarkValue<'v> for UnknownValue {
     // Neither may fail, so the process is told, and refuses before anything else happens.
     fn to_bool(&self) -> bool {
-        self.decided.0.store(true, Ordering::Relaxed);
+        self.decided.0.store(true, Relaxed);
         false
     }
 
     fn equals(&self, _other: Value<'v>) -> starlark::Result<bool> {
-        Err(starlark::Error::new_native(anyhow::anyhow!(self.what.to_string())))
+        self.refused()
+    }
+
+    fn compare(&self, _other: Value<'v>) -> starlark::Result<Ordering> {
+        self.refused()
+    }
+
+    fn length(&self) -> starlark::Result<i32> {
+        self.refused()
+    }
+
+    fn at(&self, _index: Value<'v>, _heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.refused()
+    }
+
+    fn slice(
+        &self,
+        _start: Option<Value<'v>>,
+        _stop: Option<Value<'v>>,
+        _stride: Option<Value<'v>>,
+        _heap: Heap<'v>,
+    ) -> starlark::Result<Value<'v>> {
+        self.refused()
+    }
+
+    fn iterate_collect(&self, _heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
+        self.refused()
+    }
+
+    fn is_in(&self, _other: Value<'v>) -> starlark::Result<bool> {
+        self.refused()
+    }
+
+    fn add(&self, _rhs: Value<'v>, _heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.refused())
+    }
+
+    fn radd(&self, _lhs: Value<'v>, _heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.refused())
+    }
+
+    fn invoke(
+        &self,
+        _me: Value<'v>,
+        _args: &Arguments<'v, '_>,
+        _eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        self.refused()
+    }
+
+    /// What it has is as little known.
+    fn get_attr(&self, _attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        Some(heap.alloc(self.clone()))
+    }
+
+    fn has_attr(&self, _attribute: &str, _heap: Heap<'v>) -> bool {
+        true
     }
 }

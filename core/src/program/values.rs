@@ -5,15 +5,13 @@
 use super::arguments::class_of;
 use super::process::{process, refused};
 pub(crate) use super::tensor_value::TensorValue;
-use super::undecided::Unknown;
 use crate::c10d;
 use crate::dtype::Dtype;
-use crate::plan::WorkQuery;
 use crate::reduce::ReduceOp;
 use allocative::Allocative;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
-use starlark::values::none::{NoneOr, NoneType};
+use starlark::values::none::NoneType;
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
@@ -46,6 +44,11 @@ pub(crate) struct NamedGroup {
 }
 
 impl NamedGroup {
+    /// What `new_group` returns to those who are in none of it.
+    pub(crate) fn none() -> NamedGroup {
+        NamedGroup { group: c10d::Group::NonMember, name: "".into(), desc: "".into() }
+    }
+
     /// A group as the rank that made it knows it.
     pub(crate) fn of(dist: &c10d::Dist<'_>, group: c10d::Group) -> NamedGroup {
         NamedGroup {
@@ -62,8 +65,12 @@ pub(crate) struct WorldValue;
 starlark_simple_value!(WorldValue);
 
 wraps! {
-    /// A `Work`, or the future of one.
+    /// A `Work`.
     WorkValue(c10d::Work)
+}
+wraps! {
+    /// The future of a work.
+    FutureValue(c10d::Work)
 }
 wraps! {
     /// A `torch.dtype`.
@@ -128,6 +135,12 @@ impl fmt::Display for WorkValue {
     }
 }
 
+impl fmt::Display for FutureValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<torch.Future>")
+    }
+}
+
 impl fmt::Display for DtypeValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "torch.{}", self.0)
@@ -171,7 +184,6 @@ impl fmt::Display for ContextValue {
     }
 }
 
-methods_static!(WORK_METHODS = work_methods);
 methods_static!(DURATION_METHODS = duration_methods);
 methods_static!(GROUP_METHODS = group_methods);
 methods_static!(CONTEXT_METHODS = context_methods);
@@ -224,7 +236,14 @@ impl<'v> StarlarkValue<'v> for WorldValue {
 #[starlark_value(type = "Work")]
 impl<'v> StarlarkValue<'v> for WorkValue {
     fn get_methods() -> Option<&'static Methods> {
-        Some(WORK_METHODS.methods())
+        Some(super::work::methods())
+    }
+}
+
+#[starlark_value(type = "Future")]
+impl<'v> StarlarkValue<'v> for FutureValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(super::work::future_methods())
     }
 }
 
@@ -333,78 +352,4 @@ fn context_methods(builder: &mut MethodsBuilder) {
 
 fn group(this: Value<'_>) -> Option<c10d::Group> {
     this.downcast_ref::<GroupValue>().map(|group| group.0.group)
-}
-
-/// The work that a method is called on.
-fn work(this: Value<'_>) -> anyhow::Result<c10d::Work> {
-    let value = this.downcast_ref::<WorkValue>().map(|value| value.0);
-    value.ok_or_else(|| anyhow::anyhow!("{} is no work", class_of(this)))
-}
-
-/// Asks a work; what it answers stands in the trace.
-fn ask(
-    this: Value<'_>,
-    what: WorkQuery,
-    eval: &mut Evaluator<'_, '_, '_>,
-) -> anyhow::Result<NoneType> {
-    process(eval)?.dist()?.query(work(this)?, what).map_err(refused)?;
-    Ok(NoneType)
-}
-
-/// Asks a work whether it has completed, which is known here once it was waited for.
-fn ask_whether<'v>(
-    this: Value<'v>,
-    what: WorkQuery,
-    question: &'static str,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
-    let heap = eval.heap();
-    ask(this, what, eval)?;
-    let process = process(eval)?;
-    Ok(match process.dist()?.has_completed(work(this)?) {
-        true => Value::new_bool(true),
-        false => heap.alloc(process.unknown(Unknown::Work { question })),
-    })
-}
-
-#[starlark_module]
-fn work_methods(builder: &mut MethodsBuilder) {
-    fn wait<'v>(
-        this: Value<'v>,
-        #[starlark(default = NoneOr::None)] timeout: NoneOr<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<bool> {
-        let timeout = timeout.into_option().map(super::arguments::milliseconds).transpose()?;
-        process(eval)?.dist()?.wait(work(this)?, timeout).map_err(refused)
-    }
-
-    fn is_completed<'v>(
-        this: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<Value<'v>> {
-        ask_whether(this, WorkQuery::IsCompleted, "is_completed()", eval)
-    }
-
-    fn is_success<'v>(
-        this: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<Value<'v>> {
-        ask_whether(this, WorkQuery::IsSuccess, "is_success()", eval)
-    }
-
-    fn exception(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
-        ask(this, WorkQuery::Exception, eval)
-    }
-
-    fn result(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
-        ask(this, WorkQuery::Result, eval)
-    }
-
-    fn done<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
-        ask_whether(this, WorkQuery::FutureDone, "done()", eval)
-    }
-
-    fn get_future<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
 }

@@ -52,6 +52,21 @@ pub struct TraceHeader {
     pub epoch_ns: u64,
 }
 
+impl Trace {
+    /// By rank, how many operations of its program it has gone on from.
+    pub fn ended_ops(&self) -> Vec<u32> {
+        let mut ended = vec![0; self.header.world_size as usize];
+        for event in &self.events {
+            if let (What::OpEnded { op }, Some(last)) =
+                (&event.what, ended.get_mut(event.rank.index()))
+            {
+                *last = (*last).max(op.saturating_add(1));
+            }
+        }
+        ended
+    }
+}
+
 impl TraceHeader {
     /// That a run's plan names other backends than the one that carried it out, in a sentence:
     /// what is measured is that one's.

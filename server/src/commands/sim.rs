@@ -102,14 +102,19 @@ fn detail_text(lines: Option<&[DetailLine]>) -> String {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let plan = arguments.faults.simulated(arguments.plan.plan()?)?;
+    let (plan, said) = arguments.plan.plan_and_said()?;
+    // What is done to a plan on purpose is not in its program.
+    let as_written = arguments.faults.faults.is_empty();
+    let plan = arguments.faults.simulated(plan)?;
     let config = SimConfig {
         topology: arguments.links.topology(&plan)?,
         record_messages: !arguments.no_messages,
         max_events: arguments.max_events,
         ..SimConfig::default()
     };
-    let trace = simulate(&plan, &config).map_err(|error| match error {
+    let simulated = simulate(&plan, &config);
+    said.tell(simulated.as_ref().ok().filter(|_| as_written));
+    let trace = simulated.map_err(|error| match error {
         SimError::TooManyEvents { limit } => anyhow!(
             "the simulation recorded {limit} events and is not done: --no-messages leaves single \
              messages out, --max-events raises the limit, --world-size and --count make it smaller"

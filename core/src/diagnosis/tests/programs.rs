@@ -154,3 +154,55 @@ fn a_send_that_is_still_to_come_is_not_called_missing() {
     assert_eq!(found(&report), [(Kind::P2pMismatch, vec![1, 2])], "{}", report.to_text());
     assert_eq!(report.findings[0].victims, [GlobalRank(0)]);
 }
+
+/// The collectives inside of a call on objects are named by it: that is what the program says.
+#[test]
+fn calls_inside_of_object_calls_are_named_by_them() {
+    let report = report(
+        "    all = [None] * 4
+    for step in range(3):
+        if rank != 1 or step != 1:
+            dist.all_gather_object(all, step)",
+    );
+    let finding = &report.findings[0];
+    assert!(finding.message.contains("all_gather_object's all_gather"), "{}", finding.message);
+    assert_eq!(finding.op.as_deref(), Some("all_gather"));
+    assert!(finding.evidence.iter().all(|seen| !seen.note.contains("object")));
+}
+
+/// What gloo does with calls that differ, and Lockstep lets wait, is said with the finding.
+#[test]
+fn what_gloo_does_with_calls_that_differ_is_said() {
+    let said = |call: &str, change: fn(&mut Call)| {
+        let text = format!(
+            "def main():\n    dist.init_process_group('gloo')\n    {call}\n\nrun(main, world_size = \
+             4)\n"
+        );
+        let mut trace = run(&compile("train.py", &text, &Options::default()).unwrap().plan);
+        for event in &mut trace.events {
+            if let (GlobalRank(3), What::Scheduled { call, .. }) = (event.rank, &mut event.what) {
+                change(call);
+            }
+        }
+        trace
+            .events
+            .retain(|event| matches!(event.what, What::OpBegan { .. } | What::Scheduled { .. }));
+        diagnose_trace(&trace).findings.first().map(|finding| finding.message.clone())
+    };
+    let longer = |call: &mut Call| {
+        let tensors = call.inputs.iter_mut().chain(&mut call.outputs);
+        tensors.for_each(|tensor| tensor.shape = vec![65]);
+    };
+    let other = |call: &mut Call| {
+        let tensors = call.inputs.iter_mut().chain(&mut call.outputs);
+        tensors.for_each(|tensor| tensor.dtype = Dtype::Int32);
+    };
+    for (message, part) in [
+        (said("dist.broadcast(torch.ones(2), 0)", longer), "leaves the rest as it was"),
+        (said("dist.all_reduce(torch.ones(2))", longer), "a rank that gets more than it has room"),
+        (said("dist.all_reduce(torch.ones(2))", other), "does not compare types"),
+    ] {
+        let message = message.unwrap_or_default();
+        assert!(message.contains(part), "{part}: {message}");
+    }
+}

@@ -129,13 +129,32 @@ fn value(inner: &str) -> String {
     let compared = ["==", "!=", "<=", ">="].iter().any(|op| shown.ends_with(op));
     if let Some(named) = shown.strip_suffix('=').filter(|_| !compared) {
         // The text stands as it was written, blanks and all.
-        return format!("\"{expression}\", ({}, \"!r\")", named.trim());
+        return format!("{:?}, ({}, \"!r\")", expression, rewritten(named));
     }
     match format {
-        "" => expression.trim().to_owned(),
+        "" => rewritten(expression),
         format => {
             let format = format.strip_prefix(':').unwrap_or(format);
-            format!("({}, {:?})", expression.trim(), format)
+            format!("({}, {})", rewritten(expression), specification(format))
         }
     }
+}
+
+/// The expression in Starlark's words.
+fn rewritten(expression: &str) -> String {
+    super::expression(expression.trim())
+}
+
+/// A format, which may hold expressions of its own: `{x:>{width}}`.
+fn specification(format: &str) -> String {
+    let mut parts = Vec::new();
+    let mut rest = format;
+    while let Some((before, after)) = rest.split_once('{') {
+        let Some(end) = closing(after) else { break };
+        parts.push(format!("{before:?}"));
+        parts.push(format!("str({})", rewritten(&after[..end])));
+        rest = &after[end + 1..];
+    }
+    parts.push(format!("{rest:?}"));
+    parts.join(" + ")
 }

@@ -4,13 +4,14 @@ use super::super::error::ProgramError;
 use super::scan::Logical;
 
 /// Modules that a program has, by Python's name, and what they are called here.
-const MODULES: [(&str, &str); 14] = [
+const MODULES: [(&str, &str); 18] = [
     ("torch.distributed.algorithms.join", "torch.distributed"),
     ("torch.distributed.device_mesh", "torch.distributed.device_mesh"),
     ("torch.distributed.distributed_c10d", "torch.distributed"),
     ("torch.distributed", "torch.distributed"),
     ("torch.nn.parallel", "torch.nn.parallel"),
     ("torch.nn", "torch.nn"),
+    ("torch.multiprocessing", "torch.multiprocessing"),
     ("torch.cuda", "torch.cuda"),
     ("torchvision.models", "models"),
     ("torchvision", "torchvision"),
@@ -19,6 +20,9 @@ const MODULES: [(&str, &str); 14] = [
     ("datetime", "datetime"),
     ("os", "os"),
     ("json", "json"),
+    ("math", "math"),
+    ("random", "random"),
+    ("sys", "sys"),
 ];
 
 /// The statement that takes an import's place: empty when the names are there already.

@@ -3,11 +3,19 @@
 //!
 //! What has no counterpart (classes, `try`, generators) is refused with what to write instead.
 
+mod annotations;
+mod arguments;
 mod bytes;
-mod encode;
+mod chain;
+mod displays;
 mod environ;
 mod fstring;
 mod import;
+mod inline;
+mod methods;
+mod operand;
+mod operators;
+mod refused;
 mod scan;
 mod subscript;
 #[cfg(test)]
@@ -285,37 +293,17 @@ fn write(
         }
         "for" => blocks.push(Open { indent, kind: Block::Loop }),
         "def" => blocks.push(Open { indent, kind: Block::Def }),
-        "class" => {
-            return refused(
-                "a program has no classes",
-                "Write functions, and keep what belongs together in a dict or struct(...).",
-            );
-        }
-        "try" | "except" | "finally" => {
-            return refused(
-                "a program has no `try`: what raises ends its rank",
-                "Write the case that you mean with `if`: `if rank == 1 and step == 3:` and what the handler \
-                 does (`continue`), or `raise RuntimeError(why)` where nobody catches it. What is in \
-                 `finally` follows behind.",
-            );
-        }
-        "async" | "await" | "yield" | "nonlocal" | "global" | "del" | "match" => {
-            let word = first_word(head);
-            // `match` may be a variable.
-            let variable = head[word.len()..].trim_start().starts_with(['=', '.', '(', '[']);
-            if !variable {
-                return refused(
-                    &format!("a program has no `{word}`"),
-                    "The language is Starlark: functions, if, for, while, with, lists and dicts.",
-                );
-            }
-        }
         "" if head.starts_with('@') => {
             return refused("a program has no decorators", "Remove the line.");
         }
-        _ => {}
+        word => {
+            if let Some((why, help)) = refused::statement(word, &head[word.len()..]) {
+                return refused(&why, help);
+            }
+        }
     }
-    let (text, _) = expressions(statement)?;
+    let (mut text, mut mask) = expressions(statement)?;
+    inline::rewrite(&mut text, &mut mask);
     out.lines(&text, statement);
     Ok(())
 }
@@ -370,9 +358,13 @@ fn first_word(text: &str) -> &str {
 /// The statement with f-strings and `is` in Starlark's words, and its mask.
 fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
     let (mut text, mut mask) = fstring::rewrite(statement)?;
+    annotations::rewrite(&mut text, &mut mask);
     environ::rewrite(&mut text, &mut mask);
     bytes::rewrite(&mut text, &mut mask);
-    encode::rewrite(&mut text, &mut mask);
+    displays::rewrite(&mut text, &mut mask);
+    arguments::rewrite(&mut text, &mut mask);
+    operators::rewrite(&mut text, &mut mask);
+    methods::rewrite(&mut text, &mut mask);
     subscript::rewrite(&mut text, &mut mask);
     for (from, to) in [("is not", "!="), ("is", "==")] {
         let mut at = 0;
@@ -390,7 +382,17 @@ fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
             }
         }
     }
+    chain::rewrite(&mut text, &mut mask);
     Ok((text, mask))
+}
+
+/// An expression inside of a text, in Starlark's words; as it is where it cannot be read.
+fn expression(text: &str) -> String {
+    let rewritten = match scan::scan(text).as_deref() {
+        Ok([one]) => expressions(one).ok(),
+        _ => None,
+    };
+    rewritten.map_or_else(|| text.to_owned(), |(text, _)| text)
 }
 
 /// What stands between the keyword and the colon that ends the line, as a range.

@@ -35,6 +35,8 @@ pub(super) fn scan(text: &str) -> Result<Vec<Logical>, ProgramError> {
     let mut indents: Vec<usize> = vec![0];
     for (number, line) in text.lines().enumerate() {
         let goes_on = masks.goes_on();
+        // A string that goes on is one.
+        let between = if masks.string.is_some() { '\u{1}' } else { '\n' };
         let mask = masks.line(line, number)?;
         if !goes_on {
             lines.extend(open.take());
@@ -62,7 +64,7 @@ pub(super) fn scan(text: &str) -> Result<Vec<Logical>, ProgramError> {
             open.last = number;
             open.text.push('\n');
             open.text.push_str(line);
-            open.mask.push('\n');
+            open.mask.push(between);
             open.mask.push_str(&mask);
         }
     }

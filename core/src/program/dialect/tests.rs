@@ -136,8 +136,45 @@ fn an_index_of_several_is_a_tuple() {
         ("t[1:2, 3]\n", "t[1:2, 3]\n"),
         ("t[f(1, 2)]\n", "t[f(1, 2)]\n"),
         ("m[\n    \"a\",\n    \"b\"\n]\n", "m[(\n    \"a\",\n    \"b\"\n)]\n"),
-        ("def f(x: dict[str, int]):\n    g(x)\n", "def f(x: dict[str, int]):\n    g(x)\n"),
+        ("def f(x: dict[str, int]):\n    g(x)\n", "def f(x                ):\n    g(x)\n"),
         ("m[\"a, b\"]\n", "m[\"a, b\"]\n"),
+    ] {
+        assert_eq!(rewritten(from), to);
+    }
+}
+
+/// What Python has and Starlark has not, as what it is there.
+#[test]
+fn expressions_of_python_are_calls() {
+    for (from, to) in [
+        ("x = a ** -b ** 2\n", "x = pow(a ,  -pow(b ,  2))\n"),
+        ("f(*a, **b)\n", "f(*a, **b)\n"),
+        ("x = \"%d\" % n % 2\n", "x = _percent(\"%d\" , n) % 2\n"),
+        ("x = n % 2\n", "x = n % 2\n"),
+        ("x = (\"a\"\n     \"b\")\n", "x = ((\"a\" +\n     \"b\"))\n"),
+        ("x = \"\"\"a\n\"b\" \"\"\"\n", "x = \"\"\"a\n\"b\" \"\"\"\n"),
+        ("x = {1, f(2)}\n", "x = _set([1, f(2)])\n"),
+        ("x = {1: {2}, 3: {}}\n", "x = {1: _set([2]), 3: {}}\n"),
+        ("f(a for a in b)\n", "f([a for a in b])\n"),
+        ("if 0 < a <= b and c:\n    pass\n", "if (0 < a  and a <= b) and c:\n    pass\n"),
+        ("x = a < f(b) < c\n", "x = a < f(b) < c\n"),
+        ("x = 1_000 + a_1\n", "x = 1000 + a_1\n"),
+        (
+            "def f(a: int = 3, *b: str) -> None:\n    pass\n",
+            "def f(a      = 3, *b     )        :\n    pass\n",
+        ),
+        ("x: int = 3\n", "x      = 3\n"),
+        ("a = b = c\n", "b = c; a = b\n"),
+        ("a = f(b=c)\n", "a = f(b=c)\n"),
+        ("if a: raise b\n", "if a: _raise(b)\n"),
+        ("else: assert b, c\n", "else: _assert(b, c)\n"),
+        ("f(1, *a, b = 2, **c)\n", "f(1, b = 2, *a, **c)\n"),
+        ("a.sort(key = b)\n", "_method(\"sort\", a, key = b)\n"),
+        ("x = type(a).__name__\n", "x = _name(type(a))\n"),
+        (
+            "f'{sum(a for a in b):>{w}}'\n",
+            "_fstring((sum([a for a in b]), \">\" + str(w) + \"\"), )\n",
+        ),
     ] {
         assert_eq!(rewritten(from), to);
     }

@@ -9,7 +9,7 @@ mod together;
 pub(super) use together::{Manager, enter, leave, wait};
 
 use super::process::refused;
-use super::values::{ReduceOpValue, WorkValue, WorldValue};
+use super::values::{GroupValue, NamedGroup, ReduceOpValue, WorkValue, WorldValue};
 use crate::c10d::Called;
 use crate::reduce::ReduceOp;
 use starlark::environment::GlobalsBuilder;
@@ -54,6 +54,10 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         super::stores::functions(builder);
     });
     builder.namespace("group", |builder| builder.set("WORLD", WorldValue));
+    builder.namespace("GroupMember", |builder| {
+        builder.set("WORLD", WorldValue);
+        builder.set("NON_GROUP_MEMBER", GroupValue(NamedGroup::none()));
+    });
     super::join::functions(builder);
 }
 

@@ -3,19 +3,24 @@
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
 use super::super::arguments as take;
-use super::super::objects;
+use super::super::objects::{self, Heard};
 use super::super::process::{process, refused};
 use super::collectives::{from_rank, to_rank};
 use crate::c10d::{DistError, ErrorKind, RecvFrom, SendTo};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
-use starlark::values::Value;
 use starlark::values::none::NoneType;
+use starlark::values::{Heap, Value};
 
 /// Whether the objects are on their way, whatever is raised then: of a list that is too short.
 fn sent(called: &Result<(), DistError>) -> bool {
     called.as_ref().err().is_none_or(|error| error.kind == ErrorKind::IndexError)
+}
+
+/// What a list brings those who hear it.
+fn heard<'v>(list: Value<'v>, heap: Heap<'v>) -> Vec<Heard> {
+    take::all_heard(list, heap).into_iter().map(Heard::of).collect()
 }
 
 #[starlark_module]
@@ -28,11 +33,12 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     ) -> anyhow::Result<NoneType> {
         let no_list = || take::type_error("object_list is no list");
         let length = take::items(object_list).ok_or_else(no_list)?.len();
-        let object = take::object(obj);
+        let object = take::object(obj, eval.heap());
         let group = take::group(group)?;
+        let heap = eval.heap();
         let process = process(eval)?;
         let gathered = process.dist()?.all_gather_object(length, &object, group);
-        let sent = sent(&gathered).then(|| vec![take::heard(obj)]);
+        let sent = sent(&gathered).then(|| vec![Heard::of(take::heard(obj, heap))]);
         let called = sent.map(|sent| objects::made(process, "all_gather_object", group, sent));
         let called = called.transpose()?.flatten();
         gathered.map_err(refused)?;
@@ -55,10 +61,11 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let options = to_rank(dst, group, false, group_dst)?;
         let (of, root) = (options.group, (options.dst, options.group_dst));
         let length = take::items(object_gather_list).map(|list| list.len());
-        let object = take::object(obj);
+        let object = take::object(obj, eval.heap());
+        let heap = eval.heap();
         let process = process(eval)?;
         let gathered = process.dist()?.gather_object(&object, length, options);
-        let sent = sent(&gathered).then(|| vec![take::heard(obj)]);
+        let sent = sent(&gathered).then(|| vec![Heard::of(take::heard(obj, heap))]);
         let called = sent.map(|sent| objects::made(process, "gather_object", of, sent));
         let called = called.transpose()?.flatten();
         gathered.map_err(refused)?;
@@ -81,10 +88,11 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let _ = device;
         let options = from_rank(src, group, false, group_src)?;
         let (of, root) = (options.group, (options.src, options.group_src));
-        let objects = take::objects(object_list, "object_list")?;
+        let objects = take::objects(object_list, "object_list", eval.heap())?;
+        let heap = eval.heap();
         let process = process(eval)?;
         process.dist()?.broadcast_object_list(&objects, options).map_err(refused)?;
-        let sent = take::all_heard(object_list);
+        let sent = heard(object_list, heap);
         let called = objects::made(process, "broadcast_object_list", of, sent)?;
         let Some(called) = called else { return Ok(NoneType) };
         let root = called.root(root.0, root.1);
@@ -109,12 +117,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             .len();
         let objects = match scatter_object_input_list {
             none if none.is_none() => None,
-            list => Some(take::objects(list, "scatter_object_input_list")?),
+            list => Some(take::objects(list, "scatter_object_input_list", eval.heap())?),
         };
+        let heap = eval.heap();
         let process = process(eval)?;
         let dist = process.dist()?;
         dist.scatter_object_list(length, objects.as_deref(), options).map_err(refused)?;
-        let sent = take::all_heard(scatter_object_input_list);
+        let sent = heard(scatter_object_input_list, heap);
         if let Some(called) = objects::made(process, "scatter_object_list", of, sent)? {
             let from = (called.root(root.0, root.1), called.place());
             objects::hear(&called, from, (scatter_object_output_list, 0), eval)?;
@@ -139,11 +148,12 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             tag,
         };
         let (of, peer) = (to.group, (to.dst, to.group_dst));
-        let objects = take::objects(object_list, "object_list")?;
+        let objects = take::objects(object_list, "object_list", eval.heap())?;
+        let heap = eval.heap();
         let process = process(eval)?;
         process.dist()?.send_object_list(&objects, to).map_err(refused)?;
         if let Some(between) = objects::between(process, of, peer, true)? {
-            objects::passed(process, between, take::all_heard(object_list))?;
+            objects::passed(process, of, between, heard(object_list, heap))?;
         }
         Ok(NoneType)
     }
@@ -172,7 +182,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let source = process.dist()?.recv_object_list(length, from).map_err(refused)?;
         match objects::between(process, of, peer, false)? {
             Some(between) => {
-                let called = objects::passed(process, between, Vec::new())?;
+                let called = objects::passed(process, of, between, Vec::new())?;
                 for at in 0..length {
                     objects::hear(&called, (between[0], at), (object_list, at), eval)?;
                 }

@@ -91,7 +91,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
 /// # Errors
 /// What PyTorch 2.2 and later say.
 fn before_2_2(name: &str, process: &Process<'_>) -> anyhow::Result<()> {
-    if process.old_torch {
+    if process.torch_before((2, 2)) {
         return Ok(());
     }
     let text = format!("module 'torch.distributed' has no attribute '{name}'");

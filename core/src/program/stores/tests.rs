@@ -36,7 +36,7 @@ fn recorded() -> Vec<Case> {
 /// What the ranks of a program printed and raised.
 fn ranks_of(compiled: &Compiled) -> Vec<Rank> {
     let mut ranks: Vec<Rank> = (0..compiled.plan.world_size).map(|_| Rank::default()).collect();
-    for (rank, _, text) in &compiled.printed {
+    for crate::program::Printed { rank, text, .. } in &compiled.printed {
         ranks[rank.index()].said.push(text.clone());
     }
     for (raising, error) in &compiled.raised {
@@ -174,7 +174,7 @@ fn who_is_first_is_taken_by_the_times_and_told() {
     let said = |body: &str| -> Vec<(u32, String)> {
         let compiled = compiled(3, body);
         assert!(!compiled.assumed.is_empty(), "{body}");
-        compiled.printed.iter().map(|(rank, _, text)| (rank.0, text.clone())).collect()
+        compiled.printed.iter().map(|print| (print.rank.0, print.text.clone())).collect()
     };
     let drawn = |ranks: [u32; 3]| -> Vec<(u32, String)> {
         let number = |rank| ranks.iter().position(|drawn| *drawn == rank).unwrap() + 1;
@@ -248,7 +248,7 @@ elif rank == 1:
     print(store.check(['k']))"
         );
         compile("store.py", &text(3, &body), &Options::default())
-            .map(|compiled| compiled.printed[0].2.clone())
+            .map(|compiled| compiled.printed[0].text.clone())
     };
     let init = "dist.init_process_group('gloo')";
     assert_eq!(asks(5, init).unwrap(), "False");

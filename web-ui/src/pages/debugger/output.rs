@@ -1,7 +1,7 @@
 //! What the ranks printed, and what they raised.
 
 use crate::explain;
-use lockstep_core::program::Compiled;
+use lockstep_core::program::{Compiled, Printed};
 use std::rc::Rc;
 use yew::prelude::*;
 
@@ -33,7 +33,7 @@ pub(super) fn output(props: &OutputProps) -> Html {
             if !printed.is_empty() {
                 <details class="printed" data-test="printed" data-lines={printed.len().to_string()}>
                     <summary>{ format!("Printed by the ranks: {} lines", printed.len()) }</summary>
-                    <pre class="mono">{ for printed.iter().take(MAX_LINES).map(|(rank, line, text)| format!("[rank {rank}, line {line}] {text}\n")) }</pre>
+                    <pre class="mono">{ for printed.iter().take(MAX_LINES).map(|Printed { rank, line, text, .. }| format!("[rank {rank}, line {line}] {text}\n")) }</pre>
                     if printed.len() > MAX_LINES { <p class="muted">{ format!("and {} lines more", printed.len() - MAX_LINES) }</p> }
                 </details>
             }

@@ -1,0 +1,75 @@
+//! `{a, b}` and `set(…)` as a call that makes a set in Python's order, and `f(x for x in y)` as
+//! `f([x for x in y])`: Starlark has neither.
+
+use super::operand::{closing, wrap};
+
+/// Rewrites them in a statement and its mask, which stay of one length.
+pub(super) fn rewrite(text: &mut String, mask: &mut String) {
+    generators(text, mask);
+    sets(text, mask);
+}
+
+/// From behind: what is inside stands after what is around it.
+fn generators(text: &mut String, mask: &mut String) {
+    let mut before = mask.len();
+    while let Some(open) = mask.get(..before).and_then(|rest| rest.rfind('(')) {
+        before = open;
+        let Some(close) = closing(mask.as_bytes(), open) else { continue };
+        if top_level(&mask[open + 1..close]).any(|(at, c)| {
+            let inside = &mask[open + 1..close];
+            c == 'f' && is_word(inside, at, "for")
+        }) {
+            wrap((text, mask), (open + 1, close), "[", "]");
+        }
+    }
+}
+
+fn sets(text: &mut String, mask: &mut String) {
+    let mut before = mask.len();
+    while let Some(open) = mask.get(..before).and_then(|rest| rest.rfind('{')) {
+        before = open;
+        let Some(close) = closing(mask.as_bytes(), open) else { continue };
+        let inside = &mask[open + 1..close];
+        let dict = top_level(inside)
+            .any(|(at, c)| c == ':' || (c == '*' && inside[at..].starts_with("**")));
+        if dict || inside.trim().is_empty() {
+            continue;
+        }
+        for of in [&mut *text, &mut *mask] {
+            of.replace_range(close..=close, "])");
+            of.replace_range(open..=open, "_set([");
+        }
+    }
+    let mut at = 0;
+    while let Some(found) = mask.get(at..).and_then(|rest| rest.find("set(")) {
+        let start = at + found;
+        at = start + "set(".len();
+        let other = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+        if mask[..start].ends_with(other) || mask[..start].ends_with("def ") {
+            continue;
+        }
+        for of in [&mut *text, &mut *mask] {
+            of.replace_range(start..at, "_set(");
+        }
+        at = start + "_set(".len();
+    }
+}
+
+/// What stands in no bracket of its own.
+fn top_level(mask: &str) -> impl Iterator<Item = (usize, char)> {
+    let mut depth = 0usize;
+    mask.char_indices().filter(move |(_, c)| {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => return depth == 0,
+        }
+        false
+    })
+}
+
+fn is_word(mask: &str, at: usize, word: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    let alone = !mask[..at].ends_with(part) && mask[at..].starts_with(word);
+    alone && !mask[at + word.len()..].starts_with(part)
+}

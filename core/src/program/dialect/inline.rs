@@ -1,0 +1,92 @@
+//! What stands behind the colon of its block (`if x: raise y`), and `a = b = c`.
+
+/// Rewrites them in a statement and its mask, which stay of one length.
+pub(super) fn rewrite(text: &mut String, mask: &mut String) {
+    let start = match body(mask) {
+        Some(start) => start,
+        None => mask.len() - mask.trim_start().len(),
+    };
+    for word in ["raise", "assert"] {
+        let Some(rest) = mask[start..].strip_prefix(word) else { continue };
+        if start > 0 && rest.starts_with(' ') && body(mask) == Some(start) {
+            let end = mask.trim_end().len();
+            for of in [&mut *text, &mut *mask] {
+                of.insert(end, ')');
+                of.replace_range(start..=start + word.len(), &format!("_{word}("));
+            }
+            return;
+        }
+    }
+    several(text, mask, start);
+}
+
+/// Where what follows the colon of an `if` or its like begins, on the same line.
+fn body(mask: &str) -> Option<usize> {
+    let head = mask.trim_start();
+    let word = super::first_word(head);
+    if !matches!(word, "if" | "elif" | "else" | "for" | "while") {
+        return None;
+    }
+    let mut depth = 0usize;
+    let mut lambda = false;
+    for (at, c) in mask.char_indices() {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            'l' if mask[at..].starts_with("lambda ") => lambda = true,
+            ':' if depth == 0 && lambda => lambda = false,
+            ':' if depth == 0 => {
+                let rest = &mask[at + 1..];
+                let blank = rest.len() - rest.trim_start_matches(' ').len();
+                return (!rest.trim().is_empty()).then_some(at + 1 + blank);
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// `a = b = c` as `b = c; a = b`, of names.
+fn several(text: &mut String, mask: &mut String, start: usize) {
+    let mut equals = Vec::new();
+    let mut depth = 0usize;
+    let bytes = mask.as_bytes();
+    for (at, c) in bytes.iter().enumerate().skip(start) {
+        match c {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b';' | b':' if depth == 0 => return,
+            b'=' if depth == 0 => {
+                let part = |c: Option<&u8>| c.is_some_and(|c| b"=<>!+-*/%|&^:".contains(c));
+                let of_two = part(bytes.get(at + 1).filter(|c| **c == b'='))
+                    || part(at.checked_sub(1).and_then(|at| bytes.get(at)));
+                if !of_two {
+                    equals.push(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    let [.., last] = equals[..] else { return };
+    let mut names = Vec::new();
+    let mut from = start;
+    for at in &equals {
+        let name = mask[from..*at].trim();
+        let plain = |c: char| c.is_alphanumeric() || c == '_';
+        if name.is_empty() || !name.chars().all(plain) {
+            return;
+        }
+        names.push(name.to_owned());
+        from = at + 1;
+    }
+    if names.len() < 2 {
+        return;
+    }
+    let Some(first) = names.pop() else { return };
+    let end = mask.trim_end().len();
+    let more: String = names.iter().map(|name| format!("; {name} = {first}")).collect();
+    for of in [&mut *text, &mut *mask] {
+        of.insert_str(end, &more);
+        of.replace_range(start..last, &format!("{first} "));
+    }
+}

@@ -1,0 +1,110 @@
+//! Where an operand begins and ends. In the mask, strings are runs of one character.
+
+/// What a run of it stands for: a string.
+pub(super) const STRING: u8 = 1;
+
+fn word(c: u8) -> bool {
+    c.is_ascii_alphanumeric() || c == b'_' || c >= 0x80
+}
+
+/// Where what stands before `end` begins: names, calls, subscripts and strings.
+pub(super) fn before(mask: &[u8], end: usize) -> Option<usize> {
+    let mut at = end;
+    loop {
+        let before = mask.get(..at)?;
+        match *before.last()? {
+            b')' | b']' | b'}' => {
+                at = opening(before)?;
+                // What is called or subscripted stands before it.
+                let called = mask.get(..at)?.last();
+                if called.is_none_or(|c| !(word(*c) || matches!(*c, b')' | b']' | STRING))) {
+                    return Some(at);
+                }
+                continue;
+            }
+            STRING => at = before.iter().rposition(|c| *c != STRING).map_or(0, |last| last + 1),
+            c if word(c) => {
+                at = before.iter().rposition(|c| !word(*c)).map_or(0, |last| last + 1);
+            }
+            _ => return None,
+        }
+        match mask.get(..at)?.last() {
+            Some(b'.') => at -= 1,
+            _ => return Some(at),
+        }
+    }
+}
+
+/// Where the bracket was opened that the text ends with.
+fn opening(text: &[u8]) -> Option<usize> {
+    let mut depth = 0usize;
+    text.iter().rposition(|c| {
+        match c {
+            b')' | b']' | b'}' => depth += 1,
+            b'(' | b'[' | b'{' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0
+    })
+}
+
+/// Where the bracket that is open at `from` is closed.
+pub(super) fn closing(mask: &[u8], from: usize) -> Option<usize> {
+    let mut depth = 0usize;
+    for (at, c) in mask.iter().enumerate().skip(from) {
+        match c {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return Some(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Where what follows an operator ends: a sign, and names, calls, subscripts, numbers and strings.
+pub(super) fn after(mask: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    while mask.get(at).is_some_and(|c| c.is_ascii_whitespace() || matches!(c, b'-' | b'+' | b'~')) {
+        at += 1;
+    }
+    let first = *mask.get(at)?;
+    at = match first {
+        b'(' | b'[' | b'{' => closing(mask, at)? + 1,
+        STRING => at + run(mask, at, |c| c == STRING),
+        c if word(c) => {
+            let number = c.is_ascii_digit();
+            at + run(mask, at, |c| word(c) || (number && c == b'.'))
+        }
+        _ => return None,
+    };
+    loop {
+        at = match mask.get(at) {
+            Some(b'.') => at + 1 + run(mask, at + 1, word),
+            Some(b'(' | b'[') => closing(mask, at)? + 1,
+            _ => return Some(at),
+        };
+    }
+}
+
+fn run(mask: &[u8], from: usize, is: impl Fn(u8) -> bool) -> usize {
+    mask.iter().skip(from).take_while(|c| is(**c)).count()
+}
+
+/// Takes a part of a statement and its mask for another text; in the mask, what is put in front and
+/// behind counts as it is.
+pub(super) fn wrap(
+    (text, mask): (&mut String, &mut String),
+    (from, to): (usize, usize),
+    before: &str,
+    after: &str,
+) {
+    for of in [text, mask] {
+        of.insert_str(to, after);
+        of.insert_str(from, before);
+    }
+}

@@ -1,0 +1,115 @@
+//! What Python's operators are where Starlark has none: `"…" % x`, `x ** y`, texts beside each
+//! other; and `1_000`.
+
+use super::operand::{STRING, after, before, wrap};
+
+/// Rewrites them in a statement and its mask, which stay of one length.
+pub(super) fn rewrite(text: &mut String, mask: &mut String) {
+    numbers(text, mask);
+    beside(text, mask);
+    percent(text, mask);
+    powers(text, mask);
+}
+
+/// `1_000` without its lines.
+fn numbers(text: &mut String, mask: &mut String) {
+    let mut at = 1;
+    while let Some(found) = mask.get(at..).and_then(|rest| rest.find('_')) {
+        let start = at + found;
+        at = start + 1;
+        let bytes = mask.as_bytes();
+        let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+        if !digit(start - 1) || !digit(start + 1) {
+            continue;
+        }
+        let word = bytes[..start].iter().rposition(|c| !c.is_ascii_alphanumeric() && *c != b'_');
+        let first = bytes.get(word.map_or(0, |word| word + 1));
+        if first.is_some_and(u8::is_ascii_digit) {
+            text.remove(start);
+            mask.remove(start);
+            at = start;
+        }
+    }
+}
+
+/// `"a" "b"` as `("a" + "b")`.
+fn beside(text: &mut String, mask: &mut String) {
+    let mut at = 0;
+    while let Some(found) = mask.get(at..).and_then(|rest| rest.find('\u{1}')) {
+        let start = at + found;
+        let mut ends = Vec::new();
+        let mut end = start;
+        loop {
+            let bytes = mask.as_bytes();
+            end += bytes[end..].iter().take_while(|c| **c == STRING).count();
+            ends.push(end);
+            let blank = bytes[end..].iter().take_while(|c| c.is_ascii_whitespace()).count();
+            let raw = usize::from(
+                matches!(bytes.get(end + blank), Some(b'r' | b'R'))
+                    && bytes.get(end + blank + 1) == Some(&STRING),
+            );
+            if blank == 0 || bytes.get(end + blank + raw) != Some(&STRING) {
+                break;
+            }
+            end += blank + raw;
+        }
+        at = end;
+        let last = ends.pop().unwrap_or(end);
+        if ends.is_empty() {
+            continue;
+        }
+        // The letter in front of a raw text belongs to it.
+        let start = start - usize::from(mask[..start].ends_with(['r', 'R']));
+        let grown = ends.len() * " +".len();
+        for end in ends.into_iter().rev() {
+            for of in [&mut *text, &mut *mask] {
+                of.insert_str(end, " +");
+            }
+        }
+        wrap((text, mask), (start, last + grown), "(", ")");
+        at = last + grown + 2;
+    }
+}
+
+/// `"…" % values` as a call, which knows Python's formats.
+fn percent(text: &mut String, mask: &mut String) {
+    let mut at = 0;
+    while let Some(found) = mask.get(at..).and_then(|rest| rest.find('%')) {
+        let operator = at + found;
+        at = operator + 1;
+        let left = mask[..operator].trim_end().len();
+        let Some(start) = before(mask.as_bytes(), left) else { continue };
+        // A string, or strings that are joined.
+        let strings = mask[start..left].bytes().all(|c| {
+            c == STRING || c.is_ascii_whitespace() || matches!(c, b'(' | b')' | b'+' | b'r' | b'R')
+        });
+        let Some(end) = after(mask.as_bytes(), operator + 1) else { continue };
+        if !strings || !mask[start..left].contains('\u{1}') {
+            continue;
+        }
+        text.replace_range(operator..operator + 1, ",");
+        mask.replace_range(operator..operator + 1, ",");
+        wrap((text, mask), (start, end), "_percent(", ")");
+        at = start + "_percent(".len();
+    }
+}
+
+/// `x ** y` as `pow(x, y)`, from behind: `2 ** 3 ** 2` is `2 ** 9`.
+fn powers(text: &mut String, mask: &mut String) {
+    let mut end = mask.len();
+    while let Some(operator) = mask.get(..end).and_then(|rest| rest.rfind("**")) {
+        end = operator;
+        let left = mask[..operator].trim_end().len();
+        // `f(**options)`, `lambda **options: …`, `x **= 2`.
+        let assigns = mask[operator + 2..].starts_with('=');
+        let Some(start) = before(mask.as_bytes(), left) else { continue };
+        if assigns || &mask[start..left] == "lambda" {
+            continue;
+        }
+        let Some(to) = after(mask.as_bytes(), operator + 2) else { continue };
+        text.replace_range(operator..operator + 2, ", ");
+        mask.replace_range(operator..operator + 2, ", ");
+        wrap((text, mask), (start, to), "pow(", ")");
+        end = end.min(mask.len());
+    }
+}

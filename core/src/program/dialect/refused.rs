@@ -1,0 +1,40 @@
+//! Statements of Python that a program cannot have, and what to write instead.
+
+/// Why a statement that begins with this word is refused, and what to write instead; nothing for all
+/// others. `rest` is what follows the word.
+pub(super) fn statement(word: &str, rest: &str) -> Option<(String, &'static str)> {
+    let known = match word {
+        "class" => (
+            "a program has no classes",
+            "Write functions, and keep what belongs together in a dict or struct(...).",
+        ),
+        "try" | "except" | "finally" => (
+            "a program has no `try`: what raises ends its rank",
+            "Write the case that you mean with `if`: `if rank == 1 and step == 3:` and what the handler \
+             does (`continue`), or `raise RuntimeError(why)` where nobody catches it. What is in \
+             `finally` follows behind.",
+        ),
+        // Each may be a variable.
+        _ if rest.trim_start().starts_with(['=', '.', '(', '[', ',', '+', '-']) => return None,
+        "global" | "nonlocal" => (
+            "a name of outside cannot be given another value in a function",
+            "Keep it in a dict: `state = {\"step\": 0}` outside, and `state[\"step\"] += 1` inside; or \
+             return it.",
+        ),
+        "del" => (
+            "a program has no `del`",
+            "Write `d.pop(key)` for an entry of a dict or list; a name needs no end.",
+        ),
+        "yield" => (
+            "a program has no generators",
+            "Return a list: `out = []`, `out.append(x)` where the generator yields, `return out`.",
+        ),
+        "async" | "await" => (
+            "a program has no coroutines",
+            "Call torch.distributed with async_op = True, and wait for its work.",
+        ),
+        "match" => ("a program has no `match`", "Write it with `if` and `elif`."),
+        _ => return None,
+    };
+    Some((known.0.to_owned(), known.1))
+}

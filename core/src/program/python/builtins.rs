@@ -1,0 +1,275 @@
+//! Functions that Python has and Starlark has not, or answers otherwise.
+
+use super::super::arguments::{class_of, number, type_error};
+use super::super::process::process;
+use super::super::shown;
+use super::super::undecided::UnknownValue;
+use super::float::{float_of, read};
+use super::format::{format as formatted, percent, raised};
+use super::method;
+use super::types::TypeValue;
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::dict::UnpackDictEntries;
+use starlark::values::none::NoneType;
+use starlark::values::tuple::{TupleRef, UnpackTuple};
+use starlark::values::{Heap, Value, ValueLike};
+
+/// A text or a power that is refused: longer than a program needs.
+const MAX_BITS: u64 = 1 << 16;
+
+/// `base ** exponent` of whole numbers, by squaring.
+fn whole_power<'v>(base: Value<'v>, exponent: u32, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+    let mut power = heap.alloc(1);
+    for bit in (0..32 - exponent.leading_zeros()).rev() {
+        power = power.mul(power, heap)?;
+        if exponent >> bit & 1 == 1 {
+            power = power.mul(base, heap)?;
+        }
+    }
+    Ok(power)
+}
+
+/// `base ** exponent`.
+fn power<'v>(base: Value<'v>, exponent: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+    let native = |error: anyhow::Error| starlark::Error::new_native(error);
+    let whole = exponent.unpack_i32().filter(|_| base.get_type() == "int");
+    if let Some(exponent) = whole.and_then(|exponent| u32::try_from(exponent).ok()) {
+        let bits = base.to_str().trim_start_matches('-').len() as u64 * 4;
+        let one = matches!(base.unpack_i32(), Some(-1..=1));
+        if !one && bits.saturating_mul(u64::from(exponent)) > MAX_BITS {
+            return Err(native(anyhow::anyhow!("a number of more than {MAX_BITS} bits")));
+        }
+        return whole_power(base, exponent, heap);
+    }
+    let (of, to) = (real(base).map_err(native)?, real(exponent).map_err(native)?);
+    if of == 0.0 && to < 0.0 {
+        let text = "ZeroDivisionError: 0.0 cannot be raised to a negative power";
+        return Err(native(raised(text)));
+    }
+    Ok(heap.alloc(libm::pow(of, to)))
+}
+
+/// A number as a float.
+pub(super) fn real(value: Value<'_>) -> anyhow::Result<f64> {
+    match value.unpack_bool() {
+        Some(yes) => Ok(f64::from(u8::from(yes))),
+        None => {
+            let class = class_of(value);
+            let refuses = value.downcast_ref::<UnknownValue>().is_some();
+            let known = refuses || matches!(value.get_type(), "int" | "float");
+            if !known {
+                return Err(type_error(format!("must be real number, not {class}")));
+            }
+            match value.get_type() {
+                // Past 64 bits as well.
+                "int" => Ok(value.to_str().parse()?),
+                _ => number(value, "a number"),
+            }
+        }
+    }
+}
+
+/// Halves to the even neighbour, as Python rounds.
+fn to_even(number: f64) -> f64 {
+    libm::rint(number)
+}
+
+/// What `isinstance` compares with, by its name.
+fn names(class: Value<'_>) -> Vec<String> {
+    match TupleRef::from_value(class) {
+        Some(classes) => classes.content().iter().flat_map(|class| names(*class)).collect(),
+        None => match class.downcast_ref::<TypeValue>() {
+            Some(class) => vec![class.0.clone()],
+            None => vec![class.to_repr().trim_matches(['<', '>']).to_owned()],
+        },
+    }
+}
+
+/// A set: whole numbers in their order, as Python has them while they are small.
+pub(in super::super) fn set<'v>(
+    mut items: Vec<Value<'v>>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    if items.iter().all(|item| item.unpack_i32().is_some()) {
+        items.sort_by_key(|item| item.unpack_i32());
+    }
+    let classes = &process(eval).map_err(starlark::Error::new_native)?.classes;
+    let make = classes.iter().find(|(name, _)| *name == "set").map(|(_, set)| *set);
+    let make =
+        make.ok_or_else(|| starlark::Error::new_other(anyhow::anyhow!("there is no set")))?;
+    let list = eval.heap().alloc(items);
+    eval.eval_function(make.to_value(), &[list], &[])
+}
+
+#[starlark_module]
+fn functions(builder: &mut GlobalsBuilder) {
+    fn str<'v>(
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<String> {
+        Ok(args.items.first().map(|value| shown::text(*value, heap)).unwrap_or_default())
+    }
+
+    fn repr<'v>(value: Value<'v>, heap: Heap<'v>) -> anyhow::Result<String> {
+        Ok(shown::repr(value, heap))
+    }
+
+    fn format<'v>(
+        value: Value<'v>,
+        #[starlark(default = "")] spec: &str,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<String> {
+        formatted(value, spec, heap)
+    }
+
+    fn float<'v>(#[starlark(default = NoneType)] value: Value<'v>) -> anyhow::Result<f64> {
+        if value.is_none() {
+            return Ok(0.0);
+        }
+        let text = match super::super::stores::bytes_of(value) {
+            Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            None => return real(value),
+        };
+        read(&text).ok_or_else(|| {
+            let shown = match value.unpack_str() {
+                Some(text) => shown::quoted(text),
+                None => value.to_repr(),
+            };
+            raised(format!("ValueError: could not convert string to float: {shown}"))
+        })
+    }
+
+    fn round<'v>(
+        number: Value<'v>,
+        #[starlark(default = NoneType)] ndigits: Value<'v>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        let Some(float) = float_of(number) else {
+            real(number)?;
+            return Ok(number);
+        };
+        if ndigits.is_none() {
+            anyhow::ensure!(
+                float.abs() < 9e18,
+                "round() of a number that is too large, or of none"
+            );
+            return Ok(heap.alloc(to_even(float) as i64));
+        }
+        let digits = ndigits.unpack_i32().unwrap_or(0).clamp(-300, 300);
+        if !float.is_finite() {
+            return Ok(number);
+        }
+        // By its decimal text, as CPython does.
+        Ok(heap.alloc(match usize::try_from(digits) {
+            Ok(digits) => format!("{float:.digits$}").parse()?,
+            Err(_) => {
+                let scale = libm::pow(10.0, f64::from(-digits));
+                to_even(float / scale) * scale
+            }
+        }))
+    }
+
+    fn divmod<'v>(
+        of: Value<'v>,
+        by: Value<'v>,
+        heap: Heap<'v>,
+    ) -> starlark::Result<(Value<'v>, Value<'v>)> {
+        Ok((of.floor_div(by, heap)?, of.percent(by, heap)?))
+    }
+
+    fn pow<'v>(
+        base: Value<'v>,
+        exponent: Value<'v>,
+        #[starlark(default = NoneType)] modulus: Value<'v>,
+        heap: Heap<'v>,
+    ) -> starlark::Result<Value<'v>> {
+        let power = power(base, exponent, heap)?;
+        if modulus.is_none() { Ok(power) } else { power.percent(modulus, heap) }
+    }
+
+    fn sum<'v>(
+        items: Value<'v>,
+        #[starlark(default = NoneType)] start: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let heap = eval.heap();
+        let start = if start.is_none() { heap.alloc(0) } else { start };
+        items.iterate(heap)?.try_fold(start, |sum, item| match item.unpack_bool() {
+            // True counts one.
+            Some(yes) => sum.add(heap.alloc(i32::from(yes)), heap),
+            None => sum.add(item, heap),
+        })
+    }
+
+    fn isinstance<'v>(value: Value<'v>, class: Value<'v>) -> anyhow::Result<bool> {
+        let of = class_of(value);
+        Ok(names(class).iter().any(|name| match name.as_str() {
+            "int" => matches!(of, "int" | "bool"),
+            "object" => true,
+            name => name == of,
+        }))
+    }
+
+    /// The type itself, where it has a name of its own: it is compared by its place.
+    fn r#type<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let name = class_of(value);
+        let known = process(eval)?.classes.iter().find(|(known, _)| *known == name);
+        Ok(match known {
+            Some((_, class)) => class.to_value(),
+            None => heap.alloc(TypeValue(name.to_owned())),
+        })
+    }
+
+    /// `class.__name__`.
+    fn _name<'v>(class: Value<'v>) -> anyhow::Result<String> {
+        Ok(names(class).into_iter().next().unwrap_or_default())
+    }
+
+    fn callable<'v>(value: Value<'v>) -> anyhow::Result<bool> {
+        Ok(value.get_type() == "function")
+    }
+
+    /// `"…" % values`.
+    fn _percent<'v>(
+        template: Value<'v>,
+        values: Value<'v>,
+        heap: Heap<'v>,
+    ) -> starlark::Result<Value<'v>> {
+        match template.unpack_str() {
+            Some(template) => {
+                let text = percent(template, values, heap).map_err(starlark::Error::new_native)?;
+                Ok(heap.alloc(text))
+            }
+            None => template.percent(values, heap),
+        }
+    }
+
+    /// `{a, b}`, `set(items)`.
+    fn _set<'v>(
+        #[starlark(default = NoneType)] items: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let heap = eval.heap();
+        let items = if items.is_none() { Vec::new() } else { items.iterate(heap)?.collect() };
+        set(items, eval)
+    }
+
+    /// A method that Starlark's values have not: `list.sort()`.
+    fn _method<'v>(
+        #[starlark(require = pos)] name: &str,
+        #[starlark(require = pos)] this: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        method::call(name, this, &args.items, &named.entries, eval)
+    }
+}
+
+/// Adds them.
+pub(super) fn add(builder: &mut GlobalsBuilder) {
+    functions(builder);
+}

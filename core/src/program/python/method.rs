@@ -1,0 +1,161 @@
+//! Methods of texts, lists and dicts that Python has and Starlark has not.
+
+use super::super::arguments::{class_of, items};
+use super::format::{raised, template};
+use starlark::eval::Evaluator;
+use starlark::values::dict::{AllocDict, DictRef};
+use starlark::values::list::{AllocList, ListRef};
+use starlark::values::{Heap, Value};
+use std::cmp::Ordering;
+
+/// A text is filled up to so many characters at most.
+const MAX_WIDTH: usize = 1000;
+
+/// Calls one; of a value that has it itself, its own.
+pub(super) fn call<'v>(
+    name: &str,
+    this: Value<'v>,
+    args: &[Value<'v>],
+    named: &[(&'v str, Value<'v>)],
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    let heap = eval.heap();
+    let native = |error: anyhow::Error| starlark::Error::new_native(error);
+    if let Some(text) = this.unpack_str() {
+        if name == "format" {
+            let named: Vec<(String, Value<'v>)> =
+                named.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            return Ok(heap.alloc(template(text, args, &named, heap).map_err(native)?));
+        }
+        if let Some(text) = filled(name, text, args) {
+            return Ok(heap.alloc(text));
+        }
+    }
+    let list = ListRef::from_value(this).is_some();
+    match (name, items(this)) {
+        ("sort", Some(mut entries)) if list => {
+            let of = |wanted: &str| named.iter().find(|(own, _)| *own == wanted).map(|own| own.1);
+            sort(&mut entries, of("key").filter(|key| !key.is_none()), eval)?;
+            if of("reverse").is_some_and(|reverse| reverse.to_bool()) {
+                // Equal ones keep their order in Python.
+                stable_reverse(&mut entries, of("key").filter(|key| !key.is_none()), eval)?;
+            }
+            put_back(this, &entries, heap)?;
+            return Ok(Value::new_none());
+        }
+        ("reverse", Some(mut entries)) if list => {
+            entries.reverse();
+            put_back(this, &entries, heap)?;
+            return Ok(Value::new_none());
+        }
+        ("copy", Some(entries)) if list => return Ok(heap.alloc(AllocList(entries))),
+        ("count", Some(entries)) => {
+            let [wanted] = args else {
+                let text = format!("{}.count() takes exactly one argument", class_of(this));
+                return Err(native(raised(format!("TypeError: {text}"))));
+            };
+            let mut count = 0;
+            for entry in entries {
+                count += i32::from(entry.equals(*wanted)?);
+            }
+            return Ok(heap.alloc(count));
+        }
+        ("index", Some(entries)) if !list => {
+            for (at, entry) in entries.iter().enumerate() {
+                if args.first().is_some_and(|wanted| entry.equals(*wanted).unwrap_or(false)) {
+                    return Ok(heap.alloc(at));
+                }
+            }
+            return Err(native(raised("ValueError: tuple.index(x): x not in tuple")));
+        }
+        _ => {}
+    }
+    if name == "copy"
+        && let Some(entries) = DictRef::from_value(this)
+    {
+        let entries: Vec<_> = entries.iter().collect();
+        return Ok(heap.alloc(AllocDict(entries)));
+    }
+    let own = this.get_attr_error(name, heap)?;
+    eval.eval_function(own, args, named)
+}
+
+/// What fills a text up.
+fn filled(name: &str, text: &str, args: &[Value<'_>]) -> Option<String> {
+    let width = usize::try_from(args.first()?.unpack_i32()?.max(0)).ok()?.min(MAX_WIDTH);
+    let missing = width.saturating_sub(text.chars().count());
+    let with = args.get(1).and_then(|with| with.unpack_str()).unwrap_or(" ");
+    let fill = |count: usize| with.repeat(count);
+    Some(match name {
+        "ljust" => format!("{text}{}", fill(missing)),
+        "rjust" => format!("{}{text}", fill(missing)),
+        "center" => {
+            // Where it is uneven, CPython puts the odd one by both parities.
+            let left = missing / 2 + (missing & width & 1);
+            format!("{}{text}{}", fill(left), fill(missing - left))
+        }
+        "zfill" => {
+            let sign = usize::from(text.starts_with(['+', '-']));
+            format!("{}{}{}", &text[..sign], "0".repeat(missing), &text[sign..])
+        }
+        _ => return None,
+    })
+}
+
+/// What entries are compared by.
+fn keys<'v>(
+    entries: &[Value<'v>],
+    key: Option<Value<'v>>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Vec<(Value<'v>, Value<'v>)>> {
+    let of = |entry: &Value<'v>| match key {
+        Some(key) => Ok((eval.eval_function(key, &[*entry], &[])?, *entry)),
+        None => Ok((*entry, *entry)),
+    };
+    entries.iter().map(of).collect()
+}
+
+/// Sorts by a comparison that may fail.
+fn sort_by<'v>(
+    keyed: &mut [(Value<'v>, Value<'v>)],
+    turn: fn(Ordering) -> Ordering,
+) -> starlark::Result<()> {
+    let mut failed = None;
+    keyed.sort_by(|(one, _), (other, _)| match one.compare(*other) {
+        Ok(order) => turn(order),
+        Err(error) => {
+            failed.get_or_insert(error);
+            Ordering::Equal
+        }
+    });
+    failed.map_or(Ok(()), Err)
+}
+
+fn sort<'v>(
+    entries: &mut [Value<'v>],
+    key: Option<Value<'v>>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<()> {
+    let mut keyed = keys(entries, key, eval)?;
+    sort_by(&mut keyed, |order| order)?;
+    entries.iter_mut().zip(keyed).for_each(|(entry, (_, sorted))| *entry = sorted);
+    Ok(())
+}
+
+fn stable_reverse<'v>(
+    entries: &mut [Value<'v>],
+    key: Option<Value<'v>>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<()> {
+    let mut keyed = keys(entries, key, eval)?;
+    sort_by(&mut keyed, Ordering::reverse)?;
+    entries.iter_mut().zip(keyed).for_each(|(entry, (_, sorted))| *entry = sorted);
+    Ok(())
+}
+
+fn put_back<'v>(list: Value<'v>, entries: &[Value<'v>], heap: Heap<'v>) -> starlark::Result<()> {
+    for (at, entry) in (0_i32..).zip(entries) {
+        list.set_at(heap.alloc(at), *entry)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! Python's own functions, texts and methods, where Starlark has none or answers otherwise.
+
+mod builtins;
+mod float;
+mod format;
+mod math;
+mod method;
+mod spec;
+mod types;
+
+pub(super) use builtins::set;
+pub(super) use float::{float_of, repr as float_repr};
+pub(super) use format::format;
+pub(super) use types::TypeValue;
+
+use starlark::environment::{Globals, GlobalsBuilder};
+use starlark::values::FrozenValue;
+
+/// Adds them.
+pub(super) fn add(builder: &mut GlobalsBuilder) {
+    builtins::add(builder);
+    math::add(builder);
+}
+
+/// Types that a program names.
+pub(super) const CLASSES: [&str; 8] =
+    ["int", "float", "str", "bool", "list", "dict", "tuple", "set"];
+
+/// They themselves.
+pub(super) fn classes(globals: &Globals) -> Vec<(&'static str, FrozenValue)> {
+    let all = globals.iter();
+    let named = all.filter_map(|(name, value)| {
+        let class = CLASSES.iter().find(|class| **class == name)?;
+        Some((*class, value))
+    });
+    named.collect()
+}
+
+/// What Python raises where the interpreter says this: a rank that does it ends, and the others go
+/// on.
+pub(super) fn exception(message: &str) -> Option<String> {
+    if let Some(key) = between(message, "Key `", "` was not found") {
+        let text = key.strip_prefix('"').and_then(|key| key.strip_suffix('"'));
+        let shown = text.map_or_else(|| key.to_owned(), |text| super::shown::quoted(text));
+        return Some(format!("KeyError: {shown}"));
+    }
+    if between(message, "Index `", "` is out of bound").is_some() {
+        return Some("IndexError: list index out of range".to_owned());
+    }
+    if between(message, "Element '", "]'").is_some_and(|rest| rest.contains("not found in list")) {
+        return Some("ValueError: list.remove(x): x not in list".to_owned());
+    }
+    if let Some(counts) = message.strip_prefix("Unpacked ")
+        && let Some((got, expected)) = counts.split_once(" values but expected ")
+        && let (Ok(got), Ok(expected)) = (got.parse::<u32>(), expected.parse::<u32>())
+    {
+        return Some(match got > expected {
+            true => format!("ValueError: too many values to unpack (expected {expected})"),
+            false => {
+                format!("ValueError: not enough values to unpack (expected {expected}, got {got})")
+            }
+        });
+    }
+    if let Some(name) = between(message, "Object of type `NoneType` has no attribute `", "`") {
+        return Some(format!("AttributeError: 'NoneType' object has no attribute '{name}'"));
+    }
+    if message.starts_with("float division by zero") {
+        let float = message.contains('.');
+        let what = if float { "float division by zero" } else { "division by zero" };
+        return Some(format!("ZeroDivisionError: {what}"));
+    }
+    if message.starts_with("Floor division by zero") || message.starts_with("Modulo by zero") {
+        return Some("ZeroDivisionError: integer division or modulo by zero".to_owned());
+    }
+    None
+}
+
+fn between<'m>(message: &'m str, before: &str, after: &str) -> Option<&'m str> {
+    message.strip_prefix(before)?.strip_suffix(after)
+}

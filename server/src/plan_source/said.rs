@@ -1,0 +1,122 @@
+//! What the ranks of a program say: what they print and raise, and what was taken of what it leaves
+//! open.
+
+use crate::terminal;
+use lockstep_core::diagnosis::rank_list;
+use lockstep_core::program::{Printed, ProgramError};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::Trace;
+use lockstep_core::words::counted;
+
+/// Lines that ranks print, as far as they are shown.
+const MAX_PRINTED: usize = 100;
+
+/// What the ranks of a program say; nothing where a plan comes from something else.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    /// The program's name.
+    pub(super) name: String,
+    pub(super) printed: Vec<Printed>,
+    pub(super) raised: Vec<(Vec<GlobalRank>, ProgramError)>,
+    pub(super) assumed: Vec<(u32, String)>,
+}
+
+impl Said {
+    /// Says it on standard error: of what ranks print, what they come to in a trace of the plan, or,
+    /// without one, all that they would.
+    pub(crate) fn tell(&self, trace: Option<&Trace>) {
+        self.lines(trace).iter().for_each(|line| terminal::note(line));
+    }
+
+    fn lines(&self, trace: Option<&Trace>) -> Vec<String> {
+        let name = &self.name;
+        let mut lines = Vec::new();
+        let ended = trace.map(Trace::ended_ops);
+        let reached = |print: &&Printed| ended.as_ref().is_none_or(|ops| print.is_reached(ops));
+        let printed: Vec<&Printed> = self.printed.iter().filter(reached).collect();
+        if !printed.is_empty() {
+            lines.push(match trace {
+                Some(_) => "what the ranks print:".to_owned(),
+                None => "what the ranks print as far as nothing keeps them waiting:".to_owned(),
+            });
+        }
+        for Printed { rank, line, text, .. } in printed.iter().take(MAX_PRINTED) {
+            lines.push(format!("[rank {rank}, {name}:{line}] {text}"));
+        }
+        if let Some(more) = printed.len().checked_sub(MAX_PRINTED).filter(|more| *more > 0) {
+            lines.push(format!("… and {more} more lines that ranks print"));
+        }
+        if let Some(held) = self.printed.len().checked_sub(printed.len()).filter(|held| *held > 0) {
+            let held = counted(held, "line");
+            lines.push(format!("not printed: {held} behind calls that never complete"));
+        }
+        for (line, text) in &self.assumed {
+            lines.push(format!("[{name}:{line}] {text}"));
+        }
+        // A rank ends by what it raises, which is the last that it does.
+        let plan = trace.and_then(|trace| trace.header.plan.as_ref());
+        let raises = |rank: &GlobalRank| match (plan.and_then(|plan| plan.program(*rank)), &ended) {
+            (Some(program), Some(ended)) => ended
+                .get(rank.index())
+                .is_some_and(|ended| *ended as usize + 1 >= program.ops.len()),
+            _ => true,
+        };
+        for (ranks, error) in &self.raised {
+            let help = error.help.as_deref().map(|help| format!(" ({help})")).unwrap_or_default();
+            let ranks: Vec<GlobalRank> = ranks.iter().copied().filter(raises).collect();
+            if !ranks.is_empty() {
+                let (ranks, line) = (rank_list(&ranks), error.line);
+                lines.push(format!("[rank {ranks}, {name}:{line}] raises {}{help}", error.message));
+            }
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_core::program::{Compiled, Options, compile};
+    use lockstep_sim::{SimConfig, simulate};
+
+    /// What stands behind a call that never completes is neither printed nor raised: at the call on
+    /// gloo, at a synchronize on NCCL.
+    #[test]
+    fn only_what_is_reached_is_said() {
+        let text = r#"
+def main():
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        print("first")
+        dist.barrier()
+        print("never")
+        raise ValueError("never")
+    print("last")
+
+run(main, world_size = 2)
+"#;
+        let nccl = text.replace("gloo", "nccl").replace(
+            "        dist.barrier()\n",
+            "        dist.all_reduce(torch.ones(1))\n        print(\"queued\")\n        \
+             torch.cuda.synchronize()\n",
+        );
+        for (text, printed) in [(text, vec!["first"]), (nccl.as_str(), vec!["first", "queued"])] {
+            let compiled = compile("train.py", text, &Options::default()).unwrap();
+            let Compiled { plan, printed: prints, raised, assumed, .. } = compiled;
+            let trace = simulate(&plan, &SimConfig::default()).unwrap();
+            let said = Said { name: "train.py".to_owned(), printed: prints, raised, assumed };
+            let lines = said.lines(Some(&trace));
+            let of = |rank: u32| -> Vec<&str> {
+                let of = format!("[rank {rank}, ");
+                let own = lines.iter().filter(|line| line.starts_with(&of));
+                own.filter_map(|line| line.split_once("] ")).map(|(_, text)| text).collect()
+            };
+            assert_eq!((of(0), of(1)), (printed, vec!["last"]), "{lines:?}");
+            assert_eq!(
+                lines.last().unwrap(),
+                "not printed: 1 line behind calls that never complete"
+            );
+            assert_eq!(said.lines(None).len(), lines.len() + 1, "{lines:?}");
+        }
+    }
+}
