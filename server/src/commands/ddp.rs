@@ -153,7 +153,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
     let left = model.trained().filter(|param| options.leaves_out(&param.name));
     for param in left.filter(|param| options.reduces(&model, &param.name)) {
         notes.push(format!(
-            "{} is named to be left alone, and is not broadcast, but the reducer has it all the same: \
+            "{} is named to be left alone, and no state that is broadcast, but the reducer has it: \
              PyTorch looks for a parameter of the model itself under its name behind a dot, and for \
              one that modules share under each of its names.",
             param.name
