@@ -44,7 +44,7 @@ pub(super) fn check(props: &CheckProps) -> Html {
             true => {}
         }
     }
-    let ranks = counted(props.account.setting.training.ranks().into(), "rank");
+    let ranks = counted(props.account.setting.training.ranks(), "rank");
     let said = match (wanted, &known.found) {
         (None, _) => {
             format!("The times here are worked out in closed form, for {ranks} at once.")
