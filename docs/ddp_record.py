@@ -137,16 +137,51 @@ def walk(output):
     return found
 
 
+def syncs(ddp, step, args):
+    """All passes but the last of so many are inside no_sync()."""
+    last = (step + 1) % args.accumulate == 0 or step + 1 == args.iterations
+    return contextlib.nullcontext() if last else ddp.no_sync()
+
+
+class Gradients:
+    """The gradients that came in each backward pass, and those among them that no walk of the graph
+    finds, as indices among the parameters that require grad."""
+
+    def __init__(self, model):
+        self.came, self.hidden = [], set()
+        self.trained = [p for p in model.parameters() if p.requires_grad]
+        for index, p in enumerate(self.trained):
+            if not is_lazy(p):
+                p.register_post_accumulate_grad_hook(
+                    lambda _, index=index: self.came[-1].append(index)
+                )
+
+    def backward(self, output):
+        self.came.append([])
+        found = walk(output)
+        try:
+            output.float().sum().backward()
+        finally:
+            self.hidden.update(i for i in self.came[-1] if id(self.trained[i]) not in found)
+
+
+def alone(model, inputs, passes):
+    """The gradients of so many passes of the module by itself, and what it raises then: where DDP
+    raises in a backward pass, the gradients that were still to come are in here alone."""
+    gradients = Gradients(model)
+    try:
+        for _ in range(passes):
+            gradients.backward(model(inputs))
+    except Exception as error:
+        return gradients, f"{type(error).__name__}: {error}"
+    return gradients, None
+
+
 def events(model, inputs, options, args):
     """What a plain DDP issues, in the constructor and per iteration forward and backward; its log, and
-    what it raises, after which nothing follows; the gradients that came in each backward pass, and
-    those among them that no walk of the graph finds."""
-    recorder, steps, construction, log, came = Recorder(), [], None, {}, []
-    hidden = set()
-    trained = [p for p in model.parameters() if p.requires_grad]
-    for index, p in enumerate(trained):
-        if not is_lazy(p):
-            p.register_post_accumulate_grad_hook(lambda _, index=index: came[-1].append(index))
+    what it raises, after which nothing follows; and the gradients that came."""
+    recorder, steps, construction, log = Recorder(), [], None, {}
+    gradients = Gradients(model)
     try:
         with recorder:
             ddp = DistributedDataParallel(model, **options)
@@ -154,29 +189,24 @@ def events(model, inputs, options, args):
             if args.comm_hook:
                 ddp.register_comm_hook(None, HOOKS[args.comm_hook])
             for step in range(args.iterations):
-                # All passes but the last of so many are inside no_sync().
-                last = (step + 1) % args.accumulate == 0 or step + 1 == args.iterations
-                with contextlib.nullcontext() if last else ddp.no_sync():
+                with syncs(ddp, step, args):
                     steps.append({"forward": [], "backward": []})
                     try:
                         output = ddp(inputs)
                     finally:
                         steps[-1]["forward"] = recorder.take()
-                    came.append([])
-                    found = walk(output)
                     try:
-                        output.float().sum().backward()
+                        gradients.backward(output)
                     finally:
                         steps[-1]["backward"] = recorder.take()
-                        hidden.update(i for i in came[-1] if id(trained[i]) not in found)
                 log = ddp._get_ddp_logging_data()
     except Exception as error:
-        return construction, steps, log, f"{type(error).__name__}: {error}", came, hidden
-    return construction, steps, log, None, came, hidden
+        return construction, steps, log, f"{type(error).__name__}: {error}", gradients
+    return construction, steps, log, None, gradients
 
 
-def buckets(model, inputs, options):
-    """Per iteration, the parameters of each bucket as a communication hook sees them."""
+def buckets(model, inputs, options, args):
+    """Per pass that reduces, the parameters of each bucket as a communication hook sees them."""
     trained = [p for p in model.parameters() if p.requires_grad]
     index = {id(p): i for i, p in enumerate(trained)}
     ddp, seen = DistributedDataParallel(model, **options), []
@@ -187,10 +217,11 @@ def buckets(model, inputs, options):
         return future.then(lambda future: future.value()[0])
 
     ddp.register_comm_hook(None, hook)
-    for _ in range(3):
-        seen.append([])
-        ddp(inputs).float().sum().backward()
-    return seen
+    for step in range(args.iterations):
+        with syncs(ddp, step, args):
+            seen.append([])
+            ddp(inputs).float().sum().backward()
+    return [passed for passed in seen if passed]
 
 
 def run(rank, store, args, result):
@@ -210,15 +241,25 @@ def run(rank, store, args, result):
     # What a lazy module has cannot be copied; DDP refuses it, or else materializes it itself.
     described, lazy = describe(model), any(map(is_lazy, [*model.parameters(), *model.buffers()]))
     own = lambda: model if lazy else copy.deepcopy(model)
-    construction, steps, log, error, came, hidden = events(own(), inputs, options, args)
-    seen = [] if error else buckets(own(), inputs, options)
+    construction, steps, log, error, gradients = events(own(), inputs, options, args)
+    seen = [] if error else buckets(own(), inputs, options, args)
+    modules_own = False
+    if error and steps:
+        gradients, without_ddp = alone(own(), inputs, len(steps))
+        modules_own = error == without_ddp
+    came, hidden = gradients.came, gradients.hidden
     rebuilt = bool(log.get("has_rebuilt_buckets"))
     numbers = lambda text: [int(n) for n in text.replace(",", " ").split()]
+    sizes = lambda name: numbers(log[name]) if name in log else None
+    initial_bytes = sizes("bucket_sizes")
+    rebuilt_bytes = sizes("rebuilt_bucket_sizes") if rebuilt else None
+    # Of a pass that leaves a bucket over, the hook has not seen all of them.
+    whole = lambda seen, bytes: seen if bytes and len(seen) == len(bytes) else None
     order = numbers(log.get("prev_iteration_grad_ready_order_indices", "")) or None
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
     unused = [[name for index, name in enumerate(trained) if index not in own] for own in came]
-    if order is None and any(len(set(own)) < len(own) for own in came):
-        order = came[-1]  # A gradient that came twice, and raised.
+    if order is None and any(came):
+        order = came[-1]  # A run that ended before DDP's log had one.
     if any(own != unused[0] for own in unused):
         order = merged(came)
     elif any(unused):
@@ -240,19 +281,21 @@ def run(rank, store, args, result):
         "init_sync": not args.no_init_sync,
         "gradient_as_bucket_view": args.gradient_as_bucket_view,
         "set_last_bucket_cap": os.environ.get("DDP_SET_LAST_BUCKET_CAP") == "1",
+        "distributed_debug": os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper(),
         "comm_hook": args.comm_hook,
         "cap_bytes": int(cap * 1024 * 1024),
         "first_bytes": 1 << 20 if args.bucket_cap_mb is None else int(cap * 1024 * 1024),
         "grad_ready_order": order,
         "unused": unused,
         "reentrant": [trained[index] for index in sorted(hidden)],
-        "initial": seen[0] if seen else None,
-        "initial_bytes": numbers(log["bucket_sizes"]) if "bucket_sizes" in log else None,
-        "rebuilt": seen[2] if rebuilt and seen else None,
-        "rebuilt_bytes": numbers(log["rebuilt_bucket_sizes"]) if rebuilt else None,
+        "initial": whole(seen[0], initial_bytes) if seen else None,
+        "initial_bytes": initial_bytes,
+        "rebuilt": whole(seen[-1], rebuilt_bytes) if seen else None,
+        "rebuilt_bytes": rebuilt_bytes,
         "construction": construction,
         "iterations": steps,
         "error": error,
+        "error_of_module": modules_own,
     }
     if rank == 0:
         with open(result, "w") as file:

@@ -51,7 +51,7 @@ pub fn messages(plan: &Plan) -> u64 {
             u64::from(group.map_or(plan.world_size, |group| group.size())).saturating_sub(1);
         match call.collective() {
             Some(Collective::AllReduce { .. }) => 2 * others,
-            Some(Collective::Broadcast { .. }) => 1,
+            Some(Collective::Broadcast { .. }) => others.min(1),
             _ => others,
         }
     };

@@ -135,7 +135,14 @@ fn ddp_passes_nothing_over() {
     assert_eq!(report["simulated_error"]["error"], report["error"]);
     assert_eq!(report["missing"][0]["what"], "sweep");
     assert_eq!(report["log"]["numbers"]["world_size"], 2);
-    assert_eq!(lockstep(["sim", plan]).code, 0);
+    // What runs the plan comes to the exception, and says so.
+    let simulated = lockstep(["sim", plan]);
+    assert_eq!(simulated.code, 1, "{simulated:?}");
+    let said = "rank 0 died: exited with status 1: RuntimeError: Expected to have finished reduction \
+                in the prior iteration";
+    assert!(simulated.out.contains(said), "{simulated:?}");
+    assert!(simulated.out.contains("Ranks 0-1 died at train.py:7: "), "{simulated:?}");
+    assert!(simulated.out.contains("did not receive grad for this rank: 2 3"), "{simulated:?}");
     let changing = r#"{"params": [["a.weight", [4, 4], 16, "float32", true],
         ["b.weight", [4, 4], 16, "float32", true]], "unused": [["b"], []]}"#;
     let changing = file("changing.json", changing);
@@ -386,6 +393,58 @@ fn ddp_refuses_what_is_no_model_and_writes_plans() {
     let refused = lockstep(words);
     assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{refused:?}");
     assert!(refused.err.contains("TypeError: _compute_bucket_assignment_by_size()"), "{refused:?}");
+}
+
+/// What PyTorch refuses, or is not followed, is refused without a plan too.
+#[test]
+fn ddp_says_what_does_not_go_together() {
+    let first = ["ddp", "--model", "mlp:16,8,4"];
+    let overlap = "DDP raises RuntimeError: Overlapping DDP with ZeRO";
+    let refused: [(&[&str], &str); 5] = [
+        (&["--join", "1,3", "--accumulate", "2"], "no_sync() inside join() is not followed"),
+        (&["--join", "1,3", "--averager", "periodic:2:0"], "a model averager is no joinable"),
+        (&["--join", "1,3", "--zero-overlap", "step"], "cannot be in join()"),
+        (&["--zero-overlap", "step", "--backend", "gloo"], overlap),
+        (&["--version", "2.15", "--bucket-cap-mb-list", "-1,2"], "DDP raises TypeError"),
+    ];
+    for (words, about) in refused {
+        assert_refused(&lockstep(first.iter().chain(words)), about);
+    }
+    // Nothing is told of a compression that has not begun.
+    let power = ["--comm-hook", "power-sgd"];
+    let before = lockstep(first.iter().chain(&power));
+    assert!(before.code == 0 && !before.out.contains("PowerSGD:"), "{before:?}");
+    let begun = lockstep(first.iter().chain(&power).chain(&["--power-sgd-start-iter", "2"]));
+    assert!(begun.out.contains("PowerSGD: 172 elements before compression, "), "{begun:?}");
+}
+
+/// A recorded run says whether errors name parameters there, and whether it ended by the module's own
+/// exception.
+#[test]
+fn ddp_takes_over_what_a_recorded_run_says_of_its_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, debug: &str| {
+        let run = serde_json::json!({
+            "name": "m",
+            "params": [["a.weight", [4, 4], 16, "float32", true], ["b.weight", [4, 4], 16, "float32", true]],
+            "unused": [["b"]],
+            "distributed_debug": debug,
+            "error": "ValueError: mine",
+            "error_of_module": true,
+            "passes": 3,
+            "iterations": [{"forward": [], "backward": []}],
+        });
+        let path = folder.path().join(name);
+        fs::write(&path, run.to_string()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (plain, detail) = (file("plain.json", "OFF"), file("detail.json", "DETAIL"));
+    let named = "did not receive grad for rank 0: b.weight";
+    let plain = lockstep(["ddp", "--model", &plain, "--verify-against", &plain]);
+    assert!(plain.code == 0 && !plain.out.contains(named), "{plain:?}");
+    assert!(plain.out.contains("an exception of the module's own"), "{plain:?}");
+    let detail = lockstep(["ddp", "--model", &detail, "--verify-against", &detail]);
+    assert!(detail.code == 0 && detail.out.contains(named), "{detail:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use super::call::{DdpCall, DdpOp};
 use super::indices::{format_indices, parse_indices};
+use super::notes::Half;
 use super::report::{DdpReport, Phase};
 use crate::dtype::Dtype;
 use crate::group::BackendName;
@@ -33,6 +34,10 @@ pub struct RecordedRun {
     accumulate: Option<u32>,
     passes: Option<u32>,
     error: Option<String>,
+    /// Whether the module raises it by itself, without DDP.
+    error_of_module: Option<bool>,
+    /// `TORCH_DISTRIBUTED_DEBUG`.
+    distributed_debug: Option<String>,
     grad_ready_order: Option<IndexList>,
     backend: Option<BackendName>,
     initial: Option<Vec<IndexList>>,
@@ -144,6 +149,42 @@ impl RecordedRun {
         self.error.as_deref()
     }
 
+    /// True if `TORCH_DISTRIBUTED_DEBUG` was INFO or DETAIL, so that errors name parameters.
+    pub fn debug(&self) -> bool {
+        let level = self.distributed_debug.as_deref().unwrap_or("OFF");
+        ["INFO", "DETAIL"].iter().any(|named| level.eq_ignore_ascii_case(named))
+    }
+
+    /// What a reader has to know of how the run ended; none where it came to its end, or DDP raised
+    /// here as well.
+    pub fn ending(&self, report: &DdpReport) -> Option<String> {
+        let there = self.error()?;
+        let first = there.lines().next().unwrap_or(there);
+        match self.error_of_module {
+            Some(true) => Some(format!(
+                "The recorded run ended in iteration {} by an exception of the module's own, which \
+                 it raises without DDP as well: {first}. What came before it is compared.",
+                self.iterations.as_ref().map_or(0, Vec::len)
+            )),
+            None if report.error.is_none() => Some(format!(
+                "The recorded run ended by {first}, which DDP does not raise here. The file does not \
+                 say whether the module raises that by itself; today's docs/ddp_record.py writes it \
+                 down."
+            )),
+            _ => None,
+        }
+    }
+
+    /// The difference in what DDP raises, where the recorded run ended by the module's own exception
+    /// in its last iteration: DDP raised nothing there until then.
+    fn raised_before(&self, report: &DdpReport) -> Option<String> {
+        let (here, at) = (report.error.as_ref()?, report.error_at?);
+        let held = self.iterations.as_ref().map_or(0, Vec::len) as u32;
+        (at.iteration < held || (at.iteration == held && at.phase == Half::Forward)).then(|| {
+            format!("raised: here {here:?} in iteration {}, there nothing until then", at.iteration)
+        })
+    }
+
     /// The difference between what DDP raised there and what it raises here; none if there is none.
     pub fn error_difference(&self, here: Option<&str>) -> Option<String> {
         let shown = |of: Option<&str>| of.map_or("nothing".to_owned(), |text| format!("{text:?}"));
@@ -180,7 +221,12 @@ impl RecordedRun {
             let (here, there) = (shown(&report.comm_hook), shown(there));
             found.add(format!("comm_hook: here {here}, there {there}"));
         }
-        if let Some(line) = self.error_difference(report.error.as_deref()) {
+        let cut_short = self.error_of_module == Some(true);
+        let raised = match cut_short {
+            true => self.raised_before(report),
+            false => self.error_difference(report.error.as_deref()),
+        };
+        if let Some(line) = raised {
             found.add(line);
         }
         if let Some(order) = &self.grad_ready_order {
@@ -204,11 +250,15 @@ impl RecordedRun {
         if let Some(calls) = &self.construction {
             found.calls("construction", calls, report.calls(0, Phase::Construction));
         }
+        let held = self.iterations.as_ref().map_or(0, Vec::len) as u32;
         for (number, step) in (1..).zip(self.iterations.iter().flatten()) {
-            let forward = report.calls(number, Phase::Forward);
-            found.calls(&format!("iteration {number}, forward"), &step.forward, forward);
-            let backward = report.calls(number, Phase::Backward);
-            found.calls(&format!("iteration {number}, backward"), &step.backward, backward);
+            let halves = [("forward", Phase::Forward), ("backward", Phase::Backward)];
+            for ((half, phase), there) in halves.into_iter().zip([&step.forward, &step.backward]) {
+                // An exception of the module's own cuts the last one off, wherever it stands.
+                let most = if cut_short && number == held { there.len() } else { usize::MAX };
+                let here = report.calls(number, phase).take(most);
+                found.calls(&format!("iteration {number}, {half}"), there, here);
+            }
         }
         found.lines()
     }
@@ -396,5 +446,48 @@ mod tests {
         );
         let raised = r#"{"error": "RuntimeError: no"}"#;
         assert_eq!(differences(raised), ["raised: here nothing, there \"RuntimeError: no\""]);
+        let hint = RecordedRun::read(raised).unwrap().ending(&plain).unwrap();
+        assert!(hint.contains("does not say whether the module raises that"), "{hint}");
+    }
+
+    /// A module's own exception is none of DDP's: what came before it is compared, and no more.
+    #[test]
+    fn an_exception_of_the_modules_own_cuts_the_run_short() {
+        let model = named("mlp:8,4").unwrap();
+        let report = DdpReport::of(&model, &DdpOptions::default(), 2, 3).unwrap();
+        let run = |second: &str| {
+            let text = format!(
+                r#"{{"error": "ValueError: mine\nsecond line", "error_of_module": true,
+                "passes": 3, "iterations": [
+                    {{"forward": [], "backward": [["allreduce_", ["float32", [36]]]]}}, {second}]}}"#
+            );
+            RecordedRun::read(&text).unwrap()
+        };
+        let rebuilds = r#"["broadcast_", ["int32", [3]], {"root": 0}]"#;
+        let sizes = r#"["broadcast_", ["int32", [1]], {"root": 0}]"#;
+        let in_forward = run(&format!(r#"{{"forward": [{rebuilds}, {sizes}], "backward": []}}"#));
+        assert_eq!(in_forward.differences(&report), Vec::<String>::new());
+        let told = in_forward.ending(&report).unwrap();
+        assert!(told.contains("in iteration 2 by an exception of the module's own"), "{told}");
+        assert!(told.ends_with("ValueError: mine. What came before it is compared."), "{told}");
+        let wrong = run(&format!(r#"{{"forward": [{sizes}], "backward": []}}"#));
+        let differences = wrong.differences(&report);
+        assert_eq!(differences.len(), 1, "{differences:?}");
+        assert!(differences[0].starts_with("iteration 2, forward, call 0: "), "{differences:?}");
+        // DDP raises here, and did not there.
+        let unused = model.without(&[0]);
+        let raises = DdpReport::of(&unused, &DdpOptions::default(), 2, 3).unwrap();
+        let differences = in_forward.differences(&raises);
+        assert!(differences.iter().any(|line| line.ends_with("there nothing until then")));
+    }
+
+    #[test]
+    fn the_debug_level_is_that_of_the_run() {
+        let debug = |level: &str| {
+            let text = format!(r#"{{"error": "RuntimeError: no", "distributed_debug": {level}}}"#);
+            RecordedRun::read(&text).unwrap().debug()
+        };
+        assert!(debug("\"INFO\"") && debug("\"Detail\""));
+        assert!(!debug("\"OFF\"") && !debug("null"));
     }
 }

@@ -1,6 +1,8 @@
 //! DDP's refusals, in PyTorch's words (`reducer.cpp`, `distributed.py`, `join.py`; most recorded in
 //! `ddp_errors.json` and `ddp_cases.json`).
 
+use crate::dtype::Dtype;
+
 /// What DDP raises.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the fields are what the texts name")]
@@ -22,6 +24,14 @@ pub enum DdpError {
         "delay_all_reduce_named_params and param_to_hook_all_reduce need to be set at the same time."
     )]
     DelayWithoutHook,
+    /// `distributed.py`, the end of the first forward pass: gradients that are delayed lie in one
+    /// buffer of float32 (2.7.1's text).
+    #[error(
+        "attempting to assign a gradient with dtype 'float' to a tensor with dtype '{}'. Please \
+         ensure that the gradient and the tensor have the same dtype",
+        cpp_name(*.dtype)
+    )]
+    DelayedType { dtype: Dtype },
     /// `distributed.py`, constructor: a lazy module that has seen no batch.
     #[error(
         "Modules with uninitialized parameters can't be used with `DistributedDataParallel`. Run a \
@@ -137,6 +147,15 @@ pub enum DdpError {
          avoid hangs"
     )]
     ZeroOverlapBackend,
+    /// `ZeroRedundancyOptimizer._verify_same_dense_param_type`, of the first parameter and of the
+    /// first that differs.
+    #[error(
+        "ZeroRedundancyOptimizer only supports using the same dense type for all parameters but got \
+         both {} and {}",
+        type_name(*.first, *.cpu),
+        type_name(*.other, *.cpu)
+    )]
+    ZeroTypes { first: Dtype, other: Dtype, cpu: bool },
     /// `ZeroRedundancyOptimizer._get_min_index`, when a bucket has more pieces than there are ranks.
     #[error("All indices are disallowed")]
     ZeroMorePieces,
@@ -213,6 +232,21 @@ pub enum Unfinished {
 }
 
 impl DdpError {
+    /// Its text as one rank says it; where `several` say the same, each puts its own number for the
+    /// one that is in it.
+    pub fn said_by(&self, several: bool) -> String {
+        let text = self.to_string();
+        match self {
+            DdpError::Unfinished { rank, .. } if several => {
+                text.replace(&format!("for rank {rank}:"), "for this rank:")
+            }
+            DdpError::Exhausted { rank } if several => {
+                text.replace(&format!("Rank {rank} "), "This rank ")
+            }
+            _ => text,
+        }
+    }
+
     /// Python's class of the exception.
     pub fn class(&self) -> &'static str {
         match self {
@@ -229,6 +263,7 @@ impl DdpError {
             | DdpError::DeviceIds
             | DdpError::DeviceIdsOnCpu { .. }
             | DdpError::SyncBatchNormOnCpu
+            | DdpError::ZeroTypes { .. }
             | DdpError::NoJoinables => "ValueError",
             DdpError::ZeroMorePieces => "AssertionError",
             DdpError::EverythingDelayed => "AttributeError",
@@ -237,6 +272,23 @@ impl DdpError {
             DdpError::ScalarGradient => "IndexError",
             _ => "RuntimeError",
         }
+    }
+}
+
+/// `torch.typename` of a tensor: `torch.FloatTensor`, `torch.cuda.HalfTensor`.
+fn type_name(dtype: Dtype, cpu: bool) -> String {
+    let device = if cpu { "" } else { "cuda." };
+    format!("torch.{device}{}Tensor", dtype.scalar_type())
+}
+
+/// A type's name in C++ (`TypeMeta::name`).
+fn cpp_name(dtype: Dtype) -> String {
+    match dtype {
+        Dtype::Float64 => "double".into(),
+        Dtype::Float32 => "float".into(),
+        Dtype::Complex64 => "c10::complex<float>".into(),
+        Dtype::Complex128 => "c10::complex<double>".into(),
+        other => format!("c10::{}", other.scalar_type()),
     }
 }
 

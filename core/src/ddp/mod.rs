@@ -25,6 +25,7 @@ mod hook;
 mod indices;
 pub mod join;
 pub mod lab;
+mod left_out;
 mod links;
 pub mod model;
 mod notes;
@@ -62,7 +63,10 @@ pub use options::{
 pub use reducer::Reducer;
 pub use report::{DdpReport, ErrorAt, Phase, ReportedCall};
 pub use trouble::known_trouble;
-pub use verify::{verify_device_ids, verify_params, verify_sync_batch_norm, verify_types};
+pub use verify::{
+    verify_device_ids, verify_params, verify_sync_batch_norm, verify_types, verify_zero_overlap,
+    verify_zero_types,
+};
 pub use wrapper::{Ddp, Forward, InJoin, broadcast_coalesced};
 
 #[cfg(test)]

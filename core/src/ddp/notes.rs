@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// A training run as a plan, with a note on each of its steps.
 #[derive(Clone, Debug)]
 pub struct TrainingRun {
-    /// What every rank does.
+    /// What every rank does, up to where DDP raises: [`TrainingRun::plan_with_end`] raises too.
     pub plan: Plan,
     /// The kinds of ranks that there are; rank 0's comes first.
     pub roles: Vec<Role>,

@@ -11,6 +11,7 @@
 
 mod names;
 mod optimizer;
+mod raising;
 mod replicas;
 mod subgroups;
 mod uneven;
@@ -22,7 +23,7 @@ use super::join::JoinOptions;
 use super::model::{Device, Model, ModelError, UnknownParameter};
 use super::notes::{Half, StepKind, TrainingRun};
 use super::options::DdpOptions;
-use super::verify::{verify_sync_batch_norm, verify_types};
+use super::verify::{verify_sync_batch_norm, verify_types, verify_zero_overlap, verify_zero_types};
 use super::wrapper::{Ddp, Forward};
 use crate::group::BackendName;
 use crate::plan::{Action, Plan, PlanError, Source};
@@ -140,6 +141,17 @@ impl Training {
         }
     }
 
+    /// What a sharded optimizer says of the model's parameters, if there is one.
+    ///
+    /// # Errors
+    /// What PyTorch raises.
+    pub fn check_zero(&self, model: &Model) -> Result<(), DdpError> {
+        match self.zero.is_some() || self.options.zero_overlap.is_some() {
+            true => verify_zero_types(model, self.backend),
+            false => Ok(()),
+        }
+    }
+
     /// Ranks of the plan: processes, or their devices.
     pub fn ranks(&self) -> u32 {
         self.world_size.saturating_mul(self.devices.max(1))
@@ -253,11 +265,10 @@ pub fn training_run_as_far(
         let layers = model.layers.len();
         return Err(TrainingError::TooLong { steps, layers });
     }
-    if training.options.zero_overlap.is_some() && training.backend != BackendName::Nccl {
-        return Err(DdpError::ZeroOverlapBackend.into());
-    }
+    verify_zero_overlap(&training.options, training.backend)?;
     training.options.check(training.world_size)?;
     verify_types(model, &training.options, training.backend)?;
+    training.check_zero(model)?;
     if training.sync_batch_norm {
         verify_sync_batch_norm(model, training.backend)?;
     }

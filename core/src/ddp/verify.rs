@@ -66,6 +66,30 @@ pub fn verify_sync_batch_norm(model: &Model, backend: BackendName) -> Result<(),
     }
 }
 
+/// What `hook_with_zero_step` says of other backends than NCCL, as it is made.
+///
+/// # Errors
+/// What PyTorch raises.
+pub fn verify_zero_overlap(options: &DdpOptions, backend: BackendName) -> Result<(), DdpError> {
+    match options.zero_overlap.is_some() && backend != BackendName::Nccl {
+        true => Err(DdpError::ZeroOverlapBackend),
+        false => Ok(()),
+    }
+}
+
+/// What `ZeroRedundancyOptimizer`'s constructor says of parameters of several types, trained or not.
+///
+/// # Errors
+/// What PyTorch raises.
+pub fn verify_zero_types(model: &Model, backend: BackendName) -> Result<(), DdpError> {
+    let mut types = model.params.iter().map(|param| param.dtype);
+    let Some(first) = types.next() else { return Ok(()) };
+    match types.find(|dtype| *dtype != first) {
+        Some(other) => Err(DdpError::ZeroTypes { first, other, cpu: backend != BackendName::Nccl }),
+        None => Ok(()),
+    }
+}
+
 /// What becomes of mixed precision where the module is on the CPU, as gloo's is here; none if it
 /// works. What PyTorch raises depends on how it was built.
 pub(super) fn mixed_precision_note(

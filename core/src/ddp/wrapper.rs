@@ -30,6 +30,8 @@ pub struct Ddp {
     trained_index: Vec<u32>,
     /// The parameter that launches the delayed `all_reduce`, and its elements.
     delayed: Option<(u32, u64)>,
+    /// The type of the first delayed parameter that the buffer of float32 is no gradient for.
+    delayed_type: Option<Dtype>,
     require_forward_param_sync: bool,
     static_graph_delay_enqueued: bool,
 }
@@ -83,23 +85,22 @@ impl Ddp {
         }
         check_limits(options)?;
         let delayed_names = delayed_names.unwrap_or_default();
-        let left_out =
-            |name: &String| options.ignored.contains(name) || delayed_names.contains(name);
+        let left_out = |name: &String| options.leaves_out(name);
         let mut calls = Vec::new();
         let mut states = Vec::new();
         let (mut params, mut reducer_index) = (Vec::new(), Vec::new());
         let (mut requiring, mut trained_index) = (Vec::new(), Vec::new());
         for (index, param) in (0..).zip(&model.params) {
-            let here = !left_out(&param.name);
-            let trained = here && param.requires_grad;
-            reducer_index.push(trained.then_some(params.len() as u32));
-            if here {
+            let called = options.name_in_reducer(model, &param.name);
+            let called = called.filter(|_| param.requires_grad);
+            reducer_index.push(called.as_ref().map(|_| params.len() as u32));
+            if !left_out(&param.name) {
                 states.push(sized(states.len(), param.dtype, param.numel()));
             }
             if param.requires_grad {
                 requiring.push(index);
             }
-            if trained {
+            if let Some(name) = called {
                 trained_index.push(requiring.len() as u32 - 1);
                 params.push(ReducerParam {
                     bucket: BucketParam {
@@ -108,11 +109,12 @@ impl Ddp {
                         sparse: param.sparse,
                     },
                     shape: param.shape.clone(),
-                    name: last_name(model, &param.name).to_owned(),
+                    name,
                 });
             }
         }
-        if params.is_empty() && delayed_names.is_empty() {
+        let trains = model.params.iter().any(|param| param.requires_grad && !left_out(&param.name));
+        if !trains && delayed_names.is_empty() {
             return Err(DdpError::NothingToTrain);
         }
         if states.is_empty() {
@@ -138,6 +140,7 @@ impl Ddp {
             trained: requiring,
             trained_index,
             delayed,
+            delayed_type: delayed_type(model, delayed_names),
             require_forward_param_sync: true,
             static_graph_delay_enqueued: false,
         };
@@ -275,7 +278,8 @@ impl Ddp {
             });
             reducer.prepare_for_backward(&unused.collect::<Vec<_>>());
         }
-        Ok(())
+        // `_clear_grad_buffer`, the last of a forward pass.
+        self.delayed_type.map_or(Ok(()), |dtype| Err(DdpError::DelayedType { dtype }))
     }
 
     /// Buffers follow the forward pass before: they are broadcast when that one was to synchronize.
@@ -421,6 +425,13 @@ fn delay(model: &Model, options: &DdpOptions, calls: &mut Vec<DdpCall>) -> Optio
     Some((hooked.0, numel))
 }
 
+/// The buffer of delayed gradients is float32, whatever they are (`torch.zeros` without a type), and its
+/// parts become the parameters' gradients.
+fn delayed_type(model: &Model, names: &[String]) -> Option<Dtype> {
+    let named = names.iter().filter_map(|name| model.params.iter().find(|p| p.name == *name));
+    named.map(|param| param.dtype).find(|dtype| *dtype != Dtype::Float32)
+}
+
 /// pybind hands limits over as `size_t`, so that a negative one in Python's list is refused.
 fn check_limits(options: &DdpOptions) -> Result<(), DdpError> {
     let caps: &[i64] = match &options.bucket_cap {
@@ -434,11 +445,4 @@ fn check_limits(options: &DdpOptions) -> Result<(), DdpError> {
         Some(&bytes) => Err(DdpError::NegativeLimit { bytes }),
         None => Ok(()),
     }
-}
-
-/// What PyTorch calls a parameter in its errors: of several modules that share it, each writes its own
-/// name over the one before (`_build_debug_param_to_name_mapping`).
-fn last_name<'m>(model: &'m Model, name: &'m str) -> &'m str {
-    let alias = model.tied.iter().rfind(|(_, of)| of == name);
-    alias.map_or(name, |(alias, _)| alias)
 }

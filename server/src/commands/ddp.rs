@@ -18,7 +18,7 @@ use lockstep_core::ddp::plan::training_run_as_far;
 use lockstep_core::ddp::replicas::Replicas;
 use lockstep_core::ddp::{
     AfterSteps, DdpReport, DdpVersion, Links, RecordedRun, TrainingRun, known_trouble,
-    parse_indices, verify_device_ids, verify_sync_batch_norm, verify_types,
+    parse_indices, verify_device_ids, verify_sync_batch_norm, verify_types, verify_zero_overlap,
 };
 use lockstep_core::plan::Plan;
 use lockstep_core::scenario::nearest;
@@ -46,7 +46,8 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
     let recorded = arguments.verify_against.as_deref().map(recorded_run).transpose()?;
     let there = recorded.as_ref().and_then(RecordedRun::world_size);
     arguments.world_size = arguments.world_size.or(there);
-    let options = arguments.options()?;
+    let mut options = arguments.options()?;
+    options.debug |= recorded.as_ref().is_some_and(RecordedRun::debug);
     arguments.check_names(&model)?;
     if !arguments.unused().is_empty() {
         model = model.without(&model.find(arguments.unused()).context("--unused")?);
@@ -67,6 +68,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
         if let Some(devices) = arguments.devices() {
             verify_device_ids(&options, training.backend, devices)?;
         }
+        verify_zero_overlap(&options, training.backend)?;
         verify_types(&model, &options, training.backend)
     };
     let ran = || {
@@ -74,6 +76,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
         DdpReport::accumulating(&model, &options, world_size, on, iterations, accumulate)
     };
     let report = refused().and_then(|()| ran()).and_then(|report| {
+        training.check_zero(&model)?;
         if training.sync_batch_norm {
             verify_sync_batch_norm(&model, training.backend)?;
         }
@@ -88,6 +91,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
     let uneven = arguments.uneven()?;
     let joined = uneven.map(|uneven| {
         let Uneven { inputs, join, joinables } = uneven;
+        training.check_join().context("--join")?;
         let model = model.with_equal_passes().context(
             "--join follows passes that are all alike, but the model's \"unused\" lists different \
              parameters for different passes",
@@ -110,7 +114,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
         let run = training_run_as_far(&model, &training);
         let run = Missing::unless(run, in_a_step, "plan and no simulation", &mut missing)?;
         if let (Some(path), Some(run)) = (&arguments.plan, &run) {
-            write_plan(path, &run.plan)?;
+            write_plan(path, &run.plan_with_end())?;
             planned_error = RaisedInStep::of(run);
         }
         if let (true, Some(run)) = (arguments.simulate, &run) {
@@ -146,6 +150,23 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
             begins + 1
         ));
     }
+    let left = model.trained().filter(|param| options.leaves_out(&param.name));
+    for param in left.filter(|param| options.reduces(&model, &param.name)) {
+        notes.push(format!(
+            "{} is named to be left alone, and no state that is broadcast, but the reducer has it: \
+             PyTorch looks for a parameter of the model itself under its name behind a dot, and for \
+             one that modules share under each of its names.",
+            param.name
+        ));
+    }
+    if model.grad_ready_order().is_empty() {
+        notes.push(
+            "No parameter gets a gradient: unless the inputs require grad, loss.backward() raises \
+             RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn."
+                .into(),
+        );
+    }
+    notes.extend(recorded.as_ref().and_then(|recorded| recorded.ending(&report)));
     let not_compared = recorded.as_ref().map(RecordedRun::not_compared);
     let differences = recorded.map(|recorded| recorded.differences(&report));
     let text = match arguments.json {
@@ -283,10 +304,13 @@ impl Arguments {
     fn check_names(&self, model: &Model) -> Result<()> {
         let known = || {
             let params = model.params.iter().map(|param| param.name.as_str());
-            params.chain(model.buffers.iter().map(|buffer| buffer.name.as_str()))
+            let shared = model.tied.iter().map(|(alias, _)| alias.as_str());
+            params.chain(shared).chain(model.buffers.iter().map(|buffer| buffer.name.as_str()))
         };
         for (flag, name) in self.names() {
-            if !known().any(|known| known == name) {
+            // As the reducer calls a parameter of the model itself.
+            let of_model = name.strip_prefix('.').filter(|_| flag == "--ignore");
+            if !known().any(|known| known == name || of_model == Some(known)) {
                 let meant = match nearest(name, known(), 1).first() {
                     Some(near) => format!("; did you mean {near}?"),
                     None => String::new(),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
+mod closed;
 mod lab;
 
 use lockstep_core::collective::Collective;

@@ -5,7 +5,7 @@ use super::slices::Slices;
 use crate::protocol::{ChangeRow, DdpAccount, DdpQuestion, Response, Simulated};
 use lockstep_core::ddp::lab::{Axis, LabModel, LabRun, Setting, Summary, changes};
 use lockstep_core::ddp::model::{Model, mlp_sizes, named};
-use lockstep_core::ddp::plan::{Training, TrainingError, training_plan, training_run};
+use lockstep_core::ddp::plan::{Training, TrainingError, training_run, training_run_as_far};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;
 use lockstep_sim::training::{messages, simulate_rank};
@@ -78,9 +78,10 @@ fn training(setting: &Setting) -> Training {
     Training { steps, ranks_per_node, ..setting.training.clone() }
 }
 
-/// All of the lab's passes as a plan.
+/// All of the lab's passes as a plan, which ends where DDP raises.
 fn plan(model: &Model, setting: &Setting) -> Result<Plan, String> {
-    training_plan(model, &training(setting)).map_err(|error| raised(&error))
+    let run = training_run_as_far(model, &training(setting)).map_err(|error| raised(&error))?;
+    Ok(run.plan_with_end())
 }
 
 /// Simulates all ranks. The simulator goes through in one piece: the bound keeps that to seconds.
@@ -100,12 +101,17 @@ fn simulated(model: &Model, setting: &Setting, topology: Topology) -> Result<Res
     let config = SimConfig { topology, ..SimConfig::default() };
     let (passes, outcome) =
         simulate_rank(&of, run.principal(), &config).map_err(|e| e.to_string())?;
-    if outcome == Some(Outcome::TimedOut) {
-        return Err(
-            "On these links a collective does not complete within its group's timeout: the \
-                    simulation ends there."
-                .into(),
-        );
+    match outcome {
+        Some(Outcome::Completed) => {}
+        Some(Outcome::TimedOut) => {
+            return Err(
+                "On these links a collective does not complete within its group's timeout: the \
+                 simulation ends there."
+                    .into(),
+            );
+        }
+        Some(Outcome::Failed { why }) => return Err(format!("The simulation ends early: {why}.")),
+        _ => return Err("The simulation does not come to its end.".into()),
     }
     let steady = run.steady();
     let end_ps = passes.last().map_or(0, |pass| pass.end_ps);

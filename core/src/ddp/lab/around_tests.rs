@@ -306,13 +306,13 @@ fn a_gradient_that_comes_twice_is_told_so() {
     let plain = setting(2, DdpOptions::default());
     let (told, raised) = said(&plain, 0);
     assert!(told.contains("though the reducer has it marked ready already"), "{told}");
-    assert!(raised.unwrap().contains("at index 1 with name b has been marked as ready twice"));
+    assert!(raised.unwrap().contains("at index 1 with name .b has been marked as ready twice"));
     // Of a parameter that modules share PyTorch knows the last name.
     let shared =
         text.replace("\"grad_ready_order\"", r#""tied": [["z", "b"]], "grad_ready_order""#);
     let shared = Model::read("shared", &shared).unwrap();
     let raised = LabRun::of(&shared, &plain).unwrap().raised(0).unwrap();
-    assert!(raised.contains("at index 1 with name z has been"), "{raised}");
+    assert!(raised.contains("at index 1 with name .z has been"), "{raised}");
     let fixed = with(&plain, |of| of.options.static_graph = true);
     let (told, raised) = said(&fixed, 2);
     assert!(told.contains("b's gradient comes, but not for the last time"), "{told}");

@@ -70,11 +70,11 @@ impl LabRun<'_> {
         text("device_ids", String::new());
         text("dtypes", self.dtypes());
         text("module_name", self.model.name.clone());
-        for name in
-            ["cuda_visible_devices", "master_addr", "master_port", "torch_distributed_debug"]
-        {
+        for name in ["cuda_visible_devices", "master_addr", "master_port"] {
             text(name, nowhere());
         }
+        let debug = self.setting.training.options.debug;
+        text("torch_distributed_debug", if debug { "INFO".into() } else { nowhere() });
         let of_backend: &[&str] = match training.backend {
             BackendName::Nccl => &[
                 "nccl_async_error_handling",
@@ -192,10 +192,9 @@ impl LabRun<'_> {
     /// DDP ignores or delays.
     fn reducer_indices(&self) -> Vec<Option<u32>> {
         let options = &self.setting.training.options;
-        let delayed = options.delay_all_reduce_named_params.as_deref().unwrap_or_default();
         let mut next = 0;
         let indices = self.model.trained().map(|param| {
-            let own = !options.ignored.contains(&param.name) && !delayed.contains(&param.name);
+            let own = options.reduces(&self.model, &param.name);
             next += u32::from(own);
             own.then_some(next.saturating_sub(1))
         });

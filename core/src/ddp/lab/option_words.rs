@@ -119,8 +119,8 @@ fn power(state: &PowerSgd) -> String {
 pub(super) fn cap_words(of: &BucketCap) -> String {
     match of {
         BucketCap::Default => "default".into(),
-        // A terabyte: nobody's gradients reach it.
-        BucketCap::Bytes(bytes) if *bytes < 0 || *bytes >= 100 << 30 => "one bucket".into(),
+        // A bucket for each element type: nobody's gradients reach 100 GiB.
+        BucketCap::Bytes(bytes) if *bytes < 0 || *bytes >= 100 << 30 => "no limit".into(),
         other => cap(other),
     }
 }

@@ -64,20 +64,33 @@ fn check(training: &Training, uneven: &Uneven) -> Result<(), TrainingError> {
     } else if uneven.inputs.len() > MAX_CLASSES {
         "uneven inputs are listed for 64 ranks at most; the ranks that follow have as many as the \
          last that is listed"
-    } else if training.accumulate > 1 {
-        "no_sync() inside join() is not followed here: a pass of each input, please"
-    } else if training.sync_batch_norm {
-        "SyncBatchNorm cannot be shadowed: PyTorch asks for throw_on_early_termination=True with \
-         it, which join() here does not combine"
-    } else if training.averager.is_some() {
-        "a model averager is no joinable: ranks without inputs would not average, and the others \
-         would wait for them"
-    } else if training.options.zero_overlap.is_some() {
-        "ZeroRedundancyOptimizer(overlap_with_ddp=True) cannot be in join(): PyTorch raises"
     } else {
-        return Ok(());
+        return training.check_join();
     };
     Err(TrainingError::Together(wrong))
+}
+
+impl Training {
+    /// Whether what stands around DDP goes with `join()`.
+    ///
+    /// # Errors
+    /// When it does not, or is not followed in there.
+    pub fn check_join(&self) -> Result<(), TrainingError> {
+        let wrong = if self.accumulate > 1 {
+            "no_sync() inside join() is not followed here: a pass of each input, please"
+        } else if self.sync_batch_norm {
+            "SyncBatchNorm cannot be shadowed: PyTorch asks for throw_on_early_termination=True with \
+             it, which join() here does not combine"
+        } else if self.averager.is_some() {
+            "a model averager is no joinable: ranks without inputs would not average, and the others \
+             would wait for them"
+        } else if self.options.zero_overlap.is_some() {
+            "ZeroRedundancyOptimizer(overlap_with_ddp=True) cannot be in join(): PyTorch raises"
+        } else {
+            return Ok(());
+        };
+        Err(TrainingError::Together(wrong))
+    }
 }
 
 /// By iteration, the order that rank 0 rebuilds its buckets from.

@@ -223,3 +223,56 @@ fn hooks_communicate_what_their_sources_say() {
     assert_eq!(run(local(true), 2).unwrap().len(), 1);
     assert!(list(&recorded("last_bucket_cap.json")["rows"]).len() > 5);
 }
+
+/// What PyTorch 2.7.1 says of types that a buffer of delayed gradients, or a sharded optimizer, does
+/// not take.
+#[test]
+fn types_that_do_not_go_with_what_stands_around_the_reducer() {
+    let model = |second: &str| {
+        let text = format!(
+            r#"{{"params": [["a", [2, 2], 4, "float32", true], ["b", [2], 2, "{second}", false],
+            ["c", [2], 2, "float32", true]]}}"#
+        );
+        Model::read("m", &text).unwrap()
+    };
+    let options = |delayed: &[&str]| DdpOptions {
+        delay_all_reduce_named_params: Some(delayed.iter().map(|name| (*name).into()).collect()),
+        param_to_hook_all_reduce: Some("c".into()),
+        ..DdpOptions::default()
+    };
+    for (dtype, name) in [
+        ("float64", "double"),
+        ("float16", "c10::Half"),
+        ("bfloat16", "c10::BFloat16"),
+        ("complex64", "c10::complex<float>"),
+        ("float8_e4m3fn", "c10::Float8_e4m3fn"),
+    ] {
+        let (mut ddp, _) = Ddp::new(0, &model(dtype), &options(&["a", "b"])).unwrap();
+        let error = ddp.forward(&Forward::default(), &mut Vec::new()).unwrap_err();
+        assert_eq!(
+            format!("{}: {error}", error.class()),
+            format!(
+                "RuntimeError: attempting to assign a gradient with dtype 'float' to a tensor with \
+                 dtype '{name}'. Please ensure that the gradient and the tensor have the same dtype"
+            )
+        );
+    }
+    let (mut ddp, _) = Ddp::new(0, &model("float64"), &options(&["a"])).unwrap();
+    assert_eq!(ddp.forward(&Forward::default(), &mut Vec::new()), Ok(()));
+
+    let said = |dtype: &str, backend| {
+        let error = verify_zero_types(&model(dtype), backend).unwrap_err();
+        format!("{}: {error}", error.class())
+    };
+    let only = "ValueError: ZeroRedundancyOptimizer only supports using the same dense type for all \
+                parameters but got both";
+    assert_eq!(
+        said("bfloat16", BackendName::Gloo),
+        format!("{only} torch.FloatTensor and torch.BFloat16Tensor")
+    );
+    assert_eq!(
+        said("float16", BackendName::Nccl),
+        format!("{only} torch.cuda.FloatTensor and torch.cuda.HalfTensor")
+    );
+    assert_eq!(verify_zero_types(&model("float32"), BackendName::Gloo), Ok(()));
+}

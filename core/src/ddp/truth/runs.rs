@@ -78,6 +78,24 @@ fn what_a_run_raised_is_raised_here_after_the_same_calls() {
         assert_eq!(differences, Vec::<String>::new(), "{name}");
         assert!(error.unwrap().contains("Expected to mark a variable ready only once"), "{name}");
     }
+    // The first gradient that raises is not the last that comes: those that never came are in the file.
+    let options = DdpOptions { find_unused_parameters: true, ..DdpOptions::default() };
+    let (differences, error) = replayed("raises_checkpoint_unused", &options, gloo).unwrap();
+    assert_eq!(differences, Vec::<String>::new());
+    assert!(error.unwrap().contains("Expected to mark a variable ready only once"));
+    // With TORCH_DISTRIBUTED_DEBUG=DETAIL errors name parameters, those of the model itself with a dot.
+    let options = DdpOptions { debug: true, ..DdpOptions::default() };
+    let (differences, error) = replayed("raises_debug_detail", &options, gloo).unwrap();
+    assert_eq!(differences, Vec::<String>::new());
+    assert!(error.unwrap().contains("for rank 0: skip.bias, skip.weight, .u\n"));
+    // The module's own exception is none of DDP's.
+    let (differences, error) = replayed("raises_of_module", &DdpOptions::default(), gloo).unwrap();
+    assert_eq!((differences, error), (Vec::new(), None));
+    // A last pass that leaves a bucket over is none that raises.
+    let cap = BucketCap::from_mb(5.0).unwrap();
+    let options = DdpOptions { bucket_cap: cap, ..DdpOptions::default() };
+    let (differences, error) = replayed("accumulate_left_over", &options, gloo).unwrap();
+    assert_eq!((differences, error), (Vec::new(), None));
     let hook = Some(CommHook::compress(Dtype::Float16));
     let options = DdpOptions { comm_hook: hook, ..DdpOptions::default() };
     let (differences, error) = replayed("raises_sparse_fp16", &options, gloo).unwrap();

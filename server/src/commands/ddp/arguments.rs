@@ -65,7 +65,12 @@ struct DdpArguments {
     #[arg(long, value_name = "MIB", allow_hyphen_values = true)]
     bucket_cap_mb: Option<f64>,
     /// DDP's bucket_cap_mb_list of 2.15: 1,25; empty for an empty list
-    #[arg(long, value_name = "MIB,…", conflicts_with = "bucket_cap_mb")]
+    #[arg(
+        long,
+        value_name = "MIB,…",
+        conflicts_with = "bucket_cap_mb",
+        allow_hyphen_values = true
+    )]
     bucket_cap_mb_list: Option<String>,
     /// DDP's find_unused_parameters=True
     #[arg(long)]
@@ -97,7 +102,8 @@ struct DdpArguments {
     /// The environment variable DDP_SET_LAST_BUCKET_CAP=1
     #[arg(long)]
     set_last_bucket_cap: bool,
-    /// The environment variable TORCH_DISTRIBUTED_DEBUG=INFO: errors name parameters
+    /// The environment variable TORCH_DISTRIBUTED_DEBUG=INFO: errors name parameters; that of the run
+    /// with --verify-against
     #[arg(long)]
     debug: bool,
     /// Devices of each process, with --version 1.x: a replica of the module on each

@@ -112,10 +112,9 @@ pub(super) fn as_differences(differences: &[String], not_compared: &[&str]) -> S
 }
 
 pub(super) fn as_text(model: &Model, options: &DdpOptions, report: &DdpReport) -> String {
-    let delayed = options.delay_all_reduce_named_params.as_deref().unwrap_or_default();
     // The reducer counts only its own.
-    let own = |name: &String| !options.ignored.contains(name) && !delayed.contains(name);
-    let trained: Vec<_> = model.trained().filter(|param| own(&param.name)).collect();
+    let own = model.trained().filter(|param| options.reduces(model, &param.name));
+    let trained: Vec<_> = own.collect();
     let bytes: u64 = trained.iter().map(|param| param.bytes()).sum();
     let mut text = format!(
         "{}: {} parameters that require grad, {} bytes; DDP of PyTorch {}, cap {} bytes, first \
@@ -173,13 +172,14 @@ pub(super) fn as_text(model: &Model, options: &DdpOptions, report: &DdpReport) -
             text.push_str(&format!("  {place:<12} {}\n", listed(&calls)));
         }
     }
-    if let Some(stats) = report.compression {
-        text.push_str(&format!(
-            "\nPowerSGD: {} elements before compression, {} after, rate {:.2}\n",
-            with_commas(stats.before),
-            with_commas(stats.after),
-            stats.rate()
-        ));
+    // Before the hook begins there is nothing to tell of it.
+    if let Some(stats) = report.compression.filter(|stats| stats.before > 0) {
+        let before = with_commas(stats.before);
+        let after = match stats.after {
+            0 => "none after".to_owned(),
+            after => format!("{} after, rate {:.2}", with_commas(after), stats.rate()),
+        };
+        text.push_str(&format!("\nPowerSGD: {before} elements before compression, {after}\n"));
     }
     if let Some(error) = &report.error {
         let place = report.error_at.map_or_else(String::new, |at| in_step(at.iteration, at.phase));

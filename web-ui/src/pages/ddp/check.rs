@@ -3,9 +3,15 @@
 use super::answers::use_simulated;
 use crate::explain;
 use crate::protocol::{DdpAccount, DdpQuestion, ModelRef};
+use lockstep_core::words::counted;
 use lockstep_sim::Topology;
 use std::rc::Rc;
 use yew::prelude::*;
+
+/// So far apart they are by what latencies make of a small job.
+const MUCH_PERMILLE: u128 = 10;
+const WHY_OFF: &str = " In closed form all ranks begin a collective together; in the simulator each \
+                       begins when the one before has let it go, up to some latencies apart.";
 
 /// Properties of [`Check`].
 #[derive(Properties, PartialEq)]
@@ -38,26 +44,27 @@ pub(super) fn check(props: &CheckProps) -> Html {
             true => {}
         }
     }
-    let ranks = props.account.setting.training.ranks();
+    let ranks = counted(props.account.setting.training.ranks(), "rank");
     let said = match (wanted, &known.found) {
         (None, _) => {
-            format!("The times here are worked out in closed form, for all {ranks} ranks at once.")
+            format!("The times here are worked out in closed form, for {ranks} at once.")
         }
         (Some(_), Some(Ok(found))) if known.fresh => {
             let permille = u128::from(found.step_ps.abs_diff(found.closed_ps)) * 1000
                 / u128::from(found.step_ps.max(1));
             format!(
-                "Simulated on all {ranks} ranks ({} messages, in {:.1} s): a step takes {}; the closed form says {}, {}.{} % off.",
+                "Simulated on {ranks} ({} messages, in {:.1} s): a step takes {}; the closed form says {}, {}.{} % off.{}",
                 super::blocks::commas(found.messages),
                 took.borrow().unwrap_or(0.0) / 1000.0,
                 explain::time(found.step_ps),
                 explain::time(found.closed_ps),
                 permille / 10,
-                permille % 10
+                permille % 10,
+                if permille < MUCH_PERMILLE { "" } else { WHY_OFF }
             )
         }
         (Some(_), Some(Err(why))) if known.fresh => why.clone(),
-        (Some(_), _) => format!("Simulating {ranks} ranks…"),
+        (Some(_), _) => format!("Simulating {ranks}…"),
     };
     let ms = took.borrow().filter(|_| known.fresh && wanted.is_some());
     html! {
