@@ -95,11 +95,15 @@ impl Cores {
     /// Keeps a rank busy for so long, from `now` or when it and a core are free. Returns when it
     /// is done.
     pub(crate) fn work(&mut self, now: u64, rank: GlobalRank, duration_ps: u64) -> u64 {
-        let first = self.free_at.iter_mut().min();
-        let (Some(core), Some(busy)) = (first, self.busy_until.get_mut(rank.index())) else {
+        let Some(busy) = self.busy_until.get_mut(rank.index()) else { return now };
+        let ready = now.max(*busy);
+        // The core that was free last before the rank is ready: one that idles already is left to
+        // those who can begin sooner. If none is free by then, the first that will be.
+        let key = |free_at: u64| (free_at > ready, free_at.abs_diff(ready));
+        let Some(core) = self.free_at.iter_mut().min_by_key(|core| key(**core)) else {
             return now;
         };
-        let done = now.max(*busy).max(*core).saturating_add(duration_ps);
+        let done = ready.max(*core).saturating_add(duration_ps);
         *core = done;
         *busy = done;
         done
@@ -139,5 +143,14 @@ mod tests {
         );
         assert_eq!(cores.work(0, c, 5), 65);
         assert_eq!((cores.work(500, a, 5), cores.free(a), cores.free(b)), (505, 505, 70));
+    }
+
+    /// Three pieces for one rank and then three for another: each has a core of its own.
+    #[test]
+    fn a_rank_that_is_busy_keeps_no_core_from_others() {
+        let mut cores = Cores::new(MACHINE, 2);
+        let [a, b] = [0, 1].map(GlobalRank);
+        let mut thrice = |rank| [(); 3].map(|()| cores.work(0, rank, 10));
+        assert_eq!([thrice(a), thrice(b)], [[10, 20, 30]; 2]);
     }
 }

@@ -274,7 +274,9 @@ fn asynchronous_calls_overlap_with_compute_and_wait_holds_the_program() {
     let grad = plan.tensor("grad", Dtype::Float32, 1000, Fill::Rank);
     let plan = plan
         .every_rank(|_, program| {
-            let op = program.async_op().collective(GroupId::WORLD, SUM, 1000, None, Some(grad));
+            let (sum, ring) = (SUM, Some(Algorithm::Ring));
+            let program = program.async_op();
+            let op = program.collective_by(GroupId::WORLD, sum, 1000, None, Some(grad), ring);
             program.compute("backward", 500);
             program.wait(op);
         })

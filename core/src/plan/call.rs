@@ -3,7 +3,7 @@
 
 use super::{Action, Call, Plan, Program, TensorId};
 use crate::dtype::Dtype;
-use crate::group::{GroupId, ProcessGroup};
+use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
 use crate::schedule::{Algorithm, Layout, Schedule, ScheduleError};
 use crate::trace::{Call as Recorded, Frame, TensorShape};
@@ -75,12 +75,18 @@ impl Plan {
             let table = self.schedules.get(*index as usize).ok_or(ScheduleError::NoTable(*index));
             return Some(table.and_then(|t| Schedule::from_table(t, *collective, group.size())));
         }
-        // A family that packs parts of several ranks together cannot know the others' splits.
-        let default = match splits {
+        let bytes = self.call_bytes(*count, *input, *output);
+        let nodes = self.ranks_per_node_in(id, group);
+        let shared = group.backend() == BackendName::Host && nodes == group.size();
+        let default = || match splits {
+            // A family that packs parts of several ranks together cannot know the others' splits.
             Some(_) => Algorithm::Direct,
-            None => Algorithm::default_of(*collective, group.backend()),
+            None => shared
+                .then(|| Algorithm::in_shared_memory(*collective, group.size(), bytes))
+                .flatten()
+                .unwrap_or_else(|| Algorithm::default_of(*collective, group.backend())),
         };
-        let algorithm = algorithm.unwrap_or(default);
+        let algorithm = algorithm.unwrap_or_else(default);
         let schedule = Schedule::new(*collective, algorithm, group.size());
         let schedule = schedule.and_then(|schedule| match channels {
             Some(channels) => schedule.with_channels(*channels),
@@ -88,9 +94,8 @@ impl Plan {
         });
         let schedule = schedule.and_then(|schedule| match segments {
             Some(segments) => schedule.with_segments(*segments),
-            None => Ok(schedule.sized(self.call_bytes(*count, *input, *output))),
+            None => Ok(schedule.sized(bytes)),
         });
-        let nodes = self.ranks_per_node_in(id, group);
         Some(schedule.and_then(|schedule| schedule.with_ranks_per_node(nodes)))
     }
 
@@ -234,7 +239,6 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::collective::Collective;
-    use crate::group::BackendName;
     use crate::plan::{Fill, PlanBuilder};
     use crate::reduce::ReduceOp;
     use crate::scenario::CollectiveLab;
@@ -271,7 +275,32 @@ mod tests {
         let of = |backend| schedule_of(Collective::Barrier, backend, 0).algorithm();
         assert_eq!(of(BackendName::Nccl), Some(Algorithm::Tree));
         assert_eq!(of(BackendName::Gloo), Some(Algorithm::Dissemination));
-        assert_eq!(of(BackendName::Host), Some(Algorithm::Dissemination));
+        assert_eq!(of(BackendName::Mpi), Some(Algorithm::Dissemination));
+        assert_eq!(of(BackendName::Host), Some(Algorithm::Direct));
+    }
+
+    /// Ranks of one node read each other's memory; those of several, and many, go round.
+    #[test]
+    fn few_ranks_of_a_host_exchange_directly() {
+        let sum = Collective::AllReduce { op: ReduceOp::Sum };
+        let of = |backend, count| schedule_of(sum, backend, count).algorithm();
+        assert_eq!(of(BackendName::Host, 2048), Some(Algorithm::OneShot));
+        assert_eq!(of(BackendName::Host, 2049), Some(Algorithm::TwoShot));
+        assert_eq!(of(BackendName::Gloo, 2048), Some(Algorithm::Ring));
+        let default = |ranks, nodes| {
+            let mut plan = PlanBuilder::new("nodes", ranks, BackendName::Host).unwrap();
+            let output = Some(plan.tensor("tensor", Dtype::Float32, 8, Fill::Iota));
+            let plan = plan.every_rank(|_, program| {
+                program.collective(GroupId::WORLD, sum, 8, None, output);
+            });
+            let mut plan = plan.unwrap();
+            plan.ranks_per_node = ranks / nodes;
+            let schedule = plan.schedule(&plan.programs[0].ops[0].action.calls()[0]);
+            schedule.unwrap().unwrap().algorithm()
+        };
+        assert_eq!(default(16, 1), Some(Algorithm::OneShot));
+        assert_eq!(default(16, 2), Some(Algorithm::Ring));
+        assert_eq!(default(17, 1), Some(Algorithm::Ring));
     }
 
     /// NCCL's trees and the ring of its broadcast move 512 KiB at once: small tensors go whole.

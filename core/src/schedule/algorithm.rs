@@ -121,6 +121,40 @@ impl Algorithm {
         }
     }
 
+    /// How ranks that share their memory, `size` of them, carry out `collective` with `bytes` a
+    /// rank where a plan does not say, if not by [`Algorithm::default_of`].
+    ///
+    /// Each rank reads its peers' tensors where they are, so that a direct exchange moves no byte
+    /// more than a ring or a tree: an all_reduce in two shots adds all ranks' parts in one pass
+    /// through memory, where a ring takes one a step. And where ranks share cores a step costs a
+    /// switch between processes, so few steps win however small the messages. Measured with
+    /// `bench_collectives` (`docs/benchmarks.md`). Channels grow with the square of the ranks,
+    /// hence not beyond [`Algorithm::MOST_IN_SHARED_MEMORY`].
+    pub fn in_shared_memory(collective: Collective, size: u32, bytes: u64) -> Option<Algorithm> {
+        if size > Algorithm::MOST_IN_SHARED_MEMORY {
+            return None;
+        }
+        match collective {
+            Collective::AllReduce { .. } if bytes <= Algorithm::MOST_IN_ONE_SHOT => {
+                Some(Algorithm::OneShot)
+            }
+            Collective::AllReduce { .. } => Some(Algorithm::TwoShot),
+            Collective::AllGather
+            | Collective::ReduceScatter { .. }
+            | Collective::Broadcast { .. }
+            | Collective::Reduce { .. } => Some(Algorithm::Direct),
+            // Two steps however many, and whoever is first out is the one that others hear from.
+            Collective::Barrier if size > 2 => Some(Algorithm::Direct),
+            _ => None,
+        }
+    }
+
+    /// Ranks up to which [`Algorithm::in_shared_memory`] has direct exchanges.
+    pub const MOST_IN_SHARED_MEMORY: u32 = 16;
+
+    /// Bytes up to which an all_reduce in shared memory takes one shot.
+    pub const MOST_IN_ONE_SHOT: u64 = 8 << 10;
+
     /// The families that can carry out `collective`, for every group size; the first is the
     /// default of most backends: [`Algorithm::default_of`].
     pub fn of(collective: Collective) -> &'static [Algorithm] {

@@ -1,13 +1,16 @@
 //! The host backend's collectives against gloo, Open MPI and MPICH on the same machine.
 //!
 //! ```text
-//! cargo run --release -p lockstep-gpu-exec --example bench_collectives -- [--ops A,B] [--ranks 2,4] [BYTES…]
+//! cargo run --release -p lockstep-gpu-exec --example bench_collectives -- [--ops A,B] [--ranks 2,4]\
+//!     [--algorithm NAME] [--recorded CALLS] [BYTES…]
 //! ```
 //!
 //! Whatever is installed runs in turn with ours, several times over; what is
 //! printed are medians of all rounds, and how many times as long the others take. Every call is
 //! timed on every rank, and the slowest rank's time counts. float32, sum; BYTES is the whole buffer
-//! as nccl-tests counts it. gloo needs a Python with PyTorch: `LOCKSTEP_PYTHON`, else `python3`.
+//! as nccl-tests counts it. Ours takes its default algorithm unless another is named, and its
+//! flight recorder holds 2,000 calls; with `--recorded 0` it is off. gloo needs a Python with
+//! PyTorch: `LOCKSTEP_PYTHON`, else `python3`.
 //!
 //! Beside it what the machine copies, in a thread per rank but not more than there are cores: an
 //! all_reduce of two ranks that reads and writes every byte once on each takes as long as two
@@ -31,6 +34,10 @@ struct Wanted {
     ops: Vec<String>,
     ranks: Vec<u32>,
     bytes: Vec<u64>,
+    /// Instead of the default.
+    algorithm: Option<String>,
+    /// Calls that the flight recorder's ring holds.
+    recorded: u32,
 }
 
 fn main() -> ExitCode {
@@ -49,13 +56,18 @@ fn main() -> ExitCode {
 
 fn wanted(arguments: &[String]) -> Result<Wanted, Box<dyn Error>> {
     let ops = OPS.iter().map(ToString::to_string).collect();
-    let mut wanted = Wanted { ops, ranks: vec![2, 4], bytes: Vec::new() };
+    let mut wanted =
+        Wanted { ops, ranks: vec![2, 4], bytes: Vec::new(), algorithm: None, recorded: 2000 };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let mut list = || arguments.next().map_or("", String::as_str).split(',');
         match argument.as_str() {
             "--ops" => wanted.ops = list().map(str::to_owned).collect(),
             "--ranks" => wanted.ranks = list().map(str::parse).collect::<Result<_, _>>()?,
+            "--algorithm" => wanted.algorithm = arguments.next().cloned(),
+            "--recorded" => {
+                wanted.recorded = arguments.next().map_or("", String::as_str).parse()?
+            }
             bytes => wanted.bytes.push(bytes.parse().map_err(|_| format!("what is {bytes:?}?"))?),
         }
     }
@@ -80,7 +92,7 @@ fn measure_all(wanted: &Wanted) -> Result<(), Box<dyn Error>> {
     absent.iter().for_each(|why| println!("not measured: {why}"));
     for op in &wanted.ops {
         for &ranks in &wanted.ranks {
-            measure(op, ranks, &wanted.bytes, &others, cores.min(ranks as usize))?;
+            measure(op, ranks, wanted, &others, cores.min(ranks as usize))?;
         }
     }
     Ok(())
@@ -89,10 +101,11 @@ fn measure_all(wanted: &Wanted) -> Result<(), Box<dyn Error>> {
 fn measure(
     op: &str,
     ranks: u32,
-    sizes: &[u64],
+    wanted: &Wanted,
     others: &[Other],
     threads: usize,
 ) -> Result<(), Box<dyn Error>> {
+    let sizes = &wanted.bytes;
     print!("\n{op}, {ranks} ranks\n{:>10} {:>11}", "bytes", "lockstep");
     others.iter().for_each(|other| print!(" {:>11} {:>7}", other.name(), "times"));
     println!(" {:>8} {:>10} {:>9}", "of best", "algbw GB/s", "copy GB/s");
@@ -101,7 +114,7 @@ fn measure(
     let mut took = vec![vec![Vec::new(); others.len() + 1]; sizes.len()];
     for _ in 0..ROUNDS {
         for (&bytes, took) in sizes.iter().zip(&mut took) {
-            took[0].push(ours::microseconds(op, ranks, bytes, iterations(bytes))?);
+            took[0].push(ours::microseconds(op, ranks, bytes, iterations(bytes), wanted)?);
         }
         for (index, other) in others.iter().enumerate() {
             let medians = other.microseconds(op, ranks, sizes)?;

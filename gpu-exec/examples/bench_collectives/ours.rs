@@ -1,5 +1,6 @@
 //! Calls on the host backend.
 
+use crate::Wanted;
 use crate::machine::median;
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
@@ -7,6 +8,7 @@ use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Fill, Plan, PlanBuilder};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
+use lockstep_core::schedule::Algorithm;
 use lockstep_core::trace::{Outcome, What};
 use lockstep_gpu_exec::{HostBackend, RankLauncher, RunOptions, run_to_trace};
 use std::collections::BTreeMap;
@@ -20,12 +22,17 @@ pub(crate) fn microseconds(
     ranks: u32,
     bytes: u64,
     calls: u64,
+    wanted: &Wanted,
 ) -> Result<f64, Box<dyn Error>> {
     let warm_up = calls / 5 + 3;
-    let (plan, ops_a_call) = plan(op, ranks, bytes, calls + warm_up)?;
+    let (plan, ops_a_call) = plan(op, ranks, bytes, calls + warm_up, wanted.algorithm.as_deref())?;
     let launcher =
         RankLauncher { program: std::env::current_exe()?, args: vec![RANK_ARGUMENT.into()] };
-    let options = RunOptions { record_messages: false, ..RunOptions::default() };
+    let options = RunOptions {
+        record_messages: false,
+        recorded_calls: wanted.recorded,
+        ..RunOptions::default()
+    };
     let trace = run_to_trace(&HostBackend::new(launcher), plan, options)?;
     match trace.end {
         Some(end) if end.outcome == Outcome::Completed => {}
@@ -56,7 +63,13 @@ pub(crate) fn microseconds(
 
 /// Calls one after the other, and how many operations belong to each: a broadcast follows a
 /// barrier.
-fn plan(op: &str, ranks: u32, bytes: u64, calls: u64) -> Result<(Plan, u64), Box<dyn Error>> {
+fn plan(
+    op: &str,
+    ranks: u32,
+    bytes: u64,
+    calls: u64,
+    by: Option<&str>,
+) -> Result<(Plan, u64), Box<dyn Error>> {
     let count = (bytes / 4).max(1);
     let part = count.div_ceil(u64::from(ranks));
     let whole = part * u64::from(ranks);
@@ -77,13 +90,18 @@ fn plan(op: &str, ranks: u32, bytes: u64, calls: u64) -> Result<(Plan, u64), Box
         }
         _ => (Collective::AllToAll, part, tensor("in", whole), tensor("out", whole)),
     };
+    let known = |name| Algorithm::of(collective).iter().copied().find(|by| by.name() == name);
+    let by = match by {
+        Some(name) => Some(known(name).ok_or_else(|| format!("{op} cannot be done by {name:?}"))?),
+        None => None,
+    };
     let barrier = op == "broadcast";
     let plan = plan.every_rank(|_, program| {
         for _ in 0..calls {
             if barrier {
                 program.barrier(GroupId::WORLD);
             }
-            program.collective(GroupId::WORLD, collective, count, input, output);
+            program.collective_by(GroupId::WORLD, collective, count, input, output, by);
         }
     })?;
     Ok((plan, 1 + u64::from(barrier)))

@@ -8,7 +8,7 @@ use crate::host::control::{Report, frame};
 use crate::host::rank::Start;
 use crate::host::rank::clerk::{Clerk, Job};
 use crate::host::rank::gate::Gate;
-use crate::host::rank::operations::{self, CarryOut, Context, Made};
+use crate::host::rank::operations::{self, Carried, CarryOut, Context, Made};
 use crate::host::rank::recorder::Recording;
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::{Action, Call, Plan, TensorId};
@@ -94,16 +94,20 @@ impl Program {
 
 impl CarryOut for Program {
     /// The backend sends no signals to its ranks.
+    fn is_struck(&self, _: u32) -> bool {
+        false
+    }
+
     fn before(&mut self, _: Context<'_>, _: u32) {}
 
-    fn call(&mut self, context: Context<'_>, call: &Call, made: Made) -> Result<(), String> {
+    fn call(&mut self, context: Context<'_>, call: &Call, made: Made) -> Result<Carried, String> {
         let Context { plan, rank, .. } = context;
         let lowered = lower(plan, rank, made.op, call).map_err(|error| error.to_string())?;
         made.scheduled(context.clerk);
         let held_back = !call.is_p2p() && self.held_back.contains(&(call.group(), made.seq));
         let rank = self.rank.clone();
         self.inbox.post(Posted { work: made.work, lowered, held_back, rank });
-        Ok(())
+        Ok(Carried::Made)
     }
 
     fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), String> {

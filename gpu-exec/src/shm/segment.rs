@@ -15,6 +15,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+/// Bytes copied at a time. A C library copies what fits into its second level cache by the
+/// processor's own instruction for it, which need not read the lines that it overwrites; more it
+/// copies line by line, unless it is more than the whole third level, which a virtual machine
+/// tells wrongly. In pieces, 32 MB were copied 1.5 times as fast by each of two threads.
+const PIECE: usize = 128 << 10;
+
 /// A mapping of shared memory; it begins as zeros.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -99,6 +105,15 @@ impl Segment {
 
     /// Copies bytes from one place to another, which may overlap.
     pub(crate) fn copy(&self, from: usize, into: usize, bytes: usize) {
+        if bytes <= PIECE || from.abs_diff(into) < bytes {
+            return self.copy_piece(from, into, bytes);
+        }
+        for start in (0..bytes).step_by(PIECE) {
+            self.copy_piece(from + start, into + start, PIECE.min(bytes - start));
+        }
+    }
+
+    fn copy_piece(&self, from: usize, into: usize, bytes: usize) {
         let (from, into) = (self.at(from, bytes, 1).as_ptr(), self.at(into, bytes, 1).as_ptr());
         // SAFETY: both inside by `at`. Whether another process writes them, see the module.
         unsafe { std::ptr::copy(from, into, bytes) }

@@ -137,10 +137,10 @@ fn limits_are_refused_before_anything_starts() {
     let start = |options| backend().start(long_plan(), options).unwrap_err().to_string();
     let ranks = start(RunOptions { max_ranks: 2, ..options() });
     assert!(ranks.contains("3 ranks") && ranks.contains("at most 2"), "{ranks}");
-    let memory = start(RunOptions { max_tensor_bytes: Some(11_999), ..options() });
-    assert!(memory.contains("12000 bytes"), "{memory}");
+    let memory = start(RunOptions { max_tensor_bytes: Some(47_999), ..options() });
+    assert!(memory.contains("48000 bytes"), "{memory}");
     let shared = start(RunOptions { max_shared_bytes: 4096, ..options() });
-    assert!(shared.contains("3 message channels"), "{shared}");
+    assert!(shared.contains("6 message channels"), "{shared}");
 }
 
 const CHILD: &str = "LOCKSTEP_TEST_COORDINATOR";

@@ -4,6 +4,8 @@
 //! What is written down is small and copied under one lock; a thread of its own turns it into
 //! trace events and sends them some fifty times a second, and sleeps when nothing happens.
 
+use super::operations::Made;
+use super::pending::Pending;
 use super::program::Program;
 use super::recorder::{Recorder, Recording};
 use crate::clock;
@@ -12,7 +14,6 @@ use lockstep_core::plan::{Plan, SignalKind, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule;
 use lockstep_core::trace::{Event, TensorValue, What};
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,9 @@ const MANY: usize = 16_384;
 
 /// … and whoever writes more waits until they are: memory stays bounded.
 const TOO_MANY: usize = 4 * MANY;
+
+/// Notes that there is memory for from the start: a call costs less than its first use of a page.
+const FIRST_NOTES: usize = 4096;
 
 /// Events a message to the coordinator: some 100 KB.
 const EVENTS_PER_FRAME: usize = 4096;
@@ -103,10 +107,15 @@ pub(crate) struct Clerk {
 #[derive(Debug, Default)]
 struct Desk {
     notes: Vec<(u64, Note)>,
+    /// The notes' other sheet: one is filled while the other is sent, so that no new memory is
+    /// touched all the time.
+    spare: Vec<(u64, Note)>,
     /// When the last note was written down.
     last_ns: u64,
+    /// The last operation whose beginning was written down.
+    begun: Option<u32>,
     /// Calls that have not completed, and when they are late.
-    pending: BTreeMap<u32, u64>,
+    pending: Pending,
     /// The last calls.
     recorder: Option<Recorder>,
     /// Since when no timeout passes.
@@ -133,6 +142,11 @@ impl Desk {
         }
         self.notes.push((self.last_ns, note));
         self.notes.len() == 1 || self.notes.len() == MANY
+    }
+
+    /// Writes down that an operation began then, unless that is written down already.
+    fn begin(&mut self, op: u32, time_ns: u64) -> bool {
+        self.begun.replace(op) != Some(op) && self.write_at(time_ns, Note::OpBegan { op })
     }
 }
 
@@ -174,7 +188,11 @@ impl Clerk {
             messages: job.messages,
             shortest_timeout_ns: job.shortest_timeout_ns.max(LATE_LOOK_NS),
             socket,
-            desk: Mutex::new(Desk { recorder: Some(recorder), ..Desk::default() }),
+            desk: Mutex::new(Desk {
+                notes: touched(FIRST_NOTES),
+                recorder: Some(recorder),
+                ..Desk::default()
+            }),
             called: Condvar::new(),
             cleared: Condvar::new(),
         });
@@ -192,7 +210,10 @@ impl Clerk {
 
     /// Writes one thing down, now.
     pub(crate) fn note(&self, note: Note) {
-        drop(self.put(self.desk(), note));
+        let mut desk = self.wait_for_room(self.desk());
+        if desk.write(note) {
+            self.called.notify_one();
+        }
     }
 
     /// Writes one thing down that happened at `time_ns` on the shared clock: what a device did. A
@@ -204,6 +225,14 @@ impl Clerk {
         }
     }
 
+    /// Writes down that an operation began at `time_ns`, unless that is written down already.
+    pub(crate) fn began(&self, op: u32, time_ns: u64) {
+        let mut desk = self.wait_for_room(self.desk());
+        if desk.begin(op, time_ns) {
+            self.called.notify_one();
+        }
+    }
+
     /// Watches a call that was made: it is late when it has not completed by then.
     pub(crate) fn watch(&self, work: u32, timeout_ns: u64) {
         self.desk().pending.insert(work, clock::now_ns().saturating_add(timeout_ns));
@@ -211,7 +240,7 @@ impl Clerk {
 
     /// Watches a call that has completed no more.
     pub(crate) fn unwatch(&self, work: u32) {
-        self.desk().pending.remove(&work);
+        self.desk().pending.remove(work);
     }
 
     /// Writes a message down, if messages are.
@@ -228,34 +257,47 @@ impl Clerk {
         }
     }
 
-    /// Writes the `part`-th call of an operation down and watches it from now on.
-    pub(super) fn scheduled(&self, work: u32, op: u32, part: u32, seq: u64, timeout_ns: u64) {
-        let mut desk = self.put(self.desk(), Note::Scheduled { work, op, part, seq });
-        desk.pending.insert(work, clock::now_ns().saturating_add(timeout_ns));
-        // The clerk never sleeps longer than the shortest timeout: no need to call it.
+    /// Writes a call down that was made at `now` on the shared clock, and watches it from then on;
+    /// if it `starts` at once, that too. One lock for all of it and no look at the clock: small
+    /// calls take no longer than a few of those.
+    pub(super) fn scheduled(&self, made: Made, now: u64, starts: bool) {
+        let Made { work, op, part, seq, .. } = made;
+        let mut desk = self.wait_for_room(self.desk());
+        let mut call = desk.begin(op, made.began_ns);
+        call |= desk.write_at(now, Note::Scheduled { work, op, part, seq });
+        if starts {
+            call |= desk.write_at(now, Note::Started { work });
+        }
+        // The clerk never sleeps longer than the shortest timeout: no need to call it for this.
+        desk.pending.insert(work, now.saturating_add(made.timeout_ns));
+        drop(desk);
+        if call {
+            self.called.notify_one();
+        }
     }
 
     /// Gives a call that has not completed at most so long from now on.
     pub(crate) fn limit(&self, work: u32, timeout_ns: u64) {
         let due = clock::now_ns().saturating_add(timeout_ns);
-        if let Some(known) = self.desk().pending.get_mut(&work) {
-            *known = due.min(*known);
-        }
+        self.desk().pending.limit(work, due);
         self.called.notify_one();
     }
 
-    /// Writes down that a call completed, and watches it no more.
-    pub(super) fn completed(&self, work: u32) {
-        let mut desk = self.put(self.desk(), Note::Completed { work });
-        desk.pending.remove(&work);
-    }
-
-    fn put<'a>(&'a self, mut desk: MutexGuard<'a, Desk>, note: Note) -> MutexGuard<'a, Desk> {
-        desk = self.wait_for_room(desk);
-        if desk.write(note) {
+    /// Writes down that a call completed, and with it the operation `ended` if there is one, and
+    /// watches it no more. Returns when that was, on the shared clock.
+    pub(super) fn completed(&self, work: u32, ended: Option<u32>) -> u64 {
+        let mut desk = self.wait_for_room(self.desk());
+        let now = clock::now_ns();
+        let mut call = desk.write_at(now, Note::Completed { work });
+        if let Some(op) = ended {
+            call |= desk.write_at(now, Note::OpEnded { op });
+        }
+        desk.pending.remove(work);
+        drop(desk);
+        if call {
             self.called.notify_one();
         }
-        desk
+        now
     }
 
     fn wait_for_room<'a>(&'a self, mut desk: MutexGuard<'a, Desk>) -> MutexGuard<'a, Desk> {
@@ -270,14 +312,9 @@ impl Clerk {
         let mut desk = self.desk();
         loop {
             let now = clock::now_ns();
-            let late: Vec<u32> = desk
-                .pending
-                .iter()
-                .filter(|(_, due)| **due <= now && desk.paused_ns.is_none())
-                .map(|(work, _)| *work)
-                .collect();
+            let late = if desk.paused_ns.is_none() { desk.pending.late(now) } else { Vec::new() };
             for &work in &late {
-                desk.pending.remove(&work);
+                desk.pending.remove(work);
                 // Not by `put`: nobody else would clear a full desk.
                 desk.write(Note::TimedOut { work });
             }
@@ -292,8 +329,7 @@ impl Clerk {
                 desk = self.desk();
                 continue;
             }
-            let next_late = desk.pending.values().copied().min();
-            let next_late = next_late.filter(|_| desk.paused_ns.is_none());
+            let next_late = desk.pending.next_late().filter(|_| desk.paused_ns.is_none());
             let unknown_late = now.saturating_add(self.shortest_timeout_ns);
             let wake_at = [send_at, next_late, Some(unknown_late)].into_iter().flatten().min();
             let left = Duration::from_nanos(wake_at.unwrap_or(now).saturating_sub(now));
@@ -304,11 +340,14 @@ impl Clerk {
     /// Clears the desk and sends what was on it.
     pub(crate) fn send_notes(&self) {
         let mut socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        let notes = std::mem::take(&mut self.desk().notes);
+        let mut desk = self.desk();
+        let spare = std::mem::take(&mut desk.spare);
+        let mut notes = std::mem::replace(&mut desk.notes, spare);
+        drop(desk);
         self.cleared.notify_all();
         let mut events = Vec::with_capacity(notes.len().min(EVENTS_PER_FRAME));
         let mut results = 0;
-        for (time_ns, note) in notes {
+        for (time_ns, note) in notes.drain(..) {
             results += usize::from(matches!(note, Note::Result { .. }));
             if let Some(what) = self.what(note) {
                 let time_ps = clock::picoseconds_between(self.start_ns, time_ns);
@@ -322,6 +361,7 @@ impl Clerk {
         if !events.is_empty() {
             write(&mut socket, &frame(&Report::Events(events)));
         }
+        self.desk().spare = notes;
     }
 
     fn send(&self, frame: &[u8]) {
@@ -378,7 +418,7 @@ impl Clerk {
             (false, Some(since)) => {
                 desk.paused_ns = None;
                 let paused = now.saturating_sub(since);
-                desk.pending.values_mut().for_each(|due| *due = due.saturating_add(paused));
+                desk.pending.postpone(paused);
             }
             _ => {}
         }
@@ -423,6 +463,13 @@ impl Clerk {
             Note::Finished => What::Finished,
         })
     }
+}
+
+/// An empty sheet whose memory is there.
+fn touched(notes: usize) -> Vec<(u64, Note)> {
+    let mut sheet: Vec<_> = std::iter::repeat_with(|| (0, Note::Finished)).take(notes).collect();
+    sheet.clear();
+    sheet
 }
 
 fn write(socket: &mut UnixStream, frame: &[u8]) {

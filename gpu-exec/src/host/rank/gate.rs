@@ -38,15 +38,16 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Returns once nothing holds the program. The coordinator bounds that: it ends the run, and
-    /// with it the process, at its limit at the latest.
-    pub(crate) fn pass(&self) {
+    /// Returns once nothing holds the program, and whether something did. The coordinator bounds
+    /// that: it ends the run, and with it the process, at its limit at the latest.
+    pub(crate) fn pass(&self) -> bool {
         if !self.shut.load(Ordering::Acquire) {
-            return;
+            return false;
         }
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         while held.paused || held.signalled {
             held = self.changed.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
+        true
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod gate;
 mod in_place;
 pub(crate) mod operations;
 mod p2p;
+mod pending;
 mod program;
 pub(crate) mod recorder;
 mod stream;

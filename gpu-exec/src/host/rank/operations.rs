@@ -31,11 +31,13 @@ pub(crate) struct Made {
     pub(crate) work: u32,
     /// The operation that makes it.
     pub(crate) op: u32,
+    /// When that operation began, on the shared clock, or what struck before it was over.
+    pub(super) began_ns: u64,
     /// The how manieth call of that operation it is.
-    part: u32,
+    pub(super) part: u32,
     /// Its number among the collectives of its group, or among the sends and receives.
     pub(crate) seq: u64,
-    timeout_ns: u64,
+    pub(super) timeout_ns: u64,
     /// True if it is the only call of an operation that ends with it: it needs no other thread.
     pub(crate) alone: bool,
 }
@@ -43,13 +45,26 @@ pub(crate) struct Made {
 impl Made {
     /// Writes the call down, and has it watched from now on.
     pub(crate) fn scheduled(self, clerk: &Clerk) {
-        clerk.scheduled(self.work, self.op, self.part, self.seq, self.timeout_ns);
+        clerk.scheduled(self, clock::now_ns(), false);
     }
+}
+
+/// How far a call got that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carried {
+    /// It is on its way, or has completed.
+    Made,
+    /// It was [`Made::alone`], and with it its operation has ended at that time on the shared
+    /// clock: all of that is written down.
+    Ended(u64),
 }
 
 /// What differs between the ways to carry a program out.
 pub(crate) trait CarryOut {
-    /// An operation begins: here strikes what a run's faults do to the process itself.
+    /// Whether one of the run's faults does something to the process itself before the operation.
+    fn is_struck(&self, op: u32) -> bool;
+
+    /// An operation begins: here strikes what [`CarryOut::is_struck`] told of.
     fn before(&mut self, context: Context<'_>, op: u32);
 
     /// Makes a call, which says that it is [`Made::scheduled`] and completes its work, now or on
@@ -57,7 +72,7 @@ pub(crate) trait CarryOut {
     ///
     /// # Errors
     /// What keeps the rank from making it, which ends the rank.
-    fn call(&mut self, context: Context<'_>, call: &Call, made: Made) -> Result<(), String>;
+    fn call(&mut self, context: Context<'_>, call: &Call, made: Made) -> Result<Carried, String>;
 
     /// Carries out a step among the rank's own tensors, an [`Action::Copy`].
     ///
@@ -79,21 +94,37 @@ pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), Str
     let mut numbers = Numbers::default();
     // The works of each operation: neighbours, since works are numbered in call order.
     let mut works_of: Vec<Range<u32>> = Vec::with_capacity(ops.len());
+    // When the last operation ended, if the next begins with that.
+    let mut ended_ns = None;
     for (op, operation) in (0..).zip(ops) {
-        context.gate.pass();
-        clerk.note(Note::OpBegan { op });
-        by.before(context, op);
+        let held = context.gate.pass();
+        let mut began_ns = ended_ns.take().filter(|_| !held).unwrap_or_else(clock::now_ns);
+        let alone = matches!(operation.action, Action::Call { async_op: false, .. });
+        // A call's beginning is written down together with the call.
+        if !alone || by.is_struck(op) {
+            clerk.began(op, began_ns);
+            by.before(context, op);
+            // What struck took its time.
+            began_ns = clock::now_ns();
+        }
         let first = numbers.works;
         let works_at = |op: u32| works_of.get(op as usize).cloned().unwrap_or_default();
         match &operation.action {
             action @ (Action::Call { .. } | Action::Coalesced { .. }) => {
-                let alone = matches!(action, Action::Call { async_op: false, .. });
                 // All are on their way before one is waited for.
+                let mut carried = Carried::Made;
                 for (part, call) in (0..).zip(action.calls()) {
                     let (work, seq) = numbers.next(call);
                     let timeout_ns = context.timeouts_ns.get(call.group().index()).copied();
                     let timeout_ns = timeout_ns.ok_or("a group that the plan has not")?;
-                    by.call(context, call, Made { work, op, part, seq, timeout_ns, alone })?;
+                    let made = Made { work, op, began_ns, part, seq, timeout_ns, alone };
+                    let called = by.call(context, call, made);
+                    carried = called.inspect_err(|_| clerk.began(op, began_ns))?;
+                }
+                if let Carried::Ended(time_ns) = carried {
+                    ended_ns = Some(time_ns);
+                    works_of.push(first..numbers.works);
+                    continue;
                 }
                 if !action.is_async() {
                     (first..numbers.works).for_each(|work| works.wait(work));

@@ -186,7 +186,7 @@ impl Mover {
                     break;
                 }
                 if let Some(current) = channel.current.take() {
-                    self.clerk.completed(current.message.work);
+                    self.clerk.completed(current.message.work, None);
                     self.works.complete(current.message.work);
                     self.unfinished = self.unfinished.saturating_sub(1);
                 }

@@ -8,7 +8,7 @@ use super::call::{CollectiveCall, fingerprint};
 use super::clerk::Clerk;
 use super::collective::{GroupLink, Peer};
 use super::gate::Gate;
-use super::operations::{self, CarryOut, Context, Made};
+use super::operations::{self, Carried, CarryOut, Context, Made};
 use super::p2p::{End, P2pCall, P2pChannel, PointToPoint, With};
 use super::stream::{Queued, Stream};
 use super::works::Works;
@@ -82,10 +82,15 @@ impl Program {
         )
     }
 
-    /// What a call of the program is to the rank's stream.
-    fn collective(&mut self, plan: &Plan, call: &Call) -> Result<Arc<CollectiveCall>, String> {
+    /// What a call of the program is to the rank's stream, and when it was ready on the shared
+    /// clock if it had to be worked out.
+    fn collective(
+        &mut self,
+        plan: &Plan,
+        call: &Call,
+    ) -> Result<(Arc<CollectiveCall>, Option<u64>), String> {
         if let Some((_, known)) = self.recent.iter().find(|(recent, _)| recent == call) {
-            return Ok(known.clone());
+            return Ok((known.clone(), None));
         }
         let made = CollectiveCall::of(plan, self.rank, call, &self.arena)?;
         let made = Arc::new(made.ok_or("a collective that is none")?);
@@ -93,7 +98,7 @@ impl Program {
             self.recent.pop_front();
         }
         self.recent.push_back((call.clone(), made.clone()));
-        Ok(made)
+        Ok((made, Some(clock::now_ns())))
     }
 
     fn p2p_call(&self, call: &Call, work: u32) -> Result<P2pCall, String> {
@@ -124,29 +129,28 @@ impl Program {
 }
 
 impl CarryOut for Program {
+    fn is_struck(&self, op: u32) -> bool {
+        self.signals.iter().any(|(at, _)| *at == op)
+    }
+
     fn before(&mut self, context: Context<'_>, op: u32) {
         for (_, signal) in self.signals.iter().filter(|(at, _)| *at == op) {
             take_signal(*signal, context.clerk, context.gate);
         }
     }
 
-    fn call(&mut self, context: Context<'_>, call: &Call, made: Made) -> Result<(), String> {
+    fn call(&mut self, context: Context<'_>, call: &Call, made: Made) -> Result<Carried, String> {
         let Context { clerk, works, .. } = context;
-        let work = made.work;
         if call.is_p2p() {
-            let call = self.p2p_call(call, work)?;
+            let call = self.p2p_call(call, made.work)?;
             made.scheduled(clerk);
-            return self.p2p.post(call, clerk, works);
+            return self.p2p.post(call, clerk, works).map(|()| Carried::Made);
         }
         let group = call.group();
-        let call = self.collective(context.plan, call)?;
-        made.scheduled(clerk);
+        let (call, ready_ns) = self.collective(context.plan, call)?;
+        let made_ns = ready_ns.unwrap_or(made.began_ns);
         let stream = self.streams.get_mut(&group).ok_or("a group without a stream")?;
-        let queued = Queued { call, work, seq: made.seq };
-        match made.alone {
-            true => stream.run(queued, clerk, works),
-            false => stream.queue(queued, clerk, works),
-        }
+        stream.take(Queued { call, made, made_ns }, clerk, works)
     }
 
     fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), String> {

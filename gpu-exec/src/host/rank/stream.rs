@@ -4,6 +4,7 @@
 use super::call::CollectiveCall;
 use super::clerk::{Clerk, Note};
 use super::collective::GroupLink;
+use super::operations::{Carried, Made};
 use super::works::Works;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -12,8 +13,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) call: Arc<CollectiveCall>,
-    pub(super) work: u32,
-    pub(super) seq: u64,
+    pub(super) made: Made,
+    /// When it was made, on the shared clock.
+    pub(super) made_ns: u64,
 }
 
 /// The stream, from the program's side.
@@ -44,26 +46,31 @@ impl Stream {
         Stream { shared: Arc::new(shared), has_thread: false }
     }
 
-    /// Carries out a call that the program waits for: here and now if the stream is empty, which
-    /// saves two thread switches; else behind what is queued.
-    pub(super) fn run(
+    /// Takes a call. One that the program waits for is carried out here and now if the stream is
+    /// empty, which saves two thread switches; others are queued.
+    ///
+    /// # Errors
+    /// What ends the rank.
+    pub(super) fn take(
         &mut self,
         queued: Queued,
         clerk: &Arc<Clerk>,
         works: &Arc<Works>,
-    ) -> Result<(), String> {
+    ) -> Result<Carried, String> {
         let empty = !self.has_thread || self.shared.lock().unfinished == 0;
-        if empty {
-            return carry_out(&self.shared, &queued, clerk, works);
+        if queued.made.alone && empty {
+            clerk.scheduled(queued.made, queued.made_ns, true);
+            let ends = Some(queued.made.op);
+            let ended_ns = carry_out(&self.shared, &queued, clerk, works, ends)?;
+            return Ok(Carried::Ended(ended_ns));
         }
-        let work = queued.work;
+        clerk.scheduled(queued.made, queued.made_ns, false);
         self.queue(queued, clerk, works)?;
-        works.wait(work);
-        Ok(())
+        Ok(Carried::Made)
     }
 
     /// Queues a call and returns at once.
-    pub(super) fn queue(
+    fn queue(
         &mut self,
         queued: Queued,
         clerk: &Arc<Clerk>,
@@ -102,7 +109,8 @@ fn serve(shared: &Shared, clerk: &Clerk, works: &Works) {
             }
         };
         drop(queue);
-        if let Err(why) = carry_out(shared, &queued, clerk, works) {
+        clerk.note(Note::Started { work: queued.made.work });
+        if let Err(why) = carry_out(shared, &queued, clerk, works, None) {
             // As a failure on the program's own thread ends the rank.
             clerk.fail(why);
         }
@@ -110,11 +118,19 @@ fn serve(shared: &Shared, clerk: &Clerk, works: &Works) {
     }
 }
 
-fn carry_out(shared: &Shared, queued: &Queued, clerk: &Clerk, works: &Works) -> Result<(), String> {
+/// Carries a call out that has started, and with it ends the operation `ends` if there is one.
+/// Returns when it completed, on the shared clock.
+fn carry_out(
+    shared: &Shared,
+    queued: &Queued,
+    clerk: &Clerk,
+    works: &Works,
+    ends: Option<u32>,
+) -> Result<u64, String> {
     let mut link = shared.link.lock().unwrap_or_else(PoisonError::into_inner);
-    clerk.note(Note::Started { work: queued.work });
-    link.run(&queued.call, queued.work, queued.seq, clerk)?;
-    clerk.completed(queued.work);
-    works.complete(queued.work);
-    Ok(())
+    let Made { work, seq, .. } = queued.made;
+    link.run(&queued.call, work, seq, clerk)?;
+    let completed_ns = clerk.completed(work, ends);
+    works.complete(work);
+    Ok(completed_ns)
 }
