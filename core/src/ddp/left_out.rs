@@ -27,7 +27,7 @@ impl DdpOptions {
         let aliases =
             model.tied.iter().filter(|(_, of)| of == name).map(|(alias, _)| alias.as_str());
         let names = std::iter::once(name).chain(aliases).map(in_its_module);
-        names.filter(|name| !self.leaves_out(name)).last()
+        names.rev().find(|name| !self.leaves_out(name))
     }
 }
 

@@ -25,7 +25,7 @@ use super::straggler;
 use super::unanswered;
 use super::words;
 use crate::dtype::Dtype;
-use crate::group::{BackendName, GroupId};
+use crate::group::GroupId;
 use crate::rank::GlobalRank;
 use crate::trace::{Called, Outcome, RankState};
 use std::collections::BTreeSet;

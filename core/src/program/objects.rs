@@ -62,8 +62,11 @@ impl Eq for Heard {}
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sent {
     calls: Vec<(Meeting, Objects)>,
-    counts: BTreeMap<(Arc<str>, Arc<[GlobalRank]>, &'static str), usize>,
+    counts: BTreeMap<Kind, usize>,
 }
+
+/// Calls of one kind: their group's name, its ranks, and what is called.
+type Kind = (Arc<str>, Arc<[GlobalRank]>, &'static str);
 
 /// What all ranks have sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! What programs have of Python besides Starlark, held against CPython 3.11.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
+
 use super::{Compiled, Options, ProgramError, compile};
 
 fn executed(text: &str) -> Result<Compiled, ProgramError> {

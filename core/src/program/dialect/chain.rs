@@ -46,16 +46,15 @@ fn find(mask: &str) -> Option<Chain> {
     while at <= mask.len() {
         let (token, length) = token(mask, at);
         let edge = matches!(token, Some(Token::Edge | Token::Closes)) || at == mask.len();
-        if edge && let Some((from, operators)) = open.last() {
-            if let [first, second, ..] = operators[..] {
-                let middle = (first.1, second.0);
-                if may_repeat(&mask[middle.0..middle.1]) {
-                    let part = |text: &str| text.len() - text.trim_start().len();
-                    let from = from + part(&mask[*from..]);
-                    let to = at - (mask[..at].len() - mask[..at].trim_end().len());
-                    return Some(Chain { from, to, second: second.0, middle });
-                }
-            }
+        if edge
+            && let Some((from, operators)) = open.last()
+            && let [first, second, ..] = operators[..]
+            && may_repeat(&mask[first.1..second.0])
+        {
+            let part = |text: &str| text.len() - text.trim_start().len();
+            let from = from + part(&mask[*from..]);
+            let to = at - (mask[..at].len() - mask[..at].trim_end().len());
+            return Some(Chain { from, to, second: second.0, middle: (first.1, second.0) });
         }
         match token {
             Some(Token::Compares) => {

@@ -41,7 +41,7 @@ pub(super) fn classes(globals: &Globals) -> Vec<(&'static str, FrozenValue)> {
 pub(super) fn exception(message: &str) -> Option<String> {
     if let Some(key) = between(message, "Key `", "` was not found") {
         let text = key.strip_prefix('"').and_then(|key| key.strip_suffix('"'));
-        let shown = text.map_or_else(|| key.to_owned(), |text| super::shown::quoted(text));
+        let shown = text.map_or_else(|| key.to_owned(), super::shown::quoted);
         return Some(format!("KeyError: {shown}"));
     }
     if between(message, "Index `", "` is out of bound").is_some() {
