@@ -243,7 +243,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                 }
             </section>
             <section class="panel verdicts" aria-label="Findings">
-                if let Some(compiled) = &compiled { <Output compiled={compiled.clone()} /> }
+                if let Some(compiled) = &compiled { <Output compiled={compiled.clone()} view={view.clone()} /> }
                 if let (Some(opened), Ok(plan)) = (&opened, &*plan) {
                     <Findings report={opened.report.clone()} />
                     <Detail plan={plan.clone()} />
