@@ -11,7 +11,7 @@ use crate::trace::Called;
 
 /// Adds it to what is said of a mismatch in a plan's call.
 pub(super) fn tell(scene: &Scene<'_, '_>, cause: &mut Cause) {
-    if !cause.group.is_some_and(|group| planned(scene, group)) {
+    if !cause.group.is_some_and(|group| carried_out(scene, group)) {
         return;
     }
     let one_way = matches!(
@@ -48,7 +48,7 @@ pub(super) fn of_message(scene: &Scene<'_, '_>, got: &Called, sent: &Called) -> 
         Some(call.payload().saturating_mul(tensor.dtype.size_bytes())).filter(|bytes| *bytes > 0)
     };
     match (bytes(got), bytes(sent)) {
-        (Some(room), Some(bytes)) if planned(scene, got.group) => match bytes <= room {
+        (Some(room), Some(bytes)) if carried_out(scene, got.group) => match bytes <= room {
             true => {
                 " Lockstep stops there. A real job on gloo would not hang in this call: gloo moves the \
                  bytes and compares nothing, and the receiver goes on with wrong values."
@@ -62,9 +62,9 @@ pub(super) fn of_message(scene: &Scene<'_, '_>, got: &Called, sent: &Called) -> 
     }
 }
 
-/// Whether it is a call of a plan, on gloo.
-fn planned(scene: &Scene<'_, '_>, group: GroupId) -> bool {
+/// Whether it is a call that Lockstep has carried out itself, on gloo.
+fn carried_out(scene: &Scene<'_, '_>, group: GroupId) -> bool {
     let group = scene.job.group(group);
     let gloo = group.is_some_and(|group| group.backend() == BackendName::Gloo);
-    gloo && scene.job.log.plan.is_some()
+    gloo && !scene.job.log.recorded
 }
