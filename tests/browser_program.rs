@@ -22,6 +22,7 @@ def main():
     grad = tensor(64, fill = rank)
     for step in range(4):
         compute("forward", us = 50 * (rank + 1))
+        print("step", step)
         if rank != 2 or step != 1:
             dist.all_reduce(grad)
         if rank in [0, 2]:
@@ -116,7 +117,7 @@ async fn a_program_is_written_run_stopped_and_sent_to_somebody() -> Result<()> {
     assert_eq!(page.attribute("finding", "data-culprits").await?, json!(blamed.join(",")));
     let last = session.moments().len() - 1;
     assert_eq!(page.attribute("transport", "data-last").await?, json!(last.to_string()));
-    // Only who got past the loop has printed, and not before.
+    // What a rank prints stands there from the moment at which it gets there.
     let printed = compile("train.py", SKIPS, &Options::default())?.printed;
     let ended = session.trace().ended_ops();
     let by_then = printed.iter().filter(|print| print.is_reached(&ended)).count();
