@@ -115,6 +115,41 @@ fn a_run_is_told_by_signals_to_dump_and_to_pause() {
     assert!(json(&dump)["findings"].is_array(), "{dump:?}");
 }
 
+/// Two processes that a launcher would have started: rank 0 speaks for both.
+#[test]
+fn ranks_that_others_start_are_told_of_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("train.py");
+    let text = "def main():\n    dist.init_process_group(\"gloo\")\n    dist.barrier()\n    \
+                print(\"arrived\")\nrun(main, world_size = 2)\n";
+    fs::write(&program, text).unwrap();
+    // Below the ports that the system gives to whoever asks for any.
+    let begin = std::process::id();
+    let port = (begin..begin + 9_000)
+        .map(|next| 20_000 + (next % 9_000) as u16)
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .unwrap();
+    let start = |rank: &str| {
+        std::process::Command::new(lockstep_tests::binary())
+            .args(["rank", "--plan"])
+            .arg(&program)
+            .envs([("RANK", rank), ("WORLD_SIZE", "2"), ("LOCAL_RANK", rank)])
+            .envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port.to_string())])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let (first, second) = (start("0"), start("1"));
+    let [first, second] = [first, second].map(|rank| rank.wait_with_output().unwrap());
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    assert_eq!((first.status.code(), second.status.code()), (Some(0), Some(0)), "{first:?}");
+    assert!(text(&first.stdout).contains("Healthy"), "{first:?}");
+    let said = text(&first.stderr);
+    assert!(["[rank 0, ", "[rank 1, "].iter().all(|rank| said.contains(rank)), "{said}");
+    assert_eq!((text(&second.stdout), text(&second.stderr)), (String::new(), String::new()));
+}
+
 /// Measured on this machine, whatever it is: the simulator takes what was written, and says so.
 #[test]
 fn what_was_measured_is_what_the_simulator_takes() {

@@ -6,6 +6,7 @@ use super::run::{Results, TransportChoice, cancel_on_signal, conclude};
 use crate::plan_source::{PlanArguments, PlanOptions};
 use anyhow::Result;
 use lockstep_core::plan::Plan;
+use lockstep_core::rank::GlobalRank;
 use lockstep_gpu_exec::RunOptions;
 use lockstep_gpu_exec::host::launched::{self, Launch};
 use std::path::Path;
@@ -60,7 +61,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         return in_mpi(what, arguments.options, options, arguments.results);
     }
     let launch = Launch::from_environment()?;
-    let plan = plan_of(what, arguments.options, launch.world_size)?;
+    let plan = plan_of(what, arguments.options, launch.world_size, launch.rank)?;
     if launch.rank.0 > 0 {
         return Ok(launched::join(&launch, &plan, &options)?);
     }
@@ -78,7 +79,7 @@ fn in_mpi(
     results: Results,
 ) -> Result<ExitCode> {
     let job = lockstep_gpu_exec::mpi::Job::init()?;
-    let plan = plan_of(what, plan, job.world_size());
+    let plan = plan_of(what, plan, job.world_size(), job.rank());
     job.run(plan, options, move |started| {
         let concluded = started.map_err(anyhow::Error::from).and_then(|handle| {
             cancel_on_signal(handle.control())?;
@@ -99,12 +100,22 @@ fn in_mpi(_: String, _: PlanOptions, _: RunOptions, _: Results) -> Result<ExitCo
     )
 }
 
-/// The plan; one that is made here has as many ranks as were launched.
-fn plan_of(what: String, mut options: PlanOptions, world_size: u32) -> Result<Plan> {
+/// The plan; one that is made here has as many ranks as were launched. What a program's ranks print
+/// is one for all, so rank 0 says it.
+fn plan_of(
+    what: String,
+    mut options: PlanOptions,
+    world_size: u32,
+    rank: GlobalRank,
+) -> Result<Plan> {
     let path = Path::new(&what);
     let made_here = !path.exists() || path.extension().is_some_and(|extension| extension == "py");
     if made_here && options.world_size.is_none() {
         options.world_size = Some(world_size);
     }
-    PlanArguments { what, options, schedule: None }.plan()
+    let (plan, said) = PlanArguments { what, options, schedule: None }.plan_and_said()?;
+    if rank == GlobalRank(0) {
+        said.tell(None);
+    }
+    Ok(plan)
 }
