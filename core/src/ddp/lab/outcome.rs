@@ -196,6 +196,12 @@ impl Pass {
     }
 
     pub(super) fn ends(&self) -> String {
+        if let Some(rank) = self.waits_for {
+            return format!(
+                "Rank {rank} raises in this pass, and this one waits for it: it does not come to its \
+                 end. The times here are those that it would have had."
+            );
+        }
         match &self.raised {
             Some(raised) if raised.here.is_some() => {
                 return format!("DDP raises here, and the pass is over: {}", first(&raised.text));
