@@ -15,6 +15,12 @@ impl Pass {
             "The backward pass is over after {}",
             time(self.backward_end_ps - self.forward_end_ps)
         );
+        let inputs = setting.training.uneven.as_ref().map(|uneven| uneven.of(self.rank));
+        if !self.reduces() && inputs == Some(self.number + 1) {
+            return format!(
+                "{over}. This rank has no inputs left: nothing ever reduces these gradients."
+            );
+        }
         if !self.reduces() {
             return format!("{over}. The next pass adds to these gradients.");
         }
