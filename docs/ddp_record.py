@@ -179,8 +179,9 @@ def alone(model, inputs, passes):
 
 def events(model, inputs, options, args):
     """What a plain DDP issues, in the constructor and per iteration forward and backward; its log, and
-    what it raises, after which nothing follows; and the gradients that came."""
-    recorder, steps, construction, log = Recorder(), [], None, {}
+    what it raises, after which nothing follows; the gradients that came; and their order that the
+    buckets were rebuilt in, as DDP's log has it."""
+    recorder, steps, construction, log, order = Recorder(), [], None, {}, None
     gradients = Gradients(model)
     try:
         with recorder:
@@ -200,9 +201,13 @@ def events(model, inputs, options, args):
                     finally:
                         steps[-1]["backward"] = recorder.take()
                 log = ddp._get_ddp_logging_data()
+                # A forward pass writes the order of the pass before down, and rebuilds after that: of
+                # the logs that know of no rebuilding yet, the last has the order that it took.
+                if not log.get("has_rebuilt_buckets"):
+                    order = log.get("prev_iteration_grad_ready_order_indices") or order
     except Exception as error:
-        return construction, steps, log, f"{type(error).__name__}: {error}", gradients
-    return construction, steps, log, None, gradients
+        return construction, steps, log, f"{type(error).__name__}: {error}", gradients, order
+    return construction, steps, log, None, gradients, order
 
 
 def buckets(model, inputs, options, args):
@@ -241,7 +246,7 @@ def run(rank, store, args, result):
     # What a lazy module has cannot be copied; DDP refuses it, or else materializes it itself.
     described, lazy = describe(model), any(map(is_lazy, [*model.parameters(), *model.buffers()]))
     own = lambda: model if lazy else copy.deepcopy(model)
-    construction, steps, log, error, gradients = events(own(), inputs, options, args)
+    construction, steps, log, error, gradients, order = events(own(), inputs, options, args)
     seen = [] if error else buckets(own(), inputs, options, args)
     modules_own = False
     if error and steps:
@@ -255,7 +260,7 @@ def run(rank, store, args, result):
     rebuilt_bytes = sizes("rebuilt_bucket_sizes") if rebuilt else None
     # Of a pass that leaves a bucket over, the hook has not seen all of them.
     whole = lambda seen, bytes: seen if bytes and len(seen) == len(bytes) else None
-    order = numbers(log.get("prev_iteration_grad_ready_order_indices", "")) or None
+    order = numbers(order or "") or None
     trained = [name for name, p in model.named_parameters() if p.requires_grad]
     unused = [[name for index, name in enumerate(trained) if index not in own] for own in came]
     if order is None and any(came):

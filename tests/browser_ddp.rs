@@ -103,6 +103,11 @@ async fn a_gradient_says_why_it_waits() -> Result<()> {
     page.chromium
         .until("the gradient in the address", "return location.hash.includes('param=60')")
         .await?;
+    // Its card can be closed, as a phone has no Escape.
+    page.chromium.run("document.querySelector('[data-test=param-close]').click()").await?;
+    let closed = "return !location.hash.includes('param=')
+        && !document.querySelector('[data-test=param-card]')";
+    page.chromium.until("the card closed", closed).await?;
     // All of GPT-2 XL's 580 and ResNet-152's 467 have room.
     for (model, count) in [("gpt2-xl", "580"), ("resnet152", "467")] {
         page.go(&format!("#/ddp?model={model}&world=1024")).await?;
@@ -230,6 +235,13 @@ async fn what_stands_around_ddp_is_chosen_and_shown_by_rank() -> Result<()> {
         ("#/ddp?nograd=fc", "raised", "Expected to have finished reduction"),
         ("#/ddp?averager=periodic%3A4%3A0", "pass-words", "averages the parameters"),
         ("#/ddp?version=1.x&devices=2&rank=3&world=4", "role", "another device"),
+        // Figures are those of whole passes.
+        (
+            "#/ddp?join=3,2,4,1&throw=1&world=4",
+            "bytes-A",
+            "not rebuilt before DDP raises · a step takes",
+        ),
+        ("#/ddp?join=0,1&throw=1&world=2", "bytes-A", "a step, up to where DDP raises, takes"),
         ("#/ddp?mixed=bfloat16", "bytes-A", "2,052,000"),
         ("#/ddp?zero=interleaved&shard=1", "bytes-A", "2,052,000"),
     ] {
@@ -239,6 +251,12 @@ async fn what_stands_around_ddp_is_chosen_and_shown_by_rank() -> Result<()> {
         let text = page.text(test).await?;
         assert!(text.contains(words), "{hash}: {text}");
     }
+    // The simulator goes as far as DDP does.
+    page.go("#/ddp?nograd=fc&world=2").await?;
+    ready(&page).await?;
+    page.click("check-run").await?;
+    let told = "return document.querySelector('[data-test=check]').innerText.includes('Simulated on 2 ranks')";
+    page.chromium.until("what the simulator says", told).await?;
     page.close().await
 }
 
@@ -323,10 +341,11 @@ async fn worlds_and_caps_at_their_ends_are_answered() -> Result<()> {
         ("#/ddp?world=100000&model=gpt2-small", None),
         ("#/ddp?world=131072&model=mlp:8,8", None),
         ("#/ddp?world=4294967295&model=mlp:8,8", Some("131,072")),
-        ("#/ddp?model=resnet19&hook=power-sgd", Some("hook=powersgd")),
+        ("#/ddp?model=resnet19&hook=power-sgdd", Some("hook=powersgd")),
         ("#/ddp?join=5,x", Some("no number of inputs")),
         ("#/ddp?hook=localsgd&subgroup=3", Some("must be divisible by")),
         ("#/ddp?nograd=layer9", Some("did you mean layer")),
+        ("#/ddp?ignore=fc.wieght", Some("did you mean fc.weight")),
         ("#/ddp?cap=0", None),
         ("#/ddp?cap=-1", None),
         ("#/ddp?cap=99999999999", None),

@@ -110,9 +110,14 @@ pub fn simulate_rank(
     let span = |op: u32| on_stream.get(&op).or(in_process.get(&op)).copied().unwrap_or_default();
     let ops = run.plan.program(GlobalRank(rank)).map(|program| program.ops.as_slice());
     let ops = ops.unwrap_or_default();
+    // A step without layers begins with what its stream comes to first: its process posts calls
+    // ahead of the device.
     let first_of = |step: usize| {
-        let notes = notes.get(step)?;
-        Some(notes.layers.first().map_or(notes.first_op, |layer| layer.op))
+        let (own, next) = (notes.get(step)?, notes.get(step + 1));
+        let until = next.map_or(ops.len() as u32, |next| next.first_op);
+        let on_device = || (own.first_op..until).find(|op| on_stream.contains_key(op));
+        let layer = own.layers.first().map(|layer| layer.op);
+        Some(layer.or_else(on_device).unwrap_or(own.first_op))
     };
     // Others may go on after it: whoever is last to take what it sends.
     let end_ps = on_stream.values().chain(in_process.values()).map(|(_, end)| *end).max();

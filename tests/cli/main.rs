@@ -1,6 +1,7 @@
 //! The `lockstep` command: what it says, and with which exit code.
 
 mod ddp;
+mod ddp_join;
 mod plans;
 mod programs;
 mod recordings;

@@ -136,12 +136,32 @@ impl RecordedRun {
         let fields = [
             ("world_size", self.world_size.is_none()),
             ("initial", self.initial.is_none()),
-            ("rebuilt", self.rebuilt.is_none() && self.iterations.is_none()),
+            ("rebuilt", self.rebuilt.is_none() && self.ends_before_the_rebuild()),
             ("grad_ready_order", self.grad_ready_order.is_none()),
             ("construction", self.construction.is_none()),
-            ("iterations", self.iterations.is_none()),
+            (
+                "iterations",
+                self.iterations.as_ref().is_none_or(Vec::is_empty) && !self.raised_at_once(),
+            ),
         ];
         fields.into_iter().filter(|(_, missing)| *missing).map(|(name, _)| name).collect()
+    }
+
+    /// Whether the constructor raised, so that there are no passes.
+    fn raised_at_once(&self) -> bool {
+        self.error.is_some() && self.iterations.is_some()
+    }
+
+    /// Whether it has too few passes to say whether its buckets are rebuilt: the pass behind the first
+    /// that reduces begins with that, with a static graph the one behind the second.
+    fn ends_before_the_rebuild(&self) -> bool {
+        let Some(steps) = &self.iterations else { return true };
+        let static_graph = self.static_graph == Some(true);
+        if self.error.is_some() || (self.find_unused_parameters == Some(true) && !static_graph) {
+            return false;
+        }
+        let reductions = 1 + u64::from(static_graph);
+        (steps.len() as u64) <= reductions * u64::from(self.accumulate())
     }
 
     /// What DDP raised there: class and text.
@@ -251,6 +271,14 @@ impl RecordedRun {
             found.calls("construction", calls, report.calls(0, Phase::Construction));
         }
         let held = self.iterations.as_ref().map_or(0, Vec::len) as u32;
+        let fewer = |passes: &u32| self.error.is_none() && held < (*passes).min(MAX_PASSES);
+        let known = self.passes.filter(|_| self.iterations.is_some());
+        if let Some(passes) = known.filter(fewer) {
+            found.add(format!(
+                "iterations: here {passes}, there {held}, though the run was to have {passes} and \
+                 says of no exception"
+            ));
+        }
         for (number, step) in (1..).zip(self.iterations.iter().flatten()) {
             let halves = [("forward", Phase::Forward), ("backward", Phase::Backward)];
             for ((half, phase), there) in halves.into_iter().zip([&step.forward, &step.backward]) {
@@ -360,134 +388,4 @@ fn describe_recorded(event: &Value) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ddp::model::{Model, named};
-    use crate::ddp::truth::{list, recorded};
-    use crate::ddp::{BucketCap, DdpOptions};
-
-    #[test]
-    fn every_recorded_run_verifies_and_another_cap_does_not() {
-        let (models, runs) = (recorded("models.json"), recorded("buckets.json"));
-        for run in list(&runs["runs"]) {
-            if run["source"] != "comm hook + logging data" {
-                continue;
-            }
-            let name = run["model"].as_str().unwrap();
-            let mut file = models["models"][name].clone();
-            file["grad_ready_order"] = run["grad_ready_order"].clone();
-            let model = Model::read(name, &file.to_string()).unwrap();
-            let bucket_cap = match run["bucket_cap_mb"].as_f64() {
-                Some(mb) => BucketCap::from_mb(mb).unwrap(),
-                None => BucketCap::Default,
-            };
-            let find_unused_parameters = run["find_unused_parameters"] == true;
-            let options = DdpOptions { bucket_cap, find_unused_parameters, ..Default::default() };
-            let report = DdpReport::of(&model, &options, 2, 3).unwrap();
-            let truth = RecordedRun::read(&run.to_string()).unwrap();
-            assert_eq!(truth.differences(&report), Vec::<String>::new(), "{name}");
-            let other = DdpOptions { bucket_cap: BucketCap::Bytes(7 << 20), ..options };
-            let report = DdpReport::of(&model, &other, 2, 3).unwrap();
-            assert!(!truth.differences(&report).is_empty(), "{name}");
-        }
-    }
-
-    #[test]
-    fn calls_are_compared_in_order_and_named() {
-        let case = recorded("ddp_cases.json")["cases"]["baseline_mlp"]["result"].clone();
-        let model = named("mlp:64,128,128,10").unwrap();
-        let options =
-            DdpOptions { bucket_cap: BucketCap::from_mb(0.02).unwrap(), ..Default::default() };
-        let report = DdpReport::of(&model, &options, 2, 4).unwrap();
-        let truth = RecordedRun::read(&case.to_string()).unwrap();
-        assert_eq!(truth.iterations(), 4);
-        assert_eq!(truth.differences(&report), Vec::<String>::new());
-        let mut wrong = case;
-        wrong["iterations"][1]["backward"][4][1][1][0] = 17_803.into();
-        let truth = RecordedRun::read(&wrong.to_string()).unwrap();
-        assert_eq!(
-            truth.differences(&report),
-            ["iteration 2, backward, call 0: here all_reduce float32[17802], \
-              there all_reduce float32[17803]"]
-        );
-        for cap in ["10485760000000000000", "1048576000000000000000000"] {
-            let text = format!(r#"{{"cap_bytes": {cap}, "error": "TypeError: __init__()"}}"#);
-            assert_eq!(RecordedRun::read(&text).unwrap().cap_bytes, Some(i64::MAX));
-        }
-        assert!(RecordedRun::read("{}").unwrap_err().to_string().contains("ddp_record.py"));
-    }
-
-    /// Nothing is passed over without a word.
-    #[test]
-    fn what_was_asked_for_is_compared_and_what_is_missing_is_named() {
-        let model = named("mlp:8,4").unwrap();
-        let report = |options: &DdpOptions, world_size| {
-            DdpReport::of(&model, options, world_size, 3).unwrap()
-        };
-        let plain = report(&DdpOptions::default(), 8);
-        let differences = |text: &str| RecordedRun::read(text).unwrap().differences(&plain);
-        assert_eq!(
-            differences(
-                r#"{"initial": [[0, 1]], "rebuilt": ["1,0"], "world_size": 2, "iterations": [],
-                "comm_hook": "fp16-compress", "broadcast_buffers": false}"#
-            ),
-            [
-                "world_size: here 8, there 2",
-                "broadcast_buffers: here true, there false",
-                "comm_hook: here none, there fp16-compress"
-            ]
-        );
-        let file = r#"{"initial": [[0, 1]], "rebuilt": ["1,0"], "comm_hook": null}"#;
-        assert_eq!(differences(file), Vec::<String>::new());
-        let missing = RecordedRun::read(file).unwrap();
-        assert_eq!(
-            missing.not_compared(),
-            ["world_size", "grad_ready_order", "construction", "iterations"]
-        );
-        let raised = r#"{"error": "RuntimeError: no"}"#;
-        assert_eq!(differences(raised), ["raised: here nothing, there \"RuntimeError: no\""]);
-        let hint = RecordedRun::read(raised).unwrap().ending(&plain).unwrap();
-        assert!(hint.contains("does not say whether the module raises that"), "{hint}");
-    }
-
-    /// A module's own exception is none of DDP's: what came before it is compared, and no more.
-    #[test]
-    fn an_exception_of_the_modules_own_cuts_the_run_short() {
-        let model = named("mlp:8,4").unwrap();
-        let report = DdpReport::of(&model, &DdpOptions::default(), 2, 3).unwrap();
-        let run = |second: &str| {
-            let text = format!(
-                r#"{{"error": "ValueError: mine\nsecond line", "error_of_module": true,
-                "passes": 3, "iterations": [
-                    {{"forward": [], "backward": [["allreduce_", ["float32", [36]]]]}}, {second}]}}"#
-            );
-            RecordedRun::read(&text).unwrap()
-        };
-        let rebuilds = r#"["broadcast_", ["int32", [3]], {"root": 0}]"#;
-        let sizes = r#"["broadcast_", ["int32", [1]], {"root": 0}]"#;
-        let in_forward = run(&format!(r#"{{"forward": [{rebuilds}, {sizes}], "backward": []}}"#));
-        assert_eq!(in_forward.differences(&report), Vec::<String>::new());
-        let told = in_forward.ending(&report).unwrap();
-        assert!(told.contains("in iteration 2 by an exception of the module's own"), "{told}");
-        assert!(told.ends_with("ValueError: mine. What came before it is compared."), "{told}");
-        let wrong = run(&format!(r#"{{"forward": [{sizes}], "backward": []}}"#));
-        let differences = wrong.differences(&report);
-        assert_eq!(differences.len(), 1, "{differences:?}");
-        assert!(differences[0].starts_with("iteration 2, forward, call 0: "), "{differences:?}");
-        // DDP raises here, and did not there.
-        let unused = model.without(&[0]);
-        let raises = DdpReport::of(&unused, &DdpOptions::default(), 2, 3).unwrap();
-        let differences = in_forward.differences(&raises);
-        assert!(differences.iter().any(|line| line.ends_with("there nothing until then")));
-    }
-
-    #[test]
-    fn the_debug_level_is_that_of_the_run() {
-        let debug = |level: &str| {
-            let text = format!(r#"{{"error": "RuntimeError: no", "distributed_debug": {level}}}"#);
-            RecordedRun::read(&text).unwrap().debug()
-        };
-        assert!(debug("\"INFO\"") && debug("\"Detail\""));
-        assert!(!debug("\"OFF\"") && !debug("null"));
-    }
-}
+mod tests;

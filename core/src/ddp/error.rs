@@ -83,6 +83,14 @@ pub enum DdpError {
     /// `Reducer::checkAndRaiseMarkedTwiceError`.
     #[error("{}", marked_twice(*.index, .name.as_deref()))]
     MarkedTwice { index: u32, name: Option<String> },
+    /// `Reducer::mark_variable_ready_sparse`.
+    #[error("Expected sparse gradient to be defined.")]
+    SparseUndefined,
+    /// `_get_zeros_like_grad_buckets`, of a rank that has joined: `at::zeros_like` of nothing.
+    #[error(
+        "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'"
+    )]
+    ZerosLikeUndefined,
     /// `Reducer::set_static_graph`.
     #[error(
         "set_static_graph() should be called before training loop starts and after \

@@ -37,7 +37,8 @@ pub struct JoinIteration {
     pub backward: Vec<DdpCall>,
     /// What its sharded optimizer issued.
     pub optimizer: Vec<DdpCall>,
-    /// What the gradients were divided by; none when its forward pass raised.
+    /// What the gradients were divided by; none when its forward pass raised, or was inside
+    /// `no_sync()`.
     pub divisor: Option<u32>,
 }
 
@@ -83,10 +84,17 @@ pub fn run_join(
     inputs: &[u32],
     join: JoinOptions,
 ) -> Result<Vec<JoinedRank>, DdpError> {
-    run_join_of(&[Joinable::Ddp], model, options, inputs, join)
+    run_join_of(&[Joinable::Ddp], model, options, inputs, join, 1)
 }
 
-/// The same inside `Join(joinables)`. Whatever takes part, a training loop's iteration is a forward
+/// Whether a pass reduces, counted from 0, where all but the last of every `accumulate` are inside
+/// `no_sync()`. Which pass is the last of all no rank of a join knows: what is left over stays so.
+pub(super) fn reduces(iteration: u32, accumulate: u32) -> bool {
+    (iteration + 1).is_multiple_of(accumulate.max(1))
+}
+
+/// The same inside `Join(joinables)`, with all but the last of every `accumulate` passes inside
+/// `no_sync()`. Whatever takes part, a training loop's iteration is a forward
 /// and a backward pass of DDP, then a step of the sharded optimizer if there is one. The first
 /// joinable tells the others that its rank has not joined yet: a sharded optimizer that is first
 /// does so in its step, behind what DDP communicates, and in the step of a rank that *has* joined
@@ -100,6 +108,7 @@ pub fn run_join_of(
     options: &DdpOptions,
     inputs: &[u32],
     join: JoinOptions,
+    accumulate: u32,
 ) -> Result<Vec<JoinedRank>, DdpError> {
     let first = joinables.first().ok_or(DdpError::NoJoinables)?;
     let order = model.grad_ready_order();
@@ -121,23 +130,22 @@ pub fn run_join_of(
         let rank0 = ranks.first().and_then(|(ddp, _)| ddp.reducer());
         let rank0_order = rank0.map(|reducer| reducer.rebuild_order().to_vec()).unwrap_or_default();
         let rank0_order = Some(rank0_order.as_slice());
+        let sync = reduces(iteration, accumulate);
         let divisor = match join.divide_by_initial_world_size {
             true => inputs.len(),
             false => active.len(),
         };
         for (rank, (ddp, done)) in (0..).zip(&mut ranks) {
-            if done.error.is_some() {
-                continue;
-            }
             if active.binary_search(&rank).is_ok() {
                 let with_ddp = joinables.contains(&Joinable::Ddp);
                 let tells = *first == Joinable::Ddp;
                 let in_join = with_ddp.then_some(InJoin { authoritative_rank, throw, tells });
                 let mut step = JoinIteration::default();
+                let join = in_join;
                 let forward =
-                    Forward { unused: &unused, rank0_order, join: in_join, ..Forward::default() };
+                    Forward { sync, unused: &unused, rank0_order, join, ..Forward::default() };
                 let passes = ddp.forward(&forward, &mut step.forward).and_then(|()| {
-                    step.divisor = Some(divisor as u32);
+                    step.divisor = sync.then_some(divisor as u32);
                     ddp.backward(&order, &mut step.backward)
                 });
                 let stepped = passes.and_then(|()| {
@@ -161,7 +169,8 @@ pub fn run_join_of(
                 }
                 for joinable in joinables {
                     let Some(as_buffers) = joinable.as_zero() else {
-                        let shadowed = ddp.shadow(authoritative_rank, rank0_order, &mut done.after);
+                        let shadowed =
+                            ddp.shadow(authoritative_rank, rank0_order, sync, &mut done.after);
                         done.error = done.error.take().or(shadowed.err());
                         continue;
                     };
@@ -172,16 +181,23 @@ pub fn run_join_of(
                 }
             }
         }
+        if ranks.iter().any(|(_, done)| done.error.is_some()) {
+            // Whoever does not raise as well waits for those that did, and divides nothing.
+            for (_, done) in ranks.iter_mut().filter(|(_, done)| done.error.is_none()) {
+                if let Some(step) = done.iterations.last_mut().filter(|_| done.after.is_empty()) {
+                    step.divisor = None;
+                }
+            }
+            return Ok(ranks.into_iter().map(|(_, done)| done).collect());
+        }
     }
     let last = (0..).zip(inputs).filter(|(_, inputs)| **inputs == most).last();
     let last_joiner = last.map_or(0, |(rank, _)| rank);
     for (ddp, done) in &mut ranks {
-        if done.error.is_none() {
-            done.after.push(presence());
-            if joinables.contains(&Joinable::Ddp) {
-                done.after.push(common_rank());
-                ddp.sync_module_states(last_joiner, &mut done.after);
-            }
+        done.after.push(presence());
+        if joinables.contains(&Joinable::Ddp) {
+            done.after.push(common_rank());
+            ddp.sync_module_states(last_joiner, &mut done.after);
         }
     }
     Ok(ranks.into_iter().map(|(_, done)| done).collect())
@@ -212,8 +228,9 @@ impl Ddp {
             if pass < inputs {
                 rank0.forward(&Forward::default(), &mut calls)?;
                 rank0.backward(&order, &mut calls)?;
-            } else {
-                rank0.shadow(0, None, &mut calls)?;
+            } else if rank0.shadow(0, None, true, &mut calls).is_err() {
+                // Rank 0 says so itself.
+                break;
             }
             let rebuilt = rank0.reducer().map_or(&[][..], |reducer| reducer.rebuild_order());
             if !rebuilt.is_empty() {
@@ -249,7 +266,7 @@ impl Ddp {
                 calls.push(DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinThrow));
                 return Err(DdpError::Exhausted { rank });
             }
-            self.shadow(last_with(iteration + 1), Some(rank0_order), calls)?;
+            self.shadow(last_with(iteration + 1), Some(rank0_order), true, calls)?;
         }
         calls.push(presence());
         calls.push(common_rank());
@@ -273,4 +290,35 @@ pub(super) fn tell(throw: Option<bool>, calls: &mut Vec<DdpCall>) -> Result<(), 
 /// Every rank says whether it still has inputs.
 pub(super) fn presence() -> DdpCall {
     DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinPresence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Recorded with PyTorch 2.7.1 over gloo: a pass of the others inside `no_sync()` has no backward
+    /// to shadow, and no buffers are broadcast behind it.
+    #[test]
+    fn passes_inside_no_sync_are_shadowed_without_their_backward() {
+        let text = r#"{"params": [["l.weight", [4, 4], 16, "float32", true],
+            ["l.bias", [4], 4, "float32", true]], "buffers": [["mean", [4], 4, "float32"]]}"#;
+        let model = Model::read("m", text).unwrap();
+        let (options, join) = (DdpOptions::default(), JoinOptions::default());
+        let ranks = run_join_of(&[Joinable::Ddp], &model, &options, &[5, 2], join, 2).unwrap();
+        let made = |calls: &[DdpCall]| {
+            let made = calls.iter().map(|call| format!("{:?}", call.purpose));
+            made.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            made(&ranks[1].after),
+            "JoinPresence RebuiltIndices RebuiltSizes JoinRank Buffers JoinSync \
+             JoinPresence JoinSync Bucket { bucket: 0 } \
+             JoinPresence JoinRank Buffers JoinSync \
+             JoinPresence JoinRank ModuleStates"
+        );
+        let backward = ranks[0].iterations.iter().map(|step| step.backward.len());
+        assert_eq!(backward.collect::<Vec<_>>(), [0, 1, 0, 1, 0]);
+        let divisors = ranks[0].iterations.iter().map(|step| step.divisor);
+        assert_eq!(divisors.collect::<Vec<_>>(), [None, Some(2), None, Some(2), None]);
+    }
 }

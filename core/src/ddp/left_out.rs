@@ -1,8 +1,50 @@
 //! What DDP leaves alone: `_ddp_params_and_buffers_to_ignore`, and the parameters that
 //! `delay_all_reduce_named_params` takes out of the reducer (`distributed.py`).
 
-use super::model::Model;
+use super::model::{Model, meant};
 use super::options::DdpOptions;
+use crate::scenario::nearest;
+
+/// An argument that names parameters and buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamingArgument {
+    /// `_ddp_params_and_buffers_to_ignore`.
+    Ignored,
+    /// `delay_all_reduce_named_params`.
+    Delayed,
+    /// `param_to_hook_all_reduce`.
+    Hooked,
+}
+
+impl NamingArgument {
+    /// What PyTorch calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            NamingArgument::Ignored => "_ddp_params_and_buffers_to_ignore",
+            NamingArgument::Delayed => "delay_all_reduce_named_params",
+            NamingArgument::Hooked => "param_to_hook_all_reduce",
+        }
+    }
+}
+
+/// A name in one of them that the model does not have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.told(.argument.name()))]
+pub struct UnknownName {
+    /// Which.
+    pub argument: NamingArgument,
+    name: String,
+    near: Option<String>,
+}
+
+impl UnknownName {
+    /// What is wrong, with the argument as its reader knows it.
+    pub fn told(&self, argument: &str) -> String {
+        let UnknownName { name, near, .. } = self;
+        let meant = meant(near.as_deref());
+        format!("{argument} has {name:?}, which is no parameter or buffer of the model{meant}")
+    }
+}
 
 impl DdpOptions {
     /// Whether a name is among those that DDP is to leave alone (`parameters_to_ignore`). Parameters
@@ -10,6 +52,35 @@ impl DdpOptions {
     pub fn leaves_out(&self, name: &str) -> bool {
         let delayed = self.delay_all_reduce_named_params.iter().flatten();
         self.ignored.iter().chain(delayed).any(|left_out| left_out == name)
+    }
+
+    /// Every parameter and buffer that is named is one of the model's. DDP itself passes over the
+    /// others without a word.
+    ///
+    /// # Errors
+    /// The first that is none.
+    pub fn check_names(&self, model: &Model) -> Result<(), UnknownName> {
+        let known = || {
+            let params = model.params.iter().map(|param| param.name.as_str());
+            let shared = model.tied.iter().map(|(alias, _)| alias.as_str());
+            params.chain(shared).chain(model.buffers.iter().map(|buffer| buffer.name.as_str()))
+        };
+        let of = |argument| move |name| (argument, name);
+        let ignored = self.ignored.iter().map(of(NamingArgument::Ignored));
+        let delayed = self.delay_all_reduce_named_params.iter().flatten();
+        let delayed = delayed.map(of(NamingArgument::Delayed));
+        let hooked = self.param_to_hook_all_reduce.iter().map(of(NamingArgument::Hooked));
+        for (argument, name) in ignored.chain(delayed).chain(hooked) {
+            // As the reducer calls a parameter of the model itself.
+            let ignores = argument == NamingArgument::Ignored;
+            let of_model = name.strip_prefix('.').filter(|_| ignores);
+            if !known().any(|known| known == name || of_model == Some(known)) {
+                let near = nearest(name, known(), 1).first().map(|near| (*near).to_owned());
+                let name = name.chars().take(100).collect();
+                return Err(UnknownName { argument, name, near });
+            }
+        }
+        Ok(())
     }
 
     /// Whether the reducer has a parameter that requires grad (`_build_params_for_reducer`). It asks
@@ -70,6 +141,34 @@ mod tests {
         assert_eq!(found(&["emb.weight", "head.weight"]), (21, vec![21]));
         assert_eq!(found(&["head.weight"]), (61, vec![61]));
         assert_eq!(found(&["l.weight"]), (45, vec![45]));
+    }
+
+    /// On the page as on the command line: the plan of a name that is none is refused.
+    #[test]
+    fn a_name_that_the_model_does_not_have_is_refused() {
+        use crate::ddp::model::Device;
+        use crate::ddp::plan::{Training, training_run_as_far};
+        let refused = |options: DdpOptions| {
+            let device = Device::named("A100").unwrap();
+            let training = Training { options, ..Training::new(2, device) };
+            training_run_as_far(&model(), &training).err().map(|error| error.to_string())
+        };
+        let ignored = |names: &[&str]| {
+            let ignored = names.iter().map(|name| (*name).to_owned()).collect();
+            DdpOptions { ignored, ..DdpOptions::default() }
+        };
+        assert_eq!(refused(ignored(&["u", ".u", "head.weight"])), None);
+        assert_eq!(
+            refused(ignored(&["l.wieght"])).unwrap(),
+            "_ddp_params_and_buffers_to_ignore has \"l.wieght\", which is no parameter or buffer of \
+             the model; did you mean l.weight?"
+        );
+        let delayed = DdpOptions {
+            delay_all_reduce_named_params: Some(vec!["u".into()]),
+            param_to_hook_all_reduce: Some(".u".into()),
+            ..DdpOptions::default()
+        };
+        assert!(refused(delayed).unwrap().starts_with("param_to_hook_all_reduce has \".u\""));
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub mod plan;
 mod reducer;
 pub mod replicas;
 mod report;
+mod sparse;
 pub mod timeline;
 mod trouble;
 pub mod values;
@@ -54,6 +55,7 @@ pub use hook::{
     CommHook, CompressionRate, CompressionStats, HookAlgorithm, NoRate, PostLocalSgd, PowerSgd,
 };
 pub use indices::{IndexListError, format_indices, parse_indices};
+pub use left_out::{NamingArgument, UnknownName};
 pub use links::Links;
 pub use notes::{CallNote, GradientNote, Half, LayerNote, Role, StepKind, StepNotes, TrainingRun};
 pub use options::{

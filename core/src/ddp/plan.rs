@@ -20,6 +20,7 @@ mod writer;
 use super::averager::ModelAverager;
 use super::error::DdpError;
 use super::join::JoinOptions;
+use super::left_out::UnknownName;
 use super::model::{Device, Model, ModelError, UnknownParameter};
 use super::notes::{Half, StepKind, TrainingRun};
 use super::options::DdpOptions;
@@ -170,6 +171,9 @@ pub enum TrainingError {
     /// A parameter that is none.
     #[error(transparent)]
     Unknown(#[from] UnknownParameter),
+    /// A parameter or buffer in DDP's arguments that is none.
+    #[error(transparent)]
+    Unnamed(#[from] UnknownName),
     /// A ready order that is none of the model's.
     #[error(transparent)]
     Order(#[from] ModelError),
@@ -241,6 +245,7 @@ pub fn training_run_as_far(
     model: &Model,
     training: &Training,
 ) -> Result<TrainingRun, TrainingError> {
+    training.options.check_names(model)?;
     let trained = training.trained(model)?;
     let alike = training.uneven.is_some() || training.devices > 1;
     let model = match alike {

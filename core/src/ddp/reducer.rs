@@ -9,6 +9,7 @@ use super::call::{DdpCall, Purpose};
 use super::error::{DdpError, Unfinished};
 use super::hook::{CommHook, CompressionStats, GradBucket, HookError, HookState};
 use super::options::{DdpOptions, DdpVersion};
+use super::sparse::SparseGradients;
 use super::zero::OverlapState;
 use crate::dtype::Dtype;
 use crate::group::BackendName;
@@ -59,6 +60,7 @@ pub struct Reducer {
     rebuild_order: Vec<u32>,
     has_rebuilt: bool,
     used: Vec<bool>,
+    sparse: SparseGradients,
 }
 
 impl Reducer {
@@ -66,6 +68,7 @@ impl Reducer {
         let numbers: Vec<_> = params.iter().map(|param| param.bucket).collect();
         let buckets = initial_buckets(&numbers, options);
         let count = params.len();
+        let sparse = params.iter().map(|param| param.bucket.sparse).collect();
         let mut reducer = Reducer {
             rank,
             params,
@@ -93,6 +96,7 @@ impl Reducer {
             rebuild_order: Vec::new(),
             has_rebuilt: false,
             used: vec![false; count],
+            sparse: SparseGradients::new(sparse),
         };
         reducer.initialize_buckets(buckets);
         reducer
@@ -175,6 +179,7 @@ impl Reducer {
         }
         self.pending = buckets.iter().map(|bucket| bucket.indices.len()).collect();
         self.buckets = buckets;
+        self.sparse.emptied();
     }
 
     fn searches_unused(&self) -> bool {
@@ -284,6 +289,7 @@ impl Reducer {
         if place >= self.params.len() {
             return Ok(());
         }
+        self.sparse.came(place);
         if self.searches_unused() || self.static_graph_first_iteration() {
             self.used[place] = true;
         }
@@ -326,6 +332,7 @@ impl Reducer {
             return Err(DdpError::MarkedTwice { index, name });
         }
         self.require_finalize = true;
+        self.sparse.mark_ready(place)?;
         let bucket = self.bucket_of[place];
         let pending = self.pending[bucket].saturating_sub(1);
         self.pending[bucket] = pending;
@@ -389,6 +396,7 @@ impl Reducer {
         self.reduce_used_map(calls);
         let never = self.triggered.iter().zip(0..).filter(|(fired, _)| **fired == 0);
         self.unused = never.map(|(_, index)| index).collect();
+        (0..self.params.len()).try_for_each(|place| self.sparse.mark_ready(place))?;
         for index in 0..self.buckets.len() {
             self.launch(index, calls)?;
         }
@@ -441,16 +449,21 @@ impl Reducer {
     }
 
     /// The collectives of all buckets, as a rank that has joined makes them with zeros.
-    pub(super) fn shadow_backward(&mut self, calls: &mut Vec<DdpCall>) {
+    ///
+    /// # Errors
+    /// When there are no zeros for a sparse gradient's bucket.
+    pub(super) fn shadow_backward(&mut self, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
+        self.sparse.zeros_like_buckets()?;
         for index in 0..self.buckets.len() {
             // Where a hook raises, the ranks that train say so.
             if self.launch(index, calls).is_err() {
-                return;
+                return Ok(());
             }
         }
         if self.options.find_unused_parameters {
             self.reduce_used_map(calls);
         }
+        Ok(())
     }
 
     fn ensure_prior_reduction_finished(&self) -> Result<(), DdpError> {

@@ -297,7 +297,8 @@ impl Ddp {
         broadcast_coalesced(&self.buffers, BROADCAST_BUCKET_BYTES, root, Purpose::Buffers, calls);
     }
 
-    /// The forward and backward pass of a rank that has joined, as it shadows those of the others.
+    /// The forward and backward pass of a rank that has joined, as it shadows those of the others:
+    /// where none of them `syncs`, as inside `no_sync()`, there is no backward pass to shadow.
     ///
     /// # Errors
     /// As [`Ddp::forward`].
@@ -305,15 +306,16 @@ impl Ddp {
         &mut self,
         authoritative_rank: u32,
         rank0_order: Option<&[u32]>,
+        syncs: bool,
         calls: &mut Vec<DdpCall>,
     ) -> Result<(), DdpError> {
         let Some(reducer) = &mut self.reducer else { return Err(DdpError::EverythingDelayed) };
         reducer.rebuild(rank0_order, calls)?;
         self.sync_buffers(Some(InJoin { authoritative_rank, throw: None, tells: false }), calls);
         calls.push(DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinSync));
-        self.require_forward_param_sync = true;
-        if let Some(reducer) = &mut self.reducer {
-            reducer.shadow_backward(calls);
+        self.require_forward_param_sync = syncs;
+        if let Some(reducer) = self.reducer.as_mut().filter(|_| syncs) {
+            reducer.shadow_backward(calls)?;
             reducer.push_all_rebuilt();
         }
         Ok(())

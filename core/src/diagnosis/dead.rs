@@ -2,7 +2,7 @@
 
 use super::absent::rows_without;
 use super::causes::{Cause, Scene, evidence, no_call};
-use super::differing::{FIX_UNUSED, fix_loop, waits};
+use super::differing::{FIX_UNUSED, waits};
 use super::index::{Job, Made};
 use super::lost_waits;
 use super::models::{self, Sides};
@@ -19,13 +19,39 @@ const MAX_OTHERS: usize = 3;
 /// The ranks that died as `rank` did, in the same words, ascending: none of them died of another's
 /// death.
 pub(super) fn alike(job: &Job<'_>, rank: GlobalRank) -> Vec<GlobalRank> {
-    let how = |rank: GlobalRank| match job.rank(rank).map(|own| &own.state) {
+    let own = died(job, rank);
+    let ranks = job.log.logs().map(|(rank, _)| rank);
+    ranks.filter(|other| *other == rank || (own.is_some() && died(job, *other) == own)).collect()
+}
+
+/// How a rank died, if it did.
+fn died<'a>(job: &'a Job<'_>, rank: GlobalRank) -> Option<&'a str> {
+    match job.rank(rank).map(|own| &own.state) {
         Some(RankState::Died { how }) => Some(how),
         _ => None,
-    };
-    let own = how(rank);
+    }
+}
+
+/// What to do where `join()` threw: the loop is in it.
+const FIX_JOIN: &str = "Give every rank the same number of batches (DistributedSampler, \
+                        drop_last=True), or leave throw_on_early_termination=True away: join() then \
+                        has the ranks without input shadow the others' calls.";
+
+/// What `join(throw_on_early_termination=True)` raises on a rank that has no inputs left, and on
+/// all others because of it.
+const EXHAUSTED: &str = " exhausted all inputs";
+const OTHERS_EXHAUSTED: &str = "at least one rank that exhausted inputs";
+
+/// The ranks that ran out of inputs, where `how` a rank died says that some did, and they say so
+/// themselves: they are to blame for the exceptions of the others, whoever died first.
+fn exhausted(job: &Job<'_>, how: &str) -> Option<Vec<GlobalRank>> {
+    if !how.contains(OTHERS_EXHAUSTED) && !how.contains(EXHAUSTED) {
+        return None;
+    }
     let ranks = job.log.logs().map(|(rank, _)| rank);
-    ranks.filter(|other| *other == rank || (own.is_some() && how(*other) == own)).collect()
+    let ranks = ranks.filter(|rank| died(job, *rank).is_some_and(|how| how.contains(EXHAUSTED)));
+    let ranks: Vec<GlobalRank> = ranks.collect();
+    (!ranks.is_empty()).then_some(ranks)
 }
 
 /// The finding of the rank whose death ended the job, and of those that died as it did.
@@ -68,8 +94,15 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
             ..lost
         });
     }
+    let culprits = exhausted(scene.job, &how).unwrap_or_else(|| alike(scene.job, rank));
+    // Whoever is to blame is told of first, in its own words.
+    let first = culprits.first().copied().unwrap_or(rank);
+    let (how, line, stood) = match died(scene.job, first).filter(|_| first != rank) {
+        Some(how) => (how.to_owned(), line_of_death(scene, first), String::new()),
+        None => (how, line, stood),
+    };
+    let told = alike(scene.job, first);
     let at = line.as_ref().map(|line| format!(" at {line}")).unwrap_or_default();
-    let culprits = alike(scene.job, rank);
     let last_of = |rank: GlobalRank| scene.job.rank(rank).and_then(|own| last_call(log, own));
     let seen = |rank: &GlobalRank| match last_of(*rank) {
         Some(record) => evidence(scene, Made { rank: *rank, record }, "last called"),
@@ -79,9 +112,9 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
         }
     };
     let shown = culprits.iter().take(16).map(seen).collect();
-    let who = cap_ranks(&culprits);
-    let stood = if culprits.len() == 1 { stood } else { String::new() };
-    let others = others_that_died(scene, &culprits);
+    let who = cap_ranks(&told);
+    let stood = if told.len() == 1 { stood } else { String::new() };
+    let others = others_that_died(scene, &told);
     Some(Cause {
         kind,
         culprits,
@@ -202,8 +235,8 @@ fn death_by(how: &str) -> (Kind, &'static str) {
         );
     }
     // `Join` with throw_on_early_termination.
-    if said(&["exhausted all inputs", "at least one rank that exhausted inputs"]) {
-        return (Kind::DdpUnevenInputs, fix_loop(true));
+    if said(&[EXHAUSTED, OTHERS_EXHAUSTED]) {
+        return (Kind::DdpUnevenInputs, FIX_JOIN);
     }
     // `TCPStore.cpp` and `FileStore.cpp`.
     if said(&["wait timeout after", "Timeout waiting for key", "Error: Wait timeout"]) {

@@ -17,8 +17,9 @@ use lockstep_core::ddp::model::{Model, known_models, mlp_sizes, named};
 use lockstep_core::ddp::plan::training_run_as_far;
 use lockstep_core::ddp::replicas::Replicas;
 use lockstep_core::ddp::{
-    AfterSteps, DdpReport, DdpVersion, Links, RecordedRun, TrainingRun, known_trouble,
-    parse_indices, verify_device_ids, verify_sync_batch_norm, verify_types, verify_zero_overlap,
+    AfterSteps, DdpOptions, DdpReport, DdpVersion, Links, NamingArgument, RecordedRun, TrainingRun,
+    known_trouble, parse_indices, verify_device_ids, verify_sync_batch_norm, verify_types,
+    verify_zero_overlap,
 };
 use lockstep_core::plan::Plan;
 use lockstep_core::scenario::nearest;
@@ -45,10 +46,10 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
     }
     let recorded = arguments.verify_against.as_deref().map(recorded_run).transpose()?;
     let there = recorded.as_ref().and_then(RecordedRun::world_size);
-    arguments.world_size = arguments.world_size.or(there);
+    arguments.world_size = arguments.world_size.or(there).or(arguments.joining());
     let mut options = arguments.options()?;
     options.debug |= recorded.as_ref().is_some_and(RecordedRun::debug);
-    arguments.check_names(&model)?;
+    check_names(&model, &options)?;
     if !arguments.unused().is_empty() {
         model = model.without(&model.find(arguments.unused()).context("--unused")?);
     }
@@ -96,7 +97,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
             "--join follows passes that are all alike, but the model's \"unused\" lists different \
              parameters for different passes",
         )?;
-        run_join_of(&joinables, &model, &options, &inputs, join).map_err(raised)
+        run_join_of(&joinables, &model, &options, &inputs, join, accumulate).map_err(raised)
     });
     let joined = joined.transpose()?;
     if let Some(rank0) = joined.as_ref().and_then(|ranks| ranks.first()) {
@@ -212,7 +213,9 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
     terminal::print(text.as_bytes())?;
     // What was raised there as well is as it should be.
     let cut_short = |run: Simulated| run.raised.is_some() || run.ended.is_some();
-    let raised = report.error.is_some() || simulated.is_some_and(cut_short);
+    let in_join = joined.iter().flatten().any(|rank| rank.error.is_some());
+    let in_plan = in_join || planned_error.is_some();
+    let raised = report.error.is_some() || in_plan || simulated.is_some_and(cut_short);
     let failed = differences.map_or(raised, |differences| !differences.is_empty());
     Ok(ExitCode::from(u8::from(failed)))
 }
@@ -298,28 +301,18 @@ impl Arguments {
         let ended = outcome.filter(|outcome| *outcome != Outcome::Completed);
         Ok(Simulated { world_size, steps, raised: RaisedInStep::of(run), ended })
     }
+}
 
-    /// Every parameter and buffer that is named is one of the model's. DDP itself would pass over
-    /// the others without a word.
-    fn check_names(&self, model: &Model) -> Result<()> {
-        let known = || {
-            let params = model.params.iter().map(|param| param.name.as_str());
-            let shared = model.tied.iter().map(|(alias, _)| alias.as_str());
-            params.chain(shared).chain(model.buffers.iter().map(|buffer| buffer.name.as_str()))
+/// Every parameter and buffer that is named is one of the model's; what is wrong is told by its flag.
+fn check_names(model: &Model, options: &DdpOptions) -> Result<()> {
+    options.check_names(model).map_err(|unknown| {
+        let flag = match unknown.argument {
+            NamingArgument::Ignored => "--ignore",
+            NamingArgument::Delayed => "--delay-all-reduce-named-params",
+            NamingArgument::Hooked => "--param-to-hook-all-reduce",
         };
-        for (flag, name) in self.names() {
-            // As the reducer calls a parameter of the model itself.
-            let of_model = name.strip_prefix('.').filter(|_| flag == "--ignore");
-            if !known().any(|known| known == name || of_model == Some(known)) {
-                let meant = match nearest(name, known(), 1).first() {
-                    Some(near) => format!("; did you mean {near}?"),
-                    None => String::new(),
-                };
-                bail!("{flag} has {name:?}, which is no parameter or buffer of the model{meant}");
-            }
-        }
-        Ok(())
-    }
+        anyhow::anyhow!(unknown.told(flag))
+    })
 }
 
 /// What each cap costs, and which is best.

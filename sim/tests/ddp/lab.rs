@@ -272,3 +272,59 @@ fn a_sharded_optimizers_step_is_that_of_the_sweep() {
         assert!(takes[4].abs_diff(takes[3]) * 100 <= least, "{world_size} {zero:?} {takes:?}");
     }
 }
+
+/// A rank whose last step raises in its forward pass posts that step's calls ahead of its device: its
+/// steps begin and end one after another all the same, and no sooner than what they compute.
+#[test]
+fn steps_up_to_an_exception_of_join_follow_each_other() {
+    use lockstep_core::ddp::join::JoinOptions;
+    use lockstep_core::ddp::plan::{Uneven, training_run_as_far};
+    use lockstep_sim::training::simulate_rank;
+    for backend in [BackendName::Nccl, BackendName::Gloo] {
+        let options = JoinOptions { throw_on_early_termination: true, ..JoinOptions::default() };
+        let uneven = Some(Uneven { inputs: vec![3, 2], options });
+        let run =
+            training_run_as_far(&six(), &Training { uneven, backend, ..training(2) }).unwrap();
+        for rank in 0..2 {
+            let (steps, _) = simulate_rank(&run, rank, &SimConfig::default()).unwrap();
+            assert_eq!(steps.len(), 3);
+            for step in &steps[..2] {
+                assert!(step.start_ps < step.backward_end_ps, "{backend:?} {rank}: {steps:?}");
+                assert!(step.backward_end_ps <= step.end_ps, "{backend:?} {rank}: {steps:?}");
+            }
+            let follow = steps.windows(2).all(|two| two[0].end_ps == two[1].start_ps);
+            assert!(follow, "{backend:?} {rank}: {steps:?}");
+        }
+    }
+}
+
+/// Who ran out of inputs is to blame for what `join()` throws on all, in whatever order they end.
+#[test]
+fn who_ran_out_of_inputs_is_to_blame_for_what_join_throws() {
+    use lockstep_core::ddp::join::JoinOptions;
+    use lockstep_core::ddp::plan::{Uneven, training_run_as_far};
+    let cases: [(&[u32], &[u32]); 5] = [
+        (&[2, 1], &[1]),
+        (&[2, 2, 1], &[2]),
+        (&[3, 2, 4, 1], &[3]),
+        (&[2, 1, 2, 1], &[1, 3]),
+        (&[1, 2], &[0]),
+    ];
+    for (inputs, culprits) in cases {
+        let options = JoinOptions { throw_on_early_termination: true, ..JoinOptions::default() };
+        let uneven = Some(Uneven { inputs: inputs.to_vec(), options });
+        let world = inputs.len() as u32;
+        let backend = BackendName::Gloo;
+        let training = Training { uneven, backend, ..training(world) };
+        let plan = training_run_as_far(&six(), &training).unwrap().plan_with_end();
+        let report = diagnose_trace(&simulate(&plan, &SimConfig::default()).unwrap());
+        let ranks: Vec<u32> = report.culprits().iter().map(|rank| rank.0).collect();
+        assert_eq!(ranks, culprits, "{inputs:?}: {}", report.to_text());
+        let finding = &report.findings[0];
+        for rank in culprits {
+            let said = format!("RuntimeError: Rank {rank} exhausted all inputs.");
+            assert!(finding.message.contains(&said), "{}", report.to_text());
+        }
+        assert!(!finding.fix.contains("with model.join()"), "{}", finding.fix);
+    }
+}

@@ -371,10 +371,7 @@ fn figures(account: &DdpAccount) -> String {
     let summary = &account.summary;
     let waiting = u128::from(summary.waiting_ps()) * 1000;
     let permille = (waiting + u128::from(summary.step_ps) / 2) / u128::from(summary.step_ps.max(1));
-    let step = match account.raised {
-        Some(_) => "a step, up to where DDP raises,",
-        None => "a step",
-    };
+    let step = if account.cut_short { "a step, up to where DDP raises," } else { "a step" };
     format!(
         "{step} takes {}, {} of it ({}.{} %) waiting for communication",
         explain::time(summary.step_ps),

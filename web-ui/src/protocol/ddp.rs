@@ -45,6 +45,8 @@ pub(crate) struct DdpAccount {
     pub(crate) role: u32,
     /// What DDP raises after the last pass.
     pub(crate) raised: Option<String>,
+    /// Whether the summary is of a pass that it cuts short.
+    pub(crate) cut_short: bool,
     pub(crate) pass: Pass,
     pub(crate) summary: Summary,
     /// The log after as many passes.

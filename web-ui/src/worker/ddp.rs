@@ -5,7 +5,7 @@ use super::slices::Slices;
 use crate::protocol::{ChangeRow, DdpAccount, DdpQuestion, Response, Simulated};
 use lockstep_core::ddp::lab::{Axis, LabModel, LabRun, Setting, Summary, changes};
 use lockstep_core::ddp::model::{Model, mlp_sizes, named};
-use lockstep_core::ddp::plan::{Training, TrainingError, training_run, training_run_as_far};
+use lockstep_core::ddp::plan::{Training, TrainingError, training_run_as_far};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;
 use lockstep_sim::training::{messages, simulate_rank};
@@ -86,7 +86,7 @@ fn plan(model: &Model, setting: &Setting) -> Result<Plan, String> {
 
 /// Simulates all ranks. The simulator goes through in one piece: the bound keeps that to seconds.
 fn simulated(model: &Model, setting: &Setting, topology: Topology) -> Result<Response, String> {
-    let of = training_run(model, &training(setting)).map_err(|error| raised(&error))?;
+    let of = training_run_as_far(model, &training(setting)).map_err(|error| raised(&error))?;
     let messages = messages(&of.plan);
     if messages > MAX_MESSAGES {
         return Err(format!(
@@ -103,6 +103,13 @@ fn simulated(model: &Model, setting: &Setting, topology: Topology) -> Result<Res
         simulate_rank(&of, run.principal(), &config).map_err(|e| e.to_string())?;
     match outcome {
         Some(Outcome::Completed) => {}
+        Some(Outcome::TimedOut) if of.roles.iter().any(|role| role.raised.is_some()) => {
+            return Err(
+                "DDP raises on some ranks and not on others, which wait for them until their \
+                        group's timeout: the simulation ends there."
+                    .into(),
+            );
+        }
         Some(Outcome::TimedOut) => {
             return Err(
                 "On these links a collective does not complete within its group's timeout: the \
@@ -140,7 +147,13 @@ fn account(
     let rank = rank.min(setting.training.ranks().saturating_sub(1));
     let last = run.passes_of(rank).saturating_sub(1);
     let steady = run.steady();
-    let number = pass.unwrap_or(steady.end.saturating_sub(1)).min(last);
+    // Where DDP raises, how that comes about.
+    let elsewhere = run.waits_for(rank).and_then(|of| Some((of, run.raised(of)?)));
+    let in_the_end = run.raised(rank).or_else(|| {
+        elsewhere.map(|(of, text)| format!("on rank {of}, and the others wait for it: {text}"))
+    });
+    let usual = if in_the_end.is_some() { last } else { steady.end.saturating_sub(1) };
+    let number = pass.unwrap_or(usual).min(last);
     let shown = run.pass_of(rank, number).ok_or("there is no pass to show")?;
     let bytes = |buckets: &[lockstep_core::ddp::Bucket]| {
         buckets.iter().map(|bucket| bucket.bytes).collect::<Vec<_>>()
@@ -153,7 +166,8 @@ fn account(
         steady: (steady.start, steady.end),
         roles: run.roles(),
         role: run.role(rank),
-        raised: run.raised(rank),
+        raised: in_the_end,
+        cut_short: run.is_cut_short(),
         pass: shown,
         summary: run.summary(),
         log: run.log(rank, number + 1),

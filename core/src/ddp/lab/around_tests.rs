@@ -21,26 +21,65 @@ fn with(setting: &Setting, change: impl Fn(&mut Training)) -> Setting {
     setting
 }
 
+/// What DDP cuts short is no step: the figures are those of the passes before.
+#[test]
+fn a_pass_that_ddp_cuts_short_is_in_no_figure() {
+    let model = named("resnet18").unwrap();
+    let throwing = |inputs: &[u32]| {
+        let options = JoinOptions { throw_on_early_termination: true, ..JoinOptions::default() };
+        with(&setting(inputs.len() as u32, DdpOptions::default()), |training| {
+            training.uneven = Some(Uneven { inputs: inputs.to_vec(), options });
+        })
+    };
+    let of = throwing(&[3, 2, 4, 1]);
+    let run = LabRun::of(&model, &of).unwrap();
+    assert_eq!((run.passes(), run.steady(), run.is_cut_short()), (2, 0..1, false));
+    let whole = run.pass_of(run.principal(), 0).unwrap();
+    assert_eq!(run.summary().step_ps, whole.end_ps);
+    let of = throwing(&[0, 1]);
+    let run = LabRun::of(&model, &of).unwrap();
+    assert_eq!((run.passes(), run.steady(), run.is_cut_short()), (1, 0..1, true));
+    // The end of a join is no pass either, nor are passes that are left over.
+    for (inputs, steady) in [([1, 1], 0..1), ([5, 2], 2..4), ([7, 7], 4..6)] {
+        let of = with(&throwing(&inputs), |training| {
+            training.accumulate = 2;
+            training.uneven = uneven(&inputs);
+        });
+        let run = LabRun::of(&model, &of).unwrap();
+        assert_eq!(run.steady(), steady, "{inputs:?}");
+        // What a rank's last pass leaves over is lost.
+        let lost = |number: u32| {
+            let (pass, shown) = (run.pass(number).unwrap(), LabModel::of(&model));
+            let told = (0..pass.moments.len()).map(|at| pass.sentence(&shown, &of, at));
+            told.into_iter().any(|told| told.contains("nothing ever reduces these gradients"))
+        };
+        let passes = 0..inputs[0];
+        assert!(passes.into_iter().all(|number| lost(number) == (number + 1 == inputs[0])));
+    }
+}
+
 /// Both ways to say what ranks with uneven inputs issue are the same, call by call.
 #[test]
 fn a_plan_of_uneven_inputs_has_the_calls_of_join() {
     let models = ["mlp:8,16,4", "resnet18"].map(|name| named(name).unwrap());
     let lists: [&[u32]; 5] = [&[2, 4, 3], &[0, 3, 3], &[4, 1, 4], &[1], &[3, 0, 0]];
-    for (model, inputs, zero, throw) in models.iter().flat_map(|model| {
-        let kinds = [(None, false), (Some(true), false), (Some(false), false), (None, true)];
-        lists.iter().flat_map(move |l| kinds.map(|(zero, throw)| (model, *l, zero, throw)))
+    for (model, inputs, (zero, throw, accumulate)) in models.iter().flat_map(|model| {
+        let plain = [(None, false, 1), (None, false, 2), (None, true, 1), (None, true, 2)];
+        let kinds = plain.into_iter().chain([(Some(true), false, 1), (Some(false), false, 1)]);
+        lists.iter().flat_map(move |list| kinds.clone().map(move |kind| (model, *list, kind)))
     }) {
         let join = JoinOptions { throw_on_early_termination: throw, ..JoinOptions::default() };
         let setting = with(&setting(3, capped(0.0005)), |training| {
             training.uneven = Some(Uneven { inputs: inputs.to_vec(), options: join });
             training.zero = zero;
+            training.accumulate = accumulate;
         });
         let all: Vec<u32> =
             (0..3).map(|rank| inputs.get(rank).or(inputs.last()).copied().unwrap()).collect();
         let mut joinables = vec![Joinable::Ddp];
         joinables.extend(zero.map(|v| Joinable::Zero { parameters_as_bucket_view: v }));
         let options = &setting.training.options;
-        let truth = run_join_of(&joinables, model, options, &all, join).unwrap();
+        let truth = run_join_of(&joinables, model, options, &all, join, accumulate).unwrap();
         let run = LabRun::of(model, &setting).unwrap();
         for (rank, truth) in (0..).zip(&truth) {
             let own: Vec<DdpCall> =
@@ -99,7 +138,8 @@ fn what_does_not_go_together_is_refused() {
         LabRun::of(&model, &setting).map(drop).unwrap_err().to_string()
     };
     let joined = |of: &mut Training| of.uneven = uneven(&[3, 1]);
-    assert!(refused(&|of| (joined(of), of.accumulate = 2).0).contains("no_sync"));
+    let sharded = |of: &mut Training| (of.zero, of.accumulate) = (Some(true), 2);
+    assert!(refused(&|of| (joined(of), sharded(of)).0).contains("no_sync"));
     assert!(refused(&|of| (joined(of), of.sync_batch_norm = true).0).contains("SyncBatchNorm"));
     assert!(refused(&|of| of.uneven = uneven(&[])).contains("5,3,4"));
     assert!(refused(&|of| of.uneven = uneven(&[1; 5])).contains("more ranks"));

@@ -72,8 +72,9 @@ impl Setting {
         let begins = self.hook_begins().filter(|begins| *begins < MAX_STEPS);
         let first = first.max(begins.unwrap_or(0));
         if let Some(uneven) = &training.uneven {
-            let most = u64::from(uneven.most(training.world_size));
-            return first.min(most.saturating_sub(1))..most;
+            let most = uneven.most(training.world_size) / self.passes_a_step();
+            let most = u64::from(most.max(1));
+            return first.min(most - 1)..most;
         }
         let Some(averager) = &training.averager else { return first..first + 1 };
         let (cycle, warmup) = (averager.cycle(), averager.warmup_steps());
@@ -327,6 +328,12 @@ impl<'a> LabRun<'a> {
         self.error(rank).map(|error| format!("{}: {error}", error.class()))
     }
 
+    /// A rank that raises where this one does not, and waits for it in its last pass.
+    pub fn waits_for(&self, rank: u32) -> Option<u32> {
+        let raises = self.run.roles.iter().find(|role| role.raised.is_some())?;
+        self.error(rank).is_none().then_some(raises.rank)
+    }
+
     fn error(&self, rank: u32) -> Option<&DdpError> {
         self.run.roles.get(self.run.role(rank))?.raised.as_ref()
     }
@@ -343,10 +350,31 @@ impl<'a> LabRun<'a> {
         rebuilt.then_some(&last.buckets)
     }
 
-    /// The passes of the optimizer steps that all later ones are like.
+    /// Passes of a rank that DDP does not cut short.
+    fn whole_passes(&self, rank: u32) -> u32 {
+        let raises = |steps: &[StepNotes]| steps.last().is_some_and(|step| step.raises.is_some());
+        let cut = raises(self.notes(rank)) || self.waits_for(rank).is_some();
+        self.passes_of(rank).saturating_sub(u32::from(cut))
+    }
+
+    /// Whether the figures of a step are those of a pass that DDP cuts short: there is no other.
+    pub fn is_cut_short(&self) -> bool {
+        self.whole_passes(self.principal()) == 0
+    }
+
+    /// The passes of the optimizer steps that all later ones are like. What DDP cuts short is none of
+    /// them, unless there is nothing else.
     pub fn steady(&self) -> Range<u32> {
         let steady = self.setting.steady();
-        let passes = self.passes_of(self.principal());
+        let rank = self.principal();
+        let passes = match self.whole_passes(rank) {
+            0 => self.passes_of(rank),
+            whole => whole,
+        };
+        // The end of a join is no pass.
+        let training = &self.setting.training;
+        let inputs = training.uneven.as_ref().map(|uneven| uneven.most(training.world_size));
+        let passes = inputs.map_or(passes, |most| passes.min(most.max(1)));
         let end = (steady.end as u32).saturating_mul(self.setting.passes_a_step()).min(passes);
         let steps = (steady.end - steady.start).max(1) as u32;
         end.saturating_sub(steps.saturating_mul(self.setting.passes_a_step()))..end

@@ -15,6 +15,12 @@ impl Pass {
             "The backward pass is over after {}",
             time(self.backward_end_ps - self.forward_end_ps)
         );
+        let inputs = setting.training.uneven.as_ref().map(|uneven| uneven.of(self.rank));
+        if !self.reduces() && inputs == Some(self.number + 1) {
+            return format!(
+                "{over}. This rank has no inputs left: nothing ever reduces these gradients."
+            );
+        }
         if !self.reduces() {
             return format!("{over}. The next pass adds to these gradients.");
         }
@@ -196,6 +202,12 @@ impl Pass {
     }
 
     pub(super) fn ends(&self) -> String {
+        if let Some(rank) = self.waits_for {
+            return format!(
+                "Rank {rank} raises in this pass, and this one waits for it: it does not come to its \
+                 end. The times here are those that it would have had."
+            );
+        }
         match &self.raised {
             Some(raised) if raised.here.is_some() => {
                 return format!("DDP raises here, and the pass is over: {}", first(&raised.text));

@@ -31,6 +31,8 @@ pub struct Pass {
     pub delayed: bool,
     /// What DDP raises in it, or in the forward pass of the next one.
     pub raised: Option<Raised>,
+    /// A rank that raises in it, where this one does not: it waits for that one then.
+    pub waits_for: Option<u32>,
     /// What the ranks have in common behind it.
     pub agreement: Agreement,
     /// When its forward pass is over.
@@ -229,7 +231,9 @@ impl LabRun<'_> {
         let last = number as usize + 1 == self.notes(rank).len();
         let raised = self.raised(rank).filter(|_| last);
         let raised = raised.map(|text| Raised { here: notes.raises, text });
-        let mut pass = Pass { number, rank, kind, sync, rebuilds, raised, ..Pass::default() };
+        let waits_for = self.waits_for(rank).filter(|_| last);
+        let mut pass =
+            Pass { number, rank, kind, sync, rebuilds, raised, waits_for, ..Pass::default() };
         of.layers(&mut pass);
         of.calls(&mut pass);
         of.gradients(&mut pass);

@@ -93,7 +93,7 @@ pub struct UnknownParameter {
     near: Option<String>,
 }
 
-fn meant(near: Option<&str>) -> String {
+pub(super) fn meant(near: Option<&str>) -> String {
     near.map(|near| format!("; did you mean {near}?")).unwrap_or_default()
 }
 

@@ -1,15 +1,18 @@
 //! The end of a job that DDP itself ends: what runs its plan comes to the exception, and says so.
 
 use super::{BACKWARD, FORWARD};
+use crate::ddp::error::DdpError;
 use crate::ddp::notes::{Half, Role, TrainingRun};
 use crate::group::BackendName;
 use crate::plan::{Action, Op, Plan, Program, SourceLine};
+use std::collections::BTreeSet;
 
 impl TrainingRun {
     /// The plan to simulate or to run: as `plan`, and where DDP raises, a rank ends there, with
     /// Python's last words. `plan` itself stops before that, for the times of the steps up to it.
     pub fn plan_with_end(&self) -> Plan {
         let mut plan = self.plan.clone();
+        self.number_programs(&mut plan);
         let on_device = plan.groups.iter().any(|group| group.backend() == BackendName::Nccl);
         let mut ranks = vec![0u32; plan.programs.len()];
         for program in &plan.program_of {
@@ -18,18 +21,51 @@ impl TrainingRun {
             }
         }
         for (index, program) in plan.programs.iter_mut().enumerate() {
-            // Ranks of one role may have several programs: one for each set of subgroups.
-            let role = self.roles.get(if self.role_of.is_empty() { 0 } else { index });
+            // Ranks of one role may have several programs: one for each set of subgroups, or for each
+            // rank that says its number.
+            let of_rank = plan.program_of.iter().position(|of| *of as usize == index);
+            let Some(rank) = of_rank.map(|rank| rank as u32) else { continue };
+            let role = self.roles.get(self.role(rank));
             let several = ranks.get(index).is_some_and(|ranks| *ranks > 1);
             if let Some(role) = role {
-                end(program, role, several, on_device);
+                end(program, role, (!several).then_some(rank), on_device);
             }
         }
         plan
     }
+
+    /// Gives ranks that say their number as they end a program each, up to [`MAX_NUMBERED`].
+    fn number_programs(&self, plan: &mut Plan) {
+        let says = |rank: usize| {
+            let role = self.roles.get(self.role(rank as u32));
+            matches!(role.and_then(|role| role.raised.as_ref()), Some(DdpError::Exhausted { .. }))
+        };
+        let ranks: Vec<usize> = (0..plan.program_of.len()).filter(|rank| says(*rank)).collect();
+        if ranks.len() > MAX_NUMBERED {
+            return;
+        }
+        let mut taken = BTreeSet::new();
+        for rank in ranks {
+            let Some(own) = plan.program_of.get(rank).copied() else { continue };
+            let next = plan.programs.len() as u32;
+            if taken.insert(own) {
+                continue;
+            }
+            let Some(program) = plan.programs.get(own as usize).cloned() else { continue };
+            plan.programs.push(program);
+            if let Some(of) = plan.program_of.get_mut(rank) {
+                *of = next;
+            }
+        }
+    }
 }
 
-fn end(program: &mut Program, role: &Role, several: bool, on_device: bool) {
+/// More ranks than this that end in the same words but for their number share a program, which names
+/// none.
+const MAX_NUMBERED: usize = 64;
+
+/// `alone` is the program's rank, where it has no other.
+fn end(program: &mut Program, role: &Role, alone: Option<u32>, on_device: bool) {
     let Some((_, half, error)) = role.raised() else { return };
     let (line, via) = match half {
         Half::Forward => (FORWARD, "DistributedDataParallel.forward"),
@@ -42,7 +78,11 @@ fn end(program: &mut Program, role: &Role, several: bool, on_device: bool) {
         // Python takes. What its streams hold is carried out first.
         push(Action::Synchronize);
     }
-    push(Action::Die { how: format!("{}: {}", error.class(), error.said_by(several)) });
+    let said = match (error, alone) {
+        (DdpError::Exhausted { .. }, Some(rank)) => DdpError::Exhausted { rank }.to_string(),
+        _ => error.said_by(alone.is_none()),
+    };
+    push(Action::Die { how: format!("{}: {said}", error.class()) });
 }
 
 #[cfg(test)]
@@ -88,7 +128,14 @@ mod tests {
             ..Default::default()
         };
         let uneven = Some(Uneven { inputs: vec![3, 1, 3], options });
-        let found = ends(&Training { uneven, ..training(3, BackendName::Gloo) });
+        let of = |uneven| ends(&Training { uneven, ..training(3, BackendName::Gloo) });
+        let both = of(Some(Uneven { inputs: vec![3, 1, 1], options }));
+        let told: Vec<&str> = both.iter().skip(1).map(|(_, _, how)| how.as_str()).collect();
+        assert_eq!(
+            told,
+            [1, 2].map(|rank| format!("RuntimeError: Rank {rank} exhausted all inputs."))
+        );
+        let found = of(uneven);
         let told: Vec<&str> = found.iter().map(|(_, _, how)| how.as_str()).collect();
         assert_eq!(
             told,

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::ddp::call::{DdpCall, Purpose};
 use crate::ddp::error::DdpError;
-use crate::ddp::join::presence;
+use crate::ddp::join::{presence, reduces};
 use crate::ddp::model::Model;
 use crate::ddp::notes::{Half, Role, StepKind, TrainingRun};
 use crate::ddp::wrapper::{Ddp, Forward, InJoin, common_rank};
@@ -46,11 +46,26 @@ pub(super) fn uneven_run(
         programs.push(Program { ops });
         roles.push(Role { rank, steps, raised });
     }
+    wait_for_the_first(&mut programs, &mut roles);
     let mut plan = writer.plan;
     plan.programs = programs;
     plan.program_of.clone_from(&role_of);
     plan.check()?;
     Ok(TrainingRun { plan, roles, role_of })
+}
+
+/// Where DDP raises on some ranks alone, the others get no further than that iteration: they wait
+/// for those in it.
+fn wait_for_the_first(programs: &mut [Program], roles: &mut [Role]) {
+    let raising = roles.iter().filter(|role| role.raised.is_some());
+    let Some(until) = raising.map(|role| role.steps.len()).min() else { return };
+    for (program, role) in programs.iter_mut().zip(roles) {
+        if let Some(beyond) = role.steps.get(until).map(|step| step.first_op) {
+            program.ops.truncate(beyond as usize);
+            role.steps.truncate(until);
+            role.raised = None;
+        }
+    }
 }
 
 /// The most kinds of ranks: each is a program.
@@ -76,8 +91,9 @@ impl Training {
     /// # Errors
     /// When it does not, or is not followed in there.
     pub fn check_join(&self) -> Result<(), TrainingError> {
-        let wrong = if self.accumulate > 1 {
-            "no_sync() inside join() is not followed here: a pass of each input, please"
+        let wrong = if self.accumulate > 1 && self.zero.is_some() {
+            "ZeroRedundancyOptimizer's join hook steps in every pass that it shadows, and the ranks with \
+             inputs only in those that reduce: with no_sync() such a job hangs in PyTorch"
         } else if self.sync_batch_norm {
             "SyncBatchNorm cannot be shadowed: PyTorch asks for throw_on_early_termination=True with \
              it, which join() here does not combine"
@@ -106,15 +122,16 @@ fn rank0_orders(
     for iteration in 0..uneven.most(training.world_size) {
         orders.push(ddp.reducer().map(|r| r.rebuild_order().to_vec()).unwrap_or_default());
         let authoritative_rank = uneven.authoritative(training.world_size, iteration);
+        let sync = reduces(iteration, training.accumulate);
         let mut calls = Vec::new();
         let passed = match uneven.of(0) > iteration {
             true => {
                 let join = Some(InJoin { authoritative_rank, throw: None, tells: true });
-                let forward = Forward { unused: &unused, join, ..Forward::default() };
+                let forward = Forward { sync, unused: &unused, join, ..Forward::default() };
                 let forward = ddp.forward(&forward, &mut calls);
                 forward.and_then(|()| ddp.backward(&order, &mut calls))
             }
-            false => ddp.shadow(authoritative_rank, None, &mut calls),
+            false => ddp.shadow(authoritative_rank, None, sync, &mut calls),
         };
         if passed.is_err() {
             break;
@@ -199,7 +216,9 @@ impl Joining<'_> {
             throw: self.throw(iteration),
             tells: true,
         };
+        let sync = reduces(iteration, self.training.accumulate);
         let forward = Forward {
+            sync,
             unused: &unused,
             rank0_order: self.order(iteration),
             join: Some(join),
@@ -207,7 +226,7 @@ impl Joining<'_> {
         };
         let (before, mut calls) = (rebuilt(ddp), Vec::new());
         let passed = ddp.forward(&forward, &mut calls);
-        writer.step(StepKind::Training, true, rebuilt(ddp) && !before, ddp);
+        writer.step(StepKind::Training, sync, rebuilt(ddp) && !before, ddp);
         writer.at(FORWARD, "DistributedDataParallel.forward");
         let mut launched = Vec::new();
         for call in &calls {
@@ -230,8 +249,10 @@ impl Joining<'_> {
         }
         writer.forward_pass();
         backward_pass(writer, ddp, &backward, launched)?;
-        writer.at(OPTIMIZER, "optimizer.step");
-        writer.optimizer();
+        if sync {
+            writer.at(OPTIMIZER, "optimizer.step");
+            writer.optimizer();
+        }
         Ok(None)
     }
 
@@ -245,17 +266,19 @@ impl Joining<'_> {
         let (before, mut calls) = (rebuilt(ddp), Vec::new());
         let throw = self.throw(iteration);
         let authoritative = self.uneven.authoritative(self.training.world_size, iteration);
-        if throw.is_none() {
-            ddp.shadow(authoritative, self.order(iteration), &mut calls)?;
-        }
-        writer.step(StepKind::Shadow, true, rebuilt(ddp) && !before, ddp);
+        let sync = reduces(iteration, self.training.accumulate);
+        let shadowed = match throw {
+            None => ddp.shadow(authoritative, self.order(iteration), sync, &mut calls),
+            Some(_) => Err(DdpError::Exhausted { rank }),
+        };
+        writer.step(StepKind::Shadow, sync, rebuilt(ddp) && !before, ddp);
         writer.at(FORWARD, "Join.__exit__");
         self.read_call(writer, &presence());
         if throw.is_some() {
             let throw = DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinThrow);
             self.read_call(writer, &throw);
             writer.raises(Half::Forward);
-            return Ok(Some(DdpError::Exhausted { rank }));
+            return Ok(shadowed.err());
         }
         let phase = 1 + u32::from(rebuilt(ddp));
         let mut launched = Vec::new();
@@ -274,6 +297,10 @@ impl Joining<'_> {
         }
         for op in launched {
             writer.push(Action::Wait { op, timeout_ms: None });
+        }
+        if shadowed.is_err() {
+            writer.raises(Half::Backward);
+            return Ok(shadowed.err());
         }
         if self.training.zero.is_some() {
             writer.at(OPTIMIZER, "_ZeROJoinHook.main_hook");

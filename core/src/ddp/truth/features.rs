@@ -292,7 +292,7 @@ fn several_joinables_shadow_what_was_recorded() {
             let join = JoinOptions { throw_on_early_termination, ..JoinOptions::default() };
             let inputs: Vec<u32> = (0..world_size).map(|rank| 2 + rank).collect();
             let options = DdpOptions::default();
-            let ranks = run_join_of(&joinables, &model, &options, &inputs, join).unwrap();
+            let ranks = run_join_of(&joinables, &model, &options, &inputs, join, 1).unwrap();
             for (rank, done) in ranks.iter().enumerate() {
                 let of = |value: &Value| match value.get("per_rank") {
                     Some(ranks) => ranks[rank].clone(),
@@ -323,7 +323,8 @@ fn several_joinables_shadow_what_was_recorded() {
                 compared += 1;
             }
         }
-        let error = run_join_of(&[], &model, &DdpOptions::default(), &[1], JoinOptions::default());
+        let error =
+            run_join_of(&[], &model, &DdpOptions::default(), &[1], JoinOptions::default(), 1);
         let error = error.unwrap_err();
         assert_eq!(error.to_string(), cases["empty"].as_str().unwrap());
     }

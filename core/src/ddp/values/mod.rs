@@ -181,12 +181,12 @@ impl Trainer {
         let authoritative_rank = self.active.last().copied().unwrap_or(0);
         let rank0 = self.ranks.first().and_then(|rank| rank.ddp.reducer());
         let rank0_order = rank0.map(|reducer| reducer.rebuild_order().to_vec()).unwrap_or_default();
-        let mut calls = Vec::new();
+        let (mut calls, syncs) = (Vec::new(), passes.iter().flatten().any(|pass| pass.sync));
         for ((rank, own), pass) in (0u32..).zip(&mut self.ranks).zip(passes) {
             let mut issued = Vec::new();
             let Some(pass) = pass else {
                 issued.push(presence());
-                own.ddp.shadow(authoritative_rank, Some(&rank0_order), &mut issued)?;
+                own.ddp.shadow(authoritative_rank, Some(&rank0_order), syncs, &mut issued)?;
                 calls.push(issued);
                 continue;
             };

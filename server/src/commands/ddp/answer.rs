@@ -5,7 +5,7 @@ use lockstep_core::ddp::join::JoinedRank;
 use lockstep_core::ddp::lab::{Best, DdpLog, SweepPoint};
 use lockstep_core::ddp::plan::TrainingError;
 use lockstep_core::ddp::replicas::Replicas;
-use lockstep_core::ddp::{AfterSteps, DdpReport, Half, Role, TrainingRun};
+use lockstep_core::ddp::{AfterSteps, DdpReport, Half, TrainingRun};
 use lockstep_core::trace::Outcome;
 use lockstep_sim::training::SimulatedStep;
 use serde::Serialize;
@@ -61,6 +61,9 @@ pub(super) struct Simulated {
 /// What DDP raises in a step of a training run.
 #[derive(Serialize)]
 pub(super) struct RaisedInStep {
+    /// The first rank that raises, where rank 0 does not: the others wait for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rank: Option<u32>,
     /// The step, counted from 1.
     pub(super) step: u32,
     pub(super) phase: Half,
@@ -69,8 +72,11 @@ pub(super) struct RaisedInStep {
 
 impl RaisedInStep {
     pub(super) fn of(run: &TrainingRun) -> Option<RaisedInStep> {
-        let (step, phase, error) = run.roles.iter().find_map(Role::raised)?;
-        Some(RaisedInStep { step, phase, error: format!("{}: {error}", error.class()) })
+        run.roles.iter().find_map(|role| {
+            let (step, phase, error) = role.raised()?;
+            let rank = (role.rank > 0).then_some(role.rank);
+            Some(RaisedInStep { rank, step, phase, error: format!("{}: {error}", error.class()) })
+        })
     }
 }
 

@@ -15,6 +15,9 @@ use std::path::PathBuf;
 
 use super::hooks::HookArguments;
 
+/// More ranks inside `join()` than this are not shown one by one.
+const MAX_JOINING: u32 = 4096;
+
 /// Show which parameters share a bucket, and every collective DDP issues
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -127,7 +130,7 @@ struct RunArguments {
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     iterations: u32,
-    /// Inputs of each rank, inside join(): 5,3,4
+    /// Inputs of each rank, inside join(): 5,3,4; the last holds for all ranks that follow
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     join: Option<Vec<u32>>,
     /// join(divide_by_initial_world_size=False)
@@ -267,22 +270,21 @@ impl Arguments {
         (self.run.iterations, self.run.accumulate)
     }
 
-    /// The parameters and buffers that are named, with the flags that name them.
-    pub(super) fn names(&self) -> impl Iterator<Item = (&'static str, &String)> {
-        let ddp = &self.ddp;
-        let ignored = ddp.ignore.iter().map(|name| ("--ignore", name));
-        let delayed = ddp.delay_all_reduce_named_params.iter().flatten();
-        let delayed = delayed.map(|name| ("--delay-all-reduce-named-params", name));
-        let hooked = ddp.param_to_hook_all_reduce.iter();
-        ignored.chain(delayed).chain(hooked.map(|name| ("--param-to-hook-all-reduce", name)))
+    /// The ranks that `--join` has inputs for, unless one number is to hold for all.
+    pub(super) fn joining(&self) -> Option<u32> {
+        let inputs = self.run.join.as_ref().filter(|inputs| inputs.len() > 1)?;
+        u32::try_from(inputs.len()).ok()
     }
 
     /// What `join()` is to be shown with.
     pub(super) fn uneven(&self) -> Result<Option<Uneven>> {
         let Some(inputs) = &self.run.join else { return Ok(None) };
-        if inputs.len() != self.ranks() as usize {
+        if inputs.len() > self.ranks() as usize {
             let (found, ranks) = (inputs.len(), self.ranks());
             bail!("--join has the inputs of {found} ranks, but --world-size is {ranks}");
+        }
+        if self.ranks() > MAX_JOINING {
+            bail!("--join shows what each rank does by itself: {MAX_JOINING} ranks at most");
         }
         if inputs.iter().any(|inputs| *inputs > 10_000) {
             bail!("--join takes up to 10,000 inputs a rank");
@@ -291,7 +293,10 @@ impl Arguments {
         joinables.extend(self.run.zero.map(|choice| Joinable::Zero {
             parameters_as_bucket_view: matches!(choice, ZeroChoice::View),
         }));
-        Ok(Some(Uneven { inputs: inputs.clone(), join: self.join_options(), joinables }))
+        let last = inputs.last().copied().unwrap_or(0);
+        let rest = (self.ranks() as usize).saturating_sub(inputs.len());
+        let inputs = inputs.iter().copied().chain(std::iter::repeat_n(last, rest)).collect();
+        Ok(Some(Uneven { inputs, join: self.join_options(), joinables }))
     }
 
     fn join_options(&self) -> JoinOptions {

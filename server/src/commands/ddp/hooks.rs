@@ -47,26 +47,35 @@ pub(super) struct HookArguments {
     no_post_local_gradient_allreduce: bool,
 }
 
-/// Communication hooks by name.
+/// Communication hooks by name; the page's words and PyTorch's functions mean them too.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum HookChoice {
     /// allreduce_hook
+    #[value(aliases = ["allreduce_hook"])]
     Allreduce,
     /// fp16_compress_hook
+    #[value(aliases = ["fp16", "fp16_compress_hook"])]
     Fp16Compress,
     /// bf16_compress_hook
+    #[value(aliases = ["bf16", "bf16_compress_hook"])]
     Bf16Compress,
     /// powerSGD_hook
+    #[value(aliases = ["powersgd", "powerSGD_hook"])]
     PowerSgd,
     /// batched_powerSGD_hook, which fails an assertion in PyTorch 1.12 and later once it compresses
+    #[value(aliases = ["batched", "batched_powerSGD_hook"])]
     BatchedPowerSgd,
     /// quantization_pertensor_hook
+    #[value(aliases = ["pertensor", "quantization_pertensor_hook"])]
     QuantizationPertensor,
     /// quantization_perchannel_hook
+    #[value(aliases = ["perchannel", "quantization_perchannel_hook"])]
     QuantizationPerchannel,
     /// post_localSGD_hook
+    #[value(aliases = ["localsgd", "post_localSGD_hook"])]
     PostLocalSgd,
     /// noop_hook
+    #[value(aliases = ["noop_hook"])]
     Noop,
 }
 

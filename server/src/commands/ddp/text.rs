@@ -223,6 +223,7 @@ pub(super) fn as_replicas(replicas: &Replicas) -> String {
 /// What ranks with uneven inputs do inside `join()`.
 pub(super) fn as_join(ranks: &[JoinedRank]) -> String {
     let mut text = "\nuneven inputs, inside join()\n".to_owned();
+    let raising = ranks.iter().position(|done| done.error.is_some());
     for (rank, done) in ranks.iter().enumerate() {
         let divisors: Vec<_> =
             done.iterations.iter().filter_map(|step| Some(step.divisor?.to_string())).collect();
@@ -242,8 +243,12 @@ pub(super) fn as_join(ranks: &[JoinedRank]) -> String {
         if !after.is_empty() {
             text.push_str(&format!("    then, without inputs: {}\n", listed(&after)));
         }
-        if let Some(error) = &done.error {
-            text.push_str(&format!("    {}: {error}\n", error.class()));
+        match (&done.error, raising) {
+            (Some(error), _) => text.push_str(&format!("    {}: {error}\n", error.class())),
+            (None, Some(raising)) => {
+                text.push_str(&format!("    then it waits for rank {raising}\n"))
+            }
+            (None, None) => {}
         }
     }
     text
@@ -252,6 +257,13 @@ pub(super) fn as_join(ranks: &[JoinedRank]) -> String {
 /// ` in the backward pass of iteration 2:`
 fn in_step(iteration: u32, half: Half) -> String {
     format!(" in the {} pass of iteration {iteration}:", half.name())
+}
+
+impl RaisedInStep {
+    fn place(&self) -> String {
+        let rank = self.rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default();
+        rank + &in_step(self.step, self.phase)
+    }
 }
 
 /// Rank 0's steps as they were simulated.
@@ -274,7 +286,9 @@ pub(super) fn as_steps(simulated: &Simulated) -> String {
             describe_ps(step.exposed_ps)
         ));
     }
+    let waited_for = simulated.raised.as_ref().and_then(|raised| raised.rank);
     match &simulated.ended {
+        Some(Outcome::TimedOut) if waited_for.is_some() => {}
         Some(Outcome::TimedOut) => text.push_str(&format!(
             "in {} a collective does not complete within its group's timeout: there the simulation \
              ends\n",
@@ -287,16 +301,20 @@ pub(super) fn as_steps(simulated: &Simulated) -> String {
         None => {}
     }
     if let Some(raised) = &simulated.raised {
-        let place = in_step(raised.step, raised.phase);
-        text.push_str(&format!("then DDP raises{place} {}\n", raised.error));
+        text.push_str(&format!("then DDP raises{} {}\n", raised.place(), raised.error));
+    }
+    if let Some(rank) = waited_for {
+        text.push_str(&format!(
+            "and the others wait for rank {rank} until their group's timeout: there the simulation \
+             ends\n"
+        ));
     }
     text
 }
 
 /// A plan that ends where DDP raises.
 pub(super) fn as_planned(raised: &RaisedInStep) -> String {
-    let place = in_step(raised.step, raised.phase);
-    format!("\nthe plan ends where DDP raises{place} {}\n", raised.error)
+    format!("\nthe plan ends where DDP raises{} {}\n", raised.place(), raised.error)
 }
 
 /// What there is none of, since DDP raises.

@@ -161,6 +161,7 @@ pub(super) fn blocks(props: &BlocksProps) -> Html {
             on_select.emit(found.map(|block| block.param));
         })
     };
+    let close = props.on_select.reform(|_: MouseEvent| None);
     let account = &props.account;
     let shown = shelves.blocks.len();
     // Those that DDP leaves alone or delays are in no bucket.
@@ -179,7 +180,7 @@ pub(super) fn blocks(props: &BlocksProps) -> Html {
                 <canvas ref={canvas} style={format!("width:{width}px;height:{height}px")} />
                 // Of the two settings the first tells; the other does when it is pointed at.
                 if let Some(block) = about.filter(|_| props.label != Some("B") || pointed.is_some()).and_then(|param| shelves.of(param)) {
-                    { card(account, block, &shelves, props.moment as u32, (width, height), pointed.is_none()) }
+                    { card(account, block, &shelves, props.moment as u32, (width, height), pointed.is_none().then(|| close.clone())) }
                 }
             </div>
             if props.label != Some("B") {
@@ -201,6 +202,9 @@ fn words(account: &DdpAccount) -> String {
     };
     let buckets = match &account.rebuilt {
         Some(rebuilt) => format!("{} at first; rebuilt: {}", list(&account.initial), list(rebuilt)),
+        None if account.raised.is_some() => {
+            format!("{}, not rebuilt before DDP raises", list(&account.initial))
+        }
         None => format!("{}, never rebuilt", list(&account.initial)),
     };
     format!("{buckets} · {}", figures(account))
@@ -235,14 +239,14 @@ pub(super) fn ending(name: &str, room: usize) -> String {
     }
 }
 
-/// What is known of a gradient, beside its block.
+/// What is known of a gradient, beside its block; `close` takes away what was chosen, and stays.
 fn card(
     account: &DdpAccount,
     block: &Block,
     shelves: &Shelves,
     moment: u32,
     (width, height): (f64, f64),
-    pinned: bool,
+    close: Option<Callback<MouseEvent>>,
 ) -> Html {
     let Some(param) = account.model.params.get(block.param as usize) else { return html! {} };
     let sizes: Vec<String> = param.shape.iter().map(u64::to_string).collect();
@@ -266,10 +270,15 @@ fn card(
         true => format!("bottom:{:.0}px", height - top + 6.0),
         false => format!("top:{:.0}px", foot + 6.0),
     };
+    // What is pressed on the card is not meant for the blocks under it.
+    let own = Callback::from(|event: PointerEvent| event.stop_propagation());
     html! {
-        <div class={classes!("hover", pinned.then_some("pinned"))} style={format!("{across};{down}")} role="status"
-             data-test="param-card" data-param={block.param.to_string()} data-bucket={block.bucket.to_string()}>
+        <div class={classes!("hover", close.is_some().then_some("pinned"))} style={format!("{across};{down}")} role="status"
+             onpointermove={own.clone()} onpointerup={own} data-test="param-card" data-param={block.param.to_string()} data-bucket={block.bucket.to_string()}>
             <h4 class="mono">{ &param.name }</h4>
+            if let Some(onclick) = close {
+                <button class="quiet close" {onclick} aria-label="Close" data-test="param-close">{ "×" }</button>
+            }
             <Facts {facts} />
             <ol class="why">{ for account.pass.why(&account.model, &account.setting, block.param).into_iter().map(|line| html! { <li>{ line }</li> }) }</ol>
         </div>

@@ -323,6 +323,12 @@ mod tests {
             panic!("no post-localSGD")
         };
         assert_eq!((local.start_iter, local.post_local_gradient_allreduce), (100, false));
+        for said in ["powersgd", "power-sgd", "powerSGD_hook"] {
+            assert_eq!(
+                LabChoice::read(&Route::parse(&format!("#/ddp?hook={said}"))).a.hook,
+                "powersgd"
+            );
+        }
         let hash = "#/ddp?init=0&ignore=fc.bias&delay=fc.weight&delay_hook=conv1.weight&order=3-0";
         let choice = LabChoice::read(&Route::parse(hash));
         assert_eq!(LabChoice::read(&choice.route()), choice);
@@ -336,11 +342,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_said_with_a_way_on() {
-        let hash = "#/ddp?model=resnet19&hook=power-sgd&world=0&device=A101&tab=bucket&static=2&rank=8&b=on&b.hook=fp17&b.world=4";
+        let hash = "#/ddp?model=resnet19&hook=power-sgdd&world=0&device=A101&tab=bucket&static=2&rank=8&b=on&b.hook=fp17&b.world=4";
         let (choice, unmet) = LabChoice::asked(&Route::parse(hash));
         let asked: Vec<&str> = unmet.iter().map(|unmet| unmet.asked.as_str()).collect();
         let all = [
-            "hook=power-sgd",
+            "hook=power-sgdd",
             "device=A101",
             "static=2",
             "world=0",

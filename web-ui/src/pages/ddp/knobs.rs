@@ -39,6 +39,25 @@ pub(super) const HOOKS: [(&str, &str); 10] = [
     ("noop", "noop_hook"),
 ];
 
+/// What `lockstep ddp --comm-hook` calls them, where an address has another word.
+const ON_THE_COMMAND_LINE: [(&str, &str); 7] = [
+    ("fp16", "fp16-compress"),
+    ("bf16", "bf16-compress"),
+    ("powersgd", "power-sgd"),
+    ("batched", "batched-power-sgd"),
+    ("pertensor", "quantization-pertensor"),
+    ("perchannel", "quantization-perchannel"),
+    ("localsgd", "post-local-sgd"),
+];
+
+/// The address with the hook by the word that addresses have for it, where it says it in PyTorch's
+/// name or the command line's.
+fn hook_by_its_word(route: &Route) -> Route {
+    let said = route.get("hook").unwrap_or_default();
+    let word = HOOKS.iter().chain(&ON_THE_COMMAND_LINE).find(|(_, name)| *name == said);
+    word.map_or_else(|| route.clone(), |(word, _)| route.clone().with("hook", word))
+}
+
 /// What `ZeroRedundancyOptimizer` may be: the word in the address, and what it is.
 pub(super) const ZERO: [(&str, &str); 5] = [
     ("no", "no"),
@@ -157,6 +176,7 @@ impl Knobs {
 
     /// The same, and what the address asks for that cannot be.
     pub(super) fn asked(route: &Route) -> (Knobs, Vec<Unmet>) {
+        let route = &hook_by_its_word(route);
         let mut asked = Asked::new(route);
         let mut word = |name: &str, words: &[&'static str], what: &str| {
             asked.one_of(name, words, str::to_owned, what).unwrap_or(words[0])
