@@ -76,6 +76,13 @@ impl Dist<'_> {
         self.make_tensor(Device::Cpu, name, dtype, shape, Fill::Data, data)
     }
 
+    /// What a tensor was made with, where it is the whole of what was made. What calls have written
+    /// into it since does not count.
+    pub fn fill_of(&self, tensor: &Tensor) -> Option<Fill> {
+        let made = self.shared.tensors.fill(tensor.storage)?;
+        (tensor.is_whole() && made != Fill::Data).then_some(made)
+    }
+
     fn make_tensor(
         &mut self,
         device: Device,

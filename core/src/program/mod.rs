@@ -59,6 +59,8 @@ mod json;
 #[cfg(feature = "program")]
 mod known;
 #[cfg(feature = "program")]
+mod losses;
+#[cfg(feature = "program")]
 mod mesh;
 #[cfg(feature = "program")]
 mod models;
@@ -81,7 +83,11 @@ mod stores;
 #[cfg(feature = "program")]
 mod streams;
 #[cfg(feature = "program")]
+mod tensor_moves;
+#[cfg(feature = "program")]
 mod tensor_value;
+#[cfg(feature = "program")]
+mod then;
 #[cfg(feature = "program")]
 mod torch;
 #[cfg(feature = "program")]
@@ -101,6 +107,8 @@ mod tests_mesh;
 mod tests_objects;
 #[cfg(all(test, feature = "program"))]
 mod tests_python;
+#[cfg(all(test, feature = "program"))]
+mod tests_tensors;
 
 pub use compiled::{Compiled, Limits, Options, Printed};
 pub use error::ProgramError;

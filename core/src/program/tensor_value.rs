@@ -30,7 +30,12 @@ impl fmt::Display for TensorValue {
     }
 }
 
-methods_static!(TENSOR_METHODS = tensor_methods);
+methods_static!(TENSOR_METHODS = every_method);
+
+fn every_method(builder: &mut MethodsBuilder) {
+    tensor_methods(builder);
+    super::tensor_moves::methods(builder);
+}
 
 #[starlark_value(type = "Tensor")]
 impl<'v> StarlarkValue<'v> for TensorValue {
@@ -44,16 +49,22 @@ impl<'v> StarlarkValue<'v> for TensorValue {
             "dtype" => Some(heap.alloc(DtypeValue(self.0.dtype()))),
             "device" => Some(heap.alloc(DeviceValue(self.0.device()))),
             "grad" => Some(Value::new_none()),
+            "is_cuda" => Some(Value::new_bool(self.0.device() == c10d::Device::Cuda)),
             _ => None,
         }
     }
 
     fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
-        matches!(attribute, "shape" | "dtype" | "device" | "grad")
+        matches!(attribute, "shape" | "dtype" | "device" | "grad" | "is_cuda")
     }
 
     fn length(&self) -> starlark::Result<i32> {
         Ok(self.0.shape().first().map_or(0, |n| i32::try_from(*n).unwrap_or(i32::MAX)))
+    }
+
+    /// `x[0] = 3`, `x[:] += y`.
+    fn set_at(&self, _index: Value<'v>, _new: Value<'v>) -> starlark::Result<()> {
+        Err(starlark::Error::new_native(anyhow::anyhow!(NOT_COMPUTED)))
     }
 
     /// `tensor[3]`: an element, or a row.
@@ -96,8 +107,13 @@ impl<'v> StarlarkValue<'v> for TensorValue {
     }
 }
 
+/// Why nothing is written into a tensor.
+pub(super) const NOT_COMPUTED: &str = "tensors are not computed with here: they hold no values while \
+     the program is recorded. Make what a call takes with torch.full((n,), value), leave out what \
+     only changes values, and compute(\"add\", us = 20) takes the time that it would";
+
 /// The tensor that a method is called on.
-fn tensor<'v>(this: Value<'v>) -> anyhow::Result<&'v c10d::Tensor> {
+pub(super) fn tensor<'v>(this: Value<'v>) -> anyhow::Result<&'v c10d::Tensor> {
     let value = this.downcast_ref::<TensorValue>().map(|value| &value.0);
     value.ok_or_else(|| anyhow::anyhow!("{} is no tensor", class_of(this)))
 }

@@ -45,6 +45,8 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         builder.namespace("nn", |builder| {
             builder.namespace("parallel", super::module::parallel);
             super::models::layers(builder);
+            super::losses::classes(builder);
+            builder.namespace("functional", super::losses::functional);
         });
     });
 }
@@ -144,6 +146,19 @@ pub(super) fn make_like(
 ) -> anyhow::Result<TensorValue> {
     let (sizes, dtype, device) = (like.shape().to_vec(), like.dtype(), like.device());
     filled_tensor(eval, &sizes, dtype, Filled::As(Fill::Zeros), Some(device), None)
+}
+
+/// A tensor's elements on that device and as that type: of what it was filled with, where it is the
+/// whole of one.
+pub(super) fn make_as(
+    eval: &mut Evaluator<'_, '_, '_>,
+    from: &c10d::Tensor,
+    device: Device,
+    dtype: Dtype,
+) -> anyhow::Result<TensorValue> {
+    let sizes = from.shape().to_vec();
+    let fill = process(eval)?.dist()?.fill_of(from).unwrap_or(Fill::Zeros);
+    filled_tensor(eval, &sizes, dtype, Filled::As(fill), Some(device), None)
 }
 
 /// The tensor of an argument.
