@@ -6,6 +6,7 @@ use super::differing::{FIX_UNUSED, fix_loop, waits};
 use super::index::{Job, Made};
 use super::lost_waits;
 use super::models::{self, Sides};
+use super::on_gloo;
 use super::report::{Certainty, Evidence, Kind};
 use super::words::{self, cap_ranks, capital};
 use crate::c10d::STORE_GROUP;
@@ -47,9 +48,10 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
         rows_without(scene, rank).min_by_key(|(row, _)| (row.first_ps(), row.group)).unzip();
     let waiting = match row {
         Some(row) => format!(
-            " {} in {}.",
+            " {} in {}.{}",
             capital(&waits(&row.waiting())),
-            row.made.first().map(|made| words::call(log, *made)).unwrap_or_default()
+            row.made.first().map(|made| words::call(log, *made)).unwrap_or_default(),
+            on_gloo::of_death(scene, row.made.first().map(|made| &*made.record.call))
         ),
         None => String::new(),
     };
@@ -90,10 +92,7 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
         seq: call.and_then(|made| made.record.seq),
         op: call.map(|made| made.record.call.op.clone()),
         certainty: Certainty::Certain,
-        message: format!(
-            "{who} died{at}: {}.{stood}{waiting}{others}",
-            how.trim_end_matches('.').trim_end(),
-        ),
+        message: format!("{who} died{at}: {}{stood}{waiting}{others}", ended(&how)),
         fix: fix.to_owned(),
         evidence: shown,
     })
@@ -159,13 +158,19 @@ fn others_that_died(scene: &Scene<'_, '_>, told: &[GlobalRank]) -> String {
     }
     let shown = others.iter().take(MAX_OTHERS).map(|(how, line, ranks)| {
         let at = line.as_ref().map(|line| format!(" at {line}")).unwrap_or_default();
-        let how = how.trim_end_matches('.').trim_end();
-        format!(" {} died as well{at}: {how}.", cap_ranks(ranks))
+        format!(" {} died as well{at}: {}", cap_ranks(ranks), ended(how))
     });
     let more = others.len().saturating_sub(MAX_OTHERS);
     let more =
         if more > 0 { format!(" So did others, in {more} other ways.") } else { String::new() };
     shown.collect::<String>() + &more
+}
+
+/// Somebody's words as a sentence, which some end themselves.
+fn ended(words: &str) -> String {
+    let words = words.trim_end_matches('.').trim_end();
+    let end = if words.ends_with(['!', '?']) { "" } else { "." };
+    format!("{words}{end}")
 }
 
 /// The line that a rank's plan has it die at.
@@ -181,7 +186,7 @@ fn is_exception(how: &str) -> bool {
     // As an executor has it.
     let how = how.split_once("exited with status 1: ").map_or(how, |(_, said)| said);
     let class = how.split([':', ' ']).next().unwrap_or_default();
-    ["Error", "Exception", "Iteration"].iter().any(|end| class.ends_with(end))
+    ["Error", "Exception", "Iteration", "SystemExit"].iter().any(|end| class.ends_with(end))
 }
 
 /// What kind of death its last words tell of, and what to do about it.
