@@ -59,6 +59,8 @@ mod json;
 #[cfg(feature = "program")]
 mod known;
 #[cfg(feature = "program")]
+mod leaving;
+#[cfg(feature = "program")]
 mod losses;
 #[cfg(feature = "program")]
 mod mesh;
@@ -75,9 +77,13 @@ mod optimizer;
 #[cfg(feature = "program")]
 mod process;
 #[cfg(feature = "program")]
+mod processes;
+#[cfg(feature = "program")]
 mod python;
 #[cfg(feature = "program")]
 mod shown;
+#[cfg(feature = "program")]
+mod size_value;
 #[cfg(feature = "program")]
 mod stores;
 #[cfg(feature = "program")]
@@ -90,6 +96,8 @@ mod tensor_value;
 mod then;
 #[cfg(feature = "program")]
 mod torch;
+#[cfg(feature = "program")]
+mod torch_parts;
 #[cfg(feature = "program")]
 mod undecided;
 #[cfg(feature = "program")]
@@ -107,6 +115,8 @@ mod tests_mesh;
 mod tests_objects;
 #[cfg(all(test, feature = "program"))]
 mod tests_python;
+#[cfg(all(test, feature = "program"))]
+mod tests_scripts;
 #[cfg(all(test, feature = "program"))]
 mod tests_tensors;
 

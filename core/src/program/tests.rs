@@ -139,7 +139,7 @@ fn errors_point_at_line_and_column() {
         ("def main():\n    return\n", 0, 0, "how many ranks"),
         ("def main():\n  pass\nrun(main, world_size=0)\n", 3, 1, "0 ranks"),
         ("def main():\n  pass\nrun(main, world_size=99999)\n", 3, 1, "99999 ranks"),
-        ("dist.barrier()\n", 1, 1, "run(main"),
+        ("def main():\n    pass\ndist.barrier()\nrun(main, world_size=2)\n", 3, 1, "run(main"),
         ("def main(:\n", 1, 9, "not closed"),
         ("def main() pass\n", 1, 12, "pass"),
     ] {

@@ -4,7 +4,7 @@ use super::super::error::ProgramError;
 use super::scan::Logical;
 
 /// Modules that a program has, by Python's name, and what they are called here.
-const MODULES: [(&str, &str); 20] = [
+const MODULES: [(&str, &str); 21] = [
     ("torch.distributed.algorithms.join", "torch.distributed"),
     ("torch.distributed.device_mesh", "torch.distributed.device_mesh"),
     ("torch.distributed.distributed_c10d", "torch.distributed"),
@@ -14,6 +14,7 @@ const MODULES: [(&str, &str); 20] = [
     ("torch.nn", "torch.nn"),
     ("torch.optim", "torch.optim"),
     ("torch.multiprocessing", "torch.multiprocessing"),
+    ("multiprocessing", "torch.multiprocessing"),
     ("torch.cuda", "torch.cuda"),
     ("torchvision.models", "models"),
     ("torchvision", "torchvision"),
