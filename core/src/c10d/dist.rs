@@ -8,7 +8,7 @@ use super::tensors::Numel;
 use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::group::GroupId;
-use crate::plan::{Action, Fill, Op, SourceLine};
+use crate::plan::{Action, Fill, Op, SourceLine, TensorId};
 use crate::rank::GlobalRank;
 
 /// One process of a [`Job`](super::Job): torch.distributed's functions are its methods, with
@@ -83,6 +83,11 @@ impl Dist<'_> {
         let made = self.shared.tensors.fill(tensor.storage)?;
         let untouched = !self.state.written.contains(&tensor.storage);
         (tensor.is_whole() && untouched && made != Fill::Data).then_some(made)
+    }
+
+    /// Whether the process has handed a tensor to a call.
+    pub fn has_used(&self, storage: TensorId) -> bool {
+        self.state.used.contains(&storage)
     }
 
     /// `into.copy_(from)`, as far as their elements go; tensors of different types are left alone.

@@ -15,7 +15,7 @@ use starlark::environment::{Globals, GlobalsBuilder, LibraryExtension, Module};
 use starlark::eval::{BeforeStmtFunc, Evaluator};
 use starlark::syntax::{AstModule, Dialect};
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// So often at most a program is executed for what ranks send each other as objects, and so often
@@ -184,7 +184,7 @@ impl Script<'_> {
         let mut printed = Vec::new();
         let mut raised: Vec<(Vec<GlobalRank>, ProgramError)> = Vec::new();
         let mut shown = Vec::new();
-        let mut assumed = BTreeMap::new();
+        let mut assumed = BTreeSet::new();
         let mut ops = 0;
         for rank in (0..told.world_size).map(GlobalRank) {
             let Some(dist) = job.rank(rank) else { continue };
@@ -218,7 +218,7 @@ impl Script<'_> {
                 }
             }
             shown.push(std::mem::take(&mut process.shown));
-            assumed.append(&mut process.assumed);
+            assumed.extend(process.guesses());
             ops += process.ops();
             if ops > limits.ops {
                 let why = format!("the ranks do more than {} operations together", limits.ops);
@@ -228,7 +228,8 @@ impl Script<'_> {
         let places = printed.iter_mut().map(|print| (print.rank, &mut print.after));
         let plan = job.finish_with(places).map_err(plan_error)?;
         let topology = run.topology.clone();
-        let assumed = assumed.into_iter().map(|(line, text)| (line, text.to_owned())).collect();
+        let told = |line| (line, torch::TAKEN_FOR_CUDA.to_owned());
+        let assumed = assumed.into_iter().map(told).collect();
         Ok((Compiled { plan, topology, printed, raised, assumed }, shown))
     }
 }

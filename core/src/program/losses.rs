@@ -5,12 +5,13 @@
 use super::arguments as take;
 use super::module_value::OutputValue;
 use allocative::Allocative;
-use starlark::environment::GlobalsBuilder;
+use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
-use starlark::starlark_simple_value;
+use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
     NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
+use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
 use std::fmt;
 
@@ -29,8 +30,34 @@ impl fmt::Display for LossValue {
     }
 }
 
+methods_static!(LOSS_METHODS = loss_methods);
+
+/// `nn.MSELoss().to(device)`: it has no parameters.
+#[starlark_module]
+fn loss_methods(builder: &mut MethodsBuilder) {
+    fn to<'v>(
+        this: Value<'v>,
+        #[starlark(args)] place: UnpackTuple<Value<'v>>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = place;
+        Ok(this)
+    }
+
+    fn cuda<'v>(
+        this: Value<'v>,
+        #[starlark(args)] device: UnpackTuple<Value<'v>>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = device;
+        Ok(this)
+    }
+}
+
 #[starlark_value(type = "Loss")]
 impl<'v> StarlarkValue<'v> for LossValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(LOSS_METHODS.methods())
+    }
+
     /// A loss depends on what the output depends on; which loss it is changes nothing here.
     fn invoke(
         &self,

@@ -4,6 +4,7 @@ use super::error::ProgramError;
 use super::known::{Known, Shown};
 use super::undecided::{Decided, Unknown, UnknownValue};
 use crate::c10d::{Clock, Dist, DistError, ErrorKind};
+use crate::plan::TensorId;
 use starlark::any::ProvidesStaticType;
 use starlark::errors::Frame;
 use starlark::eval::Evaluator;
@@ -66,8 +67,8 @@ pub(super) struct Process<'j> {
     pub(super) decided: Decided,
     /// What it asked last, and in which line.
     asked: Option<(Unknown, u32)>,
-    /// What was taken for granted, by line.
-    pub(super) assumed: BTreeMap<u32, &'static str>,
+    /// Tensors that were taken for ones on the GPU, and the lines that made them.
+    pub(super) guessed: BTreeMap<TensorId, u32>,
     /// Whether the program says of a tensor or model that it is on a GPU.
     pub(super) names_cuda: bool,
     /// `torch.cuda.set_device(…)`.
@@ -116,7 +117,7 @@ impl<'j> Process<'j> {
             classes: Vec::new(),
             decided: Decided::default(),
             asked: None,
-            assumed: BTreeMap::new(),
+            guessed: BTreeMap::new(),
             names_cuda: text.lines().any(names_cuda),
             cuda_device: None,
             started: 0,
@@ -176,6 +177,14 @@ impl<'j> Process<'j> {
         let local = self.dist.as_ref().and_then(|dist| dist.environ("LOCAL_RANK"));
         let local = local.and_then(|local| local.parse().ok());
         self.cuda_device.or(local).unwrap_or(0)
+    }
+
+    /// The lines of guesses that made a difference: the tensor went into a call, in a program that
+    /// says of others where they are.
+    pub(super) fn guesses(&self) -> Vec<u32> {
+        let Some(dist) = self.dist.as_ref().filter(|_| self.names_cuda) else { return Vec::new() };
+        let used = self.guessed.iter().filter(|(tensor, _)| dist.has_used(**tensor));
+        used.map(|(_, line)| *line).collect()
     }
 
     /// A function of [`Process::natives`].

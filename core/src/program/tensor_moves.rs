@@ -25,6 +25,10 @@ fn moved<'v>(
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Value<'v>> {
     let from = tensor(this)?;
+    if device.is_some() {
+        // It says where it is now.
+        process(eval)?.guessed.remove(&from.storage());
+    }
     let own = (from.device(), from.device_index());
     let to = match device {
         None => own,

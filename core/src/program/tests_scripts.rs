@@ -237,13 +237,16 @@ fn values_follow_their_tensors() {
 #[test]
 fn a_tensor_without_a_device_is_told() {
     let told = |backend: &str, first: &str| {
-        let body = format!("    x = {first}\n    dist.all_reduce(torch.ones(3))");
+        let body =
+            format!("    x = {first}\n    dist.all_reduce(torch.ones(3))\n    y = torch.ones(3)");
         compiled(&in_main(backend, &body)).assumed
     };
     let on_cuda = "torch.ones(3, device='cuda')";
     let [(8, text)] = &told("nccl", on_cuda)[..] else { panic!("not told") };
     assert!(text.contains("names no device") && text.contains("device = \"cuda\""), "{text}");
     assert_eq!(told("nccl", "torch.ones(3)"), []);
+    let moved = "    dist.all_reduce(torch.ones(3).to('cuda'))\n    dist.all_reduce(tensor(3))";
+    assert_eq!(compiled(&in_main("nccl", moved)).assumed, []);
     assert_eq!(told("cpu:gloo,cuda:nccl", on_cuda), []);
     let device = printed_on("cpu:gloo,cuda:nccl", "print(torch.ones(3).device, tensor(3).device)");
     assert_eq!(device, ["cpu cuda:0"]);

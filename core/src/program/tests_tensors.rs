@@ -55,7 +55,8 @@ fn a_tensor_moves_to_another_device_or_type() {
 
 #[test]
 fn a_loss_is_what_backward_is_called_on() {
-    for loss in ["nn.MSELoss()", "nn.CrossEntropyLoss()", "F.mse_loss", "F.cross_entropy"] {
+    for loss in ["nn.MSELoss().to('cpu')", "nn.CrossEntropyLoss()", "F.mse_loss", "F.cross_entropy"]
+    {
         let body = format!(
             "    ddp = DDP(models.mlp([10, 10, 5]))\n    optimizer = optim.Adam(ddp.parameters(), \
              lr=0.001)\n    optimizer.zero_grad()\n    loss_fn = {loss}\n    loss = \

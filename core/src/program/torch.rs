@@ -169,15 +169,15 @@ pub(super) fn filled_tensor(
         On::OfGroup | On::Torch => (Device::Cpu, None),
     };
     let tensor = dist.tensor_on(device, &name, dtype, sizes, fill);
-    if matches!((on, device), (On::Torch, Device::Cuda)) && process.names_cuda {
-        process.assumed.insert(process.line, TAKEN_FOR_CUDA);
+    if matches!((on, device), (On::Torch, Device::Cuda)) {
+        process.guessed.insert(tensor.storage(), process.line);
     }
     let index = index.unwrap_or_else(|| process.cuda_device());
     Ok(TensorValue(tensor.on_device(index)))
 }
 
 /// What is said of a tensor that names no device in a program that names devices elsewhere.
-const TAKEN_FOR_CUDA: &str = "the tensor that is made here names no device, and is taken for one on \
+pub(super) const TAKEN_FOR_CUDA: &str = "the tensor that is made here names no device, and is taken for one on \
     the GPU, because the job's backend serves no other. In PyTorch it is on the CPU, where nccl \
     refuses it (No backend type associated with device type cpu): add device = \"cuda\"";
 
