@@ -13,6 +13,7 @@ use crate::c10d::STORE_GROUP;
 use crate::plan::Action;
 use crate::rank::GlobalRank;
 use crate::trace::{CallLog, CallRecord, RankLog, RankState};
+use crate::words::sentence;
 
 /// So many other ways in which ranks died are told.
 const MAX_OTHERS: usize = 3;
@@ -92,7 +93,7 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
         seq: call.and_then(|made| made.record.seq),
         op: call.map(|made| made.record.call.op.clone()),
         certainty: Certainty::Certain,
-        message: format!("{who} died{at}: {}{stood}{waiting}{others}", ended(&how)),
+        message: format!("{who} died{at}: {}{stood}{waiting}{others}", sentence(&how)),
         fix: fix.to_owned(),
         evidence: shown,
     })
@@ -158,19 +159,12 @@ fn others_that_died(scene: &Scene<'_, '_>, told: &[GlobalRank]) -> String {
     }
     let shown = others.iter().take(MAX_OTHERS).map(|(how, line, ranks)| {
         let at = line.as_ref().map(|line| format!(" at {line}")).unwrap_or_default();
-        format!(" {} died as well{at}: {}", cap_ranks(ranks), ended(how))
+        format!(" {} died as well{at}: {}", cap_ranks(ranks), sentence(how))
     });
     let more = others.len().saturating_sub(MAX_OTHERS);
     let more =
         if more > 0 { format!(" So did others, in {more} other ways.") } else { String::new() };
     shown.collect::<String>() + &more
-}
-
-/// Somebody's words as a sentence, which some end themselves.
-fn ended(words: &str) -> String {
-    let words = words.trim_end_matches('.').trim_end();
-    let end = if words.ends_with(['!', '?']) { "" } else { "." };
-    format!("{words}{end}")
 }
 
 /// The line that a rank's plan has it die at.
