@@ -1,4 +1,4 @@
-//! Numbers with their nouns.
+//! Numbers with their nouns, and words of others.
 
 use std::fmt::Display;
 
@@ -6,6 +6,13 @@ use std::fmt::Display;
 pub fn counted<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
     let plural = if number == N::from(1) { "" } else { "s" };
     format!("{number} {noun}{plural}")
+}
+
+/// Somebody's words as a sentence, which some end themselves.
+pub fn sentence(words: &str) -> String {
+    let words = words.trim_end_matches('.').trim_end();
+    let end = if words.ends_with(['!', '?']) { "" } else { "." };
+    format!("{words}{end}")
 }
 
 #[cfg(test)]
@@ -17,5 +24,17 @@ mod tests {
         assert_eq!(counted(0u32, "message"), "0 messages");
         assert_eq!(counted(1u64, "rank"), "1 rank");
         assert_eq!(counted(2usize, "step"), "2 steps");
+    }
+
+    #[test]
+    fn who_ends_a_sentence_has_ended_it() {
+        for (words, expected) in [
+            ("no data", "no data."),
+            ("no data.", "no data."),
+            ("found 12 ranks!", "found 12 ranks!"),
+            ("why?", "why?"),
+        ] {
+            assert_eq!(sentence(words), expected);
+        }
     }
 }

@@ -14,6 +14,7 @@ pub(crate) use teach::{Lesson, lesson};
 use lockstep_core::collective::Collective;
 use lockstep_core::schedule::{Algorithm, RoundPlace, Rounds, Schedule};
 use lockstep_core::trace::Outcome;
+use lockstep_core::words::sentence;
 use lockstep_sim::View;
 use lockstep_sim::view::Doing;
 
@@ -287,9 +288,9 @@ pub(crate) fn ending(outcome: &Outcome) -> String {
             "a call did not complete within its group's timeout; the watchdog ended the job."
                 .to_owned()
         }
-        Outcome::RankDied { rank, how } => format!("rank {rank} died: {how}."),
+        Outcome::RankDied { rank, how } => format!("rank {rank} died: {}", sentence(how)),
         Outcome::Cancelled => "somebody stopped it.".to_owned(),
-        Outcome::Failed { why } => format!("the executor failed: {why}."),
+        Outcome::Failed { why } => format!("the executor failed: {}", sentence(why)),
         Outcome::Unknown => "the recording does not say how the job ended.".to_owned(),
     }
 }

@@ -32,7 +32,8 @@ impl Dist<'_> {
         let root = GroupRank(asked.root(root)?);
         asked.tensor(&tensor)?;
         let mut issue = Issue::new("broadcast", id);
-        issue.fault = asked.while_working(None, tensor.dtype);
+        let complex = asked.complex_as_it_is(tensor.dtype);
+        issue.fault = complex.or_else(|| asked.while_working(None, tensor.dtype));
         let buffer = self.whole(&mut issue, &tensor, Use::ReadWrite, "tensor");
         let broadcast = Collective::Broadcast { root };
         issue.collective(id, broadcast, tensor.numel(), None, Some(buffer));

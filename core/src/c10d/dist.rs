@@ -7,7 +7,8 @@ use super::tensor::{Layout, Shape, Tensor};
 use super::tensors::Numel;
 use crate::collective::Collective;
 use crate::dtype::Dtype;
-use crate::plan::{Action, Fill, Op, SourceLine};
+use crate::group::GroupId;
+use crate::plan::{Action, Fill, Op, SourceLine, TensorId};
 use crate::rank::GlobalRank;
 
 /// One process of a [`Job`](super::Job): torch.distributed's functions are its methods, with
@@ -76,6 +77,42 @@ impl Dist<'_> {
         self.make_tensor(Device::Cpu, name, dtype, shape, Fill::Data, data)
     }
 
+    /// What a tensor holds still, where it is the whole of what was made, and nothing has written
+    /// into it since.
+    pub fn fill_of(&self, tensor: &Tensor) -> Option<Fill> {
+        let made = self.shared.tensors.fill(tensor.storage)?;
+        let untouched = !self.state.written.contains(&tensor.storage);
+        (tensor.is_whole() && untouched && made != Fill::Data).then_some(made)
+    }
+
+    /// Whether the process has handed a tensor to a call.
+    pub fn has_used(&self, storage: TensorId) -> bool {
+        self.state.used.contains(&storage)
+    }
+
+    /// `into.copy_(from)`, as far as their elements go; tensors of different types are left alone.
+    /// Before there is a default group it waits for one: until then no call looks at either.
+    pub fn copy_tensor(&mut self, from: &Tensor, into: &Tensor) {
+        if from.dtype != into.dtype {
+            return;
+        }
+        self.state.written.insert(into.storage);
+        match self.state.world.default.is_some() {
+            true => {
+                let action = super::issue::copy(GroupId::WORLD, from, into, None);
+                self.record(action, Some("copy_"));
+            }
+            false => self.state.early.push((from.clone(), into.clone())),
+        }
+    }
+
+    /// Makes the copies that waited for a default group.
+    pub(super) fn copy_early(&mut self) {
+        for (from, into) in std::mem::take(&mut self.state.early) {
+            self.copy_tensor(&from, &into);
+        }
+    }
+
     fn make_tensor(
         &mut self,
         device: Device,
@@ -95,6 +132,7 @@ impl Dist<'_> {
             shape: shape.0,
             dtype,
             device,
+            device_index: 0,
             layout: Layout::Strided,
             contiguous: true,
         }

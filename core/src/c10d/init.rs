@@ -81,6 +81,7 @@ impl Dist<'_> {
             Group::NonMember => {}
         }
         self.state.world.epoch += 1;
+        self.copy_early();
         Ok(())
     }
 

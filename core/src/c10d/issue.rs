@@ -132,7 +132,12 @@ pub(super) fn collective_call(
 
 /// `into[..] = from[..]`, or `into[..] = into[..] op from[..]`; tensors of the same number of
 /// elements.
-fn copy(group: GroupId, from: &Tensor, into: &Tensor, reduce: Option<ReduceOp>) -> Action {
+pub(super) fn copy(
+    group: GroupId,
+    from: &Tensor,
+    into: &Tensor,
+    reduce: Option<ReduceOp>,
+) -> Action {
     Action::Copy {
         group,
         from: from.storage,
@@ -222,6 +227,8 @@ impl Dist<'_> {
 
     /// Makes the calls: waits for them, or returns their work.
     pub(super) fn issue(&mut self, issue: Issue, async_op: bool) -> Called {
+        self.state.written.extend(issue.writes.iter().map(Tensor::storage));
+        self.state.used.extend(issue.reads.iter().chain(&issue.writes).map(Tensor::storage));
         if let Some(batch) = &mut self.state.batch {
             // Made together with the rest of the batch, when it is complete.
             batch.before.extend(issue.before);

@@ -71,6 +71,12 @@ pub(super) struct RankState {
     pub(super) clock: super::store_waits::Clock,
     /// Calls that are to be made together.
     pub(super) batch: Option<super::issue::Issue>,
+    /// Tensors that a call was handed.
+    pub(super) used: BTreeSet<crate::plan::TensorId>,
+    /// Tensors that something has written into.
+    pub(super) written: BTreeSet<crate::plan::TensorId>,
+    /// Copies that wait for the default group.
+    pub(super) early: Vec<(super::tensor::Tensor, super::tensor::Tensor)>,
     outcome: Option<DistError>,
 }
 

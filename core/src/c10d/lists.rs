@@ -104,7 +104,8 @@ impl Dist<'_> {
             asked.all_like(&outputs, &tensor)?;
         }
         let mut issue = Issue::new("gather", id);
-        issue.fault = asked.while_working(None, tensor.dtype);
+        let complex = asked.complex_as_it_is(tensor.dtype);
+        issue.fault = complex.or_else(|| asked.while_working(None, tensor.dtype));
         let from = self.whole(&mut issue, &tensor, Use::Read, "tensor");
         let into = on_root.then(|| self.flat(&mut issue, &outputs, Use::Write, "output"));
         issue.collective(id, Collective::Gather { root }, tensor.numel(), Some(from), into);

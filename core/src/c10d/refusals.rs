@@ -148,8 +148,9 @@ impl Asked {
         Some(DistError::new(kind, refused.to_string()))
     }
 
-    /// Complex tensors in the reductions of gloo that PyTorch does not view as real numbers first,
-    /// as it does in `all_reduce`.
+    /// Complex tensors in the calls of gloo whose tensors PyTorch does not view as real numbers first,
+    /// as it does in `all_reduce`: reductions, `broadcast` and `gather`. Those that only copy bytes
+    /// (`all_gather`, `scatter`, `all_to_all_single`, `send`) do not look at the type.
     pub(super) fn complex_as_it_is(self, dtype: Dtype) -> Option<DistError> {
         let refused = self.backend == BackendName::Gloo && dtype.is_complex();
         refused.then(|| runtime_error(Refused::GlooType.to_string()))

@@ -29,6 +29,8 @@ pub struct Tensor {
     pub(super) shape: Vec<u64>,
     pub(super) dtype: Dtype,
     pub(super) device: Device,
+    /// Which of the devices of that type: `cuda:1`.
+    pub(super) device_index: u32,
     pub(super) layout: Layout,
     pub(super) contiguous: bool,
 }
@@ -86,6 +88,18 @@ impl Tensor {
     /// `tensor.device`.
     pub fn device(&self) -> Device {
         self.device
+    }
+
+    /// Which of its machine's GPUs it is on; 0 on the CPU.
+    pub fn device_index(&self) -> u32 {
+        self.device_index
+    }
+
+    /// The same tensor on that one of its machine's GPUs.
+    #[must_use]
+    pub fn on_device(self, device_index: u32) -> Tensor {
+        let device_index = if self.device == Device::Cpu { 0 } else { device_index };
+        Tensor { device_index, ..self }
     }
 
     /// `tensor.view(shape)`; the tensor itself if the number of elements differs.
@@ -169,7 +183,7 @@ pub(super) fn options(tensor: &Tensor) -> String {
     };
     let device = match tensor.device {
         Device::Cpu => "cpu".to_owned(),
-        other => format!("{other}:0"),
+        other => format!("{other}:{}", tensor.device_index),
     };
     format!(
         "TensorOptions(dtype={}, device={device}, layout={layout}, requires_grad=false (default), \

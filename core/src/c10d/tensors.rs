@@ -94,6 +94,11 @@ impl TensorTable {
         Temporary { id: kind.ids[*nth as usize - 1], kind: kind.number }
     }
 
+    /// What a tensor was made with.
+    pub(super) fn fill(&self, id: TensorId) -> Option<Fill> {
+        self.tensors.get(id.index()).map(|(tensor, _)| tensor.fill)
+    }
+
     /// A tensor for the time of one call: one that is free again, or a new one.
     pub(super) fn borrow(
         &mut self,

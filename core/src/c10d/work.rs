@@ -6,6 +6,7 @@ use super::job::Recorded;
 use super::tensor::Tensor;
 use super::tensors::Temporary;
 use crate::plan::{Action, Call, WorkQuery};
+use crate::rank::GroupRank;
 
 /// The work of an asynchronous call of one rank. `all_reduce_coalesced` and `all_gather_coalesced`
 /// return a `Future` in PyTorch; it is this work's, and `future.wait()` is [`Dist::wait`].
@@ -138,6 +139,23 @@ impl Dist<'_> {
             return Ok(Some(all.view(all.numel()).chunk(parts.max(1))));
         }
         Ok(Some(state.writes.clone()))
+    }
+
+    /// `work.source_rank()`: the group rank that a receive on gloo is from; `None` of a receive from
+    /// any source.
+    ///
+    /// # Errors
+    /// `RuntimeError` of what is no receive, and of NCCL's works (`Work::sourceRank` of `Work.cpp`).
+    pub fn source_rank(&self, work: Work) -> Result<Option<GroupRank>, DistError> {
+        let state = self.work(work)?;
+        let calls = self.calls_of(state);
+        match calls[..] {
+            [Call::Recv { peer, .. }] if !state.on_nccl => Ok(peer),
+            _ => Err(super::error::runtime_error(
+                "sourceRank() may only be called on work objects that correspond to a recv or \
+                 recv-from-any call.",
+            )),
+        }
     }
 
     /// Whether the rank knows that the call has completed without asking: it waited for it. On NCCL

@@ -6,12 +6,14 @@ use super::differing::{FIX_UNUSED, waits};
 use super::index::{Job, Made};
 use super::lost_waits;
 use super::models::{self, Sides};
+use super::on_gloo;
 use super::report::{Certainty, Evidence, Kind};
 use super::words::{self, cap_ranks, capital};
 use crate::c10d::STORE_GROUP;
 use crate::plan::Action;
 use crate::rank::GlobalRank;
 use crate::trace::{CallLog, CallRecord, RankLog, RankState};
+use crate::words::sentence;
 
 /// So many other ways in which ranks died are told.
 const MAX_OTHERS: usize = 3;
@@ -73,9 +75,10 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
         rows_without(scene, rank).min_by_key(|(row, _)| (row.first_ps(), row.group)).unzip();
     let waiting = match row {
         Some(row) => format!(
-            " {} in {}.",
+            " {} in {}.{}",
             capital(&waits(&row.waiting())),
-            row.made.first().map(|made| words::call(log, *made)).unwrap_or_default()
+            row.made.first().map(|made| words::call(log, *made)).unwrap_or_default(),
+            on_gloo::of_death(scene, row.made.first().map(|made| &*made.record.call))
         ),
         None => String::new(),
     };
@@ -123,10 +126,7 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
         seq: call.and_then(|made| made.record.seq),
         op: call.map(|made| made.record.call.op.clone()),
         certainty: Certainty::Certain,
-        message: format!(
-            "{who} died{at}: {}.{stood}{waiting}{others}",
-            how.trim_end_matches('.').trim_end(),
-        ),
+        message: format!("{who} died{at}: {}{stood}{waiting}{others}", sentence(&how)),
         fix: fix.to_owned(),
         evidence: shown,
     })
@@ -192,8 +192,7 @@ fn others_that_died(scene: &Scene<'_, '_>, told: &[GlobalRank]) -> String {
     }
     let shown = others.iter().take(MAX_OTHERS).map(|(how, line, ranks)| {
         let at = line.as_ref().map(|line| format!(" at {line}")).unwrap_or_default();
-        let how = how.trim_end_matches('.').trim_end();
-        format!(" {} died as well{at}: {how}.", cap_ranks(ranks))
+        format!(" {} died as well{at}: {}", cap_ranks(ranks), sentence(how))
     });
     let more = others.len().saturating_sub(MAX_OTHERS);
     let more =
@@ -214,7 +213,7 @@ fn is_exception(how: &str) -> bool {
     // As an executor has it.
     let how = how.split_once("exited with status 1: ").map_or(how, |(_, said)| said);
     let class = how.split([':', ' ']).next().unwrap_or_default();
-    ["Error", "Exception", "Iteration"].iter().any(|end| class.ends_with(end))
+    ["Error", "Exception", "Iteration", "SystemExit"].iter().any(|end| class.ends_with(end))
 }
 
 /// What kind of death its last words tell of, and what to do about it.

@@ -62,6 +62,19 @@ pub(super) fn of_message(scene: &Scene<'_, '_>, got: &Called, sent: &Called) -> 
     }
 }
 
+/// What is said of a rank that died while others wait for it in a call. A receive from any source
+/// waits on: it may come from another rank.
+pub(super) fn of_death(scene: &Scene<'_, '_>, call: Option<&Called>) -> &'static str {
+    let from_any = |call: &Called| call.p2p && call.peer.is_none();
+    match call.is_some_and(|call| carried_out(scene, call.group) && !from_any(call)) {
+        true => {
+            " On gloo a call that waits for data from a process that has ended raises \"Connection \
+             closed by peer\" at once, and not at its timeout."
+        }
+        false => "",
+    }
+}
+
 /// Whether it is a call that Lockstep has carried out itself, on gloo.
 fn carried_out(scene: &Scene<'_, '_>, group: GroupId) -> bool {
     let group = scene.job.group(group);

@@ -2,6 +2,8 @@
 
 use super::process::refused;
 use super::python::float_of;
+use super::shown::quoted;
+use super::size_value::SizeValue;
 use super::stores::BytesValue;
 use super::undecided::UnknownValue;
 use super::values::{
@@ -37,12 +39,25 @@ fn other<T>(value: Value<'_>) -> Arg<T> {
 
 /// `repr()`, cut where it grows long.
 fn repr(value: Value<'_>) -> String {
-    let text = match DictRef::from_value(value).map(|dict| dict.len()) {
-        Some(entries) => format!("{{… {entries} entries}}"),
-        None if items(value).is_some_and(|items| items.len() > 8) => "[…]".to_owned(),
-        None => value.to_repr(),
+    let text = match (DictRef::from_value(value).map(|dict| dict.len()), items(value)) {
+        (Some(entries), _) => format!("{{… {entries} entries}}"),
+        (None, Some(items)) if items.len() > 8 => "[…]".to_owned(),
+        (None, Some(items)) => {
+            let texts: Vec<String> = items.into_iter().map(within).collect();
+            match TupleRef::from_value(value) {
+                Some(one) if one.len() == 1 => format!("({},)", texts.join(", ")),
+                Some(_) => format!("({})", texts.join(", ")),
+                None => format!("[{}]", texts.join(", ")),
+            }
+        }
+        (None, None) => within(value),
     };
     text.chars().take(200).collect()
+}
+
+/// `repr()` of what stands in a list: texts in Python's quotes.
+fn within(value: Value<'_>) -> String {
+    value.unpack_str().map_or_else(|| value.to_repr(), quoted)
 }
 
 /// The entries of a list or tuple.
@@ -82,6 +97,9 @@ pub(super) fn whole_or_none(value: Value<'_>, what: &str) -> anyhow::Result<Opti
 /// A list of whole numbers; a `range` will do.
 pub(super) fn wholes<'v>(value: Value<'v>, what: &str, heap: Heap<'v>) -> anyhow::Result<Vec<i64>> {
     let wrong = || type_error(format!("{what} is a {}, not a list", class_of(value)));
+    if let Some(size) = value.downcast_ref::<SizeValue>() {
+        return Ok(size.0.iter().map(|size| *size as i64).collect());
+    }
     let entries = match items(value) {
         Some(entries) => entries,
         None if value.get_type() == "range" => {
@@ -228,7 +246,7 @@ pub(super) fn dtype(value: Value<'_>, default: Dtype) -> anyhow::Result<Dtype> {
     let dtype = Dtype::COMPUTABLE.into_iter().find(|dtype| dtype.to_string() == name);
     dtype.ok_or_else(|| {
         let names: Vec<String> = Dtype::COMPUTABLE.iter().map(Dtype::to_string).collect();
-        anyhow::anyhow!("{} is no dtype; there are {}", value.to_repr(), names.join(", "))
+        anyhow::anyhow!("{} is no dtype; there are {}", within(value), names.join(", "))
     })
 }
 
@@ -238,7 +256,7 @@ pub(super) fn device(value: Value<'_>) -> anyhow::Result<Option<Device>> {
         return Ok(None);
     }
     if let Some(device) = value.downcast_ref::<DeviceValue>() {
-        return Ok(Some(device.0));
+        return Ok(Some(device.0.0));
     }
     if value.get_type() == "int" {
         return Ok(Some(Device::Cuda));
@@ -247,7 +265,19 @@ pub(super) fn device(value: Value<'_>) -> anyhow::Result<Option<Device>> {
     match name.split(':').next() {
         Some("cpu") => Ok(Some(Device::Cpu)),
         Some("cuda") => Ok(Some(Device::Cuda)),
-        _ => Err(anyhow::anyhow!("{} is no device; there are cpu and cuda", value.to_repr())),
+        _ => Err(anyhow::anyhow!("{} is no device; there are cpu and cuda", within(value))),
+    }
+}
+
+/// Which of the devices of its type a `device=` names: 1 of `"cuda:1"`.
+pub(super) fn device_index(value: Value<'_>) -> Option<u32> {
+    if let Some(device) = value.downcast_ref::<DeviceValue>() {
+        return device.0.1;
+    }
+    let named = value.unpack_str().and_then(|name| name.split_once(':'));
+    match named {
+        Some((_, index)) => index.parse().ok(),
+        None => value.unpack_i32().and_then(|index| u32::try_from(index).ok()),
     }
 }
 
@@ -325,6 +355,13 @@ fn plain<'v>(value: Value<'v>, heap: Heap<'v>, depth: usize) -> PyObject {
         "set" => match value.iterate(heap) {
             Ok(entries) => PyObject::Set(entries.map(nested).collect()),
             Err(_) => PyObject::Set(Vec::new()),
+        },
+        // As the tuple that it is.
+        "Size" => match value.downcast_ref::<SizeValue>() {
+            Some(size) => {
+                PyObject::Tuple(size.0.iter().map(|size| PyObject::Int(*size as i64)).collect())
+            }
+            None => PyObject::None,
         },
         _ => match value.downcast_ref::<BytesValue>() {
             Some(bytes) => PyObject::Bytes(bytes.0.clone()),

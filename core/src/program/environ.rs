@@ -16,6 +16,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("os", |builder| {
         builder.namespace("environ", environ);
         getenv(builder);
+        super::leaving::of_os(builder);
     });
 }
 
@@ -90,8 +91,10 @@ fn variable<'v>(name: &str, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<
     if process.is_rank() {
         return Ok(process.dist()?.environ(name).map(|value| heap.alloc(value)));
     }
+    let counts = matches!(name, "WORLD_SIZE" | "LOCAL_WORLD_SIZE");
+    process.asked_for_rank |= counts;
     anyhow::ensure!(
-        !matches!(name, "WORLD_SIZE" | "LOCAL_WORLD_SIZE"),
+        !counts,
         "how many ranks there are is what run(main, world_size = …) says: ask for {name} inside of \
          the function that it is handed"
     );

@@ -5,7 +5,8 @@ use super::objects::Board;
 use super::process::{self, Failure, Process, Run};
 use super::stores::{Agreed, Log, Look, Rounds};
 use super::{
-    Compiled, Limits, Options, Printed, ProgramError, dialect, dist, job, module, python, torch,
+    Compiled, Limits, Options, Printed, ProgramError, dialect, dist, job, module, processes,
+    python, torch,
 };
 use crate::c10d::{Job, Machine};
 use crate::rank::GlobalRank;
@@ -51,15 +52,8 @@ fn executed(path: &str, text: &str, options: &Options) -> Result<Compiled, Progr
     let rewritten = dialect::rewrite(text)?;
     let globals = globals();
     let script = Script { path, rewritten: &rewritten, globals: &globals, limits };
-    let mut outside = Process::outside(text);
-    script.evaluate(&mut outside, None).map_err(|failure| match failure.endless {
-        true => script.in_its_loop(failure.error, &mut Process::outside(text)),
-        false => failure.error,
-    })?;
-    let run = outside.run.ok_or_else(|| {
-        ProgramError::whole("the program does not say how many ranks it has")
-            .with_help("End it with: run(main, world_size = 4)")
-    })?;
+    let mut assumed = Vec::new();
+    let run = script.says(text, options, &mut assumed)?;
     let world_size = options.world_size.unwrap_or(run.world_size);
     if world_size == 0 || world_size > limits.world_size {
         let why = format!("{world_size} ranks; a program has 1 to {}", limits.world_size);
@@ -82,7 +76,9 @@ fn executed(path: &str, text: &str, options: &Options) -> Result<Compiled, Progr
         let learned = Known::from(&shown, stores);
         let last = times == MAX_TIMES;
         if learned == *known || (last && learned.stores == known.stores) {
-            return Ok(known.assumed(compiled, &shown));
+            let mut compiled = known.assumed(compiled, &shown);
+            compiled.assumed.splice(..0, assumed);
+            return Ok(compiled);
         }
         if last {
             break;
@@ -93,6 +89,56 @@ fn executed(path: &str, text: &str, options: &Options) -> Result<Compiled, Progr
         "what the ranks hear from each other through stores changes what they do, again and again",
     )
     .with_help("Let nothing that a store answers decide which models are trained."))
+}
+
+/// The ranks of a script that does not say how many it has, as torchrun's do not.
+const RANKS_OF_A_SCRIPT: u32 = 4;
+
+impl Script<'_> {
+    /// How many ranks the program starts, and how: what `run` says, or a script for torchrun, in
+    /// which every rank is the script itself.
+    fn says(
+        &self,
+        text: &str,
+        options: &Options,
+        assumed: &mut Vec<(u32, String)>,
+    ) -> Result<Run, ProgramError> {
+        let mut outside = Process::outside(text);
+        let ended = self.evaluate(&mut outside, None);
+        let starts = |line: &str| {
+            let line = line.trim_start();
+            line.starts_with("run(") || line.contains(".spawn(") || line.contains("Process(")
+        };
+        if let Some(run) = outside.run {
+            ended.map_err(|failure| self.of_no_rank(failure, text))?;
+            return Ok(run);
+        }
+        if outside.asked_for_rank && !self.rewritten.text.lines().any(starts) {
+            let (line, world_size) = (outside.line, RANKS_OF_A_SCRIPT);
+            if options.world_size.is_none() {
+                assumed.push((
+                    line,
+                    format!(
+                        "the script does not say how many ranks it has (torchrun does), and \
+                         {world_size} are taken; run(main, world_size = 8) at its end, or \
+                         lockstep sim --world-size 8, says otherwise"
+                    ),
+                ));
+            }
+            return Ok(Run { line, world_size, ..Run::default() });
+        }
+        ended.map_err(|failure| self.of_no_rank(failure, text))?;
+        Err(ProgramError::whole("the program does not say how many ranks it has")
+            .with_help("End it with: run(main, world_size = 4)"))
+    }
+
+    /// What went wrong before any rank was started.
+    fn of_no_rank(&self, failure: Failure, text: &str) -> ProgramError {
+        match failure.endless {
+            true => self.in_its_loop(failure.error, &mut Process::outside(text)),
+            false => failure.error,
+        }
+    }
 }
 
 /// What `run` says, and what is said from outside.
@@ -138,6 +184,7 @@ impl Script<'_> {
         let mut printed = Vec::new();
         let mut raised: Vec<(Vec<GlobalRank>, ProgramError)> = Vec::new();
         let mut shown = Vec::new();
+        let mut assumed = BTreeSet::new();
         let mut ops = 0;
         for rank in (0..told.world_size).map(GlobalRank) {
             let Some(dist) = job.rank(rank) else { continue };
@@ -171,6 +218,7 @@ impl Script<'_> {
                 }
             }
             shown.push(std::mem::take(&mut process.shown));
+            assumed.extend(process.guesses());
             ops += process.ops();
             if ops > limits.ops {
                 let why = format!("the ranks do more than {} operations together", limits.ops);
@@ -180,7 +228,9 @@ impl Script<'_> {
         let places = printed.iter_mut().map(|print| (print.rank, &mut print.after));
         let plan = job.finish_with(places).map_err(plan_error)?;
         let topology = run.topology.clone();
-        Ok((Compiled { plan, topology, printed, raised, assumed: Vec::new() }, shown))
+        let told = |line| (line, torch::TAKEN_FOR_CUDA.to_owned());
+        let assumed = assumed.into_iter().map(told).collect();
+        Ok((Compiled { plan, topology, printed, raised, assumed }, shown))
     }
 }
 
@@ -323,6 +373,7 @@ impl Script<'_> {
             .map_err(|error| failed(&error))?;
         process.origin.clone_from(origin);
         process.classes = python::classes(self.globals);
+        process.natives = processes::natives(self.globals);
         let look = |span: FileSpanRef<'_>, _: bool, _: &mut Evaluator<'_, '_, '_>| {
             let line = origin.get(span.resolve_span().begin.line).map_or(0, |line| line + 1);
             if let Some(at) = at {
@@ -337,7 +388,7 @@ impl Script<'_> {
                 .and_then(|()| eval.set_max_callstack_size(64));
             if let Err(error) = limited {
                 let error = ProgramError::whole(error.to_string());
-                return Err(Failure { raised: false, endless: false, error });
+                return Err(Failure { raised: false, endless: false, left: false, error });
             }
             if at.is_some() {
                 eval.before_stmt_for_dap(BeforeStmtFunc::Fn(&look));
@@ -345,6 +396,10 @@ impl Script<'_> {
             eval.extra_mut = Some(&mut *process);
             eval.eval_module(ast, self.globals).map(|_| ()).map_err(|error| failed(&error))
         });
+        let evaluated = match evaluated {
+            Err(Failure { left: true, .. }) => Ok(()),
+            evaluated => evaluated,
+        };
         evaluated.map_err(|mut failure| {
             process.of_unknown(&mut failure);
             failure
@@ -352,7 +407,7 @@ impl Script<'_> {
         process.nothing_made_up().map_err(|error| {
             let error =
                 ProgramError { line: process.line, ..ProgramError::whole(error.to_string()) };
-            Failure { raised: false, endless: false, error }
+            Failure { raised: false, endless: false, left: false, error }
         })
     }
 }

@@ -29,6 +29,8 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     super::stores::python(builder);
     super::python::add(builder);
     super::exceptions::add(builder);
+    super::processes::add(builder);
+    super::leaving::add(builder);
     durations(builder);
     builder.namespace("time", |builder| {
         clock(builder);
@@ -200,36 +202,8 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = NoneType)] name: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        torch::make(eval, torch::sizes(numel)?, dtype, fill, device, name)
-    }
-}
-
-/// `torch.multiprocessing`.
-#[starlark_module]
-pub(super) fn multiprocessing(builder: &mut GlobalsBuilder) {
-    /// Starts `nprocs` ranks that each call `fn(rank, *args)`, as `run` does.
-    fn spawn<'v>(
-        r#fn: Value<'v>,
-        #[starlark(default = NoneType)] args: Value<'v>,
-        #[starlark(default = 1)] nprocs: u32,
-        #[starlark(kwargs)] options: UnpackDictEntries<&'v str, Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<NoneType> {
-        let _ = options;
-        let heap = eval.heap();
-        let process = process(eval).map_err(starlark::Error::new_native)?;
-        if process.is_rank() {
-            let rank = process.dist().map_err(starlark::Error::new_native)?.process().0;
-            let mut arguments = vec![heap.alloc(rank)];
-            arguments.extend(take::items(args).unwrap_or_default());
-            return eval.eval_function(r#fn, &arguments, &[]).map(|_| NoneType);
-        }
-        if process.run.is_some() {
-            let error = anyhow::anyhow!("ranks are started twice; a program is one job");
-            return Err(starlark::Error::new_native(error));
-        }
-        process.run = Some(Run { line: process.line, world_size: nprocs, ..Run::default() });
-        Ok(NoneType)
+        let on = torch::on(device, torch::On::OfGroup)?;
+        torch::make(eval, torch::sizes(numel)?, dtype, fill, on, name)
     }
 }
 

@@ -74,9 +74,10 @@ impl Known {
     }
 
     /// A program with what was assumed of its stores.
-    pub(super) fn assumed(&self, compiled: Compiled, shown: &[Shown]) -> Compiled {
+    pub(super) fn assumed(&self, mut compiled: Compiled, shown: &[Shown]) -> Compiled {
         let logs: Vec<_> = shown.iter().map(|shown| shown.stores.clone()).collect();
-        Compiled { assumed: self.stores.assumed(&logs), ..compiled }
+        compiled.assumed.extend(self.stores.assumed(&logs));
+        compiled
     }
 
     /// The same, with other answers of stores.

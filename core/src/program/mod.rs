@@ -59,6 +59,10 @@ mod json;
 #[cfg(feature = "program")]
 mod known;
 #[cfg(feature = "program")]
+mod leaving;
+#[cfg(feature = "program")]
+mod losses;
+#[cfg(feature = "program")]
 mod mesh;
 #[cfg(feature = "program")]
 mod models;
@@ -73,17 +77,27 @@ mod optimizer;
 #[cfg(feature = "program")]
 mod process;
 #[cfg(feature = "program")]
+mod processes;
+#[cfg(feature = "program")]
 mod python;
 #[cfg(feature = "program")]
 mod shown;
+#[cfg(feature = "program")]
+mod size_value;
 #[cfg(feature = "program")]
 mod stores;
 #[cfg(feature = "program")]
 mod streams;
 #[cfg(feature = "program")]
+mod tensor_moves;
+#[cfg(feature = "program")]
 mod tensor_value;
 #[cfg(feature = "program")]
+mod then;
+#[cfg(feature = "program")]
 mod torch;
+#[cfg(feature = "program")]
+mod torch_parts;
 #[cfg(feature = "program")]
 mod undecided;
 #[cfg(feature = "program")]
@@ -101,6 +115,10 @@ mod tests_mesh;
 mod tests_objects;
 #[cfg(all(test, feature = "program"))]
 mod tests_python;
+#[cfg(all(test, feature = "program"))]
+mod tests_scripts;
+#[cfg(all(test, feature = "program"))]
+mod tests_tensors;
 
 pub use compiled::{Compiled, Limits, Options, Printed};
 pub use error::ProgramError;

@@ -198,6 +198,14 @@ fn output_methods(builder: &mut MethodsBuilder) {
         Ok(this)
     }
 
+    fn item<'v>(this: Value<'v>) -> anyhow::Result<NoneType> {
+        let _ = this;
+        Err(anyhow::anyhow!(
+            "a loss has no value while the program is recorded: nothing can be printed of it, or \
+             decided by it. Leave out what prints it"
+        ))
+    }
+
     fn mean<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
         Ok(this)
     }

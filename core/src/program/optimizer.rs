@@ -57,6 +57,15 @@ pub(super) fn optimizers(builder: &mut GlobalsBuilder) {
         optimizer(params, eval)
     }
 
+    fn Adam<'v>(
+        params: Value<'v>,
+        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<OptimizerValue> {
+        let _ = kwargs;
+        optimizer(params, eval)
+    }
+
     fn AdamW<'v>(
         params: Value<'v>,
         #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,

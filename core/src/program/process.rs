@@ -4,6 +4,7 @@ use super::error::ProgramError;
 use super::known::{Known, Shown};
 use super::undecided::{Decided, Unknown, UnknownValue};
 use crate::c10d::{Clock, Dist, DistError, ErrorKind};
+use crate::plan::TensorId;
 use starlark::any::ProvidesStaticType;
 use starlark::errors::Frame;
 use starlark::eval::Evaluator;
@@ -66,6 +67,18 @@ pub(super) struct Process<'j> {
     pub(super) decided: Decided,
     /// What it asked last, and in which line.
     asked: Option<(Unknown, u32)>,
+    /// Tensors that were taken for ones on the GPU, and the lines that made them.
+    pub(super) guessed: BTreeMap<TensorId, u32>,
+    /// Whether the program says of a tensor or model that it is on a GPU.
+    pub(super) names_cuda: bool,
+    /// `torch.cuda.set_device(…)`.
+    pub(super) cuda_device: Option<u32>,
+    /// Processes that the script has started itself.
+    pub(super) started: u32,
+    /// Whether something was asked for that only a rank has.
+    pub(super) asked_for_rank: bool,
+    /// Functions that a program's functions call, by name.
+    pub(super) natives: Vec<(&'static str, FrozenValue)>,
 }
 
 impl<'j> Process<'j> {
@@ -104,6 +117,12 @@ impl<'j> Process<'j> {
             classes: Vec::new(),
             decided: Decided::default(),
             asked: None,
+            guessed: BTreeMap::new(),
+            names_cuda: text.lines().any(names_cuda),
+            cuda_device: None,
+            started: 0,
+            asked_for_rank: false,
+            natives: Vec::new(),
         }
     }
 
@@ -143,11 +162,35 @@ impl<'j> Process<'j> {
                 dist.at(source, line);
                 Ok(dist)
             }
-            None => Err(anyhow::anyhow!(
-                "no rank has been started here: what ranks do belongs in the function that is \
-                 handed to run(main, world_size = …)"
-            )),
+            None => {
+                self.asked_for_rank = true;
+                Err(anyhow::anyhow!(
+                    "no rank has been started here: what ranks do belongs in the function that is \
+                     handed to run(main, world_size = …)"
+                ))
+            }
         }
+    }
+
+    /// `torch.cuda.current_device()`: without `set_device`, the rank's own, which PyTorch calls 0.
+    pub(super) fn cuda_device(&self) -> u32 {
+        let local = self.dist.as_ref().and_then(|dist| dist.environ("LOCAL_RANK"));
+        let local = local.and_then(|local| local.parse().ok());
+        self.cuda_device.or(local).unwrap_or(0)
+    }
+
+    /// The lines of guesses that made a difference: the tensor went into a call, in a program that
+    /// says of others where they are.
+    pub(super) fn guesses(&self) -> Vec<u32> {
+        let Some(dist) = self.dist.as_ref().filter(|_| self.names_cuda) else { return Vec::new() };
+        let used = self.guessed.iter().filter(|(tensor, _)| dist.has_used(**tensor));
+        used.map(|(_, line)| *line).collect()
+    }
+
+    /// A function of [`Process::natives`].
+    pub(super) fn native(&self, name: &str) -> anyhow::Result<FrozenValue> {
+        let found = self.natives.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| *value).ok_or_else(|| anyhow::anyhow!("there is no {name}"))
     }
 
     /// An answer that only a run gives.
@@ -225,6 +268,17 @@ impl<'j> Process<'j> {
     }
 }
 
+/// Whether a line says where a tensor or model is, and that this is a GPU.
+fn names_cuda(line: &str) -> bool {
+    let code = line.split('#').next().unwrap_or(line);
+    let places = ["device", ".to("];
+    code.contains(".cuda(")
+        || (code.contains("cuda")
+            && places.iter().any(|place| code.contains(place))
+            && !code.contains("set_device(")
+            && !code.contains("device_count("))
+}
+
 /// The process of a call, at the line that calls.
 pub(super) fn process<'x, 'e>(
     eval: &'x mut Evaluator<'_, '_, 'e>,
@@ -283,6 +337,8 @@ pub(super) struct Failure {
     pub(super) raised: bool,
     /// Whether it went on for longer than it may.
     pub(super) endless: bool,
+    /// Whether its process has left because it was done: no failure.
+    pub(super) left: bool,
     pub(super) error: ProgramError,
 }
 
@@ -325,7 +381,11 @@ pub(super) fn failure(error: &starlark::Error, origin: &[u32]) -> Failure {
                 .to_owned();
         told.help = Some("Fewer or smaller lists: tensors hold no values here.".to_owned());
     }
-    Failure { raised: raised.is_some() || failed, endless, error: told }
+    let left = match error.kind() {
+        starlark::ErrorKind::Native(inner) => inner.is::<super::leaving::Left>(),
+        _ => false,
+    };
+    Failure { raised: raised.is_some() || failed, endless, left, error: told }
 }
 
 /// What to do about what the interpreter says, where Python has taught people otherwise.
@@ -337,7 +397,7 @@ fn hint(message: &str) -> Option<&'static str> {
         ("logging", "Write what is logged with print(...)."),
         ("logger", "Write what is logged with print(...)."),
         ("subprocess", "A program starts nothing: run(main, world_size = 4) starts its ranks."),
-        ("multiprocessing", "run(main, world_size = 4) starts the ranks."),
+        ("multiprocessing", "Write import torch.multiprocessing as mp."),
         ("threading", "A rank has one thread; a call with async_op = True goes on beside it."),
         ("pickle", "json.dumps(x).encode() makes bytes; object calls take x itself."),
         ("defaultdict", "Write d[key] = d.get(key, 0) + 1."),
@@ -345,10 +405,7 @@ fn hint(message: &str) -> Option<&'static str> {
         ("dataclass", "Keep what belongs together in a dict or struct(...)."),
         ("input", "Nobody can be asked: write the value."),
         ("open", "There are no files: write what would stand there."),
-        (
-            "F",
-            "There are no values of tensors: compute(\"loss\", us = 50) takes the time that it would.",
-        ),
+        ("F", "Write import torch.nn.functional as F."),
         ("nn", "Models: DDP(models.mlp([784, 256, 10])), or one that ships (docs/programs.md)."),
     ];
     let hints = [
@@ -373,6 +430,17 @@ fn hint(message: &str) -> Option<&'static str> {
             "Object of type `Tensor` has no attribute",
             "Tensors are not computed with here: make what a call takes with torch.full((n,), \
              value) or tensor(n, fill = \"rank\"), and compute(\"scale\", us = 20) takes the time.",
+        ),
+        (
+            "left-hand-side of assignment must take the form",
+            "A part of a list is not assigned to, and tensors are not computed with here: make a \
+             list anew, leave out what only changes a tensor's values (x.copy_(y), x.fill_(3) and \
+             torch.cat are there), and compute(\"add\", us = 20) takes the time that it would.",
+        ),
+        (
+            "Object of type `namespace` has no attribute",
+            "It is not among what a program has: docs/programs.md lists that. What only computes \
+             can be left out: compute(\"loss\", us = 50) takes the time that it would.",
         ),
         (
             "comparisons are not associative",

@@ -4,13 +4,14 @@
 
 use super::arguments::{class_of, whole};
 use super::process::refused;
+use super::size_value::SizeValue;
 use super::values::{DeviceValue, DtypeValue};
 use crate::c10d::{self, DistError, ErrorKind};
 use allocative::Allocative;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
-use starlark::values::list::AllocList;
 use starlark::values::none::{NoneOr, NoneType};
+use starlark::values::tuple::AllocTuple;
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
@@ -30,7 +31,12 @@ impl fmt::Display for TensorValue {
     }
 }
 
-methods_static!(TENSOR_METHODS = tensor_methods);
+methods_static!(TENSOR_METHODS = every_method);
+
+fn every_method(builder: &mut MethodsBuilder) {
+    tensor_methods(builder);
+    super::tensor_moves::methods(builder);
+}
 
 #[starlark_value(type = "Tensor")]
 impl<'v> StarlarkValue<'v> for TensorValue {
@@ -40,20 +46,39 @@ impl<'v> StarlarkValue<'v> for TensorValue {
 
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
         match attribute {
-            "shape" => Some(heap.alloc(AllocList(self.0.shape().iter().copied()))),
+            "shape" => Some(heap.alloc(SizeValue(self.0.shape().to_vec()))),
             "dtype" => Some(heap.alloc(DtypeValue(self.0.dtype()))),
-            "device" => Some(heap.alloc(DeviceValue(self.0.device()))),
+            "device" => {
+                let cuda = self.0.device() != c10d::Device::Cpu;
+                let index = cuda.then_some(self.0.device_index());
+                Some(heap.alloc(DeviceValue((self.0.device(), index))))
+            }
+            "ndim" => Some(heap.alloc(self.0.shape().len() as u64)),
+            "itemsize" => Some(heap.alloc(self.0.dtype().size_bytes())),
+            "nbytes" => {
+                let bytes = self.0.numel().saturating_mul(self.0.dtype().size_bytes());
+                Some(heap.alloc(bytes))
+            }
             "grad" => Some(Value::new_none()),
+            "is_cuda" => Some(Value::new_bool(self.0.device() == c10d::Device::Cuda)),
             _ => None,
         }
     }
 
     fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
-        matches!(attribute, "shape" | "dtype" | "device" | "grad")
+        matches!(
+            attribute,
+            "shape" | "dtype" | "device" | "grad" | "is_cuda" | "ndim" | "itemsize" | "nbytes"
+        )
     }
 
     fn length(&self) -> starlark::Result<i32> {
         Ok(self.0.shape().first().map_or(0, |n| i32::try_from(*n).unwrap_or(i32::MAX)))
+    }
+
+    /// `x[0] = 3`, `x[:] += y`.
+    fn set_at(&self, _index: Value<'v>, _new: Value<'v>) -> starlark::Result<()> {
+        Err(starlark::Error::new_native(anyhow::anyhow!(NOT_COMPUTED)))
     }
 
     /// `tensor[3]`: an element, or a row.
@@ -96,8 +121,13 @@ impl<'v> StarlarkValue<'v> for TensorValue {
     }
 }
 
+/// Why nothing is written into a tensor.
+pub(super) const NOT_COMPUTED: &str = "tensors are not computed with here: they hold no values while \
+     the program is recorded. Make what a call takes with torch.full((n,), value), leave out what \
+     only changes values, and compute(\"add\", us = 20) takes the time that it would";
+
 /// The tensor that a method is called on.
-fn tensor<'v>(this: Value<'v>) -> anyhow::Result<&'v c10d::Tensor> {
+pub(super) fn tensor<'v>(this: Value<'v>) -> anyhow::Result<&'v c10d::Tensor> {
     let value = this.downcast_ref::<TensorValue>().map(|value| &value.0);
     value.ok_or_else(|| anyhow::anyhow!("{} is no tensor", class_of(this)))
 }
@@ -127,7 +157,7 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
     ) -> anyhow::Result<Value<'v>> {
         let shape = tensor(this)?.shape();
         let Some(dim) = dim.into_option() else {
-            return Ok(heap.alloc(AllocList(shape.iter().copied())));
+            return Ok(heap.alloc(SizeValue(shape.to_vec())));
         };
         let at = if dim < 0 { dim + shape.len() as i32 } else { dim };
         let size = usize::try_from(at).ok().and_then(|at| shape.get(at));
@@ -154,7 +184,8 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
     fn chunk<'v>(this: Value<'v>, chunks: u32, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
         anyhow::ensure!((1..=65536).contains(&chunks), "a tensor is cut into 1 to 65536 chunks");
         let parts = tensor(this)?.chunk(u64::from(chunks)).into_iter().map(TensorValue);
-        Ok(heap.alloc(AllocList(parts)))
+        let parts: Vec<TensorValue> = parts.collect();
+        Ok(heap.alloc(AllocTuple(parts)))
     }
 
     fn contiguous<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
@@ -183,7 +214,8 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
     }
 
     fn clone<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<TensorValue> {
-        let like = tensor(this)?.clone();
-        super::torch::make_like(eval, &like)
+        let from = tensor(this)?.clone();
+        let to = (from.device(), from.device_index());
+        super::torch::make_as(eval, &from, to, from.dtype())
     }
 }

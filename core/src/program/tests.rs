@@ -139,7 +139,7 @@ fn errors_point_at_line_and_column() {
         ("def main():\n    return\n", 0, 0, "how many ranks"),
         ("def main():\n  pass\nrun(main, world_size=0)\n", 3, 1, "0 ranks"),
         ("def main():\n  pass\nrun(main, world_size=99999)\n", 3, 1, "99999 ranks"),
-        ("dist.barrier()\n", 1, 1, "run(main"),
+        ("def main():\n    pass\ndist.barrier()\nrun(main, world_size=2)\n", 3, 1, "run(main"),
         ("def main(:\n", 1, 9, "not closed"),
         ("def main() pass\n", 1, 12, "pass"),
     ] {
@@ -357,6 +357,18 @@ run(main, world_size=3)
         raised(&format!("dist.reduce({complex}, 0)")),
         all("RuntimeError: Invalid scalar type")
     );
+    let gather =
+        format!("dist.gather({complex}, [{complex}] * 3 if dist.get_rank() == 0 else None)");
+    for call in [gather, format!("dist.broadcast({complex}, 0)")] {
+        assert_eq!(raised(&call), all("RuntimeError: Invalid scalar type"), "{call}");
+    }
+    assert_eq!(
+        raised(&format!(
+            "dist.scatter({complex}, [{complex}] * 3 if dist.get_rank() == 0 else None)"
+        )),
+        None
+    );
+    assert_eq!(raised(&format!("dist.all_gather([{complex}] * 3, {complex})")), None);
     assert_eq!(raised(&format!("dist.all_reduce({complex})")), None);
     let unequal = "dist.all_to_all_single(torch.zeros(6), torch.zeros(3))";
     let refused = raised(unequal).unwrap_or_default().1;

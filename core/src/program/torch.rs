@@ -5,6 +5,7 @@
 use super::arguments as take;
 use super::process::{Raised, process};
 use super::python::TypeValue;
+use super::size_value::SizeValue;
 use super::values::{Context, ContextValue, DeviceValue, DtypeValue, TensorValue};
 use crate::c10d::{self, Device};
 use crate::dtype::Dtype;
@@ -32,6 +33,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
             builder.set(name, DtypeValue(dtype));
         }
         functions(builder);
+        super::torch_parts::functions(builder);
         super::exceptions::of_torch(builder);
         builder.namespace("cuda", |builder| {
             cuda(builder);
@@ -39,18 +41,24 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
             super::exceptions::of_torch(builder);
         });
         builder.namespace("distributed", super::dist::functions);
-        builder.namespace("multiprocessing", super::job::multiprocessing);
+        builder.namespace("multiprocessing", super::processes::multiprocessing);
         builder.set("Tensor", TypeValue("Tensor".to_owned()));
+        builder.set("Size", TypeValue("Size".to_owned()));
         builder.namespace("optim", super::optimizer::optimizers);
         builder.namespace("nn", |builder| {
             builder.namespace("parallel", super::module::parallel);
             super::models::layers(builder);
+            super::losses::classes(builder);
+            builder.namespace("functional", super::losses::functional);
         });
     });
 }
 
 /// Sizes of a tensor: a number, or a list of them.
 pub(super) fn sizes(value: Value<'_>) -> anyhow::Result<Vec<u64>> {
+    if let Some(size) = value.downcast_ref::<SizeValue>() {
+        return Ok(size.0.clone());
+    }
     let entries = take::items(value).unwrap_or_else(|| vec![value]);
     let size = |value: Value<'_>| {
         let size = take::whole(value, "a size")?;
@@ -68,9 +76,39 @@ fn sizes_of(args: &UnpackTuple<Value<'_>>) -> anyhow::Result<Vec<u64>> {
 }
 
 /// What every element of a tensor is.
-enum Filled {
+pub(super) enum Filled {
     As(Fill),
     With(i64),
+}
+
+/// Where a tensor is.
+#[derive(Clone, Copy)]
+pub(super) enum On {
+    /// Where it says, and on which one of these.
+    Device(Device, Option<u32>),
+    /// `tensor(…)` without a device: on the one that the default group has.
+    OfGroup,
+    /// `torch.zeros(…)` without a device: PyTorch's are on the CPU. Where the default group serves
+    /// the GPU only, such a tensor is taken for one on the GPU, since short programs leave it out.
+    Torch,
+}
+
+/// Makes a tensor of `torch`'s, called what the program calls it.
+fn of_torch(
+    eval: &mut Evaluator<'_, '_, '_>,
+    sizes: Vec<u64>,
+    dtype: Value<'_>,
+    fill: Value<'_>,
+    device: Value<'_>,
+) -> anyhow::Result<TensorValue> {
+    let on = on(device, On::Torch)?;
+    make(eval, sizes, dtype, fill, on, Value::new_none())
+}
+
+/// Where `device=` says that a tensor is.
+pub(super) fn on(device: Value<'_>, else_on: On) -> anyhow::Result<On> {
+    let of = take::device(device)?;
+    Ok(of.map_or(else_on, |of| On::Device(of, take::device_index(device))))
 }
 
 /// Makes a tensor, called what the program calls it.
@@ -79,7 +117,7 @@ pub(super) fn make(
     sizes: Vec<u64>,
     dtype: Value<'_>,
     fill: Value<'_>,
-    device: Value<'_>,
+    on: On,
     name: Value<'_>,
 ) -> anyhow::Result<TensorValue> {
     let filled = match fill.unpack_str() {
@@ -94,16 +132,15 @@ pub(super) fn make(
         None => Filled::With(take::number(fill, "fill").map(|value| value as i64)?),
     };
     let dtype = take::dtype(dtype, Dtype::Float32)?;
-    let device = take::device(device)?;
-    filled_tensor(eval, &sizes, dtype, filled, device, name.unpack_str().map(str::to_owned))
+    filled_tensor(eval, &sizes, dtype, filled, on, name.unpack_str().map(str::to_owned))
 }
 
-fn filled_tensor(
+pub(super) fn filled_tensor(
     eval: &mut Evaluator<'_, '_, '_>,
     sizes: &[u64],
     dtype: Dtype,
     filled: Filled,
-    device: Option<Device>,
+    on: On,
     name: Option<String>,
 ) -> anyhow::Result<TensorValue> {
     let process = process(eval)?;
@@ -125,29 +162,63 @@ fn filled_tensor(
         Filled::With(0) => Fill::Zeros,
         Filled::With(value) => Fill::Full { value },
     };
-    let device = device.unwrap_or_else(|| default_device(dist));
-    Ok(TensorValue(dist.tensor_on(device, &name, dtype, sizes, fill)))
-}
-
-/// Where a program's tensors are unless it says: on the device that its default group serves.
-fn default_device(dist: &c10d::Dist<'_>) -> Device {
-    match dist.get_backend_config(None) {
-        Ok(config) if config.contains("cuda:nccl") || config == "nccl" => Device::Cuda,
-        _ => Device::Cpu,
+    let (device, index) = match on {
+        On::Device(device, index) => (device, index),
+        On::OfGroup if serves(dist, "cuda:nccl") => (Device::Cuda, None),
+        On::Torch if serves(dist, "cuda:nccl") && !serves(dist, "cpu:") => (Device::Cuda, None),
+        On::OfGroup | On::Torch => (Device::Cpu, None),
+    };
+    let tensor = dist.tensor_on(device, &name, dtype, sizes, fill);
+    if matches!((on, device), (On::Torch, Device::Cuda)) {
+        process.guessed.insert(tensor.storage(), process.line);
     }
+    let index = index.unwrap_or_else(|| process.cuda_device());
+    Ok(TensorValue(tensor.on_device(index)))
 }
 
-/// A new tensor like another.
+/// What is said of a tensor that names no device in a program that names devices elsewhere.
+pub(super) const TAKEN_FOR_CUDA: &str = "the tensor that is made here names no device, and is taken for one on \
+    the GPU, because the job's backend serves no other. In PyTorch it is on the CPU, where nccl \
+    refuses it (No backend type associated with device type cpu): add device = \"cuda\"";
+
+/// Whether the default group's backends have that in their list.
+fn serves(dist: &c10d::Dist<'_>, what: &str) -> bool {
+    dist.get_backend_config(None).is_ok_and(|config| config.contains(what))
+}
+
+/// A new tensor of zeros like another.
 pub(super) fn make_like(
     eval: &mut Evaluator<'_, '_, '_>,
     like: &c10d::Tensor,
+    filled: Filled,
+    dtype: Value<'_>,
+    device: Value<'_>,
 ) -> anyhow::Result<TensorValue> {
-    let (sizes, dtype, device) = (like.shape().to_vec(), like.dtype(), like.device());
-    filled_tensor(eval, &sizes, dtype, Filled::As(Fill::Zeros), Some(device), None)
+    let dtype = take::dtype(dtype, like.dtype())?;
+    let own = On::Device(like.device(), Some(like.device_index()));
+    filled_tensor(eval, like.shape(), dtype, filled, on(device, own)?, None)
+}
+
+/// A tensor's elements on that device and as that type, in a new one. What is known to hold what it
+/// was made with is made so again; of another type, the values of what was written are not known.
+pub(super) fn make_as(
+    eval: &mut Evaluator<'_, '_, '_>,
+    from: &c10d::Tensor,
+    (device, index): (Device, u32),
+    dtype: Dtype,
+) -> anyhow::Result<TensorValue> {
+    let fill = process(eval)?.dist()?.fill_of(from);
+    let on = On::Device(device, Some(index));
+    let filled = Filled::As(fill.unwrap_or(Fill::Zeros));
+    let made = filled_tensor(eval, from.shape(), dtype, filled, on, None)?;
+    if fill.is_none() {
+        process(eval)?.dist()?.copy_tensor(from, &made.0);
+    }
+    Ok(made)
 }
 
 /// The tensor of an argument.
-fn like<'v>(value: Value<'v>) -> anyhow::Result<c10d::Tensor> {
+pub(super) fn like<'v>(value: Value<'v>) -> anyhow::Result<c10d::Tensor> {
     let tensor = value.downcast_ref::<TensorValue>().map(|tensor| tensor.0.clone());
     tensor.ok_or_else(|| take::type_error(format!("{} is no tensor", take::class_of(value))))
 }
@@ -161,7 +232,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
         let none = Value::new_none();
-        make(eval, sizes_of(&size)?, dtype, none, device, none)
+        of_torch(eval, sizes_of(&size)?, dtype, none, device)
     }
 
     fn empty<'v>(
@@ -171,7 +242,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
         let none = Value::new_none();
-        make(eval, sizes_of(&size)?, dtype, none, device, none)
+        of_torch(eval, sizes_of(&size)?, dtype, none, device)
     }
 
     fn ones<'v>(
@@ -181,7 +252,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
         let one = eval.heap().alloc(1);
-        make(eval, sizes_of(&size)?, dtype, one, device, Value::new_none())
+        of_torch(eval, sizes_of(&size)?, dtype, one, device)
     }
 
     fn randn<'v>(
@@ -191,7 +262,17 @@ fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
         let random = eval.heap().alloc("random");
-        make(eval, sizes_of(&size)?, dtype, random, device, Value::new_none())
+        of_torch(eval, sizes_of(&size)?, dtype, random, device)
+    }
+
+    fn rand<'v>(
+        #[starlark(args)] size: UnpackTuple<Value<'v>>,
+        #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
+        #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        let random = eval.heap().alloc("random");
+        of_torch(eval, sizes_of(&size)?, dtype, random, device)
     }
 
     fn full<'v>(
@@ -201,7 +282,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        make(eval, sizes(size)?, dtype, fill_value, device, Value::new_none())
+        of_torch(eval, sizes(size)?, dtype, fill_value, device)
     }
 
     /// `torch.arange(n)`: whole numbers from 0.
@@ -219,7 +300,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         let count = take::number(end, "end")?.ceil().max(0.0);
         let size = heap.alloc(count as i64);
         let iota = heap.alloc("iota");
-        make(eval, sizes(size)?, dtype, iota, device, Value::new_none())
+        of_torch(eval, sizes(size)?, dtype, iota, device)
     }
 
     /// `torch.tensor(1.0)`, `torch.tensor([1, 2])`: the values do not matter here, but the first.
@@ -241,29 +322,16 @@ fn functions(builder: &mut GlobalsBuilder) {
             (true, true) => heap.alloc(DtypeValue(Dtype::Int64)),
             _ => dtype,
         };
-        make(eval, sizes, dtype, first.unwrap_or(none), device, none)
-    }
-
-    fn zeros_like<'v>(
-        input: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<TensorValue> {
-        make_like(eval, &like(input)?)
-    }
-
-    fn empty_like<'v>(
-        input: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<TensorValue> {
-        make_like(eval, &like(input)?)
+        of_torch(eval, sizes, dtype, first.unwrap_or(none), device)
     }
 
     fn device<'v>(
         r#type: Value<'v>,
         #[starlark(default = NoneType)] index: Value<'v>,
     ) -> anyhow::Result<DeviceValue> {
-        let _ = index;
-        Ok(DeviceValue(take::device(r#type)?.unwrap_or(Device::Cpu)))
+        let given = take::whole_or_none(index, "index")?.and_then(|index| index.try_into().ok());
+        let index = given.or_else(|| take::device_index(r#type));
+        Ok(DeviceValue((take::device(r#type)?.unwrap_or(Device::Cpu), index)))
     }
 
     fn no_grad() -> anyhow::Result<ContextValue> {
@@ -299,8 +367,13 @@ fn cuda(builder: &mut GlobalsBuilder) {
         Ok(NoneType)
     }
 
-    fn set_device<'v>(device: Value<'v>) -> anyhow::Result<NoneType> {
-        let _ = device;
+    fn set_device<'v>(
+        device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        let named = take::device_index(device);
+        let process = process(eval)?;
+        process.cuda_device = named.or(process.cuda_device);
         Ok(NoneType)
     }
 
@@ -309,8 +382,7 @@ fn cuda(builder: &mut GlobalsBuilder) {
     }
 
     fn current_device(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
-        let local = process(eval)?.dist()?.environ("LOCAL_RANK");
-        Ok(local.and_then(|local| local.parse().ok()).unwrap_or(0))
+        Ok(i64::from(process(eval)?.cuda_device()))
     }
 
     fn device_count(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {

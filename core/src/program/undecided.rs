@@ -108,7 +108,11 @@ impl UnknownValue {
 
 impl fmt::Display for UnknownValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<known when it runs>")
+        match self.what {
+            Unknown::Work { question } => write!(f, "<{question}: known when it runs>"),
+            Unknown::Sender => f.write_str("<the sender: known when it runs>"),
+            Unknown::Object { .. } | Unknown::AnyObject => f.write_str("<known when it runs>"),
+        }
     }
 }
 

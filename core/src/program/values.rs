@@ -85,8 +85,8 @@ wraps! {
     DurationValue(u64)
 }
 wraps! {
-    /// A `torch.device`.
-    DeviceValue(c10d::Device)
+    /// A `torch.device`, and which of its type where it says so.
+    DeviceValue((c10d::Device, Option<u32>))
 }
 wraps! {
     /// A `P2POp`.
@@ -149,7 +149,20 @@ impl fmt::Display for DtypeValue {
 
 impl fmt::Display for ReduceOpValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ReduceOp.{}", self.0)
+        let number = match self.0 {
+            ReduceOp::Sum => 0,
+            ReduceOp::Avg => 1,
+            ReduceOp::Product => 2,
+            ReduceOp::Min => 3,
+            ReduceOp::Max => 4,
+            ReduceOp::Band => 5,
+            ReduceOp::Bor => 6,
+            ReduceOp::Bxor => 7,
+            ReduceOp::PremulSum(_) => {
+                return f.write_str("<torch.distributed.distributed_c10d.ReduceOp>");
+            }
+        };
+        write!(f, "<RedOpType.{}: {number}>", self.0)
     }
 }
 
@@ -168,7 +181,10 @@ impl fmt::Display for DurationValue {
 
 impl fmt::Display for DeviceValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "device(type='{}')", self.0)
+        match self.0 {
+            (device, Some(index)) => write!(f, "device(type='{device}', index={index})"),
+            (device, None) => write!(f, "device(type='{device}')"),
+        }
     }
 }
 
@@ -256,6 +272,14 @@ impl<'v> StarlarkValue<'v> for DtypeValue {
 
 #[starlark_value(type = "ReduceOp")]
 impl<'v> StarlarkValue<'v> for ReduceOpValue {
+    /// As `str()` has it, whose `repr()` is longer.
+    fn collect_str(&self, collector: &mut String) {
+        match self.0 {
+            ReduceOp::PremulSum(_) => collector.push_str(&self.to_string()),
+            op => collector.push_str(&format!("RedOpType.{op}")),
+        }
+    }
+
     fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
         Ok(other.downcast_ref::<ReduceOpValue>().is_some_and(|other| other.0 == self.0))
     }
@@ -313,7 +337,27 @@ fn duration_methods(builder: &mut MethodsBuilder) {
 #[starlark_value(type = "device")]
 impl<'v> StarlarkValue<'v> for DeviceValue {
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        (attribute == "type").then(|| heap.alloc(self.0.to_string()))
+        match attribute {
+            "type" => Some(heap.alloc(self.0.0.to_string())),
+            "index" => Some(self.0.1.map_or(Value::new_none(), |index| heap.alloc(index))),
+            _ => None,
+        }
+    }
+
+    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
+        matches!(attribute, "type" | "index")
+    }
+
+    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+        Ok(other.downcast_ref::<DeviceValue>().is_some_and(|other| other.0 == self.0))
+    }
+
+    /// `cuda:1`; `repr()` names the class.
+    fn collect_str(&self, collector: &mut String) {
+        match self.0 {
+            (device, Some(index)) => collector.push_str(&format!("{device}:{index}")),
+            (device, None) => collector.push_str(&device.to_string()),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::arguments::class_of;
 use super::process::{process, refused};
+use super::then;
 use super::undecided::Unknown;
 use super::values::{FutureValue, TensorValue, WorkValue};
 use crate::c10d::{self, DistError, ErrorKind};
@@ -98,7 +99,10 @@ fn work_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<bool> {
         let timeout = timeout.into_option().map(super::arguments::milliseconds).transpose()?;
-        process(eval)?.dist()?.wait(work(this)?, timeout).map_err(refused)
+        let work = work(this)?;
+        let waited = process(eval)?.dist()?.wait(work, timeout).map_err(refused)?;
+        then::completed(work, eval)?;
+        Ok(waited)
     }
 
     fn is_completed<'v>(
@@ -127,6 +131,25 @@ fn work_methods(builder: &mut MethodsBuilder) {
         result_of(this, "result()", eval)
     }
 
+    /// The group rank that a receive got its tensor from.
+    fn source_rank<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let work = work(this)?;
+        let process = process(eval)?;
+        let source = process.dist()?.source_rank(work).map_err(refused)?;
+        if !process.dist()?.has_completed(work) {
+            let question = "source_rank()";
+            return Ok(heap.alloc(process.unknown(Unknown::Work { question })));
+        }
+        Ok(match source {
+            Some(source) => heap.alloc(source.0),
+            None => heap.alloc(process.unknown(Unknown::Sender)),
+        })
+    }
+
     fn get_future(this: Value<'_>) -> anyhow::Result<FutureValue> {
         Ok(FutureValue(work(this)?))
     }
@@ -136,12 +159,23 @@ fn work_methods(builder: &mut MethodsBuilder) {
 fn of_future(builder: &mut MethodsBuilder) {
     /// Waits, and returns what the call has written.
     fn wait<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
-        process(eval)?.dist()?.wait(work(this)?, None).map_err(refused)?;
+        let work = work(this)?;
+        process(eval)?.dist()?.wait(work, None).map_err(refused)?;
+        then::completed(work, eval)?;
         value_of(this, eval)
     }
 
     fn value<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
         value_of(this, eval)
+    }
+
+    /// The future of what `callback(future)` returns once the call has completed.
+    fn then<'v>(
+        this: Value<'v>,
+        callback: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<then::ThenValue> {
+        then::then(this, work(this)?, callback, eval)
     }
 
     fn done<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {

@@ -112,8 +112,13 @@ fn cards(props: &ChosenProps) -> Html {
                 <p class="muted hint">{ "Each card is one way to carry out the collective: drawn, counted and timed from its own schedule." }</p>
                 <Fold words={choice.words()}><GalleryForm {choice} route={choice.route()} on_route={go.clone()} /></Fold>
                 <div class="against" data-test="against">
-                    <p>{ versus(choice.pair) }</p>
-                    <a class="button primary" href={choice.side_route().to_hash()} data-test="side-by-side">{ "Side by side" }</a>
+                    // One algorithm is not held against itself.
+                    if choice.pair[0] != choice.pair[1] {
+                        <p>{ versus(choice.pair) }</p>
+                        <a class="button primary" href={choice.side_route().to_hash()} data-test="side-by-side">{ "Side by side" }</a>
+                    } else if algorithms.len() > 1 {
+                        <p>{ "Pick a card to see it beside " }<b>{ choice.pair[0].name() }</b></p>
+                    }
                     <a href={Route::below(View::Gallery, "file").to_hash()} data-test="own-schedule">{ "Check a schedule of your own (MSCCL XML)" }</a>
                 </div>
                 <p class="muted small-print">{ "n ranks · S bytes of the tensor, or of one rank's part · k segments of a pipeline · α the latency of a message · β the bandwidth of a link. A rank sends one message at a time and receives one at a time." }</p>

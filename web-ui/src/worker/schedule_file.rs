@@ -2,6 +2,7 @@
 
 use super::open;
 use crate::protocol::{Proved, Refused, Response, ScheduleFile};
+use lockstep_core::goal;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::schedule::{
@@ -30,7 +31,8 @@ pub(super) async fn check(files: Vec<JsValue>, step: Option<u32>) -> Result<Resp
         ));
     }
     let bytes = open::read(&file).await?;
-    if !msccl::looks_like_msccl(&bytes) {
+    // What is GOAL is told so by the reader.
+    if !msccl::looks_like_msccl(&bytes) && !goal::looks_like_goal(&bytes) {
         return Err(format!("{name} is no MSCCL program: those are XML with an element <algo>"));
     }
     let text = String::from_utf8(bytes).map_err(|error| format!("{name}: {error}"))?;

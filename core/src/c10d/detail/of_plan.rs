@@ -126,6 +126,7 @@ fn look_of(plan: &Plan, storage: TensorId, device: Device) -> Option<Look> {
         shape: vec![tensor.numel],
         dtype: tensor.dtype,
         device,
+        device_index: 0,
         layout: Layout::Strided,
         contiguous: true,
     }))

@@ -18,8 +18,12 @@ const GRAD: TensorId = TensorId(0);
 const PART: TensorId = TensorId(1);
 const STUCK: u64 = u64::MAX;
 
-fn plan(mut program: impl FnMut(u32, &mut ProgramBuilder)) -> Plan {
-    let mut plan = PlanBuilder::new("test", 4, BackendName::Host).unwrap();
+fn plan(program: impl FnMut(u32, &mut ProgramBuilder)) -> Plan {
+    plan_on(BackendName::Host, program)
+}
+
+fn plan_on(backend: BackendName, mut program: impl FnMut(u32, &mut ProgramBuilder)) -> Plan {
+    let mut plan = PlanBuilder::new("test", 4, backend).unwrap();
     plan.tensor("grad", Dtype::Float32, 64, Fill::Rank);
     plan.tensor("part", Dtype::Float32, 16, Fill::Rank);
     plan.source("train.py", "");
@@ -280,27 +284,31 @@ fn a_stuck_rank_is_named_with_where_it_stands() {
     assert_eq!(finding.message, wanted);
 }
 
+/// The trace as it is where rank 1 ends when it has made its second call, or before that.
+fn dead_at_its_second(whole: &Trace, made: bool, how: &str) -> Trace {
+    let mut trace = whole.clone();
+    let is_second = |event: &Event| {
+        event.rank == GlobalRank(1) && matches!(event.what, What::Scheduled { work: 1, .. })
+    };
+    let second = trace.events.iter().position(is_second).unwrap();
+    let others = trace.events[second + 1..].iter().filter(|event| {
+        event.rank != GlobalRank(1) && matches!(event.what, What::Scheduled { work: 1, .. })
+    });
+    let others: Vec<Event> = others.cloned().collect();
+    trace.events.truncate(second + usize::from(made));
+    trace.events.extend(others);
+    let (rank, how) = (GlobalRank(1), how.to_owned());
+    trace.events.push(Event { time_ps: u64::MAX, rank, what: What::Died { how: how.clone() } });
+    trace.end = Some(TraceEnd { time_ps: 9, outcome: Outcome::RankDied { rank, how } });
+    trace
+}
+
 #[test]
 fn a_death_is_the_cause_also_inside_a_call() {
     let plan = plan(|_, own| (0..3).for_each(|_| all_reduce(own, 8)));
     let whole = run(&plan);
-    // Cut off when rank 1 has made its second call, or before that.
     for made in [true, false] {
-        let mut trace = whole.clone();
-        let is_second = |event: &Event| {
-            event.rank == GlobalRank(1) && matches!(event.what, What::Scheduled { work: 1, .. })
-        };
-        let second = trace.events.iter().position(is_second).unwrap();
-        let others = trace.events[second + 1..].iter().filter(|event| {
-            event.rank != GlobalRank(1) && matches!(event.what, What::Scheduled { work: 1, .. })
-        });
-        let others: Vec<Event> = others.cloned().collect();
-        trace.events.truncate(second + usize::from(made));
-        trace.events.extend(others);
-        let rank = GlobalRank(1);
-        let how = "killed by signal 9 (SIGKILL)".to_owned();
-        trace.events.push(Event { time_ps: u64::MAX, rank, what: What::Died { how: how.clone() } });
-        trace.end = Some(TraceEnd { time_ps: 9, outcome: Outcome::RankDied { rank, how } });
+        let trace = dead_at_its_second(&whole, made, "killed by signal 9 (SIGKILL)");
         let report = diagnose_trace(&trace);
         let finding = one(&report, Kind::RankDied, 1);
         assert_eq!(finding.victims.len(), 3, "{}", report.to_text());
@@ -310,6 +318,25 @@ fn a_death_is_the_cause_also_inside_a_call() {
             finding.message
         );
     }
+}
+
+/// gloo does not keep ranks waiting for one whose process has ended; NCCL does. What a rank says last
+/// may end itself.
+#[test]
+fn a_death_on_gloo_is_heard_at_once() {
+    let died = |backend: BackendName, how: &str| {
+        let plan = plan_on(backend, |_, own| (0..2).for_each(|_| all_reduce(own, 8)));
+        let how = format!("exited with status 1: {how}");
+        let trace = dead_at_its_second(&run(&plan), false, &how);
+        let report = diagnose_trace(&trace);
+        one(&report, Kind::RankDied, 1).message.clone()
+    };
+    let on_gloo = died(BackendName::Gloo, "ValueError: no data.");
+    assert!(on_gloo.contains("ValueError: no data. Its last call"), "{on_gloo}");
+    assert!(on_gloo.contains("raises \"Connection closed by peer\" at once"), "{on_gloo}");
+    let on_nccl = died(BackendName::Nccl, "RuntimeError: found 12 ranks!");
+    assert!(on_nccl.contains("found 12 ranks! Its last call"), "{on_nccl}");
+    assert!(!on_nccl.contains("Connection closed"), "{on_nccl}");
 }
 
 #[test]

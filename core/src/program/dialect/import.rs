@@ -4,14 +4,17 @@ use super::super::error::ProgramError;
 use super::scan::Logical;
 
 /// Modules that a program has, by Python's name, and what they are called here.
-const MODULES: [(&str, &str); 18] = [
+const MODULES: [(&str, &str); 21] = [
     ("torch.distributed.algorithms.join", "torch.distributed"),
     ("torch.distributed.device_mesh", "torch.distributed.device_mesh"),
     ("torch.distributed.distributed_c10d", "torch.distributed"),
     ("torch.distributed", "torch.distributed"),
     ("torch.nn.parallel", "torch.nn.parallel"),
+    ("torch.nn.functional", "torch.nn.functional"),
     ("torch.nn", "torch.nn"),
+    ("torch.optim", "torch.optim"),
     ("torch.multiprocessing", "torch.multiprocessing"),
+    ("multiprocessing", "torch.multiprocessing"),
     ("torch.cuda", "torch.cuda"),
     ("torchvision.models", "models"),
     ("torchvision", "torchvision"),
@@ -81,6 +84,7 @@ fn assign(name: &str, here: &str) -> Option<String> {
         "DDP" | "DistributedDataParallel" => here.starts_with("torch.nn.parallel"),
         "timedelta" => here == "datetime.timedelta",
         "models" => here.ends_with("models"),
+        "optim" => here == "torch.optim",
         name => here == name,
     };
     (!there).then(|| format!("{name} = {here}"))

@@ -17,9 +17,12 @@ mod operand;
 mod operators;
 mod refused;
 mod scan;
+mod semicolons;
+mod starred;
 mod subscript;
 #[cfg(test)]
 mod tests;
+mod tuples;
 
 use super::error::ProgramError;
 use scan::Logical;
@@ -102,7 +105,9 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
         let leaves = head.trim_end().ends_with(": break")
             || (inner == body.unwrap_or(0) && word(index + 1) == Some("break"));
         let idle = only_waits(statements.get(index + 1..).unwrap_or_default(), statement.indent);
-        write(&mut out, &mut blocks, statement, Ahead { inner, leaves, idle })?;
+        for part in semicolons::parts(statement) {
+            write(&mut out, &mut blocks, &part, Ahead { inner, leaves, idle })?;
+        }
     }
     for line in at..physical.len() {
         out.line("", line);
@@ -303,6 +308,7 @@ fn write(
         }
     }
     let (mut text, mut mask) = expressions(statement)?;
+    starred::rewrite(&mut text, &mut mask);
     inline::rewrite(&mut text, &mut mask);
     out.lines(&text, statement);
     Ok(())
@@ -383,6 +389,7 @@ fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
         }
     }
     chain::rewrite(&mut text, &mut mask);
+    tuples::rewrite(&mut text, &mut mask);
     Ok((text, mask))
 }
 

@@ -4,6 +4,11 @@
 /// others. `rest` is what follows the word.
 pub(super) fn statement(word: &str, rest: &str) -> Option<(String, &'static str)> {
     let known = match word {
+        "class" if rest.contains("Module") => (
+            "a program has no classes",
+            "Take a model by its shapes: models.mlp([10, 10, 5]) for layers of Linear, or one that \
+             ships, as models.resnet18() (docs/programs.md), and wrap that in DDP(...).",
+        ),
         "class" => (
             "a program has no classes",
             "Write functions, and keep what belongs together in a dict or struct(...).",

@@ -5,7 +5,7 @@
 use super::super::arguments as take;
 use super::super::process::{process, refused};
 use super::super::values::{GroupValue, NamedGroup};
-use crate::c10d::{Dist, DistError, ErrorKind, Group, InitProcessGroup, NewGroup};
+use crate::c10d::{Device, Dist, DistError, ErrorKind, Group, InitProcessGroup, NewGroup};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -47,6 +47,50 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
 
     fn is_gloo_available() -> anyhow::Result<bool> {
         Ok(true)
+    }
+
+    fn is_mpi_available(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<bool> {
+        Ok(process(eval)?.is_rank() && process(eval)?.dist()?.is_backend_available("mpi"))
+    }
+
+    fn is_ucc_available() -> anyhow::Result<bool> {
+        Ok(false)
+    }
+
+    fn is_xccl_available() -> anyhow::Result<bool> {
+        Ok(false)
+    }
+
+    fn is_backend_available(
+        backend: &str,
+        eval: &mut Evaluator<'_, '_, '_>,
+    ) -> anyhow::Result<bool> {
+        Ok(process(eval)?.dist()?.is_backend_available(backend))
+    }
+
+    /// Whether `TORCHELASTIC_RUN_ID` is set, which the program may do itself.
+    fn is_torchelastic_launched(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<bool> {
+        Ok(process(eval)?.environ.contains_key("TORCHELASTIC_RUN_ID"))
+    }
+
+    fn get_default_backend_for_device<'v>(
+        device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<&'static str> {
+        let device = take::device(device)?.unwrap_or(Device::Cpu);
+        Ok(process(eval)?.dist()?.get_default_backend_for_device(device))
+    }
+
+    fn get_pg_count(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<u32> {
+        Ok(process(eval)?.dist()?.get_pg_count())
+    }
+
+    fn get_backend_config<'v>(
+        #[starlark(default = NoneType)] group: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<String> {
+        let group = take::group(group)?;
+        process(eval)?.dist()?.get_backend_config(group).map_err(refused)
     }
 
     fn init_process_group<'v>(

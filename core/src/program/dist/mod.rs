@@ -47,6 +47,11 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             builder.set(name, ReduceOpValue(op));
         }
     });
+    builder.namespace("Backend", |builder| {
+        for name in ["GLOO", "NCCL", "MPI", "UCC", "XCCL", "UNDEFINED"] {
+            builder.set(name, name.to_lowercase());
+        }
+    });
     builder.namespace("device_mesh", super::mesh::add);
     builder.namespace("distributed_c10d", |builder| {
         together::functions(builder);

@@ -12,8 +12,9 @@ use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::dict::UnpackDictEntries;
+use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
-use starlark::values::tuple::{TupleRef, UnpackTuple};
+use starlark::values::tuple::{AllocTuple, TupleRef, UnpackTuple};
 use starlark::values::{Heap, Value, ValueLike};
 
 /// A text or a power that is refused: longer than a program needs.
@@ -255,6 +256,29 @@ fn functions(builder: &mut GlobalsBuilder) {
         let heap = eval.heap();
         let items = if items.is_none() { Vec::new() } else { items.iterate(heap)?.collect() };
         set(items, eval)
+    }
+
+    /// `first, *rest = values`: as many as stand before and behind `rest`, and it as a list.
+    fn _starred<'v>(
+        values: Value<'v>,
+        before: u32,
+        behind: u32,
+        heap: Heap<'v>,
+    ) -> starlark::Result<Value<'v>> {
+        let values: Vec<Value<'v>> = values.iterate(heap)?.collect();
+        let (before, behind) = (before as usize, behind as usize);
+        if values.len() < before + behind {
+            return Err(starlark::Error::new_native(raised(format!(
+                "ValueError: not enough values to unpack (expected at least {}, got {})",
+                before + behind,
+                values.len()
+            ))));
+        }
+        let rest = heap.alloc(AllocList(values[before..values.len() - behind].iter().copied()));
+        let mut taken = values[..before].to_vec();
+        taken.push(rest);
+        taken.extend_from_slice(&values[values.len() - behind..]);
+        Ok(heap.alloc(AllocTuple(taken)))
     }
 
     /// A method that Starlark's values have not: `list.sort()`.

@@ -4,6 +4,7 @@ use super::builtins::real;
 use super::format::raised;
 use starlark::environment::GlobalsBuilder;
 use starlark::starlark_module;
+use starlark::values::dict::AllocDict;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{Heap, Value};
@@ -20,7 +21,9 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     });
     builder.namespace("random", random);
     builder.namespace("sys", |builder| {
-        sys(builder);
+        super::super::leaving::of_sys(builder);
+        // What is imported, of which nothing is asked but whether it holds a name.
+        builder.set("modules", AllocDict::<[(&str, i32); 0]>([]));
         builder.namespace("stdout", stream);
         builder.namespace("stderr", stream);
     });
@@ -162,17 +165,6 @@ fn random(builder: &mut GlobalsBuilder) {
     fn shuffle<'v>(#[starlark(args)] args: UnpackTuple<Value<'v>>) -> anyhow::Result<NoneType> {
         let _ = args;
         Err(none_random())
-    }
-}
-
-#[starlark_module]
-fn sys(builder: &mut GlobalsBuilder) {
-    /// The process ends here.
-    fn exit<'v>(#[starlark(default = NoneType)] code: Value<'v>) -> anyhow::Result<NoneType> {
-        Err(raised(match code.is_none() {
-            true => "SystemExit".to_owned(),
-            false => format!("SystemExit: {}", code.to_str()),
-        }))
     }
 }
 

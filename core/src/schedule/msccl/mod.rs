@@ -32,6 +32,7 @@ pub use write::{WriteError, write};
 
 use super::Table;
 use crate::collective::Collective;
+use crate::goal;
 
 /// Longer files are refused: the largest that Microsoft ships has 0.6 MB.
 pub const MAX_XML_BYTES: usize = 32 << 20;
@@ -51,6 +52,13 @@ pub fn looks_like_msccl(bytes: &[u8]) -> bool {
 pub fn read(text: &str) -> Result<Table, MscclError> {
     if text.len() > MAX_XML_BYTES {
         return Err(MscclError::TooLong { bytes: text.len() });
+    }
+    if goal::looks_like_goal(text.as_bytes()) {
+        let why = "this is GOAL, not MSCCL's XML: it says what every rank sends, receives and \
+                   computes, and promises nothing that could be proved. `lockstep sim FILE` \
+                   simulates it"
+            .to_owned();
+        return Err(MscclError::Line { line: 1, why });
     }
     let program = xml::parse(text)?;
     let memory = memory::Memory::of(&program)?;

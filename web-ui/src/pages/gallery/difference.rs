@@ -28,13 +28,25 @@ pub(super) fn difference(choice: &GalleryChoice, accounts: [&Account; 2]) -> Tol
     let names = choice.pair.map(|algorithm| algorithm.name());
     let costs = accounts.map(|account| &account.cost);
     let nodes = choice.topology.ranks_per_node() > 0;
-    let (sentence, faster) = explain::difference(names, costs, nodes);
+    let (sentence, faster) = match choice.pair {
+        [a, b] if a == b => (alone(choice), None),
+        _ => explain::difference(names, costs, nodes),
+    };
     let bars = [0, 1].map(|side| Bar {
         name: names[side],
         path: costs[side].path,
         words: made_of(&costs[side].path, nodes),
     });
     Told { sentence, bars, faster }
+}
+
+/// What is said of one algorithm on both sides.
+fn alone(choice: &GalleryChoice) -> String {
+    let name = choice.pair[0].name();
+    match choice.algorithms().len() {
+        1 => format!("{} has one algorithm here, {name}.", choice.collective),
+        _ => format!("Both sides are {name}: choose another algorithm for one of them."),
+    }
 }
 
 /// `77.3 µs = 70 µs latency (14 × 5 µs) + 7.34 µs bytes (179 KiB)`.

@@ -254,3 +254,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn goal_is_told_where_it_goes() {
+    let goal = "num_ranks 2\n\nrank 0 {\nl1: send 16b to 1 tag 0\n}\n\nrank 1 {\nl1: recv 16b from 0 \
+                tag 0\n}\n";
+    let refusal = read(goal).unwrap_err().to_string();
+    assert!(refusal.contains("this is GOAL") && refusal.contains("lockstep sim"), "{refusal}");
+}
+
+/// Where data goes, the receive says; MSCCL looks at a send's `dst` as little.
+#[test]
+fn a_send_goes_where_it_is_received() {
+    let schedule = Schedule::new(Collective::AllGather, Algorithm::Ring, 2).unwrap();
+    let text = write(&schedule).unwrap();
+    let sends = text.lines().find(|line| line.contains("type=\"s\"")).unwrap();
+    let (before, after) = sends.split_once("dstoff=\"").unwrap();
+    let rest = after.split_once('"').unwrap().1;
+    let elsewhere = text.replacen(sends, &format!("{before}dstoff=\"99\"{rest}"), 1);
+    assert_ne!(elsewhere, text);
+    assert!(ProvedTable::new(read(&elsewhere).unwrap()).is_ok());
+}

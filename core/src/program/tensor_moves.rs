@@ -1,0 +1,248 @@
+//! Tensors on another device or of another type, their parts, and what writes into them as a whole.
+//! Copies are operations of the plan, so that a simulation shows the values.
+
+use super::arguments as take;
+use super::process::{process, refused};
+use super::tensor_value::tensor;
+use super::torch::{Filled, On, filled_tensor, make_as};
+use super::values::{DtypeValue, TensorValue};
+use crate::c10d::{Device, DistError, ErrorKind};
+use crate::dtype::Dtype;
+use crate::plan::Fill;
+use starlark::environment::MethodsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::none::NoneType;
+use starlark::values::tuple::{AllocTuple, UnpackTuple};
+use starlark::values::{Value, ValueLike};
+
+/// The tensor itself where it is there already, as PyTorch returns it, and a copy elsewhere.
+fn moved<'v>(
+    this: Value<'v>,
+    device: Option<(Device, Option<u32>)>,
+    dtype: Option<Dtype>,
+    copy: bool,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let from = tensor(this)?;
+    if device.is_some() {
+        // It says where it is now.
+        process(eval)?.guessed.remove(&from.storage());
+    }
+    let own = (from.device(), from.device_index());
+    let to = match device {
+        None => own,
+        Some((Device::Cpu, _)) => (Device::Cpu, 0),
+        Some((device, Some(index))) => (device, index),
+        // A tensor that is on one of them stays there.
+        Some((device, None)) if device == own.0 => own,
+        Some((device, None)) => (device, process(eval)?.cuda_device()),
+    };
+    let dtype = dtype.unwrap_or(from.dtype());
+    if !copy && (to, dtype) == (own, from.dtype()) {
+        return Ok(this);
+    }
+    let heap = eval.heap();
+    let made = make_as(eval, from, to, dtype)?;
+    Ok(heap.alloc(made))
+}
+
+/// What every element of a tensor becomes, in place: a new one is copied into it.
+fn refilled<'v>(
+    this: Value<'v>,
+    filled: Filled,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let into = tensor(this)?;
+    let on = On::Device(into.device(), Some(into.device_index()));
+    let name = Some("filled".to_owned());
+    let from = filled_tensor(eval, into.shape(), into.dtype(), filled, on, name)?;
+    process(eval)?.dist()?.copy_tensor(&from.0, into);
+    Ok(this)
+}
+
+/// The parts of a tensor along its first dimension, of so many rows each.
+pub(super) fn split_rows<'v>(
+    this: Value<'v>,
+    rows: &[u64],
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let whole = tensor(this)?;
+    let all = whole.shape().first().copied().unwrap_or(0);
+    let total = rows.iter().fold(0_u64, |sum, rows| sum.saturating_add(*rows));
+    if total != all {
+        return Err(runtime_error(format!(
+            "split_with_sizes expects split_sizes to sum exactly to {all} (input tensor's size at \
+             dimension 0), but got split_sizes={rows:?}"
+        )));
+    }
+    let mut at = 0;
+    let parts = rows.iter().map(|rows| {
+        let part = whole.narrow(at, *rows);
+        at += *rows;
+        TensorValue(part)
+    });
+    let parts: Vec<TensorValue> = parts.collect();
+    Ok(eval.heap().alloc(AllocTuple(parts)))
+}
+
+fn runtime_error(text: String) -> anyhow::Error {
+    refused(DistError::new(ErrorKind::RuntimeError, text))
+}
+
+/// `tensor.split(rows)` and `torch.split(tensor, [1, 2])`.
+pub(super) fn split<'v>(
+    this: Value<'v>,
+    size: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let heap = eval.heap();
+    if take::items(size).is_some() {
+        let rows = take::counts(size, "split_size_or_sections", heap)?.unwrap_or_default();
+        return split_rows(this, &rows, eval);
+    }
+    let all = tensor(this)?.shape().first().copied().unwrap_or(0);
+    let each = take::whole(size, "split_size")?;
+    let each = u64::try_from(each).map_err(|_| {
+        runtime_error(format!(
+            "split expects split_size be non-negative, but got split_size={each}"
+        ))
+    })?;
+    if each == 0 {
+        return Err(runtime_error(format!(
+            "split_size can only be 0 if dimension size is 0, but got dimension size of {all}"
+        )));
+    }
+    anyhow::ensure!(all / each <= 65536, "a tensor is split into at most 65536 parts");
+    let rows: Vec<u64> = (0..all.div_ceil(each)).map(|at| each.min(all - at * each)).collect();
+    split_rows(this, &rows, eval)
+}
+
+#[starlark_module]
+pub(super) fn methods(builder: &mut MethodsBuilder) {
+    /// `tensor.to(device)`, `to(dtype)`, `to(device, dtype)` and `to(other)`.
+    fn to<'v>(
+        this: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
+        #[starlark(require = named, default = false)] non_blocking: bool,
+        #[starlark(require = named, default = false)] copy: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = non_blocking;
+        let named = |device: Value<'v>| -> anyhow::Result<_> {
+            Ok(take::device(device)?.map(|of| (of, take::device_index(device))))
+        };
+        let mut device = named(device)?;
+        let mut to_dtype = match dtype.is_none() {
+            true => None,
+            false => Some(take::dtype(dtype, Dtype::Float32)?),
+        };
+        for arg in args.items {
+            if let Some(dtype) = arg.downcast_ref::<DtypeValue>() {
+                to_dtype = Some(dtype.0);
+            } else if let Some(other) = arg.downcast_ref::<TensorValue>() {
+                let on = (other.0.device(), Some(other.0.device_index()));
+                (device, to_dtype) = (Some(on), Some(other.0.dtype()));
+            } else if arg.get_type() != "bool" {
+                device = named(arg)?.or(device);
+            }
+        }
+        moved(this, device, to_dtype, copy, eval)
+    }
+
+    fn cuda<'v>(
+        this: Value<'v>,
+        #[starlark(default = NoneType)] device: Value<'v>,
+        #[starlark(require = named, default = false)] non_blocking: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = non_blocking;
+        let index = take::device_index(device);
+        moved(this, Some((Device::Cuda, index)), None, false, eval)
+    }
+
+    fn cpu<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        moved(this, Some((Device::Cpu, None)), None, false, eval)
+    }
+
+    fn half<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        moved(this, None, Some(Dtype::Float16), false, eval)
+    }
+
+    fn bfloat16<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        moved(this, None, Some(Dtype::Bfloat16), false, eval)
+    }
+
+    fn float<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        moved(this, None, Some(Dtype::Float32), false, eval)
+    }
+
+    fn double<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        moved(this, None, Some(Dtype::Float64), false, eval)
+    }
+
+    fn long<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        moved(this, None, Some(Dtype::Int64), false, eval)
+    }
+
+    fn int<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        moved(this, None, Some(Dtype::Int32), false, eval)
+    }
+
+    fn fill_<'v>(
+        this: Value<'v>,
+        value: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let value = take::number(value, "a tensor's value")? as i64;
+        refilled(this, Filled::With(value), eval)
+    }
+
+    fn zero_<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        refilled(this, Filled::As(Fill::Zeros), eval)
+    }
+
+    fn copy_<'v>(
+        this: Value<'v>,
+        src: Value<'v>,
+        #[starlark(default = false)] non_blocking: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = non_blocking;
+        let (from, into) = (tensor(src)?, tensor(this)?);
+        if from.shape() != into.shape() {
+            return Err(anyhow::anyhow!(
+                "copy_() copies between tensors of one shape here, not from {:?} into {:?}",
+                from.shape(),
+                into.shape()
+            ));
+        }
+        process(eval)?.dist()?.copy_tensor(from, into);
+        Ok(this)
+    }
+
+    fn is_contiguous<'v>(this: Value<'v>) -> anyhow::Result<bool> {
+        tensor(this).map(|_| true)
+    }
+
+    fn requires_grad_<'v>(
+        this: Value<'v>,
+        #[starlark(default = true)] requires_grad: bool,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = requires_grad;
+        Ok(this)
+    }
+
+    fn split<'v>(
+        this: Value<'v>,
+        split_size: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        split(this, split_size, eval)
+    }
+}

@@ -1,0 +1,259 @@
+//! `torch.cat`, `stack`, `split` and what is made like another tensor. What is joined along the first
+//! dimension is copied, so that its values are those of its parts; along another one only the shape
+//! is followed.
+
+use super::arguments as take;
+use super::process::{process, refused};
+use super::tensor_moves;
+use super::torch::{Filled, On, filled_tensor, like, make_like, sizes};
+use super::values::{DtypeValue, TensorValue};
+use crate::c10d::{self, DistError, ErrorKind};
+use crate::dtype::Dtype;
+use crate::plan::Fill;
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::none::NoneType;
+use starlark::values::tuple::UnpackTuple;
+use starlark::values::{Value, ValueLike};
+
+fn runtime_error(text: impl Into<String>) -> anyhow::Error {
+    refused(DistError::new(ErrorKind::RuntimeError, text))
+}
+
+/// The tensors of a list, of which there is at least one.
+fn parts(tensors: Value<'_>, call: &str) -> anyhow::Result<Vec<c10d::Tensor>> {
+    let entries = take::items(tensors).ok_or_else(|| {
+        let class = take::class_of(tensors);
+        let text = format!("{call}(): argument 'tensors' (position 1) must be tuple of Tensors");
+        take::type_error(format!("{text}, not {class}"))
+    })?;
+    if entries.is_empty() {
+        let what = if call == "stack" { "TensorList" } else { "list of Tensors" };
+        let whose = if call == "stack" { "stack" } else { "torch.cat():" };
+        return Err(runtime_error(format!("{whose} expected a non-empty {what}")));
+    }
+    entries.into_iter().map(like).collect()
+}
+
+/// The dimension that is meant, of so many.
+fn dimension(dim: i32, dims: usize) -> anyhow::Result<usize> {
+    let at = if dim < 0 { i64::from(dim) + dims as i64 } else { i64::from(dim) };
+    let found = usize::try_from(at).ok().filter(|at| *at < dims);
+    found.ok_or_else(|| {
+        let text = format!(
+            "Dimension out of range (expected to be in range of [-{dims}, {}], but got {dim})",
+            dims.saturating_sub(1)
+        );
+        refused(DistError::new(ErrorKind::IndexError, text))
+    })
+}
+
+/// The type that holds all of them, as PyTorch promotes them.
+fn common(parts: &[c10d::Tensor]) -> Dtype {
+    let rank = |dtype: Dtype| {
+        let class = match dtype {
+            Dtype::Complex64 | Dtype::Complex128 => 3,
+            dtype if dtype.is_float() => 2,
+            Dtype::Bool => 0,
+            _ => 1,
+        };
+        (class, dtype.size_bytes())
+    };
+    let widest = parts.iter().map(c10d::Tensor::dtype).max_by_key(|dtype| rank(*dtype));
+    widest.unwrap_or(Dtype::Float32)
+}
+
+/// A tensor of that shape, into whose elements the parts are copied one after the other, where they
+/// lie in it so.
+fn joined(
+    eval: &mut Evaluator<'_, '_, '_>,
+    parts: &[c10d::Tensor],
+    shape: &[u64],
+    in_a_row: bool,
+) -> anyhow::Result<TensorValue> {
+    let Some(first) = parts.first() else { return Err(runtime_error("nothing to join")) };
+    let on = On::Device(first.device(), Some(first.device_index()));
+    let made = filled_tensor(eval, shape, common(parts), Filled::As(Fill::Zeros), on, None)?;
+    if in_a_row {
+        let dist = process(eval)?.dist()?;
+        let zeros = |part: &c10d::Tensor| dist.fill_of(part) == Some(Fill::Zeros);
+        if !parts.iter().all(zeros) {
+            let flat = made.0.view(made.0.numel());
+            let mut at = 0;
+            for part in parts {
+                dist.copy_tensor(part, &flat.narrow(at, part.numel()));
+                at += part.numel();
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// `torch.cat(tensors, dim)`.
+fn cat(
+    eval: &mut Evaluator<'_, '_, '_>,
+    tensors: Value<'_>,
+    dim: i32,
+) -> anyhow::Result<TensorValue> {
+    let parts = parts(tensors, "cat")?;
+    let Some(first) = parts.first() else { return Err(runtime_error("nothing to join")) };
+    let mut shape = first.shape().to_vec();
+    let at = dimension(dim, shape.len())?;
+    for (number, part) in parts.iter().enumerate().skip(1) {
+        let of = part.shape();
+        if of.len() != shape.len() {
+            return Err(runtime_error(format!(
+                "Tensors must have same number of dimensions: got {} and {}",
+                shape.len(),
+                of.len()
+            )));
+        }
+        for (dim, (size, expected)) in of.iter().zip(first.shape()).enumerate() {
+            if dim != at && size != expected {
+                return Err(runtime_error(format!(
+                    "Sizes of tensors must match except in dimension {at}. Expected size \
+                     {expected} but got size {size} for tensor number {number} in the list."
+                )));
+            }
+        }
+        shape[at] = shape[at].saturating_add(of[at]);
+    }
+    joined(eval, &parts, &shape, at == 0)
+}
+
+#[starlark_module]
+pub(super) fn functions(builder: &mut GlobalsBuilder) {
+    fn cat<'v>(
+        tensors: Value<'v>,
+        #[starlark(default = 0)] dim: i32,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        self::cat(eval, tensors, dim)
+    }
+
+    fn concat<'v>(
+        tensors: Value<'v>,
+        #[starlark(default = 0)] dim: i32,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        self::cat(eval, tensors, dim)
+    }
+
+    fn stack<'v>(
+        tensors: Value<'v>,
+        #[starlark(default = 0)] dim: i32,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        let parts = parts(tensors, "stack")?;
+        let Some(first) = parts.first() else { return Err(runtime_error("nothing to join")) };
+        let differs = parts.iter().position(|part| part.shape() != first.shape());
+        if let Some(at) = differs {
+            return Err(runtime_error(format!(
+                "stack expects each tensor to be equal size, but got {:?} at entry 0 and {:?} at \
+                 entry {at}",
+                first.shape(),
+                parts[at].shape()
+            )));
+        }
+        let mut shape = first.shape().to_vec();
+        let at = dimension(dim, shape.len() + 1)?;
+        shape.insert(at, parts.len() as u64);
+        joined(eval, &parts, &shape, at == 0)
+    }
+
+    fn chunk<'v>(
+        input: Value<'v>,
+        chunks: u32,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        anyhow::ensure!((1..=65536).contains(&chunks), "a tensor is cut into 1 to 65536 chunks");
+        let rows = like(input)?.chunk(u64::from(chunks));
+        let rows: Vec<u64> = rows.iter().map(|part| part.shape()[0]).collect();
+        tensor_moves::split_rows(input, &rows, eval)
+    }
+
+    fn split<'v>(
+        tensor: Value<'v>,
+        split_size_or_sections: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        tensor_moves::split(tensor, split_size_or_sections, eval)
+    }
+
+    fn zeros_like<'v>(
+        input: Value<'v>,
+        #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
+        #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        make_like(eval, &like(input)?, Filled::As(Fill::Zeros), dtype, device)
+    }
+
+    fn empty_like<'v>(
+        input: Value<'v>,
+        #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
+        #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        make_like(eval, &like(input)?, Filled::As(Fill::Zeros), dtype, device)
+    }
+
+    fn ones_like<'v>(
+        input: Value<'v>,
+        #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
+        #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        make_like(eval, &like(input)?, Filled::With(1), dtype, device)
+    }
+
+    fn full_like<'v>(
+        input: Value<'v>,
+        fill_value: Value<'v>,
+        #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
+        #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        let fill = take::number(fill_value, "fill_value")? as i64;
+        make_like(eval, &like(input)?, Filled::With(fill), dtype, device)
+    }
+
+    fn randn_like<'v>(
+        input: Value<'v>,
+        #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
+        #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        let random = Filled::As(Fill::Seeded { seed: 0 });
+        make_like(eval, &like(input)?, random, dtype, device)
+    }
+
+    fn rand_like<'v>(
+        input: Value<'v>,
+        #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
+        #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        let random = Filled::As(Fill::Seeded { seed: 0 });
+        make_like(eval, &like(input)?, random, dtype, device)
+    }
+
+    /// Whole numbers up to a bound: which ones is not followed.
+    fn randint<'v>(
+        #[starlark(args)] bounds_and_size: UnpackTuple<Value<'v>>,
+        #[starlark(require = named, default = NoneType)] size: Value<'v>,
+        #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
+        #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        let given = bounds_and_size.items.last().copied().filter(|_| size.is_none());
+        let sizes = sizes(given.unwrap_or(size))?;
+        let dtype = match dtype.downcast_ref::<DtypeValue>() {
+            Some(dtype) => dtype.0,
+            None => Dtype::Int64,
+        };
+        let on = super::torch::on(device, On::Torch)?;
+        filled_tensor(eval, &sizes, dtype, Filled::As(Fill::Seeded { seed: 0 }), on, None)
+    }
+}
