@@ -178,8 +178,9 @@ pub fn diagnose_profiles(log: &CallLog, notes: Vec<String>) -> Report {
 /// A rank whose dump is there but cannot be read is not known to have crashed: its finding says
 /// so instead.
 fn tell_unreadable(report: &mut Report, problem: &FileProblem) {
-    // A rank's log carries its number as well.
-    if matches!(problem.error, FlightRecorderError::Text { .. }) {
+    // A rank's log carries its number as well; files that were left out could be read.
+    use FlightRecorderError::{OtherSet, SameRank, Text};
+    if matches!(problem.error, Text { .. } | OtherSet { .. } | SameRank { .. }) {
         return;
     }
     let Ok(rank) = rank_of_file_name(&problem.file_name) else { return };

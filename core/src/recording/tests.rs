@@ -289,3 +289,29 @@ proptest! {
         let _ = sources.gather();
     }
 }
+
+/// What lies beside another job's dumps is that job's.
+#[test]
+fn jobs_in_folders_are_not_mixed() {
+    let within = |folder: &str, files: Vec<(String, Vec<u8>)>| {
+        files.into_iter().map(|(name, bytes)| (format!("{folder}/{name}"), bytes)).collect::<Vec<_>>()
+    };
+    let (old, new) = (made([0.0; 4]), made([60_000_000.0; 4]));
+    let old_raises = ("old/rank1.log".to_owned(), b"[rank1]: ValueError: x\n".to_vec());
+    let all = [
+        within("old", old.dumps.clone()),
+        within("old", old.logs),
+        within("old", old.profiles),
+        vec![old_raises],
+        within("new", new.dumps.clone()),
+    ];
+    let all = gather(all.iter().flatten());
+    assert_eq!(found(&all), [(Kind::CallNeverCompleted, vec![])], "{}", all.report.to_text());
+    let told = notes(&all);
+    assert!(told.contains("new was judged") && told.contains("old was not (4 older"), "{told}");
+    assert!(!told.contains("NCCL's log") && !told.contains("profiles"), "{told}");
+    // The same without folders: whose is whose cannot be told.
+    let mixed = gather(old.dumps.iter().chain(&new.dumps));
+    assert_eq!(mixed.report.verdict, Verdict::Unusable);
+    assert!(notes(&mixed).contains("both claim to be rank"), "{}", notes(&mixed));
+}
