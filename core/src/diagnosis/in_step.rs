@@ -107,49 +107,52 @@ pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
     // Those that got furthest first: who stands early goes all ways as far as can be seen.
     let far = |known: &Known<'_>| known.calls.last().map_or(0, |last| last.work);
     ranks.sort_by_key(|known| (std::cmp::Reverse(far(known)), known.rank));
-    let goes = |known: &Known<'_>, way: &Way<'_, '_>| {
+    let goes = |known: &Known<'_>, model: &Known<'_>| {
         // Whom nobody accuses is held against what it is known to be a member of.
-        let unlisted = |rank: &GlobalRank| among.contains(rank);
-        let own = known.calls_with(job, way.of, unlisted(&way.of.rank));
-        let theirs = way.of.calls_with(job, known, unlisted(&known.rank));
+        let unlisted = |known: &Known<'_>| among.contains(&known.rank);
+        let own = known.calls_with(job, model, unlisted(model));
+        let theirs = model.calls_with(job, known, unlisted(known));
         in_step(&own, &theirs, roles)
     };
     let mut ways: Vec<Way<'_, '_>> = Vec::new();
-    for known in &ranks {
+    for (at, known) in ranks.iter().enumerate() {
         // Who is not in its groups does not show the way in them.
         let shown = |way: &Way<'_, '_>| known.roles.is_subset(&way.of.roles);
-        let has_one = ways.iter().any(|way| shown(way) && goes(known, way) == Some(true));
+        let has_one = ways.iter().any(|way| shown(way) && way.goes(at) == Some(true));
         if !has_one && ways.len() < WAYS {
-            ways.push(Way { of: known, members: Vec::new() });
+            let goes = ranks.iter().map(|other| goes(other, known)).collect();
+            ways.push(Way { of: known, goes, members: Vec::new() });
         }
     }
+    let accused: Vec<usize> = (0..ranks.len())
+        .filter(|at| ranks.get(*at).is_some_and(|known| among.contains(&known.rank)))
+        .collect();
+    ways.retain(|way| accused.iter().any(|at| way.goes(*at) == Some(false)));
+    // Who goes against none says nothing: it has not come so far, or is not in those groups.
+    let silent = |at: usize| {
+        ways.iter().any(|way| way.goes(at) == Some(true))
+            && !ways.iter().any(|way| way.goes(at) == Some(false))
+    };
+    let silent: Vec<bool> = (0..ranks.len()).map(silent).collect();
     for way in &mut ways {
-        let on_it = |known: &&Known<'_>| goes(known, way) == Some(true);
-        way.members = ranks.iter().filter(on_it).map(|known| known.rank).collect();
+        let on_it = ranks.iter().zip(&way.goes).zip(&silent);
+        let on_it = on_it.filter(|((_, goes), silent)| **goes == Some(true) && !**silent);
+        way.members = on_it.map(|((known, _), _)| known.rank).collect();
     }
-    let accused = |rank: &GlobalRank| ranks.iter().find(|known| known.rank == *rank);
-    let accused: Vec<&Known<'_>> = among.iter().filter_map(accused).collect();
-    ways.retain(|way| accused.iter().any(|known| goes(known, way) == Some(false)));
-    // Those that go all ways say nothing: they have not come so far, or are not in those groups.
-    let says = |rank: &GlobalRank| !ways.iter().all(|way| way.members.contains(rank));
-    let silent: BTreeSet<GlobalRank> =
-        ranks.iter().map(|known| known.rank).filter(|rank| !says(rank)).collect();
-    for way in &mut ways {
-        way.members.retain(|rank| !silent.contains(rank));
-    }
+    let heard = silent.iter().filter(|silent| !**silent).count();
     // Those of whom nothing was recorded may have gone another way.
     let unrecorded = job.log.ranks.iter().filter(|log| log.is_none()).count();
     // Stages of a pipeline go other ways: where no way is most ranks', the ways of those in question
     // are held against each other.
-    let way = usual(&ways, ranks.len() - silent.len() + unrecorded).or_else(|| {
+    let way = usual(&ways, heard + unrecorded).or_else(|| {
         ways.retain(|way| way.members.iter().any(|rank| among.contains(rank)));
         let known: BTreeSet<GlobalRank> =
             ways.iter().flat_map(|way| &way.members).copied().collect();
         usual(&ways, known.len() + unrecorded)
     })?;
-    let own_way = |known: &&&Known<'_>| goes(known, &way) == Some(false);
+    let odd = accused.iter().filter(|at| way.goes(**at) == Some(false));
     let mut odd: Vec<GlobalRank> =
-        accused.iter().filter(own_way).map(|known| known.rank).collect();
+        odd.filter_map(|at| Some(ranks.get(*at)?.rank)).collect();
     // Who else is in a group that one rank has called is guesswork: others may have no such group.
     odd.retain(|rank| !stands_alone(job, *rank));
     odd.sort_unstable();
@@ -158,14 +161,14 @@ pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
 }
 
 /// A rank, its last calls, and what its groups stand for.
-struct Known<'a> {
-    rank: GlobalRank,
-    calls: Vec<&'a CallRecord>,
-    roles: BTreeSet<usize>,
+pub(super) struct Known<'a> {
+    pub(super) rank: GlobalRank,
+    pub(super) calls: Vec<&'a CallRecord>,
+    pub(super) roles: BTreeSet<usize>,
 }
 
 impl<'a> Known<'a> {
-    fn of(job: &Job<'a>, rank: GlobalRank) -> Known<'a> {
+    pub(super) fn of(job: &Job<'a>, rank: GlobalRank) -> Known<'a> {
         let groups = (0..).map(GroupId).zip(&job.log.groups);
         let own = groups.filter(|(_, group)| group.group_rank(rank).is_some());
         let roles = own.filter_map(|(id, _)| job.roles().role(id)).collect();
@@ -194,11 +197,30 @@ fn both_last<'a>(
     (own.calls_with(job, &theirs, true), theirs.calls_with(job, &own, true))
 }
 
+/// True if a rank's calls are another's up to its last one of a group: it left none of them out before.
+pub(super) fn all_of(job: &Job<'_>, rank: GlobalRank, model: GlobalRank, group: GroupId) -> bool {
+    let roles = job.roles();
+    let (own, theirs) = both_last(job, rank, model);
+    let Some((own, theirs)) = anchored(&own, &theirs, roles) else { return false };
+    let common = own.iter().zip(theirs).take_while(|(a, b)| same(a, b, roles)).count();
+    let rest = own.get(common..).unwrap_or_default();
+    common > 0 && !rest.iter().any(|call| roles.same(call.call.group, group))
+}
+
 /// A way through the program: the rank that it is taken from, and who goes it.
 #[derive(Clone)]
 struct Way<'s, 'a> {
     of: &'s Known<'a>,
+    /// Whether each rank that is compared goes it, as far as both are known.
+    goes: Vec<Option<bool>>,
+    /// Those of them that others' ways are held against.
     members: Vec<GlobalRank>,
+}
+
+impl Way<'_, '_> {
+    fn goes(&self, rank: usize) -> Option<bool> {
+        self.goes.get(rank).copied().flatten()
+    }
 }
 
 /// The one way that more than half of so many ranks go.

@@ -3,12 +3,14 @@
 
 use super::by_plan::{self, Astray};
 use super::causes::{Cause, Scene};
+use super::counted;
 use super::differing::{
     FIX_EXTRA, FIX_SWAPPED, FIX_UNUSED, extra, fix_loop, fix_skipped, skipped, swapped, unused,
 };
-use super::explain::{Deed, Reason, from_plan_of};
+use super::explain::{Deed, Reason, from_plan_of, is_ddp};
 use super::graph::Sink;
 use super::habit;
+use super::held;
 use super::in_step::{self, odd_ones};
 use super::index::{Job, Made};
 use super::report::{Certainty, Kind};
@@ -43,10 +45,15 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
                 let message = circle.message + &broken.said;
                 Cause { certainty: Certainty::Likely, message, ..circle }
             }
-            None => alone(scene, sink, circle),
+            None => match miscounted(scene, sink, &circle) {
+                Some(cause) => cause,
+                None => held::cause(scene, sink, &circle)
+                    .unwrap_or_else(|| alone(scene, sink, circle)),
+            },
         };
     };
     let Some(first) = odd.ranks.first().copied() else { return circle };
+    let held = held::cause(scene, sink, &circle).filter(|held| held.culprits == odd.ranks);
     let mut cause = blame(circle, sink, &odd.ranks);
     cause.certainty = Certainty::Likely;
     if let Some((own, theirs)) = in_step::in_another_group(job, first, odd.model) {
@@ -54,7 +61,9 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
         (cause.seq, cause.op) = (own.record.seq, Some(own.record.call.op.clone()));
         return other_group(cause, own.record.call.group, &said);
     }
-    let Some((group, why)) = in_step::reason(job, first, odd.model) else { return cause };
+    let Some((group, why)) = in_step::reason(job, first, odd.model) else {
+        return held.unwrap_or(cause);
+    };
     let alike = |rank: &GlobalRank| {
         let own = in_step::reason(job, *rank, odd.model);
         own.is_some_and(|(own, reason)| own == group && reason.same(&why))
@@ -71,8 +80,7 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     };
     let mut cause = tell(scene, cause, &odd.ranks, group, why);
     if may_come {
-        cause.message += " Or it takes these groups in another order this time, and would have come \
-                          to that call later: the recording ends before that.";
+        cause.message += held::MAY_COME;
     }
     cause
 }
@@ -83,11 +91,11 @@ fn alone(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     let job = scene.job;
     let rows = sink.rows.iter().filter_map(|at| job.rows.get(*at));
     let mut few = rows.filter(|row| row.waiting().len() * 2 < row.absent.len());
-    let (Some(row), None) = (few.next(), few.next()) else { return circle };
+    let (Some(row), None) = (few.next(), few.next()) else { return either(scene, sink, circle) };
     let waiting = row.waiting();
     let made = row.made.iter().find(|made| made.pending()).copied();
     let (Some(made), true) = (made, waiting.iter().all(|rank| sink.ranks.contains(rank))) else {
-        return circle;
+        return either(scene, sink, circle);
     };
     let said = format!(
         "{} alone called {}: that call is one too many, or an earlier one was left out or put off.",
@@ -100,6 +108,39 @@ fn alone(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     (cause.seq, cause.op) = (Some(row.seq), Some(made.record.call.op.clone()));
     cause.message = since(&said, &cause.message);
     cause
+}
+
+/// The circle as the fault of the one that made fewer calls than its peers, or more.
+fn miscounted(scene: &Scene<'_, '_>, sink: &Sink, circle: &Cause) -> Option<Cause> {
+    let job = scene.job;
+    let odd = counted::odd_one(job, &scene.graph.tightest(sink))?;
+    let mut cause = blame(circle.clone(), sink, &[odd.rank]);
+    cause.certainty = Certainty::Likely;
+    cause.message = since(&odd.said, &circle.message);
+    let rows = sink.rows.iter().filter_map(|at| job.rows.get(*at));
+    // It has gone on without a call in which others wait.
+    let left_out = rows.filter(|row| odd.fewer && row.lacks(odd.rank)).min_by_key(|row| row.seq);
+    if let Some(row) = left_out {
+        let made = row.made.iter().find(|made| made.pending())?;
+        cause.kind = Kind::OpSkipped;
+        cause.group = Some(row.group);
+        (cause.seq, cause.op) = (Some(row.seq), Some(made.record.call.op.clone()));
+        cause.fix = fix_skipped(is_ddp(&made.record.call.stack));
+    }
+    Some(cause)
+}
+
+/// A circle of two sides between which nothing decides.
+fn either(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
+    let rows = sink.rows.iter().filter_map(|at| scene.job.rows.get(*at));
+    let groups: BTreeSet<GroupId> = rows.map(|row| row.group).collect();
+    if groups.len() != 2 || circle.certainty != Certainty::Certain {
+        return circle;
+    }
+    let message = circle.message
+        + " Either side may be the one that takes them otherwise than the program means, or that left \
+           a call out before: the recording cannot tell.";
+    Cause { certainty: Certainty::Likely, message, ..circle }
 }
 
 /// `Rank 2 called all_reduce #1 of default_pg (train.py:9) where rank 0 called all_reduce #2 of tp
@@ -242,7 +283,7 @@ fn tell(
 }
 
 /// What was done, and the circle that it ended in.
-fn since(said: &str, circle: &str) -> String {
+pub(super) fn since(said: &str, circle: &str) -> String {
     let mut chars = circle.chars();
     let first = chars.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
     format!("{said} Since then {first}{}", chars.as_str())
