@@ -34,7 +34,9 @@ pub(super) fn odd_one(job: &Job<'_>, circle: &Sink) -> Option<Miscounted> {
         let known = Known::of(job, *rank);
         let last = Made { rank: *rank, record: *known.calls.last()? };
         let own = last.record.record_id?;
-        let peers = peers(job, &known, last);
+        let mut peers = peers(job, &known, last);
+        // The others of the circle are in question themselves.
+        peers.retain(|(peer, _)| !circle.ranks.contains(peer));
         let usual = peers.first()?.1;
         if peers.len() < PEERS || peers.iter().any(|(_, id)| *id != usual) {
             return None;

@@ -196,10 +196,16 @@ fn circle<'a>(
         )
     });
     let said: Vec<String> = said.into_iter().chain(p2p_said).collect();
-    let note = if worked_out {
-        " (gloo does not record who is in a group; the members were worked out from who called it.)"
-    } else {
-        ""
+    let note = match (worked_out, guessed) {
+        (false, _) => "",
+        (true, false) => {
+            " (gloo does not record who is in a group; the members were worked out from who called it.)"
+        }
+        (true, true) => {
+            " (gloo does not record who is in a group, nor how many ranks a job has; the members were \
+             worked out from who called it. If the job has more ranks than left a dump, one of them \
+             may be what is waited for: add the dumps of all.)"
+        }
     };
     let mut seen: Vec<_> = Vec::new();
     for (made, waiting, lacks) in &sides {

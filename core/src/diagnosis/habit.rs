@@ -30,9 +30,6 @@ pub(super) fn broken(job: &Job<'_>, circle: &Sink) -> Option<Broken> {
     let (Some(one), Some(two), 2) = (groups.first(), groups.last(), groups.len()) else {
         return None;
     };
-    if job.log.plan.is_some() {
-        return None;
-    }
     let of = |group: GroupId| rows.iter().filter(move |row| row.group == group);
     let lacks = |group: &GroupId| of(*group).any(|row| !row.absent.is_empty());
     let mut odd = None;

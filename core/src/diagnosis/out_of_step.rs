@@ -40,11 +40,7 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     let job = scene.job;
     let Some(odd) = odd_ones(job, &sink.ranks) else {
         return match habit::broken(job, &scene.graph.tightest(sink)) {
-            Some(broken) => {
-                let circle = blame(circle, sink, &[broken.rank]);
-                let message = circle.message + &broken.said;
-                Cause { certainty: Certainty::Likely, message, ..circle }
-            }
+            Some(broken) => as_never(circle, sink, &broken),
             None => match miscounted(scene, sink, &circle) {
                 Some(cause) => cause,
                 None => held::cause(scene, sink, &circle)
@@ -132,7 +128,8 @@ fn miscounted(scene: &Scene<'_, '_>, sink: &Sink, circle: &Cause) -> Option<Caus
 
 /// A circle of two sides between which nothing decides.
 fn either(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
-    let rows = sink.rows.iter().filter_map(|at| scene.job.rows.get(*at));
+    let tight = scene.graph.tightest(sink);
+    let rows = tight.rows.iter().filter_map(|at| scene.job.rows.get(*at));
     let groups: BTreeSet<GroupId> = rows.map(|row| row.group).collect();
     if groups.len() != 2 || circle.certainty != Certainty::Certain {
         return circle;
@@ -183,7 +180,7 @@ fn planned(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     found.sort_by_key(|(_, astray, why)| (*why == Reason::Other, astray.certainty));
     let Some((group, astray, why)) = found.first().cloned() else {
         // All make the same calls of each group, and few take their groups in another order.
-        let Some(odd) = odd_ones(job, &sink.ranks) else { return circle };
+        let Some(odd) = odd_ones(job, &sink.ranks) else { return tied(scene, sink, circle) };
         return Cause { certainty: Certainty::Likely, ..blame(circle, sink, &odd.ranks) };
     };
     let mut cause = blame(circle, sink, &astray.ranks);
@@ -221,6 +218,40 @@ fn planned(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     let mut cause = tell(scene, cause, &astray.ranks, group, why);
     cause.certainty = cause.certainty.max(certainty);
     cause
+}
+
+/// With a plan in which as many members of a group go one way as another: what a rank has done before
+/// may tell whose way it is.
+fn tied(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
+    let job = scene.job;
+    let tight = scene.graph.tightest(sink);
+    let rows = tight.rows.iter().filter_map(|at| job.rows.get(*at));
+    let groups: BTreeSet<GroupId> = rows.map(|row| row.group).collect();
+    let said = groups.into_iter().find_map(|group| {
+        let calls = by_plan::numbers(job, group).filter(|calls| calls.len() > 1)?;
+        let calls = calls.iter().map(|(calls, ranks)| {
+            format!("{} by {}", words::count(*calls, "call"), words::ranks(ranks))
+        });
+        let label = words::group_label(job.log, group);
+        Some((label, calls.collect::<Vec<_>>().join(", ")))
+    });
+    let Some((label, calls)) = said else { return circle };
+    if let Some(broken) = habit::broken(job, &tight) {
+        return as_never(circle, sink, &broken);
+    }
+    let message = format!(
+        "{} The programs make different calls of {label} ({calls}): one side leaves some out, or the \
+         other makes some too many, and nothing tells which.",
+        circle.message
+    );
+    Cause { certainty: Certainty::Undecidable, message, ..circle }
+}
+
+/// The circle as the fault of a rank that takes its groups as it never has.
+fn as_never(circle: Cause, sink: &Sink, broken: &habit::Broken) -> Cause {
+    let circle = blame(circle, sink, &[broken.rank]);
+    let message = circle.message + &broken.said;
+    Cause { certainty: Certainty::Likely, message, ..circle }
 }
 
 /// The circle as the fault of some of its ranks.

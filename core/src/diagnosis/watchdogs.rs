@@ -202,6 +202,9 @@ fn behind(all: &[Fired<'_>], label: &str) -> Option<Finding> {
         .filter(|(rank, fired)| fired.seq == last.seq && !behind.contains_key(rank))
         .map(|(rank, _)| *rank)
         .collect();
+    if who.len() >= others.len() && !others.is_empty() {
+        return ahead(all, &behind, &others, label);
+    }
     let said = behind.values().all(|fired| fired.last_enqueued.is_some());
     let message = match said {
         true => format!(
@@ -228,6 +231,45 @@ fn behind(all: &[Fired<'_>], label: &str) -> Option<Finding> {
     let mut found = finding(Kind::RankNeverJoined, &about, message, fix)?;
     (found.seq, found.certainty) = (Some(last.seq), Certainty::Likely);
     found.victims = others;
+    Some(found)
+}
+
+/// Few have a call behind them in which most timed out: these made it, and none of them has left it,
+/// so the few are the odd ones. As many as the others may as well be right.
+fn ahead(
+    all: &[Fired<'_>],
+    behind: &BTreeMap<GlobalRank, Fired<'_>>,
+    ahead: &[GlobalRank],
+    label: &str,
+) -> Option<Finding> {
+    let (last, stuck) = (*all.last()?, *behind.values().next()?);
+    let who: Vec<GlobalRank> = behind.keys().copied().collect();
+    let tie = who.len() == ahead.len();
+    let message = format!(
+        "{} timed out in {} #{}{label}, and {} in {} #{}, with #{} behind {}. {}",
+        cap_ranks(&who),
+        stuck.op,
+        stuck.seq,
+        ranks(ahead),
+        last.op,
+        last.seq,
+        stuck.seq,
+        if ahead.len() == 1 { "it" } else { "them" },
+        match tie {
+            true => "One side made a call more than the other, or another one: the logs do not tell \
+                     which.",
+            false => "Most likely the fewer made a call more than the others, or another one under \
+                      that number.",
+        },
+    );
+    let culprits = |rank: &GlobalRank| ahead.contains(rank) || (tie && who.contains(rank));
+    let about = all.iter().filter(|fired| culprits(&fired.at.rank)).map(|fired| fired.at);
+    let fix = "Find the branch that only some ranks take, and make every rank of the group make the same \
+               calls. Set TORCH_FR_BUFFER_SIZE and TORCH_NCCL_DUMP_ON_TIMEOUT=1: the dumps show them.";
+    let mut found = finding(Kind::OpExtra, &about.collect::<Vec<_>>(), message, fix)?;
+    (found.seq, found.certainty) =
+        (Some(stuck.seq), if tie { Certainty::Undecidable } else { Certainty::Likely });
+    found.victims = who.into_iter().filter(|_| !tie).collect();
     Some(found)
 }
 
@@ -410,6 +452,19 @@ mod tests {
         assert_eq!(finding.victims, [0, 1, 3].map(GlobalRank));
         assert_eq!(found(raises), [(Kind::RankDied, vec![2], Certainty::Likely)]);
         assert_eq!(report(raises).verdict, Verdict::Findings);
+    }
+
+    /// A call that most are in has not ended for anybody: who is past it made another.
+    #[test]
+    fn the_majority_is_not_behind() {
+        let waits = |rank| fires(rank, 17, "ALLREDUCE", 100);
+        for next in [fires(2, 18, "ALLREDUCE", 100), fires(2, 18, "BROADCAST", 64)] {
+            let text = waits(0) + &waits(1) + &waits(3) + &next;
+            assert_eq!(found(&text), [(Kind::OpExtra, vec![2], Certainty::Likely)]);
+            assert_eq!(report(&text).findings[0].victims, [0, 1, 3].map(GlobalRank));
+            let tie = waits(0) + &next;
+            assert_eq!(found(&tie), [(Kind::OpExtra, vec![0, 2], Certainty::Undecidable)]);
+        }
     }
 
     #[test]
