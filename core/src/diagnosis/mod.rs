@@ -15,6 +15,7 @@ mod counted;
 mod dead;
 mod deadlock;
 mod differing;
+mod ended;
 mod explain;
 mod graph;
 mod habit;

@@ -123,11 +123,15 @@ pub(super) fn began_again(
 ) -> Option<usize> {
     let rows = job.rows_of(group);
     let before = rows.get(..rows.partition_point(|row| row.seq < seq)).unwrap_or_default();
-    let place = |record: &CallRecord| {
-        let stack = &record.call.stack;
-        let made = before.iter().flat_map(|row| &row.made);
-        made.filter(|made| made.record.call.stack == *stack && alike(made.record, record)).count()
+    let from = |record: &CallRecord, made: &Made<'_>| {
+        made.record.call.stack == record.call.stack && alike(made.record, record)
+    };
+    let made = |record: &CallRecord| {
+        before.iter().flat_map(|row| &row.made).filter(|made| from(record, made)).count()
     };
     let known = !own.call.stack.is_empty() && !theirs.call.stack.is_empty();
-    (known && place(theirs) == 0).then(|| place(own)).filter(|made| *made > 1)
+    if !known || made(theirs) > 0 || made(own) < 2 {
+        return None;
+    }
+    Some(before.iter().filter(|row| row.made.iter().any(|made| from(own, made))).count())
 }

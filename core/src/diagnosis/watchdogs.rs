@@ -2,6 +2,7 @@
 //! timed out in different calls under one number of a group disagree; one that timed out earlier
 //! than the others never came to theirs; and one that says nothing may have ended.
 
+use super::ended::{self, is_end};
 use super::logged::finding;
 use super::report::{Certainty, Finding, Kind};
 use super::words::{self, cap_ranks, rank_list, ranks};
@@ -291,10 +292,10 @@ fn together(
         statements.iter().filter(timed_out).map(|it| it.rank).collect();
     let ended: Vec<Statement> = statements
         .iter()
-        .filter(|it| matches!(it.said, Said::Raised { .. }) && !spoken.contains(&it.rank))
+        .filter(|it| is_end(&it.said) && !spoken.contains(&it.rank))
         .cloned()
         .collect();
-    if let Some(mut found) = raised(&ended) {
+    if let Some(mut found) = ended::found(&ended) {
         found.message = format!(
             "{} {} timed out in {call}, and nothing says that {} came to it.",
             found.message,
@@ -359,31 +360,6 @@ fn together(
     let mut found = finding(kind, &about, message, fix)?;
     (found.culprits, found.victims) = (culprits, waiting);
     (found.seq, found.certainty) = (Some(last.seq), Certainty::Undecidable);
-    Some(found)
-}
-
-/// Ranks that ended by an exception, as Python printed it.
-pub(super) fn raised(statements: &[Statement]) -> Option<Finding> {
-    /// More are counted.
-    const SHOWN: usize = 4;
-    let errors = statements.iter().filter_map(|it| match &it.said {
-        Said::Raised { error } => Some((it, error)),
-        _ => None,
-    });
-    let errors: Vec<(&Statement, &String)> = errors.collect();
-    let said = errors.iter().take(SHOWN).map(|(it, error)| {
-        let end = if error.ends_with('.') { "" } else { "." };
-        format!("Rank {} raised {error}{end}", it.rank)
-    });
-    let mut said: Vec<String> = said.collect();
-    if errors.len() > SHOWN {
-        said.push(format!("So did {} more.", errors.len() - SHOWN));
-    }
-    let about: Vec<&Statement> = errors.iter().map(|(it, _)| *it).collect();
-    let fix = "Mend what raised there: the traceback stands above that line. A rank that ends leaves \
-               the others waiting in their next call until the watchdog fires.";
-    let mut found = finding(Kind::RankDied, &about, said.join(" "), fix)?;
-    found.certainty = Certainty::Likely;
     Some(found)
 }
 

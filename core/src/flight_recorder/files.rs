@@ -86,10 +86,9 @@ pub fn read_files<'a>(
 /// When there are no dumps: the first problem, by name. When files claim the same rank, and nothing
 /// tells which belong together.
 pub fn recording_of(
-    mut dumps: Vec<Dump>,
+    dumps: Vec<Dump>,
     mut problems: Vec<FileProblem>,
 ) -> Result<Recording, FlightRecorderError> {
-    dumps.sort_by(better_first);
     let dumps = newest(dumps, &mut problems)?;
     let mut kept: Vec<Dump> = Vec::with_capacity(dumps.len());
     for dump in dumps {

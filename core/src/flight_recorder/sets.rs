@@ -89,15 +89,16 @@ fn sets_by(dumps: Vec<Dump>, name: impl Fn(&str) -> &str) -> Vec<Set> {
     sets.into_iter().map(|(name, dumps)| Set { name, dumps }).collect()
 }
 
-/// The dumps of one moment of one job among `dumps`, which are in an order of their own; `problems`
-/// gets a line for every set that is left out.
+/// The dumps of one moment of one job among `dumps`, by rank, the best of each first; `problems` gets a
+/// line for every set that is left out.
 ///
 /// # Errors
 /// When files claim the same rank, and nothing tells which of them belong together.
 pub(super) fn newest(
-    dumps: Vec<Dump>,
+    mut dumps: Vec<Dump>,
     problems: &mut Vec<FileProblem>,
 ) -> Result<Vec<Dump>, FlightRecorderError> {
+    dumps.sort_by(super::files::better_first);
     let all = Set { name: String::new(), dumps };
     if all.clash().is_none() {
         return Ok(all.dumps);
