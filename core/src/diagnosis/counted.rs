@@ -67,9 +67,9 @@ fn peers(job: &Job<'_>, known: &Known<'_>, last: Made<'_>) -> Vec<(GlobalRank, u
         let rows = job.rows_of(other);
         rows.iter().find(|row| Some(row.seq) == seq)
     });
-    let made = rows.flat_map(|row| &row.made).filter(|made| {
-        made.rank != last.rank && Known::of(job, made.rank).roles == known.roles
-    });
+    let made = rows
+        .flat_map(|row| &row.made)
+        .filter(|made| made.rank != last.rank && Known::of(job, made.rank).roles == known.roles);
     let mut peers: Vec<(GlobalRank, u64)> =
         made.filter_map(|made| Some((made.rank, made.record.record_id?))).collect();
     peers.sort_unstable();

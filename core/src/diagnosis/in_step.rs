@@ -151,8 +151,7 @@ pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
         usual(&ways, known.len() + unrecorded)
     })?;
     let odd = accused.iter().filter(|at| way.goes(**at) == Some(false));
-    let mut odd: Vec<GlobalRank> =
-        odd.filter_map(|at| Some(ranks.get(*at)?.rank)).collect();
+    let mut odd: Vec<GlobalRank> = odd.filter_map(|at| Some(ranks.get(*at)?.rank)).collect();
     // Who else is in a group that one rank has called is guesswork: others may have no such group.
     odd.retain(|rank| !stands_alone(job, *rank));
     odd.sort_unstable();
@@ -347,7 +346,9 @@ pub(super) fn in_another_group<'a>(
     });
     let goes_on = own.get(common + 1).zip(theirs.get(common + 1));
     let goes_on = goes_on.is_some_and(|(a, b)| same(a, b, roles));
-    let found = alike && !roles.same(mine.call.group, other.call.group) && (line || (goes_on && !theirs_too));
+    let found = alike
+        && !roles.same(mine.call.group, other.call.group)
+        && (line || (goes_on && !theirs_too));
     found.then_some((Made { rank, record: mine }, Made { rank: model, record: other }))
 }
 

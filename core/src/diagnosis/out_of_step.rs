@@ -43,8 +43,9 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
             Some(broken) => as_never(circle, sink, &broken),
             None => match miscounted(scene, sink, &circle) {
                 Some(cause) => cause,
-                None => held::cause(scene, sink, &circle)
-                    .unwrap_or_else(|| alone(scene, sink, circle)),
+                None => {
+                    held::cause(scene, sink, &circle).unwrap_or_else(|| alone(scene, sink, circle))
+                }
             },
         };
     };

@@ -257,9 +257,11 @@ fn ahead(
         stuck.seq,
         if ahead.len() == 1 { "it" } else { "them" },
         match tie {
-            true => "One side made a call more than the other, or another one: the logs do not tell \
+            true =>
+                "One side made a call more than the other, or another one: the logs do not tell \
                      which.",
-            false => "Most likely the fewer made a call more than the others, or another one under \
+            false =>
+                "Most likely the fewer made a call more than the others, or another one under \
                       that number.",
         },
     );

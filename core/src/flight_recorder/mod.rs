@@ -26,8 +26,8 @@ mod write;
 pub use entry::{Entry, Site};
 pub use files::{FileProblem, Recording, rank_of_file_name, read_files, recording_of};
 pub use merge::{Merged, merge, trace_of};
-pub use sets::folder_of;
 pub(crate) use names::{public_name, rank_list};
+pub use sets::folder_of;
 pub use stack::{short_frame, user_frame};
 pub use write::dumps_of;
 

@@ -132,7 +132,8 @@ impl Sources {
         let unnoted = self.problems.clone();
         let highest = self.dumps.iter().map(|dump| dump.rank.0).max();
         let dumps = std::mem::take(&mut self.dumps);
-        let recording = match highest.map(|_| recording_of(dumps, self.unread.clone())).transpose() {
+        let recording = match highest.map(|_| recording_of(dumps, self.unread.clone())).transpose()
+        {
             Ok(recording) => recording,
             Err(error @ FlightRecorderError::Mixed { .. }) => {
                 let world_size = highest.unwrap_or(0).saturating_add(1);

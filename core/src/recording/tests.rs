@@ -294,7 +294,10 @@ proptest! {
 #[test]
 fn jobs_in_folders_are_not_mixed() {
     let within = |folder: &str, files: Vec<(String, Vec<u8>)>| {
-        files.into_iter().map(|(name, bytes)| (format!("{folder}/{name}"), bytes)).collect::<Vec<_>>()
+        files
+            .into_iter()
+            .map(|(name, bytes)| (format!("{folder}/{name}"), bytes))
+            .collect::<Vec<_>>()
     };
     let (old, new) = (made([0.0; 4]), made([60_000_000.0; 4]));
     let old_raises = ("old/rank1.log".to_owned(), b"[rank1]: ValueError: x\n".to_vec());
