@@ -48,7 +48,7 @@ impl Devices {
     pub fn leave_open(plan: &Plan) -> bool {
         let ops = plan.programs.iter().flat_map(|program| &program.ops);
         let mut calls = ops.flat_map(|op| op.action.calls());
-        let any = calls.any(|call| matches!(call, Call::Recv { from: None, .. }));
+        let any = calls.any(|call| matches!(call, Call::Recv { peer: None, .. }));
         any || Devices::worth_exploring(plan).len() > 1
     }
 
