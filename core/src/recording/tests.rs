@@ -313,6 +313,15 @@ fn jobs_in_folders_are_not_mixed() {
     let told = notes(&all);
     assert!(told.contains("new was judged") && told.contains("old was not (4 older"), "{told}");
     assert!(!told.contains("NCCL's log") && !told.contains("profiles"), "{told}");
+    // A damaged file of the other job says nothing of a rank that left none here.
+    let mut some = within("new", new.dumps.clone());
+    some.pop();
+    let mut others = within("old", old.dumps.clone());
+    others[3].1.truncate(20);
+    let missing = gather(some.iter().chain(&others));
+    assert_eq!(found(&missing), [(Kind::RankMissing, vec![3])], "{}", missing.report.to_text());
+    let message = &missing.report.findings[0].message;
+    assert!(!message.contains("cannot be read"), "{message}");
     // The same without folders: whose is whose cannot be told.
     let mixed = gather(old.dumps.iter().chain(&new.dumps));
     assert_eq!(mixed.report.verdict, Verdict::Unusable);
