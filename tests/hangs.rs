@@ -1,7 +1,7 @@
 //! The gallery of hangs: every scenario's program, simulated and run for real, comes to the finding
 //! that its text promises, and blames nobody else; repaired, it is healthy.
 
-use lockstep_core::diagnosis::{Kind, Report, Verdict, diagnose_trace};
+use lockstep_core::diagnosis::{Certainty, Kind, Report, Verdict, diagnose_trace};
 use lockstep_core::program::{Options, compile};
 use lockstep_core::scenario::{self, Scenario, ScenarioOptions};
 use lockstep_core::stop::Stop;
@@ -387,4 +387,54 @@ if rank == 0:
             assert!(finding.message.contains(word), "{word}: {}", finding.message);
         }
     }
+}
+
+/// In a group of two no majority tells whose program is wrong. What a rank has always done before may;
+/// else either may be, and nothing is certain.
+#[test]
+fn of_two_in_a_group_either_may_be() {
+    for backend in ["gloo", "nccl"] {
+        let report = |left_out: &str| {
+            let text = format!(
+                "def main():
+    dist.init_process_group('{backend}', timeout=minutes(5))
+    rank = dist.get_rank()
+    x = tensor(64)
+    train = dist.new_group([0, 1], group_desc='train')
+    for step in range(4):
+        if rank < 2 and not (rank == 1 and {left_out}):
+            dist.all_reduce(x, group=train)
+        dist.all_reduce(x)
+    dist.barrier()
+run(main, world_size=3)
+"
+            );
+            let plan = compile("train.py", &text, &Options::default()).unwrap().plan;
+            diagnose_trace(&simulate(&plan, &SimConfig::default()).unwrap())
+        };
+        let broken = report("step == 2");
+        assert_eq!(found(&broken), [(Kind::GroupDeadlock, vec![1])], "{backend}: {broken:#?}");
+        assert_eq!(broken.findings[0].certainty, Certainty::Likely);
+        let never = report("step >= 0");
+        assert_eq!(found(&never), [(Kind::GroupDeadlock, vec![0, 1])], "{backend}: {never:#?}");
+        assert_eq!(never.findings[0].certainty, Certainty::Undecidable);
+        let said = &never.findings[0].message;
+        assert!(said.contains("4 calls by rank 0, 0 calls by rank 1"), "{backend}: {said}");
+    }
+}
+
+/// gloo compares no roots: what it does is said with the mismatch.
+#[test]
+fn what_gloo_does_with_two_roots_is_said() {
+    let text = "
+def main():
+    dist.init_process_group('gloo')
+    dist.broadcast(tensor(4), src=1 if dist.get_rank() == 1 else 0)
+run(main, world_size=4)
+";
+    let plan = compile("train.py", text, &Options::default()).unwrap().plan;
+    let report = diagnose_trace(&simulate(&plan, &SimConfig::default()).unwrap());
+    assert_eq!(found(&report), [(Kind::RootMismatch, vec![1])], "{report:#?}");
+    let said = &report.findings[0].message;
+    assert!(said.contains("gloo itself does not compare roots"), "{said}");
 }

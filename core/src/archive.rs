@@ -33,6 +33,19 @@ pub enum ArchiveError {
         /// The limit that is passed: of one file, or of all.
         limit: u64,
     },
+    /// A file of a zip is too large; the others were handed on.
+    #[error(
+        "{file} in {archive} unpacks to more than {limit} bytes, and was left out. Unpack it yourself, and \
+         name the files"
+    )]
+    FileTooLarge {
+        /// The archive's name.
+        archive: String,
+        /// The first such file's path in there.
+        file: String,
+        /// The limit.
+        limit: u64,
+    },
     /// It has too many files.
     #[error("{archive} holds more than {MAX_FILES} files; name those that are recordings")]
     TooMany {
@@ -84,13 +97,15 @@ pub fn for_each_file(
     limits: Limits,
     take: &mut dyn FnMut(&str, &[u8]),
 ) -> Result<(), ArchiveError> {
-    let mut unpacking = Unpacking { archive, limits, left: limits.total_bytes, files: 0, take };
+    let left = limits.total_bytes;
+    let mut unpacking = Unpacking { archive, limits, left, files: 0, passed_over: None, take };
     match kind(bytes) {
         Some(Kind::Tar) => unpacking.tar(Cursor::new(bytes)),
         Some(Kind::Zip) => unpacking.zip(bytes),
         Some(Kind::Gzip) => unpacking.gzip(bytes),
         None => Err(unpacking.damaged("it is no archive")),
-    }
+    }?;
+    unpacking.passed_over.map_or(Ok(()), Err)
 }
 
 struct Unpacking<'a> {
@@ -98,6 +113,8 @@ struct Unpacking<'a> {
     limits: Limits,
     left: u64,
     files: usize,
+    /// The first file of a zip that is too large: the others are read none the less.
+    passed_over: Option<ArchiveError>,
     take: &'a mut dyn FnMut(&str, &[u8]),
 }
 
@@ -142,7 +159,16 @@ impl Unpacking<'_> {
             let file = archive.by_index(at).map_err(|error| self.damaged(&error.to_string()))?;
             if file.is_file() {
                 let path = file.name().to_owned();
-                self.file(&path, file)?;
+                match self.file(&path, file) {
+                    // The next one can be had without the rest of this one.
+                    Err(ArchiveError::TooLarge { archive, limit })
+                        if limit == self.limits.file_bytes =>
+                    {
+                        let too_large = ArchiveError::FileTooLarge { archive, file: path, limit };
+                        self.passed_over.get_or_insert(too_large);
+                    }
+                    other => other?,
+                }
             }
         }
         Ok(())
@@ -158,6 +184,8 @@ impl Unpacking<'_> {
         let read = bytes.take(limit.saturating_add(1)).read_to_end(&mut unpacked);
         read.map_err(|error: io::Error| self.damaged(&error.to_string()))?;
         if unpacked.len() as u64 > limit {
+            // What it has cost counts.
+            self.left -= limit;
             return Err(ArchiveError::TooLarge {
                 archive: self.archive.to_owned(),
                 limit: match limit == self.limits.file_bytes {
@@ -234,13 +262,18 @@ mod tests {
     #[test]
     fn bombs_stop_at_the_limit() {
         let bomb = vec![0; 1 << 20];
-        for bytes in
-            [gzip(&bomb), gzip(&tar(&[("a", &bomb)])), zip(&[("a", &bomb)]), tar(&[("a", &bomb)])]
-        {
+        for bytes in [gzip(&bomb), gzip(&tar(&[("a", &bomb)])), tar(&[("a", &bomb)])] {
             let error = unpack("bomb", &bytes).unwrap_err();
             assert_eq!(error, ArchiveError::TooLarge { archive: "bomb".into(), limit: 1000 });
             assert!(error.to_string().contains("more than 1000 bytes"), "{error}");
         }
+        // Of a zip the others are read.
+        let mut read = Vec::new();
+        let mut take = |path: &str, _: &[u8]| read.push(path.to_owned());
+        let zipped = zip(&[("a", b"1"), ("big", &bomb), ("b", b"2")]);
+        let error = for_each_file("z", &zipped, LIMITS, &mut take).unwrap_err().to_string();
+        assert!(error.starts_with("big in z unpacks to more than 1000 bytes"), "{error}");
+        assert_eq!(read, ["a", "b"]);
         // Many small files are as large.
         let many: Vec<(&str, &[u8])> = vec![("a", &bomb[..900]), ("b", &bomb[..900])];
         let error = unpack("bomb", &tar(&many)).unwrap_err();

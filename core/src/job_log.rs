@@ -56,6 +56,13 @@ pub enum Said {
         /// Its type and text: `torch.OutOfMemoryError: CUDA out of memory. …`.
         error: String,
     },
+    /// torchrun: the rank was ended by a signal, and not by torchrun's own.
+    Killed {
+        /// Its number.
+        signal: u64,
+        /// True if the rank is the one on its machine, which torchrun says first.
+        local: bool,
+    },
     /// DETAIL: the rank runs this collective, while another runs another.
     Runs {
         /// Its number in the group.
@@ -83,6 +90,8 @@ pub struct Statement {
 /// Every message of the kinds above in a log, each once; empty if the text is no such log.
 pub fn read(text: &[u8]) -> Vec<Statement> {
     let mut found: Vec<Statement> = Vec::new();
+    // Whom torchrun's summary is about.
+    let mut summed_up = None;
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
         let line =
             String::from_utf8_lossy(line.get(..line.len().min(MAX_LINE_BYTES)).unwrap_or(line));
@@ -95,6 +104,7 @@ pub fn read(text: &[u8]) -> Vec<Statement> {
             }
         };
         of_line(&line, &mut say);
+        of_torchrun(&line, &mut summed_up, &mut say);
         // What is one of the messages above says more than that it was raised.
         if found.len() == before
             && let Some((rank, error)) = raised(&line)
@@ -105,6 +115,11 @@ pub fn read(text: &[u8]) -> Vec<Statement> {
             let said = Said::Raised { error };
             found.push(Statement { rank: GlobalRank(rank), said, line: number });
         }
+    }
+    // A number on a machine is not needed where the rank is said.
+    let said = |it: &Statement| matches!(it.said, Said::Killed { local: false, .. });
+    if found.iter().any(said) {
+        found.retain(|it| !matches!(it.said, Said::Killed { local: true, .. }));
     }
     let mut seen = std::collections::BTreeSet::new();
     found.retain(|statement| seen.insert((statement.rank, statement.said.clone())));
@@ -199,6 +214,29 @@ fn of_line(line: &str, say: &mut dyn FnMut(u64, Said)) {
                 },
             );
         }
+    }
+}
+
+/// What torchrun says of a process that a signal ended. `summed_up` is the rank that the lines of its
+/// summary are about.
+fn of_torchrun(line: &str, summed_up: &mut Option<u64>, say: &mut dyn FnMut(u64, Said)) {
+    // It ends the other ranks by SIGTERM itself, and users end all of them by SIGINT.
+    let signal = |rest: &str| number(rest).filter(|signal| !matches!(signal, 0 | 2 | 15));
+    if let Some(rest) = after(line, "failed (exitcode: -")
+        && let Some(rank) = after(rest, "local_rank: ").and_then(number)
+        && let Some(signal) = signal(rest)
+    {
+        say(rank, Said::Killed { signal, local: true });
+    }
+    match line.trim().split_once(':').map(|(name, value)| (name.trim_end(), value.trim())) {
+        Some(("rank", value)) if value.contains("(local_rank:") => *summed_up = number(value),
+        Some(("exitcode", value)) => {
+            let signal = value.strip_prefix('-').and_then(signal);
+            if let Some((rank, signal)) = summed_up.take().zip(signal) {
+                say(rank, Said::Killed { signal, local: false });
+            }
+        }
+        _ => {}
     }
 }
 

@@ -6,10 +6,12 @@ use anyhow::{Result, anyhow, bail};
 use lockstep_core::archive::{self, Limits};
 use lockstep_core::diagnosis::{Report, diagnose_trace};
 use lockstep_core::flight_recorder::{MAX_DUMP_BYTES, Merged};
-use lockstep_core::recording::{Piece, Sources};
+use lockstep_core::recording::{Piece, Sources, name_in, names_of};
 use lockstep_core::trace::{TRACE_MAGIC, Trace};
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
-use std::path::{Path, PathBuf};
+use rayon::iter::{
+    IndexedParallelIterator, IntoParallelIterator, IntoParallelRefIterator, ParallelIterator,
+};
+use std::path::PathBuf;
 
 /// Files that are gathered one after the other, so that only one need be in memory as bytes.
 #[derive(Debug, Default)]
@@ -69,24 +71,29 @@ impl Recording {
     /// # Errors
     /// Those of [`Recording::add`].
     pub(crate) fn add_files(&mut self, paths: Vec<PathBuf>) -> Result<()> {
-        let read = |path: PathBuf| match files::read(&path, files::MAX_FILE_BYTES) {
-            Ok(bytes) => found(&name_of(&path), &bytes),
+        let shown: Vec<_> = paths.iter().map(|path| path.to_string_lossy()).collect();
+        let names = names_of(&shown);
+        let alone = paths.len() == 1;
+        let read = |(path, name): (&PathBuf, String)| match files::read(path, files::MAX_FILE_BYTES)
+        {
+            Ok(bytes) => found(&name, &bytes, alone),
             Err(error) => Ok(vec![Found::Piece(Piece::Problem(format!("{error:#}")))]),
         };
-        let read: Vec<Result<Vec<Found>>> = paths.into_par_iter().map(read).collect();
+        let read: Vec<Result<Vec<Found>>> =
+            paths.par_iter().zip(names.into_par_iter()).map(read).collect();
         for found in read {
             found?.into_iter().try_for_each(|found| self.take(found))?;
         }
         Ok(())
     }
 
-    /// Takes a file.
+    /// Takes a file, which is all that there is, or one of several.
     ///
     /// # Errors
     /// When it is a Lockstep trace that cannot be read, or a second one. A recording that cannot be
     /// read is noted and left out.
-    pub(crate) fn add(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
-        found(name, bytes)?.into_iter().try_for_each(|found| self.take(found))
+    pub(crate) fn add(&mut self, name: &str, bytes: &[u8], alone: bool) -> Result<()> {
+        found(name, bytes, alone)?.into_iter().try_for_each(|found| self.take(found))
     }
 
     fn take(&mut self, found: Found) -> Result<()> {
@@ -124,12 +131,13 @@ impl Recording {
     }
 }
 
-fn found(name: &str, bytes: &[u8]) -> Result<Vec<Found>> {
+fn found(name: &str, bytes: &[u8], alone: bool) -> Result<Vec<Found>> {
     if !archive::is_archive(bytes) {
         return Ok(vec![in_file(name, bytes)?]);
     }
     let mut found = Vec::new();
-    let mut take = |path: &str, bytes: &[u8]| found.push(in_file(path, bytes));
+    let called = |path: &str| if alone { path.to_owned() } else { name_in(name, path) };
+    let mut take = |path: &str, bytes: &[u8]| found.push(in_file(&called(path), bytes));
     let unpacked = archive::for_each_file(name, bytes, LIMITS, &mut take);
     let mut found = found.into_iter().collect::<Result<Vec<Found>>>()?;
     let damage = unpacked.err().map(|error| Piece::Problem(error.to_string()));
@@ -143,11 +151,6 @@ fn in_file(name: &str, bytes: &[u8]) -> Result<Found> {
     }
     let trace = Trace::read(bytes).map_err(|error| anyhow!("{name}: {error}"))?;
     Ok(Found::Trace(name.to_owned(), trace))
-}
-
-/// The file's own name, which says the rank.
-fn name_of(path: &Path) -> String {
-    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 /// True for what claims to be ours; whether it is a good trace is seen when it is read.

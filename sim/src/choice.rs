@@ -13,7 +13,7 @@ use crate::engine::{Doing, Engine, Woken};
 use crate::p2p::Pair;
 use crate::record::Recorder;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
-use lockstep_core::plan::Plan;
+use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::GlobalRank;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -32,12 +32,24 @@ pub enum Devices {
 }
 
 impl Devices {
-    /// A few words for people.
-    pub fn words(self) -> &'static str {
+    /// A few words for people: what orders of a plan these are.
+    pub fn words(self, plan: &Plan) -> &'static str {
         match self {
+            Devices::SideBySide if Devices::worth_exploring(plan).len() < 2 => {
+                "Which send a receive from any source takes"
+            }
             Devices::SideBySide => "Devices that carry out calls of several groups side by side",
             Devices::OneAtATime => "Devices that carry out a collective at a time",
         }
+    }
+
+    /// Whether a plan leaves open what comes first: which send a receive takes, or which group's call a
+    /// device begins.
+    pub fn leave_open(plan: &Plan) -> bool {
+        let ops = plan.programs.iter().flat_map(|program| &program.ops);
+        let mut calls = ops.flat_map(|op| op.action.calls());
+        let any = calls.any(|call| matches!(call, Call::Recv { peer: None, .. }));
+        any || Devices::worth_exploring(plan).len() > 1
     }
 
     /// What is worth looking at for a plan: how devices share their time matters only where a

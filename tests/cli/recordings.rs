@@ -277,3 +277,37 @@ run(main, world_size = 3)
         }
     }
 }
+
+/// Two attempts in one drop, in folders or in archives: the newer is judged, the other named.
+#[test]
+fn attempts_are_kept_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let newer = data("flight-recorder/t291_size_mismatch");
+    let older = data("flight-recorder/t215_never_arrives");
+    for (attempt, from) in [("attempt_0", &older), ("attempt_1", &newer)] {
+        fs::create_dir(folder.path().join(attempt)).unwrap();
+        for rank in 0..4 {
+            let name = format!("rank_{rank}");
+            fs::copy(from.join(&name), folder.path().join(attempt).join(&name)).unwrap();
+        }
+    }
+    let output = lockstep(["diagnose".as_ref(), "--json".as_ref(), folder.path().as_os_str()]);
+    let report = json(&output);
+    assert_eq!(report["findings"][0]["kind"], "size_mismatch", "{report:#}");
+    assert_eq!(report["findings"].as_array().map(Vec::len), Some(1), "{report:#}");
+    let notes = report["notes"].to_string();
+    assert!(
+        notes.contains("attempt_1 was judged") && notes.contains("attempt_0 was not"),
+        "{notes}"
+    );
+    // Without folders or names that tell: unusable, and why.
+    let all = folder.path().join("attempt_0");
+    for rank in 0..4 {
+        fs::copy(newer.join(format!("rank_{rank}")), all.join(format!("rank_{rank}.pkl"))).unwrap();
+    }
+    let output = lockstep(["diagnose".as_ref(), "--json".as_ref(), all.as_os_str()]);
+    assert_eq!(output.code, 2, "{output:?}");
+    let report = json(&output);
+    assert_eq!(report["verdict"], "unusable");
+    assert!(report["notes"].to_string().contains("both claim to be rank"), "{report:#}");
+}

@@ -58,8 +58,10 @@ pub(super) fn causes(scene: &Scene<'_, '_>, alone: &[GlobalRank]) -> Vec<Cause> 
     for (ranks, rows) in parts {
         let rows = rows.iter().filter_map(|at| scene.job.rows.get(*at));
         let lacking = |row: &Row<'_>| ranks.iter().filter(|rank| row.lacks(**rank)).count();
+        // Of calls made at one time, the one that a rank made first.
+        let first = |row: &Row<'_>| row.made.iter().map(|made| made.record.work).min();
         let row = rows.min_by_key(|row| {
-            (std::cmp::Reverse(lacking(row)), row.first_ps(), row.group, row.seq)
+            (std::cmp::Reverse(lacking(row)), row.first_ps(), first(row), row.group, row.seq)
         });
         match row {
             Some(row) => found.extend(never_joined(scene, &ranks, row).map(|mut cause| {

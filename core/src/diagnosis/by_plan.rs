@@ -55,6 +55,12 @@ pub(super) fn astray(job: &Job<'_>, group: GroupId) -> Option<Astray> {
     Some(Astray { ranks, model, certainty })
 }
 
+/// How many calls of `group` its members' programs make, and who makes so many in one way.
+pub(super) fn numbers(job: &Job<'_>, group: GroupId) -> Option<Vec<(usize, Vec<GlobalRank>)>> {
+    let ways = ways(job.log.plan.as_ref()?, group)?;
+    Some(ways.into_iter().map(|(calls, ranks)| (calls.len(), ranks)).collect())
+}
+
 /// Which of the ways through a group's calls is that of the groups that stand for it: the only one
 /// that any of them goes. Certain if most of all their members go it.
 fn as_siblings(

@@ -148,6 +148,9 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     }
     causes.extend(lost::not_needed(&scene, &causes));
     notes.extend(dumped_early(job));
+    if causes.is_empty() {
+        notes.extend(straggler::or_clock(job));
+    }
     (finish(&scene, causes), notes)
 }
 

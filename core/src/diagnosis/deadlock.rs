@@ -107,12 +107,19 @@ fn sides<'a>(
     sink: &Sink,
     of: impl Fn(usize, &Row<'a>) -> (Vec<GlobalRank>, Vec<GlobalRank>),
 ) -> Vec<Standing<'a>> {
-    let mut sides = Vec::new();
+    let mut sides: Vec<Standing<'a>> = Vec::new();
     for at in &sink.rows {
         let Some(row) = scene.job.rows.get(*at) else { continue };
         let (mut waiting, mut lacks) = of(*at, row);
         waiting.retain(|rank| sink.ranks.binary_search(rank).is_ok());
         lacks.retain(|rank| sink.ranks.binary_search(rank).is_ok());
+        // Of calls that wait for the same ranks the first says it.
+        let known = |(made, known, lacked): &Standing<'a>| {
+            made.record.call.group == row.group && *known == waiting && *lacked == lacks
+        };
+        if sides.iter().any(known) {
+            continue;
+        }
         if let Some(made) = waiting.first().and_then(|rank| row.of(*rank)) {
             sides.push((made, waiting, lacks));
         }
@@ -189,14 +196,23 @@ fn circle<'a>(
         )
     });
     let said: Vec<String> = said.into_iter().chain(p2p_said).collect();
-    let note = if worked_out {
-        " (gloo does not record who is in a group; the members were worked out from who called it.)"
-    } else {
-        ""
+    let note = match (worked_out, guessed) {
+        (false, _) => "",
+        (true, false) => {
+            " (gloo does not record who is in a group; the members were worked out from who called it.)"
+        }
+        (true, true) => {
+            " (gloo does not record who is in a group, nor how many ranks a job has; the members were \
+             worked out from who called it. If the job has more ranks than left a dump, one of them \
+             may be what is waited for: add the dumps of all.)"
+        }
     };
     let mut seen: Vec<_> = Vec::new();
     for (made, waiting, lacks) in &sides {
-        let row = rows.iter().find(|row| row.group == made.record.call.group);
+        let is_its = |row: &&&Row<'_>| {
+            row.group == made.record.call.group && Some(row.seq) == made.record.seq
+        };
+        let row = rows.iter().find(is_its);
         let of = |ranks: &[GlobalRank]| -> Vec<Made<'a>> {
             ranks.iter().take(8).filter_map(|rank| row.and_then(|row| row.of(*rank))).collect()
         };

@@ -168,7 +168,9 @@ pub(super) fn reason(
                 if let Some(count) = next_round(job, group, seq, &own, &theirs, count) {
                     return Reason::Skipped(deed(&theirs, peer, count, Certainty::Likely));
                 }
-                if count > 1 && began_again(job, group, seq, own_call, their_call) {
+                let round = began_again(job, group, seq, own_call, their_call);
+                // It makes the others' call behind less than a round: that call is only late.
+                if count > 1 && round.is_some_and(|round| round <= count) {
                     return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));
                 }
                 return Reason::Extra(deed(&own, rank, count, certainty));
@@ -233,7 +235,7 @@ pub(super) fn reason(
     if known(their_call) && !known(own_call) {
         return Reason::Other;
     }
-    if began_again(job, group, seq, own_call, their_call) {
+    if began_again(job, group, seq, own_call, their_call).is_some() {
         return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));
     }
     if [own_call, their_call].iter().any(|record| record.call.op == "barrier") {

@@ -11,7 +11,8 @@ use super::index::Job;
 use super::words;
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
-use crate::trace::CallRecord;
+use crate::trace::{CallRecord, CallState};
+use std::collections::BTreeSet;
 
 /// A rank that took two groups in another order than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,16 +26,24 @@ pub(super) struct Broken {
 /// circle go theirs.
 pub(super) fn broken(job: &Job<'_>, circle: &Sink) -> Option<Broken> {
     let rows: Vec<_> = circle.rows.iter().filter_map(|at| job.rows.get(*at)).collect();
-    let [one, two] = rows.as_slice() else { return None };
-    if job.log.plan.is_some() || one.group == two.group {
+    let groups: BTreeSet<GroupId> = rows.iter().map(|row| row.group).collect();
+    let (Some(one), Some(two), 2) = (groups.first(), groups.last(), groups.len()) else {
         return None;
-    }
+    };
+    let of = |group: GroupId| rows.iter().filter(move |row| row.group == group);
+    let lacks = |group: &GroupId| of(*group).any(|row| !row.absent.is_empty());
     let mut odd = None;
     for rank in &circle.ranks {
-        let waits = |row: &super::index::Row<'_>| row.of(*rank).is_some_and(|made| made.pending());
+        let waits = |group: &GroupId| {
+            of(*group).any(|row| row.of(*rank).is_some_and(|made| made.pending()))
+        };
+        // On NCCL the calls of one queue behind those of the other: who waits in both is held up in
+        // the one that lacks somebody.
         let (own, due) = match (waits(one), waits(two)) {
-            (true, false) => (one.group, two.group),
-            (false, true) => (two.group, one.group),
+            (true, false) => (*one, *two),
+            (false, true) => (*two, *one),
+            (true, true) if lacks(one) && !lacks(two) => (*one, *two),
+            (true, true) if lacks(two) && !lacks(one) => (*two, *one),
             _ => return None,
         };
         let Some(calls) = too_many(&last(job, *rank), own, due)? else { continue };
@@ -52,12 +61,14 @@ pub(super) fn broken(job: &Job<'_>, circle: &Sink) -> Option<Broken> {
     Some(Broken { rank, said })
 }
 
-/// How many calls of `own` a rank that stands in one has made since its last one of `due`, if it has
-/// never made so many before. `None` where its calls do not tell.
+/// How many calls of `own` a rank has made since its last one of `due`, if it has never made so many
+/// before those in which it waits. `None` where its calls do not tell.
 fn too_many(calls: &[&CallRecord], own: GroupId, due: GroupId) -> Option<Option<usize>> {
-    let (stands, before) = calls.split_last()?;
+    let from = calls.iter().position(|call| call.state != CallState::Completed)?;
+    let (before, waits) = calls.split_at(from);
     let of = |group: GroupId| before.iter().filter(move |call| call.call.group == group);
-    if stands.call.group != own || of(own).next().is_none() || of(due).next().is_none() {
+    let stands = waits.iter().any(|call| call.call.group == own);
+    if !stands || of(own).next().is_none() || of(due).next().is_none() {
         return None;
     }
     let (mut since, mut most) = (0usize, 0usize);
@@ -69,19 +80,29 @@ fn too_many(calls: &[&CallRecord], own: GroupId, due: GroupId) -> Option<Option<
         }
         most = most.max(since);
     }
-    if since < most {
-        return Some(None);
-    }
     // Behind a loop comes a call of whatever group the loop ends with: that the rank has left its
     // loop, or the others are a round too far, looks the same, unless it is one of the loop's own
     // calls, or its like is never the last one of a round.
-    let ends_rounds = before.windows(2).any(|pair| match pair {
-        [a, b] => a.call.group == own && alike(a, stands) && b.call.group == due,
-        _ => false,
-    });
-    let known = of(own).any(|call| {
-        alike(call, stands) && !call.call.stack.is_empty() && call.call.stack == stands.call.stack
-    });
-    let like = of(own).any(|call| alike(call, stands));
-    (known || (like && !ends_rounds)).then_some(Some(since + 1))
+    let ends_rounds = |stands: &CallRecord| {
+        before.windows(2).any(|pair| match pair {
+            [a, b] => a.call.group == own && alike(a, stands) && b.call.group == due,
+            _ => false,
+        })
+    };
+    let known = |stands: &CallRecord| {
+        let line = !stands.call.stack.is_empty();
+        of(own).any(|call| alike(call, stands) && line && call.call.stack == stands.call.stack)
+    };
+    for call in waits {
+        match call.call.group {
+            group if group == own => since += 1,
+            group if group == due => since = 0,
+            _ => {}
+        }
+        if since > most {
+            let like = of(own).any(|known| alike(known, call));
+            return (known(call) || (like && !ends_rounds(call))).then_some(Some(since));
+        }
+    }
+    Some(None)
 }

@@ -74,6 +74,11 @@ impl Roles {
         Roles { of }
     }
 
+    /// What a group stands for.
+    pub(super) fn role(&self, group: GroupId) -> Option<usize> {
+        self.of.get(group.index()).copied()
+    }
+
     /// True if the groups are one, or stand for each other.
     pub(super) fn same(&self, a: GroupId, b: GroupId) -> bool {
         a == b
@@ -96,59 +101,131 @@ pub(super) struct Odd {
 pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
     let roles = job.roles();
     let others = job.log.logs().map(|(rank, _)| rank).filter(|rank| !among.contains(rank));
-    let mut ranks: Vec<(GlobalRank, Vec<&CallRecord>)> = among
-        .iter()
-        .copied()
-        .chain(others.take(RANKS))
-        .map(|rank| (rank, last(job, rank)))
-        .collect();
-    ranks.retain(|(_, calls)| !calls.is_empty());
+    let asked = among.iter().copied().chain(others.take(RANKS));
+    let mut ranks: Vec<Known<'_>> = asked.map(|rank| Known::of(job, rank)).collect();
+    ranks.retain(|known| !known.calls.is_empty());
     // Those that got furthest first: who stands early goes all ways as far as can be seen.
-    let far = |calls: &[&CallRecord]| calls.last().map_or(0, |last| last.work);
-    ranks.sort_by_key(|(rank, calls)| (std::cmp::Reverse(far(calls)), *rank));
+    let far = |known: &Known<'_>| known.calls.last().map_or(0, |last| last.work);
+    ranks.sort_by_key(|known| (std::cmp::Reverse(far(known)), known.rank));
+    let goes = |known: &Known<'_>, model: &Known<'_>| {
+        // Whom nobody accuses is held against what it is known to be a member of.
+        let unlisted = |known: &Known<'_>| among.contains(&known.rank);
+        let own = known.calls_with(job, model, unlisted(model));
+        let theirs = model.calls_with(job, known, unlisted(known));
+        in_step(&own, &theirs, roles)
+    };
     let mut ways: Vec<Way<'_, '_>> = Vec::new();
-    for (rank, calls) in &ranks {
-        let goes = |theirs: &[&CallRecord]| in_step(calls, theirs, roles);
-        if !ways.iter().any(|(_, theirs, _)| goes(theirs) == Some(true)) && ways.len() < WAYS {
-            ways.push((*rank, calls, Vec::new()));
+    for (at, known) in ranks.iter().enumerate() {
+        // Who is not in its groups does not show the way in them.
+        let shown = |way: &Way<'_, '_>| known.roles.is_subset(&way.of.roles);
+        let has_one = ways.iter().any(|way| shown(way) && way.goes(at) == Some(true));
+        if !has_one && ways.len() < WAYS {
+            let goes = ranks.iter().map(|other| goes(other, known)).collect();
+            ways.push(Way { of: known, goes, members: Vec::new() });
         }
     }
-    for (rank, calls) in &ranks {
-        for (_, theirs, members) in &mut ways {
-            if in_step(calls, theirs, roles) == Some(true) {
-                members.push(*rank);
-            }
-        }
+    let accused: Vec<usize> = (0..ranks.len())
+        .filter(|at| ranks.get(*at).is_some_and(|known| among.contains(&known.rank)))
+        .collect();
+    ways.retain(|way| accused.iter().any(|at| way.goes(*at) == Some(false)));
+    // Who goes against none says nothing: it has not come so far, or is not in those groups.
+    let silent = |at: usize| {
+        ways.iter().any(|way| way.goes(at) == Some(true))
+            && !ways.iter().any(|way| way.goes(at) == Some(false))
+    };
+    let silent: Vec<bool> = (0..ranks.len()).map(silent).collect();
+    for way in &mut ways {
+        let on_it = ranks.iter().zip(&way.goes).zip(&silent);
+        let on_it = on_it.filter(|((_, goes), silent)| **goes == Some(true) && !**silent);
+        way.members = on_it.map(|((known, _), _)| known.rank).collect();
     }
+    let heard = silent.iter().filter(|silent| !**silent).count();
     // Those of whom nothing was recorded may have gone another way.
     let unrecorded = job.log.ranks.iter().filter(|log| log.is_none()).count();
     // Stages of a pipeline go other ways: where no way is most ranks', the ways of those in question
     // are held against each other.
-    let (model, theirs, members) = usual(&ways, ranks.len() + unrecorded).or_else(|| {
-        ways.retain(|(_, _, members)| members.iter().any(|rank| among.contains(rank)));
+    let way = usual(&ways, heard + unrecorded).or_else(|| {
+        ways.retain(|way| way.members.iter().any(|rank| among.contains(rank)));
         let known: BTreeSet<GlobalRank> =
-            ways.iter().flat_map(|(_, _, members)| members).copied().collect();
+            ways.iter().flat_map(|way| &way.members).copied().collect();
         usual(&ways, known.len() + unrecorded)
     })?;
-    let own_way = |rank: &GlobalRank| {
-        let found = ranks.iter().find(|(other, _)| other == rank);
-        found.is_some_and(|(_, calls)| in_step(calls, theirs, roles) == Some(false))
-    };
-    let mut odd: Vec<GlobalRank> = among.iter().copied().filter(own_way).collect();
+    let odd = accused.iter().filter(|at| way.goes(**at) == Some(false));
+    let mut odd: Vec<GlobalRank> = odd.filter_map(|at| Some(ranks.get(*at)?.rank)).collect();
     // Who else is in a group that one rank has called is guesswork: others may have no such group.
     odd.retain(|rank| !stands_alone(job, *rank));
     odd.sort_unstable();
-    let few = !odd.is_empty() && odd.len() < members.len();
-    few.then_some(Odd { ranks: odd, model })
+    let few = !odd.is_empty() && odd.len() < way.members.len();
+    few.then_some(Odd { ranks: odd, model: way.of.rank })
 }
 
-/// A way through the program: the rank that it is taken from, its calls, and who goes it.
-type Way<'s, 'a> = (GlobalRank, &'s [&'a CallRecord], Vec<GlobalRank>);
+/// A rank, its last calls, and what its groups stand for.
+pub(super) struct Known<'a> {
+    pub(super) rank: GlobalRank,
+    pub(super) calls: Vec<&'a CallRecord>,
+    pub(super) roles: BTreeSet<usize>,
+}
+
+impl<'a> Known<'a> {
+    pub(super) fn of(job: &Job<'a>, rank: GlobalRank) -> Known<'a> {
+        let groups = (0..).map(GroupId).zip(&job.log.groups);
+        let own = groups.filter(|(_, group)| group.group_rank(rank).is_some());
+        let roles = own.filter_map(|(id, _)| job.roles().role(id)).collect();
+        Known { rank, calls: last(job, rank), roles }
+    }
+
+    /// The calls in groups that another rank has as well: what it does not make elsewhere says
+    /// nothing. With `unlisted`, those in groups of which nobody knows the members, too.
+    fn calls_with(&self, job: &Job<'_>, other: &Known<'_>, unlisted: bool) -> Vec<&'a CallRecord> {
+        let shared = |call: &&&CallRecord| {
+            let group = call.call.group;
+            job.roles().role(group).is_some_and(|role| other.roles.contains(&role))
+                || (unlisted && job.members_are_worked_out(group))
+        };
+        self.calls.iter().filter(shared).copied().collect()
+    }
+}
+
+/// The last calls of two ranks in the groups that both have.
+fn both_last<'a>(
+    job: &Job<'a>,
+    rank: GlobalRank,
+    other: GlobalRank,
+) -> (Vec<&'a CallRecord>, Vec<&'a CallRecord>) {
+    let (own, theirs) = (Known::of(job, rank), Known::of(job, other));
+    (own.calls_with(job, &theirs, true), theirs.calls_with(job, &own, true))
+}
+
+/// True if a rank's calls are another's up to its last one of a group: it left none of them out before.
+pub(super) fn all_of(job: &Job<'_>, rank: GlobalRank, model: GlobalRank, group: GroupId) -> bool {
+    let roles = job.roles();
+    let (own, theirs) = both_last(job, rank, model);
+    let Some((own, theirs)) = anchored(&own, &theirs, roles) else { return false };
+    let common = own.iter().zip(theirs).take_while(|(a, b)| same(a, b, roles)).count();
+    let rest = own.get(common..).unwrap_or_default();
+    common > 0 && !rest.iter().any(|call| roles.same(call.call.group, group))
+}
+
+/// A way through the program: the rank that it is taken from, and who goes it.
+#[derive(Clone)]
+struct Way<'s, 'a> {
+    of: &'s Known<'a>,
+    /// Whether each rank that is compared goes it, as far as both are known.
+    goes: Vec<Option<bool>>,
+    /// Those of them that others' ways are held against.
+    members: Vec<GlobalRank>,
+}
+
+impl Way<'_, '_> {
+    fn goes(&self, rank: usize) -> Option<bool> {
+        self.goes.get(rank).copied().flatten()
+    }
+}
 
 /// The one way that more than half of so many ranks go.
 fn usual<'s, 'a>(ways: &[Way<'s, 'a>], all: usize) -> Option<Way<'s, 'a>> {
-    let most = ways.iter().map(|(_, _, members)| members.len()).max()?;
-    let mut usual = ways.iter().filter(|(_, _, members)| members.len() == most);
+    let most = ways.iter().map(|way| way.members.len()).max()?;
+    let mut usual = ways.iter().filter(|way| way.members.len() == most);
     let way = usual.next()?;
     (usual.next().is_none() && most * 2 > all).then(|| way.clone())
 }
@@ -170,7 +247,7 @@ pub(super) fn reason(
     model: GlobalRank,
 ) -> Option<(GroupId, Reason)> {
     let roles = job.roles();
-    let (own, theirs) = (last(job, rank), last(job, model));
+    let (own, theirs) = both_last(job, rank, model);
     let (own, theirs) = anchored(&own, &theirs, roles)?;
     let common = own.iter().zip(theirs).take_while(|(a, b)| same(a, b, roles)).count();
     let found = align_in(own, theirs, Some(roles));
@@ -255,15 +332,23 @@ pub(super) fn in_another_group<'a>(
     model: GlobalRank,
 ) -> Option<(Made<'a>, Made<'a>)> {
     let roles = job.roles();
-    let (own, theirs) = (last(job, rank), last(job, model));
+    let (own, theirs) = both_last(job, rank, model);
     let (own, theirs) = anchored(&own, &theirs, roles)?;
     let common = own.iter().zip(theirs).take_while(|(a, b)| same(a, b, roles)).count();
     let (mine, other) = (*own.get(common)?, *theirs.get(common)?);
     let alike = Signature::of(&mine.call).difference(&Signature::of(&other.call)).is_none();
     let line = !mine.call.stack.is_empty() && mine.call.stack == other.call.stack;
+    // The others come to that line as well, for that group: it is there, and left something out.
+    let theirs_too = theirs.iter().any(|call| {
+        roles.same(call.call.group, mine.call.group)
+            && !mine.call.stack.is_empty()
+            && call.call.stack == mine.call.stack
+    });
     let goes_on = own.get(common + 1).zip(theirs.get(common + 1));
     let goes_on = goes_on.is_some_and(|(a, b)| same(a, b, roles));
-    let found = alike && !roles.same(mine.call.group, other.call.group) && (line || goes_on);
+    let found = alike
+        && !roles.same(mine.call.group, other.call.group)
+        && (line || (goes_on && !theirs_too));
     found.then_some((Made { rank, record: mine }, Made { rank: model, record: other }))
 }
 

@@ -155,7 +155,9 @@ impl<'a> Job<'a> {
                 Some(log) => {
                     let last = self.last.get(&(row.group, *rank));
                     let gone = match last {
-                        Some(last) => *last > row.seq,
+                        // The last one that it is known to have made is this one, and the ring has
+                        // dropped it.
+                        Some(last) => *last >= row.seq,
                         None => window_begins_after(log, first_ps),
                     };
                     if !gone {

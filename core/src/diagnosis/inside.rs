@@ -21,8 +21,7 @@ pub(super) fn cause(scene: &Scene<'_, '_>, culprits: &[GlobalRank]) -> Option<Ca
     if let Some(cause) = unequal_totals(scene, row).or_else(|| other_splits(scene, row)) {
         return Some(cause);
     }
-    // NCCL's calls end on a device, which may be stuck by itself.
-    (culprits.len() > 1).then(|| other_roots(scene, row)).flatten()
+    other_roots(scene, row)
 }
 
 /// The cause of a call that everybody made on gloo, that ended nowhere: of one root, the ranks that
@@ -65,13 +64,21 @@ fn other_roots(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
         seq: Some(row.seq),
         op: Some(op.to_owned()),
         certainty: Certainty::Undecidable,
-        message: format!(
-            "{} are stuck inside {}, {ended}. It looks as if they disagree on its \
-             root: each of two roots sends, and one of them is not listened to. Recordings do not \
-             hold the root, so who is wrong cannot be told.",
-            cap_ranks(&culprits),
-            words::call(job.log, *made),
-        ),
+        message: match culprits.as_slice() {
+            [alone] => format!(
+                "Rank {alone} is stuck inside {}, {ended}. It may have named another root than they, \
+                 or one of them another than it: recordings do not hold the root. Or its process is \
+                 stuck.",
+                words::call(job.log, *made),
+            ),
+            _ => format!(
+                "{} are stuck inside {}, {ended}. It looks as if they disagree on its root: each of \
+                 two roots sends, and one of them is not listened to. Recordings do not hold the \
+                 root, so who is wrong cannot be told.",
+                cap_ranks(&culprits),
+                words::call(job.log, *made),
+            ),
+        },
         fix: "Pass the same src= or dst= on every rank; it must not depend on the rank. \
               NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=COLL logs the root of every call."
             .to_owned(),

@@ -1,5 +1,6 @@
 //! What a job's log says, as findings: alone, or where it names what a recording could only guess.
 
+use super::ended;
 use super::models::Sides;
 use super::report::{Certainty, Evidence, Finding, Kind, Report, Verdict};
 use super::watchdogs;
@@ -90,7 +91,7 @@ fn findings(statements: &[Statement], world: u32) -> Vec<Finding> {
     if watchdogs::differing(statements, world).is_empty() {
         found.extend(watchdogs::timeouts(statements, world));
         if found.is_empty() {
-            found.extend(watchdogs::raised(statements));
+            found.extend(ended::found(statements));
         }
     }
     found

@@ -11,12 +11,15 @@ mod before;
 mod by_lines;
 mod by_plan;
 mod causes;
+mod counted;
 mod dead;
 mod deadlock;
 mod differing;
+mod ended;
 mod explain;
 mod graph;
 mod habit;
+mod held;
 mod in_ddp;
 mod in_step;
 mod index;
@@ -53,11 +56,14 @@ pub use report::{
 pub use waits::who_waits;
 pub use words::rank_list;
 
-use crate::flight_recorder::{FileProblem, FlightRecorderError, Recording, rank_of_file_name};
+use crate::flight_recorder::{
+    FileProblem, FlightRecorderError, Recording, folder_of, rank_of_file_name,
+};
 use crate::group::BackendName;
 use crate::nccl_log;
 use crate::trace::{Call, CallLog, CallState, Called, Origin, Trace};
 use signature::Signature;
+use std::collections::BTreeSet;
 
 /// Whether two calls under one number of a group cannot be the same collective, as far as both are
 /// known.
@@ -92,8 +98,16 @@ pub fn diagnose_trace(trace: &Trace) -> Report {
 /// could not be used.
 pub fn diagnose_recording(recording: &Recording) -> Report {
     let mut report = diagnose(&recording.merged.log);
+    // What lies in another job's folder is that job's.
+    let left_out = recording.problems.iter().filter(|problem| {
+        let other = matches!(problem.error, FlightRecorderError::OtherSet { .. });
+        other && !problem.file_name.is_empty()
+    });
+    let left_out: BTreeSet<&str> = left_out.map(|problem| problem.file_name.as_str()).collect();
     for problem in &recording.problems {
-        tell_unreadable(&mut report, problem);
+        if !left_out.contains(folder_of(&problem.file_name)) {
+            tell_unreadable(&mut report, problem);
+        }
     }
     if report.verdict == Verdict::Healthy && idle_on_gloo(&recording.merged.log) {
         report.notes.push(
@@ -178,8 +192,9 @@ pub fn diagnose_profiles(log: &CallLog, notes: Vec<String>) -> Report {
 /// A rank whose dump is there but cannot be read is not known to have crashed: its finding says
 /// so instead.
 fn tell_unreadable(report: &mut Report, problem: &FileProblem) {
-    // A rank's log carries its number as well.
-    if matches!(problem.error, FlightRecorderError::Text { .. }) {
+    // A rank's log carries its number as well; files that were left out could be read.
+    use FlightRecorderError::{OtherSet, SameRank, Text};
+    if matches!(problem.error, Text { .. } | OtherSet { .. } | SameRank { .. }) {
         return;
     }
     let Ok(rank) = rank_of_file_name(&problem.file_name) else { return };

@@ -37,6 +37,12 @@ pub(super) fn tell(scene: &Scene<'_, '_>, cause: &mut Cause) {
             " gloo itself does not compare operations: each rank reduces with its own, and the \
              ranks go on with wrong values."
         }
+        (Kind::RootMismatch, _) => {
+            " gloo itself does not compare roots: each rank sends to the root that it names, or hears \
+             from it. Ranks that both take themselves for the root, and who listens to one that does \
+             not, are stuck until the timeout; the others go on after a small call as if nothing were \
+             wrong."
+        }
         _ => "",
     };
 }

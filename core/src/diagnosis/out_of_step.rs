@@ -3,12 +3,14 @@
 
 use super::by_plan::{self, Astray};
 use super::causes::{Cause, Scene};
+use super::counted;
 use super::differing::{
     FIX_EXTRA, FIX_SWAPPED, FIX_UNUSED, extra, fix_loop, fix_skipped, skipped, swapped, unused,
 };
-use super::explain::{Deed, Reason, from_plan_of};
+use super::explain::{Deed, Reason, from_plan_of, is_ddp};
 use super::graph::Sink;
 use super::habit;
+use super::held;
 use super::in_step::{self, odd_ones};
 use super::index::{Job, Made};
 use super::report::{Certainty, Kind};
@@ -38,15 +40,17 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     let job = scene.job;
     let Some(odd) = odd_ones(job, &sink.ranks) else {
         return match habit::broken(job, &scene.graph.tightest(sink)) {
-            Some(broken) => {
-                let circle = blame(circle, sink, &[broken.rank]);
-                let message = circle.message + &broken.said;
-                Cause { certainty: Certainty::Likely, message, ..circle }
-            }
-            None => alone(scene, sink, circle),
+            Some(broken) => as_never(circle, sink, &broken),
+            None => match miscounted(scene, sink, &circle) {
+                Some(cause) => cause,
+                None => {
+                    held::cause(scene, sink, &circle).unwrap_or_else(|| alone(scene, sink, circle))
+                }
+            },
         };
     };
     let Some(first) = odd.ranks.first().copied() else { return circle };
+    let held = held::cause(scene, sink, &circle).filter(|held| held.culprits == odd.ranks);
     let mut cause = blame(circle, sink, &odd.ranks);
     cause.certainty = Certainty::Likely;
     if let Some((own, theirs)) = in_step::in_another_group(job, first, odd.model) {
@@ -54,7 +58,9 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
         (cause.seq, cause.op) = (own.record.seq, Some(own.record.call.op.clone()));
         return other_group(cause, own.record.call.group, &said);
     }
-    let Some((group, why)) = in_step::reason(job, first, odd.model) else { return cause };
+    let Some((group, why)) = in_step::reason(job, first, odd.model) else {
+        return held.unwrap_or(cause);
+    };
     let alike = |rank: &GlobalRank| {
         let own = in_step::reason(job, *rank, odd.model);
         own.is_some_and(|(own, reason)| own == group && reason.same(&why))
@@ -71,8 +77,7 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     };
     let mut cause = tell(scene, cause, &odd.ranks, group, why);
     if may_come {
-        cause.message += " Or it takes these groups in another order this time, and would have come \
-                          to that call later: the recording ends before that.";
+        cause.message += held::MAY_COME;
     }
     cause
 }
@@ -83,11 +88,11 @@ fn alone(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     let job = scene.job;
     let rows = sink.rows.iter().filter_map(|at| job.rows.get(*at));
     let mut few = rows.filter(|row| row.waiting().len() * 2 < row.absent.len());
-    let (Some(row), None) = (few.next(), few.next()) else { return circle };
+    let (Some(row), None) = (few.next(), few.next()) else { return either(scene, sink, circle) };
     let waiting = row.waiting();
     let made = row.made.iter().find(|made| made.pending()).copied();
     let (Some(made), true) = (made, waiting.iter().all(|rank| sink.ranks.contains(rank))) else {
-        return circle;
+        return either(scene, sink, circle);
     };
     let said = format!(
         "{} alone called {}: that call is one too many, or an earlier one was left out or put off.",
@@ -100,6 +105,40 @@ fn alone(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     (cause.seq, cause.op) = (Some(row.seq), Some(made.record.call.op.clone()));
     cause.message = since(&said, &cause.message);
     cause
+}
+
+/// The circle as the fault of the one that made fewer calls than its peers, or more.
+fn miscounted(scene: &Scene<'_, '_>, sink: &Sink, circle: &Cause) -> Option<Cause> {
+    let job = scene.job;
+    let odd = counted::odd_one(job, &scene.graph.tightest(sink))?;
+    let mut cause = blame(circle.clone(), sink, &[odd.rank]);
+    cause.certainty = Certainty::Likely;
+    cause.message = since(&odd.said, &circle.message);
+    let rows = sink.rows.iter().filter_map(|at| job.rows.get(*at));
+    // It has gone on without a call in which others wait.
+    let left_out = rows.filter(|row| odd.fewer && row.lacks(odd.rank)).min_by_key(|row| row.seq);
+    if let Some(row) = left_out {
+        let made = row.made.iter().find(|made| made.pending())?;
+        cause.kind = Kind::OpSkipped;
+        cause.group = Some(row.group);
+        (cause.seq, cause.op) = (Some(row.seq), Some(made.record.call.op.clone()));
+        cause.fix = fix_skipped(is_ddp(&made.record.call.stack));
+    }
+    Some(cause)
+}
+
+/// A circle of two sides between which nothing decides.
+fn either(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
+    let tight = scene.graph.tightest(sink);
+    let rows = tight.rows.iter().filter_map(|at| scene.job.rows.get(*at));
+    let groups: BTreeSet<GroupId> = rows.map(|row| row.group).collect();
+    if groups.len() != 2 || circle.certainty != Certainty::Certain {
+        return circle;
+    }
+    let message = circle.message
+        + " Either side may be the one that takes them otherwise than the program means, or that left \
+           a call out before: the recording cannot tell.";
+    Cause { certainty: Certainty::Likely, message, ..circle }
 }
 
 /// `Rank 2 called all_reduce #1 of default_pg (train.py:9) where rank 0 called all_reduce #2 of tp
@@ -142,7 +181,7 @@ fn planned(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     found.sort_by_key(|(_, astray, why)| (*why == Reason::Other, astray.certainty));
     let Some((group, astray, why)) = found.first().cloned() else {
         // All make the same calls of each group, and few take their groups in another order.
-        let Some(odd) = odd_ones(job, &sink.ranks) else { return circle };
+        let Some(odd) = odd_ones(job, &sink.ranks) else { return tied(scene, sink, circle) };
         return Cause { certainty: Certainty::Likely, ..blame(circle, sink, &odd.ranks) };
     };
     let mut cause = blame(circle, sink, &astray.ranks);
@@ -180,6 +219,40 @@ fn planned(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     let mut cause = tell(scene, cause, &astray.ranks, group, why);
     cause.certainty = cause.certainty.max(certainty);
     cause
+}
+
+/// With a plan in which as many members of a group go one way as another: what a rank has done before
+/// may tell whose way it is.
+fn tied(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
+    let job = scene.job;
+    let tight = scene.graph.tightest(sink);
+    let rows = tight.rows.iter().filter_map(|at| job.rows.get(*at));
+    let groups: BTreeSet<GroupId> = rows.map(|row| row.group).collect();
+    let said = groups.into_iter().find_map(|group| {
+        let calls = by_plan::numbers(job, group).filter(|calls| calls.len() > 1)?;
+        let calls = calls.iter().map(|(calls, ranks)| {
+            format!("{} by {}", words::count(*calls, "call"), words::ranks(ranks))
+        });
+        let label = words::group_label(job.log, group);
+        Some((label, calls.collect::<Vec<_>>().join(", ")))
+    });
+    let Some((label, calls)) = said else { return circle };
+    if let Some(broken) = habit::broken(job, &tight) {
+        return as_never(circle, sink, &broken);
+    }
+    let message = format!(
+        "{} The programs make different calls of {label} ({calls}): one side leaves some out, or the \
+         other makes some too many, and nothing tells which.",
+        circle.message
+    );
+    Cause { certainty: Certainty::Undecidable, message, ..circle }
+}
+
+/// The circle as the fault of a rank that takes its groups as it never has.
+fn as_never(circle: Cause, sink: &Sink, broken: &habit::Broken) -> Cause {
+    let circle = blame(circle, sink, &[broken.rank]);
+    let message = circle.message + &broken.said;
+    Cause { certainty: Certainty::Likely, message, ..circle }
 }
 
 /// The circle as the fault of some of its ranks.
@@ -242,7 +315,7 @@ fn tell(
 }
 
 /// What was done, and the circle that it ended in.
-fn since(said: &str, circle: &str) -> String {
+pub(super) fn since(said: &str, circle: &str) -> String {
     let mut chars = circle.chars();
     let first = chars.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
     format!("{said} Since then {first}{}", chars.as_str())

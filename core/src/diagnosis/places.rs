@@ -111,24 +111,27 @@ pub(super) fn strays(
         .any(|made| made.rank == rank && before(made.record) && made.record.call.stack == *usual)
 }
 
-/// True of a rank that makes a call which all have made before, where the others make one that nobody
-/// has: it is in the next round of a loop, whose first one the others have not ended.
+/// Of a rank that makes a call which all have made before, where the others make one that nobody has:
+/// it may be in the next round of a loop, whose first one the others have not ended. How often the
+/// call was made in that.
 pub(super) fn began_again(
     job: &Job<'_>,
     group: GroupId,
     seq: u64,
     own: &CallRecord,
     theirs: &CallRecord,
-) -> bool {
+) -> Option<usize> {
     let rows = job.rows_of(group);
     let before = rows.get(..rows.partition_point(|row| row.seq < seq)).unwrap_or_default();
-    let place = |record: &CallRecord| {
-        let stack = &record.call.stack;
-        let made = before.iter().flat_map(|row| &row.made);
-        made.filter(|made| made.record.call.stack == *stack && alike(made.record, record)).count()
+    let from = |record: &CallRecord, made: &Made<'_>| {
+        made.record.call.stack == record.call.stack && alike(made.record, record)
     };
-    !own.call.stack.is_empty()
-        && !theirs.call.stack.is_empty()
-        && place(own) > 1
-        && place(theirs) == 0
+    let made = |record: &CallRecord| {
+        before.iter().flat_map(|row| &row.made).filter(|made| from(record, made)).count()
+    };
+    let known = !own.call.stack.is_empty() && !theirs.call.stack.is_empty();
+    if !known || made(theirs) > 0 || made(own) < 2 {
+        return None;
+    }
+    Some(before.iter().filter(|row| row.made.iter().any(|made| from(own, made))).count())
 }

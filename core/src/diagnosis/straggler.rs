@@ -62,6 +62,40 @@ pub(super) fn find(job: &Job<'_>) -> Option<Straggler> {
     found.max_by_key(|found| (found.median_ps, found.calls, std::cmp::Reverse(found.rank)))
 }
 
+/// The note of a rank of a recording that came to every call last and by about as much: it is slow, or
+/// its clock is ahead, which looks the same.
+pub(super) fn or_clock(job: &Job<'_>) -> Option<String> {
+    /// Fewer calls are no habit.
+    const CALLS: usize = 4;
+    if !job.log.recorded || job.log.device_times {
+        return None;
+    }
+    let groups = (0..).map(GroupId).zip(&job.log.groups);
+    let always = groups.filter_map(|(id, group)| {
+        let came = Arrival::of(job, id);
+        let full = full_rows(job, id, recorded(job, group));
+        // Start-up is slow for many reasons.
+        let rows = full.get(full.len() / 2..).filter(|rows| rows.len() >= CALLS)?;
+        let mut least: BTreeMap<GlobalRank, i128> = BTreeMap::new();
+        for (rank, late) in rows.iter().flat_map(|row| came.late(row)) {
+            let least = least.entry(rank).or_insert(late);
+            *least = late.min(*least);
+        }
+        let (rank, late) = least.into_iter().max_by_key(|(_, late)| *late)?;
+        let between = came.duration_ps(rows) / (rows.len() as u64);
+        let late = u64::try_from(late).ok()?;
+        (late > NOISE_PS && late > between / 4).then_some((late, rank, id, rows.len()))
+    });
+    let (late, rank, group, calls) = always.max()?;
+    Some(format!(
+        "Rank {rank} came last to each of the last {calls} calls of {}, by {} or more. If its clock is \
+         not ahead of the others' by as much, it is slow, and all wait for it: the calls themselves \
+         do not tell the two apart.",
+        words::group_label(job.log, group),
+        words::duration(late),
+    ))
+}
+
 /// How many members of a group something was recorded of.
 fn recorded(job: &Job<'_>, group: &ProcessGroup) -> usize {
     group.ranks().iter().filter(|rank| job.rank(**rank).is_some()).count()

@@ -117,6 +117,16 @@ pub(super) fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Caus
         _ => "",
     };
     let call = words::call(log, made);
+    // One that is waited for by several is at odds with all of them.
+    let alone = waits.iter().all(|pending| pending.made.rank == made.rank);
+    let either = alone && own.is_some() && (never || finished || log.recorded);
+    let or = match either {
+        true => format!(
+            " Or rank {} made one {} too many: between two ranks nothing tells which.",
+            made.rank, made.record.call.op
+        ),
+        false => String::new(),
+    };
     Some(Cause {
         kind,
         culprits: vec![rank],
@@ -124,8 +134,11 @@ pub(super) fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Caus
         group: Some(made.record.call.group),
         seq: made.record.seq,
         op: Some(made.record.call.op.clone()),
-        certainty: if own.is_some() { Certainty::Certain } else { Certainty::Likely },
-        message: format!("{what} rank {} waits in {call}.{ended}", made.rank),
+        certainty: match own {
+            Some(_) if !either => Certainty::Certain,
+            _ => Certainty::Likely,
+        },
+        message: format!("{what} rank {} waits in {call}.{ended}{or}", made.rank),
         fix: format!(
             "Make one {answer} on rank {rank} for every {} on rank {}, with the same tag and group.",
             made.record.call.op, made.rank

@@ -2,6 +2,7 @@
 //! timed out in different calls under one number of a group disagree; one that timed out earlier
 //! than the others never came to theirs; and one that says nothing may have ended.
 
+use super::ended::{self, is_end};
 use super::logged::finding;
 use super::report::{Certainty, Finding, Kind};
 use super::words::{self, cap_ranks, rank_list, ranks};
@@ -202,6 +203,9 @@ fn behind(all: &[Fired<'_>], label: &str) -> Option<Finding> {
         .filter(|(rank, fired)| fired.seq == last.seq && !behind.contains_key(rank))
         .map(|(rank, _)| *rank)
         .collect();
+    if who.len() >= others.len() && !others.is_empty() {
+        return ahead(all, &behind, &others, label);
+    }
     let said = behind.values().all(|fired| fired.last_enqueued.is_some());
     let message = match said {
         true => format!(
@@ -231,6 +235,47 @@ fn behind(all: &[Fired<'_>], label: &str) -> Option<Finding> {
     Some(found)
 }
 
+/// Few have a call behind them in which most timed out: these made it, and none of them has left it,
+/// so the few are the odd ones. As many as the others may as well be right.
+fn ahead(
+    all: &[Fired<'_>],
+    behind: &BTreeMap<GlobalRank, Fired<'_>>,
+    ahead: &[GlobalRank],
+    label: &str,
+) -> Option<Finding> {
+    let (last, stuck) = (*all.last()?, *behind.values().next()?);
+    let who: Vec<GlobalRank> = behind.keys().copied().collect();
+    let tie = who.len() == ahead.len();
+    let message = format!(
+        "{} timed out in {} #{}{label}, and {} in {} #{}, with #{} behind {}. {}",
+        cap_ranks(&who),
+        stuck.op,
+        stuck.seq,
+        ranks(ahead),
+        last.op,
+        last.seq,
+        stuck.seq,
+        if ahead.len() == 1 { "it" } else { "them" },
+        match tie {
+            true =>
+                "One side made a call more than the other, or another one: the logs do not tell \
+                     which.",
+            false =>
+                "Most likely the fewer made a call more than the others, or another one under \
+                      that number.",
+        },
+    );
+    let culprits = |rank: &GlobalRank| ahead.contains(rank) || (tie && who.contains(rank));
+    let about = all.iter().filter(|fired| culprits(&fired.at.rank)).map(|fired| fired.at);
+    let fix = "Find the branch that only some ranks take, and make every rank of the group make the same \
+               calls. Set TORCH_FR_BUFFER_SIZE and TORCH_NCCL_DUMP_ON_TIMEOUT=1: the dumps show them.";
+    let mut found = finding(Kind::OpExtra, &about.collect::<Vec<_>>(), message, fix)?;
+    (found.seq, found.certainty) =
+        (Some(stuck.seq), if tie { Certainty::Undecidable } else { Certainty::Likely });
+    found.victims = who.into_iter().filter(|_| !tie).collect();
+    Some(found)
+}
+
 /// All that speak wait in one call: who does not speak may be missing, and has ended if the log says
 /// that it raised.
 fn together(
@@ -249,10 +294,10 @@ fn together(
         statements.iter().filter(timed_out).map(|it| it.rank).collect();
     let ended: Vec<Statement> = statements
         .iter()
-        .filter(|it| matches!(it.said, Said::Raised { .. }) && !spoken.contains(&it.rank))
+        .filter(|it| is_end(&it.said) && !spoken.contains(&it.rank))
         .cloned()
         .collect();
-    if let Some(mut found) = raised(&ended) {
+    if let Some(mut found) = ended::found(&ended) {
         found.message = format!(
             "{} {} timed out in {call}, and nothing says that {} came to it.",
             found.message,
@@ -317,31 +362,6 @@ fn together(
     let mut found = finding(kind, &about, message, fix)?;
     (found.culprits, found.victims) = (culprits, waiting);
     (found.seq, found.certainty) = (Some(last.seq), Certainty::Undecidable);
-    Some(found)
-}
-
-/// Ranks that ended by an exception, as Python printed it.
-pub(super) fn raised(statements: &[Statement]) -> Option<Finding> {
-    /// More are counted.
-    const SHOWN: usize = 4;
-    let errors = statements.iter().filter_map(|it| match &it.said {
-        Said::Raised { error } => Some((it, error)),
-        _ => None,
-    });
-    let errors: Vec<(&Statement, &String)> = errors.collect();
-    let said = errors.iter().take(SHOWN).map(|(it, error)| {
-        let end = if error.ends_with('.') { "" } else { "." };
-        format!("Rank {} raised {error}{end}", it.rank)
-    });
-    let mut said: Vec<String> = said.collect();
-    if errors.len() > SHOWN {
-        said.push(format!("So did {} more.", errors.len() - SHOWN));
-    }
-    let about: Vec<&Statement> = errors.iter().map(|(it, _)| *it).collect();
-    let fix = "Mend what raised there: the traceback stands above that line. A rank that ends leaves \
-               the others waiting in their next call until the watchdog fires.";
-    let mut found = finding(Kind::RankDied, &about, said.join(" "), fix)?;
-    found.certainty = Certainty::Likely;
     Some(found)
 }
 
@@ -410,6 +430,19 @@ mod tests {
         assert_eq!(finding.victims, [0, 1, 3].map(GlobalRank));
         assert_eq!(found(raises), [(Kind::RankDied, vec![2], Certainty::Likely)]);
         assert_eq!(report(raises).verdict, Verdict::Findings);
+    }
+
+    /// A call that most are in has not ended for anybody: who is past it made another.
+    #[test]
+    fn the_majority_is_not_behind() {
+        let waits = |rank| fires(rank, 17, "ALLREDUCE", 100);
+        for next in [fires(2, 18, "ALLREDUCE", 100), fires(2, 18, "BROADCAST", 64)] {
+            let text = waits(0) + &waits(1) + &waits(3) + &next;
+            assert_eq!(found(&text), [(Kind::OpExtra, vec![2], Certainty::Likely)]);
+            assert_eq!(report(&text).findings[0].victims, [0, 1, 3].map(GlobalRank));
+            let tie = waits(0) + &next;
+            assert_eq!(found(&tie), [(Kind::OpExtra, vec![0, 2], Certainty::Undecidable)]);
+        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! A set of files: which rank wrote which, and what to do with those that cannot be read.
 
+use super::sets::newest;
 use super::{Dump, FlightRecorderError, Merged, merge};
 use crate::plan::MAX_WORLD_SIZE;
 use crate::rank::GlobalRank;
+use std::cmp::Ordering;
 
 /// A file among the dumps that could not be used, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +48,23 @@ pub fn rank_of_file_name(file_name: &str) -> Result<GlobalRank, FlightRecorderEr
     }
 }
 
+/// By rank; of one rank's, the one that says most first.
+pub(super) fn better_first(a: &Dump, b: &Dump) -> Ordering {
+    let last_record = |dump: &Dump| dump.entries.last().and_then(|entry| entry.record_id);
+    (a.rank, a.form)
+        .cmp(&(b.rank, b.form))
+        .then_with(|| last_record(b).cmp(&last_record(a)))
+        .then_with(|| a.file_name.cmp(&b.file_name))
+}
+
 /// Reads every file that is a dump and merges them; what could not be used is listed beside. The
 /// order of the files does not matter. If a rank's dump is there as pickle and as JSON, the pickle
-/// counts, since it has the stacks; of several pickles the one that recorded the most.
+/// counts, since it has the stacks. Where files of different jobs or moments claim one rank, the
+/// newest set of them is read (`sets.rs`).
 ///
 /// # Errors
-/// When no file could be read: the first one's problem, by name.
+/// When no file could be read: the first one's problem, by name. When files claim the same rank, and
+/// nothing tells which belong together.
 pub fn read_files<'a>(
     files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
 ) -> Result<Recording, FlightRecorderError> {
@@ -70,18 +83,13 @@ pub fn read_files<'a>(
 /// that could not be read.
 ///
 /// # Errors
-/// When there are no dumps: the first problem, by name.
+/// When there are no dumps: the first problem, by name. When files claim the same rank, and nothing
+/// tells which belong together.
 pub fn recording_of(
-    mut dumps: Vec<Dump>,
+    dumps: Vec<Dump>,
     mut problems: Vec<FileProblem>,
 ) -> Result<Recording, FlightRecorderError> {
-    let last_record = |dump: &Dump| dump.entries.last().and_then(|entry| entry.record_id);
-    dumps.sort_by(|a, b| {
-        (a.rank, a.form)
-            .cmp(&(b.rank, b.form))
-            .then_with(|| last_record(b).cmp(&last_record(a)))
-            .then_with(|| a.file_name.cmp(&b.file_name))
-    });
+    let dumps = newest(dumps, &mut problems)?;
     let mut kept: Vec<Dump> = Vec::with_capacity(dumps.len());
     for dump in dumps {
         match kept.last() {

@@ -19,6 +19,7 @@ mod members;
 mod merge;
 mod names;
 mod retired;
+mod sets;
 mod stack;
 mod write;
 
@@ -26,6 +27,7 @@ pub use entry::{Entry, Site};
 pub use files::{FileProblem, Recording, rank_of_file_name, read_files, recording_of};
 pub use merge::{Merged, merge, trace_of};
 pub(crate) use names::{public_name, rank_list};
+pub use sets::folder_of;
 pub use stack::{short_frame, user_frame};
 pub use write::dumps_of;
 
@@ -183,6 +185,33 @@ pub enum FlightRecorderError {
         /// The file that was left out.
         file: String,
         /// The file that was used.
+        other: String,
+        /// The rank.
+        rank: GlobalRank,
+    },
+    /// Files of another job, or of another moment, that claim the ranks of newer ones.
+    #[error(
+        "Several files claim the same rank, so they are of different jobs or moments. {judged} was \
+         judged, where the latest call is; {set} was not ({files} older files): diagnose it by itself."
+    )]
+    OtherSet {
+        /// Their folder, or what their names begin with.
+        set: String,
+        /// How many they are.
+        files: usize,
+        /// Those that were judged.
+        judged: String,
+    },
+    /// Files that claim one rank, and nothing says which others belong to which.
+    #[error(
+        "{file} and {other} both claim to be rank {rank}'s, and hold different calls: they are of \
+         different jobs or moments, and nothing tells which files belong together and are the newest. \
+         Keep the dumps of each in a folder of their own, and diagnose one folder"
+    )]
+    Mixed {
+        /// One file.
+        file: String,
+        /// The other.
         other: String,
         /// The rank.
         rank: GlobalRank,

@@ -8,28 +8,33 @@
 
 mod clocks;
 mod fill;
+mod names;
 
 pub use clocks::Offset;
 pub use fill::Filled;
+pub use names::{name_in, names_of};
 
 use crate::diagnosis::{
     Kind, Report, add_log, diagnose_nccl, diagnose_profiles, diagnose_recording,
 };
-use crate::flight_recorder::{Dump, FileProblem, Merged, recording_of};
+use crate::flight_recorder::{
+    Dump, FileProblem, FlightRecorderError, Merged, Recording, folder_of, recording_of,
+};
 use crate::job_log::{self, Statement};
 use crate::kineto::{self, Profile};
 use crate::nccl_log::{self, NcclLog};
 use crate::trace::{CallLog, TraceHeader};
 use crate::words::counted;
 use fill::{Clock, fill};
+use std::collections::BTreeSet;
 
 /// What a file holds that is no archive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Piece {
     /// A Flight Recorder dump.
     Dump(Dump),
-    /// A text: PyTorch's messages, NCCL's lines, or both.
-    Text(Vec<Statement>, NcclLog),
+    /// A text of a name: PyTorch's messages, NCCL's lines, or both.
+    Text(String, Vec<Statement>, NcclLog),
     /// A profiler's trace.
     Profile(Profile),
     /// A file that is none of these, as a dump that cannot be read.
@@ -53,7 +58,7 @@ impl Piece {
                 let (said, nccl) = (job_log::read(bytes), NcclLog::read(name, bytes));
                 match said.is_empty() && nccl.is_empty() {
                     true => Piece::Unread(FileProblem { file_name: name.to_owned(), error }),
-                    false => Piece::Text(said, nccl),
+                    false => Piece::Text(name.to_owned(), said, nccl),
                 }
             }
         }
@@ -65,8 +70,9 @@ impl Piece {
 pub struct Sources {
     dumps: Vec<Dump>,
     unread: Vec<FileProblem>,
-    said: Vec<Statement>,
-    nccl: Vec<NcclLog>,
+    /// With the names of the files, as what follows.
+    said: Vec<(String, Statement)>,
+    nccl: Vec<(String, NcclLog)>,
     profiles: Vec<Profile>,
     problems: Vec<String>,
 }
@@ -87,9 +93,9 @@ impl Sources {
     pub fn take(&mut self, piece: Piece) {
         match piece {
             Piece::Dump(dump) => self.dumps.push(dump),
-            Piece::Text(said, nccl) => {
-                self.said.extend(said);
-                self.nccl.extend(Some(nccl).filter(|nccl| !nccl.is_empty()));
+            Piece::Text(name, said, nccl) => {
+                self.said.extend(said.into_iter().map(|said| (name.clone(), said)));
+                self.nccl.extend(Some((name, nccl)).filter(|(_, nccl)| !nccl.is_empty()));
             }
             Piece::Profile(profile) => self.profiles.push(profile),
             Piece::Unread(problem) => self.unread.push(problem),
@@ -124,16 +130,30 @@ impl Sources {
         }
         self.problems.sort();
         let unnoted = self.problems.clone();
+        let highest = self.dumps.iter().map(|dump| dump.rank.0).max();
+        let dumps = std::mem::take(&mut self.dumps);
+        let recording = match highest.map(|_| recording_of(dumps, self.unread.clone())).transpose()
+        {
+            Ok(recording) => recording,
+            Err(error @ FlightRecorderError::Mixed { .. }) => {
+                let world_size = highest.unwrap_or(0).saturating_add(1);
+                let report = Report::unusable(world_size, format!("{error}."));
+                return Ok(Gathered { calls: None, report, problems: self.problems });
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        let left_out = recording.as_ref().map(left_out).unwrap_or_default();
+        let judged = |name: &str| !left_out.contains(folder_of(name));
         // The same message may stand in the logs of several ranks.
-        self.said.sort();
-        self.said.dedup();
-        let nccl = nccl_log::calls_of(&self.nccl);
+        let said = self.said.into_iter().filter(|(name, _)| judged(name)).map(|(_, said)| said);
+        let said: Vec<Statement> = said.collect::<BTreeSet<_>>().into_iter().collect();
+        let nccl = self.nccl.into_iter().filter(|(name, _)| judged(name)).map(|(_, nccl)| nccl);
+        let nccl = nccl_log::calls_of(&nccl.collect::<Vec<_>>());
+        self.profiles.retain(|profile| judged(&profile.file_name));
         let profiled = kineto::calls_of(&self.profiles);
         let mut told = Vec::new();
         let mut problems = self.problems;
-        let (calls, mut report) = if !self.dumps.is_empty() {
-            let mut recording =
-                recording_of(self.dumps, self.unread).map_err(|error| error.to_string())?;
+        let (calls, mut report) = if let Some(mut recording) = recording {
             let merged = &mut recording.merged;
             if let Some(nccl) = &nccl {
                 told.push(from_nccl(&mut merged.log, nccl));
@@ -172,15 +192,23 @@ impl Sources {
             report.notes.extend(self.unread.iter().map(|problem| problem.error.to_string()));
             (calls, report)
         };
-        if !self.said.is_empty() && calls.is_some() {
-            let messages = counted(self.said.len(), "message");
+        if !said.is_empty() && calls.is_some() {
+            let messages = counted(said.len(), "message");
             told.push(format!("The job's log holds {messages} of PyTorch's own."));
         }
-        add_log(&mut report, &self.said);
+        add_log(&mut report, &said);
         report.notes.extend(told);
         report.notes.extend(unnoted);
         Ok(Gathered { calls, report, problems })
     }
+}
+
+/// The folders of files that were left out, with what else lies there.
+fn left_out(recording: &Recording) -> BTreeSet<String> {
+    let others = recording.problems.iter();
+    let others =
+        others.filter(|problem| matches!(problem.error, FlightRecorderError::OtherSet { .. }));
+    others.map(|problem| problem.file_name.clone()).filter(|name| !name.is_empty()).collect()
 }
 
 /// The time between two recordings' starts, in picoseconds.

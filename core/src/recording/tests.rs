@@ -289,3 +289,41 @@ proptest! {
         let _ = sources.gather();
     }
 }
+
+/// What lies beside another job's dumps is that job's.
+#[test]
+fn jobs_in_folders_are_not_mixed() {
+    let within = |folder: &str, files: Vec<(String, Vec<u8>)>| {
+        files
+            .into_iter()
+            .map(|(name, bytes)| (format!("{folder}/{name}"), bytes))
+            .collect::<Vec<_>>()
+    };
+    let (old, new) = (made([0.0; 4]), made([60_000_000.0; 4]));
+    let old_raises = ("old/rank1.log".to_owned(), b"[rank1]: ValueError: x\n".to_vec());
+    let all = [
+        within("old", old.dumps.clone()),
+        within("old", old.logs),
+        within("old", old.profiles),
+        vec![old_raises],
+        within("new", new.dumps.clone()),
+    ];
+    let all = gather(all.iter().flatten());
+    assert_eq!(found(&all), [(Kind::CallNeverCompleted, vec![])], "{}", all.report.to_text());
+    let told = notes(&all);
+    assert!(told.contains("new was judged") && told.contains("old was not (4 older"), "{told}");
+    assert!(!told.contains("NCCL's log") && !told.contains("profiles"), "{told}");
+    // A damaged file of the other job says nothing of a rank that left none here.
+    let mut some = within("new", new.dumps.clone());
+    some.pop();
+    let mut others = within("old", old.dumps.clone());
+    others[3].1.truncate(20);
+    let missing = gather(some.iter().chain(&others));
+    assert_eq!(found(&missing), [(Kind::RankMissing, vec![3])], "{}", missing.report.to_text());
+    let message = &missing.report.findings[0].message;
+    assert!(!message.contains("cannot be read"), "{message}");
+    // The same without folders: whose is whose cannot be told.
+    let mixed = gather(old.dumps.iter().chain(&new.dumps));
+    assert_eq!(mixed.report.verdict, Verdict::Unusable);
+    assert!(notes(&mixed).contains("both claim to be rank"), "{}", notes(&mixed));
+}

@@ -44,8 +44,9 @@ pub(crate) async fn upload(
             [(first, _), ..] => format!("{first} and {} more", files.len() - 1),
         };
         let mut recording = Recording::default();
+        let alone = files.len() == 1;
         for (name, bytes) in files {
-            recording.add(&name, &bytes).map_err(unusable)?;
+            recording.add(&name, &bytes, alone).map_err(unusable)?;
         }
         let read = recording.read().map_err(unusable)?;
         let (trace, report) = (read.held.into_trace().map_err(unusable)?, read.report);

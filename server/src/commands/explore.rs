@@ -135,16 +135,16 @@ fn told(explored: &Explored, plan: &Plan) -> String {
                 }
                 false => "completes in every order",
             };
-            format!("{}: {what} ({within}).\n", bounds.devices.words())
+            format!("{}: {what} ({within}).\n", bounds.devices.words(plan))
         }
         Verdict::Unknown => format!(
             "{}: no order was found in which it does not complete, but not all were looked at \
              ({within}). --states looks at more, --search-seed at others.\n",
-            bounds.devices.words()
+            bounds.devices.words(plan)
         ),
         Verdict::Fails { order, outcome } => format!(
             "{}: there is an order in which it does not complete: {} ({within}).\n{}",
-            bounds.devices.words(),
+            bounds.devices.words(plan),
             describe(Some(outcome)),
             chosen(order, plan)
         ),

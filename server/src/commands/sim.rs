@@ -5,11 +5,11 @@ use crate::plan_source::{FaultOptions, LinkOptions, PlanArguments, with_timeout}
 use crate::{terminal, trace_file};
 use anyhow::{Result, anyhow};
 use lockstep_core::c10d::detail_of;
-use lockstep_core::diagnosis::{Report, diagnose_trace};
+use lockstep_core::diagnosis::{Report, Verdict, diagnose_trace};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Outcome, Trace};
 use lockstep_core::words::counted;
-use lockstep_sim::{SimConfig, SimError, Topology, simulate};
+use lockstep_sim::{Devices, SimConfig, SimError, Topology, simulate};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -198,6 +198,13 @@ fn as_text(
     // Where nobody is to blame, what the diagnosis makes of the timeout would lead astray.
     if slow.is_none() || blames {
         text.push_str(&report.to_text());
+    }
+    let plan = trace.header.plan.as_ref();
+    if report.verdict == Verdict::Healthy && plan.is_some_and(Devices::leave_open) {
+        text.push_str(
+            "This is one order of what the program leaves open; `lockstep explore` looks for one that \
+             hangs.\n",
+        );
     }
     text
 }

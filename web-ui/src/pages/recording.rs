@@ -73,8 +73,9 @@ pub(crate) fn recording() -> Html {
                     }
                 })
             };
+            let paths = files.iter().map(path_of).collect();
             let files: Vec<wasm_bindgen::JsValue> = files.into_iter().map(Into::into).collect();
-            let request = Request::OpenFiles { session: session.id() };
+            let request = Request::OpenFiles { session: session.id(), paths };
             let (question, answer) = client.ask_with(request, &files, Some(progress));
             *asked.borrow_mut() = Some(question);
             let stage = stage.clone();
@@ -227,11 +228,11 @@ fn identity(file: &File) -> String {
     if file.name().ends_with(".py") { path_of(file) } else { file.name() }
 }
 
-/// A file's place in the folder that was chosen, if one was, else its name.
+/// A file's place in the folder that was chosen or dropped, if one was, else its name.
 fn path_of(file: &File) -> String {
-    let within = js_sys::Reflect::get(file, &"webkitRelativePath".into());
-    let within = within.ok().and_then(|path| path.as_string()).filter(|path| !path.is_empty());
-    within.unwrap_or_else(|| file.name())
+    let said = |key: &str| js_sys::Reflect::get(file, &key.into()).ok()?.as_string();
+    let mut within = [files::DROPPED_AT, "webkitRelativePath"].into_iter().filter_map(said);
+    within.find(|path| !path.is_empty()).unwrap_or_else(|| file.name())
 }
 
 /// A trace that is open: what it is, its timeline, its findings.

@@ -61,7 +61,7 @@ pub(crate) enum Request {
     /// Read the trace in the attachment.
     OpenTrace { session: SessionId, name: String },
     /// Read the attached files as one recording.
-    OpenFiles { session: SessionId },
+    OpenFiles { session: SessionId, paths: Vec<String> },
     /// Read and prove the schedule in the attached file, and follow it to before a step.
     CheckSchedule { step: Option<u32> },
     /// Begin a trace whose bytes come piece by piece.

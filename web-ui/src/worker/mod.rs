@@ -137,8 +137,8 @@ async fn answer(
             keep(state, session, held);
             plain(opened)
         }
-        Request::OpenFiles { session } => {
-            let (held, opened) = open::files(session, attachments, slices).await?;
+        Request::OpenFiles { session, paths } => {
+            let (held, opened) = open::files(session, attachments, &paths, slices).await?;
             keep(state, session, held);
             plain(opened)
         }

@@ -9,7 +9,7 @@ use lockstep_core::archive::{self, Limits};
 use lockstep_core::diagnosis::Report;
 use lockstep_core::flight_recorder::{MAX_DUMP_BYTES, Merged};
 use lockstep_core::plan::Plan;
-use lockstep_core::recording::{Gathered, Piece, Sources};
+use lockstep_core::recording::{Gathered, Piece, Sources, name_in, names_of};
 use lockstep_core::trace::{CallLog, Origin, Trace, TraceHeader};
 use lockstep_sim::explore::Explorer;
 use lockstep_sim::{Bounds, Explored, Order, Session, SimConfig, SimError, Topology};
@@ -121,10 +121,12 @@ pub(super) async fn trace(
     Ok((held, Response::Opened(Box::new(opened))))
 }
 
-/// Reads files that were dropped on the page: one trace of ours, or the recordings of a job.
+/// Reads files that were dropped on the page from `paths`: one trace of ours, or the recordings of a
+/// job.
 pub(super) async fn files(
     session: SessionId,
     files: Vec<JsValue>,
+    paths: &[String],
     slices: Slices,
 ) -> Result<(Held, Response), String> {
     let files: Vec<File> = files.into_iter().filter_map(|file| file.dyn_into().ok()).collect();
@@ -138,8 +140,9 @@ pub(super) async fn files(
         ));
     }
     let (mut sources, mut done) = (Sources::default(), 0.0);
-    for file in &files {
-        let name = file.name();
+    let own = |(at, file): (usize, &File)| paths.get(at).cloned().unwrap_or_else(|| file.name());
+    let names = names_of(&files.iter().enumerate().map(own).collect::<Vec<_>>());
+    for (file, name) in files.iter().zip(names) {
         match read(file).await {
             Err(why) => sources.take(Piece::Problem(format!("{name}: {why}"))),
             Ok(bytes) if is_trace(&bytes) && files.len() == 1 => {
@@ -149,7 +152,12 @@ pub(super) async fn files(
                 "{name} is a Lockstep trace; open it alone, not together with other files"
             ))),
             Ok(bytes) if archive::is_archive(&bytes) => {
-                let mut take = |path: &str, bytes: &[u8]| sources.take(Piece::read(path, bytes));
+                let called = |path: &str| match files.len() {
+                    1 => path.to_owned(),
+                    _ => name_in(&name, path),
+                };
+                let mut take =
+                    |path: &str, bytes: &[u8]| sources.take(Piece::read(&called(path), bytes));
                 let unpacked = archive::for_each_file(&name, &bytes, LIMITS, &mut take);
                 if let Err(error) = unpacked {
                     sources.take(Piece::Problem(error.to_string()));

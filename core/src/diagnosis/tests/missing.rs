@@ -28,6 +28,14 @@ fn a_circle_of_described_groups_stays_one() {
     }
 }
 
+/// Nothing in the dumps names the last rank of a job on gloo.
+#[test]
+fn a_rank_that_nothing_names_may_still_be_missing() {
+    let report = without("t215_cross_group_deadlock", 3);
+    let said = &report.findings[0].message;
+    assert!(said.contains("more ranks than left a dump"), "{said}");
+}
+
 /// Rank 3 came out of the call that the others seem to miss rank 0 in: the job was running.
 #[test]
 fn a_rank_is_not_missing_in_a_call_that_others_came_out_of() {

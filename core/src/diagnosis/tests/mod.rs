@@ -9,6 +9,7 @@ mod nccl;
 #[cfg(feature = "program")]
 mod programs;
 mod simulated;
+mod votes;
 
 use super::*;
 use crate::flight_recorder::read_files;

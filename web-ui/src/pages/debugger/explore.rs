@@ -120,7 +120,7 @@ pub(super) fn explore(props: &ExploreProps) -> Html {
         <section class="explore" data-test="explore">
             <h3>{ "Other orders" }</h3>
             if let Some(order) = &props.order {
-                <p class="notice" data-test="shown-order">{ format!("What is shown is one order of many: {}.", devices(order.devices)) }
+                <p class="notice" data-test="shown-order">{ format!("What is shown is one order of many: {}.", devices(order.devices, &props.plan)) }
                     { " " }<button onclick={own} data-test="own-order">{ "Show the simulator's own" }</button></p>
                 { told(order, &props.plan) }
             } else {
@@ -138,8 +138,11 @@ pub(super) fn explore(props: &ExploreProps) -> Html {
     }
 }
 
-fn devices(devices: Devices) -> &'static str {
+fn devices(devices: Devices, plan: &Plan) -> &'static str {
     match devices {
+        Devices::SideBySide if Devices::worth_exploring(plan).len() < 2 => {
+            "only receives from any source have a choice"
+        }
         Devices::SideBySide => "GPUs carry out calls of several groups side by side",
         Devices::OneAtATime => "each GPU carries out one collective at a time",
     }
@@ -155,7 +158,7 @@ fn found(explored: &Explored, props: &ExploreProps) -> Html {
     let bounds = explored.bounds;
     let within =
         format!("{} of at most {} states, seed {}", explored.states, bounds.states, bounds.seed);
-    let where_ = devices(bounds.devices);
+    let where_ = devices(bounds.devices, &props.plan);
     let (verdict, body) = match &explored.verdict {
         Verdict::Completes => (
             "completes",

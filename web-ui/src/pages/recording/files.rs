@@ -12,6 +12,9 @@ use web_sys::{
 /// A folder with more files than this is not a job's dumps.
 const MAX_FILES: usize = 100_000;
 
+/// A property of files in dropped folders: where they lie there, which browsers do not say of them.
+pub(super) const DROPPED_AT: &str = "droppedAt";
+
 /// The files that were chosen.
 pub(in crate::pages) fn picked(input: &HtmlInputElement) -> Vec<File> {
     listed(input.files())
@@ -58,7 +61,10 @@ async fn file_of(entry: FileSystemFileEntry) -> Option<File> {
     let promise = Promise::new(&mut |resolve, reject| {
         entry.file_with_callback_and_callback(&resolve, &reject);
     });
-    JsFuture::from(promise).await.ok()?.dyn_into().ok()
+    let file: File = JsFuture::from(promise).await.ok()?.dyn_into().ok()?;
+    let path = entry.full_path();
+    let _ = js_sys::Reflect::set(&file, &DROPPED_AT.into(), &path.trim_start_matches('/').into());
+    Some(file)
 }
 
 async fn inside(folder: FileSystemDirectoryEntry) -> Vec<FileSystemEntry> {
