@@ -4,6 +4,7 @@ use crate::marks::Marks;
 use crate::memory::Memory;
 use crate::message::Cargo;
 use lockstep_core::plan::{Signature, TensorId};
+use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::{self, ReduceOp};
 use lockstep_core::schedule::{Action, Buffer, Grid, Slice};
 use std::ops::Range;
@@ -17,6 +18,8 @@ pub(crate) struct Active {
     pub(crate) signature: Signature,
     /// The signature's number: equal numbers are equal signatures.
     pub(crate) signature_number: u32,
+    /// Bytes that the rank stores and adds in the call; 0 where that takes no time of its own.
+    pub(crate) touched: u64,
     /// How the input, output and scratch buffers are cut.
     pub(crate) grids: [Grid; 3],
     /// Whether ranks can disagree on the length of a message although their signatures agree.
@@ -104,9 +107,39 @@ impl Active {
         }
     }
 
+    /// The bytes that a participant copies, receives and adds in the whole call.
+    pub(crate) fn touched_by(&self, me: GroupRank) -> u64 {
+        let schedule = &self.signature.schedule;
+        let (mut actions, mut touched) = (Vec::new(), 0u64);
+        for step in 0..schedule.steps() {
+            schedule.actions(me, step, &mut actions);
+            for slice in actions.iter().filter_map(touched_by) {
+                let range = self.byte_range(slice);
+                touched = touched.saturating_add(range.end - range.start);
+            }
+        }
+        touched
+    }
+
     /// The reduction that the call asks for.
     pub(crate) fn reduce_op(&self) -> ReduceOp {
         self.signature.schedule.collective().reduce_op().unwrap_or(ReduceOp::Sum)
+    }
+}
+
+/// Where a receive writes; `None` for other actions.
+pub(crate) fn received_into(action: &Action) -> Option<Slice> {
+    match action {
+        Action::Receive { into, .. } | Action::ReceiveReduce { into, .. } => Some(*into),
+        _ => None,
+    }
+}
+
+/// What an action stores or adds.
+fn touched_by(action: &Action) -> Option<Slice> {
+    match action {
+        Action::Copy { from, .. } | Action::Reduce { from, .. } => Some(*from),
+        _ => received_into(action),
     }
 }
 

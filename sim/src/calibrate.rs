@@ -3,8 +3,9 @@
 //!
 //! What is fitted is what the simulator itself says, not a formula beside it: every candidate is
 //! simulated, with the plans that were run and their times read from the traces in the same way.
-//! Distance is the sum of the squares of how many times too long or too short they are, so that a
-//! call of 1 µs counts as much as one of 100 ms. The search is a pattern search (Hooke and Jeeves
+//! Distance is the sum of the logarithms of how many times too long or too short they are, so that a
+//! call of 1 µs counts as much as one of 100 ms, and one that was disturbed while it was measured
+//! bends nothing else. The search is a pattern search (Hooke and Jeeves
 //! 1961) by factors: no derivatives, nothing random.
 
 use crate::config::SimConfig;
@@ -26,6 +27,10 @@ const SIMULATED_CALLS: u32 = 3;
 
 /// What a parameter is multiplied or divided by, down to what nothing that is measured shows.
 const FACTORS: [f64; 9] = [4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02, 1.007, 1.002];
+
+/// What ranks' calls may touch of a cache before it is too small: there are the bytes' source and
+/// target in it, and what else the machine does.
+const CACHE_SHARES: [u64; 3] = [2, 4, 8];
 
 /// Rounds with one factor: a search that gains less and less ends all the same.
 const MOST_ROUNDS: u32 = 30;
@@ -155,7 +160,7 @@ impl Point {
 }
 
 /// The middle one; `None` if there are none.
-pub fn median(mut values: Vec<u64>) -> Option<u64> {
+fn median(mut values: Vec<u64>) -> Option<u64> {
     values.sort_unstable();
     values.get(values.len() / 2).copied()
 }
@@ -248,18 +253,23 @@ impl Model {
         }
     }
 
-    /// Where the search begins: a microsecond, and what a core of today copies.
-    fn start(self) -> Vec<u64> {
+    /// Where searches begin: a microsecond, what a core of today copies, and, as the search finds
+    /// no way from one cache's share to another's, several of those.
+    fn starts(self) -> Vec<Vec<u64>> {
         const RATE: u64 = 10_000_000_000;
         match self {
-            Model::Link => vec![1_000_000, RATE],
-            // A message that is stored or added in a cache has its source and its target there, of
-            // several ranks in the shared one.
+            Model::Link => vec![vec![1_000_000, RATE]],
             Model::SharedMemory { caches: [own, shared], .. } => {
-                let (own, shared) = ((own / 4).max(1), (shared / 8).max(2));
-                let rates = [RATE; 6];
-                let knees = [own, shared.saturating_sub(own).max(1)];
-                [1_000_000, 500_000].into_iter().chain(rates).chain(knees).collect()
+                let start = |(own, shared): (u64, u64)| {
+                    let rates = [10 * RATE, 5 * RATE, 2 * RATE, 4 * RATE, 3 * RATE, RATE];
+                    let knees = [own.max(1), shared.saturating_sub(own).max(1)];
+                    [500_000, 500_000].into_iter().chain(rates).chain(knees).collect()
+                };
+                let shares = CACHE_SHARES.into_iter();
+                let knees = shares.flat_map(|of_own| {
+                    CACHE_SHARES.map(|of_shared| (own / of_own, shared / of_shared))
+                });
+                knees.map(start).collect()
             }
         }
     }
@@ -280,14 +290,21 @@ impl Search {
         for (point, plan, took) in &self.points {
             let simulated = point.simulated_plan_ps(plan, topology)?.max(1) as f64;
             let took = *took as f64;
-            let off = (simulated / took).max(took / simulated) - 1.0;
-            sum += off * off;
+            sum += (simulated / took).ln().abs();
         }
         Some(sum)
     }
 
+    /// The best that is found from any start.
     fn find(&self) -> Option<Topology> {
-        let mut at = self.model.start();
+        let found = self.model.starts().into_iter().map(|at| self.find_from(at));
+        let found: Vec<(f64, Vec<u64>)> = found.collect::<Option<_>>()?;
+        let best = found.into_iter().min_by(|one, other| one.0.total_cmp(&other.0))?;
+        Some(self.model.topology(&best.1))
+    }
+
+    /// What a search from there ends with, and how far off it is.
+    fn find_from(&self, mut at: Vec<u64>) -> Option<(f64, Vec<u64>)> {
         let mut best = self.distance(&at)?;
         for factor in FACTORS {
             for _ in 0..MOST_ROUNDS {
@@ -303,7 +320,7 @@ impl Search {
                 }
             }
         }
-        Some(self.model.topology(&at))
+        Some((best, at))
     }
 
     /// Multiplies a parameter for as long as that comes closer; returns how close.

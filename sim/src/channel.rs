@@ -9,7 +9,7 @@
 //! takes up a call when a message of it comes, the earliest first. What it does is not in the
 //! trace; what ranks send to it and get from it is, under numbers behind all ranks'.
 
-use crate::active::{Active, premultiplied};
+use crate::active::{Active, premultiplied, received_into};
 use crate::engine::{Due, Engine, Rank, Work};
 use crate::marks::Marks;
 use crate::memory::Memory;
@@ -20,7 +20,7 @@ use lockstep_core::group::GroupId;
 use lockstep_core::plan::Call;
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce;
-use lockstep_core::schedule::{Action, Algorithm, Buffer, Layout, Slice};
+use lockstep_core::schedule::{Action, Algorithm, Buffer, Layout};
 use lockstep_core::trace::What;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -159,9 +159,15 @@ impl Engine {
                 Some(_) => None,
                 None => Marks::new(&signature, me).map(Arc::new),
             },
+            touched: 0,
             signature,
             signature_number,
         });
+        if self.network.has_cores()
+            && let Some(active) = channel.active.as_mut()
+        {
+            active.touched = active.touched_by(me);
+        }
         recorder.record(self.now, rank, || What::Started { work });
         let begun = self.network.begin_call(self.now, rank);
         if steps > 0 && !self.begin_whole(index) {
@@ -193,6 +199,7 @@ impl Engine {
             seq,
             signature: signature.clone(),
             signature_number,
+            touched: 0,
             uneven: false,
             input: None,
             scaled_input: None,
@@ -229,7 +236,8 @@ impl Engine {
                 Action::Copy { from, into } => {
                     let range = active.byte_range(from);
                     let bytes = range.end - range.start;
-                    let done = self.network.touch(self.now, rank, Touch::Store, bytes);
+                    let of_call = active.touched;
+                    let done = self.network.touch(self.now, rank, Touch::Store, bytes, of_call);
                     active.left = active.left.max(done.unwrap_or(0));
                     if let Some(copied) = active.read(memory, from).map(<[u8]>::to_vec)
                         && let Some(place) = active.write(memory, into)
@@ -243,7 +251,8 @@ impl Engine {
                 Action::Reduce { local, from, into } => {
                     let range = active.byte_range(from);
                     let bytes = range.end - range.start;
-                    let done = self.network.touch(self.now, rank, Touch::Reduce, bytes);
+                    let of_call = active.touched;
+                    let done = self.network.touch(self.now, rank, Touch::Reduce, bytes, of_call);
                     active.left = active.left.max(done.unwrap_or(0));
                     let operands = (active.read(memory, local), active.read(memory, from));
                     if let (Some(own), Some(other)) = operands {
@@ -379,7 +388,7 @@ impl Engine {
             Action::ReceiveReduce { .. } => Touch::Reduce,
             _ => Touch::Store,
         };
-        let done = self.network.touch(self.now, rank, touch, message.bytes);
+        let done = self.network.touch(self.now, rank, touch, message.bytes, active.touched);
         active.left = active.left.max(done.unwrap_or(0));
         let memory = memory_of(&mut self.ranks, &mut self.switch_memory, rank);
         let (elements, marks) = match &message.cargo {
@@ -469,13 +478,5 @@ fn memory_of<'a>(
     match ranks.get_mut(rank.index()) {
         Some(rank) => &mut rank.memory,
         None => switch_memory,
-    }
-}
-
-/// Where a receive writes; `None` for other actions.
-fn received_into(action: &Action) -> Option<Slice> {
-    match action {
-        Action::Receive { into, .. } | Action::ReceiveReduce { into, .. } => Some(*into),
-        _ => None,
     }
 }

@@ -165,25 +165,32 @@ impl Network {
         bytes: u64,
     ) -> Passage {
         let mut passage = self.send(now, from, to, bytes);
-        if let Some(stored) = self.touch(passage.arrives, to, Touch::Store, bytes) {
+        if let Some(stored) = self.touch(passage.arrives, to, Touch::Store, bytes, bytes) {
             passage.left = stored;
             passage.arrives = stored;
         }
         passage
     }
 
-    /// A rank stores or adds bytes, from `now` on or when it and a core are free: when it is done.
-    /// `None` where that costs nothing, because it is the network's work.
+    /// A rank stores or adds some of the bytes that it does in a call, from `now` on or when it and
+    /// a core are free: when it is done. `None` where that costs nothing, because it is the
+    /// network's work.
     pub(crate) fn touch(
         &mut self,
         now: u64,
         rank: GlobalRank,
         touch: Touch,
         bytes: u64,
+        of_call: u64,
     ) -> Option<u64> {
         let cores = self.cores.as_mut()?;
-        let takes = cores.machine().touch_ps(touch, bytes);
+        let takes = cores.machine().touch_ps(touch, bytes, of_call);
         Some(cores.work(now, rank, takes))
+    }
+
+    /// Whether what a rank stores and adds takes its own time.
+    pub(crate) fn has_cores(&self) -> bool {
+        self.cores.is_some()
     }
 
     /// A rank begins a call: when it has done what it does before the first step.

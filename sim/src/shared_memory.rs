@@ -2,9 +2,10 @@
 //!
 //! A message is a line that says where its bytes are, so sending costs nothing but the time until
 //! the receiver sees it. The work is the receiver's: it stores or adds bytes at the rate of the
-//! cache that they fit into, on a core that it may share with other ranks. Hence one latency, one
-//! cost a call, and two rates (storing and adding) in each of three memories: a core's own cache,
-//! the shared one, and what lies behind them. `lockstep calibrate` measures them.
+//! cache that all of its call's bytes fit into, however many messages they come in, on a core that
+//! it may share with other ranks. Hence one latency, one cost a call, and two rates (storing and
+//! adding) in each of three memories: a core's own cache, the shared one, and what lies behind
+//! them. `lockstep calibrate` measures them.
 
 use crate::topology::{Link, transmit_ps};
 use lockstep_core::rank::GlobalRank;
@@ -24,8 +25,8 @@ pub struct SharedMemory {
     pub call_ps: u64,
     /// From a message's publication until its receiver begins with it, in picoseconds.
     pub latency_ps: u64,
-    /// The first so many bytes of a message pass at the first rate, those up to the second number
-    /// at the second, and the rest at the third.
+    /// Of what a rank stores and adds in one call, the first so many bytes pass at the first rate,
+    /// those up to the second number at the second, and the rest at the third.
     pub cached_bytes: [u64; 2],
     /// For what is stored as it comes.
     pub store_bytes_per_second: Rates,
@@ -41,8 +42,15 @@ pub(crate) enum Touch {
 }
 
 impl SharedMemory {
-    /// How long a core takes for so many bytes, in picoseconds.
-    pub(crate) fn touch_ps(&self, touch: Touch, bytes: u64) -> u64 {
+    /// How long a core takes for so many of the bytes that its rank touches in a call, in
+    /// picoseconds: their share of the time that all of them take.
+    pub(crate) fn touch_ps(&self, touch: Touch, bytes: u64, of_call: u64) -> u64 {
+        let of_call = of_call.max(bytes).max(1);
+        let all = u128::from(self.all_ps(touch, of_call)) * u128::from(bytes);
+        u64::try_from(all / u128::from(of_call)).unwrap_or(u64::MAX)
+    }
+
+    fn all_ps(&self, touch: Touch, bytes: u64) -> u64 {
         let rates = match touch {
             Touch::Store => self.store_bytes_per_second,
             Touch::Reduce => self.reduce_bytes_per_second,
@@ -125,11 +133,13 @@ mod tests {
 
     #[test]
     fn bytes_pass_at_the_rate_of_the_memory_they_are_in() {
-        let stored = |bytes| MACHINE.touch_ps(Touch::Store, bytes);
+        let stored = |bytes| MACHINE.touch_ps(Touch::Store, bytes, bytes);
         assert_eq!([stored(0), stored(10), stored(20), stored(30)], [0, 10, 30, 50]);
         assert_eq!(stored(35), 100);
-        assert_eq!(MACHINE.touch_ps(Touch::Reduce, 10), 100);
-        assert_eq!(MACHINE.touch_ps(Touch::Reduce, u64::MAX), u64::MAX);
+        assert_eq!(MACHINE.touch_ps(Touch::Reduce, 10, 0), 100);
+        assert_eq!(MACHINE.touch_ps(Touch::Reduce, u64::MAX, 0), u64::MAX);
+        // A part of a call that fits no cache passes as slowly as the call.
+        assert_eq!(MACHINE.touch_ps(Touch::Store, 7, 35), 20);
     }
 
     /// Three ranks on two cores: the third waits for the first core, and a rank for itself.

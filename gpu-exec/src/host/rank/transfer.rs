@@ -7,7 +7,7 @@ use crate::shm::{Doorbell, Header, INLINE, Payload, Receiver, Sender};
 
 /// Messages up to this many bytes are copied, so that their sender need not wait until they are
 /// read; larger ones are read where they are.
-const MOST_COPIED: usize = 16 << 10;
+const MOST_COPIED: usize = 4 << 10;
 
 /// The mark that a receiver expects if it does not know it.
 pub(super) const ANY_MARK: u64 = u64::MAX;
