@@ -25,6 +25,16 @@ use std::collections::BTreeMap;
 /// Calls that a candidate is simulated with: the first ones find the ranks together.
 const SIMULATED_CALLS: u32 = 3;
 
+/// The parameters from this one on are bytes that fit into caches …
+const FIRST_KNEE: usize = 8;
+
+/// … which move by at most this factor at once.
+const KNEE_FACTOR: f64 = 1.2;
+
+/// Logarithms up to about this count by their squares, which a search finds its way down; larger
+/// ones by themselves.
+const NEAR: f64 = 0.05;
+
 /// What a parameter is multiplied or divided by, down to what nothing that is measured shows.
 const FACTORS: [f64; 9] = [4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02, 1.007, 1.002];
 
@@ -253,6 +263,12 @@ impl Model {
         }
     }
 
+    /// Whether a parameter is looked for so far away: the bytes that fit into a cache begin where
+    /// they may be, and what is far away fits as well with wrong rates.
+    fn goes(self, index: usize, factor: f64) -> bool {
+        index < FIRST_KNEE || factor <= KNEE_FACTOR
+    }
+
     /// Where searches begin: a microsecond, what a core of today copies, and, as the search finds
     /// no way from one cache's share to another's, several of those.
     fn starts(self) -> Vec<Vec<u64>> {
@@ -290,7 +306,8 @@ impl Search {
         for (point, plan, took) in &self.points {
             let simulated = point.simulated_plan_ps(plan, topology)?.max(1) as f64;
             let took = *took as f64;
-            sum += (simulated / took).ln().abs();
+            let off = (simulated / took).ln() / NEAR;
+            sum += (1.0 + off * off).sqrt() - 1.0;
         }
         Some(sum)
     }
@@ -308,19 +325,35 @@ impl Search {
         let mut best = self.distance(&at)?;
         for factor in FACTORS {
             for _ in 0..MOST_ROUNDS {
-                let before = best;
-                for index in 0..at.len() {
+                let (before, from) = (best, at.clone());
+                for index in (0..at.len()).filter(|index| self.model.goes(*index, factor)) {
                     for by in [factor, 1.0 / factor] {
                         best = self.go(&mut at, index, by, best)?;
                     }
                 }
+                best = self.go_on(&mut at, &from, best)?;
                 // Finer once this step gains little.
-                if best > before * 0.99 {
+                if best > before * 0.995 {
                     break;
                 }
             }
         }
         Some((best, at))
+    }
+
+    /// Goes on the way that a round has taken all parameters, for as long as that comes closer: along
+    /// a valley that no single parameter leads through.
+    fn go_on(&self, at: &mut Vec<u64>, from: &[u64], mut best: f64) -> Option<f64> {
+        let way = at.iter().zip(from).map(|(is, was)| *is as f64 / (*was).max(1) as f64);
+        let way: Vec<f64> = way.collect();
+        loop {
+            let ahead = at.iter().zip(&way).map(|(value, by)| scaled(*value, *by));
+            let ahead: Vec<u64> = ahead.collect();
+            match self.distance(&ahead)? {
+                closer if closer < best => (best, *at) = (closer, ahead),
+                _ => return Some(best),
+            }
+        }
     }
 
     /// Multiplies a parameter for as long as that comes closer; returns how close.
