@@ -3,9 +3,10 @@
 //!
 //! What is fitted is what the simulator itself says, not a formula beside it: every candidate is
 //! simulated, with the plans that were run and their times read from the traces in the same way.
-//! Distance is the sum of the logarithms of how many times too long or too short they are, so that a
-//! call of 1 µs counts as much as one of 100 ms, and one that was disturbed while it was measured
-//! bends nothing else. The search is a pattern search (Hooke and Jeeves
+//! Distance is a sum of how many times too long or too short they are, so that a call of 1 µs counts
+//! as much as one of 100 ms; far ones count by how far they are and not by their squares, so that
+//! one that was disturbed while it was measured bends little else. The search is a pattern search,
+//! from several starts (Hooke and Jeeves
 //! 1961) by factors: no derivatives, nothing random.
 
 use crate::config::SimConfig;
@@ -31,8 +32,8 @@ const FIRST_KNEE: usize = 8;
 /// … which move by at most this factor at once.
 const KNEE_FACTOR: f64 = 1.2;
 
-/// Logarithms up to about this count by their squares, which a search finds its way down; larger
-/// ones by themselves.
+/// Distances up to about this count by their squares, which a search finds its way down; larger ones
+/// by themselves.
 const NEAR: f64 = 0.05;
 
 /// What a parameter is multiplied or divided by, down to what nothing that is measured shows.
@@ -306,7 +307,8 @@ impl Search {
         for (point, plan, took) in &self.points {
             let simulated = point.simulated_plan_ps(plan, topology)?.max(1) as f64;
             let took = *took as f64;
-            let off = (simulated / took).ln() / NEAR;
+            // As far for twice as for half: the hyperbolic sine of the ratio's logarithm.
+            let off = (simulated / took - took / simulated) / 2.0 / NEAR;
             sum += (1.0 + off * off).sqrt() - 1.0;
         }
         Some(sum)

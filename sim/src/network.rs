@@ -6,6 +6,10 @@ use crate::shared_memory::{Cores, Touch};
 use crate::topology::{Link, Topology};
 use lockstep_core::rank::GlobalRank;
 
+/// Where ranks share memory, messages up to so many bytes are copied by their sender first, which
+/// then need not wait until they are read: as the host backend does.
+const MOST_COPIED: u64 = 4 << 10;
+
 /// The occupation of every rank's two ports.
 #[derive(Clone, Debug)]
 pub(crate) struct Network {
@@ -136,9 +140,14 @@ impl Network {
         to: GlobalRank,
         bytes: u64,
     ) -> Passage {
-        if let Some(cores) = &self.cores {
-            let latency_ps = cores.machine().latency_ps;
-            let departs = now.max(cores.free(from));
+        if let Some(cores) = &mut self.cores {
+            let machine = cores.machine();
+            let latency_ps = machine.latency_ps;
+            let copied = if bytes <= MOST_COPIED { bytes } else { 0 };
+            let departs = match machine.touch_ps(Touch::Store, copied, copied) {
+                0 => now.max(cores.free(from)),
+                copying => cores.work(now, from, copying),
+            };
             let arrives = departs.saturating_add(latency_ps);
             let (across, by_switch) = (false, false);
             return Passage {
@@ -249,6 +258,26 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared_memory::SharedMemory;
+
+    #[test]
+    fn small_messages_are_their_senders_work_too() {
+        let machine = SharedMemory {
+            cores: 2,
+            call_ps: 0,
+            latency_ps: 100,
+            cached_bytes: [0, 0],
+            store_bytes_per_second: [1_000_000_000_000; 3],
+            reduce_bytes_per_second: [1_000_000_000_000; 3],
+        };
+        let [a, b] = [0, 1].map(GlobalRank);
+        let left = |bytes| {
+            let passage = Network::new(Topology::SharedMemory(machine), 2).send(7, a, b, bytes);
+            (passage.left, passage.arrives)
+        };
+        assert_eq!(left(MOST_COPIED), (7 + MOST_COPIED, 107 + MOST_COPIED));
+        assert_eq!(left(MOST_COPIED + 1), (7, 107));
+    }
 
     #[test]
     fn ports_are_shared_and_links_cost_latency_plus_bytes() {
