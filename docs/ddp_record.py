@@ -20,6 +20,7 @@ import tempfile
 
 import torch
 import torch.distributed as dist
+from torch.autograd.graph import get_gradient_edge
 from torch.nn.parameter import is_lazy
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -70,11 +71,16 @@ def describe(model):
         [name, [0], 0, dtype(t)] if is_lazy(t) else [name, list(t.shape), t.numel(), dtype(t)]
     )
     embeddings = (torch.nn.Embedding, torch.nn.EmbeddingBag)
-    sparse = [m.weight for m in model.modules() if isinstance(m, embeddings) and m.sparse]
+    # DDP asks the first module that has a parameter, whatever others do with it.
+    owner = {}
+    for module in model.modules():
+        for p in module.parameters(recurse=False):
+            owner.setdefault(id(p), module)
+    expected_sparse = lambda p: isinstance(owner[id(p)], embeddings) and owner[id(p)].sparse
     return {
         "params": [entry(name, p) + [p.requires_grad] for name, p in params.items()],
         "tied": [[name, first[id(p)]] for name, p in everything if first[id(p)] != name],
-        "sparse": sorted({first[id(p)] for p in sparse}),
+        "sparse": sorted(name for name, p in params.items() if expected_sparse(p)),
         "uninitialized": [name for name, p in params.items() if is_lazy(p)],
         "buffers": [entry(name, b) for name, b in model.named_buffers()],
     }
@@ -148,13 +154,16 @@ class Gradients:
     finds, as indices among the parameters that require grad."""
 
     def __init__(self, model):
-        self.came, self.hidden = [], set()
+        self.came, self.hidden, self.nodes = [], set(), []
         self.trained = [p for p in model.parameters() if p.requires_grad]
         for index, p in enumerate(self.trained):
             if not is_lazy(p):
-                p.register_post_accumulate_grad_hook(
-                    lambda _, index=index: self.came[-1].append(index)
-                )
+                # The hook of the reducer's is the node's: it is called for a gradient that a backward
+                # function returns as None, too, and a hook of the tensor's is not. A tensor does not
+                # keep its node.
+                node = get_gradient_edge(p).node
+                node.register_hook(lambda *_, index=index: self.came[-1].append(index))
+                self.nodes.append(node)
 
     def backward(self, output):
         self.came.append([])
@@ -200,9 +209,11 @@ def events(model, inputs, options, args):
                         gradients.backward(output)
                     finally:
                         steps[-1]["backward"] = recorder.take()
+                # By itself the log follows with the next forward pass that reduces, ahead of what that
+                # pass rebuilds.
+                ddp.logger.set_runtime_stats_and_log()
                 log = ddp._get_ddp_logging_data()
-                # A forward pass writes the order of the pass before down, and rebuilds after that: of
-                # the logs that know of no rebuilding yet, the last has the order that it took.
+                # Of the logs that know of no rebuilding yet, the last has the order that it took.
                 if not log.get("has_rebuilt_buckets"):
                     order = log.get("prev_iteration_grad_ready_order_indices") or order
     except Exception as error:
@@ -271,6 +282,14 @@ def run(rank, store, args, result):
         unused = unused[:1]
     else:
         unused = []
+    # DDP raises where a gradient is not of the kind that it expects of the parameter.
+    sparse = lambda p: p.grad is not None and p.grad.is_sparse
+    dense = lambda p: p.grad is not None and not p.grad.is_sparse
+    unexpected = [
+        name
+        for name, p in zip(trained, gradients.trained)
+        if (dense(p) if name in described["sparse"] else sparse(p))
+    ]
     written = {
         "torch": torch.__version__,
         "name": args.model,
@@ -291,6 +310,7 @@ def run(rank, store, args, result):
         "cap_bytes": int(cap * 1024 * 1024),
         "first_bytes": 1 << 20 if args.bucket_cap_mb is None else int(cap * 1024 * 1024),
         "grad_ready_order": order,
+        "unexpected": unexpected,
         "unused": unused,
         "reentrant": [trained[index] for index in sorted(hidden)],
         "initial": whole(seen[0], initial_bytes) if seen else None,

@@ -111,6 +111,8 @@ fn ddp_passes_nothing_over() {
     assert_refused(&gloo, "DDP raises RuntimeError: Invalid scalar type");
     let cpu = ["ddp", "--model", "mlp:8,4", "--backend", "gloo", "--device-ids", "1"];
     assert_refused(&lockstep(cpu), "got device_ids [0], output_device None");
+    let refused = json(&lockstep(cpu.iter().chain(&["--json"])));
+    assert!(refused["error"].as_str().unwrap().starts_with("ValueError: Distrib"), "{refused}");
     let cpu = ["ddp", "--model", "resnet18", "--backend", "gloo", "--sync-batch-norm"];
     assert_refused(&lockstep(cpu), "ValueError: SyncBatchNorm layers only work with GPU modules");
     let cpu = ["ddp", "--model", "mlp:8,4", "--backend", "gloo"];

@@ -53,6 +53,35 @@ fn a_rank_that_raises_alone_is_waited_for() {
     }
 }
 
+/// Without `join()` the plan ends there too; a file of that name is not left as it was.
+#[test]
+fn a_hook_that_raises_in_join_ends_its_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("raises.json");
+    std::fs::write(&plan, "of another day").unwrap();
+    let hook = ["--backend", "gloo", "--comm-hook", "quantization-pertensor", "--join", "3,2"];
+    let asked = ["--simulate", "--plan", plan.to_str().unwrap(), "--json"];
+    let raised = lockstep(MLP.iter().chain(&hook).chain(&asked));
+    assert_eq!(raised.code, 1, "{raised:?}");
+    let report = json(&raised);
+    for rank in report["join"].as_array().unwrap() {
+        assert!(rank["error"].as_str().unwrap().contains("IndexError"), "{rank}");
+        assert_eq!(rank["iterations"].as_array().unwrap().len(), 1);
+    }
+    assert_eq!(report["simulated_error"]["step"], 1);
+    let simulated = lockstep(["sim", plan.to_str().unwrap()]);
+    assert!(simulated.out.contains("IndexError"), "{simulated:?}");
+    // What raises before there is a plan leaves none either.
+    let model = folder.path().join("double.json");
+    let text = r#"{"params": [["w", [4], 4, "float64", true], ["v", [4], 4, "float64", true]]}"#;
+    std::fs::write(&model, text).unwrap();
+    let delayed = ["--delay-all-reduce-named-params", "w", "--param-to-hook-all-reduce", "v"];
+    let words = ["ddp", "--model", model.to_str().unwrap(), "--plan", plan.to_str().unwrap()];
+    let raised = lockstep(words.iter().chain(&delayed));
+    assert!(raised.code == 1 && raised.out.contains("no plan and no simulation"), "{raised:?}");
+    assert!(!plan.exists());
+}
+
 /// The page's word and PyTorch's own.
 #[test]
 fn a_hook_has_several_names() {

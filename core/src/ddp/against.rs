@@ -43,7 +43,9 @@ pub struct RecordedRun {
     initial: Option<Vec<IndexList>>,
     #[serde(alias = "logged_initial_bytes")]
     initial_bytes: Option<Vec<u64>>,
-    rebuilt: Option<Vec<IndexList>>,
+    /// Null where DDP's log tells of no rebuild.
+    #[serde(default, deserialize_with = "given")]
+    rebuilt: Option<Option<Vec<IndexList>>>,
     rebuilt_bytes: Option<Vec<u64>>,
     construction: Option<Vec<Value>>,
     iterations: Option<Vec<RecordedIteration>>,
@@ -57,7 +59,9 @@ fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
 }
 
 /// A field that is there, be it null.
-fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<String>>, D::Error> {
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(from).map(Some)
 }
 
@@ -96,12 +100,16 @@ impl RecordedRun {
     pub fn read(text: &str) -> Result<RecordedRun, RecordedRunError> {
         let run: RecordedRun =
             serde_json::from_str(text).map_err(|error| RecordedRunError(error.to_string()))?;
-        let nothing = run.initial.is_none() && run.rebuilt.is_none() && run.iterations.is_none();
+        let nothing = run.initial.is_none() && run.rebuilt().is_none() && run.iterations.is_none();
         if nothing && run.error.is_none() {
             let why = "it has neither \"initial\" nor \"rebuilt\" nor \"iterations\" nor \"error\"";
             return Err(RecordedRunError(why.into()));
         }
         Ok(run)
+    }
+
+    fn rebuilt(&self) -> Option<&[IndexList]> {
+        self.rebuilt.as_ref()?.as_deref()
     }
 
     /// How many ranks it had, if it says so.
@@ -132,11 +140,11 @@ impl RecordedRun {
     }
 
     /// What the file does not hold, and is not compared for that.
-    pub fn not_compared(&self) -> Vec<&'static str> {
+    pub fn not_compared(&self, report: &DdpReport) -> Vec<&'static str> {
         let fields = [
             ("world_size", self.world_size.is_none()),
             ("initial", self.initial.is_none()),
-            ("rebuilt", self.rebuilt.is_none() && self.ends_before_the_rebuild()),
+            ("rebuilt", self.leaves_the_rebuild_open(report)),
             ("grad_ready_order", self.grad_ready_order.is_none()),
             ("construction", self.construction.is_none()),
             (
@@ -152,16 +160,42 @@ impl RecordedRun {
         self.error.is_some() && self.iterations.is_some()
     }
 
-    /// Whether it has too few passes to say whether its buckets are rebuilt: the pass behind the first
-    /// that reduces begins with that, with a static graph the one behind the second.
+    /// Whether it does not say which buckets a rebuild made, nor that there was none.
+    fn leaves_the_rebuild_open(&self, report: &DdpReport) -> bool {
+        if self.rebuilt().is_some() || self.shows_no_rebuild() {
+            return false;
+        }
+        report.rebuilt.is_some() || self.ends_before_the_rebuild()
+    }
+
+    /// Whether it has too few passes for its buckets to be rebuilt.
     fn ends_before_the_rebuild(&self) -> bool {
         let Some(steps) = &self.iterations else { return true };
         let static_graph = self.static_graph == Some(true);
         if self.error.is_some() || (self.find_unused_parameters == Some(true) && !static_graph) {
             return false;
         }
-        let reductions = 1 + u64::from(static_graph);
-        (steps.len() as u64) <= reductions * u64::from(self.accumulate())
+        (steps.len() as u64) < self.rebuilding_pass()
+    }
+
+    /// The pass that begins with the rebuild, counted from 1: the one behind the first that reduces,
+    /// with a static graph behind the second.
+    fn rebuilding_pass(&self) -> u64 {
+        let reductions = 1 + u64::from(self.static_graph == Some(true));
+        reductions * u64::from(self.accumulate()) + 1
+    }
+
+    /// Whether it would tell of rebuilt buckets, and does not. DDP's own log follows at the beginning
+    /// of a pass that reduces, ahead of the rebuild, so that it takes a pass more: the last reduces.
+    fn shows_no_rebuild(&self) -> bool {
+        let says_none = matches!(self.rebuilt, Some(None)) && self.rebuilt_bytes.is_none();
+        if !says_none || self.error.is_some() {
+            return false;
+        }
+        match &self.iterations {
+            Some(steps) => steps.len() as u64 > self.rebuilding_pass(),
+            None => self.initial.is_some(),
+        }
     }
 
     /// What DDP raised there: class and text.
@@ -255,9 +289,9 @@ impl RecordedRun {
         if let Some(initial) = &self.initial {
             found.buckets("initial", initial, &report.initial);
         }
-        if let Some(rebuilt) = &self.rebuilt {
+        if let Some(rebuilt) = self.rebuilt() {
             found.buckets("rebuilt", rebuilt, report.rebuilt.as_deref().unwrap_or_default());
-        } else if self.iterations.is_none() && report.rebuilt.is_some() && self.initial.is_some() {
+        } else if report.rebuilt.is_some() && self.shows_no_rebuild() {
             found.add("rebuilt: here the buckets are rebuilt, there they never were".into());
         }
         if let Some(bytes) = &self.initial_bytes {

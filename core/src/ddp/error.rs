@@ -86,6 +86,12 @@ pub enum DdpError {
     /// `Reducer::mark_variable_ready_sparse`.
     #[error("Expected sparse gradient to be defined.")]
     SparseUndefined,
+    /// The same, of a gradient that is dense.
+    #[error("Expected variable to have sparse gradient.")]
+    SparseExpected,
+    /// `Reducer::mark_variable_ready_dense`, of a gradient that is sparse.
+    #[error("Cannot access storage of SparseTensorImpl")]
+    SparseStorage,
     /// `_get_zeros_like_grad_buckets`, of a rank that has joined: `at::zeros_like` of nothing.
     #[error(
         "Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'"
@@ -276,7 +282,7 @@ impl DdpError {
             DdpError::ZeroMorePieces => "AssertionError",
             DdpError::EverythingDelayed => "AttributeError",
             DdpError::NegativeLimit { .. } => "TypeError",
-            DdpError::SparseBucket { .. } => "NotImplementedError",
+            DdpError::SparseBucket { .. } | DdpError::SparseStorage => "NotImplementedError",
             DdpError::ScalarGradient => "IndexError",
             _ => "RuntimeError",
         }

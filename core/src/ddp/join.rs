@@ -11,6 +11,7 @@ use super::options::DdpOptions;
 use super::wrapper::{Ddp, Forward, InJoin, common_rank};
 use super::zero::sync_params;
 use crate::dtype::Dtype;
+use crate::group::BackendName;
 use serde::{Deserialize, Serialize, Serializer};
 
 /// `join`'s arguments.
@@ -37,7 +38,7 @@ pub struct JoinIteration {
     pub backward: Vec<DdpCall>,
     /// What its sharded optimizer issued.
     pub optimizer: Vec<DdpCall>,
-    /// What the gradients were divided by; none when its forward pass raised, or was inside
+    /// What the gradients were divided by; none when one of its passes raised, or they were inside
     /// `no_sync()`.
     pub divisor: Option<u32>,
 }
@@ -73,8 +74,8 @@ pub enum Joinable {
     },
 }
 
-/// Runs all ranks with that many inputs each inside `ddp.join()`; gradients become ready in the
-/// model's order.
+/// Runs all ranks with that many inputs each inside `ddp.join()` over gloo; gradients become ready in
+/// the model's order.
 ///
 /// # Errors
 /// What DDP's constructor raises.
@@ -84,7 +85,7 @@ pub fn run_join(
     inputs: &[u32],
     join: JoinOptions,
 ) -> Result<Vec<JoinedRank>, DdpError> {
-    run_join_of(&[Joinable::Ddp], model, options, inputs, join, 1)
+    run_join_of(&[Joinable::Ddp], model, options, inputs, join, 1, BackendName::Gloo)
 }
 
 /// Whether a pass reduces, counted from 0, where all but the last of every `accumulate` are inside
@@ -93,8 +94,8 @@ pub(super) fn reduces(iteration: u32, accumulate: u32) -> bool {
     (iteration + 1).is_multiple_of(accumulate.max(1))
 }
 
-/// The same inside `Join(joinables)`, with all but the last of every `accumulate` passes inside
-/// `no_sync()`. Whatever takes part, a training loop's iteration is a forward
+/// The same on a backend inside `Join(joinables)`, with all but the last of every `accumulate` passes
+/// inside `no_sync()`. Whatever takes part, a training loop's iteration is a forward
 /// and a backward pass of DDP, then a step of the sharded optimizer if there is one. The first
 /// joinable tells the others that its rank has not joined yet: a sharded optimizer that is first
 /// does so in its step, behind what DDP communicates, and in the step of a rank that *has* joined
@@ -109,6 +110,7 @@ pub fn run_join_of(
     inputs: &[u32],
     join: JoinOptions,
     accumulate: u32,
+    backend: BackendName,
 ) -> Result<Vec<JoinedRank>, DdpError> {
     let first = joinables.first().ok_or(DdpError::NoJoinables)?;
     let order = model.grad_ready_order();
@@ -118,7 +120,8 @@ pub fn run_join_of(
     let world_size = inputs.len() as u32;
     let mut ranks = Vec::new();
     for rank in 0..inputs.len() as u32 {
-        ranks.push((Ddp::new(rank, model, options)?.0, JoinedRank::default()));
+        let ddp = Ddp::new(rank, model, options)?.0.on(backend);
+        ranks.push((ddp, JoinedRank::default()));
     }
     let most = inputs.iter().copied().max().unwrap_or(0);
     for iteration in 0..most {
@@ -145,8 +148,9 @@ pub fn run_join_of(
                 let forward =
                     Forward { sync, unused: &unused, rank0_order, join, ..Forward::default() };
                 let passes = ddp.forward(&forward, &mut step.forward).and_then(|()| {
+                    ddp.backward(&order, &mut step.backward)?;
                     step.divisor = sync.then_some(divisor as u32);
-                    ddp.backward(&order, &mut step.backward)
+                    Ok(())
                 });
                 let stepped = passes.and_then(|()| {
                     let zero = joinables.iter().filter_map(|joinable| joinable.as_zero());
@@ -295,6 +299,7 @@ pub(super) fn presence() -> DdpCall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ddp::{CommHook, HookAlgorithm};
 
     /// Recorded with PyTorch 2.7.1 over gloo: a pass of the others inside `no_sync()` has no backward
     /// to shadow, and no buffers are broadcast behind it.
@@ -304,7 +309,9 @@ mod tests {
             ["l.bias", [4], 4, "float32", true]], "buffers": [["mean", [4], 4, "float32"]]}"#;
         let model = Model::read("m", text).unwrap();
         let (options, join) = (DdpOptions::default(), JoinOptions::default());
-        let ranks = run_join_of(&[Joinable::Ddp], &model, &options, &[5, 2], join, 2).unwrap();
+        let ranks =
+            run_join_of(&[Joinable::Ddp], &model, &options, &[5, 2], join, 2, BackendName::Gloo)
+                .unwrap();
         let made = |calls: &[DdpCall]| {
             let made = calls.iter().map(|call| format!("{:?}", call.purpose));
             made.collect::<Vec<_>>().join(" ")
@@ -320,5 +327,42 @@ mod tests {
         assert_eq!(backward.collect::<Vec<_>>(), [0, 1, 0, 1, 0]);
         let divisors = ranks[0].iterations.iter().map(|step| step.divisor);
         assert_eq!(divisors.collect::<Vec<_>>(), [None, Some(2), None, Some(2), None]);
+    }
+
+    /// PyTorch 2.7.1 over gloo, on ranks with inputs as on one that shadows them.
+    #[test]
+    fn what_a_hook_raises_over_gloo_ends_every_rank_in_its_first_pass() {
+        let quantizes = CommHook::new(HookAlgorithm::QuantizationPerTensor);
+        let halves = CommHook::compress(Dtype::Float16);
+        let join = JoinOptions::default();
+        for (sparse, hook, inputs, said) in [
+            (true, halves, [3, 2], "\"cadd_sparse\" not implemented for 'Half'"),
+            (true, quantizes, [3, 2], "arguments from the 'SparseCPU' backend"),
+            (false, quantizes, [3, 2], "IndexError: invalid index of a 0-dim tensor"),
+            (false, quantizes, [2, 0], "IndexError: invalid index of a 0-dim tensor"),
+            (false, quantizes, [0, 2], "IndexError: invalid index of a 0-dim tensor"),
+        ] {
+            let sparse = if sparse { r#""e""# } else { "" };
+            let text = format!(
+                r#"{{"params": [["e", [30, 4], 120, "float32", true],
+                ["b", [4], 4, "float32", true]], "sparse": [{sparse}]}}"#
+            );
+            let model = Model::read("m", &text).unwrap();
+            let options = DdpOptions { comm_hook: Some(hook), ..Default::default() };
+            let gloo = BackendName::Gloo;
+            let ranks =
+                run_join_of(&[Joinable::Ddp], &model, &options, &inputs, join, 1, gloo).unwrap();
+            for (done, inputs) in ranks.iter().zip(inputs) {
+                let error = done.error.as_ref().map(ToString::to_string).unwrap_or_default();
+                assert!(error.contains(said), "{hook:?} {error}");
+                assert_eq!(done.iterations.len(), usize::from(inputs > 0));
+                assert!(done.iterations.iter().all(|step| step.divisor.is_none()));
+            }
+            let nccl = BackendName::Nccl;
+            let ranks =
+                run_join_of(&[Joinable::Ddp], &model, &options, &inputs, join, 1, nccl).unwrap();
+            let dense_only = sparse.is_empty() || hook == halves;
+            assert_eq!(ranks.iter().all(|done| done.error.is_none()), dense_only, "{hook:?}");
+        }
     }
 }

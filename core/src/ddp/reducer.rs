@@ -20,6 +20,8 @@ pub(super) struct ReducerParam {
     pub(super) bucket: BucketParam,
     pub(super) shape: Vec<u64>,
     pub(super) name: String,
+    /// Whether its gradient is of another kind than `bucket.sparse`.
+    pub(super) unexpected: bool,
 }
 
 /// The reducer of one rank.
@@ -68,7 +70,8 @@ impl Reducer {
         let numbers: Vec<_> = params.iter().map(|param| param.bucket).collect();
         let buckets = initial_buckets(&numbers, options);
         let count = params.len();
-        let sparse = params.iter().map(|param| param.bucket.sparse).collect();
+        let sparse = params.iter().map(|param| (param.bucket.sparse, param.unexpected));
+        let sparse = SparseGradients::new(sparse);
         let mut reducer = Reducer {
             rank,
             params,
@@ -96,7 +99,7 @@ impl Reducer {
             rebuild_order: Vec::new(),
             has_rebuilt: false,
             used: vec![false; count],
-            sparse: SparseGradients::new(sparse),
+            sparse,
         };
         reducer.initialize_buckets(buckets);
         reducer
@@ -451,14 +454,15 @@ impl Reducer {
     /// The collectives of all buckets, as a rank that has joined makes them with zeros.
     ///
     /// # Errors
-    /// When there are no zeros for a sparse gradient's bucket.
+    /// When there are no zeros for a sparse gradient's bucket, and what a hook raises: each bucket's
+    /// future is waited for behind the last of them.
     pub(super) fn shadow_backward(&mut self, calls: &mut Vec<DdpCall>) -> Result<(), DdpError> {
         self.sparse.zeros_like_buckets()?;
         for index in 0..self.buckets.len() {
-            // Where a hook raises, the ranks that train say so.
-            if self.launch(index, calls).is_err() {
-                return Ok(());
-            }
+            self.launch(index, calls)?;
+        }
+        if let Some(error) = self.hook_error.take() {
+            return Err(error);
         }
         if self.options.find_unused_parameters {
             self.reduce_used_map(calls);

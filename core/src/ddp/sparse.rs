@@ -6,8 +6,10 @@ use super::error::DdpError;
 /// What a reducer knows of the sparse gradients of its parameters.
 #[derive(Clone, Debug)]
 pub(super) struct SparseGradients {
-    /// Per parameter, whether its gradient is sparse.
+    /// Per parameter, whether its gradient is taken for a sparse one.
     expected: Vec<bool>,
+    /// Per parameter, whether its gradient is of the other kind.
+    unexpected: Vec<bool>,
     /// Per parameter, whether a backward pass has made it a gradient, in this iteration or before.
     defined: Vec<bool>,
     /// Per parameter, whether its bucket holds a gradient: a sparse one's is empty until the first.
@@ -15,9 +17,11 @@ pub(super) struct SparseGradients {
 }
 
 impl SparseGradients {
-    pub(super) fn new(expected: Vec<bool>) -> SparseGradients {
+    /// Per parameter, whether a sparse gradient is expected, and whether one of the other kind comes.
+    pub(super) fn new(params: impl Iterator<Item = (bool, bool)>) -> SparseGradients {
+        let (expected, unexpected): (Vec<_>, Vec<_>) = params.unzip();
         let none = vec![false; expected.len()];
-        SparseGradients { expected, defined: none.clone(), held: none }
+        SparseGradients { expected, unexpected, defined: none.clone(), held: none }
     }
 
     /// Autograd has accumulated a gradient.
@@ -32,16 +36,22 @@ impl SparseGradients {
         self.held.fill(false);
     }
 
-    /// `mark_variable_ready_sparse`, of a parameter that is one.
+    /// `mark_variable_ready_sparse`, of a parameter that is one, and what `mark_variable_ready_dense`
+    /// makes of a sparse gradient.
     ///
     /// # Errors
-    /// When no pass so far has made it a gradient.
+    /// When no pass so far has made a sparse parameter a gradient, or one has that is of the other kind.
     pub(super) fn mark_ready(&mut self, place: usize) -> Result<(), DdpError> {
+        let defined = self.defined.get(place) == Some(&true);
+        let unexpected = defined && self.unexpected.get(place) == Some(&true);
         if self.expected.get(place) != Some(&true) {
-            return Ok(());
+            return if unexpected { Err(DdpError::SparseStorage) } else { Ok(()) };
         }
-        if self.defined.get(place) != Some(&true) {
+        if !defined {
             return Err(DdpError::SparseUndefined);
+        }
+        if unexpected {
+            return Err(DdpError::SparseExpected);
         }
         if let Some(held) = self.held.get_mut(place) {
             *held = true;
@@ -104,6 +114,33 @@ mod tests {
         // Its bucket is left over as any other's.
         let left = DdpReport::of(&model, &plain(), 2, 3).unwrap().error.unwrap();
         assert!(left.contains("Expected to have finished reduction"), "{left}");
+    }
+
+    /// PyTorch 2.7.1 over gloo: tables that are tied to a layer of the other kind, the first of which
+    /// DDP asks.
+    #[test]
+    fn a_gradient_of_the_other_kind_raises_as_it_is_marked() {
+        for (sparse, said) in [
+            (r#""t""#, "RuntimeError: Expected variable to have sparse gradient."),
+            ("", "NotImplementedError: Cannot access storage of SparseTensorImpl"),
+        ] {
+            let text = format!(
+                r#"{{"params": [["t", [30, 4], 120, "float32", true]],
+                "sparse": [{sparse}], "unexpected": ["t"]}}"#
+            );
+            let model = Model::read("tied", &text).unwrap();
+            let plain = DdpOptions::default;
+            let searching = DdpOptions { find_unused_parameters: true, ..plain() };
+            let fixed = DdpOptions { static_graph: true, ..plain() };
+            for (options, calls) in [(plain(), 0), (searching, 0), (fixed, 1)] {
+                let report = DdpReport::of(&model, &options, 2, 3).unwrap();
+                assert_eq!(report.error.as_deref(), Some(said));
+                assert_eq!(report.calls(1, Phase::Backward).count(), calls);
+            }
+            // Without a gradient there is none of any kind.
+            let error = DdpReport::of(&model.without(&[0]), &plain(), 2, 3).unwrap().error;
+            assert!(error.is_none_or(|error| error.contains("finished reduction")));
+        }
     }
 
     /// The same: buckets are made anew for the second pass, so that a rank with two inputs has what

@@ -110,6 +110,7 @@ impl Ddp {
                     },
                     shape: param.shape.clone(),
                     name,
+                    unexpected: param.unexpected,
                 });
             }
         }

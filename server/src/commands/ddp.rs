@@ -87,7 +87,15 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
         (Err(error), Some(recorded)) if recorded.error().is_some() => {
             return compare_refusals(recorded, &error, arguments.json);
         }
-        (report, _) => report.map_err(raised)?,
+        (Err(error), _) => {
+            if arguments.json {
+                let error = format!("{}: {error}", error.class());
+                let shown = serde_json::json!({ "schema": "lockstep.ddp/1", "error": error });
+                terminal::print(format!("{shown}\n").as_bytes())?;
+            }
+            return Err(raised(error));
+        }
+        (Ok(report), _) => report,
     };
     let uneven = arguments.uneven()?;
     let joined = uneven.map(|uneven| {
@@ -97,7 +105,8 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
             "--join follows passes that are all alike, but the model's \"unused\" lists different \
              parameters for different passes",
         )?;
-        run_join_of(&joinables, &model, &options, &inputs, join, accumulate).map_err(raised)
+        let on = training.backend;
+        run_join_of(&joinables, &model, &options, &inputs, join, accumulate, on).map_err(raised)
     });
     let joined = joined.transpose()?;
     if let Some(rank0) = joined.as_ref().and_then(|ranks| ranks.first()) {
@@ -114,6 +123,9 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
     if arguments.plan.is_some() || arguments.simulate {
         let run = training_run_as_far(&model, &training);
         let run = Missing::unless(run, in_a_step, "plan and no simulation", &mut missing)?;
+        if let (Some(path), None) = (&arguments.plan, &run) {
+            drop_plan(path)?;
+        }
         if let (Some(path), Some(run)) = (&arguments.plan, &run) {
             write_plan(path, &run.plan_with_end())?;
             planned_error = RaisedInStep::of(run);
@@ -168,7 +180,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
         );
     }
     notes.extend(recorded.as_ref().and_then(|recorded| recorded.ending(&report)));
-    let not_compared = recorded.as_ref().map(RecordedRun::not_compared);
+    let not_compared = recorded.as_ref().map(|recorded| recorded.not_compared(&report));
     let differences = recorded.map(|recorded| recorded.differences(&report));
     let text = match arguments.json {
         true => {
@@ -326,6 +338,16 @@ fn swept(caps: &[String], model: &Model, setting: &Setting) -> Result<Result<Swe
     });
     let caps: Vec<Option<f64>> = caps.collect::<Result<_>>()?;
     Ok(sweep_caps(model, setting, &caps))
+}
+
+/// There is no plan to write: one that stands there is another run's.
+fn drop_plan(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn write_plan(path: &Path, plan: &Plan) -> Result<()> {

@@ -79,7 +79,7 @@ fn what_was_asked_for_is_compared_and_what_is_missing_is_named() {
     assert_eq!(differences(file), Vec::<String>::new());
     let missing = RecordedRun::read(file).unwrap();
     assert_eq!(
-        missing.not_compared(),
+        missing.not_compared(&plain),
         ["world_size", "grad_ready_order", "construction", "iterations"]
     );
     let raised = r#"{"error": "RuntimeError: no"}"#;
@@ -105,27 +105,53 @@ fn passes_that_a_run_should_have_and_does_not_are_a_difference() {
     assert_eq!(ended, Vec::<String>::new());
 }
 
-/// A run that ends before its buckets would be rebuilt says nothing of that.
+/// A run that ends before DDP's log tells of rebuilt buckets says nothing of them, one that goes on
+/// says that there are none.
 #[test]
 fn passes_that_are_too_few_for_a_rebuild_are_named() {
-    let missing = |passes: usize, rest: &str| {
+    let model = named("mlp:8,4").unwrap();
+    let holding = |rebuilt: &str, passes: usize, rest: &str| {
         let step = r#"{"forward": [], "backward": []}"#;
         let steps = vec![step; passes].join(", ");
         let text = format!(
             r#"{{"world_size": 2, "initial": [[0]], "grad_ready_order": [0], "construction": [],
-            "iterations": [{steps}]{rest}}}"#
+            "rebuilt": {rebuilt}, "iterations": [{steps}]{rest}}}"#
         );
-        RecordedRun::read(&text).unwrap().not_compared()
+        let run = RecordedRun::read(&text).unwrap();
+        let options = DdpOptions {
+            static_graph: run.static_graph == Some(true),
+            find_unused_parameters: run.find_unused_parameters == Some(true),
+            ..Default::default()
+        };
+        let (on, accumulate) = (run.backend(), run.accumulate());
+        let report =
+            DdpReport::accumulating(&model, &options, 2, on, passes as u32, accumulate).unwrap();
+        let differences = run.differences(&report);
+        let differs = differences.iter().any(|line| line.starts_with("rebuilt: here the buckets"));
+        (run.not_compared(&report), differs)
     };
-    assert_eq!(missing(0, ""), ["rebuilt", "iterations"]);
-    assert_eq!(missing(0, r#", "error": "RuntimeError: no""#), [""; 0]);
-    assert_eq!(missing(1, ""), ["rebuilt"]);
-    assert_eq!(missing(2, ""), [""; 0]);
-    assert_eq!(missing(2, r#", "static_graph": true"#), ["rebuilt"]);
-    assert_eq!(missing(2, r#", "accumulate": 2"#), ["rebuilt"]);
-    assert_eq!(missing(3, r#", "accumulate": 2"#), [""; 0]);
-    assert_eq!(missing(1, r#", "find_unused_parameters": true"#), [""; 0]);
-    assert_eq!(missing(1, r#", "rebuilt": [[0]]"#), [""; 0]);
+    let missing = |passes: usize, rest: &str| holding("null", passes, rest);
+    let open = (vec!["rebuilt"], false);
+    let (shown, told) = ((vec![], true), (vec![], false));
+    assert_eq!(missing(0, "").0, ["rebuilt", "iterations"]);
+    assert_eq!(missing(0, r#", "error": "RuntimeError: no""#), told);
+    assert_eq!(
+        (missing(1, ""), missing(2, ""), missing(3, "")),
+        (open.clone(), open.clone(), shown)
+    );
+    // What ended by an exception, or has a bucket left over, does not show it ever.
+    assert_eq!(missing(3, r#", "error": "RuntimeError: no""#), open);
+    assert_eq!(missing(3, r#", "rebuilt_bytes": [144]"#), open);
+    for (rest, last_open) in
+        [(r#", "static_graph": true"#, 3), (r#", "accumulate": 2"#, 3), (r#", "accumulate": 3"#, 4)]
+    {
+        for passes in 1..=last_open {
+            assert_eq!(missing(passes, rest), open, "{rest} {passes}");
+        }
+        assert_eq!(missing(last_open + 1, rest), (vec![], true), "{rest}");
+    }
+    assert_eq!(missing(1, r#", "find_unused_parameters": true"#), told);
+    assert_eq!(holding("[[0]]", 1, ""), told);
 }
 
 /// A module's own exception is none of DDP's: what came before it is compared, and no more.

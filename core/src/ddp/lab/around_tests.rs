@@ -79,7 +79,8 @@ fn a_plan_of_uneven_inputs_has_the_calls_of_join() {
         let mut joinables = vec![Joinable::Ddp];
         joinables.extend(zero.map(|v| Joinable::Zero { parameters_as_bucket_view: v }));
         let options = &setting.training.options;
-        let truth = run_join_of(&joinables, model, options, &all, join, accumulate).unwrap();
+        let on = setting.training.backend;
+        let truth = run_join_of(&joinables, model, options, &all, join, accumulate, on).unwrap();
         let run = LabRun::of(model, &setting).unwrap();
         for (rank, truth) in (0..).zip(&truth) {
             let own: Vec<DdpCall> =

@@ -43,6 +43,7 @@ impl Architecture {
             dtype,
             requires_grad: true,
             sparse: false,
+            unexpected: false,
             uninitialized: false,
         });
         self.model.params.len() as u32 - 1

@@ -2,7 +2,8 @@
 //!
 //! JSON: `{"params": [[name, shape, numel, dtype, requires_grad], …], "tied": [[alias, name], …],
 //! "buffers": [[name, shape, numel, dtype], …]}`, with an optional `"name"`, `"sparse"` (names of
-//! the parameters whose gradients are sparse), `"uninitialized"` (names of a lazy module's
+//! the parameters whose gradients DDP expects to be sparse), `"unexpected"` (of those whose gradients
+//! are of the other kind), `"uninitialized"` (names of a lazy module's
 //! parameters that have no shape yet), `"grad_ready_order"` (a list of indices among the
 //! parameters that require grad, or a text such as `"13-11,4"`) and `"unused"` (by pass, the names of
 //! the parameters or modules that it leaves alone; later passes are like the last) and
@@ -76,6 +77,8 @@ struct File {
     buffers: Vec<(String, Vec<u64>, u64, String)>,
     #[serde(default)]
     sparse: Vec<String>,
+    #[serde(default)]
+    unexpected: Vec<String>,
     #[serde(default)]
     uninitialized: Vec<String>,
     #[serde(default)]
@@ -156,7 +159,11 @@ impl Model {
             let why = why.to_owned();
             Err(ModelError::Tensor { name: name.chars().take(100).collect(), why })
         };
-        for (key, names) in [("sparse", &file.sparse), ("uninitialized", &file.uninitialized)] {
+        for (key, names) in [
+            ("sparse", &file.sparse),
+            ("unexpected", &file.unexpected),
+            ("uninitialized", &file.uninitialized),
+        ] {
             if let Some(name) = names.iter().find(|name| !own.contains(name.as_str())) {
                 let why = format!("it is listed under {key:?}, but is no parameter of \"params\"");
                 return bad(name, &why);
@@ -192,6 +199,7 @@ impl Model {
             }
         }
         let sparse: BTreeSet<_> = file.sparse.iter().collect();
+        let unexpected: BTreeSet<_> = file.unexpected.iter().collect();
         let lazy: BTreeSet<_> = file.uninitialized.iter().collect();
         let shaped =
             |param: &&(String, Vec<u64>, u64, String, bool)| lazy.contains(&param.0) && param.2 > 0;
@@ -204,9 +212,10 @@ impl Model {
         }
         let params = file.params.into_iter().map(|(name, shape, numel, dtype, requires_grad)| {
             let (sparse, uninitialized) = (sparse.contains(&name), lazy.contains(&name));
+            let unexpected = unexpected.contains(&name);
             let dtype = check(&name, &shape, Some(numel), &dtype)?;
             check_trains(&name, dtype, requires_grad)?;
-            Ok(Parameter { name, shape, dtype, requires_grad, sparse, uninitialized })
+            Ok(Parameter { name, shape, dtype, requires_grad, sparse, unexpected, uninitialized })
         });
         let params: Vec<_> = params.collect::<Result<_, ModelError>>()?;
         let buffers = file.buffers.into_iter().map(|(name, shape, numel, dtype)| {
@@ -260,8 +269,15 @@ impl Model {
             let dtype = check(name, &shape, None, dtype).map_err(|error| bad(error.to_string()))?;
             check_trains(name, dtype, requires_grad).map_err(|error| bad(error.to_string()))?;
             let name = (*name).to_owned();
-            let (sparse, uninitialized) = (false, false);
-            params.push(Parameter { name, shape, dtype, requires_grad, sparse, uninitialized });
+            params.push(Parameter {
+                name,
+                shape,
+                dtype,
+                requires_grad,
+                sparse: false,
+                unexpected: false,
+                uninitialized: false,
+            });
             if params.len() > MAX_TENSORS {
                 return Err(ModelError::TooLarge);
             }

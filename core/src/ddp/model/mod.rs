@@ -55,8 +55,10 @@ pub struct Parameter {
     pub dtype: Dtype,
     /// Whether it is trained.
     pub requires_grad: bool,
-    /// Whether its gradient is sparse.
+    /// Whether DDP expects a sparse gradient of it.
     pub sparse: bool,
+    /// Whether its gradient is of the other kind than that.
+    pub unexpected: bool,
     /// Whether it is a lazy module's that has seen no batch (`torch.nn.UninitializedParameter`): it
     /// has no shape yet, and DDP refuses it.
     pub uninitialized: bool,

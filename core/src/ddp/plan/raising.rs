@@ -89,6 +89,7 @@ fn end(program: &mut Program, role: &Role, alone: Option<u32>, on_device: bool) 
 mod tests {
     use crate::ddp::model::{Device, named};
     use crate::ddp::plan::{Training, Uneven, training_run_as_far};
+    use crate::ddp::{CommHook, HookAlgorithm};
     use crate::group::BackendName;
     use crate::plan::Action;
 
@@ -118,6 +119,22 @@ mod tests {
             // All ranks have that program: it tells no rank's number.
             assert!(how.contains("did not receive grad for this rank: 2 3"), "{how}");
             assert_eq!(ends(&training(3, backend)), []);
+        }
+    }
+
+    /// PyTorch 2.7.1 over gloo: each rank raises in its first backward pass, also one that shadows it.
+    #[test]
+    fn a_hook_that_raises_inside_join_ends_every_program() {
+        let hook = CommHook::new(HookAlgorithm::QuantizationPerTensor);
+        for inputs in [vec![3, 2], vec![2, 0]] {
+            let uneven = Some(Uneven { inputs, options: Default::default() });
+            let mut training = Training { uneven, ..training(2, BackendName::Gloo) };
+            training.options.comm_hook = Some(hook);
+            let found = ends(&training);
+            assert_eq!(found.iter().map(|(_, line, _)| *line).collect::<Vec<_>>(), [Some(8); 2]);
+            assert!(found.iter().all(|(_, _, how)| how.contains("IndexError")), "{found:?}");
+            training.backend = BackendName::Nccl;
+            assert_eq!(ends(&training), []);
         }
     }
 

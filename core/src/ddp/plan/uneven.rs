@@ -248,7 +248,10 @@ impl Joining<'_> {
             return Ok(Some(error));
         }
         writer.forward_pass();
-        backward_pass(writer, ddp, &backward, launched)?;
+        if let Err(error) = backward_pass(writer, ddp, &backward, launched) {
+            writer.raises(Half::Backward);
+            return Ok(Some(error));
+        }
         if sync {
             writer.at(OPTIMIZER, "optimizer.step");
             writer.optimizer();

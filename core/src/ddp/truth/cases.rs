@@ -333,6 +333,7 @@ fn delayed_reductions() {
         dtype: Dtype::Float32,
         requires_grad: false,
         sparse: false,
+        unexpected: false,
         uninitialized: false,
     });
     let truth = &result["all_plus_frozen"];

@@ -6,6 +6,7 @@ use crate::ddp::model::Model;
 use crate::ddp::zero::{ZeroOverlap, partition, sync_params};
 use crate::ddp::*;
 use crate::dtype::Dtype;
+use crate::group::BackendName;
 use serde_json::Value;
 
 /// `["all_reduce", "float32", 12, {"group_size": 2}]` of a call.
@@ -292,7 +293,8 @@ fn several_joinables_shadow_what_was_recorded() {
             let join = JoinOptions { throw_on_early_termination, ..JoinOptions::default() };
             let inputs: Vec<u32> = (0..world_size).map(|rank| 2 + rank).collect();
             let options = DdpOptions::default();
-            let ranks = run_join_of(&joinables, &model, &options, &inputs, join, 1).unwrap();
+            let on = BackendName::Gloo;
+            let ranks = run_join_of(&joinables, &model, &options, &inputs, join, 1, on).unwrap();
             for (rank, done) in ranks.iter().enumerate() {
                 let of = |value: &Value| match value.get("per_rank") {
                     Some(ranks) => ranks[rank].clone(),
@@ -323,8 +325,8 @@ fn several_joinables_shadow_what_was_recorded() {
                 compared += 1;
             }
         }
-        let error =
-            run_join_of(&[], &model, &DdpOptions::default(), &[1], JoinOptions::default(), 1);
+        let (options, join) = (DdpOptions::default(), JoinOptions::default());
+        let error = run_join_of(&[], &model, &options, &[1], join, 1, BackendName::Gloo);
         let error = error.unwrap_err();
         assert_eq!(error.to_string(), cases["empty"].as_str().unwrap());
     }

@@ -122,7 +122,8 @@ struct DdpArguments {
 #[command(next_help_heading = "The training loop")]
 struct RunArguments {
     /// Passes that accumulate gradients before one reduces them: all but the last of so many are
-    /// inside no_sync()
+    /// inside no_sync(). The last pass of all reduces whatever its number; inside join(), where no rank
+    /// knows which that is, it does not
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..))]
     accumulate: u32,
