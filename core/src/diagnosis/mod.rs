@@ -27,6 +27,7 @@ mod inside;
 mod logged;
 mod lost;
 mod lost_waits;
+mod met;
 mod mismatch;
 mod models;
 mod monitored;

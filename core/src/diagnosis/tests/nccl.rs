@@ -3,6 +3,7 @@
 use super::fake::{Fake, Said, done, pending};
 use super::{found, report};
 use crate::diagnosis::{Certainty, Kind, Report, Verdict};
+use crate::rank::GlobalRank;
 
 fn of(fake: &Fake) -> Report {
     report(&fake.files())
@@ -255,6 +256,22 @@ fn sends_and_receives() {
     // A rank in a collective, its peer in a receive from it.
     let mixed = Fake::new(2, &[]).rank(0, &[pending("all_reduce", 8)]).rank(1, &[recv(1, 0)]);
     assert_eq!(found(&of(&mixed)), [(Kind::GroupDeadlock, vec![0, 1])]);
+}
+
+/// Tags are lost in a dump: a pair that never ended may have two. It is no health.
+#[test]
+fn a_pair_that_never_ends_is_told_as_that() {
+    let (sends, receives) = (pending("send 0->1", 8), pending("recv 1<-0", 8));
+    let both = Fake::new(2, &[]).rank(0, &[sends.clone()]).rank(1, &[receives.clone()]);
+    let report = of(&both);
+    assert_eq!(found(&report), [(Kind::CallNeverCompleted, vec![])], "{}", report.to_text());
+    let finding = &report.findings[0];
+    assert_eq!(finding.certainty, Certainty::Undecidable);
+    assert_eq!(finding.victims, [GlobalRank(0), GlobalRank(1)]);
+    assert!(finding.message.contains("tags may differ"), "{}", finding.message);
+    // One side saw it end: a job that runs.
+    let running = Fake::new(2, &[]).rank(0, &[done("send 0->1", 8)]).rank(1, &[receives]);
+    assert_ne!(found(&of(&running)), found(&report));
 }
 
 /// The calls of a batch stay `scheduled` for ever; the batch says how far they got.
