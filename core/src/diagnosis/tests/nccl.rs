@@ -274,6 +274,21 @@ fn a_pair_that_never_ends_is_told_as_that() {
     assert_ne!(found(&of(&running)), found(&report));
 }
 
+/// Rank 0's last send is for another rank than the one that waits for it.
+#[test]
+fn a_circle_that_a_send_closes_may_be_that_sends() {
+    let met = |rank: u32| match rank {
+        0 => vec![done("send 0->1", 8), pending("send 0->2", 8)],
+        1 => vec![done("recv 1<-0", 8), pending("recv 1<-0", 8)],
+        _ => vec![pending("barrier", 1)],
+    };
+    let circle = Fake::new(3, &[]).rank(0, &met(0)).rank(1, &met(1)).rank(2, &met(2));
+    let report = of(&circle);
+    assert_eq!(found(&report), [(Kind::GroupDeadlock, vec![0, 1, 2])], "{}", report.to_text());
+    assert_eq!(report.findings[0].certainty, Certainty::Likely);
+    assert!(report.findings[0].message.contains("another rank"), "{}", report.to_text());
+}
+
 /// The calls of a batch stay `scheduled` for ever; the batch says how far they got.
 #[test]
 fn batched_sends_end_with_their_batch() {
