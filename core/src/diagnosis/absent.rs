@@ -214,8 +214,14 @@ pub(super) fn never_joined(
         known => known,
     };
     let (why, passes) = passes::told(job, first, made.rank, why);
+    // Without a majority that made it, the call may be the one too many.
+    let (tie, or) = match row.made.len() <= culprits.len() {
+        true => (Certainty::Likely, or_too_many(row)),
+        false => (Certainty::Certain, String::new()),
+    };
     match why {
-        Reason::Skipped(deed) => {
+        Reason::Skipped(mut deed) => {
+            deed.certainty = deed.certainty.max(tie);
             let then = if deed.seq == row.seq {
                 format!("{} there.", capital(&waits(&waiting)))
             } else {
@@ -230,7 +236,7 @@ pub(super) fn never_joined(
                 seq: Some(deed.seq),
                 op: Some(deed.op.clone()),
                 certainty: deed.certainty,
-                message: format!("{} {then}", skipped(&who, &deed, &group)),
+                message: format!("{} {then}{or}", skipped(&who, &deed, &group)),
                 fix: fix_skipped(deed.ddp),
                 evidence: shown,
                 ..base
@@ -255,12 +261,13 @@ pub(super) fn never_joined(
             let told = Cause {
                 kind: if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter },
                 message: format!(
-                    "{who} left the {}loop before the others{}: {} in {call}.",
+                    "{who} left the {}loop before the others{}: {} in {call}.{or}",
                     if ddp { "DDP training " } else { "" },
                     by.unwrap_or_default(),
                     waits(&waiting)
                 ),
                 fix: fix_loop(ddp).to_owned(),
+                certainty: base.certainty.max(tie),
                 evidence: shown,
                 ..base
             };
@@ -306,6 +313,12 @@ pub(super) fn never_joined(
         evidence: shown,
         ..base
     })
+}
+
+/// What else may be, where no more ranks made a call than did not.
+fn or_too_many(row: &Row<'_>) -> String {
+    let made: Vec<GlobalRank> = row.made.iter().map(|made| made.rank).collect();
+    format!(" Or {} made calls too many: no more ranks made this one than did not.", ranks(&made))
 }
 
 fn fix_never_joined(scene: &Scene<'_, '_>, rank: GlobalRank, made: Made<'_>) -> String {

@@ -45,7 +45,14 @@ pub(super) fn astray(job: &Job<'_>, group: GroupId) -> Option<Astray> {
     let members: usize = ways.iter().map(|(_, ranks)| ranks.len()).sum();
     let most = ways.iter().position(|(_, ranks)| ranks.len() * 2 > members);
     let (right, certainty) = match most {
-        Some(most) => (most, Certainty::Certain),
+        // A majority of one group is none against the groups that stand for it.
+        Some(most) => match as_siblings(job, plan, group, &ways) {
+            Some((right, certainty)) if right != most => match certainty {
+                Certainty::Certain => (right, Certainty::Likely),
+                _ => (most, Certainty::Likely),
+            },
+            _ => (most, Certainty::Certain),
+        },
         None => as_siblings(job, plan, group, &ways)?,
     };
     let model = *ways.get(right)?.1.first()?;

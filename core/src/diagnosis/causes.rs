@@ -15,6 +15,7 @@ use super::index::{Job, Row};
 use super::inside;
 use super::lost;
 use super::lost_waits;
+use super::met;
 use super::mismatch::{Mismatch, first_mismatches};
 use super::namesakes;
 use super::on_gloo;
@@ -129,6 +130,10 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
             causes.extend(never_completed(&scene, &stuck, &mut notes));
         }
         causes.extend(circles);
+    }
+    // A call that others saw end says that the dumps are of a running job.
+    if causes.is_empty() && notes.is_empty() {
+        causes.extend(met::never_completed(&scene));
     }
     let slow = straggler::find(job);
     if let Some(slow) = slow {

@@ -15,6 +15,9 @@ use std::collections::BTreeSet;
 
 /// At most this many waits of a circle are spelled out.
 const SHOWN: usize = 6;
+/// Said of circles that a send or receive is in: whom it is for is the rank's own word.
+const MAY_BE_ASTRAY: &str = " A send or receive of it may name another rank than the program means: then \
+                             that closed the circle, and the others only wait.";
 /// So many circles are held against what most ranks do.
 pub(super) const COMPARED: usize = 16;
 
@@ -187,6 +190,10 @@ fn circle<'a>(
             && sink.ranks.binary_search(&pending.peer).is_ok()
     });
     let p2p: Vec<_> = p2p.collect();
+    let astray = if p2p.is_empty() { "" } else { MAY_BE_ASTRAY };
+    if !p2p.is_empty() {
+        certainty = certainty.max(Certainty::Likely);
+    }
     let p2p_said = p2p.iter().take(SHOWN).map(|pending| {
         format!(
             "rank {} waits in {} for rank {}",
@@ -232,7 +239,7 @@ fn circle<'a>(
     Some(Cause {
         kind: Kind::GroupDeadlock,
         message: format!(
-            "{} wait for each other in a circle: {}. {why}{note}",
+            "{} wait for each other in a circle: {}. {why}{astray}{note}",
             cap_ranks(&sink.ranks),
             said.join("; "),
         ),

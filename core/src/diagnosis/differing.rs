@@ -129,7 +129,7 @@ fn minority(
     let told = told.filter(|(group, _)| *group == row.group).map(|(_, why)| why);
     let why = told
         .unwrap_or_else(|| reason(scene.job, row.group, row.seq, culprit, peer, side.difference));
-    let (why, passes) = passes::told(scene.job, culprit, peer, why);
+    let (why, passes) = passes::told(scene.job, culprit, peer, mismatch.decided.doubted(why));
     let group = words::group_label(log, row.group);
     let who = cap_ranks(&side.ranks);
     let here = format!(
@@ -236,9 +236,14 @@ fn minority(
             cause.fix = fix_loop(ddp).to_owned();
         }
     }
-    if mismatch.decided == Decided::ByOrder && !cause.message.ends_with(history) {
+    let told_as = cause.kind != kind_of(side.difference);
+    if told_as && !cause.message.ends_with(history) {
         // What tells it is shown, whatever it is told as.
         cause.message += history;
+    }
+    cause.certainty = mismatch.decided.at_most(cause.certainty);
+    if told_as && mismatch.decided == Decided::ByHistory {
+        cause.message += &format!(" {} may be astray instead.", cap_ranks(majority));
     }
     let further = further(scene.job, row.group, row.seq, culprit, peer);
     if !further.is_empty() {

@@ -79,6 +79,18 @@ impl Deed {
 }
 
 impl Reason {
+    /// The same, no surer than that.
+    pub(super) fn at_most(mut self, sure: Certainty) -> Reason {
+        if let Reason::Skipped(deed)
+        | Reason::Unused(deed)
+        | Reason::Extra(deed)
+        | Reason::Swapped(deed) = &mut self
+        {
+            deed.certainty = deed.certainty.max(sure);
+        }
+        self
+    }
+
     /// True if both are the same thing done: of the same kind, and about the same calls.
     pub(super) fn same(&self, other: &Reason) -> bool {
         let calls = |reason: &Reason| match reason {

@@ -2,9 +2,10 @@
 
 use super::align::WINDOW;
 use super::by_plan::astray;
-use super::explain::alike;
+use super::explain::{Reason, alike};
 use super::in_step::{Odd, odd_ones};
 use super::index::{Job, Row};
+use super::report::Certainty;
 use super::signature::{Difference, Signature};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
@@ -46,6 +47,24 @@ pub(super) enum Decided {
         /// One of those.
         model: GlobalRank,
     },
+}
+
+impl Decided {
+    /// Why a rank's call differs, as sure as this can make it: of as many ranks on either side, or of
+    /// a majority that missing dumps could undo, nobody is wrong for certain.
+    pub(super) fn doubted(self, why: Reason) -> Reason {
+        why.at_most(self.at_most(Certainty::Certain))
+    }
+
+    /// How sure a finding can be.
+    pub(super) fn at_most(self, certainty: Certainty) -> Certainty {
+        if self.is_told() { certainty } else { certainty.max(Certainty::Likely) }
+    }
+
+    /// True if most ranks tell it, of this group or of others.
+    fn is_told(self) -> bool {
+        matches!(self, Decided::ByMajority | Decided::Elsewhere { .. })
+    }
 }
 
 /// Ranks that made the same call.

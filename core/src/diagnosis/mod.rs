@@ -27,6 +27,7 @@ mod inside;
 mod logged;
 mod lost;
 mod lost_waits;
+mod met;
 mod mismatch;
 mod models;
 mod monitored;
@@ -193,8 +194,11 @@ pub fn diagnose_profiles(log: &CallLog, notes: Vec<String>) -> Report {
 /// so instead.
 fn tell_unreadable(report: &mut Report, problem: &FileProblem) {
     // A rank's log carries its number as well; files that were left out could be read.
-    use FlightRecorderError::{OtherSet, SameRank, Text};
-    if matches!(problem.error, Text { .. } | OtherSet { .. } | SameRank { .. }) {
+    use FlightRecorderError::{OtherAttempt, OtherSet, SameRank, Text};
+    if matches!(
+        problem.error,
+        Text { .. } | OtherSet { .. } | OtherAttempt { .. } | SameRank { .. }
+    ) {
         return;
     }
     let Ok(rank) = rank_of_file_name(&problem.file_name) else { return };

@@ -174,7 +174,7 @@ fn planned(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
             let first = why(astray.ranks.first()?);
             let few = astray.ranks.len() <= ALIKE;
             let alike = few && astray.ranks.iter().skip(1).all(|rank| why(rank).same(&first));
-            let why = if alike { first } else { Reason::Other };
+            let why = if alike { first.at_most(astray.certainty) } else { Reason::Other };
             Some((group, astray, why))
         })
         .collect();

@@ -21,6 +21,7 @@ mod names;
 mod retired;
 mod sets;
 mod stack;
+mod stale;
 mod write;
 
 pub use entry::{Entry, Site};
@@ -201,6 +202,25 @@ pub enum FlightRecorderError {
         files: usize,
         /// Those that were judged.
         judged: String,
+    },
+    /// Files whose calls had all ended long before the other ranks made the same ones.
+    #[error(
+        "{file}{} left out, as of another attempt: calls that ended there lie {minutes} minutes before \
+         the other ranks made the same ones. If it is the rank's clock that is wrong, set it right; else \
+         add the rank's own dump of this attempt",
+        match files {
+            0 | 1 => " was".to_owned(),
+            2 => " and another file were".to_owned(),
+            files => format!(" and {} more files were", files - 1),
+        }
+    )]
+    OtherAttempt {
+        /// The first file.
+        file: String,
+        /// How many they are.
+        files: usize,
+        /// By how much they are older, at the least.
+        minutes: u64,
     },
     /// Files that claim one rank, and nothing says which others belong to which.
     #[error(

@@ -101,7 +101,7 @@ pub(super) fn newest(
     dumps.sort_by(super::files::better_first);
     let all = Set { name: String::new(), dumps };
     if all.clash().is_none() {
-        return Ok(all.dumps);
+        return Ok(super::stale::without(all.dumps, problems));
     }
     let mut sets: Vec<Set> = Vec::new();
     for set in sets_by(all.dumps, folder_of) {
@@ -261,6 +261,25 @@ mod tests {
         assert!(judged(&alike).is_err());
         let copies = [("a/rank_0", 100), ("b/rank_0", 100), ("b/rank_1", 7)];
         assert_eq!(judged(&copies).unwrap().0.len(), 3);
+    }
+
+    /// A rank that left no dump this time has its old one in the folder.
+    #[test]
+    fn a_dump_whose_calls_ended_before_the_others_began_is_left_out() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let files = [("rank_0", HOUR), ("rank_1", HOUR + 5), ("rank_6", 7)];
+        let (kept, said) = judged(&files).unwrap();
+        assert_eq!(kept, ["rank_0", "rank_1"]);
+        assert!(said[0].contains("rank_6 was left out") && said[0].contains("59 min"), "{said:?}");
+        let halves = [("rank_0", HOUR), ("rank_1", HOUR), ("rank_2", 7), ("rank_3", 7)];
+        let (kept, said) = judged(&halves).unwrap();
+        assert_eq!((kept.len(), said.len()), (2, 1));
+        assert!(said[0].contains("and another file were left out"), "{said:?}");
+        // A clock that is ahead makes the others no older attempt.
+        let ahead = [("rank_0", 1), ("rank_1", 1), ("rank_2", HOUR)];
+        assert_eq!(judged(&ahead).unwrap().0.len(), 3);
+        let near = [("rank_0", HOUR), ("rank_1", HOUR), ("rank_2", HOUR - 2_000_000_000)];
+        assert_eq!(judged(&near).unwrap().0.len(), 3, "clocks differ");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Recordings whose calls have lines: what they show of a call that was left out or made on top.
 
 use super::found;
-use crate::diagnosis::{Kind, Report, diagnose};
+use crate::diagnosis::{Certainty, Kind, Report, diagnose};
 use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::reduce::ReduceOp;
@@ -98,6 +98,20 @@ fn a_last_call_of_a_round_is_left_out_and_not_the_next_round_made_on_top() {
         );
         assert!(finding.message.contains("(train.py:11)"), "{}", finding.message);
         assert!(!finding.message.contains("No other rank"), "{}", finding.message);
+    }
+}
+
+/// Between two sides of one size what came before is a hint, and no proof.
+#[test]
+fn as_many_against_as_many_blame_nobody_for_certain() {
+    const STEP: [Said; 2] = [("all_reduce", 64, 6), ("all_reduce", 32, 7)];
+    for half in [1, 2] {
+        let rounds = |count: usize| [STEP.repeat(count), vec![("barrier", 1, 9)]].concat();
+        let report = report(&[vec![rounds(5); half], vec![rounds(4); half]].concat());
+        let finding = &report.findings[0];
+        assert_eq!(finding.kind, Kind::LoopShorter, "{}", report.to_text());
+        assert_eq!(finding.certainty, Certainty::Likely, "{}", report.to_text());
+        assert!(finding.message.contains("astray instead"), "{}", finding.message);
     }
 }
 

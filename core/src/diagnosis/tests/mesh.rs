@@ -248,6 +248,20 @@ fn a_call_left_out_or_added_in_a_group_of_two_is_seen_by_its_siblings() {
     all(&mesh.reports(&mesh.job(first, &[])), Kind::OpSkipped, 2);
 }
 
+/// Most of one group leave out what the other groups of the kind make: who went on is not blamed.
+#[test]
+fn a_majority_of_one_group_is_none_against_its_siblings() {
+    let mesh = mesh(8, 8);
+    let step = |rank: u32, at: u32, _: usize, dp: usize| {
+        let stops = at > 0 && matches!(rank, 2 | 4 | 6);
+        let own = if stops { vec![] } else { vec![call(dp, 64), Synchronize] };
+        [own, vec![call(0, 1), Synchronize]].concat()
+    };
+    let [_, report] = mesh.reports(&mesh.job(step, &[]));
+    assert_eq!(found(&report), [(Kind::OpSkipped, vec![2, 4, 6])], "{}", report.to_text());
+    assert_eq!(report.findings[0].certainty, Certainty::Likely);
+}
+
 /// All make the same calls, and one rank takes two groups in the other order: that is all that its
 /// program shows, and dumps, which end there, cannot tell it from a call left out.
 #[test]

@@ -3,6 +3,7 @@
 use super::fake::{Fake, Said, done, pending};
 use super::{found, report};
 use crate::diagnosis::{Certainty, Kind, Report, Verdict};
+use crate::rank::GlobalRank;
 
 fn of(fake: &Fake) -> Report {
     report(&fake.files())
@@ -255,6 +256,37 @@ fn sends_and_receives() {
     // A rank in a collective, its peer in a receive from it.
     let mixed = Fake::new(2, &[]).rank(0, &[pending("all_reduce", 8)]).rank(1, &[recv(1, 0)]);
     assert_eq!(found(&of(&mixed)), [(Kind::GroupDeadlock, vec![0, 1])]);
+}
+
+/// Tags are lost in a dump: a pair that never ended may have two. It is no health.
+#[test]
+fn a_pair_that_never_ends_is_told_as_that() {
+    let (sends, receives) = (pending("send 0->1", 8), pending("recv 1<-0", 8));
+    let both = Fake::new(2, &[]).rank(0, &[sends.clone()]).rank(1, &[receives.clone()]);
+    let report = of(&both);
+    assert_eq!(found(&report), [(Kind::CallNeverCompleted, vec![])], "{}", report.to_text());
+    let finding = &report.findings[0];
+    assert_eq!(finding.certainty, Certainty::Undecidable);
+    assert_eq!(finding.victims, [GlobalRank(0), GlobalRank(1)]);
+    assert!(finding.message.contains("tags may differ"), "{}", finding.message);
+    // One side saw it end: a job that runs.
+    let running = Fake::new(2, &[]).rank(0, &[done("send 0->1", 8)]).rank(1, &[receives]);
+    assert_ne!(found(&of(&running)), found(&report));
+}
+
+/// Rank 0's last send is for another rank than the one that waits for it.
+#[test]
+fn a_circle_that_a_send_closes_may_be_that_sends() {
+    let met = |rank: u32| match rank {
+        0 => vec![done("send 0->1", 8), pending("send 0->2", 8)],
+        1 => vec![done("recv 1<-0", 8), pending("recv 1<-0", 8)],
+        _ => vec![pending("barrier", 1)],
+    };
+    let circle = Fake::new(3, &[]).rank(0, &met(0)).rank(1, &met(1)).rank(2, &met(2));
+    let report = of(&circle);
+    assert_eq!(found(&report), [(Kind::GroupDeadlock, vec![0, 1, 2])], "{}", report.to_text());
+    assert_eq!(report.findings[0].certainty, Certainty::Likely);
+    assert!(report.findings[0].message.contains("another rank"), "{}", report.to_text());
 }
 
 /// The calls of a batch stay `scheduled` for ever; the batch says how far they got.

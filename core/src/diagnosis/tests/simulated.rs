@@ -229,6 +229,22 @@ fn extra_swapped_and_shorter() {
     assert!(finding.message.contains("3 calls short"), "{}", finding.message);
 }
 
+/// As many ranks make a call as do not: either may be what the program means.
+#[test]
+fn half_of_the_ranks_are_not_wrong_for_certain() {
+    for rounds in [(5, 8), (8, 5)] {
+        let report = report(|rank, own| {
+            for _ in 0..(if rank < 2 { rounds.0 } else { rounds.1 }) {
+                own.line(0, 7).compute("forward", 800);
+                all_reduce(own, 9);
+            }
+        });
+        let finding = &report.findings[0];
+        assert_eq!(finding.certainty, Certainty::Likely, "{}", report.to_text());
+        assert!(finding.message.contains("made calls too many"), "{}", finding.message);
+    }
+}
+
 /// The root of a call passes tensors that the others do not: their programs are the same.
 #[test]
 fn what_only_the_root_passes_is_no_difference() {
