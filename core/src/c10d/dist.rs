@@ -31,6 +31,11 @@ impl Dist<'_> {
         self.shared.environment(self.rank).remove(name)
     }
 
+    /// The names of all that it is set to.
+    pub fn environ_names(&self) -> Vec<String> {
+        self.shared.environment(self.rank).into_keys().collect()
+    }
+
     /// The calls that follow come from this line of a source made by
     /// [`Job::source`](super::Job::source).
     pub fn at(&mut self, source: u32, line: u32) -> &mut Self {

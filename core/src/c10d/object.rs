@@ -41,6 +41,7 @@ impl Dist<'_> {
     ) -> Result<(), DistError> {
         let Some(pg) = self.member(group, "all_gather_object")? else { return Ok(()) };
         let exchange = self.exchange(pg, "all_gather_object")?;
+        object.pickles()?;
         self.gather_sizes(&exchange, object);
         self.read_back(&exchange);
         let longest = self.longest(&exchange, object);
@@ -75,6 +76,7 @@ impl Dist<'_> {
         let on_root = i64::from(self.pg(pg).me.0) == root;
         gather_list_for_rank(on_root, object_gather_list_len.unwrap_or(0) == 0)?;
         let exchange = self.exchange(pg, "gather_object")?;
+        object.pickles()?;
         self.gather_sizes(&exchange, object);
         self.read_back(&exchange);
         let (asked, _) = self.ask(pg, exchange.device, "gather")?;
@@ -114,6 +116,9 @@ impl Dist<'_> {
         if own && object_list.is_empty() {
             return Err(value_error("not enough values to unpack (expected 2, got 0)")
                 .with_help("The list is empty; PyTorch pickles its entries first."));
+        }
+        if own {
+            object_list.iter().try_for_each(Object::pickles)?;
         }
         let root = GroupRank(asked.root(root)?);
         let sizes =
@@ -164,6 +169,7 @@ impl Dist<'_> {
             (true, Some(objects)) => objects,
             (false, _) => &[],
         };
+        objects.iter().try_for_each(Object::pickles)?;
         let (asked, _) = self.ask(pg, exchange.device, "scatter")?;
         let root = GroupRank(asked.root(root)?);
         let most = objects.iter().map(|object| object.pickle().len()).max().unwrap_or(0) as u64;
@@ -213,6 +219,7 @@ impl Dist<'_> {
         self.not_self(group, peer, "destination")?;
         let Some(pg) = self.member(Some(group), "send_object_list")? else { return Ok(()) };
         let exchange = self.exchange(pg, "send_object_list")?;
+        object_list.iter().try_for_each(Object::pickles)?;
         let (asked, _) = self.ask(pg, exchange.device, "send")?;
         let peer = GroupRank(asked.peer(peer, self.pg(pg).me.0)?);
         let sizes = self.sizes_tensor(&exchange, object_list, object_list.len());

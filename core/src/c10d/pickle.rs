@@ -1,10 +1,14 @@
 //! How long a pickled object is: a writer of pickles for plain data, byte for byte as CPython's
 //! `pickle.Pickler` writes them with its default protocol 4.
 
+use super::error::{DistError, ErrorKind};
+
 /// An object as the object calls send it: its pickle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     pickle: Vec<u8>,
+    /// What Python raises instead of pickling it.
+    refused: Option<DistError>,
 }
 
 /// Plain Python data.
@@ -44,12 +48,17 @@ pub enum PyObject {
 impl Object {
     /// An object whose pickle has `bytes` bytes, of which nothing else is known.
     pub fn of_len(bytes: usize) -> Object {
-        Object { pickle: vec![0; bytes] }
+        Object { pickle: vec![0; bytes], refused: None }
     }
 
     /// An object by its pickle.
     pub fn from_pickle(pickle: Vec<u8>) -> Object {
-        Object { pickle }
+        Object { pickle, refused: None }
+    }
+
+    /// Whether it can be pickled at all.
+    pub(super) fn pickles(&self) -> Result<(), DistError> {
+        self.refused.clone().map_or(Ok(()), Err)
     }
 
     /// The pickle.
@@ -77,8 +86,30 @@ impl From<&PyObject> for Object {
             }
             pickle.extend(frame);
         }
-        Object { pickle }
+        Object { pickle, refused: refused(object) }
     }
+}
+
+/// What Python raises of an object that it does not pickle, or of the first of its parts that it
+/// does not.
+fn refused(object: &PyObject) -> Option<DistError> {
+    let (kind, text) = match object {
+        PyObject::List(items) | PyObject::Tuple(items) | PyObject::Set(items) => {
+            return items.iter().find_map(refused);
+        }
+        PyObject::Dict(items) => {
+            return items.iter().find_map(|(key, value)| refused(key).or_else(|| refused(value)));
+        }
+        PyObject::Other { class: class @ ("ProcessGroup" | "Work"), .. } => {
+            let class = format!("torch._C._distributed_c10d.{class}");
+            (ErrorKind::TypeError, format!("cannot pickle '{class}' object"))
+        }
+        PyObject::Other { class: "Future", .. } => {
+            (ErrorKind::RuntimeError, "Can not pickle torch.futures.Future".to_owned())
+        }
+        _ => return None,
+    };
+    Some(DistError::new(kind, text))
 }
 
 fn write(object: &PyObject, into: &mut Vec<u8>) {

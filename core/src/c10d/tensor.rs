@@ -142,6 +142,29 @@ impl Tensor {
         Tensor { contiguous: false, ..self.clone() }
     }
 
+    /// `tensor.t()`: rows and columns swapped, over the same elements. A tensor of fewer dimensions
+    /// is itself.
+    #[must_use]
+    pub fn transposed(&self) -> Tensor {
+        let [rows, columns] = self.shape[..] else { return self.clone() };
+        // One row, and one column, lie in a row either way.
+        let both = rows > 1 && columns > 1;
+        let contiguous = if both { !self.contiguous } else { self.contiguous };
+        Tensor { shape: vec![columns, rows], contiguous, ..self.clone() }
+    }
+
+    /// `tensor.is_contiguous()`.
+    pub fn is_contiguous(&self) -> bool {
+        self.contiguous
+    }
+
+    /// The same tensor with its elements laid out as another's of that shape: what
+    /// `torch.preserve_format` makes.
+    #[must_use]
+    pub fn laid_out_as(self, other: &Tensor) -> Tensor {
+        Tensor { contiguous: other.contiguous, ..self }
+    }
+
     /// The same tensor as `torch.sparse_coo` with `nnz` stored elements.
     #[must_use]
     pub fn to_sparse(&self, nnz: u64) -> Tensor {

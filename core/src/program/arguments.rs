@@ -81,8 +81,11 @@ pub(super) fn whole(value: Value<'_>, what: &str) -> anyhow::Result<i64> {
     number.ok_or_else(|| type_error(format!("{what} is a {}, not an int", class_of(value))))
 }
 
-/// A number, whole or not.
+/// A number, whole or not; Python's booleans are 0 and 1.
 pub(super) fn number(value: Value<'_>, what: &str) -> anyhow::Result<f64> {
+    if let Some(yes) = value.unpack_bool() {
+        return Ok(f64::from(u8::from(yes)));
+    }
     if let Some(float) = float_of(value) {
         return Ok(float);
     }
@@ -192,17 +195,31 @@ pub(super) fn tensor(value: Value<'_>) -> TensorArg {
     }
 }
 
-/// Where a list of tensors is asked for.
+/// The entries of a list, where PyTorch looks for a list and a tuple will not do.
+pub(super) fn entries<'v>(value: Value<'v>) -> Option<Vec<Value<'v>>> {
+    ListRef::from_value(value).map(|list| list.content().to_vec())
+}
+
+/// Where a list of tensors is asked for: what `chunk` and `split` return is none, but a tuple.
 pub(super) fn tensors(value: Value<'_>) -> TensorListArg {
+    match entries(value) {
+        Some(entries) => Arg::Is(entries.into_iter().map(tensor).collect()),
+        None => other(value),
+    }
+}
+
+/// Where a list or a tuple of tensors will do.
+pub(super) fn sequence_of_tensors(value: Value<'_>) -> TensorListArg {
     match items(value) {
         Some(entries) => Arg::Is(entries.into_iter().map(tensor).collect()),
         None => other(value),
     }
 }
 
-/// Where a list of tensors may be missing.
+/// Where a list of tensors may be missing; an empty tuple counts as missing.
 pub(super) fn tensors_or_none(value: Value<'_>) -> Option<TensorListArg> {
-    (!value.is_none()).then(|| tensors(value))
+    let missing = value.is_none() || items(value).is_some_and(|items| items.is_empty());
+    (!missing).then(|| tensors(value))
 }
 
 /// `group=`.
@@ -365,7 +382,19 @@ fn plain<'v>(value: Value<'v>, heap: Heap<'v>, depth: usize) -> PyObject {
         },
         _ => match value.downcast_ref::<BytesValue>() {
             Some(bytes) => PyObject::Bytes(bytes.0.clone()),
-            None => PyObject::Other { class: class_of(value), bytes: value.to_repr().into_bytes() },
+            None => {
+                let outside = value
+                    .downcast_ref::<GroupValue>()
+                    .is_some_and(|group| group.0.group == Group::NonMember);
+                match outside {
+                    // `GroupMember.NON_GROUP_MEMBER` is a number.
+                    true => PyObject::Int(-100),
+                    false => PyObject::Other {
+                        class: class_of(value),
+                        bytes: value.to_repr().into_bytes(),
+                    },
+                }
+            }
         },
     }
 }

@@ -5,8 +5,10 @@ use super::process::{Raised, process};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
+use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
 use starlark::values::{Heap, Value};
+use std::collections::BTreeSet;
 
 /// Variables that a program may set; more than any does.
 const MAX_SET: usize = 1000;
@@ -29,6 +31,11 @@ fn environ(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         Ok(variable(name, eval)?.unwrap_or(default))
+    }
+
+    /// The names, sorted; also of `name in os.environ`, which the dialect writes so.
+    fn keys(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<AllocList<Vec<String>>> {
+        Ok(AllocList(names(eval)?))
     }
 
     fn setdefault<'v>(
@@ -78,6 +85,20 @@ fn set(name: &str, value: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow
     anyhow::ensure!(process.environ.len() < MAX_SET, "too many variables are set");
     process.environ.insert(name.to_owned(), text.to_owned());
     Ok(())
+}
+
+/// The names of all variables. Torchrun sets the same for every rank.
+fn names(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<Vec<String>> {
+    const OF_TORCHRUN: [&str; 6] =
+        ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
+    let process = process(eval)?;
+    let of_rank = match process.is_rank() {
+        true => process.dist()?.environ_names(),
+        false => OF_TORCHRUN.map(str::to_owned).to_vec(),
+    };
+    let all: BTreeSet<String> =
+        of_rank.into_iter().chain(process.environ.keys().cloned()).collect();
+    Ok(all.into_iter().collect())
 }
 
 /// A variable: what the program set, or what torchrun sets for the rank. While only `run` is looked

@@ -4,8 +4,9 @@
 
 use super::arguments as take;
 use super::process::{process, refused};
-use super::values::{GroupValue, NamedGroup};
-use crate::c10d::{DeviceMesh, DistError, ErrorKind, Flattened, MeshDim};
+use super::values::{GroupValue, NamedGroup, TensorValue};
+use crate::c10d::{DeviceMesh, DistError, ErrorKind, Flattened, MeshDim, Tensor};
+use crate::plan::Fill;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
@@ -22,6 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Lists in lists that a mesh is written as.
 const MAX_DIMS: usize = 16;
+/// Ranks that are read from a tensor; more than any job has.
+const MAX_RANKS: u64 = 1 << 20;
 /// Names that one mesh's flattened dimensions have.
 const MAX_FLATTENED: usize = 1000;
 
@@ -172,7 +175,7 @@ impl<'v> StarlarkValue<'v> for MeshClass {
         };
         let mut made = || -> anyhow::Result<MeshValue> {
             let device = device_type_of(device_type)?;
-            let (ranks, shape) = laid_out(mesh, heap)?;
+            let (ranks, shape) = laid_out(mesh, heap, eval)?;
             let names = names_of(names)?;
             let names: Option<Vec<&str>> =
                 names.as_ref().map(|names| names.iter().map(String::as_str).collect());
@@ -194,7 +197,14 @@ fn names_of(value: Value<'_>) -> anyhow::Result<Option<Vec<String>>> {
 
 /// Lists of lists of ranks, row by row, and their shape; `torch.tensor`'s words where they are not
 /// of one length.
-fn laid_out<'v>(mesh: Value<'v>, heap: Heap<'v>) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
+fn laid_out<'v>(
+    mesh: Value<'v>,
+    heap: Heap<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
+    if let Some(tensor) = mesh.downcast_ref::<TensorValue>() {
+        return of_tensor(&tensor.0, eval);
+    }
     let mut rows: Vec<Value<'v>> = vec![mesh];
     let mut shape = Vec::new();
     loop {
@@ -232,6 +242,22 @@ fn laid_out<'v>(mesh: Value<'v>, heap: Heap<'v>) -> anyhow::Result<(Vec<u32>, Ve
         u32::try_from(rank).map_err(|_| anyhow::anyhow!("{rank} in a mesh is no rank"))
     });
     Ok((ranks.collect::<anyhow::Result<_>>()?, shape))
+}
+
+/// The ranks of `torch.arange(8).reshape(2, 4)`. What other tensors hold is not known here.
+fn of_tensor(
+    tensor: &Tensor,
+    eval: &mut Evaluator<'_, '_, '_>,
+) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
+    let counts = process(eval)?.dist()?.fill_of(tensor) == Some(Fill::Iota);
+    anyhow::ensure!(
+        counts && tensor.is_contiguous() && tensor.numel() <= MAX_RANKS,
+        "a mesh's ranks cannot be read from this tensor, whose values are not known while the \
+         program is recorded: write them as lists ([[0, 1], [2, 3]]), or as \
+         torch.arange(4).reshape(2, 2)"
+    );
+    let shape = tensor.shape().iter().map(|size| *size as u32).collect();
+    Ok(((0..tensor.numel() as u32).collect(), shape))
 }
 
 /// The mesh that a method is called on.
@@ -358,7 +384,7 @@ fn class_methods(builder: &mut MethodsBuilder) {
         let device = device_type_of(device_type)?;
         let laid_out = match mesh.is_none() {
             true => None,
-            false => Some(laid_out(mesh, heap)?),
+            false => Some(laid_out(mesh, heap, eval)?),
         };
         let names = names_of(mesh_dim_names)?;
         let names: Option<Vec<&str>> =

@@ -99,6 +99,8 @@ mod torch;
 #[cfg(feature = "program")]
 mod torch_parts;
 #[cfg(feature = "program")]
+mod transposed;
+#[cfg(feature = "program")]
 mod undecided;
 #[cfg(feature = "program")]
 mod values;
@@ -119,6 +121,8 @@ mod tests_python;
 mod tests_scripts;
 #[cfg(all(test, feature = "program"))]
 mod tests_tensors;
+#[cfg(all(test, feature = "program"))]
+mod tests_users;
 
 pub use compiled::{Compiled, Limits, Options, Printed};
 pub use error::ProgramError;

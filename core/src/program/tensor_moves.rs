@@ -68,6 +68,7 @@ pub(super) fn split_rows<'v>(
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Value<'v>> {
     let whole = tensor(this)?;
+    super::transposed::in_a_row(whole)?;
     let all = whole.shape().first().copied().unwrap_or(0);
     let total = rows.iter().fold(0_u64, |sum, rows| sum.saturating_add(*rows));
     if total != all {
@@ -222,12 +223,12 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
                 into.shape()
             ));
         }
-        process(eval)?.dist()?.copy_tensor(from, into);
+        super::transposed::copy(process(eval)?.dist()?, from, into);
         Ok(this)
     }
 
     fn is_contiguous<'v>(this: Value<'v>) -> anyhow::Result<bool> {
-        tensor(this).map(|_| true)
+        tensor(this).map(crate::c10d::Tensor::is_contiguous)
     }
 
     fn requires_grad_<'v>(

@@ -84,6 +84,7 @@ impl<'v> StarlarkValue<'v> for TensorValue {
     /// `tensor[3]`: an element, or a row.
     fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
         let native = |error: anyhow::Error| starlark::Error::new_native(error);
+        super::transposed::in_a_row(&self.0).map_err(native)?;
         let index = whole(index, "an index of a tensor").map_err(native)?;
         let Some((rows, rest)) = self.0.shape().split_first() else {
             let text = "invalid index of a 0-dim tensor";
@@ -170,39 +171,67 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
         #[starlark(args)] sizes: starlark::values::tuple::UnpackTuple<i32>,
     ) -> anyhow::Result<TensorValue> {
         let tensor = tensor(this)?;
-        Ok(TensorValue(tensor.view(&super::arguments::shape(&sizes.items, tensor.numel())?[..])))
+        let shape = super::arguments::shape(&sizes.items, tensor.numel())?;
+        if shape != tensor.shape() {
+            super::transposed::in_a_row(tensor)?;
+        }
+        Ok(TensorValue(tensor.view(&shape[..])))
     }
 
     fn reshape<'v>(
         this: Value<'v>,
         #[starlark(args)] sizes: starlark::values::tuple::UnpackTuple<i32>,
+        eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
         let tensor = tensor(this)?;
-        Ok(TensorValue(tensor.view(&super::arguments::shape(&sizes.items, tensor.numel())?[..])))
+        let shape = super::arguments::shape(&sizes.items, tensor.numel())?;
+        if shape == tensor.shape() {
+            return Ok(TensorValue(tensor.clone()));
+        }
+        Ok(TensorValue(super::transposed::contiguous(eval, tensor)?.0.view(&shape[..])))
     }
 
     fn chunk<'v>(this: Value<'v>, chunks: u32, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
         anyhow::ensure!((1..=65536).contains(&chunks), "a tensor is cut into 1 to 65536 chunks");
+        super::transposed::in_a_row(tensor(this)?)?;
         let parts = tensor(this)?.chunk(u64::from(chunks)).into_iter().map(TensorValue);
         let parts: Vec<TensorValue> = parts.collect();
         Ok(heap.alloc(AllocTuple(parts)))
     }
 
-    fn contiguous<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
+    fn contiguous<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let from = tensor(this)?;
+        if from.is_contiguous() {
+            return Ok(this);
+        }
+        let made = super::transposed::contiguous(eval, from)?;
+        Ok(heap.alloc(made))
     }
 
     fn detach<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
         Ok(this)
     }
 
-    fn flatten<'v>(this: Value<'v>) -> anyhow::Result<TensorValue> {
+    fn flatten<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
         let tensor = tensor(this)?;
-        Ok(TensorValue(tensor.view(tensor.numel())))
+        Ok(TensorValue(super::transposed::contiguous(eval, tensor)?.0.view(tensor.numel())))
     }
 
     fn t<'v>(this: Value<'v>) -> anyhow::Result<TensorValue> {
-        Ok(TensorValue(tensor(this)?.non_contiguous()))
+        let tensor = tensor(this)?;
+        let dims = tensor.shape().len();
+        if dims > 2 {
+            let text = format!("t() expects a tensor with <= 2 dimensions, but self is {dims}D");
+            return Err(refused(DistError::new(ErrorKind::RuntimeError, text)));
+        }
+        Ok(TensorValue(tensor.transposed()))
     }
 
     fn item(this: Value<'_>) -> anyhow::Result<NoneType> {

@@ -131,7 +131,8 @@ pub(super) fn make(
         None if fill.is_none() => Filled::As(Fill::Zeros),
         None => Filled::With(take::number(fill, "fill").map(|value| value as i64)?),
     };
-    let dtype = take::dtype(dtype, Dtype::Float32)?;
+    let inferred = if fill.get_type() == "bool" { Dtype::Bool } else { Dtype::Float32 };
+    let dtype = take::dtype(dtype, inferred)?;
     filled_tensor(eval, &sizes, dtype, filled, on, name.unpack_str().map(str::to_owned))
 }
 
@@ -196,7 +197,8 @@ pub(super) fn make_like(
 ) -> anyhow::Result<TensorValue> {
     let dtype = take::dtype(dtype, like.dtype())?;
     let own = On::Device(like.device(), Some(like.device_index()));
-    filled_tensor(eval, like.shape(), dtype, filled, on(device, own)?, None)
+    let made = filled_tensor(eval, like.shape(), dtype, filled, on(device, own)?, None)?;
+    Ok(TensorValue(made.0.laid_out_as(like)))
 }
 
 /// A tensor's elements on that device and as that type, in a new one. What is known to hold what it
@@ -211,6 +213,7 @@ pub(super) fn make_as(
     let on = On::Device(device, Some(index));
     let filled = Filled::As(fill.unwrap_or(Fill::Zeros));
     let made = filled_tensor(eval, from.shape(), dtype, filled, on, None)?;
+    let made = TensorValue(made.0.laid_out_as(from));
     if fill.is_none() {
         process(eval)?.dist()?.copy_tensor(from, &made.0);
     }

@@ -75,7 +75,7 @@ fn joined(
     let Some(first) = parts.first() else { return Err(runtime_error("nothing to join")) };
     let on = On::Device(first.device(), Some(first.device_index()));
     let made = filled_tensor(eval, shape, common(parts), Filled::As(Fill::Zeros), on, None)?;
-    if in_a_row {
+    if in_a_row && parts.iter().all(c10d::Tensor::is_contiguous) {
         let dist = process(eval)?.dist()?;
         let zeros = |part: &c10d::Tensor| dist.fill_of(part) == Some(Fill::Zeros);
         if !parts.iter().all(zeros) {

@@ -256,8 +256,10 @@ pub(super) fn lists(builder: &mut GlobalsBuilder) {
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
         let options = InGroup { group: take::group(group)?, async_op };
-        let lists =
-            take::items(output_tensor_lists).ok_or_else(|| take::type_error("Expecting a list"))?;
+        let lists = take::entries(output_tensor_lists).ok_or_else(|| {
+            let text = "Invalid function argument: output_tensor_lists should be a list";
+            take::type_error(text)
+        })?;
         let (lists, inputs) =
             (lists.into_iter().map(take::tensors).collect(), take::tensors(input_tensor_list));
         called(process(eval)?.dist()?.all_gather_coalesced(lists, inputs, options), heap)

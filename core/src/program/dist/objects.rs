@@ -112,9 +112,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     ) -> anyhow::Result<NoneType> {
         let options = from_rank(src, group, false, group_src)?;
         let (of, root) = (options.group, (options.src, options.group_src));
-        let length = take::items(scatter_object_output_list)
-            .ok_or_else(|| take::type_error("scatter_object_output_list is no list"))?
-            .len();
+        // What is no list is refused as an empty one is.
+        let length = take::entries(scatter_object_output_list).map_or(0, |list| list.len());
         let objects = match scatter_object_input_list {
             none if none.is_none() => None,
             list => Some(take::objects(list, "scatter_object_input_list", eval.heap())?),

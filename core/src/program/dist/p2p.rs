@@ -129,8 +129,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let ops =
-            take::items(p2p_op_list).ok_or_else(|| take::type_error("Invalid `p2p_op_list`"))?;
+        // What is no list is refused as a list of something else is.
+        let ops = take::entries(p2p_op_list).unwrap_or_else(|| vec![p2p_op_list]);
         let works = process(eval)?.dist()?.batch_isend_irecv(ops.into_iter().map(take::p2p_op));
         Ok(heap.alloc(AllocList(works.map_err(refused)?.into_iter().map(WorkValue))))
     }

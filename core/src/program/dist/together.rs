@@ -105,7 +105,7 @@ fn before_2_2(name: &str, process: &Process<'_>) -> anyhow::Result<()> {
 fn lists(value: Value<'_>, what: &str) -> anyhow::Result<Vec<crate::c10d::TensorListArg>> {
     let entries = take::items(value);
     let entries = entries.ok_or_else(|| take::type_error(format!("{what} is no list")))?;
-    Ok(entries.into_iter().map(take::tensors).collect())
+    Ok(entries.into_iter().map(take::sequence_of_tensors).collect())
 }
 
 /// Which entry of a list.
@@ -127,7 +127,7 @@ pub(super) fn several_gpus(builder: &mut GlobalsBuilder) {
         let process = process(eval)?;
         before_2_2("broadcast_multigpu", process)?;
         let options = from_rank(src, group, async_op, Value::new_none())?;
-        let tensors = take::tensors(tensor_list);
+        let tensors = take::sequence_of_tensors(tensor_list);
         called(process.dist()?.broadcast_multigpu(tensors, options, entry(src_tensor)), heap)
     }
 
@@ -142,7 +142,10 @@ pub(super) fn several_gpus(builder: &mut GlobalsBuilder) {
         let process = process(eval)?;
         before_2_2("all_reduce_multigpu", process)?;
         let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
-        called(process.dist()?.all_reduce_multigpu(take::tensors(tensor_list), options), heap)
+        called(
+            process.dist()?.all_reduce_multigpu(take::sequence_of_tensors(tensor_list), options),
+            heap,
+        )
     }
 
     fn reduce_multigpu<'v>(
@@ -164,7 +167,7 @@ pub(super) fn several_gpus(builder: &mut GlobalsBuilder) {
                 return Err(take::type_error(format!("op is a {class}, not a ReduceOp")));
             }
         };
-        let tensors = take::tensors(tensor_list);
+        let tensors = take::sequence_of_tensors(tensor_list);
         called(process.dist()?.reduce_multigpu(tensors, options, op, entry(dst_tensor)), heap)
     }
 
@@ -180,7 +183,7 @@ pub(super) fn several_gpus(builder: &mut GlobalsBuilder) {
         before_2_2("all_gather_multigpu", process)?;
         let options = InGroup { group: take::group(group)?, async_op };
         let outputs = lists(output_tensor_lists, "output_tensor_lists")?;
-        let inputs = take::tensors(input_tensor_list);
+        let inputs = take::sequence_of_tensors(input_tensor_list);
         called(process.dist()?.all_gather_multigpu(outputs, inputs, options), heap)
     }
 
@@ -197,7 +200,7 @@ pub(super) fn several_gpus(builder: &mut GlobalsBuilder) {
         before_2_2("reduce_scatter_multigpu", process)?;
         let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
         let inputs = lists(input_tensor_lists, "input_tensor_lists")?;
-        let outputs = take::tensors(output_tensor_list);
+        let outputs = take::sequence_of_tensors(output_tensor_list);
         called(process.dist()?.reduce_scatter_multigpu(outputs, inputs, options), heap)
     }
 }
