@@ -262,7 +262,9 @@ fn sends_and_receives() {
 #[test]
 fn a_pair_that_never_ends_is_told_as_that() {
     let (sends, receives) = (pending("send 0->1", 8), pending("recv 1<-0", 8));
-    let both = Fake::new(2, &[]).rank(0, &[sends.clone()]).rank(1, &[receives.clone()]);
+    let both = Fake::new(2, &[])
+        .rank(0, std::slice::from_ref(&sends))
+        .rank(1, std::slice::from_ref(&receives));
     let report = of(&both);
     assert_eq!(found(&report), [(Kind::CallNeverCompleted, vec![])], "{}", report.to_text());
     let finding = &report.findings[0];
