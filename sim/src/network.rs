@@ -5,10 +5,10 @@
 use crate::shared_memory::{Cores, Touch};
 use crate::topology::{Link, Topology};
 use lockstep_core::rank::GlobalRank;
+use lockstep_core::schedule::Algorithm;
 
-/// Where ranks share memory, messages up to so many bytes are copied by their sender first, which
-/// then need not wait until they are read: as the host backend does.
-const MOST_COPIED: u64 = 4 << 10;
+/// What a sender copies before it goes on.
+const MOST_COPIED: u64 = Algorithm::MOST_COPIED_IN_SHARED_MEMORY;
 
 /// The occupation of every rank's two ports.
 #[derive(Clone, Debug)]

@@ -4,18 +4,20 @@
 
 use super::{Compiled, Options, ProgramError, compile};
 
-fn executed(body: &str) -> Result<Compiled, ProgramError> {
+/// A script around the body, with what such scripts import.
+pub(super) fn executed(body: &str) -> Result<Compiled, ProgramError> {
     let text = format!(
-        "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\nimport torch.optim \
-         as optim\nimport torch.distributed as dist\n\ndef main():\n    \
-         dist.init_process_group('gloo')\n    rank = dist.get_rank()\n{body}\nrun(main, \
-         world_size=2)\n"
+        "import os\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\nimport \
+         torch.optim as optim\nimport torch.distributed as dist\nfrom \
+         torch.distributed.device_mesh import DeviceMesh\n\ndef main():\n    \
+         dist.init_process_group('gloo')\n    rank = dist.get_rank()\n    ws = \
+         dist.get_world_size()\n{body}\nrun(main, world_size=2)\n"
     );
     compile("train.py", &text, &Options::default())
 }
 
 /// What rank 0 prints.
-fn printed(body: &str) -> Vec<String> {
+pub(super) fn printed(body: &str) -> Vec<String> {
     let compiled = executed(body).unwrap_or_else(|error| panic!("{error}\n{body}"));
     assert!(compiled.raised.is_empty(), "{:?}", compiled.raised);
     let first = compiled.printed.into_iter().filter(|print| print.rank.0 == 0);
@@ -23,7 +25,7 @@ fn printed(body: &str) -> Vec<String> {
 }
 
 /// The first that is raised.
-fn raised(body: &str) -> String {
+pub(super) fn raised(body: &str) -> String {
     let compiled = executed(body).unwrap_or_else(|error| panic!("{error}\n{body}"));
     compiled.raised.first().map(|(_, error)| error.message.clone()).unwrap_or_default()
 }

@@ -2,31 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
-use super::{Compiled, Options, ProgramError, compile};
-
-fn executed(body: &str) -> Result<Compiled, ProgramError> {
-    let text = format!(
-        "import os\nimport torch\nimport torch.distributed as dist\nfrom \
-         torch.distributed.device_mesh import DeviceMesh\n\ndef main():\n    \
-         dist.init_process_group('gloo')\n    rank = dist.get_rank()\n    ws = \
-         dist.get_world_size()\n{body}\nrun(main, world_size=2)\n"
-    );
-    compile("train.py", &text, &Options::default())
-}
-
-/// What rank 0 prints.
-fn printed(body: &str) -> Vec<String> {
-    let compiled = executed(body).unwrap_or_else(|error| panic!("{error}\n{body}"));
-    assert!(compiled.raised.is_empty(), "{:?}", compiled.raised);
-    let first = compiled.printed.into_iter().filter(|print| print.rank.0 == 0);
-    first.map(|print| print.text).collect()
-}
-
-/// The first that is raised.
-fn raised(body: &str) -> String {
-    let compiled = executed(body).unwrap_or_else(|error| panic!("{error}\n{body}"));
-    compiled.raised.first().map(|(_, error)| error.message.clone()).unwrap_or_default()
-}
+use super::tests_tensors::{executed, printed, raised};
 
 #[test]
 fn a_tuple_is_no_list() {

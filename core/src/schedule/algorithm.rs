@@ -155,6 +155,10 @@ impl Algorithm {
     /// Bytes up to which an all_reduce in shared memory takes one shot.
     pub const MOST_IN_ONE_SHOT: u64 = 8 << 10;
 
+    /// Bytes up to which the sender of a message in shared memory copies it, so that it need not wait
+    /// until its receiver has read it; larger ones are read where they are. Measured as the above.
+    pub const MOST_COPIED_IN_SHARED_MEMORY: u64 = 4 << 10;
+
     /// The families that can carry out `collective`, for every group size; the first is the
     /// default of most backends: [`Algorithm::default_of`].
     pub fn of(collective: Collective) -> &'static [Algorithm] {

@@ -8,6 +8,7 @@ mod changes;
 mod check;
 mod choice;
 mod form;
+mod hooks;
 mod knobs;
 mod links;
 mod shelf;

@@ -4,10 +4,10 @@
 use super::super::arena::Memory;
 use super::combine::{Blocks, Operand, Reduction};
 use crate::shm::{Doorbell, Header, INLINE, Payload, Receiver, Sender};
+use lockstep_core::schedule::Algorithm;
 
-/// Messages up to this many bytes are copied, so that their sender need not wait until they are
-/// read; larger ones are read where they are.
-const MOST_COPIED: usize = 4 << 10;
+/// Messages up to this many bytes are copied, larger ones read where they are.
+const MOST_COPIED: usize = Algorithm::MOST_COPIED_IN_SHARED_MEMORY as usize;
 
 /// The mark that a receiver expects if it does not know it.
 pub(super) const ANY_MARK: u64 = u64::MAX;

@@ -46,7 +46,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "MIB,…", value_delimiter = ',', num_args = 0..=1,
           allow_negative_numbers = true, default_missing_value = "default,0,1,2,5,10,25,50,100,200,400,1000000")]
     pub(super) sweep: Option<Vec<String>>,
-    /// Write the training run as a plan, for `lockstep sim` and `lockstep run`
+    /// Write the training run as a plan, for `lockstep sim` and `lockstep run`; a file of that name is removed
+    /// where DDP raises before there is any plan
     #[arg(long, value_name = "FILE")]
     pub(super) plan: Option<PathBuf>,
     /// Simulate the training run on all ranks and show rank 0's steps

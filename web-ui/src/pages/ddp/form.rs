@@ -1,9 +1,10 @@
 //! The form: a model, and the setting that is edited.
 
 use super::choice::{DEFAULT_MLP, FILE, LabChoice, Side};
+use super::hooks::{HOOKS, WRAPPERS};
 use super::knobs::{
-    BUFFER_DTYPES, DEFAULT_CAP, HOOKS, Knobs, MAX_ACCUMULATE, MAX_BATCH, MAX_DEVICES, MAX_RANK,
-    MAX_START, MAX_WORLD, PARAM_DTYPES, REDUCE_DTYPES, WRAPPERS, ZERO,
+    BUFFER_DTYPES, DEFAULT_CAP, Knobs, MAX_ACCUMULATE, MAX_BATCH, MAX_DEVICES, MAX_RANK, MAX_START,
+    MAX_WORLD, PARAM_DTYPES, REDUCE_DTYPES, ZERO,
 };
 use crate::dom::when;
 use crate::pages::topology_choice::TopologyFields;

@@ -1,5 +1,6 @@
 //! One setting of the lab as an address holds it, and what it means to DDP.
 
+use super::hooks::{self, HOOKS, WRAPPERS};
 use super::links::links_of;
 use crate::pages::asked::{Asked, Unmet};
 use crate::pages::topology_choice;
@@ -25,39 +26,6 @@ pub(super) const MAX_BATCH: u64 = 1 << 16;
 /// The cap when none is given, as an address writes it.
 pub(super) const DEFAULT_CAP: &str = "default";
 
-/// Communication hooks: the word in the address, and what it is.
-pub(super) const HOOKS: [(&str, &str); 10] = [
-    ("none", "none"),
-    ("allreduce", "allreduce_hook"),
-    ("fp16", "fp16_compress_hook"),
-    ("bf16", "bf16_compress_hook"),
-    ("powersgd", "powerSGD_hook"),
-    ("batched", "batched_powerSGD_hook"),
-    ("pertensor", "quantization_pertensor_hook"),
-    ("perchannel", "quantization_perchannel_hook"),
-    ("localsgd", "post_localSGD_hook"),
-    ("noop", "noop_hook"),
-];
-
-/// What `lockstep ddp --comm-hook` calls them, where an address has another word.
-const ON_THE_COMMAND_LINE: [(&str, &str); 7] = [
-    ("fp16", "fp16-compress"),
-    ("bf16", "bf16-compress"),
-    ("powersgd", "power-sgd"),
-    ("batched", "batched-power-sgd"),
-    ("pertensor", "quantization-pertensor"),
-    ("perchannel", "quantization-perchannel"),
-    ("localsgd", "post-local-sgd"),
-];
-
-/// The address with the hook by the word that addresses have for it, where it says it in PyTorch's
-/// name or the command line's.
-fn hook_by_its_word(route: &Route) -> Route {
-    let said = route.get("hook").unwrap_or_default();
-    let word = HOOKS.iter().chain(&ON_THE_COMMAND_LINE).find(|(_, name)| *name == said);
-    word.map_or_else(|| route.clone(), |(word, _)| route.clone().with("hook", word))
-}
-
 /// What `ZeroRedundancyOptimizer` may be: the word in the address, and what it is.
 pub(super) const ZERO: [(&str, &str); 5] = [
     ("no", "no"),
@@ -66,10 +34,6 @@ pub(super) const ZERO: [(&str, &str); 5] = [
     ("overlap", "overlap_with_ddp: hook_with_zero_step"),
     ("interleaved", "overlap_with_ddp: hook_with_zero_step_interleaved"),
 ];
-
-/// Wrappers that cast a hook's buckets first: the word in the address, and what it is.
-pub(super) const WRAPPERS: [(&str, &str); 3] =
-    [("no", "no"), ("float16", "fp16_compress_wrapper"), ("bfloat16", "bf16_compress_wrapper")];
 
 /// Types of mixed precision: the word in the address; the first leaves it out.
 pub(super) const PARAM_DTYPES: [&str; 3] = ["no", "float16", "bfloat16"];
@@ -176,7 +140,7 @@ impl Knobs {
 
     /// The same, and what the address asks for that cannot be.
     pub(super) fn asked(route: &Route) -> (Knobs, Vec<Unmet>) {
-        let route = &hook_by_its_word(route);
+        let route = &hooks::by_its_word(route);
         let mut asked = Asked::new(route);
         let mut word = |name: &str, words: &[&'static str], what: &str| {
             asked.one_of(name, words, str::to_owned, what).unwrap_or(words[0])
