@@ -243,6 +243,11 @@ impl Clerk {
         self.desk().pending.remove(work);
     }
 
+    /// Whether single messages are written down.
+    pub(super) fn writes_messages(&self) -> bool {
+        self.messages
+    }
+
     /// Writes a message down, if messages are.
     pub(crate) fn sent(&self, message: Message) {
         if self.messages {

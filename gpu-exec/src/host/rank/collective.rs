@@ -106,13 +106,15 @@ impl GroupLink {
     }
 
     /// Carries out a call; returns when this rank's part is done and nobody reads its memory any
-    /// more, which a watchdog limits.
+    /// more, which a watchdog limits. Calls `meanwhile` when the first messages are on their way,
+    /// before it waits for any, and maybe again later.
     pub(super) fn run(
         &mut self,
         call: &CollectiveCall,
         work: u32,
         seq: u64,
         clerk: &Clerk,
+        meanwhile: &mut dyn FnMut(),
     ) -> Result<(), String> {
         let current = Current { call, work, seq, clerk };
         if let Some(scale) = call.premultiply {
@@ -120,9 +122,13 @@ impl GroupLink {
             self.blocks.premultiply(&self.segment, dtype, factor, scale.from, into);
         }
         match (&call.in_place, call.reduction) {
-            (Some(in_place), Some(reduction)) => self.add_in_place(current, in_place, reduction)?,
-            _ => self.step_by_step(current)?,
+            (Some(in_place), Some(reduction)) => {
+                self.add_in_place(current, in_place, reduction, meanwhile)?;
+            }
+            _ => self.step_by_step(current, meanwhile)?,
         }
+        // A call without messages.
+        meanwhile();
         // Whoever is elsewhere by now will never take what this call expected of nobody.
         self.settle(|_| true, seq);
         if let Some(divide) = call.divide {
@@ -131,7 +137,11 @@ impl GroupLink {
         Ok(())
     }
 
-    fn step_by_step(&mut self, current: Current<'_>) -> Result<(), String> {
+    fn step_by_step(
+        &mut self,
+        current: Current<'_>,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<(), String> {
         for (step, acts) in (0..).zip(&current.call.steps) {
             // A step may overwrite what an earlier one sent, once it was read.
             if !self.lent.is_empty() {
@@ -143,7 +153,7 @@ impl GroupLink {
             for act in acts {
                 self.begin(current, step, act)?;
             }
-            self.drive(current.clerk);
+            self.drive(current.clerk, meanwhile);
         }
         Ok(())
     }
@@ -205,25 +215,23 @@ impl GroupLink {
     }
 
     /// Returns when all messages that were prepared are through.
-    fn drive(&mut self, clerk: &Clerk) {
+    fn drive(&mut self, clerk: &Clerk, meanwhile: &mut dyn FnMut()) {
         if self.flights.is_empty() {
             return;
         }
         let GroupLink { flights, peers, blocks, lent, bell, patience, .. } = self;
         // Each round tries every message; only when none moves does the rank wait.
+        let mut moved = advance(flights, peers, blocks, lent, clerk);
+        meanwhile();
         loop {
-            match advance(flights, peers, blocks, lent, clerk) {
+            match moved {
                 Moved::All => break,
-                Moved::Some => {}
+                Moved::Some => moved = advance(flights, peers, blocks, lent, clerk),
                 Moved::Nothing => {
-                    let mut last = Moved::Nothing;
                     bell.wait_for(*patience, || {
-                        last = advance(flights, peers, blocks, lent, clerk);
-                        last != Moved::Nothing
+                        moved = advance(flights, peers, blocks, lent, clerk);
+                        moved != Moved::Nothing
                     });
-                    if last == Moved::All {
-                        break;
-                    }
                 }
             }
         }
@@ -240,6 +248,7 @@ impl GroupLink {
         current: Current<'_>,
         plan: &InPlace,
         how: Reduction,
+        meanwhile: &mut dyn FnMut(),
     ) -> Result<(), String> {
         for lend in &plan.lends {
             let way = if lend.comes_back { How::Lent } else { How::ByLength };
@@ -250,9 +259,12 @@ impl GroupLink {
             self.fly(current, *add, Way::Found(expected, None))?;
         }
         let GroupLink { flights, peers, blocks, lent, bell, patience, .. } = self;
-        bell.wait_for(*patience, || {
-            advance(flights, peers, blocks, lent, current.clerk) == Moved::All
-        });
+        let mut all = || advance(flights, peers, blocks, lent, current.clerk) == Moved::All;
+        let arrived = all();
+        meanwhile();
+        if !arrived {
+            bell.wait_for(*patience, all);
+        }
         // The result goes where it belongs, and where peers will receive it.
         self.targets.clear();
         self.targets.push(plan.into.offset);
@@ -285,7 +297,7 @@ impl GroupLink {
         for receive in &plan.receives {
             self.receive(current, *receive, None)?;
         }
-        self.drive(current.clerk);
+        self.drive(current.clerk, meanwhile);
         Ok(())
     }
 

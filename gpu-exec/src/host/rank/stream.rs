@@ -59,10 +59,7 @@ impl Stream {
     ) -> Result<Carried, String> {
         let empty = !self.has_thread || self.shared.lock().unfinished == 0;
         if queued.made.alone && empty {
-            clerk.scheduled(queued.made, queued.made_ns, true);
-            let ends = Some(queued.made.op);
-            let ended_ns = carry_out(&self.shared, &queued, clerk, works, ends)?;
-            return Ok(Carried::Ended(ended_ns));
+            return carry_out(&self.shared, &queued, clerk, works, true).map(Carried::Ended);
         }
         clerk.scheduled(queued.made, queued.made_ns, false);
         self.queue(queued, clerk, works)?;
@@ -110,7 +107,7 @@ fn serve(shared: &Shared, clerk: &Clerk, works: &Works) {
         };
         drop(queue);
         clerk.note(Note::Started { work: queued.made.work });
-        if let Err(why) = carry_out(shared, &queued, clerk, works, None) {
+        if let Err(why) = carry_out(shared, &queued, clerk, works, false) {
             // As a failure on the program's own thread ends the rank.
             clerk.fail(why);
         }
@@ -118,19 +115,31 @@ fn serve(shared: &Shared, clerk: &Clerk, works: &Works) {
     }
 }
 
-/// Carries a call out that has started, and with it ends the operation `ends` if there is one.
-/// Returns when it completed, on the shared clock.
+/// Carries a call out. One that is not `here`, on the thread that made it, is written down as
+/// started already; one that is ends its operation too. Returns when it completed, on the shared
+/// clock.
 fn carry_out(
     shared: &Shared,
     queued: &Queued,
     clerk: &Clerk,
     works: &Works,
-    ends: Option<u32>,
+    here: bool,
 ) -> Result<u64, String> {
     let mut link = shared.link.lock().unwrap_or_else(PoisonError::into_inner);
-    let Made { work, seq, .. } = queued.made;
-    link.run(&queued.call, work, seq, clerk)?;
-    let completed_ns = clerk.completed(work, ends);
+    let Made { work, op, seq, .. } = queued.made;
+    let mut started = !here;
+    // Written down while the first messages travel: the peers wait for those.
+    let mut start = || {
+        if !std::mem::replace(&mut started, true) {
+            clerk.scheduled(queued.made, queued.made_ns, true);
+        }
+    };
+    // But what is written down of the messages comes after their call.
+    if clerk.writes_messages() {
+        start();
+    }
+    link.run(&queued.call, work, seq, clerk, &mut start)?;
+    let completed_ns = clerk.completed(work, here.then_some(op));
     works.complete(work);
     Ok(completed_ns)
 }
