@@ -21,7 +21,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
 }
 
 /// Where what follows the colon of an `if` or its like begins, on the same line.
-fn body(mask: &str) -> Option<usize> {
+pub(super) fn body(mask: &str) -> Option<usize> {
     let head = mask.trim_start();
     let word = super::first_word(head);
     if !matches!(word, "if" | "elif" | "else" | "for" | "while") {

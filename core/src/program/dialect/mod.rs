@@ -5,9 +5,11 @@
 
 mod annotations;
 mod arguments;
+mod augmented;
 mod bytes;
 mod chain;
 mod displays;
+mod dropped;
 mod environ;
 mod fstring;
 mod import;
@@ -309,6 +311,8 @@ fn write(
     }
     let (mut text, mut mask) = expressions(statement)?;
     starred::rewrite(&mut text, &mut mask);
+    augmented::rewrite(&mut text, &mut mask);
+    dropped::rewrite(&mut text, &mut mask);
     inline::rewrite(&mut text, &mut mask);
     out.lines(&text, statement);
     Ok(())
