@@ -92,14 +92,18 @@ pub(super) fn cause(scene: &Scene<'_, '_>, explained: bool) -> Option<Cause> {
     if called.len() > SHOWN {
         told.push(format!("others called {} more", called.len() - SHOWN));
     }
-    let message = match (silent, &told[..]) {
-        (Some(silent), [one]) => {
-            format!("{} never called new_group as {one}.", cap_ranks(silent))
-        }
-        (silent, told) => {
+    let message = match (silent, &called[..]) {
+        (Some(silent), [(list, who)]) => format!(
+            "{} never called {}, which {} called{}.",
+            cap_ranks(silent),
+            written(list),
+            ranks(who),
+            at_line(who.first().and_then(|rank| place(*rank)))
+        ),
+        (silent, _) => {
             let none = silent.map(|silent| format!(", and {} called none", ranks(silent)));
             format!(
-                "The ranks did not call new_group alike: as number {}, {}{}.",
+                "The ranks did not call new_group alike: in call {}, {}{}.",
                 nth + 1,
                 told.join(", "),
                 none.unwrap_or_default()
@@ -165,9 +169,9 @@ fn outcome(clash: Option<&Clash>) -> String {
         Some(Clash { name, one, other }) => format!(
             "What comes of it in PyTorch 2.7.1 is a race: a group's name is how many groups its \
              process has made, so {} and {} are both group {name}, and their members overwrite each \
-             other's addresses in the store. On gloo ranks of the one find ranks of the other, and \
-             most of them hang; on NCCL the same happens with the id of the communicator. Here each \
-             group is taken as its members mean it.",
+             other's addresses in the store, on NCCL the id of the communicator. Ranks of the one \
+             find ranks of the other, and the rest hang. Here each group is taken as its members \
+             mean it.",
             written(one),
             written(other)
         ),

@@ -121,9 +121,13 @@ impl<'v> StarlarkValue<'v> for TensorValue {
         binary(Operation::Mul, &self.0, by, heap).unwrap_or_else(|| loss_of(by, "-", heap))
     }
 
-    /// `x[0] = 3`, `x[:] += y`.
-    fn set_at(&self, _index: Value<'v>, _new: Value<'v>) -> starlark::Result<()> {
-        Err(starlark::Error::new_native(anyhow::anyhow!(NOT_COMPUTED)))
+    /// `x[0] = 3`. What `x[0] += 3` assigns is the part that it has changed.
+    fn set_at(&self, _index: Value<'v>, new: Value<'v>) -> starlark::Result<()> {
+        let part = new.downcast_ref::<TensorValue>();
+        match part.is_some_and(|part| part.0.storage() == self.0.storage()) {
+            true => Ok(()),
+            false => Err(starlark::Error::new_native(anyhow::anyhow!(NOT_COMPUTED))),
+        }
     }
 
     /// `tensor[3]`: an element, or a row; `tensor[1:3, 0]`.

@@ -2,13 +2,18 @@
 //! `x = _in_place("+", x, y)`; a list is extended in place as well. A part of a tensor, or what hangs on
 //! a parameter (`p.grad`), is not assigned anew.
 
-use super::inline::body;
+use super::inline::simple;
 use super::operand::before;
 
 /// Rewrites it in a statement and its mask, which stay of one length.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
-    let start = body(mask).unwrap_or_else(|| mask.len() - mask.trim_start().len());
-    let Some((at, operator)) = operator(mask, start) else { return };
+    for range in simple(mask).into_iter().rev() {
+        one(text, mask, range);
+    }
+}
+
+fn one(text: &mut String, mask: &mut String, (start, end): (usize, usize)) {
+    let Some((at, operator)) = operator(&mask[..end], start) else { return };
     let left = mask[..at].trim_end().len();
     if before(mask.as_bytes(), left) != Some(start) {
         return;
@@ -28,7 +33,6 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     }
     let attribute = !target_mask.ends_with(']') && target_mask.contains('.');
     let assigned = !slice && !attribute;
-    let end = mask.trim_end().len();
     let value = at + 2;
     let call = |target: &str, value: &str, quote: char| {
         let first = if assigned { format!("{target} = ") } else { String::new() };
