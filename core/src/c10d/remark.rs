@@ -193,7 +193,7 @@ mod tests {
                 Remark::Left { call: "irecv".into() },
             ];
             let said = remarks[nth].to_string();
-            prop_assert_eq!(Remark::parse(&said).as_ref(), Some(&remarks[nth]));
+            prop_assert_eq!(Remark::parse(&said), Some(remarks[nth].clone()));
         }
 
         #[test]

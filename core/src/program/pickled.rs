@@ -50,7 +50,10 @@ fn function(value: Value<'_>, depth: usize) -> Option<String> {
     }
     if value.get_type() == "function" {
         // The interpreter's own have no parameters that they tell.
-        return value.parameters_spec().is_some().then(|| value.to_repr());
+        // Theirs are called by their file and name.
+        let name = value.to_repr();
+        let name = name.rsplit('.').next().unwrap_or_default().to_owned();
+        return value.parameters_spec().is_some().then_some(name);
     }
     if let Some(items) = take::items(value) {
         return items.into_iter().find_map(|item| function(item, depth + 1));

@@ -171,6 +171,45 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
         refilled(this, Filled::Number(value), eval)
     }
 
+    /// `this += alpha * other`.
+    fn add_<'v>(
+        this: Value<'v>,
+        other: Value<'v>,
+        #[starlark(require = named, default = NoneType)] alpha: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let other = match alpha.is_none() {
+            true => other,
+            false => other.mul(alpha, heap).map_err(starlark::Error::into_anyhow)?,
+        };
+        tensor_math::in_place("+", this, other, eval)
+    }
+
+    fn sub_<'v>(
+        this: Value<'v>,
+        other: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        tensor_math::in_place("-", this, other, eval)
+    }
+
+    fn mul_<'v>(
+        this: Value<'v>,
+        other: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        tensor_math::in_place("*", this, other, eval)
+    }
+
+    fn div_<'v>(
+        this: Value<'v>,
+        other: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        tensor_math::in_place("/", this, other, eval)
+    }
+
     fn zero_<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
         refilled(this, Filled::As(Fill::Zeros), eval)
     }

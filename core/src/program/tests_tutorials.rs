@@ -145,7 +145,7 @@ fn gradients_are_averaged_by_hand() {
 /// What holds one number is worked out while the program is recorded; the rest are steps of the plan.
 #[test]
 fn tensors_are_computed_with() {
-    let body = "t = torch.ones(2) * 3 + 1\nt -= 2\ndist.all_reduce(t)\nt /= ws\nt += t\nu = t * t";
+    let body = "t = torch.ones(2) * 3 + 1\nt -= 2\ndist.all_reduce(t)\nt.div_(ws)\nt += t\nu = t * t";
     let plan = compiled(&format!("{body}\ndist.all_reduce(u)")).plan;
     let ops = &plan.program(GlobalRank(0)).unwrap().ops;
     let seen = ops.iter().map(|op| match &op.action {

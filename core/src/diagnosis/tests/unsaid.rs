@@ -104,8 +104,8 @@ fn works_that_nobody_holds_are_told() {
 #[test]
 fn a_program_that_ends_behind_its_isend_may_be_too_early() {
     let text = "def main():\n    dist.init_process_group('gloo')\n    if dist.get_rank() == 0: w = \
-                dist.isend(torch.ones(1), 1)\n    else: dist.recv(torch.ones(1), 0)\nrun(main, \
-                world_size=2)\n";
+                dist.isend(torch.ones(1), 1)\n    elif dist.get_rank() == 1: dist.recv(torch.ones(1), \
+                0)\nrun(main, world_size=4)\n";
     let plan = compile("train.py", text, &Options::default()).unwrap().plan;
     let report = diagnose_trace(&run(&plan));
     assert_eq!(found(&report), [(Kind::WorkDropped, vec![0])], "{}", report.to_text());

@@ -31,7 +31,11 @@ fn spread(text: &mut String, mask: &mut String) {
             }
             from = end + 1;
         }
-        if !entries.iter().any(|(.., star)| *star) {
+        // `[a, *b] = …` and `for [a, *b] in …` are targets.
+        let behind = mask[close + 1..].trim_start();
+        let assigned = behind.starts_with('=') && !behind.starts_with("==");
+        let looped = behind.starts_with("in ") && mask[..open].trim_end().ends_with("for");
+        if assigned || looped || !entries.iter().any(|(.., star)| *star) {
             continue;
         }
         for of in [&mut *text, &mut *mask] {
