@@ -154,8 +154,11 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
         }
     }
     causes.extend(lost::not_needed(&scene, &causes));
-    let explained = !causes.is_empty();
-    causes.extend(groups_apart::cause(&scene, explained));
+    // Ranks that have not made equally many groups are told as that where they wait for each other.
+    if causes.iter().all(|cause| cause.kind != Kind::GroupDeadlock) {
+        let explained = !causes.is_empty();
+        causes.extend(groups_apart::cause(&scene, explained));
+    }
     causes.extend(unsaid::causes(&scene));
     notes.extend(dumped_early(job));
     if causes.is_empty() {

@@ -170,8 +170,8 @@ fn outcome(clash: Option<&Clash>) -> String {
             "What comes of it in PyTorch 2.7.1 is a race: a group's name is how many groups its \
              process has made, so {} and {} are both group {name}, and their members overwrite each \
              other's addresses in the store, on NCCL the id of the communicator. Ranks of the one \
-             find ranks of the other, and the rest hang. Here each group is taken as its members \
-             mean it.",
+             may find ranks of the other, and others hang or lose their connection. Here each group \
+             is taken as its members mean it.",
             written(one),
             written(other)
         ),

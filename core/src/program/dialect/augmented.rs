@@ -35,8 +35,12 @@ fn one(text: &mut String, mask: &mut String, (start, end): (usize, usize)) {
     let assigned = !slice && !attribute;
     let value = at + 2;
     let call = |target: &str, value: &str, quote: char| {
-        let first = if assigned { format!("{target} = ") } else { String::new() };
-        format!("{first}_in_place({quote}{operator}{quote}, {target}, ({}))", value.trim())
+        let (first, last) = match assigned {
+            true => (format!("{target} = "), ""),
+            false => (String::new(), ", True"),
+        };
+        let value = value.trim();
+        format!("{first}_in_place({quote}{operator}{quote}, {target}, ({value}){last})")
     };
     let new = call(&target, &text[value..end], '"');
     let masked = call(&target_mask, &mask[value..end], '\u{1}').replace(

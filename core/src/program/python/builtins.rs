@@ -308,17 +308,25 @@ fn functions(builder: &mut GlobalsBuilder) {
         Ok(heap.alloc(AllocList(made)))
     }
 
-    /// `x += y` and its like: a tensor and a list are changed in place.
+    /// `x += y` and its like: a tensor and a list are changed in place. `part` says that what it
+    /// returns is not assigned: nothing but a tensor is changed then.
     fn _in_place<'v>(
         #[starlark(require = pos)] operator: &str,
         #[starlark(require = pos)] this: Value<'v>,
         #[starlark(require = pos)] other: Value<'v>,
+        #[starlark(require = pos, default = false)] part: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let heap = eval.heap();
         if this.get_type() == "Tensor" {
             return tensor_math::in_place(operator, this, other, eval)
                 .map_err(starlark::Error::new_native);
+        }
+        if part {
+            return Err(starlark::Error::new_native(anyhow::anyhow!(
+                "Cannot mutate an immutable value: a {} in an attribute or a slice",
+                class_of(this)
+            )));
         }
         match operator {
             "+" if this.get_type() == "list" => {
