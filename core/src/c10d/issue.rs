@@ -255,19 +255,18 @@ impl Dist<'_> {
         let on_nccl = calls.iter().any(|call| self.shared.is_on_nccl(call.group()));
         let (ops, waited) = (Vec::new(), false);
         let given = reads.first().map_or(0, Tensor::numel);
-        let mut work =
-            WorkState {
-                via,
-                ops,
-                after,
-                temporaries,
-                fault,
-                waited,
-                dropped: false,
-                on_nccl,
-                given,
-                writes,
-            };
+        let mut work = WorkState {
+            via,
+            ops,
+            after,
+            temporaries,
+            fault,
+            waited,
+            dropped: false,
+            on_nccl,
+            given,
+            writes,
+        };
         if work.fault.is_none() {
             for action in before {
                 self.record(action, Some(via));

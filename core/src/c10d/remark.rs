@@ -152,10 +152,7 @@ pub(super) fn groups_made_alike(ranks: &[RankState]) -> bool {
     let made: Vec<_> = ranks.iter().map(of).collect();
     let longest = made.iter().max_by_key(|made| made.len()).cloned().unwrap_or_default();
     let ends = |state: &RankState| {
-        matches!(
-            state.recorded.last(),
-            Some(Recorded::Op(Op { action: Action::Die { .. }, .. }))
-        )
+        matches!(state.recorded.last(), Some(Recorded::Op(Op { action: Action::Die { .. }, .. })))
     };
     made.iter().zip(ranks).all(|(made, state)| match ends(state) {
         true => longest.starts_with(made),

@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 /// At most so many places are told, and ranks are shown.
 const SHOWN: usize = 8;
 
+/// A source and its line, and what is said there.
+type Place = (Option<(u32, u32)>, String);
+
 /// A rank's remarks, with their lines.
 pub(super) fn of_rank(plan: &Plan, rank: GlobalRank) -> Vec<(Remark, Option<SourceLine>)> {
     let ops = plan.program(rank).map(|program| program.ops.as_slice()).unwrap_or_default();
@@ -25,8 +28,7 @@ pub(super) fn of_rank(plan: &Plan, rank: GlobalRank) -> Vec<(Remark, Option<Sour
 /// The findings.
 pub(super) fn causes(scene: &Scene<'_, '_>) -> Vec<Cause> {
     let Some(plan) = scene.job.log.plan.as_ref() else { return Vec::new() };
-    let mut places: BTreeMap<(Option<(u32, u32)>, String), (Remark, Vec<GlobalRank>)> =
-        BTreeMap::new();
+    let mut places: BTreeMap<Place, (Remark, Vec<GlobalRank>)> = BTreeMap::new();
     for rank in (0..plan.world_size).map(GlobalRank) {
         for (remark, at) in of_rank(plan, rank) {
             let key = (at.map(|at| (at.source, at.line)), remark.to_string());

@@ -11,6 +11,7 @@ use crate::dtype::Dtype;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
+use starlark::values::dict::DictRef;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
@@ -83,14 +84,33 @@ pub(super) fn layers(builder: &mut GlobalsBuilder) {
     fn Sequential<'v>(
         #[starlark(args)] modules: UnpackTuple<Value<'v>>,
     ) -> anyhow::Result<ModelValue> {
-        let parts = modules.items.iter().map(|module| {
+        let parts = modules.items.iter().enumerate().map(|(nth, module)| {
             let model = module.downcast_ref::<ModelValue>().map(|model| &*model.0);
-            model.ok_or_else(|| {
+            let model = model.ok_or_else(|| {
                 take::type_error(format!("{} is not a Module subclass", take::class_of(*module)))
-            })
+            })?;
+            anyhow::Ok((nth.to_string(), model))
         });
-        let parts: Vec<&Model> = parts.collect::<Result<_, _>>()?;
+        let parts: Vec<(String, &Model)> = parts.collect::<Result<_, _>>()?;
         Ok(ModelValue(Arc::new(sequence("Sequential", &parts))))
+    }
+}
+
+/// What a class of models becomes.
+#[starlark_module]
+pub(super) fn classes(builder: &mut GlobalsBuilder) {
+    /// The model of what a class keeps in `self`.
+    fn _module<'v>(
+        #[starlark(require = pos)] name: &str,
+        #[starlark(require = pos)] kept: Value<'v>,
+    ) -> anyhow::Result<ModelValue> {
+        let kept = DictRef::from_value(kept).ok_or_else(|| anyhow::anyhow!("self is no dict"))?;
+        let parts = kept.iter().filter_map(|(key, value)| {
+            let model = &value.downcast_ref::<ModelValue>()?.0;
+            Some((key.unpack_str()?.to_owned(), &**model))
+        });
+        let parts: Vec<(String, &Model)> = parts.collect();
+        Ok(ModelValue(Arc::new(sequence(name, &parts))))
     }
 }
 
@@ -120,7 +140,16 @@ impl<'v> StarlarkValue<'v> for BareClass {
 /// Adds modules without parameters.
 pub(super) fn bare(builder: &mut GlobalsBuilder) {
     for name in [
-        "ReLU", "GELU", "Sigmoid", "Tanh", "SiLU", "LeakyReLU", "Dropout", "Flatten", "Identity", "Softmax",
+        "ReLU",
+        "GELU",
+        "Sigmoid",
+        "Tanh",
+        "SiLU",
+        "LeakyReLU",
+        "Dropout",
+        "Flatten",
+        "Identity",
+        "Softmax",
         "LogSoftmax",
     ] {
         builder.set(name, BareClass(name));

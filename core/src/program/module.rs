@@ -46,6 +46,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("models", zoo);
     builder.namespace("torchvision", |builder| builder.namespace("models", zoo));
     parallel(builder);
+    super::models::classes(builder);
     builder.namespace("optim", super::optimizer::optimizers);
 }
 

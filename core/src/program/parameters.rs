@@ -64,8 +64,7 @@ impl<'v> StarlarkValue<'v> for ParametersValue {
     fn iterate_collect(&self, heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
         let Of { at, model, device, graded } = &self.of;
         let made = model.params.iter().enumerate().map(|(index, param)| {
-            let this =
-                Parameter { at: *at, index, grad: false, graded: graded.clone() };
+            let this = Parameter { at: *at, index, grad: false, graded: graded.clone() };
             let tensor = parameter(this, param.dtype, &param.shape, *device);
             let tensor = heap.alloc(TensorValue(tensor));
             match self.named {

@@ -34,9 +34,8 @@ pub(super) fn objects<'v>(
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Vec<Object>> {
     // What is no list is refused there.
-    let entries = take::items(value).filter(|items| {
-        items.iter().any(|item| function(*item, 0).is_some())
-    });
+    let entries =
+        take::items(value).filter(|items| items.iter().any(|item| function(*item, 0).is_some()));
     match entries {
         None => take::objects(value, what, eval.heap()),
         Some(entries) => entries.into_iter().map(|entry| object(entry, eval)).collect(),

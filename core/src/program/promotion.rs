@@ -7,8 +7,8 @@ use crate::dtype::Dtype;
 /// `torch.promote_types(a, b)`.
 pub(super) fn promote(a: Dtype, b: Dtype) -> Dtype {
     use Dtype::{
-        Bfloat16, Bool, Complex64, Complex128, Float16, Float32, Float64, Int8, Int16, Int32, Int64,
-        Uint8,
+        Bfloat16, Bool, Complex64, Complex128, Float16, Float32, Float64, Int8, Int16, Int32,
+        Int64, Uint8,
     };
     let wide = |dtype: Dtype| matches!(dtype, Float64 | Complex128);
     match (a, b) {

@@ -50,9 +50,17 @@ struct Waiting {
 
 #[derive(Debug)]
 enum What {
-    Binary { operation: Operation, right: Operand },
+    Binary {
+        operation: Operation,
+        right: Operand,
+    },
     /// Every `step`th elements from `start` on, so many, `times` times.
-    Runs { start: u64, length: u64, step: u64, times: u64 },
+    Runs {
+        start: u64,
+        length: u64,
+        step: u64,
+        times: u64,
+    },
     /// A model's parameter, or its gradient.
     Parameter(Parameter),
 }
@@ -75,7 +83,9 @@ pub(super) fn begin() {
 pub(super) fn work_off(process: &mut Process<'_>) -> anyhow::Result<()> {
     for one in WAITING.take() {
         let made = match &one.what {
-            What::Binary { operation, right } => compute(process, &one, *operation, right)?.storage(),
+            What::Binary { operation, right } => {
+                compute(process, &one, *operation, right)?.storage()
+            }
             What::Runs { start, length, step, times } => {
                 runs(process, &one, [*start, *length, *step, *times])?.storage()
             }
@@ -115,7 +125,11 @@ fn with(
     let dtype = match (dims == 0, left.shape().is_empty()) {
         (true, false) if category(dtype) <= category(own) => own,
         (false, true) if category(own) <= category(dtype) => dtype,
-        (true, true) if matches!(operand, Operand::Number(_)) && category(dtype) <= category(own) => own,
+        (true, true)
+            if matches!(operand, Operand::Number(_)) && category(dtype) <= category(own) =>
+        {
+            own
+        }
         _ => promote(own, dtype),
     };
     let dtype = match operation {
@@ -330,8 +344,7 @@ pub(super) fn spread(
     let each = from.numel();
     let suffix = from.shape().iter().skip_while(|size| **size == 1);
     let suffix: Vec<u64> = suffix.copied().collect();
-    let fits =
-        into.shape().ends_with(&suffix) && !into.is_transposed() && !from.is_transposed();
+    let fits = into.shape().ends_with(&suffix) && !into.is_transposed() && !from.is_transposed();
     let times = into.numel().checked_div(each).unwrap_or(0);
     if fits && times <= REPEATED {
         let flat = into.view(into.numel());

@@ -15,7 +15,7 @@ use crate::plan::Fill;
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
-use starlark::values::none::NoneType;
+use starlark::values::none::{NoneOr, NoneType};
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{Heap, Value, ValueLike};
 
@@ -167,6 +167,14 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
         value: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
+        if let Ok(from) = tensor(value) {
+            // Of one without dimensions.
+            let process = process(eval)?;
+            return match tensor_math::uniform(process, from)? {
+                Some(value) => refilled(this, Filled::Number(value), eval),
+                None => tensor_math::spread(process, from, tensor(this)?).map(|()| this),
+            };
+        }
         let value = take::number(value, "a tensor's value")?;
         refilled(this, Filled::Number(value), eval)
     }
@@ -265,6 +273,53 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
         heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
         tensor_parts::chunk(this, i64::from(chunks), i64::from(dim), heap)
+    }
+
+    fn unsqueeze<'v>(this: Value<'v>, dim: i32) -> anyhow::Result<TensorValue> {
+        let tensor = tensor(this)?;
+        super::transposed::in_a_row(tensor)?;
+        let mut shape = tensor.shape().to_vec();
+        let at = tensor_parts::dimension(i64::from(dim), shape.len() + 1)?;
+        shape.insert(at, 1);
+        Ok(TensorValue(tensor.view(&shape[..])))
+    }
+
+    fn squeeze<'v>(
+        this: Value<'v>,
+        #[starlark(default = NoneOr::None)] dim: NoneOr<i32>,
+    ) -> anyhow::Result<TensorValue> {
+        let tensor = tensor(this)?;
+        super::transposed::in_a_row(tensor)?;
+        let mut shape = tensor.shape().to_vec();
+        match dim.into_option() {
+            None => shape.retain(|size| *size != 1),
+            Some(dim) => {
+                let at = tensor_parts::dimension(i64::from(dim), shape.len())?;
+                if shape.get(at) == Some(&1) {
+                    shape.remove(at);
+                }
+            }
+        }
+        Ok(TensorValue(tensor.view(&shape[..])))
+    }
+
+    fn narrow<'v>(
+        this: Value<'v>,
+        dim: i32,
+        start: u32,
+        length: u32,
+    ) -> anyhow::Result<TensorValue> {
+        let tensor = tensor(this)?;
+        super::transposed::in_a_row(tensor)?;
+        let dim = tensor_parts::dimension(i64::from(dim), tensor.shape().len())?;
+        let rows = tensor.shape().get(dim).copied().unwrap_or(0);
+        let (start, length) = (u64::from(start), u64::from(length));
+        if start + length > rows {
+            return Err(tensor_parts::runtime_error(format!(
+                "start ({start}) + length ({length}) exceeds dimension size ({rows})."
+            )));
+        }
+        Ok(TensorValue(tensor_math::part(tensor, dim, start, length)))
     }
 
     fn unbind<'v>(

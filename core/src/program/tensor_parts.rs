@@ -70,9 +70,7 @@ fn taken(of: &Tensor, dim: usize, index: i64) -> anyhow::Result<Tensor> {
     };
     let at = if index < 0 { index + rows as i64 } else { index };
     let at = u64::try_from(at).ok().filter(|at| *at < rows).ok_or_else(|| {
-        index_error(format!(
-            "index {index} is out of bounds for dimension {dim} with size {rows}"
-        ))
+        index_error(format!("index {index} is out of bounds for dimension {dim} with size {rows}"))
     })?;
     let one = part(of, dim, at, 1);
     let mut shape = one.shape().to_vec();
@@ -234,7 +232,9 @@ impl Data {
                 Some(known) => {
                     return Err(refused(DistError::new(
                         ErrorKind::ValueError,
-                        format!("expected sequence of length {known} at dim {depth} (got {length})"),
+                        format!(
+                            "expected sequence of length {known} at dim {depth} (got {length})"
+                        ),
                     )));
                 }
                 None => return Err(anyhow::anyhow!("the lists of a tensor are of one depth")),
@@ -302,4 +302,36 @@ pub(super) fn of_class<'v>(
     }
     let dtype = eval.heap().alloc(super::values::DtypeValue(dtype));
     of_data(eval, value, dtype, on)
+}
+
+/// `torch.arange(end)`, `torch.arange(start, end, step)`.
+pub(super) fn arange<'v>(
+    eval: &mut Evaluator<'v, '_, '_>,
+    bounds: &[Value<'v>],
+    dtype: Value<'v>,
+    on: On,
+) -> anyhow::Result<TensorValue> {
+    let number = |value: &Value<'v>| take::number(*value, "a bound of arange");
+    let (start, end, step) = match bounds {
+        [end] => (0.0, number(end)?, 1.0),
+        [start, end] => (number(start)?, number(end)?, 1.0),
+        [start, end, step] => (number(start)?, number(end)?, number(step)?),
+        _ => return Err(take::type_error("arange() takes an end, or a start, an end and a step")),
+    };
+    if step == 0.0 {
+        return Err(runtime_error("step must be nonzero"));
+    }
+    let count = ((end - start) / step).ceil();
+    if count < 0.0 {
+        return Err(runtime_error("upper bound and lower bound inconsistent with step sign"));
+    }
+    let whole = bounds.iter().all(|bound| bound.get_type() == "int");
+    let dtype = take::dtype(dtype, if whole { Dtype::Int64 } else { Dtype::Float32 })?;
+    let count = count as u64;
+    if count > WRITTEN_DOWN || (start, step) == (0.0, 1.0) {
+        let iota = Filled::As(crate::plan::Fill::Iota);
+        return filled_tensor(eval, &[count], dtype, iota, on, None);
+    }
+    let values: Vec<f64> = (0..count).map(|nth| start + nth as f64 * step).collect();
+    written_down(eval, &[count], dtype, &values, on)
 }

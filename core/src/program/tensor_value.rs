@@ -62,6 +62,7 @@ impl<'v> StarlarkValue<'v> for TensorValue {
             }
             "grad" => Some(super::parameters::grad(&self.0, heap)),
             "data" => Some(heap.alloc(self.clone())),
+            "T" if self.0.shape().len() <= 2 => Some(heap.alloc(TensorValue(self.0.transposed()))),
             "requires_grad" => {
                 Some(Value::new_bool(super::tensor_math::parameter_of(&self.0).is_some()))
             }
@@ -78,6 +79,7 @@ impl<'v> StarlarkValue<'v> for TensorValue {
                 | "device"
                 | "grad"
                 | "data"
+                | "T"
                 | "requires_grad"
                 | "is_cuda"
                 | "ndim"
@@ -156,11 +158,7 @@ impl<'v> StarlarkValue<'v> for TensorValue {
 }
 
 /// What is computed of a tensor and a model's output is one again.
-fn loss_of<'v>(
-    other: Value<'v>,
-    operator: &str,
-    heap: Heap<'v>,
-) -> starlark::Result<Value<'v>> {
+fn loss_of<'v>(other: Value<'v>, operator: &str, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
     match other.downcast_ref::<OutputValue>() {
         Some(output) => Ok(heap.alloc(output.clone())),
         None => Err(starlark::Error::new_native(take_error(operator, other))),

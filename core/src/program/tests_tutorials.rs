@@ -151,7 +151,8 @@ fn gradients_are_averaged_by_hand() {
 /// What holds one number is worked out while the program is recorded; the rest are steps of the plan.
 #[test]
 fn tensors_are_computed_with() {
-    let body = "t = torch.ones(2) * 3 + 1\nt -= 2\ndist.all_reduce(t)\nt.div_(ws)\nt += t\nu = t * t";
+    let body =
+        "t = torch.ones(2) * 3 + 1\nt -= 2\ndist.all_reduce(t)\nt.div_(ws)\nt += t\nu = t * t";
     let plan = compiled(&format!("{body}\ndist.all_reduce(u)")).plan;
     let ops = &plan.program(GlobalRank(0)).unwrap().ops;
     let seen = ops.iter().map(|op| match &op.action {
@@ -175,6 +176,40 @@ fn tensors_are_computed_with() {
             "all_reduce".to_owned(),
         ]
     );
+}
+
+/// "Getting Started with Distributed Data Parallel", as it stands.
+#[test]
+fn a_class_of_models_is_a_model() {
+    let text = "import os\nimport torch\nimport torch.distributed as dist\nimport torch.nn as nn\n\
+                import torch.optim as optim\nimport torch.multiprocessing as mp\n\
+                from torch.nn.parallel import DistributedDataParallel as DDP\n\n\
+                def setup(rank, world_size):\n    os.environ['MASTER_ADDR'] = 'localhost'\n    \
+                os.environ['MASTER_PORT'] = '12355'\n    \
+                dist.init_process_group('gloo', rank=rank, world_size=world_size)\n\n\
+                def cleanup():\n    dist.destroy_process_group()\n\n\
+                class ToyModel(nn.Module):\n    def __init__(self, hidden=10):\n        \
+                super(ToyModel, self).__init__()\n        self.net1 = nn.Linear(10, hidden)\n        \
+                self.relu = nn.ReLU()\n        self.net2 = nn.Linear(hidden, 5)  # two\n\n    \
+                def forward(self, x):\n        return self.net2(self.relu(self.net1(x)))\n\n\
+                def demo_basic(rank, world_size):\n    print(f'Running basic DDP on rank {rank}.')\n    \
+                setup(rank, world_size)\n    model = ToyModel().to(rank)\n    \
+                ddp_model = DDP(model, device_ids=[rank])\n    loss_fn = nn.MSELoss()\n    \
+                optimizer = optim.SGD(ddp_model.parameters(), lr=0.001)\n    \
+                optimizer.zero_grad()\n    outputs = ddp_model(torch.randn(20, 10))\n    \
+                labels = torch.randn(20, 5).to(rank)\n    loss_fn(outputs, labels).backward()\n    \
+                optimizer.step()\n    print([n for n, p in model.named_parameters()])\n    cleanup()\n\n\
+                def run_demo(demo_fn, world_size):\n    \
+                mp.spawn(demo_fn, args=(world_size,), nprocs=world_size, join=True)\n\n\
+                if __name__ == '__main__':\n    run_demo(demo_basic, 2)\n";
+    let compiled = compile("train.py", text, &Options::default()).unwrap();
+    assert_eq!(compiled.raised, []);
+    let texts: Vec<(&str, u32)> =
+        compiled.printed.iter().map(|print| (print.text.as_str(), print.line)).collect();
+    let names = "['net1.weight', 'net1.bias', 'net2.weight', 'net2.bias']";
+    assert_eq!(texts[..2], [("Running basic DDP on rank 0.", 28), (names, 39)]);
+    let ops = &compiled.plan.program(GlobalRank(0)).unwrap().ops;
+    assert!(ops.iter().any(|op| op.action.name() == "all_reduce"));
 }
 
 #[test]

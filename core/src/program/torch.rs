@@ -369,22 +369,14 @@ fn functions(builder: &mut GlobalsBuilder) {
         of_torch(eval, sizes(size)?, dtype, fill_value, device)
     }
 
-    /// `torch.arange(n)`: whole numbers from 0.
+    /// `torch.arange(n)`: whole numbers from 0; `torch.arange(2, 10, 2)`.
     fn arange<'v>(
-        end: Value<'v>,
+        #[starlark(args)] bounds: UnpackTuple<Value<'v>>,
         #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let heap = eval.heap();
-        let dtype = match dtype.is_none() && end.get_type() == "int" {
-            true => heap.alloc(DtypeValue(Dtype::Int64)),
-            false => dtype,
-        };
-        let count = take::number(end, "end")?.ceil().max(0.0);
-        let size = heap.alloc(count as i64);
-        let iota = heap.alloc("iota");
-        of_torch(eval, sizes(size)?, dtype, iota, device)
+        super::tensor_parts::arange(eval, &bounds.items, dtype, on(device, On::Torch)?)
     }
 
     /// `torch.tensor(1.0)`, `torch.tensor([[1, 2], [3, 4]])`.

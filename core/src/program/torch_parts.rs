@@ -26,9 +26,10 @@ fn parts(tensors: Value<'_>, call: &str) -> anyhow::Result<Vec<c10d::Tensor>> {
         take::type_error(format!("{text}, not {class}"))
     })?;
     if entries.is_empty() {
-        let what = if call == "stack" { "TensorList" } else { "list of Tensors" };
-        let whose = if call == "stack" { "stack" } else { "torch.cat():" };
-        return Err(runtime_error(format!("{whose} expected a non-empty {what}")));
+        return Err(runtime_error(match call {
+            "stack" => "stack expects a non-empty TensorList",
+            _ => "torch.cat(): expected a non-empty list of Tensors",
+        }));
     }
     entries.into_iter().map(like).collect()
 }

@@ -112,12 +112,13 @@ pub fn linear(sizes: [u64; 2], bias: bool, dtype: Dtype) -> Model {
     model
 }
 
-/// `nn.Sequential` of models that use all of their parameters once: `0.weight`, `0.bias`, `2.weight`.
-pub fn sequence(name: &str, parts: &[&Model]) -> Model {
+/// Models that are run one after the other and use all of their parameters once, each under its name:
+/// `0.weight`, `0.bias`, `2.weight` of `nn.Sequential`.
+pub fn sequence(name: &str, parts: &[(String, &Model)]) -> Model {
     let mut whole = Architecture::new(name, Dtype::Float32).finish();
-    for (nth, part) in parts.iter().enumerate() {
+    for (within, part) in parts {
         let before = whole.params.len() as u32;
-        let prefixed = |name: &str| format!("{nth}.{name}");
+        let prefixed = |name: &str| format!("{within}.{name}");
         whole.params.extend(part.params.iter().map(|param| {
             let name = prefixed(&param.name);
             super::Parameter { name, ..param.clone() }

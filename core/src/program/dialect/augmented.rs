@@ -43,10 +43,8 @@ fn one(text: &mut String, mask: &mut String, (start, end): (usize, usize)) {
         format!("{first}_in_place({quote}{operator}{quote}, {target}, ({value}){last})")
     };
     let new = call(&target, &text[value..end], '"');
-    let masked = call(&target_mask, &mask[value..end], '\u{1}').replace(
-        &format!("\u{1}{operator}\u{1}"),
-        "\u{1}\u{1}\u{1}",
-    );
+    let masked = call(&target_mask, &mask[value..end], '\u{1}')
+        .replace(&format!("\u{1}{operator}\u{1}"), "\u{1}\u{1}\u{1}");
     text.replace_range(start..end, &new);
     mask.replace_range(start..end, &masked);
 }

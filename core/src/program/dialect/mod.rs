@@ -15,6 +15,7 @@ mod fstring;
 mod import;
 mod inline;
 mod methods;
+mod modules;
 mod operand;
 mod operators;
 mod refused;
@@ -74,6 +75,7 @@ enum Block {
 /// # Errors
 /// When it has what a program cannot have.
 pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
+    let text = &*modules::rewrite(text);
     let statements = scan::scan(text)?;
     let mut out = Rewritten { text: String::with_capacity(text.len() + 64), origin: Vec::new() };
     let mut blocks: Vec<Open> = Vec::new();

@@ -2,11 +2,11 @@
 
 use super::super::arguments::{class_of, number, type_error};
 use super::super::process::process;
+use super::super::shown;
 use super::super::tensor_math;
 use super::super::tensor_parts::SLICE;
-use super::super::values::WorkValue;
-use super::super::shown;
 use super::super::undecided::UnknownValue;
+use super::super::values::WorkValue;
 use super::float::{float_of, read};
 use super::format::{format as formatted, percent, raised};
 use super::method;
@@ -342,10 +342,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 
     /// A statement that makes a call and leaves what it returns.
-    fn _let_go<'v>(
-        value: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
+    fn _let_go<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
         let all = super::super::arguments::items(value).unwrap_or_else(|| vec![value]);
         for work in all.iter().filter_map(|work| work.downcast_ref::<WorkValue>()) {
             process(eval)?.dist()?.let_go(work.0);
