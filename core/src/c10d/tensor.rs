@@ -209,6 +209,11 @@ impl Tensor {
         Tensor { in_parts: true, ..self }
     }
 
+    /// Whether it is a copy of elements that do not lie in a row where they are from.
+    pub fn is_in_parts(&self) -> bool {
+        self.in_parts
+    }
+
     /// The same as what it is here: one that lies in a row.
     #[must_use]
     pub fn in_a_row(self) -> Tensor {

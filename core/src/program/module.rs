@@ -47,7 +47,10 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("torchvision", |builder| builder.namespace("models", zoo));
     parallel(builder);
     super::models::classes(builder);
-    builder.namespace("optim", super::optimizer::optimizers);
+    builder.namespace("optim", |builder| {
+        super::optimizer::optimizers(builder);
+        builder.namespace("lr_scheduler", super::optimizer::schedulers);
+    });
 }
 
 /// DDP's refusals as exceptions.

@@ -63,6 +63,8 @@ enum What {
     },
     /// A model's parameter, or its gradient.
     Parameter(Parameter),
+    /// Nothing is made: what is computed of is written into.
+    Assign(Operand),
 }
 
 thread_local! {
@@ -90,6 +92,10 @@ pub(super) fn work_off(process: &mut Process<'_>) -> anyhow::Result<()> {
                 runs(process, &one, [*start, *length, *step, *times])?.storage()
             }
             What::Parameter(this) => parameters::made(process, &one.result, this)?,
+            What::Assign(value) => {
+                write(process, &one.left, value)?;
+                one.left.storage()
+            }
         };
         process.dist()?.stands_for(&one.result, made);
     }
@@ -167,6 +173,55 @@ fn later(left: &Tensor, dtype: Dtype, shape: &[u64], what: What) -> Tensor {
     waiting.push(Waiting { result: result.clone(), left: left.clone(), what });
     WAITING.set(waiting);
     result
+}
+
+/// `into[…] = value`, as soon as the program calls something.
+pub(super) fn assign(into: &Tensor, value: Value<'_>) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !into.is_in_parts(),
+        "a part that does not lie in a row is a copy here, and nothing is assigned to it: assign to \
+         whole rows"
+    );
+    let value = match tensor(value) {
+        Ok(from) => {
+            if !broadcast(into.shape(), from.shape()).is_ok_and(|shape| shape == into.shape()) {
+                let text = format!(
+                    "shape mismatch: value tensor of shape {:?} cannot be broadcast to indexing \
+                     result of shape {:?}",
+                    from.shape(),
+                    into.shape()
+                );
+                return Err(refused(DistError::new(ErrorKind::RuntimeError, text)));
+            }
+            Operand::Tensor(from.clone())
+        }
+        Err(_) => match number(value) {
+            Some((value, _)) => Operand::Number(value),
+            None => {
+                let class = take::class_of(value);
+                let text = format!("can't assign a {class} to a tensor");
+                return Err(take::type_error(text));
+            }
+        },
+    };
+    later(into, into.dtype(), into.shape(), What::Assign(value));
+    Ok(())
+}
+
+/// A value into every element, as far as that can be followed.
+fn write(process: &mut Process<'_>, into: &Tensor, value: &Operand) -> anyhow::Result<()> {
+    if into.numel() > FOLLOWED {
+        return Ok(());
+    }
+    match (value, value_of(process, value)?) {
+        (_, Some(value)) => {
+            let from = constant(process, into, value)?;
+            process.dist()?.copy_tensor(&from, into);
+            Ok(())
+        }
+        (Operand::Tensor(from), None) => spread(process, from, into),
+        (Operand::Number(_), None) => Ok(()),
+    }
 }
 
 /// A parameter as a tensor.

@@ -124,12 +124,14 @@ impl<'v> StarlarkValue<'v> for TensorValue {
     }
 
     /// `x[0] = 3`. What `x[0] += 3` assigns is the part that it has changed.
-    fn set_at(&self, _index: Value<'v>, new: Value<'v>) -> starlark::Result<()> {
+    fn set_at(&self, index: Value<'v>, new: Value<'v>) -> starlark::Result<()> {
         let part = new.downcast_ref::<TensorValue>();
-        match part.is_some_and(|part| part.0.storage() == self.0.storage()) {
-            true => Ok(()),
-            false => Err(starlark::Error::new_native(anyhow::anyhow!(NOT_COMPUTED))),
+        if part.is_some_and(|part| part.0.storage() == self.0.storage()) {
+            return Ok(());
         }
+        let into = super::tensor_parts::at(&self.0, index);
+        let done = into.and_then(|into| super::tensor_math::assign(&into, new));
+        done.map_err(starlark::Error::new_native)
     }
 
     /// `tensor[3]`: an element, or a row; `tensor[1:3, 0]`.
@@ -171,11 +173,6 @@ fn take_error(operator: &str, other: Value<'_>) -> anyhow::Error {
         "unsupported operand type(s) for {operator}: 'Tensor' and '{class}'"
     ))
 }
-
-/// Why nothing is written into a tensor.
-pub(super) const NOT_COMPUTED: &str = "tensors are not computed with here: they hold no values while \
-     the program is recorded. Make what a call takes with torch.full((n,), value), leave out what \
-     only changes values, and compute(\"add\", us = 20) takes the time that it would";
 
 /// The tensor that a method is called on.
 pub(super) fn tensor<'v>(this: Value<'v>) -> anyhow::Result<&'v c10d::Tensor> {

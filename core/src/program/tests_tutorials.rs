@@ -212,6 +212,24 @@ fn a_class_of_models_is_a_model() {
     assert!(ops.iter().any(|op| op.action.name() == "all_reduce"));
 }
 
+/// The last of the elements that are written one by one, or in rows, are those that a call takes.
+#[test]
+fn parts_are_assigned_to() {
+    let body = "t = torch.zeros(2, 2); t[0] = 3; t[1:] = torch.ones(2)\nt[1] += 1; t[:] = t + t\n\
+                dist.all_reduce(t)";
+    let plan = compiled(body).plan;
+    let ops = &plan.program(GlobalRank(0)).unwrap().ops;
+    let seen = ops.iter().filter_map(|op| match op.action {
+        Action::Copy { into_offset, count, reduce, .. } => {
+            Some((into_offset, count, reduce.is_some()))
+        }
+        _ => None,
+    });
+    let expected =
+        [(0, 2, false), (2, 2, false), (2, 2, true), (0, 4, false), (0, 4, true), (0, 4, false)];
+    assert_eq!(seen.collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn futures_call_back() {
     let body = "w = dist.all_reduce(torch.ones(2), async_op=True)\n\

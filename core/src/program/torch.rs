@@ -44,13 +44,17 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         builder.namespace("multiprocessing", super::processes::multiprocessing);
         builder.set("Tensor", TypeValue("Tensor".to_owned()));
         builder.set("Size", TypeValue("Size".to_owned()));
-        builder.namespace("optim", super::optimizer::optimizers);
+        builder.namespace("optim", |builder| {
+            super::optimizer::optimizers(builder);
+            builder.namespace("lr_scheduler", super::optimizer::schedulers);
+        });
         builder.namespace("nn", |builder| {
             builder.namespace("parallel", super::module::parallel);
             super::models::layers(builder);
             super::models::bare(builder);
             super::losses::classes(builder);
             builder.namespace("functional", super::losses::functional);
+            builder.namespace("utils", super::optimizer::utils);
         });
     });
 }

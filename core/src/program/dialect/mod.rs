@@ -5,6 +5,7 @@
 
 mod annotations;
 mod arguments;
+mod assigned;
 mod augmented;
 mod bytes;
 mod chain;
@@ -314,6 +315,7 @@ fn write(
     let (mut text, mut mask) = expressions(statement)?;
     starred::rewrite(&mut text, &mut mask);
     augmented::rewrite(&mut text, &mut mask);
+    assigned::rewrite(&mut text, &mut mask);
     dropped::rewrite(&mut text, &mut mask);
     inline::rewrite(&mut text, &mut mask);
     out.lines(&text, statement);

@@ -341,6 +341,23 @@ fn functions(builder: &mut GlobalsBuilder) {
         }
     }
 
+    /// `x[1:3] = y`.
+    fn _assign<'v>(
+        #[starlark(require = pos)] part: Value<'v>,
+        #[starlark(require = pos)] value: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        let Ok(into) = super::super::tensor_value::tensor(part) else {
+            anyhow::bail!(
+                "a part of a {} is not assigned to: make it anew from its parts",
+                class_of(part)
+            );
+        };
+        tensor_math::assign(into, value)?;
+        process(eval)?;
+        Ok(NoneType)
+    }
+
     /// A statement that makes a call and leaves what it returns.
     fn _let_go<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
         let all = super::super::arguments::items(value).unwrap_or_else(|| vec![value]);
