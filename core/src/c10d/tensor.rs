@@ -102,6 +102,7 @@ impl Tensor {
     }
 
     /// A tensor without elements, for its device.
+    #[cfg_attr(not(feature = "program"), allow(dead_code, reason = "of programs' parameters"))]
     pub(crate) fn nothing(device: Device) -> Tensor {
         Tensor {
             storage: TensorId(TO_BE_MADE),

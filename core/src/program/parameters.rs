@@ -30,7 +30,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 pub(crate) struct ParametersValue {
     #[allocative(skip)]
     of: Of,
-    named: bool,
+    /// What stands before the names, where they are named.
+    #[allocative(skip)]
+    named: Option<&'static str>,
 }
 starlark_simple_value!(ParametersValue);
 
@@ -68,8 +70,11 @@ impl<'v> StarlarkValue<'v> for ParametersValue {
             let tensor = parameter(this, param.dtype, &param.shape, *device);
             let tensor = heap.alloc(TensorValue(tensor));
             match self.named {
-                true => heap.alloc(AllocTuple([heap.alloc(param.name.as_str()), tensor])),
-                false => tensor,
+                Some(before) => {
+                    let name = heap.alloc(format!("{before}{}", param.name));
+                    heap.alloc(AllocTuple([name, tensor]))
+                }
+                None => tensor,
             }
         });
         Ok(made.collect())
@@ -106,12 +111,12 @@ pub(super) fn number_of(model: Value<'_>, process: &mut Process<'_>) -> anyhow::
 
 /// `model.parameters()` and `named_parameters()`.
 pub(super) fn parameters(
-    model: Value<'_>,
+    model_value: Value<'_>,
     named: bool,
     eval: &mut Evaluator<'_, '_, '_>,
 ) -> anyhow::Result<ParametersValue> {
     let process = process(eval)?;
-    let at = number_of(model, process)?;
+    let at = number_of(model_value, process)?;
     let wrapped = process.modules.get(at).ok_or_else(|| anyhow::anyhow!("there is no model"))?;
     let (model, graded) = (wrapped.model(), wrapped.graded());
     let group = wrapped.group();
@@ -119,6 +124,8 @@ pub(super) fn parameters(
         Ok(config) if config.contains("nccl") => Device::Cuda,
         _ => Device::Cpu,
     };
+    let of_ddp = model_value.downcast_ref::<DdpValue>().is_some();
+    let named = named.then_some(if of_ddp { "module." } else { "" });
     Ok(ParametersValue { of: Of { at, model, device, graded }, named })
 }
 

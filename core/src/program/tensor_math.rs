@@ -365,8 +365,18 @@ fn fresh(
     shape: &[u64],
     filled: Filled,
 ) -> anyhow::Result<Tensor> {
+    named(process, like, shape, filled, "computed".to_owned())
+}
+
+fn named(
+    process: &mut Process<'_>,
+    like: &Tensor,
+    shape: &[u64],
+    filled: Filled,
+    name: String,
+) -> anyhow::Result<Tensor> {
     let on = On::Device(like.device(), Some(like.device_index()));
-    Ok(made_by(process, shape, like.dtype(), filled, on, Some("computed".to_owned()))?.0)
+    Ok(made_by(process, shape, like.dtype(), filled, on, Some(name))?.0)
 }
 
 /// A number in every element of a tensor like another. It is never written into, and made once.
@@ -380,7 +390,7 @@ fn constant(process: &mut Process<'_>, like: &Tensor, value: f64) -> anyhow::Res
         true => Filled::As(Fill::Full { value: value as i64 }),
         false => Filled::Number(value),
     };
-    let made = fresh(process, like, &[like.numel()], filled)?;
+    let made = named(process, like, &[like.numel()], filled, value.to_string())?;
     process.constants.insert(key, made.clone());
     Ok(made)
 }
