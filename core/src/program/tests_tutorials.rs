@@ -238,4 +238,8 @@ fn futures_call_back() {
                 w.get_future().add_done_callback(lambda f: print('done'))\nw.wait()\nprint('after')";
     assert_eq!(printed(body), ["done", "after"]);
     printed("dist.all_reduce_coalesced(torch.ones(2))");
+    let body = "g = dist.new_group([0, 1]); print(g.name(), g.size(), g.rank())";
+    assert_eq!(printed(body), ["gloo 2 0"]);
+    let body = "ddp = DDP(nn.Linear(2, 2)); print([n for n, p in ddp.named_parameters()])";
+    assert_eq!(printed(body), ["['module.weight', 'module.bias']"]);
 }
