@@ -41,6 +41,21 @@ fn push_element(tensor: &Tensor, rank: GlobalRank, index: u64, bytes: &mut Vec<u
     push_whole(tensor.dtype, whole as i64, bytes);
 }
 
+/// One element of a type, little-endian.
+#[cfg_attr(not(feature = "program"), allow(dead_code, reason = "programs alone write numbers"))]
+pub(crate) fn number_bytes(dtype: Dtype, value: f64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match dtype {
+        dtype if dtype.is_float() => push_float(dtype, value, value as f32, &mut bytes),
+        dtype if dtype.is_complex() => {
+            push_float(dtype.as_real(), value, value as f32, &mut bytes);
+            push_float(dtype.as_real(), 0.0, 0.0, &mut bytes);
+        }
+        dtype => push_whole(dtype, value as i64, &mut bytes),
+    }
+    bytes
+}
+
 /// A whole number, cast.
 fn push_whole(dtype: Dtype, value: i64, bytes: &mut Vec<u8>) {
     match dtype {

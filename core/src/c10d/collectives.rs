@@ -326,6 +326,12 @@ impl Dist<'_> {
             asked.dense(&output)?;
             asked.dense(&input)?;
         }
+        // gloo takes the output as it lies, also where it does not lie in a row.
+        if asked.backend == BackendName::Gloo && !input.is_contiguous() {
+            return Err(
+                value_error("Tensors must be contiguous").with_help("Pass input.contiguous().")
+            );
+        }
         let to = output_split_sizes.unwrap_or_default();
         let from = input_split_sizes.unwrap_or_default();
         let mut issue = Issue::new("all_to_all_single", id);

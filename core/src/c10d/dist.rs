@@ -10,6 +10,7 @@ use crate::dtype::Dtype;
 use crate::group::GroupId;
 use crate::plan::{Action, Fill, Op, SourceLine, TensorId};
 use crate::rank::GlobalRank;
+use crate::reduce::ReduceOp;
 
 /// One process of a [`Job`](super::Job): torch.distributed's functions are its methods, with
 /// PyTorch's names.
@@ -76,17 +77,30 @@ impl Dist<'_> {
         shape: impl Into<Shape>,
         data: &[u8],
     ) -> Tensor {
+        self.tensor_of_on(Device::Cpu, name, dtype, shape, data)
+    }
+
+    /// The same on a device.
+    pub fn tensor_of_on(
+        &mut self,
+        device: Device,
+        name: &str,
+        dtype: Dtype,
+        shape: impl Into<Shape>,
+        data: &[u8],
+    ) -> Tensor {
         let shape = shape.into();
         let bytes = shape.numel().saturating_mul(dtype.size_bytes());
         let data = &data[..data.len().min(usize::try_from(bytes).unwrap_or(usize::MAX))];
-        self.make_tensor(Device::Cpu, name, dtype, shape, Fill::Data, data)
+        self.make_tensor(device, name, dtype, shape, Fill::Data, data)
     }
 
     /// What a tensor holds still, where it is the whole of what was made, and nothing has written
     /// into it since.
     pub fn fill_of(&self, tensor: &Tensor) -> Option<Fill> {
-        let made = self.shared.tensors.fill(tensor.storage)?;
-        let untouched = !self.state.written.contains(&tensor.storage);
+        let storage = self.made_for(tensor.storage);
+        let made = self.shared.tensors.fill(storage)?;
+        let untouched = !self.state.written.contains(&storage);
         (tensor.is_whole() && untouched && made != Fill::Data).then_some(made)
     }
 
@@ -98,23 +112,43 @@ impl Dist<'_> {
     /// `into.copy_(from)`, as far as their elements go; tensors of different types are left alone.
     /// Before there is a default group it waits for one: until then no call looks at either.
     pub fn copy_tensor(&mut self, from: &Tensor, into: &Tensor) {
+        self.copy_or_combine(from, into, None);
+    }
+
+    /// `into = into op from`, element by element.
+    pub fn combine_into(&mut self, from: &Tensor, into: &Tensor, op: ReduceOp) {
+        self.copy_or_combine(from, into, Some(op));
+    }
+
+    fn copy_or_combine(&mut self, from: &Tensor, into: &Tensor, reduce: Option<ReduceOp>) {
         if from.dtype != into.dtype {
             return;
         }
-        self.state.written.insert(into.storage);
+        self.state.written.insert(self.made_for(into.storage));
         match self.state.world.default.is_some() {
             true => {
-                let action = super::issue::copy(GroupId::WORLD, from, into, None);
-                self.record(action, Some("copy_"));
+                let action = super::issue::copy(GroupId::WORLD, from, into, reduce);
+                let via = if reduce.is_none() { Some("copy_") } else { None };
+                self.record(action, via);
             }
-            false => self.state.early.push((from.clone(), into.clone())),
+            false => self.state.early.push((from.clone(), into.clone(), reduce)),
         }
+    }
+
+    /// A tensor that was to be made ([`Tensor::to_be_made`]) is this one.
+    pub fn stands_for(&mut self, to_be_made: &Tensor, made: TensorId) {
+        self.state.made.insert(to_be_made.storage, made);
+    }
+
+    /// The plan's tensor for what may have been to be made.
+    pub(super) fn made_for(&self, id: TensorId) -> TensorId {
+        self.state.made.get(&id).copied().unwrap_or(id)
     }
 
     /// Makes the copies that waited for a default group.
     pub(super) fn copy_early(&mut self) {
-        for (from, into) in std::mem::take(&mut self.state.early) {
-            self.copy_tensor(&from, &into);
+        for (from, into, reduce) in std::mem::take(&mut self.state.early) {
+            self.copy_or_combine(&from, &into, reduce);
         }
     }
 
@@ -140,6 +174,7 @@ impl Dist<'_> {
             device_index: 0,
             layout: Layout::Strided,
             contiguous: true,
+            in_parts: false,
         }
     }
 
@@ -185,7 +220,10 @@ impl Dist<'_> {
         self.write(Recorded::Op(op))
     }
 
-    pub(super) fn op(&self, action: Action, via: Option<&str>) -> Op {
+    pub(super) fn op(&self, mut action: Action, via: Option<&str>) -> Op {
+        if !self.state.made.is_empty() {
+            action.each_tensor(|id| *id = self.made_for(*id));
+        }
         let via = self.state.part_of.or(via);
         let via = via.filter(|via| *via != action.name()).map(str::to_owned);
         Op { action, at: self.state.at, via }

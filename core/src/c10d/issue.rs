@@ -7,6 +7,7 @@
 
 use super::dist::{Called, Dist};
 use super::error::DistError;
+use super::remark::Remark;
 use super::tensor::Tensor;
 use super::tensors::Temporary;
 use super::work::{Work, WorkState};
@@ -227,7 +228,9 @@ impl Dist<'_> {
 
     /// Makes the calls: waits for them, or returns their work.
     pub(super) fn issue(&mut self, issue: Issue, async_op: bool) -> Called {
-        self.state.written.extend(issue.writes.iter().map(Tensor::storage));
+        let written: Vec<_> =
+            issue.writes.iter().map(|tensor| self.made_for(tensor.storage)).collect();
+        self.state.written.extend(written);
         self.state.used.extend(issue.reads.iter().chain(&issue.writes).map(Tensor::storage));
         if let Some(batch) = &mut self.state.batch {
             // Made together with the rest of the batch, when it is complete.
@@ -252,8 +255,18 @@ impl Dist<'_> {
         let on_nccl = calls.iter().any(|call| self.shared.is_on_nccl(call.group()));
         let (ops, waited) = (Vec::new(), false);
         let given = reads.first().map_or(0, Tensor::numel);
-        let mut work =
-            WorkState { via, ops, after, temporaries, fault, waited, on_nccl, given, writes };
+        let mut work = WorkState {
+            via,
+            ops,
+            after,
+            temporaries,
+            fault,
+            waited,
+            dropped: false,
+            on_nccl,
+            given,
+            writes,
+        };
         if work.fault.is_none() {
             for action in before {
                 self.record(action, Some(via));
@@ -266,8 +279,14 @@ impl Dist<'_> {
             work.ops.extend(action.map(|action| self.record(action, Some(via))));
         }
         if async_op {
+            let fault = work.fault.as_ref().map(|fault| fault.to_string());
             self.state.works.push(work);
             let work = Work(self.state.works.len() as u32 - 1);
+            if let Some(error) = fault {
+                self.remark(Remark::Failed { call: via.to_owned(), error }, Some(work));
+            } else if let Some(call) = self.held_by_its_work(work) {
+                self.remark(Remark::Left { call: call.to_owned() }, Some(work));
+            }
             let Some(side) = side else { return Ok(Some(work)) };
             self.waits_on(side, work);
             return Ok(None);

@@ -13,14 +13,17 @@ use super::group_table::{GroupEntry, GroupTable};
 use super::groups::World;
 use super::issue::collective_call;
 use super::pairs::{Pair, never_made};
+use super::remark::{Noted, Whole, groups_made_alike};
 use super::rendezvous::Environment;
 use super::sizes::SizeTable;
+use super::tensor::Tensor;
 use super::tensors::TensorTable;
 use super::work::WorkState;
 use crate::collective::Collective;
 use crate::group::{BackendName, GroupError, GroupId, ProcessGroup};
-use crate::plan::{Action, Call, Op, Plan, PlanError, Program, Source, SourceLine};
+use crate::plan::{Action, Call, Op, Plan, PlanError, Program, Source, SourceLine, TensorId};
 use crate::rank::{GlobalRank, GroupRank};
+use crate::reduce::ReduceOp;
 use crate::schedule::Algorithm;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -72,11 +75,13 @@ pub(super) struct RankState {
     /// Calls that are to be made together.
     pub(super) batch: Option<super::issue::Issue>,
     /// Tensors that a call was handed.
-    pub(super) used: BTreeSet<crate::plan::TensorId>,
+    pub(super) used: BTreeSet<TensorId>,
     /// Tensors that something has written into.
-    pub(super) written: BTreeSet<crate::plan::TensorId>,
+    pub(super) written: BTreeSet<TensorId>,
     /// Copies that wait for the default group.
-    pub(super) early: Vec<(super::tensor::Tensor, super::tensor::Tensor)>,
+    pub(super) early: Vec<(Tensor, Tensor, Option<ReduceOp>)>,
+    /// Tensors that were numbered before they were made.
+    pub(super) made: BTreeMap<TensorId, TensorId>,
     outcome: Option<DistError>,
 }
 
@@ -91,6 +96,8 @@ pub(super) enum Recorded {
     Connect { group: GroupId, via: &'static str, at: Option<SourceLine> },
     /// The rank waits here until the other one of the pair has come.
     Pair { pair: Pair, at: Option<SourceLine> },
+    /// What is said of the rank here, unless there turns out to be nothing to say.
+    Remark(Noted),
 }
 
 impl Job {
@@ -246,8 +253,12 @@ impl Job {
         let mut programs: Vec<Program> = Vec::new();
         let mut program_of = Vec::new();
         let pairs = shared.circles_of_pairs(&ranks);
+        let alike = groups_made_alike(&ranks);
         for (rank, state) in (0..).map(GlobalRank).zip(ranks) {
-            let (program, moved) = shared.program(state.recorded, &pairs);
+            let RankState { recorded, works, .. } = state;
+            let whole = Whole::of(alike, &works, &recorded);
+            let is_said = |noted: &Noted| noted.is_said(&whole);
+            let (program, moved) = shared.program(recorded, &pairs, is_said);
             while let Some((_, moment)) = moments.next_if(|(of, _)| *of == rank) {
                 *moment = moved.get(*moment as usize).copied().unwrap_or(program.ops.len() as u32);
             }
@@ -355,6 +366,7 @@ impl Shared {
         &self,
         recorded: Vec<Recorded>,
         pairs: &BTreeMap<Pair, GroupId>,
+        is_said: impl Fn(&Noted) -> bool,
     ) -> (Program, Vec<u32>) {
         let barrier = |group, via: &str, at| Op {
             action: Action::Call {
@@ -380,6 +392,10 @@ impl Shared {
                 }
                 Recorded::Connect { group, .. } if self.groups.complete(group) => continue,
                 Recorded::Connect { group, via, at } => barrier(group, via, at),
+                Recorded::Remark(noted) => match is_said(&noted) {
+                    true => noted.op(),
+                    false => continue,
+                },
                 Recorded::Pair { pair, at } => match pairs.get(&pair) {
                     Some(group) => barrier(*group, "ncclCommInitRank", at),
                     None => continue,

@@ -100,7 +100,7 @@ impl Dist<'_> {
                     let backend = Some("cpu:gloo,cuda:nccl".to_owned());
                     let desc = Some("mesh_default".to_owned());
                     let options = NewGroup { backend, group_desc: desc, ..NewGroup::default() };
-                    self.new_group(None, &options)?.unwrap_or(default)
+                    self.new_group_as(None, &options, false)?.unwrap_or(default)
                 }
                 false => default,
             };
@@ -146,7 +146,8 @@ impl Dist<'_> {
             Some(own) => {
                 skipped_names(self, own);
                 let ranks: Vec<i64> = mesh.grid.line(dim, own).into_iter().map(i64::from).collect();
-                made = self.new_group(Some(&ranks), &options)?;
+                // The other lines are made by their own ranks here: only their names count.
+                made = self.new_group_as(Some(&ranks), &options, false)?;
                 skipped_names(self, lines - own - 1);
             }
         }

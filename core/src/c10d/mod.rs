@@ -57,6 +57,7 @@ mod pairs;
 mod pickle;
 mod python;
 mod refusals;
+mod remark;
 mod rendezvous;
 mod sizes;
 pub mod store;
@@ -82,6 +83,7 @@ pub use job::Job;
 pub(crate) use lost_wait::{Lost, LostWait};
 pub use p2p::{P2POp, P2pKind, Source};
 pub use pickle::{Object, PyObject};
+pub(crate) use remark::Remark;
 pub use rendezvous::{Environment, MeetingPlace, Rendezvous, rendezvous};
 #[cfg(feature = "program")]
 pub(crate) use store_waits::Clock;

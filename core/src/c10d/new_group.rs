@@ -6,6 +6,7 @@ use super::dist::Dist;
 use super::error::{DistError, ErrorKind, runtime_error, type_error, value_error};
 use super::groups::{Group, GroupHandle, Pg, REPR, repr};
 use super::job::Recorded;
+use super::remark::Remark;
 use crate::group::BackendName;
 use crate::rank::{GlobalRank, GroupRank};
 use sha1::{Digest, Sha1};
@@ -23,6 +24,16 @@ impl Dist<'_> {
         &mut self,
         ranks: Option<&[i64]>,
         options: &NewGroup,
+    ) -> Result<Option<Group>, DistError> {
+        self.new_group_as(ranks, options, !options.use_local_synchronization)
+    }
+
+    /// The same; `by_all` says that the other ranks are to make the same call.
+    pub(super) fn new_group_as(
+        &mut self,
+        ranks: Option<&[i64]>,
+        options: &NewGroup,
+        by_all: bool,
     ) -> Result<Option<Group>, DistError> {
         let default = self.default_group()?;
         let parent = self.pg(default).clone();
@@ -50,6 +61,10 @@ impl Dist<'_> {
             true => self.hashed_name(&sorted),
             false => self.next_name(),
         };
+        if by_all {
+            let (name, ranks) = (name.clone(), sorted.to_vec());
+            self.remark(Remark::NewGroup { name, ranks }, None);
+        }
         let made = self.make_group(MakeGroup {
             name,
             ranks: sorted,

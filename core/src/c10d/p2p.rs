@@ -293,7 +293,7 @@ fn sendable(asked: Asked, tensor: &Tensor, tag: i64) -> Result<u32, DistError> {
             false => Err(value_error("Tensors must be CUDA and dense")),
         };
     }
-    if !tensor.contiguous {
+    if !tensor.is_contiguous() {
         return Err(runtime_error("input tensor has to be contiguous")
             .with_help("Send tensor.contiguous()."));
     }

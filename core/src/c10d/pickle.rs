@@ -56,6 +56,12 @@ impl Object {
         Object { pickle, refused: None }
     }
 
+    /// The same object, of which Python raises this instead.
+    #[must_use]
+    pub fn refused_with(self, error: DistError) -> Object {
+        Object { refused: Some(error), ..self }
+    }
+
     /// Whether it can be pickled at all.
     pub(super) fn pickles(&self) -> Result<(), DistError> {
         self.refused.clone().map_or(Ok(()), Err)

@@ -58,7 +58,7 @@ impl Asked {
         let dense = tensor.layout == Layout::Strided;
         match self.backend {
             BackendName::Nccl if !dense => Err(value_error("Tensors must be CUDA and dense")),
-            BackendName::Nccl if !tensor.contiguous => {
+            BackendName::Nccl if !tensor.is_contiguous() => {
                 Err(value_error("Tensors must be contiguous"))
             }
             BackendName::Nccl => Ok(()),

@@ -33,7 +33,13 @@ pub struct Tensor {
     pub(super) device_index: u32,
     pub(super) layout: Layout,
     pub(super) contiguous: bool,
+    /// Whether it is a part of another tensor that does not lie in a row there: its elements are
+    /// copies, which do.
+    pub(super) in_parts: bool,
 }
+
+/// No plan has so many tensors: what is beyond is a number of a tensor to be made.
+const TO_BE_MADE: u32 = 1 << 31;
 
 /// A shape from a number of elements, or from sizes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +99,41 @@ impl Tensor {
     /// Which of its machine's GPUs it is on; 0 on the CPU.
     pub fn device_index(&self) -> u32 {
         self.device_index
+    }
+
+    /// A tensor without elements, for its device.
+    #[cfg_attr(not(feature = "program"), allow(dead_code, reason = "of programs' parameters"))]
+    pub(crate) fn nothing(device: Device) -> Tensor {
+        Tensor {
+            storage: TensorId(TO_BE_MADE),
+            offset: 0,
+            storage_numel: 0,
+            shape: vec![0],
+            dtype: Dtype::Float32,
+            device,
+            device_index: 0,
+            layout: Layout::Strided,
+            contiguous: true,
+            in_parts: false,
+        }
+    }
+
+    /// A tensor that is known before it is made: the `number`th of its rank, on the same device as
+    /// this one. [`Dist::stands_for`](super::Dist::stands_for) says which it has become.
+    #[must_use]
+    pub fn to_be_made(&self, number: u32, dtype: Dtype, shape: &[u64]) -> Tensor {
+        let shape = Shape::from(shape);
+        Tensor {
+            storage: TensorId(number | TO_BE_MADE),
+            offset: 0,
+            storage_numel: shape.numel(),
+            shape: shape.0,
+            dtype,
+            contiguous: true,
+            in_parts: false,
+            layout: Layout::Strided,
+            ..self.clone()
+        }
     }
 
     /// The same tensor on that one of its machine's GPUs.
@@ -155,7 +196,29 @@ impl Tensor {
 
     /// `tensor.is_contiguous()`.
     pub fn is_contiguous(&self) -> bool {
-        self.contiguous
+        self.contiguous && !self.in_parts
+    }
+
+    /// Whether its elements lie in the order of its columns.
+    pub fn is_transposed(&self) -> bool {
+        !self.contiguous
+    }
+
+    /// The same tensor as one whose elements do not lie in a row where they are from.
+    #[must_use]
+    pub fn in_parts(self) -> Tensor {
+        Tensor { in_parts: true, ..self }
+    }
+
+    /// Whether it is a copy of elements that do not lie in a row where they are from.
+    pub fn is_in_parts(&self) -> bool {
+        self.in_parts
+    }
+
+    /// The same as what it is here: one that lies in a row.
+    #[must_use]
+    pub fn in_a_row(self) -> Tensor {
+        Tensor { in_parts: false, ..self }
     }
 
     /// The same tensor with its elements laid out as another's of that shape: what

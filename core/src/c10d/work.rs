@@ -3,8 +3,10 @@
 use super::dist::Dist;
 use super::error::{DistError, ErrorKind, value_error};
 use super::job::Recorded;
+use super::remark::Remark;
 use super::tensor::Tensor;
 use super::tensors::Temporary;
+use crate::group::BackendName;
 use crate::plan::{Action, Call, WorkQuery};
 use crate::rank::GroupRank;
 
@@ -26,6 +28,8 @@ pub(super) struct WorkState {
     /// What it ends with, if the backend refuses it.
     pub(super) fault: Option<DistError>,
     pub(super) waited: bool,
+    /// Whether nobody holds it.
+    pub(super) dropped: bool,
     /// Whether NCCL carries it out.
     pub(super) on_nccl: bool,
     /// Elements of the first tensor that it reads.
@@ -69,8 +73,9 @@ impl Dist<'_> {
         timeout_ms: Option<u64>,
     ) -> Result<bool, DistError> {
         let state = self.work(work)?;
-        if let Some(fault) = &state.fault {
-            return Err(fault.clone());
+        if let Some(fault) = state.fault.clone() {
+            self.state.works[work.0 as usize].waited = true;
+            return Err(fault);
         }
         let (ops, via) = (state.ops.clone(), state.via);
         for op in ops {
@@ -162,6 +167,26 @@ impl Dist<'_> {
     /// waiting holds a stream, and not the process.
     pub fn has_completed(&self, work: Work) -> bool {
         self.work(work).is_ok_and(|state| state.waited && !state.on_nccl)
+    }
+
+    /// The rank lets go of a work as soon as it has it. gloo's sends and receives go on only while
+    /// somebody holds theirs; other calls are held by their backend.
+    pub fn let_go(&mut self, work: Work) {
+        let Some(call) = self.held_by_its_work(work) else { return };
+        if let Some(state) = self.state.works.get_mut(work.0 as usize) {
+            state.dropped = true;
+        }
+        self.remark(Remark::Dropped { call: call.to_owned() }, Some(work));
+    }
+
+    /// A send's or receive's name, where gloo carries it out.
+    pub(super) fn held_by_its_work(&self, work: Work) -> Option<&'static str> {
+        let state = self.work(work).ok()?;
+        let calls = self.calls_of(state);
+        let gloo = |call: &Call| self.shared.backend(call.group()) == BackendName::Gloo;
+        let call = state.via;
+        let held = matches!(call, "isend" | "irecv") && state.fault.is_none();
+        (held && calls.iter().all(gloo)).then_some(call)
     }
 
     fn work(&self, work: Work) -> Result<&WorkState, DistError> {

@@ -11,6 +11,7 @@ use super::dead;
 use super::deadlock;
 use super::differing;
 use super::graph::Graph;
+use super::groups_apart;
 use super::index::{Job, Row};
 use super::inside;
 use super::lost;
@@ -24,6 +25,7 @@ use super::report::{Certainty, Evidence, Finding, Kind};
 use super::splits;
 use super::straggler;
 use super::unanswered;
+use super::unsaid;
 use super::words;
 use crate::dtype::Dtype;
 use crate::group::GroupId;
@@ -152,6 +154,12 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
         }
     }
     causes.extend(lost::not_needed(&scene, &causes));
+    // Ranks that have not made equally many groups are told as that where they wait for each other.
+    if causes.iter().all(|cause| cause.kind != Kind::GroupDeadlock) {
+        let explained = !causes.is_empty();
+        causes.extend(groups_apart::cause(&scene, explained));
+    }
+    causes.extend(unsaid::causes(&scene));
     notes.extend(dumped_early(job));
     if causes.is_empty() {
         notes.extend(straggler::or_clock(job));

@@ -119,6 +119,10 @@ pub enum Kind {
     RankMissing,
     /// Every rank made the call and it still did not complete: network, device, or not yet.
     CallNeverCompleted,
+    /// Not every rank called `new_group`, or not for the same ranks in the same order.
+    GroupMismatch,
+    /// The work of an asynchronous call was let go of, or failed without anybody waiting for it.
+    WorkDropped,
     /// A rank is slow, and the others wait for it again and again.
     Straggler,
     /// The run was ended, and the calls of its ranks do not say why.
@@ -150,6 +154,8 @@ impl Kind {
             Kind::RankNeverJoined => "rank_never_joined",
             Kind::RankMissing => "rank_missing",
             Kind::CallNeverCompleted => "call_never_completed",
+            Kind::GroupMismatch => "group_mismatch",
+            Kind::WorkDropped => "work_dropped",
             Kind::Straggler => "straggler",
             Kind::RunFailed => "run_failed",
         }
@@ -179,6 +185,8 @@ impl Kind {
             Kind::RankNeverJoined => "Rank never joined",
             Kind::RankMissing => "Rank missing",
             Kind::CallNeverCompleted => "Call never completed",
+            Kind::GroupMismatch => "Groups made differently",
+            Kind::WorkDropped => "Work that nobody waits for",
             Kind::Straggler => "Slow rank",
             Kind::RunFailed => "Run ended from outside",
         }

@@ -288,6 +288,28 @@ impl Action {
         }
     }
 
+    /// Goes through all tensors that it names.
+    pub(crate) fn each_tensor(&mut self, mut with: impl FnMut(&mut TensorId)) {
+        let calls = match self {
+            Action::Call { call, .. } => std::slice::from_mut(call),
+            Action::Coalesced { calls, .. } => calls,
+            Action::Copy { from, into, .. } => {
+                with(from);
+                with(into);
+                return;
+            }
+            _ => return,
+        };
+        for call in calls {
+            match call {
+                Call::Collective { input, output, .. } => {
+                    input.iter_mut().chain(output).for_each(&mut with);
+                }
+                Call::Send { tensor, .. } | Call::Recv { tensor, .. } => with(tensor),
+            }
+        }
+    }
+
     /// True for calls that go on in the background.
     pub fn is_async(&self) -> bool {
         matches!(

@@ -196,6 +196,7 @@ impl Script<'_> {
             // Without what it waits for, a rank comes no further, however it went on.
             let waits = process.shown.stores.stops() || process.unheard > 0;
             let ended = if waits { Ok(()) } else { ended };
+            process.print_rest();
             let room = MAX_PRINTED - printed.len().min(MAX_PRINTED);
             let lines = std::mem::take(&mut process.printed).into_iter().take(room);
             printed.extend(lines.map(|(line, text, after)| Printed { rank, line, text, after }));
@@ -371,6 +372,7 @@ impl Script<'_> {
         let failed = |error: &starlark::Error| process::failure(error, origin);
         let ast = AstModule::parse(self.path, self.rewritten.text.clone(), &dialect)
             .map_err(|error| failed(&error))?;
+        super::tensor_math::begin();
         process.origin.clone_from(origin);
         process.classes = python::classes(self.globals);
         process.natives = processes::natives(self.globals);

@@ -19,8 +19,6 @@ use starlark::values::{Heap, Value, ValueLike};
 
 /// The longest time that a program can name: an hour short of what picoseconds count.
 const MAX_SECONDS: f64 = 5_000_000.0;
-/// The longest text that is kept of a `print`.
-const MAX_PRINTED_CHARS: usize = 2000;
 
 /// Adds them.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
@@ -216,15 +214,22 @@ fn python(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let heap = eval.heap();
-        let between = kwargs.entries.iter().find(|(name, _)| *name == "sep");
-        let between = between.and_then(|(_, text)| text.unpack_str()).unwrap_or(" ");
+        let option = |name: &str, none: &'static str| -> anyhow::Result<String> {
+            match kwargs.entries.iter().find(|(known, _)| *known == name).map(|(_, value)| *value) {
+                Some(value) if !value.is_none() => match value.unpack_str() {
+                    Some(text) => Ok(text.to_owned()),
+                    None => Err(super::arguments::type_error(format!(
+                        "{name} must be None or a string, not {}",
+                        super::arguments::class_of(value)
+                    ))),
+                },
+                _ => Ok(none.to_owned()),
+            }
+        };
+        let (between, end) = (option("sep", " ")?, option("end", "\n")?);
         let texts: Vec<String> = args.items.iter().map(|value| shown::text(*value, heap)).collect();
-        let text: String = texts.join(between).chars().take(MAX_PRINTED_CHARS).collect();
-        let process = process(eval)?;
-        if process.is_rank() && process.unheard == 0 && process.printed.len() < 1000 {
-            let (line, after) = (process.line, process.ops());
-            process.printed.push((line, text, after as u32));
-        }
+        let text = texts.join(&between) + &end;
+        process(eval)?.print(&text);
         Ok(NoneType)
     }
 

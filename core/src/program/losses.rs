@@ -1,12 +1,18 @@
-//! `torch.nn`'s losses: of the output of a wrapped model, what `backward()` is called on.
+//! `torch.nn`'s losses: of the output of a model, what `backward()` is called on.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use super::arguments as take;
 use super::module_value::OutputValue;
+use super::torch::{Filled, On, filled_tensor};
+use super::values::TensorValue;
+use crate::c10d::Device;
+use crate::dtype::Dtype;
+use crate::plan::Fill;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
+use starlark::values::dict::UnpackDictEntries;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
     NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
@@ -72,11 +78,19 @@ impl<'v> StarlarkValue<'v> for LossValue {
         let named = args.names_map()?;
         let mut given = args.positions(heap)?.chain(named.values().copied());
         let output = given.find_map(|value| value.downcast_ref::<OutputValue>().cloned());
+        let mut tensors = args.positions(heap)?.chain(named.values().copied());
+        let tensor = tensors.find_map(|value| value.downcast_ref::<TensorValue>());
         match output {
             Some(output) => Ok(heap.alloc(output)),
+            // Of tensors alone it is one, of which only the shape is followed.
+            None if tensor.is_some() => {
+                let on = On::Device(Device::Cpu, None);
+                let zeros = Filled::As(Fill::Zeros);
+                let made = filled_tensor(eval, &[], Dtype::Float32, zeros, on, None);
+                Ok(heap.alloc(made.map_err(starlark::Error::new_native)?))
+            }
             None => Err(starlark::Error::new_native(take::type_error(format!(
-                "{} is taken of the output of a wrapped model here: ddp = DDP(models.mlp([10, 5])), \
-                 loss = loss_fn(ddp(batch), labels)",
+                "{}() is taken of a model's output or a tensor: loss = loss_fn(model(batch), labels)",
                 self.name
             )))),
         }
@@ -110,5 +124,46 @@ pub(super) fn functional(builder: &mut GlobalsBuilder) {
         "binary_cross_entropy_with_logits",
     ] {
         builder.set(name, LossValue { name, class: false });
+    }
+    passed_on(builder);
+}
+
+/// Functions of `torch.nn.functional` whose result depends on what the first argument does, and has its
+/// shape.
+#[starlark_module]
+fn passed_on(builder: &mut GlobalsBuilder) {
+    fn relu<'v>(
+        input: Value<'v>,
+        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = kwargs;
+        Ok(input)
+    }
+
+    fn softmax<'v>(
+        input: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = (args, kwargs);
+        Ok(input)
+    }
+
+    fn log_softmax<'v>(
+        input: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = (args, kwargs);
+        Ok(input)
+    }
+
+    fn dropout<'v>(
+        input: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = (args, kwargs);
+        Ok(input)
     }
 }

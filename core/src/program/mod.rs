@@ -75,9 +75,17 @@ mod objects;
 #[cfg(feature = "program")]
 mod optimizer;
 #[cfg(feature = "program")]
+mod parameters;
+#[cfg(feature = "program")]
+mod pickled;
+#[cfg(feature = "program")]
+mod prints;
+#[cfg(feature = "program")]
 mod process;
 #[cfg(feature = "program")]
 mod processes;
+#[cfg(feature = "program")]
+mod promotion;
 #[cfg(feature = "program")]
 mod python;
 #[cfg(feature = "program")]
@@ -89,7 +97,11 @@ mod stores;
 #[cfg(feature = "program")]
 mod streams;
 #[cfg(feature = "program")]
+mod tensor_math;
+#[cfg(feature = "program")]
 mod tensor_moves;
+#[cfg(feature = "program")]
+mod tensor_parts;
 #[cfg(feature = "program")]
 mod tensor_value;
 #[cfg(feature = "program")]
@@ -121,6 +133,8 @@ mod tests_python;
 mod tests_scripts;
 #[cfg(all(test, feature = "program"))]
 mod tests_tensors;
+#[cfg(all(test, feature = "program"))]
+mod tests_tutorials;
 #[cfg(all(test, feature = "program"))]
 mod tests_users;
 

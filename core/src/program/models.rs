@@ -3,14 +3,19 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use super::arguments as take;
-use crate::ddp::model::{Model, known_models, mlp, mlp_with_norms, named};
+use super::module_value::Through;
+use super::parameters::{ParametersValue, number_of};
+use super::process::process;
+use crate::ddp::model::{Model, known_models, linear, mlp, mlp_with_norms, named, sequence};
 use crate::dtype::Dtype;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
+use starlark::values::dict::DictRef;
+use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
-    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
+    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
 use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
@@ -57,14 +62,97 @@ fn builders(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// `torch.nn.Linear` and others stand for nothing here.
+/// `torch.nn`'s modules, as far as they have parameters or pass on what they are given.
 #[starlark_module]
 pub(super) fn layers(builder: &mut GlobalsBuilder) {
     /// A model of one linear layer.
-    fn Linear(in_features: u32, out_features: u32) -> anyhow::Result<ModelValue> {
+    fn Linear<'v>(
+        in_features: u32,
+        out_features: u32,
+        #[starlark(default = true)] bias: bool,
+        #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
+    ) -> anyhow::Result<ModelValue> {
+        let _ = device;
         anyhow::ensure!(in_features > 0 && out_features > 0, "a layer has features");
         let sizes = [u64::from(in_features), u64::from(out_features)];
-        Ok(ModelValue(Arc::new(mlp("Linear", &sizes, Dtype::Float32))))
+        let dtype = take::dtype(dtype, Dtype::Float32)?;
+        Ok(ModelValue(Arc::new(linear(sizes, bias, dtype))))
+    }
+
+    /// Modules one behind the other.
+    fn Sequential<'v>(
+        #[starlark(args)] modules: UnpackTuple<Value<'v>>,
+    ) -> anyhow::Result<ModelValue> {
+        let parts = modules.items.iter().enumerate().map(|(nth, module)| {
+            let model = module.downcast_ref::<ModelValue>().map(|model| &*model.0);
+            let model = model.ok_or_else(|| {
+                take::type_error(format!("{} is not a Module subclass", take::class_of(*module)))
+            })?;
+            anyhow::Ok((nth.to_string(), model))
+        });
+        let parts: Vec<(String, &Model)> = parts.collect::<Result<_, _>>()?;
+        Ok(ModelValue(Arc::new(sequence("Sequential", &parts))))
+    }
+}
+
+/// What a class of models becomes.
+#[starlark_module]
+pub(super) fn classes(builder: &mut GlobalsBuilder) {
+    /// The model of what a class keeps in `self`.
+    fn _module<'v>(
+        #[starlark(require = pos)] name: &str,
+        #[starlark(require = pos)] kept: Value<'v>,
+    ) -> anyhow::Result<ModelValue> {
+        let kept = DictRef::from_value(kept).ok_or_else(|| anyhow::anyhow!("self is no dict"))?;
+        let parts = kept.iter().filter_map(|(key, value)| {
+            let model = &value.downcast_ref::<ModelValue>()?.0;
+            Some((key.unpack_str()?.to_owned(), &**model))
+        });
+        let parts: Vec<(String, &Model)> = parts.collect();
+        Ok(ModelValue(Arc::new(sequence(name, &parts))))
+    }
+}
+
+/// Modules without parameters: `nn.ReLU()`.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+pub(crate) struct BareClass(&'static str);
+starlark_simple_value!(BareClass);
+
+impl fmt::Display for BareClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<class 'torch.nn.{}'>", self.0)
+    }
+}
+
+#[starlark_value(type = "type")]
+impl<'v> StarlarkValue<'v> for BareClass {
+    fn invoke(
+        &self,
+        _me: Value<'v>,
+        _args: &Arguments<'v, '_>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        Ok(eval.heap().alloc(ModelValue(Arc::new(sequence(self.0, &[])))))
+    }
+}
+
+/// Adds modules without parameters.
+pub(super) fn bare(builder: &mut GlobalsBuilder) {
+    for name in [
+        "ReLU",
+        "GELU",
+        "Sigmoid",
+        "Tanh",
+        "SiLU",
+        "LeakyReLU",
+        "Dropout",
+        "Flatten",
+        "Identity",
+        "Softmax",
+        "LogSoftmax",
+    ] {
+        builder.set(name, BareClass(name));
     }
 }
 
@@ -76,14 +164,27 @@ impl<'v> StarlarkValue<'v> for ModelValue {
         Some(MODEL_METHODS.methods())
     }
 
-    /// `models.resnet50()`: the model itself.
+    /// `models.resnet50()`: a model of its own; `model(batch)`: its forward pass.
     fn invoke(
         &self,
         me: Value<'v>,
-        _args: &Arguments<'v, '_>,
-        _eval: &mut Evaluator<'v, '_, '_>,
+        args: &Arguments<'v, '_>,
+        eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        Ok(me)
+        let heap = eval.heap();
+        let first = args.positions(heap)?.next();
+        let given = |value: &Value<'v>| matches!(value.get_type(), "Tensor" | "Output");
+        let Some(input) = first.filter(given) else {
+            return Ok(heap.alloc(ModelValue(Arc::new((*self.0).clone()))));
+        };
+        // What has no parameters passes on what it is given.
+        if self.0.params.is_empty() || input.get_type() == "Output" {
+            return Ok(input);
+        }
+        let native = |error: anyhow::Error| starlark::Error::new_native(error);
+        let at = process(eval).and_then(|process| number_of(me, process)).map_err(native)?;
+        let output = super::module::forward(at, Through::Module, &[], eval).map_err(native)?;
+        Ok(heap.alloc(output))
     }
 }
 
@@ -110,7 +211,41 @@ fn model_methods(builder: &mut MethodsBuilder) {
         Ok(this)
     }
 
-    fn parameters<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
+    fn parameters<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<ParametersValue> {
+        super::parameters::parameters(this, false, eval)
+    }
+
+    fn named_parameters<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<ParametersValue> {
+        super::parameters::parameters(this, true, eval)
+    }
+
+    fn train<'v>(
+        this: Value<'v>,
+        #[starlark(default = true)] mode: bool,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = mode;
+        Ok(this)
+    }
+
+    fn eval<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
+        Ok(this)
+    }
+
+    fn cpu<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
+        Ok(this)
+    }
+
+    fn zero_grad<'v>(
+        this: Value<'v>,
+        #[starlark(default = true)] set_to_none: bool,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = set_to_none;
         Ok(this)
     }
 }

@@ -12,7 +12,7 @@ use crate::ddp::model::{Device, Model};
 use crate::ddp::passes::{BACKWARD as BACKWARD_PASS, Pass};
 use crate::ddp::{BucketCap, Ddp, DdpCall, DdpError, DdpOp, DdpOptions, Forward, Purpose};
 use crate::dtype::Dtype;
-use crate::plan::Fill;
+use crate::plan::{Fill, TensorId};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -20,6 +20,7 @@ use starlark::values::dict::UnpackDictEntries;
 use starlark::values::{Value, ValueLike};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A model wrapped by DDP, or used without it.
 pub(super) struct Wrapped {
@@ -34,6 +35,10 @@ pub(super) struct Wrapped {
     forwarded: bool,
     /// False if the last forward pass was inside `no_sync()`: its backward pass does not reduce.
     sync: bool,
+    /// Its parameters and gradients that something was done with, by number.
+    pub(super) parameters: BTreeMap<(usize, bool), TensorId>,
+    /// Whether a backward pass has been.
+    graded: Arc<AtomicBool>,
 }
 
 /// Adds `models`, `DDP` and the optimizers.
@@ -41,7 +46,11 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("models", zoo);
     builder.namespace("torchvision", |builder| builder.namespace("models", zoo));
     parallel(builder);
-    builder.namespace("optim", super::optimizer::optimizers);
+    super::models::classes(builder);
+    builder.namespace("optim", |builder| {
+        super::optimizer::optimizers(builder);
+        builder.namespace("lr_scheduler", super::optimizer::schedulers);
+    });
 }
 
 /// DDP's refusals as exceptions.
@@ -131,6 +140,8 @@ fn wrap<'v>(
         tensors,
         forwarded: false,
         sync: true,
+        parameters: BTreeMap::new(),
+        graded: Arc::default(),
     };
     for call in &calls {
         wrapped.issue(dist, call, false, "DistributedDataParallel")?;
@@ -162,6 +173,33 @@ fn found_by(error: &DdpError, purpose: Purpose) -> bool {
 }
 
 impl Wrapped {
+    /// A model that is used without DDP.
+    pub(super) fn plain(model: Arc<Model>) -> anyhow::Result<Wrapped> {
+        let device = Device::named("A100").ok_or_else(|| anyhow::anyhow!("no device is known"))?;
+        Ok(Wrapped {
+            model,
+            device,
+            batch: 32,
+            ddp: None,
+            group: None,
+            tensors: BTreeMap::new(),
+            forwarded: false,
+            sync: true,
+            parameters: BTreeMap::new(),
+            graded: Arc::default(),
+        })
+    }
+
+    /// Whether it is used without DDP.
+    pub(super) fn is_plain(&self) -> bool {
+        self.ddp.is_none()
+    }
+
+    /// Whether its parameters have gradients.
+    pub(super) fn graded(&self) -> Arc<AtomicBool> {
+        self.graded.clone()
+    }
+
     /// The group that it communicates in.
     pub(super) fn group(&self) -> Option<Group> {
         self.group
@@ -326,9 +364,12 @@ pub(super) fn backward(
     with_module(process, at, |process, module| {
         anyhow::ensure!(module.forwarded, "backward() before a forward pass");
         module.forwarded = false;
+        module.graded.store(true, Relaxed);
         let dtype = module.model.params.first().map_or(Dtype::Float32, |param| param.dtype);
         let slowness = process.slowness;
         let pass = match through {
+            // Without DDP there is none that it could go past.
+            _ if module.ddp.is_none() => Pass::Reduces,
             Through::Module => Pass::Past,
             Through::Ddp if !module.sync => Pass::Unsynced,
             Through::Ddp => Pass::Reduces,
@@ -363,6 +404,9 @@ pub(super) fn backward(
         }
         for call in &calls {
             works.extend(module.issue(process.dist()?, call, true, BACKWARD)?);
+        }
+        if works.is_empty() {
+            return Ok(());
         }
         let dist = process.dist()?.part_of(Some(BACKWARD));
         let waited = works.into_iter().try_for_each(|work| dist.wait(work, None).map(|_| ()));

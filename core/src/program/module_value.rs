@@ -5,6 +5,7 @@
 use super::arguments as take;
 use super::models::ModelValue;
 use super::module::{forward, unused_params};
+use super::parameters::ParametersValue;
 use super::process::Process;
 use super::values::{Context, ContextValue};
 use allocative::Allocative;
@@ -36,7 +37,7 @@ starlark_simple_value!(OutputValue);
 
 /// The model inside of a wrapped one: `ddp.module`.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct InnerValue(usize);
+pub(crate) struct InnerValue(pub(super) usize);
 starlark_simple_value!(InnerValue);
 
 /// Whether a pass goes through DDP, or through the model that it wraps.
@@ -111,10 +112,39 @@ impl<'v> StarlarkValue<'v> for InnerValue {
     }
 }
 
+/// What is computed of an output depends on what the output depends on.
 #[starlark_value(type = "Output")]
 impl<'v> StarlarkValue<'v> for OutputValue {
     fn get_methods() -> Option<&'static Methods> {
         Some(OUTPUT_METHODS.methods())
+    }
+
+    fn add(&self, _rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(Ok(heap.alloc(self.clone())))
+    }
+
+    fn radd(&self, _lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(Ok(heap.alloc(self.clone())))
+    }
+
+    fn sub(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        Ok(heap.alloc(self.clone()))
+    }
+
+    fn mul(&self, _rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(Ok(heap.alloc(self.clone())))
+    }
+
+    fn rmul(&self, _lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(Ok(heap.alloc(self.clone())))
+    }
+
+    fn div(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        Ok(heap.alloc(self.clone()))
+    }
+
+    fn minus(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        Ok(heap.alloc(self.clone()))
     }
 }
 
@@ -122,7 +152,10 @@ impl<'v> StarlarkValue<'v> for OutputValue {
 pub(super) fn param_bytes(model: Value<'_>, process: &Process<'_>) -> u64 {
     match model.downcast_ref::<DdpValue>() {
         Some(ddp) => process.modules.get(ddp.0).map_or(0, |own| own.model().param_bytes()),
-        None => model.downcast_ref::<ModelValue>().map_or(0, |model| model.0.param_bytes()),
+        None => match model.downcast_ref::<ModelValue>() {
+            Some(model) => model.0.param_bytes(),
+            None => super::parameters::bytes(model),
+        },
     }
 }
 
@@ -179,11 +212,33 @@ fn ddp_methods(builder: &mut MethodsBuilder) {
         Ok(ContextValue(Context::NoSync(ddp_of(this)?)))
     }
 
-    fn parameters<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
+    fn parameters<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<ParametersValue> {
+        super::parameters::parameters(this, false, eval)
+    }
+
+    fn named_parameters<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<ParametersValue> {
+        super::parameters::parameters(this, true, eval)
+    }
+
+    fn to<'v>(
+        this: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = args;
         Ok(this)
     }
 
-    fn train<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
+    fn train<'v>(
+        this: Value<'v>,
+        #[starlark(default = true)] mode: bool,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = mode;
         Ok(this)
     }
 

@@ -6,9 +6,10 @@ use super::module_value::param_bytes;
 use super::process::process;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
-use starlark::eval::Evaluator;
+use starlark::eval::{Arguments, Evaluator};
 use starlark::values::dict::UnpackDictEntries;
 use starlark::values::none::NoneType;
+use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
     NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
@@ -76,6 +77,77 @@ pub(super) fn optimizers(builder: &mut GlobalsBuilder) {
     }
 }
 
+/// What changes an optimizer's rate, which changes nothing here.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+pub(crate) struct SchedulerValue;
+starlark_simple_value!(SchedulerValue);
+
+impl fmt::Display for SchedulerValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LRScheduler(…)")
+    }
+}
+
+methods_static!(SCHEDULER_METHODS = scheduler_methods);
+
+#[starlark_value(type = "LRScheduler")]
+impl<'v> StarlarkValue<'v> for SchedulerValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(SCHEDULER_METHODS.methods())
+    }
+
+    /// `StepLR(optimizer, 1)`: a class is like what it makes.
+    fn invoke(
+        &self,
+        me: Value<'v>,
+        _args: &Arguments<'v, '_>,
+        _eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        Ok(me)
+    }
+}
+
+#[starlark_module]
+fn scheduler_methods(builder: &mut MethodsBuilder) {
+    fn step<'v>(
+        this: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+    ) -> anyhow::Result<NoneType> {
+        let _ = (this, args);
+        Ok(NoneType)
+    }
+}
+
+/// `torch.optim.lr_scheduler`.
+pub(super) fn schedulers(builder: &mut GlobalsBuilder) {
+    for name in [
+        "StepLR",
+        "MultiStepLR",
+        "ExponentialLR",
+        "CosineAnnealingLR",
+        "LambdaLR",
+        "LinearLR",
+        "OneCycleLR",
+        "ReduceLROnPlateau",
+    ] {
+        builder.set(name, SchedulerValue);
+    }
+}
+
+/// `torch.nn.utils`.
+#[starlark_module]
+pub(super) fn utils(builder: &mut GlobalsBuilder) {
+    /// Gradients stay as they are: their values are not followed.
+    fn clip_grad_norm_<'v>(
+        parameters: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
+    ) -> anyhow::Result<NoneType> {
+        let _ = (parameters, args, kwargs);
+        Ok(NoneType)
+    }
+}
+
 #[starlark_module]
 fn optimizer_methods(builder: &mut MethodsBuilder) {
     fn step<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
@@ -86,7 +158,11 @@ fn optimizer_methods(builder: &mut MethodsBuilder) {
         Ok(NoneType)
     }
 
-    fn zero_grad<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
+    fn zero_grad<'v>(
+        this: Value<'v>,
+        #[starlark(default = true)] set_to_none: bool,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = set_to_none;
         Ok(this)
     }
 }

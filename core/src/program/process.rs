@@ -3,7 +3,8 @@
 use super::error::ProgramError;
 use super::known::{Known, Shown};
 use super::undecided::{Decided, Unknown, UnknownValue};
-use crate::c10d::{Clock, Dist, DistError, ErrorKind};
+use crate::c10d::{Clock, Dist, DistError, ErrorKind, Tensor};
+use crate::dtype::Dtype;
 use crate::plan::TensorId;
 use starlark::any::ProvidesStaticType;
 use starlark::errors::Frame;
@@ -39,6 +40,8 @@ pub(super) struct Process<'j> {
     pub(super) run: Option<Run>,
     /// What it has printed: the line, the text, and how many operations came before.
     pub(super) printed: Vec<(u32, String, u32)>,
+    /// What it has printed of a line that has not ended.
+    pub(super) unfinished: String,
     pub(super) slowness: f64,
     pub(super) contexts: Vec<super::values::Context>,
     pub(super) modules: Vec<super::module::Wrapped>,
@@ -79,6 +82,8 @@ pub(super) struct Process<'j> {
     pub(super) asked_for_rank: bool,
     /// Functions that a program's functions call, by name.
     pub(super) natives: Vec<(&'static str, FrozenValue)>,
+    /// Tensors of one number that others are computed with, by type, size and the number's bits.
+    pub(super) constants: BTreeMap<(Dtype, u64, u64), Tensor>,
 }
 
 impl<'j> Process<'j> {
@@ -101,6 +106,7 @@ impl<'j> Process<'j> {
             origin: Vec::new(),
             run: None,
             printed: Vec::new(),
+            unfinished: String::new(),
             slowness: 1.0,
             contexts: Vec::new(),
             modules: Vec::new(),
@@ -123,6 +129,7 @@ impl<'j> Process<'j> {
             started: 0,
             asked_for_rank: false,
             natives: Vec::new(),
+            constants: BTreeMap::new(),
         }
     }
 
@@ -224,6 +231,11 @@ impl<'j> Process<'j> {
         }
     }
 
+    /// The text of the program.
+    pub(super) fn lines(&self) -> &[String] {
+        &self.text
+    }
+
     /// The text of the line that is executed.
     pub(super) fn line_text(&self) -> &str {
         let line = (self.line as usize).checked_sub(1).and_then(|line| self.text.get(line));
@@ -295,6 +307,7 @@ pub(super) fn process<'x, 'e>(
     }
     process.nothing_made_up()?;
     process.stores.go_on()?;
+    super::tensor_math::work_off(process)?;
     Ok(process)
 }
 

@@ -3,6 +3,9 @@
 
 use super::arguments as take;
 use super::process::{process, refused};
+use super::promotion::broadcast;
+use super::tensor_math;
+use super::tensor_parts;
 use super::tensor_value::tensor;
 use super::torch::{Filled, On, filled_tensor, make_as};
 use super::values::{DtypeValue, TensorValue};
@@ -12,9 +15,9 @@ use crate::plan::Fill;
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
-use starlark::values::none::NoneType;
-use starlark::values::tuple::{AllocTuple, UnpackTuple};
-use starlark::values::{Value, ValueLike};
+use starlark::values::none::{NoneOr, NoneType};
+use starlark::values::tuple::UnpackTuple;
+use starlark::values::{Heap, Value, ValueLike};
 
 /// The tensor itself where it is there already, as PyTorch returns it, and a copy elsewhere.
 fn moved<'v>(
@@ -61,62 +64,26 @@ fn refilled<'v>(
     Ok(this)
 }
 
-/// The parts of a tensor along its first dimension, of so many rows each.
-pub(super) fn split_rows<'v>(
-    this: Value<'v>,
-    rows: &[u64],
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
-    let whole = tensor(this)?;
-    super::transposed::in_a_row(whole)?;
-    let all = whole.shape().first().copied().unwrap_or(0);
-    let total = rows.iter().fold(0_u64, |sum, rows| sum.saturating_add(*rows));
-    if total != all {
-        return Err(runtime_error(format!(
-            "split_with_sizes expects split_sizes to sum exactly to {all} (input tensor's size at \
-             dimension 0), but got split_sizes={rows:?}"
-        )));
-    }
-    let mut at = 0;
-    let parts = rows.iter().map(|rows| {
-        let part = whole.narrow(at, *rows);
-        at += *rows;
-        TensorValue(part)
-    });
-    let parts: Vec<TensorValue> = parts.collect();
-    Ok(eval.heap().alloc(AllocTuple(parts)))
-}
-
-fn runtime_error(text: String) -> anyhow::Error {
+fn refusal_of_copy(into: &[u64], from: &[u64]) -> anyhow::Error {
+    let dims = into.len();
+    let text = match from.len() > dims {
+        true => format!(
+            "output with shape {into:?} doesn't match the broadcast shape {:?}",
+            broadcast(into, from).unwrap_or_else(|_| from.to_vec())
+        ),
+        false => {
+            let skipped = dims - from.len();
+            let differs = |(_, (into, from)): &(usize, (&u64, &u64))| into != from && **from != 1;
+            let pairs = into.iter().skip(skipped).zip(from).enumerate();
+            let (at, (a, b)) = pairs.rev().find(differs).unwrap_or((0, (&0, &0)));
+            format!(
+                "The size of tensor a ({a}) must match the size of tensor b ({b}) at \
+                 non-singleton dimension {}",
+                at + skipped
+            )
+        }
+    };
     refused(DistError::new(ErrorKind::RuntimeError, text))
-}
-
-/// `tensor.split(rows)` and `torch.split(tensor, [1, 2])`.
-pub(super) fn split<'v>(
-    this: Value<'v>,
-    size: Value<'v>,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
-    let heap = eval.heap();
-    if take::items(size).is_some() {
-        let rows = take::counts(size, "split_size_or_sections", heap)?.unwrap_or_default();
-        return split_rows(this, &rows, eval);
-    }
-    let all = tensor(this)?.shape().first().copied().unwrap_or(0);
-    let each = take::whole(size, "split_size")?;
-    let each = u64::try_from(each).map_err(|_| {
-        runtime_error(format!(
-            "split expects split_size be non-negative, but got split_size={each}"
-        ))
-    })?;
-    if each == 0 {
-        return Err(runtime_error(format!(
-            "split_size can only be 0 if dimension size is 0, but got dimension size of {all}"
-        )));
-    }
-    anyhow::ensure!(all / each <= 65536, "a tensor is split into at most 65536 parts");
-    let rows: Vec<u64> = (0..all.div_ceil(each)).map(|at| each.min(all - at * each)).collect();
-    split_rows(this, &rows, eval)
 }
 
 #[starlark_module]
@@ -200,8 +167,55 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
         value: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let value = take::number(value, "a tensor's value")? as i64;
-        refilled(this, Filled::With(value), eval)
+        if let Ok(from) = tensor(value) {
+            // Of one without dimensions.
+            let process = process(eval)?;
+            return match tensor_math::uniform(process, from)? {
+                Some(value) => refilled(this, Filled::Number(value), eval),
+                None => tensor_math::spread(process, from, tensor(this)?).map(|()| this),
+            };
+        }
+        let value = take::number(value, "a tensor's value")?;
+        refilled(this, Filled::Number(value), eval)
+    }
+
+    /// `this += alpha * other`.
+    fn add_<'v>(
+        this: Value<'v>,
+        other: Value<'v>,
+        #[starlark(require = named, default = NoneType)] alpha: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let other = match alpha.is_none() {
+            true => other,
+            false => other.mul(alpha, heap).map_err(starlark::Error::into_anyhow)?,
+        };
+        tensor_math::in_place("+", this, other, eval)
+    }
+
+    fn sub_<'v>(
+        this: Value<'v>,
+        other: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        tensor_math::in_place("-", this, other, eval)
+    }
+
+    fn mul_<'v>(
+        this: Value<'v>,
+        other: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        tensor_math::in_place("*", this, other, eval)
+    }
+
+    fn div_<'v>(
+        this: Value<'v>,
+        other: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        tensor_math::in_place("/", this, other, eval)
     }
 
     fn zero_<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
@@ -216,12 +230,16 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
     ) -> anyhow::Result<Value<'v>> {
         let _ = non_blocking;
         let (from, into) = (tensor(src)?, tensor(this)?);
-        if from.shape() != into.shape() {
-            return Err(anyhow::anyhow!(
-                "copy_() copies between tensors of one shape here, not from {:?} into {:?}",
-                from.shape(),
-                into.shape()
-            ));
+        let fits = broadcast(into.shape(), from.shape());
+        if !fits.is_ok_and(|shape| shape == into.shape()) {
+            return Err(refusal_of_copy(into.shape(), from.shape()));
+        }
+        if from.numel() != into.numel() {
+            let process = process(eval)?;
+            return match tensor_math::uniform(process, from)? {
+                Some(value) => refilled(this, Filled::Number(value), eval),
+                None => tensor_math::spread(process, from, into).map(|()| this),
+            };
         }
         super::transposed::copy(process(eval)?.dist()?, from, into);
         Ok(this)
@@ -242,8 +260,73 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
     fn split<'v>(
         this: Value<'v>,
         split_size: Value<'v>,
+        #[starlark(default = 0)] dim: i32,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        split(this, split_size, eval)
+        tensor_parts::split(this, split_size, i64::from(dim), eval.heap())
+    }
+
+    fn chunk<'v>(
+        this: Value<'v>,
+        chunks: i32,
+        #[starlark(default = 0)] dim: i32,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        tensor_parts::chunk(this, i64::from(chunks), i64::from(dim), heap)
+    }
+
+    fn unsqueeze<'v>(this: Value<'v>, dim: i32) -> anyhow::Result<TensorValue> {
+        let tensor = tensor(this)?;
+        super::transposed::in_a_row(tensor)?;
+        let mut shape = tensor.shape().to_vec();
+        let at = tensor_parts::dimension(i64::from(dim), shape.len() + 1)?;
+        shape.insert(at, 1);
+        Ok(TensorValue(tensor.view(&shape[..])))
+    }
+
+    fn squeeze<'v>(
+        this: Value<'v>,
+        #[starlark(default = NoneOr::None)] dim: NoneOr<i32>,
+    ) -> anyhow::Result<TensorValue> {
+        let tensor = tensor(this)?;
+        super::transposed::in_a_row(tensor)?;
+        let mut shape = tensor.shape().to_vec();
+        match dim.into_option() {
+            None => shape.retain(|size| *size != 1),
+            Some(dim) => {
+                let at = tensor_parts::dimension(i64::from(dim), shape.len())?;
+                if shape.get(at) == Some(&1) {
+                    shape.remove(at);
+                }
+            }
+        }
+        Ok(TensorValue(tensor.view(&shape[..])))
+    }
+
+    fn narrow<'v>(
+        this: Value<'v>,
+        dim: i32,
+        start: u32,
+        length: u32,
+    ) -> anyhow::Result<TensorValue> {
+        let tensor = tensor(this)?;
+        super::transposed::in_a_row(tensor)?;
+        let dim = tensor_parts::dimension(i64::from(dim), tensor.shape().len())?;
+        let rows = tensor.shape().get(dim).copied().unwrap_or(0);
+        let (start, length) = (u64::from(start), u64::from(length));
+        if start + length > rows {
+            return Err(tensor_parts::runtime_error(format!(
+                "start ({start}) + length ({length}) exceeds dimension size ({rows})."
+            )));
+        }
+        Ok(TensorValue(tensor_math::part(tensor, dim, start, length)))
+    }
+
+    fn unbind<'v>(
+        this: Value<'v>,
+        #[starlark(default = 0)] dim: i32,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        tensor_parts::unbind(this, i64::from(dim), heap)
     }
 }

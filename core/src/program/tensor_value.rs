@@ -2,16 +2,17 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use super::arguments::{class_of, whole};
+use super::arguments::class_of;
+use super::module_value::OutputValue;
 use super::process::refused;
 use super::size_value::SizeValue;
+use super::tensor_math::{Operation, binary};
 use super::values::{DeviceValue, DtypeValue};
 use crate::c10d::{self, DistError, ErrorKind};
 use allocative::Allocative;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
 use starlark::values::none::{NoneOr, NoneType};
-use starlark::values::tuple::AllocTuple;
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
@@ -59,7 +60,12 @@ impl<'v> StarlarkValue<'v> for TensorValue {
                 let bytes = self.0.numel().saturating_mul(self.0.dtype().size_bytes());
                 Some(heap.alloc(bytes))
             }
-            "grad" => Some(Value::new_none()),
+            "grad" => Some(super::parameters::grad(&self.0, heap)),
+            "data" => Some(heap.alloc(self.clone())),
+            "T" if self.0.shape().len() <= 2 => Some(heap.alloc(TensorValue(self.0.transposed()))),
+            "requires_grad" => {
+                Some(Value::new_bool(super::tensor_math::parameter_of(&self.0).is_some()))
+            }
             "is_cuda" => Some(Value::new_bool(self.0.device() == c10d::Device::Cuda)),
             _ => None,
         }
@@ -68,7 +74,17 @@ impl<'v> StarlarkValue<'v> for TensorValue {
     fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
         matches!(
             attribute,
-            "shape" | "dtype" | "device" | "grad" | "is_cuda" | "ndim" | "itemsize" | "nbytes"
+            "shape"
+                | "dtype"
+                | "device"
+                | "grad"
+                | "data"
+                | "T"
+                | "requires_grad"
+                | "is_cuda"
+                | "ndim"
+                | "itemsize"
+                | "nbytes"
         )
     }
 
@@ -76,26 +92,52 @@ impl<'v> StarlarkValue<'v> for TensorValue {
         Ok(self.0.shape().first().map_or(0, |n| i32::try_from(*n).unwrap_or(i32::MAX)))
     }
 
-    /// `x[0] = 3`, `x[:] += y`.
-    fn set_at(&self, _index: Value<'v>, _new: Value<'v>) -> starlark::Result<()> {
-        Err(starlark::Error::new_native(anyhow::anyhow!(NOT_COMPUTED)))
+    fn add(&self, rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        binary(Operation::Add, &self.0, rhs, heap)
     }
 
-    /// `tensor[3]`: an element, or a row.
+    fn radd(&self, lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        binary(Operation::Add, &self.0, lhs, heap)
+    }
+
+    fn sub(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        let outputs = || loss_of(other, "-", heap);
+        binary(Operation::Sub, &self.0, other, heap).unwrap_or_else(outputs)
+    }
+
+    fn mul(&self, rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        binary(Operation::Mul, &self.0, rhs, heap)
+    }
+
+    fn rmul(&self, lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        binary(Operation::Mul, &self.0, lhs, heap)
+    }
+
+    fn div(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        let outputs = || loss_of(other, "/", heap);
+        binary(Operation::Div, &self.0, other, heap).unwrap_or_else(outputs)
+    }
+
+    fn minus(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        let by = heap.alloc(-1);
+        binary(Operation::Mul, &self.0, by, heap).unwrap_or_else(|| loss_of(by, "-", heap))
+    }
+
+    /// `x[0] = 3`. What `x[0] += 3` assigns is the part that it has changed.
+    fn set_at(&self, index: Value<'v>, new: Value<'v>) -> starlark::Result<()> {
+        let part = new.downcast_ref::<TensorValue>();
+        if part.is_some_and(|part| part.0.storage() == self.0.storage()) {
+            return Ok(());
+        }
+        let into = super::tensor_parts::at(&self.0, index);
+        let done = into.and_then(|into| super::tensor_math::assign(&into, new));
+        done.map_err(starlark::Error::new_native)
+    }
+
+    /// `tensor[3]`: an element, or a row; `tensor[1:3, 0]`.
     fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        let native = |error: anyhow::Error| starlark::Error::new_native(error);
-        super::transposed::in_a_row(&self.0).map_err(native)?;
-        let index = whole(index, "an index of a tensor").map_err(native)?;
-        let Some((rows, rest)) = self.0.shape().split_first() else {
-            let text = "invalid index of a 0-dim tensor";
-            return Err(native(refused(DistError::new(ErrorKind::IndexError, text))));
-        };
-        let at = if index < 0 { index + *rows as i64 } else { index };
-        let Some(at) = u64::try_from(at).ok().filter(|at| at < rows) else {
-            let text = format!("index {index} is out of bounds for dimension 0 with size {rows}");
-            return Err(native(refused(DistError::new(ErrorKind::IndexError, text))));
-        };
-        Ok(heap.alloc(TensorValue(self.0.narrow(at, 1).view(rest))))
+        let found = super::tensor_parts::at(&self.0, index);
+        Ok(heap.alloc(TensorValue(found.map_err(starlark::Error::new_native)?)))
     }
 
     fn slice(
@@ -105,27 +147,32 @@ impl<'v> StarlarkValue<'v> for TensorValue {
         stride: Option<Value<'v>>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        let numel = self.0.numel() as i64;
-        let of = |value: Option<Value<'v>>, none: i64| -> anyhow::Result<i64> {
-            let Some(value) = value.filter(|value| !value.is_none()) else { return Ok(none) };
-            let at = whole(value, "an index of a tensor")?;
-            Ok(if at < 0 { at + numel } else { at }.clamp(0, numel))
-        };
-        if self.0.shape().len() != 1 || stride.is_some_and(|stride| !stride.is_none()) {
-            let why = "only a tensor of one dimension is cut here, and without a stride";
+        if stride.is_some_and(|stride| !stride.is_none()) {
+            let why = "a tensor is cut without a stride here";
             return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
         }
-        let from = of(start, 0).map_err(starlark::Error::new_native)?;
-        let to = of(stop, numel).map_err(starlark::Error::new_native)?;
-        let length = (to - from).max(0) as u64;
-        Ok(heap.alloc(TensorValue(self.0.narrow(from as u64, length))))
+        let none = Value::new_none();
+        let (start, stop) = (start.unwrap_or(none), stop.unwrap_or(none));
+        let cut = super::transposed::in_a_row(&self.0)
+            .and_then(|()| super::tensor_parts::sliced(&self.0, 0, start, stop));
+        Ok(heap.alloc(TensorValue(cut.map_err(starlark::Error::new_native)?)))
     }
 }
 
-/// Why nothing is written into a tensor.
-pub(super) const NOT_COMPUTED: &str = "tensors are not computed with here: they hold no values while \
-     the program is recorded. Make what a call takes with torch.full((n,), value), leave out what \
-     only changes values, and compute(\"add\", us = 20) takes the time that it would";
+/// What is computed of a tensor and a model's output is one again.
+fn loss_of<'v>(other: Value<'v>, operator: &str, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+    match other.downcast_ref::<OutputValue>() {
+        Some(output) => Ok(heap.alloc(output.clone())),
+        None => Err(starlark::Error::new_native(take_error(operator, other))),
+    }
+}
+
+fn take_error(operator: &str, other: Value<'_>) -> anyhow::Error {
+    let class = class_of(other);
+    super::arguments::type_error(format!(
+        "unsupported operand type(s) for {operator}: 'Tensor' and '{class}'"
+    ))
+}
 
 /// The tensor that a method is called on.
 pub(super) fn tensor<'v>(this: Value<'v>) -> anyhow::Result<&'v c10d::Tensor> {
@@ -189,14 +236,6 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
             return Ok(TensorValue(tensor.clone()));
         }
         Ok(TensorValue(super::transposed::contiguous(eval, tensor)?.0.view(&shape[..])))
-    }
-
-    fn chunk<'v>(this: Value<'v>, chunks: u32, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
-        anyhow::ensure!((1..=65536).contains(&chunks), "a tensor is cut into 1 to 65536 chunks");
-        super::transposed::in_a_row(tensor(this)?)?;
-        let parts = tensor(this)?.chunk(u64::from(chunks)).into_iter().map(TensorValue);
-        let parts: Vec<TensorValue> = parts.collect();
-        Ok(heap.alloc(AllocTuple(parts)))
     }
 
     fn contiguous<'v>(

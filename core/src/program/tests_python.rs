@@ -149,8 +149,8 @@ fn what_is_not_there_says_what_to_write() {
         ("    yield 1", "Return a list"),
         ("    x = np.zeros(3)", "no numpy"),
         ("    parser = argparse.ArgumentParser()", "no command line"),
-        ("    y = torch.ones(2) * 3", "Tensors are not computed with"),
-        ("    torch.ones(2).mul_(3)", "Tensors are not computed with"),
+        ("    y = torch.ones(2).exp()", "Tensors are not computed with"),
+        ("    torch.ones(2).exp_()", "Tensors are not computed with"),
     ] {
         let text = format!(
             "def main():\n    dist.init_process_group('gloo')\n{line}\n\nrun(main, world_size = 1)\n"

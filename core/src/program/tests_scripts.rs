@@ -296,7 +296,7 @@ fn a_star_takes_what_is_left() {
 #[test]
 fn tutorials_are_told_what_to_write() {
     for (line, help) in [
-        ("    accum[:] += rank", "x.copy_(y)"),
+        ("    accum = [1]\n    accum[:] = [rank]", "make it anew"),
         ("    class Toy(nn.Module):\n        pass", "models.mlp([10, 10, 5])"),
         ("    y = torch.special.erf(2)", "docs/programs.md"),
     ] {

@@ -16,6 +16,7 @@ use allocative::Allocative;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
 use starlark::values::dict::{AllocDict, DictMut, DictRef};
+use starlark::values::none::NoneType;
 use starlark::values::tuple::{AllocTuple, TupleRef};
 use starlark::values::{
     NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
@@ -172,5 +173,14 @@ fn then_methods(builder: &mut MethodsBuilder) {
     ) -> anyhow::Result<ThenValue> {
         let work = then_of(this)?.work;
         then(this, work, callback, eval)
+    }
+
+    fn add_done_callback<'v>(
+        this: Value<'v>,
+        callback: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        let work = then_of(this)?.work;
+        then(this, work, callback, eval).map(|_| NoneType)
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
 use super::arguments as take;
-use super::process::{Raised, process};
+use super::process::{Process, Raised, process};
 use super::python::TypeValue;
 use super::size_value::SizeValue;
 use super::values::{Context, ContextValue, DeviceValue, DtypeValue, TensorValue};
@@ -44,12 +44,17 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         builder.namespace("multiprocessing", super::processes::multiprocessing);
         builder.set("Tensor", TypeValue("Tensor".to_owned()));
         builder.set("Size", TypeValue("Size".to_owned()));
-        builder.namespace("optim", super::optimizer::optimizers);
+        builder.namespace("optim", |builder| {
+            super::optimizer::optimizers(builder);
+            builder.namespace("lr_scheduler", super::optimizer::schedulers);
+        });
         builder.namespace("nn", |builder| {
             builder.namespace("parallel", super::module::parallel);
             super::models::layers(builder);
+            super::models::bare(builder);
             super::losses::classes(builder);
             builder.namespace("functional", super::losses::functional);
+            builder.namespace("utils", super::optimizer::utils);
         });
     });
 }
@@ -76,10 +81,17 @@ fn sizes_of(args: &UnpackTuple<Value<'_>>) -> anyhow::Result<Vec<u64>> {
 }
 
 /// What every element of a tensor is.
+#[derive(Clone, Copy)]
 pub(super) enum Filled {
     As(Fill),
     With(i64),
+    /// A number that need not be whole.
+    Number(f64),
 }
+
+/// Elements of a tensor of a number that is not whole: they are written down one by one. Larger
+/// tensors hold the whole part of it.
+pub(super) const WRITTEN_DOWN: u64 = 4096;
 
 /// Where a tensor is.
 #[derive(Clone, Copy)]
@@ -129,7 +141,7 @@ pub(super) fn make(
             anyhow::bail!("fill is a number, \"rank\", \"iota\" or \"random\", not {other}")
         }
         None if fill.is_none() => Filled::As(Fill::Zeros),
-        None => Filled::With(take::number(fill, "fill").map(|value| value as i64)?),
+        None => Filled::Number(take::number(fill, "fill")?),
     };
     let inferred = if fill.get_type() == "bool" { Dtype::Bool } else { Dtype::Float32 };
     let dtype = take::dtype(dtype, inferred)?;
@@ -144,7 +156,18 @@ pub(super) fn filled_tensor(
     on: On,
     name: Option<String>,
 ) -> anyhow::Result<TensorValue> {
-    let process = process(eval)?;
+    made_by(process(eval)?, sizes, dtype, filled, on, name)
+}
+
+/// The same for who has the process.
+pub(super) fn made_by(
+    process: &mut Process<'_>,
+    sizes: &[u64],
+    dtype: Dtype,
+    filled: Filled,
+    on: On,
+    name: Option<String>,
+) -> anyhow::Result<TensorValue> {
     let name = name.or_else(|| process.assigned_name()).unwrap_or_else(|| "tensor".to_owned());
     let of_rank = process.line_text().contains("rank");
     // `torch.float8_e4m3fn` and its like came with 2.1.
@@ -155,6 +178,18 @@ pub(super) fn filled_tensor(
     }
     let dist = process.dist()?;
     let rank = i64::from(dist.process().0);
+    let numel = sizes.iter().fold(1_u64, |product, size| product.saturating_mul(*size));
+    let mut data = None;
+    let filled = match filled {
+        Filled::Number(value) => {
+            let whole = value.trunc() == value || !(dtype.is_float() || dtype.is_complex());
+            if !whole && numel <= WRITTEN_DOWN {
+                data = Some(crate::value::number_bytes(dtype, value).repeat(numel as usize));
+            }
+            Filled::With(value as i64)
+        }
+        filled => filled,
+    };
     let fill = match filled {
         Filled::As(fill) => fill,
         // Rank 0 cannot tell its number from zeros: like the others, if the line says so.
@@ -162,19 +197,55 @@ pub(super) fn filled_tensor(
         Filled::With(value) if value == rank => Fill::Rank,
         Filled::With(0) => Fill::Zeros,
         Filled::With(value) => Fill::Full { value },
+        Filled::Number(_) => Fill::Zeros,
     };
+    let device = on.device(dist);
+    let tensor = match data {
+        Some(data) => dist.tensor_of_on(device, &name, dtype, sizes, &data),
+        None => dist.tensor_on(device, &name, dtype, sizes, fill),
+    };
+    Ok(placed(process, tensor, on))
+}
+
+/// The tensor on the device of its kind that it is on.
+fn placed(process: &mut Process<'_>, tensor: c10d::Tensor, on: On) -> TensorValue {
     let (device, index) = match on {
-        On::Device(device, index) => (device, index),
-        On::OfGroup if serves(dist, "cuda:nccl") => (Device::Cuda, None),
-        On::Torch if serves(dist, "cuda:nccl") && !serves(dist, "cpu:") => (Device::Cuda, None),
-        On::OfGroup | On::Torch => (Device::Cpu, None),
+        On::Device(_, index) => (tensor.device(), index),
+        On::OfGroup | On::Torch => (tensor.device(), None),
     };
-    let tensor = dist.tensor_on(device, &name, dtype, sizes, fill);
     if matches!((on, device), (On::Torch, Device::Cuda)) {
         process.guessed.insert(tensor.storage(), process.line);
     }
     let index = index.unwrap_or_else(|| process.cuda_device());
-    Ok(TensorValue(tensor.on_device(index)))
+    TensorValue(tensor.on_device(index))
+}
+
+/// A tensor of these values, one after the other.
+pub(super) fn written_down(
+    eval: &mut Evaluator<'_, '_, '_>,
+    sizes: &[u64],
+    dtype: Dtype,
+    values: &[f64],
+    on: On,
+) -> anyhow::Result<TensorValue> {
+    let process = process(eval)?;
+    let name = process.assigned_name().unwrap_or_else(|| "tensor".to_owned());
+    let data: Vec<u8> =
+        values.iter().flat_map(|value| crate::value::number_bytes(dtype, *value)).collect();
+    let dist = process.dist()?;
+    let tensor = dist.tensor_of_on(on.device(dist), &name, dtype, sizes, &data);
+    Ok(placed(process, tensor, on))
+}
+
+impl On {
+    fn device(self, dist: &c10d::Dist<'_>) -> Device {
+        match self {
+            On::Device(device, _) => device,
+            On::OfGroup if serves(dist, "cuda:nccl") => Device::Cuda,
+            On::Torch if serves(dist, "cuda:nccl") && !serves(dist, "cpu:") => Device::Cuda,
+            On::OfGroup | On::Torch => Device::Cpu,
+        }
+    }
 }
 
 /// What is said of a tensor that names no device in a program that names devices elsewhere.
@@ -232,8 +303,10 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(args)] size: UnpackTuple<Value<'v>>,
         #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
+        let _ = requires_grad;
         let none = Value::new_none();
         of_torch(eval, sizes_of(&size)?, dtype, none, device)
     }
@@ -242,8 +315,10 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(args)] size: UnpackTuple<Value<'v>>,
         #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
+        let _ = requires_grad;
         let none = Value::new_none();
         of_torch(eval, sizes_of(&size)?, dtype, none, device)
     }
@@ -252,8 +327,10 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(args)] size: UnpackTuple<Value<'v>>,
         #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
+        let _ = requires_grad;
         let one = eval.heap().alloc(1);
         of_torch(eval, sizes_of(&size)?, dtype, one, device)
     }
@@ -262,8 +339,10 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(args)] size: UnpackTuple<Value<'v>>,
         #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
+        let _ = requires_grad;
         let random = eval.heap().alloc("random");
         of_torch(eval, sizes_of(&size)?, dtype, random, device)
     }
@@ -272,8 +351,10 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(args)] size: UnpackTuple<Value<'v>>,
         #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
+        let _ = requires_grad;
         let random = eval.heap().alloc("random");
         of_torch(eval, sizes_of(&size)?, dtype, random, device)
     }
@@ -283,49 +364,35 @@ fn functions(builder: &mut GlobalsBuilder) {
         fill_value: Value<'v>,
         #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
+        let _ = requires_grad;
+        let whole = dtype.is_none() && fill_value.get_type() == "int";
+        let dtype = if whole { eval.heap().alloc(DtypeValue(Dtype::Int64)) } else { dtype };
         of_torch(eval, sizes(size)?, dtype, fill_value, device)
     }
 
-    /// `torch.arange(n)`: whole numbers from 0.
+    /// `torch.arange(n)`: whole numbers from 0; `torch.arange(2, 10, 2)`.
     fn arange<'v>(
-        end: Value<'v>,
+        #[starlark(args)] bounds: UnpackTuple<Value<'v>>,
         #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let heap = eval.heap();
-        let dtype = match dtype.is_none() && end.get_type() == "int" {
-            true => heap.alloc(DtypeValue(Dtype::Int64)),
-            false => dtype,
-        };
-        let count = take::number(end, "end")?.ceil().max(0.0);
-        let size = heap.alloc(count as i64);
-        let iota = heap.alloc("iota");
-        of_torch(eval, sizes(size)?, dtype, iota, device)
+        super::tensor_parts::arange(eval, &bounds.items, dtype, on(device, On::Torch)?)
     }
 
-    /// `torch.tensor(1.0)`, `torch.tensor([1, 2])`: the values do not matter here, but the first.
+    /// `torch.tensor(1.0)`, `torch.tensor([[1, 2], [3, 4]])`.
     fn tensor<'v>(
         data: Value<'v>,
         #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        #[starlark(require = named, default = false)] requires_grad: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let none = Value::new_none();
-        let entries = take::items(data);
-        let (sizes, first) = match &entries {
-            Some(entries) => (vec![entries.len() as u64], entries.first().copied()),
-            None => (Vec::new(), Some(data)),
-        };
-        let whole = first.is_none_or(|first| first.get_type() == "int");
-        let heap = eval.heap();
-        let dtype = match (dtype.is_none(), whole) {
-            (true, true) => heap.alloc(DtypeValue(Dtype::Int64)),
-            _ => dtype,
-        };
-        of_torch(eval, sizes, dtype, first.unwrap_or(none), device)
+        let _ = requires_grad;
+        super::tensor_parts::of_data(eval, data, dtype, on(device, On::Torch)?)
     }
 
     fn device<'v>(
@@ -353,6 +420,28 @@ fn functions(builder: &mut GlobalsBuilder) {
         Ok(process(eval)?.grad_enabled())
     }
 
+    /// A tensor of whole numbers on the CPU.
+    fn LongTensor<'v>(
+        data: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        super::tensor_parts::of_class(eval, data, Dtype::Int64)
+    }
+
+    fn IntTensor<'v>(
+        data: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        super::tensor_parts::of_class(eval, data, Dtype::Int32)
+    }
+
+    fn FloatTensor<'v>(
+        data: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        super::tensor_parts::of_class(eval, data, Dtype::Float32)
+    }
+
     fn manual_seed<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
         let _ = seed;
         Ok(NoneType)
@@ -377,6 +466,16 @@ fn cuda(builder: &mut GlobalsBuilder) {
         let named = take::device_index(device);
         let process = process(eval)?;
         process.cuda_device = named.or(process.cuda_device);
+        Ok(NoneType)
+    }
+
+    fn manual_seed<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
+        let _ = seed;
+        Ok(NoneType)
+    }
+
+    fn manual_seed_all<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
+        let _ = seed;
         Ok(NoneType)
     }
 

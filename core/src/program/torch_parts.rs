@@ -3,11 +3,12 @@
 //! is followed.
 
 use super::arguments as take;
-use super::process::{process, refused};
-use super::tensor_moves;
+use super::process::process;
+use super::promotion::promote;
+use super::tensor_parts::{self, dimension, runtime_error};
 use super::torch::{Filled, On, filled_tensor, like, make_like, sizes};
 use super::values::{DtypeValue, TensorValue};
-use crate::c10d::{self, DistError, ErrorKind};
+use crate::c10d;
 use crate::dtype::Dtype;
 use crate::plan::Fill;
 use starlark::environment::GlobalsBuilder;
@@ -15,11 +16,7 @@ use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
-use starlark::values::{Value, ValueLike};
-
-fn runtime_error(text: impl Into<String>) -> anyhow::Error {
-    refused(DistError::new(ErrorKind::RuntimeError, text))
-}
+use starlark::values::{Heap, Value, ValueLike};
 
 /// The tensors of a list, of which there is at least one.
 fn parts(tensors: Value<'_>, call: &str) -> anyhow::Result<Vec<c10d::Tensor>> {
@@ -29,39 +26,18 @@ fn parts(tensors: Value<'_>, call: &str) -> anyhow::Result<Vec<c10d::Tensor>> {
         take::type_error(format!("{text}, not {class}"))
     })?;
     if entries.is_empty() {
-        let what = if call == "stack" { "TensorList" } else { "list of Tensors" };
-        let whose = if call == "stack" { "stack" } else { "torch.cat():" };
-        return Err(runtime_error(format!("{whose} expected a non-empty {what}")));
+        return Err(runtime_error(match call {
+            "stack" => "stack expects a non-empty TensorList",
+            _ => "torch.cat(): expected a non-empty list of Tensors",
+        }));
     }
     entries.into_iter().map(like).collect()
 }
 
-/// The dimension that is meant, of so many.
-fn dimension(dim: i32, dims: usize) -> anyhow::Result<usize> {
-    let at = if dim < 0 { i64::from(dim) + dims as i64 } else { i64::from(dim) };
-    let found = usize::try_from(at).ok().filter(|at| *at < dims);
-    found.ok_or_else(|| {
-        let text = format!(
-            "Dimension out of range (expected to be in range of [-{dims}, {}], but got {dim})",
-            dims.saturating_sub(1)
-        );
-        refused(DistError::new(ErrorKind::IndexError, text))
-    })
-}
-
 /// The type that holds all of them, as PyTorch promotes them.
 fn common(parts: &[c10d::Tensor]) -> Dtype {
-    let rank = |dtype: Dtype| {
-        let class = match dtype {
-            Dtype::Complex64 | Dtype::Complex128 => 3,
-            dtype if dtype.is_float() => 2,
-            Dtype::Bool => 0,
-            _ => 1,
-        };
-        (class, dtype.size_bytes())
-    };
-    let widest = parts.iter().map(c10d::Tensor::dtype).max_by_key(|dtype| rank(*dtype));
-    widest.unwrap_or(Dtype::Float32)
+    let dtypes = parts.iter().map(c10d::Tensor::dtype);
+    dtypes.reduce(promote).unwrap_or(Dtype::Float32)
 }
 
 /// A tensor of that shape, into whose elements the parts are copied one after the other, where they
@@ -75,7 +51,7 @@ fn joined(
     let Some(first) = parts.first() else { return Err(runtime_error("nothing to join")) };
     let on = On::Device(first.device(), Some(first.device_index()));
     let made = filled_tensor(eval, shape, common(parts), Filled::As(Fill::Zeros), on, None)?;
-    if in_a_row && parts.iter().all(c10d::Tensor::is_contiguous) {
+    if in_a_row && !parts.iter().any(c10d::Tensor::is_transposed) {
         let dist = process(eval)?.dist()?;
         let zeros = |part: &c10d::Tensor| dist.fill_of(part) == Some(Fill::Zeros);
         if !parts.iter().all(zeros) {
@@ -97,10 +73,18 @@ fn cat(
     dim: i32,
 ) -> anyhow::Result<TensorValue> {
     let parts = parts(tensors, "cat")?;
-    let Some(first) = parts.first() else { return Err(runtime_error("nothing to join")) };
+    // Empty tensors of one dimension are passed over, whatever the others are.
+    let full = || parts.iter().enumerate().filter(|(_, part)| part.shape() != [0]);
+    let Some((_, first)) = full().next().or(parts.first().map(|first| (0, first))) else {
+        return Err(runtime_error("nothing to join"));
+    };
     let mut shape = first.shape().to_vec();
-    let at = dimension(dim, shape.len())?;
-    for (number, part) in parts.iter().enumerate().skip(1) {
+    if shape.is_empty() {
+        let text = "zero-dimensional tensor (at position 0) cannot be concatenated";
+        return Err(runtime_error(text));
+    }
+    let at = dimension(i64::from(dim), shape.len())?;
+    for (number, part) in full().skip(1) {
         let of = part.shape();
         if of.len() != shape.len() {
             return Err(runtime_error(format!(
@@ -157,28 +141,38 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             )));
         }
         let mut shape = first.shape().to_vec();
-        let at = dimension(dim, shape.len() + 1)?;
+        let at = dimension(i64::from(dim), shape.len() + 1)?;
         shape.insert(at, parts.len() as u64);
         joined(eval, &parts, &shape, at == 0)
     }
 
     fn chunk<'v>(
         input: Value<'v>,
-        chunks: u32,
-        eval: &mut Evaluator<'v, '_, '_>,
+        chunks: i32,
+        #[starlark(default = 0)] dim: i32,
+        heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
-        anyhow::ensure!((1..=65536).contains(&chunks), "a tensor is cut into 1 to 65536 chunks");
-        let rows = like(input)?.chunk(u64::from(chunks));
-        let rows: Vec<u64> = rows.iter().map(|part| part.shape()[0]).collect();
-        tensor_moves::split_rows(input, &rows, eval)
+        like(input)?;
+        tensor_parts::chunk(input, i64::from(chunks), i64::from(dim), heap)
     }
 
     fn split<'v>(
         tensor: Value<'v>,
         split_size_or_sections: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
+        #[starlark(default = 0)] dim: i32,
+        heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
-        tensor_moves::split(tensor, split_size_or_sections, eval)
+        like(tensor)?;
+        tensor_parts::split(tensor, split_size_or_sections, i64::from(dim), heap)
+    }
+
+    fn unbind<'v>(
+        input: Value<'v>,
+        #[starlark(default = 0)] dim: i32,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        like(input)?;
+        tensor_parts::unbind(input, i64::from(dim), heap)
     }
 
     fn zeros_like<'v>(
@@ -215,8 +209,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = NoneType)] device: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let fill = take::number(fill_value, "fill_value")? as i64;
-        make_like(eval, &like(input)?, Filled::With(fill), dtype, device)
+        let fill = take::number(fill_value, "fill_value")?;
+        make_like(eval, &like(input)?, Filled::Number(fill), dtype, device)
     }
 
     fn randn_like<'v>(

@@ -16,8 +16,8 @@ pub(super) fn contiguous(
     eval: &mut Evaluator<'_, '_, '_>,
     from: &Tensor,
 ) -> anyhow::Result<TensorValue> {
-    if from.is_contiguous() {
-        return Ok(TensorValue(from.clone()));
+    if !from.is_transposed() {
+        return Ok(TensorValue(from.clone().in_a_row()));
     }
     let fill = process(eval)?.dist()?.fill_of(from);
     // Where every element is alike, their order does not matter.
@@ -33,12 +33,12 @@ pub(super) fn contiguous(
 
 /// `into.copy_(from)` of tensors of one shape, either of which may be transposed.
 pub(super) fn copy(dist: &mut Dist<'_>, from: &Tensor, into: &Tensor) {
-    let swapped = from.is_contiguous() != into.is_contiguous();
+    let swapped = from.is_transposed() != into.is_transposed();
     let ([rows, columns], true) = (from.shape(), swapped && from.numel() <= ONE_BY_ONE) else {
         return dist.copy_tensor(from, into);
     };
     let at = |tensor: &Tensor, row: u64, column: u64| {
-        let at = if tensor.is_contiguous() { row * columns + column } else { column * rows + row };
+        let at = if tensor.is_transposed() { column * rows + row } else { row * columns + column };
         tensor.view(tensor.numel()).narrow(at, 1)
     };
     for row in 0..*rows {
@@ -51,7 +51,7 @@ pub(super) fn copy(dist: &mut Dist<'_>, from: &Tensor, into: &Tensor) {
 /// Refuses what takes a tensor's parts, if they do not lie in a row.
 pub(super) fn in_a_row(tensor: &Tensor) -> anyhow::Result<()> {
     anyhow::ensure!(
-        tensor.is_contiguous(),
+        !tensor.is_transposed(),
         "parts and views of a transposed tensor are not followed here: take them of its \
          contiguous()"
     );

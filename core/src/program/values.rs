@@ -377,6 +377,11 @@ fn group_methods(builder: &mut MethodsBuilder) {
         process(eval)?.dist()?.get_rank(group(this)).map_err(refused)
     }
 
+    /// Its backend's.
+    fn name(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<String> {
+        process(eval)?.dist()?.get_backend(group(this)).map_err(refused)
+    }
+
     fn size(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
         process(eval)?.dist()?.get_world_size(group(this)).map_err(refused)
     }

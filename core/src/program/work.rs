@@ -178,6 +178,15 @@ fn of_future(builder: &mut MethodsBuilder) {
         then::then(this, work(this)?, callback, eval)
     }
 
+    /// Has the callback called with the future once the call has completed.
+    fn add_done_callback<'v>(
+        this: Value<'v>,
+        callback: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        then::then(this, work(this)?, callback, eval).map(|_| NoneType)
+    }
+
     fn done<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
         ask_whether(this, WorkQuery::FutureDone, "done()", eval)
     }

@@ -129,6 +129,7 @@ fn look_of(plan: &Plan, storage: TensorId, device: Device) -> Option<Look> {
         device_index: 0,
         layout: Layout::Strided,
         contiguous: true,
+        in_parts: false,
     }))
 }
 

@@ -99,3 +99,39 @@ pub fn mlp(name: &str, sizes: &[u64], dtype: Dtype) -> Model {
     }
     model.finish()
 }
+
+/// `nn.Linear` by itself: `weight` and `bias`.
+pub fn linear(sizes: [u64; 2], bias: bool, dtype: Dtype) -> Model {
+    let mut model = Architecture::new("Linear", dtype);
+    let layer = model.linear("", sizes, bias, 1);
+    model.run(layer);
+    let mut model = model.finish();
+    for param in &mut model.params {
+        param.name = param.name.trim_start_matches('.').to_owned();
+    }
+    model
+}
+
+/// Models that are run one after the other and use all of their parameters once, each under its name:
+/// `0.weight`, `0.bias`, `2.weight` of `nn.Sequential`.
+pub fn sequence(name: &str, parts: &[(String, &Model)]) -> Model {
+    let mut whole = Architecture::new(name, Dtype::Float32).finish();
+    for (within, part) in parts {
+        let before = whole.params.len() as u32;
+        let prefixed = |name: &str| format!("{within}.{name}");
+        whole.params.extend(part.params.iter().map(|param| {
+            let name = prefixed(&param.name);
+            super::Parameter { name, ..param.clone() }
+        }));
+        whole.buffers.extend(part.buffers.iter().map(|buffer| {
+            let name = prefixed(&buffer.name);
+            super::Buffer { name, ..buffer.clone() }
+        }));
+        whole.layers.extend(part.layers.iter().map(|layer| super::Layer {
+            name: prefixed(&layer.name).trim_end_matches('.').to_owned(),
+            params: layer.params.iter().map(|param| param + before).collect(),
+            cost: layer.cost,
+        }));
+    }
+    whole
+}

@@ -9,6 +9,8 @@ mod nccl;
 #[cfg(feature = "program")]
 mod programs;
 mod simulated;
+#[cfg(feature = "program")]
+mod unsaid;
 mod votes;
 
 use super::*;

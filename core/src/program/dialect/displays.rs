@@ -1,4 +1,4 @@
-//! `{a, b}` and `set(…)` as a call that makes a set in Python's order, and `f(x for x in y)` as
+//! `[*a, b]` as a call that makes the list, `{a, b}` and `set(…)` as a call that makes a set in Python's order, and `f(x for x in y)` as
 //! `f([x for x in y])`: Starlark has neither.
 
 use super::operand::{closing, wrap};
@@ -7,6 +7,49 @@ use super::operand::{closing, wrap};
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     generators(text, mask);
     sets(text, mask);
+    spread(text, mask);
+}
+
+/// `[*a, b]` as `_spread([(True, a), (False, b)])`.
+fn spread(text: &mut String, mask: &mut String) {
+    let mut before = mask.len();
+    while let Some(open) = mask.get(..before).and_then(|rest| rest.rfind('[')) {
+        before = open;
+        let Some(close) = closing(mask.as_bytes(), open) else { continue };
+        let inside = &mask[open + 1..close];
+        let mut ends: Vec<usize> =
+            top_level(inside).filter(|(_, c)| *c == ',').map(|(at, _)| at).collect();
+        ends.push(inside.len());
+        let mut from = 0;
+        let mut entries = Vec::new();
+        for end in ends {
+            let entry = &inside[from..end];
+            let blank = entry.len() - entry.trim_start().len();
+            if !entry.trim().is_empty() {
+                let star = entry[blank..].starts_with('*') && !entry[blank..].starts_with("**");
+                entries.push((open + 1 + from + blank, open + 1 + end, star));
+            }
+            from = end + 1;
+        }
+        // `[a, *b] = …` and `for [a, *b] in …` are targets.
+        let behind = mask[close + 1..].trim_start();
+        let assigned = behind.starts_with('=') && !behind.starts_with("==");
+        let looped = behind.starts_with("in ") && mask[..open].trim_end().ends_with("for");
+        if assigned || looped || !entries.iter().any(|(.., star)| *star) {
+            continue;
+        }
+        for of in [&mut *text, &mut *mask] {
+            of.insert(close + 1, ')');
+            for (from, to, star) in entries.iter().rev() {
+                of.insert(*to, ')');
+                match star {
+                    true => of.replace_range(*from..=*from, "(True, "),
+                    false => of.insert_str(*from, "(False, "),
+                }
+            }
+            of.insert_str(open, "_spread(");
+        }
+    }
 }
 
 /// From behind: what is inside stands after what is around it.

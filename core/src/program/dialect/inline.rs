@@ -20,8 +20,34 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     several(text, mask, start);
 }
 
+/// Where each statement of a line begins and ends, after what begins a block.
+pub(super) fn simple(mask: &str) -> Vec<(usize, usize)> {
+    let start = body(mask).unwrap_or_else(|| mask.len() - mask.trim_start().len());
+    let mut depth = 0usize;
+    let mut from = start;
+    let mut found = Vec::new();
+    for (at, c) in mask.char_indices().filter(|(at, _)| *at >= start) {
+        match c {
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            ';' if depth == 0 => {
+                found.push((from, at));
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push((from, mask.len()));
+    let bare = |(from, to): (usize, usize)| {
+        let part = &mask[from..to];
+        let start = from + part.len() - part.trim_start().len();
+        (start < to).then(|| (start, from + part.trim_end().len()))
+    };
+    found.into_iter().filter_map(bare).collect()
+}
+
 /// Where what follows the colon of an `if` or its like begins, on the same line.
-fn body(mask: &str) -> Option<usize> {
+pub(super) fn body(mask: &str) -> Option<usize> {
     let head = mask.trim_start();
     let word = super::first_word(head);
     if !matches!(word, "if" | "elif" | "else" | "for" | "while") {

@@ -5,14 +5,18 @@
 
 mod annotations;
 mod arguments;
+mod assigned;
+mod augmented;
 mod bytes;
 mod chain;
 mod displays;
+mod dropped;
 mod environ;
 mod fstring;
 mod import;
 mod inline;
 mod methods;
+mod modules;
 mod operand;
 mod operators;
 mod refused;
@@ -72,6 +76,7 @@ enum Block {
 /// # Errors
 /// When it has what a program cannot have.
 pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
+    let text = &*modules::rewrite(text);
     let statements = scan::scan(text)?;
     let mut out = Rewritten { text: String::with_capacity(text.len() + 64), origin: Vec::new() };
     let mut blocks: Vec<Open> = Vec::new();
@@ -309,6 +314,9 @@ fn write(
     }
     let (mut text, mut mask) = expressions(statement)?;
     starred::rewrite(&mut text, &mut mask);
+    augmented::rewrite(&mut text, &mut mask);
+    assigned::rewrite(&mut text, &mut mask);
+    dropped::rewrite(&mut text, &mut mask);
     inline::rewrite(&mut text, &mut mask);
     out.lines(&text, statement);
     Ok(())

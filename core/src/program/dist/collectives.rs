@@ -6,7 +6,7 @@ use super::super::arguments as take;
 use super::super::process::process;
 use super::super::values::ReduceOpValue;
 use super::called;
-use crate::c10d::{FromRank, InGroup, Reduction, ToRank};
+use crate::c10d::{Arg, FromRank, InGroup, Reduction, ToRank};
 use crate::reduce::ReduceOp;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -244,7 +244,11 @@ pub(super) fn lists(builder: &mut GlobalsBuilder) {
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
         let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
-        called(process(eval)?.dist()?.all_reduce_coalesced(take::tensors(tensors), options), heap)
+        let list = match tensors.get_type() {
+            "Tensor" => Arg::Is(vec![take::tensor(tensors)]),
+            _ => take::tensors(tensors),
+        };
+        called(process(eval)?.dist()?.all_reduce_coalesced(list, options), heap)
     }
 
     fn all_gather_coalesced<'v>(

@@ -4,6 +4,7 @@
 
 use super::super::arguments as take;
 use super::super::objects::{self, Heard};
+use super::super::pickled;
 use super::super::process::{process, refused};
 use super::collectives::{from_rank, to_rank};
 use crate::c10d::{DistError, ErrorKind, RecvFrom, SendTo};
@@ -33,7 +34,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     ) -> anyhow::Result<NoneType> {
         let no_list = || take::type_error("object_list is no list");
         let length = take::items(object_list).ok_or_else(no_list)?.len();
-        let object = take::object(obj, eval.heap());
+        let object = pickled::object(obj, eval)?;
         let group = take::group(group)?;
         let heap = eval.heap();
         let process = process(eval)?;
@@ -61,7 +62,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let options = to_rank(dst, group, false, group_dst)?;
         let (of, root) = (options.group, (options.dst, options.group_dst));
         let length = take::items(object_gather_list).map(|list| list.len());
-        let object = take::object(obj, eval.heap());
+        let object = pickled::object(obj, eval)?;
         let heap = eval.heap();
         let process = process(eval)?;
         let gathered = process.dist()?.gather_object(&object, length, options);
@@ -88,7 +89,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let _ = device;
         let options = from_rank(src, group, false, group_src)?;
         let (of, root) = (options.group, (options.src, options.group_src));
-        let objects = take::objects(object_list, "object_list", eval.heap())?;
+        let objects = pickled::objects(object_list, "object_list", eval)?;
         let heap = eval.heap();
         let process = process(eval)?;
         process.dist()?.broadcast_object_list(&objects, options).map_err(refused)?;
@@ -116,7 +117,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let length = take::entries(scatter_object_output_list).map_or(0, |list| list.len());
         let objects = match scatter_object_input_list {
             none if none.is_none() => None,
-            list => Some(take::objects(list, "scatter_object_input_list", eval.heap())?),
+            list => Some(pickled::objects(list, "scatter_object_input_list", eval)?),
         };
         let heap = eval.heap();
         let process = process(eval)?;
@@ -147,7 +148,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             tag,
         };
         let (of, peer) = (to.group, (to.dst, to.group_dst));
-        let objects = take::objects(object_list, "object_list", eval.heap())?;
+        let objects = pickled::objects(object_list, "object_list", eval)?;
         let heap = eval.heap();
         let process = process(eval)?;
         process.dist()?.send_object_list(&objects, to).map_err(refused)?;

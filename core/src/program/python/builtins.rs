@@ -3,7 +3,10 @@
 use super::super::arguments::{class_of, number, type_error};
 use super::super::process::process;
 use super::super::shown;
+use super::super::tensor_math;
+use super::super::tensor_parts::SLICE;
 use super::super::undecided::UnknownValue;
+use super::super::values::WorkValue;
 use super::float::{float_of, read};
 use super::format::{format as formatted, percent, raised};
 use super::method;
@@ -279,6 +282,89 @@ fn functions(builder: &mut GlobalsBuilder) {
         taken.push(rest);
         taken.extend_from_slice(&values[values.len() - behind..]);
         Ok(heap.alloc(AllocTuple(taken)))
+    }
+
+    /// A part of an index: `x[1:3, 0]`.
+    fn _slice<'v>(
+        #[starlark(require = pos)] start: Value<'v>,
+        #[starlark(require = pos)] stop: Value<'v>,
+        #[starlark(require = pos)] step: Value<'v>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        Ok(heap.alloc(AllocTuple([heap.alloc(SLICE), start, stop, step])))
+    }
+
+    /// `[*a, b]`: each entry with whether its own entries are taken instead.
+    fn _spread<'v>(entries: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        let mut made = Vec::new();
+        for entry in entries.iterate(heap)? {
+            let pair = TupleRef::from_value(entry).map(|pair| pair.content().to_vec());
+            match pair.as_deref() {
+                Some([spread, value]) if spread.to_bool() => made.extend(value.iterate(heap)?),
+                Some([_, value]) => made.push(*value),
+                _ => {}
+            }
+        }
+        Ok(heap.alloc(AllocList(made)))
+    }
+
+    /// `x += y` and its like: a tensor and a list are changed in place. `part` says that what it
+    /// returns is not assigned: nothing but a tensor is changed then.
+    fn _in_place<'v>(
+        #[starlark(require = pos)] operator: &str,
+        #[starlark(require = pos)] this: Value<'v>,
+        #[starlark(require = pos)] other: Value<'v>,
+        #[starlark(require = pos, default = false)] part: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let heap = eval.heap();
+        if this.get_type() == "Tensor" {
+            return tensor_math::in_place(operator, this, other, eval)
+                .map_err(starlark::Error::new_native);
+        }
+        if part {
+            return Err(starlark::Error::new_native(anyhow::anyhow!(
+                "Cannot mutate an immutable value: a {} in an attribute or a slice",
+                class_of(this)
+            )));
+        }
+        match operator {
+            "+" if this.get_type() == "list" => {
+                let extend = this.get_attr_error("extend", heap)?;
+                eval.eval_function(extend, &[other], &[])?;
+                Ok(this)
+            }
+            "+" => this.add(other, heap),
+            "-" => this.sub(other, heap),
+            "*" => this.mul(other, heap),
+            _ => this.div(other, heap),
+        }
+    }
+
+    /// `x[1:3] = y`.
+    fn _assign<'v>(
+        #[starlark(require = pos)] part: Value<'v>,
+        #[starlark(require = pos)] value: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        let Ok(into) = super::super::tensor_value::tensor(part) else {
+            anyhow::bail!(
+                "a part of a {} is not assigned to: make it anew from its parts",
+                class_of(part)
+            );
+        };
+        tensor_math::assign(into, value)?;
+        process(eval)?;
+        Ok(NoneType)
+    }
+
+    /// A statement that makes a call and leaves what it returns.
+    fn _let_go<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
+        let all = super::super::arguments::items(value).unwrap_or_else(|| vec![value]);
+        for work in all.iter().filter_map(|work| work.downcast_ref::<WorkValue>()) {
+            process(eval)?.dist()?.let_go(work.0);
+        }
+        Ok(NoneType)
     }
 
     /// A method that Starlark's values have not: `list.sort()`.

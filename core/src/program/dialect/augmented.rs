@@ -1,0 +1,69 @@
+//! `x += y`, which changes a tensor in place and gives everything else a new value, as
+//! `x = _in_place("+", x, y)`; a list is extended in place as well. A part of a tensor, or what hangs on
+//! a parameter (`p.grad`), is not assigned anew.
+
+use super::inline::simple;
+use super::operand::before;
+
+/// Rewrites it in a statement and its mask, which stay of one length.
+pub(super) fn rewrite(text: &mut String, mask: &mut String) {
+    for range in simple(mask).into_iter().rev() {
+        one(text, mask, range);
+    }
+}
+
+fn one(text: &mut String, mask: &mut String, (start, end): (usize, usize)) {
+    let Some((at, operator)) = operator(&mask[..end], start) else { return };
+    let left = mask[..at].trim_end().len();
+    if before(mask.as_bytes(), left) != Some(start) {
+        return;
+    }
+    let (target, target_mask) = (text[start..left].to_owned(), mask[start..left].to_owned());
+    // What is called does not take a new value.
+    if target_mask.ends_with(')') {
+        return;
+    }
+    let slice = target_mask.ends_with(']') && {
+        let open = target_mask.rfind('[').unwrap_or(0);
+        target_mask[open..].contains(':')
+    };
+    // A key that is worked out by a call is worked out once.
+    if target_mask.ends_with(']') && target_mask.contains('(') && !slice {
+        return;
+    }
+    let attribute = !target_mask.ends_with(']') && target_mask.contains('.');
+    let assigned = !slice && !attribute;
+    let value = at + 2;
+    let call = |target: &str, value: &str, quote: char| {
+        let (first, last) = match assigned {
+            true => (format!("{target} = "), ""),
+            false => (String::new(), ", True"),
+        };
+        let value = value.trim();
+        format!("{first}_in_place({quote}{operator}{quote}, {target}, ({value}){last})")
+    };
+    let new = call(&target, &text[value..end], '"');
+    let masked = call(&target_mask, &mask[value..end], '\u{1}')
+        .replace(&format!("\u{1}{operator}\u{1}"), "\u{1}\u{1}\u{1}");
+    text.replace_range(start..end, &new);
+    mask.replace_range(start..end, &masked);
+}
+
+/// Where the one `+=` or its like of a statement stands.
+fn operator(mask: &str, start: usize) -> Option<(usize, char)> {
+    let mut depth = 0usize;
+    let bytes = mask.as_bytes();
+    for (at, c) in bytes.iter().enumerate().skip(start) {
+        match c {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b'=' if depth == 0 => return None,
+            b'+' | b'-' | b'*' | b'/' if depth == 0 && bytes.get(at + 1) == Some(&b'=') => {
+                let doubled = at.checked_sub(1).and_then(|at| bytes.get(at)) == Some(c);
+                return (!doubled && at > start).then_some((at, char::from(*c)));
+            }
+            _ => {}
+        }
+    }
+    None
+}

@@ -1,0 +1,116 @@
+//! `class Net(nn.Module)` as a function that makes a model: what its `__init__` keeps in `self` is kept
+//! in a dict, and the models among it are run one after the other, in the order in which they are made.
+//! `forward` and other methods are left out. Lines stay where they are.
+
+use super::first_word;
+use super::operand::closing;
+use super::scan::{self, Logical};
+use std::borrow::Cow;
+
+/// Rewrites the classes of a program that are models; all others stay, and are refused.
+pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
+    if !text.contains("Module)") {
+        return Cow::Borrowed(text);
+    }
+    let Ok(statements) = scan::scan(text) else { return Cow::Borrowed(text) };
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let mut changed = false;
+    for (at, head) in statements.iter().enumerate() {
+        let Some(name) = model_of(head) else { continue };
+        let behind = statements.get(at + 1..).unwrap_or_default();
+        let length = behind.iter().take_while(|own| own.indent > head.indent).count();
+        let block = behind.get(..length).unwrap_or_default();
+        if let Some(made) = function(name, head, block) {
+            changed = true;
+            let end = block.last().map_or(head.last, |last| last.last);
+            for (line, text) in (head.first..=end).zip(made) {
+                if let Some(own) = lines.get_mut(line) {
+                    *own = text;
+                }
+            }
+        }
+    }
+    match changed {
+        true => Cow::Owned(lines.join("\n") + "\n"),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// The name of a class that is a model by itself.
+fn model_of(head: &Logical) -> Option<&str> {
+    let mask = head.mask.trim();
+    if first_word(mask) != "class" {
+        return None;
+    }
+    let (name, base) = mask.strip_prefix("class ")?.strip_suffix("):")?.split_once('(')?;
+    let base = base.trim();
+    (base == "Module" || base.ends_with("nn.Module")).then(|| name.trim())
+}
+
+/// The function in place of a class, line by line; `None` if it has no `__init__` that says what it is
+/// made of.
+fn function(name: &str, head: &Logical, block: &[Logical]) -> Option<Vec<String>> {
+    let first = head.first;
+    let end = block.last()?.last;
+    let at = block.iter().position(|own| own.mask.trim_start().starts_with("def __init__("))?;
+    let init = block.get(at)?;
+    let open = init.mask.find('(')?;
+    let close = closing(init.mask.as_bytes(), open)?;
+    let arguments = init.text.get(open + 1..close)?.trim().strip_prefix("self")?;
+    let arguments = arguments.trim_start().trim_start_matches(',').replace('\n', " ");
+    let body: Vec<&Logical> =
+        block.get(at + 1..)?.iter().take_while(|own| own.indent > init.indent).collect();
+    let (indent, last) = (body.first()?.indent, *body.last()?);
+    let mut lines = vec![String::new(); end + 1 - first];
+    let mut put = |line: usize, text: String| {
+        if let Some(own) = lines.get_mut(line - first) {
+            *own = text;
+        }
+    };
+    put(first, format!("{:1$}def {name}({2}):", "", head.indent, arguments.trim()));
+    put(init.first, format!("{:indent$}self = {{}}", ""));
+    let returned = format!("return _module(\"{name}\", self)");
+    let after = block.get(at + 1 + body.len());
+    for own in &body {
+        let base = own.mask.contains("super(") || own.mask.contains("Module.__init__(");
+        let mut text = match base {
+            true => format!("{:1$}pass", "", own.indent),
+            false => kept_in_a_dict(own),
+        };
+        if after.is_none() && std::ptr::eq(*own, last) {
+            // A block cannot end with it, nor a comment.
+            if own.indent != indent || own.mask.trim_end().ends_with(':') {
+                return None;
+            }
+            text = format!("{}; {returned}", text.trim_end());
+        }
+        for (line, text) in (own.first..=own.last).zip(text.split('\n')) {
+            put(line, text.to_owned());
+        }
+    }
+    if let Some(after) = after {
+        put(after.first, format!("{:indent$}{returned}", ""));
+    }
+    Some(lines)
+}
+
+/// `self.x` as `self["x"]`, without the comment behind.
+fn kept_in_a_dict(own: &Logical) -> String {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut text = String::with_capacity(own.text.len() + 16);
+    let mut at = 0;
+    let bare = own.mask.trim_end().len();
+    while let Some(found) = own.mask.get(at..bare).and_then(|rest| rest.find("self.")) {
+        let start = at + found;
+        let name = start + "self.".len();
+        let length = own.mask[name..bare].find(|c| !word(c)).unwrap_or(bare - name);
+        text.push_str(&own.text[at..start]);
+        at = name + length;
+        match own.mask[..start].ends_with(|c| word(c) || c == '.') || length == 0 {
+            true => text.push_str(&own.text[start..at]),
+            false => text.push_str(&format!("self[\"{}\"]", &own.text[name..at])),
+        }
+    }
+    text.push_str(&own.text[at..bare]);
+    text
+}

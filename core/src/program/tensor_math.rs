@@ -1,0 +1,478 @@
+//! `x + y`, `x * 2`, `x /= world_size`: what tensors are computed to, as steps of the plan, so that a
+//! simulation shows the values. What holds one number throughout is worked out here.
+//!
+//! An operator of the interpreter is not told whose program it is in. Its result has a number in
+//! place of the plan's tensor, and is made as soon as the program calls anything: the operations that
+//! wait for that belong to the program that the thread executes.
+
+use super::arguments as take;
+use super::parameters::{self, Parameter};
+use super::process::{Process, process, refused};
+use super::promotion::{broadcast, category, promote};
+use super::python::float_of;
+use super::tensor_value::{TensorValue, tensor};
+use super::torch::{Filled, On, made_by};
+use crate::c10d::{Device, DistError, ErrorKind, Tensor};
+use crate::dtype::Dtype;
+use crate::plan::{Fill, TensorId};
+use crate::reduce::ReduceOp;
+use starlark::eval::Evaluator;
+use starlark::values::{Heap, Value};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+/// Of larger tensors only the shape is followed.
+const FOLLOWED: u64 = 1 << 20;
+/// Rows that are copied one by one where a shape is repeated.
+const REPEATED: u64 = 256;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Add,
+    Sub,
+    Mul,
+    Div,
+}
+
+#[derive(Clone, Debug)]
+enum Operand {
+    Tensor(Tensor),
+    Number(f64),
+}
+
+/// A result that is still to be made.
+#[derive(Debug)]
+struct Waiting {
+    result: Tensor,
+    left: Tensor,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Binary {
+        operation: Operation,
+        right: Operand,
+    },
+    /// Every `step`th elements from `start` on, so many, `times` times.
+    Runs {
+        start: u64,
+        length: u64,
+        step: u64,
+        times: u64,
+    },
+    /// A model's parameter, or its gradient.
+    Parameter(Parameter),
+    /// Nothing is made: what is computed of is written into.
+    Assign(Operand),
+}
+
+thread_local! {
+    static WAITING: Cell<Vec<Waiting>> = const { Cell::new(Vec::new()) };
+    static NUMBER: Cell<u32> = const { Cell::new(0) };
+    static PARAMETERS: RefCell<BTreeMap<TensorId, Parameter>> =
+        const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Another program begins on this thread.
+pub(super) fn begin() {
+    WAITING.take();
+    NUMBER.set(0);
+    PARAMETERS.take();
+}
+
+/// Makes the results that wait.
+pub(super) fn work_off(process: &mut Process<'_>) -> anyhow::Result<()> {
+    for one in WAITING.take() {
+        let made = match &one.what {
+            What::Binary { operation, right } => {
+                compute(process, &one, *operation, right)?.storage()
+            }
+            What::Runs { start, length, step, times } => {
+                runs(process, &one, [*start, *length, *step, *times])?.storage()
+            }
+            What::Parameter(this) => parameters::made(process, &one.result, this)?,
+            What::Assign(value) => {
+                write(process, &one.left, value)?;
+                one.left.storage()
+            }
+        };
+        process.dist()?.stands_for(&one.result, made);
+    }
+    Ok(())
+}
+
+/// A number of Python's: its value, and whether it is a float.
+fn number(value: Value<'_>) -> Option<(f64, Dtype)> {
+    if let Some(yes) = value.unpack_bool() {
+        return Some((f64::from(u8::from(yes)), Dtype::Bool));
+    }
+    if let Some(float) = float_of(value) {
+        return Some((float, Dtype::Float32));
+    }
+    Some((take::whole(value, "a number").ok()? as f64, Dtype::Int64))
+}
+
+/// The other operand, the type of the result, and its shape; `None` if it is no operand.
+fn with(
+    operation: Operation,
+    left: &Tensor,
+    right: Value<'_>,
+) -> Option<anyhow::Result<(Operand, Dtype, Vec<u64>)>> {
+    let (operand, dtype, dims) = match tensor(right) {
+        Ok(right) => (Operand::Tensor(right.clone()), right.dtype(), right.shape().len()),
+        Err(_) => {
+            let (value, dtype) = number(right)?;
+            (Operand::Number(value), dtype, 0)
+        }
+    };
+    let own = left.dtype();
+    // Of operands with and without dimensions, those with them decide within a category.
+    let dtype = match (dims == 0, left.shape().is_empty()) {
+        (true, false) if category(dtype) <= category(own) => own,
+        (false, true) if category(own) <= category(dtype) => dtype,
+        (true, true)
+            if matches!(operand, Operand::Number(_)) && category(dtype) <= category(own) =>
+        {
+            own
+        }
+        _ => promote(own, dtype),
+    };
+    let dtype = match operation {
+        Operation::Div if category(dtype) < 2 => Dtype::Float32,
+        _ => dtype,
+    };
+    let shape = match &operand {
+        Operand::Tensor(right) => broadcast(left.shape(), right.shape()),
+        Operand::Number(_) => Ok(left.shape().to_vec()),
+    };
+    Some(shape.map(|shape| (operand, dtype, shape)))
+}
+
+/// `left + right` and its like; `None` if the right one is no operand of a tensor.
+pub(super) fn binary<'v>(
+    operation: Operation,
+    left: &Tensor,
+    right: Value<'v>,
+    heap: Heap<'v>,
+) -> Option<starlark::Result<Value<'v>>> {
+    let (right, dtype, shape) = match with(operation, left, right)? {
+        Ok(found) => found,
+        Err(error) => return Some(Err(starlark::Error::new_native(error))),
+    };
+    let result = later(left, dtype, &shape, What::Binary { operation, right });
+    Some(Ok(heap.alloc(TensorValue(result))))
+}
+
+/// A result that is made as soon as the program calls something.
+fn later(left: &Tensor, dtype: Dtype, shape: &[u64], what: What) -> Tensor {
+    let number = NUMBER.get();
+    NUMBER.set(number.wrapping_add(1));
+    let result = left.to_be_made(number, dtype, shape);
+    let mut waiting = WAITING.take();
+    waiting.push(Waiting { result: result.clone(), left: left.clone(), what });
+    WAITING.set(waiting);
+    result
+}
+
+/// `into[…] = value`, as soon as the program calls something.
+pub(super) fn assign(into: &Tensor, value: Value<'_>) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !into.is_in_parts(),
+        "a part that does not lie in a row is a copy here, and nothing is assigned to it: assign to \
+         whole rows"
+    );
+    let value = match tensor(value) {
+        Ok(from) => {
+            if !broadcast(into.shape(), from.shape()).is_ok_and(|shape| shape == into.shape()) {
+                let text = format!(
+                    "shape mismatch: value tensor of shape {:?} cannot be broadcast to indexing \
+                     result of shape {:?}",
+                    from.shape(),
+                    into.shape()
+                );
+                return Err(refused(DistError::new(ErrorKind::RuntimeError, text)));
+            }
+            Operand::Tensor(from.clone())
+        }
+        Err(_) => match number(value) {
+            Some((value, _)) => Operand::Number(value),
+            None => {
+                let class = take::class_of(value);
+                let text = format!("can't assign a {class} to a tensor");
+                return Err(take::type_error(text));
+            }
+        },
+    };
+    later(into, into.dtype(), into.shape(), What::Assign(value));
+    Ok(())
+}
+
+/// A value into every element, as far as that can be followed.
+fn write(process: &mut Process<'_>, into: &Tensor, value: &Operand) -> anyhow::Result<()> {
+    if into.numel() > FOLLOWED {
+        return Ok(());
+    }
+    match (value, value_of(process, value)?) {
+        (_, Some(value)) => {
+            let from = constant(process, into, value)?;
+            process.dist()?.copy_tensor(&from, into);
+            Ok(())
+        }
+        (Operand::Tensor(from), None) => spread(process, from, into),
+        (Operand::Number(_), None) => Ok(()),
+    }
+}
+
+/// A parameter as a tensor.
+pub(super) fn parameter(of: Parameter, dtype: Dtype, shape: &[u64], device: Device) -> Tensor {
+    let like = Tensor::nothing(device);
+    let result = later(&like, dtype, shape, What::Parameter(of.clone()));
+    PARAMETERS.with(|known| {
+        if let Ok(mut known) = known.try_borrow_mut() {
+            known.insert(result.storage(), of);
+        }
+    });
+    result
+}
+
+/// The parameter that a tensor is.
+pub(super) fn parameter_of(tensor: &Tensor) -> Option<Parameter> {
+    PARAMETERS.with(|known| known.try_borrow().ok()?.get(&tensor.storage()).cloned())
+}
+
+/// What lies in a tensor from `start` to before `start + length` along a dimension: a view where
+/// that lies in a row, and else a copy.
+pub(super) fn part(of: &Tensor, dim: usize, start: u64, length: u64) -> Tensor {
+    let product = |sizes: &[u64]| sizes.iter().fold(1, |all: u64, size| all.saturating_mul(*size));
+    let mut shape = of.shape().to_vec();
+    let (before, behind) = (product(&shape[..dim]), product(&shape[dim + 1..]));
+    let rows = std::mem::replace(&mut shape[dim], length);
+    if before <= 1 || length == rows {
+        let flat = of.view(of.numel()).narrow(start * behind, length * behind);
+        return if length == rows { of.clone() } else { flat.view(&shape[..]) };
+    }
+    let (start, length) = (start * behind, length * behind);
+    let what = What::Runs { start, length, step: rows * behind, times: before };
+    later(of, of.dtype(), &shape, what).in_parts()
+}
+
+/// The parts, one behind the other.
+fn runs(
+    process: &mut Process<'_>,
+    one: &Waiting,
+    [start, length, step, times]: [u64; 4],
+) -> anyhow::Result<Tensor> {
+    let held = uniform(process, &one.left)?;
+    let filled = held.map_or(Filled::As(Fill::Zeros), Filled::Number);
+    let made = fresh(process, &one.result, one.result.shape(), filled)?;
+    if held.is_none() && times <= REPEATED {
+        let (from, into) = (one.left.view(one.left.numel()), made.view(made.numel()));
+        for nth in 0..times {
+            let run = from.narrow(start + nth * step, length);
+            process.dist()?.copy_tensor(&run, &into.narrow(nth * length, length));
+        }
+    }
+    Ok(made)
+}
+
+/// `this += other` and its like.
+pub(super) fn in_place<'v>(
+    operator: &str,
+    this: Value<'v>,
+    other: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let operation = match operator {
+        "+" => Operation::Add,
+        "-" => Operation::Sub,
+        "*" => Operation::Mul,
+        _ => Operation::Div,
+    };
+    let process = process(eval)?;
+    let into = tensor(this)?;
+    let Some(found) = with(operation, into, other) else {
+        let class = take::class_of(other);
+        return Err(take::type_error(format!(
+            "unsupported operand type(s) for {operator}=: 'Tensor' and '{class}'"
+        )));
+    };
+    let (right, dtype, shape) = found?;
+    let refusal = |text: String| Err(refused(DistError::new(ErrorKind::RuntimeError, text)));
+    if category(dtype) > category(into.dtype()) {
+        return refusal(format!(
+            "result type {} can't be cast to the desired output type {}",
+            dtype.scalar_type(),
+            into.dtype().scalar_type()
+        ));
+    }
+    if shape != into.shape() {
+        return refusal(format!(
+            "output with shape {:?} doesn't match the broadcast shape {shape:?}",
+            into.shape()
+        ));
+    }
+    change(process, operation, into, &right)?;
+    Ok(this)
+}
+
+/// The one number that a tensor holds in all of its elements, where that is known.
+pub(super) fn uniform(process: &mut Process<'_>, tensor: &Tensor) -> anyhow::Result<Option<f64>> {
+    let dist = process.dist()?;
+    Ok(match dist.fill_of(tensor) {
+        Some(Fill::Zeros) => Some(0.0),
+        Some(Fill::Full { value }) => Some(value as f64),
+        Some(Fill::Rank) => Some(f64::from(dist.process().0)),
+        _ => None,
+    })
+}
+
+fn value_of(process: &mut Process<'_>, operand: &Operand) -> anyhow::Result<Option<f64>> {
+    match operand {
+        Operand::Number(value) => Ok(Some(*value)),
+        Operand::Tensor(tensor) => uniform(process, tensor),
+    }
+}
+
+fn compute(
+    process: &mut Process<'_>,
+    one: &Waiting,
+    operation: Operation,
+    right: &Operand,
+) -> anyhow::Result<Tensor> {
+    let Waiting { result, left, .. } = one;
+    let (a, b) = (uniform(process, left)?, value_of(process, right)?);
+    let exact = a.zip(b).map(|(a, b)| match operation {
+        Operation::Add => a + b,
+        Operation::Sub => a - b,
+        Operation::Mul => a * b,
+        Operation::Div => a / b,
+    });
+    let exact = exact.filter(|value| value.is_finite());
+    let filled = exact.map_or(Filled::As(Fill::Zeros), Filled::Number);
+    let made = fresh(process, result, result.shape(), filled)?;
+    if exact.is_none() {
+        spread(process, left, &made)?;
+        change(process, operation, &made, right)?;
+    }
+    Ok(made)
+}
+
+/// A tensor of a type and device, and of that shape.
+fn fresh(
+    process: &mut Process<'_>,
+    like: &Tensor,
+    shape: &[u64],
+    filled: Filled,
+) -> anyhow::Result<Tensor> {
+    named(process, like, shape, filled, "computed".to_owned())
+}
+
+fn named(
+    process: &mut Process<'_>,
+    like: &Tensor,
+    shape: &[u64],
+    filled: Filled,
+    name: String,
+) -> anyhow::Result<Tensor> {
+    let on = On::Device(like.device(), Some(like.device_index()));
+    Ok(made_by(process, shape, like.dtype(), filled, on, Some(name))?.0)
+}
+
+/// A number in every element of a tensor like another. It is never written into, and made once.
+fn constant(process: &mut Process<'_>, like: &Tensor, value: f64) -> anyhow::Result<Tensor> {
+    let key = (like.dtype(), like.numel(), value.to_bits());
+    if let Some(known) = process.constants.get(&key) {
+        return Ok(known.clone());
+    }
+    // Alike on every rank, also where it is the rank's number.
+    let filled = match value.trunc() == value && value.abs() < 1e15 {
+        true => Filled::As(Fill::Full { value: value as i64 }),
+        false => Filled::Number(value),
+    };
+    let made = named(process, like, &[like.numel()], filled, value.to_string())?;
+    process.constants.insert(key, made.clone());
+    Ok(made)
+}
+
+/// `into.copy_(from)`, repeated along the dimensions that `from` lacks. What has other types, or would
+/// be copied in too many parts, is not followed.
+pub(super) fn spread(
+    process: &mut Process<'_>,
+    from: &Tensor,
+    into: &Tensor,
+) -> anyhow::Result<()> {
+    if from.numel() == into.numel() {
+        super::transposed::copy(process.dist()?, from, into);
+        return Ok(());
+    }
+    let each = from.numel();
+    let suffix = from.shape().iter().skip_while(|size| **size == 1);
+    let suffix: Vec<u64> = suffix.copied().collect();
+    let fits = into.shape().ends_with(&suffix) && !into.is_transposed() && !from.is_transposed();
+    let times = into.numel().checked_div(each).unwrap_or(0);
+    if fits && times <= REPEATED {
+        let flat = into.view(into.numel());
+        for nth in 0..times {
+            process.dist()?.copy_tensor(from, &flat.narrow(nth * each, each));
+        }
+    }
+    Ok(())
+}
+
+/// `into = into op right`, element by element, as far as that can be followed.
+fn change(
+    process: &mut Process<'_>,
+    operation: Operation,
+    into: &Tensor,
+    right: &Operand,
+) -> anyhow::Result<()> {
+    if into.numel() > FOLLOWED {
+        return Ok(());
+    }
+    let reduce = |process: &mut Process<'_>, from: &Tensor, op: ReduceOp| -> anyhow::Result<()> {
+        if op.supports(into.dtype()) {
+            process.dist()?.combine_into(from, into, op);
+        }
+        Ok(())
+    };
+    let value = value_of(process, right)?;
+    match (operation, value, right) {
+        (Operation::Add | Operation::Sub, Some(value), _) => {
+            let value = if operation == Operation::Sub { -value } else { value };
+            let by = constant(process, into, value)?;
+            reduce(process, &by, ReduceOp::Sum)
+        }
+        (Operation::Mul | Operation::Div, Some(value), _) => {
+            let value = if operation == Operation::Div { 1.0 / value } else { value };
+            if !value.is_finite() {
+                return Ok(());
+            }
+            let by = constant(process, into, value)?;
+            reduce(process, &by, ReduceOp::Product)
+        }
+        (Operation::Div, None, _) | (_, None, Operand::Number(_)) => Ok(()),
+        (operation, None, Operand::Tensor(right)) => {
+            if right.dtype() != into.dtype() || into.is_transposed() {
+                return Ok(());
+            }
+            let plain = right.shape() == into.shape() && !right.is_transposed();
+            let right = match plain && operation != Operation::Sub {
+                true => right.clone(),
+                false => {
+                    let own = fresh(process, into, into.shape(), Filled::As(Fill::Zeros))?;
+                    spread(process, right, &own)?;
+                    own
+                }
+            };
+            if operation == Operation::Sub {
+                let minus = constant(process, &right, -1.0)?;
+                if ReduceOp::Product.supports(right.dtype()) {
+                    process.dist()?.combine_into(&minus, &right, ReduceOp::Product);
+                }
+            }
+            let op = if operation == Operation::Mul { ReduceOp::Product } else { ReduceOp::Sum };
+            reduce(process, &right, op)
+        }
+    }
+}
