@@ -76,7 +76,7 @@ pub(super) fn found(statements: &[Statement]) -> Option<Finding> {
             it.rank,
             raised(error, frame.as_deref(), source.as_deref())
         )),
-        Said::Exited { status } => Some(format!(
+        Said::Exited { status, .. } => Some(format!(
             "Rank {} was the first to end, with status {status}, as torchrun says; what it raised does \
              not stand in these logs.",
             it.rank
@@ -116,7 +116,10 @@ pub(super) fn found(statements: &[Statement]) -> Option<Finding> {
         }
     };
     let mut found = finding(Kind::RankDied, &ended, said.join(" "), fix)?;
-    // The first to end may have been the first to give up.
+    // The first of several to end may have been the first to give up.
+    if ended.iter().all(|it| matches!(it.said, Said::Exited { alone: false, .. })) {
+        found.culprits = Vec::new();
+    }
     found.certainty = if exited { Certainty::Undecidable } else { Certainty::Likely };
     Some(found)
 }

@@ -66,11 +66,18 @@ pub(super) fn found(
         (0, true) => finding(
             Kind::CallNeverCompleted,
             &about,
-            format!(
-                "{} timed out in {name}. All of them had called it, and their logs do not say why it \
-                 did not end.",
-                cap_ranks(&waiting)
-            ),
+            match heard.world_size.max(world) {
+                0 => format!(
+                    "{} timed out in {name}: all of whom these logs tell. How many ranks the job has they \
+                     do not say: one whose log is not among these may never have come.",
+                    cap_ranks(&waiting)
+                ),
+                _ => format!(
+                    "{} timed out in {name}. All of them had called it, and their logs do not say why it \
+                     did not end.",
+                    cap_ranks(&waiting)
+                ),
+            },
             "Set TORCH_FR_BUFFER_SIZE and TORCH_NCCL_DUMP_ON_TIMEOUT=1 and diagnose the dumps: they \
              say whether the calls were alike.",
         )?,

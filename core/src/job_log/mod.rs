@@ -32,6 +32,9 @@ const MAX_STATEMENTS: usize = 1 << 16;
 /// Characters of a log's last line that are told.
 const LAST_WORDS: usize = 120;
 
+/// So many bytes of a line are kept for them.
+const LAST_WORDS_BYTES: usize = 512;
+
 /// What a message says.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Said {
@@ -100,6 +103,8 @@ pub enum Said {
     Exited {
         /// With which status.
         status: u64,
+        /// True if no other one ended like that.
+        alone: bool,
     },
     /// torchrun: the rank was ended by a signal, and not by torchrun's own.
     Killed {
@@ -203,7 +208,9 @@ impl Reader {
         if let Some(rank) = taken.rank
             && (self.wrote.len() < MAX_STATEMENTS || self.wrote.contains_key(&rank))
         {
-            self.wrote.insert(rank, shortened(taken.text));
+            let own = self.wrote.entry(rank).or_default();
+            own.clear();
+            own.push_str(taken.text.get(..LAST_WORDS_BYTES).unwrap_or(taken.text));
         }
         self.world_size = self.world_size.max(world::size(taken.text));
         let before = self.found.len();
@@ -215,7 +222,8 @@ impl Reader {
                 found.push(Statement { rank, said, line: number });
             }
         };
-        if line.contains("ank") || self.report.is_some() {
+        // Most lines of a log are none of these.
+        if line.contains("ank") || line.contains("in this process with sizes") {
             messages::of_line(line, &mut say);
         }
         self.summary.take(taken.text, &mut say);
@@ -316,7 +324,8 @@ impl Reader {
                 None => unnamed.push((said, line)),
             }
         }
-        let wrote = self.wrote.into_iter().filter_map(|(rank, last)| Some((rank_of(rank)?, last)));
+        let wrote = self.wrote.into_iter();
+        let wrote = wrote.filter_map(|(rank, last)| Some((rank_of(rank)?, shortened(&last))));
         let mut wrote: BTreeMap<GlobalRank, String> = wrote.collect();
         for rank in self.labels.ranks().filter_map(rank_of) {
             wrote.entry(rank).or_default();

@@ -323,11 +323,13 @@ fn torchrun_sums_up() {
         )
     };
     let see = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
-    assert_eq!(said(&summary("1", see)), [(3, Said::Exited { status: 1 })]);
+    assert_eq!(said(&summary("1", see)), [(3, Said::Exited { status: 1, alone: false })]);
     assert_eq!(said(&summary("-9", see)), [(3, Said::Killed { signal: 9, local: false })]);
     assert_eq!(said(&summary("-15", see)), []);
     let recorded = TRACEBACK.trim_end().replace('\n', "\n  ");
-    assert_eq!(said(&summary("1", &recorded)), [(3, bad_batch())]);
+    let log = read(summary("1", &recorded).as_bytes());
+    let heard = Heard::of([("a", &log, None)]).statements;
+    assert_eq!(heard.into_iter().map(|it| it.said).collect::<Vec<_>>(), [bad_batch()]);
     // What it raised is another one's fault.
     let victim = prefixed("[rank3]: ", &TRACEBACK.replace("ValueError: bad", "RuntimeError: NCCL"));
     let heard = Heard::of([("a", &read((victim + &summary("1", see)).as_bytes()), None)]);

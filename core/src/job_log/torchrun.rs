@@ -10,6 +10,8 @@ pub(super) struct Summary {
     about: Option<u64>,
     /// True behind `Root Cause (first observed failure)`.
     root: bool,
+    /// True if others failed, too.
+    others: bool,
 }
 
 impl Summary {
@@ -45,8 +47,10 @@ impl Summary {
                         }
                     }
                     None => {
-                        if let Some(status) = number(value).filter(|it| *it > 0 && self.root) {
-                            say(rank, Said::Exited { status });
+                        let Some(status) = number(value).filter(|it| *it > 0) else { return };
+                        match self.root {
+                            true => say(rank, Said::Exited { status, alone: !self.others }),
+                            false => self.others = true,
                         }
                     }
                 }

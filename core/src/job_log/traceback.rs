@@ -165,10 +165,11 @@ pub(super) struct Raised<'a> {
 /// What a line says was raised, if it is the last one of a traceback.
 pub(super) fn raised(line: &str) -> Option<Raised<'_>> {
     /// What a rank raises because of others.
-    const OTHERS_FAULT: [&str; 10] = [
+    const OTHERS_FAULT: [&str; 11] = [
         "Connection closed by peer",
         "Connection reset by peer",
         "Broken pipe",
+        "Gloo connectFullMesh failed",
         "Timed out waiting",
         "Application timeout caused pair closure",
         "NCCL",

@@ -90,6 +90,22 @@ pub(super) fn ranks_of(logs: &[(String, JobLog)]) -> Result<Vec<Option<GlobalRan
     Ok(logs.iter().zip(claims).map(own).collect())
 }
 
+/// True if a file is called what logs are called.
+pub(super) fn is_log(name: &str) -> bool {
+    let file = name.rsplit(['/', '\\']).next().unwrap_or(name).to_ascii_lowercase();
+    let end = file.rsplit_once('.').map_or("", |(_, end)| end);
+    matches!(end, "log" | "txt" | "out" | "err" | "stdout" | "stderr")
+        || STREAMS.contains(&file.as_str())
+}
+
+/// The rank that a log's name says for certain.
+pub(super) fn said_rank(name: &str) -> Option<u32> {
+    match claim(name).filter(|_| is_log(name)) {
+        Some(Claim::Rank(rank)) => Some(rank),
+        _ => None,
+    }
+}
+
 fn claim(name: &str) -> Option<Claim> {
     let mut parts = name.rsplit(['/', '\\']);
     let file = parts.next()?.to_ascii_lowercase();
@@ -232,7 +248,6 @@ mod tests {
             ("train_3.log", None),
             ("node_3/train.log", None),
             ("2026/train.log", None),
-            ("2026/train.log", Some(2026)),
             ("frank.log", None),
         ] {
             assert_eq!(alone(name), rank, "{name}");
@@ -269,5 +284,6 @@ mod tests {
         assert_eq!(attempt("x/restart2/rank_3.log"), Some(2));
         assert_eq!(attempt("attempt_1.log"), None);
         assert_eq!(attempt("country/a.log"), None);
+        assert!(is_log("a/3/stderr.log") && is_log("0/STDERR") && !is_log("nccl_trace_rank_3"));
     }
 }

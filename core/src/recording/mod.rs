@@ -61,6 +61,12 @@ impl Piece {
             Ok(dump) => Piece::Dump(dump),
             Err(error) => {
                 let (said, nccl) = (job_log::read(bytes), NcclLog::read(name, bytes));
+                // A process that wrote nothing leaves an empty log.
+                let empty = bytes.is_empty() && logs::is_log(name);
+                let error = match empty {
+                    true => FlightRecorderError::Text { file: name.to_owned() },
+                    false => error,
+                };
                 let is_text = matches!(error, FlightRecorderError::Text { .. });
                 let problem = FileProblem { file_name: name.to_owned(), error };
                 match (said.is_empty() && nccl.is_empty(), is_text) {
@@ -123,9 +129,9 @@ impl Sources {
 
     /// What could not be read, a sentence a file.
     pub fn problems(&self) -> impl Iterator<Item = String> {
-        let quiet = self.quiet.iter().map(|(problem, _)| problem);
-        let unread = self.unread.iter().chain(quiet).map(|problem| problem.error.to_string());
-        unread.chain(self.problems.iter().cloned())
+        let unread = self.unread.iter().map(|problem| problem.error.to_string());
+        let quiet = self.quiet.iter().map(|(problem, log)| says_nothing(&problem.file_name, log));
+        unread.chain(quiet).chain(self.problems.iter().cloned())
     }
 
     /// Puts everything together and diagnoses it. The order of the files does not matter.
@@ -140,7 +146,6 @@ impl Sources {
             });
         }
         self.problems.sort();
-        let unnoted = self.problems.clone();
         let highest = self.dumps.iter().map(|dump| dump.rank.0).max();
         let dumps = std::mem::take(&mut self.dumps);
         let folders: BTreeSet<String> =
@@ -180,6 +185,8 @@ impl Sources {
         let nccl = nccl_log::calls_of(&nccl.collect::<Vec<_>>());
         self.profiles.retain(|profile| judged.holds(&profile.file_name));
         let profiled = kineto::calls_of(&self.profiles);
+        self.problems.sort();
+        let unnoted = self.problems.clone();
         let mut problems = self.problems;
         let (calls, mut report) = if let Some(mut recording) = recording {
             let merged = &mut recording.merged;
@@ -241,12 +248,28 @@ impl Sources {
         let (logs, problems): (Vec<(String, JobLog)>, Vec<Option<FileProblem>>) =
             all.map(|(name, log, problem)| ((name, log), problem)).unzip();
         let ranks = logs::ranks_of(&logs)?;
-        for (((_, log), problem), rank) in logs.iter().zip(problems).zip(&ranks) {
-            let nobodys = rank.is_none() && log.wrote.is_empty();
-            self.unread.extend(problem.filter(|_| nobodys));
+        for (((name, log), problem), rank) in logs.iter().zip(problems).zip(&ranks) {
+            let nobodys = problem.is_some() && rank.is_none() && log.wrote.is_empty();
+            self.problems.extend(nobodys.then(|| says_nothing(name, log)));
         }
         let named = logs.iter().zip(ranks).map(|((name, log), rank)| (name.as_str(), log, rank));
-        Ok(Heard::of(named))
+        let mut heard = Heard::of(named);
+        // A log that cannot be read is a rank's all the same.
+        let unread = self.unread.iter().filter_map(|problem| logs::said_rank(&problem.file_name));
+        let above = unread.map(|rank| rank.saturating_add(1)).max().unwrap_or(0);
+        heard.world_size = heard.world_size.max(above);
+        Ok(heard)
+    }
+}
+
+/// What is said of a text that tells of nothing.
+fn says_nothing(name: &str, log: &JobLog) -> String {
+    match log.last_words.is_empty() {
+        true => format!("{name} is empty"),
+        false => format!(
+            "{name} is a text without any message that PyTorch or NCCL writes when a job hangs, times out \
+             or fails"
+        ),
     }
 }
 
