@@ -1,7 +1,9 @@
 //! The gallery of hangs: every scenario's program, simulated and run for real, comes to the finding
 //! that its text promises, and blames nobody else; repaired, it is healthy.
 
-use lockstep_core::diagnosis::{Certainty, Kind, Report, Verdict, diagnose_recording, diagnose_trace};
+use lockstep_core::diagnosis::{
+    Certainty, Kind, Report, Verdict, diagnose_recording, diagnose_trace,
+};
 use lockstep_core::flight_recorder::{dumps_of, read_files};
 use lockstep_core::program::{Options, compile};
 use lockstep_core::scenario::{self, Scenario, ScenarioOptions};

@@ -33,12 +33,14 @@ pub(super) fn found(
         let known = called.entry(*rank).or_insert(0);
         *known = stood.enqueued.max(*known);
     }
-    let is_behind = |(rank, seq): &(&GlobalRank, &u64)| **seq < last.seq && !elsewhere.contains(rank);
+    let is_behind =
+        |(rank, seq): &(&GlobalRank, &u64)| **seq < last.seq && !elsewhere.contains(rank);
     let who: Vec<GlobalRank> = called.iter().filter(is_behind).map(|(rank, _)| *rank).collect();
     let others: Vec<GlobalRank> =
         called.iter().filter(|(_, seq)| **seq >= last.seq).map(|(rank, _)| *rank).collect();
     let first = *who.first()?;
-    let fired: Option<Vec<Fired<'_>>> = who.iter().map(|rank| furthest.get(rank).copied()).collect();
+    let fired: Option<Vec<Fired<'_>>> =
+        who.iter().map(|rank| furthest.get(rank).copied()).collect();
     if who.len() >= others.len() && !others.is_empty() {
         if let Some(stuck) = fired.as_ref().and_then(|fired| fired.first()) {
             return ahead(all, stuck, &who, &others, label);

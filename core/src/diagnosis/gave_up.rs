@@ -68,7 +68,8 @@ pub(super) fn found(heard: &Heard, world: u32) -> Option<Finding> {
             ranks(&silent)
         ),
     };
-    let fix = "Look at what the rank did instead: its own log, its machine, its Flight Recorder dump.";
+    let fix =
+        "Look at what the rank did instead: its own log, its machine, its Flight Recorder dump.";
     let mut found = finding(kind, &about, message, fix)?;
     let own = silent.iter().take(8).map(|rank| Evidence {
         rank: *rank,
@@ -124,7 +125,8 @@ mod tests {
         )
     }
 
-    const LATE: &str = "unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete";
+    const LATE: &str =
+        "unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete";
     const CLOSED: &str = "pair.cc:534] Connection closed by peer [127.0.0.1]:36552";
 
     #[test]

@@ -1,10 +1,10 @@
 //! What a job's log says, as findings: alone, or where it names what a recording could only guess.
 
-use super::{ended, gave_up};
 use super::models::Sides;
 use super::report::{Certainty, Evidence, Finding, Kind, Report, Verdict};
 use super::watchdogs;
 use super::words::{cap_ranks, rank_list};
+use super::{ended, gave_up};
 use crate::job_log::{Heard, Said, Statement};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,10 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
     let from_calls = report.findings.len();
     for logged in findings(heard, report.world_size) {
         let guess = logged.certainty != Certainty::Certain
-            && matches!(logged.kind, Kind::RankNeverJoined | Kind::CallNeverCompleted | Kind::OpExtra);
+            && matches!(
+                logged.kind,
+                Kind::RankNeverJoined | Kind::CallNeverCompleted | Kind::OpExtra
+            );
         let as_known = |known: &Finding| known.culprits == logged.culprits;
         // That others timed out is no news beside what they timed out of.
         let undecided = logged.certainty == Certainty::Undecidable && !report.findings.is_empty();

@@ -44,7 +44,9 @@ pub(super) fn never_completed(scene: &Scene<'_, '_>) -> Option<Cause> {
     let waiting: Vec<GlobalRank> = wait.into_iter().filter(|rank| !pair.contains(rank)).collect();
     let others = match waiting.is_empty() {
         true => String::new(),
-        false => format!(" {} in calls that these two have not come to.", capital(&waits(&waiting))),
+        false => {
+            format!(" {} in calls that these two have not come to.", capital(&waits(&waiting)))
+        }
     };
     pair.extend(waiting);
     Some(Cause {

@@ -5,7 +5,7 @@
 use super::ended;
 use super::logged::finding;
 use super::report::{Certainty, Evidence, Finding, Kind};
-use super::watchdogs::{Fired, Stood, furthest};
+use super::watchdogs::{Fired, Stood, furthest, timed_out};
 use super::words::{cap_ranks, rank_list, ranks};
 use crate::job_log::{Heard, Said, Statement, is_world};
 use crate::rank::GlobalRank;
@@ -34,9 +34,7 @@ pub(super) fn found(
 ) -> Option<Finding> {
     let last = *call.all.last()?;
     let mut waiting: BTreeSet<GlobalRank> = furthest(call.all).into_keys().collect();
-    let timed_out = |it: &&Statement| matches!(it.said, Said::TimedOut { .. });
-    let spoken: BTreeSet<GlobalRank> =
-        heard.statements.iter().filter(timed_out).map(|it| it.rank).collect();
+    let spoken = timed_out(&heard.statements);
     let elsewhere: Vec<GlobalRank> = spoken.difference(&waiting).copied().collect();
     // They had made the call, and were ended before they could say that it timed out.
     let made = call.stood.iter().filter(|(_, stood)| stood.enqueued >= last.seq);
@@ -176,7 +174,8 @@ pub(super) fn of_few(
     ended: &[Statement],
 ) -> Option<Finding> {
     let all: Vec<&Fired<'_>> = groups.values().flatten().collect();
-    let waits = |fired: &&Fired<'_>| format!("rank {} in {} #{}", fired.at.rank, fired.op, fired.seq);
+    let waits =
+        |fired: &&Fired<'_>| format!("rank {} in {} #{}", fired.at.rank, fired.op, fired.seq);
     let said: Vec<String> = all.iter().copied().take(8).map(|fired| waits(&fired)).collect();
     let victims: BTreeSet<GlobalRank> = all.iter().map(|fired| fired.at.rank).collect();
     if let Some(mut found) = ended::found(ended).filter(|_| !all.is_empty()) {
@@ -205,8 +204,8 @@ pub(super) fn signalled(statements: &[Statement]) -> Option<Finding> {
     let who: BTreeSet<GlobalRank> = about.iter().map(|it| it.rank).collect();
     let who: Vec<GlobalRank> = who.into_iter().collect();
     let message = format!(
-        "A collective timed out on {}, as other ranks' logs say. The line that names it stands in that \
-         rank's own log, which is not among these.",
+        "A collective timed out on {}, as the watchdogs say. The line that names it, \"Watchdog caught \
+         collective operation timeout\" of that rank's own log, is not among these.",
         ranks(&who)
     );
     let fix = "Give all ranks' logs, and their Flight Recorder dumps.";

@@ -189,9 +189,7 @@ fn differ(same: &[Fired<'_>], label: &str, members: Option<usize>) -> Option<Fin
 pub(super) fn timeouts(heard: &Heard, world: u32) -> Vec<Finding> {
     let statements = heard.statements.as_slice();
     let (groups, stood) = (fired(statements, false), stood(statements));
-    let timed_out = |it: &&Statement| matches!(it.said, Said::TimedOut { .. });
-    let spoken: BTreeSet<GlobalRank> =
-        statements.iter().filter(timed_out).map(|it| it.rank).collect();
+    let spoken = timed_out(statements);
     let ended = ended::of_others(statements, &spoken);
     let mut behind: Vec<Finding> = Vec::new();
     for (group, all) in &groups {
@@ -214,10 +212,21 @@ pub(super) fn timeouts(heard: &Heard, world: u32) -> Vec<Finding> {
     let rest = most.and_then(|(group, all)| {
         let label = of_group(group, groups.len());
         let stood = stood.get(group).cloned().unwrap_or_default();
-        silent::found(heard, &silent::Call { all, stood: &stood, group, label: &label }, &ended, world)
+        silent::found(
+            heard,
+            &silent::Call { all, stood: &stood, group, label: &label },
+            &ended,
+            world,
+        )
     });
     let rest = rest.or_else(|| silent::of_few(&fired(statements, true), &ended));
     rest.or_else(|| silent::signalled(statements)).into_iter().collect()
+}
+
+/// The ranks that timed out somewhere, as their own watchdogs or others' say.
+pub(super) fn timed_out(statements: &[Statement]) -> BTreeSet<GlobalRank> {
+    let timed_out = |it: &&Statement| matches!(it.said, Said::TimedOut { .. } | Said::Signalled);
+    statements.iter().filter(timed_out).map(|it| it.rank).collect()
 }
 
 /// The last call in which each rank timed out.

@@ -294,7 +294,8 @@ mod tests {
                 (site.group, site.group_desc) = (Some("3".into()), "tp".into());
                 site.pg_id = 1;
             }
-            dump.groups[0] = super::super::GroupConfig { name: "3".into(), desc: "tp".into(), ranks };
+            dump.groups[0] =
+                super::super::GroupConfig { name: "3".into(), desc: "tp".into(), ranks };
             dump
         };
         let kept = |dumps: Vec<Dump>| {
@@ -302,10 +303,12 @@ mod tests {
             (newest(dumps, &mut problems).unwrap().len(), problems.len())
         };
         let all = "0 1 2";
-        let stale = vec![of(all, "rank_0", HOUR), of(all, "rank_1", HOUR + 5), of(all, "rank_2", 7)];
+        let stale =
+            vec![of(all, "rank_0", HOUR), of(all, "rank_1", HOUR + 5), of(all, "rank_2", 7)];
         assert_eq!(kept(stale), (2, 1));
         // Another group of the name may have been done an hour before.
-        let other = vec![of("0 1", "rank_0", HOUR), of("0 1", "rank_1", HOUR + 5), of("2 3", "rank_2", 7)];
+        let other =
+            vec![of("0 1", "rank_0", HOUR), of("0 1", "rank_1", HOUR + 5), of("2 3", "rank_2", 7)];
         assert_eq!(kept(other), (3, 0));
     }
 

@@ -61,11 +61,8 @@ impl Heard {
             }
         }
         // How a process ended is not needed where it says what it raised.
-        let raised: BTreeSet<GlobalRank> = statements
-            .iter()
-            .filter(|it| super::is_raised(&it.said))
-            .map(|it| it.rank)
-            .collect();
+        let raised: BTreeSet<GlobalRank> =
+            statements.iter().filter(|it| super::is_raised(&it.said)).map(|it| it.rank).collect();
         heard.statements = statements.into_iter().collect();
         heard
             .statements

@@ -79,7 +79,7 @@ pub enum Said {
         /// The number of the last one that had ended; `None` where what is said cannot be.
         completed: Option<u64>,
     },
-    /// The watchdog of another rank: a collective of this one timed out.
+    /// The watchdog, of this rank or of another one: a collective of it timed out.
     Signalled,
     /// Python: the rank ended by an exception that nobody caught.
     Raised {

@@ -30,12 +30,8 @@ fn messages_are_understood() {
         said("RuntimeError: [Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 5000 ms"),
         [(1, Said::MissedBarrier), (2, Said::MissedBarrier)]
     );
-    let runs = |op: &str| Said::Runs {
-        seq: 1,
-        op: op.into(),
-        shape: "[4]".into(),
-        dtype: "Float".into(),
-    };
+    let runs =
+        |op: &str| Said::Runs { seq: 1, op: op.into(), shape: "[4]".into(), dtype: "Float".into() };
     assert_eq!(
         said(
             "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running \
@@ -71,16 +67,18 @@ fn messages_are_understood() {
              [rank0]: torch.distributed.DistBackendError: NCCL error\n\
              [rank1]: RuntimeError: Connection closed by peer [::1]:3"
         ),
-        [(0, gave_up("torch.distributed.DistBackendError: NCCL error")),
+        [
+            (0, gave_up("torch.distributed.DistBackendError: NCCL error")),
             (1, gave_up("RuntimeError: Connection closed by peer [::1]:3")),
             (
-            2,
-            Said::Raised {
-                error: "torch.OutOfMemoryError: CUDA out of memory.".into(),
-                frame: Some("a.py:1".into()),
-                source: None
-            }
-        )]
+                2,
+                Said::Raised {
+                    error: "torch.OutOfMemoryError: CUDA out of memory.".into(),
+                    frame: Some("a.py:1".into()),
+                    source: None
+                }
+            )
+        ]
     );
     assert_eq!(said("Rank 7 is fine\n[2]: params\nSeqNum="), []);
 }
@@ -204,7 +202,7 @@ fn what_a_rank_says_when_another_one_timed_out() {
     );
     // Nothing enqueued yet, on a backend of another name.
     let none = signal(2, "this local rank", -1, -1).replace("NCCL", "XCCL");
-    assert_eq!(said(&none), [(2, stood("0(default_pg)", 0, Some(0)))]);
+    assert_eq!(said(&none), [(2, Said::Signalled), (2, stood("0(default_pg)", 0, Some(0)))]);
     let torch_2_3 = "[rank1]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 1] Received a timeout signal from \
                      this local rank and will start to dump the debug info. Last enqueued NCCL work: 3, \
                      last completed NCCL work: 2.\n";
@@ -226,7 +224,11 @@ fn reports_of_ranks_that_are_behind_are_understood() {
     let world = "0(default_pg)";
     assert_eq!(
         said(report),
-        [(2, stood(world, 5, Some(4))), (3, stood(world, 5, Some(4))), (1, stood(world, 5, Some(5)))]
+        [
+            (2, stood(world, 5, Some(4))),
+            (3, stood(world, 5, Some(4))),
+            (1, stood(world, 5, Some(5)))
+        ]
     );
     let never = "[rank0]:[E] [PG ID 0 PG GUID 0(default_pg) Rank 0] \n\t - To our best knowledge, ranks [1, \
                  2] are the lagging ranks that caused this timeout. They never joined any collectives\n";
@@ -301,6 +303,8 @@ fn launchers_say_whose_line_it_is() {
     let node = prefixed("1: ", "[rank8]: x\n[rank9]: y") + &prefixed("1: ", TRACEBACK);
     assert_eq!(said(&node), [], "a task for each machine");
     assert_eq!(read(node.as_bytes()).unnamed.len(), 1);
+    let ray = prefixed("(Policy[rank=31] pid=32, ip=10.1.1.2) [rank31]: ", TRACEBACK);
+    assert_eq!(said(&ray), [(31, bad_batch())]);
     let mpirun = prefixed("[1,2]<stderr>:", TRACEBACK);
     assert_eq!(said(&mpirun), [(2, bad_batch())]);
     let wrote = read(&[srun.as_bytes(), b"1: \n"].concat()).wrote;

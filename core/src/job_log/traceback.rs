@@ -96,8 +96,7 @@ impl Tracebacks {
     pub(super) fn ends(self) -> impl Iterator<Item = (Writer, Raise)> {
         self.processes.into_iter().filter_map(|(writer, process)| {
             // PyTorch's hook prints what ends a process, and nothing else.
-            let ended =
-                matches!(writer, Writer::Rank(_)) || process.since <= LINES_AFTER_THE_END;
+            let ended = matches!(writer, Writer::Rank(_)) || process.since <= LINES_AFTER_THE_END;
             Some((writer, process.last.filter(|_| ended)?))
         })
     }
@@ -143,7 +142,7 @@ fn frame(frames: &mut Vec<Frame>, text: &str) {
         let name = path.rsplit(['/', '\\']).next().unwrap_or(path);
         let own = !NOT_OWN.iter().any(|what| path.contains(what));
         if frames.len() >= MOST {
-            frames.remove(0);
+            frames.drain(..MOST / 2);
         }
         frames.push(Frame { at: format!("{name}:{number}"), source: None, own });
     } else if let Some(last) = frames.last_mut()
@@ -165,10 +164,13 @@ pub(super) struct Raised<'a> {
 /// What a line says was raised, if it is the last one of a traceback.
 pub(super) fn raised(line: &str) -> Option<Raised<'_>> {
     /// What a rank raises because of others.
-    const OTHERS_FAULT: [&str; 11] = [
+    const OTHERS_FAULT: [&str; 14] = [
         "Connection closed by peer",
         "Connection reset by peer",
         "Broken pipe",
+        "ocket has timed out",
+        "Socket Timeout",
+        "wait timeout after",
         "Gloo connectFullMesh failed",
         "Timed out waiting",
         "Application timeout caused pair closure",

@@ -13,7 +13,7 @@ pub(super) enum Line {
     Fired(Said),
     /// How far the rank has come in a group, and the number of the work that failed, if that is said.
     Stood { said: Said, failed: Option<u64> },
-    /// The rank timed out in a collective, as another one says.
+    /// The rank timed out in a collective, whichever it was.
     Signalled,
     /// Ranks of a group are behind the others: `TORCH_NCCL_DESYNC_DEBUG`.
     Behind(Vec<u64>, Said),
@@ -43,6 +43,9 @@ pub(super) fn of_line(line: &str, say: &mut dyn FnMut(u64, Line)) {
         say(by, Line::Signalled);
     }
     let Some(rank) = own else { return };
+    if line.contains("due to a collective timeout from this local rank") {
+        say(rank, Line::Signalled);
+    }
     let Some(enqueued) = last(line, "ast enqueued ") else { return };
     let completed = last(line, "ast completed ");
     let at = ["at work sequence id: ", "at work: ", "at NCCL work: "];
@@ -63,7 +66,8 @@ pub(super) fn of_report(line: &str, group: &str, say: &mut dyn FnMut(u64, Line))
     };
     let said = if line.contains("are the lagging ranks that caused this timeout") {
         stood(0, 0)
-    } else if let Some(seq) = after(line, "] joined but didn't finish collective #").and_then(number)
+    } else if let Some(seq) =
+        after(line, "] joined but didn't finish collective #").and_then(number)
     {
         stood(seq, seq.saturating_sub(1))
     } else if let Some(seq) = after(line, "] finished collective #").and_then(number)
@@ -89,7 +93,8 @@ pub(super) fn prefix(line: &str) -> (String, Option<u64>) {
         // A description may hold brackets, but no line names two groups.
         (group.len() < 200).then(|| (group.replace(" (", "("), Some(rank)))
     };
-    let found = within("PG GUID ").or_else(|| within("[PG ").filter(|(group, _)| !group.is_empty()));
+    let found =
+        within("PG GUID ").or_else(|| within("[PG ").filter(|(group, _)| !group.is_empty()));
     found.unwrap_or_else(|| (String::new(), after(line, "[Rank ").and_then(number)))
 }
 

@@ -36,7 +36,8 @@ fn end_of(line: &str, said: &str) -> Option<usize> {
         before.is_none_or(|byte| !byte.is_ascii_alphanumeric() && !matches!(byte, b'_' | b'-'))
     };
     let same = |window: &[u8]| window.eq_ignore_ascii_case(what);
-    let mut found = bytes.windows(what.len()).enumerate().filter(|(_, window)| same(window)).map(|(at, _)| at);
+    let mut found =
+        bytes.windows(what.len()).enumerate().filter(|(_, window)| same(window)).map(|(at, _)| at);
     found.find(alone).map(|at| at + what.len())
 }
 

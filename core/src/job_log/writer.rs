@@ -63,8 +63,12 @@ impl<'a> Line<'a> {
 /// Whose line it is, by the `[rank2]:` that PyTorch puts before what it prints, and what is behind. It
 /// need not come first: progress bars end in no new line.
 pub(super) fn speaker(line: &str) -> Option<(u64, &str)> {
-    let (rank, rest) = super::after(line, "[rank")?.split_once("]:")?;
-    Some((rank.parse().ok()?, rest))
+    // Ray has another bracket of that name before it: `(Worker[rank=3] pid=7) [rank3]: …`.
+    line.match_indices("[rank").find_map(|(at, what)| {
+        let rest = line.get(at + what.len()..)?;
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        Some((rest.get(..digits)?.parse().ok()?, rest.get(digits..)?.strip_prefix("]:")?))
+    })
 }
 
 fn by_torchrun(line: &str) -> Option<(u64, &str)> {

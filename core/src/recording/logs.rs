@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What stands before a number that counts processes: `train_3.log`, `worker-3.log`.
 const COUNTED: [&str; 14] = [
-    "log", "out", "err", "stdout", "stderr", "output", "train", "trainer", "worker", "process", "proc",
-    "gpu", "task", "debug",
+    "log", "out", "err", "stdout", "stderr", "output", "train", "trainer", "worker", "process",
+    "proc", "gpu", "task", "debug",
 ];
 
 /// What a launcher calls the files of a process in its folder.

@@ -241,10 +241,15 @@ impl Sources {
 impl Sources {
     /// What the logs say that are judged; those that are nobody's log and say nothing become problems.
     fn hear(&mut self, judged: &Judged) -> Result<Heard, String> {
-        let telling = std::mem::take(&mut self.logs).into_iter().map(|(name, log)| (name, log, None));
+        let telling =
+            std::mem::take(&mut self.logs).into_iter().map(|(name, log)| (name, log, None));
         let quiet = std::mem::take(&mut self.quiet).into_iter();
         let quiet = quiet.map(|(problem, log)| (problem.file_name.clone(), log, Some(problem)));
         let all = telling.chain(quiet).filter(|(name, _, _)| judged.holds(name));
+        let mut all: Vec<(String, JobLog, Option<FileProblem>)> = all.collect();
+        // What stands last of a rank is told.
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        let all = all.into_iter();
         let (logs, problems): (Vec<(String, JobLog)>, Vec<Option<FileProblem>>) =
             all.map(|(name, log, problem)| ((name, log), problem)).unzip();
         let ranks = logs::ranks_of(&logs)?;
