@@ -411,3 +411,47 @@ fn quiet_logs_are_ranks_logs() {
     let all = [within("attempt_0", old.dumps), within("attempt_1", new.dumps), log];
     assert_eq!(found(&gather(all.iter().flatten())), [(Kind::CallNeverCompleted, vec![])]);
 }
+
+/// What torchrun of torch 2.7.1 left of real jobs, with what it printed itself and without.
+#[test]
+fn real_logs_of_torchrun_name_who_did_it() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/job-log");
+    let logs = |job: &str, attempts: u32, printed: bool| {
+        let ranks = (0..attempts).flat_map(|attempt| (0..4).map(move |rank| (attempt, rank)));
+        let mut names: Vec<String> = ranks
+            .flat_map(|(attempt, rank)| {
+                let of = |stream| format!("{job}/attempt_{attempt}/{rank}/{stream}.log");
+                [of("stdout"), of("stderr")]
+            })
+            .collect();
+        names.extend(printed.then(|| format!("{job}.log")));
+        let read = |name: String| (name.clone(), std::fs::read(folder.join(&name)).unwrap());
+        gather(&names.into_iter().map(read).collect::<Vec<_>>())
+    };
+    let short = |gathered: &Gathered| {
+        let findings = gathered.report.findings.iter();
+        let ranks = |ranks: &[GlobalRank]| ranks.iter().map(|rank| rank.0).collect::<Vec<_>>();
+        let short = findings.map(|it| (it.kind, ranks(&it.culprits), ranks(&it.victims)));
+        (short.collect::<Vec<_>>(), gathered.report.world_size)
+    };
+    for printed in [false, true] {
+        let stuck = logs("stuck", 1, printed);
+        let never = (vec![(Kind::RankNeverJoined, vec![3], vec![0, 1, 2])], 4);
+        assert_eq!(short(&stuck), never);
+        let message = &stuck.report.findings[0].message;
+        assert!(message.contains("job.py:20 (\"dist.all_reduce(y)\")"), "{message}");
+        assert!(message.contains("Rank 3's log ends with \"rank 3 loads\""), "{message}");
+        assert_eq!(stuck.problems, [""; 0]);
+        let raises = logs("raises", 1, printed);
+        assert_eq!(short(&raises), (vec![(Kind::RankDied, vec![3], vec![0, 2])], 4));
+        let message = &raises.report.findings[0].message;
+        assert!(
+            message.starts_with("Rank 3 raised ValueError: bad batch 2 at job.py:8"),
+            "{message}"
+        );
+        let restarted = logs("restarted", 2, printed);
+        assert_eq!(short(&restarted).0, [(Kind::CallNeverCompleted, vec![], vec![0, 1])]);
+        assert!(notes(&restarted).contains("attempt 0 was left out"), "{}", notes(&restarted));
+    }
+    assert_eq!(short(&logs("killed", 1, true)), (vec![(Kind::RankDied, vec![2], vec![1, 3])], 4));
+}
