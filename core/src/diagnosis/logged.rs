@@ -81,7 +81,11 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
     let mut ranks = report.culprits();
     ranks.extend(heard.statements.iter().map(|it| it.rank));
     let above = ranks.iter().map(|rank| rank.0.saturating_add(1)).max().unwrap_or(0);
-    let above = if from_logs_alone { heard.world(above) } else { above };
+    // A process whose rank nothing tells is one all the same.
+    let above = match from_logs_alone && !heard.is_empty() {
+        true => heard.world(above).max(1),
+        false => above,
+    };
     report.world_size = report.world_size.max(above);
 }
 

@@ -172,7 +172,7 @@ impl Sources {
         let heard = match self.hear(&judged) {
             Ok(heard) => heard,
             Err(why) if recording.is_none() => {
-                let report = Report::unusable(0, why);
+                let report = Report::unusable(1, why);
                 return Ok(Gathered { calls: None, report, problems: self.problems });
             }
             Err(why) => {
