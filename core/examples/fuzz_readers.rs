@@ -46,7 +46,7 @@ const READERS: &[Reader] = &[
     Reader { name: "archive", takes: is_dump, read: archive_of },
     Reader {
         name: "job_log",
-        takes: |path| ends(path, "md"),
+        takes: |path| ends(path, "md") || ends(path, "log"),
         read: |bytes| drop(job_log::read(bytes)),
     },
     Reader {

@@ -63,6 +63,18 @@ pub(crate) fn below(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// The folders among some paths that have files and folders: only the files are read.
+pub(crate) fn passed_over(paths: &[PathBuf]) -> Vec<&PathBuf> {
+    let has_both = |path: &&PathBuf| {
+        let entries = fs::read_dir(path).into_iter().flatten().take(MAX_FILES).flatten();
+        let shown = entries.filter(|it| !it.file_name().as_encoded_bytes().starts_with(b"."));
+        let kinds = shown.filter_map(|entry| Some(entry.file_type().ok()?.is_dir()));
+        let (folders, files): (Vec<bool>, Vec<bool>) = kinds.partition(|is_folder| *is_folder);
+        !folders.is_empty() && !files.is_empty()
+    };
+    paths.iter().filter(has_both).collect()
+}
+
 fn walk(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
     let shown = folder.display();
     if depth > MAX_DEPTH {
@@ -126,5 +138,7 @@ mod tests {
         let found = below(&[root.to_path_buf()]).unwrap();
         let names: Vec<_> = found.iter().map(|it| it.strip_prefix(root).unwrap()).collect();
         assert_eq!(names, ["job/loop", "job/rank_0", "job/rank_1"].map(Path::new));
+        let paths = ["job", "job/json", "job/rank_0"].map(|name| root.join(name));
+        assert_eq!(passed_over(&paths), [&paths[0]]);
     }
 }

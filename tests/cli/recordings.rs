@@ -181,6 +181,23 @@ fn logs_and_profiles_are_diagnosed_alone_and_with_dumps() {
     assert!(report["notes"].to_string().contains("2 of the job's 4 ranks have a profile"));
 }
 
+/// What torchrun left of a job: a folder for each attempt and process.
+#[test]
+fn torchruns_folders_are_diagnosed() {
+    let diagnose = |path: &str| {
+        let output = lockstep(["diagnose".as_ref(), "--json".as_ref(), data(path).as_os_str()]);
+        (output.code, json(&output))
+    };
+    let (code, report) = diagnose("job-log/stuck");
+    let first = &report["findings"][0];
+    assert_eq!((code, &report["world_size"]), (1, &4.into()), "{report:#}");
+    assert_eq!((&first["kind"], &first["culprits"][0]), (&"rank_never_joined".into(), &3.into()));
+    assert_eq!(first["evidence"][0]["frame"], "job.py:20");
+    let (_, report) = diagnose("job-log");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("were not read, since it holds files itself"), "{report:#}");
+}
+
 /// What `lockstep export` writes of a simulation is diagnosed like the simulation.
 #[test]
 fn exported_dumps_are_diagnosed_like_what_they_are_of() {

@@ -111,6 +111,10 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
             }
         }
     }
+    // Who stands in a send or receive that does not end has not stayed away.
+    let held_up = met::held_up(&scene);
+    let in_pairs = alone.iter().any(|rank| held_up.contains(rank));
+    alone.retain(|rank| !held_up.contains(rank));
     // DDP's constructor ends every rank: who has not come yet will not be waited for.
     if causes.iter().all(|cause| cause.kind != Kind::DdpModelMismatch) {
         causes.extend(absent::causes(&scene, &alone));
@@ -134,7 +138,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
         causes.extend(circles);
     }
     // A call that others saw end says that the dumps are of a running job.
-    if causes.is_empty() && notes.is_empty() {
+    if causes.is_empty() && (notes.is_empty() || in_pairs) {
         causes.extend(met::never_completed(&scene));
     }
     let slow = straggler::find(job);

@@ -3,24 +3,84 @@
 
 use super::logged::finding;
 use super::report::{Certainty, Finding, Kind};
-use crate::job_log::{Said, Statement};
+use crate::job_log::{Said, Statement, Unnamed};
+use crate::rank::GlobalRank;
+use std::collections::BTreeSet;
 
 /// More are counted.
 const SHOWN: usize = 4;
 
 /// Whether a message says that a rank ended.
-pub(super) fn is_end(said: &Said) -> bool {
-    matches!(said, Said::Raised { .. } | Said::Killed { .. })
+fn is_end(said: &Said) -> bool {
+    matches!(said, Said::Raised { .. } | Said::Killed { .. } | Said::Exited { .. })
+}
+
+/// What is said of the ends of ranks, but for those that timed out: these ended by that.
+pub(super) fn of_others(
+    statements: &[Statement],
+    timed_out: &BTreeSet<GlobalRank>,
+) -> Vec<Statement> {
+    let ended = |it: &&Statement| is_end(&it.said) && !timed_out.contains(&it.rank);
+    statements.iter().filter(ended).cloned().collect()
+}
+
+/// `ValueError: bad batch at train.py:88 ("loss.backward()").`
+fn raised(error: &str, frame: Option<&str>, source: Option<&str>) -> String {
+    let at = frame.map(|frame| format!(" at {frame}")).unwrap_or_default();
+    let line = source.map(|line| format!(" (\"{line}\")")).unwrap_or_default();
+    let end = if at.is_empty() && error.ends_with(['.', '!', '?']) { "" } else { "." };
+    match at.is_empty() {
+        true => format!("{error}{end}"),
+        false => format!("{}{at}{line}{end}", error.trim_end_matches('.')),
+    }
+}
+
+/// The finding of exceptions of processes whose rank nothing tells.
+pub(super) fn unnamed(unnamed: &[Unnamed]) -> Option<Finding> {
+    let said: Vec<String> = unnamed.iter().take(SHOWN).map(note).collect();
+    (!said.is_empty()).then(|| Finding {
+        kind: Kind::RankDied,
+        culprits: Vec::new(),
+        victims: Vec::new(),
+        group: None,
+        seq: None,
+        op: None,
+        certainty: Certainty::Undecidable,
+        message: said.join(" "),
+        fix: "Mend what raised there: the traceback stands above that line. Ranks that wait for one that \
+              ended wait until the watchdog fires. A log for each rank (torchrun --log-dir DIR -r 3) \
+              tells whose it is."
+            .to_owned(),
+        evidence: Vec::new(),
+    })
+}
+
+/// What is said of an exception of a process whose rank nothing tells.
+pub(super) fn note(unnamed: &Unnamed) -> String {
+    let Unnamed { file, line, said } = unnamed;
+    match said {
+        Said::Raised { error, frame, source } => format!(
+            "A process, of which {file} does not say which rank it is, raised {} It is line {line} there.",
+            raised(error, frame.as_deref(), source.as_deref())
+        ),
+        _ => format!("{file} tells in line {line} of a process whose rank it does not say."),
+    }
 }
 
 /// The finding of the ranks that ended.
 pub(super) fn found(statements: &[Statement]) -> Option<Finding> {
     let ended: Vec<&Statement> = statements.iter().filter(|it| is_end(&it.said)).collect();
     let said = ended.iter().take(SHOWN).filter_map(|it| match &it.said {
-        Said::Raised { error } => {
-            let end = if error.ends_with('.') { "" } else { "." };
-            Some(format!("Rank {} raised {error}{end}", it.rank))
-        }
+        Said::Raised { error, frame, source } => Some(format!(
+            "Rank {} raised {}",
+            it.rank,
+            raised(error, frame.as_deref(), source.as_deref())
+        )),
+        Said::Exited { status, .. } => Some(format!(
+            "Rank {} was the first to end, with status {status}, as torchrun says; what it raised does \
+             not stand in these logs.",
+            it.rank
+        )),
         Said::Killed { signal, local } => {
             let which = match local {
                 true => " (by its number on its machine)",
@@ -38,8 +98,13 @@ pub(super) fn found(statements: &[Statement]) -> Option<Finding> {
     if ended.len() > SHOWN {
         said.push(format!("So were {} more.", ended.len() - SHOWN));
     }
+    let exited = ended.iter().all(|it| matches!(it.said, Said::Exited { .. }));
     let killed = ended.iter().all(|it| matches!(it.said, Said::Killed { .. }));
     let fix = match killed {
+        _ if exited => {
+            "Look at the end of that rank's own log (torchrun --log-dir DIR -r 3 writes one for each). A \
+             rank that ends leaves the others waiting in their next call until the watchdog fires."
+        }
         true => {
             "SIGKILL most often comes from a machine that ran out of memory (dmesg, the container's \
              limit) or from a scheduler, SIGSEGV and SIGABRT from native code: look there. A rank that \
@@ -51,7 +116,11 @@ pub(super) fn found(statements: &[Statement]) -> Option<Finding> {
         }
     };
     let mut found = finding(Kind::RankDied, &ended, said.join(" "), fix)?;
-    found.certainty = Certainty::Likely;
+    // The first of several to end may have been the first to give up.
+    if ended.iter().all(|it| matches!(it.said, Said::Exited { alone: false, .. })) {
+        found.culprits = Vec::new();
+    }
+    found.certainty = if exited { Certainty::Undecidable } else { Certainty::Likely };
     Some(found)
 }
 

@@ -1,26 +1,35 @@
 //! What a job's log says, as findings: alone, or where it names what a recording could only guess.
 
-use super::ended;
 use super::models::Sides;
 use super::report::{Certainty, Evidence, Finding, Kind, Report, Verdict};
 use super::watchdogs;
 use super::words::{cap_ranks, rank_list};
-use crate::job_log::{Said, Statement};
+use super::{ended, gave_up};
+use crate::job_log::{Heard, Said, Statement};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Adds what a job's log says to a report: a finding of the same ranks takes the log's word for the
 /// kind, anything else becomes a finding of its own.
-pub fn add_log(report: &mut Report, statements: &[Statement]) {
+pub fn add_log(report: &mut Report, heard: &Heard) {
     // The same message may stand in the logs of several ranks.
-    let mut own: Vec<Statement> = statements.to_vec();
+    let mut heard = heard.clone();
     let mut seen = BTreeSet::new();
-    own.retain(|it| seen.insert((it.rank, it.said.clone())));
-    for logged in findings(&own, report.world_size) {
-        let guessed = logged.certainty == Certainty::Undecidable
-            && matches!(logged.kind, Kind::RankNeverJoined | Kind::CallNeverCompleted);
+    heard.statements.retain(|it| seen.insert((it.rank, it.said.clone())));
+    let heard = &heard;
+    let from_logs_alone = report.world_size == 0;
+    let from_calls = report.findings.len();
+    for logged in findings(heard, report.world_size) {
+        let guess = logged.certainty != Certainty::Certain
+            && matches!(
+                logged.kind,
+                Kind::RankNeverJoined | Kind::CallNeverCompleted | Kind::OpExtra
+            );
+        let as_known = |known: &Finding| known.culprits == logged.culprits;
         // That others timed out is no news beside what they timed out of.
-        if guessed && !report.findings.is_empty() {
+        let undecided = logged.certainty == Certainty::Undecidable && !report.findings.is_empty();
+        let among_calls = from_calls > 0 && !report.findings.iter().any(as_known);
+        if guess && (undecided || among_calls) {
             continue;
         }
         let vague = |kind| {
@@ -54,23 +63,35 @@ pub fn add_log(report: &mut Report, statements: &[Statement]) {
     }
     // Calls tell more of a disagreement than the one line that each watchdog writes.
     let alone = report.findings.is_empty();
-    for logged in watchdogs::differing(&own, report.world_size) {
+    for logged in watchdogs::differing(&heard.statements, heard.world(report.world_size)) {
         match report.findings.iter_mut().find(|known| known.culprits == logged.culprits) {
             Some(known) => known.evidence.extend(logged.evidence),
             None if alone => report.findings.push(logged),
             None => {}
         }
     }
+    if report.findings.is_empty() {
+        report.findings.extend(ended::unnamed(&heard.unnamed));
+    } else {
+        report.notes.extend(heard.unnamed.iter().take(4).map(ended::note));
+    }
     if !report.findings.is_empty() {
         report.verdict = Verdict::Findings;
     }
-    let ranks = report.culprits().into_iter().chain(statements.iter().map(|it| it.rank));
-    let above = ranks.map(|rank| rank.0.saturating_add(1)).max().unwrap_or(0);
+    let mut ranks = report.culprits();
+    ranks.extend(heard.statements.iter().map(|it| it.rank));
+    let above = ranks.iter().map(|rank| rank.0.saturating_add(1)).max().unwrap_or(0);
+    // A process whose rank nothing tells is one all the same.
+    let above = match from_logs_alone && !heard.is_empty() {
+        true => heard.world(above).max(1),
+        false => above,
+    };
     report.world_size = report.world_size.max(above);
 }
 
 /// The findings of a log alone.
-fn findings(statements: &[Statement], world: u32) -> Vec<Finding> {
+fn findings(heard: &Heard, world: u32) -> Vec<Finding> {
+    let statements = heard.statements.as_slice();
     let mut found = Vec::new();
     found.extend(unused(statements));
     found.extend(models(statements));
@@ -88,8 +109,11 @@ fn findings(statements: &[Statement], world: u32) -> Vec<Finding> {
         "Look at the log of that rank, above this: it is stuck in its own code, or ended.",
     ));
     found.extend(mismatch(statements));
-    if watchdogs::differing(statements, world).is_empty() {
-        found.extend(watchdogs::timeouts(statements, world));
+    if watchdogs::differing(statements, heard.world(world)).is_empty() {
+        found.extend(watchdogs::timeouts(heard, world));
+        if found.is_empty() {
+            found.extend(gave_up::found(heard, world));
+        }
         if found.is_empty() {
             found.extend(ended::found(statements));
         }
@@ -120,7 +144,10 @@ pub(super) fn finding(
             .map(|it| Evidence {
                 rank: it.rank,
                 entry: None,
-                frame: None,
+                frame: match &it.said {
+                    Said::Raised { frame, .. } | Said::GaveUp { frame, .. } => frame.clone(),
+                    _ => None,
+                },
                 note: format!("line {} of the log", it.line),
             })
             .collect(),
@@ -237,17 +264,29 @@ pub(super) mod tests {
     use crate::job_log::read;
 
     pub(in super::super) fn report(text: &str) -> Report {
+        of_files(&[("train.log", text, None)])
+    }
+
+    /// Of logs, each with the rank whose it is, if it is one rank's.
+    pub(in super::super) fn of_files(files: &[(&str, &str, Option<u32>)]) -> Report {
+        let logs = files.iter().map(|(name, text, rank)| (*name, read(text.as_bytes()), *rank));
+        let logs: Vec<_> = logs.collect();
+        let heard = logs.iter().map(|(name, log, rank)| (*name, log, rank.map(GlobalRank)));
         let mut report = Report::healthy(0);
-        add_log(&mut report, &read(text.as_bytes()));
+        add_log(&mut report, &Heard::of(heard));
         report
     }
 
     pub(in super::super) fn found(text: &str) -> Vec<(Kind, Vec<u32>, Certainty)> {
+        short(&report(text))
+    }
+
+    pub(in super::super) fn short(report: &Report) -> Vec<(Kind, Vec<u32>, Certainty)> {
         let short = |finding: &Finding| {
             let culprits = finding.culprits.iter().map(|rank| rank.0).collect();
             (finding.kind, culprits, finding.certainty)
         };
-        report(text).findings.iter().map(short).collect()
+        report.findings.iter().map(short).collect()
     }
 
     #[test]

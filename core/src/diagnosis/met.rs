@@ -1,10 +1,26 @@
 //! Sends and receives of which both sides were called, and which ended on neither. A dump holds no
 //! tags: two calls that seem to meet may never.
 
+use super::absent::rows_without;
 use super::causes::{Cause, Scene, evidence};
+use super::differing::waits;
 use super::report::{Certainty, Kind};
-use super::words;
+use super::words::{self, capital};
+use crate::rank::GlobalRank;
 use crate::trace::Outcome;
+use std::collections::BTreeSet;
+
+/// The ranks of a recording whose last call is of such a pair: it is what holds them up, and they did
+/// not stay away from what others wait in.
+pub(super) fn held_up(scene: &Scene<'_, '_>) -> BTreeSet<GlobalRank> {
+    let is_last = |pending: &&super::p2p::PendingP2p<'_>| {
+        let last = scene.job.rank(pending.made.rank).and_then(|own| own.calls.last());
+        last.is_some_and(|last| last.work == pending.made.record.work)
+    };
+    let met = scene.p2p.iter().filter(|it| it.partner.is_some_and(|partner| partner.pending()));
+    let met = met.filter(|_| scene.job.log.recorded).filter(is_last);
+    met.map(|pending| pending.made.rank).collect()
+}
 
 /// The first pair of a recording that seems to have met and has ended on neither side, where nothing
 /// else is wrong. Of a run or a simulation the tags are known.
@@ -23,6 +39,16 @@ pub(super) fn never_completed(scene: &Scene<'_, '_>) -> Option<Cause> {
     })?;
     let mut pair = vec![send.rank, receive.rank];
     pair.sort_unstable();
+    let wait = pair.iter().flat_map(|rank| rows_without(scene, *rank));
+    let wait: BTreeSet<GlobalRank> = wait.flat_map(|(row, _)| row.waiting()).collect();
+    let waiting: Vec<GlobalRank> = wait.into_iter().filter(|rank| !pair.contains(rank)).collect();
+    let others = match waiting.is_empty() {
+        true => String::new(),
+        false => {
+            format!(" {} in calls that these two have not come to.", capital(&waits(&waiting)))
+        }
+    };
+    pair.extend(waiting);
     Some(Cause {
         kind: Kind::CallNeverCompleted,
         culprits: Vec::new(),
@@ -37,7 +63,7 @@ pub(super) fn never_completed(scene: &Scene<'_, '_>) -> Option<Cause> {
         message: format!(
             "Rank {} waits in {}, and rank {} in {}: they seem to meet, and neither saw its call end. \
              Their tags may differ, which a dump does not hold (gloo and MPI heed them, NCCL does not); \
-             or the network or a device stalled, or the job was still running when this was recorded.",
+             or the network or a device stalled, or the job was still running when this was recorded.{others}",
             send.rank,
             words::call(log, send),
             receive.rank,

@@ -60,7 +60,8 @@ pub(super) fn sides(scene: &Scene<'_, '_>, how: &str) -> Option<Sides> {
     }));
     let mut counts: BTreeMap<u64, BTreeSet<GlobalRank>> = BTreeMap::new();
     let mut shapes: BTreeMap<String, BTreeSet<GlobalRank>> = BTreeMap::new();
-    for statement in texts.into_iter().flat_map(|text| job_log::read(text.as_bytes())) {
+    let said = texts.into_iter().flat_map(|text| job_log::read(text.as_bytes()).statements);
+    for statement in said {
         match statement.said {
             Said::Parameters { count } => {
                 counts.entry(count).or_default().insert(statement.rank);

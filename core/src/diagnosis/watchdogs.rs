@@ -1,27 +1,33 @@
-//! What NCCL's watchdogs say: in which call each rank timed out, of how many elements. Ranks that
-//! timed out in different calls under one number of a group disagree; one that timed out earlier
-//! than the others never came to theirs; and one that says nothing may have ended.
+//! What NCCL's watchdogs say: in which call each rank timed out, of how many elements, and how far it
+//! had come. Ranks that timed out in different calls under one number of a group disagree; one that
+//! had not come as far as the others never came to theirs (`behind.rs`); and one that says nothing may
+//! have ended, or be stuck (`silent.rs`).
 
-use super::ended::{self, is_end};
 use super::logged::finding;
 use super::report::{Certainty, Finding, Kind};
-use super::words::{self, cap_ranks, rank_list, ranks};
-use crate::job_log::{Said, Statement};
+use super::words;
+use super::{behind, ended, silent};
+use crate::job_log::{Heard, Said, Statement, is_world};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A call in which a rank timed out.
 #[derive(Clone, Copy)]
-struct Fired<'a> {
-    at: &'a Statement,
-    seq: u64,
-    op: &'a str,
+pub(super) struct Fired<'a> {
+    pub(super) at: &'a Statement,
+    pub(super) seq: u64,
+    pub(super) op: &'a str,
     numel_in: Option<u64>,
     numel_out: Option<u64>,
-    last_enqueued: Option<u64>,
 }
 
 impl Fired<'_> {
+    /// True of a call whose number is no count that the ranks of a group share: a send's and a receive's
+    /// counts the calls of two ranks, and of calls made together either is said.
+    fn is_of_few(&self) -> bool {
+        matches!(self.op, "SEND" | "RECV" | "RECVANYSOURCE" | "COALESCED" | "UNKNOWN")
+    }
+
     /// The collective without what PyTorch's variants of it are called: `ALLGATHER` for
     /// `_ALLGATHER_BASE`.
     fn family(&self) -> &str {
@@ -48,14 +54,17 @@ impl Fired<'_> {
     }
 }
 
-/// What the watchdogs say, by group and number, ascending.
-fn fired(statements: &[Statement]) -> BTreeMap<&str, Vec<Fired<'_>>> {
+/// What the watchdogs say, by group and number, ascending: of calls that all ranks of a group number
+/// alike, or of the others.
+fn fired(statements: &[Statement], of_few: bool) -> BTreeMap<&str, Vec<Fired<'_>>> {
     let mut groups: BTreeMap<&str, Vec<Fired<'_>>> = BTreeMap::new();
     for at in statements {
-        if let Said::TimedOut { group, seq, op, numel_in, numel_out, last_enqueued } = &at.said {
-            let (numel_in, numel_out, last_enqueued) = (*numel_in, *numel_out, *last_enqueued);
-            let fired = Fired { at, seq: *seq, op, numel_in, numel_out, last_enqueued };
-            groups.entry(group).or_default().push(fired);
+        if let Said::TimedOut { group, seq, op, numel_in, numel_out } = &at.said {
+            let (numel_in, numel_out) = (*numel_in, *numel_out);
+            let fired = Fired { at, seq: *seq, op, numel_in, numel_out };
+            if fired.is_of_few() == of_few {
+                groups.entry(group).or_default().push(fired);
+            }
         }
     }
     for fired in groups.values_mut() {
@@ -64,8 +73,33 @@ fn fired(statements: &[Statement]) -> BTreeMap<&str, Vec<Fired<'_>>> {
     groups
 }
 
+/// How far a rank has come in a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stood {
+    /// The number of the last call that it had made.
+    pub(super) enqueued: u64,
+    /// The number of the last one that had ended, if that is known.
+    pub(super) completed: Option<u64>,
+}
+
+/// How far each rank had come in each group, as its watchdog says. Numbers of groups in which ranks
+/// send to each other count two things.
+fn stood(statements: &[Statement]) -> BTreeMap<&str, BTreeMap<GlobalRank, Stood>> {
+    let mut groups: BTreeMap<&str, BTreeMap<GlobalRank, Stood>> = BTreeMap::new();
+    for it in statements {
+        if let Said::Stood { group, enqueued, completed } = &it.said {
+            let own = groups.entry(group).or_default().entry(it.rank).or_default();
+            own.enqueued = own.enqueued.max(*enqueued);
+            own.completed = own.completed.max(*completed);
+        }
+    }
+    let mixed = fired(statements, true);
+    groups.retain(|group, _| !mixed.contains_key(group));
+    groups
+}
+
 /// ` of tp`, where the log tells of several groups.
-fn of_group(group: &str, groups: usize) -> String {
+pub(super) fn of_group(group: &str, groups: usize) -> String {
     let desc = group.split_once('(').map(|(_, desc)| desc.trim_end_matches(')'));
     match groups {
         0 | 1 => String::new(),
@@ -73,22 +107,10 @@ fn of_group(group: &str, groups: usize) -> String {
     }
 }
 
-/// True of the group of all ranks, as far as the log says which it is.
-fn is_world(group: &str) -> bool {
-    group.is_empty() || group.contains("default_pg")
-}
-
-/// One past the highest rank that is known of.
-fn world_of(statements: &[Statement], world: u32) -> u32 {
-    let above = statements.iter().map(|it| it.rank.0.saturating_add(1)).max();
-    above.unwrap_or(0).max(world)
-}
-
 /// Ranks that timed out in different calls under one number of a group: the first such of every
-/// group. `world` ranks are known of otherwise.
+/// group. The job has `world` ranks, as far as is known.
 pub(super) fn differing(statements: &[Statement], world: u32) -> Vec<Finding> {
-    let groups = fired(statements);
-    let world = world_of(statements, world);
+    let groups = fired(statements, false);
     let found = groups.iter().filter_map(|(group, all)| {
         let label = of_group(group, groups.len());
         let members = is_world(group).then_some(world as usize);
@@ -164,205 +186,52 @@ fn differ(same: &[Fired<'_>], label: &str, members: Option<usize>) -> Option<Fin
 
 /// Who had called less than others timed out in, else whose watchdog says nothing, else that all
 /// wait in one call. `world` ranks are known of otherwise.
-pub(super) fn timeouts(statements: &[Statement], world: u32) -> Vec<Finding> {
-    let groups = fired(statements);
-    let behind: Vec<Finding> = groups
-        .iter()
-        .filter_map(|(group, all)| behind(all, &of_group(group, groups.len())))
-        .collect();
-    if !behind.is_empty() {
+pub(super) fn timeouts(heard: &Heard, world: u32) -> Vec<Finding> {
+    let statements = heard.statements.as_slice();
+    let (groups, stood) = (fired(statements, false), stood(statements));
+    let spoken = timed_out(statements);
+    let ended = ended::of_others(statements, &spoken);
+    let mut behind: Vec<Finding> = Vec::new();
+    for (group, all) in &groups {
+        let own: BTreeSet<GlobalRank> = all.iter().map(|fired| fired.at.rank).collect();
+        let elsewhere: BTreeSet<GlobalRank> = spoken.difference(&own).copied().collect();
+        let stood = stood.get(group).cloned().unwrap_or_default();
+        let label = of_group(group, groups.len());
+        behind.extend(behind::found(statements, all, &stood, &elsewhere, &label));
+    }
+    if behind.is_empty() {
+        behind.extend(behind::idle(statements, &stood, &spoken));
+    }
+    // Who ended is behind because of it.
+    let ended_first = |found: &Finding| ended.iter().any(|it| found.culprits.contains(&it.rank));
+    if !behind.is_empty() && (ended.is_empty() || !behind.iter().any(ended_first)) {
         return behind;
     }
     // The group of which most is said; of several, the first.
     let most = groups.iter().max_by_key(|(group, all)| (all.len(), std::cmp::Reverse(*group)));
     let rest = most.and_then(|(group, all)| {
-        together(statements, all, group, &of_group(group, groups.len()), world)
+        let label = of_group(group, groups.len());
+        let stood = stood.get(group).cloned().unwrap_or_default();
+        silent::found(
+            heard,
+            &silent::Call { all, stood: &stood, group, label: &label },
+            &ended,
+            world,
+        )
     });
-    rest.into_iter().collect()
+    let rest = rest.or_else(|| silent::of_few(&fired(statements, true), &ended));
+    rest.or_else(|| silent::signalled(statements)).into_iter().collect()
+}
+
+/// The ranks that timed out somewhere, as their own watchdogs or others' say.
+pub(super) fn timed_out(statements: &[Statement]) -> BTreeSet<GlobalRank> {
+    let timed_out = |it: &&Statement| matches!(it.said, Said::TimedOut { .. } | Said::Signalled);
+    statements.iter().filter(timed_out).map(|it| it.rank).collect()
 }
 
 /// The last call in which each rank timed out.
-fn furthest<'a>(all: &[Fired<'a>]) -> BTreeMap<GlobalRank, Fired<'a>> {
+pub(super) fn furthest<'a>(all: &[Fired<'a>]) -> BTreeMap<GlobalRank, Fired<'a>> {
     all.iter().map(|fired| (fired.at.rank, *fired)).collect()
-}
-
-fn behind(all: &[Fired<'_>], label: &str) -> Option<Finding> {
-    let furthest = furthest(all);
-    let last = *all.last()?;
-    let called_less = |fired: &Fired<'_>| fired.last_enqueued.unwrap_or(fired.seq) < last.seq;
-    let behind: BTreeMap<GlobalRank, Fired<'_>> = all
-        .iter()
-        .filter(|fired| called_less(fired))
-        .filter(|fired| furthest.get(&fired.at.rank).is_none_or(called_less))
-        .map(|fired| (fired.at.rank, *fired))
-        .collect();
-    let first = behind.values().next()?;
-    let who: Vec<GlobalRank> = behind.keys().copied().collect();
-    let others: Vec<GlobalRank> = furthest
-        .iter()
-        .filter(|(rank, fired)| fired.seq == last.seq && !behind.contains_key(rank))
-        .map(|(rank, _)| *rank)
-        .collect();
-    if who.len() >= others.len() && !others.is_empty() {
-        return ahead(all, &behind, &others, label);
-    }
-    let said = behind.values().all(|fired| fired.last_enqueued.is_some());
-    let message = match said {
-        true => format!(
-            "{} had not called {} #{}{label}, in which {} timed out.",
-            cap_ranks(&who),
-            last.op,
-            last.seq,
-            ranks(&others)
-        ),
-        false => format!(
-            "{} timed out in {} #{}{label} already. {} had that behind them and timed out in {} #{}, \
-             to which {} most likely never came.",
-            cap_ranks(&who),
-            first.op,
-            first.seq,
-            cap_ranks(&others),
-            last.op,
-            last.seq,
-            ranks(&who)
-        ),
-    };
-    let fix = "Look at what the rank did instead: its own log, and its Flight Recorder dump.";
-    let about: Vec<&Statement> = behind.values().map(|fired| fired.at).collect();
-    let mut found = finding(Kind::RankNeverJoined, &about, message, fix)?;
-    (found.seq, found.certainty) = (Some(last.seq), Certainty::Likely);
-    found.victims = others;
-    Some(found)
-}
-
-/// Few have a call behind them in which most timed out: these made it, and none of them has left it,
-/// so the few are the odd ones. As many as the others may as well be right.
-fn ahead(
-    all: &[Fired<'_>],
-    behind: &BTreeMap<GlobalRank, Fired<'_>>,
-    ahead: &[GlobalRank],
-    label: &str,
-) -> Option<Finding> {
-    let (last, stuck) = (*all.last()?, *behind.values().next()?);
-    let who: Vec<GlobalRank> = behind.keys().copied().collect();
-    let tie = who.len() == ahead.len();
-    let message = format!(
-        "{} timed out in {} #{}{label}, and {} in {} #{}, with #{} behind {}. {}",
-        cap_ranks(&who),
-        stuck.op,
-        stuck.seq,
-        ranks(ahead),
-        last.op,
-        last.seq,
-        stuck.seq,
-        if ahead.len() == 1 { "it" } else { "them" },
-        match tie {
-            true =>
-                "One side made a call more than the other, or another one: the logs do not tell \
-                     which.",
-            false =>
-                "Most likely the fewer made a call more than the others, or another one under \
-                      that number.",
-        },
-    );
-    let culprits = |rank: &GlobalRank| ahead.contains(rank) || (tie && who.contains(rank));
-    let about = all.iter().filter(|fired| culprits(&fired.at.rank)).map(|fired| fired.at);
-    let fix = "Find the branch that only some ranks take, and make every rank of the group make the same \
-               calls. Set TORCH_FR_BUFFER_SIZE and TORCH_NCCL_DUMP_ON_TIMEOUT=1: the dumps show them.";
-    let mut found = finding(Kind::OpExtra, &about.collect::<Vec<_>>(), message, fix)?;
-    (found.seq, found.certainty) =
-        (Some(stuck.seq), if tie { Certainty::Undecidable } else { Certainty::Likely });
-    found.victims = who.into_iter().filter(|_| !tie).collect();
-    Some(found)
-}
-
-/// All that speak wait in one call: who does not speak may be missing, and has ended if the log says
-/// that it raised.
-fn together(
-    statements: &[Statement],
-    all: &[Fired<'_>],
-    group: &str,
-    label: &str,
-    world: u32,
-) -> Option<Finding> {
-    let furthest = furthest(all);
-    let last = *all.last()?;
-    let call = format!("{} #{}{label}", last.op, last.seq);
-    let waiting: Vec<GlobalRank> = furthest.keys().copied().collect();
-    let timed_out = |it: &&Statement| matches!(it.said, Said::TimedOut { .. });
-    let spoken: BTreeSet<GlobalRank> =
-        statements.iter().filter(timed_out).map(|it| it.rank).collect();
-    let ended: Vec<Statement> = statements
-        .iter()
-        .filter(|it| is_end(&it.said) && !spoken.contains(&it.rank))
-        .cloned()
-        .collect();
-    if let Some(mut found) = ended::found(&ended) {
-        found.message = format!(
-            "{} {} timed out in {call}, and nothing says that {} came to it.",
-            found.message,
-            cap_ranks(&waiting),
-            ranks(&found.culprits)
-        );
-        (found.seq, found.victims) = (Some(last.seq), waiting);
-        return Some(found);
-    }
-    let silent = (0..world_of(statements, world)).map(GlobalRank);
-    let silent: Vec<GlobalRank> = silent.filter(|rank| !spoken.contains(rank)).collect();
-    let never = "Look at what the rank did instead: its own log, and its Flight Recorder dump.";
-    // Of a group of some ranks nobody knows who is in it. Of the world, few that are silent stand
-    // out; many have their logs elsewhere.
-    let elsewhere: Vec<GlobalRank> =
-        spoken.iter().copied().filter(|rank| !furthest.contains_key(rank)).collect();
-    let of_all = is_world(group) && elsewhere.is_empty();
-    let (kind, culprits, message, fix) = match (silent.len(), of_all) {
-        (0, true) => (
-            Kind::CallNeverCompleted,
-            Vec::new(),
-            format!(
-                "{} timed out in {call}. All of them had called it, and their logs do not say why it \
-                 did not end.",
-                cap_ranks(&waiting)
-            ),
-            "Set TORCH_FR_BUFFER_SIZE and TORCH_NCCL_DUMP_ON_TIMEOUT=1 and diagnose the dumps: they \
-             say whether the calls were alike.",
-        ),
-        (few, true) if few < waiting.len() => (
-            Kind::RankNeverJoined,
-            silent.clone(),
-            format!(
-                "{} timed out in {call}, and nothing is said of {}: not called, or a log that is not \
-                 among these.",
-                cap_ranks(&waiting),
-                rank_list(&silent)
-            ),
-            never,
-        ),
-        _ => (
-            Kind::CallNeverCompleted,
-            Vec::new(),
-            match elsewhere.as_slice() {
-                [] => format!(
-                    "{} timed out in {call}. Nothing is said of the other ranks of its group, so who \
-                     did not come cannot be told.",
-                    cap_ranks(&waiting)
-                ),
-                elsewhere => format!(
-                    "{} timed out in {call}, {} in calls of other groups. Who of them did not come \
-                     where cannot be told from the logs.",
-                    cap_ranks(&waiting),
-                    ranks(elsewhere)
-                ),
-            },
-            "Give all ranks' logs: who times out in an earlier call, in another one, or not at all, \
-             is where to look. Dumps (TORCH_FR_BUFFER_SIZE, TORCH_NCCL_DUMP_ON_TIMEOUT=1) say more.",
-        ),
-    };
-    let about: Vec<&Statement> = all.iter().map(|fired| fired.at).collect();
-    let mut found = finding(kind, &about, message, fix)?;
-    (found.culprits, found.victims) = (culprits, waiting);
-    (found.seq, found.certainty) = (Some(last.seq), Certainty::Undecidable);
-    Some(found)
 }
 
 #[cfg(test)]

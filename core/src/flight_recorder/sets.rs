@@ -282,6 +282,36 @@ mod tests {
         assert_eq!(judged(&near).unwrap().0.len(), 3, "clocks differ");
     }
 
+    /// Jobs on a mesh may make no call of the default group.
+    #[test]
+    fn calls_of_other_groups_tell_attempts_apart_as_well() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let of = |members: &str, name: &str, ns: u64| {
+            let mut dump = dump(name, ns);
+            let ranks: Vec<GlobalRank> =
+                members.split(' ').map(|rank| GlobalRank(rank.parse().unwrap())).collect();
+            for site in &mut dump.sites {
+                (site.group, site.group_desc) = (Some("3".into()), "tp".into());
+                site.pg_id = 1;
+            }
+            dump.groups[0] =
+                super::super::GroupConfig { name: "3".into(), desc: "tp".into(), ranks };
+            dump
+        };
+        let kept = |dumps: Vec<Dump>| {
+            let mut problems = Vec::new();
+            (newest(dumps, &mut problems).unwrap().len(), problems.len())
+        };
+        let all = "0 1 2";
+        let stale =
+            vec![of(all, "rank_0", HOUR), of(all, "rank_1", HOUR + 5), of(all, "rank_2", 7)];
+        assert_eq!(kept(stale), (2, 1));
+        // Another group of the name may have been done an hour before.
+        let other =
+            vec![of("0 1", "rank_0", HOUR), of("0 1", "rank_1", HOUR + 5), of("2 3", "rank_2", 7)];
+        assert_eq!(kept(other), (3, 0));
+    }
+
     #[test]
     fn one_of_each_rank_is_merged() {
         let read = recording_of(vec![dump("a/rank_0", 5), dump("b/rank_0", 500)], Vec::new());

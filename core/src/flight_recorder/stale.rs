@@ -7,6 +7,7 @@
 
 use super::names::call_name;
 use super::{Dump, Entry, FileProblem, FlightRecorderError, Site};
+use crate::rank::GlobalRank;
 use std::collections::BTreeMap;
 
 /// Clocks are off by less than this, and attempts apart by more.
@@ -20,7 +21,7 @@ pub(super) fn without(dumps: Vec<Dump>, problems: &mut Vec<FileProblem>) -> Vec<
     if !dumps.iter().any(old) {
         return dumps;
     }
-    let mut made: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut made: BTreeMap<Key<'_>, u64> = BTreeMap::new();
     for (key, _, entry, _) in dumps.iter().filter(|dump| !old(dump)).flat_map(calls) {
         let first = made.entry(key).or_insert(entry.created_ns);
         *first = entry.created_ns.min(*first);
@@ -47,7 +48,7 @@ pub(super) fn without(dumps: Vec<Dump>, problems: &mut Vec<FileProblem>) -> Vec<
 
 /// By how much a dump's calls lie before those that newer dumps hold under the same numbers, at the
 /// least; `None` where one does not, or none of them shows that this is impossible.
-fn before(dump: &Dump, made: &BTreeMap<u64, u64>) -> Option<u64> {
+fn before(dump: &Dump, made: &BTreeMap<Key<'_>, u64>) -> Option<u64> {
     let mut least: Option<u64> = None;
     let mut impossible = false;
     for (key, site, entry, next) in calls(dump) {
@@ -62,15 +63,28 @@ fn before(dump: &Dump, made: &BTreeMap<u64, u64>) -> Option<u64> {
     least.filter(|_| impossible)
 }
 
-/// The numbered collectives of a dump in the default group, which every rank is in and attempts may
-/// differ in size of, each with the entry behind it.
-fn calls(dump: &Dump) -> impl Iterator<Item = (u64, &Site, &Entry, Option<&Entry>)> {
+/// A group that dumps of one attempt have in common, and a number of it: of the default group, which
+/// every rank is in and whose size attempts may differ in, nothing else is needed; other groups have a
+/// name and members.
+type Key<'a> = (Option<(&'a str, &'a [GlobalRank])>, u64);
+
+/// The numbered collectives of a dump, each with the entry behind it.
+fn calls(dump: &Dump) -> impl Iterator<Item = (Key<'_>, &Site, &Entry, Option<&Entry>)> {
     dump.entries.iter().enumerate().filter_map(|(at, entry)| {
-        let site = dump.site(entry).filter(|site| !site.p2p)?;
+        let site = dump.site(entry).filter(|site| !site.p2p && entry.created_ns > 0)?;
         let default =
             site.group_desc.as_ref() == "default_pg" || (site.group.is_none() && site.pg_id == 0);
-        let known = default && entry.created_ns > 0;
-        Some((entry.collective_seq.filter(|_| known)?, site, entry, dump.entries.get(at + 1)))
+        let group = match default {
+            true => None,
+            // Without its members nobody knows which group of that name it is.
+            false => {
+                let name = site.group.as_deref().filter(|name| !name.is_empty())?;
+                let known = dump.groups.iter().find(|group| group.name == name)?;
+                let members = (!known.ranks.is_empty()).then_some(known.ranks.as_slice())?;
+                Some((name, members))
+            }
+        };
+        Some(((group, entry.collective_seq?), site, entry, dump.entries.get(at + 1)))
     })
 }
 

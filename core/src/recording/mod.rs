@@ -8,6 +8,7 @@
 
 mod clocks;
 mod fill;
+mod logs;
 mod names;
 
 pub use clocks::Offset;
@@ -20,12 +21,13 @@ use crate::diagnosis::{
 use crate::flight_recorder::{
     Dump, FileProblem, FlightRecorderError, Merged, Recording, folder_of, recording_of,
 };
-use crate::job_log::{self, Statement};
+use crate::job_log::{self, Heard, JobLog};
 use crate::kineto::{self, Profile};
 use crate::nccl_log::{self, NcclLog};
 use crate::trace::{CallLog, TraceHeader};
 use crate::words::counted;
 use fill::{Clock, fill};
+use logs::Judged;
 use std::collections::BTreeSet;
 
 /// What a file holds that is no archive.
@@ -34,7 +36,10 @@ pub enum Piece {
     /// A Flight Recorder dump.
     Dump(Dump),
     /// A text of a name: PyTorch's messages, NCCL's lines, or both.
-    Text(String, Vec<Statement>, NcclLog),
+    Text(String, JobLog, NcclLog),
+    /// A text without either, which shows that a rank wrote no such line; and what to say of it where
+    /// no log is wanted.
+    Quiet(FileProblem, JobLog),
     /// A profiler's trace.
     Profile(Profile),
     /// A file that is none of these, as a dump that cannot be read.
@@ -56,9 +61,18 @@ impl Piece {
             Ok(dump) => Piece::Dump(dump),
             Err(error) => {
                 let (said, nccl) = (job_log::read(bytes), NcclLog::read(name, bytes));
-                match said.is_empty() && nccl.is_empty() {
-                    true => Piece::Unread(FileProblem { file_name: name.to_owned(), error }),
-                    false => Piece::Text(name.to_owned(), said, nccl),
+                // A process that wrote nothing leaves an empty log.
+                let empty = bytes.is_empty() && logs::is_log(name);
+                let error = match empty {
+                    true => FlightRecorderError::Text { file: name.to_owned() },
+                    false => error,
+                };
+                let is_text = matches!(error, FlightRecorderError::Text { .. });
+                let problem = FileProblem { file_name: name.to_owned(), error };
+                match (said.is_empty() && nccl.is_empty(), is_text) {
+                    (false, _) => Piece::Text(name.to_owned(), said, nccl),
+                    (true, true) => Piece::Quiet(problem, said),
+                    (true, false) => Piece::Unread(problem),
                 }
             }
         }
@@ -71,7 +85,8 @@ pub struct Sources {
     dumps: Vec<Dump>,
     unread: Vec<FileProblem>,
     /// With the names of the files, as what follows.
-    said: Vec<(String, Statement)>,
+    logs: Vec<(String, JobLog)>,
+    quiet: Vec<(FileProblem, JobLog)>,
     nccl: Vec<(String, NcclLog)>,
     profiles: Vec<Profile>,
     problems: Vec<String>,
@@ -94,9 +109,10 @@ impl Sources {
         match piece {
             Piece::Dump(dump) => self.dumps.push(dump),
             Piece::Text(name, said, nccl) => {
-                self.said.extend(said.into_iter().map(|said| (name.clone(), said)));
+                self.logs.push((name.clone(), said));
                 self.nccl.extend(Some((name, nccl)).filter(|(_, nccl)| !nccl.is_empty()));
             }
+            Piece::Quiet(problem, log) => self.quiet.push((problem, log)),
             Piece::Profile(profile) => self.profiles.push(profile),
             Piece::Unread(problem) => self.unread.push(problem),
             Piece::Problem(why) => self.problems.push(why),
@@ -106,7 +122,7 @@ impl Sources {
     /// True if there is nothing of a job in it.
     pub fn is_empty(&self) -> bool {
         self.dumps.is_empty()
-            && self.said.is_empty()
+            && self.logs.is_empty()
             && self.nccl.is_empty()
             && self.profiles.is_empty()
     }
@@ -114,7 +130,8 @@ impl Sources {
     /// What could not be read, a sentence a file.
     pub fn problems(&self) -> impl Iterator<Item = String> {
         let unread = self.unread.iter().map(|problem| problem.error.to_string());
-        unread.chain(self.problems.iter().cloned())
+        let quiet = self.quiet.iter().map(|(problem, log)| says_nothing(&problem.file_name, log));
+        unread.chain(quiet).chain(self.problems.iter().cloned())
     }
 
     /// Puts everything together and diagnoses it. The order of the files does not matter.
@@ -129,9 +146,14 @@ impl Sources {
             });
         }
         self.problems.sort();
-        let unnoted = self.problems.clone();
         let highest = self.dumps.iter().map(|dump| dump.rank.0).max();
         let dumps = std::mem::take(&mut self.dumps);
+        let folders: BTreeSet<String> =
+            dumps.iter().map(|dump| folder_of(&dump.file_name).to_owned()).collect();
+        if highest.is_some() {
+            // Beside dumps a text that says nothing is only a text.
+            self.unread.extend(std::mem::take(&mut self.quiet).into_iter().map(|(it, _)| it));
+        }
         let recording = match highest.map(|_| recording_of(dumps, self.unread.clone())).transpose()
         {
             Ok(recording) => recording,
@@ -143,15 +165,28 @@ impl Sources {
             Err(error) => return Err(error.to_string()),
         };
         let left_out = recording.as_ref().map(left_out).unwrap_or_default();
-        let judged = |name: &str| !left_out.contains(folder_of(name));
-        // The same message may stand in the logs of several ranks.
-        let said = self.said.into_iter().filter(|(name, _)| judged(name)).map(|(_, said)| said);
-        let said: Vec<Statement> = said.collect::<BTreeSet<_>>().into_iter().collect();
-        let nccl = self.nccl.into_iter().filter(|(name, _)| judged(name)).map(|(_, nccl)| nccl);
+        let texts = self.logs.iter().map(|(name, _)| name);
+        let texts = texts.chain(self.quiet.iter().map(|(problem, _)| &problem.file_name));
+        let judged = Judged::of(folders, left_out, texts.map(String::as_str));
+        let mut told: Vec<String> = judged.note().into_iter().collect();
+        let heard = match self.hear(&judged) {
+            Ok(heard) => heard,
+            Err(why) if recording.is_none() => {
+                let report = Report::unusable(1, why);
+                return Ok(Gathered { calls: None, report, problems: self.problems });
+            }
+            Err(why) => {
+                told.push(why);
+                Heard::default()
+            }
+        };
+        let nccl = std::mem::take(&mut self.nccl).into_iter();
+        let nccl = nccl.filter(|(name, _)| judged.holds(name)).map(|(_, nccl)| nccl);
         let nccl = nccl_log::calls_of(&nccl.collect::<Vec<_>>());
-        self.profiles.retain(|profile| judged(&profile.file_name));
+        self.profiles.retain(|profile| judged.holds(&profile.file_name));
         let profiled = kineto::calls_of(&self.profiles);
-        let mut told = Vec::new();
+        self.problems.sort();
+        let unnoted = self.problems.clone();
         let mut problems = self.problems;
         let (calls, mut report) = if let Some(mut recording) = recording {
             let merged = &mut recording.merged;
@@ -192,14 +227,54 @@ impl Sources {
             report.notes.extend(self.unread.iter().map(|problem| problem.error.to_string()));
             (calls, report)
         };
-        if !said.is_empty() && calls.is_some() {
-            let messages = counted(said.len(), "message");
+        if !heard.statements.is_empty() && calls.is_some() {
+            let messages = counted(heard.statements.len(), "message");
             told.push(format!("The job's log holds {messages} of PyTorch's own."));
         }
-        add_log(&mut report, &said);
+        add_log(&mut report, &heard);
         report.notes.extend(told);
         report.notes.extend(unnoted);
         Ok(Gathered { calls, report, problems })
+    }
+}
+
+impl Sources {
+    /// What the logs say that are judged; those that are nobody's log and say nothing become problems.
+    fn hear(&mut self, judged: &Judged) -> Result<Heard, String> {
+        let telling =
+            std::mem::take(&mut self.logs).into_iter().map(|(name, log)| (name, log, None));
+        let quiet = std::mem::take(&mut self.quiet).into_iter();
+        let quiet = quiet.map(|(problem, log)| (problem.file_name.clone(), log, Some(problem)));
+        let all = telling.chain(quiet).filter(|(name, _, _)| judged.holds(name));
+        let mut all: Vec<(String, JobLog, Option<FileProblem>)> = all.collect();
+        // What stands last of a rank is told.
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        let all = all.into_iter();
+        let (logs, problems): (Vec<(String, JobLog)>, Vec<Option<FileProblem>>) =
+            all.map(|(name, log, problem)| ((name, log), problem)).unzip();
+        let ranks = logs::ranks_of(&logs)?;
+        for (((name, log), problem), rank) in logs.iter().zip(problems).zip(&ranks) {
+            let nobodys = problem.is_some() && rank.is_none() && log.wrote.is_empty();
+            self.problems.extend(nobodys.then(|| says_nothing(name, log)));
+        }
+        let named = logs.iter().zip(ranks).map(|((name, log), rank)| (name.as_str(), log, rank));
+        let mut heard = Heard::of(named);
+        // A log that cannot be read is a rank's all the same.
+        let unread = self.unread.iter().filter_map(|problem| logs::said_rank(&problem.file_name));
+        let above = unread.map(|rank| rank.saturating_add(1)).max().unwrap_or(0);
+        heard.world_size = heard.world_size.max(above);
+        Ok(heard)
+    }
+}
+
+/// What is said of a text that tells of nothing.
+fn says_nothing(name: &str, log: &JobLog) -> String {
+    match log.last_words.is_empty() {
+        true => format!("{name} is empty"),
+        false => format!(
+            "{name} is a text without any message that PyTorch or NCCL writes when a job hangs, times out \
+             or fails"
+        ),
     }
 }
 

@@ -327,3 +327,131 @@ fn jobs_in_folders_are_not_mixed() {
     assert_eq!(mixed.report.verdict, Verdict::Unusable);
     assert!(notes(&mixed).contains("both claim to be rank"), "{}", notes(&mixed));
 }
+
+fn watchdog(rank: u32) -> String {
+    format!(
+        "[rank{rank}]:[E1122 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation \
+         timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran \
+         for 600012 milliseconds before timing out.\n"
+    )
+}
+
+const RAISES: &str = "Traceback (most recent call last):\n  File \"/job/train.py\", line 88, in main\n    \
+                      step(batch)\nValueError: bad batch\n";
+
+fn texts(files: &[(&str, &str)]) -> Gathered {
+    let files: Vec<(String, Vec<u8>)> =
+        files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect();
+    let gathered = gather(&files);
+    let mut turned: Vec<_> = files;
+    turned.reverse();
+    assert_eq!(gather(&turned).report, gathered.report);
+    gathered
+}
+
+/// torchrun's folders: a number a process, and an attempt for each time that it starts them.
+#[test]
+fn the_last_attempts_logs_are_judged() {
+    let waits: Vec<String> = (0..3).map(watchdog).collect();
+    let first = [("attempt_0/0/stderr.log", waits[0].as_str()), ("attempt_0/1/stderr.log", RAISES)];
+    let second = [
+        ("attempt_1/0/stderr.log", waits[0].as_str()),
+        ("attempt_1/1/stderr.log", waits[1].as_str()),
+        ("attempt_1/2/stderr.log", waits[2].as_str()),
+        ("attempt_1/3/stderr.log", RAISES),
+        ("attempt_1/3/stdout.log", "step 6\n"),
+    ];
+    let both = texts(&[first.as_slice(), &second].concat());
+    assert_eq!(found(&both), [(Kind::RankDied, vec![3])]);
+    assert!(
+        notes(&both).contains("attempt 1 were judged; attempt 0 was left out"),
+        "{}",
+        notes(&both)
+    );
+    assert_eq!(found(&texts(&first)), [(Kind::RankDied, vec![1])]);
+    // Two runs whose folders say nothing of the kind.
+    let mixed = texts(&[("a/rank_1.log", RAISES), ("b/rank_1.log", RAISES)]);
+    assert_eq!(mixed.report.verdict, Verdict::Unusable);
+    assert!(notes(&mixed).contains("Give the files of one run"), "{}", notes(&mixed));
+}
+
+/// A log that says nothing says that its rank timed out in nothing; an empty one, too.
+#[test]
+fn quiet_logs_are_ranks_logs() {
+    let waits: Vec<String> = (0..3).map(watchdog).collect();
+    let mut files: Vec<(&str, &str)> = ["rank_0.log", "rank_1.log", "rank_2.log"]
+        .into_iter()
+        .zip(waits.iter().map(String::as_str))
+        .collect();
+    files.push(("README.md", "notes"));
+    for quiet in ["loading\n", ""] {
+        let all = texts(&[files.as_slice(), &[("rank_3.log", quiet)]].concat());
+        assert_eq!(found(&all), [(Kind::RankNeverJoined, vec![3])]);
+        assert_eq!(all.report.findings[0].certainty, Certainty::Likely);
+        assert_eq!(all.problems.len(), 1, "{:?}", all.problems);
+    }
+    // What cannot be read is a rank's as well.
+    let mut sources = Sources::default();
+    for (name, text) in &files {
+        sources.take(Piece::read(name, text.as_bytes()));
+    }
+    sources.take(Piece::read("rank_3.log", b"\x00\x9f\xff"));
+    let report = sources.gather().unwrap().report;
+    assert_eq!(report.world_size, 4);
+    assert_eq!(report.findings[0].certainty, Certainty::Undecidable);
+    // Logs of an older attempt's folder are not the newer dumps'.
+    let (old, new) = (made([0.0; 4]), made([60_000_000.0; 4]));
+    let within = |folder: &str, files: Vec<(String, Vec<u8>)>| {
+        files
+            .into_iter()
+            .map(|(name, bytes)| (format!("{folder}/{name}"), bytes))
+            .collect::<Vec<_>>()
+    };
+    let log = vec![("attempt_0/1/stderr.log".to_owned(), RAISES.as_bytes().to_vec())];
+    let all = [within("attempt_0", old.dumps), within("attempt_1", new.dumps), log];
+    assert_eq!(found(&gather(all.iter().flatten())), [(Kind::CallNeverCompleted, vec![])]);
+}
+
+/// What torchrun of torch 2.7.1 left of real jobs, with what it printed itself and without.
+#[test]
+fn real_logs_of_torchrun_name_who_did_it() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/job-log");
+    let logs = |job: &str, attempts: u32, printed: bool| {
+        let ranks = (0..attempts).flat_map(|attempt| (0..4).map(move |rank| (attempt, rank)));
+        let mut names: Vec<String> = ranks
+            .flat_map(|(attempt, rank)| {
+                let of = |stream| format!("{job}/attempt_{attempt}/{rank}/{stream}.log");
+                [of("stdout"), of("stderr")]
+            })
+            .collect();
+        names.extend(printed.then(|| format!("{job}.log")));
+        let read = |name: String| (name.clone(), std::fs::read(folder.join(&name)).unwrap());
+        gather(&names.into_iter().map(read).collect::<Vec<_>>())
+    };
+    let short = |gathered: &Gathered| {
+        let findings = gathered.report.findings.iter();
+        let ranks = |ranks: &[GlobalRank]| ranks.iter().map(|rank| rank.0).collect::<Vec<_>>();
+        let short = findings.map(|it| (it.kind, ranks(&it.culprits), ranks(&it.victims)));
+        (short.collect::<Vec<_>>(), gathered.report.world_size)
+    };
+    for printed in [false, true] {
+        let stuck = logs("stuck", 1, printed);
+        let never = (vec![(Kind::RankNeverJoined, vec![3], vec![0, 1, 2])], 4);
+        assert_eq!(short(&stuck), never);
+        let message = &stuck.report.findings[0].message;
+        assert!(message.contains("job.py:20 (\"dist.all_reduce(y)\")"), "{message}");
+        assert!(message.contains("Rank 3's log ends with \"rank 3 loads\""), "{message}");
+        assert_eq!(stuck.problems, [""; 0]);
+        let raises = logs("raises", 1, printed);
+        assert_eq!(short(&raises), (vec![(Kind::RankDied, vec![3], vec![0, 2])], 4));
+        let message = &raises.report.findings[0].message;
+        assert!(
+            message.starts_with("Rank 3 raised ValueError: bad batch 2 at job.py:8"),
+            "{message}"
+        );
+        let restarted = logs("restarted", 2, printed);
+        assert_eq!(short(&restarted).0, [(Kind::CallNeverCompleted, vec![], vec![0, 1])]);
+        assert!(notes(&restarted).contains("attempt 0 was left out"), "{}", notes(&restarted));
+    }
+    assert_eq!(short(&logs("killed", 1, true)), (vec![(Kind::RankDied, vec![2], vec![1, 3])], 4));
+}

@@ -1,8 +1,8 @@
 //! `lockstep diagnose`: what went wrong in a recording.
 
-use crate::recording::Recording;
+use crate::recording::{Held, Recording};
 use crate::{files, terminal};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use lockstep_core::diagnosis::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,5 +36,21 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 fn diagnose(paths: &[PathBuf]) -> Result<Report> {
     let mut recording = Recording::default();
     recording.add_files(files::below(paths)?)?;
-    Ok(recording.read()?.report)
+    // Below a job's dumps lie other forms of them; below its log lie the logs of its ranks.
+    let passed_over = files::passed_over(paths).into_iter().map(|folder| {
+        let folder = folder.display();
+        format!(
+            "The folders in {folder} were not read, since it holds files itself: name them to have them \
+             read as well"
+        )
+    });
+    let passed_over: Vec<String> = passed_over.collect();
+    let mut read = match recording.read() {
+        Err(error) if !passed_over.is_empty() => bail!("{error:#}. {}", passed_over.join(". ")),
+        read => read?,
+    };
+    if let Held::Log = read.held {
+        read.report.notes.extend(passed_over);
+    }
+    Ok(read.report)
 }

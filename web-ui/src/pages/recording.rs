@@ -223,9 +223,11 @@ fn together(opened: &mut Vec<File>, come: Vec<File>) -> Vec<File> {
 }
 
 /// What no two files of a recording have in common: a dump's name, in whatever folder (another job's
-/// folder has the same names), and a source's path.
+/// folder has the same names), and the path of a source, or of what says no rank (`3/stderr.log`).
 fn identity(file: &File) -> String {
-    if file.name().ends_with(".py") { path_of(file) } else { file.name() }
+    let name = file.name();
+    let says_rank = name.bytes().any(|byte| byte.is_ascii_digit());
+    if name.ends_with(".py") || !says_rank { path_of(file) } else { name }
 }
 
 /// A file's place in the folder that was chosen or dropped, if one was, else its name.

@@ -1,0 +1,155 @@
+//! Ranks that gave up: gloo raises where a call times out, and where a peer closes its connection. Who
+//! raises neither, and whose log is there, is the one that they waited for.
+
+use super::ended;
+use super::logged::finding;
+use super::report::{Certainty, Evidence, Finding, Kind};
+use super::words::{cap_ranks, ranks};
+use crate::job_log::{Heard, Said, Statement};
+use crate::rank::GlobalRank;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Lines at which ranks gave up that are told.
+const SHOWN: usize = 4;
+
+/// The finding of ranks that gave up, where some did.
+pub(super) fn found(heard: &Heard, world: u32) -> Option<Finding> {
+    let gave_up = |it: &&Statement| matches!(it.said, Said::GaveUp { .. });
+    let about: Vec<&Statement> = heard.statements.iter().filter(gave_up).collect();
+    let victims: BTreeSet<GlobalRank> = about.iter().map(|it| it.rank).collect();
+    let victims: Vec<GlobalRank> = victims.into_iter().collect();
+    if victims.is_empty() {
+        return None;
+    }
+    let places = places(&about);
+    let ends = ended::of_others(&heard.statements, &victims.iter().copied().collect());
+    if let Some(mut found) = ended::found(&ends) {
+        found.message = format!("{} Others gave up: {places}.", found.message);
+        found.victims = victims;
+        return Some(found);
+    }
+    // A connection that is closed says only that a process ended: it may be one that gave up before.
+    let timed_out = about.iter().any(|it| match &it.said {
+        Said::GaveUp { error, .. } => error.contains("imed out") || error.contains("timeout"),
+        _ => false,
+    });
+    let silent = (0..heard.world(world)).map(GlobalRank);
+    let silent: Vec<GlobalRank> = silent.filter(|rank| !victims.contains(rank)).collect();
+    let there = silent.iter().all(|rank| heard.wrote.contains_key(rank));
+    if silent.is_empty() || silent.len() > victims.len() || (!timed_out && silent.len() > 1) {
+        let message = format!(
+            "Ranks gave up on a call that did not end: {places}. Their logs do not say who did not come."
+        );
+        let fix = "Hold the lines against each other: whoever stands at another one did something else. \
+                   Set TORCH_FR_BUFFER_SIZE and diagnose the dumps.";
+        let mut found = finding(Kind::CallNeverCompleted, &about, message, fix)?;
+        found.culprits = Vec::new();
+        (found.victims, found.certainty) = (victims, Certainty::Undecidable);
+        return Some(found);
+    }
+    let (logs, they) = match silent.as_slice() {
+        [only] => (format!("rank {only}'s log tells of nothing like it"), "it"),
+        several => (format!("the logs of {} tell of nothing like it", ranks(several)), "they"),
+    };
+    let last = silent.iter().filter_map(|rank| {
+        let last = heard.wrote.get(rank).filter(|last| !last.is_empty())?;
+        Some(format!(" Rank {rank}'s log ends with \"{last}\"."))
+    });
+    let last: String = last.take(SHOWN).collect();
+    let (kind, what) = match timed_out {
+        true => (Kind::RankNeverJoined, format!("most likely {they} never came to the call")),
+        false => (Kind::RankDied, format!("most likely {they} ended without a word")),
+    };
+    let message = match there {
+        true => format!("Ranks gave up: {places}; and {logs}: {what}.{last}"),
+        false => format!(
+            "Ranks gave up: {places}. Nothing is said of {}: {they} did not come, or a log is not among \
+             these.",
+            ranks(&silent)
+        ),
+    };
+    let fix =
+        "Look at what the rank did instead: its own log, its machine, its Flight Recorder dump.";
+    let mut found = finding(kind, &about, message, fix)?;
+    let own = silent.iter().take(8).map(|rank| Evidence {
+        rank: *rank,
+        entry: None,
+        frame: None,
+        note: "its log tells of no call that it gave up on".to_owned(),
+    });
+    found.evidence = own.filter(|_| there).chain(found.evidence).take(16).collect();
+    found.evidence.sort_by_key(|seen| seen.rank);
+    found.certainty = if there { Certainty::Likely } else { Certainty::Undecidable };
+    (found.culprits, found.victims) = (silent, victims);
+    Some(found)
+}
+
+/// `ranks 0-1 at train.py:20 ("dist.all_reduce(x)"), rank 2 at train.py:33`.
+fn places(about: &[&Statement]) -> String {
+    let mut places: BTreeMap<(Option<&str>, Option<&str>), Vec<GlobalRank>> = BTreeMap::new();
+    for it in about {
+        if let Said::GaveUp { frame, source, .. } = &it.said {
+            let ranks = places.entry((frame.as_deref(), source.as_deref())).or_default();
+            if !ranks.contains(&it.rank) {
+                ranks.push(it.rank);
+            }
+        }
+    }
+    places.values_mut().for_each(|ranks| ranks.sort_unstable());
+    let said = places.iter().take(SHOWN).enumerate().map(|(nth, ((frame, source), list))| {
+        let who = if nth == 0 && frame.is_none() { cap_ranks(list) } else { ranks(list) };
+        let at = frame.map(|frame| format!(" at {frame}")).unwrap_or_default();
+        let line = source.map(|line| format!(" (\"{line}\")")).unwrap_or_default();
+        format!("{who}{at}{line}")
+    });
+    let mut said: Vec<String> = said.collect();
+    if places.len() > SHOWN {
+        said.push(format!("others at {} more lines", places.len() - SHOWN));
+    }
+    said.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::logged::tests::{found, report};
+    use super::*;
+
+    /// As torch 2.7.1 prints it on gloo.
+    fn raises(rank: u32, line: u32, error: &str) -> String {
+        format!(
+            "[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File \"/job/job.py\", line \
+             {line}, in <module>\n[rank{rank}]:     dist.all_reduce(y)\n[rank{rank}]:   File \
+             \"/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py\", line 2815, in \
+             all_reduce\n[rank{rank}]:     work.wait()\n[rank{rank}]: RuntimeError: \
+             [/pytorch/third_party/gloo/gloo/transport/tcp/{error}\n"
+        )
+    }
+
+    const LATE: &str =
+        "unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete";
+    const CLOSED: &str = "pair.cc:534] Connection closed by peer [127.0.0.1]:36552";
+
+    #[test]
+    fn who_does_not_give_up_is_the_one_that_is_waited_for() {
+        let text = raises(0, 20, LATE) + &raises(1, 20, CLOSED) + &raises(2, 20, LATE);
+        let stuck = text.clone() + "[rank3]: loads\n";
+        assert_eq!(found(&stuck), [(Kind::RankNeverJoined, vec![3], Certainty::Likely)]);
+        assert_eq!(
+            report(&stuck).findings[0].message,
+            "Ranks gave up: ranks 0-2 at job.py:20 (\"dist.all_reduce(y)\"); and rank 3's log tells of \
+             nothing like it: most likely it never came to the call. Rank 3's log ends with \"loads\"."
+        );
+        assert_eq!(report(&stuck).findings[0].victims, [0, 1, 2].map(GlobalRank));
+        let unknown = text.clone() + "world_size=4\n";
+        assert_eq!(found(&unknown), [(Kind::RankNeverJoined, vec![3], Certainty::Undecidable)]);
+        let all = text.clone() + &raises(3, 33, LATE);
+        assert_eq!(found(&all), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
+        assert!(report(&all).findings[0].message.contains("rank 3 at job.py:33"));
+        // Who raised by itself did it.
+        let raised = text + "[rank3]: ValueError: bad batch\n";
+        assert_eq!(found(&raised), [(Kind::RankDied, vec![3], Certainty::Likely)]);
+        assert_eq!(report(&raised).findings[0].victims, [0, 1, 2].map(GlobalRank));
+        let closed = raises(0, 20, CLOSED) + "[rank1]: step 3\n";
+        assert_eq!(found(&closed), [(Kind::RankDied, vec![1], Certainty::Likely)]);
+    }
+}

@@ -1,0 +1,84 @@
+//! What all logs of a job say together.
+
+use super::{JobLog, Said, Statement};
+use crate::rank::GlobalRank;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the logs of a job say together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Messages, and whom they are about, each once.
+    pub statements: Vec<Statement>,
+    /// What processes say whose rank nothing tells.
+    pub unnamed: Vec<Unnamed>,
+    /// The ranks whose logs are there, each with its last line.
+    pub wrote: BTreeMap<GlobalRank, String>,
+    /// How many ranks the job has, as the logs say; 0 if they do not.
+    pub world_size: u32,
+}
+
+/// What a process says whose rank nothing tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unnamed {
+    /// In which file.
+    pub file: String,
+    /// In which line of it, from 1.
+    pub line: u64,
+    /// What.
+    pub said: Said,
+}
+
+impl Heard {
+    /// Of logs with their names, and with the rank whose log each is, if it is one rank's.
+    pub fn of<'a>(
+        logs: impl IntoIterator<Item = (&'a str, &'a JobLog, Option<GlobalRank>)>,
+    ) -> Heard {
+        let mut heard = Heard::default();
+        let mut statements = BTreeSet::new();
+        for (file, log, rank) in logs {
+            statements.extend(log.statements.iter().cloned());
+            heard.world_size = heard.world_size.max(log.world_size.unwrap_or(0));
+            for (own, last) in &log.wrote {
+                let known = heard.wrote.entry(*own).or_default();
+                if !last.is_empty() {
+                    known.clone_from(last);
+                }
+            }
+            for (said, line) in &log.unnamed {
+                let (said, line) = (said.clone(), *line);
+                match rank {
+                    Some(rank) => drop(statements.insert(Statement { rank, said, line })),
+                    // Who gave up, and on whom, matters by its rank only.
+                    None if matches!(said, Said::GaveUp { .. }) => {}
+                    None => heard.unnamed.push(Unnamed { file: file.to_owned(), line, said }),
+                }
+            }
+            if let Some(rank) = rank {
+                let known = heard.wrote.entry(rank).or_default();
+                if !log.last_words.is_empty() {
+                    known.clone_from(&log.last_words);
+                }
+            }
+        }
+        // How a process ended is not needed where it says what it raised.
+        let raised: BTreeSet<GlobalRank> =
+            statements.iter().filter(|it| super::is_raised(&it.said)).map(|it| it.rank).collect();
+        heard.statements = statements.into_iter().collect();
+        heard
+            .statements
+            .retain(|it| !matches!(it.said, Said::Exited { .. }) || !raised.contains(&it.rank));
+        heard
+    }
+
+    /// One past the highest rank that is known of; `at_least` are known of otherwise.
+    pub fn world(&self, at_least: u32) -> u32 {
+        let said = self.statements.iter().map(|it| it.rank);
+        let above = said.chain(self.wrote.keys().copied()).map(|rank| rank.0.saturating_add(1));
+        above.max().unwrap_or(0).max(self.world_size).max(at_least)
+    }
+
+    /// True if nothing is said that could be judged.
+    pub fn is_empty(&self) -> bool {
+        self.statements.is_empty() && self.unnamed.is_empty()
+    }
+}

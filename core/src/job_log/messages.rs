@@ -1,0 +1,73 @@
+//! The messages of DDP, of `monitored_barrier` and of `TORCH_DISTRIBUTED_DEBUG=DETAIL`, each of which
+//! stands in one line.
+
+use super::{Said, after, number, word};
+
+/// What one line says, and of whom.
+pub(super) fn of_line(line: &str, say: &mut dyn FnMut(u64, Said)) {
+    if let Some(rest) = after(line, "Parameter indices which did not receive grad for rank ")
+        && let Some((rank, parameters)) = rest.split_once(':')
+        && let Some(rank) = number(rank)
+    {
+        say(rank, Said::Unused { parameters: parameters.trim().to_owned() });
+    }
+    if let Some(rest) = after(line, "DDP expects same model across all ranks, but ") {
+        // `Rank 0 has 4 params, while rank 1 has inconsistent 6 params.`
+        for side in rest.split(", while ") {
+            let rank = after(side, "ank ").and_then(number);
+            let count = after(side, " has ").map(|it| it.trim_start_matches("inconsistent "));
+            if let (Some(rank), Some(count)) = (rank, count.and_then(number)) {
+                say(rank, Said::Parameters { count });
+            }
+        }
+    }
+    if line.contains("appears not to match sizes of the same param in process")
+        && let Some(at) = line.find("]: params[")
+        && let Some(open) = line.get(..at).and_then(|before| before.rfind('['))
+        && let Some(rank) = line.get(open + 1..at).and_then(number)
+    {
+        let parameter = line.get(at + 3..).unwrap_or_default();
+        let parameter = parameter.split(" appears not").next().unwrap_or_default().to_owned();
+        say(rank, Said::Shape { parameter });
+    }
+    if line.contains(" exhausted all inputs")
+        && let Some(rank) = after(line, "Rank ").and_then(number)
+    {
+        say(rank, Said::Exhausted);
+    }
+    if let Some((before, _)) = line.split_once(" failed to pass monitoredBarrier in ")
+        && let Some(at) = before.rfind("Rank")
+    {
+        let ranks = before.get(at..).unwrap_or_default();
+        for rank in ranks.trim_start_matches("Ranks").trim_start_matches("Rank").split(',') {
+            if let Some(rank) = number(rank) {
+                say(rank, Said::MissedBarrier);
+            }
+        }
+    }
+    if line.contains("Detected mismatch between collectives on ranks") {
+        detail(line, say);
+    }
+}
+
+/// What DETAIL says of two ranks.
+fn detail(line: &str, say: &mut dyn FnMut(u64, Said)) {
+    for side in
+        line.split(" is running collective: CollectiveFingerPrint(").collect::<Vec<_>>().windows(2)
+    {
+        let [before, print] = side else { continue };
+        let rank = before.rfind("Rank ").and_then(|at| before.get(at + 5..)).and_then(number);
+        let seq = after(print, "SequenceNumber=").and_then(number);
+        let (Some(rank), Some(seq)) = (rank, seq) else { continue };
+        let until = |start: &str, end: &str| {
+            let rest = after(print, start).unwrap_or_default();
+            rest.split(end).next().unwrap_or_default().to_owned()
+        };
+        let shape = match print.contains("TensorShape=") {
+            true => until("TensorShape=", ", Tensor"),
+            false => String::new(),
+        };
+        let op = word(after(print, "OpType=").unwrap_or_default());
+        say(rank, Said::Runs { seq, op, shape, dtype: word(&until("TensorDtypes=", ", ")) });
+    }
+}

@@ -1,0 +1,351 @@
+use super::*;
+
+fn said(text: &str) -> Vec<(u32, Said)> {
+    read(text.as_bytes()).statements.into_iter().map(|it| (it.rank.0, it.said)).collect()
+}
+
+/// As torch 2.15 printed them.
+#[test]
+fn messages_are_understood() {
+    assert_eq!(
+        said("x\nParameter indices which did not receive grad for rank 1: 2 3\n In addition"),
+        [(1, Said::Unused { parameters: "2 3".into() })]
+    );
+    assert_eq!(
+        said(
+            "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 4 params, \
+             while rank 1 has inconsistent 6 params."
+        ),
+        [(0, Said::Parameters { count: 4 }), (1, Said::Parameters { count: 6 })]
+    );
+    assert_eq!(
+        said(
+            "RuntimeError: [1]: params[2] in this process with sizes [9, 8] appears not to match \
+             sizes of the same param in process 0."
+        ),
+        [(1, Said::Shape { parameter: "params[2] in this process with sizes [9, 8]".into() })]
+    );
+    assert_eq!(said("RuntimeError: Rank 1 exhausted all inputs."), [(1, Said::Exhausted)]);
+    assert_eq!(
+        said("RuntimeError: [Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 5000 ms"),
+        [(1, Said::MissedBarrier), (2, Said::MissedBarrier)]
+    );
+    let runs =
+        |op: &str| Said::Runs { seq: 1, op: op.into(), shape: "[4]".into(), dtype: "Float".into() };
+    assert_eq!(
+        said(
+            "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running \
+             collective: CollectiveFingerPrint(SequenceNumber=1, OpType=ALLREDUCE, \
+             TensorShape=[4], TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float \
+             (default))), but Rank 1 is running collective: \
+             CollectiveFingerPrint(SequenceNumber=1, OpType=BROADCAST, TensorShape=[4], \
+             TensorDtypes=Float, TensorDeviceTypes=TensorOptions(dtype=float (default)))."
+        ),
+        [(0, runs("ALLREDUCE")), (1, runs("BROADCAST"))]
+    );
+    assert_eq!(
+        said(
+            "[rank3]:[E] [PG ID 0 PG GUID 0(default_pg) Rank 3] Watchdog caught collective \
+             operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, \
+             Timeout(ms)=600000) ran for 600001 milliseconds before timing out."
+        ),
+        [(
+            3,
+            Said::TimedOut {
+                group: "0(default_pg)".into(),
+                seq: 12,
+                op: "ALLREDUCE".into(),
+                numel_in: Some(4),
+                numel_out: Some(4)
+            }
+        )]
+    );
+    assert_eq!(
+        said(
+            "[rank2]: Traceback (most recent call last):\n[rank2]:   File \"a.py\", line 1\n\
+             [rank2]: torch.OutOfMemoryError: CUDA out of memory.\n\
+             [rank0]: torch.distributed.DistBackendError: NCCL error\n\
+             [rank1]: RuntimeError: Connection closed by peer [::1]:3"
+        ),
+        [
+            (0, gave_up("torch.distributed.DistBackendError: NCCL error")),
+            (1, gave_up("RuntimeError: Connection closed by peer [::1]:3")),
+            (
+                2,
+                Said::Raised {
+                    error: "torch.OutOfMemoryError: CUDA out of memory.".into(),
+                    frame: Some("a.py:1".into()),
+                    source: None
+                }
+            )
+        ]
+    );
+    assert_eq!(said("Rank 7 is fine\n[2]: params\nSeqNum="), []);
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_text_ends_without_a_panic(text in ".*", cut: usize) {
+        let all = format!("{text}Detected mismatch between collectives on ranks. Rank {text} is \
+            running collective: CollectiveFingerPrint(SequenceNumber={text}]: params[ appears \
+            not to match sizes of the same param in process");
+        let cut = (0..=cut % (all.len() + 1)).rev().find(|at| all.is_char_boundary(*at));
+        let _ = read(&all.as_bytes()[..cut.unwrap_or(0)]);
+    }
+}
+
+fn gave_up(error: &str) -> Said {
+    Said::GaveUp { error: error.into(), frame: None, source: None }
+}
+
+fn timed_out(group: &str, seq: u64, op: &str, numel: u64) -> Said {
+    let (group, op, numel) = (group.into(), op.into(), Some(numel));
+    Said::TimedOut { group, seq, op, numel_in: numel, numel_out: numel }
+}
+
+fn stood(group: &str, enqueued: u64, completed: Option<u64>) -> Said {
+    Said::Stood { group: group.into(), enqueued, completed }
+}
+
+/// How `ProcessGroupNCCL.cpp` of torch 2.3 to 2.13 says it, in the words of real logs: the group stands
+/// in the line behind the one that names the collective, if anywhere.
+#[test]
+fn watchdogs_of_every_release_are_understood() {
+    let caught = |time: &str, file: u32| {
+        format!(
+            "[rank1]:[E{time}ProcessGroupNCCL.cpp:{file}] [Rank 1] Watchdog caught collective operation \
+             timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, \
+             Timeout(ms)=600000) ran for 600029 milliseconds before timing out.\n"
+        )
+    };
+    let again = |group: &str| {
+        format!(
+            "[rank1]:[E ProcessGroupNCCL.cpp:1] [{group} Rank 1] Process group watchdog thread \
+             terminated with exception: [Rank 1] Watchdog caught collective operation timeout: \
+             WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for \
+             600029 milliseconds before timing out.\n"
+        )
+    };
+    let clock = "1003 18:37:01.832146912 ";
+    for (text, group, stands) in [
+        (
+            caught(" ", 577)
+                + "[rank1]:[E ProcessGroupNCCL.cpp:1537] [PG 0 Rank 1] Timeout at NCCL work: 7, last \
+                   enqueued NCCL work: 9, last completed NCCL work: 76280750235782912.\n"
+                + &again("PG 0"),
+            "0",
+            stood("0", 9, None),
+        ),
+        (
+            caught(clock, 607)
+                + "[rank1]:[E1003 18:37:01.833575187 ProcessGroupNCCL.cpp:1664] [PG 0 (default_pg) Rank \
+                   1] Exception (either an error or timeout) detected by watchdog at work: 7, last \
+                   enqueued NCCL work: 9, last completed NCCL work: 6.\n"
+                + &again("PG 0 (default_pg)"),
+            "0(default_pg)",
+            stood("0(default_pg)", 9, Some(6)),
+        ),
+        (
+            caught(clock, 616)
+                + "[rank1]:[E219 08:58:32.606667496 ProcessGroupNCCL.cpp:1785] [PG ID 2 PG GUID 3 Rank 1] \
+                   Exception (either an error or timeout) detected by watchdog at work: 7, last enqueued \
+                   NCCL work: 9, last completed NCCL work: 6.\n",
+            "3",
+            stood("3", 9, Some(6)),
+        ),
+        (
+            caught(clock, 632)
+                + "[rank1]:[E709 17:05:38.162814866 ProcessGroupNCCL.cpp:2271] [PG ID 0 PG GUID \
+                   0(default_pg) Rank 1]  failure detected by watchdog at work sequence id: 7 PG status: \
+                   last enqueued work: 9, last completed work: 6\n"
+                + &again("PG ID 0 PG GUID 0(default_pg)"),
+            "0(default_pg)",
+            stood("0(default_pg)", 9, Some(6)),
+        ),
+        (
+            caught(clock, 700)
+                + "[rank1]:[E709 17:05:38.162814866 ProcessGroupNCCL.cpp:2500] [PG ID 1 PG GUID 5(tp) \
+                   Rank 0]  failure detected by watchdog at work sequence id: 7 PG status: last enqueued \
+                   work: 9, last started work: -1, last completed work: 6\n",
+            "5(tp)",
+            stood("5(tp)", 9, Some(6)),
+        ),
+    ] {
+        assert_eq!(said(&text), [(1, timed_out(group, 7, "ALLREDUCE", 64)), (1, stands)], "{text}");
+    }
+    // Another work's line names another group.
+    let other = caught(clock, 632)
+        + "[rank1]:[E709 ProcessGroupNCCL.cpp:2271] [PG ID 0 PG GUID 0(default_pg) Rank 1]  failure \
+           detected by watchdog at work sequence id: 8 PG status: last enqueued work: 9, last completed \
+           work: 6\n";
+    assert_eq!(said(&other)[0].1, timed_out("", 7, "ALLREDUCE", 64));
+}
+
+#[test]
+fn what_a_rank_says_when_another_one_timed_out() {
+    let signal = |rank: u32, from: &str, enqueued: i64, completed: i64| {
+        format!(
+            "Epoch 3: 12%|[rank{rank}]:[E709 17:05:38.482119928 ProcessGroupNCCL.cpp:1746] [PG ID 0 PG \
+             GUID 0(default_pg) Rank {rank}] Received a dump signal due to a collective timeout from \
+             {from} and we will try our best to dump the debug info. Last enqueued NCCL work: \
+             {enqueued}, last completed NCCL work: {completed}.This is most likely caused by incorrect \
+             usages of collectives, e.g., wrong sizes used across ranks\n"
+        )
+    };
+    assert_eq!(
+        said(&(signal(3, " rank 7", 6, 6) + &signal(7, "this local rank", 7, 6))),
+        [
+            (7, Said::Signalled),
+            (3, stood("0(default_pg)", 6, Some(6))),
+            (7, stood("0(default_pg)", 7, Some(6)))
+        ]
+    );
+    // Nothing enqueued yet, on a backend of another name.
+    let none = signal(2, "this local rank", -1, -1).replace("NCCL", "XCCL");
+    assert_eq!(said(&none), [(2, Said::Signalled), (2, stood("0(default_pg)", 0, Some(0)))]);
+    let torch_2_3 = "[rank1]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 1] Received a timeout signal from \
+                     this local rank and will start to dump the debug info. Last enqueued NCCL work: 3, \
+                     last completed NCCL work: 2.\n";
+    assert_eq!(said(torch_2_3), [(1, stood("0", 3, Some(2)))]);
+}
+
+/// `TraceUtils.h`, with `TORCH_NCCL_DESYNC_DEBUG=1`.
+#[test]
+fn reports_of_ranks_that_are_behind_are_understood() {
+    let report = "[rank0]:[E709 17:05:38.1 ProcessGroupNCCL.cpp:9] [PG ID 0 PG GUID 0(default_pg) Rank 0] \n\
+                  \t - [0] Timeout at collective: ALLREDUCE, #7\n\
+                  \t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync \
+                  are:\n\
+                  \t   - [2, 3] joined but didn't finish collective #5 (count from 1)\n\
+                  \t     [1] finished collective #5, but didn't join collective #6 (count from 1)\n\
+                  \t - Snapshot of ranks' latest states:\n\
+                  \t   #7 started ranks:\n\
+                  \t     [0] started ALLREDUCE\n";
+    let world = "0(default_pg)";
+    assert_eq!(
+        said(report),
+        [
+            (2, stood(world, 5, Some(4))),
+            (3, stood(world, 5, Some(4))),
+            (1, stood(world, 5, Some(5)))
+        ]
+    );
+    let never = "[rank0]:[E] [PG ID 0 PG GUID 0(default_pg) Rank 0] \n\t - To our best knowledge, ranks [1, \
+                 2] are the lagging ranks that caused this timeout. They never joined any collectives\n";
+    assert_eq!(said(never), [(1, stood(world, 0, Some(0))), (2, stood(world, 0, Some(0)))]);
+    // Ranks of another group are not the job's.
+    assert_eq!(said(&never.replace("0(default_pg)", "3(tp)")), []);
+}
+
+const TRACEBACK: &str = "Traceback (most recent call last):\n  File \"/home/u/job/train.py\", line 88, in \
+                         main\n    loss = step(batch)\n           ^^^^^^^^^^^\n  File \
+                         \"/usr/lib/python3.11/site-packages/torch/nn/modules/module.py\", line 1532, in \
+                         _call\n    return self._call_impl(*args)\nValueError: bad batch\n";
+
+fn bad_batch() -> Said {
+    Said::Raised {
+        error: "ValueError: bad batch".into(),
+        frame: Some("train.py:88".into()),
+        source: Some("loss = step(batch)".into()),
+    }
+}
+
+fn prefixed(prefix: &str, text: &str) -> String {
+    text.lines().map(|line| format!("{prefix}{line}\n")).collect()
+}
+
+#[test]
+fn tracebacks_are_told_with_the_line_of_the_job() {
+    assert_eq!(said(&prefixed("[rank3]: ", TRACEBACK)), [(3, bad_batch())]);
+    // Two ranks' lines among each other.
+    let both = prefixed("[rank3]: ", TRACEBACK);
+    let mixed: String = both
+        .lines()
+        .map(|line| format!("{line}\n{}\n", line.replace("[rank3]", "[rank1]")))
+        .collect();
+    assert_eq!(said(&mixed), [(1, bad_batch()), (3, bad_batch())]);
+    // Whose it is the name of the file says.
+    let alone = read(TRACEBACK.as_bytes());
+    assert_eq!((alone.statements.len(), alone.unnamed.as_slice()), (0, &[(bad_batch(), 7)][..]));
+    assert_eq!(alone.last_words, "ValueError: bad batch");
+    // What a process goes on from did not end it.
+    let handled = TRACEBACK.to_owned() + &"step\n".repeat(60);
+    assert!(read(handled.as_bytes()).is_empty());
+    // What is raised while another one is handled hides nothing, if it comes from others.
+    let then = TRACEBACK.to_owned()
+        + "\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent \
+           call last):\n  File \"train.py\", line 99, in <module>\n    dist.barrier()\n\
+           torch.distributed.DistBackendError: NCCL error\n";
+    assert_eq!(read(then.as_bytes()).unnamed, [(bad_batch(), 7)]);
+    let loader = "Traceback (most recent call last):\n  File \"train.py\", line 7, in <module>\n    for b in \
+                  loader:\nIndexError: Caught IndexError in DataLoader worker process 0.\nOriginal Traceback \
+                  (most recent call last):\n  File \"/usr/lib/python3.11/site-packages/torch/a.py\", line 3, \
+                  in f\n    x\n  File \"dataset.py\", line 12, in __getitem__\n    return self.rows[i]\n\
+                  IndexError: list index out of range\n";
+    let inner = Said::Raised {
+        error: "IndexError: list index out of range".into(),
+        frame: Some("dataset.py:12".into()),
+        source: Some("return self.rows[i]".into()),
+    };
+    assert_eq!(said(&prefixed("[rank2]: ", loader)), [(2, inner)]);
+    let stopped = TRACEBACK.replace("ValueError: bad batch", "KeyboardInterrupt");
+    assert!(read(stopped.as_bytes()).is_empty());
+}
+
+#[test]
+fn launchers_say_whose_line_it_is() {
+    let torchrun = prefixed("[default3]:", TRACEBACK);
+    assert_eq!(said(&torchrun), [(3, bad_batch())]);
+    let second = prefixed("[default1]:", "[rank9]: x") + &torchrun;
+    assert_eq!(said(&second), [(11, bad_batch())], "the second machine's");
+    let srun = prefixed(" 3: ", TRACEBACK) + &prefixed(" 0: ", "epoch 1\nepoch 2");
+    assert_eq!(said(&srun), [(3, bad_batch())]);
+    let node = prefixed("1: ", "[rank8]: x\n[rank9]: y") + &prefixed("1: ", TRACEBACK);
+    assert_eq!(said(&node), [], "a task for each machine");
+    assert_eq!(read(node.as_bytes()).unnamed.len(), 1);
+    let ray = prefixed("(Policy[rank=31] pid=32, ip=10.1.1.2) [rank31]: ", TRACEBACK);
+    assert_eq!(said(&ray), [(31, bad_batch())]);
+    let mpirun = prefixed("[1,2]<stderr>:", TRACEBACK);
+    assert_eq!(said(&mpirun), [(2, bad_batch())]);
+    let wrote = read(&[srun.as_bytes(), b"1: \n"].concat()).wrote;
+    assert_eq!(wrote.into_keys().map(|rank| rank.0).collect::<Vec<_>>(), [0, 1, 3]);
+}
+
+#[test]
+fn torchrun_sums_up() {
+    let summary = |exitcode: &str, traceback: &str| {
+        format!(
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n\
+             ============================================================\ntrain.py FAILED\n\
+             ------------------------------------------------------------\nFailures:\n[1]:\n  time      : \
+             2026-01-01_00:00:00\n  host      : a\n  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: \
+             10)\n  error_file: <N/A>\n\
+             ------------------------------------------------------------\nRoot Cause (first observed \
+             failure):\n[0]:\n  time      : 2026-01-01_00:00:00\n  host      : a\n  rank      : 3 \
+             (local_rank: 3)\n  exitcode  : {exitcode} (pid: 13)\n  error_file: <N/A>\n  traceback : \
+             {traceback}\n============================================================\n"
+        )
+    };
+    let see = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
+    assert_eq!(said(&summary("1", see)), [(3, Said::Exited { status: 1, alone: false })]);
+    assert_eq!(said(&summary("-9", see)), [(3, Said::Killed { signal: 9, local: false })]);
+    assert_eq!(said(&summary("-15", see)), []);
+    let recorded = TRACEBACK.trim_end().replace('\n', "\n  ");
+    let log = read(summary("1", &recorded).as_bytes());
+    let heard = Heard::of([("a", &log, None)]).statements;
+    assert_eq!(heard.into_iter().map(|it| it.said).collect::<Vec<_>>(), [bad_batch()]);
+    // What it raised is another one's fault.
+    let victim = prefixed("[rank3]: ", &TRACEBACK.replace("ValueError: bad", "RuntimeError: NCCL"));
+    let heard = Heard::of([("a", &read((victim + &summary("1", see)).as_bytes()), None)]);
+    let said: Vec<&Said> = heard.statements.iter().map(|it| &it.said).collect();
+    assert!(matches!(said[..], [Said::GaveUp { .. }]), "{said:?}");
+}
+
+#[test]
+fn world_sizes_and_writers_are_heard() {
+    let log = read(b"[rank0]: epoch 1\n[rank2]: epoch 1\rloss 2\r\nworld_size=4\n\n");
+    assert_eq!(log.world_size, Some(4));
+    assert_eq!(log.wrote.len(), 2);
+    assert_eq!(log.last_words, "world_size=4");
+    assert!(log.is_empty());
+}

@@ -1,0 +1,212 @@
+//! Python's tracebacks: what a process raised, and from which line of the job's own code.
+
+use super::writer::Writer;
+use std::collections::BTreeMap;
+
+/// Longer texts are cut in findings.
+pub(super) const MOST_CHARS: usize = 160;
+
+/// A traceback with so many other lines of its process behind it ended nothing.
+const LINES_AFTER_THE_END: u64 = 50;
+
+/// Writers whose tracebacks are followed at once.
+const MAX_WRITERS: usize = 1 << 14;
+
+/// What a process raised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Raise {
+    /// Its type and text.
+    pub(super) error: String,
+    /// `train.py:88`, the innermost line that is the job's own.
+    pub(super) frame: Option<String>,
+    /// What stands in that line.
+    pub(super) source: Option<String>,
+    /// The line of the log.
+    pub(super) line: u64,
+    pub(super) why: Why,
+}
+
+/// Why something was raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// By what the process does itself.
+    Own,
+    /// Because another rank did not come, or is gone.
+    Others,
+    /// It was told to end; or it is a launcher, and tells of those that it launched.
+    Told,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Frame {
+    at: String,
+    source: Option<String>,
+    own: bool,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    /// Spaces before the traceback that is being read, and its innermost frames.
+    open: Option<(usize, Vec<Frame>)>,
+    last: Option<Raise>,
+    /// Lines since.
+    since: u64,
+}
+
+/// The tracebacks of a log, process by process.
+#[derive(Debug, Default)]
+pub(super) struct Tracebacks {
+    processes: BTreeMap<Writer, Process>,
+}
+
+impl Tracebacks {
+    /// Takes a line of a process, without what stands before it.
+    pub(super) fn take(&mut self, writer: Writer, text: &str, line: u64) {
+        let starts = text.contains("Traceback (most recent call last):");
+        if !starts && !self.processes.contains_key(&writer) {
+            return;
+        }
+        if self.processes.len() >= MAX_WRITERS && !self.processes.contains_key(&writer) {
+            return;
+        }
+        let process = self.processes.entry(writer).or_default();
+        if starts {
+            let spaces = text.len() - text.trim_start().len();
+            process.open = Some((spaces, Vec::new()));
+            return;
+        }
+        match &mut process.open {
+            Some((spaces, frames)) => {
+                let before = text.len() - text.trim_start().len();
+                let text = text.get(before.min(*spaces)..).unwrap_or(text).trim_end();
+                if text.is_empty() || text.starts_with(' ') {
+                    frame(frames, text);
+                } else if let Some(raised) = raised(text) {
+                    let frames = std::mem::take(frames);
+                    process.ended(raised, frames, line);
+                } else {
+                    process.open = None;
+                }
+            }
+            None => process.since += u64::from(!text.trim().is_empty()),
+        }
+    }
+
+    /// What each process raised last, and did not go on from.
+    pub(super) fn ends(self) -> impl Iterator<Item = (Writer, Raise)> {
+        self.processes.into_iter().filter_map(|(writer, process)| {
+            // PyTorch's hook prints what ends a process, and nothing else.
+            let ended = matches!(writer, Writer::Rank(_)) || process.since <= LINES_AFTER_THE_END;
+            Some((writer, process.last.filter(|_| ended)?))
+        })
+    }
+
+    /// True while a traceback of this process is being read.
+    pub(super) fn is_open(&self, writer: Writer) -> bool {
+        self.processes.get(&writer).is_some_and(|process| process.open.is_some())
+    }
+}
+
+impl Process {
+    fn ended(&mut self, raised: Raised<'_>, frames: Vec<Frame>, line: u64) {
+        self.open = None;
+        let innermost = frames.iter().rev().find(|frame| frame.own).or(frames.last()).cloned();
+        let (frame, source) = innermost.map_or((None, None), |it| (Some(it.at), it.source));
+        let found = Raise {
+            error: raised.error.chars().take(MOST_CHARS).collect(),
+            frame,
+            source,
+            line,
+            why: raised.why,
+        };
+        // "During handling of the above exception": what follows from others hides what does not.
+        let in_handling = self.since <= 2;
+        let keep = self.last.as_ref().is_some_and(|last| last.why == Why::Own);
+        if !(found.why != Why::Own && in_handling && keep) {
+            self.last = Some(found);
+        }
+        self.since = 0;
+    }
+}
+
+/// A line between a traceback's first and last: `  File "train.py", line 88, in main`, or the code.
+fn frame(frames: &mut Vec<Frame>, text: &str) {
+    const MOST: usize = 256;
+    /// What is Python's own or was installed.
+    const NOT_OWN: [&str; 5] =
+        ["site-packages", "dist-packages", "/lib/python", "<frozen ", "<string>"];
+    if let Some((path, rest)) =
+        text.trim_start().strip_prefix("File \"").and_then(|rest| rest.split_once("\", line "))
+        && let Some(number) = super::number(rest)
+    {
+        let name = path.rsplit(['/', '\\']).next().unwrap_or(path);
+        let own = !NOT_OWN.iter().any(|what| path.contains(what));
+        if frames.len() >= MOST {
+            frames.drain(..MOST / 2);
+        }
+        frames.push(Frame { at: format!("{name}:{number}"), source: None, own });
+    } else if let Some(last) = frames.last_mut()
+        && last.source.is_none()
+        && text.starts_with("    ")
+    {
+        let code: String = text.trim().chars().take(MOST_CHARS).collect();
+        last.source = Some(code).filter(|code| !code.is_empty());
+    }
+}
+
+/// The last line of a traceback.
+pub(super) struct Raised<'a> {
+    /// The exception's type and text.
+    pub(super) error: &'a str,
+    pub(super) why: Why,
+}
+
+/// What a line says was raised, if it is the last one of a traceback.
+pub(super) fn raised(line: &str) -> Option<Raised<'_>> {
+    /// What a rank raises because of others.
+    const OTHERS_FAULT: [&str; 14] = [
+        "Connection closed by peer",
+        "Connection reset by peer",
+        "Broken pipe",
+        "ocket has timed out",
+        "Socket Timeout",
+        "wait timeout after",
+        "Gloo connectFullMesh failed",
+        "Timed out waiting",
+        "Application timeout caused pair closure",
+        "NCCL",
+        "atchdog",
+        "torch.distributed.Dist",
+        "successfully reached monitoredBarrier",
+        "Detected at least one rank that exhausted inputs",
+    ];
+    /// What ends it from outside, or says more elsewhere.
+    const TOLD: [&str; 7] = [
+        "KeyboardInterrupt",
+        "SystemExit",
+        "SignalException",
+        "GeneratorExit",
+        "ChildFailedError",
+        "DataLoader worker (pid",
+        "Expected to have finished reduction",
+    ];
+    let error = line.trim_end();
+    let name = error.split(':').next().unwrap_or_default();
+    let begins = name.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    let is_name = begins && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
+    let why = match () {
+        () if TOLD.iter().any(|what| error.contains(what)) => Why::Told,
+        () if OTHERS_FAULT.iter().any(|what| error.contains(what)) => Why::Others,
+        () if name.starts_with("torch.distributed.") => Why::Told,
+        () => Why::Own,
+    };
+    is_name.then_some(Raised { error, why })
+}
+
+/// The same outside of a traceback, where only what is called an error is one.
+pub(super) fn raised_alone(line: &str) -> Option<Raised<'_>> {
+    raised(line).filter(|raised| {
+        let name = raised.error.split(':').next().unwrap_or_default();
+        name.ends_with("Error") || name.ends_with("Exception")
+    })
+}
