@@ -7,9 +7,12 @@
 //! 3. What is left waits in a call that everybody made.
 
 use super::absent;
+use super::any_source;
+use super::counted;
 use super::dead;
 use super::deadlock;
 use super::differing;
+use super::dropped;
 use super::graph::Graph;
 use super::index::{Job, Row};
 use super::inside;
@@ -72,6 +75,8 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     let silent = p2p::silent(&p2p);
     let silent: BTreeSet<GlobalRank> = silent.difference(&tagged).copied().collect();
     let mut culprits: BTreeSet<GlobalRank> = tagged.union(&silent).copied().collect();
+    let taken = any_source::find(job, &p2p);
+    culprits.extend(taken.iter().map(|taken| taken.waits.rank));
     culprits.extend(dead.into_iter().flat_map(|rank| dead::alike(job, rank)));
     culprits.extend(&endless);
     let namesakes = namesakes::find(job);
@@ -89,6 +94,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     }));
     causes.extend(namesakes.iter().filter_map(|it| namesakes::cause(&scene, it)));
     causes.extend(apart.iter().map(|(send, receive)| tags(&scene, send.made, receive.made)));
+    causes.extend(taken.iter().map(|taken| any_source::cause(&scene, taken)));
     causes.extend(silent.iter().filter_map(|rank| unanswered::silent(&scene, *rank)));
     let mut explained: BTreeSet<GlobalRank> = blamed.iter().map(|(_, rank)| *rank).collect();
     explained.extend(culprits);
@@ -101,6 +107,8 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
             [rank] if explained.contains(rank) => {}
             [rank] => match stuck_in(&scene, *rank) {
                 Some(row) => stuck.push(row),
+                // Its send or receive has met the other side's, and has not ended.
+                None if job.log.recorded && met::stands_in_one(&scene, *rank) => {}
                 None => alone.push(*rank),
             },
             _ => {
@@ -134,6 +142,12 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     // A call that others saw end says that the dumps are of a running job.
     if causes.is_empty() && notes.is_empty() {
         causes.extend(met::never_completed(&scene));
+    }
+    if causes.is_empty() {
+        causes.extend(dropped::cause(&scene));
+    }
+    if let Some(cause) = counted::cause(&scene, &causes) {
+        causes = vec![cause];
     }
     let slow = straggler::find(job);
     if let Some(slow) = slow {

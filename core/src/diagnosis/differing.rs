@@ -121,7 +121,7 @@ fn minority(
     let (own, theirs) = (row.of(culprit)?, row.of(peer)?);
     let told = match mismatch.decided {
         // A plan tells by itself.
-        Decided::Elsewhere { model } if log.plan.is_none() => {
+        Decided::Elsewhere { model, .. } if log.plan.is_none() => {
             in_step::reason(scene.job, culprit, model)
         }
         _ => None,

@@ -4,7 +4,15 @@
 use super::causes::{Cause, Scene, evidence};
 use super::report::{Certainty, Kind};
 use super::words;
+use crate::rank::GlobalRank;
 use crate::trace::Outcome;
+
+/// True if a rank's sends or receives have met the other side's, and have ended on neither.
+pub(super) fn stands_in_one(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
+    let from = scene.p2p.partition_point(|pending| pending.made.rank < rank);
+    let mut own = scene.p2p.iter().skip(from).take_while(|pending| pending.made.rank == rank);
+    own.any(|pending| pending.partner.is_some_and(|partner| partner.pending()))
+}
 
 /// The first pair of a recording that seems to have met and has ended on neither side, where nothing
 /// else is wrong. Of a run or a simulation the tags are known.

@@ -1,6 +1,7 @@
 mod edits;
 mod fake;
 mod faults;
+mod gaps;
 mod habits;
 mod lines;
 mod mesh;
