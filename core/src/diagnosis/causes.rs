@@ -8,7 +8,6 @@
 
 use super::absent;
 use super::any_source;
-use super::counted;
 use super::dead;
 use super::deadlock;
 use super::differing;
@@ -22,6 +21,7 @@ use super::met;
 use super::mismatch::{Mismatch, first_mismatches};
 use super::namesakes;
 use super::on_gloo;
+use super::out_of_all;
 use super::p2p::{self, PendingP2p};
 use super::report::{Certainty, Evidence, Finding, Kind};
 use super::splits;
@@ -146,7 +146,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     if causes.is_empty() {
         causes.extend(dropped::cause(&scene));
     }
-    if let Some(cause) = counted::cause(&scene, &causes) {
+    if let Some(cause) = out_of_all::cause(&scene, &causes) {
         causes = vec![cause];
     }
     let slow = straggler::find(job);

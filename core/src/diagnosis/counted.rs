@@ -2,11 +2,8 @@
 //! most of them: it numbers them all. Ranks that are in groups of the same kinds come to one call with
 //! one number, unless one of them left a call out, or made one on top.
 
-use super::causes::{Cause, Scene, evidence};
-use super::differing::{FIX_EXTRA, fix_skipped};
 use super::in_step::{Known, kinds_of};
 use super::index::{Job, Made};
-use super::report::{Certainty, Kind};
 use super::words;
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
@@ -31,7 +28,7 @@ const PEERS: usize = 2;
 /// So many are asked.
 const ASKED: usize = 64;
 /// So many of a rank's last calls are looked at.
-const LAST: usize = 32;
+const LAST: usize = 16;
 
 /// The one of a few ranks that came to a call with another number than all of its peers, of which there
 /// are several, if all others of them came to theirs with the same.
@@ -87,13 +84,27 @@ fn compared<'a>(
     ranks: &[GlobalRank],
 ) -> Option<Numbers<'a>> {
     let last = Made { rank: known.rank, record };
-    let own = record.record_id?;
+    let own = number(job, last)?;
     let mut peers = peers(job, known, last);
     peers.retain(|(peer, _)| !ranks.contains(peer));
     let usual = peers.first()?.1;
     let alike = peers.len() >= PEERS && peers.iter().all(|(_, id)| *id == usual);
     let others = peers.into_iter().map(|(rank, _)| rank).collect();
     alike.then_some(Numbers { last, own, usual, others })
+}
+
+/// How many collectives a rank made before a call, if that is known: stages of a pipeline differ in
+/// their sends and receives.
+fn number(job: &Job<'_>, made: Made<'_>) -> Option<u64> {
+    let calls = &job.rank(made.rank)?.calls;
+    let id = made.record.record_id?;
+    let before = calls.iter().take_while(|call| call.work < made.record.work);
+    let p2p = before.filter(|call| call.call.p2p).count() as u64;
+    let cut = calls.first().is_some_and(|first| first.record_id > Some(0));
+    match cut {
+        true => (!calls.iter().any(|call| call.call.p2p)).then_some(id),
+        false => id.checked_sub(p2p),
+    }
 }
 
 /// The ranks in groups of the same kinds that made the same call, and the numbers that their recorders
@@ -112,43 +123,7 @@ fn peers(job: &Job<'_>, known: &Known<'_>, last: Made<'_>) -> Vec<(GlobalRank, u
         .take(ASKED)
         .filter(|made| made.rank != last.rank && kinds_of(job, made.rank) == known.roles);
     let mut peers: Vec<(GlobalRank, u64)> =
-        made.filter_map(|made| Some((made.rank, made.record.record_id?))).collect();
+        made.filter_map(|made| Some((made.rank, number(job, *made)?))).collect();
     peers.sort_unstable();
     peers
-}
-
-/// The one rank of the job that came to its calls with another number than all others, where nothing
-/// else that is seen tells who is to blame: dumps are missing, or rings have dropped what would.
-pub(super) fn cause(scene: &Scene<'_, '_>, causes: &[Cause]) -> Option<Cause> {
-    /// So many ranks are looked at.
-    const ALL: usize = 256;
-    let job = scene.job;
-    let tells_nobody =
-        |cause: &Cause| matches!(cause.kind, Kind::RankMissing | Kind::CallNeverCompleted);
-    let first = causes.first()?;
-    if !causes.iter().all(tells_nobody) || job.log.logs().count() > ALL {
-        return None;
-    }
-    let mut odd = job.log.logs().filter_map(|(rank, _)| odd_one(job, &[rank]));
-    let (Some(one), None) = (odd.next(), odd.next()) else { return None };
-    let (kind, did, fix) = match one.fewer {
-        true => (Kind::OpSkipped, "left calls out before", fix_skipped(false)),
-        false => (Kind::OpExtra, "made calls too many before", FIX_EXTRA.to_owned()),
-    };
-    let mut victims = first.also_victims.clone();
-    victims.extend(&first.culprits);
-    victims.retain(|rank| *rank != one.rank && job.rank(*rank).is_some());
-    Some(Cause {
-        kind,
-        culprits: vec![one.rank],
-        also_victims: victims,
-        certainty: Certainty::Likely,
-        message: format!(
-            "{} So most likely it {did}; which ones is not seen. {}",
-            one.said, first.message
-        ),
-        fix,
-        evidence: vec![evidence(scene, one.last, "came with another number to")],
-        ..first.clone()
-    })
 }

@@ -56,7 +56,7 @@ fn describe(log: &CallLog, made: Made<'_>, difference: Difference) -> String {
     }
 }
 
-fn kind_of(difference: Difference) -> Kind {
+pub(super) fn kind_of(difference: Difference) -> Kind {
     match difference {
         Difference::Op => Kind::CollectiveMismatch,
         Difference::Size => Kind::SizeMismatch,
@@ -66,7 +66,7 @@ fn kind_of(difference: Difference) -> Kind {
     }
 }
 
-fn fix_of(difference: Difference) -> &'static str {
+pub(super) fn fix_of(difference: Difference) -> &'static str {
     match difference {
         Difference::Op => {
             "Find the branch that sends ranks to different calls, and make every rank of the group \

@@ -344,6 +344,19 @@ pub(super) fn reason(
     }
 }
 
+/// The first calls in which two ranks part.
+pub(super) fn where_they_part<'a>(
+    job: &Job<'a>,
+    rank: GlobalRank,
+    model: GlobalRank,
+) -> Option<(Made<'a>, Made<'a>)> {
+    let roles = job.roles();
+    let (own, theirs) = both_last(job, rank, model);
+    let (own, theirs) = anchored(&own, &theirs, roles)?;
+    let (mine, other) = own.iter().zip(theirs).find(|(a, b)| !same(a, b, roles))?;
+    Some((Made { rank, record: mine }, Made { rank: model, record: other }))
+}
+
 /// The call that `rank` made in one group where `model` made the same in a group of another kind: the
 /// first one in which the two part. Both are from one line, or are followed by the same calls again.
 pub(super) fn in_another_group<'a>(

@@ -35,6 +35,7 @@ mod models;
 mod monitored;
 mod namesakes;
 mod on_gloo;
+mod out_of_all;
 mod out_of_step;
 mod p2p;
 mod passes;

@@ -284,8 +284,8 @@ fn other_group(circle: Cause, group: GroupId, said: &str) -> Cause {
     }
 }
 
-/// The circle, told as what `ranks` did otherwise than the others in their calls of `group`.
-fn tell(
+/// The circle, or whatever else waits, told as what `ranks` did otherwise than the others in their calls of `group`.
+pub(super) fn tell(
     scene: &Scene<'_, '_>,
     mut cause: Cause,
     ranks: &[GlobalRank],
