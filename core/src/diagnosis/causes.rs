@@ -107,8 +107,6 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
             [rank] if explained.contains(rank) => {}
             [rank] => match stuck_in(&scene, *rank) {
                 Some(row) => stuck.push(row),
-                // Its send or receive has met the other side's, and has not ended.
-                None if job.log.recorded && met::stands_in_one(&scene, *rank) => {}
                 None => alone.push(*rank),
             },
             _ => {
@@ -117,6 +115,9 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
             }
         }
     }
+    // Both stand in a send and its receive, which have met and have not ended.
+    let pairs = met::among(&scene, &alone);
+    alone.retain(|rank| !pairs.contains(rank));
     // DDP's constructor ends every rank: who has not come yet will not be waited for.
     if causes.iter().all(|cause| cause.kind != Kind::DdpModelMismatch) {
         causes.extend(absent::causes(&scene, &alone));

@@ -6,12 +6,18 @@ use super::report::{Certainty, Kind};
 use super::words;
 use crate::rank::GlobalRank;
 use crate::trace::Outcome;
+use std::collections::BTreeSet;
 
-/// True if a rank's sends or receives have met the other side's, and have ended on neither.
-pub(super) fn stands_in_one(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
-    let from = scene.p2p.partition_point(|pending| pending.made.rank < rank);
-    let mut own = scene.p2p.iter().skip(from).take_while(|pending| pending.made.rank == rank);
-    own.any(|pending| pending.partner.is_some_and(|partner| partner.pending()))
+/// The ranks of a recording that stand in a send or receive which has met that of another of these
+/// ranks, and has ended on neither.
+pub(super) fn among(scene: &Scene<'_, '_>, ranks: &[GlobalRank]) -> BTreeSet<GlobalRank> {
+    let recorded = scene.job.log.recorded;
+    let pairs = scene.p2p.iter().filter(|pending| {
+        let partner = pending.partner.filter(|partner| recorded && partner.pending());
+        let both = partner.map(|partner| [pending.made.rank, partner.rank]);
+        both.is_some_and(|both| both.iter().all(|rank| ranks.binary_search(rank).is_ok()))
+    });
+    pairs.map(|pending| pending.made.rank).collect()
 }
 
 /// The first pair of a recording that seems to have met and has ended on neither side, where nothing
