@@ -7,24 +7,23 @@ use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::rank::{GlobalRank, GroupRank};
 use crate::trace::{CallLog, CallRecord, CallState, Called, Frame, Outcome, RankLog, TensorShape};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A call of a program, and in which round of its loop.
 #[derive(Clone, Debug, PartialEq)]
-struct Does {
-    op: &'static str,
-    group: usize,
-    numel: u64,
+pub(super) struct Does {
+    pub(super) op: &'static str,
+    pub(super) group: usize,
+    pub(super) numel: u64,
     line: u32,
     peer: Option<usize>,
-    round: Option<usize>,
+    pub(super) round: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
-struct Job {
+pub(super) struct Job {
     groups: Vec<(String, Vec<usize>)>,
-    programs: Vec<Vec<Does>>,
+    pub(super) programs: Vec<Vec<Does>>,
 }
 
 fn call(op: &'static str, group: usize, numel: u64, line: u32) -> Does {
@@ -54,7 +53,7 @@ fn job(
 }
 
 /// Everybody in one group, which reduces a few buckets.
-fn data(world: usize, rounds: usize, shape: usize) -> Job {
+pub(super) fn data(world: usize, rounds: usize, shape: usize) -> Job {
     let size = |bucket: usize| if shape.is_multiple_of(2) { 64 } else { 64 << bucket };
     job(vec![("default_pg".into(), (0..world).collect())], rounds, |_, at| {
         let buckets = 1 + shape % 3;
@@ -66,7 +65,7 @@ fn data(world: usize, rounds: usize, shape: usize) -> Job {
 }
 
 /// Pairs side by side, and groups across them.
-fn mesh(pairs: usize, rounds: usize, shape: usize) -> Job {
+pub(super) fn mesh(pairs: usize, rounds: usize, shape: usize) -> Job {
     let world = 2 * pairs;
     let mut groups = vec![("default_pg".to_owned(), (0..world).collect())];
     groups.extend((0..pairs).map(|at| (format!("tp{at}"), vec![2 * at, 2 * at + 1])));
@@ -82,7 +81,7 @@ fn mesh(pairs: usize, rounds: usize, shape: usize) -> Job {
 }
 
 /// Stages of two ranks, which send on what they get, and back.
-fn pipeline(stages: usize, rounds: usize, shape: usize) -> Job {
+pub(super) fn pipeline(stages: usize, rounds: usize, shape: usize) -> Job {
     let world = 2 * stages;
     let mut groups = vec![("default_pg".to_owned(), (0..world).collect())];
     groups.extend((0..2).map(|at| (format!("pp{at}"), (at..world).step_by(2).collect())));
@@ -151,7 +150,7 @@ fn astray(program: &mut Vec<Does>, fault: Fault, at: usize) {
 }
 
 #[derive(Clone, Debug)]
-struct Made {
+pub(super) struct Made {
     does: Does,
     seq: u64,
     at_ps: u64,
@@ -166,7 +165,7 @@ impl Made {
 
 /// What comes of the programs where a rank may have so many calls under way, and a group's calls are
 /// carried out one behind the other.
-fn play(job: &Job, ahead: usize) -> Vec<Vec<Made>> {
+pub(super) fn play(job: &Job, ahead: usize) -> Vec<Vec<Made>> {
     let mut made: Vec<Vec<Made>> = vec![Vec::new(); job.programs.len()];
     let mut now_ps = 0;
     let first = |made: &[Made], is: &dyn Fn(&Does) -> bool| {
@@ -227,7 +226,7 @@ fn play(job: &Job, ahead: usize) -> Vec<Vec<Made>> {
 }
 
 /// The recording of it: `rings` says how many of its last calls each rank has left.
-fn recorded(
+pub(super) fn recorded(
     job: &Job,
     made: &[Vec<Made>],
     missing: Option<usize>,
@@ -398,24 +397,4 @@ proptest! {
         let missing = missing.map(|missing| (case.rank + 1 + missing % (world - 1)) % world);
         check(&case, missing, &rings)?;
     }
-}
-
-/// A rank's ring holds nothing but what it called behind the call that it hangs in, which others never
-/// made: the recorder's count tells.
-#[test]
-fn what_hangs_and_was_dropped_is_no_health() {
-    let mut job = mesh(4, 5, 4);
-    let at = job.programs[1].iter().position(|does| does.group == 1).unwrap();
-    let on_top = job.programs[1][at].clone();
-    job.programs[1].insert(at, on_top);
-    let made = play(&job, 6);
-    let rings = [8, 2, 8, 2, 8, 8, 8, 2];
-    let log = recorded(&job, &made, None, &rings, false);
-    let by_rank: BTreeMap<_, _> = log.logs().map(|(rank, own)| (rank.0, &own.unended)).collect();
-    assert_eq!(by_rank[&1], &BTreeMap::from([(GroupId(1), 5)]));
-    let report = diagnose(&log);
-    let found = super::found(&report);
-    assert_eq!(found, [(Kind::OpExtra, vec![1])], "{}", report.to_text());
-    assert_eq!(report.findings[0].certainty, Certainty::Likely);
-    assert!(report.findings[0].message.contains("dropped"), "{}", report.to_text());
 }
