@@ -39,7 +39,7 @@ pub(super) fn odd_one<'a>(job: &Job<'a>, ranks: &[GlobalRank]) -> Option<Miscoun
     let mut odd = None;
     for rank in ranks {
         let known = Known::of(job, *rank);
-        let compared = |record: &&'a CallRecord| compared(job, &known, *record, ranks);
+        let compared = |record: &&'a CallRecord| compared(job, &known, record, ranks);
         let numbers = known.calls.iter().rev().take(LAST).find_map(compared)?;
         let Numbers { own, usual, .. } = numbers;
         // Who came to its first calls with other numbers as well always does.

@@ -15,6 +15,9 @@ use std::collections::BTreeMap;
 /// So many ties are held against what ranks of other groups do.
 const LOOKS: u32 = 64;
 
+/// More sides than this are not held against the rounds before.
+const SIDES: usize = 8;
+
 /// The first row of a group in which the members' calls differ.
 #[derive(Clone, Debug)]
 pub(super) struct Mismatch {
@@ -173,7 +176,7 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>, looks: &mut u32) -> Option<
     };
     let next = |from: Place| {
         let open = tie || decided == Decided::ByMajorityOfRecorded;
-        let mut sides = sides.iter().filter(|_| open);
+        let mut sides = sides.iter().filter(|_| open && sides.len() <= SIDES);
         let (signature, ranks) = sides.find(|(_, ranks)| comes_next(job, row, ranks, from))?;
         Some((*signature, ranks.clone()))
     };

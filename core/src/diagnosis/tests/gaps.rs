@@ -237,7 +237,7 @@ pub(super) fn recorded(
     let group = |(at, (desc, members)): (usize, &(String, Vec<usize>))| match at {
         0 => ProcessGroup::world(members.len() as u32, BackendName::Nccl).unwrap(),
         _ => {
-            let group = ProcessGroup::new(&at.to_string(), BackendName::Nccl, ranks(members));
+            let group = ProcessGroup::new(at.to_string(), BackendName::Nccl, ranks(members));
             group.unwrap().with_desc(desc)
         }
     };
