@@ -189,6 +189,15 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>, looks: &mut u32) -> Option<
         leader = (*signature, ranks.clone());
         tie = false;
         decided = Decided::ByHistory;
+        // Ranks of other groups that go another way say more than what came before.
+        if job.log.plan.is_none()
+            && spend(looks)
+            && let Some((signature, ranks, odd)) = elsewhere(job, row, &sides)
+            && signature != leader.0
+        {
+            leader = (signature, ranks);
+            decided = Decided::Elsewhere { model: odd.model, sure: false };
+        }
     } else if let Some((signature, ranks)) =
         next(Place::Here).filter(|(signature, _)| tie || *signature != leader.0)
     {
