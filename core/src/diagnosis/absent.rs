@@ -10,6 +10,7 @@ use super::in_ddp;
 use super::index::{Made, Row};
 use super::inside;
 use super::lost;
+use super::met;
 use super::monitored;
 use super::passes;
 use super::report::{Certainty, Evidence, Kind};
@@ -132,6 +133,7 @@ pub(super) fn never_joined(
             && job.last_call(row.group, first).is_none()
             // A call in which nobody is missing may hold it up as well, or one that the ring dropped.
             || culprits.iter().any(|rank| full_rows(scene, *rank).next().is_some())
+            || culprits.iter().any(|rank| met::stands_in_one(scene, *rank))
             || culprits.iter().filter_map(|rank| job.rank(*rank)).any(|own| !own.unended.is_empty())
         {
             Certainty::Likely

@@ -2,6 +2,8 @@
 //! tags: two calls that seem to meet may never.
 
 use super::causes::{Cause, Scene, evidence};
+use super::index::Made;
+use super::p2p::PendingP2p;
 use super::report::{Certainty, Kind};
 use super::words;
 use crate::rank::GlobalRank;
@@ -18,6 +20,19 @@ pub(super) fn among(scene: &Scene<'_, '_>, ranks: &[GlobalRank]) -> BTreeSet<Glo
         both.is_some_and(|both| both.iter().all(|rank| ranks.binary_search(rank).is_ok()))
     });
     pairs.map(|pending| pending.made.rank).collect()
+}
+
+/// True if the first call that a rank is in is a send or receive that has met the other side's, and has
+/// ended on neither: it may hang there, of sizes or tags that nobody sees any more.
+pub(super) fn stands_in_one(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
+    let Some(own) = scene.job.rank(rank) else { return false };
+    let first = own.calls.iter().find(|record| Made { rank, record }.pending());
+    let in_it = |pending: &PendingP2p<'_>| {
+        let met = pending.partner.is_some_and(|partner| partner.pending());
+        met && pending.made.rank == rank
+            && Some(pending.made.record.work) == first.map(|it| it.work)
+    };
+    scene.job.log.recorded && scene.p2p.iter().any(in_it)
 }
 
 /// The first pair of a recording that seems to have met and has ended on neither side, where nothing

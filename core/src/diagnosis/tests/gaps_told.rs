@@ -175,3 +175,14 @@ fn a_receive_from_any_source_took_what_another_waits_for() {
     assert_eq!(told.findings.len(), 1, "{}", told.to_text());
     assert!(told.findings[0].message.contains("from any source"), "{}", told.to_text());
 }
+
+/// A size that differs, in a send that all rings have dropped: who stands in the receive behind it is
+/// not known to have stopped by itself.
+#[test]
+fn who_stands_behind_a_message_that_was_dropped_is_not_late_for_certain() {
+    let mut job = pipeline(4, 3, 1);
+    let at = job.programs[1].iter().position(|does| does.op == "send").unwrap();
+    job.programs[1][at].numel += 1;
+    let told = report(&job, 6, None, &[4, 6, 4, 4, 4, 4, 4, 4], false);
+    assert!(told.findings.iter().all(|it| it.certainty > Certainty::Certain), "{}", told.to_text());
+}
