@@ -10,9 +10,11 @@ use super::in_ddp;
 use super::index::{Made, Row};
 use super::inside;
 use super::lost;
+use super::met;
 use super::monitored;
 use super::passes;
 use super::report::{Certainty, Evidence, Kind};
+use super::tally::Tally;
 use super::unanswered::unanswered;
 use super::words::{self, cap_ranks, capital, ranks};
 use crate::group::BackendName;
@@ -129,8 +131,10 @@ pub(super) fn never_joined(
         op: Some(made.record.call.op.clone()),
         certainty: if job.members_are_worked_out(row.group)
             && job.last_call(row.group, first).is_none()
-            // A call in which nobody is missing may hold it up as well.
+            // A call in which nobody is missing may hold it up as well, or one that the ring dropped.
             || culprits.iter().any(|rank| full_rows(scene, *rank).next().is_some())
+            || culprits.iter().any(|rank| met::stands_in_one(scene, *rank))
+            || culprits.iter().filter_map(|rank| job.rank(*rank)).any(|own| !own.unended.is_empty())
         {
             Certainty::Likely
         } else {
@@ -209,15 +213,25 @@ pub(super) fn never_joined(
     if let Some(cause) = alone::cause(scene, culprits, row, &base, &shown) {
         return Some(cause);
     }
+    let tally = Tally::of(scene, row, culprits);
+    if log.plan.is_none()
+        && let Some(cause) = alone::by_count(scene, culprits, row, &tally, &base, &shown)
+    {
+        return Some(cause);
+    }
     let why = match from_plan_of(job, row.group, first, made.rank) {
         Reason::Other => skipped_by_lines(job, row.group, row.seq, first, made.rank),
         known => known,
     };
     let (why, passes) = passes::told(job, first, made.rank, why);
     // Without a majority that made it, the call may be the one too many.
-    let (tie, or) = match row.made.len() <= culprits.len() {
-        true => (Certainty::Likely, or_too_many(row)),
-        false => (Certainty::Certain, String::new()),
+    let told = match log.plan.is_some() {
+        true => row.made.len() > culprits.len(),
+        false => tally.tells(),
+    };
+    let (tie, or) = match told {
+        true => (Certainty::Certain, String::new()),
+        false => (Certainty::Likely, or_too_many(row, culprits, &tally)),
     };
     match why {
         Reason::Skipped(mut deed) => {
@@ -307,17 +321,30 @@ pub(super) fn never_joined(
         }
         _ => String::new(),
     };
+    // Of programs that are alike, whoever is not there is late.
+    let (sure, or) = match log.plan.is_some() {
+        true => (Certainty::Certain, String::new()),
+        false => (tie, or),
+    };
     Some(Cause {
-        message: format!("{who} never called {call}; {there}.{stands}{alike}"),
+        message: format!("{who} never called {call}; {there}.{stands}{alike}{or}"),
         fix: fix_never_joined(scene, first, made),
+        certainty: base.certainty.max(sure),
         evidence: shown,
         ..base
     })
 }
 
-/// What else may be, where no more ranks made a call than did not.
-fn or_too_many(row: &Row<'_>) -> String {
+/// What else may be, where no majority made a call.
+fn or_too_many(row: &Row<'_>, culprits: &[GlobalRank], tally: &Tally) -> String {
     let made: Vec<GlobalRank> = row.made.iter().map(|made| made.rank).collect();
+    if tally.unknown > 0 && row.made.len() > culprits.len() {
+        return format!(
+            " Or {} made calls too many: nothing was recorded of {}, which would tell.",
+            ranks(&made),
+            ranks(&row.unrecorded)
+        );
+    }
     format!(" Or {} made calls too many: no more ranks made this one than did not.", ranks(&made))
 }
 
@@ -396,10 +423,11 @@ pub(super) fn device_stall(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
     scene.job.open_rows().any(|(_, row)| stalled(row) || is_behind(row))
 }
 
-/// True if nothing of the rank is pending.
+/// True if nothing of the rank is pending, as far as is known.
 pub(super) fn idle(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
     let calls = scene.job.rank(rank).map(|log| log.calls.as_slice()).unwrap_or_default();
-    !calls.iter().any(|record| Made { rank, record }.pending())
+    let unended = scene.job.rank(rank).is_some_and(|own| !own.unended.is_empty());
+    !unended && !calls.iter().any(|record| Made { rank, record }.pending())
 }
 
 fn where_it_stands(scene: &Scene<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> Evidence {

@@ -5,12 +5,14 @@ use super::absent::device_stall;
 use super::by_lines::skipped_by_lines;
 use super::by_plan;
 use super::causes::{Cause, Scene};
+use super::counted;
 use super::differing::{FIX_EXTRA, extra, waits};
 use super::explain::{Deed, Reason, from_plan_of};
 use super::in_step::{self, odd_ones};
 use super::index::{Made, Row};
 use super::out_of_step::{ALIKE, FIX_GROUP, instead};
 use super::report::{Certainty, Evidence, Kind};
+use super::tally::Tally;
 use super::words::{self, cap_ranks, capital, ranks};
 use crate::rank::GlobalRank;
 
@@ -186,6 +188,51 @@ fn odd_by_others(
         }
         _ => None,
     }
+}
+
+/// The same, as counts show: the one that waits has made more calls than those who are in groups of
+/// the same kinds, or these ended without the call.
+pub(super) fn by_count(
+    scene: &Scene<'_, '_>,
+    absent: &[GlobalRank],
+    row: &Row<'_>,
+    tally: &Tally,
+    base: &Cause,
+    shown: &[Evidence],
+) -> Option<Cause> {
+    let job = scene.job;
+    let waiting = row.waiting();
+    let ([rank], false) = (waiting.as_slice(), tally.tells()) else { return None };
+    let made = row.of(*rank)?;
+    let sides: Vec<GlobalRank> = waiting.iter().chain(absent).copied().collect();
+    let odd = counted::odd_one(job, &sides);
+    let more = odd.filter(|odd| odd.rank == *rank && !odd.fewer).map(|odd| odd.said);
+    let ended = tally.ended_without.as_slice();
+    let stuck = || absent.iter().any(|rank| device_stall(scene, *rank));
+    let said = match more {
+        Some(said) => said,
+        // Most of those who could have made it ended without.
+        None if ended.len() + absent.len() > tally.made && !ended.is_empty() && !stuck() => {
+            format!("{} ended their calls without one like it.", cap_ranks(ended))
+        }
+        None => return None,
+    };
+    Some(Cause {
+        kind: Kind::OpExtra,
+        culprits: waiting.clone(),
+        certainty: Certainty::Likely,
+        message: format!(
+            "{} alone called {} and waits there; {} never did. {said} So most likely rank {rank} made \
+             one call too many before or there; or {} did not come to it.",
+            cap_ranks(&waiting),
+            words::call(job.log, made),
+            ranks(absent),
+            ranks(absent),
+        ),
+        fix: FIX_EXTRA.to_owned(),
+        evidence: shown.to_vec(),
+        ..base.clone()
+    })
 }
 
 /// The finding of calls that those who wait in a row made on top.

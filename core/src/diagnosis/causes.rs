@@ -7,9 +7,11 @@
 //! 3. What is left waits in a call that everybody made.
 
 use super::absent;
+use super::any_source;
 use super::dead;
 use super::deadlock;
 use super::differing;
+use super::dropped;
 use super::graph::Graph;
 use super::groups_apart;
 use super::index::{Job, Row};
@@ -20,6 +22,7 @@ use super::met;
 use super::mismatch::{Mismatch, first_mismatches};
 use super::namesakes;
 use super::on_gloo;
+use super::out_of_all;
 use super::p2p::{self, PendingP2p};
 use super::report::{Certainty, Evidence, Finding, Kind};
 use super::splits;
@@ -74,6 +77,8 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     let silent = p2p::silent(&p2p);
     let silent: BTreeSet<GlobalRank> = silent.difference(&tagged).copied().collect();
     let mut culprits: BTreeSet<GlobalRank> = tagged.union(&silent).copied().collect();
+    let taken = any_source::find(job, &p2p);
+    culprits.extend(taken.iter().map(|taken| taken.waits.rank));
     culprits.extend(dead.into_iter().flat_map(|rank| dead::alike(job, rank)));
     culprits.extend(&endless);
     let namesakes = namesakes::find(job);
@@ -91,6 +96,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     }));
     causes.extend(namesakes.iter().filter_map(|it| namesakes::cause(&scene, it)));
     causes.extend(apart.iter().map(|(send, receive)| tags(&scene, send.made, receive.made)));
+    causes.extend(taken.iter().map(|taken| any_source::cause(&scene, taken)));
     causes.extend(silent.iter().filter_map(|rank| unanswered::silent(&scene, *rank)));
     let mut explained: BTreeSet<GlobalRank> = blamed.iter().map(|(_, rank)| *rank).collect();
     explained.extend(culprits);
@@ -111,10 +117,10 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
             }
         }
     }
-    // Who stands in a send or receive that does not end has not stayed away.
-    let held_up = met::held_up(&scene);
-    let in_pairs = alone.iter().any(|rank| held_up.contains(rank));
-    alone.retain(|rank| !held_up.contains(rank));
+    // Both stand in a send and its receive, which have met and have not ended.
+    let pairs = met::among(&scene, &alone);
+    alone.retain(|rank| !pairs.contains(rank));
+    let in_pairs = !pairs.is_empty();
     // DDP's constructor ends every rank: who has not come yet will not be waited for.
     if causes.iter().all(|cause| cause.kind != Kind::DdpModelMismatch) {
         causes.extend(absent::causes(&scene, &alone));
@@ -140,6 +146,12 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     // A call that others saw end says that the dumps are of a running job.
     if causes.is_empty() && (notes.is_empty() || in_pairs) {
         causes.extend(met::never_completed(&scene));
+    }
+    if causes.is_empty() {
+        causes.extend(dropped::cause(&scene));
+    }
+    if let Some(cause) = out_of_all::cause(&scene, &causes) {
+        causes = vec![cause];
     }
     let slow = straggler::find(job);
     if let Some(slow) = slow {

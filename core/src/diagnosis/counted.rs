@@ -2,51 +2,59 @@
 //! most of them: it numbers them all. Ranks that are in groups of the same kinds come to one call with
 //! one number, unless one of them left a call out, or made one on top.
 
-use super::graph::Sink;
-use super::in_step::Known;
+use super::in_step::{Known, kinds_of};
 use super::index::{Job, Made};
 use super::words;
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
+use crate::trace::CallRecord;
 
 /// A rank that came to a call with another number than its peers.
 #[derive(Clone, Debug)]
-pub(super) struct Miscounted {
+pub(super) struct Miscounted<'a> {
     pub(super) rank: GlobalRank,
+    /// The call.
+    pub(super) last: Made<'a>,
     /// True if it made fewer calls than they.
     pub(super) fewer: bool,
     /// What is told of it.
     pub(super) said: String,
 }
 
-/// The one rank of a circle that came to its last call with another number than all of its peers, of
-/// which there are several, if all others of the circle came to theirs with the same.
-pub(super) fn odd_one(job: &Job<'_>, circle: &Sink) -> Option<Miscounted> {
-    /// Circles of more ranks are told otherwise.
-    const RANKS: usize = 16;
-    /// So many peers say it.
-    const PEERS: usize = 2;
-    if !job.log.recorded || job.log.plan.is_some() || circle.ranks.len() > RANKS {
+/// Those of more ranks are told otherwise.
+const RANKS: usize = 16;
+/// So many peers say it.
+const PEERS: usize = 2;
+/// So many are asked.
+const ASKED: usize = 64;
+/// So many of a rank's last calls are looked at.
+const LAST: usize = 16;
+
+/// The one of a few ranks that came to a call with another number than all of its peers, of which there
+/// are several, if all others of them came to theirs with the same.
+pub(super) fn odd_one<'a>(job: &Job<'a>, ranks: &[GlobalRank]) -> Option<Miscounted<'a>> {
+    if !job.log.recorded || job.log.plan.is_some() || ranks.len() > RANKS {
         return None;
     }
     let mut odd = None;
-    for rank in &circle.ranks {
+    for rank in ranks {
         let known = Known::of(job, *rank);
-        let last = Made { rank: *rank, record: *known.calls.last()? };
-        let own = last.record.record_id?;
-        let mut peers = peers(job, &known, last);
-        // The others of the circle are in question themselves.
-        peers.retain(|(peer, _)| !circle.ranks.contains(peer));
-        let usual = peers.first()?.1;
-        if peers.len() < PEERS || peers.iter().any(|(_, id)| *id != usual) {
-            return None;
+        let compared = |record: &&'a CallRecord| compared(job, &known, record, ranks);
+        let numbers = known.calls.iter().rev().take(LAST).find_map(compared)?;
+        let Numbers { own, usual, .. } = numbers;
+        // Who came to its first calls with other numbers as well always does.
+        let first = || known.calls.iter().take(LAST).find_map(compared);
+        let always =
+            || first().is_some_and(|first| first.own.abs_diff(first.usual) == own.abs_diff(usual));
+        let cut = known.calls.first().is_some_and(|first| first.record_id > Some(0));
+        if own == usual || (!cut && always()) {
+            continue;
         }
-        if own != usual && odd.replace((last, own, usual, peers)).is_some() {
+        if odd.replace(numbers).is_some() {
             return None;
         }
     }
-    let (last, own, usual, peers) = odd?;
-    let others: Vec<GlobalRank> = peers.into_iter().map(|(rank, _)| rank).collect();
+    let Numbers { last, own, usual, others } = odd?;
     let (calls, more) = (own.abs_diff(usual), if own < usual { "fewer" } else { "more" });
     let said = format!(
         "Rank {} came to {} with {} {more} than {} came to theirs.",
@@ -55,23 +63,67 @@ pub(super) fn odd_one(job: &Job<'_>, circle: &Sink) -> Option<Miscounted> {
         words::count(usize::try_from(calls).unwrap_or(usize::MAX), "call"),
         words::ranks(&others),
     );
-    Some(Miscounted { rank: last.rank, fewer: own < usual, said })
+    Some(Miscounted { rank: last.rank, last, fewer: own < usual, said })
+}
+
+/// A rank's call, and the numbers that its recorder and its peers' gave it.
+struct Numbers<'a> {
+    last: Made<'a>,
+    own: u64,
+    usual: u64,
+    /// Those peers.
+    others: Vec<GlobalRank>,
+}
+
+/// The numbers of a call of a rank, if several peers made it that are not among `ranks`, who are in
+/// question themselves, and all of them with one number.
+fn compared<'a>(
+    job: &Job<'a>,
+    known: &Known<'a>,
+    record: &'a CallRecord,
+    ranks: &[GlobalRank],
+) -> Option<Numbers<'a>> {
+    let last = Made { rank: known.rank, record };
+    let own = number(job, last)?;
+    let mut peers = peers(job, known, last);
+    peers.retain(|(peer, _)| !ranks.contains(peer));
+    let usual = peers.first()?.1;
+    let alike = peers.len() >= PEERS && peers.iter().all(|(_, id)| *id == usual);
+    let others = peers.into_iter().map(|(rank, _)| rank).collect();
+    alike.then_some(Numbers { last, own, usual, others })
+}
+
+/// How many collectives a rank made before a call, if that is known: stages of a pipeline differ in
+/// their sends and receives.
+fn number(job: &Job<'_>, made: Made<'_>) -> Option<u64> {
+    let calls = &job.rank(made.rank)?.calls;
+    let id = made.record.record_id?;
+    let before = calls.iter().take_while(|call| call.work < made.record.work);
+    let p2p = before.filter(|call| call.call.p2p).count() as u64;
+    let cut = calls.first().is_some_and(|first| first.record_id > Some(0));
+    match cut {
+        true => (!calls.iter().any(|call| call.call.p2p)).then_some(id),
+        false => id.checked_sub(p2p),
+    }
 }
 
 /// The ranks in groups of the same kinds that made the same call, and the numbers that their recorders
 /// gave it.
 fn peers(job: &Job<'_>, known: &Known<'_>, last: Made<'_>) -> Vec<(GlobalRank, u64)> {
-    let (group, seq) = (last.record.call.group, last.record.seq);
+    let group = last.record.call.group;
+    let Some(seq) = last.record.seq else { return Vec::new() };
     let groups = (0..).map(GroupId).take(job.log.groups.len());
     let rows = groups.filter(|other| job.roles().same(*other, group)).filter_map(|other| {
         let rows = job.rows_of(other);
-        rows.iter().find(|row| Some(row.seq) == seq)
+        let at = rows.binary_search_by_key(&seq, |row| row.seq).ok()?;
+        rows.get(at)
     });
     let made = rows
         .flat_map(|row| &row.made)
-        .filter(|made| made.rank != last.rank && Known::of(job, made.rank).roles == known.roles);
+        .take(ASKED)
+        .filter(|made| made.rank != last.rank && kinds_of(job, made.rank) == known.roles);
     let mut peers: Vec<(GlobalRank, u64)> =
-        made.filter_map(|made| Some((made.rank, made.record.record_id?))).collect();
+        made.filter_map(|made| Some((made.rank, number(job, *made)?))).collect();
     peers.sort_unstable();
     peers
 }

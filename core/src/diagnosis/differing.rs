@@ -56,7 +56,7 @@ fn describe(log: &CallLog, made: Made<'_>, difference: Difference) -> String {
     }
 }
 
-fn kind_of(difference: Difference) -> Kind {
+pub(super) fn kind_of(difference: Difference) -> Kind {
     match difference {
         Difference::Op => Kind::CollectiveMismatch,
         Difference::Size => Kind::SizeMismatch,
@@ -66,7 +66,7 @@ fn kind_of(difference: Difference) -> Kind {
     }
 }
 
-fn fix_of(difference: Difference) -> &'static str {
+pub(super) fn fix_of(difference: Difference) -> &'static str {
     match difference {
         Difference::Op => {
             "Find the branch that sends ranks to different calls, and make every rank of the group \
@@ -121,7 +121,7 @@ fn minority(
     let (own, theirs) = (row.of(culprit)?, row.of(peer)?);
     let told = match mismatch.decided {
         // A plan tells by itself.
-        Decided::Elsewhere { model } if log.plan.is_none() => {
+        Decided::Elsewhere { model, .. } if log.plan.is_none() => {
             in_step::reason(scene.job, culprit, model)
         }
         _ => None,

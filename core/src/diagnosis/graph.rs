@@ -5,8 +5,9 @@
 //! not a million. What waits for nothing else is where the search for a cause ends: a strongly
 //! connected component without a way out, which is one rank or a circle of ranks.
 
-use super::index::Job;
+use super::index::{Job, Made};
 use super::p2p::PendingP2p;
+use crate::group::GroupId;
 use crate::rank::GlobalRank;
 use crate::trace::CallState;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,8 +50,14 @@ impl Graph {
         let mut graph = Graph::empty(ranks, ranks + job.rows.len());
         let mut causes: BTreeSet<GlobalRank> = blamed.iter().map(|(_, rank)| *rank).collect();
         causes.extend(culprits);
+        // Since when a rank is out of step in a group.
+        let mut astray: BTreeMap<(GroupId, GlobalRank), u64> = BTreeMap::new();
         for (at, rank) in blamed {
             graph.point(ranks + at, rank.index());
+            if let Some(row) = job.rows.get(*at).filter(|row| row.open()) {
+                let since = astray.entry((row.group, *rank)).or_insert(row.seq);
+                *since = row.seq.min(*since);
+            }
         }
         for (at, row) in job.open_rows() {
             let differs = blamed.range((at, GlobalRank(0))..).next();
@@ -60,6 +67,13 @@ impl Graph {
                 true => row.unrecorded.as_slice(),
                 false => &[],
             };
+            // Who waits behind a call in which it is out of step waits for nobody by rights.
+            let behind_own = |made: &Made<'_>| {
+                astray.get(&(row.group, made.rank)).is_some_and(|since| *since < row.seq)
+            };
+            if row.made.iter().filter(|made| made.pending()).all(behind_own) {
+                continue;
+            }
             for rank in row.absent.iter().chain(unknown) {
                 graph.point(ranks + at, rank.index());
             }

@@ -71,15 +71,22 @@ fn too_many(calls: &[&CallRecord], own: GroupId, due: GroupId) -> Option<Option<
     if !stands || of(own).next().is_none() || of(due).next().is_none() {
         return None;
     }
-    let (mut since, mut most) = (0usize, 0usize);
+    // How many there have been in a row: of what is cut off at its front, or still goes on, nobody
+    // knows.
+    let (mut since, mut most) = (0usize, None);
+    let mut from_its_start =
+        before.first().is_none_or(|first| matches!(first.record_id, None | Some(0)));
     for call in before {
         match call.call.group {
             group if group == own => since += 1,
-            group if group == due => since = 0,
+            group if group == due => {
+                let round = (since > 0 && from_its_start).then_some(since);
+                (most, since, from_its_start) = (most.max(round), 0, true);
+            }
             _ => {}
         }
-        most = most.max(since);
     }
+    let most = most?;
     // Behind a loop comes a call of whatever group the loop ends with: that the rank has left its
     // loop, or the others are a round too far, looks the same, unless it is one of the loop's own
     // calls, or its like is never the last one of a round.

@@ -94,6 +94,8 @@ pub(super) struct Odd {
     pub(super) ranks: Vec<GlobalRank>,
     /// A rank that went as most did, and got furthest.
     pub(super) model: GlobalRank,
+    /// True if those of whom nothing was recorded could not make another way that of most.
+    pub(super) sure: bool,
 }
 
 /// The ranks of `among` that went another way than most of the job's; `None` if there are none, or if
@@ -144,19 +146,26 @@ pub(super) fn odd_ones(job: &Job<'_>, among: &[GlobalRank]) -> Option<Odd> {
     let unrecorded = job.log.ranks.iter().filter(|log| log.is_none()).count();
     // Stages of a pipeline go other ways: where no way is most ranks', the ways of those in question
     // are held against each other.
+    // Without them, only ranks that are in all of its groups speak for a way.
+    let of_recorded = usual(&ways, heard).filter(|way| {
+        let in_all = |rank: &&GlobalRank| kinds_of(job, **rank) == way.of.roles;
+        way.members.iter().filter(in_all).count() * 2 > heard
+    });
     let way = usual(&ways, heard + unrecorded).or_else(|| {
         ways.retain(|way| way.members.iter().any(|rank| among.contains(rank)));
         let known: BTreeSet<GlobalRank> =
             ways.iter().flat_map(|way| &way.members).copied().collect();
         usual(&ways, known.len() + unrecorded)
-    })?;
+    });
+    let sure = way.is_some();
+    let way = way.or(of_recorded)?;
     let odd = accused.iter().filter(|at| way.goes(**at) == Some(false));
     let mut odd: Vec<GlobalRank> = odd.filter_map(|at| Some(ranks.get(*at)?.rank)).collect();
     // Who else is in a group that one rank has called is guesswork: others may have no such group.
     odd.retain(|rank| !stands_alone(job, *rank));
     odd.sort_unstable();
     let few = !odd.is_empty() && odd.len() < way.members.len();
-    few.then_some(Odd { ranks: odd, model: way.of.rank })
+    few.then_some(Odd { ranks: odd, model: way.of.rank, sure })
 }
 
 /// A rank, its last calls, and what its groups stand for.
@@ -168,10 +177,7 @@ pub(super) struct Known<'a> {
 
 impl<'a> Known<'a> {
     pub(super) fn of(job: &Job<'a>, rank: GlobalRank) -> Known<'a> {
-        let groups = (0..).map(GroupId).zip(&job.log.groups);
-        let own = groups.filter(|(_, group)| group.group_rank(rank).is_some());
-        let roles = own.filter_map(|(id, _)| job.roles().role(id)).collect();
-        Known { rank, calls: last(job, rank), roles }
+        Known { rank, calls: last(job, rank), roles: kinds_of(job, rank) }
     }
 
     /// The calls in groups that another rank has as well: what it does not make elsewhere says
@@ -184,6 +190,13 @@ impl<'a> Known<'a> {
         };
         self.calls.iter().filter(shared).copied().collect()
     }
+}
+
+/// What the groups that a rank is in stand for.
+pub(super) fn kinds_of(job: &Job<'_>, rank: GlobalRank) -> BTreeSet<usize> {
+    let groups = (0..).map(GroupId).zip(&job.log.groups);
+    let own = groups.filter(|(_, group)| group.group_rank(rank).is_some());
+    own.filter_map(|(id, _)| job.roles().role(id)).collect()
 }
 
 /// The last calls of two ranks in the groups that both have.
@@ -204,6 +217,13 @@ pub(super) fn all_of(job: &Job<'_>, rank: GlobalRank, model: GlobalRank, group: 
     let common = own.iter().zip(theirs).take_while(|(a, b)| same(a, b, roles)).count();
     let rest = own.get(common..).unwrap_or_default();
     common > 0 && !rest.iter().any(|call| roles.same(call.call.group, group))
+}
+
+/// True if two ranks' calls are the same in the groups that both have, as far as both are known; `None`
+/// if they have none in common.
+pub(super) fn alike_so_far(job: &Job<'_>, rank: GlobalRank, other: GlobalRank) -> Option<bool> {
+    let (own, theirs) = both_last(job, rank, other);
+    in_step(&own, &theirs, job.roles())
 }
 
 /// A way through the program: the rank that it is taken from, and who goes it.
@@ -322,6 +342,19 @@ pub(super) fn reason(
         }
         Edit::Replaced => None,
     }
+}
+
+/// The first calls in which two ranks part.
+pub(super) fn where_they_part<'a>(
+    job: &Job<'a>,
+    rank: GlobalRank,
+    model: GlobalRank,
+) -> Option<(Made<'a>, Made<'a>)> {
+    let roles = job.roles();
+    let (own, theirs) = both_last(job, rank, model);
+    let (own, theirs) = anchored(&own, &theirs, roles)?;
+    let (mine, other) = own.iter().zip(theirs).find(|(a, b)| !same(a, b, roles))?;
+    Some((Made { rank, record: mine }, Made { rank: model, record: other }))
 }
 
 /// The call that `rank` made in one group where `model` made the same in a group of another kind: the

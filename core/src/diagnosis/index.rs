@@ -222,6 +222,16 @@ impl<'a> Job<'a> {
         self.calls_from(group, rank, seq).next()
     }
 
+    /// True if a rank is known to have made a group's collective of a number.
+    pub(super) fn has_made(&self, group: GroupId, rank: GlobalRank, seq: u64) -> bool {
+        self.last.get(&(group, rank)).is_some_and(|last| *last >= seq)
+    }
+
+    /// True if the last collective of a rank in a group is known.
+    pub(super) fn knows_last(&self, group: GroupId, rank: GlobalRank) -> bool {
+        self.last.contains_key(&(group, rank))
+    }
+
     /// True of a row of a group of which only one rank is seen to have called it, and the members are
     /// not listed: it waits for somebody unseen, since nobody waits for himself.
     pub(super) fn is_alone(&self, row: &Row<'_>) -> bool {

@@ -4,22 +4,37 @@
 use super::absent::rows_without;
 use super::causes::{Cause, Scene, evidence};
 use super::differing::waits;
+use super::index::Made;
+use super::p2p::PendingP2p;
 use super::report::{Certainty, Kind};
 use super::words::{self, capital};
 use crate::rank::GlobalRank;
 use crate::trace::Outcome;
 use std::collections::BTreeSet;
 
-/// The ranks of a recording whose last call is of such a pair: it is what holds them up, and they did
-/// not stay away from what others wait in.
-pub(super) fn held_up(scene: &Scene<'_, '_>) -> BTreeSet<GlobalRank> {
-    let is_last = |pending: &&super::p2p::PendingP2p<'_>| {
-        let last = scene.job.rank(pending.made.rank).and_then(|own| own.calls.last());
-        last.is_some_and(|last| last.work == pending.made.record.work)
+/// The ranks of a recording that stand in a send or receive which has met that of another of these
+/// ranks, and has ended on neither.
+pub(super) fn among(scene: &Scene<'_, '_>, ranks: &[GlobalRank]) -> BTreeSet<GlobalRank> {
+    let recorded = scene.job.log.recorded;
+    let pairs = scene.p2p.iter().filter(|pending| {
+        let partner = pending.partner.filter(|partner| recorded && partner.pending());
+        let both = partner.map(|partner| [pending.made.rank, partner.rank]);
+        both.is_some_and(|both| both.iter().all(|rank| ranks.binary_search(rank).is_ok()))
+    });
+    pairs.map(|pending| pending.made.rank).collect()
+}
+
+/// True if the first call that a rank is in is a send or receive that has met the other side's, and has
+/// ended on neither: it may hang there, of sizes or tags that nobody sees any more.
+pub(super) fn stands_in_one(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
+    let Some(own) = scene.job.rank(rank) else { return false };
+    let first = own.calls.iter().find(|record| Made { rank, record }.pending());
+    let in_it = |pending: &PendingP2p<'_>| {
+        let met = pending.partner.is_some_and(|partner| partner.pending());
+        met && pending.made.rank == rank
+            && Some(pending.made.record.work) == first.map(|it| it.work)
     };
-    let met = scene.p2p.iter().filter(|it| it.partner.is_some_and(|partner| partner.pending()));
-    let met = met.filter(|_| scene.job.log.recorded).filter(is_last);
-    met.map(|pending| pending.made.rank).collect()
+    scene.job.log.recorded && scene.p2p.iter().any(in_it)
 }
 
 /// The first pair of a recording that seems to have met and has ended on neither side, where nothing

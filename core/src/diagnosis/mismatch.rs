@@ -4,7 +4,7 @@ use super::align::WINDOW;
 use super::by_plan::astray;
 use super::explain::{Reason, alike};
 use super::in_step::{Odd, odd_ones};
-use super::index::{Job, Row};
+use super::index::{Job, Made, Row};
 use super::report::Certainty;
 use super::signature::{Difference, Signature};
 use crate::group::GroupId;
@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 
 /// So many ties are held against what ranks of other groups do.
 const LOOKS: u32 = 64;
+
+/// More sides than this are not held against the rounds before.
+const SIDES: usize = 8;
 
 /// The first row of a group in which the members' calls differ.
 #[derive(Clone, Debug)]
@@ -46,6 +49,8 @@ pub(super) enum Decided {
     Elsewhere {
         /// One of those.
         model: GlobalRank,
+        /// False if ranks of whom nothing was recorded may go another way.
+        sure: bool,
     },
 }
 
@@ -63,7 +68,7 @@ impl Decided {
 
     /// True if most ranks tell it, of this group or of others.
     fn is_told(self) -> bool {
-        matches!(self, Decided::ByMajority | Decided::Elsewhere { .. })
+        matches!(self, Decided::ByMajority | Decided::Elsewhere { sure: true, .. })
     }
 }
 
@@ -169,26 +174,44 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>, looks: &mut u32) -> Option<
         true => Decided::ByMajorityOfRecorded,
         false => Decided::ByMajority,
     };
-    if let (Some((signature, ranks)), None) = (usual.next(), usual.next()) {
+    let next = |from: Place| {
+        let open = tie || decided == Decided::ByMajorityOfRecorded;
+        let mut sides = sides.iter().filter(|_| open && sides.len() <= SIDES);
+        let (signature, ranks) = sides.find(|(_, ranks)| comes_next(job, row, ranks, from))?;
+        Some((*signature, ranks.clone()))
+    };
+    if let Some((signature, ranks)) = next(Place::Before) {
+        // The calls had parted long before they differ.
+        leader = (signature, ranks);
+        tie = false;
+        decided = Decided::ByOrder;
+    } else if let (Some((signature, ranks)), None) = (usual.next(), usual.next()) {
         leader = (*signature, ranks.clone());
         tie = false;
         decided = Decided::ByHistory;
-    } else if (tie || decided == Decided::ByMajorityOfRecorded)
-        && let Some((signature, ranks)) = sides.iter().find(|(signature, ranks)| {
-            (tie || **signature != leader.0) && comes_next(job, row, ranks)
-        })
+        // Ranks of other groups that go another way say more than what came before.
+        if job.log.plan.is_none()
+            && spend(looks)
+            && let Some((signature, ranks, odd)) = elsewhere(job, row, &sides)
+            && signature != leader.0
+        {
+            leader = (signature, ranks);
+            decided = Decided::Elsewhere { model: odd.model, sure: false };
+        }
+    } else if let Some((signature, ranks)) =
+        next(Place::Here).filter(|(signature, _)| tie || *signature != leader.0)
     {
         // A majority that missing dumps could undo is none against what always came next.
-        leader = (*signature, ranks.clone());
+        leader = (signature, ranks);
         tie = false;
         decided = Decided::ByOrder;
     } else if tie
         && spend(looks)
-        && let Some((signature, ranks, model)) = elsewhere(job, row, &sides)
+        && let Some((signature, ranks, odd)) = elsewhere(job, row, &sides)
     {
         leader = (signature, ranks);
         tie = false;
-        decided = Decided::Elsewhere { model };
+        decided = Decided::Elsewhere { model: odd.model, sure: odd.sure };
     }
     let sides = sides.into_iter().filter(|(signature, _)| tie || *signature != leader.0);
     let mut sides: Vec<Side> = sides
@@ -206,7 +229,8 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>, looks: &mut u32) -> Option<
     Some(Mismatch { row: at, majority, sides, decided, model: None })
 }
 
-/// True if the members of whom nothing was recorded could make another side as large as the largest.
+/// True if the members whose calls are not known, for want of a dump or since the ring has dropped them,
+/// could make another side as large as the largest.
 fn may_tie(
     job: &Job<'_>,
     row: &Row<'_>,
@@ -214,7 +238,11 @@ fn may_tie(
     sides: &BTreeMap<Signature<'_>, Vec<GlobalRank>>,
 ) -> bool {
     let members = job.group(row.group).map(|group| group.ranks()).unwrap_or_default();
-    let missing = members.iter().filter(|rank| job.rank(**rank).is_none()).count();
+    let unknown = |rank: &&GlobalRank| {
+        job.rank(**rank).is_none()
+            || (row.of(**rank).is_none() && job.has_made(row.group, **rank, row.seq))
+    };
+    let missing = members.iter().filter(unknown).count();
     let mut sizes: Vec<usize> = sides.values().map(Vec::len).collect();
     sizes.sort_unstable();
     let next = sizes.iter().rev().nth(1);
@@ -229,17 +257,17 @@ fn spend(looks: &mut u32) -> bool {
 }
 
 /// The side of a tie whose ranks go through the program as most ranks of the job do, if all others
-/// go another way; and a rank that goes that way.
+/// go another way; and what tells it.
 fn elsewhere<'a>(
     job: &Job<'a>,
     row: &Row<'a>,
     sides: &BTreeMap<Signature<'a>, Vec<GlobalRank>>,
-) -> Option<(Signature<'a>, Vec<GlobalRank>, GlobalRank)> {
+) -> Option<(Signature<'a>, Vec<GlobalRank>, Odd)> {
     let among: Vec<GlobalRank> = row.made.iter().map(|made| made.rank).collect();
     let odd = match job.log.plan.is_some() {
         true => {
             let astray = astray(job, row.group)?;
-            Odd { ranks: astray.ranks, model: astray.model }
+            Odd { ranks: astray.ranks, model: astray.model, sure: true }
         }
         false => odd_ones(job, &among)?,
     };
@@ -247,43 +275,65 @@ fn elsewhere<'a>(
     let mut usual = sides.iter().filter(|(_, ranks)| !ranks.iter().any(is_odd));
     let (signature, ranks) = usual.next()?;
     let alone = usual.next().is_none() && odd.ranks.len() + ranks.len() == among.len();
-    alone.then(|| (*signature, ranks.clone(), odd.model))
+    alone.then(|| (*signature, ranks.clone(), odd.clone()))
+}
+
+/// Where calls are held against what came next in the rounds before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In the row in which they differ.
+    Here,
+    /// In an earlier one, in which they are alike and come from different lines.
+    Before,
 }
 
 /// True if what these ranks called has come next in every round before, and what the others called
 /// has been made before as well: they left out what comes between, or made it too early. (A call that
 /// nobody has made before may be one behind a loop, which either side has made too often.)
-fn comes_next(job: &Job<'_>, row: &Row<'_>, ranks: &[GlobalRank]) -> bool {
+fn comes_next(job: &Job<'_>, row: &Row<'_>, ranks: &[GlobalRank], from: Place) -> bool {
     const ROUNDS: usize = 2;
+    if job.log.plan.is_some() {
+        return false;
+    }
     let rows = job.rows_of(row.group);
     let to = rows.partition_point(|before| before.seq < row.seq);
-    let before = rows.get(to.saturating_sub(WINDOW)..to).unwrap_or_default();
+    let mut before = rows.get(to.saturating_sub(WINDOW)..to).unwrap_or_default();
     // From there on, calls that only seem to be the same shift the ranks against each other.
     let together = |row: &Row<'_>| {
         let mut stacks = row.made.iter().map(|made| &made.record.call.stack);
         let first = stacks.next();
         first.is_some_and(|first| !first.is_empty() && stacks.all(|stack| stack == first))
     };
-    if job.log.plan.is_some() || !before.iter().all(together) {
-        return false;
+    let mut here = row;
+    match (before.iter().position(|row| !together(row)), from) {
+        (None, Place::Here) => {}
+        (Some(at), Place::Before) => {
+            let Some(parting) = before.get(at) else { return false };
+            (here, before) = (parting, before.get(..at).unwrap_or_default());
+        }
+        _ => return false,
     }
     let same = |a: &CallRecord, b: &CallRecord| alike(a, b) && a.call.stack == b.call.stack;
     fn made<'a>(row: &Row<'a>) -> Option<&'a CallRecord> {
         row.made.first().map(|made| made.record)
     }
-    let Some(own) = ranks.first().and_then(|rank| row.of(*rank)) else { return false };
+    let Some(own) = ranks.first().and_then(|rank| here.of(*rank)) else { return false };
     let Some(last) = before.last().and_then(|row| row.made.first()) else { return false };
     let next = before.windows(2).filter_map(|pair| match pair {
         [a, b] if made(a).is_some_and(|a| same(a, last.record)) => made(b),
         _ => None,
     });
     let next: Vec<&CallRecord> = next.collect();
-    let others = row.made.iter().filter(|made| ranks.binary_search(&made.rank).is_err());
+    let (with, others): (Vec<&Made<'_>>, Vec<&Made<'_>>) =
+        here.made.iter().partition(|made| ranks.binary_search(&made.rank).is_ok());
     next.len() >= ROUNDS
         && next.iter().all(|next| same(next, own.record))
-        && others
-            .map(|made| made.record)
-            .all(|other| before.iter().filter_map(made).any(|known| same(known, other)))
+        && with.iter().all(|made| same(made.record, own.record))
+        && !others.is_empty()
+        && others.iter().map(|made| made.record).all(|other| {
+            !same(other, own.record)
+                && before.iter().filter_map(made).any(|known| same(known, other))
+        })
 }
 
 /// True if the calls of another side come from a line of their own that was called from before: they

@@ -76,6 +76,9 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
         _ => false,
     };
     let mut cause = tell(scene, cause, &odd.ranks, group, why);
+    if !odd.sure {
+        cause.certainty = cause.certainty.max(Certainty::Likely);
+    }
     if may_come {
         cause.message += held::MAY_COME;
     }
@@ -110,7 +113,7 @@ fn alone(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
 /// The circle as the fault of the one that made fewer calls than its peers, or more.
 fn miscounted(scene: &Scene<'_, '_>, sink: &Sink, circle: &Cause) -> Option<Cause> {
     let job = scene.job;
-    let odd = counted::odd_one(job, &scene.graph.tightest(sink))?;
+    let odd = counted::odd_one(job, &scene.graph.tightest(sink).ranks)?;
     let mut cause = blame(circle.clone(), sink, &[odd.rank]);
     cause.certainty = Certainty::Likely;
     cause.message = since(&odd.said, &circle.message);
@@ -127,17 +130,26 @@ fn miscounted(scene: &Scene<'_, '_>, sink: &Sink, circle: &Cause) -> Option<Caus
     Some(cause)
 }
 
-/// A circle of two sides between which nothing decides.
+/// A circle between whose sides nothing decides: that they wait for each other is certain, and who of
+/// them is to blame is not.
 fn either(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
+    if circle.certainty != Certainty::Certain {
+        return circle;
+    }
     let tight = scene.graph.tightest(sink);
     let rows = tight.rows.iter().filter_map(|at| scene.job.rows.get(*at));
     let groups: BTreeSet<GroupId> = rows.map(|row| row.group).collect();
-    if groups.len() != 2 || circle.certainty != Certainty::Certain {
-        return circle;
-    }
-    let message = circle.message
-        + " Either side may be the one that takes them otherwise than the program means, or that left \
-           a call out before: the recording cannot tell.";
+    let said = match groups.len() {
+        2 => {
+            " Either side may be the one that takes them otherwise than the program means, or that \
+              left a call out before: the recording cannot tell."
+        }
+        _ => {
+            " Any of them may be the one that takes its groups otherwise than the program means, or \
+              that left a call out before: the recording cannot tell."
+        }
+    };
+    let message = circle.message + said;
     Cause { certainty: Certainty::Likely, message, ..circle }
 }
 
@@ -272,8 +284,8 @@ fn other_group(circle: Cause, group: GroupId, said: &str) -> Cause {
     }
 }
 
-/// The circle, told as what `ranks` did otherwise than the others in their calls of `group`.
-fn tell(
+/// The circle, or whatever else waits, told as what `ranks` did otherwise than the others in their calls of `group`.
+pub(super) fn tell(
     scene: &Scene<'_, '_>,
     mut cause: Cause,
     ranks: &[GlobalRank],

@@ -9,6 +9,7 @@ use super::words;
 use crate::group::GroupId;
 use crate::plan::{Action, Call};
 use crate::rank::GlobalRank;
+use crate::trace::{CallRecord, CallState};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A send or receive that has not completed.
@@ -44,9 +45,12 @@ pub(super) fn pending<'a>(job: &Job<'a>) -> Vec<PendingP2p<'a>> {
     }
     let mut found = Vec::new();
     let planned = planned(job);
+    let any = from_any(job);
     for (lane, [mut sends, mut receives]) in lanes {
-        let (_, from, to, _) = lane;
-        if !(complete(job, from) && complete(job, to)) {
+        let (group, from, to, tag) = lane;
+        // Which sends a receive from any source took is not known, only that they have ended.
+        let taken = any.contains(&(group, to, tag));
+        if taken || !(complete(job, from) && complete(job, to)) {
             sends.retain(Made::pending);
             receives.retain(Made::pending);
         }
@@ -59,13 +63,29 @@ pub(super) fn pending<'a>(job: &Job<'a>) -> Vec<PendingP2p<'a>> {
                 if let Some(made) = made.filter(Made::pending) {
                     let answers =
                         in_plan.map(|[sends, receives]| if peer == to { receives } else { sends });
-                    let never = partner.is_none() && answers.is_some_and(|answers| answers <= at);
+                    let never =
+                        !taken && partner.is_none() && answers.is_some_and(|answers| answers <= at);
                     found.push(PendingP2p { made, peer, partner, never });
                 }
             }
         }
     }
     found.sort_by_key(|pending| (pending.made.rank, pending.made.record.work));
+    found
+}
+
+/// Who has received from any source, in which group and with which tag.
+fn from_any(job: &Job<'_>) -> BTreeSet<(GroupId, GlobalRank, u32)> {
+    let mut found = BTreeSet::new();
+    for (rank, log) in job.log.logs() {
+        let ended = |record: &&CallRecord| record.call.p2p && record.state == CallState::Completed;
+        let any = log
+            .calls
+            .iter()
+            .filter(ended)
+            .filter(|record| record.call.peer.is_none() && record.call.op.contains("recv"));
+        found.extend(any.map(|record| (record.call.group, rank, record.call.tag)));
+    }
     found
 }
 

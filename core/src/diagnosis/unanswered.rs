@@ -1,11 +1,13 @@
 //! Findings of sends and receives that nobody answers.
 
+use super::absent::idle;
 use super::causes::{Cause, Scene, evidence};
 use super::p2p::PendingP2p;
 use super::report::{Certainty, Kind};
 use super::words;
-use crate::rank::GlobalRank;
-use crate::trace::RankState;
+use crate::group::GroupId;
+use crate::rank::{GlobalRank, GroupRank};
+use crate::trace::{CallRecord, RankState};
 
 /// A rank that makes fewer sends or receives than its peers expect of it, or more than they
 /// answer.
@@ -117,10 +119,22 @@ pub(super) fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Caus
         _ => "",
     };
     let call = words::call(log, made);
+    if let (Some(_), [waits], None) = (own, waits.as_slice(), &log.plan)
+        && made_too_many(scene, waits) == Some(true)
+    {
+        return Some(too_many(scene, waits));
+    }
+    // The ring may hold nothing so old.
+    let dropped = own.and_then(|own| own.calls.first()).is_some_and(|first| {
+        first.record_id > Some(0) && first.scheduled_ps > made.record.scheduled_ps
+    });
     // One that is waited for by several is at odds with all of them.
     let alone = waits.iter().all(|pending| pending.made.rank == made.rank);
     let either = alone && own.is_some() && (never || finished || log.recorded);
     let or = match either {
+        _ if dropped => {
+            " Or its recorder's ring has dropped that call: it holds nothing so old.".to_owned()
+        }
         true => format!(
             " Or rank {} made one {} too many: between two ranks nothing tells which.",
             made.rank, made.record.call.op
@@ -135,6 +149,7 @@ pub(super) fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Caus
         seq: made.record.seq,
         op: Some(made.record.call.op.clone()),
         certainty: match own {
+            Some(_) if dropped => Certainty::Undecidable,
             Some(_) if !either => Certainty::Certain,
             _ => Certainty::Likely,
         },
@@ -149,4 +164,71 @@ pub(super) fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Caus
             .map(|pending| evidence(scene, pending.made, "waits in"))
             .collect(),
     })
+}
+
+/// True if the rank that waits made more such calls, and the other one did not, than ranks in their
+/// places make in groups that stand for theirs and have ended: pipelines side by side. `None` where
+/// there are none.
+fn made_too_many(scene: &Scene<'_, '_>, pending: &PendingP2p<'_>) -> Option<bool> {
+    let job = scene.job;
+    let call = &pending.made.record.call;
+    let group = job.group(call.group)?;
+    let (rank, peer) = (group.group_rank(pending.made.rank)?, group.group_rank(pending.peer)?);
+    let sends = call.op.contains("send");
+    let complete = |rank: GlobalRank| {
+        let first = job.rank(rank).and_then(|own| own.calls.first());
+        first.is_some_and(|first| first.record_id.is_none_or(|id| id == 0))
+    };
+    // How many calls of one direction a member has made with another.
+    let count = |id: GroupId, of: GroupRank, with: GroupRank, sends: bool| {
+        let of = job.group(id)?.global_rank(of).filter(|rank| complete(*rank))?;
+        let is = |record: &&CallRecord| {
+            let theirs = &record.call;
+            theirs.p2p
+                && (theirs.group, theirs.peer, theirs.tag) == (id, Some(with), call.tag)
+                && theirs.op.contains(if sends { "send" } else { "recv" })
+        };
+        Some((of, job.rank(of)?.calls.iter().filter(is).count()))
+    };
+    let both = |id: GroupId| {
+        let (waits, own) = count(id, rank, peer, sends)?;
+        let (answers, theirs) = count(id, peer, rank, !sends)?;
+        Some((waits, own, answers, theirs))
+    };
+    let (_, own, _, theirs) = both(call.group)?;
+    let others = (0..).map(GroupId).take(job.log.groups.len());
+    let others = others.filter(|id| *id != call.group && job.roles().same(*id, call.group));
+    let mut usual = None;
+    for (waits, own, answers, theirs) in others.filter_map(both) {
+        let ended = own == theirs && idle(scene, waits) && idle(scene, answers);
+        if !ended || usual.is_some_and(|usual| usual != own) {
+            return None;
+        }
+        usual = Some(own);
+    }
+    usual.map(|usual| usual == theirs && usual < own)
+}
+
+/// A send or receive that its like elsewhere never made.
+fn too_many(scene: &Scene<'_, '_>, pending: &PendingP2p<'_>) -> Cause {
+    let (rank, peer, call) = (pending.made.rank, pending.peer, &pending.made.record.call);
+    Cause {
+        kind: Kind::P2pMismatch,
+        culprits: vec![rank],
+        also_victims: Vec::new(),
+        group: Some(call.group),
+        seq: pending.made.record.seq,
+        op: Some(call.op.clone()),
+        certainty: Certainty::Likely,
+        message: format!(
+            "Rank {rank} waits in {} for rank {peer}, which never answers. Ranks in their places in other \
+             groups of the kind have ended with as many calls as rank {peer} made: most likely rank \
+             {rank} made one too many.",
+            words::call(scene.job.log, pending.made),
+        ),
+        fix: "Make the same number of sends and receives on both sides: look for a microbatch too many, \
+              and for counts that each rank works out for itself."
+            .to_owned(),
+        evidence: vec![evidence(scene, pending.made, "waits in")],
+    }
 }

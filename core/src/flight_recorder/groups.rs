@@ -4,7 +4,7 @@
 
 use super::members::{RankHint, Unlisted, members};
 use super::names::{CallName, call_name, needs_all};
-use super::{Dump, Entry, Site};
+use super::{Dump, Entry, GroupStatus, Site};
 use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
@@ -310,12 +310,45 @@ impl GroupTable {
 impl GroupTable {
     /// The last collective that a dump's rank called in each group, as its status tells: `ids` are
     /// the groups of its sites.
+    pub(super) fn enqueued(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
+        let recorded = last_of_gloo(dump, ids);
+        let known = self.statuses(dump, ids).map(|(group, status)| {
+            // Numbers begin at 1, and -1 stands for never.
+            let last = recorded.get(&group).copied().or(status.last_enqueued);
+            (group, last.unwrap_or(0))
+        });
+        known.collect()
+    }
+
+    /// The groups of NCCL's in which a rank's last collective has not ended, as its status tells, and
+    /// the ring has dropped it: the number of the last one that did.
+    pub(super) fn unended(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
+        let nccl = |site: &Site| call_name(&site.profiling_name).backend == BackendName::Nccl;
+        let wrapped = dump.entries.first().is_some_and(|first| first.record_id > Some(0));
+        if !wrapped || !dump.sites.iter().all(nccl) {
+            return BTreeMap::new();
+        }
+        let known = self.statuses(dump, ids).filter_map(|(group, status)| {
+            let (last, ended) = (status.last_enqueued?, status.last_completed.unwrap_or(0));
+            let is_kept = |entry: &Entry| {
+                ids.get(entry.site as usize) == Some(&group) && entry.collective_seq == Some(last)
+            };
+            (last > ended && !dump.entries.iter().rev().any(is_kept)).then_some((group, ended))
+        });
+        known.collect()
+    }
+
+    /// How far a dump's rank has come in each group.
     ///
     /// The status counts by the rank's own `pg_id`. What the entries do not say of it, the list of
     /// groups does: a rank numbers its groups in the order in which they were made, which is that
     /// of their names where those are numbers. Groups with point-to-point calls are left out: their
     /// status may be one of those calls' numbers (`ProcessGroupNCCL::workEnqueue`).
-    pub(super) fn enqueued(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
+    fn statuses(
+        &self,
+        dump: &Dump,
+        ids: &[GroupId],
+    ) -> impl Iterator<Item = (GroupId, GroupStatus)> {
         let mut by_pg_id: BTreeMap<u64, GroupId> =
             dump.sites.iter().zip(ids).map(|(site, id)| (site.pg_id, *id)).collect();
         let mut listed: Vec<(u64, GroupId)> = Vec::new();
@@ -332,15 +365,9 @@ impl GroupTable {
         if listed.len() == dump.status.len() && numbered().all(agrees) {
             by_pg_id.extend(numbered());
         }
-        let status = dump.status.iter();
-        let recorded = last_of_gloo(dump, ids);
-        let known = status.filter_map(|(pg_id, status)| {
-            let group = *by_pg_id.get(pg_id)?;
-            // Numbers begin at 1, and -1 stands for never.
-            let last = recorded.get(&group).copied().or(status.last_enqueued);
-            Some((group, last.unwrap_or(0)))
-        });
-        known.filter(|(group, _)| !self.with_p2p.contains(group)).collect()
+        let known = dump.status.iter();
+        let known = known.filter_map(move |(pg_id, status)| Some((*by_pg_id.get(pg_id)?, *status)));
+        known.filter(|(group, _)| !self.with_p2p.contains(group))
     }
 }
 

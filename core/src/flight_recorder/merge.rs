@@ -276,7 +276,12 @@ impl Merger {
                 call: Arc::clone(call),
             });
         }
-        RankLog { calls, enqueued: self.table.enqueued(&dump, &ids), ..RankLog::default() }
+        RankLog {
+            calls,
+            enqueued: self.table.enqueued(&dump, &ids),
+            unended: self.table.unended(&dump, &ids),
+            ..RankLog::default()
+        }
     }
 
     fn time_ps(&mut self, time_ns: u64) -> u64 {

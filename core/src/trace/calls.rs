@@ -39,6 +39,9 @@ pub struct RankLog {
     /// The number of the last collective that it called in a group, where that is known although
     /// the call may not be: a recorder drops old calls.
     pub enqueued: BTreeMap<GroupId, u64>,
+    /// The groups in which its last collective is known not to have ended although the call is not
+    /// known: the number of the last one that did, 0 for none.
+    pub unended: BTreeMap<GroupId, u64>,
     /// Where the rank stands at the end of the trace.
     pub state: RankState,
     /// True if the other ranks' calls show that this one did more than was recorded of it: its

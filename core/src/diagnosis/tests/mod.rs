@@ -1,6 +1,8 @@
 mod edits;
 mod fake;
 mod faults;
+mod gaps;
+mod gaps_told;
 mod habits;
 mod lines;
 mod mesh;

@@ -1,0 +1,99 @@
+//! Who goes another way than all others, where nothing else that is seen tells who is to blame: the
+//! dumps are missing of those who wait for it, or rings have dropped what would tell.
+
+use super::causes::{Cause, Scene, evidence};
+use super::counted;
+use super::differing::{FIX_EXTRA, fix_of, fix_skipped, kind_of};
+use super::in_step::{self, odd_ones};
+use super::index::Made;
+use super::out_of_step::{instead, since, tell};
+use super::report::{Certainty, Kind};
+use super::signature::Signature;
+use crate::rank::GlobalRank;
+
+/// So many ranks are looked at.
+const ALL: usize = 64;
+
+/// The finding of the one rank that does, in the place of findings that blame nobody who was recorded.
+pub(super) fn cause(scene: &Scene<'_, '_>, causes: &[Cause]) -> Option<Cause> {
+    let job = scene.job;
+    let blames_nobody =
+        |cause: &Cause| matches!(cause.kind, Kind::RankMissing | Kind::CallNeverCompleted);
+    let first = causes.first()?;
+    let all: Vec<GlobalRank> = job.log.logs().map(|(rank, _)| rank).take(ALL + 1).collect();
+    if !job.log.recorded
+        || job.log.plan.is_some()
+        || all.len() > ALL
+        || !causes.iter().all(blames_nobody)
+    {
+        return None;
+    }
+    by_calls(scene, first, &all).or_else(|| by_numbers(scene, first, &all))
+}
+
+/// What the findings say that are replaced, told as the fault of a rank.
+fn blame(scene: &Scene<'_, '_>, first: &Cause, rank: GlobalRank, seen: Vec<Made<'_>>) -> Cause {
+    let mut victims = first.also_victims.clone();
+    victims.extend(&first.culprits);
+    victims.retain(|victim| *victim != rank && scene.job.rank(*victim).is_some());
+    let shown = seen.into_iter().map(|made| evidence(scene, made, "called"));
+    Cause {
+        culprits: vec![rank],
+        also_victims: victims,
+        certainty: Certainty::Likely,
+        evidence: shown.collect(),
+        ..first.clone()
+    }
+}
+
+/// The one whose calls are not those of most.
+fn by_calls(scene: &Scene<'_, '_>, first: &Cause, all: &[GlobalRank]) -> Option<Cause> {
+    let job = scene.job;
+    let odd = odd_ones(job, all)?;
+    let [rank] = odd.ranks.as_slice() else { return None };
+    let (own, theirs) = in_step::where_they_part(job, *rank, odd.model)?;
+    let cause = blame(scene, first, *rank, vec![own, theirs]);
+    let (mine, other) = (&own.record.call, &theirs.record.call);
+    let differ = Signature::of(mine).difference(&Signature::of(other));
+    let mut cause = match in_step::reason(job, *rank, odd.model) {
+        Some((group, why)) => tell(scene, cause, &[*rank], group, why),
+        None => Cause {
+            // In groups that stand for each other the same call was to be made.
+            kind: match differ.filter(|_| job.roles().same(mine.group, other.group)) {
+                Some(difference) => kind_of(difference),
+                None => Kind::OpSkipped,
+            },
+            group: Some(mine.group),
+            seq: own.record.seq,
+            op: Some(mine.op.clone()),
+            message: since(&instead(job, &[*rank], own, theirs), &cause.message),
+            fix: match differ.filter(|_| job.roles().same(mine.group, other.group)) {
+                Some(difference) => fix_of(difference).to_owned(),
+                None => fix_skipped(false),
+            },
+            ..cause
+        },
+    };
+    cause.certainty = cause.certainty.max(Certainty::Likely);
+    Some(cause)
+}
+
+/// The one that came to its calls with another number than all others.
+fn by_numbers(scene: &Scene<'_, '_>, first: &Cause, all: &[GlobalRank]) -> Option<Cause> {
+    let mut odd = all.iter().filter_map(|rank| counted::odd_one(scene.job, &[*rank]));
+    let (Some(one), None) = (odd.next(), odd.next()) else { return None };
+    let (kind, did, fix) = match one.fewer {
+        true => (Kind::OpSkipped, "left calls out before", fix_skipped(false)),
+        false => (Kind::OpExtra, "made calls too many before", FIX_EXTRA.to_owned()),
+    };
+    let cause = blame(scene, first, one.rank, vec![one.last]);
+    Some(Cause {
+        kind,
+        message: format!(
+            "{} So most likely it {did}; which ones is not seen. {}",
+            one.said, cause.message
+        ),
+        fix,
+        ..cause
+    })
+}
