@@ -12,6 +12,7 @@ use super::dead;
 use super::deadlock;
 use super::differing;
 use super::dropped;
+use super::gaps;
 use super::graph::Graph;
 use super::groups_apart;
 use super::index::{Job, Row};
@@ -180,6 +181,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     if causes.is_empty() {
         notes.extend(straggler::or_clock(job));
     }
+    gaps::soften(job, &mut causes);
     (finish(&scene, causes), notes)
 }
 

@@ -20,6 +20,7 @@ mod differing;
 mod dropped;
 mod ended;
 mod explain;
+mod gaps;
 mod gave_up;
 mod graph;
 mod groups_apart;

@@ -25,10 +25,19 @@ pub(super) fn cause(scene: &Scene<'_, '_>, causes: &[Cause]) -> Option<Cause> {
         || job.log.plan.is_some()
         || all.len() > ALL
         || !causes.iter().all(blames_nobody)
+        || !all.iter().any(|rank| waits(scene, *rank))
     {
         return None;
     }
     by_calls(scene, first, &all).or_else(|| by_numbers(scene, first, &all))
+}
+
+/// True if a rank is in a call that has not ended, as far as is seen: of a job in which nobody is, a dump
+/// may just have been left out.
+fn waits(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
+    scene.job.rank(rank).is_some_and(|own| {
+        !own.unended.is_empty() || own.calls.iter().any(|record| Made { rank, record }.pending())
+    })
 }
 
 /// What the findings say that are replaced, told as the fault of a rank.
@@ -52,6 +61,16 @@ fn by_calls(scene: &Scene<'_, '_>, first: &Cause, all: &[GlobalRank]) -> Option<
     let odd = odd_ones(job, all)?;
     let [rank] = odd.ranks.as_slice() else { return None };
     let (own, theirs) = in_step::where_they_part(job, *rank, odd.model)?;
+    // In a group that it is not in, and that stands for none of its own, it had no call to make: that
+    // most are in such a one is for want of the dumps of those that are not.
+    let is_in = |rank: GlobalRank, group| {
+        job.group(group).is_some_and(|group| group.group_rank(rank).is_some())
+    };
+    let (group, other) = (own.record.call.group, theirs.record.call.group);
+    let could = job.roles().same(group, other) || (is_in(*rank, other) && is_in(odd.model, group));
+    if !could {
+        return None;
+    }
     let cause = blame(scene, first, *rank, vec![own, theirs]);
     let (mine, other) = (&own.record.call, &theirs.record.call);
     let differ = Signature::of(mine).difference(&Signature::of(other));

@@ -30,7 +30,7 @@ pub(super) enum Difference {
 impl<'a> Signature<'a> {
     pub(super) fn of(call: &'a Called) -> Signature<'a> {
         let tensors = compared(call);
-        let dtype = tensors.first().map(|tensor| tensor.dtype);
+        let dtype = typed(call).first().map(|tensor| tensor.dtype);
         Signature {
             op: &call.op,
             numel: (!tensors.is_empty()).then(|| numel(tensors)),
@@ -73,6 +73,15 @@ fn compared(call: &Called) -> &[TensorShape] {
         "all_gather" | "gather" => inputs,
         "reduce_scatter" | "scatter" => outputs,
         _ => &[],
+    }
+}
+
+/// The tensors whose type every member must agree on: those of `all_to_all` too, whose sizes may differ.
+fn typed(call: &Called) -> &[TensorShape] {
+    match call.op.starts_with("all_to_all") {
+        true if call.inputs.is_empty() => &call.outputs,
+        true => &call.inputs,
+        false => compared(call),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Real dumps of which one is left out: what it would have told is not guessed.
 
+use super::fake::{Fake, pending};
 use super::{cases, files, found, report};
 use crate::diagnosis::{Certainty, Kind, Report};
 
@@ -48,4 +49,35 @@ fn a_rank_is_not_missing_in_a_call_that_others_came_out_of() {
     );
     assert_eq!(report.findings[1].certainty, Certainty::Undecidable);
     assert!(!report.findings[0].message.contains("ranks 0-2 waited"), "{}", report.to_text());
+}
+
+/// A job that ended well, of which a dump is left out: that its partners' calls are in a group that most
+/// ranks are not in is no fault of theirs.
+#[test]
+fn of_a_healthy_job_nobody_is_blamed_for_want_of_a_dump() {
+    for missing in 0..4 {
+        let report = without("t215_healthy", missing);
+        let blamed = found(&report).into_iter().filter(|(kind, _)| *kind != Kind::RankMissing);
+        assert_eq!(blamed.count(), 0, "without {missing}: {}", report.to_text());
+    }
+}
+
+/// Rank 6 was killed; of the pairs of other groups each waits for one that waits for it.
+#[test]
+fn of_pairs_nobody_is_blamed_for_certain_for_want_of_dumps() {
+    for missing in [1, 3, 5, 7] {
+        let report = without("../flight-recorder-faults/killed_before_group", missing);
+        let certain = report.findings.iter().filter(|it| it.certainty == Certainty::Certain);
+        assert_eq!(certain.count(), 0, "without {missing}: {}", report.to_text());
+    }
+}
+
+/// Its sizes may differ from rank to rank, its type may not.
+#[test]
+fn all_to_all_of_another_type_is_told() {
+    let call = pending("all_to_all", 64);
+    let fake = Fake::new(4, std::slice::from_ref(&call)).rank(1, &[call.clone().dtype("Double")]);
+    let files = fake.files();
+    let report = report(&files);
+    assert_eq!(found(&report), [(Kind::DtypeMismatch, vec![1])], "{}", report.to_text());
 }
