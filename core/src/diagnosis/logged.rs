@@ -3,9 +3,9 @@
 use super::models::Sides;
 use super::report::{Certainty, Evidence, Finding, Kind, Report, Verdict};
 use super::watchdogs;
-use super::words::{cap_ranks, rank_list};
+use super::words::{self, cap_ranks, rank_list};
 use super::{ended, gave_up};
-use crate::job_log::{Heard, Said, Statement};
+use crate::job_log::{Heard, Said, Statement, is_world};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +19,7 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
     let heard = &heard;
     let from_logs_alone = report.world_size == 0;
     let from_calls = report.findings.len();
+    report.findings.iter_mut().for_each(|finding| clear(finding, heard, report.world_size));
     for logged in findings(heard, report.world_size) {
         let guess = logged.certainty != Certainty::Certain
             && matches!(
@@ -82,11 +83,39 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
     ranks.extend(heard.statements.iter().map(|it| it.rank));
     let above = ranks.iter().map(|rank| rank.0.saturating_add(1)).max().unwrap_or(0);
     // A process whose rank nothing tells is one all the same.
-    let above = match from_logs_alone && !heard.is_empty() {
+    let told = !heard.is_empty() || !heard.wrote.is_empty();
+    let above = match from_logs_alone && told {
         true => heard.world(above).max(1),
         false => above,
     };
     report.world_size = report.world_size.max(above);
+}
+
+/// Takes ranks out of those that left no dump, where they say in a log that they waited, too.
+fn clear(missing: &mut Finding, heard: &Heard, world: u32) {
+    // A call's number says which one it is in its group only.
+    let of_all = missing.culprits.len() + missing.victims.len() == world as usize;
+    let in_it = |it: &&Statement| match &it.said {
+        Said::TimedOut { group, seq, .. } => of_all && is_world(group) && missing.seq == Some(*seq),
+        _ => false,
+    };
+    let waited: BTreeSet<GlobalRank> =
+        heard.statements.iter().filter(in_it).map(|it| it.rank).collect();
+    let (waited, culprits): (Vec<GlobalRank>, Vec<GlobalRank>) =
+        missing.culprits.iter().partition(|rank| waited.contains(rank));
+    if missing.kind != Kind::RankMissing || waited.is_empty() || culprits.is_empty() {
+        return;
+    }
+    let known = missing.message.split(" Most likely ").next().unwrap_or_default();
+    missing.message = format!(
+        "{known} Of them, {} timed out in that call like the others, as the logs say: most likely {} never \
+         came to it, or ended.",
+        words::ranks(&waited),
+        words::ranks(&culprits)
+    );
+    missing.culprits = culprits;
+    missing.victims.extend(waited);
+    missing.victims.sort_unstable();
 }
 
 /// The findings of a log alone.
@@ -306,6 +335,49 @@ pub(super) mod tests {
         assert_eq!(found(&silent), never(vec![2], Certainty::Undecidable));
         let everyone = silent + &six(2);
         assert_eq!(found(&everyone), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
+    }
+
+    #[test]
+    fn who_left_no_dump_and_says_that_it_waited_is_no_culprit() {
+        let missing = Finding {
+            kind: Kind::RankMissing,
+            culprits: vec![GlobalRank(0), GlobalRank(2)],
+            victims: vec![GlobalRank(1), GlobalRank(3)],
+            group: None,
+            seq: Some(12),
+            op: None,
+            certainty: Certainty::Likely,
+            message: "They crashed.".into(),
+            fix: String::new(),
+            evidence: Vec::new(),
+        };
+        let judged = |seq: u64, ranks: &[u32]| {
+            let fires = |rank: &u32| {
+                format!(
+                    "[rank{rank}]:[E] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Watchdog caught \
+                     collective operation timeout: WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=4, \
+                     NumelOut=4, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.\n"
+                )
+            };
+            let log = read(ranks.iter().map(fires).collect::<String>().as_bytes());
+            let mut report = Report::healthy(4);
+            report.findings.push(missing.clone());
+            add_log(&mut report, &Heard::of([("a.log", &log, None)]));
+            let first = report.findings.swap_remove(0);
+            (first.kind, first.culprits.len(), first.victims.len(), first.message)
+        };
+        let (kind, culprits, victims, message) = judged(12, &[0, 1, 3]);
+        assert_eq!((kind, culprits, victims), (Kind::RankMissing, 1, 3));
+        assert!(message.contains("Of them, rank 0 timed out in that call"), "{message}");
+        for (seq, ranks) in [(11, &[0][..]), (12, &[1, 3]), (12, &[0, 2])] {
+            assert_eq!(judged(seq, ranks).1, 2, "{seq} {ranks:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_of_nothing_tells_how_many_ranks_there_are() {
+        let report = of_files(&[("rank_0.log", "done\n", Some(0)), ("rank_1.log", "x\n", Some(1))]);
+        assert_eq!((report.world_size, report.verdict), (2, Verdict::Healthy));
     }
 
     #[test]

@@ -35,6 +35,8 @@ impl Heard {
     ) -> Heard {
         let mut heard = Heard::default();
         let mut statements = BTreeSet::new();
+        let logs: Vec<(&str, &JobLog, Option<GlobalRank>)> = logs.into_iter().collect();
+        let all_done = all_done(&logs);
         for (file, log, rank) in logs {
             statements.extend(log.statements.iter().cloned());
             heard.world_size = heard.world_size.max(log.world_size.unwrap_or(0));
@@ -47,6 +49,8 @@ impl Heard {
             for (said, line) in &log.unnamed {
                 let (said, line) = (said.clone(), *line);
                 match rank {
+                    // It handled that.
+                    Some(_) if all_done || log.went_on.contains(&line) => {}
                     Some(rank) => drop(statements.insert(Statement { rank, said, line })),
                     // Who gave up, and on whom, matters by its rank only.
                     None if matches!(said, Said::GaveUp { .. }) => {}
@@ -81,4 +85,21 @@ impl Heard {
     pub fn is_empty(&self) -> bool {
         self.statements.is_empty() && self.unnamed.is_empty()
     }
+}
+
+/// True if every rank's words end in the same ones, by which they are done, and nothing is told but
+/// exceptions that logging wrote: what a rank says and what it complains of may be two files, and then
+/// nothing stands behind a traceback.
+fn all_done(logs: &[(&str, &JobLog, Option<GlobalRank>)]) -> bool {
+    let complaints = |log: &JobLog| log.unnamed.iter().all(|(_, line)| log.recorded.contains(line));
+    let ranks: BTreeSet<GlobalRank> = logs.iter().filter_map(|(_, _, rank)| *rank).collect();
+    let mut done = BTreeSet::new();
+    let mut ends = BTreeSet::new();
+    for (_, log, rank) in logs.iter().filter(|(_, log, _)| log.ends_well) {
+        done.extend(*rank);
+        ends.insert(&log.last_words);
+    }
+    let of_one = logs.iter().all(|(_, log, rank)| rank.is_some() || log.unnamed.is_empty());
+    let told = logs.iter().any(|(_, log, _)| !log.statements.is_empty() || !complaints(log));
+    of_one && !told && ranks.len() > 1 && done == ranks && ends.len() == 1
 }

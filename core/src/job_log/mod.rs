@@ -7,6 +7,7 @@
 //! (`verify_params_across_processes`), as torch 2.1 to 2.15 write them. Whose line it is stands before
 //! it (`writer.rs`), or in the name of the file, which others know.
 
+mod going_on;
 mod heard;
 mod messages;
 mod torchrun;
@@ -144,12 +145,18 @@ pub struct JobLog {
     pub statements: Vec<Statement>,
     /// What a process says whose rank does not stand there, with the line.
     pub unnamed: Vec<(Said, u64)>,
+    /// The lines of those exceptions behind which it goes on, if the log is one process's.
+    pub went_on: BTreeSet<u64>,
+    /// The lines of those that stand behind a line of logging.
+    pub recorded: BTreeSet<u64>,
     /// The ranks that wrote something, as it stands before their lines, each with its last line.
     pub wrote: BTreeMap<GlobalRank, String>,
     /// How many ranks the job has, if the log says so.
     pub world_size: Option<u32>,
     /// The log's last line that is not empty.
     pub last_words: String,
+    /// True if that line says that the process is done.
+    pub ends_well: bool,
 }
 
 impl JobLog {
@@ -171,6 +178,7 @@ pub fn read(text: &[u8]) -> JobLog {
     }
     let mut log = reader.end();
     log.last_words = last_words(text);
+    log.ends_well = going_on::ends_well(text);
     log
 }
 
@@ -303,13 +311,14 @@ impl Reader {
 
     fn end(mut self) -> JobLog {
         let mut unnamed = Vec::new();
-        for (writer, raise) in std::mem::take(&mut self.tracebacks).ends() {
+        let (mut went_on, mut recorded) = (BTreeSet::new(), BTreeSet::new());
+        for (writer, raise, lines) in std::mem::take(&mut self.tracebacks).ends() {
             let rank = match writer {
                 Writer::Rank(rank) => rank_of(rank),
                 Writer::Labelled(label) => self.labels.rank_of(label).and_then(rank_of),
                 Writer::Nobody => None,
             };
-            let Raise { error, frame, source, line, why } = raise;
+            let Raise { error, frame, source, line, why, recorded: is_recorded } = raise;
             // What is one of the other messages says more than that it was raised.
             let told = |it: &Statement| it.line == line && !is_raised(&it.said);
             let Some(said) = said_of(why, error, frame, source) else { continue };
@@ -317,11 +326,17 @@ impl Reader {
                 continue;
             }
             match rank {
+                Some(_) if lines.went_on() => {}
+                None if lines.all_went_on(self.wrote.len()) => {}
                 Some(rank) => {
                     self.found.retain(|it| it.rank != rank || !is_raised(&it.said));
                     self.found.push(Statement { rank, said, line });
                 }
-                None => unnamed.push((said, line)),
+                None => {
+                    went_on.extend(lines.went_on().then_some(line));
+                    recorded.extend(is_recorded.then_some(line));
+                    unnamed.push((said, line));
+                }
             }
         }
         let wrote = self.wrote.into_iter();
@@ -334,9 +349,11 @@ impl Reader {
         JobLog {
             statements,
             unnamed,
+            went_on,
+            recorded,
             wrote,
             world_size: self.world_size,
-            last_words: String::new(),
+            ..JobLog::default()
         }
     }
 }

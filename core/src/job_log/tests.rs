@@ -292,6 +292,90 @@ fn tracebacks_are_told_with_the_line_of_the_job() {
     assert!(read(stopped.as_bytes()).is_empty());
 }
 
+/// The lines of a loop.
+fn steps(from: u32, to: u32) -> String {
+    (from..to).map(|step| format!("step {step} loss 2.{step:03}\n")).collect()
+}
+
+fn of_rank_1(text: &str) -> usize {
+    Heard::of([("rank_1.log", &read(text.as_bytes()), Some(GlobalRank(1)))]).statements.len()
+}
+
+#[test]
+fn a_process_that_goes_on_handled_what_it_raised() {
+    let logged = steps(0, 3) + "ERROR:root:retrying batch 3\n" + TRACEBACK;
+    let went_on = logged.clone() + "retry ok\n" + &steps(3, 8) + "done\n";
+    assert_eq!((of_rank_1(&logged), of_rank_1(&went_on)), (1, 0));
+    for prefix in ["[default1]:", "[rank1]: ", "[1,1]<stdout>:"] {
+        assert_eq!(said(&prefixed(prefix, &went_on)), [], "{prefix}");
+        assert_eq!(said(&prefixed(prefix, &logged)), [(1, bad_batch())], "{prefix}");
+    }
+    // The same again, and that ends it.
+    assert_eq!(of_rank_1(&(went_on.clone() + TRACEBACK)), 1);
+    // It waits for another one then.
+    let waits = went_on + "[rank1]:[E1122 10:00:00.1 ProcessGroupNCCL.cpp:629] [Rank 1] x\n";
+    assert_eq!(of_rank_1(&waits), 0);
+    let ignored =
+        "Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f>\n";
+    assert_eq!(of_rank_1(&(steps(0, 3) + ignored + TRACEBACK)), 0);
+    assert_eq!(of_rank_1(&(TRACEBACK.to_owned() + ignored + TRACEBACK)), 1);
+}
+
+#[test]
+fn what_stands_behind_an_end_is_no_going_on() {
+    let before = steps(0, 9)
+        + "[rank1]:[W1122 10:00:00.1 ProcessGroupNCCL.cpp:1] Warning: a\n"
+        + "saved checkpoint 1\nhost:12:13 [1] NCCL INFO comm 0x1 rank 1\n";
+    let atexit = "saved checkpoint 2\ncleaning up\nall workers were told\nexiting\nbye\n";
+    let pytorch = "[W1122 10:00:09.1 ProcessGroupNCCL.cpp:1] Warning: destroy_process_group() was not \
+                   called\n/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: \
+                   resource_tracker: There appear to be 1 leaked\n"
+        .repeat(4)
+        + &"host:12:14 [1] NCCL INFO comm 0x2 rank 1\n".repeat(8)
+        + "terminate called after throwing an instance of 'c10::Error'\nwandb: step 8\n";
+    let long = "the batch is bad\nstep by step\n".repeat(8);
+    for behind in [atexit, &pytorch, &long, "", &steps(9, 11)] {
+        assert_eq!(of_rank_1(&(before.clone() + TRACEBACK + behind)), 1, "{behind}");
+    }
+    // What PyTorch's hook prints is the end, whatever other ranks write.
+    let merged = before.clone() + &prefixed("[rank3]: ", TRACEBACK) + &steps(9, 30);
+    assert_eq!(said(&merged), [(3, bad_batch())]);
+    // A long text of an exception, and the same again, which ends it.
+    let twice = before + &(TRACEBACK.to_owned() + &long).repeat(2);
+    assert_eq!(of_rank_1(&twice), 1);
+}
+
+#[test]
+fn several_processes_go_on_where_none_is_missing() {
+    let all = |from: u32, to: u32, times: usize| -> String {
+        (from..to).map(|step| steps(step, step + 1).repeat(times)).collect()
+    };
+    let before = all(0, 2, 3) + "step 2 loss 2.002\n" + TRACEBACK;
+    let unnamed = |text: &str| read(text.as_bytes()).unnamed.len();
+    assert_eq!(unnamed(&(before.clone() + &all(3, 7, 3))), 0);
+    // Two of three, and one of which nobody knows how many there are.
+    assert_eq!(unnamed(&(before + &all(3, 7, 2))), 1);
+    assert_eq!(unnamed(&(all(0, 2, 1) + TRACEBACK + &all(2, 9, 1))), 1);
+}
+
+/// As `torchrun --log-dir` leaves them: what is printed is one file, what is logged another one.
+#[test]
+fn ranks_that_are_all_done_handled_what_they_logged() {
+    let logged = "ERROR:root:retrying batch 2\n".to_owned() + TRACEBACK;
+    let said = |complaint: &str, first: &str, second: &str| {
+        let logs = [complaint, second, first].map(|text| read(text.as_bytes()));
+        let ranks = [1, 1, 0].map(|rank| Some(GlobalRank(rank)));
+        Heard::of(logs.iter().zip(ranks).map(|(log, rank)| ("a", log, rank))).statements.len()
+    };
+    let done = steps(0, 5) + "done\n";
+    assert_eq!(said(&logged, &done, &done), 0);
+    assert_eq!(said(TRACEBACK, &done, &done), 1, "nothing logged it");
+    assert_eq!(said(&logged, &done, &steps(0, 5)), 1, "it is not done");
+    assert_eq!(said(&logged, &steps(0, 5), &steps(0, 5)), 1, "nobody is done");
+    let each = "step 1 done\nstep 2 done\nstep 3 done\n";
+    assert_eq!(said(&logged, each, each), 1, "each step is");
+}
+
 #[test]
 fn launchers_say_whose_line_it_is() {
     let torchrun = prefixed("[default3]:", TRACEBACK);

@@ -1,5 +1,6 @@
 //! Python's tracebacks: what a process raised, and from which line of the job's own code.
 
+use super::going_on::{Lines, is_record};
 use super::writer::Writer;
 use std::collections::BTreeMap;
 
@@ -24,6 +25,8 @@ pub(super) struct Raise {
     /// The line of the log.
     pub(super) line: u64,
     pub(super) why: Why,
+    /// True if a line of a log stands before the traceback, as `logging.exception` writes it.
+    pub(super) recorded: bool,
 }
 
 /// Why something was raised.
@@ -51,6 +54,14 @@ struct Process {
     last: Option<Raise>,
     /// Lines since.
     since: u64,
+    /// What else it writes.
+    lines: Lines,
+    /// True if the traceback that is being read stands behind a line of a log.
+    recorded: bool,
+    /// True if it is of an exception that Python ignores.
+    ignored: bool,
+    /// What the line before says of a traceback behind it: of a log, of what is ignored.
+    before: (bool, bool),
 }
 
 /// The tracebacks of a log, process by process.
@@ -63,9 +74,6 @@ impl Tracebacks {
     /// Takes a line of a process, without what stands before it.
     pub(super) fn take(&mut self, writer: Writer, text: &str, line: u64) {
         let starts = text.contains("Traceback (most recent call last):");
-        if !starts && !self.processes.contains_key(&writer) {
-            return;
-        }
         if self.processes.len() >= MAX_WRITERS && !self.processes.contains_key(&writer) {
             return;
         }
@@ -73,6 +81,7 @@ impl Tracebacks {
         if starts {
             let spaces = text.len() - text.trim_start().len();
             process.open = Some((spaces, Vec::new()));
+            (process.recorded, process.ignored) = std::mem::take(&mut process.before);
             return;
         }
         match &mut process.open {
@@ -88,16 +97,21 @@ impl Tracebacks {
                     process.open = None;
                 }
             }
-            None => process.since += u64::from(!text.trim().is_empty()),
+            None if !text.trim().is_empty() => {
+                process.since += 1;
+                process.lines.take(text);
+                process.before = (is_record(text), text.starts_with("Exception ignored "));
+            }
+            None => {}
         }
     }
 
-    /// What each process raised last, and did not go on from.
-    pub(super) fn ends(self) -> impl Iterator<Item = (Writer, Raise)> {
+    /// What each process raised last, and did not go on from, with what it wrote besides.
+    pub(super) fn ends(self) -> impl Iterator<Item = (Writer, Raise, Lines)> {
         self.processes.into_iter().filter_map(|(writer, process)| {
             // PyTorch's hook prints what ends a process, and nothing else.
             let ended = matches!(writer, Writer::Rank(_)) || process.since <= LINES_AFTER_THE_END;
-            Some((writer, process.last.filter(|_| ended)?))
+            Some((writer, process.last.filter(|_| ended)?, process.lines))
         })
     }
 
@@ -110,6 +124,10 @@ impl Tracebacks {
 impl Process {
     fn ended(&mut self, raised: Raised<'_>, frames: Vec<Frame>, line: u64) {
         self.open = None;
+        if self.ignored {
+            return;
+        }
+        self.lines.raised();
         let innermost = frames.iter().rev().find(|frame| frame.own).or(frames.last()).cloned();
         let (frame, source) = innermost.map_or((None, None), |it| (Some(it.at), it.source));
         let found = Raise {
@@ -118,6 +136,7 @@ impl Process {
             source,
             line,
             why: raised.why,
+            recorded: self.recorded,
         };
         // "During handling of the above exception": what follows from others hides what does not.
         let in_handling = self.since <= 2;
