@@ -45,6 +45,7 @@ mod dialect;
 #[cfg(feature = "program")]
 mod dist;
 #[cfg(feature = "program")]
+mod elements;
 mod environ;
 #[cfg(feature = "program")]
 mod exceptions;
@@ -137,6 +138,8 @@ mod tests_tensors;
 mod tests_tutorials;
 #[cfg(all(test, feature = "program"))]
 mod tests_users;
+#[cfg(test)]
+mod tests_values;
 
 pub use compiled::{Compiled, Limits, Options, Printed};
 pub use error::ProgramError;

@@ -6,6 +6,7 @@
 //! wait for that belong to the program that the thread executes.
 
 use super::arguments as take;
+use super::elements;
 use super::parameters::{self, Parameter};
 use super::process::{Process, process, refused};
 use super::promotion::{broadcast, category, promote};
@@ -35,7 +36,7 @@ pub(super) enum Operation {
 }
 
 #[derive(Clone, Debug)]
-enum Operand {
+pub(super) enum Operand {
     Tensor(Tensor),
     Number(f64),
 }
@@ -266,7 +267,9 @@ fn runs(
     let held = uniform(process, &one.left)?;
     let filled = held.map_or(Filled::As(Fill::Zeros), Filled::Number);
     let made = fresh(process, &one.result, one.result.shape(), filled)?;
-    if held.is_none() && times <= REPEATED {
+    if held.is_none() && times > REPEATED {
+        process.dist()?.not_followed(&made, "a part of so many runs is not copied");
+    } else if held.is_none() {
         let (from, into) = (one.left.view(one.left.numel()), made.view(made.numel()));
         for nth in 0..times {
             let run = from.narrow(start + nth * step, length);
@@ -322,6 +325,7 @@ pub(super) fn uniform(process: &mut Process<'_>, tensor: &Tensor) -> anyhow::Res
     Ok(match dist.fill_of(tensor) {
         Some(Fill::Zeros) => Some(0.0),
         Some(Fill::Full { value }) => Some(value as f64),
+        Some(Fill::Arange { start, step }) if step.get() == 0.0 => Some(start.get()),
         Some(Fill::Rank) => Some(f64::from(dist.process().0)),
         _ => None,
     })
@@ -348,7 +352,11 @@ fn compute(
         Operation::Mul => a * b,
         Operation::Div => a / b,
     });
-    let exact = exact.filter(|value| value.is_finite());
+    if exact.is_none()
+        && let Some(values) = elements::computed(process, operation, left, right, result)?
+    {
+        return elements::made_of(process, result, result.dtype(), &values);
+    }
     let filled = exact.map_or(Filled::As(Fill::Zeros), Filled::Number);
     let made = fresh(process, result, result.shape(), filled)?;
     if exact.is_none() {
@@ -386,7 +394,7 @@ fn constant(process: &mut Process<'_>, like: &Tensor, value: f64) -> anyhow::Res
         return Ok(known.clone());
     }
     // Alike on every rank, also where it is the rank's number.
-    let filled = match value.trunc() == value && value.abs() < 1e15 {
+    let filled = match value.is_finite() && value.trunc() == value && value.abs() < 1e15 {
         true => Filled::As(Fill::Full { value: value as i64 }),
         false => Filled::Number(value),
     };
@@ -396,12 +404,17 @@ fn constant(process: &mut Process<'_>, like: &Tensor, value: f64) -> anyhow::Res
 }
 
 /// `into.copy_(from)`, repeated along the dimensions that `from` lacks. What has other types, or would
-/// be copied in too many parts, is not followed.
+/// be copied in too many parts, is followed where its elements are known.
 pub(super) fn spread(
     process: &mut Process<'_>,
     from: &Tensor,
     into: &Tensor,
 ) -> anyhow::Result<()> {
+    let unlike = from.dtype() != into.dtype() && !into.is_transposed();
+    if unlike && let Some(from) = elements::as_another(process, from, into, |value| value)? {
+        process.dist()?.copy_tensor(&from, into);
+        return Ok(());
+    }
     if from.numel() == into.numel() {
         super::transposed::copy(process.dist()?, from, into);
         return Ok(());
@@ -416,6 +429,10 @@ pub(super) fn spread(
         for nth in 0..times {
             process.dist()?.copy_tensor(from, &flat.narrow(nth * each, each));
         }
+    } else if let Some(from) = elements::as_another(process, from, into, |value| value)? {
+        process.dist()?.copy_tensor(&from, into);
+    } else {
+        process.dist()?.not_followed(into, "one is copied to many places of a larger tensor");
     }
     Ok(())
 }
@@ -430,49 +447,69 @@ fn change(
     if into.numel() > FOLLOWED {
         return Ok(());
     }
-    let reduce = |process: &mut Process<'_>, from: &Tensor, op: ReduceOp| -> anyhow::Result<()> {
-        if op.supports(into.dtype()) {
-            process.dist()?.combine_into(from, into, op);
-        }
-        Ok(())
-    };
-    let value = value_of(process, right)?;
-    match (operation, value, right) {
-        (Operation::Add | Operation::Sub, Some(value), _) => {
-            let value = if operation == Operation::Sub { -value } else { value };
-            let by = constant(process, into, value)?;
-            reduce(process, &by, ReduceOp::Sum)
-        }
-        (Operation::Mul | Operation::Div, Some(value), _) => {
-            let value = if operation == Operation::Div { 1.0 / value } else { value };
-            if !value.is_finite() {
-                return Ok(());
-            }
-            let by = constant(process, into, value)?;
-            reduce(process, &by, ReduceOp::Product)
-        }
-        (Operation::Div, None, _) | (_, None, Operand::Number(_)) => Ok(()),
-        (operation, None, Operand::Tensor(right)) => {
-            if right.dtype() != into.dtype() || into.is_transposed() {
-                return Ok(());
-            }
-            let plain = right.shape() == into.shape() && !right.is_transposed();
-            let right = match plain && operation != Operation::Sub {
-                true => right.clone(),
-                false => {
-                    let own = fresh(process, into, into.shape(), Filled::As(Fill::Zeros))?;
-                    spread(process, right, &own)?;
-                    own
-                }
-            };
-            if operation == Operation::Sub {
-                let minus = constant(process, &right, -1.0)?;
-                if ReduceOp::Product.supports(right.dtype()) {
-                    process.dist()?.combine_into(&minus, &right, ReduceOp::Product);
-                }
-            }
-            let op = if operation == Operation::Mul { ReduceOp::Product } else { ReduceOp::Sum };
-            reduce(process, &right, op)
-        }
+    if let Some(values) = elements::computed(process, operation, into, right, into)? {
+        let made = elements::made_of(process, into, into.dtype(), &values)?;
+        process.dist()?.copy_tensor(&made, into);
+        return Ok(());
     }
+    let op = match operation {
+        Operation::Add | Operation::Sub => ReduceOp::Sum,
+        Operation::Mul | Operation::Div => ReduceOp::Product,
+    };
+    if !op.supports(into.dtype()) {
+        let why = format!("{} is computed with", into.dtype());
+        process.dist()?.not_followed(into, why);
+        return Ok(());
+    }
+    // What is added or multiplied with instead.
+    let by = |value: f64| match operation {
+        Operation::Add | Operation::Mul => value,
+        Operation::Sub => -value,
+        Operation::Div => 1.0 / value,
+    };
+    let from = match (value_of(process, right)?, right) {
+        (Some(value), _) => Some(constant(process, into, by(value))?),
+        (None, Operand::Tensor(right)) => match elements::as_another(process, right, into, by)? {
+            Some(known) => Some(known),
+            None => received(process, operation, into, right)?,
+        },
+        (None, Operand::Number(_)) => None,
+    };
+    if let Some(from) = from {
+        process.dist()?.combine_into(&from, into, op);
+    }
+    Ok(())
+}
+
+/// What is added or multiplied with for a tensor whose elements a run alone knows; `None` where that
+/// is not followed.
+fn received(
+    process: &mut Process<'_>,
+    operation: Operation,
+    into: &Tensor,
+    right: &Tensor,
+) -> anyhow::Result<Option<Tensor>> {
+    let why = match operation {
+        Operation::Div => Some("it is divided by a received tensor".to_owned()),
+        _ if right.dtype() != into.dtype() => {
+            Some(format!("received {} is computed with as {}", right.dtype(), into.dtype()))
+        }
+        _ if into.is_transposed() => Some("a transposed tensor is computed with".to_owned()),
+        _ => None,
+    };
+    if let Some(why) = why {
+        process.dist()?.not_followed(into, why);
+        return Ok(None);
+    }
+    let plain = right.shape() == into.shape() && !right.is_transposed();
+    if plain && operation != Operation::Sub {
+        return Ok(Some(right.clone()));
+    }
+    let own = fresh(process, into, into.shape(), Filled::As(Fill::Zeros))?;
+    spread(process, right, &own)?;
+    if operation == Operation::Sub {
+        let minus = constant(process, &own, -1.0)?;
+        process.dist()?.combine_into(&minus, &own, ReduceOp::Product);
+    }
+    Ok(Some(own))
 }
