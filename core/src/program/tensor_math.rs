@@ -7,6 +7,7 @@
 
 use super::arguments as take;
 use super::elements;
+use super::in_place::change;
 use super::parameters::{self, Parameter};
 use super::process::{Process, process, refused};
 use super::promotion::{broadcast, category, promote};
@@ -16,14 +17,13 @@ use super::torch::{Filled, On, made_by};
 use crate::c10d::{Device, DistError, ErrorKind, Tensor};
 use crate::dtype::Dtype;
 use crate::plan::{Fill, TensorId};
-use crate::reduce::ReduceOp;
 use starlark::eval::Evaluator;
 use starlark::values::{Heap, Value};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 /// Of larger tensors only the shape is followed.
-const FOLLOWED: u64 = 1 << 20;
+pub(super) const FOLLOWED: u64 = 1 << 20;
 /// Rows that are copied one by one where a shape is repeated.
 const REPEATED: u64 = 256;
 
@@ -331,7 +331,10 @@ pub(super) fn uniform(process: &mut Process<'_>, tensor: &Tensor) -> anyhow::Res
     })
 }
 
-fn value_of(process: &mut Process<'_>, operand: &Operand) -> anyhow::Result<Option<f64>> {
+pub(super) fn value_of(
+    process: &mut Process<'_>,
+    operand: &Operand,
+) -> anyhow::Result<Option<f64>> {
     match operand {
         Operand::Number(value) => Ok(Some(*value)),
         Operand::Tensor(tensor) => uniform(process, tensor),
@@ -367,7 +370,7 @@ fn compute(
 }
 
 /// A tensor of a type and device, and of that shape.
-fn fresh(
+pub(super) fn fresh(
     process: &mut Process<'_>,
     like: &Tensor,
     shape: &[u64],
@@ -388,7 +391,11 @@ fn named(
 }
 
 /// A number in every element of a tensor like another. It is never written into, and made once.
-fn constant(process: &mut Process<'_>, like: &Tensor, value: f64) -> anyhow::Result<Tensor> {
+pub(super) fn constant(
+    process: &mut Process<'_>,
+    like: &Tensor,
+    value: f64,
+) -> anyhow::Result<Tensor> {
     let key = (like.dtype(), like.numel(), value.to_bits());
     if let Some(known) = process.constants.get(&key) {
         return Ok(known.clone());
@@ -435,81 +442,4 @@ pub(super) fn spread(
         process.dist()?.not_followed(into, "one is copied to many places of a larger tensor");
     }
     Ok(())
-}
-
-/// `into = into op right`, element by element, as far as that can be followed.
-fn change(
-    process: &mut Process<'_>,
-    operation: Operation,
-    into: &Tensor,
-    right: &Operand,
-) -> anyhow::Result<()> {
-    if into.numel() > FOLLOWED {
-        return Ok(());
-    }
-    if let Some(values) = elements::computed(process, operation, into, right, into)? {
-        let made = elements::made_of(process, into, into.dtype(), &values)?;
-        process.dist()?.copy_tensor(&made, into);
-        return Ok(());
-    }
-    let op = match operation {
-        Operation::Add | Operation::Sub => ReduceOp::Sum,
-        Operation::Mul | Operation::Div => ReduceOp::Product,
-    };
-    if !op.supports(into.dtype()) {
-        let why = format!("{} is computed with", into.dtype());
-        process.dist()?.not_followed(into, why);
-        return Ok(());
-    }
-    // What is added or multiplied with instead.
-    let by = |value: f64| match operation {
-        Operation::Add | Operation::Mul => value,
-        Operation::Sub => -value,
-        Operation::Div => 1.0 / value,
-    };
-    let from = match (value_of(process, right)?, right) {
-        (Some(value), _) => Some(constant(process, into, by(value))?),
-        (None, Operand::Tensor(right)) => match elements::as_another(process, right, into, by)? {
-            Some(known) => Some(known),
-            None => received(process, operation, into, right)?,
-        },
-        (None, Operand::Number(_)) => None,
-    };
-    if let Some(from) = from {
-        process.dist()?.combine_into(&from, into, op);
-    }
-    Ok(())
-}
-
-/// What is added or multiplied with for a tensor whose elements a run alone knows; `None` where that
-/// is not followed.
-fn received(
-    process: &mut Process<'_>,
-    operation: Operation,
-    into: &Tensor,
-    right: &Tensor,
-) -> anyhow::Result<Option<Tensor>> {
-    let why = match operation {
-        Operation::Div => Some("it is divided by a received tensor".to_owned()),
-        _ if right.dtype() != into.dtype() => {
-            Some(format!("received {} is computed with as {}", right.dtype(), into.dtype()))
-        }
-        _ if into.is_transposed() => Some("a transposed tensor is computed with".to_owned()),
-        _ => None,
-    };
-    if let Some(why) = why {
-        process.dist()?.not_followed(into, why);
-        return Ok(None);
-    }
-    let plain = right.shape() == into.shape() && !right.is_transposed();
-    if plain && operation != Operation::Sub {
-        return Ok(Some(right.clone()));
-    }
-    let own = fresh(process, into, into.shape(), Filled::As(Fill::Zeros))?;
-    spread(process, right, &own)?;
-    if operation == Operation::Sub {
-        let minus = constant(process, &own, -1.0)?;
-        process.dist()?.combine_into(&minus, &own, ReduceOp::Product);
-    }
-    Ok(Some(own))
 }

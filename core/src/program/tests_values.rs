@@ -125,3 +125,18 @@ fn tensors_are_joined_along_any_dimension() {
         assert_eq!(held(&format!("    r = {made}"), 0).join(" "), expected, "{made}");
     }
 }
+
+#[test]
+fn checkpoints_and_counted_gpus_do_not_stop_a_script() {
+    let unused = "    def resume(path):\n        return torch.load(path)\n    torch.save({}, 'a.pt')\n    \
+                  r = torch.ones(1)";
+    assert_eq!(held(unused, 0), ["1"]);
+    let text = refused("    x = torch.load('a.pt', map_location='cpu')");
+    assert!(text.contains("what torch.load reads is not known here"), "{text}");
+    let script = "import torch\nimport torch.multiprocessing as mp\nimport torch.distributed as dist\n\n\
+                  def main(rank, n):\n    dist.init_process_group('gloo', rank=rank, world_size=n)\n\n\
+                  if __name__ == '__main__':\n    n = torch.cuda.device_count()\n    \
+                  mp.spawn(main, args=(n,), nprocs=n)\n";
+    let options = super::Options { world_size: Some(3), ..super::Options::default() };
+    assert_eq!(super::compile("train.py", script, &options).unwrap().plan.world_size, 3);
+}

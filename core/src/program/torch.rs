@@ -36,7 +36,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         super::torch_parts::functions(builder);
         super::exceptions::of_torch(builder);
         builder.namespace("cuda", |builder| {
-            cuda(builder);
+            super::cuda::functions(builder);
             super::streams::functions(builder);
             super::exceptions::of_torch(builder);
         });
@@ -474,50 +474,5 @@ fn functions(builder: &mut GlobalsBuilder) {
     fn manual_seed<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
         let _ = seed;
         Ok(NoneType)
-    }
-}
-
-#[starlark_module]
-fn cuda(builder: &mut GlobalsBuilder) {
-    fn synchronize<'v>(
-        #[starlark(default = NoneType)] device: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        let _ = device;
-        process(eval)?.dist()?.synchronize();
-        Ok(NoneType)
-    }
-
-    fn set_device<'v>(
-        device: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        let named = take::device_index(device);
-        let process = process(eval)?;
-        process.cuda_device = named.or(process.cuda_device);
-        Ok(NoneType)
-    }
-
-    fn manual_seed<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
-        let _ = seed;
-        Ok(NoneType)
-    }
-
-    fn manual_seed_all<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
-        let _ = seed;
-        Ok(NoneType)
-    }
-
-    fn is_available() -> anyhow::Result<bool> {
-        Ok(true)
-    }
-
-    fn current_device(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
-        Ok(i64::from(process(eval)?.cuda_device()))
-    }
-
-    fn device_count(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
-        let local = process(eval)?.dist()?.environ("LOCAL_WORLD_SIZE");
-        Ok(local.and_then(|local| local.parse().ok()).unwrap_or(1))
     }
 }
