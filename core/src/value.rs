@@ -37,12 +37,16 @@ fn push_element(tensor: &Tensor, rank: GlobalRank, index: u64, bytes: &mut Vec<u
             return;
         }
         Fill::Seeded { seed } => return push_seeded(tensor.dtype, seed, rank, index, bytes),
+        Fill::Arange { start, step } => {
+            let value = start.get() + index as f64 * step.get();
+            bytes.extend(number_bytes(tensor.dtype, value));
+            return;
+        }
     };
     push_whole(tensor.dtype, whole as i64, bytes);
 }
 
 /// One element of a type, little-endian.
-#[cfg_attr(not(feature = "program"), allow(dead_code, reason = "programs alone write numbers"))]
 pub(crate) fn number_bytes(dtype: Dtype, value: f64) -> Vec<u8> {
     let mut bytes = Vec::new();
     match dtype {
@@ -55,6 +59,24 @@ pub(crate) fn number_bytes(dtype: Dtype, value: f64) -> Vec<u8> {
     }
     bytes
 }
+
+/// The value of one element of a type; `None` of what is no real number, or is no exact float64.
+#[cfg_attr(not(feature = "program"), allow(dead_code, reason = "programs alone compute"))]
+pub(crate) fn number(dtype: Dtype, bytes: &[u8]) -> Option<f64> {
+    if dtype == Dtype::Bool {
+        return Some(f64::from(u8::from(*bytes.first()? != 0)));
+    }
+    let value: f64 = match dtype.is_complex() {
+        true => return None,
+        // The shortest decimal of a number is read back as that number.
+        false if dtype == Dtype::Float32 => f64::from(f32::from_le_bytes(*bytes.first_chunk()?)),
+        false => display_element(dtype, bytes).parse().ok()?,
+    };
+    (dtype.is_float() || value.abs() <= EXACT).then_some(value)
+}
+
+/// Whole numbers up to here are exact in a float64.
+const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// A whole number, cast.
 fn push_whole(dtype: Dtype, value: i64, bytes: &mut Vec<u8>) {

@@ -109,8 +109,8 @@ impl Dist<'_> {
         self.state.used.contains(&storage)
     }
 
-    /// `into.copy_(from)`, as far as their elements go; tensors of different types are left alone.
-    /// Before there is a default group it waits for one: until then no call looks at either.
+    /// `into.copy_(from)`, as far as their elements go; of tensors of different types the values are not
+    /// followed. Before there is a default group it waits for one: until then no call looks at either.
     pub fn copy_tensor(&mut self, from: &Tensor, into: &Tensor) {
         self.copy_or_combine(from, into, None);
     }
@@ -121,10 +121,14 @@ impl Dist<'_> {
     }
 
     fn copy_or_combine(&mut self, from: &Tensor, into: &Tensor, reduce: Option<ReduceOp>) {
+        self.note_values(from, into, reduce.is_some());
         if from.dtype != into.dtype {
             return;
         }
-        self.state.written.insert(self.made_for(into.storage));
+        self.record_copy(from, into, reduce);
+    }
+
+    fn record_copy(&mut self, from: &Tensor, into: &Tensor, reduce: Option<ReduceOp>) {
         match self.state.world.default.is_some() {
             true => {
                 let action = super::issue::copy(GroupId::WORLD, from, into, reduce);
@@ -148,7 +152,7 @@ impl Dist<'_> {
     /// Makes the copies that waited for a default group.
     pub(super) fn copy_early(&mut self) {
         for (from, into, reduce) in std::mem::take(&mut self.state.early) {
-            self.copy_or_combine(&from, &into, reduce);
+            self.record_copy(&from, &into, reduce);
         }
     }
 

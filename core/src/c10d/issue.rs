@@ -228,8 +228,15 @@ impl Dist<'_> {
 
     /// Makes the calls: waits for them, or returns their work.
     pub(super) fn issue(&mut self, issue: Issue, async_op: bool) -> Called {
+        self.knows_values(&issue.reads)?;
+        for tensor in &issue.writes {
+            self.knows(tensor);
+        }
         let written: Vec<_> =
             issue.writes.iter().map(|tensor| self.made_for(tensor.storage)).collect();
+        for storage in &written {
+            self.state.holds.remove(storage);
+        }
         self.state.written.extend(written);
         self.state.used.extend(issue.reads.iter().chain(&issue.writes).map(Tensor::storage));
         if let Some(batch) = &mut self.state.batch {

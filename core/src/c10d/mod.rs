@@ -66,6 +66,7 @@ mod streams;
 pub mod support;
 mod tensor;
 mod tensors;
+mod unknown;
 mod work;
 
 pub use args::{

@@ -99,6 +99,12 @@ impl TensorTable {
         self.tensors.get(id.index()).map(|(tensor, _)| tensor.fill)
     }
 
+    /// The plan's tensor as it was made, where its size is known.
+    pub(super) fn made_with(&self, id: TensorId) -> Option<&Tensor> {
+        let (tensor, numel) = self.tensors.get(id.index())?;
+        matches!(numel, Numel::Known(_)).then_some(tensor)
+    }
+
     /// A tensor for the time of one call: one that is free again, or a new one.
     pub(super) fn borrow(
         &mut self,

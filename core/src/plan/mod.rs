@@ -29,6 +29,7 @@ mod data;
 mod error;
 mod fault;
 mod json;
+mod real;
 
 pub use action::{Action, Call, Splits, WorkQuery};
 pub use binary::PLAN_MAGIC;
@@ -40,6 +41,7 @@ pub use error::PlanError;
 pub use fault::{
     Fault, FaultError, FaultKind, Injected, MAX_FAULTS, Moment, Signal, SignalKind, SignalMoment,
 };
+pub use real::Real;
 
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};
@@ -151,6 +153,13 @@ pub enum Fill {
     Full {
         /// The number.
         value: i64,
+    },
+    /// `start + i * step`, alike on every rank: `torch.arange(start, end, step)`.
+    Arange {
+        /// The first element.
+        start: Real,
+        /// What the next one is greater by.
+        step: Real,
     },
 }
 

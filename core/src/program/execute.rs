@@ -104,6 +104,8 @@ impl Script<'_> {
         assumed: &mut Vec<(u32, String)>,
     ) -> Result<Run, ProgramError> {
         let mut outside = Process::outside(text);
+        let ranks = options.world_size.unwrap_or(RANKS_OF_A_SCRIPT);
+        outside.gpus = Some(options.ranks_per_node.unwrap_or(ranks).min(ranks));
         let ended = self.evaluate(&mut outside, None);
         let starts = |line: &str| {
             let line = line.trim_start();

@@ -6,7 +6,6 @@ use super::arguments as take;
 use super::process::{process, refused};
 use super::values::{GroupValue, NamedGroup, TensorValue};
 use crate::c10d::{DeviceMesh, DistError, ErrorKind, Flattened, MeshDim, Tensor};
-use crate::plan::Fill;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
@@ -249,15 +248,16 @@ fn of_tensor(
     tensor: &Tensor,
     eval: &mut Evaluator<'_, '_, '_>,
 ) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
-    let counts = process(eval)?.dist()?.fill_of(tensor) == Some(Fill::Iota);
-    anyhow::ensure!(
-        counts && tensor.is_contiguous() && tensor.numel() <= MAX_RANKS,
-        "a mesh's ranks cannot be read from this tensor, whose values are not known while the \
-         program is recorded: write them as lists ([[0, 1], [2, 3]]), or as \
-         torch.arange(4).reshape(2, 2)"
-    );
+    anyhow::ensure!(tensor.numel() <= MAX_RANKS, "a mesh has at most {MAX_RANKS} ranks");
+    let Some(ranks) = super::elements::held(process(eval)?, tensor)? else {
+        anyhow::bail!(
+            "a mesh's ranks cannot be read from this tensor, whose values are not known while the \
+             program is recorded: write them as lists ([[0, 1], [2, 3]]), or as \
+             torch.arange(4).reshape(2, 2)"
+        );
+    };
     let shape = tensor.shape().iter().map(|size| *size as u32).collect();
-    Ok(((0..tensor.numel() as u32).collect(), shape))
+    Ok((ranks.into_iter().map(|rank| rank as u32).collect(), shape))
 }
 
 /// The mesh that a method is called on.

@@ -41,15 +41,21 @@ mod error;
 #[cfg(feature = "program")]
 mod arguments;
 #[cfg(feature = "program")]
+mod cuda;
+#[cfg(feature = "program")]
 mod dialect;
 #[cfg(feature = "program")]
 mod dist;
+#[cfg(feature = "program")]
+mod elements;
 #[cfg(feature = "program")]
 mod environ;
 #[cfg(feature = "program")]
 mod exceptions;
 #[cfg(feature = "program")]
 mod execute;
+#[cfg(feature = "program")]
+mod in_place;
 #[cfg(feature = "program")]
 mod job;
 #[cfg(feature = "program")]
@@ -137,6 +143,8 @@ mod tests_tensors;
 mod tests_tutorials;
 #[cfg(all(test, feature = "program"))]
 mod tests_users;
+#[cfg(test)]
+mod tests_values;
 
 pub use compiled::{Compiled, Limits, Options, Printed};
 pub use error::ProgramError;

@@ -76,6 +76,8 @@ pub(super) struct Process<'j> {
     pub(super) names_cuda: bool,
     /// `torch.cuda.set_device(…)`.
     pub(super) cuda_device: Option<u32>,
+    /// `torch.cuda.device_count()` of a script that has started no ranks yet.
+    pub(super) gpus: Option<u32>,
     /// Processes that the script has started itself.
     pub(super) started: u32,
     /// Whether something was asked for that only a rank has.
@@ -111,6 +113,7 @@ impl<'j> Process<'j> {
             contexts: Vec::new(),
             modules: Vec::new(),
             events: Vec::new(),
+            gpus: None,
             torch: None,
             managers: Vec::new(),
             joins: Vec::new(),

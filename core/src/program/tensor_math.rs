@@ -6,6 +6,8 @@
 //! wait for that belong to the program that the thread executes.
 
 use super::arguments as take;
+use super::elements;
+use super::in_place::change;
 use super::parameters::{self, Parameter};
 use super::process::{Process, process, refused};
 use super::promotion::{broadcast, category, promote};
@@ -15,14 +17,13 @@ use super::torch::{Filled, On, made_by};
 use crate::c10d::{Device, DistError, ErrorKind, Tensor};
 use crate::dtype::Dtype;
 use crate::plan::{Fill, TensorId};
-use crate::reduce::ReduceOp;
 use starlark::eval::Evaluator;
 use starlark::values::{Heap, Value};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 /// Of larger tensors only the shape is followed.
-const FOLLOWED: u64 = 1 << 20;
+pub(super) const FOLLOWED: u64 = 1 << 20;
 /// Rows that are copied one by one where a shape is repeated.
 const REPEATED: u64 = 256;
 
@@ -35,7 +36,7 @@ pub(super) enum Operation {
 }
 
 #[derive(Clone, Debug)]
-enum Operand {
+pub(super) enum Operand {
     Tensor(Tensor),
     Number(f64),
 }
@@ -266,7 +267,9 @@ fn runs(
     let held = uniform(process, &one.left)?;
     let filled = held.map_or(Filled::As(Fill::Zeros), Filled::Number);
     let made = fresh(process, &one.result, one.result.shape(), filled)?;
-    if held.is_none() && times <= REPEATED {
+    if held.is_none() && times > REPEATED {
+        process.dist()?.not_followed(&made, "a part of so many runs is not copied");
+    } else if held.is_none() {
         let (from, into) = (one.left.view(one.left.numel()), made.view(made.numel()));
         for nth in 0..times {
             let run = from.narrow(start + nth * step, length);
@@ -322,12 +325,16 @@ pub(super) fn uniform(process: &mut Process<'_>, tensor: &Tensor) -> anyhow::Res
     Ok(match dist.fill_of(tensor) {
         Some(Fill::Zeros) => Some(0.0),
         Some(Fill::Full { value }) => Some(value as f64),
+        Some(Fill::Arange { start, step }) if step.get() == 0.0 => Some(start.get()),
         Some(Fill::Rank) => Some(f64::from(dist.process().0)),
         _ => None,
     })
 }
 
-fn value_of(process: &mut Process<'_>, operand: &Operand) -> anyhow::Result<Option<f64>> {
+pub(super) fn value_of(
+    process: &mut Process<'_>,
+    operand: &Operand,
+) -> anyhow::Result<Option<f64>> {
     match operand {
         Operand::Number(value) => Ok(Some(*value)),
         Operand::Tensor(tensor) => uniform(process, tensor),
@@ -348,7 +355,11 @@ fn compute(
         Operation::Mul => a * b,
         Operation::Div => a / b,
     });
-    let exact = exact.filter(|value| value.is_finite());
+    if exact.is_none()
+        && let Some(values) = elements::computed(process, operation, left, right, result)?
+    {
+        return elements::made_of(process, result, result.dtype(), &values);
+    }
     let filled = exact.map_or(Filled::As(Fill::Zeros), Filled::Number);
     let made = fresh(process, result, result.shape(), filled)?;
     if exact.is_none() {
@@ -359,7 +370,7 @@ fn compute(
 }
 
 /// A tensor of a type and device, and of that shape.
-fn fresh(
+pub(super) fn fresh(
     process: &mut Process<'_>,
     like: &Tensor,
     shape: &[u64],
@@ -380,13 +391,17 @@ fn named(
 }
 
 /// A number in every element of a tensor like another. It is never written into, and made once.
-fn constant(process: &mut Process<'_>, like: &Tensor, value: f64) -> anyhow::Result<Tensor> {
+pub(super) fn constant(
+    process: &mut Process<'_>,
+    like: &Tensor,
+    value: f64,
+) -> anyhow::Result<Tensor> {
     let key = (like.dtype(), like.numel(), value.to_bits());
     if let Some(known) = process.constants.get(&key) {
         return Ok(known.clone());
     }
     // Alike on every rank, also where it is the rank's number.
-    let filled = match value.trunc() == value && value.abs() < 1e15 {
+    let filled = match value.is_finite() && value.trunc() == value && value.abs() < 1e15 {
         true => Filled::As(Fill::Full { value: value as i64 }),
         false => Filled::Number(value),
     };
@@ -396,12 +411,17 @@ fn constant(process: &mut Process<'_>, like: &Tensor, value: f64) -> anyhow::Res
 }
 
 /// `into.copy_(from)`, repeated along the dimensions that `from` lacks. What has other types, or would
-/// be copied in too many parts, is not followed.
+/// be copied in too many parts, is followed where its elements are known.
 pub(super) fn spread(
     process: &mut Process<'_>,
     from: &Tensor,
     into: &Tensor,
 ) -> anyhow::Result<()> {
+    let unlike = from.dtype() != into.dtype() && !into.is_transposed();
+    if unlike && let Some(from) = elements::as_another(process, from, into, |value| value)? {
+        process.dist()?.copy_tensor(&from, into);
+        return Ok(());
+    }
     if from.numel() == into.numel() {
         super::transposed::copy(process.dist()?, from, into);
         return Ok(());
@@ -416,63 +436,10 @@ pub(super) fn spread(
         for nth in 0..times {
             process.dist()?.copy_tensor(from, &flat.narrow(nth * each, each));
         }
+    } else if let Some(from) = elements::as_another(process, from, into, |value| value)? {
+        process.dist()?.copy_tensor(&from, into);
+    } else {
+        process.dist()?.not_followed(into, "one is copied to many places of a larger tensor");
     }
     Ok(())
-}
-
-/// `into = into op right`, element by element, as far as that can be followed.
-fn change(
-    process: &mut Process<'_>,
-    operation: Operation,
-    into: &Tensor,
-    right: &Operand,
-) -> anyhow::Result<()> {
-    if into.numel() > FOLLOWED {
-        return Ok(());
-    }
-    let reduce = |process: &mut Process<'_>, from: &Tensor, op: ReduceOp| -> anyhow::Result<()> {
-        if op.supports(into.dtype()) {
-            process.dist()?.combine_into(from, into, op);
-        }
-        Ok(())
-    };
-    let value = value_of(process, right)?;
-    match (operation, value, right) {
-        (Operation::Add | Operation::Sub, Some(value), _) => {
-            let value = if operation == Operation::Sub { -value } else { value };
-            let by = constant(process, into, value)?;
-            reduce(process, &by, ReduceOp::Sum)
-        }
-        (Operation::Mul | Operation::Div, Some(value), _) => {
-            let value = if operation == Operation::Div { 1.0 / value } else { value };
-            if !value.is_finite() {
-                return Ok(());
-            }
-            let by = constant(process, into, value)?;
-            reduce(process, &by, ReduceOp::Product)
-        }
-        (Operation::Div, None, _) | (_, None, Operand::Number(_)) => Ok(()),
-        (operation, None, Operand::Tensor(right)) => {
-            if right.dtype() != into.dtype() || into.is_transposed() {
-                return Ok(());
-            }
-            let plain = right.shape() == into.shape() && !right.is_transposed();
-            let right = match plain && operation != Operation::Sub {
-                true => right.clone(),
-                false => {
-                    let own = fresh(process, into, into.shape(), Filled::As(Fill::Zeros))?;
-                    spread(process, right, &own)?;
-                    own
-                }
-            };
-            if operation == Operation::Sub {
-                let minus = constant(process, &right, -1.0)?;
-                if ReduceOp::Product.supports(right.dtype()) {
-                    process.dist()?.combine_into(&minus, &right, ReduceOp::Product);
-                }
-            }
-            let op = if operation == Operation::Mul { ReduceOp::Product } else { ReduceOp::Sum };
-            reduce(process, &right, op)
-        }
-    }
 }

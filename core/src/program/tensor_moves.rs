@@ -241,8 +241,7 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
                 None => tensor_math::spread(process, from, into).map(|()| this),
             };
         }
-        super::transposed::copy(process(eval)?.dist()?, from, into);
-        Ok(this)
+        tensor_math::spread(process(eval)?, from, into).map(|()| this)
     }
 
     fn is_contiguous<'v>(this: Value<'v>) -> anyhow::Result<bool> {

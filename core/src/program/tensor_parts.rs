@@ -14,6 +14,7 @@ use super::transposed::in_a_row;
 use super::values::TensorValue;
 use crate::c10d::{Device, DistError, ErrorKind, Tensor};
 use crate::dtype::Dtype;
+use crate::plan::{Fill, Real};
 use starlark::eval::Evaluator;
 use starlark::values::tuple::{AllocTuple, TupleRef};
 use starlark::values::{Heap, Value};
@@ -283,10 +284,15 @@ pub(super) fn of_data<'v>(
     let dtype = take::dtype(dtype, inferred)?;
     let first = data.values.first().copied().unwrap_or(0.0);
     let alike = data.values.iter().all(|value| *value == first);
-    match alike || data.count > WRITTEN_DOWN {
-        true => filled_tensor(eval, &data.shape, dtype, Filled::Number(first), on, None),
-        false => written_down(eval, &data.shape, dtype, &data.values, on),
+    if alike && data.count <= WRITTEN_DOWN {
+        return filled_tensor(eval, &data.shape, dtype, Filled::Number(first), on, None);
     }
+    let made = written_down(eval, &data.shape, dtype, &data.values, on)?;
+    if data.count > WRITTEN_DOWN {
+        let why = "more than 4096 elements are listed";
+        super::process::process(eval)?.dist()?.not_followed(&made.0, why);
+    }
+    Ok(made)
 }
 
 /// `torch.LongTensor([1, 2])`, and `torch.LongTensor(2)`, which holds two elements.
@@ -297,7 +303,7 @@ pub(super) fn of_class<'v>(
 ) -> anyhow::Result<TensorValue> {
     let on = On::Device(Device::Cpu, None);
     if take::items(value).is_none() {
-        let zeros = Filled::As(crate::plan::Fill::Zeros);
+        let zeros = Filled::As(Fill::Zeros);
         return filled_tensor(eval, &sizes(value)?, dtype, zeros, on, None);
     }
     let dtype = eval.heap().alloc(super::values::DtypeValue(dtype));
@@ -328,10 +334,13 @@ pub(super) fn arange<'v>(
     let whole = bounds.iter().all(|bound| bound.get_type() == "int");
     let dtype = take::dtype(dtype, if whole { Dtype::Int64 } else { Dtype::Float32 })?;
     let count = count as u64;
-    if count > WRITTEN_DOWN || (start, step) == (0.0, 1.0) {
-        let iota = Filled::As(crate::plan::Fill::Iota);
-        return filled_tensor(eval, &[count], dtype, iota, on, None);
-    }
-    let values: Vec<f64> = (0..count).map(|nth| start + nth as f64 * step).collect();
-    written_down(eval, &[count], dtype, &values, on)
+    let real = |value: f64| match dtype.is_float() {
+        true => Real::new(value),
+        false => Real::new(value.trunc()),
+    };
+    let Some((start, step)) = real(start).zip(real(step)) else {
+        return Err(runtime_error("unsupported range: its bounds are finite"));
+    };
+    let filled = Filled::As(Fill::Arange { start, step });
+    filled_tensor(eval, &[count], dtype, filled, on, None)
 }

@@ -113,7 +113,8 @@ fn a_mesh_of_arange() {
         "    mesh = DeviceMesh('cpu', torch.arange(2).reshape(2, 1), mesh_dim_names=('a', 'b'))
     print(mesh.shape, mesh.get_local_rank('a'))";
     assert_eq!(printed(body), ["(2, 1) 0"]);
-    let error = executed("    DeviceMesh('cpu', torch.zeros(2, 1))").unwrap_err();
+    let body = "    x = torch.arange(2)\n    dist.all_reduce(x)\n    DeviceMesh('cpu', x)";
+    let error = executed(body).unwrap_err();
     assert!(error.to_string().contains("cannot be read from this tensor"), "{error}");
 }
 

@@ -9,7 +9,7 @@ use super::size_value::SizeValue;
 use super::values::{Context, ContextValue, DeviceValue, DtypeValue, TensorValue};
 use crate::c10d::{self, Device};
 use crate::dtype::Dtype;
-use crate::plan::Fill;
+use crate::plan::{Fill, Real};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -36,7 +36,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         super::torch_parts::functions(builder);
         super::exceptions::of_torch(builder);
         builder.namespace("cuda", |builder| {
-            cuda(builder);
+            super::cuda::functions(builder);
             super::streams::functions(builder);
             super::exceptions::of_torch(builder);
         });
@@ -89,8 +89,7 @@ pub(super) enum Filled {
     Number(f64),
 }
 
-/// Elements of a tensor of a number that is not whole: they are written down one by one. Larger
-/// tensors hold the whole part of it.
+/// Elements of a tensor that are written down one by one.
 pub(super) const WRITTEN_DOWN: u64 = 4096;
 
 /// Where a tensor is.
@@ -182,11 +181,20 @@ pub(super) fn made_by(
     let mut data = None;
     let filled = match filled {
         Filled::Number(value) => {
-            let whole = value.trunc() == value || !(dtype.is_float() || dtype.is_complex());
-            if !whole && numel <= WRITTEN_DOWN {
-                data = Some(crate::value::number_bytes(dtype, value).repeat(numel as usize));
+            let whole = value.is_finite() && value.trunc() == value && value.abs() < 1e15;
+            match Real::new(value).zip(Real::new(0.0)) {
+                _ if whole || !(dtype.is_float() || dtype.is_complex()) => {
+                    Filled::With(value as i64)
+                }
+                Some((start, step)) if numel > WRITTEN_DOWN => {
+                    Filled::As(Fill::Arange { start, step })
+                }
+                _ => {
+                    let numel = numel.min(WRITTEN_DOWN * 256) as usize;
+                    data = Some(crate::value::number_bytes(dtype, value).repeat(numel));
+                    Filled::As(Fill::Zeros)
+                }
             }
-            Filled::With(value as i64)
         }
         filled => filled,
     };
@@ -230,6 +238,18 @@ pub(super) fn written_down(
 ) -> anyhow::Result<TensorValue> {
     let process = process(eval)?;
     let name = process.assigned_name().unwrap_or_else(|| "tensor".to_owned());
+    written_by(process, name, sizes, dtype, values, on)
+}
+
+/// The same for who has the process.
+pub(super) fn written_by(
+    process: &mut Process<'_>,
+    name: String,
+    sizes: &[u64],
+    dtype: Dtype,
+    values: &[f64],
+    on: On,
+) -> anyhow::Result<TensorValue> {
     let data: Vec<u8> =
         values.iter().flat_map(|value| crate::value::number_bytes(dtype, *value)).collect();
     let dist = process.dist()?;
@@ -273,7 +293,7 @@ pub(super) fn make_like(
 }
 
 /// A tensor's elements on that device and as that type, in a new one. What is known to hold what it
-/// was made with is made so again; of another type, the values of what was written are not known.
+/// was made with is made so again; of another type, the values of what was received are not followed.
 pub(super) fn make_as(
     eval: &mut Evaluator<'_, '_, '_>,
     from: &c10d::Tensor,
@@ -282,6 +302,15 @@ pub(super) fn make_as(
 ) -> anyhow::Result<TensorValue> {
     let fill = process(eval)?.dist()?.fill_of(from);
     let on = On::Device(device, Some(index));
+    // Random numbers of another type are others.
+    let again = |fill: &Fill| dtype == from.dtype() || !matches!(fill, Fill::Seeded { .. });
+    if !fill.is_some_and(|fill| again(&fill)) && dtype != from.dtype() {
+        let process = process(eval)?;
+        if let Some(values) = super::elements::held(process, from)? {
+            let name = process.assigned_name().unwrap_or_else(|| "tensor".to_owned());
+            return written_by(process, name, from.shape(), dtype, &values, on);
+        }
+    }
     let filled = Filled::As(fill.unwrap_or(Fill::Zeros));
     let made = filled_tensor(eval, from.shape(), dtype, filled, on, None)?;
     let made = TensorValue(made.0.laid_out_as(from));
@@ -445,50 +474,5 @@ fn functions(builder: &mut GlobalsBuilder) {
     fn manual_seed<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
         let _ = seed;
         Ok(NoneType)
-    }
-}
-
-#[starlark_module]
-fn cuda(builder: &mut GlobalsBuilder) {
-    fn synchronize<'v>(
-        #[starlark(default = NoneType)] device: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        let _ = device;
-        process(eval)?.dist()?.synchronize();
-        Ok(NoneType)
-    }
-
-    fn set_device<'v>(
-        device: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        let named = take::device_index(device);
-        let process = process(eval)?;
-        process.cuda_device = named.or(process.cuda_device);
-        Ok(NoneType)
-    }
-
-    fn manual_seed<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
-        let _ = seed;
-        Ok(NoneType)
-    }
-
-    fn manual_seed_all<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
-        let _ = seed;
-        Ok(NoneType)
-    }
-
-    fn is_available() -> anyhow::Result<bool> {
-        Ok(true)
-    }
-
-    fn current_device(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
-        Ok(i64::from(process(eval)?.cuda_device()))
-    }
-
-    fn device_count(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
-        let local = process(eval)?.dist()?.environ("LOCAL_WORLD_SIZE");
-        Ok(local.and_then(|local| local.parse().ok()).unwrap_or(1))
     }
 }

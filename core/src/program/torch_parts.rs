@@ -1,6 +1,5 @@
-//! `torch.cat`, `stack`, `split` and what is made like another tensor. What is joined along the first
-//! dimension is copied, so that its values are those of its parts; along another one only the shape
-//! is followed.
+//! `torch.cat`, `stack`, `split` and what is made like another tensor. What is joined is copied run by
+//! run, so that its values are those of its parts.
 
 use super::arguments as take;
 use super::process::process;
@@ -40,28 +39,48 @@ fn common(parts: &[c10d::Tensor]) -> Dtype {
     dtypes.reduce(promote).unwrap_or(Dtype::Float32)
 }
 
-/// A tensor of that shape, into whose elements the parts are copied one after the other, where they
-/// lie in it so.
+/// Runs of elements that are copied one by one.
+const RUNS: u64 = 1024;
+
+/// A tensor of that shape, into which the parts are copied, one after the other along a dimension.
 fn joined(
     eval: &mut Evaluator<'_, '_, '_>,
     parts: &[c10d::Tensor],
     shape: &[u64],
-    in_a_row: bool,
+    dim: usize,
 ) -> anyhow::Result<TensorValue> {
     let Some(first) = parts.first() else { return Err(runtime_error("nothing to join")) };
     let on = On::Device(first.device(), Some(first.device_index()));
-    let made = filled_tensor(eval, shape, common(parts), Filled::As(Fill::Zeros), on, None)?;
-    if in_a_row && !parts.iter().any(c10d::Tensor::is_transposed) {
-        let dist = process(eval)?.dist()?;
-        let zeros = |part: &c10d::Tensor| dist.fill_of(part) == Some(Fill::Zeros);
-        if !parts.iter().all(zeros) {
-            let flat = made.0.view(made.0.numel());
-            let mut at = 0;
-            for part in parts {
-                dist.copy_tensor(part, &flat.narrow(at, part.numel()));
-                at += part.numel();
-            }
+    let dtype = common(parts);
+    let made = filled_tensor(eval, shape, dtype, Filled::As(Fill::Zeros), on, None)?;
+    let process = process(eval)?;
+    let dist = process.dist()?;
+    if parts.iter().all(|part| dist.fill_of(part) == Some(Fill::Zeros)) {
+        return Ok(made);
+    }
+    let flat = made.0.view(made.0.numel());
+    let times = shape.iter().take(dim).fold(1_u64, |all, size| all.saturating_mul(*size));
+    if times.saturating_mul(parts.len() as u64) > RUNS {
+        dist.not_followed(&flat, "many tensors are joined, not along their first dimension");
+        return Ok(made);
+    }
+    let row = flat.numel().checked_div(times).unwrap_or(0);
+    let mut at = 0;
+    for part in parts {
+        let mut from = part.clone();
+        if part.is_transposed() || part.dtype() != dtype {
+            let on = (part.device(), part.device_index());
+            let whole = super::transposed::contiguous(eval, part)?;
+            from = super::torch::make_as(eval, &whole.0, on, dtype)?.0;
         }
+        let from = from.view(from.numel());
+        let run = from.numel().checked_div(times).unwrap_or(0);
+        let dist = super::process::process(eval)?.dist()?;
+        for nth in 0..times {
+            let piece = from.narrow(nth * run, run);
+            dist.copy_tensor(&piece, &flat.narrow(nth * row + at, run));
+        }
+        at += run;
     }
     Ok(made)
 }
@@ -103,11 +122,33 @@ fn cat(
         }
         shape[at] = shape[at].saturating_add(of[at]);
     }
-    joined(eval, &parts, &shape, at == 0)
+    joined(eval, &parts, &shape, at)
 }
 
 #[starlark_module]
 pub(super) fn functions(builder: &mut GlobalsBuilder) {
+    /// A checkpoint is not written.
+    fn save<'v>(
+        obj: Value<'v>,
+        f: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        let _ = (obj, f, process(eval)?);
+        Ok(NoneType)
+    }
+
+    /// `torch.load(path)`, as the dialect writes it.
+    fn _load<'v>(
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] kwargs: starlark::values::dict::DictRef<'v>,
+    ) -> anyhow::Result<NoneType> {
+        let _ = (args, kwargs);
+        anyhow::bail!(
+            "what torch.load reads is not known here: a program has no files. Leave out this branch, \
+             or write the tensor that the file holds, as torch.zeros(2, 3)"
+        )
+    }
+
     fn cat<'v>(
         tensors: Value<'v>,
         #[starlark(default = 0)] dim: i32,
@@ -143,7 +184,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let mut shape = first.shape().to_vec();
         let at = dimension(i64::from(dim), shape.len() + 1)?;
         shape.insert(at, parts.len() as u64);
-        joined(eval, &parts, &shape, at == 0)
+        joined(eval, &parts, &shape, at)
     }
 
     fn chunk<'v>(

@@ -21,7 +21,7 @@ pub(super) fn contiguous(
     }
     let fill = process(eval)?.dist()?.fill_of(from);
     // Where every element is alike, their order does not matter.
-    let fill = fill.filter(|fill| *fill != Fill::Iota);
+    let fill = fill.filter(|fill| !matches!(fill, Fill::Iota | Fill::Arange { .. }));
     let on = On::Device(from.device(), Some(from.device_index()));
     let filled = Filled::As(fill.unwrap_or(Fill::Zeros));
     let made = filled_tensor(eval, from.shape(), from.dtype(), filled, on, None)?;
@@ -35,7 +35,11 @@ pub(super) fn contiguous(
 pub(super) fn copy(dist: &mut Dist<'_>, from: &Tensor, into: &Tensor) {
     let swapped = from.is_transposed() != into.is_transposed();
     let ([rows, columns], true) = (from.shape(), swapped && from.numel() <= ONE_BY_ONE) else {
-        return dist.copy_tensor(from, into);
+        dist.copy_tensor(from, into);
+        if swapped && dist.fill_of(from).is_none_or(|fill| fill == Fill::Iota) {
+            dist.not_followed(into, "the rows and columns of more than 64 elements are swapped");
+        }
+        return;
     };
     let at = |tensor: &Tensor, row: u64, column: u64| {
         let at = if tensor.is_transposed() { column * rows + row } else { row * columns + column };

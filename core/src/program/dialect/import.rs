@@ -79,6 +79,11 @@ fn known(module: &str) -> Option<&'static (&'static str, &'static str)> {
 
 /// `name = here`, unless a program has that name already.
 fn assign(name: &str, here: &str) -> Option<String> {
+    let (name, here) = match (name, here.strip_suffix(".load")) {
+        ("load", _) => ("_load", here.replace(".load", "._load")),
+        (name, Some(module)) => (name, format!("{module}._load")),
+        (name, None) => (name, here.to_owned()),
+    };
     let there = match name {
         "dist" => here == "torch.distributed",
         "DDP" | "DistributedDataParallel" => here.starts_with("torch.nn.parallel"),

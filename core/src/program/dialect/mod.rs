@@ -15,6 +15,7 @@ mod environ;
 mod fstring;
 mod import;
 mod inline;
+mod load;
 mod methods;
 mod modules;
 mod operand;
@@ -372,6 +373,7 @@ fn first_word(text: &str) -> &str {
 /// The statement with f-strings and `is` in Starlark's words, and its mask.
 fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
     let (mut text, mut mask) = fstring::rewrite(statement)?;
+    load::rewrite(&mut text, &mut mask);
     annotations::rewrite(&mut text, &mut mask);
     environ::rewrite(&mut text, &mut mask);
     bytes::rewrite(&mut text, &mut mask);

@@ -1,0 +1,58 @@
+//! `torch.cuda` but for its streams.
+
+use super::arguments as take;
+use super::process::process;
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::Value;
+use starlark::values::none::NoneType;
+
+#[starlark_module]
+pub(super) fn functions(builder: &mut GlobalsBuilder) {
+    fn synchronize<'v>(
+        #[starlark(default = NoneType)] device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        let _ = device;
+        process(eval)?.dist()?.synchronize();
+        Ok(NoneType)
+    }
+
+    fn set_device<'v>(
+        device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        let named = take::device_index(device);
+        let process = process(eval)?;
+        process.cuda_device = named.or(process.cuda_device);
+        Ok(NoneType)
+    }
+
+    fn manual_seed<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
+        let _ = seed;
+        Ok(NoneType)
+    }
+
+    fn manual_seed_all<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
+        let _ = seed;
+        Ok(NoneType)
+    }
+
+    fn is_available() -> anyhow::Result<bool> {
+        Ok(true)
+    }
+
+    fn current_device(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
+        Ok(i64::from(process(eval)?.cuda_device()))
+    }
+
+    fn device_count(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
+        let process = process(eval)?;
+        if let Some(gpus) = process.gpus {
+            return Ok(i64::from(gpus));
+        }
+        let local = process.dist()?.environ("LOCAL_WORLD_SIZE");
+        Ok(local.and_then(|local| local.parse().ok()).unwrap_or(1))
+    }
+}

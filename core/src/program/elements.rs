@@ -1,0 +1,102 @@
+//! Tensors' elements where they are known while the program is recorded: nothing has been received
+//! into them. What is computed of such is worked out here as PyTorch computes it, in the type of the
+//! result, and written down in the plan.
+
+use super::process::Process;
+use super::tensor_math::{Operand, Operation};
+use super::torch::{On, WRITTEN_DOWN, written_by};
+use crate::c10d::Tensor;
+use crate::dtype::Dtype;
+use crate::value::{number, number_bytes};
+
+/// A tensor's elements, one after the other.
+pub(super) fn held(process: &mut Process<'_>, of: &Tensor) -> anyhow::Result<Option<Vec<f64>>> {
+    let Some(bytes) = process.dist()?.bytes_of(of, WRITTEN_DOWN) else { return Ok(None) };
+    let size = of.dtype().size_bytes().max(1) as usize;
+    Ok(bytes.chunks(size).map(|element| number(of.dtype(), element)).collect())
+}
+
+/// The elements of a shape in one that it is broadcast to.
+fn repeated(values: &[f64], from: &[u64], into: &[u64]) -> Option<Vec<f64>> {
+    let numel = into.iter().fold(1_u64, |all, size| all.saturating_mul(*size));
+    if numel > WRITTEN_DOWN {
+        return None;
+    }
+    let place = |mut index: u64| {
+        let (mut at, mut stride) = (0, 1);
+        for (behind, size) in into.iter().rev().enumerate() {
+            let nth = index % size;
+            index /= size;
+            let own = from.len().checked_sub(behind + 1).map_or(1, |dim| from[dim]);
+            at += if own == 1 { 0 } else { nth * stride };
+            stride *= own;
+        }
+        at as usize
+    };
+    (0..numel).map(|index| values.get(place(index)).copied()).collect()
+}
+
+/// A number as a type holds it.
+fn rounded(dtype: Dtype, value: f64) -> Option<f64> {
+    number(dtype, &number_bytes(dtype, value))
+}
+
+/// `left op right` in the type and shape of a result, where both are known.
+pub(super) fn computed(
+    process: &mut Process<'_>,
+    operation: Operation,
+    left: &Tensor,
+    right: &Operand,
+    result: &Tensor,
+) -> anyhow::Result<Option<Vec<f64>>> {
+    let Some(a) = held(process, left)? else { return Ok(None) };
+    let (b, shape) = match right {
+        Operand::Number(value) => (Some(vec![*value]), &[][..]),
+        Operand::Tensor(right) => (held(process, right)?, right.shape()),
+    };
+    let into = result.shape();
+    let both = repeated(&a, left.shape(), into).zip(b.and_then(|b| repeated(&b, shape, into)));
+    let dtype = result.dtype();
+    // Halves are computed in float32, and a number of Python's is not rounded further.
+    let wide = if dtype.is_float() && dtype != Dtype::Float64 { Dtype::Float32 } else { dtype };
+    let of_right = if matches!(right, Operand::Number(_)) { wide } else { dtype };
+    let Some((a, b)) = both else { return Ok(None) };
+    let values = a.iter().zip(&b).map(|(a, b)| {
+        let (a, b) = (rounded(dtype, *a)?, rounded(of_right, *b)?);
+        let value = match operation {
+            Operation::Add => a + b,
+            Operation::Sub => a - b,
+            Operation::Mul => a * b,
+            Operation::Div => a / b,
+        };
+        let exact = dtype.is_float() || value.abs() < 9_007_199_254_740_992.0;
+        exact.then_some(value)
+    });
+    Ok(values.collect())
+}
+
+/// A tensor of those elements, with another one's shape, type and device.
+pub(super) fn made_of(
+    process: &mut Process<'_>,
+    like: &Tensor,
+    dtype: Dtype,
+    values: &[f64],
+) -> anyhow::Result<Tensor> {
+    let on = On::Device(like.device(), Some(like.device_index()));
+    Ok(written_by(process, "computed".to_owned(), like.shape(), dtype, values, on)?.0)
+}
+
+/// A tensor's known elements as a tensor of the type and shape of another, to which they are
+/// broadcast.
+pub(super) fn as_another(
+    process: &mut Process<'_>,
+    from: &Tensor,
+    like: &Tensor,
+    with: impl Fn(f64) -> f64,
+) -> anyhow::Result<Option<Tensor>> {
+    let values = held(process, from)?;
+    let values = values.and_then(|values| repeated(&values, from.shape(), like.shape()));
+    let Some(values) = values else { return Ok(None) };
+    let values: Vec<f64> = values.into_iter().map(with).collect();
+    made_of(process, like, like.dtype(), &values).map(Some)
+}

@@ -1,0 +1,86 @@
+//! `x += y` and its like, as steps of the plan where a run alone knows the elements.
+
+use super::elements;
+use super::process::Process;
+use super::tensor_math::{FOLLOWED, Operand, Operation, constant, fresh, spread, value_of};
+use super::torch::Filled;
+use crate::c10d::Tensor;
+use crate::plan::Fill;
+use crate::reduce::ReduceOp;
+
+/// `into = into op right`, element by element, as far as that can be followed.
+pub(super) fn change(
+    process: &mut Process<'_>,
+    operation: Operation,
+    into: &Tensor,
+    right: &Operand,
+) -> anyhow::Result<()> {
+    if into.numel() > FOLLOWED {
+        return Ok(());
+    }
+    if let Some(values) = elements::computed(process, operation, into, right, into)? {
+        let made = elements::made_of(process, into, into.dtype(), &values)?;
+        process.dist()?.copy_tensor(&made, into);
+        return Ok(());
+    }
+    let op = match operation {
+        Operation::Add | Operation::Sub => ReduceOp::Sum,
+        Operation::Mul | Operation::Div => ReduceOp::Product,
+    };
+    if !op.supports(into.dtype()) {
+        let why = format!("{} is computed with", into.dtype());
+        process.dist()?.not_followed(into, why);
+        return Ok(());
+    }
+    // What is added or multiplied with instead.
+    let by = |value: f64| match operation {
+        Operation::Add | Operation::Mul => value,
+        Operation::Sub => -value,
+        Operation::Div => 1.0 / value,
+    };
+    let from = match (value_of(process, right)?, right) {
+        (Some(value), _) => Some(constant(process, into, by(value))?),
+        (None, Operand::Tensor(right)) => match elements::as_another(process, right, into, by)? {
+            Some(known) => Some(known),
+            None => received(process, operation, into, right)?,
+        },
+        (None, Operand::Number(_)) => None,
+    };
+    if let Some(from) = from {
+        process.dist()?.combine_into(&from, into, op);
+    }
+    Ok(())
+}
+
+/// What is added or multiplied with for a tensor whose elements a run alone knows; `None` where that
+/// is not followed.
+fn received(
+    process: &mut Process<'_>,
+    operation: Operation,
+    into: &Tensor,
+    right: &Tensor,
+) -> anyhow::Result<Option<Tensor>> {
+    let why = match operation {
+        Operation::Div => Some("it is divided by a received tensor".to_owned()),
+        _ if right.dtype() != into.dtype() => {
+            Some(format!("received {} is computed with as {}", right.dtype(), into.dtype()))
+        }
+        _ if into.is_transposed() => Some("a transposed tensor is computed with".to_owned()),
+        _ => None,
+    };
+    if let Some(why) = why {
+        process.dist()?.not_followed(into, why);
+        return Ok(None);
+    }
+    let plain = right.shape() == into.shape() && !right.is_transposed();
+    if plain && operation != Operation::Sub {
+        return Ok(Some(right.clone()));
+    }
+    let own = fresh(process, into, into.shape(), Filled::As(Fill::Zeros))?;
+    spread(process, right, &own)?;
+    if operation == Operation::Sub {
+        let minus = constant(process, &own, -1.0)?;
+        process.dist()?.combine_into(&minus, &own, ReduceOp::Product);
+    }
+    Ok(Some(own))
+}
