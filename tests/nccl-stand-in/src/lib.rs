@@ -19,6 +19,7 @@
 #![allow(clippy::missing_safety_doc, reason = "NVIDIA's documentation has it")]
 #![allow(non_snake_case, reason = "the functions are called what they are called in C")]
 
+mod communicator;
 mod cuda;
 mod hub;
 mod nccl;
