@@ -200,6 +200,11 @@ impl Sender {
         self.post(header, Payload::At(into))
     }
 
+    /// The next message is written soon: its line is the sender's by then.
+    pub(crate) fn make_ready(&self) {
+        self.channel.segment.about_to_write(self.channel.line(self.posted));
+    }
+
     /// Whether that message was taken: its memory is the sender's own again.
     pub(crate) fn was_taken(&mut self, number: u64) -> bool {
         if self.taken_seen < number {

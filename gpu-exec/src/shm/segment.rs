@@ -88,6 +88,26 @@ impl Segment {
         unsafe { AtomicU64::from_ptr(self.at(offset, 8, 8).as_ptr().cast()) }
     }
 
+    /// Asks for the cache line at `offset`, which is about to be written, without waiting for it: what
+    /// a peer has read last is taken away from it meanwhile.
+    #[inline]
+    pub(crate) fn about_to_write(&self, offset: usize) {
+        let line = self.at(offset, 1, 1).as_ptr();
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which neither reads, writes nor faults; processors without it take it for
+        // nothing.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = line;
+    }
+
     /// Copies bytes out.
     pub(crate) fn load(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len(), 1).as_ptr();

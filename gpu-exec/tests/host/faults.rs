@@ -155,6 +155,31 @@ fn a_run_is_paused_goes_on_and_is_dumped_meanwhile() {
     assert_eq!(*outcome(&trace), Outcome::Completed);
 }
 
+/// A call's end is written down together with the next call, but not only then.
+#[test]
+fn what_ended_before_a_pause_is_in_its_dump() {
+    // Nothing but calls: each is held between two of them, or inside of one.
+    let run = crate::backend().start(plan(100_000), with(&[], 20_000)).unwrap();
+    let control = run.control();
+    while !matches!(run.next_event(Duration::from_secs(20)), Some(RunEvent::Events(_))) {}
+    control.tell(Command::Pause);
+    // Ranks come to their gates, or wait for who is held there.
+    while run.next_event(Duration::from_millis(300)).is_some() {}
+    control.tell(Command::Dump);
+    let mut held = 0;
+    for _ in 0..3 {
+        let Some(RunEvent::Dumped(dump)) = run.next_event(Duration::from_secs(20)) else {
+            panic!("a rank sent no dump");
+        };
+        let read = Dump::read(&dump.file_name(), &dump.pickle).unwrap();
+        assert!(!read.entries.is_empty());
+        let (last, before) = read.entries.split_last().unwrap();
+        assert!(before.iter().all(|entry| entry.completed), "only the last can be under way");
+        held += u32::from(last.completed);
+    }
+    assert!(held > 0, "somebody is held between two calls, whose last has completed");
+}
+
 /// Orders can come before a rank has begun.
 #[test]
 fn a_dump_that_is_asked_for_at_once_comes_from_every_rank() {

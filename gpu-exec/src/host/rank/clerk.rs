@@ -4,16 +4,15 @@
 //! What is written down is small and copied under one lock; a thread of its own turns it into
 //! trace events and sends them some fifty times a second, and sleeps when nothing happens.
 
-use super::operations::Made;
-use super::pending::Pending;
+use super::desk::{Desk, Message, Note, touched};
+use super::operations::{Ended, Made};
 use super::program::Program;
 use super::recorder::{Recorder, Recording};
 use crate::clock;
 use crate::host::control::{Asked, Report, Setup, dump_reports, frame};
-use lockstep_core::plan::{Plan, SignalKind, TensorId};
+use lockstep_core::plan::{Plan, SignalKind};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::schedule;
-use lockstep_core::trace::{Event, TensorValue, What};
+use lockstep_core::trace::{Event, What};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -27,7 +26,7 @@ const GATHER_NS: u64 = 20_000_000;
 const LATE_LOOK_NS: u64 = 5_000_000;
 
 /// Notes are sent at once when there are this many …
-const MANY: usize = 16_384;
+pub(super) const MANY: usize = 16_384;
 
 /// … and whoever writes more waits until they are: memory stays bounded.
 const TOO_MANY: usize = 4 * MANY;
@@ -40,34 +39,6 @@ const EVENTS_PER_FRAME: usize = 4096;
 
 /// Results can be as large as [`TensorValue::MAX_WHOLE_BYTES`] each: fewer a message.
 const RESULTS_PER_FRAME: usize = 64;
-
-/// What happened, as small as it can be said: [`What`] without what the plan knows already.
-#[derive(Debug)]
-pub(crate) enum Note {
-    OpBegan { op: u32 },
-    OpEnded { op: u32 },
-    StreamBegan { op: u32 },
-    StreamEnded { op: u32 },
-    Scheduled { work: u32, op: u32, part: u32, seq: u64 },
-    Started { work: u32 },
-    Completed { work: u32 },
-    TimedOut { work: u32 },
-    Sent(Message),
-    Received { message: Message, reduced: bool },
-    Result { tensor: TensorId, value: TensorValue },
-    Answered { op: u32, answer: &'static str },
-    Finished,
-}
-
-/// A message of a call's schedule.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Message {
-    pub(crate) work: u32,
-    pub(crate) step: u32,
-    pub(crate) peer: GlobalRank,
-    pub(crate) slice: Option<schedule::Slice>,
-    pub(crate) bytes: u64,
-}
 
 /// What a clerk has to know of its rank.
 #[derive(Debug)]
@@ -102,52 +73,6 @@ pub(crate) struct Clerk {
     called: Condvar,
     /// The desk has been cleared.
     cleared: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Desk {
-    notes: Vec<(u64, Note)>,
-    /// The notes' other sheet: one is filled while the other is sent, so that no new memory is
-    /// touched all the time.
-    spare: Vec<(u64, Note)>,
-    /// When the last note was written down.
-    last_ns: u64,
-    /// The last operation whose beginning was written down.
-    begun: Option<u32>,
-    /// Calls that have not completed, and when they are late.
-    pending: Pending,
-    /// The last calls.
-    recorder: Option<Recorder>,
-    /// Since when no timeout passes.
-    paused_ns: Option<u64>,
-    /// Nothing more is written down: the process is about to end.
-    closed: bool,
-}
-
-impl Desk {
-    /// Writes one thing down, now: read under the desk's lock, so that a rank's events are in
-    /// time order. True if the clerk has to be called for it.
-    fn write(&mut self, note: Note) -> bool {
-        self.write_at(clock::now_ns(), note)
-    }
-
-    /// Writes one thing down that happened then, but not before what is written down already.
-    fn write_at(&mut self, time_ns: u64, note: Note) -> bool {
-        if self.closed {
-            return false;
-        }
-        self.last_ns = time_ns.max(self.last_ns);
-        if let Some(recorder) = &mut self.recorder {
-            recorder.take(self.last_ns, &note);
-        }
-        self.notes.push((self.last_ns, note));
-        self.notes.len() == 1 || self.notes.len() == MANY
-    }
-
-    /// Writes down that an operation began then, unless that is written down already.
-    fn begin(&mut self, op: u32, time_ns: u64) -> bool {
-        self.begun.replace(op) != Some(op) && self.write_at(time_ns, Note::OpBegan { op })
-    }
 }
 
 impl Clerk {
@@ -233,6 +158,16 @@ impl Clerk {
         }
     }
 
+    /// Writes down that a call ended with its operation, unless that is written down already, and
+    /// watches it no more.
+    pub(super) fn ended(&self, ended: Option<Ended>) {
+        let Some(ended) = ended else { return };
+        let mut desk = self.wait_for_room(self.desk());
+        if desk.end(ended) {
+            self.called.notify_one();
+        }
+    }
+
     /// Watches a call that was made: it is late when it has not completed by then.
     pub(crate) fn watch(&self, work: u32, timeout_ns: u64) {
         self.desk().pending.insert(work, clock::now_ns().saturating_add(timeout_ns));
@@ -263,15 +198,21 @@ impl Clerk {
     }
 
     /// Writes a call down that was made at `now` on the shared clock, and watches it from then on;
-    /// if it `starts` at once, that too. One lock for all of it and no look at the clock: small
-    /// calls take no longer than a few of those.
+    /// if it `starts` at once, that too, and first what ended before it. One lock for all of it and no
+    /// look at the clock: small calls take no longer than a few of those.
     pub(super) fn scheduled(&self, made: Made, now: u64, starts: bool) {
         let Made { work, op, part, seq, .. } = made;
         let mut desk = self.wait_for_room(self.desk());
-        let mut call = desk.begin(op, made.began_ns);
-        call |= desk.write_at(now, Note::Scheduled { work, op, part, seq });
-        if starts {
-            call |= desk.write_at(now, Note::Started { work });
+        let mut call = made.before.is_some_and(|before| desk.end(before));
+        if starts && part == 0 && desk.begun.replace(op) != Some(op) {
+            let began_ns = made.began_ns.max(desk.last_ns);
+            call |= desk.write_at(now, Note::Entered { work, op, seq, began_ns });
+        } else {
+            call |= desk.begin(op, made.began_ns);
+            call |= desk.write_at(now, Note::Scheduled { work, op, part, seq });
+            if starts {
+                call |= desk.write_at(now, Note::Started { work });
+            }
         }
         // The clerk never sleeps longer than the shortest timeout: no need to call it for this.
         desk.pending.insert(work, now.saturating_add(made.timeout_ns));
@@ -288,15 +229,12 @@ impl Clerk {
         self.called.notify_one();
     }
 
-    /// Writes down that a call completed, and with it the operation `ended` if there is one, and
-    /// watches it no more. Returns when that was, on the shared clock.
-    pub(super) fn completed(&self, work: u32, ended: Option<u32>) -> u64 {
+    /// Writes down that a call completed, and watches it no more. Returns when that was, on the
+    /// shared clock.
+    pub(super) fn completed(&self, work: u32) -> u64 {
         let mut desk = self.wait_for_room(self.desk());
         let now = clock::now_ns();
-        let mut call = desk.write_at(now, Note::Completed { work });
-        if let Some(op) = ended {
-            call |= desk.write_at(now, Note::OpEnded { op });
-        }
+        let call = desk.write_at(now, Note::Completed { work });
         desk.pending.remove(work);
         drop(desk);
         if call {
@@ -354,9 +292,11 @@ impl Clerk {
         let mut results = 0;
         for (time_ns, note) in notes.drain(..) {
             results += usize::from(matches!(note, Note::Result { .. }));
-            if let Some(what) = self.what(note) {
-                let time_ps = clock::picoseconds_between(self.start_ns, time_ns);
-                events.push(Event { time_ps, rank: self.rank, what });
+            for (time_ns, note) in note.parts(time_ns).into_iter().flatten() {
+                if let Some(what) = self.what(note) {
+                    let time_ps = clock::picoseconds_between(self.start_ns, time_ns);
+                    events.push(Event { time_ps, rank: self.rank, what });
+                }
             }
             if events.len() >= EVENTS_PER_FRAME || results >= RESULTS_PER_FRAME {
                 write(&mut socket, &frame(&Report::Events(std::mem::take(&mut events))));
@@ -456,6 +396,8 @@ impl Clerk {
             }
             Note::Started { work } => What::Started { work },
             Note::Completed { work } => What::Completed { work },
+            // Events of their parts.
+            Note::Entered { .. } | Note::Left { .. } => return None,
             Note::TimedOut { work } => What::TimedOut { work },
             Note::Sent(Message { work, step, peer, slice, bytes }) => {
                 What::Sent { work, step, peer, slice, bytes }
@@ -468,13 +410,6 @@ impl Clerk {
             Note::Finished => What::Finished,
         })
     }
-}
-
-/// An empty sheet whose memory is there.
-fn touched(notes: usize) -> Vec<(u64, Note)> {
-    let mut sheet: Vec<_> = std::iter::repeat_with(|| (0, Note::Finished)).take(notes).collect();
-    sheet.clear();
-    sheet
 }
 
 fn write(socket: &mut UnixStream, frame: &[u8]) {

@@ -3,8 +3,9 @@
 
 use super::super::arena::Memory;
 use super::call::{Act, CollectiveCall, Place};
-use super::clerk::{Clerk, Message};
+use super::clerk::Clerk;
 use super::combine::{Blocks, Operand, Reduction};
+use super::desk::Message;
 use super::in_place::{Exchange, InPlace};
 use super::transfer::{How, Incoming, Left, Moved, Outgoing, arrived};
 use crate::shm::{Doorbell, Header, Patience, Payload, Receiver, Segment, Sender};
@@ -352,6 +353,7 @@ fn advance(
                         lent.push(Lent { peer: flight.peer, number, memory: outgoing.from });
                     }
                     clerk.sent(flight.message);
+                    to.make_ready();
                     Moved::All
                 }
                 None => Moved::Nothing,

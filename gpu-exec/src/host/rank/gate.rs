@@ -39,11 +39,13 @@ impl Gate {
     }
 
     /// Returns once nothing holds the program, and whether something did. The coordinator bounds
-    /// that: it ends the run, and with it the process, at its limit at the latest.
-    pub(crate) fn pass(&self) -> bool {
+    /// that: it ends the run, and with it the process, at its limit at the latest. Calls `first` before
+    /// it holds the program.
+    pub(crate) fn pass(&self, first: impl FnOnce()) -> bool {
         if !self.shut.load(Ordering::Acquire) {
             return false;
         }
+        first();
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         while held.paused || held.signalled {
             held = self.changed.wait(held).unwrap_or_else(PoisonError::into_inner);

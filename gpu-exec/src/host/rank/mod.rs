@@ -4,6 +4,7 @@ mod call;
 pub(crate) mod clerk;
 mod collective;
 mod combine;
+pub(crate) mod desk;
 pub(crate) mod gate;
 mod in_place;
 pub(crate) mod operations;

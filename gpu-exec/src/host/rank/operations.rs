@@ -1,6 +1,7 @@
 //! A program's operations, one after the other: what is the same however its calls are carried out.
 
-use super::clerk::{Clerk, Note};
+use super::clerk::Clerk;
+use super::desk::Note;
 use super::gate::Gate;
 use super::works::Works;
 use crate::clock;
@@ -40,6 +41,8 @@ pub(crate) struct Made {
     pub(super) timeout_ns: u64,
     /// True if it is the only call of an operation that ends with it: it needs no other thread.
     pub(crate) alone: bool,
+    /// The call before it, where that is not written down yet.
+    pub(super) before: Option<Ended>,
 }
 
 impl Made {
@@ -49,14 +52,22 @@ impl Made {
     }
 }
 
+/// A call that has completed, and with it its operation, at that time on the shared clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(super) work: u32,
+    pub(super) op: u32,
+    pub(super) time_ns: u64,
+}
+
 /// How far a call got that was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carried {
     /// It is on its way, or has completed.
     Made,
-    /// It was [`Made::alone`], and with it its operation has ended at that time on the shared
-    /// clock: all of that is written down.
-    Ended(u64),
+    /// It was [`Made::alone`], and with it its operation has ended. That is still to be written down:
+    /// with what comes next, whose peers wait for its first messages and not for notes.
+    Ended(Ended),
 }
 
 /// What differs between the ways to carry a program out.
@@ -94,14 +105,16 @@ pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), Str
     let mut numbers = Numbers::default();
     // The works of each operation: neighbours, since works are numbered in call order.
     let mut works_of: Vec<Range<u32>> = Vec::with_capacity(ops.len());
-    // When the last operation ended, if the next begins with that.
-    let mut ended_ns = None;
+    // The last operation, if the next begins with its end.
+    let mut before: Option<Ended> = None;
     for (op, operation) in (0..).zip(ops) {
-        let held = context.gate.pass();
-        let mut began_ns = ended_ns.take().filter(|_| !held).unwrap_or_else(clock::now_ns);
+        let held = context.gate.pass(|| clerk.ended(before));
+        before = before.filter(|_| !held);
+        let mut began_ns = before.map_or_else(clock::now_ns, |before| before.time_ns);
         let alone = matches!(operation.action, Action::Call { async_op: false, .. });
         // A call's beginning is written down together with the call.
         if !alone || by.is_struck(op) {
+            clerk.ended(before.take());
             clerk.began(op, began_ns);
             by.before(context, op);
             // What struck took its time.
@@ -117,12 +130,13 @@ pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), Str
                     let (work, seq) = numbers.next(call);
                     let timeout_ns = context.timeouts_ns.get(call.group().index()).copied();
                     let timeout_ns = timeout_ns.ok_or("a group that the plan has not")?;
-                    let made = Made { work, op, began_ns, part, seq, timeout_ns, alone };
+                    let before = before.take();
+                    let made = Made { work, op, began_ns, part, seq, timeout_ns, alone, before };
                     let called = by.call(context, call, made);
                     carried = called.inspect_err(|_| clerk.began(op, began_ns))?;
                 }
-                if let Carried::Ended(time_ns) = carried {
-                    ended_ns = Some(time_ns);
+                if let Carried::Ended(ended) = carried {
+                    before = Some(ended);
                     works_of.push(first..numbers.works);
                     continue;
                 }
@@ -153,6 +167,7 @@ pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), Str
         works_of.push(first..numbers.works);
         clerk.note(Note::OpEnded { op });
     }
+    clerk.ended(before);
     // A program that does not wait for its calls still has them completed before it ends.
     (0..numbers.works).for_each(|work| works.wait(work));
     for (tensor, value) in by.results() {

@@ -9,8 +9,9 @@
 //! the simulator's.
 
 use super::super::arena::Memory;
-use super::clerk::{Clerk, Message, Note};
+use super::clerk::Clerk;
 use super::combine::Blocks;
+use super::desk::{Message, Note};
 use super::transfer::{ANY_MARK, How, Incoming, Moved, Outgoing};
 use super::works::Works;
 use crate::host::wiring::ChannelKey;
@@ -186,7 +187,7 @@ impl Mover {
                     break;
                 }
                 if let Some(current) = channel.current.take() {
-                    self.clerk.completed(current.message.work, None);
+                    self.clerk.completed(current.message.work);
                     self.works.complete(current.message.work);
                     self.unfinished = self.unfinished.saturating_sub(1);
                 }

@@ -83,15 +83,17 @@ impl Program {
     }
 
     /// What a call of the program is to the rank's stream, and when it was ready on the shared
-    /// clock if it had to be worked out.
+    /// clock if it had to be worked out: that may take a while, before which `first` is called.
     fn collective(
         &mut self,
         plan: &Plan,
         call: &Call,
+        first: impl FnOnce(),
     ) -> Result<(Arc<CollectiveCall>, Option<u64>), String> {
         if let Some((_, known)) = self.recent.iter().find(|(recent, _)| recent == call) {
             return Ok((known.clone(), None));
         }
+        first();
         let made = CollectiveCall::of(plan, self.rank, call, &self.arena)?;
         let made = Arc::new(made.ok_or("a collective that is none")?);
         if self.recent.len() == RECENT {
@@ -147,7 +149,7 @@ impl CarryOut for Program {
             return self.p2p.post(call, clerk, works).map(|()| Carried::Made);
         }
         let group = call.group();
-        let (call, ready_ns) = self.collective(context.plan, call)?;
+        let (call, ready_ns) = self.collective(context.plan, call, || clerk.ended(made.before))?;
         let made_ns = ready_ns.unwrap_or(made.began_ns);
         let stream = self.streams.get_mut(&group).ok_or("a group without a stream")?;
         stream.take(Queued { call, made, made_ns }, clerk, works)
@@ -198,7 +200,7 @@ fn take_signal(signal: SignalKind, clerk: &Clerk, gate: &Gate) {
         SignalKind::Stop { .. } => {
             gate.hold_for_signal(true);
             clerk.at_signal(signal);
-            gate.pass();
+            gate.pass(|| ());
         }
     }
 }

@@ -5,7 +5,7 @@
 //! An entry is a few numbers, written under the lock that the clerk holds anyway; what the call
 //! was is looked up in the plan when somebody asks for a dump.
 
-use super::clerk::Note;
+use super::desk::Note;
 use crate::clock;
 use lockstep_core::flight_recorder::{GroupStatus, dumps_of};
 use lockstep_core::group::GroupId;
@@ -60,40 +60,53 @@ impl Recorder {
     /// Takes what the clerk writes down, if it is of a call.
     pub(super) fn take(&mut self, now_ns: u64, note: &Note) {
         match *note {
-            Note::Scheduled { work, op, part, seq } if self.capacity > 0 => {
-                if self.entries.len() >= self.capacity {
-                    self.entries.pop_front();
-                }
-                let group = self.collective_group(op, part);
-                self.entries.push_back(Entry {
-                    work,
-                    op,
-                    part,
-                    seq,
-                    group,
-                    scheduled_ns: now_ns,
-                    started_ns: None,
-                    completed_ns: None,
-                });
-                if let Some(group) = group {
-                    self.groups.entry(group).or_default().last_enqueued = Some(seq);
-                }
-            }
-            Note::Started { work } => {
-                if let Some(entry) = self.entry(work) {
-                    entry.started_ns = Some(now_ns);
-                }
-            }
-            Note::Completed { work } => {
-                let Some(entry) = self.entry(work) else { return };
-                entry.completed_ns = Some(now_ns);
-                let (group, seq) = (entry.group, entry.seq);
-                if let Some(group) = group {
-                    let status = self.groups.entry(group).or_default();
-                    status.last_completed = status.last_completed.max(Some(seq));
-                }
+            Note::Scheduled { work, op, part, seq } => self.begin(now_ns, [work, op, part], seq),
+            Note::Started { work } => self.start(now_ns, work),
+            Note::Completed { work } | Note::Left { work, .. } => self.complete(now_ns, work),
+            Note::Entered { work, op, seq, .. } => {
+                self.begin(now_ns, [work, op, 0], seq);
+                self.start(now_ns, work);
             }
             _ => {}
+        }
+    }
+
+    fn begin(&mut self, now_ns: u64, [work, op, part]: [u32; 3], seq: u64) {
+        if self.capacity == 0 {
+            return;
+        }
+        if self.entries.len() >= self.capacity {
+            self.entries.pop_front();
+        }
+        let group = self.collective_group(op, part);
+        self.entries.push_back(Entry {
+            work,
+            op,
+            part,
+            seq,
+            group,
+            scheduled_ns: now_ns,
+            started_ns: None,
+            completed_ns: None,
+        });
+        if let Some(group) = group {
+            self.groups.entry(group).or_default().last_enqueued = Some(seq);
+        }
+    }
+
+    fn start(&mut self, now_ns: u64, work: u32) {
+        if let Some(entry) = self.entry(work) {
+            entry.started_ns = Some(now_ns);
+        }
+    }
+
+    fn complete(&mut self, now_ns: u64, work: u32) {
+        let Some(entry) = self.entry(work) else { return };
+        entry.completed_ns = Some(now_ns);
+        let (group, seq) = (entry.group, entry.seq);
+        if let Some(group) = group {
+            let status = self.groups.entry(group).or_default();
+            status.last_completed = status.last_completed.max(Some(seq));
         }
     }
 

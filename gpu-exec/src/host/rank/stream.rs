@@ -2,10 +2,12 @@
 //! there are asynchronous ones.
 
 use super::call::CollectiveCall;
-use super::clerk::{Clerk, Note};
+use super::clerk::Clerk;
 use super::collective::GroupLink;
-use super::operations::{Carried, Made};
+use super::desk::Note;
+use super::operations::{Carried, Ended, Made};
 use super::works::Works;
+use crate::clock;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -59,7 +61,9 @@ impl Stream {
     ) -> Result<Carried, String> {
         let empty = !self.has_thread || self.shared.lock().unfinished == 0;
         if queued.made.alone && empty {
-            return carry_out(&self.shared, &queued, clerk, works, true).map(Carried::Ended);
+            let time_ns = carry_out(&self.shared, &queued, clerk, works, true)?;
+            let Made { work, op, .. } = queued.made;
+            return Ok(Carried::Ended(Ended { work, op, time_ns }));
         }
         clerk.scheduled(queued.made, queued.made_ns, false);
         self.queue(queued, clerk, works)?;
@@ -116,8 +120,8 @@ fn serve(shared: &Shared, clerk: &Clerk, works: &Works) {
 }
 
 /// Carries a call out. One that is not `here`, on the thread that made it, is written down as
-/// started already; one that is ends its operation too. Returns when it completed, on the shared
-/// clock.
+/// started already, and as completed; of one that is, whose operation ends with it, that is left to
+/// the caller. Returns when it completed, on the shared clock.
 fn carry_out(
     shared: &Shared,
     queued: &Queued,
@@ -126,7 +130,7 @@ fn carry_out(
     here: bool,
 ) -> Result<u64, String> {
     let mut link = shared.link.lock().unwrap_or_else(PoisonError::into_inner);
-    let Made { work, op, seq, .. } = queued.made;
+    let Made { work, seq, .. } = queued.made;
     let mut started = !here;
     // Written down while the first messages travel: the peers wait for those.
     let mut start = || {
@@ -139,7 +143,7 @@ fn carry_out(
         start();
     }
     link.run(&queued.call, work, seq, clerk, &mut start)?;
-    let completed_ns = clerk.completed(work, here.then_some(op));
+    let completed_ns = if here { clock::now_ns() } else { clerk.completed(work) };
     works.complete(work);
     Ok(completed_ns)
 }

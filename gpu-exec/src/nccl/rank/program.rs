@@ -5,7 +5,8 @@ use super::timeline::Timeline;
 use super::{RankError, since, timeout_ns};
 use crate::clock;
 use crate::host::rank::Start;
-use crate::host::rank::clerk::{Clerk, Note};
+use crate::host::rank::clerk::Clerk;
+use crate::host::rank::desk::Note;
 use crate::host::rank::gate::Gate;
 use crate::host::rank::works::Works;
 use crate::nccl::communicator::{Communicator, Transfers};
@@ -194,7 +195,7 @@ impl Ready {
     /// holds the program before its next operation; what is on the streams already goes on.
     pub(super) fn run(mut self, gate: &Gate) -> Result<(), RankError> {
         for (op, steps) in (0..).zip(std::mem::take(&mut self.program.lowered.ops)) {
-            gate.pass();
+            gate.pass(|| ());
             self.timeline.note(Note::OpBegan { op });
             for step in steps {
                 self.step(op, step)?;

@@ -11,7 +11,8 @@
 //! busier than that the old one stays, and times get coarser with its age: 1 µs after 16 s.
 
 use crate::clock;
-use crate::host::rank::clerk::{self, Clerk, Note};
+use crate::host::rank::clerk::Clerk;
+use crate::host::rank::desk::{self, Note};
 use crate::host::rank::works::Works;
 use crate::nccl::communicator::Communicator;
 use crate::nccl::device::{Device, Event, Stream};
@@ -219,7 +220,7 @@ impl Timeline {
     }
 
     fn passed(&self, desk: &mut Desk, time_ns: u64, mark: Mark) {
-        let message = |m: crate::nccl::lower::Message| clerk::Message {
+        let message = |m: crate::nccl::lower::Message| desk::Message {
             work: m.work,
             step: m.step,
             peer: m.peer,

@@ -1,0 +1,192 @@
+//! What is written down of a rank's calls until the clerk sends it: notes as small as they can be said,
+//! and the sheet they stand on.
+
+use super::clerk::MANY;
+use super::operations::Ended;
+use super::pending::Pending;
+use super::recorder::Recorder;
+use crate::clock;
+use lockstep_core::plan::TensorId;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::schedule;
+use lockstep_core::trace::TensorValue;
+
+/// What happened, as small as it can be said: [`What`] without what the plan knows already.
+#[derive(Debug)]
+pub(crate) enum Note {
+    OpBegan {
+        op: u32,
+    },
+    OpEnded {
+        op: u32,
+    },
+    StreamBegan {
+        op: u32,
+    },
+    StreamEnded {
+        op: u32,
+    },
+    Scheduled {
+        work: u32,
+        op: u32,
+        part: u32,
+        seq: u64,
+    },
+    Started {
+        work: u32,
+    },
+    Completed {
+        work: u32,
+    },
+    /// An operation that began then with its only call, which started at once.
+    Entered {
+        work: u32,
+        op: u32,
+        seq: u64,
+        began_ns: u64,
+    },
+    /// A call that completed, and its operation with it.
+    Left {
+        work: u32,
+        op: u32,
+    },
+    TimedOut {
+        work: u32,
+    },
+    Sent(Message),
+    Received {
+        message: Message,
+        reduced: bool,
+    },
+    Result {
+        tensor: TensorId,
+        value: TensorValue,
+    },
+    Answered {
+        op: u32,
+        answer: &'static str,
+    },
+    Finished,
+}
+
+impl Note {
+    /// What is written down as one note, in parts that are one event each.
+    pub(super) fn parts(self, time_ns: u64) -> [Option<(u64, Note)>; 3] {
+        let at = |time_ns, note| Some((time_ns, note));
+        match self {
+            Note::Entered { work, op, seq, began_ns } => [
+                at(began_ns, Note::OpBegan { op }),
+                at(time_ns, Note::Scheduled { work, op, part: 0, seq }),
+                at(time_ns, Note::Started { work }),
+            ],
+            Note::Left { work, op } => {
+                [at(time_ns, Note::Completed { work }), at(time_ns, Note::OpEnded { op }), None]
+            }
+            one => [at(time_ns, one), None, None],
+        }
+    }
+}
+
+/// A message of a call's schedule.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub(crate) work: u32,
+    pub(crate) step: u32,
+    pub(crate) peer: GlobalRank,
+    pub(crate) slice: Option<schedule::Slice>,
+    pub(crate) bytes: u64,
+}
+
+/// Where notes are written, under one lock.
+#[derive(Debug, Default)]
+pub(super) struct Desk {
+    pub(super) notes: Vec<(u64, Note)>,
+    /// The notes' other sheet: one is filled while the other is sent, so that no new memory is
+    /// touched all the time.
+    pub(super) spare: Vec<(u64, Note)>,
+    /// When the last note was written down.
+    pub(super) last_ns: u64,
+    /// The last operation whose beginning was written down.
+    pub(super) begun: Option<u32>,
+    /// The last one whose end was written down together with its call's.
+    pub(super) ended: Option<u32>,
+    /// Calls that have not completed, and when they are late.
+    pub(super) pending: Pending,
+    /// The last calls.
+    pub(super) recorder: Option<Recorder>,
+    /// Since when no timeout passes.
+    pub(super) paused_ns: Option<u64>,
+    /// Nothing more is written down: the process is about to end.
+    pub(super) closed: bool,
+}
+
+impl Desk {
+    /// Writes one thing down, now: read under the desk's lock, so that a rank's events are in
+    /// time order. True if the clerk has to be called for it.
+    pub(super) fn write(&mut self, note: Note) -> bool {
+        self.write_at(clock::now_ns(), note)
+    }
+
+    /// Writes one thing down that happened then, but not before what is written down already.
+    pub(super) fn write_at(&mut self, time_ns: u64, note: Note) -> bool {
+        if self.closed {
+            return false;
+        }
+        self.last_ns = time_ns.max(self.last_ns);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.take(self.last_ns, &note);
+        }
+        self.notes.push((self.last_ns, note));
+        self.notes.len() == 1 || self.notes.len() == MANY
+    }
+
+    /// Writes down that an operation began then, unless that is written down already.
+    pub(super) fn begin(&mut self, op: u32, time_ns: u64) -> bool {
+        self.begun.replace(op) != Some(op) && self.write_at(time_ns, Note::OpBegan { op })
+    }
+
+    /// Writes down that a call ended with its operation, unless that is written down already.
+    pub(super) fn end(&mut self, ended: Ended) -> bool {
+        let Ended { work, op, time_ns } = ended;
+        if self.ended.replace(op) == Some(op) {
+            return false;
+        }
+        self.pending.remove(work);
+        self.write_at(time_ns, Note::Left { work, op })
+    }
+}
+
+/// An empty sheet whose memory is there.
+pub(super) fn touched(notes: usize) -> Vec<(u64, Note)> {
+    let mut sheet: Vec<_> = std::iter::repeat_with(|| (0, Note::Finished)).take(notes).collect();
+    sheet.clear();
+    sheet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a call and its operation are written down as in two notes is what it was in five.
+    #[test]
+    fn a_call_in_one_go_is_all_of_its_events_in_order() {
+        let mut desk = Desk::default();
+        assert!(desk.write_at(20, Note::Entered { work: 3, op: 7, seq: 4, began_ns: 15 }));
+        desk.pending.insert(3, 1000);
+        let ended = Ended { work: 3, op: 7, time_ns: 30 };
+        assert!(!desk.end(ended) && !desk.end(ended), "only the first note calls the clerk");
+        assert_eq!(desk.pending.next_late(), None);
+        let parts = desk.notes.into_iter().flat_map(|(time, note)| note.parts(time));
+        let seen: Vec<String> = parts.flatten().map(|part| format!("{part:?}")).collect();
+        assert_eq!(
+            seen,
+            [
+                "(15, OpBegan { op: 7 })",
+                "(20, Scheduled { work: 3, op: 7, part: 0, seq: 4 })",
+                "(20, Started { work: 3 })",
+                "(30, Completed { work: 3 })",
+                "(30, OpEnded { op: 7 })",
+            ]
+        );
+    }
+}
