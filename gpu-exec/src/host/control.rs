@@ -125,6 +125,8 @@ pub(crate) enum Report {
     Failed {
         /// Why.
         why: String,
+        /// When it found that out, on its machine's clock.
+        time_ns: u64,
     },
 }
 
@@ -264,7 +266,7 @@ mod tests {
 
     #[test]
     fn frames_arrive_in_any_pieces() {
-        let mut bytes = frame(&Report::Failed { why: "x".into() });
+        let mut bytes = frame(&Report::Failed { why: "x".into(), time_ns: 1 });
         bytes.extend(frame(&Report::Done));
         let mut arrived = Vec::new();
         let mut got = Vec::new();
@@ -274,7 +276,7 @@ mod tests {
                 got.push(format!("{report:?}"));
             }
         }
-        assert_eq!(got, [r#"Failed { why: "x" }"#, "Done"]);
+        assert_eq!(got, [r#"Failed { why: "x", time_ns: 1 }"#, "Done"]);
         assert!(take_frame::<Report>(&mut vec![255; 8]).is_err());
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct RankProcess {
     pub(super) killed_on_purpose: bool,
     /// What it reported about why it cannot go on.
     pub(super) failure: Option<String>,
+    /// When it said so, on its machine's clock; `None` if it ended without a word.
+    pub(super) failed_ns: Option<u64>,
 }
 
 impl RankProcess {
@@ -113,6 +115,7 @@ impl RankProcess {
             done: false,
             killed_on_purpose: false,
             failure: None,
+            failed_ns: None,
         }
     }
 

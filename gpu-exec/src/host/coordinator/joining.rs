@@ -155,25 +155,38 @@ impl Coordinator {
             }
             self.wait_for_something(Some(JOIN_LOOK));
             self.introduce();
-            for rank in &mut self.ranks {
-                // It also sends: a plan can be more than a socket holds before the rank reads.
-                for report in rank.hear() {
-                    match report {
-                        Report::Failed { why } => rank.failure = Some(why),
-                        Report::Device(device) => self.devices.push(device),
-                        Report::Joined => rank.ready = true,
-                        Report::Listening { port } => rank.port = Some(port),
-                        Report::Events(_)
-                        | Report::TimedOut
-                        | Report::DumpPart(_)
-                        | Report::Dumped { .. }
-                        | Report::AtSignal(_)
-                        | Report::Done => {}
-                    }
-                }
-                if rank.ended.is_some() {
+            self.hear_all();
+            if self.ranks.iter().any(|rank| rank.ended.is_some()) {
+                // Who fails because another is gone is heard after that one, if both are heard now.
+                self.hear_all();
+                let ended = self.ranks.iter().filter(|rank| rank.ended.is_some());
+                if let Some(rank) = ended.min_by_key(|rank| rank.failed_ns) {
                     let why = rank.how_it_ended();
                     return Err(RunError::DidNotJoin { rank: rank.rank, why });
+                }
+            }
+        }
+    }
+
+    /// Takes what the ranks have said while they join. It also sends: a plan can be more than a
+    /// socket holds before the rank reads.
+    fn hear_all(&mut self) {
+        for rank in &mut self.ranks {
+            for report in rank.hear() {
+                match report {
+                    Report::Failed { why, time_ns } => {
+                        rank.failure = Some(why);
+                        rank.failed_ns = Some(time_ns);
+                    }
+                    Report::Device(device) => self.devices.push(device),
+                    Report::Joined => rank.ready = true,
+                    Report::Listening { port } => rank.port = Some(port),
+                    Report::Events(_)
+                    | Report::TimedOut
+                    | Report::DumpPart(_)
+                    | Report::Dumped { .. }
+                    | Report::AtSignal(_)
+                    | Report::Done => {}
                 }
             }
         }

@@ -263,7 +263,7 @@ impl Coordinator {
                     self.alarms.push((clock::now_ns(), Alarm::of(rank.rank, stop)));
                 }
                 Report::Done => rank.done = true,
-                Report::Failed { why } => rank.failure = Some(why),
+                Report::Failed { why, .. } => rank.failure = Some(why),
             }
         }
         let (number, done) = (rank.rank, rank.done);

@@ -380,7 +380,7 @@ impl Clerk {
     /// Ends the process, after what was written down so far: the rank cannot go on.
     pub(crate) fn fail(&self, why: String) -> ! {
         self.send_notes();
-        self.send(&frame(&Report::Failed { why }));
+        self.send(&frame(&Report::Failed { why, time_ns: clock::now_ns() }));
         std::process::exit(1);
     }
 

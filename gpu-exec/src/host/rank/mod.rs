@@ -20,6 +20,7 @@ use super::bridge::{Bridge, PeerAddress, TcpSetup};
 use super::control::{self, Greeting, Order, Report, Setup};
 use super::coordinator::{START_KEY, joined_key};
 use super::sharing;
+use crate::clock;
 use crate::shm::Segment;
 use crate::store::{Store, StoreClient};
 use clerk::Clerk;
@@ -107,7 +108,7 @@ fn reported(mut socket: &UnixStream, done: Result<(), String>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            let report = control::frame(&Report::Failed { why });
+            let report = control::frame(&Report::Failed { why, time_ns: clock::now_ns() });
             // If nobody listens any more, the exit status is all there is to say.
             let _ = std::io::Write::write_all(&mut socket, &report);
             ExitCode::FAILURE
