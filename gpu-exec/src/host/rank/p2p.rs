@@ -179,9 +179,9 @@ impl Mover {
         any |= self.take_from_anyone();
         for (key, channel) in &mut self.channels {
             let held = self.from_anyone.get(&(key.group, key.tag.unwrap_or_default()));
-            let held = held.and_then(|queue| queue.front()).filter(|waiting| {
-                matches!(waiting.call.with, With::Anyone { holds: true, .. })
-            });
+            let held = held
+                .and_then(|queue| queue.front())
+                .filter(|waiting| matches!(waiting.call.with, With::Anyone { holds: true, .. }));
             let held = held.map(|waiting| waiting.order);
             channel.begin_next(held);
             while let Some(moved) = channel.advance(&mut self.blocks, &self.clerk) {
