@@ -30,6 +30,8 @@ mod subscript;
 #[cfg(test)]
 mod tests;
 
+pub(super) use column::of as column;
+
 use super::error::ProgramError;
 use scan::Logical;
 
