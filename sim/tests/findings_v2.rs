@@ -118,7 +118,7 @@ fn splits_that_disagree_are_one_finding() {
 fn equal_parts_of_another_size_disagree() {
     let mut plan = PlanBuilder::new("p", 3, BackendName::Gloo).unwrap();
     let tensors = [6, 9, 6].map(|numel| {
-        let input = plan.tensor(format!("in{numel}"), Dtype::Float32, numel, Fill::Ones);
+        let input = plan.tensor(format!("in{numel}"), Dtype::Float32, numel, Fill::Iota);
         (numel, input, plan.tensor(format!("out{numel}"), Dtype::Float32, numel, Fill::Zeros))
     });
     let plan = plan.every_rank(|rank, program| {
@@ -152,7 +152,7 @@ fn a_gather_to_different_roots_is_one_finding_though_nobody_receives() {
 fn sends_that_hold_up_the_receives_behind_them_on_devices_are_a_circle() {
     let found = |world: u32, barrier: bool| {
         let mut plan = PlanBuilder::new("p", world, BackendName::Nccl).unwrap();
-        let out = plan.tensor("out", Dtype::Float32, 16, Fill::Ones);
+        let out = plan.tensor("out", Dtype::Float32, 16, Fill::Iota);
         let into = plan.tensor("in", Dtype::Float32, 16, Fill::Zeros);
         let plan = plan.every_rank(|rank, program| {
             let peer = |by: u32| GroupRank((rank.0 + by) % world);
@@ -175,4 +175,30 @@ fn sends_that_hold_up_the_receives_behind_them_on_devices_are_a_circle() {
         assert_eq!(finding.culprits, ranks(&all), "{}", finding.message);
         assert!(finding.message.contains("rank 0 in send"), "{}", finding.message);
     }
+}
+
+/// Two ranks in such a circle; a third that only waits behind them is no part of it.
+#[test]
+fn who_waits_behind_a_circle_of_devices_is_a_victim() {
+    let mut plan = PlanBuilder::new("p", 3, BackendName::Nccl).unwrap();
+    let tensor = plan.tensor("t", Dtype::Float32, 16, Fill::Iota);
+    let plan = plan.every_rank(|rank, program| {
+        let (group, tag) = (WORLD, 0);
+        if rank.0 < 2 {
+            let peer = GroupRank(1 - rank.0);
+            program.call(Call::Send { group, peer, tensor, tag });
+            program.call(Call::Recv { group, peer: Some(peer), tensor, tag });
+        }
+        if rank.0 == 1 {
+            program.call(Call::Send { group, peer: GroupRank(2), tensor, tag });
+        }
+        if rank.0 == 2 {
+            program.call(Call::Recv { group, peer: Some(GroupRank(1)), tensor, tag });
+        }
+        program.collective(WORLD, Collective::Barrier, 0, None, None);
+    });
+    let found = findings(&plan.unwrap());
+    let [finding] = found.as_slice() else { panic!("{found:#?}") };
+    assert_eq!((finding.kind, &finding.culprits), (Kind::P2pDeadlock, &ranks(&[0, 1])));
+    assert_eq!(finding.victims, ranks(&[2]));
 }
