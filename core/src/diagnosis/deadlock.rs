@@ -428,19 +428,35 @@ fn p2p_circle(scene: &Scene<'_, '_>, circle: &[GlobalRank]) -> Option<Cause> {
         format!("rank {} in {call} {to} rank {}", pending.made.rank, pending.peer)
     });
     let said: Vec<String> = said.collect();
+    let queued = waits.iter().any(|pending| pending.queued);
+    // Whoever only comes behind them is no part of it.
+    let in_it: BTreeSet<GlobalRank> = waits.iter().map(|pending| pending.made.rank).collect();
+    let (circle, behind): (Vec<GlobalRank>, Vec<GlobalRank>) =
+        circle.iter().partition(|rank| in_it.contains(rank));
+    let on_devices = match queued {
+        true => {
+            " Their processes have gone on and made the calls that these wait for; their devices begin \
+             those behind these."
+        }
+        false => "",
+    };
     let more = waits.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     Some(Cause {
         kind: Kind::P2pDeadlock,
-        culprits: circle.to_vec(),
-        also_victims: Vec::new(),
+        culprits: circle.clone(),
+        also_victims: behind,
         group: Some(first.record.call.group),
         seq: first.record.seq,
         op: Some(first.record.call.op.clone()),
-        certainty: Certainty::Certain,
+        // A recorder finds out when a call began from time to time.
+        certainty: match queued && log.recorded {
+            true => Certainty::Likely,
+            false => Certainty::Certain,
+        },
         message: format!(
-            "Ranks {} wait for each other in sends and receives, in a circle: {}{more}.",
-            rank_list(circle),
+            "Ranks {} wait for each other in sends and receives, in a circle: {}{more}.{on_devices}",
+            rank_list(&circle),
             said.join("; "),
         ),
         fix:

@@ -1,8 +1,9 @@
 //! A process that executes the program: one rank, or nobody, while only `run` is looked for.
 
+use super::dialect::{self, Rewritten};
 use super::error::ProgramError;
 use super::known::{Known, Shown};
-use super::undecided::{Decided, Unknown, UnknownValue};
+use super::undecided::{self, Decided, Unknown, UnknownValue};
 use crate::c10d::{Clock, Dist, DistError, ErrorKind, Tensor};
 use crate::dtype::Dtype;
 use crate::plan::TensorId;
@@ -214,6 +215,10 @@ impl<'j> Process<'j> {
     /// # Errors
     /// When something was.
     pub(super) fn nothing_made_up(&self) -> anyhow::Result<()> {
+        if undecided::decided_by_values() {
+            let before = "here or a little before, by taking a tensor for true or false";
+            anyhow::bail!("{} ({before})", undecided::VALUES);
+        }
         match self.asked.filter(|_| self.decided.any()) {
             Some((what, line)) => Err(anyhow::anyhow!("{what} (asked in line {line})")),
             None => Ok(()),
@@ -232,6 +237,12 @@ impl<'j> Process<'j> {
             };
             failure.error.message = format!("{what} (asked in line {line})");
         }
+    }
+
+    /// The column of the original for one of a line that it was rewritten to, both counted from 0.
+    pub(super) fn column_of(&self, line: usize, rewritten: &str, column: usize) -> usize {
+        let original = self.origin.get(line).and_then(|line| self.text.get(*line as usize));
+        original.map_or(column, |original| dialect::column(rewritten, column, original))
     }
 
     /// The text of the program.
@@ -359,8 +370,8 @@ pub(super) struct Failure {
 }
 
 /// What the interpreter says, in lines of the original.
-pub(super) fn failure(error: &starlark::Error, origin: &[u32]) -> Failure {
-    let line_of = |line: usize| origin.get(line).map_or(0, |line| line + 1);
+pub(super) fn failure(error: &starlark::Error, rewritten: &Rewritten) -> Failure {
+    let line_of = |line: usize| rewritten.origin.get(line).map_or(0, |line| line + 1);
     let place = error.span().map(|span| span.resolve_span().begin);
     let (mut kind, raised) = match error.kind() {
         starlark::ErrorKind::Native(inner) => (inner.to_string(), inner.downcast_ref::<Raised>()),
@@ -379,7 +390,7 @@ pub(super) fn failure(error: &starlark::Error, origin: &[u32]) -> Failure {
     };
     let mut told = ProgramError {
         line: place.map_or(0, |place| line_of(place.line)),
-        column: place.map_or(0, |place| place.column as u32 + 1),
+        column: place.map_or(0, |place| rewritten.column(place.line, place.column) as u32 + 1),
         message: kind,
         help: raised.and_then(|raised| raised.help.clone()),
         stack: error.call_stack().frames.iter().filter_map(frame).collect(),

@@ -18,6 +18,7 @@ use starlark::values::{
 };
 use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
+use std::cmp::Ordering;
 use std::fmt;
 
 /// A tensor of this rank.
@@ -86,6 +87,16 @@ impl<'v> StarlarkValue<'v> for TensorValue {
                 | "itemsize"
                 | "nbytes"
         )
+    }
+
+    // May not fail: the process is told, and refuses before anything else happens.
+    fn to_bool(&self) -> bool {
+        super::undecided::by_values();
+        false
+    }
+
+    fn compare(&self, _other: Value<'v>) -> starlark::Result<Ordering> {
+        Err(starlark::Error::new_native(anyhow::anyhow!(super::undecided::VALUES)))
     }
 
     fn length(&self) -> starlark::Result<i32> {
@@ -275,10 +286,7 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
 
     fn item(this: Value<'_>) -> anyhow::Result<NoneType> {
         let _ = tensor(this)?;
-        Err(anyhow::anyhow!(
-            "a tensor's values are not known while the program is recorded: nothing can be \
-             decided by them"
-        ))
+        Err(anyhow::anyhow!(super::undecided::VALUES))
     }
 
     fn clone<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<TensorValue> {
