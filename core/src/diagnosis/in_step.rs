@@ -209,12 +209,30 @@ fn both_last<'a>(
     (own.calls_with(job, &theirs, true), theirs.calls_with(job, &own, true))
 }
 
+/// Two ranks' last calls in the groups that both have, from where both are known.
+struct SideBySide<'a> {
+    own: Vec<&'a CallRecord>,
+    theirs: Vec<&'a CallRecord>,
+    /// How many are the same until the two part.
+    common: usize,
+}
+
+impl<'a> SideBySide<'a> {
+    fn of(job: &Job<'a>, rank: GlobalRank, other: GlobalRank) -> Option<SideBySide<'a>> {
+        let roles = job.roles();
+        let (own, theirs) = both_last(job, rank, other);
+        let (own, theirs) = anchored(&own, &theirs, roles)?;
+        let common = own.iter().zip(theirs).take_while(|(a, b)| same(a, b, roles)).count();
+        Some(SideBySide { own: own.to_vec(), theirs: theirs.to_vec(), common })
+    }
+}
+
 /// True if a rank's calls are another's up to its last one of a group: it left none of them out before.
 pub(super) fn all_of(job: &Job<'_>, rank: GlobalRank, model: GlobalRank, group: GroupId) -> bool {
     let roles = job.roles();
-    let (own, theirs) = both_last(job, rank, model);
-    let Some((own, theirs)) = anchored(&own, &theirs, roles) else { return false };
-    let common = own.iter().zip(theirs).take_while(|(a, b)| same(a, b, roles)).count();
+    let Some(SideBySide { own, common, .. }) = SideBySide::of(job, rank, model) else {
+        return false;
+    };
     let rest = own.get(common..).unwrap_or_default();
     common > 0 && !rest.iter().any(|call| roles.same(call.call.group, group))
 }
@@ -267,10 +285,8 @@ pub(super) fn reason(
     model: GlobalRank,
 ) -> Option<(GroupId, Reason)> {
     let roles = job.roles();
-    let (own, theirs) = both_last(job, rank, model);
-    let (own, theirs) = anchored(&own, &theirs, roles)?;
-    let common = own.iter().zip(theirs).take_while(|(a, b)| same(a, b, roles)).count();
-    let found = align_in(own, theirs, Some(roles));
+    let SideBySide { own, theirs, common } = SideBySide::of(job, rank, model)?;
+    let found = align_in(&own, &theirs, Some(roles));
     let first = found.as_ref().and_then(|found| found.edits.first()).copied();
     // Where a loop goes round, calls match again after any shift by rounds: a shift before the two
     // part, for the sake of the one call that a rank stands in, says nothing.
@@ -278,7 +294,7 @@ pub(super) fn reason(
         found.matched > 1 || first.own.min(first.theirs) >= common
     };
     let Some((found, first)) = found.zip(first).filter(|(found, first)| told(found, first)) else {
-        return round_or_end(job, rank, own, theirs, common, roles);
+        return round_or_end(job, rank, &own, &theirs, common, roles);
     };
     let certainty = match found.only && found.matched > 1 && found.edits.len() == 1 {
         true => Certainty::Certain,
@@ -319,7 +335,7 @@ pub(super) fn reason(
             }
             let group = known_as(job, rank, record.call.group, roles)?;
             let deed = deed(record, model, count, certainty);
-            let left = left_rounds(own, theirs, first.own, first.theirs, count, roles);
+            let left = left_rounds(&own, &theirs, first.own, first.theirs, count, roles);
             let reason = match left {
                 true => Reason::LeftLoop { ddp: deed.ddp, rounds: None, short_by: Some(count) },
                 false => Reason::Skipped(deed),
@@ -350,10 +366,8 @@ pub(super) fn where_they_part<'a>(
     rank: GlobalRank,
     model: GlobalRank,
 ) -> Option<(Made<'a>, Made<'a>)> {
-    let roles = job.roles();
-    let (own, theirs) = both_last(job, rank, model);
-    let (own, theirs) = anchored(&own, &theirs, roles)?;
-    let (mine, other) = own.iter().zip(theirs).find(|(a, b)| !same(a, b, roles))?;
+    let SideBySide { own, theirs, common } = SideBySide::of(job, rank, model)?;
+    let (mine, other) = (own.get(common)?, theirs.get(common)?);
     Some((Made { rank, record: mine }, Made { rank: model, record: other }))
 }
 
@@ -365,9 +379,7 @@ pub(super) fn in_another_group<'a>(
     model: GlobalRank,
 ) -> Option<(Made<'a>, Made<'a>)> {
     let roles = job.roles();
-    let (own, theirs) = both_last(job, rank, model);
-    let (own, theirs) = anchored(&own, &theirs, roles)?;
-    let common = own.iter().zip(theirs).take_while(|(a, b)| same(a, b, roles)).count();
+    let SideBySide { own, theirs, common } = SideBySide::of(job, rank, model)?;
     let (mine, other) = (*own.get(common)?, *theirs.get(common)?);
     let alike = Signature::of(&mine.call).difference(&Signature::of(&other.call)).is_none();
     let line = !mine.call.stack.is_empty() && mine.call.stack == other.call.stack;

@@ -6,6 +6,7 @@
 //! such as its steps, and several of them, are taken to say that it goes on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// So many lines before a traceback are known by their forms.
 const KNOWN: usize = 128;
@@ -44,7 +45,7 @@ impl Lines {
         if text.is_empty() || is_anothers(text) {
             return;
         }
-        let seen = (form(text), hash(text.bytes()));
+        let seen = (form(text), xxh3_64(text.as_bytes()));
         if self.behind.len() < MOST_BEHIND && self.known.iter().any(|known| known.0 == seen.0) {
             self.of_text = None;
             self.behind.push(seen);
@@ -138,20 +139,14 @@ fn is_anothers(text: &str) -> bool {
 fn form(text: &str) -> u64 {
     let number = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'+');
     let mut last = false;
-    hash(text.bytes().take(FORM).filter_map(|byte| {
+    let form = text.bytes().take(FORM).filter_map(|byte| {
         let was = std::mem::replace(&mut last, number(&byte));
         match last {
             true => (!was).then_some(b'0'),
             false => Some(byte),
         }
-    }))
-}
-
-/// FNV-1a.
-fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    });
+    xxh3_64(&form.collect::<Vec<u8>>())
 }
 
 /// True of a line that logging wrote before the traceback that it was given.

@@ -12,7 +12,6 @@ use crate::plan::Fill;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
-use starlark::values::dict::UnpackDictEntries;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
     NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
@@ -125,45 +124,36 @@ pub(super) fn functional(builder: &mut GlobalsBuilder) {
     ] {
         builder.set(name, LossValue { name, class: false });
     }
-    passed_on(builder);
+    for name in ["relu", "softmax", "log_softmax", "dropout"] {
+        builder.set(name, PassedOn(name));
+    }
 }
 
-/// Functions of `torch.nn.functional` whose result depends on what the first argument does, and has its
-/// shape.
-#[starlark_module]
-fn passed_on(builder: &mut GlobalsBuilder) {
-    fn relu<'v>(
-        input: Value<'v>,
-        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = kwargs;
-        Ok(input)
-    }
+/// A function of `torch.nn.functional` whose result depends on what its input does, and has its shape.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+struct PassedOn(&'static str);
+starlark_simple_value!(PassedOn);
 
-    fn softmax<'v>(
-        input: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = (args, kwargs);
-        Ok(input)
+impl fmt::Display for PassedOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
     }
+}
 
-    fn log_softmax<'v>(
-        input: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = (args, kwargs);
-        Ok(input)
-    }
-
-    fn dropout<'v>(
-        input: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = (args, kwargs);
-        Ok(input)
+#[starlark_value(type = "function")]
+impl<'v> StarlarkValue<'v> for PassedOn {
+    fn invoke(
+        &self,
+        _me: Value<'v>,
+        args: &Arguments<'v, '_>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let named = args.names_map()?;
+        let input = || named.iter().find(|(name, _)| name.as_str() == "input").map(|(_, it)| *it);
+        let given = args.positions(eval.heap())?.next().or_else(input);
+        given.ok_or_else(|| {
+            let text = format!("{self}() missing 1 required positional argument: 'input'");
+            starlark::Error::new_native(take::type_error(text))
+        })
     }
 }

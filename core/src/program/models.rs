@@ -194,7 +194,7 @@ pub(super) fn methods() -> &'static Methods {
 }
 
 #[starlark_module]
-fn model_methods(builder: &mut MethodsBuilder) {
+pub(super) fn model_methods(builder: &mut MethodsBuilder) {
     fn to<'v>(
         this: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,

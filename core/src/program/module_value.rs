@@ -5,7 +5,6 @@
 use super::arguments as take;
 use super::models::ModelValue;
 use super::module::{forward, unused_params};
-use super::parameters::ParametersValue;
 use super::process::Process;
 use super::values::{Context, ContextValue};
 use allocative::Allocative;
@@ -65,7 +64,7 @@ impl fmt::Display for OutputValue {
     }
 }
 
-methods_static!(DDP_METHODS = ddp_methods);
+methods_static!(DDP_METHODS = wrapped_methods);
 methods_static!(OUTPUT_METHODS = output_methods);
 
 #[starlark_value(type = "DistributedDataParallel")]
@@ -165,6 +164,12 @@ pub(super) fn ddp_of(this: Value<'_>) -> anyhow::Result<usize> {
     value.ok_or_else(|| anyhow::anyhow!("{} is no wrapped model", take::class_of(this)))
 }
 
+/// DDP's own methods, and those of any model.
+fn wrapped_methods(builder: &mut MethodsBuilder) {
+    super::models::model_methods(builder);
+    ddp_methods(builder);
+}
+
 #[starlark_module]
 fn ddp_methods(builder: &mut MethodsBuilder) {
     /// The forward pass. `unused` names parameters that its outputs do not depend on.
@@ -210,40 +215,6 @@ fn ddp_methods(builder: &mut MethodsBuilder) {
 
     fn no_sync(this: Value<'_>) -> anyhow::Result<ContextValue> {
         Ok(ContextValue(Context::NoSync(ddp_of(this)?)))
-    }
-
-    fn parameters<'v>(
-        this: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<ParametersValue> {
-        super::parameters::parameters(this, false, eval)
-    }
-
-    fn named_parameters<'v>(
-        this: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<ParametersValue> {
-        super::parameters::parameters(this, true, eval)
-    }
-
-    fn to<'v>(
-        this: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = args;
-        Ok(this)
-    }
-
-    fn train<'v>(
-        this: Value<'v>,
-        #[starlark(default = true)] mode: bool,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = mode;
-        Ok(this)
-    }
-
-    fn eval<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
     }
 }
 

@@ -2,8 +2,8 @@
 //! in sends and receives.
 
 use super::found;
-use super::simulated::run;
-use crate::diagnosis::{Certainty, Kind, Report, diagnose_trace};
+use super::simulated::{report_of, run};
+use crate::diagnosis::{Certainty, Kind, diagnose_trace};
 use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupId};
 use crate::plan::{Fill, PlanBuilder};
@@ -11,20 +11,11 @@ use crate::program::{Options, compile};
 use crate::rank::{GlobalRank, GroupRank};
 use crate::trace::{Call, Event, Origin, Outcome, TensorShape, Trace, TraceEnd, TraceHeader, What};
 
-fn report(body: &str) -> Report {
-    let text = format!(
-        "def main():\n    dist.init_process_group('gloo')\n    rank = dist.get_rank()\n{body}\n    \
-         dist.barrier()\nrun(main, world_size=4)\n"
-    );
-    let plan = compile("train.py", &text, &Options::default()).unwrap().plan;
-    diagnose_trace(&run(&plan))
-}
-
 /// A pass of `model.module` leaves every gradient where it is: none is missing, and no option helps.
 #[test]
 fn a_pass_past_ddp_is_not_one_with_unused_parameters() {
     for option in ["", ", find_unused_parameters=True"] {
-        let report = report(&format!(
+        let report = report_of(&format!(
             "    model = DDP(models.mlp([32, 32, 8]){option})
     for step in range(4):
         if rank == 2 and step == 2:
@@ -54,7 +45,7 @@ fn a_pass_past_ddp_is_not_one_with_unused_parameters() {
 /// A parameter that gets no gradient is told as before.
 #[test]
 fn unused_parameters_are_still_found() {
-    let report = report(
+    let report = report_of(
         "    model = DDP(models.mlp([32, 32, 8]))
     for step in range(3):
         out = model(torch.zeros(2))
@@ -68,7 +59,7 @@ fn unused_parameters_are_still_found() {
 
 #[test]
 fn no_sync_around_other_steps_is_named() {
-    let report = report(
+    let report = report_of(
         "    model = DDP(models.mlp([32, 32, 8]))
     every = 4 if rank != 1 else 2
     for step in range(8):
@@ -91,7 +82,7 @@ fn no_sync_around_other_steps_is_named() {
 /// As many ranks have a batch more as have not: what happened is known, and who is wrong is not.
 #[test]
 fn uneven_inputs_of_half_the_ranks_are_a_tie_of_uneven_inputs() {
-    let report = report(
+    let report = report_of(
         "    model = DDP(models.resnet18())
     for step in range(3 if rank < 2 else 2):
         model(torch.zeros(2)).backward()",
@@ -158,7 +149,7 @@ fn a_send_that_is_still_to_come_is_not_called_missing() {
 /// The collectives inside of a call on objects are named by it: that is what the program says.
 #[test]
 fn calls_inside_of_object_calls_are_named_by_them() {
-    let report = report(
+    let report = report_of(
         "    all = [None] * 4
     for step in range(3):
         if rank != 1 or step != 1:

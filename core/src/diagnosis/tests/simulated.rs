@@ -39,6 +39,18 @@ fn barrier(program: &mut ProgramBuilder, line: u32) {
     program.line(0, line).barrier(GroupId::WORLD);
 }
 
+/// What is found of a program of four ranks on gloo.
+#[cfg(feature = "program")]
+pub(super) fn report_of(body: &str) -> crate::diagnosis::Report {
+    let text = format!(
+        "def main():\n    dist.init_process_group('gloo')\n    rank = dist.get_rank()\n{body}\n    \
+         dist.barrier()\nrun(main, world_size=4)\n"
+    );
+    let options = crate::program::Options::default();
+    let plan = crate::program::compile("train.py", &text, &options).unwrap().plan;
+    crate::diagnosis::diagnose_trace(&run(&plan))
+}
+
 /// Runs the plan until nothing moves.
 pub(super) fn run(plan: &Plan) -> Trace {
     let mut events = Vec::new();

@@ -4,18 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on must fail")]
 
 use super::found;
-use super::simulated::run;
-use crate::diagnosis::{Certainty, Kind, Report, diagnose_trace};
+use super::simulated::{report_of, run};
+use crate::diagnosis::{Certainty, Kind, diagnose_trace};
 use crate::program::{Options, compile};
-
-fn report(body: &str) -> Report {
-    let text = format!(
-        "def main():\n    dist.init_process_group('gloo')\n    rank = dist.get_rank()\n{body}\n    \
-         dist.barrier()\nrun(main, world_size=4)\n"
-    );
-    let plan = compile("train.py", &text, &Options::default()).unwrap().plan;
-    diagnose_trace(&run(&plan))
-}
 
 /// On gloo ranks 0 and 3 found each other, and 1 and 2 hung.
 #[test]
@@ -25,7 +16,7 @@ fn groups_of_one_name_are_a_race() {
     let order = "    both = [[0, 1], [2, 3]] if rank < 2 else [[2, 3], [0, 1]]
     gs = [dist.new_group(ranks) for ranks in both]";
     for body in [own, order] {
-        let report = report(body);
+        let report = report_of(body);
         assert_eq!(found(&report), [(Kind::GroupMismatch, vec![0, 1, 2, 3])]);
         let message = &report.findings[0].message;
         assert!(
@@ -43,7 +34,7 @@ fn groups_of_one_name_are_a_race() {
 /// PyTorch 2.7.1 lets these pass.
 #[test]
 fn who_leaves_a_new_group_out_is_named() {
-    let report = report("    if rank < 2: g = dist.new_group([0, 1])");
+    let report = report_of("    if rank < 2: g = dist.new_group([0, 1])");
     assert_eq!(found(&report), [(Kind::GroupMismatch, vec![2, 3])]);
     let message = &report.findings[0].message;
     assert!(
@@ -64,11 +55,12 @@ fn groups_that_are_made_as_they_should_be_are_none() {
         "    mesh = dist.init_device_mesh('cpu', (2, 2))",
         "    own, all = dist.new_subgroups(2)",
     ] {
-        let report = report(body);
+        let report = report_of(body);
         assert!(report.findings.is_empty(), "{}", report.to_text());
     }
     // Who dies before it makes one is not said to have left it out.
-    let report = report("    if rank == 3: raise ValueError('x')\n    g = dist.new_group([0, 1])");
+    let report =
+        report_of("    if rank == 3: raise ValueError('x')\n    g = dist.new_group([0, 1])");
     assert!(report.findings.iter().all(|finding| finding.kind != Kind::GroupMismatch));
 }
 
@@ -79,7 +71,7 @@ fn works_that_nobody_holds_are_told() {
     let several = "    if rank == 0: x = 1; dist.isend(torch.ones(1), 1); y = 2
     elif rank == 1: dist.recv(torch.ones(1), 0)";
     for body in [dropped, several] {
-        let report = report(body);
+        let report = report_of(body);
         assert_eq!(found(&report), [(Kind::WorkDropped, vec![0])], "{}", report.to_text());
         assert_eq!(report.findings[0].certainty, Certainty::Likely);
         let message = &report.findings[0].message;
@@ -88,7 +80,7 @@ fn works_that_nobody_holds_are_told() {
     }
     let received = "    if rank == 0: dist.send(torch.ones(1), 1)
     elif rank == 1: dist.irecv(torch.ones(1), 0)";
-    assert_eq!(found(&report(received)), [(Kind::WorkDropped, vec![1])]);
+    assert_eq!(found(&report_of(received)), [(Kind::WorkDropped, vec![1])]);
     for held in [
         "    if rank == 0: dist.isend(torch.ones(1), 1).wait()
     elif rank == 1: dist.recv(torch.ones(1), 0)",
@@ -96,7 +88,7 @@ fn works_that_nobody_holds_are_told() {
         "    if rank == 0: w = dist.isend(torch.ones(1), 1)
     elif rank == 1: dist.recv(torch.ones(1), 0)",
     ] {
-        let report = report(held);
+        let report = report_of(held);
         assert!(report.findings.is_empty(), "{}", report.to_text());
     }
 }
@@ -117,7 +109,7 @@ fn a_program_that_ends_behind_its_isend_may_be_too_early() {
 fn a_call_that_fails_unheard_is_told() {
     let body = "    x = torch.ones(3, dtype=torch.int16)
     w = dist.all_reduce(x, async_op=True)";
-    let report = report(body);
+    let report = report_of(body);
     assert_eq!(found(&report), [(Kind::WorkDropped, vec![0, 1, 2, 3])], "{}", report.to_text());
     let finding = &report.findings[0];
     assert_eq!(finding.certainty, Certainty::Certain);

@@ -72,8 +72,9 @@ pub(super) fn body(mask: &str) -> Option<usize> {
     None
 }
 
-/// `a = b = c` as `b = c; a = b`, of names.
-fn several(text: &mut String, mask: &mut String, start: usize) {
+/// Where the `=` of an assignment stand from `start` on; `None` where another statement follows, or an
+/// annotation stands.
+pub(super) fn equals(mask: &str, start: usize) -> Option<Vec<usize>> {
     let mut equals = Vec::new();
     let mut depth = 0usize;
     let bytes = mask.as_bytes();
@@ -81,7 +82,7 @@ fn several(text: &mut String, mask: &mut String, start: usize) {
         match c {
             b'(' | b'[' | b'{' => depth += 1,
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            b';' | b':' if depth == 0 => return,
+            b';' | b':' if depth == 0 => return None,
             b'=' if depth == 0 => {
                 let part = |c: Option<&u8>| c.is_some_and(|c| b"=<>!+-*/%|&^:".contains(c));
                 let of_two = part(bytes.get(at + 1).filter(|c| **c == b'='))
@@ -93,6 +94,12 @@ fn several(text: &mut String, mask: &mut String, start: usize) {
             _ => {}
         }
     }
+    Some(equals)
+}
+
+/// `a = b = c` as `b = c; a = b`, of names.
+fn several(text: &mut String, mask: &mut String, start: usize) {
+    let Some(equals) = equals(mask, start) else { return };
     let [.., last] = equals[..] else { return };
     let mut names = Vec::new();
     let mut from = start;

@@ -36,7 +36,7 @@ pub(super) fn before(mask: &[u8], end: usize) -> Option<usize> {
 }
 
 /// Where the bracket was opened that the text ends with.
-fn opening(text: &[u8]) -> Option<usize> {
+pub(super) fn opening(text: &[u8]) -> Option<usize> {
     let mut depth = 0usize;
     text.iter().rposition(|c| {
         match c {
