@@ -2,12 +2,13 @@
 //! into them. What is computed of such is worked out here as PyTorch computes it, in the type of the
 //! result, and written down in the plan.
 
+use super::operation::Operation;
 use super::process::Process;
-use super::tensor_math::{Operand, Operation};
+use super::tensor_math::Operand;
 use super::torch::{On, WRITTEN_DOWN, written_by};
 use crate::c10d::Tensor;
 use crate::dtype::Dtype;
-use crate::value::{number, number_bytes};
+use crate::value::number;
 
 /// A tensor's elements, one after the other.
 pub(super) fn held(process: &mut Process<'_>, of: &Tensor) -> anyhow::Result<Option<Vec<f64>>> {
@@ -36,11 +37,6 @@ fn repeated(values: &[f64], from: &[u64], into: &[u64]) -> Option<Vec<f64>> {
     (0..numel).map(|index| values.get(place(index)).copied()).collect()
 }
 
-/// A number as a type holds it.
-fn rounded(dtype: Dtype, value: f64) -> Option<f64> {
-    number(dtype, &number_bytes(dtype, value))
-}
-
 /// `left op right` in the type and shape of a result, where both are known.
 pub(super) fn computed(
     process: &mut Process<'_>,
@@ -57,22 +53,9 @@ pub(super) fn computed(
     let into = result.shape();
     let both = repeated(&a, left.shape(), into).zip(b.and_then(|b| repeated(&b, shape, into)));
     let dtype = result.dtype();
-    // Halves are computed in float32, and a number of Python's is not rounded further.
-    let wide = if dtype.is_float() && dtype != Dtype::Float64 { Dtype::Float32 } else { dtype };
-    let of_right = if matches!(right, Operand::Number(_)) { wide } else { dtype };
+    let of_python = matches!(right, Operand::Number(_));
     let Some((a, b)) = both else { return Ok(None) };
-    let values = a.iter().zip(&b).map(|(a, b)| {
-        let (a, b) = (rounded(dtype, *a)?, rounded(of_right, *b)?);
-        let value = match operation {
-            Operation::Add => a + b,
-            Operation::Sub => a - b,
-            Operation::Mul => a * b,
-            Operation::Div => a / b,
-        };
-        let exact = dtype.is_float() || value.abs() < 9_007_199_254_740_992.0;
-        exact.then_some(value)
-    });
-    Ok(values.collect())
+    Ok(a.iter().zip(&b).map(|(a, b)| operation.of(dtype, *a, *b, of_python)).collect())
 }
 
 /// A tensor of those elements, with another one's shape, type and device.

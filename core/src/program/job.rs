@@ -29,6 +29,8 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     super::exceptions::add(builder);
     super::processes::add(builder);
     super::leaving::add(builder);
+    super::absent::add(builder);
+    super::held::add(builder);
     durations(builder);
     builder.namespace("time", |builder| {
         clock(builder);
@@ -226,6 +228,7 @@ fn python(builder: &mut GlobalsBuilder) {
                 _ => Ok(none.to_owned()),
             }
         };
+        args.items.iter().try_for_each(|value| super::absent::shown(*value))?;
         let (between, end) = (option("sep", " ")?, option("end", "\n")?);
         let texts: Vec<String> = args.items.iter().map(|value| shown::text(*value, heap)).collect();
         let text = texts.join(&between) + &end;
@@ -245,7 +248,10 @@ fn python(builder: &mut GlobalsBuilder) {
                 (Some(pair), Some(format)) => {
                     text.push_str(&super::python::format(pair.content()[0], format, heap)?)
                 }
-                _ => text.push_str(&shown::text(value, heap)),
+                _ => {
+                    super::absent::shown(value)?;
+                    text.push_str(&shown::text(value, heap));
+                }
             }
             anyhow::ensure!(text.len() < 1 << 20, "a text of more than a million characters");
         }

@@ -39,6 +39,8 @@ mod error;
 
 // What executes is left out of the page's own module, which hands programs to another one.
 #[cfg(feature = "program")]
+mod absent;
+#[cfg(feature = "program")]
 mod arguments;
 #[cfg(feature = "program")]
 mod cuda;
@@ -54,6 +56,8 @@ mod environ;
 mod exceptions;
 #[cfg(feature = "program")]
 mod execute;
+#[cfg(feature = "program")]
+mod held;
 #[cfg(feature = "program")]
 mod in_place;
 #[cfg(feature = "program")]
@@ -78,6 +82,8 @@ mod module;
 mod module_value;
 #[cfg(feature = "program")]
 mod objects;
+#[cfg(feature = "program")]
+mod operation;
 #[cfg(feature = "program")]
 mod optimizer;
 #[cfg(feature = "program")]

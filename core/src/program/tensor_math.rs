@@ -8,6 +8,7 @@
 use super::arguments as take;
 use super::elements;
 use super::in_place::change;
+use super::operation::Operation;
 use super::parameters::{self, Parameter};
 use super::process::{Process, process, refused};
 use super::promotion::{broadcast, category, promote};
@@ -26,14 +27,6 @@ use std::collections::BTreeMap;
 pub(super) const FOLLOWED: u64 = 1 << 20;
 /// Rows that are copied one by one where a shape is repeated.
 const REPEATED: u64 = 256;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
-    Add,
-    Sub,
-    Mul,
-    Div,
-}
 
 #[derive(Clone, Debug)]
 pub(super) enum Operand {
@@ -140,7 +133,7 @@ fn with(
         _ => promote(own, dtype),
     };
     let dtype = match operation {
-        Operation::Div if category(dtype) < 2 => Dtype::Float32,
+        operation if operation.divides() && category(dtype) < 2 => Dtype::Float32,
         _ => dtype,
     };
     let shape = match &operand {
@@ -161,15 +154,32 @@ pub(super) fn binary<'v>(
         Ok(found) => found,
         Err(error) => return Some(Err(starlark::Error::new_native(error))),
     };
-    let result = later(left, dtype, &shape, What::Binary { operation, right });
+    let tensors = match &right {
+        Operand::Tensor(right) => [Some(left), Some(right)],
+        Operand::Number(_) => [Some(left), None],
+    };
+    let decides = |of: &&Tensor| of.shape() == shape;
+    let laid_out = tensors.into_iter().flatten().find(decides).cloned();
+    let what = What::Binary { operation, right };
+    let result = later(left, dtype, &shape, what, laid_out.as_ref());
     Some(Ok(heap.alloc(TensorValue(result))))
 }
 
-/// A result that is made as soon as the program calls something.
-fn later(left: &Tensor, dtype: Dtype, shape: &[u64], what: What) -> Tensor {
+/// A result that is made as soon as the program calls something. Its elements lie as those of the
+/// first operand of its shape, as PyTorch's iterator lays them out.
+fn later(
+    left: &Tensor,
+    dtype: Dtype,
+    shape: &[u64],
+    what: What,
+    laid_out: Option<&Tensor>,
+) -> Tensor {
     let number = NUMBER.get();
     NUMBER.set(number.wrapping_add(1));
-    let result = left.to_be_made(number, dtype, shape);
+    let mut result = left.to_be_made(number, dtype, shape);
+    if let Some(like) = laid_out {
+        result = result.laid_out_as(like);
+    }
     let mut waiting = WAITING.take();
     waiting.push(Waiting { result: result.clone(), left: left.clone(), what });
     WAITING.set(waiting);
@@ -205,7 +215,7 @@ pub(super) fn assign(into: &Tensor, value: Value<'_>) -> anyhow::Result<()> {
             }
         },
     };
-    later(into, into.dtype(), into.shape(), What::Assign(value));
+    later(into, into.dtype(), into.shape(), What::Assign(value), None);
     Ok(())
 }
 
@@ -228,7 +238,7 @@ fn write(process: &mut Process<'_>, into: &Tensor, value: &Operand) -> anyhow::R
 /// A parameter as a tensor.
 pub(super) fn parameter(of: Parameter, dtype: Dtype, shape: &[u64], device: Device) -> Tensor {
     let like = Tensor::nothing(device);
-    let result = later(&like, dtype, shape, What::Parameter(of.clone()));
+    let result = later(&like, dtype, shape, What::Parameter(of.clone()), None);
     PARAMETERS.with(|known| {
         if let Ok(mut known) = known.try_borrow_mut() {
             known.insert(result.storage(), of);
@@ -255,7 +265,7 @@ pub(super) fn part(of: &Tensor, dim: usize, start: u64, length: u64) -> Tensor {
     }
     let (start, length) = (start * behind, length * behind);
     let what = What::Runs { start, length, step: rows * behind, times: before };
-    later(of, of.dtype(), &shape, what).in_parts()
+    later(of, of.dtype(), &shape, what, None).in_parts()
 }
 
 /// The parts, one behind the other.
@@ -286,12 +296,8 @@ pub(super) fn in_place<'v>(
     other: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Value<'v>> {
-    let operation = match operator {
-        "+" => Operation::Add,
-        "-" => Operation::Sub,
-        "*" => Operation::Mul,
-        _ => Operation::Div,
-    };
+    let operation = Operation::named(operator)
+        .ok_or_else(|| anyhow::anyhow!("{operator}= of a tensor is not followed here"))?;
     let process = process(eval)?;
     let into = tensor(this)?;
     let Some(found) = with(operation, into, other) else {
@@ -349,19 +355,16 @@ fn compute(
 ) -> anyhow::Result<Tensor> {
     let Waiting { result, left, .. } = one;
     let (a, b) = (uniform(process, left)?, value_of(process, right)?);
-    let exact = a.zip(b).map(|(a, b)| match operation {
-        Operation::Add => a + b,
-        Operation::Sub => a - b,
-        Operation::Mul => a * b,
-        Operation::Div => a / b,
-    });
+    let of_python = matches!(right, Operand::Number(_));
+    let of = |(a, b)| operation.of(result.dtype(), a, b, of_python);
+    let exact = a.zip(b).and_then(of);
     if exact.is_none()
         && let Some(values) = elements::computed(process, operation, left, right, result)?
     {
         return elements::made_of(process, result, result.dtype(), &values);
     }
     let filled = exact.map_or(Filled::As(Fill::Zeros), Filled::Number);
-    let made = fresh(process, result, result.shape(), filled)?;
+    let made = fresh(process, result, result.shape(), filled)?.laid_out_as(result);
     if exact.is_none() {
         spread(process, left, &made)?;
         change(process, operation, &made, right)?;

@@ -40,6 +40,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
             super::streams::functions(builder);
             super::exceptions::of_torch(builder);
         });
+        builder.namespace("accelerator", super::cuda::accelerator);
         builder.namespace("distributed", super::dist::functions);
         builder.namespace("multiprocessing", super::processes::multiprocessing);
         builder.set("Tensor", TypeValue("Tensor".to_owned()));

@@ -14,7 +14,7 @@ use starlark::values::{
 use starlark_derive::starlark_value;
 use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Something that is not known while a program is recorded.
@@ -72,12 +72,23 @@ impl fmt::Display for Unknown {
 
 /// What a program has decided by an unknown answer, told by the answers to their process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Decided(Arc<AtomicBool>);
+pub(super) struct Decided(Arc<AtomicBool>, Arc<OnceLock<String>>);
 
 impl Decided {
     /// Whether the program has, by any answer of the process.
     pub(super) fn any(&self) -> bool {
         self.0.load(Relaxed)
+    }
+
+    /// Something was decided by what is not known for this reason.
+    pub(super) fn by(&self, why: &str) {
+        self.1.get_or_init(|| why.to_owned());
+        self.0.store(true, Relaxed);
+    }
+
+    /// The first reason.
+    pub(super) fn why(&self) -> Option<&str> {
+        self.1.get().map(String::as_str)
     }
 }
 

@@ -7,6 +7,7 @@ mod annotations;
 mod arguments;
 mod assigned;
 mod augmented;
+mod bound;
 mod bytes;
 mod chain;
 mod displays;
@@ -30,6 +31,7 @@ mod tests;
 mod tuples;
 
 use super::error::ProgramError;
+use bound::{Bound, Here};
 use scan::Logical;
 
 /// A program in Starlark.
@@ -65,6 +67,10 @@ enum Block {
         inner: usize,
     },
     Def,
+    /// A function in which names hold works alone, whose statements stand so far in.
+    Holding {
+        inner: usize,
+    },
     /// `with`, of so many contexts, begun in this line.
     With {
         contexts: usize,
@@ -82,6 +88,7 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     let mut out = Rewritten { text: String::with_capacity(text.len() + 64), origin: Vec::new() };
     let mut blocks: Vec<Open> = Vec::new();
     let mut at = 0;
+    let bound = Bound::find(&statements);
     let physical: Vec<&str> = text.lines().collect();
     for (index, statement) in statements.iter().enumerate() {
         // Blank lines and comments stay where they are.
@@ -97,12 +104,13 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
             if !ended {
                 break;
             }
-            if let Block::With { contexts, line } = open.kind {
-                if continues && statement.indent == open.indent {
-                    return Err(ProgramError::at(statement.first, 0, "`with` has no `else`"));
-                }
-                out.exits(open.indent, contexts, line);
+            if matches!(open.kind, Block::With { .. })
+                && continues
+                && statement.indent == open.indent
+            {
+                return Err(ProgramError::at(statement.first, 0, "`with` has no `else`"));
             }
+            out.ends(open, statement.first.saturating_sub(1));
             blocks.pop();
         }
         let body = statements.get(index + 1).map(|next| next.indent);
@@ -112,16 +120,19 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
             || (inner == body.unwrap_or(0) && word(index + 1) == Some("break"));
         let idle = only_waits(statements.get(index + 1..).unwrap_or_default(), statement.indent);
         for part in semicolons::parts(statement) {
-            write(&mut out, &mut blocks, &part, Ahead { inner, leaves, idle })?;
+            let ahead = Ahead { inner, leaves, idle, names: bound.at(index) };
+            write(&mut out, &mut blocks, &part, ahead)?;
+        }
+        if let (true, Some(open)) = (bound.begins(index), blocks.last_mut()) {
+            out.line(&format!("{:inner$}_begun()", ""), statement.last);
+            open.kind = Block::Holding { inner };
         }
     }
     for line in at..physical.len() {
         out.line("", line);
     }
     while let Some(open) = blocks.pop() {
-        if let Block::With { contexts, line } = open.kind {
-            out.exits(open.indent, contexts, line);
-        }
+        out.ends(&open, physical.len().saturating_sub(1));
     }
     Ok(out)
 }
@@ -140,15 +151,24 @@ impl Rewritten {
         }
     }
 
-    fn exits(&mut self, indent: usize, contexts: usize, line: usize) {
-        for _ in 0..contexts {
-            self.line(&format!("{:indent$}_exit()", ""), line);
+    /// What a block ends with, behind the line `last`.
+    fn ends(&mut self, open: &Open, last: usize) {
+        match open.kind {
+            Block::With { contexts, line } => {
+                for _ in 0..contexts {
+                    self.line(&format!("{:1$}_exit()", "", open.indent), line);
+                }
+            }
+            Block::Holding { inner } => self.line(&format!("{:inner$}_ended()", ""), last),
+            Block::Loop | Block::Endless { .. } | Block::Def => {}
         }
     }
 }
 
 /// What follows a statement.
-struct Ahead {
+struct Ahead<'b> {
+    /// The names that hold works alone.
+    names: Here<'b>,
     /// How far in its block stands.
     inner: usize,
     /// Whether its block does nothing but leave a loop.
@@ -199,7 +219,7 @@ fn write(
     out: &mut Rewritten,
     blocks: &mut Vec<Open>,
     statement: &Logical,
-    Ahead { inner, leaves, idle }: Ahead,
+    Ahead { inner, leaves, idle, names }: Ahead<'_>,
 ) -> Result<(), ProgramError> {
     let Logical { first, indent, .. } = *statement;
     let head = statement.mask.trim_start();
@@ -318,6 +338,7 @@ fn write(
     augmented::rewrite(&mut text, &mut mask);
     assigned::rewrite(&mut text, &mut mask);
     dropped::rewrite(&mut text, &mut mask);
+    names.rewrite(&mut text, &mut mask);
     inline::rewrite(&mut text, &mut mask);
     out.lines(&text, statement);
     Ok(())
@@ -358,7 +379,7 @@ fn leaves_with(blocks: &[Open], word: &str) -> bool {
         match open.kind {
             Block::With { .. } => return true,
             Block::Loop | Block::Endless { .. } if word != "return" => return false,
-            Block::Def => return false,
+            Block::Def | Block::Holding { .. } => return false,
             Block::Loop | Block::Endless { .. } => {}
         }
     }

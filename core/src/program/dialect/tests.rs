@@ -53,7 +53,15 @@ fn imports_name_what_is_there() {
                 from torch.distributed import (\n    get_rank as rank,\n    barrier,\n)\n";
     assert_eq!(
         rewritten(text),
-        "\n\n\n\nrank = torch.distributed.get_rank; barrier = torch.distributed.barrier\n\n\n\n"
+        "\n\nnp = _imported(None, \"\", \"numpy\")\n\nrank = _imported(torch.distributed, \"get_rank\", \
+         \"torch.distributed.get_rank\"); barrier = _imported(torch.distributed, \"barrier\", \
+         \"torch.distributed.barrier\")\n\n\n\n"
+    );
+    let text = "from torch.utils.data import DataLoader as Loader\nimport tempfile, os\nimport a.b\n";
+    assert_eq!(
+        rewritten(text),
+        "Loader = _imported(torch, \"utils.data.DataLoader\", \"torch.utils.data.DataLoader\")\n\
+         tempfile = _imported(None, \"\", \"tempfile\")\na = _imported(None, \"\", \"a\")\n"
     );
 }
 
