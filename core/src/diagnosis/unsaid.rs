@@ -79,8 +79,9 @@ fn tell(remark: &Remark, ranks: &[GlobalRank], line: Option<String>) -> Option<C
             call,
             Certainty::Likely,
             format!(
-                "The work that {call} returns{place} is held by {name} alone, which on {who} gets \
+                "The work that {call} returns{place} is held by {name} alone, which on {} gets \
                  another value, or ends with its function, before anything waits for it. {}",
+                words::ranks(ranks),
                 dropped(call),
             ),
             format!(

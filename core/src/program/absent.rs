@@ -159,6 +159,12 @@ pub(super) fn shown(value: Value<'_>) -> anyhow::Result<()> {
     }
 }
 
+/// Whether a decorator changes nothing here: what torchrun reports errors with.
+pub(super) fn changes_nothing(decorator: Value<'_>) -> bool {
+    let of = decorator.downcast_ref::<AbsentValue>();
+    of.is_some_and(|of| of.path == "torch.distributed.elastic.multiprocessing.errors.record")
+}
+
 /// Adds what an import becomes.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);

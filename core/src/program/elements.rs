@@ -6,15 +6,28 @@ use super::operation::Operation;
 use super::process::Process;
 use super::tensor_math::Operand;
 use super::torch::{On, WRITTEN_DOWN, written_by};
+use super::values::TensorValue;
 use crate::c10d::Tensor;
 use crate::dtype::Dtype;
 use crate::value::number;
 
-/// A tensor's elements, one after the other.
+/// A tensor's elements, row by row.
 pub(super) fn held(process: &mut Process<'_>, of: &Tensor) -> anyhow::Result<Option<Vec<f64>>> {
+    if of.is_transposed() {
+        let stored = held(process, &of.transposed())?.filter(|_| of.shape().len() == 2);
+        return Ok(stored.map(|stored| swapped(&stored, of.transposed().shape())));
+    }
     let Some(bytes) = process.dist()?.bytes_of(of, WRITTEN_DOWN) else { return Ok(None) };
     let size = of.dtype().size_bytes().max(1) as usize;
     Ok(bytes.chunks(size).map(|element| number(of.dtype(), element)).collect())
+}
+
+/// The elements of rows, column by column.
+fn swapped(values: &[f64], shape: &[u64]) -> Vec<f64> {
+    let [rows, columns] = shape[..] else { return values.to_vec() };
+    let (rows, columns) = (rows as usize, columns as usize);
+    let places = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
+    places.filter_map(|at| values.get(at).copied()).collect()
 }
 
 /// The elements of a shape in one that it is broadcast to.
@@ -58,7 +71,7 @@ pub(super) fn computed(
     Ok(a.iter().zip(&b).map(|(a, b)| operation.of(dtype, *a, *b, of_python)).collect())
 }
 
-/// A tensor of those elements, with another one's shape, type and device.
+/// A tensor of those elements, with another one's shape, layout and device.
 pub(super) fn made_of(
     process: &mut Process<'_>,
     like: &Tensor,
@@ -66,7 +79,24 @@ pub(super) fn made_of(
     values: &[f64],
 ) -> anyhow::Result<Tensor> {
     let on = On::Device(like.device(), Some(like.device_index()));
-    Ok(written_by(process, "computed".to_owned(), like.shape(), dtype, values, on)?.0)
+    Ok(laid_out(process, "computed".to_owned(), like, dtype, values, on)?.0)
+}
+
+/// The same by its name, on another device.
+pub(super) fn laid_out(
+    process: &mut Process<'_>,
+    name: String,
+    like: &Tensor,
+    dtype: Dtype,
+    values: &[f64],
+    on: On,
+) -> anyhow::Result<TensorValue> {
+    if !like.is_transposed() {
+        return written_by(process, name, like.shape(), dtype, values, on);
+    }
+    let stored = swapped(values, like.shape());
+    let made = written_by(process, name, like.shape(), dtype, &stored, on)?;
+    Ok(TensorValue(made.0.laid_out_as(like)))
 }
 
 /// A tensor's known elements as a tensor of the type and shape of another, to which they are

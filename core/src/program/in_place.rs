@@ -68,11 +68,9 @@ pub(super) fn change(
     };
     let from = match (known, right) {
         (Some(value), _) => Some(constant(process, into, by(value))?),
-        (None, Operand::Tensor(right)) if into.is_transposed() => {
-            alike(process, operation, into, right)?
-        }
         (None, Operand::Tensor(right)) => match elements::as_another(process, right, into, by)? {
             Some(known) => Some(known),
+            None if into.is_transposed() => alike(process, operation, into, right)?,
             None => received(process, operation, into, right)?,
         },
         (None, Operand::Number(_)) => None,

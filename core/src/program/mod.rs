@@ -109,11 +109,17 @@ mod stores;
 #[cfg(feature = "program")]
 mod streams;
 #[cfg(feature = "program")]
+mod tensor_functions;
+#[cfg(feature = "program")]
 mod tensor_math;
 #[cfg(feature = "program")]
 mod tensor_moves;
 #[cfg(feature = "program")]
 mod tensor_parts;
+#[cfg(feature = "program")]
+mod tensor_reduce;
+#[cfg(feature = "program")]
+mod tensor_shapes;
 #[cfg(feature = "program")]
 mod tensor_value;
 #[cfg(feature = "program")]
@@ -133,6 +139,8 @@ mod work;
 
 #[cfg(all(test, feature = "program"))]
 mod tests;
+#[cfg(all(test, feature = "program"))]
+mod tests_computed;
 #[cfg(all(test, feature = "program"))]
 mod tests_ddp;
 #[cfg(all(test, feature = "program"))]

@@ -84,6 +84,8 @@ pub(super) struct Process<'j> {
     pub(super) asked_for_rank: bool,
     /// Functions that a program's functions call, by name.
     pub(super) natives: Vec<(&'static str, FrozenValue)>,
+    /// Whether it has made random numbers, which are others than PyTorch's.
+    pub(super) random: bool,
     /// What names hold alone, of each function that is under way.
     pub(super) held: Vec<super::held::Names>,
     /// Tensors of one number that others are computed with, by type, size and the number's bits.
@@ -134,6 +136,7 @@ impl<'j> Process<'j> {
             started: 0,
             asked_for_rank: false,
             natives: Vec::new(),
+            random: false,
             held: Vec::new(),
             constants: BTreeMap::new(),
         }
@@ -217,6 +220,7 @@ impl<'j> Process<'j> {
     /// # Errors
     /// When something was.
     pub(super) fn nothing_made_up(&self) -> anyhow::Result<()> {
+        super::tensor_math::nothing_decided()?;
         if let Some(why) = self.decided.why() {
             anyhow::bail!("{why}");
         }

@@ -19,7 +19,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
 /// Globals that functions of a program's look up: those that a program can name, and what starts it.
 pub(super) fn natives(globals: &Globals) -> Vec<(&'static str, FrozenValue)> {
     let named = globals.iter().filter_map(|(name, value)| {
-        let hidden = ["_start", "_nothing"].into_iter().find(|known| *known == name);
+        let hidden = ["_start", "_nothing", "_within"].into_iter().find(|known| *known == name);
         let known = NATIVES.iter().copied().find(|known| *known == name);
         Some((hidden.or(known)?, value))
     });

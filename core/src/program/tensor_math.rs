@@ -64,6 +64,7 @@ enum What {
 thread_local! {
     static WAITING: Cell<Vec<Waiting>> = const { Cell::new(Vec::new()) };
     static NUMBER: Cell<u32> = const { Cell::new(0) };
+    static DECIDED: Cell<bool> = const { Cell::new(false) };
     static PARAMETERS: RefCell<BTreeMap<TensorId, Parameter>> =
         const { RefCell::new(BTreeMap::new()) };
 }
@@ -72,11 +73,28 @@ thread_local! {
 pub(super) fn begin() {
     WAITING.take();
     NUMBER.set(0);
+    DECIDED.set(false);
     PARAMETERS.take();
+}
+
+/// A program has decided something by a tensor, which is not told what it holds.
+pub(super) fn decided() {
+    DECIDED.set(true);
+}
+
+/// Nothing may have been decided so.
+pub(super) fn nothing_decided() -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !DECIDED.get(),
+        "a tensor decides nothing by itself here: write x.item(), which is known where nothing was \
+         received into x, or decide by the rank or the step"
+    );
+    Ok(())
 }
 
 /// Makes the results that wait.
 pub(super) fn work_off(process: &mut Process<'_>) -> anyhow::Result<()> {
+    nothing_decided()?;
     for one in WAITING.take() {
         let made = match &one.what {
             What::Binary { operation, right } => {
@@ -154,6 +172,14 @@ pub(super) fn binary<'v>(
         Ok(found) => found,
         Err(error) => return Some(Err(starlark::Error::new_native(error))),
     };
+    if operation == Operation::Pow
+        && category(dtype) < 2
+        && matches!(right, Operand::Number(value) if value < 0.0)
+    {
+        let text = "Integers to negative integer powers are not allowed.";
+        let error = refused(DistError::new(ErrorKind::RuntimeError, text));
+        return Some(Err(starlark::Error::new_native(error)));
+    }
     let tensors = match &right {
         Operand::Tensor(right) => [Some(left), Some(right)],
         Operand::Number(_) => [Some(left), None],
@@ -420,7 +446,7 @@ pub(super) fn spread(
     from: &Tensor,
     into: &Tensor,
 ) -> anyhow::Result<()> {
-    let unlike = from.dtype() != into.dtype() && !into.is_transposed();
+    let unlike = from.dtype() != into.dtype();
     if unlike && let Some(from) = elements::as_another(process, from, into, |value| value)? {
         process.dist()?.copy_tensor(&from, into);
         return Ok(());

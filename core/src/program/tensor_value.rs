@@ -4,8 +4,9 @@
 
 use super::arguments::class_of;
 use super::module_value::OutputValue;
-use super::process::refused;
+use super::process::{process, refused};
 use super::size_value::SizeValue;
+use super::undecided::UnknownValue;
 use super::operation::Operation;
 use super::tensor_math::binary;
 use super::values::{DeviceValue, DtypeValue};
@@ -13,7 +14,8 @@ use crate::c10d::{self, DistError, ErrorKind};
 use allocative::Allocative;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
-use starlark::values::none::{NoneOr, NoneType};
+use starlark::values::none::NoneOr;
+use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
@@ -38,6 +40,8 @@ methods_static!(TENSOR_METHODS = every_method);
 fn every_method(builder: &mut MethodsBuilder) {
     tensor_methods(builder);
     super::tensor_moves::methods(builder);
+    super::tensor_reduce::methods(builder);
+    super::tensor_shapes::methods(builder);
 }
 
 #[starlark_value(type = "Tensor")]
@@ -119,6 +123,38 @@ impl<'v> StarlarkValue<'v> for TensorValue {
         binary(Operation::Div, &self.0, other, heap).unwrap_or_else(outputs)
     }
 
+    fn floor_div(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        let outputs = || loss_of(other, "//", heap);
+        binary(Operation::FloorDiv, &self.0, other, heap).unwrap_or_else(outputs)
+    }
+
+    fn percent(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        let outputs = || loss_of(other, "%", heap);
+        binary(Operation::Mod, &self.0, other, heap).unwrap_or_else(outputs)
+    }
+
+    // Neither may fail, so the process is told, and refuses before anything else happens.
+    fn to_bool(&self) -> bool {
+        super::tensor_math::decided();
+        false
+    }
+
+    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+        // `if x is None`, and the tensor itself in a list.
+        if let Some(other) = other.downcast_ref::<TensorValue>()
+            && other.0 == self.0
+        {
+            return Ok(true);
+        }
+        match other.get_type() {
+            "Tensor" | "int" | "float" => Err(starlark::Error::new_native(anyhow::anyhow!(
+                "tensors are not compared by == here: write torch.equal(a, b), or a.eq(b) for each \
+                 element"
+            ))),
+            _ => Ok(false),
+        }
+    }
+
     fn minus(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
         let by = heap.alloc(-1);
         binary(Operation::Mul, &self.0, by, heap).unwrap_or_else(|| loss_of(by, "-", heap))
@@ -158,6 +194,42 @@ impl<'v> StarlarkValue<'v> for TensorValue {
             .and_then(|()| super::tensor_parts::sliced(&self.0, 0, start, stop));
         Ok(heap.alloc(TensorValue(cut.map_err(starlark::Error::new_native)?)))
     }
+}
+
+/// `base ** exponent`, one of which is a tensor.
+pub(super) fn power<'v>(
+    base: Value<'v>,
+    exponent: Value<'v>,
+    heap: Heap<'v>,
+) -> starlark::Result<Value<'v>> {
+    let found = match (base.downcast_ref::<TensorValue>(), exponent.downcast_ref::<TensorValue>()) {
+        (Some(base), _) => binary(Operation::Pow, &base.0, exponent, heap),
+        (None, Some(to)) => binary(Operation::RightPow, &to.0, base, heap),
+        (None, None) => None,
+    };
+    found.unwrap_or_else(|| loss_of(exponent, "** or pow()", heap))
+}
+
+/// `left - right` and `left / right`, of which the right one alone may be a tensor.
+pub(super) fn reflected<'v>(
+    operator: &str,
+    left: Value<'v>,
+    right: Value<'v>,
+    heap: Heap<'v>,
+) -> starlark::Result<Value<'v>> {
+    let operation = if operator == "-" { Operation::FromRight } else { Operation::RightBy };
+    if left.get_type() != "Tensor" {
+        if let Some(tensor) = right.downcast_ref::<TensorValue>() {
+            return binary(operation, &tensor.0, left, heap)
+                .unwrap_or_else(|| Err(starlark::Error::new_native(take_error(operator, left))));
+        }
+        let unknown = right.downcast_ref::<UnknownValue>().is_some();
+        if unknown || right.get_type() == "Output" {
+            // Either way round it is as little known.
+            return right.add(left, heap);
+        }
+    }
+    if operator == "-" { left.sub(right, heap) } else { left.div(right, heap) }
 }
 
 /// What is computed of a tensor and a model's output is one again.
@@ -214,12 +286,33 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
         Ok(heap.alloc(*size))
     }
 
+    fn view_as<'v>(this: Value<'v>, other: Value<'v>) -> anyhow::Result<TensorValue> {
+        let (tensor, other) = (tensor(this)?, super::torch::like(other)?);
+        super::arguments::fits(other.shape(), tensor.numel())?;
+        super::transposed::in_a_row(tensor)?;
+        Ok(TensorValue(tensor.view(other.shape())))
+    }
+
     fn view<'v>(
         this: Value<'v>,
-        #[starlark(args)] sizes: starlark::values::tuple::UnpackTuple<i32>,
+        #[starlark(args)] sizes: UnpackTuple<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
+        // `view(dtype)`.
+        if let [dtype] = sizes.items[..]
+            && dtype.downcast_ref::<DtypeValue>().is_some()
+        {
+            anyhow::bail!("a view of another type is not followed here: write x.to(dtype)");
+        }
         let tensor = tensor(this)?;
         let shape = super::arguments::shape(&sizes.items, tensor.numel())?;
+        if tensor.is_in_parts() && shape != tensor.shape() {
+            let why = "view size is not compatible with input tensor's size and stride (at least \
+                       one dimension spans across two contiguous subspaces). Use .reshape(...) \
+                       instead.";
+            let _ = process(eval)?;
+            return Err(refused(DistError::new(ErrorKind::RuntimeError, why)));
+        }
         if shape != tensor.shape() {
             super::transposed::in_a_row(tensor)?;
         }
@@ -228,7 +321,7 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
 
     fn reshape<'v>(
         this: Value<'v>,
-        #[starlark(args)] sizes: starlark::values::tuple::UnpackTuple<i32>,
+        #[starlark(args)] sizes: UnpackTuple<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
         let tensor = tensor(this)?;
@@ -272,14 +365,6 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
             return Err(refused(DistError::new(ErrorKind::RuntimeError, text)));
         }
         Ok(TensorValue(tensor.transposed()))
-    }
-
-    fn item(this: Value<'_>) -> anyhow::Result<NoneType> {
-        let _ = tensor(this)?;
-        Err(anyhow::anyhow!(
-            "a tensor's values are not known while the program is recorded: nothing can be \
-             decided by them"
-        ))
     }
 
     fn clone<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<TensorValue> {

@@ -34,6 +34,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         }
         functions(builder);
         super::torch_parts::functions(builder);
+        super::tensor_functions::add(builder);
         super::exceptions::of_torch(builder);
         builder.namespace("cuda", |builder| {
             super::cuda::functions(builder);
@@ -209,6 +210,8 @@ pub(super) fn made_by(
         Filled::Number(_) => Fill::Zeros,
     };
     let device = on.device(dist);
+    process.random |= matches!(fill, Fill::Seeded { .. });
+    let dist = process.dist()?;
     let tensor = match data {
         Some(data) => dist.tensor_of_on(device, &name, dtype, sizes, &data),
         None => dist.tensor_on(device, &name, dtype, sizes, fill),
@@ -309,7 +312,7 @@ pub(super) fn make_as(
         let process = process(eval)?;
         if let Some(values) = super::elements::held(process, from)? {
             let name = process.assigned_name().unwrap_or_else(|| "tensor".to_owned());
-            return written_by(process, name, from.shape(), dtype, &values, on);
+            return super::elements::laid_out(process, name, from, dtype, &values, on);
         }
     }
     let filled = Filled::As(fill.unwrap_or(Fill::Zeros));

@@ -87,7 +87,7 @@ fn joined(
 }
 
 /// `torch.cat(tensors, dim)`.
-fn cat(
+pub(super) fn cat(
     eval: &mut Evaluator<'_, '_, '_>,
     tensors: Value<'_>,
     dim: i32,

@@ -27,6 +27,8 @@ pub(super) enum Unknown {
     },
     /// The sender of a receive from any source.
     Sender,
+    /// What a tensor holds.
+    Value,
     /// What is no plain data in an object from another rank.
     Object {
         /// Its type.
@@ -51,6 +53,11 @@ impl fmt::Display for Unknown {
                 "whom a receive from any source gets its tensor from is decided when the program \
                  runs: nothing can be decided by it, and nothing sent there. Name the source: \
                  dist.recv(tensor, src)",
+            ),
+            Unknown::Value => f.write_str(
+                "a tensor's values are not known while the program is recorded where something was \
+                 received into it, or random numbers, a model or more than sums and products are in \
+                 it: nothing can be decided by them. Decide by the rank or the step",
             ),
             Unknown::Object { class, from } => write!(
                 f,
@@ -107,6 +114,19 @@ impl UnknownValue {
         UnknownValue { what, decided: decided.clone() }
     }
 
+    /// What is computed of a tensor's value is as little known.
+    fn computed<'v>(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        match self.what {
+            Unknown::Value => Ok(heap.alloc(self.clone())),
+            _ => self.refused(),
+        }
+    }
+
+    /// Whether it is a number.
+    pub(super) fn is_value(&self) -> bool {
+        self.what == Unknown::Value
+    }
+
     fn refused<T>(&self) -> starlark::Result<T> {
         Err(starlark::Error::new_native(anyhow::anyhow!(self.what.to_string())))
     }
@@ -121,6 +141,7 @@ impl fmt::Display for UnknownValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.what {
             Unknown::Work { question } => write!(f, "<{question}: known when it runs>"),
+            Unknown::Value => f.write_str("<a tensor's value: known when it runs>"),
             Unknown::Sender => f.write_str("<the sender: known when it runs>"),
             Unknown::Object { .. } | Unknown::AnyObject => f.write_str("<known when it runs>"),
         }
@@ -169,12 +190,40 @@ impl<'v> StarlarkValue<'v> for UnknownValue {
         self.refused()
     }
 
-    fn add(&self, _rhs: Value<'v>, _heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(self.refused())
+    fn add(&self, _rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.computed(heap))
     }
 
-    fn radd(&self, _lhs: Value<'v>, _heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(self.refused())
+    fn radd(&self, _lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.computed(heap))
+    }
+
+    fn mul(&self, _rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.computed(heap))
+    }
+
+    fn rmul(&self, _lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.computed(heap))
+    }
+
+    fn sub(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(heap)
+    }
+
+    fn div(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(heap)
+    }
+
+    fn floor_div(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(heap)
+    }
+
+    fn percent(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(heap)
+    }
+
+    fn minus(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(heap)
     }
 
     fn invoke(

@@ -21,6 +21,7 @@ mod methods;
 mod modules;
 mod operand;
 mod operators;
+mod reflected;
 mod refused;
 mod scan;
 mod semicolons;
@@ -89,6 +90,7 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     let mut blocks: Vec<Open> = Vec::new();
     let mut at = 0;
     let bound = Bound::find(&statements);
+    let mut decorated: Vec<Decorated> = Vec::new();
     let physical: Vec<&str> = text.lines().collect();
     for (index, statement) in statements.iter().enumerate() {
         // Blank lines and comments stay where they are.
@@ -112,6 +114,7 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
             }
             out.ends(open, statement.first.saturating_sub(1));
             blocks.pop();
+            out.decorates(&mut decorated, blocks.len());
         }
         let body = statements.get(index + 1).map(|next| next.indent);
         let inner = body.filter(|body| *body > statement.indent).unwrap_or(statement.indent + 4);
@@ -123,6 +126,9 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
             let ahead = Ahead { inner, leaves, idle, names: bound.at(index) };
             write(&mut out, &mut blocks, &part, ahead)?;
         }
+        if first_word(head) == "def" {
+            decorated.extend(Decorated::of(&statements, index, blocks.len().saturating_sub(1))?);
+        }
         if let (true, Some(open)) = (bound.begins(index), blocks.last_mut()) {
             out.line(&format!("{:inner$}_begun()", ""), statement.last);
             open.kind = Block::Holding { inner };
@@ -133,11 +139,57 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     }
     while let Some(open) = blocks.pop() {
         out.ends(&open, physical.len().saturating_sub(1));
+        out.decorates(&mut decorated, blocks.len());
     }
     Ok(out)
 }
 
+/// A function and what stands in front of it: `@torch.no_grad()`.
+struct Decorated {
+    name: String,
+    decorators: Vec<String>,
+    indent: usize,
+    line: usize,
+    /// How many blocks are open around it.
+    depth: usize,
+}
+
+impl Decorated {
+    /// The function that begins with a statement, if something stands in front.
+    fn of(
+        statements: &[Logical],
+        at: usize,
+        depth: usize,
+    ) -> Result<Option<Decorated>, ProgramError> {
+        let Some(def) = statements.get(at) else { return Ok(None) };
+        let front = statements.get(..at).unwrap_or_default().iter().rev();
+        let front = front.take_while(|one| one.mask.trim_start().starts_with('@'));
+        let decorator = |one: &Logical| -> Result<String, ProgramError> {
+            let (text, mask) = expressions(one)?;
+            let bare = text.get(..mask.trim_end().len()).unwrap_or(&text);
+            Ok(bare.trim().trim_start_matches('@').replace('\n', " "))
+        };
+        let decorators: Vec<String> = front.map(decorator).collect::<Result<_, _>>()?;
+        let name = def.mask.trim_start().trim_start_matches("def").trim_start();
+        let name = first_word(name).to_owned();
+        let (indent, line) = (def.indent, def.first);
+        let found = Decorated { name, decorators, indent, line, depth };
+        Ok((!found.decorators.is_empty()).then_some(found))
+    }
+}
+
 impl Rewritten {
+    /// Functions that have ended when so many blocks are open.
+    fn decorates(&mut self, decorated: &mut Vec<Decorated>, depth: usize) {
+        while let Some(ended) = decorated.pop_if(|own| own.depth >= depth) {
+            let Decorated { name, decorators, indent, line, .. } = ended;
+            for (nth, decorator) in decorators.iter().enumerate() {
+                let line = line.saturating_sub(nth + 1);
+                self.line(&format!("{:indent$}{name} = _decorated({decorator}, {name})", ""), line);
+            }
+        }
+    }
+
     fn line(&mut self, text: &str, from: usize) {
         self.text.push_str(text);
         self.text.push('\n');
@@ -324,8 +376,10 @@ fn write(
         }
         "for" => blocks.push(Open { indent, kind: Block::Loop }),
         "def" => blocks.push(Open { indent, kind: Block::Def }),
+        // Behind its function, in which the line is written.
         "" if head.starts_with('@') => {
-            return refused("a program has no decorators", "Remove the line.");
+            (first..=statement.last).for_each(|line| out.line("", line));
+            return Ok(());
         }
         word => {
             if let Some((why, help)) = refused::statement(word, &head[word.len()..]) {
@@ -401,6 +455,7 @@ fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
     displays::rewrite(&mut text, &mut mask);
     arguments::rewrite(&mut text, &mut mask);
     operators::rewrite(&mut text, &mut mask);
+    reflected::rewrite(&mut text, &mut mask);
     methods::rewrite(&mut text, &mut mask);
     subscript::rewrite(&mut text, &mut mask);
     for (from, to) in [("is not", "!="), ("is", "==")] {
