@@ -70,7 +70,9 @@ pub(crate) fn number(dtype: Dtype, bytes: &[u8]) -> Option<f64> {
         true => return None,
         // The shortest decimal of a number that is shorter than a float64 is another one.
         false if dtype == Dtype::Float32 => f64::from(f32::from_le_bytes(*bytes.first_chunk()?)),
-        false if dtype == Dtype::Float16 => half::f16::from_le_bytes(*bytes.first_chunk()?).to_f64(),
+        false if dtype == Dtype::Float16 => {
+            half::f16::from_le_bytes(*bytes.first_chunk()?).to_f64()
+        }
         false if dtype == Dtype::Bfloat16 => {
             half::bf16::from_le_bytes(*bytes.first_chunk()?).to_f64()
         }

@@ -1,7 +1,7 @@
 //! What one run of a plan may do differently from another, and runs that do it in a chosen way.
 //!
 //! A plan leaves two things open. Which send a receive from any source takes, when several are
-//! there. And, where a device carries out calls of one communicator at a time, which of the calls
+//! there, and on gloo whether it comes before the rank asks for it by name. And, where a device carries out calls of one communicator at a time, which of the calls
 //! that several groups have ready it carries out first: PyTorch's documentation says of NCCL that
 //! using several groups concurrently "is not safe" without synchronization, since kernels of one
 //! communicator can keep those of another from the device.
@@ -89,6 +89,12 @@ pub enum Choice {
         /// The group.
         group: GroupId,
     },
+    /// A rank calls a receive that names its source while one from any source waits: on gloo the next
+    /// send of that source is its from then on.
+    Post {
+        /// The rank.
+        rank: GlobalRank,
+    },
 }
 
 impl fmt::Display for Choice {
@@ -98,6 +104,7 @@ impl fmt::Display for Choice {
                 write!(f, "take:{}:{to}:{tag}:{from}", group.0)
             }
             Choice::Start { rank, group } => write!(f, "start:{rank}:{}", group.0),
+            Choice::Post { rank } => write!(f, "post:{rank}"),
         }
     }
 }
@@ -114,6 +121,10 @@ impl Choice {
             Choice::Start { rank, group } => {
                 format!("rank {rank}'s device begins its next collective of {}", label(group))
             }
+            Choice::Post { rank } => format!(
+                "rank {rank} calls its next receive before anything else comes for its receive from \
+                 any source"
+            ),
         }
     }
 }
@@ -121,8 +132,8 @@ impl Choice {
 /// A text that is no [`Choice`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no choice: there are start:RANK:GROUP and take:GROUP:RECEIVER:TAG:SENDER, in \
-     numbers, as `lockstep explore` writes them"
+    "{text:?} is no choice: there are start:RANK:GROUP, post:RANK and \
+     take:GROUP:RECEIVER:TAG:SENDER, in numbers, as `lockstep explore` writes them"
 )]
 pub struct NoChoice {
     text: String,
@@ -147,6 +158,7 @@ impl FromStr for Choice {
             ("start", &[rank, group]) => {
                 Ok(Choice::Start { rank: GlobalRank(rank), group: GroupId(group) })
             }
+            ("post", &[rank]) => Ok(Choice::Post { rank: GlobalRank(rank) }),
             _ => Err(refused()),
         }
     }
@@ -213,6 +225,9 @@ impl Engine {
         }
         choices.sort_unstable();
         choices.extend(self.takes());
+        let holding = (0..).map(GlobalRank).zip(&self.ranks);
+        let holding = holding.filter(|(_, state)| state.doing == Doing::Holding);
+        choices.extend(holding.map(|(rank, _)| Choice::Post { rank }));
         choices
     }
 
@@ -226,7 +241,7 @@ impl Engine {
         };
         let ranks = choices.iter().filter_map(|choice| match choice {
             Choice::Start { rank, .. } => Some(*rank),
-            Choice::Take { .. } => None,
+            Choice::Take { .. } | Choice::Post { .. } => None,
         });
         let held = |rank: &GlobalRank| {
             let state = &self.ranks[rank.index()];
@@ -255,6 +270,15 @@ impl Engine {
         match choice {
             Choice::Take { group, to, tag, from } => {
                 self.take(Pair { group, from, to, tag }, recorder);
+                // It may be the last that its next receive was held up by.
+                if self.ranks[to.index()].doing == Doing::Holding {
+                    self.ranks[to.index()].doing = Doing::Ready;
+                    self.woken.push_back(Woken::Rank(to));
+                }
+            }
+            Choice::Post { rank } => {
+                self.ranks[rank.index()].doing = Doing::Posting;
+                self.woken.push_back(Woken::Rank(rank));
             }
             Choice::Start { rank, group } => {
                 let member = self.plan.group(group).and_then(|group| group.group_rank(rank));

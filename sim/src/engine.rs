@@ -93,6 +93,11 @@ pub(crate) enum Doing {
     Standing,
     /// Its program is over, but its streams are not empty or calls of its are in flight.
     Draining,
+    /// Before a receive that could have a send which a receive from any source could take: whether it
+    /// is called before that send comes is chosen.
+    Holding,
+    /// The choice was to call it.
+    Posting,
     Finished,
     /// Its process has ended.
     Died,

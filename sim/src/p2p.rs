@@ -1,7 +1,10 @@
 //! Point-to-point calls: a send and a receive of the same group, peers and tag are matched in the
 //! order in which they were called; the transfer begins when both are there, and completes both.
-//! A receive from any source takes the send that was posted first, and of receives that could take
-//! a send, the one posted first has it (MPI's matching order).
+//! A receive from any source takes the send that was posted first. Of receives that could take a
+//! send, the one posted first has it (MPI's matching order), but on gloo: there a receive that names
+//! its source has the next send of it that comes, and one from any source, however long it has
+//! waited, only what nobody has asked for by name (`Pair::recv` expects the peer's notification, and
+//! `handleRemotePendingSend` looks for a receive from any source where none was expected).
 //!
 //! A send thus never completes before its receive is called, as NCCL's do not: the MPI standard
 //! calls a program that needs more "unsafe".
@@ -10,7 +13,7 @@ use crate::choice::Choice;
 use crate::engine::{Due, Engine};
 use crate::record::Recorder;
 use lockstep_core::c10d::STORE_TENSOR;
-use lockstep_core::group::GroupId;
+use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Call, Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::What;
@@ -96,6 +99,24 @@ impl Engine {
         self.match_up(pair, recorder);
     }
 
+    /// Whether a receive that names its source has a send before one from any source that was posted
+    /// earlier.
+    pub(crate) fn named_first(&self, group: GroupId) -> bool {
+        self.plan.group(group).is_some_and(|group| group.backend() == BackendName::Gloo)
+    }
+
+    /// Whether a receive of an operation takes sends from one of the rank's receives from any source,
+    /// depending on which comes first: the send or this receive.
+    pub(crate) fn races_with_any(&self, rank: GlobalRank, calls: &[Call]) -> bool {
+        calls.iter().any(|call| match call {
+            Call::Recv { group, peer: Some(_), tag, .. } if self.named_first(*group) => {
+                let waiting = self.from_any.get(&(*group, rank, *tag));
+                waiting.is_some_and(|waiting| !waiting.is_empty())
+            }
+            _ => false,
+        })
+    }
+
     /// The sends that the first receives from any source could take.
     pub(crate) fn takes(&self) -> Vec<Choice> {
         let mut takes = Vec::new();
@@ -106,9 +127,10 @@ impl Engine {
             for &from in members.ranks() {
                 let posted = self.posted.get(&Pair { group, from, to, tag });
                 let send = posted.and_then(|posted| posted.sends.front());
-                // A named receive that was posted before has the send.
+                // A named receive that was posted before has the send; on gloo any has.
                 let named = posted.and_then(|posted| posted.receives.front());
-                let free = named.is_none_or(|named| named.order > any.order);
+                let first = self.named_first(group);
+                let free = named.is_none_or(|named| !first && named.order > any.order);
                 if free
                     && send.is_some_and(|send| alike(&self.plan, *send, *any))
                     && !self.is_dead(to)
@@ -123,8 +145,12 @@ impl Engine {
     /// Lets the first receive from any source take the first send of a pair.
     pub(crate) fn take(&mut self, pair: Pair, recorder: &mut Recorder) {
         self.match_or_leave(pair, false, recorder);
-        // The next ones may have waited behind it.
-        self.match_up(pair, recorder);
+        // The next ones may have waited behind it, and so may named receives of what others send.
+        let Pair { group, to, tag, .. } = pair;
+        let members = self.plan.group(group).map(|group| group.ranks().to_vec());
+        for from in members.unwrap_or_default() {
+            self.match_up(Pair { group, from, to, tag }, recorder);
+        }
     }
 
     /// Writes down which calls wait for their other side, and which receive comes first.
@@ -158,6 +184,8 @@ impl Engine {
         let members = self.plan.group(group)?.ranks();
         let sends = members.iter().filter_map(|&from| {
             let posted = self.posted.get(&Pair { group, from, to, tag })?;
+            // What was received by name before waits for a send that fits it.
+            posted.receives.is_empty().then_some(())?;
             Some((posted.sends.front()?.order, from))
         });
         sends.min().map(|(_, from)| from)
@@ -172,15 +200,17 @@ impl Engine {
     /// The same; a receive from any source is left alone if it `chooses`.
     fn match_or_leave(&mut self, pair: Pair, chooses: bool, recorder: &mut Recorder) {
         let Pair { group, from, to, tag } = pair;
+        let named_first = self.named_first(group);
         let posted = self.posted.entry(pair).or_default();
         let Some(&send) = posted.sends.front() else { return };
         let any = self.from_any.get_mut(&(group, to, tag));
         let first_any = any.as_ref().and_then(|any| any.front()).copied();
+        let any_first = |any: Side, named: Side| !named_first && any.order < named.order;
         let (receive, from_any) = match (posted.receives.front().copied(), first_any) {
             // Which send it takes is chosen.
-            (Some(named), Some(any)) if any.order < named.order && chooses => return,
+            (Some(named), Some(any)) if any_first(any, named) && chooses => return,
             (None, Some(_)) if chooses => return,
-            (Some(named), Some(any)) if any.order < named.order => (any, true),
+            (Some(named), Some(any)) if any_first(any, named) => (any, true),
             (Some(named), _) => (named, false),
             (None, Some(any)) => (any, true),
             (None, None) => return,

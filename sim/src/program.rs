@@ -19,7 +19,7 @@ impl Engine {
         loop {
             let state = &mut self.ranks[rank.index()];
             match state.doing {
-                Doing::Busy | Doing::Finished | Doing::Died => return,
+                Doing::Busy | Doing::Holding | Doing::Finished | Doing::Died => return,
                 Doing::Blocked { op } => {
                     if !state.completed(op) {
                         return;
@@ -38,8 +38,17 @@ impl Engine {
                     self.end_op(rank, recorder);
                     continue;
                 }
-                Doing::Ready | Doing::Draining => {}
+                Doing::Posting => state.doing = Doing::Ready,
+                Doing::Ready | Doing::Draining => {
+                    let pc = state.pc as usize;
+                    let calls = program.ops.get(pc).map(|op| op.action.calls()).unwrap_or_default();
+                    if self.choosing.is_some() && self.races_with_any(rank, calls) {
+                        self.ranks[rank.index()].doing = Doing::Holding;
+                        return;
+                    }
+                }
             }
+            let state = &self.ranks[rank.index()];
             let Some(op) = program.ops.get(state.pc as usize) else {
                 self.finish_program(rank, recorder);
                 return;

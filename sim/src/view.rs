@@ -210,7 +210,7 @@ impl Engine {
             op: state.pc,
             line: op.and_then(|op| op.at),
             doing: match state.doing {
-                EngineDoing::Ready => Doing::Running,
+                EngineDoing::Ready | EngineDoing::Holding | EngineDoing::Posting => Doing::Running,
                 EngineDoing::Busy => Doing::Busy,
                 EngineDoing::Blocked { op } => {
                     let mut works = state.works_of(op);

@@ -188,12 +188,7 @@ impl Dist<'_> {
     }
 
     /// The same of another line.
-    pub(super) fn remark_at(
-        &mut self,
-        remark: Remark,
-        work: Option<Work>,
-        at: Option<SourceLine>,
-    ) {
+    pub(super) fn remark_at(&mut self, remark: Remark, work: Option<Work>, at: Option<SourceLine>) {
         self.state.recorded.push(Recorded::Remark(Noted { remark, work, at }));
     }
 }

@@ -41,12 +41,19 @@ const INSTEAD: [(&str, &str); 15] = [
     ("dataclasses", "Keep what belongs together in a dict or struct(...)."),
     ("tempfile", "A program has no files: torch.save writes none, and needs no name of one."),
     ("pathlib", "A program has no files."),
-    ("torch.utils.data", "Write the loop over the batches: for step in range(10): model(torch.randn(32, 10))."),
+    (
+        "torch.utils.data",
+        "There are TensorDataset, DataLoader and distributed.DistributedSampler; or write the loop \
+         over the batches: for step in range(10): model(torch.randn(32, 10)).",
+    ),
     ("torchvision", "There are no images: torch.randn(32, 3, 224, 224) is a batch of them."),
     ("random", "Random numbers are others on every rank and in every run: write one."),
     ("torch.nn", "Models: models.mlp([784, 256, 10]), or one that ships (docs/programs.md)."),
-    ("torch", "docs/programs.md lists what a program has. What only computes can be left out: \
-      compute(\"loss\", us = 50) takes the time that it would."),
+    (
+        "torch",
+        "docs/programs.md lists what a program has. What only computes can be left out: \
+      compute(\"loss\", us = 50) takes the time that it would.",
+    ),
 ];
 
 impl AbsentValue {

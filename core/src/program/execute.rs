@@ -375,6 +375,7 @@ impl Script<'_> {
         let ast = AstModule::parse(self.path, self.rewritten.text.clone(), &dialect)
             .map_err(|error| failed(&error))?;
         super::tensor_math::begin();
+        super::undecided::begin();
         process.origin.clone_from(origin);
         process.classes = python::classes(self.globals);
         process.natives = processes::natives(self.globals);

@@ -1,8 +1,8 @@
 //! `x += y` and its like, as steps of the plan where a run alone knows the elements.
 
 use super::elements;
-use super::process::Process;
 use super::operation::Operation;
+use super::process::Process;
 use super::tensor_math::{FOLLOWED, Operand, constant, fresh, spread, value_of};
 use super::torch::Filled;
 use crate::c10d::Tensor;

@@ -208,10 +208,7 @@ fn functions(builder: &mut GlobalsBuilder) {
 }
 
 /// `with context:` begins.
-fn entered<'v>(
-    context: Value<'v>,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
+fn entered<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
     // `with mesh:` names the current mesh, which nothing here asks for.
     let mesh = context.downcast_ref::<MeshValue>().map(|_| &ContextValue(Context::Nothing));
     let Some(entered) = context.downcast_ref::<ContextValue>().or(mesh) else {

@@ -45,6 +45,8 @@ mod arguments;
 #[cfg(feature = "program")]
 mod cuda;
 #[cfg(feature = "program")]
+mod data;
+#[cfg(feature = "program")]
 mod dialect;
 #[cfg(feature = "program")]
 mod dist;
@@ -108,6 +110,8 @@ mod size_value;
 mod stores;
 #[cfg(feature = "program")]
 mod streams;
+#[cfg(feature = "program")]
+mod tensor_each;
 #[cfg(feature = "program")]
 mod tensor_functions;
 #[cfg(feature = "program")]

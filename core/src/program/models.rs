@@ -147,10 +147,7 @@ pub(super) fn layers(builder: &mut GlobalsBuilder) {
     }
 
     /// Modules in a list, which are taken to be run one behind the other.
-    fn ModuleList<'v>(
-        modules: Value<'v>,
-        heap: Heap<'v>,
-    ) -> starlark::Result<ModelValue> {
+    fn ModuleList<'v>(modules: Value<'v>, heap: Heap<'v>) -> starlark::Result<ModelValue> {
         let modules: Vec<Value<'v>> = modules.iterate(heap)?.collect();
         in_a_row("ModuleList", &modules).map_err(starlark::Error::new_native)
     }
@@ -222,10 +219,8 @@ fn batch_norm<'v>(
     named: &UnpackDictEntries<&'v str, Value<'v>>,
 ) -> anyhow::Result<ModelValue> {
     let has = |option: Option<Value<'v>>| option.is_none_or(|option| option.to_bool());
-    let (affine, tracks) = (
-        has(option("affine", 2, more, named)),
-        has(option("track_running_stats", 3, more, named)),
-    );
+    let (affine, tracks) =
+        (has(option("affine", 2, more, named)), has(option("track_running_stats", 3, more, named)));
     let size = [u64::from(features)];
     let params: [(&str, &[u64]); 2] = [("weight", &size), ("bias", &size)];
     let buffers: [(&str, &[u64], Dtype); 3] = [
@@ -263,7 +258,10 @@ impl<'v> StarlarkValue<'v> for CheckpointValue {
     /// `checkpoint["model"]` may be one itself.
     fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
         let name = index.unpack_str().unwrap_or_default().to_lowercase();
-        match ["model", "state", "optim", "sched", "snapshot"].iter().any(|part| name.contains(part)) {
+        match ["model", "state", "optim", "sched", "snapshot"]
+            .iter()
+            .any(|part| name.contains(part))
+        {
             true => Ok(heap.alloc(CheckpointValue)),
             false => CheckpointValue::refused(),
         }

@@ -2,7 +2,7 @@
 
 use super::error::ProgramError;
 use super::known::{Known, Shown};
-use super::undecided::{Decided, Unknown, UnknownValue};
+use super::undecided::{self, Decided, Unknown, UnknownValue};
 use crate::c10d::{Clock, Dist, DistError, ErrorKind, Tensor};
 use crate::dtype::Dtype;
 use crate::plan::TensorId;
@@ -220,9 +220,12 @@ impl<'j> Process<'j> {
     /// # Errors
     /// When something was.
     pub(super) fn nothing_made_up(&self) -> anyhow::Result<()> {
-        super::tensor_math::nothing_decided()?;
         if let Some(why) = self.decided.why() {
             anyhow::bail!("{why}");
+        }
+        if undecided::decided_by_values() {
+            let before = "here or a little before, by taking a tensor for true or false";
+            anyhow::bail!("{} ({before})", undecided::VALUES);
         }
         match self.asked.filter(|_| self.decided.any()) {
             Some((what, line)) => Err(anyhow::anyhow!("{what} (asked in line {line})")),

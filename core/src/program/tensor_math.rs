@@ -57,6 +57,8 @@ enum What {
     },
     /// A model's parameter, or its gradient.
     Parameter(Parameter),
+    /// Rows of a data set.
+    Batch(Batch),
     /// Nothing is made: what is computed of is written into.
     Assign(Operand),
 }
@@ -64,7 +66,6 @@ enum What {
 thread_local! {
     static WAITING: Cell<Vec<Waiting>> = const { Cell::new(Vec::new()) };
     static NUMBER: Cell<u32> = const { Cell::new(0) };
-    static DECIDED: Cell<bool> = const { Cell::new(false) };
     static PARAMETERS: RefCell<BTreeMap<TensorId, Parameter>> =
         const { RefCell::new(BTreeMap::new()) };
 }
@@ -73,28 +74,11 @@ thread_local! {
 pub(super) fn begin() {
     WAITING.take();
     NUMBER.set(0);
-    DECIDED.set(false);
     PARAMETERS.take();
-}
-
-/// A program has decided something by a tensor, which is not told what it holds.
-pub(super) fn decided() {
-    DECIDED.set(true);
-}
-
-/// Nothing may have been decided so.
-pub(super) fn nothing_decided() -> anyhow::Result<()> {
-    anyhow::ensure!(
-        !DECIDED.get(),
-        "a tensor decides nothing by itself here: write x.item(), which is known where nothing was \
-         received into x, or decide by the rank or the step"
-    );
-    Ok(())
 }
 
 /// Makes the results that wait.
 pub(super) fn work_off(process: &mut Process<'_>) -> anyhow::Result<()> {
-    nothing_decided()?;
     for one in WAITING.take() {
         let made = match &one.what {
             What::Binary { operation, right } => {
@@ -104,6 +88,7 @@ pub(super) fn work_off(process: &mut Process<'_>) -> anyhow::Result<()> {
                 runs(process, &one, [*start, *length, *step, *times])?.storage()
             }
             What::Parameter(this) => parameters::made(process, &one.result, this)?,
+            What::Batch(of) => rows(process, &one.result, *of)?.storage(),
             What::Assign(value) => {
                 write(process, &one.left, value)?;
                 one.left.storage()
@@ -271,6 +256,27 @@ pub(super) fn parameter(of: Parameter, dtype: Dtype, shape: &[u64], device: Devi
         }
     });
     result
+}
+
+/// What the rows of a data set hold: random numbers like all of it, or what is not followed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch {
+    pub(super) random: bool,
+}
+
+/// Rows of a data set's tensor.
+pub(super) fn batch(of: &Tensor, shape: &[u64], what: Batch) -> Tensor {
+    let like = Tensor::nothing(of.device());
+    later(&like, of.dtype(), shape, What::Batch(what), None)
+}
+
+fn rows(process: &mut Process<'_>, like: &Tensor, of: Batch) -> anyhow::Result<Tensor> {
+    let fill = if of.random { Fill::Seeded { seed: 0 } } else { Fill::Zeros };
+    let made = named(process, like, like.shape(), Filled::As(fill), "batch".to_owned())?;
+    if !of.random {
+        process.dist()?.not_followed(&made, "which rows a batch has is not followed");
+    }
+    Ok(made)
 }
 
 /// The parameter that a tensor is.

@@ -4,9 +4,9 @@
 
 use super::arguments as take;
 use super::process::process;
+use super::tensor_each::known;
 use super::tensor_math::fresh;
 use super::tensor_parts::{dimension, runtime_error};
-use super::tensor_reduce::known;
 use super::tensor_value::tensor;
 use super::torch::{Filled, WRITTEN_DOWN};
 use super::values::TensorValue;
@@ -191,7 +191,10 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
     ) -> anyhow::Result<TensorValue> {
         let of = tensor(this)?;
         let times = numbers(&times.items)?;
-        anyhow::ensure!(times.iter().all(|n| (0..=65536).contains(n)), "a tensor is repeated so often");
+        anyhow::ensure!(
+            times.iter().all(|n| (0..=65536).contains(n)),
+            "a tensor is repeated so often"
+        );
         let skipped = times.len().checked_sub(of.shape().len()).ok_or_else(|| {
             runtime_error(
                 "Number of dimensions of repeat dims can not be smaller than number of dimensions of \

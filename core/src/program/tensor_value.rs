@@ -4,11 +4,11 @@
 
 use super::arguments::class_of;
 use super::module_value::OutputValue;
+use super::operation::Operation;
 use super::process::{process, refused};
 use super::size_value::SizeValue;
-use super::undecided::UnknownValue;
-use super::operation::Operation;
 use super::tensor_math::binary;
+use super::undecided::UnknownValue;
 use super::values::{DeviceValue, DtypeValue};
 use crate::c10d::{self, DistError, ErrorKind};
 use allocative::Allocative;
@@ -21,6 +21,7 @@ use starlark::values::{
 };
 use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
+use std::cmp::Ordering;
 use std::fmt;
 
 /// A tensor of this rank.
@@ -41,6 +42,7 @@ fn every_method(builder: &mut MethodsBuilder) {
     tensor_methods(builder);
     super::tensor_moves::methods(builder);
     super::tensor_reduce::methods(builder);
+    super::tensor_each::methods(builder);
     super::tensor_shapes::methods(builder);
 }
 
@@ -93,6 +95,16 @@ impl<'v> StarlarkValue<'v> for TensorValue {
         )
     }
 
+    // May not fail: the process is told, and refuses before anything else happens.
+    fn to_bool(&self) -> bool {
+        super::undecided::by_values();
+        false
+    }
+
+    fn compare(&self, _other: Value<'v>) -> starlark::Result<Ordering> {
+        Err(starlark::Error::new_native(anyhow::anyhow!(super::undecided::VALUES)))
+    }
+
     fn length(&self) -> starlark::Result<i32> {
         Ok(self.0.shape().first().map_or(0, |n| i32::try_from(*n).unwrap_or(i32::MAX)))
     }
@@ -133,26 +145,9 @@ impl<'v> StarlarkValue<'v> for TensorValue {
         binary(Operation::Mod, &self.0, other, heap).unwrap_or_else(outputs)
     }
 
-    // Neither may fail, so the process is told, and refuses before anything else happens.
-    fn to_bool(&self) -> bool {
-        super::tensor_math::decided();
-        false
-    }
-
+    /// `x is y`: the same tensor. What two hold is not compared.
     fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
-        // `if x is None`, and the tensor itself in a list.
-        if let Some(other) = other.downcast_ref::<TensorValue>()
-            && other.0 == self.0
-        {
-            return Ok(true);
-        }
-        match other.get_type() {
-            "Tensor" | "int" | "float" => Err(starlark::Error::new_native(anyhow::anyhow!(
-                "tensors are not compared by == here: write torch.equal(a, b), or a.eq(b) for each \
-                 element"
-            ))),
-            _ => Ok(false),
-        }
+        Ok(other.downcast_ref::<TensorValue>().is_some_and(|other| other.0 == self.0))
     }
 
     fn minus(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {

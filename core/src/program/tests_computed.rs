@@ -49,13 +49,31 @@ fn values_are_pytorchs() {
             "[4] torch.float32 True [0.6666666865348816, -0.2857142984867096, 0.20000000298023224, \
              0.5]",
         ),
-        ("torch.full((2,), 3.0) * 0.1", "[2] torch.float32 True [0.30000001192092896, 0.30000001192092896]"),
-        ("torch.tensor([1.0, 2.0], dtype=torch.float16) / 3", "[2] torch.float16 True [0.333251953125, 0.66650390625]"),
+        (
+            "torch.full((2,), 3.0) * 0.1",
+            "[2] torch.float32 True [0.30000001192092896, 0.30000001192092896]",
+        ),
+        (
+            "torch.tensor([1.0, 2.0], dtype=torch.float16) / 3",
+            "[2] torch.float16 True [0.333251953125, 0.66650390625]",
+        ),
         ("y.t() + 1", "[3, 2] torch.float32 False [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]"),
-        ("(y.t() + 1).contiguous()", "[3, 2] torch.float32 True [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]"),
-        ("y.transpose(0, 1).double()", "[3, 2] torch.float64 False [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]"),
-        ("y.t() + torch.ones(3, 2)", "[3, 2] torch.float32 False [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]"),
-        ("torch.ones(3, 2) + y.t()", "[3, 2] torch.float32 True [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]"),
+        (
+            "(y.t() + 1).contiguous()",
+            "[3, 2] torch.float32 True [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]",
+        ),
+        (
+            "y.transpose(0, 1).double()",
+            "[3, 2] torch.float64 False [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]",
+        ),
+        (
+            "y.t() + torch.ones(3, 2)",
+            "[3, 2] torch.float32 False [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]",
+        ),
+        (
+            "torch.ones(3, 2) + y.t()",
+            "[3, 2] torch.float32 True [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]",
+        ),
         ("y.sum(0)", "[3] torch.float32 True [3.0, 5.0, 7.0]"),
         ("torch.sum(y, dim=1, keepdim=True)", "[2, 1] torch.float32 True [[3.0], [12.0]]"),
         ("y.mean(dim=1)", "[2] torch.float32 True [1.0, 4.0]"),
@@ -64,7 +82,10 @@ fn values_are_pytorchs() {
         ("torch.eye(2, 3)", "[2, 3] torch.float32 True [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]"),
         ("torch.vstack([z, z])", "[2, 4] torch.int64 True [[3, -7, 10, 4], [3, -7, 10, 4]]"),
         ("torch.hstack([y[0], y[1]])", "[6] torch.float32 True [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]"),
-        ("torch.arange(4).view(1, 2, 2).permute(2, 0, 1)", "[2, 1, 2] torch.int64 False [[[0, 2]], [[1, 3]]]"),
+        (
+            "torch.arange(4).view(1, 2, 2).permute(2, 0, 1)",
+            "[2, 1, 2] torch.int64 False [[[0, 2]], [[1, 3]]]",
+        ),
         ("y.eq(3)", "[2, 3] torch.bool True [[False, False, False], [True, False, False]]"),
         ("z.clamp(-1, 5)", "[4] torch.int64 True [3, -1, 5, 4]"),
     ] {
@@ -114,7 +135,10 @@ fn numbers_that_are_not_known_decide_nothing() {
 fn shapes_that_do_not_fit_end_their_rank() {
     for (expression, expected) in [
         ("torch.ones(4).view(3)", "RuntimeError: shape '[3]' is invalid for input of size 4"),
-        ("torch.ones(4).view(-1, 3)", "RuntimeError: shape '[-1, 3]' is invalid for input of size 4"),
+        (
+            "torch.ones(4).view(-1, 3)",
+            "RuntimeError: shape '[-1, 3]' is invalid for input of size 4",
+        ),
         ("torch.ones(4).view(-1, -1)", "RuntimeError: only one dimension can be inferred"),
         ("torch.ones(4).reshape((3,))", "RuntimeError: shape '[3]' is invalid for input of size 4"),
         (
@@ -140,7 +164,8 @@ fn shapes_that_do_not_fit_end_their_rank() {
              non-singleton dimension 0.  Target sizes: [4, 3].  Tensor sizes: [2, 3]",
         ),
     ] {
-        let raised = compiled(&format!("if rank == 1: {expression}\ndist.barrier()")).unwrap().raised;
+        let raised =
+            compiled(&format!("if rank == 1: {expression}\ndist.barrier()")).unwrap().raised;
         let [(ranks, error)] = &raised[..] else { panic!("{expression}: {raised:?}") };
         assert_eq!((ranks[0].0, error.message.as_str()), (1, expected));
     }
@@ -178,4 +203,23 @@ fn tutorials_go_through() {
     );
     let error = compiled("if torch.load('x.pt')['epoch'] > 3: dist.barrier()").unwrap_err();
     assert!(error.message.contains("what a checkpoint holds is not known"), "{error}");
+}
+
+/// Every rank gets as many batches, whose rows PyTorch's sampler shares out.
+#[test]
+fn batches_are_shared_out() {
+    let body = "from torch.utils.data import DataLoader, TensorDataset\n\
+                from torch.utils.data.distributed import DistributedSampler\n\
+                data = TensorDataset(torch.randn(21, 10), torch.arange(21))\n\
+                sampler = DistributedSampler(data)\n\
+                loader = DataLoader(data, batch_size=4, sampler=sampler, pin_memory=True)\n\
+                sampler.set_epoch(1)\nprint(len(data), len(sampler), len(loader))\n\
+                model = DDP(nn.Linear(10, 5))\nfor nth, (x, y) in enumerate(loader):\n    \
+                nn.CrossEntropyLoss()(model(x), y).backward()\n    \
+                if nth == len(loader) - 1: print(list(x.shape), list(y.shape), y.dtype)";
+    assert_eq!(printed(body), ["21 11 3", "[3, 10] [3] torch.int64"]);
+    // Which rows they are is not followed.
+    let body = "import torch.utils.data as data\nfor rows in data.DataLoader(data.TensorDataset(\
+                torch.arange(4))):\n    dist.all_reduce(rows[0])";
+    assert!(compiled(body).unwrap_err().message.contains("not followed"), "{:?}", compiled(body));
 }

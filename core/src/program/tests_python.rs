@@ -167,7 +167,7 @@ fn what_is_not_there_says_what_to_write() {
 fn what_is_imported_and_not_there_is_refused_where_it_is_used() {
     let head = "import numpy as np, tempfile, argparse\nfrom random import Random\n\
                 import torchvision\nimport torchvision.transforms as transforms\n\
-                from torch.utils.data import DataLoader as Loader\n\
+                from torch.utils.data import Dataset as Loader\n\
                 from contextlib import nullcontext\nfrom functools import partial\n\
                 from torch.nn.utils import clip_grad_norm_\n";
     let body = "def unused():\n    return np.zeros(3)\n\ndef main():\n    \
@@ -181,7 +181,7 @@ fn what_is_imported_and_not_there_is_refused_where_it_is_used() {
         ("Random(3)", "random.Random is not known here (line 2", "Random numbers"),
         ("if np.flag: dist.barrier()\n    dist.barrier()", "numpy.flag is not known", "no numpy"),
         ("print(f'{np.pi}')", "numpy.pi is not known", "no numpy"),
-        ("for x in Loader([1]): print(x)", "torch.utils.data.DataLoader is not", "the batches"),
+        ("for x in Loader([1]): print(x)", "torch.utils.data.Dataset is not", "the batches"),
     ] {
         let error = executed(&format!("{head}{body}    {line}\n{run}")).unwrap_err();
         assert!(error.message.starts_with(said), "{line}: {error}");

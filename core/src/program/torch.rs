@@ -58,6 +58,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
             builder.namespace("functional", super::losses::functional);
             builder.namespace("utils", super::optimizer::utils);
         });
+        builder.namespace("utils", |builder| builder.namespace("data", super::data::add));
     });
 }
 

@@ -12,10 +12,44 @@ use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
 };
 use starlark_derive::starlark_value;
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+
+/// How every answer ends that is printed, by which it is known in a text that it was put into.
+pub(super) const SHOWN: &str = "known when it runs>";
+
+/// Why nothing can be decided by a text.
+pub(super) const IN_TEXT: &str = "there is something in this text that is known only when the program \
+     runs (whom a receive from any source gets its tensor from, whether a work has completed): it can \
+     be printed, and nothing can be decided by it. Name the source, or wait() first";
+
+/// Why nothing can be decided by a tensor.
+pub(super) const VALUES: &str = "a tensor's values are not known while the program is recorded: \
+     nothing can be decided by them. Decide by what every rank knows (its rank, the step), or by an \
+     object that is sent (dist.broadcast_object_list, dist.all_gather_object)";
+
+thread_local! {
+    /// Whether the program of this thread has decided by a tensor.
+    static BY_VALUES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Another program begins on this thread.
+pub(super) fn begin() {
+    BY_VALUES.set(false);
+}
+
+/// A tensor was taken for true or false, which cannot fail there: the process is told.
+pub(super) fn by_values() {
+    BY_VALUES.set(true);
+}
+
+/// Whether something was decided by a tensor.
+pub(super) fn decided_by_values() -> bool {
+    BY_VALUES.get()
+}
 
 /// Something that is not known while a program is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +163,18 @@ impl UnknownValue {
 
     fn refused<T>(&self) -> starlark::Result<T> {
         Err(starlark::Error::new_native(anyhow::anyhow!(self.what.to_string())))
+    }
+
+    /// The type, where that is known.
+    ///
+    /// # Errors
+    /// What is not known.
+    pub(super) fn class(&self) -> anyhow::Result<&'static str> {
+        match self.what {
+            Unknown::Sender => Ok("int"),
+            Unknown::Work { question: "is_completed()" | "is_success()" | "done()" } => Ok("bool"),
+            what => Err(anyhow::anyhow!(what.to_string())),
+        }
     }
 
     /// What is not known.

@@ -74,9 +74,8 @@ fn functions(statements: &[Logical]) -> Vec<Option<usize>> {
     let mut open: Vec<usize> = Vec::new();
     let mut within = Vec::with_capacity(statements.len());
     for (at, statement) in statements.iter().enumerate() {
-        let ended = |def: &usize| {
-            statements.get(*def).is_some_and(|def| statement.indent <= def.indent)
-        };
+        let ended =
+            |def: &usize| statements.get(*def).is_some_and(|def| statement.indent <= def.indent);
         while open.last().is_some_and(ended) {
             open.pop();
         }
@@ -281,7 +280,8 @@ mod tests {
 
     #[test]
     fn what_is_followed_ends_with_its_function() {
-        let text = "def f(x):\n    req = dist.isend(x, 1)\n    if x:\n        return x + 1\n\nf(1)\n";
+        let text =
+            "def f(x):\n    req = dist.isend(x, 1)\n    if x:\n        return x + 1\n\nf(1)\n";
         let written = rewrite(text).unwrap();
         assert_eq!(
             written.text,

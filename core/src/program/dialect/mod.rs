@@ -10,6 +10,7 @@ mod augmented;
 mod bound;
 mod bytes;
 mod chain;
+mod compare;
 mod displays;
 mod dropped;
 mod environ;
@@ -29,7 +30,6 @@ mod starred;
 mod subscript;
 #[cfg(test)]
 mod tests;
-mod tuples;
 
 use super::error::ProgramError;
 use bound::{Bound, Here};
@@ -319,10 +319,10 @@ fn write(
             out.line(&format!("{:indent$}for _ in range(2147483647):", ""), first);
             let condition = condition.trim_end();
             // A loop that asks a store is the wait that it stands for.
-            let has = |words: &[&str]| words.iter().any(|word| mask[from..to].contains(word));
+            let has = |words: &[&str]| words.iter().any(|word| head.contains(word));
             if idle && has(&POLLS) {
                 let exact = if has(&["=="]) { "True" } else { "False" };
-                let condition = asked(condition, &mask[from..to]);
+                let condition = condition.trim();
                 out.line(&format!("{:inner$}_polling({exact})", ""), first);
                 out.line(&format!("{:inner$}if not _polled({condition}): break", ""), first);
             } else {
@@ -344,11 +344,12 @@ fn write(
                 Some((mask.find("if")? + 2, colon.strip_suffix(':')?.len()))
             });
             if let Some((from, to)) = end
-                && POLLS.iter().any(|word| mask[from..to].contains(word))
+                && POLLS.iter().any(|word| head.contains(word))
             {
-                let exact = if mask[from..to].contains("!=") { "True" } else { "False" };
+                let exact = if head.contains("!=") { "True" } else { "False" };
                 out.line(&format!("{:indent$}_polling({exact})", ""), first);
-                let condition = asked(&text[from..to].replace('\n', " "), &mask[from..to]);
+                let condition = text[from..to].replace('\n', " ");
+                let condition = condition.trim();
                 let rest = &text[to..];
                 let head = format!("{:indent$}if _polled({condition}, True){rest}", "");
                 out.line(&head, first);
@@ -398,35 +399,6 @@ fn write(
     Ok(())
 }
 
-/// A condition whose literals are values that are compared when it is looked at: the interpreter
-/// takes it that nothing of ours equals a literal.
-fn asked(condition: &str, mask: &str) -> String {
-    let mut out = String::with_capacity(condition.len() + 8);
-    let mut at = 0;
-    let next = |rest: &str| ["!=", "=="].iter().filter_map(|word| rest.find(word)).min();
-    while let Some(found) = mask.get(at..).and_then(next) {
-        let operator = at + found + 2;
-        let spaces = mask[operator..].len() - mask[operator..].trim_start_matches(' ').len();
-        let start = operator + spaces;
-        let literal = |c: char| c.is_ascii_digit() || c == '-' || c == '\u{1}';
-        let rest = &mask[start..];
-        let length = rest.find(|c| !literal(c)).unwrap_or(rest.len());
-        let end = start + length;
-        out.push_str(&condition[at..start]);
-        match length {
-            0 => {}
-            _ => {
-                out.push_str("_it(");
-                out.push_str(&condition[start..end]);
-                out.push(')');
-            }
-        }
-        at = end;
-    }
-    out.push_str(&condition[at..]);
-    out.trim().to_owned()
-}
-
 /// Whether a statement would leave a `with` block, whose end it would skip.
 fn leaves_with(blocks: &[Open], word: &str) -> bool {
     for open in blocks.iter().rev() {
@@ -445,7 +417,7 @@ fn first_word(text: &str) -> &str {
     &text[..end]
 }
 
-/// The statement with f-strings and `is` in Starlark's words, and its mask.
+/// The statement with f-strings and comparisons in Starlark's words, and its mask.
 fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
     let (mut text, mut mask) = fstring::rewrite(statement)?;
     load::rewrite(&mut text, &mut mask);
@@ -458,24 +430,8 @@ fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
     reflected::rewrite(&mut text, &mut mask);
     methods::rewrite(&mut text, &mut mask);
     subscript::rewrite(&mut text, &mut mask);
-    for (from, to) in [("is not", "!="), ("is", "==")] {
-        let mut at = 0;
-        while let Some(found) = mask[at..].find(from) {
-            let start = at + found;
-            let end = start + from.len();
-            let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
-            let alone = !mask[..start].ends_with(word) && !mask[end..].starts_with(word);
-            if alone {
-                text.replace_range(start..end, to);
-                mask.replace_range(start..end, to);
-                at = start + to.len();
-            } else {
-                at = end;
-            }
-        }
-    }
     chain::rewrite(&mut text, &mut mask);
-    tuples::rewrite(&mut text, &mut mask);
+    compare::rewrite(&mut text, &mut mask);
     Ok((text, mask))
 }
 

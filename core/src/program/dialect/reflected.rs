@@ -18,7 +18,9 @@ fn one(text: &mut String, mask: &mut String, at: usize) {
     let operator = bytes[at];
     let beside = |at: Option<usize>| at.and_then(|at| bytes.get(at)).copied();
     // `x -= 1`, `x // 2`, `-> None`.
-    if matches!(beside(Some(at + 1)), Some(b'=' | b'/' | b'>')) || beside(at.checked_sub(1)) == Some(b'/') {
+    if matches!(beside(Some(at + 1)), Some(b'=' | b'/' | b'>'))
+        || beside(at.checked_sub(1)) == Some(b'/')
+    {
         return;
     }
     let left = mask[..at].trim_end();
@@ -52,7 +54,8 @@ fn one(text: &mut String, mask: &mut String, at: usize) {
     while operator == b'-' {
         let rest = &mask[end..];
         let blank = rest.len() - rest.trim_start_matches(' ').len();
-        let Some(next) = rest[blank..].chars().next().filter(|c| matches!(c, '*' | '/' | '%')) else {
+        let Some(next) = rest[blank..].chars().next().filter(|c| matches!(c, '*' | '/' | '%'))
+        else {
             break;
         };
         let twice = rest[blank + 1..].starts_with(next);

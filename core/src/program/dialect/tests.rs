@@ -57,7 +57,8 @@ fn imports_name_what_is_there() {
          \"torch.distributed.get_rank\"); barrier = _imported(torch.distributed, \"barrier\", \
          \"torch.distributed.barrier\")\n\n\n\n"
     );
-    let text = "from torch.utils.data import DataLoader as Loader\nimport tempfile, os\nimport a.b\n";
+    let text =
+        "from torch.utils.data import DataLoader as Loader\nimport tempfile, os\nimport a.b\n";
     assert_eq!(
         rewritten(text),
         "Loader = _imported(torch, \"utils.data.DataLoader\", \"torch.utils.data.DataLoader\")\n\

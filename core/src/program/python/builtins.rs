@@ -5,7 +5,7 @@ use super::super::process::process;
 use super::super::shown;
 use super::super::tensor_math;
 use super::super::tensor_parts::SLICE;
-use super::super::undecided::UnknownValue;
+use super::super::undecided::{self, UnknownValue};
 use super::super::values::WorkValue;
 use super::float::{float_of, read};
 use super::format::{format as formatted, percent, raised};
@@ -75,6 +75,7 @@ pub(super) fn real(value: Value<'_>) -> anyhow::Result<f64> {
         Some(yes) => Ok(f64::from(u8::from(yes))),
         None => {
             let class = class_of(value);
+            anyhow::ensure!(class != "Tensor", undecided::VALUES);
             let refuses = value.downcast_ref::<UnknownValue>().is_some();
             let known = refuses || matches!(value.get_type(), "int" | "float");
             if !known {
@@ -151,7 +152,7 @@ fn functions(builder: &mut GlobalsBuilder) {
             return Ok(heap.alloc(0.0));
         }
         let value = match value.get_type() {
-            "Tensor" => super::super::tensor_reduce::item(value, eval)?,
+            "Tensor" => super::super::tensor_each::item(value, eval)?,
             _ => value,
         };
         if is_value(value) {
@@ -237,7 +238,10 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 
     fn isinstance<'v>(value: Value<'v>, class: Value<'v>) -> anyhow::Result<bool> {
-        let of = class_of(value);
+        let of = match value.downcast_ref::<UnknownValue>() {
+            Some(unknown) => unknown.class()?,
+            None => class_of(value),
+        };
         Ok(names(class).iter().any(|name| match name.as_str() {
             "int" => matches!(of, "int" | "bool"),
             "object" => true,
@@ -248,7 +252,10 @@ fn functions(builder: &mut GlobalsBuilder) {
     /// The type itself, where it has a name of its own: it is compared by its place.
     fn r#type<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let name = class_of(value);
+        let name = match value.downcast_ref::<UnknownValue>() {
+            Some(unknown) => unknown.class()?,
+            None => class_of(value),
+        };
         let known = process(eval)?.classes.iter().find(|(known, _)| *known == name);
         Ok(match known {
             Some((_, class)) => class.to_value(),

@@ -32,6 +32,11 @@ pub(super) fn call<'v>(
         }
     }
     let list = ListRef::from_value(this).is_some();
+    if matches!(name, "count" | "index")
+        && let Some(why) = args.iter().chain([&this]).find_map(|value| super::unknown(*value))
+    {
+        return Err(native(anyhow::anyhow!(why)));
+    }
     match (name, items(this)) {
         ("sort", Some(mut entries)) if list => {
             let of = |wanted: &str| named.iter().find(|(own, _)| *own == wanted).map(|own| own.1);

@@ -5,12 +5,14 @@ mod float;
 mod format;
 mod math;
 mod method;
+mod same;
 mod spec;
 mod types;
 
 pub(super) use builtins::set;
 pub(super) use float::{float_of, repr as float_repr};
 pub(super) use format::format;
+pub(super) use same::unknown;
 pub(super) use types::TypeValue;
 
 use starlark::environment::{Globals, GlobalsBuilder};
@@ -19,6 +21,7 @@ use starlark::values::FrozenValue;
 /// Adds them.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     builtins::add(builder);
+    same::add(builder);
     math::add(builder);
 }
 

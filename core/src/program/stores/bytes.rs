@@ -277,6 +277,7 @@ fn python(builder: &mut GlobalsBuilder) {
         if let Some(unknown) = value.downcast_ref::<UnknownValue>() {
             anyhow::bail!("{}", unknown.what());
         }
+        anyhow::ensure!(class_of(value) != "Tensor", super::super::undecided::VALUES);
         if value.get_type() == "int" || value.downcast_ref::<LateValue>().is_some() {
             return Ok(value);
         }

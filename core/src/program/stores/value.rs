@@ -358,11 +358,6 @@ fn loops(builder: &mut GlobalsBuilder) {
         Ok(NoneType)
     }
 
-    /// What it is compared with.
-    fn _it<'v>(value: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(value)
-    }
-
     /// It ends, with this; the loop is left where it is as `leaves` says.
     fn _polled<'v>(
         condition: Value<'v>,

@@ -2,8 +2,8 @@
 //! one channel (group, peers, tag) match in the order in which they were made.
 //!
 //! A receive from any source takes, of the messages that are there, the one that was posted first;
-//! of the receives that could take a message, the one that was called first has it. These are the
-//! simulator's rules, and MPI's.
+//! of the receives that could take a message, the one that was called first has it, but on gloo one
+//! that names its source. These are the simulator's rules, MPI's and gloo's.
 //!
 //! A send completes when its receiver has taken everything: the rendezvous that NCCL's have, and
 //! the simulator's.
@@ -37,8 +37,9 @@ pub(super) struct P2pCall {
 pub(super) enum With {
     /// The one on this channel.
     One(ChannelKey),
-    /// Whoever of the group sends first with this tag.
-    Anyone { group: GroupId, tag: u32 },
+    /// Whoever of the group sends first with this tag. It `holds` named receives that were called
+    /// after it, until it has a message.
+    Anyone { group: GroupId, tag: u32, holds: bool },
 }
 
 /// A call that waits for its turn, and its place among the rank's calls.
@@ -163,7 +164,7 @@ impl Mover {
             self.clerk.note(Note::Started { work: call.work });
             let waiting = Waiting { order: self.calls, call };
             match waiting.call.with {
-                With::Anyone { group, tag } => {
+                With::Anyone { group, tag, .. } => {
                     self.from_anyone.entry((group, tag)).or_default().push_back(waiting);
                 }
                 // The wiring has a channel for every send of the plan; a receive that nobody
@@ -178,7 +179,10 @@ impl Mover {
         any |= self.take_from_anyone();
         for (key, channel) in &mut self.channels {
             let held = self.from_anyone.get(&(key.group, key.tag.unwrap_or_default()));
-            let held = held.and_then(|queue| queue.front()).map(|waiting| waiting.order);
+            let held = held
+                .and_then(|queue| queue.front())
+                .filter(|waiting| matches!(waiting.call.with, With::Anyone { holds: true, .. }));
+            let held = held.map(|waiting| waiting.order);
             channel.begin_next(held);
             while let Some(moved) = channel.advance(&mut self.blocks, &self.clerk) {
                 any |= moved != Moved::Nothing;

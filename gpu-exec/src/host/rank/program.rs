@@ -14,7 +14,7 @@ use super::stream::{Queued, Stream};
 use super::works::Works;
 use crate::clock;
 use crate::shm::{Channel, Doorbell, Segment};
-use lockstep_core::group::GroupId;
+use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Action, Call, Fill, Plan, SignalKind, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::combine;
@@ -113,7 +113,11 @@ impl Program {
                 let key = ChannelKey { group, from: peer, to: me, tag: Some(tag) };
                 (With::One(key), tensor)
             }
-            Call::Recv { group, peer: None, tensor, tag } => (With::Anyone { group, tag }, tensor),
+            Call::Recv { group, peer: None, tensor, tag } => {
+                let of = self.plan.group(group);
+                let holds = of.is_some_and(|group| group.backend() != BackendName::Gloo);
+                (With::Anyone { group, tag, holds }, tensor)
+            }
             Call::Collective { .. } => return Err("neither a send nor a receive".to_owned()),
         };
         let shape = self.plan.tensor(tensor).ok_or("a tensor that the plan has not")?;

@@ -1,0 +1,165 @@
+//! `a == b` as `_same(a, b)`, `a is b` as `_is(a, b)`, `a in b` as `_among(b, a)`, and their opposites:
+//! the interpreter asks a literal, or whatever stands on the left, whether it equals the other side,
+//! and a number or a text of Starlark's takes what it does not know for something else. What is
+//! known only when a program runs must be able to say so on either side.
+
+/// Words that a comparison begins or ends with.
+const WORDS: [&str; 12] =
+    ["and", "or", "if", "else", "for", "lambda", "return", "assert", "while", "elif", "not", "in"];
+
+/// What a call is written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operator {
+    Same,
+    Is,
+    Among,
+    /// One that stays as it is.
+    Other,
+}
+
+/// An operator where it stands.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    operator: Operator,
+    negated: bool,
+    from: usize,
+    to: usize,
+}
+
+/// What stands between two edges.
+#[derive(Clone, Debug)]
+struct Part {
+    from: usize,
+    /// Whether the next `in` belongs to a `for`.
+    of_for: bool,
+    found: Vec<Found>,
+}
+
+impl Part {
+    fn at(from: usize) -> Part {
+        Part { from, of_for: false, found: Vec::new() }
+    }
+}
+
+/// One place of a text that changes.
+struct Edit {
+    at: usize,
+    taken: usize,
+    put: &'static str,
+}
+
+/// Rewrites them in a statement and its mask, which stay of one length.
+pub(super) fn rewrite(text: &mut String, mask: &mut String) {
+    let mut edits = Vec::new();
+    let mut open = vec![Part::at(0)];
+    let mut at = 0;
+    while at < mask.len() {
+        let (token, length) = token(mask, at);
+        let Some(part) = open.last_mut() else { return };
+        match token {
+            Token::Compares(operator, negated) => match (operator, part.of_for) {
+                (Operator::Among, true) => *part = Part::at(at + length),
+                _ => part.found.push(Found { operator, negated, from: at, to: at + length }),
+            },
+            Token::Edge => {
+                edits.extend(call(mask, part, at));
+                let of_for = part.of_for || mask[at..].starts_with("for");
+                *part = Part { of_for, ..Part::at(at + length) };
+            }
+            Token::Opens => open.push(Part::at(at + length)),
+            Token::Closes => {
+                edits.extend(call(mask, part, at));
+                open.pop();
+            }
+            Token::Nothing => {}
+        }
+        at += length;
+    }
+    if let [part] = &open[..] {
+        edits.extend(call(mask, part, mask.len()));
+    }
+    edits.sort_by_key(|edit| edit.at);
+    for edit in edits.into_iter().rev() {
+        for of in [&mut *text, &mut *mask] {
+            of.replace_range(edit.at..edit.at + edit.taken, edit.put);
+        }
+    }
+}
+
+/// What makes a call of the comparison that ends there; nothing if there is none, or more than one.
+fn call(mask: &str, part: &Part, end: usize) -> Vec<Edit> {
+    let [Found { operator, negated, from, to }] = part.found[..] else { return Vec::new() };
+    let blank = |text: &str| text.len() - text.trim_start().len();
+    let start = part.from + blank(&mask[part.from..from]);
+    let right = to + blank(&mask[to..end]);
+    let end = mask[..end].trim_end().len();
+    if start >= from || right >= end {
+        return Vec::new();
+    }
+    let put = match (operator, negated) {
+        (Operator::Same, false) => "_same(",
+        (Operator::Same, true) => "not _same(",
+        (Operator::Is, false) => "_is(",
+        (Operator::Is, true) => "not _is(",
+        (Operator::Among, false) => "_among(",
+        (Operator::Among, true) => "not _among(",
+        (Operator::Other, _) => return Vec::new(),
+    };
+    let left = mask[..from].trim_end().len();
+    vec![
+        Edit { at: start, taken: 0, put },
+        Edit { at: left, taken: right - left, put: ", " },
+        Edit { at: end, taken: 0, put: ")" },
+    ]
+}
+
+enum Token {
+    /// An operator of a comparison, and whether it is the opposite.
+    Compares(Operator, bool),
+    /// What a comparison ends at.
+    Edge,
+    Opens,
+    Closes,
+    Nothing,
+}
+
+/// What begins there, and its length.
+fn token(mask: &str, at: usize) -> (Token, usize) {
+    let rest = &mask[at..];
+    let two = rest.get(..2).unwrap_or_default();
+    match two {
+        "==" => return (Token::Compares(Operator::Same, false), 2),
+        "!=" => return (Token::Compares(Operator::Same, true), 2),
+        "<=" | ">=" => return (Token::Compares(Operator::Other, false), 2),
+        "<<" | ">>" | "//" | "**" => return (Token::Nothing, 2),
+        "->" | "+=" | "-=" | "*=" | "/=" | "%=" | "|=" | "&=" | "^=" | ":=" => {
+            return (Token::Edge, 2);
+        }
+        _ => {}
+    }
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    let Some(first) = rest.chars().next() else { return (Token::Nothing, 1) };
+    match first {
+        '<' | '>' => (Token::Compares(Operator::Other, false), 1),
+        '=' | ',' | ':' | ';' => (Token::Edge, 1),
+        '(' | '[' | '{' => (Token::Opens, 1),
+        ')' | ']' | '}' => (Token::Closes, 1),
+        c if part(c) => {
+            let end = rest.find(|c| !part(c)).unwrap_or(rest.len());
+            let after = rest[end..].trim_start();
+            let next = &after[..after.find(|c| !part(c)).unwrap_or(after.len())];
+            let both = rest.len() - after.len() + next.len();
+            match (&rest[..end], next) {
+                // What has such a name as an attribute is no word.
+                _ if mask[..at].ends_with('.') => (Token::Nothing, end),
+                ("is", "not") => (Token::Compares(Operator::Is, true), both),
+                ("is", _) => (Token::Compares(Operator::Is, false), end),
+                ("not", "in") => (Token::Compares(Operator::Among, true), both),
+                ("in", _) => (Token::Compares(Operator::Among, false), end),
+                (word, _) if WORDS.contains(&word) => (Token::Edge, end),
+                _ => (Token::Nothing, end),
+            }
+        }
+        c => (Token::Nothing, c.len_utf8()),
+    }
+}

@@ -1,0 +1,126 @@
+//! `==`, `is` and `in`: what is known only when a program runs refuses to be compared, on whichever
+//! side it stands, and so do the values of a tensor. All else is compared as the interpreter does.
+
+use super::super::module_value::OutputValue;
+use super::super::tensor_value::TensorValue;
+use super::super::undecided::{self, UnknownValue};
+use starlark::environment::GlobalsBuilder;
+use starlark::starlark_module;
+use starlark::values::dict::DictRef;
+use starlark::values::list::ListRef;
+use starlark::values::tuple::TupleRef;
+use starlark::values::{Value, ValueLike};
+
+/// Lists in each other that are looked into for what is not known.
+const MAX_DEPTH: usize = 4;
+
+/// Why a value cannot be compared: it is not known while the program is recorded, or holds what is
+/// not.
+pub(in super::super) fn unknown(value: Value<'_>) -> Option<String> {
+    within(value, 0)
+}
+
+fn within(value: Value<'_>, depth: usize) -> Option<String> {
+    if let Some(unknown) = value.downcast_ref::<UnknownValue>() {
+        return Some(unknown.what().to_string());
+    }
+    if let Some(text) = value.unpack_str() {
+        return text.contains(undecided::SHOWN).then(|| undecided::IN_TEXT.to_owned());
+    }
+    if depth >= MAX_DEPTH {
+        return None;
+    }
+    if let Some(dict) = DictRef::from_value(value) {
+        return dict.values().find_map(|value| within(value, depth + 1));
+    }
+    entries(value)?.iter().find_map(|value| within(*value, depth + 1))
+}
+
+/// The entries of a list or tuple, where they lie.
+fn entries<'v>(value: Value<'v>) -> Option<&'v [Value<'v>]> {
+    let list = ListRef::from_value(value).map(|list| list.content());
+    list.or_else(|| TupleRef::from_value(value).map(|tuple| tuple.content()))
+}
+
+/// Whether it is a tensor, or a model's output.
+fn is_tensor(value: Value<'_>) -> bool {
+    value.downcast_ref::<TensorValue>().is_some() || value.downcast_ref::<OutputValue>().is_some()
+}
+
+/// Refuses to compare what is not known.
+fn known(values: [Value<'_>; 2]) -> starlark::Result<()> {
+    match values.into_iter().find_map(unknown) {
+        Some(why) => Err(starlark::Error::new_native(anyhow::anyhow!(why))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses to compare a tensor's values.
+fn no_values(values: [Value<'_>; 2]) -> starlark::Result<()> {
+    let compared = values.into_iter().any(is_tensor);
+    let with_none = values.iter().any(|value| value.is_none());
+    match compared && !with_none {
+        true => Err(starlark::Error::new_native(anyhow::anyhow!(undecided::VALUES))),
+        false => Ok(()),
+    }
+}
+
+/// Whether the interpreter compares such a value with any other by itself: it takes values of ours
+/// for something else than a number.
+fn plain(value: Value<'_>) -> bool {
+    matches!(
+        value.get_type(),
+        "int" | "bool" | "float" | "string" | "NoneType" | "list" | "tuple" | "dict"
+    )
+}
+
+/// `a == b`, asked of the side that knows more.
+fn equal<'v>(a: Value<'v>, b: Value<'v>) -> starlark::Result<bool> {
+    if plain(a) && !plain(b) { b.equals(a) } else { a.equals(b) }
+}
+
+#[starlark_module]
+fn functions(builder: &mut GlobalsBuilder) {
+    /// `a == b`.
+    fn _same<'v>(
+        #[starlark(require = pos)] a: Value<'v>,
+        #[starlark(require = pos)] b: Value<'v>,
+    ) -> starlark::Result<bool> {
+        if let (Some(a), Some(b)) = (a.unpack_i32(), b.unpack_i32()) {
+            return Ok(a == b);
+        }
+        known([a, b])?;
+        no_values([a, b])?;
+        equal(a, b)
+    }
+
+    /// `a is b`, of which values of numbers and texts know no difference.
+    fn _is<'v>(
+        #[starlark(require = pos)] a: Value<'v>,
+        #[starlark(require = pos)] b: Value<'v>,
+    ) -> starlark::Result<bool> {
+        known([a, b])?;
+        equal(a, b)
+    }
+
+    /// `item in of`.
+    fn _among<'v>(
+        #[starlark(require = pos)] item: Value<'v>,
+        #[starlark(require = pos)] of: Value<'v>,
+    ) -> starlark::Result<bool> {
+        known([item, of])?;
+        let Some(all) = entries(of) else { return of.is_in(item) };
+        for one in all {
+            no_values([item, *one])?;
+            if equal(item, *one)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Adds them.
+pub(super) fn add(builder: &mut GlobalsBuilder) {
+    functions(builder);
+}
