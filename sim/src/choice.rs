@@ -35,6 +35,7 @@ impl Devices {
     /// A few words for people: what orders of a plan these are.
     pub fn words(self, plan: &Plan) -> &'static str {
         match self {
+            Devices::SideBySide if !Devices::leave_open(plan) => "The order of its calls",
             Devices::SideBySide if Devices::worth_exploring(plan).len() < 2 => {
                 "Which send a receive from any source takes"
             }

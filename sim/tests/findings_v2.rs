@@ -7,7 +7,7 @@ use lockstep_core::diagnosis::{Certainty, Finding, Kind, Verdict, diagnose_trace
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Action, Call, Fill, Plan, PlanBuilder, Splits};
-use lockstep_core::rank::GlobalRank;
+use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_sim::{SimConfig, simulate};
 
 const WORLD: GroupId = GroupId::WORLD;
@@ -110,4 +110,69 @@ fn splits_that_disagree_are_one_finding() {
     let found = findings(&all_to_all(&sent, &[(1, 0), (1, 2)]));
     let [finding] = found.as_slice() else { panic!("{found:#?}") };
     assert_eq!((finding.kind, &finding.culprits), (Kind::SplitMismatch, &ranks(&[1])));
+}
+
+/// Without splits a tensor is cut into equal parts: one of another size is a side of every
+/// disagreement. On PyTorch 2.7.1 ranks 0 and 2 end (`op.preamble.length <= op.nbytes. 12 vs 8`).
+#[test]
+fn equal_parts_of_another_size_disagree() {
+    let mut plan = PlanBuilder::new("p", 3, BackendName::Gloo).unwrap();
+    let tensors = [6, 9, 6].map(|numel| {
+        let input = plan.tensor(format!("in{numel}"), Dtype::Float32, numel, Fill::Ones);
+        (numel, input, plan.tensor(format!("out{numel}"), Dtype::Float32, numel, Fill::Zeros))
+    });
+    let plan = plan.every_rank(|rank, program| {
+        let (numel, input, output) = tensors[rank.index()];
+        program.collective(WORLD, Collective::AllToAll, numel / 3, Some(input), Some(output));
+    });
+    let found = findings(&plan.unwrap());
+    let [finding] = found.as_slice() else { panic!("{found:#?}") };
+    assert_eq!((finding.kind, &finding.culprits), (Kind::SizeMismatch, &ranks(&[1])));
+    assert!(finding.message.contains("rank 0 sends 2 elements to rank 1, which expects 3"));
+    assert!(finding.message.contains("(SIGABRT)"), "{}", finding.message);
+}
+
+/// Ranks that only send their part, each to another, all go on here; on gloo each waits.
+#[test]
+fn a_gather_to_different_roots_is_one_finding_though_nobody_receives() {
+    let mut plan = PlanBuilder::new("p", 2, BackendName::Gloo).unwrap();
+    let part = plan.tensor("part", Dtype::Float32, 2, Fill::Rank);
+    let plan = plan.every_rank(|rank, program| {
+        let gather = Collective::Gather { root: GroupRank(1 - rank.0) };
+        program.collective(WORLD, gather, 2, Some(part), None);
+    });
+    let found = findings(&plan.unwrap());
+    let [finding] = found.as_slice() else { panic!("{found:#?}") };
+    assert_eq!((finding.kind, &finding.culprits), (Kind::RootMismatch, &ranks(&[0, 1])));
+}
+
+/// On NCCL both processes go on behind their sends, as far as a barrier, or to `synchronize()`: each
+/// has made the receive that the other's send waits for, which its device begins after its own send.
+#[test]
+fn sends_that_hold_up_the_receives_behind_them_on_devices_are_a_circle() {
+    let found = |world: u32, barrier: bool| {
+        let mut plan = PlanBuilder::new("p", world, BackendName::Nccl).unwrap();
+        let out = plan.tensor("out", Dtype::Float32, 16, Fill::Ones);
+        let into = plan.tensor("in", Dtype::Float32, 16, Fill::Zeros);
+        let plan = plan.every_rank(|rank, program| {
+            let peer = |by: u32| GroupRank((rank.0 + by) % world);
+            let (group, tag) = (WORLD, 0);
+            program.call(Call::Send { group, peer: peer(1), tensor: out, tag });
+            program.call(Call::Recv { group, peer: Some(peer(world - 1)), tensor: into, tag });
+            if barrier {
+                program.collective(WORLD, Collective::Barrier, 0, None, None);
+            } else {
+                program.push(Action::Synchronize);
+            }
+        });
+        findings(&plan.unwrap())
+    };
+    for (world, barrier) in [(2, true), (2, false), (4, true)] {
+        let found = found(world, barrier);
+        let [finding] = found.as_slice() else { panic!("{found:#?}") };
+        assert_eq!((finding.kind, finding.certainty), (Kind::P2pDeadlock, Certainty::Certain));
+        let all: Vec<u32> = (0..world).collect();
+        assert_eq!(finding.culprits, ranks(&all), "{}", finding.message);
+        assert!(finding.message.contains("rank 0 in send"), "{}", finding.message);
+    }
 }

@@ -283,7 +283,7 @@ impl Dist<'_> {
                 let global = self.get_global_rank(Group::Member(pg), i64::from(peer.0))?;
                 Ok(Source::Rank(global))
             }
-            (None, None) => Ok(Source::WhoeverSends),
+            (None, None) => Ok(self.whoever_sends(pg)),
         }
     }
 

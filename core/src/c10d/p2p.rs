@@ -103,7 +103,16 @@ impl Dist<'_> {
         match (src, peer) {
             (Some(src), _) => Ok(Source::Rank(src)),
             (None, Some(peer)) => Ok(Source::Rank(self.get_global_rank(Group::Member(pg), peer)?)),
-            (None, None) => Ok(Source::WhoeverSends),
+            (None, None) => Ok(self.whoever_sends(pg)),
+        }
+    }
+
+    /// Whom a receive from any source of a group hears: of two ranks, the other one.
+    pub(super) fn whoever_sends(&self, pg: GroupHandle) -> Source {
+        let pg = self.pg(pg);
+        match pg.ranks.as_ref() {
+            [a, b] => Source::Rank(i64::from(if pg.me.0 == 0 { b.0 } else { a.0 })),
+            _ => Source::WhoeverSends,
         }
     }
 

@@ -129,7 +129,10 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     causes.extend(sizes);
     let (splits, explained_rows) = splits::causes(&scene);
     stuck.retain(|row| !explained_rows.contains(row));
-    causes.extend(splits);
+    causes.extend(splits.into_iter().map(|mut cause| {
+        on_gloo::tell(&scene, &mut cause);
+        cause
+    }));
     let unseen = deadlock::unseen(&scene);
     if unseen.is_some() {
         stuck.retain(|row| job.rows.get(*row).is_none_or(|row| !job.is_alone(row)));

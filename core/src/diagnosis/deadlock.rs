@@ -429,6 +429,14 @@ fn p2p_circle(scene: &Scene<'_, '_>, circle: &[GlobalRank]) -> Option<Cause> {
         format!("rank {} in {call} {to} rank {}", pending.made.rank, pending.peer)
     });
     let said: Vec<String> = said.collect();
+    let queued = waits.iter().any(|pending| pending.queued);
+    let on_devices = match queued {
+        true => {
+            " Their processes have gone on and made the calls that these wait for; their devices begin \
+             those behind these."
+        }
+        false => "",
+    };
     let more = waits.len().saturating_sub(SHOWN);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     Some(Cause {
@@ -438,9 +446,13 @@ fn p2p_circle(scene: &Scene<'_, '_>, circle: &[GlobalRank]) -> Option<Cause> {
         group: Some(first.record.call.group),
         seq: first.record.seq,
         op: Some(first.record.call.op.clone()),
-        certainty: Certainty::Certain,
+        // A recorder finds out when a call began from time to time.
+        certainty: match queued && log.recorded {
+            true => Certainty::Likely,
+            false => Certainty::Certain,
+        },
         message: format!(
-            "Ranks {} wait for each other in sends and receives, in a circle: {}{more}.",
+            "Ranks {} wait for each other in sends and receives, in a circle: {}{more}.{on_devices}",
             rank_list(circle),
             said.join("; "),
         ),

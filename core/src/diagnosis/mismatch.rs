@@ -151,10 +151,13 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>, looks: &mut u32) -> Option<
         return None;
     }
     // Uneven parts of a gather may be meant; they only count where somebody is stuck. Another call
-    // is wrong even where the backend lets both pass, as gloo does.
+    // is wrong even where the backend lets both pass, as gloo does; and so is another root, which a
+    // rank that sends its part may not notice.
     let strict = |op: &str| matches!(op, "all_reduce" | "broadcast" | "reduce" | "scatter");
     let same_op = row.made.iter().all(|made| made.record.call.op == first.op);
-    if !row.open() && same_op && !strict(first.op) {
+    let other_root = |made: &Made<'_>| matches!((made.record.call.root, first.root), (Some(a), Some(b)) if a != b);
+    let same_root = !row.made.iter().any(other_root);
+    if !row.open() && same_op && same_root && !strict(first.op) {
         return None;
     }
     let mut sides: BTreeMap<Signature<'_>, Vec<GlobalRank>> = BTreeMap::new();

@@ -38,10 +38,10 @@ pub(super) fn tell(scene: &Scene<'_, '_>, cause: &mut Cause) {
              ranks go on with wrong values."
         }
         (Kind::RootMismatch, _) => {
-            " gloo itself does not compare roots: each rank sends to the root that it names, or hears \
-             from it. Ranks that both take themselves for the root, and who listens to one that does \
-             not, are stuck until the timeout; the others go on after a small call as if nothing were \
-             wrong."
+            " gloo itself does not compare roots: each rank sends and receives as the root that it \
+             names has it. Who sends to a rank that does not receive from it, or receives from one \
+             that does not send to it, is stuck until the timeout; the others go on as if nothing \
+             were wrong."
         }
         _ => "",
     };

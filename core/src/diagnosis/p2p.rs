@@ -17,8 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct PendingP2p<'a> {
     pub(super) made: Made<'a>,
     pub(super) peer: GlobalRank,
-    /// The call of the peer that it meets, if the peer made it.
+    /// The call of the peer that it meets, if the peer made it, and its device can come to it.
     pub(super) partner: Option<Made<'a>>,
+    /// True if the peer has made that call, and its device never comes to it: it is in a send or
+    /// receive that waits in turn for this one's end.
+    pub(super) queued: bool,
     /// True if the peer's plan has no call left that could meet it.
     pub(super) never: bool,
 }
@@ -65,13 +68,47 @@ pub(super) fn pending<'a>(job: &Job<'a>) -> Vec<PendingP2p<'a>> {
                         in_plan.map(|[sends, receives]| if peer == to { receives } else { sends });
                     let never =
                         !taken && partner.is_none() && answers.is_some_and(|answers| answers <= at);
-                    found.push(PendingP2p { made, peer, partner, never });
+                    found.push(PendingP2p { made, peer, partner, queued: false, never });
                 }
             }
         }
     }
     found.sort_by_key(|pending| (pending.made.rank, pending.made.record.work));
+    mark_queued(&mut found);
     found
+}
+
+/// Marks the calls of circles that close on devices: on NCCL a rank's process goes on behind a send,
+/// and has made the receive that the other one waits for; its device begins that after the send, which
+/// waits for the other one's.
+fn mark_queued(pending: &mut [PendingP2p<'_>]) {
+    let mut first: BTreeMap<GlobalRank, u32> = BTreeMap::new();
+    for one in pending.iter().filter(|one| one.made.record.state == CallState::Started) {
+        first.entry(one.made.rank).or_insert(one.made.record.work);
+    }
+    let behind = |one: &PendingP2p<'_>| {
+        let partner = one.partner?;
+        let held = first.get(&partner.rank).is_some_and(|work| *work < partner.record.work);
+        let begun = one.made.record.state == CallState::Started;
+        let waits = begun && held && partner.record.state == CallState::Scheduled;
+        waits.then_some((one.made.rank, partner.rank))
+    };
+    let mut edges: BTreeSet<(GlobalRank, GlobalRank)> = pending.iter().filter_map(behind).collect();
+    // What no rank waits behind, and who waits for none of them, is in no circle.
+    loop {
+        let from: BTreeSet<GlobalRank> = edges.iter().map(|edge| edge.0).collect();
+        let to: BTreeSet<GlobalRank> = edges.iter().map(|edge| edge.1).collect();
+        let before = edges.len();
+        edges.retain(|(a, b)| to.contains(a) && from.contains(b));
+        if edges.len() == before {
+            break;
+        }
+    }
+    for one in pending {
+        if behind(one).is_some_and(|edge| edges.contains(&edge)) {
+            (one.partner, one.queued) = (None, true);
+        }
+    }
 }
 
 /// Who has received from any source, in which group and with which tag.
@@ -123,7 +160,7 @@ fn planned(job: &Job<'_>) -> Option<BTreeMap<Lane, [usize; 2]>> {
 pub(super) fn tags_apart<'s, 'a>(
     pending: &'s [PendingP2p<'a>],
 ) -> Vec<(&'s PendingP2p<'a>, &'s PendingP2p<'a>)> {
-    let open = || pending.iter().filter(|pending| pending.partner.is_none());
+    let open = || pending.iter().filter(|pending| pending.partner.is_none() && !pending.queued);
     let sends = |pending: &PendingP2p<'_>| pending.made.record.call.op.contains("send");
     let mut receives: BTreeMap<(GroupId, GlobalRank, GlobalRank), Vec<&PendingP2p<'_>>> =
         BTreeMap::new();

@@ -1,17 +1,23 @@
-//! Uneven `all_to_all_single` calls whose parts disagree: what a rank sends to another is not what
-//! that one expects. Only a plan tells; recordings have no splits.
+//! `all_to_all_single` calls whose parts disagree: what a rank sends to another is not what that one
+//! expects, by the splits that they pass, or because one that passes none cuts a tensor of another
+//! size into equal parts. Only a plan tells; recordings have no splits.
 
 use super::causes::{Cause, Scene, evidence};
 use super::index::{Made, Row};
 use super::inside::unequal_totals;
 use super::report::{Certainty, Kind};
+use super::signature::numel;
 use super::words;
+use crate::collective::Collective;
 use crate::plan::{Call, Splits};
 use crate::rank::GlobalRank;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Two ranks that disagree on the elements between them.
 struct Disagreement<'a> {
+    /// Whether neither of them passes splits.
+    even: bool,
     from: Made<'a>,
     sends: u64,
     to: Made<'a>,
@@ -56,12 +62,20 @@ fn cause(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
         0 => String::new(),
         more => format!(" {} more between other ranks.", words::count(more, "pair")),
     };
+    let even = disagreements.iter().all(|disagreement| disagreement.even);
+    let of = if even { "sizes" } else { "splits" };
     let blame = match odd {
         Some(rank) => format!(" Rank {rank} is a side of all of them."),
-        None => " Which of the two is wrong cannot be told from the splits.".to_owned(),
+        None => format!(" Which of the two is wrong cannot be told from the {of}."),
+    };
+    let cut = match even {
+        true => {
+            " Without splits every rank cuts its tensors into as many equal parts as there are ranks."
+        }
+        false => "",
     };
     Some(Cause {
-        kind: Kind::SplitMismatch,
+        kind: if even { Kind::SizeMismatch } else { Kind::SplitMismatch },
         culprits,
         also_victims: row.waiting(),
         group: Some(row.group),
@@ -69,22 +83,23 @@ fn cause(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
         op: Some(first.from.record.call.op.clone()),
         certainty,
         message: format!(
-            "In {} rank {} sends {} elements to rank {}, which expects {}.{more}{blame}",
+            "In {} rank {} sends {} elements to rank {}, which expects {}.{more}{cut}{blame}",
             words::call(log, first.from),
             first.from.rank,
             first.sends,
             first.to.rank,
             first.expects,
         ),
-        fix: "input_split_sizes[j] of rank i must equal output_split_sizes[i] of rank j: exchange \
-              the sizes with an all_to_all_single of one number a rank first, and build the output \
-              splits from what arrives."
-            .to_owned(),
+        fix: match even {
+            true => FIX_EVEN,
+            false => FIX,
+        }
+        .to_owned(),
         evidence: disagreements
             .iter()
             .take(8)
             .flat_map(|disagreement| {
-                let Disagreement { from, sends, to, expects } = disagreement;
+                let Disagreement { from, sends, to, expects, .. } = disagreement;
                 let sender = format!("sends {sends} elements to rank {} in", to.rank);
                 let receiver = format!("expects {expects} elements from rank {} in", from.rank);
                 [evidence(scene, *from, &sender), evidence(scene, *to, &receiver)]
@@ -93,6 +108,17 @@ fn cause(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
     })
 }
 
+/// What to do about splits that disagree.
+const FIX: &str = "input_split_sizes[j] of rank i must equal output_split_sizes[i] of rank j: exchange \
+                   the sizes with an all_to_all_single of one number a rank first, and build the \
+                   output splits from what arrives.";
+
+/// The same where nobody passes splits.
+const FIX_EVEN: &str = "Give the call tensors of the same size on every rank; or, where ranks have \
+                        different numbers of elements for each other, pass input_split_sizes and \
+                        output_split_sizes, exchanged with an all_to_all_single of one number a rank \
+                        first.";
+
 fn disagreements<'a>(scene: &Scene<'a, '_>, row: &Row<'a>) -> Vec<Disagreement<'a>> {
     let Some(group) = scene.job.group(row.group) else { return Vec::new() };
     let made: Vec<_> = row
@@ -100,28 +126,46 @@ fn disagreements<'a>(scene: &Scene<'a, '_>, row: &Row<'a>) -> Vec<Disagreement<'
         .iter()
         .filter_map(|made| {
             let place = group.group_rank(made.rank)?;
-            Some((*made, place.index(), splits(scene, *made)?))
+            Some((*made, place.index(), splits(scene, *made, group.size() as usize)?))
         })
         .collect();
     let mut found = Vec::new();
-    for (from, from_place, sent) in &made {
-        for (to, to_place, expected) in &made {
+    for (from, from_place, (sent, cuts)) in &made {
+        for (to, to_place, (expected, also)) in &made {
             let sends = sent.input.get(*to_place).copied().unwrap_or(0);
             let expects = expected.output.get(*from_place).copied().unwrap_or(0);
             if sends != expects {
-                found.push(Disagreement { from: *from, sends, to: *to, expects });
+                found.push(Disagreement {
+                    even: *cuts && *also,
+                    from: *from,
+                    sends,
+                    to: *to,
+                    expects,
+                });
             }
         }
     }
     found
 }
 
-/// The splits that a rank passed, as its plan has them.
-fn splits<'a>(scene: &Scene<'a, '_>, made: Made<'a>) -> Option<&'a Splits> {
+/// The splits of a rank's call, as its plan has them, and whether they are the equal parts of one that
+/// passes none.
+fn splits<'a>(
+    scene: &Scene<'a, '_>,
+    made: Made<'a>,
+    size: usize,
+) -> Option<(Cow<'a, Splits>, bool)> {
+    let call = &made.record.call;
     let op = made.record.plan_op?;
     let op = scene.job.log.plan.as_ref()?.program(made.rank)?.ops.get(op as usize)?;
-    op.action.calls().iter().find_map(|call| match call {
-        Call::Collective { splits, .. } => splits.as_ref(),
+    op.action.calls().iter().find_map(|planned| match planned {
+        Call::Collective { splits: Some(splits), .. } => Some((Cow::Borrowed(splits), false)),
+        Call::Collective { collective: Collective::AllToAll, .. } => {
+            let part = |tensors| numel(tensors).checked_div(size as u64);
+            let parts = |tensors| Some(vec![part(tensors)?; size]);
+            let splits = Splits { input: parts(&call.inputs)?, output: parts(&call.outputs)? };
+            Some((Cow::Owned(splits), true))
+        }
         _ => None,
     })
 }

@@ -371,7 +371,7 @@ impl Script<'_> {
     fn evaluate(&self, process: &mut Process<'_>, at: Option<&Cell<u32>>) -> Result<(), Failure> {
         let dialect = Dialect { enable_f_strings: false, enable_load: false, ..Dialect::Extended };
         let origin = &self.rewritten.origin;
-        let failed = |error: &starlark::Error| process::failure(error, origin);
+        let failed = |error: &starlark::Error| process::failure(error, self.rewritten);
         let ast = AstModule::parse(self.path, self.rewritten.text.clone(), &dialect)
             .map_err(|error| failed(&error))?;
         super::tensor_math::begin();

@@ -160,6 +160,8 @@ mod tests_tensors;
 #[cfg(all(test, feature = "program"))]
 mod tests_tutorials;
 #[cfg(all(test, feature = "program"))]
+mod tests_undecided;
+#[cfg(all(test, feature = "program"))]
 mod tests_users;
 #[cfg(test)]
 mod tests_values;

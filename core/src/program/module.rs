@@ -424,6 +424,9 @@ fn pass_of(process: &mut Process<'_>, pass: Pass, duration_ns: u64) -> anyhow::R
     Ok(())
 }
 
+/// Parameters that are named where one is asked for that is not there.
+const MAX_NAMED: usize = 8;
+
 /// Names or indices of parameters that a pass does not use.
 pub(super) fn unused_params<'v>(
     at: usize,
@@ -445,7 +448,13 @@ pub(super) fn unused_params<'v>(
                 let before = found.len();
                 let of = |name: &str| name == prefix || name.starts_with(&format!("{prefix}."));
                 found.extend(named.filter(|(_, p)| of(&p.name)).map(|(index, _)| index));
-                anyhow::ensure!(found.len() > before, "the model has no parameter {prefix}");
+                if found.len() == before {
+                    let names: Vec<&str> =
+                        model.trained().map(|p| p.name.as_str()).take(MAX_NAMED).collect();
+                    let more = if model.trained().count() > MAX_NAMED { ", …" } else { "" };
+                    let names = names.join(", ");
+                    anyhow::bail!("the model has no parameter {prefix}; it has {names}{more}");
+                }
             }
             None => found.push(u32::try_from(take::whole(entry, "a parameter")?)?),
         }

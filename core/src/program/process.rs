@@ -1,5 +1,6 @@
 //! A process that executes the program: one rank, or nobody, while only `run` is looked for.
 
+use super::dialect::Rewritten;
 use super::error::ProgramError;
 use super::known::{Known, Shown};
 use super::undecided::{self, Decided, Unknown, UnknownValue};
@@ -372,8 +373,8 @@ pub(super) struct Failure {
 }
 
 /// What the interpreter says, in lines of the original.
-pub(super) fn failure(error: &starlark::Error, origin: &[u32]) -> Failure {
-    let line_of = |line: usize| origin.get(line).map_or(0, |line| line + 1);
+pub(super) fn failure(error: &starlark::Error, rewritten: &Rewritten) -> Failure {
+    let line_of = |line: usize| rewritten.origin.get(line).map_or(0, |line| line + 1);
     let place = error.span().map(|span| span.resolve_span().begin);
     let (mut kind, raised) = match error.kind() {
         starlark::ErrorKind::Native(inner) => (inner.to_string(), inner.downcast_ref::<Raised>()),
@@ -392,7 +393,7 @@ pub(super) fn failure(error: &starlark::Error, origin: &[u32]) -> Failure {
     };
     let mut told = ProgramError {
         line: place.map_or(0, |place| line_of(place.line)),
-        column: place.map_or(0, |place| place.column as u32 + 1),
+        column: place.map_or(0, |place| rewritten.column(place.line, place.column) as u32 + 1),
         message: kind,
         help: raised.and_then(|raised| raised.help.clone()),
         stack: error.call_stack().frames.iter().filter_map(frame).collect(),

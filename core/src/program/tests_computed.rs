@@ -7,7 +7,7 @@ use super::{Compiled, Options, ProgramError, compile};
 fn compiled(body: &str) -> Result<Compiled, ProgramError> {
     let body = body.replace('\n', "\n    ");
     let text = format!(
-        "import torch\nimport torch.distributed as dist\n\ndef main():\n    \
+        "import torch\nimport torch.distributed as dist\nimport torch.nn as nn\n\ndef main():\n    \
          dist.init_process_group('gloo')\n    rank = dist.get_rank()\n    {body}\n\n\
          run(main, world_size = 2)\n"
     );

@@ -177,6 +177,31 @@ fn named_receives_and_those_from_any_source_share_a_channel_in_call_order() {
     assert_eq!(got, [int64([2, 3]), int64([1, 1]), int64([1, 1]), int64([2, 3])]);
 }
 
+/// On gloo one that names its source has the next send of it, however long another has waited for any.
+#[test]
+fn on_gloo_a_named_receive_comes_before_one_from_any_source() {
+    let zeros = (1, Fill::Zeros);
+    let mut plan = plan(3, &[(1, Fill::Rank), zeros, zeros], |rank, program, t| match rank {
+        0 => {
+            program.coalesced(vec![recv(None, t[1], 0), recv(Some(2), t[2], 0)]);
+        }
+        _ => {
+            // Long after the receives; rank 2 first.
+            program.sleep("before", [0, 80_000_000, 40_000_000][rank as usize]);
+            program.call(send(0, t[0], 0));
+        }
+    });
+    let world = plan.groups[0].clone();
+    let ranks = world.ranks().to_vec();
+    plan.groups[0] = ProcessGroup::new(world.name(), BackendName::Gloo, ranks)
+        .unwrap()
+        .with_timeout_ms(world.timeout_ms());
+    let trace = run(plan);
+    assert_completed(&trace);
+    assert_eq!(*result(&trace, 0, TensorId(1)), int64([1]));
+    assert_eq!(*result(&trace, 0, TensorId(2)), int64([2]));
+}
+
 #[test]
 fn a_receive_that_nobody_sends_to_times_out() {
     let plan = plan(3, &[(1, Fill::Rank)], |rank, program, tensors| {

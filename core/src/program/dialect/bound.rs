@@ -288,6 +288,6 @@ mod tests {
             "def f(x):\n    _begun()\n    req = _bound(\"req\", (dist.isend(x, 1)), True)\n    if x:\n        \
              return _ended( x + 1)\n\n    _ended()\nf(1)\n"
         );
-        assert_eq!(written.origin, [0, 0, 1, 2, 3, 4, 3, 5]);
+        assert_eq!(written.origin, [0, 0, 1, 2, 3, 4, 4, 5]);
     }
 }

@@ -10,6 +10,7 @@ mod augmented;
 mod bound;
 mod bytes;
 mod chain;
+mod column;
 mod compare;
 mod displays;
 mod dropped;
@@ -42,6 +43,8 @@ pub(super) struct Rewritten {
     pub(super) text: String,
     /// Per line, the line of the original that it came from, counted from 0.
     pub(super) origin: Vec<u32>,
+    /// The original, line by line.
+    pub(super) original: Vec<String>,
 }
 
 /// A block whose end needs a statement.
@@ -84,9 +87,11 @@ enum Block {
 /// # Errors
 /// When it has what a program cannot have.
 pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
+    let original = text.lines().map(str::to_owned).collect();
     let text = &*modules::rewrite(text);
     let statements = scan::scan(text)?;
-    let mut out = Rewritten { text: String::with_capacity(text.len() + 64), origin: Vec::new() };
+    let room = String::with_capacity(text.len() + 64);
+    let mut out = Rewritten { text: room, origin: Vec::new(), original };
     let mut blocks: Vec<Open> = Vec::new();
     let mut at = 0;
     let bound = Bound::find(&statements);
@@ -187,6 +192,17 @@ impl Rewritten {
                 let line = line.saturating_sub(nth + 1);
                 self.line(&format!("{:indent$}{name} = _decorated({decorator}, {name})", ""), line);
             }
+        }
+    }
+
+    /// Where in its line of the original that stands which stands there in a line of the text: both
+    /// lines and columns are counted from 0, the columns in characters.
+    pub(super) fn column(&self, line: usize, column: usize) -> usize {
+        let rewritten = self.text.lines().nth(line);
+        let original = self.origin.get(line).and_then(|line| self.original.get(*line as usize));
+        match (rewritten, original) {
+            (Some(rewritten), Some(original)) => column::of(rewritten, column, original),
+            _ => column,
         }
     }
 

@@ -20,6 +20,44 @@ fn what_is_starlark_stays_as_it_is() {
 }
 
 #[test]
+fn comparisons_are_calls() {
+    let pairs = [
+        ("if a == 1:\n    f()\n", "if _same(a, 1):\n    f()\n"),
+        ("x = not a.b(c)[1] != -d + e\n", "x = not not _same(a.b(c)[1], -d + e)\n"),
+        ("f(k=a is None, l=b is not c)\n", "f(k=_is(a, None), l=not _is(b, c))\n"),
+        (
+            "f(a == g(b != c) and d not in e)\n",
+            "f(_same(a, g(not _same(b, c))) and not _among(d, e))\n",
+        ),
+        ("for a in b: f()\n", "for a in b: f()\n"),
+        (
+            "[a for a, b in c if a in d for e in f == g]\n",
+            "[a for a, b in c if _among(a, d) for e in _same(f, g)]\n",
+        ),
+        ("a = b <= c\n", "a = b <= c\n"),
+        ("a = b if c == d else e == f  # ==\n", "a = b if _same(c, d) else _same(e, f)  # ==\n"),
+        ("f(\"a == b\", a.is_in, d[a == b : c])\n", "f(\"a == b\", a.is_in, d[_same(a, b) : c])\n"),
+    ];
+    for (text, expected) in pairs {
+        assert_eq!(rewritten(text), expected);
+    }
+}
+
+#[test]
+fn a_column_is_the_originals() {
+    let column = |text: &str, of: &str| {
+        let rewritten = rewrite(text).unwrap();
+        let line = rewritten.text.lines().next().unwrap();
+        let at = line.find(of).unwrap_or_else(|| panic!("{line}"));
+        rewritten.column(0, line[..at].chars().count())
+    };
+    assert_eq!(column("if a.b() == c:\n    f()\n", "a.b"), 3);
+    assert_eq!(column("if a.b() == c:\n    f()\n", "_same"), 3);
+    assert_eq!(column("x = ä and a == c in d or c != 1\n", "c,"), 25);
+    assert_eq!(column("x = f(1)\n", "f"), 4);
+}
+
+#[test]
 fn a_while_is_a_bounded_for() {
     let text = "i = 0\nwhile i < 3 and not done(i):\n  i += 1\nafter()\n";
     assert_eq!(
@@ -72,10 +110,23 @@ fn is_raise_assert_and_f_strings() {
                 assert a == b, \"why\"  # said\n";
     assert_eq!(
         rewritten(text),
-        "if x != None and y == None:\n    _raise(ValueError(_fstring(\"no \", (x.y, \"!r\"), \" of \", \
-         (n + 1, \">3\"), )))\n_assert(a == b, \"why\")\n"
+        "if not _is(x, None) and _is(y, None):\n    _raise(ValueError(_fstring(\"no \", (x.y, \"!r\"), \" of \", \
+         (n + 1, \">3\"), )))\n_assert(_same(a, b), \"why\")\n"
     );
     assert_eq!(rewritten("f'{{x}} {a[1]=}'\n"), "_fstring('{x} ', \"a[1]=\", (a[1], \"!r\"), )\n");
+}
+
+#[test]
+fn decorators_are_called_behind_their_functions() {
+    let text =
+        "@a.b()\n@c\ndef f(x):\n    return x\n\ndef g():\n    @c\n    def h(): pass\n    h()\n";
+    let written = rewrite(text).unwrap();
+    assert_eq!(
+        written.text,
+        "\n\ndef f(x):\n    return x\n\nf = _decorated(c, f)\nf = _decorated(a.b(), f)\ndef g():\n\n    \
+         def h(): pass\n    h = _decorated(c, h)\n    h()\n"
+    );
+    assert_eq!(written.origin, [0, 1, 2, 3, 4, 1, 0, 5, 6, 7, 6, 8]);
 }
 
 #[test]
@@ -83,7 +134,6 @@ fn what_has_no_counterpart_is_refused_where_it_stands() {
     for (text, line) in [
         ("x = 1\nclass A:\n    pass\n", 2),
         ("try:\n    x()\n", 1),
-        ("@decorated\ndef f():\n    pass\n", 1),
         ("x = \"open\n", 1),
         ("x = (1,\n\n", 1),
         ("x = 1)\n", 1),

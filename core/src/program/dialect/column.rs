@@ -1,0 +1,34 @@
+//! Where something of a rewritten line stands in the line that it came from: what is written into a
+//! line for the interpreter moves the rest of it.
+
+/// Calls that are written around what was there, and so begin where that does.
+const AROUND: [&str; 3] = ["_same(", "_is(", "_among("];
+
+/// The column of the same word in the original, counted from 0 in characters; the column itself
+/// where there is no such word.
+pub(super) fn of(rewritten: &str, column: usize, original: &str) -> usize {
+    if rewritten == original {
+        return column;
+    }
+    let mut at = rewritten.char_indices().nth(column).map_or(rewritten.len(), |(at, _)| at);
+    while let Some(around) = AROUND.iter().find(|around| rewritten[at..].starts_with(**around)) {
+        at += around.len();
+    }
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    let rest = &rewritten[at..];
+    let word = &rest[..rest.find(|c| !part(c)).unwrap_or(rest.len())];
+    if word.is_empty() {
+        return column;
+    }
+    let before = places(rewritten, word).filter(|place| *place < at).count();
+    let found = places(original, word).nth(before);
+    found.map_or(column, |found| original[..found].chars().count())
+}
+
+/// Where a word stands in a text.
+fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word).map(|(at, _)| at).filter(move |at| {
+        !text[..*at].ends_with(part) && !text[*at + word.len()..].starts_with(part)
+    })
+}
