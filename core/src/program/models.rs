@@ -258,9 +258,7 @@ impl<'v> StarlarkValue<'v> for CheckpointValue {
     /// `checkpoint["model"]` may be one itself.
     fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
         let name = index.unpack_str().unwrap_or_default().to_lowercase();
-        match ["model", "state", "optim", "sched", "snapshot"]
-            .iter()
-            .any(|part| name.contains(part))
+        match ["model", "state", "opt", "sched", "snapshot"].iter().any(|part| name.contains(part))
         {
             true => Ok(heap.alloc(CheckpointValue)),
             false => CheckpointValue::refused(),

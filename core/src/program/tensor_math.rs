@@ -300,6 +300,20 @@ pub(super) fn part(of: &Tensor, dim: usize, start: u64, length: u64) -> Tensor {
     later(of, of.dtype(), &shape, what, None).in_parts()
 }
 
+/// Every so many rows, as a copy.
+pub(super) fn every(of: &Tensor, step: u64) -> Tensor {
+    let mut shape = of.shape().to_vec();
+    let Some(rows) = shape.first_mut() else { return of.clone() };
+    let row = of.numel().checked_div(*rows).unwrap_or(0);
+    *rows = rows.div_ceil(step);
+    let times = *rows;
+    if times <= 1 {
+        return of.narrow(0, times);
+    }
+    let what = What::Runs { start: 0, length: row, step: row.saturating_mul(step), times };
+    later(of, of.dtype(), &shape, what, None).in_parts()
+}
+
 /// The parts, one behind the other.
 fn runs(
     process: &mut Process<'_>,

@@ -5,7 +5,7 @@
 use super::arguments::class_of;
 use super::module_value::OutputValue;
 use super::operation::Operation;
-use super::process::{process, refused};
+use super::process::refused;
 use super::size_value::SizeValue;
 use super::tensor_math::binary;
 use super::undecided::UnknownValue;
@@ -179,16 +179,29 @@ impl<'v> StarlarkValue<'v> for TensorValue {
         stride: Option<Value<'v>>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        if stride.is_some_and(|stride| !stride.is_none()) {
-            let why = "a tensor is cut without a stride here";
-            return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
-        }
         let none = Value::new_none();
         let (start, stop) = (start.unwrap_or(none), stop.unwrap_or(none));
+        let step = stride.unwrap_or(none);
         let cut = super::transposed::in_a_row(&self.0)
-            .and_then(|()| super::tensor_parts::sliced(&self.0, 0, start, stop));
+            .and_then(|()| super::tensor_parts::sliced(&self.0, 0, start, stop))
+            .and_then(|cut| super::tensor_parts::stepped(&cut, 0, step));
         Ok(heap.alloc(TensorValue(cut.map_err(starlark::Error::new_native)?)))
     }
+}
+
+/// Whether a shape has the dimensions of another, some of them split.
+fn splits(whole: &[u64], shape: &[u64]) -> bool {
+    let mut left = shape.iter();
+    let each = whole.iter().filter(|size| **size != 1).all(|size| {
+        let mut product = 1;
+        while product < *size
+            && let Some(part) = left.next()
+        {
+            product *= *part;
+        }
+        product == *size
+    });
+    each && left.all(|size| *size == 1)
 }
 
 /// `base ** exponent`, one of which is a tensor.
@@ -291,7 +304,6 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
     fn view<'v>(
         this: Value<'v>,
         #[starlark(args)] sizes: UnpackTuple<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
         // `view(dtype)`.
         if let [dtype] = sizes.items[..]
@@ -301,13 +313,11 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
         }
         let tensor = tensor(this)?;
         let shape = super::arguments::shape(&sizes.items, tensor.numel())?;
-        if tensor.is_in_parts() && shape != tensor.shape() {
-            let why = "view size is not compatible with input tensor's size and stride (at least \
-                       one dimension spans across two contiguous subspaces). Use .reshape(...) \
-                       instead.";
-            let _ = process(eval)?;
-            return Err(refused(DistError::new(ErrorKind::RuntimeError, why)));
-        }
+        anyhow::ensure!(
+            !tensor.is_in_parts() || splits(tensor.shape(), &shape),
+            "a view that joins dimensions of a part that does not lie in a row, which PyTorch may \
+             refuse: write x.reshape(...)"
+        );
         if shape != tensor.shape() {
             super::transposed::in_a_row(tensor)?;
         }

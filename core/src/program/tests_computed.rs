@@ -86,6 +86,9 @@ fn values_are_pytorchs() {
             "torch.arange(4).view(1, 2, 2).permute(2, 0, 1)",
             "[2, 1, 2] torch.int64 False [[[0, 2]], [[1, 3]]]",
         ),
+        ("x[::2]", "[2] torch.float32 False [1.5, 3.0]"),
+        ("torch.arange(6).view(3, 2)[::2]", "[2, 2] torch.int64 False [[0, 1], [4, 5]]"),
+        ("y[:, 0].view(2, 1)", "[2, 1] torch.float32 False [[0.0], [3.0]]"),
         ("y.eq(3)", "[2, 3] torch.bool True [[False, False, False], [True, False, False]]"),
         ("z.clamp(-1, 5)", "[4] torch.int64 True [3, -1, 5, 4]"),
     ] {
