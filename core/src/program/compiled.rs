@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Limits {
     /// Bytes of text.
     pub text_bytes: usize,
-    /// Function calls and turns of loops of one rank.
+    /// Function calls, comparisons and turns of loops of one rank.
     pub ticks: u64,
     /// Bytes of values of one rank. Kept to as well as the interpreter can.
     pub heap_bytes: usize,
@@ -25,7 +25,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             text_bytes: 1 << 20,
-            ticks: 2_000_000,
+            ticks: 6_000_000,
             heap_bytes: 256 << 20,
             world_size: 4096,
             ops: 20_000_000,

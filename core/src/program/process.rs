@@ -1,6 +1,6 @@
 //! A process that executes the program: one rank, or nobody, while only `run` is looked for.
 
-use super::dialect::Rewritten;
+use super::dialect::{self, Rewritten};
 use super::error::ProgramError;
 use super::known::{Known, Shown};
 use super::undecided::{self, Decided, Unknown, UnknownValue};
@@ -246,6 +246,12 @@ impl<'j> Process<'j> {
             };
             failure.error.message = format!("{what} (asked in line {line})");
         }
+    }
+
+    /// The column of the original for one of a line that it was rewritten to, both counted from 0.
+    pub(super) fn column_of(&self, line: usize, rewritten: &str, column: usize) -> usize {
+        let original = self.origin.get(line).and_then(|line| self.text.get(*line as usize));
+        original.map_or(column, |original| dialect::column(rewritten, column, original))
     }
 
     /// The text of the program.

@@ -6,7 +6,7 @@ const AROUND: [&str; 3] = ["_same(", "_is(", "_among("];
 
 /// The column of the same word in the original, counted from 0 in characters; the column itself
 /// where there is no such word.
-pub(super) fn of(rewritten: &str, column: usize, original: &str) -> usize {
+pub(in super::super) fn of(rewritten: &str, column: usize, original: &str) -> usize {
     if rewritten == original {
         return column;
     }

@@ -32,6 +32,8 @@ mod subscript;
 #[cfg(test)]
 mod tests;
 
+pub(super) use column::of as column;
+
 use super::error::ProgramError;
 use bound::{Bound, Here};
 use scan::Logical;

@@ -101,10 +101,14 @@ fn handle<'v>(this: Value<'v>) -> anyhow::Result<Arc<Handle>> {
     handle.ok_or_else(|| anyhow::anyhow!("{} is no store", take::class_of(this)))
 }
 
-/// Where a call begins, counted from 1.
-pub(super) fn column(eval: &Evaluator<'_, '_, '_>) -> u32 {
-    let place = eval.call_stack_top_location().map(|span| span.resolve_span().begin);
-    place.map_or(0, |place| place.column as u32 + 1)
+/// Where a call begins in its line as it was written, counted from 1.
+pub(super) fn column(eval: &mut Evaluator<'_, '_, '_>) -> u32 {
+    let Some(span) = eval.call_stack_top_location() else { return 0 };
+    let place = span.resolve_span().begin;
+    let own = process(eval).ok().map(|process| {
+        process.column_of(place.line, span.file.source_line(place.line), place.column)
+    });
+    own.unwrap_or(place.column) as u32 + 1
 }
 
 /// Whether the answer of a method is looked at: not where the call is a statement of its own, or
