@@ -68,8 +68,14 @@ pub(crate) fn number(dtype: Dtype, bytes: &[u8]) -> Option<f64> {
     }
     let value: f64 = match dtype.is_complex() {
         true => return None,
-        // The shortest decimal of a number is read back as that number.
+        // The shortest decimal of a number that is shorter than a float64 is another one.
         false if dtype == Dtype::Float32 => f64::from(f32::from_le_bytes(*bytes.first_chunk()?)),
+        false if dtype == Dtype::Float16 => {
+            half::f16::from_le_bytes(*bytes.first_chunk()?).to_f64()
+        }
+        false if dtype == Dtype::Bfloat16 => {
+            half::bf16::from_le_bytes(*bytes.first_chunk()?).to_f64()
+        }
         false => display_element(dtype, bytes).parse().ok()?,
     };
     (dtype.is_float() || value.abs() <= EXACT).then_some(value)

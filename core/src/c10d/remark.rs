@@ -30,6 +30,14 @@ pub(crate) enum Remark {
         /// `isend` or `irecv`.
         call: String,
     },
+    /// The one name that holds the work of a send or receive gets another value, or ends with its
+    /// function, before anything has happened that takes time.
+    Unheld {
+        /// `isend` or `irecv`.
+        call: String,
+        /// The name.
+        name: String,
+    },
     /// The work of a send or receive is never waited for, and nothing that follows waits either.
     Left {
         /// `isend` or `irecv`.
@@ -61,11 +69,17 @@ impl Remark {
             let call = name.strip_suffix(LEFT)?;
             Some(Remark::Left { call: call.to_owned() })
         };
-        new_group().or_else(dropped).or_else(left).or_else(failed)
+        let unheld = || {
+            let (call, held) = name.strip_suffix(UNHELD)?.split_once(HELD)?;
+            Some(Remark::Unheld { call: call.to_owned(), name: held.to_owned() })
+        };
+        new_group().or_else(dropped).or_else(left).or_else(unheld).or_else(failed)
     }
 }
 
 const DROPPED: &str = ": its work is let go of at once";
+const HELD: &str = ": its work is held by ";
+const UNHELD: &str = ", which lets go of it";
 const LEFT: &str = ": nothing waits for it";
 const UNHEARD: &str = ", and nobody waits for it";
 
@@ -78,6 +92,7 @@ impl fmt::Display for Remark {
             }
             Remark::Failed { call, error } => write!(f, "{call} fails with {error}{UNHEARD}"),
             Remark::Dropped { call } => write!(f, "{call}{DROPPED}"),
+            Remark::Unheld { call, name } => write!(f, "{call}{HELD}{name}{UNHELD}"),
             Remark::Left { call } => write!(f, "{call}{LEFT}"),
         }
     }
@@ -120,13 +135,18 @@ impl Noted {
     pub(super) fn is_said(&self, whole: &Whole<'_>) -> bool {
         let work = |Work(work): Work| whole.works.get(work as usize);
         let unheard = self.work.is_none_or(|of| work(of).is_none_or(|work| !work.waited));
+        let last = || {
+            let op = self.work.and_then(work).and_then(|work| work.ops.first());
+            op.is_some_and(|op| *op >= whole.last_wait)
+        };
         match &self.remark {
             Remark::NewGroup { .. } => !whole.groups_alike,
             Remark::Left { .. } => {
-                let op = self.work.and_then(work).and_then(|work| work.ops.first());
                 let dropped = self.work.and_then(work).is_some_and(|work| work.dropped);
-                unheard && !dropped && op.is_some_and(|op| *op >= whole.last_wait)
+                unheard && !dropped && last()
             }
+            // What nothing waits behind is told as that.
+            Remark::Unheld { .. } => unheard && !last(),
             Remark::Failed { .. } | Remark::Dropped { .. } => unheard,
         }
     }
@@ -164,6 +184,11 @@ impl Dist<'_> {
     /// Notes what is said of this rank here, about a work if it is about one.
     pub(super) fn remark(&mut self, remark: Remark, work: Option<Work>) {
         let at = self.state.at;
+        self.remark_at(remark, work, at);
+    }
+
+    /// The same of another line.
+    pub(super) fn remark_at(&mut self, remark: Remark, work: Option<Work>, at: Option<SourceLine>) {
         self.state.recorded.push(Recorded::Remark(Noted { remark, work, at }));
     }
 }
@@ -178,7 +203,7 @@ mod tests {
         fn a_name_tells_what_was_said(
             ranks in proptest::collection::vec(0u32..99, 0..5),
             error in "\\PC{0,20}",
-            nth in 0usize..4,
+            nth in 0usize..5,
         ) {
             let remarks = [
                 Remark::NewGroup {
@@ -188,6 +213,7 @@ mod tests {
                 Remark::Failed { call: "all_reduce".into(), error },
                 Remark::Dropped { call: "isend".into() },
                 Remark::Left { call: "irecv".into() },
+                Remark::Unheld { call: "irecv".into(), name: "req".into() },
             ];
             let said = remarks[nth].to_string();
             prop_assert_eq!(Remark::parse(&said), Some(remarks[nth].clone()));

@@ -179,6 +179,36 @@ impl Dist<'_> {
         self.remark(Remark::Dropped { call: call.to_owned() }, Some(work));
     }
 
+    /// The name that alone held a work holds something else now, or has ended with its function. What
+    /// happened between the call and this moment may be how the program knows that the call has
+    /// completed: only where nothing did that takes time, it is beyond doubt that it was not.
+    pub fn let_go_of_name(&mut self, work: Work, name: &str) {
+        let Some(call) = self.held_by_its_work(work) else { return };
+        let Ok(state) = self.work(work) else { return };
+        let (waited, issued) = (state.waited, state.ops.iter().min().copied());
+        let Some(issued) = issued.filter(|_| !waited).map(|op| op as usize) else { return };
+        let mut since = self.state.recorded.iter().skip(issued);
+        let at = match since.next() {
+            Some(Recorded::Op(op)) => op.at,
+            _ => return,
+        };
+        let at_once = |recorded: &Recorded| match recorded {
+            Recorded::Remark(_) => true,
+            Recorded::Op(op) => match &op.action {
+                Action::Copy { .. } => true,
+                Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {
+                    *duration_ns == 0
+                }
+                action => !action.calls().is_empty() && action.is_async(),
+            },
+            _ => false,
+        };
+        if since.all(at_once) {
+            let remark = Remark::Unheld { call: call.to_owned(), name: name.to_owned() };
+            self.remark_at(remark, Some(work), at);
+        }
+    }
+
     /// A send's or receive's name, where gloo carries it out.
     pub(super) fn held_by_its_work(&self, work: Work) -> Option<&'static str> {
         let state = self.work(work).ok()?;

@@ -371,8 +371,9 @@ fn why(
         return (
             "They mean the same group, but under different names: each rank numbers the groups \
              that it makes, and these ranks have not made equally many.",
-            "Call new_group on every rank of the job, members or not, in the same order; or pass \
-             use_local_synchronization=True where only members call it.",
+            "Call new_group on every rank of the job, members or not, in the same order. \
+             use_local_synchronization=True, with which members alone call it, has the same names \
+             only where they have made equally many groups before.",
         );
     }
     (

@@ -134,7 +134,8 @@ pub(super) fn cause(scene: &Scene<'_, '_>, explained: bool) -> Option<Cause> {
         certainty: Certainty::Certain,
         message: format!("{message} {rule} {}", outcome(clash.as_ref())),
         fix: "Call new_group for every group on every rank, in the same order, and keep the one that \
-              the rank is in; or pass use_local_synchronization=True where only members call it."
+              the rank is in; or pass use_local_synchronization=True where only members call it, and have made \
+              equally many groups before."
             .to_owned(),
         evidence: shown.collect(),
     })

@@ -101,7 +101,8 @@ pub(super) fn cause(scene: &Scene<'_, '_>, namesakes: &Namesakes) -> Option<Caus
             words::short_call(log, other),
         ),
         fix: "Call new_group on every rank of the job, members or not, in the same order; or pass \
-              use_local_synchronization=True where only members call it."
+              use_local_synchronization=True where only members call it, and have made \
+              equally many groups before."
             .to_owned(),
         evidence: shown.chain(seen.map(|made| evidence(scene, *made, "called"))).collect(),
     })

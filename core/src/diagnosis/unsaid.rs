@@ -75,6 +75,20 @@ fn tell(remark: &Remark, ranks: &[GlobalRank], line: Option<String>) -> Option<C
             ),
             format!("Wait for it: work = dist.{call}(…) and work.wait()."),
         ),
+        Remark::Unheld { call, name } => (
+            call,
+            Certainty::Likely,
+            format!(
+                "The work that {call} returns{place} is held by {name} alone, which on {} gets \
+                 another value, or ends with its function, before anything waits for it. {}",
+                words::ranks(ranks),
+                dropped(call),
+            ),
+            format!(
+                "Wait before {name} is given another value or its function ends: {name}.wait(). Or \
+                 keep every work in a list, and wait for all of them."
+            ),
+        ),
         Remark::Dropped { call } => (
             call,
             Certainty::Likely,

@@ -152,22 +152,43 @@ pub(super) fn strings(value: Value<'_>) -> anyhow::Result<Vec<String>> {
 }
 
 /// A shape of so many elements, in which one size may be -1.
-pub(super) fn shape(sizes: &[i32], numel: u64) -> anyhow::Result<Vec<u64>> {
+pub(super) fn shape(sizes: &[Value<'_>], numel: u64) -> anyhow::Result<Vec<u64>> {
+    let entries = match sizes {
+        [one] => match one.downcast_ref::<SizeValue>() {
+            Some(size) => return fits(&size.0, numel),
+            None => items(*one).unwrap_or_else(|| vec![*one]),
+        },
+        many => many.to_vec(),
+    };
+    let sizes: Vec<i64> =
+        entries.into_iter().map(|size| whole(size, "a size")).collect::<anyhow::Result<_>>()?;
+    let refusal = |text: String| Err(refused(DistError::new(ErrorKind::RuntimeError, text)));
+    if let Some(size) = sizes.iter().find(|size| **size < -1) {
+        return refusal(format!("invalid shape dimension {size}"));
+    }
+    if sizes.iter().filter(|size| **size == -1).count() > 1 {
+        return refusal("only one dimension can be inferred".to_owned());
+    }
     let known = sizes.iter().filter(|size| **size >= 0);
     let known = known.fold(1_u64, |product, size| product.saturating_mul(*size as u64));
-    let sizes: Vec<u64> = sizes
-        .iter()
-        .map(|size| match size {
-            0.. => *size as u64,
-            _ => numel.checked_div(known).unwrap_or(0),
-        })
-        .collect();
-    let product = sizes.iter().fold(1_u64, |product, size| product.saturating_mul(*size));
-    anyhow::ensure!(
-        product == numel,
-        "RuntimeError: shape '{sizes:?}' is invalid for input of size {numel}"
-    );
-    Ok(sizes)
+    let inferred = match sizes.contains(&-1) {
+        true => numel.checked_div(known).filter(|inferred| inferred * known == numel),
+        false => Some(0).filter(|_| known == numel),
+    };
+    let Some(inferred) = inferred else {
+        return refusal(format!("shape '{sizes:?}' is invalid for input of size {numel}"));
+    };
+    Ok(sizes.into_iter().map(|size| u64::try_from(size).unwrap_or(inferred)).collect())
+}
+
+/// A shape of so many elements.
+pub(super) fn fits(shape: &[u64], numel: u64) -> anyhow::Result<Vec<u64>> {
+    let product = shape.iter().fold(1_u64, |product, size| product.saturating_mul(*size));
+    if product == numel {
+        return Ok(shape.to_vec());
+    }
+    let text = format!("shape '{shape:?}' is invalid for input of size {numel}");
+    Err(refused(DistError::new(ErrorKind::RuntimeError, text)))
 }
 
 /// A duration in milliseconds: a `timedelta`, or seconds as a number.

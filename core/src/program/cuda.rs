@@ -2,6 +2,8 @@
 
 use super::arguments as take;
 use super::process::process;
+use super::values::DeviceValue;
+use crate::c10d::Device;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -48,11 +50,62 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     }
 
     fn device_count(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
+        counted(eval)
+    }
+}
+
+/// The GPUs of this process's machine: one a rank of it.
+fn counted(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
+    let process = process(eval)?;
+    if let Some(gpus) = process.gpus {
+        return Ok(i64::from(gpus));
+    }
+    let local = process.dist()?.environ("LOCAL_WORLD_SIZE");
+    Ok(local.and_then(|local| local.parse().ok()).unwrap_or(1))
+}
+
+/// `torch.accelerator`, of 2.6: the GPUs by another name.
+pub(super) fn accelerator(builder: &mut GlobalsBuilder) {
+    functions_of_any(builder);
+}
+
+#[starlark_module]
+fn functions_of_any(builder: &mut GlobalsBuilder) {
+    fn is_available() -> anyhow::Result<bool> {
+        Ok(true)
+    }
+
+    fn current_accelerator(
+        #[starlark(default = false)] check_available: bool,
+    ) -> anyhow::Result<DeviceValue> {
+        let _ = check_available;
+        Ok(DeviceValue((Device::Cuda, None)))
+    }
+
+    fn device_count(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
+        counted(eval)
+    }
+
+    fn current_device_index(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
+        Ok(i64::from(process(eval)?.cuda_device()))
+    }
+
+    fn set_device_index<'v>(
+        device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        let named = take::device_index(device);
         let process = process(eval)?;
-        if let Some(gpus) = process.gpus {
-            return Ok(i64::from(gpus));
-        }
-        let local = process.dist()?.environ("LOCAL_WORLD_SIZE");
-        Ok(local.and_then(|local| local.parse().ok()).unwrap_or(1))
+        process.cuda_device = named.or(process.cuda_device);
+        Ok(NoneType)
+    }
+
+    fn synchronize<'v>(
+        #[starlark(default = NoneType)] device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        let _ = device;
+        process(eval)?.dist()?.synchronize();
+        Ok(NoneType)
     }
 }

@@ -2,18 +2,32 @@
 //! into them. What is computed of such is worked out here as PyTorch computes it, in the type of the
 //! result, and written down in the plan.
 
+use super::operation::Operation;
 use super::process::Process;
-use super::tensor_math::{Operand, Operation};
+use super::tensor_math::Operand;
 use super::torch::{On, WRITTEN_DOWN, written_by};
+use super::values::TensorValue;
 use crate::c10d::Tensor;
 use crate::dtype::Dtype;
-use crate::value::{number, number_bytes};
+use crate::value::number;
 
-/// A tensor's elements, one after the other.
+/// A tensor's elements, row by row.
 pub(super) fn held(process: &mut Process<'_>, of: &Tensor) -> anyhow::Result<Option<Vec<f64>>> {
+    if of.is_transposed() {
+        let stored = held(process, &of.transposed())?.filter(|_| of.shape().len() == 2);
+        return Ok(stored.map(|stored| swapped(&stored, of.transposed().shape())));
+    }
     let Some(bytes) = process.dist()?.bytes_of(of, WRITTEN_DOWN) else { return Ok(None) };
     let size = of.dtype().size_bytes().max(1) as usize;
     Ok(bytes.chunks(size).map(|element| number(of.dtype(), element)).collect())
+}
+
+/// The elements of rows, column by column.
+fn swapped(values: &[f64], shape: &[u64]) -> Vec<f64> {
+    let [rows, columns] = shape[..] else { return values.to_vec() };
+    let (rows, columns) = (rows as usize, columns as usize);
+    let places = (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
+    places.filter_map(|at| values.get(at).copied()).collect()
 }
 
 /// The elements of a shape in one that it is broadcast to.
@@ -36,11 +50,6 @@ fn repeated(values: &[f64], from: &[u64], into: &[u64]) -> Option<Vec<f64>> {
     (0..numel).map(|index| values.get(place(index)).copied()).collect()
 }
 
-/// A number as a type holds it.
-fn rounded(dtype: Dtype, value: f64) -> Option<f64> {
-    number(dtype, &number_bytes(dtype, value))
-}
-
 /// `left op right` in the type and shape of a result, where both are known.
 pub(super) fn computed(
     process: &mut Process<'_>,
@@ -57,25 +66,12 @@ pub(super) fn computed(
     let into = result.shape();
     let both = repeated(&a, left.shape(), into).zip(b.and_then(|b| repeated(&b, shape, into)));
     let dtype = result.dtype();
-    // Halves are computed in float32, and a number of Python's is not rounded further.
-    let wide = if dtype.is_float() && dtype != Dtype::Float64 { Dtype::Float32 } else { dtype };
-    let of_right = if matches!(right, Operand::Number(_)) { wide } else { dtype };
+    let of_python = matches!(right, Operand::Number(_));
     let Some((a, b)) = both else { return Ok(None) };
-    let values = a.iter().zip(&b).map(|(a, b)| {
-        let (a, b) = (rounded(dtype, *a)?, rounded(of_right, *b)?);
-        let value = match operation {
-            Operation::Add => a + b,
-            Operation::Sub => a - b,
-            Operation::Mul => a * b,
-            Operation::Div => a / b,
-        };
-        let exact = dtype.is_float() || value.abs() < 9_007_199_254_740_992.0;
-        exact.then_some(value)
-    });
-    Ok(values.collect())
+    Ok(a.iter().zip(&b).map(|(a, b)| operation.of(dtype, *a, *b, of_python)).collect())
 }
 
-/// A tensor of those elements, with another one's shape, type and device.
+/// A tensor of those elements, with another one's shape, layout and device.
 pub(super) fn made_of(
     process: &mut Process<'_>,
     like: &Tensor,
@@ -83,7 +79,24 @@ pub(super) fn made_of(
     values: &[f64],
 ) -> anyhow::Result<Tensor> {
     let on = On::Device(like.device(), Some(like.device_index()));
-    Ok(written_by(process, "computed".to_owned(), like.shape(), dtype, values, on)?.0)
+    Ok(laid_out(process, "computed".to_owned(), like, dtype, values, on)?.0)
+}
+
+/// The same by its name, on another device.
+pub(super) fn laid_out(
+    process: &mut Process<'_>,
+    name: String,
+    like: &Tensor,
+    dtype: Dtype,
+    values: &[f64],
+    on: On,
+) -> anyhow::Result<TensorValue> {
+    if !like.is_transposed() {
+        return written_by(process, name, like.shape(), dtype, values, on);
+    }
+    let stored = swapped(values, like.shape());
+    let made = written_by(process, name, like.shape(), dtype, &stored, on)?;
+    Ok(TensorValue(made.0.laid_out_as(like)))
 }
 
 /// A tensor's known elements as a tensor of the type and shape of another, to which they are

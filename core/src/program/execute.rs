@@ -405,14 +405,23 @@ impl Script<'_> {
             Err(Failure { left: true, .. }) => Ok(()),
             evaluated => evaluated,
         };
-        evaluated.map_err(|mut failure| {
-            process.of_unknown(&mut failure);
-            failure
-        })?;
-        process.nothing_made_up().map_err(|error| {
-            let error =
-                ProgramError { line: process.line, ..ProgramError::whole(error.to_string()) };
-            Failure { raised: false, endless: false, left: false, error }
-        })
+        // What comes of a decision that was made up is made up as well.
+        let made_up = |process: &Process<'_>| {
+            process.nothing_made_up().map_err(|error| {
+                let error =
+                    ProgramError { line: process.line, ..ProgramError::whole(error.to_string()) };
+                Failure { raised: false, endless: false, left: false, error }
+            })
+        };
+        match evaluated {
+            Ok(()) => made_up(process),
+            Err(mut failure) => {
+                if failure.raised {
+                    made_up(process)?;
+                }
+                process.of_unknown(&mut failure);
+                Err(failure)
+            }
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! `x += y` and its like, as steps of the plan where a run alone knows the elements.
 
 use super::elements;
+use super::operation::Operation;
 use super::process::Process;
-use super::tensor_math::{FOLLOWED, Operand, Operation, constant, fresh, spread, value_of};
+use super::tensor_math::{FOLLOWED, Operand, constant, fresh, spread, value_of};
 use super::torch::Filled;
 use crate::c10d::Tensor;
 use crate::plan::Fill;
@@ -24,24 +25,52 @@ pub(super) fn change(
         return Ok(());
     }
     let op = match operation {
-        Operation::Add | Operation::Sub => ReduceOp::Sum,
-        Operation::Mul | Operation::Div => ReduceOp::Product,
+        Operation::Add | Operation::Sub | Operation::FromRight => ReduceOp::Sum,
+        _ => ReduceOp::Product,
     };
     if !op.supports(into.dtype()) {
         let why = format!("{} is computed with", into.dtype());
         process.dist()?.not_followed(into, why);
         return Ok(());
     }
+    let known = value_of(process, right)?;
+    match (operation, known) {
+        (Operation::Pow, Some(exponent)) if [1.0, 2.0, 3.0].contains(&exponent) => {
+            let once = fresh(process, into, into.shape(), Filled::As(Fill::Zeros))?;
+            process.dist()?.copy_tensor(into, &once.clone().laid_out_as(into));
+            for _ in 1..exponent as u32 {
+                process.dist()?.combine_into(&once, into, op);
+            }
+            return Ok(());
+        }
+        (
+            Operation::Add
+            | Operation::Sub
+            | Operation::Mul
+            | Operation::Div
+            | Operation::FromRight,
+            _,
+        ) => {}
+        _ => {
+            process.dist()?.not_followed(into, "more than sums and products is computed of it");
+            return Ok(());
+        }
+    }
+    if operation == Operation::FromRight {
+        let minus = constant(process, into, -1.0)?;
+        process.dist()?.combine_into(&minus, into, ReduceOp::Product);
+    }
     // What is added or multiplied with instead.
     let by = |value: f64| match operation {
-        Operation::Add | Operation::Mul => value,
         Operation::Sub => -value,
         Operation::Div => 1.0 / value,
+        _ => value,
     };
-    let from = match (value_of(process, right)?, right) {
+    let from = match (known, right) {
         (Some(value), _) => Some(constant(process, into, by(value))?),
         (None, Operand::Tensor(right)) => match elements::as_another(process, right, into, by)? {
             Some(known) => Some(known),
+            None if into.is_transposed() => alike(process, operation, into, right)?,
             None => received(process, operation, into, right)?,
         },
         (None, Operand::Number(_)) => None,
@@ -50,6 +79,22 @@ pub(super) fn change(
         process.dist()?.combine_into(&from, into, op);
     }
     Ok(())
+}
+
+/// What is added or multiplied with where rows and columns are swapped: what lies alike.
+fn alike(
+    process: &mut Process<'_>,
+    operation: Operation,
+    into: &Tensor,
+    right: &Tensor,
+) -> anyhow::Result<Option<Tensor>> {
+    let same = right.is_transposed() && right.shape() == into.shape();
+    let plain = !matches!(operation, Operation::Sub | Operation::Div);
+    if same && plain && right.dtype() == into.dtype() {
+        return Ok(Some(right.clone()));
+    }
+    process.dist()?.not_followed(into, "a transposed tensor is computed with");
+    Ok(None)
 }
 
 /// What is added or multiplied with for a tensor whose elements a run alone knows; `None` where that
@@ -65,7 +110,6 @@ fn received(
         _ if right.dtype() != into.dtype() => {
             Some(format!("received {} is computed with as {}", right.dtype(), into.dtype()))
         }
-        _ if into.is_transposed() => Some("a transposed tensor is computed with".to_owned()),
         _ => None,
     };
     if let Some(why) = why {

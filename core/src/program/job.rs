@@ -29,6 +29,8 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     super::exceptions::add(builder);
     super::processes::add(builder);
     super::leaving::add(builder);
+    super::absent::add(builder);
+    super::held::add(builder);
     durations(builder);
     builder.namespace("time", |builder| {
         clock(builder);
@@ -205,6 +207,43 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
+/// `with context:` begins.
+fn entered<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+    // `with mesh:` names the current mesh, which nothing here asks for.
+    let mesh = context.downcast_ref::<MeshValue>().map(|_| &ContextValue(Context::Nothing));
+    let Some(entered) = context.downcast_ref::<ContextValue>().or(mesh) else {
+        return Err(take::type_error(format!(
+            "'{}' object does not support the context manager protocol",
+            take::class_of(context)
+        )));
+    };
+    let process = process(eval)?;
+    anyhow::ensure!(process.contexts.len() < 1000, "too many `with` blocks are open");
+    let mut entering = entered.0.clone();
+    match &mut entering {
+        Context::Join { model, throw } => super::join::enter(process, *model, *throw)?,
+        Context::Stream { stream, before } => *before = process.dist()?.set_stream(*stream),
+        Context::Coalescing(at) => super::dist::enter(process, *at)?,
+        Context::NoSync(_) | Context::Grad(_) | Context::Nothing => {}
+    }
+    process.contexts.push(entering);
+    Ok(context)
+}
+
+/// It ends.
+fn left<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
+    let process = process(eval)?;
+    match process.contexts.pop() {
+        Some(Context::Join { .. }) => super::join::leave(process)?,
+        Some(Context::Stream { before, .. }) => {
+            process.dist()?.set_stream(before);
+        }
+        Some(Context::Coalescing(at)) => super::dist::leave(process, at)?,
+        Some(Context::NoSync(_) | Context::Grad(_) | Context::Nothing) | None => {}
+    }
+    Ok(NoneType)
+}
+
 /// What Python has and Starlark has not.
 #[starlark_module]
 fn python(builder: &mut GlobalsBuilder) {
@@ -226,6 +265,7 @@ fn python(builder: &mut GlobalsBuilder) {
                 _ => Ok(none.to_owned()),
             }
         };
+        args.items.iter().try_for_each(|value| super::absent::shown(*value))?;
         let (between, end) = (option("sep", " ")?, option("end", "\n")?);
         let texts: Vec<String> = args.items.iter().map(|value| shown::text(*value, heap)).collect();
         let text = texts.join(&between) + &end;
@@ -245,7 +285,10 @@ fn python(builder: &mut GlobalsBuilder) {
                 (Some(pair), Some(format)) => {
                     text.push_str(&super::python::format(pair.content()[0], format, heap)?)
                 }
-                _ => text.push_str(&shown::text(value, heap)),
+                _ => {
+                    super::absent::shown(value)?;
+                    text.push_str(&shown::text(value, heap));
+                }
             }
             anyhow::ensure!(text.len() < 1 << 20, "a text of more than a million characters");
         }
@@ -275,38 +318,55 @@ fn python(builder: &mut GlobalsBuilder) {
         context: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        // `with mesh:` names the current mesh, which nothing here asks for.
-        let mesh = context.downcast_ref::<MeshValue>().map(|_| &ContextValue(Context::Nothing));
-        let Some(entered) = context.downcast_ref::<ContextValue>().or(mesh) else {
-            return Err(take::type_error(format!(
-                "'{}' object does not support the context manager protocol",
-                take::class_of(context)
-            )));
-        };
-        let process = process(eval)?;
-        anyhow::ensure!(process.contexts.len() < 1000, "too many `with` blocks are open");
-        let mut entering = entered.0.clone();
-        match &mut entering {
-            Context::Join { model, throw } => super::join::enter(process, *model, *throw)?,
-            Context::Stream { stream, before } => *before = process.dist()?.set_stream(*stream),
-            Context::Coalescing(at) => super::dist::enter(process, *at)?,
-            Context::NoSync(_) | Context::Grad(_) | Context::Nothing => {}
-        }
-        process.contexts.push(entering);
-        Ok(context)
+        entered(context, eval)
     }
 
     fn _exit<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
-        let process = process(eval)?;
-        match process.contexts.pop() {
-            Some(Context::Join { .. }) => super::join::leave(process)?,
-            Some(Context::Stream { before, .. }) => {
-                process.dist()?.set_stream(before);
-            }
-            Some(Context::Coalescing(at)) => super::dist::leave(process, at)?,
-            Some(Context::NoSync(_) | Context::Grad(_) | Context::Nothing) | None => {}
+        left(eval)
+    }
+
+    /// A function behind a decorator.
+    fn _decorated<'v>(
+        #[starlark(require = pos)] decorator: Value<'v>,
+        #[starlark(require = pos)] function: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let native = |error: anyhow::Error| starlark::Error::new_native(error);
+        if super::absent::changes_nothing(decorator) {
+            return Ok(function);
         }
-        Ok(NoneType)
+        let context = match decorator.get_type() {
+            "context" => decorator,
+            // `@torch.no_grad` without its brackets.
+            "function" if matches!(decorator.to_repr().as_str(), "no_grad" | "inference_mode") => {
+                eval.eval_function(decorator, &[], &[])?
+            }
+            _ => {
+                return Err(native(anyhow::anyhow!(
+                    "of decorators a program has torch.no_grad() and its like, and record: call the \
+                     function instead, as in f = decorator(f)"
+                )));
+            }
+        };
+        let process = process(eval).map_err(native)?;
+        let partial = process.native("partial").map_err(native)?.to_value();
+        let within = process.native("_within").map_err(native)?.to_value();
+        eval.eval_function(partial, &[within, context, function], &[])
+    }
+
+    /// Calls a function in a context.
+    fn _within<'v>(
+        #[starlark(require = pos)] context: Value<'v>,
+        #[starlark(require = pos)] function: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let native = |error: anyhow::Error| starlark::Error::new_native(error);
+        entered(context, eval).map_err(native)?;
+        let returned = eval.eval_function(function, &args.items, &named.entries)?;
+        left(eval).map_err(native)?;
+        Ok(returned)
     }
 
     /// A context that changes nothing here.

@@ -39,9 +39,13 @@ mod error;
 
 // What executes is left out of the page's own module, which hands programs to another one.
 #[cfg(feature = "program")]
+mod absent;
+#[cfg(feature = "program")]
 mod arguments;
 #[cfg(feature = "program")]
 mod cuda;
+#[cfg(feature = "program")]
+mod data;
 #[cfg(feature = "program")]
 mod dialect;
 #[cfg(feature = "program")]
@@ -54,6 +58,8 @@ mod environ;
 mod exceptions;
 #[cfg(feature = "program")]
 mod execute;
+#[cfg(feature = "program")]
+mod held;
 #[cfg(feature = "program")]
 mod in_place;
 #[cfg(feature = "program")]
@@ -79,6 +85,8 @@ mod module_value;
 #[cfg(feature = "program")]
 mod objects;
 #[cfg(feature = "program")]
+mod operation;
+#[cfg(feature = "program")]
 mod optimizer;
 #[cfg(feature = "program")]
 mod parameters;
@@ -103,11 +111,19 @@ mod stores;
 #[cfg(feature = "program")]
 mod streams;
 #[cfg(feature = "program")]
+mod tensor_each;
+#[cfg(feature = "program")]
+mod tensor_functions;
+#[cfg(feature = "program")]
 mod tensor_math;
 #[cfg(feature = "program")]
 mod tensor_moves;
 #[cfg(feature = "program")]
 mod tensor_parts;
+#[cfg(feature = "program")]
+mod tensor_reduce;
+#[cfg(feature = "program")]
+mod tensor_shapes;
 #[cfg(feature = "program")]
 mod tensor_value;
 #[cfg(feature = "program")]
@@ -127,6 +143,8 @@ mod work;
 
 #[cfg(all(test, feature = "program"))]
 mod tests;
+#[cfg(all(test, feature = "program"))]
+mod tests_computed;
 #[cfg(all(test, feature = "program"))]
 mod tests_ddp;
 #[cfg(all(test, feature = "program"))]

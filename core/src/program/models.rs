@@ -6,16 +6,18 @@ use super::arguments as take;
 use super::module_value::Through;
 use super::parameters::{ParametersValue, number_of};
 use super::process::process;
-use crate::ddp::model::{Model, known_models, linear, mlp, mlp_with_norms, named, sequence};
+use crate::ddp::model::{
+    Model, known_models, linear, mlp, mlp_with_norms, module, named, sequence,
+};
 use crate::dtype::Dtype;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
-use starlark::values::dict::DictRef;
+use starlark::values::dict::{DictRef, UnpackDictEntries};
 use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
-    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
+    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
 use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
@@ -80,20 +82,216 @@ pub(super) fn layers(builder: &mut GlobalsBuilder) {
         Ok(ModelValue(Arc::new(linear(sizes, bias, dtype))))
     }
 
+    fn Conv2d<'v>(
+        in_channels: u32,
+        out_channels: u32,
+        kernel_size: Value<'v>,
+        #[starlark(args)] more: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
+    ) -> anyhow::Result<ModelValue> {
+        convolution("Conv2d", [in_channels, out_channels], kernel_size, 2, &more.items, &named)
+    }
+
+    fn Conv1d<'v>(
+        in_channels: u32,
+        out_channels: u32,
+        kernel_size: Value<'v>,
+        #[starlark(args)] more: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
+    ) -> anyhow::Result<ModelValue> {
+        convolution("Conv1d", [in_channels, out_channels], kernel_size, 1, &more.items, &named)
+    }
+
+    fn BatchNorm2d<'v>(
+        num_features: u32,
+        #[starlark(args)] more: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
+    ) -> anyhow::Result<ModelValue> {
+        batch_norm("BatchNorm2d", num_features, &more.items, &named)
+    }
+
+    fn BatchNorm1d<'v>(
+        num_features: u32,
+        #[starlark(args)] more: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
+    ) -> anyhow::Result<ModelValue> {
+        batch_norm("BatchNorm1d", num_features, &more.items, &named)
+    }
+
+    fn LayerNorm<'v>(
+        normalized_shape: Value<'v>,
+        #[starlark(default = NoneType)] eps: Value<'v>,
+        #[starlark(default = true)] elementwise_affine: bool,
+        #[starlark(default = true)] bias: bool,
+    ) -> anyhow::Result<ModelValue> {
+        let _ = eps;
+        let shape = super::torch::sizes(normalized_shape)?;
+        let all: [(&str, &[u64]); 2] = [("weight", &shape), ("bias", &shape)];
+        let params = match (elementwise_affine, bias) {
+            (true, true) => &all[..],
+            (true, false) => &all[..1],
+            (false, _) => &[],
+        };
+        Ok(ModelValue(Arc::new(module("LayerNorm", params, &[], Dtype::Float32, 1))))
+    }
+
+    fn Embedding<'v>(
+        num_embeddings: u32,
+        embedding_dim: u32,
+        #[starlark(default = NoneType)] padding_idx: Value<'v>,
+    ) -> anyhow::Result<ModelValue> {
+        let _ = padding_idx;
+        let shape = [u64::from(num_embeddings), u64::from(embedding_dim)];
+        let params: [(&str, &[u64]); 1] = [("weight", &shape)];
+        Ok(ModelValue(Arc::new(module("Embedding", &params, &[], Dtype::Float32, 0))))
+    }
+
+    /// Modules in a list, which are taken to be run one behind the other.
+    fn ModuleList<'v>(modules: Value<'v>, heap: Heap<'v>) -> starlark::Result<ModelValue> {
+        let modules: Vec<Value<'v>> = modules.iterate(heap)?.collect();
+        in_a_row("ModuleList", &modules).map_err(starlark::Error::new_native)
+    }
+
     /// Modules one behind the other.
     fn Sequential<'v>(
         #[starlark(args)] modules: UnpackTuple<Value<'v>>,
     ) -> anyhow::Result<ModelValue> {
-        let parts = modules.items.iter().enumerate().map(|(nth, module)| {
-            let model = module.downcast_ref::<ModelValue>().map(|model| &*model.0);
-            let model = model.ok_or_else(|| {
-                take::type_error(format!("{} is not a Module subclass", take::class_of(*module)))
-            })?;
-            anyhow::Ok((nth.to_string(), model))
-        });
-        let parts: Vec<(String, &Model)> = parts.collect::<Result<_, _>>()?;
-        Ok(ModelValue(Arc::new(sequence("Sequential", &parts))))
+        in_a_row("Sequential", &modules.items)
     }
+}
+
+/// Modules one behind the other, by their numbers.
+fn in_a_row(name: &str, modules: &[Value<'_>]) -> anyhow::Result<ModelValue> {
+    let parts = modules.iter().enumerate().map(|(nth, module)| {
+        let model = module.downcast_ref::<ModelValue>().map(|model| &*model.0);
+        let model = model.ok_or_else(|| {
+            take::type_error(format!("{} is not a Module subclass", take::class_of(*module)))
+        })?;
+        anyhow::Ok((nth.to_string(), model))
+    });
+    let parts: Vec<(String, &Model)> = parts.collect::<Result<_, _>>()?;
+    Ok(ModelValue(Arc::new(sequence(name, &parts))))
+}
+
+/// Whether a module has that by its arguments: the value behind so many others, or the keyword's.
+fn option<'v>(
+    name: &str,
+    nth: usize,
+    more: &[Value<'v>],
+    named: &UnpackDictEntries<&'v str, Value<'v>>,
+) -> Option<Value<'v>> {
+    let keyword = named.entries.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
+    keyword.or_else(|| more.get(nth).copied())
+}
+
+/// `nn.Conv1d` and `nn.Conv2d`, for as many positions as the smallest pictures have.
+fn convolution<'v>(
+    name: &str,
+    [input, output]: [u32; 2],
+    kernel: Value<'v>,
+    dims: usize,
+    more: &[Value<'v>],
+    named: &UnpackDictEntries<&'v str, Value<'v>>,
+) -> anyhow::Result<ModelValue> {
+    let kernel = match take::items(kernel) {
+        Some(_) => super::torch::sizes(kernel)?,
+        None => super::torch::sizes(kernel)?.repeat(dims),
+    };
+    let groups = option("groups", 3, more, named).map(|groups| take::whole(groups, "groups"));
+    let groups = u32::try_from(groups.transpose()?.unwrap_or(1)).unwrap_or(0);
+    let divides = |of: u32| groups > 0 && of > 0 && of % groups == 0;
+    anyhow::ensure!(divides(input) && divides(output), "channels are divisible by groups");
+    anyhow::ensure!(kernel.len() == dims, "a kernel of {name} has {dims} sizes");
+    let weight = [&[u64::from(output), u64::from(input / groups)], &kernel[..]].concat();
+    let bias = [u64::from(output)];
+    let all: [(&str, &[u64]); 2] = [("weight", &weight), ("bias", &bias)];
+    let biased = option("bias", 4, more, named).is_none_or(|bias| bias.to_bool());
+    let params = all.get(..if biased { 2 } else { 1 }).unwrap_or_default();
+    let positions = 28_u64.pow(dims as u32);
+    Ok(ModelValue(Arc::new(module(name, params, &[], Dtype::Float32, positions))))
+}
+
+/// `nn.BatchNorm1d` and `nn.BatchNorm2d`, with the statistics that DDP broadcasts.
+fn batch_norm<'v>(
+    name: &str,
+    features: u32,
+    more: &[Value<'v>],
+    named: &UnpackDictEntries<&'v str, Value<'v>>,
+) -> anyhow::Result<ModelValue> {
+    let has = |option: Option<Value<'v>>| option.is_none_or(|option| option.to_bool());
+    let (affine, tracks) =
+        (has(option("affine", 2, more, named)), has(option("track_running_stats", 3, more, named)));
+    let size = [u64::from(features)];
+    let params: [(&str, &[u64]); 2] = [("weight", &size), ("bias", &size)];
+    let buffers: [(&str, &[u64], Dtype); 3] = [
+        ("running_mean", &size, Dtype::Float32),
+        ("running_var", &size, Dtype::Float32),
+        ("num_batches_tracked", &[], Dtype::Int64),
+    ];
+    let params = if affine { &params[..] } else { &[] };
+    let buffers = if tracks { &buffers[..] } else { &[] };
+    Ok(ModelValue(Arc::new(module(name, params, buffers, Dtype::Float32, 1))))
+}
+
+/// What a model or optimizer holds, or a file of it: nothing can be read of it here.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+pub(crate) struct CheckpointValue;
+starlark_simple_value!(CheckpointValue);
+
+impl fmt::Display for CheckpointValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<a checkpoint, of which nothing is known here>")
+    }
+}
+
+impl CheckpointValue {
+    fn refused<T>() -> starlark::Result<T> {
+        Err(starlark::Error::new_native(anyhow::anyhow!(
+            "what a checkpoint holds is not known here: a program has no files. It is what \
+             load_state_dict takes; write down what else is read of it"
+        )))
+    }
+}
+
+#[starlark_value(type = "dict")]
+impl<'v> StarlarkValue<'v> for CheckpointValue {
+    /// `checkpoint["model"]` may be one itself.
+    fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        let name = index.unpack_str().unwrap_or_default().to_lowercase();
+        match ["model", "state", "opt", "sched", "snapshot"].iter().any(|part| name.contains(part))
+        {
+            true => Ok(heap.alloc(CheckpointValue)),
+            false => CheckpointValue::refused(),
+        }
+    }
+
+    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+        if other.is_none() { Ok(false) } else { CheckpointValue::refused() }
+    }
+
+    fn length(&self) -> starlark::Result<i32> {
+        CheckpointValue::refused()
+    }
+
+    fn iterate_collect(&self, _heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
+        CheckpointValue::refused()
+    }
+
+    fn is_in(&self, _other: Value<'v>) -> starlark::Result<bool> {
+        CheckpointValue::refused()
+    }
+}
+
+/// `load_state_dict(state)`: of a checkpoint, or of the program's own dict.
+pub(super) fn loaded(state: Value<'_>) -> anyhow::Result<NoneType> {
+    let known = state.downcast_ref::<CheckpointValue>().is_some();
+    if known || DictRef::from_value(state).is_some() {
+        return Ok(NoneType);
+    }
+    Err(take::type_error(format!(
+        "Expected state_dict to be dict-like, got <class '{}'>.",
+        take::class_of(state)
+    )))
 }
 
 /// What a class of models becomes.
@@ -151,6 +349,19 @@ pub(super) fn bare(builder: &mut GlobalsBuilder) {
         "Identity",
         "Softmax",
         "LogSoftmax",
+        "ELU",
+        "ReLU6",
+        "Hardswish",
+        "Softplus",
+        "Dropout1d",
+        "Dropout2d",
+        "MaxPool1d",
+        "MaxPool2d",
+        "AvgPool2d",
+        "AdaptiveAvgPool2d",
+        "AdaptiveMaxPool2d",
+        "Upsample",
+        "Unflatten",
     ] {
         builder.set(name, BareClass(name));
     }
@@ -235,6 +446,34 @@ pub(super) fn model_methods(builder: &mut MethodsBuilder) {
 
     fn eval<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
         Ok(this)
+    }
+
+    fn requires_grad_<'v>(
+        this: Value<'v>,
+        #[starlark(default = true)] requires_grad: bool,
+    ) -> anyhow::Result<Value<'v>> {
+        anyhow::ensure!(requires_grad, "parameters that are not trained cannot be said here");
+        Ok(this)
+    }
+
+    /// The parameters by their names; the model's buffers are not among them here.
+    fn state_dict<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<CheckpointValue> {
+        let _ = (this, process(eval)?);
+        Ok(CheckpointValue)
+    }
+
+    /// What the parameters hold is not followed, so that they may become anything.
+    fn load_state_dict<'v>(
+        this: Value<'v>,
+        state_dict: Value<'v>,
+        #[starlark(default = true)] strict: bool,
+        #[starlark(default = false)] assign: bool,
+    ) -> anyhow::Result<NoneType> {
+        let _ = (this, strict, assign);
+        loaded(state_dict)
     }
 
     fn cpu<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {

@@ -5,7 +5,7 @@
 use super::arguments as take;
 use super::models::ModelValue;
 use super::module::{forward, unused_params};
-use super::process::Process;
+use super::process::{Process, process};
 use super::values::{Context, ContextValue};
 use allocative::Allocative;
 use starlark::environment::{Methods, MethodsBuilder};
@@ -224,12 +224,47 @@ fn output_methods(builder: &mut MethodsBuilder) {
         Ok(this)
     }
 
-    fn item<'v>(this: Value<'v>) -> anyhow::Result<NoneType> {
+    /// What a model computes is not followed.
+    fn item<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<super::undecided::UnknownValue> {
         let _ = this;
-        Err(anyhow::anyhow!(
-            "a loss has no value while the program is recorded: nothing can be printed of it, or \
-             decided by it. Leave out what prints it"
-        ))
+        Ok(process(eval)?.unknown(super::undecided::Unknown::Value))
+    }
+
+    fn detach<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
+        Ok(this)
+    }
+
+    fn cpu<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
+        Ok(this)
+    }
+
+    fn to<'v>(
+        this: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = args;
+        Ok(this)
+    }
+
+    fn float<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
+        Ok(this)
+    }
+
+    fn argmax<'v>(
+        this: Value<'v>,
+        #[starlark(default = NoneType)] dim: Value<'v>,
+        #[starlark(default = false)] keepdim: bool,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = (dim, keepdim);
+        Ok(this)
+    }
+
+    fn eq<'v>(this: Value<'v>, other: Value<'v>) -> anyhow::Result<Value<'v>> {
+        let _ = other;
+        Ok(this)
     }
 
     fn mean<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {

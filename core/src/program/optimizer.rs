@@ -2,6 +2,7 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
+use super::models::{CheckpointValue, loaded};
 use super::module_value::param_bytes;
 use super::process::process;
 use allocative::Allocative;
@@ -67,6 +68,24 @@ pub(super) fn optimizers(builder: &mut GlobalsBuilder) {
         optimizer(params, eval)
     }
 
+    fn Adagrad<'v>(
+        params: Value<'v>,
+        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<OptimizerValue> {
+        let _ = kwargs;
+        optimizer(params, eval)
+    }
+
+    fn RMSprop<'v>(
+        params: Value<'v>,
+        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<OptimizerValue> {
+        let _ = kwargs;
+        optimizer(params, eval)
+    }
+
     fn AdamW<'v>(
         params: Value<'v>,
         #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
@@ -109,6 +128,16 @@ impl<'v> StarlarkValue<'v> for SchedulerValue {
 
 #[starlark_module]
 fn scheduler_methods(builder: &mut MethodsBuilder) {
+    fn state_dict<'v>(this: Value<'v>) -> anyhow::Result<CheckpointValue> {
+        let _ = this;
+        Ok(CheckpointValue)
+    }
+
+    fn load_state_dict<'v>(this: Value<'v>, state_dict: Value<'v>) -> anyhow::Result<NoneType> {
+        let _ = this;
+        loaded(state_dict)
+    }
+
     fn step<'v>(
         this: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
@@ -156,6 +185,16 @@ fn optimizer_methods(builder: &mut MethodsBuilder) {
         let slowed = (ns as f64 * process.slowness) as u64;
         process.dist()?.compute("optimizer.step", slowed);
         Ok(NoneType)
+    }
+
+    fn state_dict<'v>(this: Value<'v>) -> anyhow::Result<CheckpointValue> {
+        let _ = this;
+        Ok(CheckpointValue)
+    }
+
+    fn load_state_dict<'v>(this: Value<'v>, state_dict: Value<'v>) -> anyhow::Result<NoneType> {
+        let _ = this;
+        loaded(state_dict)
     }
 
     fn zero_grad<'v>(

@@ -153,6 +153,7 @@ pub(super) fn made(
     let param = own.model().params.get(this.index).map(|param| param.name.clone());
     let name = param.unwrap_or_default() + if this.grad { ".grad" } else { "" };
     let fill = Fill::Seeded { seed: 0 };
+    process.random = true;
     let dist = process.dist()?;
     let tensor = dist.tensor_on(like.device(), &name, like.dtype(), like.shape(), fill);
     let id = tensor.storage();

@@ -85,6 +85,10 @@ pub(super) struct Process<'j> {
     pub(super) asked_for_rank: bool,
     /// Functions that a program's functions call, by name.
     pub(super) natives: Vec<(&'static str, FrozenValue)>,
+    /// Whether it has made random numbers, which are others than PyTorch's.
+    pub(super) random: bool,
+    /// What names hold alone, of each function that is under way.
+    pub(super) held: Vec<super::held::Names>,
     /// Tensors of one number that others are computed with, by type, size and the number's bits.
     pub(super) constants: BTreeMap<(Dtype, u64, u64), Tensor>,
 }
@@ -133,6 +137,8 @@ impl<'j> Process<'j> {
             started: 0,
             asked_for_rank: false,
             natives: Vec::new(),
+            random: false,
+            held: Vec::new(),
             constants: BTreeMap::new(),
         }
     }
@@ -215,6 +221,9 @@ impl<'j> Process<'j> {
     /// # Errors
     /// When something was.
     pub(super) fn nothing_made_up(&self) -> anyhow::Result<()> {
+        if let Some(why) = self.decided.why() {
+            anyhow::bail!("{why}");
+        }
         if undecided::decided_by_values() {
             let before = "here or a little before, by taking a tensor for true or false";
             anyhow::bail!("{} ({before})", undecided::VALUES);
@@ -479,6 +488,9 @@ fn hint(message: &str) -> Option<&'static str> {
         ),
         ("`(iter)` not supported on type `string`", "Its characters are text.elems()."),
     ];
+    if let Some(instead) = super::absent::instead(message) {
+        return Some(instead);
+    }
     let name = message.strip_prefix("Variable `").and_then(|rest| rest.split_once('`'));
     let missing = name.and_then(|(name, _)| MISSING.iter().find(|(known, _)| *known == name));
     missing.or_else(|| hints.iter().find(|(part, _)| message.contains(part))).map(|(_, help)| *help)

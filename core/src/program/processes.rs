@@ -16,17 +16,31 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     hidden(builder);
 }
 
-/// Names of globals that functions of a program's look up.
-const NATIVES: [&str; 5] = ["_start", "_nothing", "partial", "struct", "torch"];
-
-/// They themselves.
+/// Globals that functions of a program's look up: those that a program can name, and what starts it.
 pub(super) fn natives(globals: &Globals) -> Vec<(&'static str, FrozenValue)> {
     let named = globals.iter().filter_map(|(name, value)| {
-        let known = NATIVES.iter().find(|known| **known == name)?;
-        Some((*known, value))
+        let hidden = ["_start", "_nothing", "_within"].into_iter().find(|known| *known == name);
+        let known = NATIVES.iter().copied().find(|known| *known == name);
+        Some((hidden.or(known)?, value))
     });
     named.collect()
 }
+
+/// Names that a program has without an import, and that Python's modules have as well.
+const NATIVES: [&str; 12] = [
+    "partial",
+    "struct",
+    "torch",
+    "nullcontext",
+    "timedelta",
+    "DDP",
+    "DistributedDataParallel",
+    "Join",
+    "init_device_mesh",
+    "DeviceMesh",
+    "ReduceOp",
+    "models",
+];
 
 /// What is started twice.
 const TWICE: &str = "ranks are started twice; a program is one job";

@@ -8,6 +8,7 @@
 use super::arguments as take;
 use super::elements;
 use super::in_place::change;
+use super::operation::Operation;
 use super::parameters::{self, Parameter};
 use super::process::{Process, process, refused};
 use super::promotion::{broadcast, category, promote};
@@ -26,14 +27,6 @@ use std::collections::BTreeMap;
 pub(super) const FOLLOWED: u64 = 1 << 20;
 /// Rows that are copied one by one where a shape is repeated.
 const REPEATED: u64 = 256;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operation {
-    Add,
-    Sub,
-    Mul,
-    Div,
-}
 
 #[derive(Clone, Debug)]
 pub(super) enum Operand {
@@ -64,6 +57,8 @@ enum What {
     },
     /// A model's parameter, or its gradient.
     Parameter(Parameter),
+    /// Rows of a data set.
+    Batch(Batch),
     /// Nothing is made: what is computed of is written into.
     Assign(Operand),
 }
@@ -93,6 +88,7 @@ pub(super) fn work_off(process: &mut Process<'_>) -> anyhow::Result<()> {
                 runs(process, &one, [*start, *length, *step, *times])?.storage()
             }
             What::Parameter(this) => parameters::made(process, &one.result, this)?,
+            What::Batch(of) => rows(process, &one.result, *of)?.storage(),
             What::Assign(value) => {
                 write(process, &one.left, value)?;
                 one.left.storage()
@@ -140,7 +136,7 @@ fn with(
         _ => promote(own, dtype),
     };
     let dtype = match operation {
-        Operation::Div if category(dtype) < 2 => Dtype::Float32,
+        operation if operation.divides() && category(dtype) < 2 => Dtype::Float32,
         _ => dtype,
     };
     let shape = match &operand {
@@ -161,15 +157,40 @@ pub(super) fn binary<'v>(
         Ok(found) => found,
         Err(error) => return Some(Err(starlark::Error::new_native(error))),
     };
-    let result = later(left, dtype, &shape, What::Binary { operation, right });
+    if operation == Operation::Pow
+        && category(dtype) < 2
+        && matches!(right, Operand::Number(value) if value < 0.0)
+    {
+        let text = "Integers to negative integer powers are not allowed.";
+        let error = refused(DistError::new(ErrorKind::RuntimeError, text));
+        return Some(Err(starlark::Error::new_native(error)));
+    }
+    let tensors = match &right {
+        Operand::Tensor(right) => [Some(left), Some(right)],
+        Operand::Number(_) => [Some(left), None],
+    };
+    let decides = |of: &&Tensor| of.shape() == shape;
+    let laid_out = tensors.into_iter().flatten().find(decides).cloned();
+    let what = What::Binary { operation, right };
+    let result = later(left, dtype, &shape, what, laid_out.as_ref());
     Some(Ok(heap.alloc(TensorValue(result))))
 }
 
-/// A result that is made as soon as the program calls something.
-fn later(left: &Tensor, dtype: Dtype, shape: &[u64], what: What) -> Tensor {
+/// A result that is made as soon as the program calls something. Its elements lie as those of the
+/// first operand of its shape, as PyTorch's iterator lays them out.
+fn later(
+    left: &Tensor,
+    dtype: Dtype,
+    shape: &[u64],
+    what: What,
+    laid_out: Option<&Tensor>,
+) -> Tensor {
     let number = NUMBER.get();
     NUMBER.set(number.wrapping_add(1));
-    let result = left.to_be_made(number, dtype, shape);
+    let mut result = left.to_be_made(number, dtype, shape);
+    if let Some(like) = laid_out {
+        result = result.laid_out_as(like);
+    }
     let mut waiting = WAITING.take();
     waiting.push(Waiting { result: result.clone(), left: left.clone(), what });
     WAITING.set(waiting);
@@ -205,7 +226,7 @@ pub(super) fn assign(into: &Tensor, value: Value<'_>) -> anyhow::Result<()> {
             }
         },
     };
-    later(into, into.dtype(), into.shape(), What::Assign(value));
+    later(into, into.dtype(), into.shape(), What::Assign(value), None);
     Ok(())
 }
 
@@ -228,13 +249,34 @@ fn write(process: &mut Process<'_>, into: &Tensor, value: &Operand) -> anyhow::R
 /// A parameter as a tensor.
 pub(super) fn parameter(of: Parameter, dtype: Dtype, shape: &[u64], device: Device) -> Tensor {
     let like = Tensor::nothing(device);
-    let result = later(&like, dtype, shape, What::Parameter(of.clone()));
+    let result = later(&like, dtype, shape, What::Parameter(of.clone()), None);
     PARAMETERS.with(|known| {
         if let Ok(mut known) = known.try_borrow_mut() {
             known.insert(result.storage(), of);
         }
     });
     result
+}
+
+/// What the rows of a data set hold: random numbers like all of it, or what is not followed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch {
+    pub(super) random: bool,
+}
+
+/// Rows of a data set's tensor.
+pub(super) fn batch(of: &Tensor, shape: &[u64], what: Batch) -> Tensor {
+    let like = Tensor::nothing(of.device());
+    later(&like, of.dtype(), shape, What::Batch(what), None)
+}
+
+fn rows(process: &mut Process<'_>, like: &Tensor, of: Batch) -> anyhow::Result<Tensor> {
+    let fill = if of.random { Fill::Seeded { seed: 0 } } else { Fill::Zeros };
+    let made = named(process, like, like.shape(), Filled::As(fill), "batch".to_owned())?;
+    if !of.random {
+        process.dist()?.not_followed(&made, "which rows a batch has is not followed");
+    }
+    Ok(made)
 }
 
 /// The parameter that a tensor is.
@@ -255,7 +297,21 @@ pub(super) fn part(of: &Tensor, dim: usize, start: u64, length: u64) -> Tensor {
     }
     let (start, length) = (start * behind, length * behind);
     let what = What::Runs { start, length, step: rows * behind, times: before };
-    later(of, of.dtype(), &shape, what).in_parts()
+    later(of, of.dtype(), &shape, what, None).in_parts()
+}
+
+/// Every so many rows, as a copy.
+pub(super) fn every(of: &Tensor, step: u64) -> Tensor {
+    let mut shape = of.shape().to_vec();
+    let Some(rows) = shape.first_mut() else { return of.clone() };
+    let row = of.numel().checked_div(*rows).unwrap_or(0);
+    *rows = rows.div_ceil(step);
+    let times = *rows;
+    if times <= 1 {
+        return of.narrow(0, times);
+    }
+    let what = What::Runs { start: 0, length: row, step: row.saturating_mul(step), times };
+    later(of, of.dtype(), &shape, what, None).in_parts()
 }
 
 /// The parts, one behind the other.
@@ -286,12 +342,8 @@ pub(super) fn in_place<'v>(
     other: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Value<'v>> {
-    let operation = match operator {
-        "+" => Operation::Add,
-        "-" => Operation::Sub,
-        "*" => Operation::Mul,
-        _ => Operation::Div,
-    };
+    let operation = Operation::named(operator)
+        .ok_or_else(|| anyhow::anyhow!("{operator}= of a tensor is not followed here"))?;
     let process = process(eval)?;
     let into = tensor(this)?;
     let Some(found) = with(operation, into, other) else {
@@ -349,19 +401,16 @@ fn compute(
 ) -> anyhow::Result<Tensor> {
     let Waiting { result, left, .. } = one;
     let (a, b) = (uniform(process, left)?, value_of(process, right)?);
-    let exact = a.zip(b).map(|(a, b)| match operation {
-        Operation::Add => a + b,
-        Operation::Sub => a - b,
-        Operation::Mul => a * b,
-        Operation::Div => a / b,
-    });
+    let of_python = matches!(right, Operand::Number(_));
+    let of = |(a, b)| operation.of(result.dtype(), a, b, of_python);
+    let exact = a.zip(b).and_then(of);
     if exact.is_none()
         && let Some(values) = elements::computed(process, operation, left, right, result)?
     {
         return elements::made_of(process, result, result.dtype(), &values);
     }
     let filled = exact.map_or(Filled::As(Fill::Zeros), Filled::Number);
-    let made = fresh(process, result, result.shape(), filled)?;
+    let made = fresh(process, result, result.shape(), filled)?.laid_out_as(result);
     if exact.is_none() {
         spread(process, left, &made)?;
         change(process, operation, &made, right)?;
@@ -417,7 +466,7 @@ pub(super) fn spread(
     from: &Tensor,
     into: &Tensor,
 ) -> anyhow::Result<()> {
-    let unlike = from.dtype() != into.dtype() && !into.is_transposed();
+    let unlike = from.dtype() != into.dtype();
     if unlike && let Some(from) = elements::as_another(process, from, into, |value| value)? {
         process.dist()?.copy_tensor(&from, into);
         return Ok(());

@@ -7,7 +7,7 @@
 use super::arguments as take;
 use super::process::refused;
 use super::python::float_of;
-use super::tensor_math::part;
+use super::tensor_math::{every, part};
 use super::tensor_value::tensor;
 use super::torch::{Filled, On, WRITTEN_DOWN, filled_tensor, sizes, written_down};
 use super::transposed::in_a_row;
@@ -59,6 +59,23 @@ pub(super) fn sliced(
     Ok(part(of, dim, from as u64, (to - from).max(0) as u64))
 }
 
+/// `tensor[::step]` along a dimension.
+pub(super) fn stepped(of: &Tensor, dim: usize, step: Value<'_>) -> anyhow::Result<Tensor> {
+    if step.is_none() || step.unpack_i32() == Some(1) {
+        return Ok(of.clone());
+    }
+    let step = take::whole(step, "a step of a slice")?;
+    let Some(step) = u64::try_from(step).ok().filter(|step| *step > 0) else {
+        let text = match step {
+            0 => "slice step cannot be zero",
+            _ => "step must be greater than zero",
+        };
+        return Err(refused(DistError::new(ErrorKind::ValueError, text)));
+    };
+    anyhow::ensure!(dim == 0, "steps are taken along the first dimension only here");
+    Ok(every(of, step))
+}
+
 /// The element or row of a number along a dimension.
 fn taken(of: &Tensor, dim: usize, index: i64) -> anyhow::Result<Tensor> {
     let Some(rows) = of.shape().get(dim).copied() else {
@@ -95,12 +112,10 @@ pub(super) fn at(of: &Tensor, index: Value<'_>) -> anyhow::Result<Tensor> {
             found = found.view(&shape[..]);
             dim += 1;
         } else if let Some([start, stop, step]) = slice_of(item) {
-            let whole = step.is_none() || step.unpack_i32() == Some(1);
-            anyhow::ensure!(whole, "a tensor is cut without a stride here");
             if dim >= found.shape().len() {
                 return Err(index_error(format!("too many indices for tensor of dimension {dim}")));
             }
-            found = sliced(&found, dim, start, stop)?;
+            found = stepped(&sliced(&found, dim, start, stop)?, dim, step)?;
             dim += 1;
         } else {
             found = taken(&found, dim, take::whole(item, "an index of a tensor")?)?;

@@ -4,15 +4,18 @@
 
 use super::arguments::class_of;
 use super::module_value::OutputValue;
+use super::operation::Operation;
 use super::process::refused;
 use super::size_value::SizeValue;
-use super::tensor_math::{Operation, binary};
+use super::tensor_math::binary;
+use super::undecided::UnknownValue;
 use super::values::{DeviceValue, DtypeValue};
 use crate::c10d::{self, DistError, ErrorKind};
 use allocative::Allocative;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
-use starlark::values::none::{NoneOr, NoneType};
+use starlark::values::none::NoneOr;
+use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
@@ -38,6 +41,9 @@ methods_static!(TENSOR_METHODS = every_method);
 fn every_method(builder: &mut MethodsBuilder) {
     tensor_methods(builder);
     super::tensor_moves::methods(builder);
+    super::tensor_reduce::methods(builder);
+    super::tensor_each::methods(builder);
+    super::tensor_shapes::methods(builder);
 }
 
 #[starlark_value(type = "Tensor")]
@@ -129,6 +135,21 @@ impl<'v> StarlarkValue<'v> for TensorValue {
         binary(Operation::Div, &self.0, other, heap).unwrap_or_else(outputs)
     }
 
+    fn floor_div(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        let outputs = || loss_of(other, "//", heap);
+        binary(Operation::FloorDiv, &self.0, other, heap).unwrap_or_else(outputs)
+    }
+
+    fn percent(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        let outputs = || loss_of(other, "%", heap);
+        binary(Operation::Mod, &self.0, other, heap).unwrap_or_else(outputs)
+    }
+
+    /// `x is y`: the same tensor. What two hold is not compared.
+    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+        Ok(other.downcast_ref::<TensorValue>().is_some_and(|other| other.0 == self.0))
+    }
+
     fn minus(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
         let by = heap.alloc(-1);
         binary(Operation::Mul, &self.0, by, heap).unwrap_or_else(|| loss_of(by, "-", heap))
@@ -158,16 +179,65 @@ impl<'v> StarlarkValue<'v> for TensorValue {
         stride: Option<Value<'v>>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        if stride.is_some_and(|stride| !stride.is_none()) {
-            let why = "a tensor is cut without a stride here";
-            return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
-        }
         let none = Value::new_none();
         let (start, stop) = (start.unwrap_or(none), stop.unwrap_or(none));
+        let step = stride.unwrap_or(none);
         let cut = super::transposed::in_a_row(&self.0)
-            .and_then(|()| super::tensor_parts::sliced(&self.0, 0, start, stop));
+            .and_then(|()| super::tensor_parts::sliced(&self.0, 0, start, stop))
+            .and_then(|cut| super::tensor_parts::stepped(&cut, 0, step));
         Ok(heap.alloc(TensorValue(cut.map_err(starlark::Error::new_native)?)))
     }
+}
+
+/// Whether a shape has the dimensions of another, some of them split.
+fn splits(whole: &[u64], shape: &[u64]) -> bool {
+    let mut left = shape.iter();
+    let each = whole.iter().filter(|size| **size != 1).all(|size| {
+        let mut product = 1;
+        while product < *size
+            && let Some(part) = left.next()
+        {
+            product *= *part;
+        }
+        product == *size
+    });
+    each && left.all(|size| *size == 1)
+}
+
+/// `base ** exponent`, one of which is a tensor.
+pub(super) fn power<'v>(
+    base: Value<'v>,
+    exponent: Value<'v>,
+    heap: Heap<'v>,
+) -> starlark::Result<Value<'v>> {
+    let found = match (base.downcast_ref::<TensorValue>(), exponent.downcast_ref::<TensorValue>()) {
+        (Some(base), _) => binary(Operation::Pow, &base.0, exponent, heap),
+        (None, Some(to)) => binary(Operation::RightPow, &to.0, base, heap),
+        (None, None) => None,
+    };
+    found.unwrap_or_else(|| loss_of(exponent, "** or pow()", heap))
+}
+
+/// `left - right` and `left / right`, of which the right one alone may be a tensor.
+pub(super) fn reflected<'v>(
+    operator: &str,
+    left: Value<'v>,
+    right: Value<'v>,
+    heap: Heap<'v>,
+) -> starlark::Result<Value<'v>> {
+    let operation = if operator == "-" { Operation::FromRight } else { Operation::RightBy };
+    if left.get_type() != "Tensor" {
+        if let Some(tensor) = right.downcast_ref::<TensorValue>() {
+            return binary(operation, &tensor.0, left, heap)
+                .unwrap_or_else(|| Err(starlark::Error::new_native(take_error(operator, left))));
+        }
+        let unknown = right.downcast_ref::<UnknownValue>().is_some();
+        if unknown || right.get_type() == "Output" {
+            // Either way round it is as little known.
+            return right.add(left, heap);
+        }
+    }
+    if operator == "-" { left.sub(right, heap) } else { left.div(right, heap) }
 }
 
 /// What is computed of a tensor and a model's output is one again.
@@ -224,12 +294,30 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
         Ok(heap.alloc(*size))
     }
 
+    fn view_as<'v>(this: Value<'v>, other: Value<'v>) -> anyhow::Result<TensorValue> {
+        let (tensor, other) = (tensor(this)?, super::torch::like(other)?);
+        super::arguments::fits(other.shape(), tensor.numel())?;
+        super::transposed::in_a_row(tensor)?;
+        Ok(TensorValue(tensor.view(other.shape())))
+    }
+
     fn view<'v>(
         this: Value<'v>,
-        #[starlark(args)] sizes: starlark::values::tuple::UnpackTuple<i32>,
+        #[starlark(args)] sizes: UnpackTuple<Value<'v>>,
     ) -> anyhow::Result<TensorValue> {
+        // `view(dtype)`.
+        if let [dtype] = sizes.items[..]
+            && dtype.downcast_ref::<DtypeValue>().is_some()
+        {
+            anyhow::bail!("a view of another type is not followed here: write x.to(dtype)");
+        }
         let tensor = tensor(this)?;
         let shape = super::arguments::shape(&sizes.items, tensor.numel())?;
+        anyhow::ensure!(
+            !tensor.is_in_parts() || splits(tensor.shape(), &shape),
+            "a view that joins dimensions of a part that does not lie in a row, which PyTorch may \
+             refuse: write x.reshape(...)"
+        );
         if shape != tensor.shape() {
             super::transposed::in_a_row(tensor)?;
         }
@@ -238,7 +326,7 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
 
     fn reshape<'v>(
         this: Value<'v>,
-        #[starlark(args)] sizes: starlark::values::tuple::UnpackTuple<i32>,
+        #[starlark(args)] sizes: UnpackTuple<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
         let tensor = tensor(this)?;
@@ -282,11 +370,6 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
             return Err(refused(DistError::new(ErrorKind::RuntimeError, text)));
         }
         Ok(TensorValue(tensor.transposed()))
-    }
-
-    fn item(this: Value<'_>) -> anyhow::Result<NoneType> {
-        let _ = tensor(this)?;
-        Err(anyhow::anyhow!(super::undecided::VALUES))
     }
 
     fn clone<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<TensorValue> {

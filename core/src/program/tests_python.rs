@@ -149,7 +149,7 @@ fn what_is_not_there_says_what_to_write() {
         ("    yield 1", "Return a list"),
         ("    x = np.zeros(3)", "no numpy"),
         ("    parser = argparse.ArgumentParser()", "no command line"),
-        ("    y = torch.ones(2).exp()", "Tensors are not computed with"),
+        ("    y = torch.ones(2).erf()", "Tensors are not computed with"),
         ("    torch.ones(2).exp_()", "Tensors are not computed with"),
     ] {
         let text = format!(
@@ -159,6 +159,34 @@ fn what_is_not_there_says_what_to_write() {
         assert_eq!(error.line, 3, "{line}: {error}");
         let said = error.help.unwrap_or_default();
         assert!(said.contains(help), "{line}: {said}");
+    }
+}
+
+/// What is imported and not there stands in nobody's way until something is done with it.
+#[test]
+fn what_is_imported_and_not_there_is_refused_where_it_is_used() {
+    let head = "import numpy as np, tempfile, argparse\nfrom random import Random\n\
+                import torchvision\nimport torchvision.transforms as transforms\n\
+                from torch.utils.data import Dataset as Loader\n\
+                from contextlib import nullcontext\nfrom functools import partial\n\
+                from torch.nn.utils import clip_grad_norm_\n";
+    let body = "def unused():\n    return np.zeros(3)\n\ndef main():\n    \
+                dist.init_process_group('gloo')\n    with nullcontext():\n        \
+                dist.barrier()\n    assert np is not None\n    partial(print, 1)(2)\n";
+    let run = "\nrun(main, world_size = 1)\n";
+    let compiled = executed(&format!("{head}{body}{run}")).unwrap();
+    assert_eq!(compiled.printed[0].text, "1 2");
+    for (line, said, help) in [
+        ("x = 1 + np.pi", "numpy.pi is not known here (line 1 imports it)", "no numpy"),
+        ("Random(3)", "random.Random is not known here (line 2", "Random numbers"),
+        ("if np.flag: dist.barrier()\n    dist.barrier()", "numpy.flag is not known", "no numpy"),
+        ("print(f'{np.pi}')", "numpy.pi is not known", "no numpy"),
+        ("for x in Loader([1]): print(x)", "torch.utils.data.Dataset is not", "the batches"),
+    ] {
+        let error = executed(&format!("{head}{body}    {line}\n{run}")).unwrap_err();
+        assert!(error.message.starts_with(said), "{line}: {error}");
+        assert!(error.line >= 18 && error.column > 4, "{line}: {error}");
+        assert!(error.help.as_deref().is_some_and(|own| own.contains(help)), "{line}: {error:?}");
     }
 }
 

@@ -34,12 +34,14 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         }
         functions(builder);
         super::torch_parts::functions(builder);
+        super::tensor_functions::add(builder);
         super::exceptions::of_torch(builder);
         builder.namespace("cuda", |builder| {
             super::cuda::functions(builder);
             super::streams::functions(builder);
             super::exceptions::of_torch(builder);
         });
+        builder.namespace("accelerator", super::cuda::accelerator);
         builder.namespace("distributed", super::dist::functions);
         builder.namespace("multiprocessing", super::processes::multiprocessing);
         builder.set("Tensor", TypeValue("Tensor".to_owned()));
@@ -56,6 +58,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
             builder.namespace("functional", super::losses::functional);
             builder.namespace("utils", super::optimizer::utils);
         });
+        builder.namespace("utils", |builder| builder.namespace("data", super::data::add));
     });
 }
 
@@ -208,6 +211,8 @@ pub(super) fn made_by(
         Filled::Number(_) => Fill::Zeros,
     };
     let device = on.device(dist);
+    process.random |= matches!(fill, Fill::Seeded { .. });
+    let dist = process.dist()?;
     let tensor = match data {
         Some(data) => dist.tensor_of_on(device, &name, dtype, sizes, &data),
         None => dist.tensor_on(device, &name, dtype, sizes, fill),
@@ -308,7 +313,7 @@ pub(super) fn make_as(
         let process = process(eval)?;
         if let Some(values) = super::elements::held(process, from)? {
             let name = process.assigned_name().unwrap_or_else(|| "tensor".to_owned());
-            return written_by(process, name, from.shape(), dtype, &values, on);
+            return super::elements::laid_out(process, name, from, dtype, &values, on);
         }
     }
     let filled = Filled::As(fill.unwrap_or(Fill::Zeros));

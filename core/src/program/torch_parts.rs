@@ -2,6 +2,7 @@
 //! run, so that its values are those of its parts.
 
 use super::arguments as take;
+use super::models::CheckpointValue;
 use super::process::process;
 use super::promotion::promote;
 use super::tensor_parts::{self, dimension, runtime_error};
@@ -86,7 +87,7 @@ fn joined(
 }
 
 /// `torch.cat(tensors, dim)`.
-fn cat(
+pub(super) fn cat(
     eval: &mut Evaluator<'_, '_, '_>,
     tensors: Value<'_>,
     dim: i32,
@@ -141,12 +142,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     fn _load<'v>(
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
         #[starlark(kwargs)] kwargs: starlark::values::dict::DictRef<'v>,
-    ) -> anyhow::Result<NoneType> {
+    ) -> anyhow::Result<CheckpointValue> {
         let _ = (args, kwargs);
-        anyhow::bail!(
-            "what torch.load reads is not known here: a program has no files. Leave out this branch, \
-             or write the tensor that the file holds, as torch.zeros(2, 3)"
-        )
+        Ok(CheckpointValue)
     }
 
     fn cat<'v>(

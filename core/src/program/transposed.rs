@@ -20,9 +20,17 @@ pub(super) fn contiguous(
         return Ok(TensorValue(from.clone().in_a_row()));
     }
     let fill = process(eval)?.dist()?.fill_of(from);
+    let on = On::Device(from.device(), Some(from.device_index()));
+    if fill.is_none() {
+        let process = process(eval)?;
+        if let Some(values) = super::elements::held(process, from)? {
+            let name = process.assigned_name().unwrap_or_else(|| "tensor".to_owned());
+            let (shape, dtype) = (from.shape(), from.dtype());
+            return super::torch::written_by(process, name, shape, dtype, &values, on);
+        }
+    }
     // Where every element is alike, their order does not matter.
     let fill = fill.filter(|fill| !matches!(fill, Fill::Iota | Fill::Arange { .. }));
-    let on = On::Device(from.device(), Some(from.device_index()));
     let filled = Filled::As(fill.unwrap_or(Fill::Zeros));
     let made = filled_tensor(eval, from.shape(), from.dtype(), filled, on, None)?;
     if fill.is_none() {

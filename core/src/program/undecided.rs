@@ -15,8 +15,8 @@ use starlark_derive::starlark_value;
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// How every answer ends that is printed, by which it is known in a text that it was put into.
 pub(super) const SHOWN: &str = "known when it runs>";
@@ -61,6 +61,8 @@ pub(super) enum Unknown {
     },
     /// The sender of a receive from any source.
     Sender,
+    /// What a tensor holds.
+    Value,
     /// What is no plain data in an object from another rank.
     Object {
         /// Its type.
@@ -86,6 +88,11 @@ impl fmt::Display for Unknown {
                  runs: nothing can be decided by it, and nothing sent there. Name the source: \
                  dist.recv(tensor, src)",
             ),
+            Unknown::Value => f.write_str(
+                "a tensor's values are not known while the program is recorded where something was \
+                 received into it, or random numbers, a model or more than sums and products are in \
+                 it: nothing can be decided by them. Decide by the rank or the step",
+            ),
             Unknown::Object { class, from } => write!(
                 f,
                 "this is the {class} in an object that {} has sent, of which nothing is \
@@ -106,12 +113,23 @@ impl fmt::Display for Unknown {
 
 /// What a program has decided by an unknown answer, told by the answers to their process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Decided(Arc<AtomicBool>);
+pub(super) struct Decided(Arc<AtomicBool>, Arc<OnceLock<String>>);
 
 impl Decided {
     /// Whether the program has, by any answer of the process.
     pub(super) fn any(&self) -> bool {
         self.0.load(Relaxed)
+    }
+
+    /// Something was decided by what is not known for this reason.
+    pub(super) fn by(&self, why: &str) {
+        self.1.get_or_init(|| why.to_owned());
+        self.0.store(true, Relaxed);
+    }
+
+    /// The first reason.
+    pub(super) fn why(&self) -> Option<&str> {
+        self.1.get().map(String::as_str)
     }
 }
 
@@ -128,6 +146,19 @@ starlark_simple_value!(UnknownValue);
 impl UnknownValue {
     pub(super) fn new(what: Unknown, decided: &Decided) -> UnknownValue {
         UnknownValue { what, decided: decided.clone() }
+    }
+
+    /// What is computed of a tensor's value is as little known.
+    fn computed<'v>(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        match self.what {
+            Unknown::Value => Ok(heap.alloc(self.clone())),
+            _ => self.refused(),
+        }
+    }
+
+    /// Whether it is a number.
+    pub(super) fn is_value(&self) -> bool {
+        self.what == Unknown::Value
     }
 
     fn refused<T>(&self) -> starlark::Result<T> {
@@ -156,6 +187,7 @@ impl fmt::Display for UnknownValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.what {
             Unknown::Work { question } => write!(f, "<{question}: known when it runs>"),
+            Unknown::Value => f.write_str("<a tensor's value: known when it runs>"),
             Unknown::Sender => f.write_str("<the sender: known when it runs>"),
             Unknown::Object { .. } | Unknown::AnyObject => f.write_str("<known when it runs>"),
         }
@@ -204,12 +236,40 @@ impl<'v> StarlarkValue<'v> for UnknownValue {
         self.refused()
     }
 
-    fn add(&self, _rhs: Value<'v>, _heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(self.refused())
+    fn add(&self, _rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.computed(heap))
     }
 
-    fn radd(&self, _lhs: Value<'v>, _heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(self.refused())
+    fn radd(&self, _lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.computed(heap))
+    }
+
+    fn mul(&self, _rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.computed(heap))
+    }
+
+    fn rmul(&self, _lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.computed(heap))
+    }
+
+    fn sub(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(heap)
+    }
+
+    fn div(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(heap)
+    }
+
+    fn floor_div(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(heap)
+    }
+
+    fn percent(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(heap)
+    }
+
+    fn minus(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(heap)
     }
 
     fn invoke(

@@ -159,6 +159,16 @@ impl Architecture {
         self.free(name, weight, 2 * positions * shape[1])
     }
 
+    /// A module with parameters of its own, its weight first, for that many positions a sample.
+    pub(super) fn module(&mut self, params: &[(&str, &[u64])], positions: u64) -> Layer {
+        let shapes = params.iter().map(|(_, shape)| numel(shape));
+        let flops = shapes.fold(0_u64, |all, numel| all.saturating_add(numel.saturating_mul(2)));
+        let of = |(name, shape): &(&str, &[u64])| self.param((*name).to_owned(), shape);
+        let params = params.iter().map(of).collect();
+        let elements = positions.saturating_mul(2);
+        self.layer("", params, flops.saturating_mul(positions), elements)
+    }
+
     /// A parameter that is added or gathered: it costs memory traffic alone.
     pub(super) fn free(&mut self, name: &str, param: u32, elements: u64) -> Layer {
         let mut layer = self.layer(name, vec![param], 0, elements);

@@ -12,7 +12,7 @@ mod zoo;
 
 pub use cost::{Cost, Device};
 pub use file::ModelError;
-pub use zoo::{known_models, linear, mlp, mlp_sizes, mlp_with_norms, named, sequence};
+pub use zoo::{known_models, linear, mlp, mlp_sizes, mlp_with_norms, module, named, sequence};
 
 use super::assignment::BucketParam;
 use crate::dtype::Dtype;

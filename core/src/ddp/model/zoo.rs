@@ -112,6 +112,24 @@ pub fn linear(sizes: [u64; 2], bias: bool, dtype: Dtype) -> Model {
     model
 }
 
+/// A module of `torch.nn` by itself, with these parameters and buffers, for that many positions a
+/// sample: `nn.Conv2d`, `nn.LayerNorm`. Its weights are ready first.
+pub fn module(
+    name: &str,
+    params: &[(&str, &[u64])],
+    buffers: &[(&str, &[u64], Dtype)],
+    dtype: Dtype,
+    positions: u64,
+) -> Model {
+    let mut model = Architecture::new(name, dtype);
+    let layer = model.module(params, positions);
+    model.run(layer);
+    for (name, shape, dtype) in buffers {
+        model.buffer((*name).to_owned(), shape, *dtype);
+    }
+    model.finish()
+}
+
 /// Models that are run one after the other and use all of their parameters once, each under its name:
 /// `0.weight`, `0.bias`, `2.weight` of `nn.Sequential`.
 pub fn sequence(name: &str, parts: &[(String, &Model)]) -> Model {

@@ -93,6 +93,88 @@ fn works_that_nobody_holds_are_told() {
     }
 }
 
+/// PyTorch 2.7.1 loses the message in each of these: the receiver waits until its timeout.
+#[test]
+fn works_that_their_name_lets_go_of_are_told() {
+    let late = "    elif rank == 1:
+        time.sleep(0.2)
+        for i in range(2): dist.recv(torch.ones(1), 0)";
+    let again = "    if rank == 0:
+        q = dist.isend(torch.ones(1), 1)
+        q = dist.isend(torch.ones(1), 1)
+        q.wait()";
+    let in_a_loop = "    if rank == 0:
+        for i in range(2): q = dist.isend(torch.ones(1), 1)
+        q.wait()";
+    let in_a_function = "    def send(x):
+        q = dist.isend(x, 1)
+        if x is None:
+            return 1
+        return 2
+    if rank == 0:
+        dist.send(torch.ones(1), 1)
+        assert send(torch.ones(1)) == 2";
+    let lists = "    if rank == 0:
+        for i in range(2): q = [dist.isend(torch.ones(1), 1)]
+        for r in q: r.wait()";
+    let nothing = "    if rank == 0:
+        dist.send(torch.ones(1), 1)
+        q = dist.isend(torch.ones(1), 1)
+        q = None";
+    for body in [again, in_a_loop, in_a_function, lists, nothing] {
+        let report = report_of(&format!("{body}\n{late}"));
+        let works = (Kind::WorkDropped, vec![0]);
+        assert_eq!(found(&report), [works], "{body}: {}", report.to_text());
+        assert_eq!(report.findings[0].certainty, Certainty::Likely);
+        let message = &report.findings[0].message;
+        assert!(message.contains("is held by q alone, which on rank 0 gets another"), "{message}");
+    }
+}
+
+/// Works that are waited for, that something else holds, or behind which the program has waited for
+/// something, by which it may know that they are done.
+#[test]
+fn works_that_may_be_held_or_done_are_not_told() {
+    for sends in [
+        "q = dist.isend(torch.ones(1), 1)
+            q.wait()",
+        "q = dist.isend(torch.ones(1), 1)
+            works.append(q)",
+        "q = dist.isend(torch.ones(1), 1)
+            works = works + [q]",
+        "q = dist.isend(torch.ones(1), 1)
+            kept = (q, i)
+            works.append(kept)",
+        "q = send(torch.ones(1))
+            works.append(q)",
+        "q = dist.isend(torch.ones(1), 1)
+            dist.recv(torch.ones(1), 1)",
+        "q = [dist.isend(torch.ones(1), 1)]
+            [r.wait() for r in q]",
+        "q = dist.isend(torch.ones(1), 1)
+            if q is not None: q.wait()",
+    ] {
+        let answers = sends.contains("recv");
+        let body = format!(
+            "    works = []
+    def send(x):
+        r = dist.isend(x, 1)
+        return r
+    if rank == 0:
+        for i in range(2):
+            {sends}
+        for w in works: w[0].wait() if type(w) == tuple else w.wait()
+    elif rank == 1:
+        for i in range(2):
+            dist.recv(torch.ones(1), 0)
+            if {answers}: dist.send(torch.ones(1), 0)",
+            answers = if answers { "True" } else { "False" },
+        );
+        let report = report_of(&body);
+        assert!(report.findings.is_empty(), "{sends}: {}", report.to_text());
+    }
+}
+
 #[test]
 fn a_program_that_ends_behind_its_isend_may_be_too_early() {
     let text = "def main():\n    dist.init_process_group('gloo')\n    if dist.get_rank() == 0: w = \

@@ -5,7 +5,7 @@ use super::inline::simple;
 use super::operand::{closing, wrap};
 
 /// Calls whose works end with who holds them.
-const CALLS: [&str; 3] = ["isend", "irecv", "batch_isend_irecv"];
+pub(super) const CALLS: [&str; 3] = ["isend", "irecv", "batch_isend_irecv"];
 
 /// Rewrites it in a statement and its mask, which stay of one length.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {

@@ -42,28 +42,33 @@ pub(super) fn statement(statement: &Logical) -> Result<String, ProgramError> {
             for part in flat.trim().trim_start_matches("import").split(',') {
                 let part: Vec<&str> = part.split_whitespace().collect();
                 match part[..] {
-                    [module, "as", name] => {
-                        // numpy and its like: whoever uses it is told that it is not there.
-                        if let Some((_, here)) = known(module) {
-                            assignments.extend(assign(name, here));
+                    [module, "as", name] => match known(module) {
+                        Some((_, here)) => assignments.extend(assign(name, here)),
+                        None => assignments.push(imported(name, module, None)),
+                    },
+                    [module] => {
+                        let root = module.split('.').next().unwrap_or(module);
+                        if known(root).is_none() && !ANYWAY.contains(&root) {
+                            assignments.push(imported(root, root, None));
                         }
                     }
-                    [_] => {}
                     _ => return Err(wrong()),
                 }
             }
         }
         ["from", module, "import", ..] => {
             let names = flat.split_once(" import ").map(|(_, names)| names).ok_or_else(wrong)?;
-            let Some((_, here)) = known(module) else { return Ok(String::new()) };
+            let mut add = |own: &str, name: &str| match known(module) {
+                Some((_, here)) => assignments.extend(of_module(own, here, module, name)),
+                None if ANYWAY.contains(&module) => {}
+                None => assignments.push(imported(own, module, Some(name))),
+            };
             for part in names.split(',') {
                 let part: Vec<&str> = part.split_whitespace().collect();
                 match part[..] {
                     ["*"] | [] => {}
-                    [name] => assignments.extend(assign(name, &format!("{here}.{name}"))),
-                    [name, "as", own] => {
-                        assignments.extend(assign(own, &format!("{here}.{name}")));
-                    }
+                    [name] => add(name, name),
+                    [name, "as", own] => add(own, name),
                     _ => return Err(wrong()),
                 }
             }
@@ -75,6 +80,31 @@ pub(super) fn statement(statement: &Logical) -> Result<String, ProgramError> {
 
 fn known(module: &str) -> Option<&'static (&'static str, &'static str)> {
     MODULES.iter().find(|(name, _)| *name == module)
+}
+
+/// Modules whose names a program has anyway, or that say nothing to it.
+const ANYWAY: [&str; 2] = ["__future__", "lockstep"];
+
+/// `own = name` of a module that is there, if it has that.
+fn of_module(own: &str, here: &str, module: &str, name: &str) -> Option<String> {
+    let plain = assign(own, &format!("{here}.{name}"))?;
+    if name == "load" || own == "load" {
+        return Some(plain);
+    }
+    Some(format!("{own} = _imported({here}, \"{name}\", \"{module}.{name}\")"))
+}
+
+/// The same of a module that is not, or a part of one that is not known to be there; without a name
+/// the module itself.
+fn imported(own: &str, module: &str, name: Option<&str>) -> String {
+    let whole = name.map_or_else(|| module.to_owned(), |name| format!("{module}.{name}"));
+    let (root, rest) = whole.split_once('.').unwrap_or((&whole, ""));
+    let (of, path) = match known(root) {
+        Some((_, here)) => (*here, rest),
+        None => ("None", ""),
+    };
+    let own = if own == "load" { "_load" } else { own };
+    format!("{own} = _imported({of}, \"{path}\", \"{whole}\")")
 }
 
 /// `name = here`, unless a program has that name already.

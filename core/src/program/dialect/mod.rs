@@ -7,6 +7,7 @@ mod annotations;
 mod arguments;
 mod assigned;
 mod augmented;
+mod bound;
 mod bytes;
 mod chain;
 mod column;
@@ -22,6 +23,7 @@ mod methods;
 mod modules;
 mod operand;
 mod operators;
+mod reflected;
 mod refused;
 mod scan;
 mod semicolons;
@@ -33,6 +35,7 @@ mod tests;
 pub(super) use column::of as column;
 
 use super::error::ProgramError;
+use bound::{Bound, Here};
 use scan::Logical;
 
 /// A program in Starlark.
@@ -70,6 +73,10 @@ enum Block {
         inner: usize,
     },
     Def,
+    /// A function in which names hold works alone, whose statements stand so far in.
+    Holding {
+        inner: usize,
+    },
     /// `with`, of so many contexts, begun in this line.
     With {
         contexts: usize,
@@ -89,6 +96,8 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     let mut out = Rewritten { text: room, origin: Vec::new(), original };
     let mut blocks: Vec<Open> = Vec::new();
     let mut at = 0;
+    let bound = Bound::find(&statements);
+    let mut decorated: Vec<Decorated> = Vec::new();
     let physical: Vec<&str> = text.lines().collect();
     for (index, statement) in statements.iter().enumerate() {
         // Blank lines and comments stay where they are.
@@ -104,13 +113,15 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
             if !ended {
                 break;
             }
-            if let Block::With { contexts, line } = open.kind {
-                if continues && statement.indent == open.indent {
-                    return Err(ProgramError::at(statement.first, 0, "`with` has no `else`"));
-                }
-                out.exits(open.indent, contexts, line);
+            if matches!(open.kind, Block::With { .. })
+                && continues
+                && statement.indent == open.indent
+            {
+                return Err(ProgramError::at(statement.first, 0, "`with` has no `else`"));
             }
+            out.ends(open, statement.first.saturating_sub(1));
             blocks.pop();
+            out.decorates(&mut decorated, blocks.len());
         }
         let body = statements.get(index + 1).map(|next| next.indent);
         let inner = body.filter(|body| *body > statement.indent).unwrap_or(statement.indent + 4);
@@ -119,21 +130,73 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
             || (inner == body.unwrap_or(0) && word(index + 1) == Some("break"));
         let idle = only_waits(statements.get(index + 1..).unwrap_or_default(), statement.indent);
         for part in semicolons::parts(statement) {
-            write(&mut out, &mut blocks, &part, Ahead { inner, leaves, idle })?;
+            let ahead = Ahead { inner, leaves, idle, names: bound.at(index) };
+            write(&mut out, &mut blocks, &part, ahead)?;
+        }
+        if first_word(head) == "def" {
+            decorated.extend(Decorated::of(&statements, index, blocks.len().saturating_sub(1))?);
+        }
+        if let (true, Some(open)) = (bound.begins(index), blocks.last_mut()) {
+            out.line(&format!("{:inner$}_begun()", ""), statement.last);
+            open.kind = Block::Holding { inner };
         }
     }
     for line in at..physical.len() {
         out.line("", line);
     }
     while let Some(open) = blocks.pop() {
-        if let Block::With { contexts, line } = open.kind {
-            out.exits(open.indent, contexts, line);
-        }
+        out.ends(&open, physical.len().saturating_sub(1));
+        out.decorates(&mut decorated, blocks.len());
     }
     Ok(out)
 }
 
+/// A function and what stands in front of it: `@torch.no_grad()`.
+struct Decorated {
+    name: String,
+    decorators: Vec<String>,
+    indent: usize,
+    line: usize,
+    /// How many blocks are open around it.
+    depth: usize,
+}
+
+impl Decorated {
+    /// The function that begins with a statement, if something stands in front.
+    fn of(
+        statements: &[Logical],
+        at: usize,
+        depth: usize,
+    ) -> Result<Option<Decorated>, ProgramError> {
+        let Some(def) = statements.get(at) else { return Ok(None) };
+        let front = statements.get(..at).unwrap_or_default().iter().rev();
+        let front = front.take_while(|one| one.mask.trim_start().starts_with('@'));
+        let decorator = |one: &Logical| -> Result<String, ProgramError> {
+            let (text, mask) = expressions(one)?;
+            let bare = text.get(..mask.trim_end().len()).unwrap_or(&text);
+            Ok(bare.trim().trim_start_matches('@').replace('\n', " "))
+        };
+        let decorators: Vec<String> = front.map(decorator).collect::<Result<_, _>>()?;
+        let name = def.mask.trim_start().trim_start_matches("def").trim_start();
+        let name = first_word(name).to_owned();
+        let (indent, line) = (def.indent, def.first);
+        let found = Decorated { name, decorators, indent, line, depth };
+        Ok((!found.decorators.is_empty()).then_some(found))
+    }
+}
+
 impl Rewritten {
+    /// Functions that have ended when so many blocks are open.
+    fn decorates(&mut self, decorated: &mut Vec<Decorated>, depth: usize) {
+        while let Some(ended) = decorated.pop_if(|own| own.depth >= depth) {
+            let Decorated { name, decorators, indent, line, .. } = ended;
+            for (nth, decorator) in decorators.iter().enumerate() {
+                let line = line.saturating_sub(nth + 1);
+                self.line(&format!("{:indent$}{name} = _decorated({decorator}, {name})", ""), line);
+            }
+        }
+    }
+
     /// Where in its line of the original that stands which stands there in a line of the text: both
     /// lines and columns are counted from 0, the columns in characters.
     pub(super) fn column(&self, line: usize, column: usize) -> usize {
@@ -158,15 +221,24 @@ impl Rewritten {
         }
     }
 
-    fn exits(&mut self, indent: usize, contexts: usize, line: usize) {
-        for _ in 0..contexts {
-            self.line(&format!("{:indent$}_exit()", ""), line);
+    /// What a block ends with, behind the line `last`.
+    fn ends(&mut self, open: &Open, last: usize) {
+        match open.kind {
+            Block::With { contexts, line } => {
+                for _ in 0..contexts {
+                    self.line(&format!("{:1$}_exit()", "", open.indent), line);
+                }
+            }
+            Block::Holding { inner } => self.line(&format!("{:inner$}_ended()", ""), last),
+            Block::Loop | Block::Endless { .. } | Block::Def => {}
         }
     }
 }
 
 /// What follows a statement.
-struct Ahead {
+struct Ahead<'b> {
+    /// The names that hold works alone.
+    names: Here<'b>,
     /// How far in its block stands.
     inner: usize,
     /// Whether its block does nothing but leave a loop.
@@ -217,7 +289,7 @@ fn write(
     out: &mut Rewritten,
     blocks: &mut Vec<Open>,
     statement: &Logical,
-    Ahead { inner, leaves, idle }: Ahead,
+    Ahead { inner, leaves, idle, names }: Ahead<'_>,
 ) -> Result<(), ProgramError> {
     let Logical { first, indent, .. } = *statement;
     let head = statement.mask.trim_start();
@@ -323,8 +395,10 @@ fn write(
         }
         "for" => blocks.push(Open { indent, kind: Block::Loop }),
         "def" => blocks.push(Open { indent, kind: Block::Def }),
+        // Behind its function, in which the line is written.
         "" if head.starts_with('@') => {
-            return refused("a program has no decorators", "Remove the line.");
+            (first..=statement.last).for_each(|line| out.line("", line));
+            return Ok(());
         }
         word => {
             if let Some((why, help)) = refused::statement(word, &head[word.len()..]) {
@@ -337,6 +411,7 @@ fn write(
     augmented::rewrite(&mut text, &mut mask);
     assigned::rewrite(&mut text, &mut mask);
     dropped::rewrite(&mut text, &mut mask);
+    names.rewrite(&mut text, &mut mask);
     inline::rewrite(&mut text, &mut mask);
     out.lines(&text, statement);
     Ok(())
@@ -348,7 +423,7 @@ fn leaves_with(blocks: &[Open], word: &str) -> bool {
         match open.kind {
             Block::With { .. } => return true,
             Block::Loop | Block::Endless { .. } if word != "return" => return false,
-            Block::Def => return false,
+            Block::Def | Block::Holding { .. } => return false,
             Block::Loop | Block::Endless { .. } => {}
         }
     }
@@ -370,6 +445,7 @@ fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
     displays::rewrite(&mut text, &mut mask);
     arguments::rewrite(&mut text, &mut mask);
     operators::rewrite(&mut text, &mut mask);
+    reflected::rewrite(&mut text, &mut mask);
     methods::rewrite(&mut text, &mut mask);
     subscript::rewrite(&mut text, &mut mask);
     chain::rewrite(&mut text, &mut mask);

@@ -91,7 +91,16 @@ fn imports_name_what_is_there() {
                 from torch.distributed import (\n    get_rank as rank,\n    barrier,\n)\n";
     assert_eq!(
         rewritten(text),
-        "\n\n\n\nrank = torch.distributed.get_rank; barrier = torch.distributed.barrier\n\n\n\n"
+        "\n\nnp = _imported(None, \"\", \"numpy\")\n\nrank = _imported(torch.distributed, \"get_rank\", \
+         \"torch.distributed.get_rank\"); barrier = _imported(torch.distributed, \"barrier\", \
+         \"torch.distributed.barrier\")\n\n\n\n"
+    );
+    let text =
+        "from torch.utils.data import DataLoader as Loader\nimport tempfile, os\nimport a.b\n";
+    assert_eq!(
+        rewritten(text),
+        "Loader = _imported(torch, \"utils.data.DataLoader\", \"torch.utils.data.DataLoader\")\n\
+         tempfile = _imported(None, \"\", \"tempfile\")\na = _imported(None, \"\", \"a\")\n"
     );
 }
 
@@ -108,11 +117,23 @@ fn is_raise_assert_and_f_strings() {
 }
 
 #[test]
+fn decorators_are_called_behind_their_functions() {
+    let text =
+        "@a.b()\n@c\ndef f(x):\n    return x\n\ndef g():\n    @c\n    def h(): pass\n    h()\n";
+    let written = rewrite(text).unwrap();
+    assert_eq!(
+        written.text,
+        "\n\ndef f(x):\n    return x\n\nf = _decorated(c, f)\nf = _decorated(a.b(), f)\ndef g():\n\n    \
+         def h(): pass\n    h = _decorated(c, h)\n    h()\n"
+    );
+    assert_eq!(written.origin, [0, 1, 2, 3, 4, 1, 0, 5, 6, 7, 6, 8]);
+}
+
+#[test]
 fn what_has_no_counterpart_is_refused_where_it_stands() {
     for (text, line) in [
         ("x = 1\nclass A:\n    pass\n", 2),
         ("try:\n    x()\n", 1),
-        ("@decorated\ndef f():\n    pass\n", 1),
         ("x = \"open\n", 1),
         ("x = (1,\n\n", 1),
         ("x = 1)\n", 1),

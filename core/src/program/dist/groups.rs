@@ -192,11 +192,17 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     }
 
     fn get_process_group_ranks<'v>(
-        #[starlark(default = NoneType)] group: Value<'v>,
+        group: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
         let dist = process(eval)?.dist()?;
+        if group.is_none() {
+            let error = DistError::new(ErrorKind::KeyError, "None");
+            return Err(refused(error.with_help(
+                "PyTorch 2.7 looks the group up by itself: dist.group.WORLD is the default one.",
+            )));
+        }
         let group = match take::group(group)? {
             Some(group) => group,
             None => {

@@ -35,9 +35,23 @@ fn whole_power<'v>(base: Value<'v>, exponent: u32, heap: Heap<'v>) -> starlark::
     Ok(power)
 }
 
+/// Whether it is a number that a tensor holds, and is not known.
+fn is_value(value: Value<'_>) -> bool {
+    value.downcast_ref::<UnknownValue>().is_some_and(UnknownValue::is_value)
+}
+
 /// `base ** exponent`.
 fn power<'v>(base: Value<'v>, exponent: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
     let native = |error: anyhow::Error| starlark::Error::new_native(error);
+    if [base, exponent].iter().any(|of| of.get_type() == "Tensor") {
+        return super::super::tensor_value::power(base, exponent, heap);
+    }
+    if matches!(base.get_type(), "Output") || is_value(base) {
+        return Ok(base);
+    }
+    if is_value(exponent) {
+        return Ok(exponent);
+    }
     let whole = exponent.unpack_i32().filter(|_| base.get_type() == "int");
     if let Some(exponent) = whole.and_then(|exponent| u32::try_from(exponent).ok()) {
         let bits = base.to_str().trim_start_matches('-').len() as u64 * 4;
@@ -129,15 +143,27 @@ fn functions(builder: &mut GlobalsBuilder) {
         formatted(value, spec, heap)
     }
 
-    fn float<'v>(#[starlark(default = NoneType)] value: Value<'v>) -> anyhow::Result<f64> {
+    fn float<'v>(
+        #[starlark(default = NoneType)] value: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
         if value.is_none() {
-            return Ok(0.0);
+            return Ok(heap.alloc(0.0));
+        }
+        let value = match value.get_type() {
+            "Tensor" => super::super::tensor_each::item(value, eval)?,
+            _ => value,
+        };
+        if is_value(value) {
+            return Ok(value);
         }
         let text = match super::super::stores::bytes_of(value) {
             Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            None => return real(value),
+            None => return Ok(heap.alloc(real(value)?)),
         };
-        read(&text).ok_or_else(|| {
+        let read = read(&text).map(|number| heap.alloc(number));
+        read.ok_or_else(|| {
             let shown = match value.unpack_str() {
                 Some(text) => shown::quoted(text),
                 None => value.to_repr(),
@@ -151,6 +177,9 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] ndigits: Value<'v>,
         heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
+        if is_value(number) {
+            return Ok(number);
+        }
         let Some(float) = float_of(number) else {
             real(number)?;
             return Ok(number);
@@ -346,6 +375,16 @@ fn functions(builder: &mut GlobalsBuilder) {
             "*" => this.mul(other, heap),
             _ => this.div(other, heap),
         }
+    }
+
+    /// `1 - x` and `2 / x`.
+    fn _reflected<'v>(
+        #[starlark(require = pos)] operator: &str,
+        #[starlark(require = pos)] left: Value<'v>,
+        #[starlark(require = pos)] right: Value<'v>,
+        heap: Heap<'v>,
+    ) -> starlark::Result<Value<'v>> {
+        super::super::tensor_value::reflected(operator, left, right, heap)
     }
 
     /// `x[1:3] = y`.

@@ -254,7 +254,7 @@ fn one_of<'v>(value: Value<'v>, spec: Spec, heap: Heap<'v>) -> anyhow::Result<St
     let done = match (kind, of) {
         ('r' | 'a', _) => text(shown::repr(value, heap)),
         ('s', _) => text(shown::text(value, heap)),
-        _ if unknown => text(value.to_str()),
+        _ if unknown => Some(value.to_str()),
         ('c', Formatted::Text(one)) => text(one),
         ('d' | 'i' | 'u', Formatted::Float(number)) if number.is_finite() => {
             let whole = Formatted::Int(format!("{:.0}", number.trunc()));

@@ -1,0 +1,249 @@
+//! `torch.utils.data`: how many batches a rank gets, and of which shape. What is in them is not followed.
+
+#![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
+
+use super::arguments as take;
+use super::process::{process, refused};
+use super::tensor_math::{Batch, batch};
+use super::tensor_parts::runtime_error;
+use super::values::TensorValue;
+use crate::c10d::Tensor;
+use crate::plan::Fill;
+use allocative::Allocative;
+use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
+use starlark::eval::Evaluator;
+use starlark::values::none::NoneType;
+use starlark::values::tuple::UnpackTuple;
+use starlark::values::{
+    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
+};
+use starlark::{methods_static, starlark_module, starlark_simple_value};
+use starlark_derive::starlark_value;
+use std::fmt;
+
+/// Batches of an epoch.
+const MOST: u64 = 65_536;
+
+/// `TensorDataset(x, y)`.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+struct DatasetValue {
+    rows: u64,
+    /// Its tensors, and whether each holds random numbers.
+    #[allocative(skip)]
+    tensors: Vec<(Tensor, bool)>,
+}
+starlark_simple_value!(DatasetValue);
+
+/// `DistributedSampler(dataset)`: how many rows each rank gets.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+struct SamplerValue {
+    rows: u64,
+}
+starlark_simple_value!(SamplerValue);
+
+/// `DataLoader(dataset, batch_size = 32)`.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+struct LoaderValue {
+    dataset: DatasetValue,
+    sampler: SamplerValue,
+    batch_size: u64,
+    drop_last: bool,
+}
+starlark_simple_value!(LoaderValue);
+
+impl LoaderValue {
+    /// The rows of each batch.
+    fn batches(&self) -> u64 {
+        match self.drop_last {
+            true => self.sampler.rows / self.batch_size,
+            false => self.sampler.rows.div_ceil(self.batch_size),
+        }
+    }
+}
+
+impl fmt::Display for DatasetValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<torch.utils.data.dataset.TensorDataset object at 0xADDR>")
+    }
+}
+
+impl fmt::Display for SamplerValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<torch.utils.data.distributed.DistributedSampler object at 0xADDR>")
+    }
+}
+
+impl fmt::Display for LoaderValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<torch.utils.data.dataloader.DataLoader object at 0xADDR>")
+    }
+}
+
+#[starlark_value(type = "TensorDataset")]
+impl<'v> StarlarkValue<'v> for DatasetValue {
+    fn length(&self) -> starlark::Result<i32> {
+        Ok(i32::try_from(self.rows).unwrap_or(i32::MAX))
+    }
+}
+
+methods_static!(SAMPLER_METHODS = sampler_methods);
+
+#[starlark_value(type = "DistributedSampler")]
+impl<'v> StarlarkValue<'v> for SamplerValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(SAMPLER_METHODS.methods())
+    }
+
+    fn length(&self) -> starlark::Result<i32> {
+        Ok(i32::try_from(self.rows).unwrap_or(i32::MAX))
+    }
+}
+
+#[starlark_module]
+fn sampler_methods(builder: &mut MethodsBuilder) {
+    fn set_epoch<'v>(this: Value<'v>, epoch: Value<'v>) -> anyhow::Result<NoneType> {
+        let _ = (this, epoch);
+        Ok(NoneType)
+    }
+}
+
+#[starlark_value(type = "DataLoader")]
+impl<'v> StarlarkValue<'v> for LoaderValue {
+    fn length(&self) -> starlark::Result<i32> {
+        Ok(i32::try_from(self.batches()).unwrap_or(i32::MAX))
+    }
+
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        match attribute {
+            "dataset" => Some(heap.alloc(self.dataset.clone())),
+            "sampler" => Some(heap.alloc(self.sampler.clone())),
+            "batch_size" => Some(heap.alloc(self.batch_size)),
+            _ => None,
+        }
+    }
+
+    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
+        matches!(attribute, "dataset" | "sampler" | "batch_size")
+    }
+
+    fn iterate_collect(&self, heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
+        let each = |nth: u64| {
+            let rows = self.batch_size.min(self.sampler.rows - nth * self.batch_size);
+            let tensors = self.dataset.tensors.iter().map(|(of, random)| {
+                let inner = of.shape().get(1..).unwrap_or_default();
+                let shape = [&[rows], inner].concat();
+                heap.alloc(TensorValue(batch(of, &shape, Batch { random: *random })))
+            });
+            heap.alloc(tensors.collect::<Vec<_>>())
+        };
+        Ok((0..self.batches()).map(each).collect())
+    }
+}
+
+/// Adds them.
+pub(super) fn add(builder: &mut GlobalsBuilder) {
+    functions(builder);
+    builder.namespace("distributed", samplers);
+}
+
+#[starlark_module]
+fn samplers(builder: &mut GlobalsBuilder) {
+    /// As many rows for each rank, the first ones twice where they do not go round.
+    fn DistributedSampler<'v>(
+        dataset: Value<'v>,
+        #[starlark(default = NoneType)] num_replicas: Value<'v>,
+        #[starlark(default = NoneType)] rank: Value<'v>,
+        #[starlark(default = true)] shuffle: bool,
+        #[starlark(default = 0)] seed: i32,
+        #[starlark(default = false)] drop_last: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<SamplerValue> {
+        let _ = (shuffle, seed, rank);
+        let replicas = match take::whole_or_none(num_replicas, "num_replicas")? {
+            Some(replicas) => replicas,
+            None => process(eval)?.dist()?.get_world_size(None).map_err(refused)?,
+        };
+        let replicas = u64::try_from(replicas).ok().filter(|replicas| *replicas > 0);
+        let replicas = replicas.ok_or_else(|| runtime_error("num_replicas is at least 1"))?;
+        let all = rows(dataset)?;
+        let rows = match drop_last && all % replicas != 0 {
+            true => all.saturating_sub(replicas).div_ceil(replicas),
+            false => all.div_ceil(replicas),
+        };
+        Ok(SamplerValue { rows })
+    }
+}
+
+/// How many rows a data set has.
+fn rows(dataset: Value<'_>) -> anyhow::Result<u64> {
+    if let Some(dataset) = dataset.downcast_ref::<DatasetValue>() {
+        return Ok(dataset.rows);
+    }
+    let length = dataset.length().map_err(starlark::Error::into_anyhow)?;
+    Ok(u64::try_from(length).unwrap_or(0))
+}
+
+#[starlark_module]
+fn functions(builder: &mut GlobalsBuilder) {
+    fn TensorDataset<'v>(
+        #[starlark(args)] tensors: UnpackTuple<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<DatasetValue> {
+        let given: Vec<Tensor> =
+            tensors.items.iter().map(|of| super::torch::like(*of)).collect::<Result<_, _>>()?;
+        let sizes = |of: &Tensor| of.shape().first().copied();
+        let rows = given.first().and_then(sizes);
+        let alike = given.iter().all(|of| sizes(of) == rows);
+        let Some(rows) = rows.filter(|_| alike) else {
+            let text = "AssertionError: Size mismatch between tensors";
+            return Err(anyhow::Error::new(super::process::Raised {
+                text: text.to_owned(),
+                help: None,
+            }));
+        };
+        let process = process(eval)?;
+        let mut tensors = Vec::new();
+        for of in given {
+            let fill = process.dist()?.fill_of(&of);
+            tensors.push((of, matches!(fill, Some(Fill::Seeded { .. }))));
+        }
+        Ok(DatasetValue { rows, tensors })
+    }
+
+    fn DataLoader<'v>(
+        dataset: Value<'v>,
+        #[starlark(default = 1)] batch_size: i32,
+        #[starlark(default = NoneType)] shuffle: Value<'v>,
+        #[starlark(default = NoneType)] sampler: Value<'v>,
+        #[starlark(require = named, default = false)] drop_last: bool,
+        #[starlark(require = named, default = 0)] num_workers: i32,
+        #[starlark(require = named, default = false)] pin_memory: bool,
+        #[starlark(require = named, default = false)] persistent_workers: bool,
+    ) -> anyhow::Result<LoaderValue> {
+        let _ = (num_workers, pin_memory, persistent_workers);
+        let Some(dataset) = dataset.downcast_ref::<DatasetValue>().cloned() else {
+            anyhow::bail!(
+                "a DataLoader is taken of TensorDataset(x, y) here, whose shapes are known: \
+                 TensorDataset(torch.randn(1000, 10), torch.randn(1000, 5))"
+            );
+        };
+        let own = sampler.downcast_ref::<SamplerValue>().cloned();
+        anyhow::ensure!(
+            own.is_some() || sampler.is_none(),
+            "only a DistributedSampler samples here"
+        );
+        if own.is_some() && shuffle.to_bool() {
+            let text = "sampler option is mutually exclusive with shuffle";
+            return Err(refused(crate::c10d::DistError::new(
+                crate::c10d::ErrorKind::ValueError,
+                text,
+            )));
+        }
+        let sampler = own.unwrap_or(SamplerValue { rows: dataset.rows });
+        let batch_size = u64::try_from(batch_size).ok().filter(|size| *size > 0);
+        let Some(batch_size) = batch_size else { anyhow::bail!("a batch has rows") };
+        let loader = LoaderValue { dataset, sampler, batch_size, drop_last };
+        anyhow::ensure!(loader.batches() <= MOST, "at most {MOST} batches an epoch");
+        Ok(loader)
+    }
+}

@@ -1,0 +1,192 @@
+//! Functions of `torch`'s that are methods of their first argument: `torch.sum(x, dim = 0)`.
+
+#![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
+
+use super::arguments as take;
+use super::process::process;
+use super::tensor_parts::runtime_error;
+use super::torch::{On, WRITTEN_DOWN, like, on, written_down};
+use super::values::TensorValue;
+use crate::dtype::Dtype;
+use allocative::Allocative;
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::{Arguments, Evaluator};
+use starlark::values::none::NoneType;
+use starlark::values::{
+    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
+};
+use starlark::{starlark_module, starlark_simple_value};
+use starlark_derive::starlark_value;
+use std::fmt;
+
+/// Those that are.
+const METHODS: [&str; 41] = [
+    "sum",
+    "mean",
+    "prod",
+    "max",
+    "min",
+    "argmax",
+    "argmin",
+    "all",
+    "any",
+    "abs",
+    "neg",
+    "sqrt",
+    "square",
+    "relu",
+    "exp",
+    "log",
+    "sin",
+    "cos",
+    "tanh",
+    "sigmoid",
+    "softmax",
+    "clamp",
+    "pow",
+    "eq",
+    "ne",
+    "gt",
+    "lt",
+    "equal",
+    "allclose",
+    "transpose",
+    "permute",
+    "t",
+    "reshape",
+    "flatten",
+    "squeeze",
+    "unsqueeze",
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "numel",
+];
+
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+struct OfTensor(&'static str);
+starlark_simple_value!(OfTensor);
+
+impl fmt::Display for OfTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+#[starlark_value(type = "function")]
+impl<'v> StarlarkValue<'v> for OfTensor {
+    fn invoke(
+        &self,
+        _me: Value<'v>,
+        args: &Arguments<'v, '_>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let heap = eval.heap();
+        let mut positions = args.positions(heap)?;
+        let named = args.names_map()?;
+        let own = |name: &str| matches!(name, "input" | "self");
+        let input = named.iter().find(|(name, _)| own(name.as_str())).map(|(_, value)| *value);
+        let first = match input {
+            Some(input) => Some(input),
+            None => positions.next(),
+        };
+        let first = first.ok_or_else(|| {
+            let text = format!("{self}() missing 1 required positional arguments: \"input\"");
+            starlark::Error::new_native(take::type_error(text))
+        })?;
+        if !matches!(first.get_type(), "Tensor" | "Output") {
+            let class = take::class_of(first);
+            let text =
+                format!("{self}(): argument 'input' (position 1) must be Tensor, not {class}");
+            return Err(starlark::Error::new_native(take::type_error(text)));
+        }
+        let rest: Vec<Value<'v>> = positions.collect();
+        let named: Vec<(&str, Value<'v>)> = named
+            .iter()
+            .filter(|(name, _)| !own(name.as_str()))
+            .map(|(name, value)| (name.as_str(), *value))
+            .collect();
+        let method = first.get_attr_error(self.0, heap)?;
+        eval.eval_function(method, &rest, &named)
+    }
+}
+
+/// Adds them.
+pub(super) fn add(builder: &mut GlobalsBuilder) {
+    for name in METHODS {
+        builder.set(name, OfTensor(name));
+    }
+    functions(builder);
+}
+
+/// Tensors joined along a dimension that depends on how many they have.
+fn stacked<'v>(
+    tensors: Value<'v>,
+    along: impl Fn(usize) -> i32,
+    least: usize,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<TensorValue> {
+    let entries = take::items(tensors).unwrap_or_default();
+    let heap = eval.heap();
+    let mut dims = 0;
+    let mut made = Vec::new();
+    for entry in entries {
+        let mut tensor = like(entry)?;
+        // Lines are rows, and numbers lines.
+        while tensor.shape().len() < least {
+            super::transposed::in_a_row(&tensor)?;
+            let shape = [&[1], tensor.shape()].concat();
+            tensor = tensor.view(&shape[..]);
+        }
+        dims = tensor.shape().len();
+        made.push(heap.alloc(TensorValue(tensor)));
+    }
+    let list = heap.alloc(made);
+    super::torch_parts::cat(eval, list, along(dims))
+}
+
+#[starlark_module]
+fn functions(builder: &mut GlobalsBuilder) {
+    fn hstack<'v>(
+        tensors: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        stacked(tensors, |dims| i32::from(dims > 1), 1, eval)
+    }
+
+    fn vstack<'v>(
+        tensors: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        stacked(tensors, |_| 0, 2, eval)
+    }
+
+    fn eye<'v>(
+        n: i32,
+        #[starlark(default = NoneType)] m: Value<'v>,
+        #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
+        #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        let columns = take::whole_or_none(m, "m")?.unwrap_or(i64::from(n));
+        let (Ok(n), Ok(m)) = (u64::try_from(n), u64::try_from(columns)) else {
+            return Err(runtime_error(format!("n must be greater or equal to 0, got {n}")));
+        };
+        let dtype = take::dtype(dtype, Dtype::Float32)?;
+        let on = on(device, On::Torch)?;
+        let numel = n.saturating_mul(m).min(WRITTEN_DOWN);
+        let one = |index: u64| f64::from(u8::from(m > 0 && index / m == index % m));
+        let values: Vec<f64> = (0..numel).map(one).collect();
+        let made = written_down(eval, &[n, m], dtype, &values, on)?;
+        if n.saturating_mul(m) > WRITTEN_DOWN {
+            let dist = process(eval)?.dist()?;
+            dist.not_followed(&made.0, "more than 4096 elements are written down");
+        }
+        Ok(made)
+    }
+
+    fn is_tensor<'v>(obj: Value<'v>) -> anyhow::Result<bool> {
+        Ok(obj.get_type() == "Tensor")
+    }
+}
