@@ -3,7 +3,7 @@
 //! gaps.
 
 use super::causes::{Cause, Scene, full_rows};
-use super::index::Job;
+use super::index::{Job, Made};
 use super::report::{Certainty, Kind};
 use super::signature::Signature;
 use super::words::{self, ranks};
@@ -34,6 +34,7 @@ pub(super) fn soften(scene: &Scene<'_, '_>, causes: &mut [Cause]) {
         }
         let doubts = [
             early(job, &cause.culprits),
+            in_message(job, &cause.culprits),
             blind(job, &cause.culprits),
             failed(job, &cause.culprits),
             at_odds(job, cause),
@@ -114,6 +115,28 @@ fn early(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
     })
 }
 
+/// Ranks that are in a send or receive themselves, where a ring has dropped calls of either side: it may
+/// be this one that was not answered.
+fn in_message(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
+    let cut = |rank: GlobalRank| {
+        let first = job.rank(rank).and_then(|own| own.calls.first());
+        first.is_some_and(|first| first.record_id > Some(0))
+    };
+    let made = culprits.iter().find_map(|rank| {
+        let waits = job.rank(*rank)?.calls.iter().find(|record| {
+            record.call.p2p && record.state != CallState::Completed && record.call.peer.is_some()
+        })?;
+        let peer = words::peer(job.group(waits.call.group)?, waits)?;
+        (cut(*rank) || cut(peer)).then_some(Made { rank: *rank, record: waits })
+    })?;
+    let why = format!(
+        "Rank {} is in {} itself, and rings have dropped what would tell whether that was answered.",
+        made.rank,
+        words::call(job.log, made)
+    );
+    Some((Certainty::Undecidable, why))
+}
+
 /// Ranks that are in calls, and whose rings have dropped what came before: they are not stuck in code of
 /// their own for certain, and where even the first call that is left has not ended, what holds them up is
 /// among those.
@@ -183,9 +206,9 @@ fn at_odds(job: &Job<'_>, cause: &Cause) -> Option<Doubt> {
 /// in several places, or a call is under way that everybody made and nothing holds up.
 fn running(scene: &Scene<'_, '_>, causes: &[Cause]) -> Option<String> {
     let job = scene.job;
-    let idle = causes.iter().filter(|cause| cause.kind == Kind::RankNeverJoined);
+    let never = || causes.iter().filter(|cause| cause.kind == Kind::RankNeverJoined);
     let idle: BTreeSet<GlobalRank> =
-        idle.flat_map(|cause| cause.culprits.iter().copied()).collect();
+        never().flat_map(|cause| cause.culprits.iter().copied()).collect();
     let place = |rank: &GlobalRank| {
         let last = job.rank(*rank)?.calls.last()?;
         // Stages of a pipeline differ in how many sends and receives they make.
@@ -193,10 +216,10 @@ fn running(scene: &Scene<'_, '_>, causes: &[Cause]) -> Option<String> {
         Some((job.roles().role(last.call.group), last.call.p2p, seq))
     };
     let places: BTreeSet<_> = idle.iter().map(place).collect();
-    if places.len() > 1 {
+    if places.len() > 1 || never().count() > 1 {
         let idle: Vec<GlobalRank> = idle.into_iter().collect();
         return Some(format!(
-            "{} stand in different places and wait for nobody: if the job was still running when it was \
+            "{} stand in several places and wait for nobody: if the job was still running when it was \
              recorded, they were on their way.",
             words::cap_ranks(&idle)
         ));

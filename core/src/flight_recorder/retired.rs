@@ -99,7 +99,7 @@ fn mark_outrun_on_nccl(log: &mut CallLog) {
             ended.insert(group, seq);
         }
     }
-    let mut outrun: Vec<GlobalRank> = Vec::new();
+    let mut outrun = outrun_by_peers(log);
     for (rank, own) in log.logs() {
         let mut last: BTreeMap<GroupId, u64> = own.enqueued.clone();
         for record in own.calls.iter().filter(|record| !record.call.p2p) {
@@ -124,6 +124,33 @@ fn mark_outrun_on_nccl(log: &mut CallLog) {
             own.maybe_early = true;
         }
     }
+}
+
+/// The ranks on NCCL that made fewer sends than a peer has received of them, where the recorder has
+/// dropped none of either. A send may end before its receive is called.
+fn outrun_by_peers(log: &CallLog) -> Vec<GlobalRank> {
+    // Per direction: how many sends were called, and how many receives have ended.
+    let mut lanes: BTreeMap<(GroupId, GlobalRank, GlobalRank), (usize, usize)> = BTreeMap::new();
+    let whole = |own: &RankLog| own.calls.first().is_none_or(|it| it.record_id == Some(0));
+    for (rank, own) in log.logs().filter(|(_, own)| whole(own)) {
+        for record in own.calls.iter().filter(|record| record.call.p2p) {
+            let (group, op) = (record.call.group, record.call.op.as_str());
+            let known =
+                log.groups.get(group.index()).filter(|it| it.backend() == BackendName::Nccl);
+            let peer = known.zip(record.call.peer).and_then(|(it, peer)| it.global_rank(peer));
+            let Some(peer) = peer else { continue };
+            if op.contains("send") {
+                lanes.entry((group, rank, peer)).or_default().0 += 1;
+            } else if op.contains("recv") && record.state == CallState::Completed {
+                lanes.entry((group, peer, rank)).or_default().1 += 1;
+            }
+        }
+    }
+    let is_whole = |rank: GlobalRank| {
+        log.ranks.get(rank.index()).is_some_and(|own| own.as_ref().is_some_and(whole))
+    };
+    let behind = lanes.into_iter().filter(|(_, (sent, received))| sent < received);
+    behind.map(|((_, from, _), _)| from).filter(|from| is_whole(*from)).collect()
 }
 
 fn log_mut(log: &mut CallLog, rank: GlobalRank) -> Option<&mut RankLog> {

@@ -25,18 +25,26 @@ fn told(report: &Report, kind: Kind, culprits: &[u32], certainty: Certainty, why
 #[test]
 fn what_a_ring_has_dropped_may_hold_a_rank_up() {
     let waits = [done("barrier", 1), pending("all_reduce", 8)];
-    let receive = [done("barrier", 1), pending("recv 2<-3", 8)];
-    let send = [done("barrier", 1), pending("send 3->2", 8), pending("all_reduce", 8)];
-    let whole = Fake::new(4, &waits).rank(2, &receive).rank(3, &send);
+    let receive = [done("barrier", 1), pending("recv 0<-1", 8).in_group(1)];
+    let send = pending("send 1->0", 8).in_group(1);
+    let send = [done("barrier", 1), send, pending("all_reduce", 8)];
+    let whole = Fake::new(4, &waits).group("pp", &[2, 3]).rank(2, &receive).rank(3, &send);
     told(&report(&whole.files()), Kind::RankNeverJoined, &[2], Certainty::Likely, "");
-    let cut = report(&whole.dropped(2, 1).files());
-    told(
-        &cut,
-        Kind::RankNeverJoined,
-        &[2],
-        Certainty::Undecidable,
-        "The ring of rank 2 has dropped",
-    );
+    let mut read = dumps(&whole.dropped(2, 1).files());
+    let came = GroupStatus { last_enqueued: Some(1), last_completed: Some(1) };
+    read[2].status =
+        [(0, came), (1, GroupStatus { last_enqueued: None, last_completed: None })].into();
+    let why = "Rank 2 is in recv #1 of pp itself, and rings have dropped";
+    told(&of_dumps(read), Kind::RankNeverJoined, &[2], Certainty::Undecidable, why);
+    // The end of a batch says nothing of whom it waits for.
+    let batch = pending("recv 0<-1", 8).in_group(1).batched();
+    let batch = [done("barrier", 1), batch, pending("coalesced", 0).in_group(1)];
+    let cut = Fake::new(4, &waits).group("pp", &[2, 3]).rank(2, &batch).dropped(2, 2);
+    let mut read = dumps(&cut.files());
+    read[2].status =
+        [(0, came), (1, GroupStatus { last_enqueued: None, last_completed: None })].into();
+    let why = "The ring of rank 2 has dropped";
+    told(&of_dumps(read), Kind::RankNeverJoined, &[2], Certainty::Undecidable, why);
 }
 
 /// Those that came under one number called different things there.
@@ -87,6 +95,16 @@ fn a_dump_that_others_outran_blames_nobody_for_certain() {
     let why = "The dump of rank 3 was made before the others'";
     told(&at(&waits[..1]), Kind::RankNeverJoined, &[3], Certainty::Undecidable, why);
     told(&at(&waits[..3]), Kind::RankNeverJoined, &[3], Certainty::Certain, "");
+    // So it is where what it sent was received.
+    let (send, receive) = (done("send 3->0", 8), done("recv 0<-3", 8));
+    let receives = [call.clone(), receive.clone(), receive, pending("all_reduce", 8)];
+    let others = [call.clone(), pending("all_reduce", 8)];
+    let sent =
+        |calls: &[_]| report(&Fake::new(4, &others).rank(0, &receives).rank(3, calls).files());
+    let once = [call.clone(), send.clone()];
+    told(&sent(&once), Kind::RankNeverJoined, &[3], Certainty::Undecidable, why);
+    let twice = [call, send.clone(), send];
+    told(&sent(&twice), Kind::RankNeverJoined, &[3], Certainty::Certain, "");
 }
 
 /// Ranks that wait for nobody in two places: the job may have been running.
@@ -103,7 +121,7 @@ fn ranks_on_their_way_are_not_late_for_certain() {
     assert_eq!(two.findings.len(), 2, "{}", two.to_text());
     for finding in &two.findings {
         assert_eq!(finding.certainty, Certainty::Likely, "{}", two.to_text());
-        assert!(finding.message.contains("different places"), "{}", two.to_text());
+        assert!(finding.message.contains("several places"), "{}", two.to_text());
     }
 }
 
