@@ -2,6 +2,7 @@
 //! made them on top, or in the wrong group.
 
 use super::absent::device_stall;
+use super::before::follows;
 use super::by_lines::skipped_by_lines;
 use super::by_plan;
 use super::causes::{Cause, Scene};
@@ -85,6 +86,9 @@ fn alone_in_it(
     if let Some(cause) = odd_by_others(scene, absent, row, base, shown) {
         return Some(cause);
     }
+    if let Some(cause) = next_of_all(scene, absent, row, made, base, shown) {
+        return Some(cause);
+    }
     let call = words::call(job.log, made);
     let idle = match row.absent.len() > absent.len() {
         true => format!("{} ", ranks(absent)),
@@ -111,6 +115,58 @@ fn alone_in_it(
             if planned { "" } else { unsure },
         ),
         fix: FIX_EXTRA.to_owned(),
+        evidence: shown.to_vec(),
+        ..base.clone()
+    })
+}
+
+/// The finding of a call that a minority made, and that came next for everybody in the rounds before: the
+/// others may as well be stuck in front of it.
+fn next_of_all(
+    scene: &Scene<'_, '_>,
+    absent: &[GlobalRank],
+    row: &Row<'_>,
+    made: Made<'_>,
+    base: &Cause,
+    shown: &[Evidence],
+) -> Option<Cause> {
+    let job = scene.job;
+    let rows = job.rows_of(row.group);
+    let at = rows.partition_point(|before| before.seq < row.seq).checked_sub(1)?;
+    // Who never came stands behind the call before, as most did.
+    let last = |rank: &GlobalRank| job.last_call(row.group, *rank);
+    let before = absent.first().and_then(last)?;
+    let there = absent.iter().all(|rank| last(rank).is_some_and(|last| last.seq == before.seq));
+    let next = rows.get(at)?.seq == before.seq? && there;
+    if job.log.plan.is_some() || !next || !follows(job, row.group, row.seq, before, made.record) {
+        return None;
+    }
+    let waiting = row.waiting();
+    let mut either: Vec<GlobalRank> = waiting.iter().chain(absent).copied().collect();
+    either.sort_unstable();
+    let (they, were) = match absent.len() {
+        1 => ("it", "is"),
+        _ => ("they", "are"),
+    };
+    Some(Cause {
+        kind: Kind::RankNeverJoined,
+        culprits: either,
+        certainty: Certainty::Undecidable,
+        message: format!(
+            "{} never called {}, in which {} {}, and {} for nothing. In the rounds before it came next for \
+             all of them. So either {they} {were} stuck in front of it, or {they} ended there and {} made a \
+             round more: the recording does not tell which.",
+            cap_ranks(absent),
+            words::call(job.log, made),
+            ranks(&waiting),
+            if waiting.len() == 1 { "waits alone" } else { "wait alone" },
+            if absent.len() == 1 { "waits" } else { "wait" },
+            ranks(&waiting),
+        ),
+        fix: "Look where the ranks stand that did not come (py-spy dump --pid) and at the ends of their \
+              logs. If they have ended, let every rank make as many rounds: the same number of batches, or \
+              DDP's join()."
+            .to_owned(),
         evidence: shown.to_vec(),
         ..base.clone()
     })

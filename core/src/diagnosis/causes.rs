@@ -180,11 +180,11 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
         causes.extend(groups_apart::cause(&scene, explained));
     }
     causes.extend(unsaid::causes(&scene));
-    notes.extend(dumped_early(job));
+    notes.extend(gaps::dumped_early(job));
     if causes.is_empty() {
         notes.extend(straggler::or_clock(job));
     }
-    gaps::soften(job, &mut causes);
+    gaps::soften(&scene, &mut causes);
     (finish(&scene, causes), notes)
 }
 
@@ -364,6 +364,15 @@ fn never_completed(
         ));
         return None;
     }
+    // They wait in an earlier one of the group, which their rings have dropped.
+    let earlier = |made: &super::index::Made<'_>| {
+        job.rank(made.rank).is_some_and(|own| own.unended.contains_key(&first.group))
+    };
+    if first.made.iter().any(earlier)
+        && let Some(cause) = dropped::cause(scene)
+    {
+        return Some(cause);
+    }
     if let Some(cause) = inside::everybody(scene, first) {
         return Some(cause);
     }
@@ -400,23 +409,6 @@ fn never_completed(
             .map(|made| evidence(scene, *made, "waits in"))
             .collect(),
     })
-}
-
-/// The note that dumps are of different moments, where the calls show it.
-fn dumped_early(job: &Job<'_>) -> Option<String> {
-    let early = job.log.logs().filter(|(_, own)| own.dumped_early);
-    let early: Vec<GlobalRank> = early.map(|(rank, _)| rank).collect();
-    let (dump, was) = match early.len() {
-        0 => return None,
-        1 => ("dump", "was"),
-        _ => ("dumps", "were"),
-    };
-    Some(format!(
-        "The {dump} of {} {was} made before the others': others have come out of collectives that \
-         need it, and gone on. What it did after that is not known, so it is not blamed. Dump all \
-         ranks once the job hangs.",
-        words::ranks(&early)
-    ))
 }
 
 /// Adds the victims and puts the findings in order.

@@ -53,11 +53,25 @@ pub(super) fn reason(
 }
 
 /// True if a rank whose last call is `last` has reduced all buckets of its last step and none of
-/// the next, in whose first one `made` waits: nothing says that it began that step.
+/// the next, in whose first one `made` waits: nothing says that it began that step. As any of those who
+/// wait there shows; and where rings have dropped what would show it, that may be.
 fn between_steps(scene: &Scene<'_, '_>, last: &Called, made: Made<'_>) -> bool {
+    /// So many of those who wait are asked.
+    const ASKED: usize = 64;
     if !last.is_ddp_bucket() {
         return false;
     }
+    let rows = scene.job.rows_of(made.record.call.group);
+    let row = rows.iter().find(|row| Some(row.seq) == made.record.seq);
+    let waiting = row.into_iter().flat_map(|row| &row.made).filter(|made| made.pending());
+    let shown: Vec<Option<bool>> =
+        waiting.take(ASKED).map(|made| ends_a_step(scene, *made)).collect();
+    shown.contains(&Some(true)) || shown.iter().all(Option::is_none)
+}
+
+/// True if the buckets that a rank has reduced before a call are whole steps; `None` where its ring has
+/// dropped too many of them to tell.
+fn ends_a_step(scene: &Scene<'_, '_>, made: Made<'_>) -> Option<bool> {
     let calls = scene.job.rank(made.rank).map(|log| log.calls.as_slice()).unwrap_or_default();
     let buckets = calls.iter().filter(|record| {
         record.call.group == made.record.call.group && record.call.is_ddp_bucket()
@@ -67,7 +81,12 @@ fn between_steps(scene: &Scene<'_, '_>, last: &Called, made: Made<'_>) -> bool {
     let sizes: Vec<u64> = before.iter().map(|record| record.call.payload()).collect();
     let due: Vec<u64> = missing.iter().map(|record| record.call.payload()).collect();
     // Every step reduces the same buckets.
-    period(&sizes).is_some_and(|step| missing.len() >= step) || whole_steps(&sizes, &due)
+    let step = period(&sizes);
+    let cut = calls.first().is_some_and(|first| first.record_id > Some(0));
+    match step {
+        None if cut => None,
+        step => Some(step.is_some_and(|step| missing.len() >= step) || whole_steps(&sizes, &due)),
+    }
 }
 
 /// True if the buckets before are whole steps, as the one that is missing: DDP makes its buckets anew

@@ -264,7 +264,7 @@ impl<'a> Job<'a> {
     }
 
     /// True of a collective behind which nobody is seen to have gone on.
-    fn ends_in(&self, group: GroupId, seq: u64) -> bool {
+    pub(super) fn ends_in(&self, group: GroupId, seq: u64) -> bool {
         let at = self.rows.binary_search_by_key(&(group, seq), |row| (row.group, row.seq));
         let row = at.ok().and_then(|at| self.rows.get(at));
         let went_on = |made: &Made<'_>| {

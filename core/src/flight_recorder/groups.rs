@@ -320,8 +320,8 @@ impl GroupTable {
         known.collect()
     }
 
-    /// The groups of NCCL's in which a rank's last collective has not ended, as its status tells, and
-    /// the ring has dropped it: the number of the last one that did.
+    /// The groups of NCCL's in which a rank's first collective that has not ended has been dropped by
+    /// the ring, as its status tells: the number of the last one that did end.
     pub(super) fn unended(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
         let nccl = |site: &Site| call_name(&site.profiling_name).backend == BackendName::Nccl;
         let wrapped = dump.entries.first().is_some_and(|first| first.record_id > Some(0));
@@ -329,11 +329,14 @@ impl GroupTable {
             return BTreeMap::new();
         }
         let known = self.statuses(dump, ids).filter_map(|(group, status)| {
-            let (last, ended) = (status.last_enqueued?, status.last_completed.unwrap_or(0));
-            let is_kept = |entry: &Entry| {
-                ids.get(entry.site as usize) == Some(&group) && entry.collective_seq == Some(last)
-            };
-            (last > ended && !dump.entries.iter().rev().any(is_kept)).then_some((group, ended))
+            let of_it = |entry: &&Entry| ids.get(entry.site as usize) == Some(&group);
+            let kept = || dump.entries.iter().filter(of_it);
+            // The status may lag behind what the entries show.
+            let seen = kept().filter(|entry| entry.completed).filter_map(|it| it.collective_seq);
+            let ended = seen.fold(status.last_completed.unwrap_or(0), u64::max);
+            let first = kept().filter_map(|entry| entry.collective_seq).min();
+            let dropped = first.is_none_or(|first| first > ended + 1);
+            (status.last_enqueued? > ended && dropped).then_some((group, ended))
         });
         known.collect()
     }

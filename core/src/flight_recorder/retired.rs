@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Takes back the ends of calls that cannot have ended well, and marks ranks whose dumps are older
 /// than what the others did with them.
 pub(super) fn compare(log: &mut CallLog) {
+    mark_outrun_on_nccl(log);
     let gloo = log.groups.iter().zip(0..);
     let gloo = gloo.filter(|(group, _)| group.backend() == BackendName::Gloo && group.size() > 1);
     let ids: Vec<GroupId> = gloo.map(|(_, id)| GroupId(id)).collect();
@@ -30,13 +31,15 @@ pub(super) fn compare(log: &mut CallLog) {
         let last: Vec<(GlobalRank, u64)> = members.iter().filter_map(last).collect();
         let mut failed: BTreeSet<(GlobalRank, u32)> = BTreeSet::new();
         let mut early: Vec<GlobalRank> = Vec::new();
+        let mut maybe: Vec<GlobalRank> = Vec::new();
         // Many ranks stand in few places.
-        let mut seen: BTreeMap<u64, bool> = BTreeMap::new();
+        let mut seen: BTreeMap<u64, Outrun> = BTreeMap::new();
         for (rank, seq) in &last {
             let outrun = *seen.entry(*seq).or_insert_with(|| {
                 let beyond = beyond(log, id, &last, *seq);
-                let went_on = beyond.iter().any(|(_, calls)| went_on(calls));
-                if !went_on {
+                let outrun = beyond.iter().map(|(_, calls)| went_on(calls)).max();
+                let outrun = outrun.unwrap_or(Outrun::No);
+                if outrun != Outrun::Yes {
                     let ended = |(other, calls): &(GlobalRank, Beyond<'_>)| {
                         let other = *other;
                         let works = calls.ended.iter().map(move |record| (other, record.work));
@@ -44,10 +47,17 @@ pub(super) fn compare(log: &mut CallLog) {
                     };
                     failed.extend(beyond.iter().flat_map(ended));
                 }
-                went_on
+                outrun
             });
-            if outrun || is_late_in_one(log, id, *rank, &last) {
+            if outrun == Outrun::Yes || is_late_in_one(log, id, *rank, &last) {
                 early.push(*rank);
+            } else if outrun == Outrun::Maybe {
+                maybe.push(*rank);
+            }
+        }
+        for rank in maybe {
+            if let Some(own) = log_mut(log, rank) {
+                own.maybe_early = true;
             }
         }
         for rank in early {
@@ -66,6 +76,81 @@ pub(super) fn compare(log: &mut CallLog) {
             }
         }
     }
+}
+
+/// Marks ranks on NCCL of whom others have come out of a collective that needs everybody and that theirs
+/// do not show: their dump is older, or the others' communicator was aborted under the call, which ends
+/// it as well.
+fn mark_outrun_on_nccl(log: &mut CallLog) {
+    let nccl = |group: GroupId| {
+        let group = log.groups.get(group.index());
+        group.is_some_and(|group| group.backend() == BackendName::Nccl && group.size() > 1)
+    };
+    let mut ended: BTreeMap<GroupId, u64> = BTreeMap::new();
+    for record in log.logs().flat_map(|(_, own)| &own.calls) {
+        let group = record.call.group;
+        let (Some(seq), false) = (record.seq, record.call.p2p) else { continue };
+        let known = ended.get(&group).copied();
+        if known.is_none_or(|known| known < seq)
+            && record.state == CallState::Completed
+            && needs_all(&record.call.op)
+            && nccl(group)
+        {
+            ended.insert(group, seq);
+        }
+    }
+    let mut outrun = outrun_by_peers(log);
+    for (rank, own) in log.logs() {
+        let mut last: BTreeMap<GroupId, u64> = own.enqueued.clone();
+        for record in own.calls.iter().filter(|record| !record.call.p2p) {
+            let seq = record.seq.unwrap_or(0);
+            let last = last.entry(record.call.group).or_insert(seq);
+            *last = seq.max(*last);
+        }
+        let from_the_start = own.calls.first().is_none_or(|first| first.record_id == Some(0));
+        let is_member = |id: GroupId| {
+            log.groups.get(id.index()).is_some_and(|group| group.group_rank(rank).is_some())
+        };
+        let behind = |(id, ended): (&GroupId, &u64)| {
+            let last = last.get(id).copied().or(from_the_start.then_some(0));
+            last.is_some_and(|last| last < *ended) && is_member(*id)
+        };
+        if ended.iter().any(behind) {
+            outrun.push(rank);
+        }
+    }
+    for rank in outrun {
+        if let Some(own) = log_mut(log, rank) {
+            own.maybe_early = true;
+        }
+    }
+}
+
+/// The ranks on NCCL that made fewer sends than a peer has received of them, where the recorder has
+/// dropped none of either. A send may end before its receive is called.
+fn outrun_by_peers(log: &CallLog) -> Vec<GlobalRank> {
+    // Per direction: how many sends were called, and how many receives have ended.
+    let mut lanes: BTreeMap<(GroupId, GlobalRank, GlobalRank), (usize, usize)> = BTreeMap::new();
+    let whole = |own: &RankLog| own.calls.first().is_none_or(|it| it.record_id == Some(0));
+    for (rank, own) in log.logs().filter(|(_, own)| whole(own)) {
+        for record in own.calls.iter().filter(|record| record.call.p2p) {
+            let (group, op) = (record.call.group, record.call.op.as_str());
+            let known =
+                log.groups.get(group.index()).filter(|it| it.backend() == BackendName::Nccl);
+            let peer = known.zip(record.call.peer).and_then(|(it, peer)| it.global_rank(peer));
+            let Some(peer) = peer else { continue };
+            if op.contains("send") {
+                lanes.entry((group, rank, peer)).or_default().0 += 1;
+            } else if op.contains("recv") && record.state == CallState::Completed {
+                lanes.entry((group, peer, rank)).or_default().1 += 1;
+            }
+        }
+    }
+    let is_whole = |rank: GlobalRank| {
+        log.ranks.get(rank.index()).is_some_and(|own| own.as_ref().is_some_and(whole))
+    };
+    let behind = lanes.into_iter().filter(|(_, (sent, received))| sent < received);
+    behind.map(|((_, from, _), _)| from).filter(|from| is_whole(*from)).collect()
 }
 
 fn log_mut(log: &mut CallLog, rank: GlobalRank) -> Option<&mut RankLog> {
@@ -87,14 +172,24 @@ fn is_of(record: &CallRecord, group: GroupId) -> bool {
     record.call.group == group && !record.call.p2p
 }
 
+/// Whether others went on without a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outrun {
+    No,
+    /// The ring holds too little to tell.
+    Maybe,
+    Yes,
+}
+
 /// What a rank did in a group after the last call of a member.
 struct Beyond<'a> {
     /// Calls that need all members and are said to have ended.
     ended: Vec<&'a CallRecord>,
     /// What the rank called after the first of those, in any group.
     later: Vec<&'a CallRecord>,
-    /// How many buckets of DDP's it reduces in a step.
-    buckets: usize,
+    /// How many buckets of DDP's it reduces in a step; `None` where the ring has dropped what would
+    /// tell.
+    buckets: Option<usize>,
 }
 
 /// What the other members did after `seq`, as far as it cannot be without everybody.
@@ -127,11 +222,13 @@ fn beyond<'a>(
 
 /// True if the rank called something that it would not have called had the first of the calls
 /// failed. DDP has the buckets of a step reduced before it looks at one of them.
-fn went_on(beyond: &Beyond<'_>) -> bool {
+fn went_on(beyond: &Beyond<'_>) -> Outrun {
     let of_ddp = beyond.ended.first().is_some_and(|first| first.call.is_ddp_bucket());
+    let yes = |is: bool| if is { Outrun::Yes } else { Outrun::No };
     match beyond.later.iter().all(|record| of_ddp && record.call.is_ddp_bucket()) {
-        true => beyond.later.len() >= beyond.buckets.max(1),
-        false => true,
+        true if beyond.later.is_empty() => Outrun::No,
+        true => beyond.buckets.map_or(Outrun::Maybe, |step| yes(beyond.later.len() >= step.max(1))),
+        false => Outrun::Yes,
     }
 }
 
@@ -174,10 +271,10 @@ fn is_late_in_one(
 }
 
 /// How many buckets DDP reduces in a step, as the calls before `first` show; 0 if it is none of
-/// DDP's, or they do not show it.
-fn buckets_a_step(calls: &[CallRecord], first: &CallRecord) -> usize {
+/// DDP's, or they do not show it, and `None` where they may for want of calls that the ring has dropped.
+fn buckets_a_step(calls: &[CallRecord], first: &CallRecord) -> Option<usize> {
     if !first.call.is_ddp_bucket() {
-        return 0;
+        return Some(0);
     }
     let before = calls.iter().filter(|record| {
         record.work < first.work
@@ -185,5 +282,6 @@ fn buckets_a_step(calls: &[CallRecord], first: &CallRecord) -> usize {
             && record.call.is_ddp_bucket()
     });
     let before: Vec<u64> = before.map(|record| record.call.payload()).collect();
-    crate::trace::period(&before).unwrap_or(before.len())
+    let cut = calls.first().is_some_and(|first| first.record_id > Some(0));
+    crate::trace::period(&before).or((!cut).then_some(before.len()))
 }

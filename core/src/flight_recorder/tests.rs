@@ -233,6 +233,7 @@ proptest::proptest! {
             if let (Some(own), Some(merged)) = (own, merged) {
                 own.enqueued.clone_from(&merged.enqueued);
                 own.dumped_early = merged.dumped_early;
+                own.maybe_early = merged.maybe_early;
             }
         }
         proptest::prop_assert_eq!(log, read.merged.log);

@@ -7,6 +7,7 @@
 //! (`clocks.rs`), and the report says what came from where.
 
 mod clocks;
+mod encoding;
 mod fill;
 mod logs;
 mod names;
@@ -51,6 +52,7 @@ pub enum Piece {
 impl Piece {
     /// What a file holds that is no archive.
     pub fn read(name: &str, bytes: &[u8]) -> Piece {
+        let bytes = &*encoding::in_utf8(bytes);
         if Profile::is_one(bytes) {
             return match Profile::read(name, bytes) {
                 Ok(profile) => Piece::Profile(profile),
@@ -273,7 +275,9 @@ fn says_nothing(name: &str, log: &JobLog) -> String {
         true => format!("{name} is empty"),
         false => format!(
             "{name} is a text without any message that PyTorch or NCCL writes when a job hangs, times out \
-             or fails"
+             or fails, so nothing in it says that anything went wrong; its last line is \"{}\". If the \
+             job hung, give its Flight Recorder dumps",
+            log.last_words
         ),
     }
 }

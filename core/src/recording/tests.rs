@@ -204,6 +204,27 @@ fn nothing_that_can_be_read_is_an_error() {
     sources.take(Piece::read("notes.txt", b"hello"));
     let why = sources.gather().unwrap_err();
     assert!(why.starts_with("no file could be used; the first problem: notes.txt"), "{why}");
+    assert!(why.contains("its last line is \"hello\""), "{why}");
+}
+
+/// PowerShell's `>` writes UTF-16 with a mark.
+#[test]
+fn texts_in_utf_16_are_read() {
+    let text: String = (0..3).map(watchdog).collect();
+    let wide: Vec<u8> =
+        [0xFEFF].into_iter().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    let plain = gather(&[("job.log".to_owned(), text.into_bytes())]);
+    assert!(!plain.report.findings.is_empty());
+    assert_eq!(gather(&[("job.log".to_owned(), wide)]).report, plain.report);
+    // A dump of a pipe, too.
+    let mut dumps = made([0.0; 4]).dumps;
+    let plain = gather(&dumps).report;
+    for (_, bytes) in &mut dumps {
+        let text = std::str::from_utf8(bytes).unwrap();
+        let units = [0xFEFF].into_iter().chain(text.encode_utf16());
+        *bytes = units.flat_map(u16::to_be_bytes).collect();
+    }
+    assert_eq!(gather(&dumps).report, plain);
 }
 
 #[test]

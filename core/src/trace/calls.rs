@@ -39,14 +39,17 @@ pub struct RankLog {
     /// The number of the last collective that it called in a group, where that is known although
     /// the call may not be: a recorder drops old calls.
     pub enqueued: BTreeMap<GroupId, u64>,
-    /// The groups in which its last collective is known not to have ended although the call is not
-    /// known: the number of the last one that did, 0 for none.
+    /// The groups in which its first collective that has not ended is one that a recorder has dropped:
+    /// the number of the last one that did end, 0 for none.
     pub unended: BTreeMap<GroupId, u64>,
     /// Where the rank stands at the end of the trace.
     pub state: RankState,
     /// True if the other ranks' calls show that this one did more than was recorded of it: its
     /// dump was made before theirs.
     pub dumped_early: bool,
+    /// True if the other ranks' calls may show that, or that they failed: the recording does not tell
+    /// which.
+    pub maybe_early: bool,
     /// Of a simulation, per call: how long the rank's process had not waited for others when it
     /// made the call, in picoseconds. Empty where that is not known exactly.
     pub own_ps: Vec<u64>,

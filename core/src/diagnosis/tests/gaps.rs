@@ -283,11 +283,10 @@ pub(super) fn recorded(
             }
             let of = || made.iter().enumerate().filter(|(_, made)| made.does.group == group);
             let id = GroupId(group as u32);
-            let last = of().next_back();
-            own.enqueued.insert(id, last.map_or(0, |(_, made)| made.seq));
-            if let Some((at, _)) = last.filter(|(at, made)| made.pending() && *at < from) {
-                let ended = of().filter(|(other, made)| !made.pending() && *other < at);
-                own.unended.insert(id, ended.map(|(_, made)| made.seq).max().unwrap_or(0));
+            own.enqueued.insert(id, of().next_back().map_or(0, |(_, made)| made.seq));
+            let first = of().find(|(_, made)| made.pending());
+            if let Some((_, made)) = first.filter(|(at, _)| *at < from) {
+                own.unended.insert(id, made.seq - 1);
             }
         }
         own

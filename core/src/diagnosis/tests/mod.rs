@@ -1,3 +1,4 @@
+mod doubts;
 mod edits;
 mod fake;
 mod faults;
