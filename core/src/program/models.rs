@@ -199,7 +199,7 @@ fn convolution<'v>(
     };
     let groups = option("groups", 3, more, named).map(|groups| take::whole(groups, "groups"));
     let groups = u32::try_from(groups.transpose()?.unwrap_or(1)).unwrap_or(0);
-    let divides = |of: u32| groups > 0 && of > 0 && of % groups == 0;
+    let divides = |of: u32| groups > 0 && of > 0 && of.is_multiple_of(groups);
     anyhow::ensure!(divides(input) && divides(output), "channels are divisible by groups");
     anyhow::ensure!(kernel.len() == dims, "a kernel of {name} has {dims} sizes");
     let weight = [&[u64::from(output), u64::from(input / groups)], &kernel[..]].concat();

@@ -72,7 +72,7 @@ impl Operation {
 /// `a ** b`: of floats, the exponents that PyTorch has a formula of its own for.
 fn power(dtype: Dtype, a: f64, b: f64) -> Option<f64> {
     if !dtype.is_float() {
-        let exponent = (b >= 0.0 && b <= 64.0).then_some(b as u32)?;
+        let exponent = (0.0..=64.0).contains(&b).then_some(b as u32)?;
         let mut power = 1.0;
         for _ in 0..exponent {
             power *= a;

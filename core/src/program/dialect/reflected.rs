@@ -51,13 +51,11 @@ fn one(text: &mut String, mask: &mut String, at: usize) {
         return;
     }
     // What is multiplied belongs to what is taken away.
-    while operator == b'-' {
+    let multiplied = |of: char| operator == b'-' && matches!(of, '*' | '/' | '%');
+    loop {
         let rest = &mask[end..];
         let blank = rest.len() - rest.trim_start_matches(' ').len();
-        let Some(next) = rest[blank..].chars().next().filter(|c| matches!(c, '*' | '/' | '%'))
-        else {
-            break;
-        };
+        let Some(next) = rest[blank..].chars().next().filter(|c| multiplied(*c)) else { break };
         let twice = rest[blank + 1..].starts_with(next);
         match after(bytes, end + blank + 1 + usize::from(twice)) {
             Some(further) => end = further,

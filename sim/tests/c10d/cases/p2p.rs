@@ -120,7 +120,7 @@ pub(super) fn p2p() -> Vec<Case> {
                 2 => dist.send(&x, SendTo { group, ..SendTo::dst(1) })?,
                 1 => {
                     let source = dist.recv(&x, RecvFrom { group, ..RecvFrom::default() })?;
-                    assert_eq!(source, Source::WhoeverSends);
+                    assert_eq!(source, Source::Rank(2), "there is nobody else in it");
                 }
                 _ => {}
             }
