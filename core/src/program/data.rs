@@ -1,5 +1,4 @@
 //! `torch.utils.data`: how many batches a rank gets, and of which shape. What is in them is not followed.
-#![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 

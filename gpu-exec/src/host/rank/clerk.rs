@@ -37,7 +37,7 @@ const FIRST_NOTES: usize = 4096;
 /// Events a message to the coordinator: some 100 KB.
 const EVENTS_PER_FRAME: usize = 4096;
 
-/// Results can be as large as [`TensorValue::MAX_WHOLE_BYTES`] each: fewer a message.
+/// Results can be as large as [`MAX_WHOLE_BYTES`](lockstep_core::trace::TensorValue::MAX_WHOLE_BYTES) each: fewer a message.
 const RESULTS_PER_FRAME: usize = 64;
 
 /// What a clerk has to know of its rank.

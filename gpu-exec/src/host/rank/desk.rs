@@ -11,7 +11,8 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule;
 use lockstep_core::trace::TensorValue;
 
-/// What happened, as small as it can be said: [`What`] without what the plan knows already.
+/// What happened, as small as it can be said: [`What`](lockstep_core::trace::What)
+/// without what the plan knows already.
 #[derive(Debug)]
 pub(crate) enum Note {
     OpBegan {
