@@ -42,6 +42,11 @@ fn assert_comes_back(plan: &Plan) {
     assert_eq!(back.held_back, 0, "{}\n{text}", plan.name);
 }
 
+/// When the last rank has finished, in nanoseconds.
+fn end_ns(plan: &Plan) -> u64 {
+    run(plan).events.iter().map(|event| event.time_ps).max().unwrap_or(0) / 1000
+}
+
 #[test]
 fn every_family_comes_back_with_its_messages() {
     let collectives = Collective::every(ReduceOp::Sum, GroupRank(1));
@@ -57,6 +62,11 @@ fn every_family_comes_back_with_its_messages() {
                     continue;
                 }
                 assert_comes_back(&plan);
+                let back = goal::read("back.goal", &goal::write(&plan).unwrap()).unwrap().plan;
+                let (there, here) = (end_ns(&plan), end_ns(&back));
+                // What a step does inside its rank takes no time in GOAL.
+                let apart = here.abs_diff(there);
+                assert!(apart <= 30, "{}: {there} ns, and as GOAL {here}", plan.name);
             }
         }
     }

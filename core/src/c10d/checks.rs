@@ -1,21 +1,39 @@
 //! The checks that `distributed_c10d.py` makes before any backend is asked.
 
 use super::args::{Arg, TensorArg, TensorListArg};
-use super::error::{DistError, type_error, value_error};
+use super::error::{DistError, type_error, unsupported, value_error};
 use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::reduce::ReduceOp;
+
+/// The class of what is a tensor in PyTorch, and is not followed here: no call can be made with it.
+pub(crate) const UNFOLLOWED: &str = "Output";
+
+/// Refuses what is no tensor with PyTorch's text, and what is one that is not followed with ours.
+fn no_tensor(classes: &[&str], text: String) -> DistError {
+    match classes.contains(&UNFOLLOWED) {
+        false => type_error(text),
+        true => unsupported(
+            "what a model or a loss returns is a tensor that is not followed here, so no call can \
+             take it",
+        )
+        .with_help("Pass one of its shape instead: torch.zeros(1) for a loss."),
+    }
+}
 
 /// `_check_single_tensor`.
 pub(super) fn single(tensor: impl Into<TensorArg>, name: &str) -> Result<Tensor, DistError> {
     match tensor.into() {
         Arg::Is(tensor) => Ok(tensor),
         // PyTorch's literals carry the indentation of their source lines.
-        Arg::Not { class, .. } => Err(type_error(format!(
-            "Invalid function argument. Expected parameter `{name}` of type torch.Tensor\n{:13}but \
-             got <class '{class}'> instead.",
-            ""
-        ))),
+        Arg::Not { class, .. } => {
+            let text = format!(
+                "Invalid function argument. Expected parameter `{name}` of type \
+                 torch.Tensor\n{:13}but got <class '{class}'> instead.",
+                ""
+            );
+            Err(no_tensor(&[&class], text))
+        }
     }
 }
 
@@ -31,7 +49,10 @@ pub(super) fn list(
     let tensors = match tensors.into() {
         Arg::Is(tensors) => tensors,
         Arg::Not { class, .. } => {
-            return Err(type_error(format!("{expected}but got <class '{class}'> instead.")));
+            return Err(no_tensor(
+                &[&class],
+                format!("{expected}but got <class '{class}'> instead."),
+            ));
         }
     };
     let found: Result<Vec<Tensor>, ()> = tensors
@@ -43,14 +64,16 @@ pub(super) fn list(
         .collect();
     found.map_err(|()| {
         let classes = tensors.iter().map(|tensor| match tensor {
-            Arg::Is(_) => "<class 'torch.Tensor'>".to_owned(),
-            Arg::Not { class, .. } => format!("<class '{class}'>"),
+            Arg::Is(_) => "torch.Tensor",
+            Arg::Not { class, .. } => class,
         });
-        let classes: Vec<_> = classes.collect();
-        type_error(format!(
+        let classes: Vec<&str> = classes.collect();
+        let elements: Vec<_> = classes.iter().map(|class| format!("<class '{class}'>")).collect();
+        let text = format!(
             "{expected}but got <class 'list'> with elements of type [{}].",
-            classes.join(", ")
-        ))
+            elements.join(", ")
+        );
+        no_tensor(&classes, text)
     })
 }
 

@@ -87,6 +87,7 @@ impl Dist<'_> {
             return Err(not_implemented(NO_TENSORS).with_help("Pass at least one tensor."));
         };
         let (asked, id) = self.ask(pg, first.device, "allreduce_coalesced")?;
+        asked.not_on_mpi("allreduce_coalesced is currently not supported with MPI")?;
         issue.group = id;
         if asked.backend == BackendName::Nccl {
             for tensor in tensors {
@@ -175,6 +176,7 @@ impl Dist<'_> {
         if asked.backend == BackendName::Nccl {
             return Err(not_implemented("ProcessGroupNCCL does not support allgather_coalesced"));
         }
+        asked.not_on_mpi("ProcessGroupMPI does not support allgather_coalesced")?;
         let refuse = |why: String| {
             Err(runtime_error(format!("ProcessGroupGloo::allgather_coalesced: {why}")))
         };

@@ -170,6 +170,7 @@ impl Dist<'_> {
         input: &Tensor,
     ) -> Result<(), DistError> {
         let (asked, id) = self.ask(pg, input.device, "allgather")?;
+        asked.not_on_mpi("no support for _allgather_base in MPI process group")?;
         issue.group = id;
         asked.tensor(input)?;
         let size = u64::from(asked.size);
@@ -240,6 +241,7 @@ impl Dist<'_> {
         if asked.backend == BackendName::Gloo {
             return self.gloo_reduce_scatter(asked, id, issue, output, input);
         }
+        asked.not_on_mpi("Backend mpi does not support _reduce_scatter_base")?;
         if input.dtype != output.dtype {
             return Err(type_error("input tensor must be the same type as the output tensor."));
         }

@@ -181,6 +181,7 @@ impl Dist<'_> {
             return Err(runtime_error("ProcessGroupGloo does not support reduce_scatter")
                 .with_help("reduce_scatter_tensor works on gloo."));
         }
+        asked.not_on_mpi("ProcessGroupMPI does not support reduce_scatter")?;
         if inputs.len() != asked.size as usize {
             return Err(list_length(asked, inputs.len()));
         }

@@ -1,6 +1,7 @@
 //! Point-to-point calls.
 
 use super::args::{Arg, RecvFrom, SendTo, TensorArg};
+use super::backend::Device;
 use super::checks::single;
 use super::dist::{Called, Dist};
 use super::error::{DistError, index_error, not_implemented, runtime_error, value_error};
@@ -301,6 +302,14 @@ fn sendable(asked: Asked, tensor: &Tensor, tag: i64) -> Result<u32, DistError> {
             true => asked.nccl_type(tensor.dtype).map(|()| 0),
             false => Err(value_error("Tensors must be CUDA and dense")),
         };
+    }
+    // The table of the documents has no GPU here; the transport hands the pointer to the kernel.
+    if asked.backend == BackendName::Gloo && tensor.device != Device::Cpu {
+        let call = if asked.call == "recv" { "readv" } else { "writev" };
+        return Err(runtime_error(format!("gloo/transport/tcp/pair.cc: {call}: Bad address"))
+            .with_help(
+                "gloo sends and receives CPU tensors only: pass tensor.cpu(), or use nccl.",
+            ));
     }
     if !tensor.is_contiguous() {
         return Err(runtime_error("input tensor has to be contiguous")

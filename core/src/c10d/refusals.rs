@@ -30,6 +30,14 @@ impl Asked {
         }
     }
 
+    /// What ProcessGroupMPI of 2.7.1 does not carry out, with its text.
+    pub(super) fn not_on_mpi(self, text: &str) -> Result<(), DistError> {
+        match self.backend {
+            BackendName::Mpi => Err(runtime_error(text)),
+            _ => Ok(()),
+        }
+    }
+
     /// `assertRootRank`.
     pub(super) fn root(self, root: i64) -> Result<u32, DistError> {
         let inside = u32::try_from(root).ok().filter(|root| *root < self.size);

@@ -181,6 +181,49 @@ fn nccl_has_its_own_words() {
     ");
 }
 
+/// ProcessGroupMPI of 2.7.1 has them not, and gloo's transport reads a sender's memory from the CPU.
+#[test]
+fn what_mpi_lacks_and_where_gloo_sends_from() {
+    let mut said = Vec::new();
+    let mut job = Job::new("mpi", 2).unwrap();
+    job.machine(Machine { cuda_devices: 1, mpi: true });
+    job.run(|dist| {
+        dist.init_process_group("mpi")?;
+        let one = dist.tensor("one", Dtype::Float32, 2, Fill::Zeros);
+        let two = dist.tensor("two", Dtype::Float32, 4, Fill::Zeros);
+        let mut say = |called: Called| said.push(called.unwrap_err().to_string());
+        let pair = || vec![one.clone(); 2];
+        say(dist.reduce_scatter(&one, pair(), crate::reduce::ReduceOp::Sum.into()));
+        say(dist.reduce_scatter_tensor(&one, &two, crate::reduce::ReduceOp::Sum.into()));
+        say(dist.all_gather_into_tensor(&two, &one, InGroup::default()));
+        say(dist.all_reduce_coalesced(pair(), crate::reduce::ReduceOp::Sum.into()));
+        // This one it has.
+        dist.all_gather(pair(), &one, InGroup::default()).map(drop)
+    });
+    assert_eq!(job.raised(GlobalRank(0)), None);
+    let mut job = Job::new("gloo", 2).unwrap();
+    job.machine(Machine { cuda_devices: 1, mpi: false });
+    job.run(|dist| {
+        dist.init_process_group("gloo")?;
+        let gpu = dist.tensor_on(Device::Cuda, "gpu", Dtype::Float32, 2, Fill::Zeros);
+        let peer = 1 - dist.get_rank(None)?;
+        said.push(dist.recv(&gpu, RecvFrom::src(peer)).unwrap_err().to_string());
+        Ok(())
+    });
+    // Both ranks said the same.
+    let said: Vec<&String> = said[..4].iter().chain(said.last()).collect();
+    assert_eq!(
+        said,
+        [
+            "RuntimeError: ProcessGroupMPI does not support reduce_scatter",
+            "RuntimeError: Backend mpi does not support _reduce_scatter_base",
+            "RuntimeError: no support for _allgather_base in MPI process group",
+            "RuntimeError: allreduce_coalesced is currently not supported with MPI",
+            "RuntimeError: gloo/transport/tcp/pair.cc: readv: Bad address",
+        ]
+    );
+}
+
 /// Without a device, a coalescing manager holds back only what it can make one call of; the rest
 /// is made at once.
 #[test]

@@ -73,6 +73,11 @@ pub(super) fn sequence(operations: &[Operation]) -> Result<Sequence, usize> {
         held_by: BTreeMap::new(),
         steps: Vec::with_capacity(count),
     };
+    // As with eager sends, a message travels whether its receive was reached or not: receives are posted
+    // before all else, in their order. Where one takes whatever comes, that could take another's.
+    let is_receive = |index: u32| matches!(operations[index as usize].kind, Kind::Receive { .. });
+    let any = |of: &Operation| matches!(of.kind, Kind::Receive { from: None, .. });
+    let early = !operations.iter().any(any);
     let starts = left.iter().zip(0u32..).filter(|(left, _)| **left == 0);
     starts.for_each(|(_, index)| order.offer(index));
     let mut counted = Counted::of(count);
@@ -81,7 +86,8 @@ pub(super) fn sequence(operations: &[Operation]) -> Result<Sequence, usize> {
         for before in &operations[index as usize].waits.ended {
             order.wait_for(*before, &mut counted);
         }
-        counted.start(index, &operations[index as usize]);
+        let late = !(early && is_receive(index));
+        counted.start(index, &operations[index as usize], late);
         order.steps.push(Next::Start(index));
         started += 1;
         if let Kind::Calc { .. } = operations[index as usize].kind {
@@ -97,7 +103,11 @@ pub(super) fn sequence(operations: &[Operation]) -> Result<Sequence, usize> {
     if started < count {
         return Err(left.iter().position(|left| *left > 0).unwrap_or(0));
     }
-    Ok(Sequence { steps: order.steps, held_back: counted.held_back })
+    let mut steps = order.steps;
+    if early {
+        steps.sort_by_key(|step| !matches!(step, Next::Start(index) if is_receive(*index)));
+    }
+    Ok(Sequence { steps, held_back: counted.held_back })
 }
 
 /// The order as it grows.
@@ -185,9 +195,10 @@ impl Counted {
         }
     }
 
-    fn start(&mut self, index: u32, operation: &Operation) {
+    /// An operation starts, which counts if it is not one that was started earlier.
+    fn start(&mut self, index: u32, operation: &Operation, counts: bool) {
         if self.words == 0 {
-            self.held_back += u64::from(self.any);
+            self.held_back += u64::from(self.any && counts);
             return;
         }
         let mut own = vec![0; self.words];
@@ -202,7 +213,7 @@ impl Counted {
             own[*before as usize / 64] |= 1 << (before % 64);
         }
         let late = own.iter().zip(&self.events).any(|(own, events)| events & !own != 0);
-        self.held_back += u64::from(late);
+        self.held_back += u64::from(late && counts);
         let from = index as usize * self.words;
         self.before[from..from + self.words].copy_from_slice(&own);
     }

@@ -71,6 +71,24 @@ pub(super) fn type_error(text: impl Into<String>) -> anyhow::Error {
     refused(DistError::new(ErrorKind::TypeError, text))
 }
 
+/// What a tensor cannot be computed with: Python's error, or, of what is not followed here, that it is
+/// not.
+pub(super) fn no_operand(operator: &str, other: Value<'_>) -> anyhow::Error {
+    match class_of(other) {
+        class @ ("Output" | "unknown") => anyhow::anyhow!(
+            "{operator} of a tensor and {} is not followed here",
+            if class == "Output" {
+                "what a model or a loss returns"
+            } else {
+                "a number that only a run tells"
+            }
+        ),
+        class => type_error(format!(
+            "unsupported operand type(s) for {operator}: 'Tensor' and '{class}'"
+        )),
+    }
+}
+
 /// A whole number.
 pub(super) fn whole(value: Value<'_>, what: &str) -> anyhow::Result<i64> {
     if let Some(unknown) = value.downcast_ref::<UnknownValue>() {

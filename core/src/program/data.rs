@@ -143,6 +143,7 @@ impl<'v> StarlarkValue<'v> for LoaderValue {
 /// Adds them.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
+    samplers(builder);
     builder.namespace("distributed", samplers);
 }
 

@@ -347,10 +347,7 @@ pub(super) fn in_place<'v>(
     let process = process(eval)?;
     let into = tensor(this)?;
     let Some(found) = with(operation, into, other) else {
-        let class = take::class_of(other);
-        return Err(take::type_error(format!(
-            "unsupported operand type(s) for {operator}=: 'Tensor' and '{class}'"
-        )));
+        return Err(take::no_operand(&format!("{operator}="), other));
     };
     let (right, dtype, shape) = found?;
     let refusal = |text: String| Err(refused(DistError::new(ErrorKind::RuntimeError, text)));

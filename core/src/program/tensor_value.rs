@@ -2,7 +2,7 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use super::arguments::class_of;
+use super::arguments::{class_of, no_operand};
 use super::module_value::OutputValue;
 use super::operation::Operation;
 use super::process::refused;
@@ -229,7 +229,7 @@ pub(super) fn reflected<'v>(
     if left.get_type() != "Tensor" {
         if let Some(tensor) = right.downcast_ref::<TensorValue>() {
             return binary(operation, &tensor.0, left, heap)
-                .unwrap_or_else(|| Err(starlark::Error::new_native(take_error(operator, left))));
+                .unwrap_or_else(|| Err(starlark::Error::new_native(no_operand(operator, left))));
         }
         let unknown = right.downcast_ref::<UnknownValue>().is_some();
         if unknown || right.get_type() == "Output" {
@@ -244,15 +244,8 @@ pub(super) fn reflected<'v>(
 fn loss_of<'v>(other: Value<'v>, operator: &str, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
     match other.downcast_ref::<OutputValue>() {
         Some(output) => Ok(heap.alloc(output.clone())),
-        None => Err(starlark::Error::new_native(take_error(operator, other))),
+        None => Err(starlark::Error::new_native(no_operand(operator, other))),
     }
-}
-
-fn take_error(operator: &str, other: Value<'_>) -> anyhow::Error {
-    let class = class_of(other);
-    super::arguments::type_error(format!(
-        "unsupported operand type(s) for {operator}: 'Tensor' and '{class}'"
-    ))
 }
 
 /// The tensor that a method is called on.

@@ -10,7 +10,7 @@ pub(super) const CALLS: [TorchCall; 14] = [
         "The source's tensor to every rank, in place.",
         ANY,
         1,
-        "tensor = torch.arange({count}, dtype={dtype}{device})\n\
+        "tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          dist.broadcast(tensor, src={root})\n",
         |s| {
             let tensor = s.filled("tensor", s.options.count);
@@ -23,7 +23,7 @@ pub(super) const CALLS: [TorchCall; 14] = [
         "The reduction of all ranks' tensors to every rank, in place.",
         ANY,
         1,
-        "tensor = torch.arange({count}, dtype={dtype}{device})\n\
+        "tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          dist.all_reduce(tensor, op={op})\n",
         |s| {
             let tensor = s.filled("tensor", s.options.count);
@@ -36,7 +36,7 @@ pub(super) const CALLS: [TorchCall; 14] = [
         "The reduction of all ranks' tensors to one rank.",
         ANY,
         1,
-        "tensor = torch.arange({count}, dtype={dtype}{device})\n\
+        "tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          dist.reduce(tensor, dst={root}, op={op})\n",
         |s| {
             let tensor = s.filled("tensor", s.options.count);
@@ -50,7 +50,7 @@ pub(super) const CALLS: [TorchCall; 14] = [
          copies out of it.",
         ANY,
         1,
-        "tensor = torch.arange({count}, dtype={dtype}{device})\n\
+        "tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          outputs = [torch.empty_like(tensor) for _ in range(world_size)]\n\
          dist.all_gather(outputs, tensor)\n",
         |s| {
@@ -64,7 +64,7 @@ pub(super) const CALLS: [TorchCall; 14] = [
         "Every rank's tensor, one after the other, in one tensor on every rank.",
         ANY,
         1,
-        "tensor = torch.arange({count}, dtype={dtype}{device})\n\
+        "tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          output = torch.empty(world_size * {count}, dtype={dtype}{device})\n\
          dist.all_gather_into_tensor(output, tensor)\n",
         |s| {
@@ -79,7 +79,7 @@ pub(super) const CALLS: [TorchCall; 14] = [
         "Every rank's tensor to a list on one rank.",
         ANY,
         1,
-        "tensor = torch.arange({count}, dtype={dtype}{device})\n\
+        "tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          outputs = [torch.empty_like(tensor) for _ in range(world_size)] if rank == {root} else None\n\
          dist.gather(tensor, outputs, dst={root})\n",
         |s| {
@@ -97,7 +97,7 @@ pub(super) const CALLS: [TorchCall; 14] = [
         ANY,
         1,
         "tensor = torch.empty({count}, dtype={dtype}{device})\n\
-         inputs = [torch.arange({count}, dtype={dtype}{device}) for _ in range(world_size)] \
+         inputs = [torch.arange({count}, dtype={dtype}{device}) + rank * {count} for _ in range(world_size)] \
          if rank == {root} else None\n\
          dist.scatter(tensor, inputs, src={root})\n",
         |s| {
@@ -115,7 +115,7 @@ pub(super) const CALLS: [TorchCall; 14] = [
         NO_GLOO,
         1,
         "output = torch.empty({count}, dtype={dtype}{device})\n\
-         inputs = [torch.arange({count}, dtype={dtype}{device}) for _ in range(world_size)]\n\
+         inputs = [torch.arange({count}, dtype={dtype}{device}) + rank * {count} for _ in range(world_size)]\n\
          dist.reduce_scatter(output, inputs, op={op})\n",
         |s| {
             let output = s.empty("output", s.options.count);
@@ -131,7 +131,7 @@ pub(super) const CALLS: [TorchCall; 14] = [
         ANY,
         1,
         "output = torch.empty({count}, dtype={dtype}{device})\n\
-         tensor = torch.arange(world_size * {count}, dtype={dtype}{device})\n\
+         tensor = torch.arange(world_size * {count}, dtype={dtype}{device}) + rank * world_size * {count}\n\
          dist.reduce_scatter_tensor(output, tensor, op={op})\n",
         |s| {
             let output = s.empty("output", s.options.count);
@@ -146,7 +146,7 @@ pub(super) const CALLS: [TorchCall; 14] = [
         "Entry i of every rank's list to rank i; gloo has no such call.",
         NO_GLOO,
         1,
-        "inputs = [torch.arange({count}, dtype={dtype}{device}) for _ in range(world_size)]\n\
+        "inputs = [torch.arange({count}, dtype={dtype}{device}) + rank * {count} for _ in range(world_size)]\n\
          outputs = [torch.empty_like(tensor) for tensor in inputs]\n\
          dist.all_to_all(outputs, inputs)\n",
         |s| {
@@ -160,7 +160,7 @@ pub(super) const CALLS: [TorchCall; 14] = [
         "Part i of every rank's tensor to rank i, in equal parts.",
         ANY,
         1,
-        "tensor = torch.arange(world_size * {count}, dtype={dtype}{device})\n\
+        "tensor = torch.arange(world_size * {count}, dtype={dtype}{device}) + rank * world_size * {count}\n\
          output = torch.empty_like(tensor)\n\
          dist.all_to_all_single(output, tensor)\n",
         |s| {
@@ -176,7 +176,7 @@ pub(super) const CALLS: [TorchCall; 14] = [
         ANY,
         1,
         "splits = [(rank + peer) % 3 * {count} for peer in range(world_size)]\n\
-         tensor = torch.arange(sum(splits), dtype={dtype}{device})\n\
+         tensor = torch.arange(sum(splits), dtype={dtype}{device}) + rank * sum(splits)\n\
          output = torch.empty_like(tensor)\n\
          dist.all_to_all_single(output, tensor, splits, splits)\n",
         |s| {

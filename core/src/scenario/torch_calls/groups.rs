@@ -9,7 +9,7 @@ pub(super) const CALLS: [TorchCall; 6] = [
         "A group of the even ranks, made by every rank, and an all_reduce inside it.",
         ANY,
         2,
-        "tensor = torch.arange({count}, dtype={dtype}{device})\n\
+        "tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          even = dist.new_group(list(range(0, world_size, 2)), group_desc=\"even\")\n\
          dist.all_reduce(tensor, op={op}, group=even)\n",
         |s| {
@@ -26,7 +26,7 @@ pub(super) const CALLS: [TorchCall; 6] = [
         "Consecutive groups of two, and an all_reduce inside each.",
         ANY,
         2,
-        "tensor = torch.arange({count}, dtype={dtype}{device})\n\
+        "tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          pair, pairs = dist.new_subgroups(group_size=2)\n\
          dist.all_reduce(tensor, op={op}, group=pair)\n",
         |s| {
@@ -41,7 +41,7 @@ pub(super) const CALLS: [TorchCall; 6] = [
         "Groups by lists of ranks: the even ones and the odd ones.",
         ANY,
         2,
-        "tensor = torch.arange({count}, dtype={dtype}{device})\n\
+        "tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          lists = [list(range(0, world_size, 2)), list(range(1, world_size, 2))]\n\
          mine, groups = dist.new_subgroups_by_enumeration(lists)\n\
          dist.all_reduce(tensor, op={op}, group=mine)\n",
@@ -61,7 +61,7 @@ pub(super) const CALLS: [TorchCall; 6] = [
          device_id).",
         &["nccl"],
         2,
-        "tensor = torch.arange({count}, dtype={dtype}{device})\n\
+        "tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          half = world_size // 2\n\
          lists = [list(range(half)), list(range(half, world_size))]\n\
          mine = dist.split_group(split_ranks=lists)\n\
@@ -83,8 +83,8 @@ pub(super) const CALLS: [TorchCall; 6] = [
         4,
         "from torch.distributed.device_mesh import init_device_mesh\n\
          mesh = init_device_mesh(\"{device_type}\", (world_size // 2, 2), mesh_dim_names=(\"dp\", \"tp\"))\n\
-         activation = torch.arange({count}, dtype={dtype}{device})\n\
-         grad = torch.arange({count}, dtype={dtype}{device})\n\
+         activation = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
+         grad = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          dist.all_reduce(activation, op={op}, group=mesh.get_group(\"tp\"))\n\
          dist.all_reduce(grad, op={op}, group=mesh.get_group(\"dp\"))\n",
         |s| {
@@ -112,7 +112,7 @@ pub(super) const CALLS: [TorchCall; 6] = [
         "The default group ends, and another begins.",
         ANY,
         1,
-        "tensor = torch.arange({count}, dtype={dtype}{device})\n\
+        "tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          dist.all_reduce(tensor, op={op})\n\
          dist.destroy_process_group()\n\
          dist.init_process_group(\"{backend}\")  # again\n\

@@ -21,7 +21,7 @@ pub(super) const CALLS: [TorchCall; 6] = [
         "A receive from whoever sends first (src left out); NCCL has no such call.",
         NO_NCCL,
         2,
-        "tensor = torch.arange({count}, dtype={dtype}{device})\n\
+        "tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          if rank == 0:\n    for _ in range(world_size - 1):\n        dist.recv(tensor)\n\
          else:\n    dist.send(tensor, dst=0)\n",
         |s| {
@@ -40,7 +40,7 @@ pub(super) const CALLS: [TorchCall; 6] = [
         "Sends and receives made together: every rank to the next, from the previous.",
         ANY,
         2,
-        "mine = torch.arange({count}, dtype={dtype}{device})\n\
+        "mine = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          theirs = torch.empty_like(mine)\n\
          send = dist.P2POp(dist.isend, mine, (rank + 1) % world_size)\n\
          recv = dist.P2POp(dist.irecv, theirs, (rank - 1) % world_size)\n\
@@ -70,7 +70,7 @@ pub(super) const CALLS: [TorchCall; 6] = [
 ];
 
 const PAIRS: &str = "\
-tensor = torch.arange({count}, dtype={dtype}{device})
+tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}
 peer = rank ^ 1
 if peer < world_size:
     if rank % 2 == 0:
@@ -90,7 +90,7 @@ fn pairs(s: &mut Script<'_, '_>) -> Done {
 }
 
 const EXCHANGE: &str = "\
-mine = torch.arange({count}, dtype={dtype}{device})
+mine = torch.arange({count}, dtype={dtype}{device}) + rank * {count}
 theirs = torch.empty_like(mine)
 peer = rank ^ 1
 if peer < world_size:

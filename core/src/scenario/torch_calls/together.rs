@@ -11,7 +11,7 @@ pub(super) const CALLS: [TorchCall; 8] = [
          together.",
         ANY,
         1,
-        "tensors = [torch.arange({count}, dtype={dtype}{device}) for _ in range(3)]\n\
+        "tensors = [torch.arange({count}, dtype={dtype}{device}) + rank * {count} for _ in range(3)]\n\
          dist.all_reduce_coalesced(tensors, op={op})\n",
         |s| {
             let tensors = s.list("tensors", 3, s.options.fill);
@@ -24,7 +24,7 @@ pub(super) const CALLS: [TorchCall; 8] = [
         "Every rank's list of tensors to every rank, in one gather; NCCL has no such call.",
         NO_NCCL,
         1,
-        "inputs = [torch.arange({count}, dtype={dtype}{device}) for _ in range(2)]\n\
+        "inputs = [torch.arange({count}, dtype={dtype}{device}) + rank * {count} for _ in range(2)]\n\
          outputs = [[torch.empty_like(t) for t in inputs] for _ in range(world_size)]\n\
          dist.all_gather_coalesced(outputs, inputs)\n",
         |s| {
@@ -41,7 +41,7 @@ pub(super) const CALLS: [TorchCall; 8] = [
         "Calls held back under a coalescing manager and made as one.",
         ANY,
         1,
-        "tensors = [torch.arange({count}, dtype={dtype}{device}) for _ in range(3)]\n\
+        "tensors = [torch.arange({count}, dtype={dtype}{device}) + rank * {count} for _ in range(3)]\n\
          with dist._coalescing_manager():\n    for tensor in tensors:\n        \
          dist.all_reduce(tensor, op={op})\n",
         |s| {
@@ -61,7 +61,7 @@ pub(super) const CALLS: [TorchCall; 8] = [
         "PyTorch 1.x: a broadcast between ranks, then to the rank's other devices.",
         ANY,
         1,
-        "tensors = [torch.arange({count}, dtype={dtype}{gpu}) for i in range(2)]  # one a GPU\n\
+        "tensors = [torch.arange({count}, dtype={dtype}{gpu}) + rank * {count} for i in range(2)]  # one a GPU\n\
          dist.broadcast_multigpu(tensors, src={root})\n",
         |s| {
             let tensors = s.list("tensors", 2, s.options.fill);
@@ -74,7 +74,7 @@ pub(super) const CALLS: [TorchCall; 8] = [
         "PyTorch 1.x: reduced over the rank's devices, between ranks, and copied back to all.",
         ANY,
         1,
-        "tensors = [torch.arange({count}, dtype={dtype}{gpu}) for i in range(2)]  # one a GPU\n\
+        "tensors = [torch.arange({count}, dtype={dtype}{gpu}) + rank * {count} for i in range(2)]  # one a GPU\n\
          dist.all_reduce_multigpu(tensors, op={op})\n",
         |s| {
             let tensors = s.list("tensors", 2, s.options.fill);
@@ -87,7 +87,7 @@ pub(super) const CALLS: [TorchCall; 8] = [
         "PyTorch 1.x: reduced over the rank's devices, then between ranks to one of them.",
         ANY,
         1,
-        "tensors = [torch.arange({count}, dtype={dtype}{gpu}) for i in range(2)]  # one a GPU\n\
+        "tensors = [torch.arange({count}, dtype={dtype}{gpu}) + rank * {count} for i in range(2)]  # one a GPU\n\
          dist.reduce_multigpu(tensors, dst={root}, op={op})\n",
         |s| {
             let tensors = s.list("tensors", 2, s.options.fill);
@@ -100,7 +100,7 @@ pub(super) const CALLS: [TorchCall; 8] = [
         "PyTorch 1.x: the tensors of all devices of all ranks, to every device.",
         ANY,
         1,
-        "inputs = [torch.arange({count}, dtype={dtype}{gpu}) for i in range(2)]  # one a GPU\n\
+        "inputs = [torch.arange({count}, dtype={dtype}{gpu}) + rank * {count} for i in range(2)]  # one a GPU\n\
          outputs = [[torch.empty_like(t) for _ in range(2 * world_size)] for t in inputs]\n\
          dist.all_gather_multigpu(outputs, inputs)\n",
         |s| {
@@ -119,7 +119,7 @@ pub(super) const CALLS: [TorchCall; 8] = [
         NO_GLOO,
         1,
         "outputs = [torch.empty({count}, dtype={dtype}{gpu}) for i in range(2)]  # one a GPU\n\
-         inputs = [[torch.arange({count}, dtype={dtype}{gpu}) for _ in range(2 * world_size)] \
+         inputs = [[torch.arange({count}, dtype={dtype}{gpu}) + rank * {count} for _ in range(2 * world_size)] \
          for i in range(2)]\n\
          dist.reduce_scatter_multigpu(outputs, inputs, op={op})\n",
         |s| {

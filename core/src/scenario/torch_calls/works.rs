@@ -14,7 +14,7 @@ pub(super) const CALLS: [TorchCall; 1] = [
          asked again.",
             ANY,
             1,
-            "tensor = torch.arange({count}, dtype={dtype}{device})\n\
+            "tensor = torch.arange({count}, dtype={dtype}{device}) + rank * {count}\n\
          work = dist.all_reduce(tensor, op={op}, async_op=True)\n\
          work.is_completed()\n\
          loss = model(batch)\n\
