@@ -16,6 +16,7 @@ use crate::c10d::{
 };
 use crate::dtype::Dtype;
 use crate::reduce::ReduceOp;
+use starlark::eval::Arguments;
 use starlark::values::dict::DictRef;
 use starlark::values::list::ListRef;
 use starlark::values::tuple::TupleRef;
@@ -69,6 +70,21 @@ pub(super) fn items<'v>(value: Value<'v>) -> Option<Vec<Value<'v>>> {
 /// `TypeError` in Python's words.
 pub(super) fn type_error(text: impl Into<String>) -> anyhow::Error {
     refused(DistError::new(ErrorKind::TypeError, text))
+}
+
+/// The one argument that a call goes by, which may be given by its name.
+pub(super) fn first<'v>(
+    args: &Arguments<'v, '_>,
+    name: &str,
+    called: &str,
+    heap: Heap<'v>,
+) -> starlark::Result<Value<'v>> {
+    let named = args.names_map()?;
+    let given = || named.iter().find(|(own, _)| own.as_str() == name).map(|(_, value)| *value);
+    args.positions(heap)?.next().or_else(given).ok_or_else(|| {
+        let text = format!("{called}() missing 1 required positional argument: '{name}'");
+        starlark::Error::new_native(type_error(text))
+    })
 }
 
 /// What a tensor cannot be computed with: Python's error, or, of what is not followed here, that it is

@@ -148,12 +148,6 @@ impl<'v> StarlarkValue<'v> for PassedOn {
         args: &Arguments<'v, '_>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let named = args.names_map()?;
-        let input = || named.iter().find(|(name, _)| name.as_str() == "input").map(|(_, it)| *it);
-        let given = args.positions(eval.heap())?.next().or_else(input);
-        given.ok_or_else(|| {
-            let text = format!("{self}() missing 1 required positional argument: 'input'");
-            starlark::Error::new_native(take::type_error(text))
-        })
+        take::first(args, "input", self.0, eval.heap())
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
+use super::arguments as take;
 use super::models::{CheckpointValue, loaded};
 use super::module_value::param_bytes;
 use super::process::process;
@@ -48,51 +49,38 @@ fn optimizer<'v>(
     Ok(OptimizerValue((bytes.saturating_mul(3) / 1000).max(1)))
 }
 
-#[starlark_module]
+/// `torch.optim`.
 pub(super) fn optimizers(builder: &mut GlobalsBuilder) {
-    fn SGD<'v>(
-        params: Value<'v>,
-        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<OptimizerValue> {
-        let _ = kwargs;
-        optimizer(params, eval)
+    for name in
+        ["SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop"]
+    {
+        builder.set(name, OptimizerClass(name));
     }
+}
 
-    fn Adam<'v>(
-        params: Value<'v>,
-        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<OptimizerValue> {
-        let _ = kwargs;
-        optimizer(params, eval)
+/// `torch.optim.SGD` or its like: which one it is changes nothing here, nor do its rates.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+struct OptimizerClass(&'static str);
+starlark_simple_value!(OptimizerClass);
+
+impl fmt::Display for OptimizerClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<class 'torch.optim.{}'>", self.0)
     }
+}
 
-    fn Adagrad<'v>(
-        params: Value<'v>,
-        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
+#[starlark_value(type = "type")]
+impl<'v> StarlarkValue<'v> for OptimizerClass {
+    fn invoke(
+        &self,
+        _me: Value<'v>,
+        args: &Arguments<'v, '_>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<OptimizerValue> {
-        let _ = kwargs;
-        optimizer(params, eval)
-    }
-
-    fn RMSprop<'v>(
-        params: Value<'v>,
-        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<OptimizerValue> {
-        let _ = kwargs;
-        optimizer(params, eval)
-    }
-
-    fn AdamW<'v>(
-        params: Value<'v>,
-        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<OptimizerValue> {
-        let _ = kwargs;
-        optimizer(params, eval)
+    ) -> starlark::Result<Value<'v>> {
+        let called = format!("{}.__init__", self.0);
+        let params = take::first(args, "params", &called, eval.heap())?;
+        let made = optimizer(params, eval).map_err(starlark::Error::new_native)?;
+        Ok(eval.heap().alloc(made))
     }
 }
 

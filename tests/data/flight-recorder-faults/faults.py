@@ -539,6 +539,12 @@ def all_to_all_pair():
     if rank == 0: ins[1] = 6
     if rank == 2: ins[1] = 2
     dist.all_to_all_single(torch.empty(sum(outs)), ones(sum(ins)), outs, ins); step(); hang()
+def all_to_all_input_splits():     # recorded by another script, of the same calls
+    warm()
+    for i in range(2):
+        ins = [5, 3, 4, 4] if rank == 2 and i == 1 else [4] * world
+        dist.all_to_all_single(torch.empty(4 * world), torch.ones(4 * world), [4] * world, ins)
+    dist.barrier(); hang()
 def broadcast_own():
     warm(); dist.broadcast(ones(64), src=rank); step(); dist.barrier(); hang()
 def mesh_dims():

@@ -13,6 +13,8 @@ type Truth = &'static [(Kind, &'static [u32])];
 const FAULTS: &[(&str, Truth)] = &[
     // Its gradients are reduced every other batch, the others' every third: it has more to reduce.
     ("accumulate_differently", &[(Kind::DdpUnevenInputs, &[1])]),
+    // Rank 2 sends one element to rank 0 that is another's: only the sums are recorded.
+    ("all_to_all_input_splits", &[(Kind::SplitMismatch, &[0, 2, 3])]),
     ("all_to_all_outputs", &[(Kind::SplitMismatch, &[3])]),
     // What ranks 0 and 2 send to rank 1 is as much together as it expects.
     ("all_to_all_pair", &[(Kind::SplitMismatch, &[0, 2])]),

@@ -2,8 +2,8 @@
 
 use super::operand::wrap;
 
-/// What ends a comparison on either side.
-const WORDS: [&str; 12] =
+/// Words that end a comparison on either side.
+pub(super) const WORDS: [&str; 12] =
     ["and", "or", "not", "if", "else", "for", "in", "lambda", "return", "assert", "while", "elif"];
 
 /// An operator of a comparison, or the edge of one.

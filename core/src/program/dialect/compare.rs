@@ -3,9 +3,7 @@
 //! and a number or a text of Starlark's takes what it does not know for something else. What is
 //! known only when a program runs must be able to say so on either side.
 
-/// Words that a comparison begins or ends with.
-const WORDS: [&str; 12] =
-    ["and", "or", "if", "else", "for", "lambda", "return", "assert", "while", "elif", "not", "in"];
+use super::chain::WORDS;
 
 /// What a call is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
