@@ -6,7 +6,7 @@
 //! each first edit is known and alternatives can be weighed. The ends are free: ranks stop where they
 //! wait. What is not followed by calls that match again is no edit, and is not told as one.
 
-use super::in_step::Roles;
+use super::roles::Roles;
 use super::signature::{Difference, Signature};
 use crate::trace::CallRecord;
 

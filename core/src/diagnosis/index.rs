@@ -3,7 +3,7 @@
 //! A *row* is one collective of one group: the calls that its members made under one sequence
 //! number. Everything else reads rows, so that the work stays proportionate to the calls.
 
-use super::in_step::Roles;
+use super::roles::Roles;
 use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
 use crate::trace::{CallLog, CallRecord, CallState, RankLog};

@@ -46,6 +46,7 @@ mod passes;
 mod places;
 mod plan_diff;
 mod report;
+mod roles;
 mod run_end;
 mod signature;
 mod silent;

@@ -3,7 +3,7 @@
 //! The plan of a simulation or a run shows what every rank would have called, so that the place of
 //! a skipped call is certain where a recording could only guess.
 
-use super::in_step::Roles;
+use super::roles::Roles;
 use super::words::{object_call, within};
 use crate::group::GroupId;
 use crate::plan::{Action, Call, Op, Plan, TensorId};

@@ -17,18 +17,14 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let _ = device;
-        process(eval)?.dist()?.synchronize();
-        Ok(NoneType)
+        synchronized(eval)
     }
 
     fn set_device<'v>(
         device: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        let named = take::device_index(device);
-        let process = process(eval)?;
-        process.cuda_device = named.or(process.cuda_device);
-        Ok(NoneType)
+        chosen(device, eval)
     }
 
     fn manual_seed<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
@@ -64,13 +60,23 @@ fn counted(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
     Ok(local.and_then(|local| local.parse().ok()).unwrap_or(1))
 }
 
-/// `torch.accelerator`, of 2.6: the GPUs by another name.
-pub(super) fn accelerator(builder: &mut GlobalsBuilder) {
-    functions_of_any(builder);
+/// Waits for all that is on the device.
+fn synchronized(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
+    process(eval)?.dist()?.synchronize();
+    Ok(NoneType)
 }
 
+/// Makes a GPU the process's own, where it is known which.
+fn chosen<'v>(device: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
+    let named = take::device_index(device);
+    let process = process(eval)?;
+    process.cuda_device = named.or(process.cuda_device);
+    Ok(NoneType)
+}
+
+/// `torch.accelerator`, of 2.6: the GPUs by another name.
 #[starlark_module]
-fn functions_of_any(builder: &mut GlobalsBuilder) {
+pub(super) fn accelerator(builder: &mut GlobalsBuilder) {
     fn is_available() -> anyhow::Result<bool> {
         Ok(true)
     }
@@ -94,10 +100,7 @@ fn functions_of_any(builder: &mut GlobalsBuilder) {
         device: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        let named = take::device_index(device);
-        let process = process(eval)?;
-        process.cuda_device = named.or(process.cuda_device);
-        Ok(NoneType)
+        chosen(device, eval)
     }
 
     fn synchronize<'v>(
@@ -105,7 +108,6 @@ fn functions_of_any(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let _ = device;
-        process(eval)?.dist()?.synchronize();
-        Ok(NoneType)
+        synchronized(eval)
     }
 }

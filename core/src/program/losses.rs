@@ -124,30 +124,14 @@ pub(super) fn functional(builder: &mut GlobalsBuilder) {
     ] {
         builder.set(name, LossValue { name, class: false });
     }
-    for name in ["relu", "softmax", "log_softmax", "dropout"] {
-        builder.set(name, PassedOn(name));
-    }
+    super::callable::add(builder, &["relu", "softmax", "log_softmax", "dropout"], passed_on);
 }
 
 /// A function of `torch.nn.functional` whose result depends on what its input does, and has its shape.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-struct PassedOn(&'static str);
-starlark_simple_value!(PassedOn);
-
-impl fmt::Display for PassedOn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-#[starlark_value(type = "function")]
-impl<'v> StarlarkValue<'v> for PassedOn {
-    fn invoke(
-        &self,
-        _me: Value<'v>,
-        args: &Arguments<'v, '_>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        take::first(args, "input", self.0, eval.heap())
-    }
+fn passed_on<'v>(
+    name: &'static str,
+    args: &Arguments<'v, '_>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    take::first(args, "input", name, eval.heap())
 }

@@ -34,6 +34,7 @@
 // `unsafe impl` of marker traits, by which the interpreter knows our types.
 #![allow(unsafe_code, reason = "starlark's macros expand to it; there is none of ours here")]
 
+mod callable;
 mod compiled;
 mod error;
 

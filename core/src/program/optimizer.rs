@@ -49,39 +49,15 @@ fn optimizer<'v>(
     Ok(OptimizerValue((bytes.saturating_mul(3) / 1000).max(1)))
 }
 
-/// `torch.optim`.
+/// `torch.optim`: which class it is changes nothing here, nor do its rates.
 pub(super) fn optimizers(builder: &mut GlobalsBuilder) {
-    for name in
-        ["SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop"]
-    {
-        builder.set(name, OptimizerClass(name));
-    }
-}
-
-/// `torch.optim.SGD` or its like: which one it is changes nothing here, nor do its rates.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-struct OptimizerClass(&'static str);
-starlark_simple_value!(OptimizerClass);
-
-impl fmt::Display for OptimizerClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "<class 'torch.optim.{}'>", self.0)
-    }
-}
-
-#[starlark_value(type = "type")]
-impl<'v> StarlarkValue<'v> for OptimizerClass {
-    fn invoke(
-        &self,
-        _me: Value<'v>,
-        args: &Arguments<'v, '_>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        let called = format!("{}.__init__", self.0);
-        let params = take::first(args, "params", &called, eval.heap())?;
+    let names =
+        ["SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop"];
+    super::callable::add(builder, &names, |name, args, eval| {
+        let params = take::first(args, "params", &format!("{name}.__init__"), eval.heap())?;
         let made = optimizer(params, eval).map_err(starlark::Error::new_native)?;
         Ok(eval.heap().alloc(made))
-    }
+    });
 }
 
 /// What changes an optimizer's rate, which changes nothing here.

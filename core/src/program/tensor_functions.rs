@@ -1,23 +1,16 @@
 //! Functions of `torch`'s that are methods of their first argument: `torch.sum(x, dim = 0)`.
 
-#![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
-
 use super::arguments as take;
 use super::process::process;
 use super::tensor_parts::runtime_error;
 use super::torch::{On, WRITTEN_DOWN, like, on, written_down};
 use super::values::TensorValue;
 use crate::dtype::Dtype;
-use allocative::Allocative;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::{Arguments, Evaluator};
+use starlark::starlark_module;
+use starlark::values::Value;
 use starlark::values::none::NoneType;
-use starlark::values::{
-    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
-};
-use starlark::{starlark_module, starlark_simple_value};
-use starlark_derive::starlark_value;
-use std::fmt;
 
 /// Those that are.
 const METHODS: [&str; 41] = [
@@ -64,59 +57,43 @@ const METHODS: [&str; 41] = [
     "numel",
 ];
 
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-struct OfTensor(&'static str);
-starlark_simple_value!(OfTensor);
-
-impl fmt::Display for OfTensor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+/// The method of that name, of the first argument.
+fn of_tensor<'v>(
+    name: &'static str,
+    args: &Arguments<'v, '_>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    let heap = eval.heap();
+    let mut positions = args.positions(heap)?;
+    let named = args.names_map()?;
+    let own = |name: &str| matches!(name, "input" | "self");
+    let input = named.iter().find(|(name, _)| own(name.as_str())).map(|(_, value)| *value);
+    let first = match input {
+        Some(input) => Some(input),
+        None => positions.next(),
+    };
+    let first = first.ok_or_else(|| {
+        let text = format!("{name}() missing 1 required positional arguments: \"input\"");
+        starlark::Error::new_native(take::type_error(text))
+    })?;
+    if !matches!(first.get_type(), "Tensor" | "Output") {
+        let class = take::class_of(first);
+        let text = format!("{name}(): argument 'input' (position 1) must be Tensor, not {class}");
+        return Err(starlark::Error::new_native(take::type_error(text)));
     }
-}
-
-#[starlark_value(type = "function")]
-impl<'v> StarlarkValue<'v> for OfTensor {
-    fn invoke(
-        &self,
-        _me: Value<'v>,
-        args: &Arguments<'v, '_>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        let heap = eval.heap();
-        let mut positions = args.positions(heap)?;
-        let named = args.names_map()?;
-        let own = |name: &str| matches!(name, "input" | "self");
-        let input = named.iter().find(|(name, _)| own(name.as_str())).map(|(_, value)| *value);
-        let first = match input {
-            Some(input) => Some(input),
-            None => positions.next(),
-        };
-        let first = first.ok_or_else(|| {
-            let text = format!("{self}() missing 1 required positional arguments: \"input\"");
-            starlark::Error::new_native(take::type_error(text))
-        })?;
-        if !matches!(first.get_type(), "Tensor" | "Output") {
-            let class = take::class_of(first);
-            let text =
-                format!("{self}(): argument 'input' (position 1) must be Tensor, not {class}");
-            return Err(starlark::Error::new_native(take::type_error(text)));
-        }
-        let rest: Vec<Value<'v>> = positions.collect();
-        let named: Vec<(&str, Value<'v>)> = named
-            .iter()
-            .filter(|(name, _)| !own(name.as_str()))
-            .map(|(name, value)| (name.as_str(), *value))
-            .collect();
-        let method = first.get_attr_error(self.0, heap)?;
-        eval.eval_function(method, &rest, &named)
-    }
+    let rest: Vec<Value<'v>> = positions.collect();
+    let named: Vec<(&str, Value<'v>)> = named
+        .iter()
+        .filter(|(name, _)| !own(name.as_str()))
+        .map(|(name, value)| (name.as_str(), *value))
+        .collect();
+    let method = first.get_attr_error(name, heap)?;
+    eval.eval_function(method, &rest, &named)
 }
 
 /// Adds them.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
-    for name in METHODS {
-        builder.set(name, OfTensor(name));
-    }
+    super::callable::add(builder, &METHODS, of_tensor);
     functions(builder);
 }
 

@@ -1,0 +1,60 @@
+//! Functions and classes of PyTorch's that are called alike and told apart by their names.
+
+#![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
+
+use allocative::Allocative;
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::{Arguments, Evaluator};
+use starlark::starlark_simple_value;
+use starlark::values::{
+    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
+};
+use starlark_derive::starlark_value;
+use std::fmt;
+
+/// What a call of one does, by its name.
+pub(super) type Call = for<'v, 'a, 'b, 'c, 'd> fn(
+    &'static str,
+    &'a Arguments<'v, 'b>,
+    &'a mut Evaluator<'v, 'c, 'd>,
+) -> starlark::Result<Value<'v>>;
+
+/// One of them.
+#[derive(Clone, Copy, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+struct Callable {
+    name: &'static str,
+    #[allocative(skip)]
+    call: Call,
+}
+starlark_simple_value!(Callable);
+
+impl fmt::Debug for Callable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl fmt::Display for Callable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+#[starlark_value(type = "function")]
+impl<'v> StarlarkValue<'v> for Callable {
+    fn invoke(
+        &self,
+        _me: Value<'v>,
+        args: &Arguments<'v, '_>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        (self.call)(self.name, args, eval)
+    }
+}
+
+/// Adds them by their names.
+pub(super) fn add(builder: &mut GlobalsBuilder, names: &[&'static str], call: Call) {
+    for name in names {
+        builder.set(name, Callable { name, call });
+    }
+}
