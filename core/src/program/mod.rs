@@ -34,7 +34,6 @@
 // `unsafe impl` of marker traits, by which the interpreter knows our types.
 #![allow(unsafe_code, reason = "starlark's macros expand to it; there is none of ours here")]
 
-mod callable;
 mod compiled;
 mod error;
 
@@ -43,6 +42,8 @@ mod error;
 mod absent;
 #[cfg(feature = "program")]
 mod arguments;
+#[cfg(feature = "program")]
+mod callable;
 #[cfg(feature = "program")]
 mod cuda;
 #[cfg(feature = "program")]
