@@ -21,6 +21,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// tells wrongly. In pieces, 32 MB were copied 1.5 times as fast by each of two threads.
 const PIECE: usize = 128 << 10;
 
+/// From how many bytes on that instruction copies all of them at once: told how much is coming, it
+/// writes past the caches, and 64 MB took 2.4 ms instead of 2.8 (twice as fast while the machine's
+/// memory was busy); from 8 to 16 MB there was no difference.
+const AT_ONCE: usize = 4 << 20;
+
 /// A mapping of shared memory; it begins as zeros.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -128,6 +133,10 @@ impl Segment {
         if bytes <= PIECE || from.abs_diff(into) < bytes {
             return self.copy_piece(from, into, bytes);
         }
+        #[cfg(target_arch = "x86_64")]
+        if bytes >= AT_ONCE && std::arch::is_x86_feature_detected!("ermsb") {
+            return self.copy_at_once(from, into, bytes);
+        }
         for start in (0..bytes).step_by(PIECE) {
             self.copy_piece(from + start, into + start, PIECE.min(bytes - start));
         }
@@ -137,6 +146,22 @@ impl Segment {
         let (from, into) = (self.at(from, bytes, 1).as_ptr(), self.at(into, bytes, 1).as_ptr());
         // SAFETY: both inside by `at`. Whether another process writes them, see the module.
         unsafe { std::ptr::copy(from, into, bytes) }
+    }
+
+    /// Copies bytes to a place that does not overlap them.
+    #[cfg(target_arch = "x86_64")]
+    fn copy_at_once(&self, from: usize, into: usize, bytes: usize) {
+        let (from, into) = (self.at(from, bytes, 1).as_ptr(), self.at(into, bytes, 1).as_ptr());
+        // SAFETY: as for `copy_piece`; the direction flag is clear, as the ABI has it.
+        unsafe {
+            std::arch::asm!(
+                "rep movsb",
+                inout("rcx") bytes => _,
+                inout("rdi") into => _,
+                inout("rsi") from => _,
+                options(nostack, preserves_flags),
+            );
+        }
     }
 
     /// Calls `look` with bytes that nobody writes meanwhile: the rank's own, and what a peer has
@@ -156,5 +181,29 @@ impl Drop for Segment {
         // SAFETY: this is the mapping that `map` made, and nothing borrows from it any more. A
         // failure would leave it mapped until the process ends, which is harmless.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is copied in one piece, in several and at once, from and to odd places; what lies
+    /// around it stays.
+    #[test]
+    fn a_copy_is_what_it_was_made_from_and_no_more() {
+        for bytes in [1, PIECE, PIECE + 1, 3 * PIECE - 1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 77] {
+            let (from, into) = (3, bytes + 9);
+            let all = into + bytes + 5;
+            let segment = Segment::map(Segment::create(all).unwrap(), all).unwrap();
+            let source: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8 + 1).collect();
+            segment.store(from, &source);
+            segment.copy(from, into, bytes);
+            let mut whole = vec![7; all];
+            segment.load(0, &mut whole);
+            assert!(whole[into..into + bytes] == source, "{bytes} bytes");
+            assert_eq!(whole[from + bytes..into], [0; 6], "before {bytes} bytes");
+            assert_eq!(whole[into + bytes..], [0; 5], "after {bytes} bytes");
+        }
     }
 }
