@@ -5,7 +5,7 @@
 //! system call while it does not. The fences make it Dekker's protocol: of "publish, then look
 //! whether it sleeps" and "say that I sleep, then look again", at least one sees the other.
 
-use super::Segment;
+use super::{Segment, home};
 use crate::clock;
 use rustix::thread::futex;
 use std::sync::Arc;
@@ -85,10 +85,15 @@ impl Doorbell {
                 std::hint::spin_loop();
             }
             let started = clock::now_ns();
+            let mut strays = patience.spin_ns > 0;
             loop {
                 let waited = clock::now_ns().saturating_sub(started);
                 let spins = waited < patience.spin_ns;
                 if !spins {
+                    // Perhaps on the core of whom it waits for, where there is one for each.
+                    if std::mem::take(&mut strays) {
+                        home::go_back();
+                    }
                     if waited >= patience.yield_ns {
                         break;
                     }

@@ -6,6 +6,7 @@
 
 mod channel;
 mod doorbell;
+pub(crate) mod home;
 mod segment;
 
 pub(crate) use channel::{Channel, Header, INLINE, Payload, Receiver, Sender};

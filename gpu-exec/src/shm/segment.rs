@@ -113,6 +113,24 @@ impl Segment {
         let _ = line;
     }
 
+    /// Asks for the cache line at `offset`, which is about to be read, without waiting for it.
+    #[inline]
+    pub(crate) fn about_to_read(&self, offset: usize) {
+        let line = self.at(offset, 1, 1).as_ptr();
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which neither reads, writes nor faults.
+        unsafe {
+            std::arch::asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags));
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!("prfm pldl1keep, [{}]", in(reg) line, options(nostack, preserves_flags));
+        }
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let _ = line;
+    }
+
     /// Copies bytes out.
     pub(crate) fn load(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len(), 1).as_ptr();

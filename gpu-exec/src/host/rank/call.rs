@@ -22,7 +22,12 @@ pub(super) struct CollectiveCall {
     pub(super) divide: Option<Divide>,
     /// The same in fewer passes through memory, if the schedule allows it.
     pub(super) in_place: Option<InPlace>,
+    /// Whether its first step takes less than a look at the clock does.
+    pub(super) begins_soon: bool,
 }
+
+/// The most actions of a first step that takes no time to speak of, and the most bytes of all.
+const SOON: (usize, usize) = (4, 4096);
 
 /// What the rank contributes is multiplied first.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +65,16 @@ pub(super) enum Act {
 }
 
 impl Act {
+    /// How much memory it is about.
+    fn bytes(&self) -> usize {
+        match self {
+            Act::Copy { into, .. } | Act::Reduce { into, .. } => into.bytes,
+            Act::Send { from: place, .. }
+            | Act::Receive { into: place, .. }
+            | Act::ReceiveReduce { into: place, .. } => place.memory.bytes,
+        }
+    }
+
     /// The memory that is written.
     pub(super) fn writes(&self) -> Option<Memory> {
         match self {
@@ -128,7 +143,18 @@ impl CollectiveCall {
             _ => None,
         };
         let in_place = InPlace::of(&steps);
-        Ok(Some(CollectiveCall { fingerprint, steps, reduction, premultiply, divide, in_place }))
+        let first = steps.first().map_or(&[][..], Vec::as_slice);
+        let first_bytes: usize = first.iter().map(Act::bytes).sum();
+        let begins_soon = premultiply.is_none() && first.len() <= SOON.0 && first_bytes <= SOON.1;
+        Ok(Some(CollectiveCall {
+            fingerprint,
+            steps,
+            reduction,
+            premultiply,
+            divide,
+            in_place,
+            begins_soon,
+        }))
     }
 }
 

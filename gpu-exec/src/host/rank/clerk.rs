@@ -5,7 +5,7 @@
 //! trace events and sends them some fifty times a second, and sleeps when nothing happens.
 
 use super::desk::{Desk, Message, Note, touched};
-use super::operations::{Ended, Made};
+use super::operations::{Began, Ended, Made};
 use super::program::Program;
 use super::recorder::{Recorder, Recording};
 use crate::clock;
@@ -159,13 +159,14 @@ impl Clerk {
     }
 
     /// Writes down that a call ended with its operation, unless that is written down already, and
-    /// watches it no more.
-    pub(super) fn ended(&self, ended: Option<Ended>) {
-        let Some(ended) = ended else { return };
+    /// watches it no more. Returns the time on the shared clock.
+    pub(super) fn ended(&self, ended: Ended) -> u64 {
         let mut desk = self.wait_for_room(self.desk());
-        if desk.end(ended) {
+        let now = clock::now_ns();
+        if desk.end(ended, now) {
             self.called.notify_one();
         }
+        now
     }
 
     /// Watches a call that was made: it is late when it has not completed by then.
@@ -197,18 +198,28 @@ impl Clerk {
         }
     }
 
-    /// Writes a call down that was made at `now` on the shared clock, and watches it from then on;
-    /// if it `starts` at once, that too, and first what ended before it. One lock for all of it and no
-    /// look at the clock: small calls take no longer than a few of those.
-    pub(super) fn scheduled(&self, made: Made, now: u64, starts: bool) {
+    /// Writes a call down that was made at `made_ns` on the shared clock or when its operation began,
+    /// and watches it from then on; if it `starts` at once, that too, and first what ended before
+    /// it. One lock for all of it and at most one look at the clock: small calls take no longer than
+    /// a few of those.
+    pub(super) fn scheduled(&self, made: Made, made_ns: Option<u64>, starts: bool) {
         let Made { work, op, part, seq, .. } = made;
         let mut desk = self.wait_for_room(self.desk());
-        let mut call = made.before.is_some_and(|before| desk.end(before));
+        let mut call = false;
+        let began_ns = match made.began {
+            Began::At(began_ns) => began_ns,
+            Began::With(ended) => {
+                let now = clock::now_ns();
+                call = desk.end(ended, now);
+                now
+            }
+        };
+        let now = made_ns.unwrap_or(began_ns);
         if starts && part == 0 && desk.begun.replace(op) != Some(op) {
-            let began_ns = made.began_ns.max(desk.last_ns);
+            let began_ns = began_ns.max(desk.last_ns);
             call |= desk.write_at(now, Note::Entered { work, op, seq, began_ns });
         } else {
-            call |= desk.begin(op, made.began_ns);
+            call |= desk.begin(op, began_ns);
             call |= desk.write_at(now, Note::Scheduled { work, op, part, seq });
             if starts {
                 call |= desk.write_at(now, Note::Started { work });

@@ -12,6 +12,9 @@ use crate::shm::{Doorbell, Header, Patience, Payload, Receiver, Segment, Sender}
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use std::sync::Arc;
 
+/// What a call does once its first messages are on their way, unless it was done.
+pub(super) type Aside<'a> = Option<&'a mut dyn FnMut()>;
+
 /// A rank's side of a group's channels.
 #[derive(Debug)]
 pub(super) struct GroupLink {
@@ -50,6 +53,22 @@ struct Flight {
     /// The message to or from the same peer that goes before.
     after: Option<usize>,
     through: bool,
+}
+
+impl Flight {
+    /// Sends it if there is room.
+    fn leaves(&self, peer: &mut Peer, lent: &mut Vec<Lent>, clerk: &Clerk) -> bool {
+        let (Way::Out(outgoing), Some(to)) = (&self.way, &mut peer.to) else { return false };
+        let Some(Left { number, in_place }) = outgoing.advance(to, &peer.bell) else {
+            return false;
+        };
+        if in_place {
+            lent.push(Lent { peer: self.peer, number, memory: outgoing.from });
+        }
+        clerk.sent(self.message);
+        to.make_ready(if in_place { 0 } else { outgoing.from.bytes });
+        true
+    }
 }
 
 #[derive(Debug)]
@@ -107,15 +126,15 @@ impl GroupLink {
     }
 
     /// Carries out a call; returns when this rank's part is done and nobody reads its memory any
-    /// more, which a watchdog limits. Calls `meanwhile` when the first messages are on their way,
-    /// before it waits for any, and maybe again later.
+    /// more, which a watchdog limits. Does what is to be done `aside` when the first messages are on
+    /// their way, before it looks for any.
     pub(super) fn run(
         &mut self,
         call: &CollectiveCall,
         work: u32,
         seq: u64,
         clerk: &Clerk,
-        meanwhile: &mut dyn FnMut(),
+        mut aside: Aside<'_>,
     ) -> Result<(), String> {
         let current = Current { call, work, seq, clerk };
         if let Some(scale) = call.premultiply {
@@ -124,12 +143,14 @@ impl GroupLink {
         }
         match (&call.in_place, call.reduction) {
             (Some(in_place), Some(reduction)) => {
-                self.add_in_place(current, in_place, reduction, meanwhile)?;
+                self.add_in_place(current, in_place, reduction, &mut aside)?;
             }
-            _ => self.step_by_step(current, meanwhile)?,
+            _ => self.step_by_step(current, &mut aside)?,
         }
         // A call without messages.
-        meanwhile();
+        if let Some(aside) = aside {
+            aside();
+        }
         // Whoever is elsewhere by now will never take what this call expected of nobody.
         self.settle(|_| true, seq);
         if let Some(divide) = call.divide {
@@ -138,11 +159,7 @@ impl GroupLink {
         Ok(())
     }
 
-    fn step_by_step(
-        &mut self,
-        current: Current<'_>,
-        meanwhile: &mut dyn FnMut(),
-    ) -> Result<(), String> {
+    fn step_by_step(&mut self, current: Current<'_>, aside: &mut Aside<'_>) -> Result<(), String> {
         for (step, acts) in (0..).zip(&current.call.steps) {
             // A step may overwrite what an earlier one sent, once it was read.
             if !self.lent.is_empty() {
@@ -154,7 +171,7 @@ impl GroupLink {
             for act in acts {
                 self.begin(current, step, act)?;
             }
-            self.drive(current.clerk, meanwhile);
+            self.drive(current.clerk, aside);
         }
         Ok(())
     }
@@ -216,14 +233,17 @@ impl GroupLink {
     }
 
     /// Returns when all messages that were prepared are through.
-    fn drive(&mut self, clerk: &Clerk, meanwhile: &mut dyn FnMut()) {
+    fn drive(&mut self, clerk: &Clerk, aside: &mut Aside<'_>) {
         if self.flights.is_empty() {
             return;
         }
+        self.depart(clerk, aside);
         let GroupLink { flights, peers, blocks, lent, bell, patience, .. } = self;
         // Each round tries every message; only when none moves does the rank wait.
         let mut moved = advance(flights, peers, blocks, lent, clerk);
-        meanwhile();
+        if let Some(aside) = aside.take() {
+            aside();
+        }
         loop {
             match moved {
                 Moved::All => break,
@@ -243,13 +263,37 @@ impl GroupLink {
         }
     }
 
+    /// Sends what can leave, and does what is to be done aside, unless that was done, while the lines
+    /// of the messages that come are on their way from the peers' cores. A rank that only receives
+    /// looks first: its peers may be far ahead.
+    fn depart(&mut self, clerk: &Clerk, aside: &mut Aside<'_>) {
+        let GroupLink { flights, peers, lent, .. } = self;
+        if !flights.iter().any(|flight| matches!(flight.way, Way::Out(_))) {
+            return;
+        }
+        let Some(aside) = aside.take() else { return };
+        for index in 0..flights.len() {
+            let (before, rest) = flights.split_at_mut(index);
+            let Some(flight) = rest.first_mut() else { continue };
+            let peer = &mut peers[flight.peer];
+            match (&flight.way, &peer.from) {
+                (Way::Out(_), _) if flight.after.is_none_or(|after| before[after].through) => {
+                    flight.through = flight.leaves(peer, lent, clerk);
+                }
+                (Way::In(_) | Way::Found(..), Some(from)) => from.make_ready(),
+                _ => {}
+            }
+        }
+        aside();
+    }
+
     /// See [`InPlace`].
     fn add_in_place(
         &mut self,
         current: Current<'_>,
         plan: &InPlace,
         how: Reduction,
-        meanwhile: &mut dyn FnMut(),
+        aside: &mut Aside<'_>,
     ) -> Result<(), String> {
         for lend in &plan.lends {
             let way = if lend.comes_back { How::Lent } else { How::ByLength };
@@ -259,10 +303,13 @@ impl GroupLink {
             let expected = current.header(add.step, add.place.memory);
             self.fly(current, *add, Way::Found(expected, None))?;
         }
+        self.depart(current.clerk, aside);
         let GroupLink { flights, peers, blocks, lent, bell, patience, .. } = self;
         let mut all = || advance(flights, peers, blocks, lent, current.clerk) == Moved::All;
         let arrived = all();
-        meanwhile();
+        if let Some(aside) = aside.take() {
+            aside();
+        }
         if !arrived {
             bell.wait_for(*patience, all);
         }
@@ -298,7 +345,7 @@ impl GroupLink {
         for receive in &plan.receives {
             self.receive(current, *receive, None)?;
         }
-        self.drive(current.clerk, meanwhile);
+        self.drive(current.clerk, aside);
         Ok(())
     }
 
@@ -347,16 +394,9 @@ fn advance(
         }
         let peer = &mut peers[flight.peer];
         let moved = match (&mut flight.way, &mut peer.to, &mut peer.from) {
-            (Way::Out(outgoing), Some(to), _) => match outgoing.advance(to, &peer.bell) {
-                Some(Left { number, in_place }) => {
-                    if in_place {
-                        lent.push(Lent { peer: flight.peer, number, memory: outgoing.from });
-                    }
-                    clerk.sent(flight.message);
-                    to.make_ready();
-                    Moved::All
-                }
-                None => Moved::Nothing,
+            (Way::Out(_), Some(_), _) => match flight.leaves(peer, lent, clerk) {
+                true => Moved::All,
+                false => Moved::Nothing,
             },
             (Way::In(incoming), _, Some(from)) => {
                 let moved = incoming.advance(from, &peer.bell, blocks);

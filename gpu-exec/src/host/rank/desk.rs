@@ -146,9 +146,9 @@ impl Desk {
         self.begun.replace(op) != Some(op) && self.write_at(time_ns, Note::OpBegan { op })
     }
 
-    /// Writes down that a call ended with its operation, unless that is written down already.
-    pub(super) fn end(&mut self, ended: Ended) -> bool {
-        let Ended { work, op, time_ns } = ended;
+    /// Writes down that a call ended with its operation then, unless that is written down already.
+    pub(super) fn end(&mut self, ended: Ended, time_ns: u64) -> bool {
+        let Ended { work, op } = ended;
         if self.ended.replace(op) == Some(op) {
             return false;
         }
@@ -174,8 +174,11 @@ mod tests {
         let mut desk = Desk::default();
         assert!(desk.write_at(20, Note::Entered { work: 3, op: 7, seq: 4, began_ns: 15 }));
         desk.pending.insert(3, 1000);
-        let ended = Ended { work: 3, op: 7, time_ns: 30 };
-        assert!(!desk.end(ended) && !desk.end(ended), "only the first note calls the clerk");
+        let ended = Ended { work: 3, op: 7 };
+        assert!(
+            !desk.end(ended, 30) && !desk.end(ended, 40),
+            "only the first note calls the clerk"
+        );
         assert_eq!(desk.pending.next_late(), None);
         let parts = desk.notes.into_iter().flat_map(|(time, note)| note.parts(time));
         let seen: Vec<String> = parts.flatten().map(|part| format!("{part:?}")).collect();

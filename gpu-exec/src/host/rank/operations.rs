@@ -32,8 +32,8 @@ pub(crate) struct Made {
     pub(crate) work: u32,
     /// The operation that makes it.
     pub(crate) op: u32,
-    /// When that operation began, on the shared clock, or what struck before it was over.
-    pub(super) began_ns: u64,
+    /// When that operation began, or what struck before it was over.
+    pub(super) began: Began,
     /// The how manieth call of that operation it is.
     pub(super) part: u32,
     /// Its number among the collectives of its group, or among the sends and receives.
@@ -41,23 +41,43 @@ pub(crate) struct Made {
     pub(super) timeout_ns: u64,
     /// True if it is the only call of an operation that ends with it: it needs no other thread.
     pub(crate) alone: bool,
-    /// The call before it, where that is not written down yet.
-    pub(super) before: Option<Ended>,
+}
+
+/// When an operation began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Began {
+    /// Then, on the shared clock.
+    At(u64),
+    /// When the call before it ended, which is still to be written down.
+    With(Ended),
+}
+
+impl Began {
+    /// When that was, once it is written down.
+    pub(super) fn known(&mut self, clerk: &Clerk) -> u64 {
+        let began_ns = match *self {
+            Began::At(began_ns) => began_ns,
+            Began::With(ended) => clerk.ended(ended),
+        };
+        *self = Began::At(began_ns);
+        began_ns
+    }
 }
 
 impl Made {
     /// Writes the call down, and has it watched from now on.
     pub(crate) fn scheduled(self, clerk: &Clerk) {
-        clerk.scheduled(self, clock::now_ns(), false);
+        clerk.scheduled(self, Some(clock::now_ns()), false);
     }
 }
 
-/// A call that has completed, and with it its operation, at that time on the shared clock.
+/// A call that has completed, and with it its operation: just now, or as long ago as the next call's
+/// first messages take that are small. A look at the clock can take a fifth of a small call, and is
+/// left until nobody waits for this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(super) work: u32,
     pub(super) op: u32,
-    pub(super) time_ns: u64,
 }
 
 /// How far a call got that was made.
@@ -65,8 +85,9 @@ pub(crate) struct Ended {
 pub(crate) enum Carried {
     /// It is on its way, or has completed.
     Made,
-    /// It was [`Made::alone`], and with it its operation has ended. That is still to be written down:
-    /// with what comes next, whose peers wait for its first messages and not for notes.
+    /// It was [`Made::alone`], and with it its operation has ended. That is still to be written down,
+    /// and its work to be marked: with what comes next, whose peers wait for its first messages and
+    /// not for notes.
     Ended(Ended),
 }
 
@@ -107,18 +128,24 @@ pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), Str
     let mut works_of: Vec<Range<u32>> = Vec::with_capacity(ops.len());
     // The last operation, if the next begins with its end.
     let mut before: Option<Ended> = None;
+    // Works that ended with their operation and are not marked yet: who waits for any is here.
+    let mut unmarked: Vec<u32> = Vec::with_capacity(ops.len());
     for (op, operation) in (0..).zip(ops) {
-        let held = context.gate.pass(|| clerk.ended(before));
-        before = before.filter(|_| !held);
-        let mut began_ns = before.map_or_else(clock::now_ns, |before| before.time_ns);
+        context.gate.pass(|| {
+            if let Some(before) = before.take() {
+                clerk.ended(before);
+            }
+        });
+        let mut began = before.take().map_or_else(|| Began::At(clock::now_ns()), Began::With);
         let alone = matches!(operation.action, Action::Call { async_op: false, .. });
         // A call's beginning is written down together with the call.
         if !alone || by.is_struck(op) {
-            clerk.ended(before.take());
+            let began_ns = began.known(clerk);
+            works.complete_all(unmarked.drain(..));
             clerk.began(op, began_ns);
             by.before(context, op);
             // What struck took its time.
-            began_ns = clock::now_ns();
+            began = Began::At(clock::now_ns());
         }
         let first = numbers.works;
         let works_at = |op: u32| works_of.get(op as usize).cloned().unwrap_or_default();
@@ -130,13 +157,13 @@ pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), Str
                     let (work, seq) = numbers.next(call);
                     let timeout_ns = context.timeouts_ns.get(call.group().index()).copied();
                     let timeout_ns = timeout_ns.ok_or("a group that the plan has not")?;
-                    let before = before.take();
-                    let made = Made { work, op, began_ns, part, seq, timeout_ns, alone, before };
+                    let made = Made { work, op, began, part, seq, timeout_ns, alone };
                     let called = by.call(context, call, made);
-                    carried = called.inspect_err(|_| clerk.began(op, began_ns))?;
+                    carried = called.inspect_err(|_| clerk.began(op, began.known(clerk)))?;
                 }
                 if let Carried::Ended(ended) = carried {
                     before = Some(ended);
+                    unmarked.push(ended.work);
                     works_of.push(first..numbers.works);
                     continue;
                 }
@@ -167,7 +194,10 @@ pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), Str
         works_of.push(first..numbers.works);
         clerk.note(Note::OpEnded { op });
     }
-    clerk.ended(before);
+    if let Some(before) = before {
+        clerk.ended(before);
+    }
+    works.complete_all(unmarked);
     // A program that does not wait for its calls still has them completed before it ends.
     (0..numbers.works).for_each(|work| works.wait(work));
     for (tensor, value) in by.results() {

@@ -10,7 +10,8 @@ use super::collective::{GroupLink, Peer};
 use super::gate::Gate;
 use super::operations::{self, Carried, CarryOut, Context, Made};
 use super::p2p::{End, P2pCall, P2pChannel, PointToPoint, With};
-use super::stream::{Queued, Stream};
+use super::recent::Recent;
+use super::stream::Stream;
 use super::works::Works;
 use crate::clock;
 use crate::shm::{Channel, Doorbell, Segment};
@@ -24,9 +25,6 @@ use rustix::process::{Signal, getpid, kill_process};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// How many collectives are kept worked out.
-const RECENT: usize = 16;
-
 /// A program that is ready to run: tensors filled, channels connected.
 #[derive(Debug)]
 pub(super) struct Program {
@@ -36,8 +34,7 @@ pub(super) struct Program {
     rank: GlobalRank,
     segment: Arc<Segment>,
     arena: Arena,
-    /// The latest collectives: programs repeat themselves.
-    recent: VecDeque<(Call, Arc<CollectiveCall>)>,
+    recent: Recent,
     /// Per group that the rank is a member of and calls collectives on.
     streams: BTreeMap<GroupId, Stream>,
     p2p: PointToPoint,
@@ -53,7 +50,8 @@ impl Program {
         segment: Arc<Segment>,
     ) -> Result<Program, String> {
         let rank = setup.rank;
-        plan.program(rank).ok_or("the plan has no program for this rank")?;
+        let program = plan.program(rank).ok_or("the plan has no program for this rank")?;
+        let recent = Recent::of(program);
         let arena = Arena::of(&plan, rank).moved_to(setup.wiring.arena);
         for (id, memory) in &arena.tensors {
             // What the kernel gives are zeros, page by page as they are touched.
@@ -66,7 +64,7 @@ impl Program {
         let wires = Wires { plan: &plan, setup, segment: segment.clone() };
         let streams = wires.streams();
         let p2p = wires.point_to_point();
-        let (plan, recent) = (Arc::new(plan), VecDeque::new());
+        let plan = Arc::new(plan);
         let signals = setup.signals.clone();
         Ok(Program { plan, timeouts_ns, rank, segment, arena, recent, streams, p2p, signals })
     }
@@ -80,27 +78,6 @@ impl Program {
             self,
             Context { plan: &plan, rank, timeouts_ns, works: &works, clerk, gate },
         )
-    }
-
-    /// What a call of the program is to the rank's stream, and when it was ready on the shared
-    /// clock if it had to be worked out: that may take a while, before which `first` is called.
-    fn collective(
-        &mut self,
-        plan: &Plan,
-        call: &Call,
-        first: impl FnOnce(),
-    ) -> Result<(Arc<CollectiveCall>, Option<u64>), String> {
-        if let Some((_, known)) = self.recent.iter().find(|(recent, _)| recent == call) {
-            return Ok((known.clone(), None));
-        }
-        first();
-        let made = CollectiveCall::of(plan, self.rank, call, &self.arena)?;
-        let made = Arc::new(made.ok_or("a collective that is none")?);
-        if self.recent.len() == RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back((call.clone(), made.clone()));
-        Ok((made, Some(clock::now_ns())))
     }
 
     fn p2p_call(&self, call: &Call, work: u32) -> Result<P2pCall, String> {
@@ -145,7 +122,12 @@ impl CarryOut for Program {
         }
     }
 
-    fn call(&mut self, context: Context<'_>, call: &Call, made: Made) -> Result<Carried, String> {
+    fn call(
+        &mut self,
+        context: Context<'_>,
+        call: &Call,
+        mut made: Made,
+    ) -> Result<Carried, String> {
         let Context { clerk, works, .. } = context;
         if call.is_p2p() {
             let call = self.p2p_call(call, made.work)?;
@@ -153,10 +135,12 @@ impl CarryOut for Program {
             return self.p2p.post(call, clerk, works).map(|()| Carried::Made);
         }
         let group = call.group();
-        let (call, ready_ns) = self.collective(context.plan, call, || clerk.ended(made.before))?;
-        let made_ns = ready_ns.unwrap_or(made.began_ns);
+        let (call, made_ns) = self.recent.get(made.work, || {
+            made.began.known(clerk);
+            CollectiveCall::of(context.plan, self.rank, call, &self.arena)
+        })?;
         let stream = self.streams.get_mut(&group).ok_or("a group without a stream")?;
-        stream.take(Queued { call, made, made_ns }, clerk, works)
+        stream.take(call, made, made_ns, clerk, works)
     }
 
     fn copy(&mut self, context: Context<'_>, action: &Action) -> Result<(), String> {
@@ -261,7 +245,7 @@ impl Wires<'_> {
                 peer.from = Some(wire.receiver());
             }
         }
-        links.into_iter().map(|(id, link)| (id, Stream::new(link))).collect()
+        links.into_iter().map(|(id, link)| (id, Stream::Here(link))).collect()
     }
 
     fn point_to_point(&self) -> PointToPoint {

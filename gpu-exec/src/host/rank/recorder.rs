@@ -31,9 +31,9 @@ pub(super) struct Recorder {
     rank: GlobalRank,
     capacity: usize,
     entries: VecDeque<Entry>,
-    /// Per group, the last collective that was called and the last that completed: also where the
+    /// By group, the last collective that was called and the last that completed: also where the
     /// ring has overwritten them.
-    groups: BTreeMap<GroupId, GroupStatus>,
+    groups: Vec<GroupStatus>,
 }
 
 /// A call, as small as it can be said.
@@ -53,7 +53,7 @@ struct Entry {
 impl Recorder {
     /// A recorder of so many calls; 0 records none.
     pub(super) fn new(plan: Arc<Plan>, rank: GlobalRank, capacity: u32) -> Recorder {
-        let (entries, groups) = (VecDeque::new(), BTreeMap::new());
+        let (entries, groups) = (VecDeque::new(), vec![GroupStatus::default(); plan.groups.len()]);
         Recorder { plan, rank, capacity: capacity as usize, entries, groups }
     }
 
@@ -89,8 +89,8 @@ impl Recorder {
             started_ns: None,
             completed_ns: None,
         });
-        if let Some(group) = group {
-            self.groups.entry(group).or_default().last_enqueued = Some(seq);
+        if let Some(status) = group.and_then(|group| self.groups.get_mut(group.index())) {
+            status.last_enqueued = Some(seq);
         }
     }
 
@@ -104,8 +104,7 @@ impl Recorder {
         let Some(entry) = self.entry(work) else { return };
         entry.completed_ns = Some(now_ns);
         let (group, seq) = (entry.group, entry.seq);
-        if let Some(group) = group {
-            let status = self.groups.entry(group).or_default();
+        if let Some(status) = group.and_then(|group| self.groups.get_mut(group.index())) {
             status.last_completed = status.last_completed.max(Some(seq));
         }
     }
@@ -175,7 +174,7 @@ impl Recorder {
         let groups = (0u32..).map(GroupId).zip(&plan.groups);
         let own = groups.filter(|(_, group)| group.group_rank(rank).is_some());
         for (status, (group, _)) in dump.status.values_mut().zip(own) {
-            *status = self.groups.get(&group).copied().unwrap_or_default();
+            *status = self.groups.get(group.index()).copied().unwrap_or_default();
         }
         dump.to_pickle()
     }

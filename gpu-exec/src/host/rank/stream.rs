@@ -7,28 +7,30 @@ use super::collective::GroupLink;
 use super::desk::Note;
 use super::operations::{Carried, Ended, Made};
 use super::works::Works;
-use crate::clock;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A call that waits for its stream.
 #[derive(Debug)]
-pub(super) struct Queued {
-    pub(super) call: Arc<CollectiveCall>,
-    pub(super) made: Made,
-    /// When it was made, on the shared clock.
-    pub(super) made_ns: u64,
+struct Queued {
+    call: Arc<CollectiveCall>,
+    made: Made,
 }
 
 /// The stream, from the program's side.
 #[derive(Debug)]
-pub(super) struct Stream {
-    shared: Arc<Shared>,
-    has_thread: bool,
+pub(super) enum Stream {
+    /// All calls so far were the program's own to carry out.
+    Here(GroupLink),
+    /// A thread carries out what the program does not wait for.
+    Thread(Arc<Shared>),
+    /// A thread could not be started: the rank ends.
+    Lost,
 }
 
+/// A stream that has a thread.
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     link: Mutex<GroupLink>,
     queue: Mutex<Queue>,
     ready: Condvar,
@@ -42,32 +44,31 @@ struct Queue {
 }
 
 impl Stream {
-    pub(super) fn new(link: GroupLink) -> Stream {
-        let shared =
-            Shared { link: Mutex::new(link), queue: Mutex::default(), ready: Condvar::new() };
-        Stream { shared: Arc::new(shared), has_thread: false }
-    }
-
-    /// Takes a call. One that the program waits for is carried out here and now if the stream is
-    /// empty, which saves two thread switches; others are queued.
+    /// Takes a call that was made at `made_ns` on the shared clock, or when its operation began. One that the program waits for is
+    /// carried out here and now if the stream is empty, which saves two thread switches; others are
+    /// queued.
     ///
     /// # Errors
     /// What ends the rank.
     pub(super) fn take(
         &mut self,
-        queued: Queued,
+        call: &Arc<CollectiveCall>,
+        made: Made,
+        made_ns: Option<u64>,
         clerk: &Arc<Clerk>,
         works: &Arc<Works>,
     ) -> Result<Carried, String> {
-        let empty = !self.has_thread || self.shared.lock().unfinished == 0;
-        if queued.made.alone && empty {
-            let time_ns = carry_out(&self.shared, &queued, clerk, works, true)?;
-            let Made { work, op, .. } = queued.made;
-            return Ok(Carried::Ended(Ended { work, op, time_ns }));
+        match self {
+            Stream::Here(link) if made.alone => carry_out(link, call, made, made_ns, clerk),
+            Stream::Thread(shared) if made.alone && shared.lock().unfinished == 0 => {
+                carry_out(&mut shared.link(), call, made, made_ns, clerk)
+            }
+            _ => {
+                clerk.scheduled(made, made_ns, false);
+                self.queue(Queued { call: call.clone(), made }, clerk, works)?;
+                Ok(Carried::Made)
+            }
         }
-        clerk.scheduled(queued.made, queued.made_ns, false);
-        self.queue(queued, clerk, works)?;
-        Ok(Carried::Made)
     }
 
     /// Queues a call and returns at once.
@@ -77,25 +78,48 @@ impl Stream {
         clerk: &Arc<Clerk>,
         works: &Arc<Works>,
     ) -> Result<(), String> {
-        if !self.has_thread {
-            let (shared, clerk, works) = (self.shared.clone(), clerk.clone(), works.clone());
-            std::thread::Builder::new()
-                .name("communication".to_owned())
-                .spawn(move || serve(&shared, &clerk, &works))
-                .map_err(super::cannot("cannot start a thread"))?;
-            self.has_thread = true;
+        if matches!(self, Stream::Here(_))
+            && let Stream::Here(link) = std::mem::replace(self, Stream::Lost)
+        {
+            *self = Stream::Thread(Shared::start(link, clerk, works)?);
         }
-        let mut queue = self.shared.lock();
+        let Stream::Thread(shared) = self else {
+            return Err("a stream whose thread could not be started".to_owned());
+        };
+        let mut queue = shared.lock();
         queue.calls.push_back(queued);
         queue.unfinished += 1;
         drop(queue);
-        self.shared.ready.notify_one();
+        shared.ready.notify_one();
         Ok(())
     }
 }
 
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Queue> {
+    /// The stream of these channels, with a thread that serves it.
+    fn start(
+        link: GroupLink,
+        clerk: &Arc<Clerk>,
+        works: &Arc<Works>,
+    ) -> Result<Arc<Shared>, String> {
+        let shared = Arc::new(Shared {
+            link: Mutex::new(link),
+            queue: Mutex::default(),
+            ready: Condvar::new(),
+        });
+        let (serving, clerk, works) = (shared.clone(), clerk.clone(), works.clone());
+        std::thread::Builder::new()
+            .name("communication".to_owned())
+            .spawn(move || serve(&serving, &clerk, &works))
+            .map_err(super::cannot("cannot start a thread"))?;
+        Ok(shared)
+    }
+
+    fn link(&self) -> MutexGuard<'_, GroupLink> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -110,40 +134,38 @@ fn serve(shared: &Shared, clerk: &Clerk, works: &Works) {
             }
         };
         drop(queue);
-        clerk.note(Note::Started { work: queued.made.work });
-        if let Err(why) = carry_out(shared, &queued, clerk, works, false) {
+        let Made { work, seq, .. } = queued.made;
+        clerk.note(Note::Started { work });
+        if let Err(why) = shared.link().run(&queued.call, work, seq, clerk, None) {
             // As a failure on the program's own thread ends the rank.
             clerk.fail(why);
         }
+        clerk.completed(work);
+        works.complete(work);
         shared.lock().unfinished -= 1;
     }
 }
 
-/// Carries a call out. One that is not `here`, on the thread that made it, is written down as
-/// started already, and as completed; of one that is, whose operation ends with it, that is left to
-/// the caller. Returns when it completed, on the shared clock.
+/// Carries out a call that the program waits for and that its operation ends with. It is written
+/// down while its first messages travel: the peers wait for those.
 fn carry_out(
-    shared: &Shared,
-    queued: &Queued,
+    link: &mut GroupLink,
+    call: &CollectiveCall,
+    mut made: Made,
+    made_ns: Option<u64>,
     clerk: &Clerk,
-    works: &Works,
-    here: bool,
-) -> Result<u64, String> {
-    let mut link = shared.link.lock().unwrap_or_else(PoisonError::into_inner);
-    let Made { work, seq, .. } = queued.made;
-    let mut started = !here;
-    // Written down while the first messages travel: the peers wait for those.
-    let mut start = || {
-        if !std::mem::replace(&mut started, true) {
-            clerk.scheduled(queued.made, queued.made_ns, true);
-        }
-    };
+) -> Result<Carried, String> {
+    if !call.begins_soon {
+        made.began.known(clerk);
+    }
+    let Made { work, op, seq, .. } = made;
+    let mut start = || clerk.scheduled(made, made_ns, true);
     // But what is written down of the messages comes after their call.
     if clerk.writes_messages() {
         start();
+        link.run(call, work, seq, clerk, None)?;
+    } else {
+        link.run(call, work, seq, clerk, Some(&mut start))?;
     }
-    link.run(&queued.call, work, seq, clerk, &mut start)?;
-    let completed_ns = if here { clock::now_ns() } else { clerk.completed(work) };
-    works.complete(work);
-    Ok(completed_ns)
+    Ok(Carried::Ended(Ended { work, op }))
 }

@@ -29,12 +29,18 @@ impl Works {
 
     /// Marks a call completed.
     pub(crate) fn complete(&self, work: u32) {
+        self.complete_all([work]);
+    }
+
+    /// Marks calls completed.
+    pub(crate) fn complete_all(&self, works: impl IntoIterator<Item = u32>) {
         let mut known = self.known();
-        let index = work as usize;
-        if known.completed.len() <= index {
-            known.completed.resize(index + 1, false);
+        for index in works.into_iter().map(|work| work as usize) {
+            if known.completed.len() <= index {
+                known.completed.resize(index + 1, false);
+            }
+            known.completed[index] = true;
         }
-        known.completed[index] = true;
         let waiting = known.waiting > 0;
         drop(known);
         if waiting {
