@@ -3,10 +3,12 @@
 
 use super::causes::{Cause, Scene, evidence};
 use super::dropped;
+use super::explain::is_ddp;
 use super::index::{Made, Row};
 use super::inside;
 use super::report::{Certainty, Kind};
 use super::words::{self, cap_ranks, ranks, s};
+use crate::group::BackendName;
 use crate::trace::Outcome;
 use std::collections::BTreeSet;
 
@@ -131,7 +133,10 @@ fn of_other_roots(scene: &Scene<'_, '_>, row: &Row<'_>, made: Made<'_>) -> Optio
     let op = made.record.call.op.as_str();
     let rooted = matches!(op, "broadcast" | "reduce" | "gather" | "scatter");
     let known = row.made.iter().any(|made| made.record.call.root.is_some());
-    if !rooted || known || !job.log.recorded || !job.ends_in(row.group, row.seq) {
+    // gloo's calls end one by one, and a rank that waits in one is told by itself.
+    let gloo = job.group(row.group).is_some_and(|it| it.backend() == BackendName::Gloo);
+    let shown = rooted && !known && !gloo && job.log.recorded;
+    if !shown || is_ddp(&made.record.call.stack) || !job.ends_in(row.group, row.seq) {
         return None;
     }
     let waiting = row.waiting();
