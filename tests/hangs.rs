@@ -118,7 +118,7 @@ const OF_DUMPS: &[(&str, Option<Kind>)] = &[
     ("throttled-gpu", None),
     ("early-stopping", Some(Kind::RankNeverJoined)),
     ("expert-without-tokens", Some(Kind::LoopShorter)),
-    ("best-rank-broadcast", None),
+    ("best-rank-broadcast", Some(Kind::CallNeverCompleted)),
     ("sum-or-mean", Some(Kind::CallNeverCompleted)),
     ("new-group-on-members-only", Some(Kind::RankNeverJoined)),
     ("wrong-tag", Some(Kind::CallNeverCompleted)),

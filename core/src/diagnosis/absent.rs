@@ -4,8 +4,8 @@
 use super::alone;
 use super::by_lines::skipped_by_lines;
 use super::causes::{Cause, Scene, evidence, full_rows, no_call};
-use super::differing::{FIX_UNUSED, fix_loop, fix_skipped, skipped, unused, waits};
-use super::explain::{Reason, alike_since, from_plan_of};
+use super::differing::{FIX_UNUSED, fix_skipped, skipped, unused, waits};
+use super::explain::{Reason, from_plan_of};
 use super::in_ddp;
 use super::index::{Made, Row};
 use super::inside;
@@ -14,6 +14,7 @@ use super::met;
 use super::monitored;
 use super::passes;
 use super::report::{Certainty, Evidence, Kind};
+use super::rounds::{alike_since, fix_loop, left_out};
 use super::tally::Tally;
 use super::unanswered::unanswered;
 use super::words::{self, cap_ranks, capital, ranks};
@@ -271,23 +272,26 @@ pub(super) fn never_joined(
             return Some(passes::with(told, passes));
         }
         Reason::LeftLoop { ddp, short_by, .. } => {
-            let by = short_by.map(|calls| format!(", {} short", words::count(calls, "call")));
             let told = Cause {
                 kind: if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter },
                 message: format!(
                     "{who} left the {}loop before the others{}: {} in {call}.{or}",
                     if ddp { "DDP training " } else { "" },
-                    by.unwrap_or_default(),
+                    left_out(short_by),
                     waits(&waiting)
                 ),
                 fix: fix_loop(ddp).to_owned(),
-                certainty: base.certainty.max(tie),
+                certainty: base.certainty.max(tie).max(Certainty::Likely),
                 evidence: shown,
                 ..base
             };
             return Some(passes::with(told, passes));
         }
-        Reason::Extra(_) | Reason::Swapped(_) | Reason::StayedInLoop { .. } | Reason::Other => {}
+        Reason::Extra(_)
+        | Reason::Swapped(_)
+        | Reason::StayedInLoop { .. }
+        | Reason::Replaced
+        | Reason::Other => {}
     }
     let stands = match culprits {
         [rank] => stands(scene, *rank, row),

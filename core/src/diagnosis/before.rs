@@ -32,6 +32,43 @@ pub(super) fn follows(
     })
 }
 
+/// True if a call follows the last one before a number as it has before.
+pub(super) fn continues(job: &Job<'_>, group: GroupId, seq: u64, record: &CallRecord) -> bool {
+    let last = calls_before(job, group, seq).pop();
+    last.is_some_and(|last| follows(job, group, seq, last, record))
+}
+
+/// True if `second`, or a call of other sizes that stands for it, has followed `first` before: a line
+/// that has never made two calls alike makes another one each time.
+pub(super) fn goes_on(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    first: &CallRecord,
+    second: &CallRecord,
+) -> bool {
+    if follows(job, group, seq, first, second) {
+        return true;
+    }
+    let (call, before) = (&second.call, calls_before(job, group, seq));
+    let from_there =
+        |record: &&CallRecord| record.call.op == call.op && record.call.stack == call.stack;
+    let known: Vec<&CallRecord> = before.iter().copied().filter(from_there).collect();
+    let differ = known.windows(2).all(|pair| match pair {
+        [a, b] => !alike(a, b),
+        _ => true,
+    });
+    let is_first = |record: &CallRecord| {
+        alike(record, first) && record.call.stack == first.call.stack && !from_there(&record)
+    };
+    known.len() > 1
+        && differ
+        && before.windows(2).any(|pair| match pair {
+            [a, b] => is_first(a) && from_there(b),
+            _ => false,
+        })
+}
+
 /// How many calls a rank is ahead, where the round before went from the others' call to its own
 /// after so many: an exception that is caught leaves out what is left of a block.
 pub(super) fn ahead(

@@ -15,8 +15,8 @@ use super::dropped;
 use super::gaps;
 use super::graph::Graph;
 use super::groups_apart;
+use super::in_flight;
 use super::index::{Job, Row};
-use super::inside;
 use super::lost;
 use super::lost_waits;
 use super::met;
@@ -133,7 +133,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
         on_gloo::tell(&scene, &mut cause);
         cause
     }));
-    let unseen = deadlock::unseen(&scene);
+    let unseen = deadlock::unseen(&scene, !causes.is_empty());
     if unseen.is_some() {
         stuck.retain(|row| job.rows.get(*row).is_none_or(|row| !job.is_alone(row)));
     }
@@ -143,7 +143,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     if !hangs || !stuck.is_empty() {
         let circles = deadlock::queued(&scene);
         if circles.is_empty() {
-            causes.extend(never_completed(&scene, &stuck, &mut notes));
+            causes.extend(in_flight::never_completed(&scene, &stuck, &mut notes));
         }
         causes.extend(circles);
     }
@@ -336,79 +336,6 @@ fn p2p_sizes(scene: &Scene<'_, '_>) -> Vec<Cause> {
         });
     }
     causes
-}
-
-/// Rows that have everybody's call and still do not complete.
-fn never_completed(
-    scene: &Scene<'_, '_>,
-    stuck: &[usize],
-    notes: &mut Vec<String>,
-) -> Option<Cause> {
-    let job = scene.job;
-    let first = match stuck.iter().min() {
-        Some(at) => job.rows.get(*at)?,
-        None => {
-            let full = job.open_rows().map(|(_, row)| row);
-            let full = full.filter(|row| !row.lacks_somebody() && !job.is_alone(row));
-            full.min_by_key(|row| (row.first_ps(), row.group))?
-        }
-    };
-    let log = job.log;
-    let made = *first.made.first()?;
-    let call = words::call(log, made);
-    let waiting = first.waiting();
-    if waiting.len() < first.made.len() {
-        notes.push(format!(
-            "{call} was still in flight on {} when the recording was made; others had seen it end.",
-            words::ranks(&waiting)
-        ));
-        return None;
-    }
-    // They wait in an earlier one of the group, which their rings have dropped.
-    let earlier = |made: &super::index::Made<'_>| {
-        job.rank(made.rank).is_some_and(|own| own.unended.contains_key(&first.group))
-    };
-    if first.made.iter().any(earlier)
-        && let Some(cause) = dropped::cause(scene)
-    {
-        return Some(cause);
-    }
-    if let Some(cause) = inside::everybody(scene, first) {
-        return Some(cause);
-    }
-    let timed_out = log.outcome == Outcome::TimedOut;
-    let sizes: BTreeSet<(u64, u64)> = first.made.iter().map(inside::sides).collect();
-    let with = match sizes.len() {
-        0 | 1 => "with the same arguments, and none saw it complete. No rank is out of step:",
-        _ => {
-            "with different sizes, and none saw it complete. The sizes may be meant, and the \
-              recording does not hold what would tell; if they are,"
-        }
-    };
-    Some(Cause {
-        kind: Kind::CallNeverCompleted,
-        culprits: Vec::new(),
-        also_victims: waiting.clone(),
-        group: Some(first.group),
-        seq: Some(first.seq),
-        op: Some(made.record.call.op.clone()),
-        certainty: if timed_out { Certainty::Likely } else { Certainty::Undecidable },
-        message: format!(
-            "{} all made {call}, {with} either the network or a device stalled, or the job was still \
-             running when this was recorded.",
-            words::cap_ranks(&waiting)
-        ),
-        fix:
-            "If the job was hung, look at the network and the devices: NCCL_DEBUG=INFO, Xid errors \
-              in dmesg, link counters. If it was running, record again when it hangs."
-                .to_owned(),
-        evidence: first
-            .made
-            .iter()
-            .take(8)
-            .map(|made| evidence(scene, *made, "waits in"))
-            .collect(),
-    })
 }
 
 /// Adds the victims and puts the findings in order.

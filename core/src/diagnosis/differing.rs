@@ -1,5 +1,6 @@
 //! Findings of rows whose calls differ.
 
+use super::apart::{doubt, late, one_of_many};
 use super::causes::{Cause, Scene, evidence};
 use super::explain::{Deed, Reason, further, reason};
 use super::in_step;
@@ -8,6 +9,7 @@ use super::mismatch::{Decided, Mismatch, Side};
 use super::passes;
 use super::places::{nobody_else, or_else};
 use super::report::{Certainty, Kind};
+use super::rounds::{self, fix_loop};
 use super::signature::{Difference, Signature};
 use super::words::{self, cap_ranks, rank_list, ranks, s};
 use crate::rank::GlobalRank;
@@ -88,10 +90,6 @@ pub(super) fn fix_of(difference: Difference) -> &'static str {
     }
 }
 
-/// Said of sizes that differ in calls from different lines.
-const APART: &str = " The calls come from different lines: one of them may have been made on top, or \
-                     left out, instead.";
-
 fn minority(
     scene: &Scene<'_, '_>,
     row: &Row<'_>,
@@ -143,12 +141,10 @@ fn minority(
         words::at_line(words::line_of(log, peer, theirs.record)),
     );
     let waits = if row.open() { ", and all wait" } else { "" };
-    // Calls from different lines need not be one that went wrong.
-    let (stack, other) = (&own.record.call.stack, &theirs.record.call.stack);
-    let apart = side.difference == Difference::Size
-        && !stack.is_empty()
-        && !other.is_empty()
-        && stack != other;
+    let doubt = match log.plan.is_some() || why == Reason::Replaced {
+        true => None,
+        false => doubt(scene.job, row, own, theirs, side.difference),
+    };
     let mut cause = Cause {
         kind: kind_of(side.difference),
         culprits: side.ranks.clone(),
@@ -161,21 +157,26 @@ fn minority(
         seq: Some(row.seq),
         op: Some(theirs.record.call.op.clone()),
         certainty: match mismatch.decided {
-            Decided::ByMajority if !apart => Certainty::Certain,
+            Decided::ByMajority if doubt.is_none() => Certainty::Certain,
             _ => Certainty::Likely,
         },
-        message: format!("{here}{waits}.{history}{}", if apart { APART } else { "" }),
+        message: format!("{here}{waits}.{history}{}", doubt.unwrap_or_default()),
         fix: fix_of(side.difference).to_owned(),
         evidence: sides_seen(scene, row, majority, &side.ranks),
     };
     match why {
-        Reason::Other => {}
-        Reason::Skipped(deed) => {
+        Reason::Replaced | Reason::Other => {}
+        Reason::Skipped(mut deed) => {
+            let many = one_of_many(scene.job, row, theirs, &deed);
+            if many {
+                deed.certainty = deed.certainty.max(Certainty::Likely);
+            }
+            let or = if many { ONE_OF_MANY } else { late(scene.job, row, own, &deed) };
             cause.kind = Kind::OpSkipped;
             cause.seq = Some(deed.seq);
             cause.op = Some(deed.op.clone());
             cause.certainty = deed.certainty;
-            cause.message = format!("{} {here}{waits}.", skipped(&who, &deed, &group));
+            cause.message = format!("{} {here}{waits}.{or}", skipped(&who, &deed, &group));
             cause.fix = fix_skipped(deed.ddp);
         }
         Reason::Unused(deed) => {
@@ -203,7 +204,7 @@ fn minority(
             let unsure = log.plan.is_none() && deed.certainty != Certainty::Certain;
             let other = line.filter(|_| unsure);
             let only = match nobody_else(scene, row, &side.ranks, other) {
-                only if only.is_empty() => only,
+                only if only.is_empty() && (line.is_some() || !unsure) => only,
                 only => format!(
                     "{only} It may as well have made that call besides, or left the other out."
                 ),
@@ -223,15 +224,18 @@ fn minority(
         }
         Reason::LeftLoop { ddp, rounds, short_by } => {
             cause.kind = if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter };
-            cause.certainty =
-                if short_by.is_some() { Certainty::Certain } else { Certainty::Likely };
-            cause.message =
-                format!("{} {here}{waits}.", left_loop(&who, side, ddp, rounds, short_by));
+            cause.certainty = Certainty::Likely;
+            let who = (who.as_str(), side.ranks.as_slice());
+            let left = rounds::left(who, ddp, rounds, short_by, passes.is_some());
+            cause.message = format!("{left} {here}{waits}.");
             let line = words::line_of(log, culprit, own.record);
             if short_by.is_none() && !ddp && log.plan.is_none() {
                 let only = nobody_else(scene, row, &side.ranks, line.as_deref());
                 let or = " If that is no call behind the loop, it is one call too many.";
-                cause.message += &if only.is_empty() { only } else { format!("{only}{or}") };
+                cause.message += &match only.is_empty() && line.is_some() {
+                    true => only,
+                    false => format!("{only}{or}"),
+                };
             }
             cause.fix = fix_loop(ddp).to_owned();
         }
@@ -252,6 +256,10 @@ fn minority(
     }
     Some(passes::with(cause, passes))
 }
+
+/// Said of a call left out that is one of several in a row.
+const ONE_OF_MANY: &str = " The calls before are like it: it may have left out any of them instead, or left \
+                           their loop early.";
 
 /// `Rank 2 left out all_reduce #7 of dp (train.py:88).`
 pub(super) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
@@ -302,43 +310,10 @@ pub(super) fn swapped(who: &str, deed: &Deed, group: &str) -> String {
     )
 }
 
-fn left_loop(
-    who: &str,
-    side: &Side,
-    ddp: bool,
-    rounds: Option<usize>,
-    short_by: Option<usize>,
-) -> String {
-    let its = if side.ranks.len() == 1 { "its" } else { "their" };
-    let after = rounds.map(|rounds| format!(" after {}", words::count(rounds, "round")));
-    let after = after.unwrap_or_default();
-    let by = short_by.map(|calls| format!(", {} short", words::count(calls, "call")));
-    let by = by.unwrap_or_default();
-    if ddp {
-        format!(
-            "{who} ran out of batches{after} and left {its} DDP training loop before the others."
-        )
-    } else {
-        format!("{who} left {its} loop{after} before the others{by}.")
-    }
-}
-
 /// What to do about a call that only some ranks make.
 pub(super) const FIX_EXTRA: &str = "Make the call on every rank of the group, or on none: look for a \
                                     branch around it, such as `if rank == 0:` around logging or a \
                                     checkpoint.";
-
-/// What to do about a loop that ends early on some ranks.
-pub(super) fn fix_loop(ddp: bool) -> &'static str {
-    if ddp {
-        "Give every rank the same number of batches (DistributedSampler, drop_last=True), or wrap \
-         the loop in `with model.join():` so that ranks without input shadow the others' \
-         all_reduces. A step that one rank makes under no_sync, or leaves out, looks the same."
-    } else {
-        "Give every rank the same number of rounds: agree on it before the loop, or leave the loop \
-         only when all ranks do (all_reduce the flag)."
-    }
-}
 
 /// What to do about a call that a rank leaves out.
 pub(super) fn fix_skipped(ddp: bool) -> String {
@@ -445,8 +420,8 @@ fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Option<Cause> {
             op: Some(made.record.call.op.clone()),
             certainty: Certainty::Undecidable,
             message: format!(
-                "{} left the {}loop at #{} of {}, and {} went on with it. As many did the one as the \
-                 other, so who made the wrong number of rounds cannot be told: {}.",
+                "{} left the {}loop at #{} of {}, or a round of it out, and {} went on with it. As many \
+                 did the one as the other, so who made the wrong number of rounds cannot be told: {}.",
                 cap_ranks(&uneven.left),
                 if uneven.ddp { "DDP training " } else { "" },
                 row.seq,

@@ -5,12 +5,13 @@
 //! shift against each other; the calls before, which show what follows what; and the lines.
 
 use super::align::{Edit, WINDOW, align};
-use super::before::{ahead, follows, next_in_progression, next_round};
+use super::before::{ahead, continues, goes_on, next_in_progression, next_round};
 use super::by_lines::parted;
 use super::index::Job;
 use super::places::{began_again, strays};
 use super::plan_diff::{PlanDiff, plan_diff};
 use super::report::Certainty;
+use super::rounds::{left_loop, only_here, whole_rounds};
 use super::signature::{Difference, Signature};
 use super::words::{at_line, line_of, within};
 use crate::group::GroupId;
@@ -42,6 +43,8 @@ pub(super) enum Reason {
         /// True if the loop is one of DDP's training steps.
         ddp: bool,
     },
+    /// It called something else in the place of the others' call, as the calls behind both show.
+    Replaced,
     /// It called something else.
     Other,
 }
@@ -196,7 +199,7 @@ pub(super) fn reason(
                 });
             }
             // The others' calls go on as its own do: this one differs, and nothing else.
-            Edit::Replaced if found.only && found.matched > 1 => return Reason::Other,
+            Edit::Replaced if found.only && found.matched > 1 => return Reason::Replaced,
             Edit::Replaced => {}
         }
     }
@@ -207,7 +210,11 @@ pub(super) fn reason(
     {
         return Reason::Extra(deed(own, rank, 1, Certainty::Likely));
     }
-    if follows(job, group, seq, their_call, own_call) {
+    if goes_on(job, group, seq, their_call, own_call) {
+        // Its call comes next as it always has, and the others' does not: it left nothing out.
+        if continues(job, group, seq, own_call) && !continues(job, group, seq, their_call) {
+            return Reason::Extra(deed(&own, rank, 1, Certainty::Likely));
+        }
         return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));
     }
     if difference == Difference::Size
@@ -353,124 +360,6 @@ pub(super) fn further(
     words.collect()
 }
 
-/// A rank that left out whole rounds of a loop, and is behind it while the others are still in it.
-fn whole_rounds(
-    job: &Job<'_>,
-    group: GroupId,
-    seq: u64,
-    rank: GlobalRank,
-    own: &[&CallRecord],
-    theirs: &[&CallRecord],
-    count: usize,
-) -> Option<Reason> {
-    let same = |a: &CallRecord, b: &CallRecord| {
-        alike(a, b)
-            && (a.call.stack.is_empty() || b.call.stack.is_empty() || a.call.stack == b.call.stack)
-    };
-    let (behind, first) = (theirs.get(count)?, *theirs.first()?);
-    // One call of a loop of one: left out, or left early, is the same.
-    if count < 2 || same(behind, first) {
-        return None;
-    }
-    let from = seq.saturating_sub(count as u64);
-    let before: Vec<&CallRecord> = job
-        .calls_from(group, rank, from)
-        .take_while(|record| record.seq.is_some_and(|own| own < seq))
-        .collect();
-    let rounds = (1..=count).find(|period| {
-        let earlier = before.len().checked_sub(*period).and_then(|at| before.get(at..));
-        count.is_multiple_of(*period)
-            && earlier.is_some_and(|earlier| {
-                let run = theirs.iter().take(count).zip(earlier.iter().cycle());
-                run.fold(true, |all, (their, own)| all && same(their, own))
-            })
-    });
-    rounds?;
-    let ddp = is_ddp(&first.call.stack) && own.first().is_some_and(|own| !is_ddp(&own.call.stack));
-    let rows = job.rows_of(group);
-    let to = rows.partition_point(|row| row.seq < seq);
-    let earlier = rows.get(..to)?.iter().filter_map(|row| row.of(rank));
-    let made = earlier.filter(|made| same(made.record, first)).count();
-    Some(Reason::LeftLoop { ddp, rounds: Some(made), short_by: Some(count) })
-}
-
-/// True of the first rank of a group in a call from a line that no rank has called from but those
-/// that call the same with it: what stands behind `if rank == 0:`, such as logging or a checkpoint,
-/// is the likeliest reason. (DDP's loop is left for other reasons as well.)
-fn only_here(
-    job: &Job<'_>,
-    group: GroupId,
-    rank: GlobalRank,
-    own: &CallRecord,
-    theirs: &CallRecord,
-) -> bool {
-    let first = job.group(group).and_then(|group| group.ranks().iter().min().copied());
-    let (stack, other) = (&own.call.stack, &theirs.call.stack);
-    if first != Some(rank) || stack.is_empty() || stack == other {
-        return false;
-    }
-    let others = job.rows_of(group).iter().flat_map(|row| &row.made);
-    let mut others = others.filter(|made| made.rank != rank && made.record.seq != own.seq);
-    (is_ddp(stack) || !is_ddp(other)) && others.all(|made| made.record.call.stack != *stack)
-}
-
-/// True of a rank that made the others' call before, again and again, and now makes one from a
-/// place that nobody has been at before, behind the loop.
-pub(super) fn left_loop(
-    job: &Job<'_>,
-    group: GroupId,
-    seq: u64,
-    rank: GlobalRank,
-    own: &CallRecord,
-    theirs: &CallRecord,
-) -> Option<Reason> {
-    let place = |a: &CallRecord, b: &CallRecord| {
-        if a.call.stack.is_empty() || b.call.stack.is_empty() {
-            alike(a, b)
-        } else {
-            a.call.stack == b.call.stack
-        }
-    };
-    let rows = job.rows_of(group);
-    let to = rows.partition_point(|row| row.seq < seq);
-    let before = rows.get(..to).unwrap_or_default();
-    let been_there = before.iter().flat_map(|row| &row.made).any(|made| place(made.record, own));
-    let made_before = before.iter().filter_map(|row| row.of(rank));
-    let made_before: Vec<_> = made_before.filter(|made| place(made.record, theirs)).collect();
-    let rounds = made_before.iter().filter(|made| alike(made.record, theirs)).count();
-    let ddp = is_ddp(&theirs.call.stack) && !is_ddp(&own.call.stack);
-    // DDP's buckets are of other sizes after its first step.
-    let often = rounds > 1 || (ddp && made_before.len() > 1);
-    if been_there || !often {
-        return None;
-    }
-    let later = match is_later(&own.call.stack, &theirs.call.stack) {
-        Some(later) => later,
-        None => own.call.op == "barrier",
-    };
-    let rounds = (rounds > 1).then_some(rounds);
-    later.then_some(Reason::LeftLoop { ddp, rounds, short_by: None })
-}
-
-/// The first of the calls up to `seq` in which the rank's are all alike, from one line: any of them
-/// may be the one that it left out.
-pub(super) fn alike_since(
-    job: &Job<'_>,
-    group: GroupId,
-    seq: u64,
-    rank: GlobalRank,
-) -> Option<u64> {
-    let rows = job.rows_of(group);
-    let to = rows.partition_point(|row| row.seq < seq);
-    let next = rows.get(to)?.made.first()?.record;
-    let before = rows.get(to.saturating_sub(WINDOW)..to)?.iter().rev();
-    let same = |row: &&super::index::Row<'_>| {
-        row.of(rank)
-            .is_some_and(|own| alike(own.record, next) && own.record.call.stack == next.call.stack)
-    };
-    before.take_while(same).last().map(|row| row.seq)
-}
-
 /// True if one of the functions that made the call has this name.
 pub(super) fn is_within(stack: &[Frame], function: &str) -> bool {
     stack.iter().any(|frame| frame.function == function)
@@ -484,12 +373,4 @@ pub(super) fn is_ddp(stack: &[Frame]) -> bool {
             || (frame.function == "_engine_run_backward"
                 && in_file(frame, "torch/autograd/graph.py"))
     })
-}
-
-/// Whether `a` is called further down than `b` in the function that both are called from; `None`
-/// if the stacks do not tell.
-fn is_later(a: &[Frame], b: &[Frame]) -> Option<bool> {
-    let mut outer = a.iter().rev().zip(b.iter().rev());
-    let (a, b) = outer.find(|(a, b)| a != b)?;
-    (a.file == b.file && a.function == b.function).then_some(a.line > b.line)
 }

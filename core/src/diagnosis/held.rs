@@ -5,12 +5,13 @@
 
 use super::causes::{Cause, Scene};
 use super::differing::{fix_skipped, skipped};
-use super::explain::{Deed, alike_since, is_ddp};
+use super::explain::{Deed, is_ddp};
 use super::graph::Sink;
 use super::in_step::all_of;
 use super::index::Row;
 use super::out_of_step::since;
 use super::report::{Certainty, Kind};
+use super::rounds::alike_since;
 use super::words::{self, cap_ranks, ranks, s};
 use crate::rank::GlobalRank;
 

@@ -129,7 +129,7 @@ fn findings(heard: &Heard, world: u32) -> Vec<Finding> {
         &about(&Said::Exhausted),
         Kind::DdpUnevenInputs,
         "ran out of inputs before the others",
-        super::differing::fix_loop(true),
+        super::rounds::fix_loop(true),
     ));
     found.extend(simple(
         &about(&Said::MissedBarrier),

@@ -5,7 +5,7 @@ use super::by_plan::{self, Astray};
 use super::causes::{Cause, Scene};
 use super::counted;
 use super::differing::{
-    FIX_EXTRA, FIX_SWAPPED, FIX_UNUSED, extra, fix_loop, fix_skipped, skipped, swapped, unused,
+    FIX_EXTRA, FIX_SWAPPED, FIX_UNUSED, extra, fix_skipped, skipped, swapped, unused,
 };
 use super::explain::{Deed, Reason, from_plan_of, is_ddp};
 use super::graph::Sink;
@@ -14,6 +14,7 @@ use super::held;
 use super::in_step::{self, odd_ones};
 use super::index::{Job, Made};
 use super::report::{Certainty, Kind};
+use super::rounds::{fix_loop, left_out};
 use super::words::{self, at_line, cap_ranks};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
@@ -309,12 +310,12 @@ pub(super) fn tell(
             (Kind::OpsSwapped, swapped(&who, &deed, &label), FIX_SWAPPED.to_owned(), Some(deed))
         }
         Reason::LeftLoop { ddp, short_by, .. } => {
-            let by = short_by.map(|calls| format!(", {} short", words::count(calls, "call")));
-            let said = format!("{who} left a loop before the others{}.", by.unwrap_or_default());
+            let said = format!("{who} left a loop before the others{}.", left_out(short_by));
+            cause.certainty = cause.certainty.max(Certainty::Likely);
             let kind = if ddp { Kind::DdpUnevenInputs } else { Kind::LoopShorter };
             (kind, said, fix_loop(ddp).to_owned(), None)
         }
-        Reason::StayedInLoop { .. } | Reason::Other => return cause,
+        Reason::StayedInLoop { .. } | Reason::Replaced | Reason::Other => return cause,
     };
     cause.kind = kind;
     cause.group = Some(group);

@@ -27,7 +27,7 @@ pub(super) fn told(
         Reason::Unused(_) => true,
         Reason::Skipped(deed) | Reason::Extra(deed) => deed.ddp,
         Reason::LeftLoop { ddp, .. } | Reason::StayedInLoop { ddp } => *ddp,
-        Reason::Swapped(_) | Reason::Other => false,
+        Reason::Swapped(_) | Reason::Replaced | Reason::Other => false,
     };
     let told = of_ddp.then(|| differing(job, rank, peer)).flatten();
     let why = match why {

@@ -1,10 +1,12 @@
 //! From which lines ranks call: what only one side calls from somewhere is told as that, and nothing
 //! is that the others call from as well.
 
+use super::apart::theirs_to_blame;
 use super::causes::Scene;
-use super::explain::{Deed, alike, left_loop};
+use super::explain::{Deed, alike};
 use super::index::{Job, Made, Row};
 use super::report::Certainty;
+use super::rounds::left_loop;
 use super::words::{self, line_of};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
@@ -57,8 +59,13 @@ pub(super) fn or_else(
     if job.log.plan.is_some() || deed.certainty == Certainty::Certain || deed.seq != row.seq {
         return "";
     }
+    if theirs_to_blame(job, row, own, theirs) {
+        return " In the rounds before it came next for all of them: it may be the others that left it \
+                out.";
+    }
     if left_loop(job, row.group, row.seq, own.rank, own.record, theirs.record).is_some() {
-        return " Or it left a loop that the others are still in, and that call comes behind it.";
+        return " Or it left a loop that the others are still in, or left out a round of it, and that call \
+                comes behind it.";
     }
     let rows = job.rows_of(row.group).iter().take_while(|before| before.seq < row.seq);
     let known = |made: &Made<'_>| alike(made.record, own.record);

@@ -598,6 +598,25 @@ def pipeline_microbatch():
         step(64)
     hang()
 
+def groups_opposite():
+    a = dist.new_group([0, 1], group_desc="a"); b = dist.new_group([0, 1], group_desc="b")
+    warm()
+    if rank < 2:
+        for g in ([b, a] if rank == 1 else [a, b]): step(8, g) # the bug
+    dist.barrier(); hang()
+def skip_between_sizes():
+    warm()
+    for i in range(4):
+        step(100 + i)
+        if not (rank == 3 and i == 1): dist.barrier()         # the bug
+    dist.barrier(); hang()
+def object_once():
+    warm()
+    for i in range(3):
+        step()
+        if rank == 0 or i != 1: dist.broadcast_object_list([{"epoch": i}], src=0)   # the bug
+    dist.barrier(); hang()
+
 NEEDS = {"ring_wrap": {"TORCH_FR_BUFFER_SIZE": "12"}}
 WORLDS = {"killed_before_group": 8, "hsdp_cross": 8, "one_more_epoch": 8, "mesh_order": 4, "mesh_stuck": 8, "mesh_size": 8, "mesh_healthy": 8, "ring_of_groups": 4, "loop_shorter": 6, "two_killed": 6, "skip_in_dp": 8, "extra_in_tp": 8, "mesh_tp_skip_world_waits": 8, "three_groups_chain": 8, "two_skip_same": 6, "broadcast_extra_on_two": 6}
 NO_DUMP = {"crash_subgroup": [3]}

@@ -1,3 +1,4 @@
+mod apart;
 mod doubts;
 mod edits;
 mod fake;

@@ -1,0 +1,168 @@
+//! Calls that everybody is known to have made, and that do not end: nobody is out of step as far as the
+//! recording tells.
+
+use super::causes::{Cause, Scene, evidence};
+use super::dropped;
+use super::explain::is_ddp;
+use super::index::{Made, Row};
+use super::inside;
+use super::report::{Certainty, Kind};
+use super::words::{self, cap_ranks, ranks, s};
+use crate::group::BackendName;
+use crate::trace::Outcome;
+use std::collections::BTreeSet;
+
+/// Rows that have everybody's call and still do not complete.
+pub(super) fn never_completed(
+    scene: &Scene<'_, '_>,
+    stuck: &[usize],
+    notes: &mut Vec<String>,
+) -> Option<Cause> {
+    let job = scene.job;
+    let first = match stuck.iter().min() {
+        Some(at) => job.rows.get(*at)?,
+        None => {
+            let full = job.open_rows().map(|(_, row)| row);
+            let full = full.filter(|row| !row.lacks_somebody() && !job.is_alone(row));
+            full.min_by_key(|row| (row.first_ps(), row.group))?
+        }
+    };
+    let log = job.log;
+    let made = *first.made.first()?;
+    let call = words::call(log, made);
+    let waiting = first.waiting();
+    if job.is_alone(first) {
+        return Some(alone(scene, first, made));
+    }
+    if waiting.len() < first.made.len() {
+        if let Some(cause) = of_other_roots(scene, first, made) {
+            return Some(cause);
+        }
+        notes.push(format!(
+            "{call} was still in flight on {} when the recording was made; others had seen it end.",
+            words::ranks(&waiting)
+        ));
+        return None;
+    }
+    // They wait in an earlier one of the group, which their rings have dropped.
+    let earlier = |made: &Made<'_>| {
+        job.rank(made.rank).is_some_and(|own| own.unended.contains_key(&first.group))
+    };
+    if first.made.iter().any(earlier)
+        && let Some(cause) = dropped::cause(scene)
+    {
+        return Some(cause);
+    }
+    if let Some(cause) = inside::everybody(scene, first) {
+        return Some(cause);
+    }
+    let timed_out = log.outcome == Outcome::TimedOut;
+    let sizes: BTreeSet<(u64, u64)> = first.made.iter().map(inside::sides).collect();
+    let with = match sizes.len() {
+        0 | 1 => "with the same arguments, and none saw it complete. No rank is out of step:",
+        _ => {
+            "with different sizes, and none saw it complete. The sizes may be meant, and the \
+              recording does not hold what would tell; if they are,"
+        }
+    };
+    Some(Cause {
+        kind: Kind::CallNeverCompleted,
+        culprits: Vec::new(),
+        also_victims: waiting.clone(),
+        group: Some(first.group),
+        seq: Some(first.seq),
+        op: Some(made.record.call.op.clone()),
+        certainty: if timed_out { Certainty::Likely } else { Certainty::Undecidable },
+        message: format!(
+            "{} all made {call}, {with} either the network or a device stalled, or the job was still \
+             running when this was recorded.",
+            words::cap_ranks(&waiting)
+        ),
+        fix:
+            "If the job was hung, look at the network and the devices: NCCL_DEBUG=INFO, Xid errors \
+              in dmesg, link counters. If it was running, record again when it hangs."
+                .to_owned(),
+        evidence: first
+            .made
+            .iter()
+            .take(8)
+            .map(|made| evidence(scene, *made, "waits in"))
+            .collect(),
+    })
+}
+
+/// The finding of a call of a group whose members are not listed, in which one rank alone is seen: that
+/// it waits says that somebody has not come, and nobody is known to be missing.
+fn alone(scene: &Scene<'_, '_>, row: &Row<'_>, made: Made<'_>) -> Cause {
+    let waits = scene.job.open_rows().flat_map(|(_, row)| row.waiting());
+    let others: BTreeSet<_> = waits.filter(|rank| *rank != made.rank).collect();
+    let others: Vec<_> = others.into_iter().collect();
+    let elsewhere = match others.as_slice() {
+        [] => String::new(),
+        others => format!(" {} wait{} in other calls.", cap_ranks(others), s(others)),
+    };
+    Cause {
+        kind: Kind::CallNeverCompleted,
+        culprits: Vec::new(),
+        also_victims: row.waiting(),
+        group: Some(row.group),
+        seq: Some(row.seq),
+        op: Some(made.record.call.op.clone()),
+        certainty: Certainty::Undecidable,
+        message: format!(
+            "Rank {} is the only one seen in {}, and waits there: whoever else is in that group has not \
+             come.{elsewhere} gloo does not record who is in a group. Either one of the others left the \
+             call out, or comes to it only behind a call in which it waits itself, or rank {} made it on \
+             top.",
+            made.rank,
+            words::call(scene.job.log, made),
+            made.rank,
+        ),
+        fix: "Look up which ranks are in the group, and where each of them waits: let them all make this \
+              call, in the same order as their calls of other groups."
+            .to_owned(),
+        evidence: vec![evidence(scene, made, "waits in")],
+    }
+}
+
+/// The finding of a call with a root that everybody made and that ended on some, behind which nobody has
+/// called anything: ranks may have named different roots, which no dump holds. On a job that runs such
+/// a call passes at once.
+fn of_other_roots(scene: &Scene<'_, '_>, row: &Row<'_>, made: Made<'_>) -> Option<Cause> {
+    let job = scene.job;
+    let op = made.record.call.op.as_str();
+    let rooted = matches!(op, "broadcast" | "reduce" | "gather" | "scatter");
+    let known = row.made.iter().any(|made| made.record.call.root.is_some());
+    // gloo's calls end one by one, and a rank that waits in one is told by itself.
+    let gloo = job.group(row.group).is_some_and(|it| it.backend() == BackendName::Gloo);
+    let shown = rooted && !known && !gloo && job.log.recorded;
+    if !shown || is_ddp(&made.record.call.stack) || !job.ends_in(row.group, row.seq) {
+        return None;
+    }
+    let waiting = row.waiting();
+    let ended = row.made.iter().filter(|made| !made.pending()).map(|made| made.rank);
+    let ended: Vec<_> = ended.collect();
+    Some(Cause {
+        kind: Kind::CallNeverCompleted,
+        culprits: Vec::new(),
+        also_victims: waiting.clone(),
+        group: Some(row.group),
+        seq: Some(row.seq),
+        op: Some(made.record.call.op.clone()),
+        certainty: Certainty::Undecidable,
+        message: format!(
+            "All ranks made {}. It ended on {}, who called nothing behind it, and {} wait{} in it. Either \
+             they named different roots, which dumps do not hold, or the network or a device stalled, or \
+             the job was still running when this was recorded.",
+            words::call(job.log, made),
+            ranks(&ended),
+            ranks(&waiting),
+            s(&waiting),
+        ),
+        fix: "If the job was hung, pass the same src= or dst= on every rank (NCCL_DEBUG=INFO with \
+              NCCL_DEBUG_SUBSYS=COLL logs the root of every call), then look at the network and the \
+              devices. If it was running, record again when it hangs."
+            .to_owned(),
+        evidence: row.made.iter().take(8).map(|made| evidence(scene, *made, "called")).collect(),
+    })
+}
