@@ -142,7 +142,7 @@ fn minority(
         describe(log, theirs, side.difference),
         words::at_line(words::line_of(log, peer, theirs.record)),
     );
-    let waits = if row.open() { ", and all wait" } else { "" };
+    let waits = words::and_who_waits(row);
     // Calls from different lines need not be one that went wrong.
     let (stack, other) = (&own.record.call.stack, &theirs.record.call.stack);
     let apart = side.difference == Difference::Size

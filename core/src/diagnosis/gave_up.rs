@@ -5,7 +5,7 @@ use super::ended;
 use super::logged::finding;
 use super::report::{Certainty, Evidence, Finding, Kind};
 use super::words::{cap_ranks, ranks};
-use crate::job_log::{Heard, Said, Statement};
+use crate::job_log::{Heard, Said, Statement, is_timeout};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub(super) fn found(heard: &Heard, world: u32) -> Option<Finding> {
     }
     // A connection that is closed says only that a process ended: it may be one that gave up before.
     let timed_out = about.iter().any(|it| match &it.said {
-        Said::GaveUp { error, .. } => error.contains("imed out") || error.contains("timeout"),
+        Said::GaveUp { error, .. } => is_timeout(error),
         _ => false,
     });
     let silent = (0..heard.world(world)).map(GlobalRank);

@@ -16,6 +16,7 @@ mod watchdog;
 mod world;
 mod writer;
 
+pub(crate) use heard::is_timeout;
 pub use heard::{Heard, Unnamed};
 pub(crate) use watchdog::is_world;
 
