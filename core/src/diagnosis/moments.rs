@@ -23,7 +23,8 @@ const LONG_TIMES: u64 = 4;
 /// Makes a finding that somebody has not come no surer than the time that the others are seen to have
 /// waited.
 pub(super) fn soften(job: &Job<'_>, cause: &mut Cause) {
-    if job.log.outcome == Outcome::TimedOut {
+    // What is undecided for other reasons needs no more of them.
+    if job.log.outcome == Outcome::TimedOut || cause.certainty == Certainty::Undecidable {
         return;
     }
     let Some(waiting) = waiting(job, cause) else { return };
