@@ -65,21 +65,21 @@ fn waiting(job: &Job<'_>, cause: &Cause) -> Option<Vec<GlobalRank>> {
 fn may_run(job: &Job<'_>, cause: &Cause, waiting: &[GlobalRank]) -> Option<(Certainty, String)> {
     let early = job.log.logs().filter(|(_, own)| own.dumped_early).map(|(rank, _)| rank);
     let early: Vec<GlobalRank> = early.collect();
+    let who = if waiting.is_empty() { "the others".to_owned() } else { ranks(waiting) };
     if let Some(waited_ps) = waited_ps(job, cause, waiting) {
         if waited_ps >= LONG_PS {
             return None;
         }
         if early.is_empty() {
-            let ms = waited_ps / 1_000_000_000;
-            let why = match ms {
-                0 => "it does not show how long the others had waited".to_owned(),
+            let why = match waited_ps / 1_000_000_000 {
+                0 => format!("it does not show how long {who} had waited"),
                 ms => format!("its newest time stamp is only {ms} ms after that call"),
             };
             return Some((Certainty::Likely, why));
         }
     }
     Some(match early.is_empty() {
-        true => (Certainty::Likely, "the others had not waited unusually long".to_owned()),
+        true => (Certainty::Likely, format!("{who} had not waited unusually long")),
         false => {
             let why = format!("it was when {} dumped, and went on since", ranks(&early));
             (Certainty::Undecidable, why)

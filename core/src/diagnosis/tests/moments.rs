@@ -211,9 +211,9 @@ fn a_call_that_failed_for_want_of_an_unknown_rank_makes_nobody_late() {
     for missing in ["rank_7", "rank_1", "rank_3", "rank_5"] {
         let some: Vec<_> = all.iter().filter(|(name, _)| name != missing).cloned().collect();
         let told = report(&some);
-        let sure = |it: &&crate::diagnosis::Finding| {
+        let sure = |it: &crate::diagnosis::Finding| {
             it.kind == Kind::RankNeverJoined && it.certainty != Certainty::Undecidable
         };
-        assert!(told.findings.iter().find(sure).is_none(), "{missing}: {}", told.to_text());
+        assert!(!told.findings.iter().any(sure), "{missing}: {}", told.to_text());
     }
 }
