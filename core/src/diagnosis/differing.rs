@@ -140,7 +140,7 @@ fn minority(
         describe(log, theirs, side.difference),
         words::at_line(words::line_of(log, peer, theirs.record)),
     );
-    let waits = if row.open() { ", and all wait" } else { "" };
+    let waits = words::and_who_waits(row);
     let doubt = match log.plan.is_some() || why == Reason::Replaced {
         true => None,
         false => doubt(scene.job, row, own, theirs, side.difference),

@@ -3,7 +3,7 @@
 
 use super::logged::finding;
 use super::report::{Certainty, Finding, Kind};
-use crate::job_log::{Said, Statement, Unnamed};
+use crate::job_log::{Heard, Said, Statement, Unnamed};
 use crate::rank::GlobalRank;
 use std::collections::BTreeSet;
 
@@ -13,6 +13,12 @@ const SHOWN: usize = 4;
 /// Whether a message says that a rank ended.
 fn is_end(said: &Said) -> bool {
     matches!(said, Said::Raised { .. } | Said::Killed { .. } | Said::Exited { .. })
+}
+
+/// True if a message says that one of these ranks ended, or that somebody did whose rank is not known.
+pub(super) fn says_of(heard: &Heard, ranks: &[GlobalRank]) -> bool {
+    let ended = |it: &Statement| is_end(&it.said) && ranks.contains(&it.rank);
+    ranks.is_empty() || heard.statements.iter().any(ended)
 }
 
 /// What is said of the ends of ranks, but for those that timed out: these ended by that.

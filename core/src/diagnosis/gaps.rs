@@ -4,9 +4,11 @@
 
 use super::causes::{Cause, Scene, full_rows};
 use super::index::{Job, Made};
+use super::moments;
 use super::report::{Certainty, Kind};
 use super::signature::Signature;
 use super::words::{self, ranks};
+use crate::flight_recorder::needs_all;
 use crate::group::BackendName;
 use crate::rank::GlobalRank;
 use crate::trace::{CallRecord, CallState};
@@ -15,9 +17,10 @@ use std::collections::BTreeSet;
 /// So many ranks are asked whether they are in a call that nothing holds up.
 const ASKED: usize = 64;
 
-/// Makes findings of a recording no surer than what it holds.
-pub(super) fn soften(scene: &Scene<'_, '_>, causes: &mut [Cause]) {
+/// Makes findings of a recording, or of a run that was cut short, no surer than what it holds.
+pub(super) fn soften(scene: &Scene<'_, '_>, causes: &mut Vec<Cause>) {
     let job = scene.job;
+    moments::soften_run(job, causes);
     if !job.log.recorded || job.log.plan.is_some() {
         return;
     }
@@ -30,6 +33,7 @@ pub(super) fn soften(scene: &Scene<'_, '_>, causes: &mut [Cause]) {
             cause.certainty = cause.certainty.max(Certainty::Likely);
         }
         if cause.kind != Kind::RankNeverJoined {
+            moments::soften(job, cause);
             continue;
         }
         let doubts = [
@@ -46,6 +50,7 @@ pub(super) fn soften(scene: &Scene<'_, '_>, causes: &mut [Cause]) {
                 cause.message = format!("{} {why}", cause.message);
             }
         }
+        moments::soften(job, cause);
     }
 }
 
@@ -169,23 +174,38 @@ fn blind(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
 }
 
 /// Ranks on gloo whose last call ended, and behind which none of those who made it went on: it may have
-/// failed on them, for want of a rank of which nothing is known.
+/// failed on them, for want of a rank of which nothing is known. It most likely has where it ended on
+/// some of its ranks only, and who its members are had to be worked out: there may be more.
 fn failed(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
-    let failed = culprits.iter().find_map(|rank| {
+    let (most, failed) = culprits.iter().find_map(|rank| {
         let record = job.rank(*rank)?.calls.last()?;
         let group = record.call.group;
         let (gloo, seq) = (job.group(group)?.backend() == BackendName::Gloo, record.seq?);
         let rows = job.rows_of(group);
         let row = rows.get(rows.binary_search_by_key(&seq, |row| row.seq).ok()?)?;
-        let ended = record.state == CallState::Completed && row.made.len() > 1;
-        (gloo && ended && job.ends_in(group, seq)).then(|| row.of(*rank)).flatten()
+        let ended = |made: &Made<'_>| !made.pending();
+        let some = row.open() && row.made.iter().any(ended) && needs_all(&record.call.op);
+        let most = match some && job.members_are_worked_out(group) {
+            true => Certainty::Undecidable,
+            false => Certainty::Likely,
+        };
+        let ended = record.state == CallState::Completed || most == Certainty::Undecidable;
+        let held = gloo && ended && row.made.len() > 1 && job.ends_in(group, seq);
+        held.then(|| row.of(*rank)).flatten().map(|made| (most, made))
     })?;
-    let why = format!(
-        "Nobody is seen to go on behind {}: it may have failed, which gloo's recorder does not tell from \
-         its end, for want of a rank that left no dump.",
-        words::call(job.log, failed)
-    );
-    Some((Certainty::Likely, why))
+    let why = match most {
+        Certainty::Undecidable => format!(
+            "Some came out of {} and some did not, and nobody is seen to go on behind it: most likely it \
+             failed, which gloo's recorder does not tell from its end, for want of a rank that left no dump.",
+            words::call(job.log, failed)
+        ),
+        _ => format!(
+            "Nobody is seen to go on behind {}: it may have failed, which gloo's recorder does not tell from \
+             its end, for want of a rank that left no dump.",
+            words::call(job.log, failed)
+        ),
+    };
+    Some((most, why))
 }
 
 /// A call under whose number those who came did not call the same: what the others have to come to is not

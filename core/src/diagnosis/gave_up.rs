@@ -5,7 +5,7 @@ use super::ended;
 use super::logged::finding;
 use super::report::{Certainty, Evidence, Finding, Kind};
 use super::words::{cap_ranks, ranks};
-use crate::job_log::{Heard, Said, Statement};
+use crate::job_log::{Heard, Said, Statement, is_timeout};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +30,7 @@ pub(super) fn found(heard: &Heard, world: u32) -> Option<Finding> {
     }
     // A connection that is closed says only that a process ended: it may be one that gave up before.
     let timed_out = about.iter().any(|it| match &it.said {
-        Said::GaveUp { error, .. } => error.contains("imed out") || error.contains("timeout"),
+        Said::GaveUp { error, .. } => is_timeout(error),
         _ => false,
     });
     let silent = (0..heard.world(world)).map(GlobalRank);
@@ -151,5 +151,28 @@ mod tests {
         assert_eq!(report(&raised).findings[0].victims, [0, 1, 2].map(GlobalRank));
         let closed = raises(0, 20, CLOSED) + "[rank1]: step 3\n";
         assert_eq!(found(&closed), [(Kind::RankDied, vec![1], Certainty::Likely)]);
+    }
+
+    /// torchrun ends the processes that are left when others failed: one that said nothing was there.
+    #[test]
+    fn who_torchrun_ended_was_still_there() {
+        let closing = |process: u32| {
+            format!(
+                "W1123 04:57:02.180000 27420 torch/distributed/elastic/multiprocessing/api.py:900] Sending \
+                 process {process} closing signal SIGTERM\n"
+            )
+        };
+        let failed = "E1123 04:57:02.244000 27420 torch/distributed/elastic/multiprocessing/api.py:874] \
+                      failed (exitcode: 1) local_rank: 0 (pid: 27423) of binary: /usr/bin/python3\n";
+        let other = "  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 27424)\n";
+        let text = raises(0, 20, LATE) + &raises(1, 20, LATE);
+        let stuck = text.clone() + &closing(27425) + failed + other;
+        assert_eq!(found(&stuck), [(Kind::RankNeverJoined, vec![2], Certainty::Undecidable)]);
+        assert_eq!(report(&stuck).world_size, 3);
+        // Those of an attempt before are not counted with them.
+        let twice = closing(101) + &closing(102) + failed + &stuck;
+        assert_eq!(report(&twice).world_size, 3);
+        let alone = text + failed + other;
+        assert_eq!(found(&alone), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
     }
 }

@@ -4,7 +4,7 @@ use super::models::Sides;
 use super::report::{Certainty, Evidence, Finding, Kind, Report, Verdict};
 use super::watchdogs;
 use super::words::{self, cap_ranks, rank_list};
-use super::{ended, gave_up};
+use super::{ended, gave_up, moments};
 use crate::job_log::{Heard, Said, Statement, is_world};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,10 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
         // That others timed out is no news beside what they timed out of.
         let undecided = logged.certainty == Certainty::Undecidable && !report.findings.is_empty();
         let among_calls = from_calls > 0 && !report.findings.iter().any(as_known);
-        if guess && (undecided || among_calls) {
+        // A connection that is closed says that a process ended, and not why: where calls tell of a hang, it
+        // may be one that was ended because of that.
+        let closed = logged.kind == Kind::RankDied && !ended::says_of(heard, &logged.culprits);
+        if (guess || closed) && (undecided || among_calls) {
             continue;
         }
         let vague = |kind| {
@@ -48,17 +51,21 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
         let known = report.findings.iter_mut().find(|known| {
             let same = known.culprits.iter().all(|rank| logged.culprits.contains(rank));
             let told = known.kind == logged.kind || vague(known.kind);
-            same && told && known.certainty != Certainty::Undecidable
+            // Nothing is known of who left no dump, but for what others' logs say.
+            let lost = known.kind == Kind::RankMissing && as_known(known);
+            same && told && (lost || known.certainty != Certainty::Undecidable)
         });
         match known {
             Some(known) if logged.kind != Kind::RankNeverJoined => {
                 known.kind = logged.kind;
                 known.certainty = logged.certainty;
-                known.message = format!("{} {}", logged.message, known.message);
+                known.message =
+                    format!("{} {}", logged.message, moments::without_doubt(&known.message));
                 known.fix = logged.fix;
                 known.evidence.extend(logged.evidence);
             }
             Some(known) => known.evidence.extend(logged.evidence),
+            None if closed && from_calls > 0 => {}
             None => report.findings.push(logged),
         }
     }

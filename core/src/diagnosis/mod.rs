@@ -38,6 +38,7 @@ mod lost_waits;
 mod met;
 mod mismatch;
 mod models;
+mod moments;
 mod monitored;
 mod namesakes;
 mod on_gloo;
@@ -90,8 +91,9 @@ pub fn calls_differ(a: &Call, b: &Call) -> bool {
 /// What is wrong in the calls of a job, most important first.
 pub fn diagnose(log: &CallLog) -> Report {
     if log.recorded && log.logs().all(|(_, log)| log.calls.is_empty()) {
-        let why = "The recording holds no calls: nothing can be judged. Record again while the job \
-                   runs, with TORCH_FR_BUFFER_SIZE (or TORCH_NCCL_TRACE_BUFFER_SIZE) above 0.";
+        let why = "The recording holds no calls: nothing can be judged. Either these ranks had made none \
+                   yet, or the recorder was off. Record again when the job hangs, with \
+                   TORCH_FR_BUFFER_SIZE (or TORCH_NCCL_TRACE_BUFFER_SIZE) above 0.";
         return Report::unusable(log.world_size, why);
     }
     let (findings, notes) = causes::findings(&index::Job::of(log));
@@ -131,10 +133,22 @@ pub fn diagnose_recording(recording: &Recording) -> Report {
                 .to_owned(),
         );
     }
+    if report.verdict == Verdict::Healthy && drops_messages(&recording.merged.log) {
+        report.notes.push(
+            "No call is under way in these dumps. But rings have dropped the first calls of some ranks, \
+             sends and receives among them, of which a recorder keeps no count: one of those may still \
+             wait. Record with a larger TORCH_FR_BUFFER_SIZE."
+                .to_owned(),
+        );
+    }
     let text = |problem: &&FileProblem| matches!(problem.error, FlightRecorderError::Text { .. });
     let (texts, others): (Vec<_>, Vec<_>) = recording.problems.iter().partition(text);
+    let same =
+        |problem: &&FileProblem| matches!(problem.error, FlightRecorderError::SameDump { .. });
+    let (same, others): (Vec<_>, Vec<_>) = others.into_iter().partition(same);
     report.notes.extend(others.iter().map(|problem| problem.error.to_string()));
-    report.notes.extend(texts_among_dumps(&texts));
+    report.notes.extend(of_several(&same, "files hold what other dumps do, and were left out"));
+    report.notes.extend(of_several(&texts, "files are text, and no dumps"));
     report
 }
 
@@ -145,23 +159,28 @@ fn idle_on_gloo(log: &CallLog) -> bool {
     gloo && calls.all(|record| record.state == CallState::Completed)
 }
 
-/// One note for all texts of a folder: every rank has its log there.
-fn texts_among_dumps(texts: &[&FileProblem]) -> Option<String> {
+/// True if a ring has dropped calls of a rank that sends or receives.
+fn drops_messages(log: &CallLog) -> bool {
+    log.logs().any(|(_, own)| {
+        let cut = own.calls.first().is_some_and(|first| first.record_id > Some(0));
+        cut && own.calls.iter().any(|record| record.call.p2p)
+    })
+}
+
+/// One note for all files of which the same is to be said: every rank has its log in a folder, and its
+/// dump as JSON in another.
+fn of_several(problems: &[&FileProblem], what: &str) -> Option<String> {
     const SHOWN: usize = 3;
     let names: Vec<&str> =
-        texts.iter().take(SHOWN).map(|problem| problem.file_name.as_str()).collect();
-    let more = match texts.len().checked_sub(SHOWN) {
+        problems.iter().take(SHOWN).map(|problem| problem.file_name.as_str()).collect();
+    let more = match problems.len().checked_sub(SHOWN) {
         None | Some(0) => String::new(),
         Some(more) => format!(" and {more} more"),
     };
-    match texts {
+    match problems {
         [] => None,
         [only] => Some(only.error.to_string()),
-        many => Some(format!(
-            "{} files are text, and no dumps: {}{more}.",
-            many.len(),
-            names.join(", ")
-        )),
+        many => Some(format!("{} {what}: {}{more}.", many.len(), names.join(", "))),
     }
 }
 
@@ -204,14 +223,14 @@ pub fn diagnose_profiles(log: &CallLog, notes: Vec<String>) -> Report {
     report
 }
 
-/// A rank whose dump is there but cannot be read is not known to have crashed: its finding says
-/// so instead.
+/// A rank whose dump is there but cannot be read is not known to have crashed, nor to be missed where
+/// others wait: its finding says so instead.
 fn tell_unreadable(report: &mut Report, problem: &FileProblem) {
     // A rank's log carries its number as well; files that were left out could be read.
-    use FlightRecorderError::{OtherAttempt, OtherSet, SameRank, Text};
+    use FlightRecorderError::{OtherAttempt, OtherSet, SameDump, SameRank, Text};
     if matches!(
         problem.error,
-        Text { .. } | OtherSet { .. } | OtherAttempt { .. } | SameRank { .. }
+        Text { .. } | OtherSet { .. } | OtherAttempt { .. } | SameRank { .. } | SameDump { .. }
     ) {
         return;
     }
@@ -219,9 +238,18 @@ fn tell_unreadable(report: &mut Report, problem: &FileProblem) {
     let missing = report.findings.iter_mut().filter(|finding| finding.kind == Kind::RankMissing);
     for finding in missing.filter(|finding| finding.culprits.contains(&rank)) {
         let (name, error) = (&problem.file_name, &problem.error);
-        finding.message =
-            format!("The dump of rank {rank} ({name}) cannot be read. {}", finding.message);
+        // What is most likely of a rank that left nothing is not of one that left a file.
+        let ends = [" Most likely ", " Either ", " But "];
+        let cut = ends.iter().filter_map(|end| finding.message.find(end)).min();
+        let known = cut.and_then(|cut| finding.message.get(..cut)).unwrap_or(&finding.message);
+        finding.message = format!(
+            "The dump of rank {rank} ({name}) cannot be read. {known} What is wrong with a file says nothing \
+             of its rank: it may have been in that call as well."
+        );
         finding.certainty = Certainty::Undecidable;
+        "Copy the dump again from where the rank wrote it, as a whole. If there is no more of it, look at \
+         the end of the rank's own log."
+            .clone_into(&mut finding.fix);
         for evidence in finding.evidence.iter_mut().filter(|evidence| evidence.rank == rank) {
             evidence.note = format!("left a dump that cannot be read: {error}");
         }

@@ -6,7 +6,7 @@
 
 use super::index::{Job, Made};
 use super::words;
-use crate::group::GroupId;
+use crate::group::{BackendName, GroupId};
 use crate::plan::{Action, Call};
 use crate::rank::GlobalRank;
 use crate::trace::{CallRecord, CallState};
@@ -74,22 +74,47 @@ pub(super) fn pending<'a>(job: &Job<'a>) -> Vec<PendingP2p<'a>> {
         }
     }
     found.sort_by_key(|pending| (pending.made.rank, pending.made.record.work));
-    mark_queued(&mut found);
+    mark_queued(job, &mut found);
     found
+}
+
+/// The call that each rank's device is in, as far as that is a send or receive. A recorder without timing
+/// does not tell a call that began from one that waits for its turn, so that the first one stands for it
+/// there: a process that made it as one call waits with the next for its end.
+fn begun(job: &Job<'_>, pending: &[PendingP2p<'_>]) -> BTreeMap<GlobalRank, u32> {
+    let mut first: BTreeMap<GlobalRank, u32> = BTreeMap::new();
+    for one in pending.iter().filter(|one| one.made.record.state == CallState::Started) {
+        first.entry(one.made.rank).or_insert(one.made.record.work);
+    }
+    for (rank, own) in job.log.logs().filter(|_| job.log.recorded) {
+        let waits = |record: &CallRecord| record.state != CallState::Completed;
+        let Some(at) = own.calls.iter().position(waits) else { continue };
+        let Some(one) = own.calls.get(at).filter(|one| one.call.p2p) else { continue };
+        let group = job.group(one.call.group).filter(|it| it.backend() == BackendName::Nccl);
+        // The calls of a batch begin together, and share a number.
+        let of_batch = |near: Option<&CallRecord>| {
+            near.is_some_and(|near| {
+                near.call.p2p && (near.call.group, near.seq) == (one.call.group, one.seq)
+            })
+        };
+        let before = at.checked_sub(1).and_then(|at| own.calls.get(at));
+        if group.is_some() && !of_batch(before) && !of_batch(own.calls.get(at + 1)) {
+            first.entry(rank).or_insert(one.work);
+        }
+    }
+    first
 }
 
 /// Marks the calls of circles that close on devices: on NCCL a rank's process goes on behind a send,
 /// and has made the receive that the other one waits for; its device begins that after the send, which
 /// waits for the other one's.
-fn mark_queued(pending: &mut [PendingP2p<'_>]) {
-    let mut first: BTreeMap<GlobalRank, u32> = BTreeMap::new();
-    for one in pending.iter().filter(|one| one.made.record.state == CallState::Started) {
-        first.entry(one.made.rank).or_insert(one.made.record.work);
-    }
+fn mark_queued(job: &Job<'_>, pending: &mut [PendingP2p<'_>]) {
+    let first = begun(job, pending);
     let behind = |one: &PendingP2p<'_>| {
         let partner = one.partner?;
         let held = first.get(&partner.rank).is_some_and(|work| *work < partner.record.work);
-        let begun = one.made.record.state == CallState::Started;
+        let own = &one.made.record;
+        let begun = own.state == CallState::Started || first.get(&one.made.rank) == Some(&own.work);
         let waits = begun && held && partner.record.state == CallState::Scheduled;
         waits.then_some((one.made.rank, partner.rank))
     };

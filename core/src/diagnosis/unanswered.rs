@@ -7,7 +7,7 @@ use super::report::{Certainty, Kind};
 use super::words;
 use crate::group::GroupId;
 use crate::rank::{GlobalRank, GroupRank};
-use crate::trace::{CallRecord, RankState};
+use crate::trace::{CallRecord, Called, RankState};
 
 /// A rank that makes fewer sends or receives than its peers expect of it, or more than they
 /// answer.
@@ -21,7 +21,7 @@ pub(super) fn silent(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
             Some(own) if rank < expected.made.rank => Some(both_wait(scene, own, expected)),
             // Told with the other one.
             Some(_) => None,
-            None => unanswered(scene, rank),
+            None => crossed(scene, rank, expected).or_else(|| unanswered(scene, rank)),
         };
     }
     let log = scene.job.log;
@@ -52,6 +52,52 @@ pub(super) fn silent(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
             .take(8)
             .map(|pending| evidence(scene, pending.made, "waits in"))
             .collect(),
+    })
+}
+
+/// A rank that waits in a receive for one that has nothing left to send to it, while another rank sends
+/// to it, and for that it has no receive: most likely its receive names the wrong rank. Likewise of a send.
+fn crossed(scene: &Scene<'_, '_>, rank: GlobalRank, expected: &PendingP2p<'_>) -> Option<Cause> {
+    let log = scene.job.log;
+    let call = &expected.made.record.call;
+    let sends = |call: &Called| call.op.contains("send");
+    let own = scene.p2p.iter().find(|pending| {
+        let own = &pending.made.record.call;
+        pending.never && pending.made.rank == rank && sends(own) != sends(call)
+    })?;
+    // With another tag or in another group it would not meet that one either.
+    let (mine, their) = (&own.made.record.call, expected.made.rank);
+    if (mine.group, mine.tag) != (call.group, call.tag) {
+        return None;
+    }
+    let (word, answer) = if sends(mine) { ("to", "recv") } else { ("from", "send") };
+    Some(Cause {
+        kind: Kind::P2pMismatch,
+        culprits: vec![rank],
+        also_victims: Vec::new(),
+        group: Some(mine.group),
+        seq: own.made.record.seq,
+        op: Some(mine.op.clone()),
+        certainty: Certainty::Likely,
+        message: format!(
+            "Rank {rank} waits in {} for rank {}, which has no {answer} left that would meet it, while rank \
+             {their} waits in {}, which no call of rank {rank}'s meets. Most likely rank {rank}'s {} names \
+             rank {} and should name rank {their}.",
+            words::call(log, own.made),
+            own.peer,
+            words::call(log, expected.made),
+            mine.op,
+            own.peer,
+        ),
+        fix: format!(
+            "Name the rank there that the other side is: {} {word} rank {their}. If rank {} is meant, it \
+             has to make one {answer} more, and rank {rank} one call more that meets rank {their}'s.",
+            mine.op, own.peer
+        ),
+        evidence: vec![
+            evidence(scene, own.made, "waits in"),
+            evidence(scene, expected.made, "waits in"),
+        ],
     })
 }
 

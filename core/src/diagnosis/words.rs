@@ -1,6 +1,6 @@
 //! How findings speak: `Ranks 0-1, 3`, `all_reduce #7 of dp (train.py:88)`.
 
-use super::index::Made;
+use super::index::{Made, Row};
 use super::report::GroupRef;
 use crate::flight_recorder::{short_frame, user_frame};
 use crate::group::{GroupId, ProcessGroup};
@@ -55,6 +55,17 @@ pub(super) fn capital(text: &str) -> String {
 /// `s` for one rank's verbs: `waits`, `wait`.
 pub(super) fn s(list: &[GlobalRank]) -> &'static str {
     if list.len() == 1 { "s" } else { "" }
+}
+
+/// `, and all wait`, where calls under one number differ and somebody waits: of some calls, as of a
+/// gather, ranks are through that have sent.
+pub(super) fn and_who_waits(row: &Row<'_>) -> String {
+    let waiting = row.waiting();
+    match waiting.len() {
+        0 => String::new(),
+        all if all == row.made.len() => ", and all wait".to_owned(),
+        _ => format!(", and {} wait{} there", ranks(&waiting), s(&waiting)),
+    }
 }
 
 /// `1 call`, `2 calls`.

@@ -93,8 +93,9 @@ pub fn recording_of(
     let mut kept: Vec<Dump> = Vec::with_capacity(dumps.len());
     for dump in dumps {
         match kept.last() {
+            // Of several moments only the newest set is left.
             Some(last) if last.rank == dump.rank => problems.push(FileProblem {
-                error: FlightRecorderError::SameRank {
+                error: FlightRecorderError::SameDump {
                     file: dump.file_name.clone(),
                     other: last.file_name.clone(),
                     rank: dump.rank,

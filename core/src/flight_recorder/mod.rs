@@ -27,7 +27,7 @@ mod write;
 pub use entry::{Entry, Site};
 pub use files::{FileProblem, Recording, rank_of_file_name, read_files, recording_of};
 pub use merge::{Merged, merge, trace_of};
-pub(crate) use names::{public_name, rank_list};
+pub(crate) use names::{needs_all, public_name, rank_list};
 pub use sets::folder_of;
 pub use stack::{short_frame, user_frame};
 pub use write::dumps_of;
@@ -96,7 +96,7 @@ pub struct GroupStatus {
 pub enum FlightRecorderError {
     /// The file is empty.
     #[error(
-        "{file} is empty: its rank was killed before it wrote the dump. Copy the file again, or \
+        "{file} is empty: it was taken before its rank wrote it, or that ended before. Copy the file again, or \
          leave it out: the diagnosis goes on without it"
     )]
     Empty {
@@ -183,6 +183,16 @@ pub enum FlightRecorderError {
     /// Two files are named after the same rank.
     #[error("{file} and {other} are both named after rank {rank}; keep the one of the hang")]
     SameRank {
+        /// The file that was left out.
+        file: String,
+        /// The file that was used.
+        other: String,
+        /// The rank.
+        rank: GlobalRank,
+    },
+    /// A rank's dump is there twice, as where a pickle and its JSON lie side by side.
+    #[error("{file} holds what {other} does, the dump of rank {rank}, and was left out")]
+    SameDump {
         /// The file that was left out.
         file: String,
         /// The file that was used.

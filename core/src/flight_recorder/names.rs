@@ -60,7 +60,7 @@ pub(crate) fn public_name(op: &str) -> &str {
 
 /// True of a collective, by its public name, that nobody can come out of before everybody has come
 /// into it.
-pub(super) fn needs_all(op: &str) -> bool {
+pub(crate) fn needs_all(op: &str) -> bool {
     let op = op.strip_suffix("_coalesced").unwrap_or(op);
     matches!(op, "all_reduce" | "all_gather" | "reduce_scatter" | "all_to_all" | "barrier")
 }

@@ -81,10 +81,24 @@ impl Heard {
         above.max().unwrap_or(0).max(self.world_size).max(at_least)
     }
 
+    /// True if a call is said to have timed out: the job did not only look as if it hung.
+    pub fn timed_out(&self) -> bool {
+        self.statements.iter().any(|it| match &it.said {
+            Said::TimedOut { .. } | Said::Signalled | Said::MissedBarrier => true,
+            Said::GaveUp { error, .. } => is_timeout(error),
+            _ => false,
+        })
+    }
+
     /// True if nothing is said that could be judged.
     pub fn is_empty(&self) -> bool {
         self.statements.is_empty() && self.unnamed.is_empty()
     }
+}
+
+/// True of an exception that a call raises which timed out.
+pub(crate) fn is_timeout(error: &str) -> bool {
+    error.contains("imed out") || error.contains("timeout")
 }
 
 /// True if every rank's words end in the same ones, by which they are done, and nothing is told but

@@ -16,6 +16,7 @@ mod watchdog;
 mod world;
 mod writer;
 
+pub(crate) use heard::is_timeout;
 pub use heard::{Heard, Unnamed};
 pub(crate) use watchdog::is_world;
 
@@ -346,15 +347,11 @@ impl Reader {
             wrote.entry(rank).or_default();
         }
         let statements = settled(self.found);
-        JobLog {
-            statements,
-            unnamed,
-            went_on,
-            recorded,
-            wrote,
-            world_size: self.world_size,
-            ..JobLog::default()
-        }
+        // On one machine ranks count from 0: with one that is not among them there are several machines.
+        let processes = self.summary.processes();
+        let within = statements.iter().all(|it| it.rank.0 < processes);
+        let world_size = self.world_size.max(within.then_some(processes).filter(|it| *it > 0));
+        JobLog { statements, unnamed, went_on, recorded, wrote, world_size, ..JobLog::default() }
     }
 }
 

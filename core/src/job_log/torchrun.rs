@@ -2,6 +2,10 @@
 //! there are.
 
 use super::{Said, after, number};
+use std::collections::BTreeSet;
+
+/// More processes than this no machine runs.
+const MOST_PROCESSES: usize = 1 << 12;
 
 /// Where in torchrun's summary of a failed job a log is.
 #[derive(Debug, Default)]
@@ -12,6 +16,10 @@ pub(super) struct Summary {
     root: bool,
     /// True if others failed, too.
     others: bool,
+    /// The processes that it ended or that failed, in the attempt that is told of.
+    processes: BTreeSet<u64>,
+    /// True behind the line that says how an attempt ended.
+    ended: bool,
 }
 
 impl Summary {
@@ -20,8 +28,37 @@ impl Summary {
         self.about
     }
 
+    /// How many processes it has ended, and that failed, in the last attempt: as many ranks there are at
+    /// least. Who did not fail was still there.
+    pub(super) fn processes(&self) -> u32 {
+        u32::try_from(self.processes.len()).unwrap_or(0)
+    }
+
+    /// Takes down the process that a line tells of.
+    fn count(&mut self, line: &str) {
+        let closing = after(line, "Sending process ").filter(|it| it.contains(" closing signal "));
+        let failed = line.contains("failed (exitcode: ") || line.contains("exitcode  : ");
+        let process = match (closing, failed) {
+            (Some(rest), _) => number(rest),
+            (None, true) => after(line, "(pid: ").and_then(number),
+            (None, false) => None,
+        };
+        if let Some(process) = process {
+            if closing.is_some() && self.ended {
+                // The next attempt's.
+                self.processes.clear();
+                self.ended = false;
+            }
+            self.ended |= line.contains("failed (exitcode: ");
+            if self.processes.len() < MOST_PROCESSES {
+                self.processes.insert(process);
+            }
+        }
+    }
+
     /// Takes a line.
     pub(super) fn take(&mut self, line: &str, say: &mut dyn FnMut(u64, Said)) {
+        self.count(line);
         // It ends the other ranks by SIGTERM itself, and users end all of them by SIGINT.
         let signal = |rest: &str| number(rest).filter(|signal| !matches!(signal, 0 | 2 | 15));
         if let Some(rest) = after(line, "failed (exitcode: -")
@@ -34,7 +71,7 @@ impl Summary {
         if trimmed.starts_with("Root Cause (first observed failure)") {
             self.root = true;
         } else if trimmed.starts_with("=====") {
-            *self = Summary::default();
+            (self.about, self.root, self.others) = (None, false, false);
         }
         match trimmed.split_once(':').map(|(name, value)| (name.trim_end(), value.trim())) {
             Some(("rank", value)) if value.contains("(local_rank:") => self.about = number(value),

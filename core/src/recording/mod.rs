@@ -25,7 +25,7 @@ use crate::flight_recorder::{
 use crate::job_log::{self, Heard, JobLog};
 use crate::kineto::{self, Profile};
 use crate::nccl_log::{self, NcclLog};
-use crate::trace::{CallLog, TraceHeader};
+use crate::trace::{CallLog, Outcome, TraceHeader};
 use crate::words::counted;
 use fill::{Clock, fill};
 use logs::Judged;
@@ -153,8 +153,12 @@ impl Sources {
         let folders: BTreeSet<String> =
             dumps.iter().map(|dump| folder_of(&dump.file_name).to_owned()).collect();
         if highest.is_some() {
-            // Beside dumps a text that says nothing is only a text.
-            self.unread.extend(std::mem::take(&mut self.quiet).into_iter().map(|(it, _)| it));
+            // Beside dumps a text that says nothing is only a text, but for the log of a rank.
+            let (logs, texts): (Vec<_>, Vec<_>) = std::mem::take(&mut self.quiet)
+                .into_iter()
+                .partition(|(text, _)| logs::said_rank(&text.file_name).is_some());
+            self.quiet = logs;
+            self.unread.extend(texts.into_iter().map(|(text, _)| text));
         }
         let recording = match highest.map(|_| recording_of(dumps, self.unread.clone())).transpose()
         {
@@ -201,6 +205,10 @@ impl Sources {
                 told.push(from_profiles(&filled, &profiled.log));
             }
             told.extend(align(merged));
+            if heard.timed_out() {
+                // Calls alone look the same in a job that was running when it was recorded.
+                merged.log.outcome = Outcome::TimedOut;
+            }
             let mut report = diagnose_recording(&recording);
             if let Some(nccl) = &nccl {
                 tell_of_missing(&mut report, nccl);

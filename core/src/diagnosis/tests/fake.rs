@@ -12,6 +12,7 @@ pub(super) struct Said {
     state: &'static str,
     ns: Option<u64>,
     batched: bool,
+    backend: &'static str,
 }
 
 /// A job.
@@ -33,6 +34,7 @@ pub(super) fn done(name: &str, numel: u64) -> Said {
         state: "completed",
         ns: None,
         batched: false,
+        backend: "nccl",
     }
 }
 
@@ -52,6 +54,11 @@ impl Said {
 
     pub(super) fn at(self, ns: u64) -> Said {
         Said { ns: Some(ns), ..self }
+    }
+
+    /// As gloo's recorder has it: only `retired` tells of an end.
+    pub(super) fn gloo(self) -> Said {
+        Said { backend: "gloo", ..self }
     }
 
     pub(super) fn dtype(self, dtype: &'static str) -> Said {
@@ -124,18 +131,18 @@ impl Fake {
                     (false, _) => seq.0 += 1,
                 }
                 let ns = said.ns.unwrap_or(1_000_000 * at as u64 + 1000 * u64::from(rank));
-                let completed =
-                    (said.state == "completed").then_some(1_700_000_000_000_500_000 + ns);
+                let (ended, gloo) = (said.state == "completed", said.backend == "gloo");
+                let completed = (ended && !gloo).then_some(1_700_000_000_000_500_000 + ns);
                 json!({
                     "record_id": at, "pg_id": said.group,
                     "process_group": [said.group.to_string(), self.groups[said.group].0],
                     "collective_seq_id": seq.0, "p2p_seq_id": seq.1, "op_id": at,
-                    "profiling_name": format!("nccl:{}", said.name),
+                    "profiling_name": format!("{}:{}", said.backend, said.name),
                     "time_created_ns": 1_700_000_000_000_000_000 + ns,
                     "time_discovered_completed_ns": completed,
                     "input_sizes": [[said.numel]], "input_dtypes": [said.dtype],
                     "output_sizes": [[said.numel]], "output_dtypes": [said.dtype],
-                    "state": said.state, "retired": completed.is_some(), "timeout_ms": 600_000,
+                    "state": if gloo { "scheduled" } else { said.state }, "retired": ended, "timeout_ms": 600_000,
                     "is_p2p": p2p,
                 })
             })

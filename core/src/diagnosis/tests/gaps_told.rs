@@ -6,6 +6,7 @@ use super::gaps::{Does, Job, data, mesh, pipeline, play, recorded};
 use crate::diagnosis::{Certainty, Kind, Report, diagnose, diagnose_recording};
 use crate::flight_recorder::read_files;
 use crate::group::GroupId;
+use crate::trace::Outcome;
 use std::collections::BTreeMap;
 
 /// The diagnosis of a job whose ranks may have so many calls under way.
@@ -79,7 +80,9 @@ fn of_two_ranks_nobody_never_came_for_certain() {
     let mut pairs = mesh(2, 4, 4);
     let at = place(&pairs, 1, 1, 2);
     pairs.programs[1].truncate(at);
-    let told = report(&pairs, 1, None, &[], true);
+    let mut log = recorded(&pairs, &play(&pairs, 1), None, &[], true);
+    log.outcome = Outcome::TimedOut;
+    let told = diagnose(&log);
     assert_eq!(found(&told), [(Kind::RankNeverJoined, vec![1])], "{}", told.to_text());
     assert_eq!(told.findings[0].certainty, Certainty::Certain);
 }

@@ -9,6 +9,7 @@ mod habits;
 mod lines;
 mod mesh;
 mod missing;
+mod moments;
 mod nccl;
 #[cfg(feature = "program")]
 mod programs;
@@ -204,5 +205,7 @@ fn an_unreadable_dump_is_called_that() {
     assert_eq!(found(&report)[0], (Kind::RankNeverJoined, vec![3]));
     let missing = report.findings.iter().find(|f| f.kind == Kind::RankMissing).unwrap();
     assert!(missing.message.starts_with("The dump of rank 1 (rank_1) cannot be read."));
+    assert!(!missing.message.contains("crashed"), "{}", missing.message);
+    assert!(missing.message.contains("says nothing of its rank"), "{}", missing.message);
     assert!(missing.evidence.iter().any(|seen| seen.note.contains("cut off at byte")));
 }

@@ -6,7 +6,7 @@ use super::simulated::{report_of, run};
 use crate::diagnosis::{Certainty, Kind, diagnose_trace};
 use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupId};
-use crate::plan::{Fill, PlanBuilder};
+use crate::plan::{Fill, Plan, PlanBuilder};
 use crate::program::{Options, compile};
 use crate::rank::{GlobalRank, GroupRank};
 use crate::trace::{Call, Event, Origin, Outcome, TensorShape, Trace, TraceEnd, TraceHeader, What};
@@ -97,6 +97,43 @@ fn uneven_inputs_of_half_the_ranks_are_a_tie_of_uneven_inputs() {
     );
 }
 
+/// The trace of ranks that wait in the first call of their programs: whose, which, and for whom.
+fn that_wait(plan: Plan, waits: &[(u32, &str, u32)]) -> Trace {
+    let begins = |(rank, op, peer): &(u32, &str, u32)| {
+        let tensor = TensorShape { shape: vec![4], dtype: Dtype::Float32 };
+        let sends = *op == "send";
+        let call = Call {
+            op: (*op).into(),
+            group: GroupId::WORLD,
+            seq: Some(1),
+            p2p: true,
+            peer: Some(GroupRank(*peer)),
+            tag: 0,
+            inputs: sends.then(|| tensor.clone()).into_iter().collect(),
+            outputs: (!sends).then_some(tensor).into_iter().collect(),
+            reduce_op: None,
+            root: None,
+            plan_op: Some(0),
+            stack: vec![],
+            record_id: None,
+        };
+        let event = |what| Event { time_ps: 1, rank: GlobalRank(*rank), what };
+        [event(What::OpBegan { op: 0 }), event(What::Scheduled { work: 0, call: Box::new(call) })]
+    };
+    let origin = Origin::Simulated { version: "0".into(), topology: "none".into(), seed: 0 };
+    Trace {
+        events: waits.iter().flat_map(begins).collect(),
+        header: TraceHeader {
+            origin,
+            world_size: plan.world_size,
+            groups: plan.groups.clone(),
+            plan: Some(plan),
+            epoch_ns: 0,
+        },
+        end: Some(TraceEnd { time_ps: 2, outcome: Outcome::TimedOut }),
+    }
+}
+
 /// Rank 2's next call is the send that rank 0 waits for; it is two others that never meet.
 #[test]
 fn a_send_that_is_still_to_come_is_not_called_missing() {
@@ -109,38 +146,7 @@ fn a_send_that_is_still_to_come_is_not_called_missing() {
             program.send(GroupId::WORLD, GroupRank(0), tensor);
         }
     });
-    let plan = plan.unwrap();
-    let waits = |rank: u32, peer: u32| {
-        let call = Call {
-            op: "recv".into(),
-            group: GroupId::WORLD,
-            seq: Some(1),
-            p2p: true,
-            peer: Some(GroupRank(peer)),
-            tag: 0,
-            inputs: vec![],
-            outputs: vec![TensorShape { shape: vec![4], dtype: Dtype::Float32 }],
-            reduce_op: None,
-            root: None,
-            plan_op: Some(0),
-            stack: vec![],
-            record_id: None,
-        };
-        let event = |what| Event { time_ps: 1, rank: GlobalRank(rank), what };
-        [event(What::OpBegan { op: 0 }), event(What::Scheduled { work: 0, call: Box::new(call) })]
-    };
-    let origin = Origin::Simulated { version: "0".into(), topology: "none".into(), seed: 0 };
-    let trace = Trace {
-        header: TraceHeader {
-            origin,
-            world_size: 3,
-            groups: plan.groups.clone(),
-            plan: Some(plan),
-            epoch_ns: 0,
-        },
-        events: [waits(0, 2), waits(1, 2), waits(2, 1)].concat(),
-        end: Some(TraceEnd { time_ps: 2, outcome: Outcome::TimedOut }),
-    };
+    let trace = that_wait(plan.unwrap(), &[(0, "recv", 2), (1, "recv", 2), (2, "recv", 1)]);
     let report = diagnose_trace(&trace);
     assert_eq!(found(&report), [(Kind::P2pMismatch, vec![1, 2])], "{}", report.to_text());
     assert_eq!(report.findings[0].victims, [GlobalRank(0)]);
@@ -196,4 +202,33 @@ fn what_gloo_does_with_calls_that_differ_is_said() {
         let message = message.unwrap_or_default();
         assert!(message.contains(part), "{part}: {message}");
     }
+}
+
+/// A receive from a rank that has nothing left to send, where another one sends: its line is told, not
+/// only the one that waits for it.
+#[test]
+fn a_receive_from_the_wrong_rank_is_told_with_its_line() {
+    let mut plan = PlanBuilder::new("p", 3, BackendName::Gloo).unwrap();
+    let tensor = plan.tensor("a", Dtype::Float32, 4, Fill::Rank);
+    plan.source("w.py", "");
+    let plan = plan.every_rank(|rank, program| {
+        program.line(0, 10 + rank.0);
+        match rank.0 {
+            0 => drop(program.recv(GroupId::WORLD, GroupRank(1), tensor)),
+            1 => {
+                program.recv(GroupId::WORLD, GroupRank(0), tensor);
+                program.send(GroupId::WORLD, GroupRank(0), tensor);
+            }
+            _ => drop(program.send(GroupId::WORLD, GroupRank(1), tensor)),
+        }
+    });
+    let waits = [(0, "recv", 1), (1, "recv", 0), (2, "send", 1)];
+    let report = diagnose_trace(&that_wait(plan.unwrap(), &waits));
+    assert_eq!(found(&report), [(Kind::P2pMismatch, vec![1])], "{}", report.to_text());
+    let finding = &report.findings[0];
+    let told = &finding.message;
+    assert!(told.contains("names rank 0 and should name rank 2"), "{told}");
+    assert!(told.contains("w.py:11") && told.contains("w.py:12"), "{told}");
+    assert!(finding.fix.contains("recv from rank 2"), "{}", finding.fix);
+    assert_eq!(finding.evidence.len(), 2, "{}", report.to_text());
 }
