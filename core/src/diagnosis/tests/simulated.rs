@@ -348,6 +348,39 @@ fn a_death_is_the_cause_also_inside_a_call() {
     }
 }
 
+/// A real run that was ended, or is looked at while it goes on, convicts nobody who only had not come yet;
+/// one that timed out does.
+#[test]
+fn who_had_not_come_when_a_run_was_cut_short_is_not_to_blame() {
+    let stuck = plan(|rank, own| {
+        all_reduce(own, 3);
+        if rank == 3 {
+            own.line(0, 6).sleep("forward", STUCK);
+        }
+        all_reduce(own, 8);
+    });
+    let ends = |outcome: Option<Outcome>, extra: Option<Event>| {
+        let mut trace = run(&stuck);
+        trace.header.origin = Origin::Run { backend: "host".into(), device: "4 processes".into() };
+        trace.events.extend(extra);
+        trace.end = outcome.map(|outcome| TraceEnd { time_ps: 9, outcome });
+        diagnose_trace(&trace)
+    };
+    let told = ends(Some(Outcome::TimedOut), None);
+    assert_eq!(one(&told, Kind::RankNeverJoined, 3).certainty, Certainty::Certain);
+    for outcome in [Some(Outcome::Cancelled), Some(Outcome::Unknown), None] {
+        let report = ends(outcome.clone(), None);
+        let finding = one(&report, Kind::RankNeverJoined, 3);
+        assert_eq!(finding.certainty, Certainty::Undecidable, "{outcome:?}");
+        let doubt = "Or rank 3 only had not come to it yet: the run";
+        assert!(finding.message.contains(doubt), "{}", finding.message);
+    }
+    let (rank, how) = (GlobalRank(1), "killed by signal 9 (SIGKILL)".to_owned());
+    let died = Event { time_ps: u64::MAX, rank, what: What::Died { how: how.clone() } };
+    let report = ends(Some(Outcome::RankDied { rank, how }), Some(died));
+    one(&report, Kind::RankDied, 1);
+}
+
 /// gloo does not keep ranks waiting for one whose process has ended; NCCL does. What a rank says last
 /// may end itself.
 #[test]
