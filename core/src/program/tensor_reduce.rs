@@ -2,7 +2,6 @@
 //! follows from them to the last bit, and else a shape.
 
 use super::arguments as take;
-use super::module_value::OutputValue;
 use super::operation::exact_sum;
 use super::process::process;
 use super::tensor_each::{known, made, pairwise};
@@ -12,9 +11,9 @@ use crate::dtype::Dtype;
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
+use starlark::values::Value;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::AllocTuple;
-use starlark::values::{Value, ValueLike};
 
 /// What is made of several elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,9 +128,6 @@ fn folded<'v>(
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Value<'v>> {
     let heap = eval.heap();
-    if let Some(output) = of.downcast_ref::<OutputValue>() {
-        return Ok(heap.alloc(output.clone()));
-    }
     let of = tensor(of)?;
     let dtype = fold.dtype(of.dtype())?;
     let over = dims_of(dim, of.shape().len())?;

@@ -72,11 +72,7 @@ pub(super) fn permuted(
             let like = of.view(&shape[..]).in_a_row();
             super::elements::made_of(process, &like, of.dtype(), &values)?
         }
-        None => {
-            let made = fresh(process, of, &shape, Filled::As(Fill::Zeros))?;
-            process.dist()?.not_followed(&made, "dimensions are put in another order");
-            made
-        }
+        None => fresh(process, of, &shape, Filled::As(Fill::Unknown))?,
     };
     Ok(TensorValue(made.in_parts()))
 }
@@ -221,7 +217,7 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
                 process.dist()?.copy_tensor(&from, &flat.narrow(nth * of.numel(), of.numel()));
             }
         } else if held.is_none() && made.numel() > 0 {
-            process.dist()?.not_followed(&made, "a tensor is repeated");
+            process.dist()?.not_followed(&made);
         }
         Ok(TensorValue(made))
     }

@@ -10,8 +10,11 @@ mod augmented;
 mod bound;
 mod bytes;
 mod chain;
+mod classes;
 mod column;
 mod compare;
+mod decorated;
+mod deleted;
 mod displays;
 mod dropped;
 mod environ;
@@ -36,6 +39,7 @@ pub(super) use column::of as column;
 
 use super::error::ProgramError;
 use bound::{Bound, Here};
+use decorated::Decorated;
 use scan::Logical;
 
 /// A program in Starlark.
@@ -90,7 +94,8 @@ enum Block {
 /// When it has what a program cannot have.
 pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     let original = text.lines().map(str::to_owned).collect();
-    let text = &*modules::rewrite(text);
+    let text = modules::rewrite(text);
+    let text = &*classes::rewrite(&text);
     let statements = scan::scan(text)?;
     let room = String::with_capacity(text.len() + 64);
     let mut out = Rewritten { text: room, origin: Vec::new(), original };
@@ -151,52 +156,7 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     Ok(out)
 }
 
-/// A function and what stands in front of it: `@torch.no_grad()`.
-struct Decorated {
-    name: String,
-    decorators: Vec<String>,
-    indent: usize,
-    line: usize,
-    /// How many blocks are open around it.
-    depth: usize,
-}
-
-impl Decorated {
-    /// The function that begins with a statement, if something stands in front.
-    fn of(
-        statements: &[Logical],
-        at: usize,
-        depth: usize,
-    ) -> Result<Option<Decorated>, ProgramError> {
-        let Some(def) = statements.get(at) else { return Ok(None) };
-        let front = statements.get(..at).unwrap_or_default().iter().rev();
-        let front = front.take_while(|one| one.mask.trim_start().starts_with('@'));
-        let decorator = |one: &Logical| -> Result<String, ProgramError> {
-            let (text, mask) = expressions(one)?;
-            let bare = text.get(..mask.trim_end().len()).unwrap_or(&text);
-            Ok(bare.trim().trim_start_matches('@').replace('\n', " "))
-        };
-        let decorators: Vec<String> = front.map(decorator).collect::<Result<_, _>>()?;
-        let name = def.mask.trim_start().trim_start_matches("def").trim_start();
-        let name = first_word(name).to_owned();
-        let (indent, line) = (def.indent, def.first);
-        let found = Decorated { name, decorators, indent, line, depth };
-        Ok((!found.decorators.is_empty()).then_some(found))
-    }
-}
-
 impl Rewritten {
-    /// Functions that have ended when so many blocks are open.
-    fn decorates(&mut self, decorated: &mut Vec<Decorated>, depth: usize) {
-        while let Some(ended) = decorated.pop_if(|own| own.depth >= depth) {
-            let Decorated { name, decorators, indent, line, .. } = ended;
-            for (nth, decorator) in decorators.iter().enumerate() {
-                let line = line.saturating_sub(nth + 1);
-                self.line(&format!("{:indent$}{name} = _decorated({decorator}, {name})", ""), line);
-            }
-        }
-    }
-
     /// Where in its line of the original that stands which stands there in a line of the text: both
     /// lines and columns are counted from 0, the columns in characters.
     pub(super) fn column(&self, line: usize, column: usize) -> usize {
@@ -398,6 +358,12 @@ fn write(
         // Behind its function, in which the line is written.
         "" if head.starts_with('@') => {
             (first..=statement.last).for_each(|line| out.line("", line));
+            return Ok(());
+        }
+        "del" if deleted::statement(statement).is_some() => {
+            let text = deleted::statement(statement).unwrap_or_default();
+            out.line(&format!("{:indent$}{text}", ""), first);
+            (first + 1..=statement.last).for_each(|line| out.line("", line));
             return Ok(());
         }
         word => {
