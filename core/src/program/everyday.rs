@@ -449,4 +449,6 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     });
     builder.namespace("argparse", argparse);
     builder.namespace("tqdm", tqdm);
+    // `from tqdm import tqdm` gives the name to what is in it.
+    builder.namespace("_tqdm", tqdm);
 }

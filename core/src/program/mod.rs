@@ -178,6 +178,8 @@ mod tests_tutorials;
 #[cfg(all(test, feature = "program"))]
 mod tests_undecided;
 #[cfg(all(test, feature = "program"))]
+mod tests_unknown;
+#[cfg(all(test, feature = "program"))]
 mod tests_users;
 #[cfg(test)]
 mod tests_values;

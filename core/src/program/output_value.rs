@@ -200,7 +200,10 @@ impl<'v> StarlarkValue<'v> for OutputValue {
     }
 
     fn length(&self) -> starlark::Result<i32> {
-        OutputValue::no_shape()
+        match i32::try_from(self.values) {
+            Ok(several) if several > 1 => Ok(several),
+            _ => OutputValue::no_shape(),
+        }
     }
 
     fn to_bool(&self) -> bool {

@@ -246,6 +246,32 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
         folded(Fold::ArgMin, this, dim, keepdim, eval)
     }
 
+    /// `_, pred = out.topk(5, 1)`: of the largest only the shape is followed.
+    fn topk<'v>(
+        this: Value<'v>,
+        k: i32,
+        #[starlark(default = -1)] dim: i32,
+        #[starlark(default = true)] largest: bool,
+        #[starlark(default = true)] sorted: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = (largest, sorted);
+        let of = tensor(this)?;
+        let at = dimension(i64::from(dim), of.shape().len().max(1))?;
+        let mut shape = of.shape().to_vec();
+        let size = shape.get_mut(at).zip(u64::try_from(k).ok()).filter(|(own, k)| *k <= **own);
+        let Some((own, k)) = size else {
+            return Err(runtime_error("selected index k out of range"));
+        };
+        *own = k;
+        let process = process(eval)?;
+        let both = [
+            made(process, of, of.dtype(), &shape, None)?,
+            made(process, of, Dtype::Int64, &shape, None)?,
+        ];
+        Ok(eval.heap().alloc(AllocTuple(both)))
+    }
+
     fn all<'v>(
         this: Value<'v>,
         #[starlark(default = NoneType)] dim: Value<'v>,

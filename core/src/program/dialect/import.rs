@@ -26,8 +26,8 @@ const MODULES: [(&str, &str); 25] = [
     ("math", "math"),
     ("random", "random"),
     ("sys", "sys"),
-    ("tqdm.auto", "tqdm"),
-    ("tqdm", "tqdm"),
+    ("tqdm.auto", "_tqdm"),
+    ("tqdm", "_tqdm"),
     ("logging", "logging"),
     ("argparse", "argparse"),
 ];

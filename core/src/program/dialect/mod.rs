@@ -347,11 +347,8 @@ fn write(
             out.lines(&format!("{:indent$}_{word}({what})", ""), statement);
             return Ok(());
         }
-        "return" | "break" | "continue" if leaves_with(blocks, first_word(head)) => {
-            return refused(
-                &format!("`{}` inside `with`", first_word(head)),
-                "Leave the block first: set a variable in it and look at it behind.",
-            );
+        word @ ("return" | "break" | "continue") if contexts_left(blocks, word) > 0 => {
+            return leaving(out, statement, contexts_left(blocks, word), names);
         }
         "for" => blocks.push(Open { indent, kind: Block::Loop }),
         "def" => blocks.push(Open { indent, kind: Block::Def }),
@@ -383,17 +380,50 @@ fn write(
     Ok(())
 }
 
-/// Whether a statement would leave a `with` block, whose end it would skip.
-fn leaves_with(blocks: &[Open], word: &str) -> bool {
+/// How many contexts of `with` blocks a statement leaves.
+fn contexts_left(blocks: &[Open], word: &str) -> usize {
+    let mut left = 0;
     for open in blocks.iter().rev() {
         match open.kind {
-            Block::With { .. } => return true,
-            Block::Loop | Block::Endless { .. } if word != "return" => return false,
-            Block::Def | Block::Holding { .. } => return false,
+            Block::With { contexts, .. } => left += contexts,
+            Block::Loop | Block::Endless { .. } if word != "return" => return left,
+            Block::Def | Block::Holding { .. } => return left,
             Block::Loop | Block::Endless { .. } => {}
         }
     }
-    false
+    left
+}
+
+/// A statement that leaves `with` blocks: they end behind what it returns.
+fn leaving(
+    out: &mut Rewritten,
+    statement: &Logical,
+    contexts: usize,
+    names: Here<'_>,
+) -> Result<(), ProgramError> {
+    let Logical { first, indent, .. } = *statement;
+    let (mut text, mut mask) = expressions(statement)?;
+    let word = first_word(mask.trim_start()).to_owned();
+    let end = mask.trim_end().len();
+    let value = indent + word.len();
+    let returns = word == "return" && !mask[value..end].trim().is_empty();
+    let mut last = format!("{:indent$}{word}", "");
+    if returns {
+        for of in [&mut text, &mut mask] {
+            of.replace_range(end.., "");
+            of.replace_range(indent..value, "_left =");
+        }
+        inline::rewrite(&mut text, &mut mask);
+        out.lines(&text, statement);
+        last.push_str(" _left");
+    }
+    for _ in 0..contexts {
+        out.line(&format!("{:indent$}_exit()", ""), first);
+    }
+    let mut mask = last.clone();
+    names.rewrite(&mut last, &mut mask);
+    out.line(&last, statement.last);
+    Ok(())
 }
 
 fn first_word(text: &str) -> &str {
