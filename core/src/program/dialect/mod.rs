@@ -1,7 +1,7 @@
 //! Python as people write it, as Starlark: imports, `with`, `while`, `raise`, `assert`, `is` and
 //! f-strings are written in Starlark's words, and every line remembers where it came from.
 //!
-//! What has no counterpart (classes, `try`, generators) is refused with what to write instead.
+//! What has no counterpart (`try`, generators) is refused with what to write instead.
 
 mod annotations;
 mod arguments;
