@@ -183,14 +183,17 @@ fn listed<'v>(of: &Tensor, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<V
     }
     let heap = eval.heap();
     let process = process(eval)?;
-    Ok(match known(process, of)? {
-        Some(values) => {
-            let values: Vec<Value<'v>> =
-                values.into_iter().map(|value| python(of.dtype(), value, heap)).collect();
-            nested(of.shape(), &values, heap)
+    if of.numel() > WRITTEN_DOWN {
+        return Ok(heap.alloc(process.unknown(Unknown::Value(Number::of(of.dtype())))));
+    }
+    let values: Vec<Value<'v>> = match known(process, of)? {
+        Some(values) => values.into_iter().map(|value| python(of.dtype(), value, heap)).collect(),
+        None => {
+            let one = heap.alloc(process.unknown(Unknown::Value(Number::of(of.dtype()))));
+            vec![one; of.numel() as usize]
         }
-        None => heap.alloc(process.unknown(Unknown::Value(Number::of(of.dtype())))),
-    })
+    };
+    Ok(nested(of.shape(), &values, heap))
 }
 
 /// Whether two tensors hold the same, or nearly.
