@@ -23,7 +23,7 @@ pub fn initial_bytes(tensor: &Tensor, rank: GlobalRank) -> Vec<u8> {
 
 fn push_element(tensor: &Tensor, rank: GlobalRank, index: u64, bytes: &mut Vec<u8>) {
     let whole = match tensor.fill {
-        Fill::Zeros | Fill::Data => 0,
+        Fill::Zeros | Fill::Data | Fill::Unknown => 0,
         Fill::Full { value } => value as u64,
         Fill::Rank => u64::from(rank.0),
         Fill::Iota => u64::from(rank.0).wrapping_mul(tensor.numel).wrapping_add(index),

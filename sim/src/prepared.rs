@@ -16,7 +16,7 @@ pub(crate) struct Prepared {
     /// Per group, how many switches the groups before it need.
     switch_base: Vec<u32>,
     pub(crate) channels: u32,
-    /// Per program, the tensors it uses, in id order.
+    /// Per program, the tensors it uses, in id order, but for those that the plan does not know.
     pub(crate) used: Vec<Vec<TensorId>>,
     /// Whether tensors carry values.
     pub(crate) values: bool,
@@ -43,7 +43,10 @@ impl Prepared {
             channels += group.size() + switches;
             all_switches += switches;
         }
-        let used = plan.programs.iter().map(Program::tensors).collect();
+        let unknown = plan.unknown();
+        let known = |tensor: &TensorId| !unknown.get(tensor.index()).is_some_and(|own| *own);
+        let tensors = plan.programs.iter().map(Program::tensors);
+        let used = tensors.map(|used| used.into_iter().filter(known).collect()).collect();
         let values = value_bytes(plan) <= max_value_bytes;
         let nccl: Vec<_> =
             plan.groups.iter().map(|group| group.backend() == BackendName::Nccl).collect();

@@ -6,18 +6,18 @@ use super::tensor::Tensor;
 use crate::dtype::Dtype;
 use crate::reduce::ReduceOp;
 
-/// The class of what is a tensor in PyTorch, and is not followed here: no call can be made with it.
+/// The class of what is a tensor in PyTorch, and has no shape here: no call can be made with it.
 pub(crate) const UNFOLLOWED: &str = "Output";
 
-/// Refuses what is no tensor with PyTorch's text, and what is one that is not followed with ours.
+/// Refuses what is no tensor with PyTorch's text, and what is one of no known shape with ours.
 fn no_tensor(classes: &[&str], text: String) -> DistError {
     match classes.contains(&UNFOLLOWED) {
         false => type_error(text),
         true => unsupported(
-            "what a model or a loss returns is a tensor that is not followed here, so no call can \
-             take it",
+            "this call takes what a model returns, of which the shape is not known here, since its \
+             forward() is not executed",
         )
-        .with_help("Pass one of its shape instead: torch.zeros(1) for a loss."),
+        .with_help("Give it before: out = out.reshape(32, 10). A loss of it has one element."),
     }
 }
 

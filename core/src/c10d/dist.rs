@@ -128,7 +128,7 @@ impl Dist<'_> {
         self.record_copy(from, into, reduce);
     }
 
-    fn record_copy(&mut self, from: &Tensor, into: &Tensor, reduce: Option<ReduceOp>) {
+    pub(super) fn record_copy(&mut self, from: &Tensor, into: &Tensor, reduce: Option<ReduceOp>) {
         match self.state.world.default.is_some() {
             true => {
                 let action = super::issue::copy(GroupId::WORLD, from, into, reduce);
@@ -179,6 +179,7 @@ impl Dist<'_> {
             layout: Layout::Strided,
             contiguous: true,
             in_parts: false,
+            pass: None,
         }
     }
 

@@ -228,7 +228,6 @@ impl Dist<'_> {
 
     /// Makes the calls: waits for them, or returns their work.
     pub(super) fn issue(&mut self, issue: Issue, async_op: bool) -> Called {
-        self.knows_values(&issue.reads)?;
         for tensor in &issue.writes {
             self.knows(tensor);
         }

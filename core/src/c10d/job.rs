@@ -80,8 +80,8 @@ pub(super) struct RankState {
     pub(super) written: BTreeSet<TensorId>,
     /// What is in tensors that copies of known elements alone have written into.
     pub(super) holds: BTreeMap<TensorId, Vec<u8>>,
-    /// Tensors whose values are not followed, and why.
-    pub(super) unknown: BTreeMap<TensorId, super::unknown::Unknown>,
+    /// Tensors whose values are not known.
+    pub(super) unknown: BTreeSet<TensorId>,
     /// Copies that wait for the default group.
     pub(super) early: Vec<(Tensor, Tensor, Option<ReduceOp>)>,
     /// Tensors that were numbered before they were made.

@@ -90,7 +90,7 @@ pub use rendezvous::{Environment, MeetingPlace, Rendezvous, rendezvous};
 pub(crate) use store_waits::Clock;
 pub use store_waits::{STORE_GROUP, STORE_TENSOR};
 pub use streams::{Stream, StreamEvent};
-pub use tensor::{Layout, Shape, Tensor};
+pub use tensor::{ForwardPass, Layout, Shape, Tensor};
 pub use work::Work;
 
 #[cfg(test)]

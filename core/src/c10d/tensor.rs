@@ -36,6 +36,19 @@ pub struct Tensor {
     /// Whether it is a part of another tensor that does not lie in a row there: its elements are
     /// copies, which do.
     pub(super) in_parts: bool,
+    /// The forward pass that it comes of: what `backward()` goes through.
+    pub(super) pass: Option<ForwardPass>,
+}
+
+/// A forward pass of a model, as what is computed of its output remembers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardPass {
+    /// The model's number in its process.
+    pub model: usize,
+    /// Whether it went through DDP, or through the model that it wraps.
+    pub ddp: bool,
+    /// False if it was made under `torch.no_grad()`.
+    pub grad: bool,
 }
 
 /// No plan has so many tensors: what is beyond is a number of a tensor to be made.
@@ -115,6 +128,7 @@ impl Tensor {
             layout: Layout::Strided,
             contiguous: true,
             in_parts: false,
+            pass: None,
         }
     }
 
@@ -219,6 +233,17 @@ impl Tensor {
     #[must_use]
     pub fn in_a_row(self) -> Tensor {
         Tensor { in_parts: false, ..self }
+    }
+
+    /// The forward pass that it comes of.
+    pub fn pass(&self) -> Option<ForwardPass> {
+        self.pass
+    }
+
+    /// The same tensor as what comes of that forward pass, or of none: `detach()`.
+    #[must_use]
+    pub fn of_pass(self, pass: Option<ForwardPass>) -> Tensor {
+        Tensor { pass, ..self }
     }
 
     /// The same tensor with its elements laid out as another's of that shape: what

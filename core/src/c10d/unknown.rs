@@ -1,24 +1,17 @@
-//! Tensors whose values a plan cannot say: what was computed of them by something that the plan has
-//! no operation for. Their shapes are followed. A call that would carry such values is refused, since
-//! a simulation would show numbers that no run has.
+//! Tensors whose values a plan cannot say: what a model returns, and what was computed by something
+//! that the plan has no operation for. They have shapes and types, and go into calls like any other;
+//! the plan says that they are unknown ([`Fill::Unknown`]), so that a simulation shows no values
+//! that no run has.
 
 use super::dist::Dist;
-use super::error::{DistError, ErrorKind};
 use super::tensor::Tensor;
-use crate::plan::SourceLine;
+use crate::plan::Fill;
 use crate::value::initial_bytes;
 
-/// Of larger tensors only the shape is followed, without a word.
-const FOLLOWED: u64 = 1 << 20;
 /// Elements of a tensor of which it is known what they are.
 const KEPT: u64 = 4096;
-
-/// Why a tensor's values are not followed.
-#[derive(Clone, Debug)]
-pub(super) struct Unknown {
-    why: String,
-    at: Option<SourceLine>,
-}
+/// What the plan calls it that they are taken from.
+const NAME: &str = "not known";
 
 impl Dist<'_> {
     /// The bytes that a tensor holds, where they are known while the program is recorded: nothing that
@@ -34,31 +27,39 @@ impl Dist<'_> {
 
     fn bytes_of_all(&self, tensor: &Tensor, most: u64) -> Option<Vec<u8>> {
         let storage = self.made_for(tensor.storage);
-        if tensor.storage_numel > most || self.state.unknown.contains_key(&storage) {
+        if tensor.storage_numel > most || self.state.unknown.contains(&storage) {
             return None;
         }
         if self.state.written.contains(&storage) {
             return self.state.holds.get(&storage).cloned();
         }
         let made = self.shared.tensors.made_with(storage)?;
+        if made.fill == Fill::Unknown {
+            return None;
+        }
         Some(initial_bytes(made, self.process()))
     }
 
-    /// A tensor's values are not followed from here on, because of that.
-    pub fn not_followed(&mut self, tensor: &Tensor, why: impl Into<String>) {
+    /// A tensor's values are not known from here on: the plan has it copied from what is not.
+    pub fn not_followed(&mut self, tensor: &Tensor) {
         let storage = self.made_for(tensor.storage);
+        let known = self.is_followed(tensor);
         self.state.written.insert(storage);
         self.state.holds.remove(&storage);
-        if tensor.storage_numel > FOLLOWED {
+        self.state.unknown.insert(storage);
+        if tensor.numel() == 0 || !known {
             return;
         }
-        let unknown = Unknown { why: why.into(), at: self.state.at };
-        self.state.unknown.entry(storage).or_insert(unknown);
+        let from = self.tensor_on(tensor.device, NAME, tensor.dtype, tensor.numel(), Fill::Unknown);
+        self.record_copy(&from, tensor, None);
     }
 
     /// Whether a tensor's values are followed.
     pub fn is_followed(&self, tensor: &Tensor) -> bool {
-        !self.state.unknown.contains_key(&self.made_for(tensor.storage))
+        let storage = self.made_for(tensor.storage);
+        let begins = || self.shared.tensors.fill(storage) == Some(Fill::Unknown);
+        let written = self.state.written.contains(&storage);
+        !self.state.unknown.contains(&storage) && (written || !begins())
     }
 
     /// All of a tensor is written by something that is followed.
@@ -72,23 +73,23 @@ impl Dist<'_> {
     /// What a copy makes of what is known.
     pub(super) fn note_values(&mut self, from: &Tensor, into: &Tensor, combines: bool) {
         let storage = self.made_for(into.storage);
-        let unknown = self.state.unknown.get(&self.made_for(from.storage)).cloned();
+        let whole = !combines && into.is_whole() && from.numel() == into.numel();
+        let unknown = !self.is_followed(from) || (!whole && !self.is_followed(into));
         let held = match combines || from.dtype != into.dtype {
             true => None,
             false => self.bytes_of(from, KEPT),
         };
-        let before = match (&held, into.is_whole() && from.numel() == into.numel()) {
+        let before = match (&held, whole) {
             (None, _) => None,
             (Some(held), true) => Some(vec![0; held.len()]),
             (Some(_), false) => self.bytes_of_all(into, KEPT),
         };
         self.state.written.insert(storage);
         self.state.holds.remove(&storage);
-        if let Some(unknown) = unknown {
-            self.state.unknown.entry(storage).or_insert(unknown);
-        } else if from.dtype != into.dtype {
-            let why = format!("received {} is turned into {}", from.dtype, into.dtype);
-            self.not_followed(into, why);
+        if from.dtype != into.dtype {
+            self.not_followed(into);
+        } else if unknown {
+            self.state.unknown.insert(storage);
         } else if !combines && from.numel() == into.numel() {
             self.knows(into);
         }
@@ -100,24 +101,5 @@ impl Dist<'_> {
             part.copy_from_slice(&held);
             self.state.holds.insert(storage, all);
         }
-    }
-
-    /// Refuses a call that reads values which are not followed.
-    pub(super) fn knows_values(&self, reads: &[Tensor]) -> Result<(), DistError> {
-        let unknown = |tensor: &Tensor| self.state.unknown.get(&self.made_for(tensor.storage));
-        let Some(Unknown { why, at }) = reads.iter().find_map(unknown) else { return Ok(()) };
-        let line = at.map(|at| format!(" (line {})", at.line)).unwrap_or_default();
-        let text =
-            format!("this call takes a tensor whose values are not followed here: {why}{line}");
-        Err(DistError {
-            kind: ErrorKind::Unsupported,
-            text,
-            help: Some(
-                "A simulation adds, subtracts and multiplies received tensors of one type, and \
-                 divides them by numbers. Compute it so, or pass another tensor of that shape, as \
-                 torch.ones_like(x)"
-                    .to_owned(),
-            ),
-        })
     }
 }

@@ -30,6 +30,7 @@ mod error;
 mod fault;
 mod json;
 mod real;
+mod unknown;
 
 pub use action::{Action, Call, Splits, WorkQuery};
 pub use binary::PLAN_MAGIC;
@@ -161,6 +162,10 @@ pub enum Fill {
         /// What the next one is greater by.
         step: Real,
     },
+    /// What a plan does not say: what a model returns, and what is computed by more than a plan's
+    /// operations. A simulation carries no values of it, nor of what it comes into
+    /// ([`Plan::unknown`]); a run has zeros in its place.
+    Unknown,
 }
 
 /// What one rank does, in order.

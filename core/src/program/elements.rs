@@ -2,9 +2,9 @@
 //! into them. What is computed of such is worked out here as PyTorch computes it, in the type of the
 //! result, and written down in the plan.
 
+use super::operand::Operand;
 use super::operation::Operation;
 use super::process::Process;
-use super::tensor_math::Operand;
 use super::torch::{On, WRITTEN_DOWN, written_by};
 use super::values::TensorValue;
 use crate::c10d::Tensor;
@@ -61,6 +61,7 @@ pub(super) fn computed(
     let Some(a) = held(process, left)? else { return Ok(None) };
     let (b, shape) = match right {
         Operand::Number(value) => (Some(vec![*value]), &[][..]),
+        Operand::Unknown => return Ok(None),
         Operand::Tensor(right) => (held(process, right)?, right.shape()),
     };
     let into = result.shape();

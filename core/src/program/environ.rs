@@ -19,7 +19,9 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         builder.namespace("environ", environ);
         getenv(builder);
         super::leaving::of_os(builder);
+        super::everyday::of_os(builder);
     });
+    deleting(builder);
 }
 
 /// `os.environ[name]` and its assignment are written as calls by the dialect.
@@ -66,6 +68,35 @@ fn environ(builder: &mut GlobalsBuilder) {
 }
 
 #[starlark_module]
+fn deleting(builder: &mut GlobalsBuilder) {
+    /// `del of[key]`.
+    fn _delete<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        #[starlark(require = pos)] key: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        if matches!(of.get_type(), "list" | "dict") {
+            let pop = of.get_attr_error("pop", eval.heap())?;
+            eval.eval_function(pop, &[key], &[])?;
+            return Ok(NoneType);
+        }
+        let native = |error: anyhow::Error| starlark::Error::new_native(error);
+        let Some(name) = key.unpack_str().filter(|_| of.get_type() == "namespace") else {
+            let class = take::class_of(of);
+            let text = format!("'{class}' object doesn't support item deletion");
+            return Err(native(take::type_error(text)));
+        };
+        if variable(name, eval).map_err(native)?.is_none() {
+            let text = format!("KeyError: '{name}'");
+            return Err(native(anyhow::Error::new(Raised { text, help: None })));
+        }
+        let process = process(eval).map_err(native)?;
+        process.environ.insert(name.to_owned(), None);
+        Ok(NoneType)
+    }
+}
+
+#[starlark_module]
 fn getenv(builder: &mut GlobalsBuilder) {
     fn getenv<'v>(
         name: &str,
@@ -83,7 +114,7 @@ fn set(name: &str, value: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow
     };
     let process = process(eval)?;
     anyhow::ensure!(process.environ.len() < MAX_SET, "too many variables are set");
-    process.environ.insert(name.to_owned(), text.to_owned());
+    process.environ.insert(name.to_owned(), Some(text.to_owned()));
     Ok(())
 }
 
@@ -98,7 +129,8 @@ fn names(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<Vec<String>> {
     };
     let all: BTreeSet<String> =
         of_rank.into_iter().chain(process.environ.keys().cloned()).collect();
-    Ok(all.into_iter().collect())
+    let there = |name: &String| !matches!(process.environ.get(name), Some(None));
+    Ok(all.into_iter().filter(there).collect())
 }
 
 /// A variable: what the program set, or what torchrun sets for the rank. While only `run` is looked
@@ -107,7 +139,7 @@ fn variable<'v>(name: &str, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<
     let heap: Heap<'v> = eval.heap();
     let process = process(eval)?;
     if let Some(value) = process.environ.get(name) {
-        return Ok(Some(heap.alloc(value.as_str())));
+        return Ok(value.as_ref().map(|value| heap.alloc(value.as_str())));
     }
     if process.is_rank() {
         return Ok(process.dist()?.environ(name).map(|value| heap.alloc(value)));

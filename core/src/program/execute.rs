@@ -5,8 +5,8 @@ use super::objects::Board;
 use super::process::{self, Failure, Process, Run};
 use super::stores::{Agreed, Log, Look, Rounds};
 use super::{
-    Compiled, Limits, Options, Printed, ProgramError, dialect, dist, job, module, processes,
-    python, torch,
+    Compiled, Limits, Options, Printed, ProgramError, dialect, dist, everyday, job, module,
+    processes, python, torch,
 };
 use crate::c10d::{Job, Machine};
 use crate::rank::GlobalRank;
@@ -221,7 +221,9 @@ impl Script<'_> {
                 }
             }
             shown.push(std::mem::take(&mut process.shown));
-            assumed.extend(process.guesses());
+            let guessed = process.guesses().into_iter().map(|line| (line, torch::TAKEN_FOR_CUDA));
+            assumed.extend(guessed);
+            assumed.extend(process.files.iter().map(|line| (*line, everyday::NO_FILES)));
             ops += process.ops();
             if ops > limits.ops {
                 let why = format!("the ranks do more than {} operations together", limits.ops);
@@ -231,7 +233,7 @@ impl Script<'_> {
         let places = printed.iter_mut().map(|print| (print.rank, &mut print.after));
         let plan = job.finish_with(places).map_err(plan_error)?;
         let topology = run.topology.clone();
-        let told = |line| (line, torch::TAKEN_FOR_CUDA.to_owned());
+        let told = |(line, why): (u32, &str)| (line, why.to_owned());
         let assumed = assumed.into_iter().map(told).collect();
         Ok((Compiled { plan, topology, printed, raised, assumed }, shown))
     }

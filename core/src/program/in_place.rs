@@ -1,9 +1,10 @@
 //! `x += y` and its like, as steps of the plan where a run alone knows the elements.
 
 use super::elements;
+use super::operand::Operand;
 use super::operation::Operation;
 use super::process::Process;
-use super::tensor_math::{FOLLOWED, Operand, constant, fresh, spread, value_of};
+use super::tensor_math::{FOLLOWED, constant, fresh, spread, value_of};
 use super::torch::Filled;
 use crate::c10d::Tensor;
 use crate::plan::Fill;
@@ -24,13 +25,22 @@ pub(super) fn change(
         process.dist()?.copy_tensor(&made, into);
         return Ok(());
     }
+    let dist = process.dist()?;
+    let known = match right {
+        Operand::Tensor(right) => dist.is_followed(right),
+        Operand::Number(_) => true,
+        Operand::Unknown => false,
+    };
+    if !known || !dist.is_followed(into) {
+        dist.not_followed(into);
+        return Ok(());
+    }
     let op = match operation {
         Operation::Add | Operation::Sub | Operation::FromRight => ReduceOp::Sum,
         _ => ReduceOp::Product,
     };
     if !op.supports(into.dtype()) {
-        let why = format!("{} is computed with", into.dtype());
-        process.dist()?.not_followed(into, why);
+        process.dist()?.not_followed(into);
         return Ok(());
     }
     let known = value_of(process, right)?;
@@ -52,7 +62,7 @@ pub(super) fn change(
             _,
         ) => {}
         _ => {
-            process.dist()?.not_followed(into, "more than sums and products is computed of it");
+            process.dist()?.not_followed(into);
             return Ok(());
         }
     }
@@ -73,7 +83,7 @@ pub(super) fn change(
             None if into.is_transposed() => alike(process, operation, into, right)?,
             None => received(process, operation, into, right)?,
         },
-        (None, Operand::Number(_)) => None,
+        (None, Operand::Number(_) | Operand::Unknown) => None,
     };
     if let Some(from) = from {
         process.dist()?.combine_into(&from, into, op);
@@ -93,7 +103,7 @@ fn alike(
     if same && plain && right.dtype() == into.dtype() {
         return Ok(Some(right.clone()));
     }
-    process.dist()?.not_followed(into, "a transposed tensor is computed with");
+    process.dist()?.not_followed(into);
     Ok(None)
 }
 
@@ -105,15 +115,8 @@ fn received(
     into: &Tensor,
     right: &Tensor,
 ) -> anyhow::Result<Option<Tensor>> {
-    let why = match operation {
-        Operation::Div => Some("it is divided by a received tensor".to_owned()),
-        _ if right.dtype() != into.dtype() => {
-            Some(format!("received {} is computed with as {}", right.dtype(), into.dtype()))
-        }
-        _ => None,
-    };
-    if let Some(why) = why {
-        process.dist()?.not_followed(into, why);
+    if operation == Operation::Div || right.dtype() != into.dtype() {
+        process.dist()?.not_followed(into);
         return Ok(None);
     }
     let plain = right.shape() == into.shape() && !right.is_transposed();

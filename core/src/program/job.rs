@@ -8,6 +8,7 @@ use super::mesh::MeshValue;
 use super::process::{Raised, Run, process};
 use super::shown;
 use super::torch;
+use super::undecided::{Number, Unknown, UnknownValue};
 use super::values::{Context, ContextValue, DurationValue, TensorValue};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -30,6 +31,8 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     super::processes::add(builder);
     super::leaving::add(builder);
     super::absent::add(builder);
+    super::classes::add(builder);
+    super::everyday::add(builder);
     super::held::add(builder);
     durations(builder);
     builder.namespace("time", |builder| {
@@ -224,7 +227,7 @@ fn entered<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::
         Context::Join { model, throw } => super::join::enter(process, *model, *throw)?,
         Context::Stream { stream, before } => *before = process.dist()?.set_stream(*stream),
         Context::Coalescing(at) => super::dist::enter(process, *at)?,
-        Context::NoSync(_) | Context::Grad(_) | Context::Nothing => {}
+        Context::NoSync(_) | Context::Grad(_) | Context::Autocast(_) | Context::Nothing => {}
     }
     process.contexts.push(entering);
     Ok(context)
@@ -239,7 +242,8 @@ fn left<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
             process.dist()?.set_stream(before);
         }
         Some(Context::Coalescing(at)) => super::dist::leave(process, at)?,
-        Some(Context::NoSync(_) | Context::Grad(_) | Context::Nothing) | None => {}
+        Some(Context::NoSync(_) | Context::Grad(_) | Context::Autocast(_) | Context::Nothing)
+        | None => {}
     }
     Ok(NoneType)
 }
@@ -267,7 +271,10 @@ fn python(builder: &mut GlobalsBuilder) {
         };
         args.items.iter().try_for_each(|value| super::absent::shown(*value))?;
         let (between, end) = (option("sep", " ")?, option("end", "\n")?);
-        let texts: Vec<String> = args.items.iter().map(|value| shown::text(*value, heap)).collect();
+        let shown = |value: &Value<'v>| {
+            super::classes::shown(*value, eval).map(|value| shown::text(value, heap))
+        };
+        let texts: Vec<String> = args.items.iter().map(shown).collect::<anyhow::Result<_>>()?;
         let text = texts.join(&between) + &end;
         process(eval)?.print(&text);
         Ok(NoneType)
@@ -275,10 +282,12 @@ fn python(builder: &mut GlobalsBuilder) {
 
     fn _fstring<'v>(
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<String> {
+        let heap = eval.heap();
         let mut text = String::new();
         for value in args.items {
+            let value = super::classes::shown(value, eval)?;
             let formatted = TupleRef::from_value(value).filter(|pair| pair.len() == 2);
             let format = formatted.and_then(|pair| pair.content()[1].unpack_str());
             match (formatted, format) {
@@ -336,6 +345,9 @@ fn python(builder: &mut GlobalsBuilder) {
             return Ok(function);
         }
         let context = match decorator.get_type() {
+            "function" if decorator.to_repr() == "_static" => {
+                return eval.eval_function(decorator, &[function], &[]);
+            }
             "context" => decorator,
             // `@torch.no_grad` without its brackets.
             "function" if matches!(decorator.to_repr().as_str(), "no_grad" | "inference_mode") => {
@@ -384,12 +396,20 @@ fn clock(builder: &mut GlobalsBuilder) {
     }
 
     /// Virtual time is not known while the program is recorded.
-    fn time() -> anyhow::Result<f64> {
-        Ok(0.0)
+    fn time(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<UnknownValue> {
+        Ok(process(eval)?.unknown(Unknown::Outside(Number::Real)))
     }
 
-    fn perf_counter() -> anyhow::Result<f64> {
-        Ok(0.0)
+    fn perf_counter(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<UnknownValue> {
+        Ok(process(eval)?.unknown(Unknown::Outside(Number::Real)))
+    }
+
+    fn monotonic(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<UnknownValue> {
+        Ok(process(eval)?.unknown(Unknown::Outside(Number::Real)))
+    }
+
+    fn process_time(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<UnknownValue> {
+        Ok(process(eval)?.unknown(Unknown::Outside(Number::Real)))
     }
 }
 

@@ -3,12 +3,12 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use super::arguments as take;
-use super::module_value::OutputValue;
-use super::torch::{Filled, On, filled_tensor};
-use super::values::TensorValue;
-use crate::c10d::Device;
+use super::output_value::{OutputValue, like_of, scalar};
+use super::process::process;
+use super::tensor_each;
+use super::tensor_value::tensor;
+use crate::c10d::Tensor;
 use crate::dtype::Dtype;
-use crate::plan::Fill;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
@@ -26,6 +26,8 @@ pub(crate) struct LossValue {
     name: &'static str,
     /// `nn.MSELoss` itself, whose call is a loss and no output.
     class: bool,
+    /// `reduction="none"`: a loss for each sample.
+    each: bool,
 }
 starlark_simple_value!(LossValue);
 
@@ -71,28 +73,58 @@ impl<'v> StarlarkValue<'v> for LossValue {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let heap = eval.heap();
-        if self.class {
-            return Ok(heap.alloc(LossValue { class: false, ..self.clone() }));
-        }
         let named = args.names_map()?;
-        let mut given = args.positions(heap)?.chain(named.values().copied());
-        let output = given.find_map(|value| value.downcast_ref::<OutputValue>().cloned());
-        let mut tensors = args.positions(heap)?.chain(named.values().copied());
-        let tensor = tensors.find_map(|value| value.downcast_ref::<TensorValue>());
-        match output {
-            Some(output) => Ok(heap.alloc(output)),
-            // Of tensors alone it is one, of which only the shape is followed.
-            None if tensor.is_some() => {
-                let on = On::Device(Device::Cpu, None);
-                let zeros = Filled::As(Fill::Zeros);
-                let made = filled_tensor(eval, &[], Dtype::Float32, zeros, on, None);
-                Ok(heap.alloc(made.map_err(starlark::Error::new_native)?))
-            }
-            None => Err(starlark::Error::new_native(take::type_error(format!(
-                "{}() is taken of a model's output or a tensor: loss = loss_fn(model(batch), labels)",
-                self.name
-            )))),
+        let reduction = named.iter().find(|(name, _)| name.as_str() == "reduction");
+        let each = reduction.map_or(self.each, |(_, kind)| kind.unpack_str() == Some("none"));
+        if self.class {
+            return Ok(heap.alloc(LossValue { class: false, each, ..self.clone() }));
         }
+        let own = |name: &str| match name {
+            "input" => Some(0),
+            "target" => Some(1),
+            _ => None,
+        };
+        let mut given: Vec<Value<'v>> = args.positions(heap)?.take(2).collect();
+        let mut rest: Vec<(usize, Value<'v>)> =
+            named.iter().filter_map(|(name, value)| Some((own(name.as_str())?, *value))).collect();
+        rest.sort_by_key(|(place, _)| *place);
+        given.extend(rest.into_iter().map(|(_, value)| value));
+        loss_of(self.name, each, &given, eval).map_err(starlark::Error::new_native)
+    }
+}
+
+/// A loss: one element, whose value is not followed, and which comes of what its arguments come of.
+fn loss_of<'v>(
+    name: &str,
+    each: bool,
+    given: &[Value<'v>],
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let tensors: Vec<Tensor> = given.iter().filter_map(|value| like_of(*value)).collect();
+    let Some(first) = tensors.first() else {
+        return Err(take::type_error(format!(
+            "{name}() is taken of a model's output or a tensor: loss = loss_fn(model(batch), labels)"
+        )));
+    };
+    let pass = tensors.iter().find_map(Tensor::pass);
+    let like = first.clone().of_pass(pass);
+    let crosses = matches!(name, "CrossEntropyLoss" | "cross_entropy" | "NLLLoss" | "nll_loss");
+    // Those are of float32 under autocast as well.
+    let half = matches!(first.dtype(), Dtype::Float16 | Dtype::Bfloat16);
+    let dtype = if half || !first.dtype().is_float() { Dtype::Float32 } else { first.dtype() };
+    if !each {
+        return scalar(&like, dtype, eval);
+    }
+    let of = if crosses { given.get(1) } else { given.first() };
+    let of = of.copied().unwrap_or_else(Value::new_none);
+    let heap = eval.heap();
+    match tensor(of) {
+        Ok(of) => {
+            let shape = of.shape().to_vec();
+            let made = tensor_each::made(process(eval)?, &like, dtype, &shape, None)?;
+            Ok(heap.alloc(made))
+        }
+        Err(_) => Ok(given.first().copied().unwrap_or(of)),
     }
 }
 
@@ -106,8 +138,10 @@ pub(super) fn classes(builder: &mut GlobalsBuilder) {
         "NLLLoss",
         "BCELoss",
         "BCEWithLogitsLoss",
+        "KLDivLoss",
+        "HuberLoss",
     ] {
-        builder.set(name, LossValue { name, class: true });
+        builder.set(name, LossValue { name, class: true, each: false });
     }
 }
 
@@ -121,10 +155,12 @@ pub(super) fn functional(builder: &mut GlobalsBuilder) {
         "nll_loss",
         "binary_cross_entropy",
         "binary_cross_entropy_with_logits",
+        "kl_div",
+        "huber_loss",
     ] {
-        builder.set(name, LossValue { name, class: false });
+        builder.set(name, LossValue { name, class: false, each: false });
     }
-    super::callable::add(builder, &["relu", "softmax", "log_softmax", "dropout"], passed_on);
+    super::callable::add(builder, &OF_EACH, passed_on);
 }
 
 /// A function of `torch.nn.functional` whose result depends on what its input does, and has its shape.
@@ -133,5 +169,29 @@ fn passed_on<'v>(
     args: &Arguments<'v, '_>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<Value<'v>> {
-    take::first(args, "input", name, eval.heap())
+    let input = take::first(args, "input", name, eval.heap())?;
+    let heap = eval.heap();
+    if input.downcast_ref::<OutputValue>().is_some() {
+        return Ok(input);
+    }
+    if name == "relu" {
+        let method = input.get_attr_error("relu", heap)?;
+        return eval.eval_function(method, &[], &[]);
+    }
+    tensor_each::like_it(input, eval).map_err(starlark::Error::new_native)
 }
+
+/// Functions of `torch.nn.functional` that leave the shape as it is.
+const OF_EACH: [&str; 11] = [
+    "relu",
+    "softmax",
+    "log_softmax",
+    "dropout",
+    "gelu",
+    "silu",
+    "sigmoid",
+    "tanh",
+    "leaky_relu",
+    "normalize",
+    "layer_norm",
+];

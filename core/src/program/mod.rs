@@ -41,9 +41,15 @@ mod error;
 #[cfg(feature = "program")]
 mod absent;
 #[cfg(feature = "program")]
+mod amp;
+#[cfg(feature = "program")]
 mod arguments;
 #[cfg(feature = "program")]
 mod callable;
+#[cfg(feature = "program")]
+mod checkpoint;
+#[cfg(feature = "program")]
+mod classes;
 #[cfg(feature = "program")]
 mod cuda;
 #[cfg(feature = "program")]
@@ -56,6 +62,8 @@ mod dist;
 mod elements;
 #[cfg(feature = "program")]
 mod environ;
+#[cfg(feature = "program")]
+mod everyday;
 #[cfg(feature = "program")]
 mod exceptions;
 #[cfg(feature = "program")]
@@ -87,9 +95,15 @@ mod module_value;
 #[cfg(feature = "program")]
 mod objects;
 #[cfg(feature = "program")]
+mod operand;
+#[cfg(feature = "program")]
 mod operation;
 #[cfg(feature = "program")]
 mod optimizer;
+#[cfg(feature = "program")]
+mod output_shape;
+#[cfg(feature = "program")]
+mod output_value;
 #[cfg(feature = "program")]
 mod parameters;
 #[cfg(feature = "program")]
@@ -163,6 +177,8 @@ mod tests_tensors;
 mod tests_tutorials;
 #[cfg(all(test, feature = "program"))]
 mod tests_undecided;
+#[cfg(all(test, feature = "program"))]
+mod tests_unknown;
 #[cfg(all(test, feature = "program"))]
 mod tests_users;
 #[cfg(test)]

@@ -3,9 +3,12 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use super::arguments as take;
-use super::module_value::Through;
+use super::checkpoint::{CheckpointValue, loaded};
+use super::output_shape::{Rest, Shape};
+use super::output_value::{returned, shaped};
 use super::parameters::{ParametersValue, number_of};
 use super::process::process;
+use super::tensor_value::tensor;
 use crate::ddp::model::{
     Model, known_models, linear, mlp, mlp_with_norms, module, named, sequence,
 };
@@ -26,7 +29,12 @@ use std::sync::Arc;
 
 /// A model that has not been wrapped.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct ModelValue(#[allocative(skip)] pub(super) Arc<Model>);
+pub(crate) struct ModelValue(
+    #[allocative(skip)] pub(super) Arc<Model>,
+    /// What it makes of the shape of its input.
+    #[allocative(skip)]
+    pub(super) Arc<Shape>,
+);
 starlark_simple_value!(ModelValue);
 
 impl fmt::Display for ModelValue {
@@ -35,12 +43,24 @@ impl fmt::Display for ModelValue {
     }
 }
 
+impl ModelValue {
+    fn new(model: Model, shape: Shape) -> ModelValue {
+        ModelValue(Arc::new(model), Arc::new(shape))
+    }
+}
+
 /// The models that ship, each as a function without arguments.
 pub(super) fn zoo(builder: &mut GlobalsBuilder) {
     for name in known_models() {
         if let Some(model) = named(name) {
             let python = name.replace(['-', '.'], "_");
-            builder.set(&python, ModelValue(Arc::new(model)));
+            let of_pictures = ["resnet", "vgg", "vit"].iter().any(|own| name.starts_with(own));
+            let classes = model.params.last().and_then(|bias| bias.shape.first());
+            let shape = match classes.filter(|_| of_pictures) {
+                Some(classes) => Shape::Classes(*classes),
+                None => Shape::Unknown,
+            };
+            builder.set(&python, ModelValue::new(model, shape));
         }
     }
     builders(builder);
@@ -60,7 +80,8 @@ fn builders(builder: &mut GlobalsBuilder) {
             "an mlp has 2 to 1000 sizes between 1 and 1048576"
         );
         let model = if batch_norm { mlp_with_norms } else { mlp };
-        Ok(ModelValue(Arc::new(model("mlp", &sizes, Dtype::Float32))))
+        let layers = sizes.windows(2).map(|pair| Shape::Linear(pair[0], pair[1])).collect();
+        Ok(ModelValue::new(model("mlp", &sizes, Dtype::Float32), Shape::Chain(layers)))
     }
 }
 
@@ -79,7 +100,7 @@ pub(super) fn layers(builder: &mut GlobalsBuilder) {
         anyhow::ensure!(in_features > 0 && out_features > 0, "a layer has features");
         let sizes = [u64::from(in_features), u64::from(out_features)];
         let dtype = take::dtype(dtype, Dtype::Float32)?;
-        Ok(ModelValue(Arc::new(linear(sizes, bias, dtype))))
+        Ok(ModelValue::new(linear(sizes, bias, dtype), Shape::Linear(sizes[0], sizes[1])))
     }
 
     fn Conv2d<'v>(
@@ -132,7 +153,7 @@ pub(super) fn layers(builder: &mut GlobalsBuilder) {
             (true, false) => &all[..1],
             (false, _) => &[],
         };
-        Ok(ModelValue(Arc::new(module("LayerNorm", params, &[], Dtype::Float32, 1))))
+        Ok(ModelValue::new(module("LayerNorm", params, &[], Dtype::Float32, 1), Shape::Same))
     }
 
     fn Embedding<'v>(
@@ -143,7 +164,8 @@ pub(super) fn layers(builder: &mut GlobalsBuilder) {
         let _ = padding_idx;
         let shape = [u64::from(num_embeddings), u64::from(embedding_dim)];
         let params: [(&str, &[u64]); 1] = [("weight", &shape)];
-        Ok(ModelValue(Arc::new(module("Embedding", &params, &[], Dtype::Float32, 0))))
+        let model = module("Embedding", &params, &[], Dtype::Float32, 0);
+        Ok(ModelValue::new(model, Shape::Embedding(shape[1])))
     }
 
     /// Modules in a list, which are taken to be run one behind the other.
@@ -170,7 +192,9 @@ fn in_a_row(name: &str, modules: &[Value<'_>]) -> anyhow::Result<ModelValue> {
         anyhow::Ok((nth.to_string(), model))
     });
     let parts: Vec<(String, &Model)> = parts.collect::<Result<_, _>>()?;
-    Ok(ModelValue(Arc::new(sequence(name, &parts))))
+    let shapes = modules.iter().filter_map(|module| module.downcast_ref::<ModelValue>());
+    let shape = Shape::Chain(shapes.map(|model| (*model.1).clone()).collect());
+    Ok(ModelValue::new(sequence(name, &parts), shape))
 }
 
 /// Whether a module has that by its arguments: the value behind so many others, or the keyword's.
@@ -208,7 +232,9 @@ fn convolution<'v>(
     let biased = option("bias", 4, more, named).is_none_or(|bias| bias.to_bool());
     let params = all.get(..if biased { 2 } else { 1 }).unwrap_or_default();
     let positions = 28_u64.pow(dims as u32);
-    Ok(ModelValue(Arc::new(module(name, params, &[], Dtype::Float32, positions))))
+    let channels = [u64::from(input), u64::from(output)];
+    let shape = Shape::convolution(channels, &kernel, &Rest::of(more, named));
+    Ok(ModelValue::new(module(name, params, &[], Dtype::Float32, positions), shape))
 }
 
 /// `nn.BatchNorm1d` and `nn.BatchNorm2d`, with the statistics that DDP broadcasts.
@@ -230,77 +256,18 @@ fn batch_norm<'v>(
     ];
     let params = if affine { &params[..] } else { &[] };
     let buffers = if tracks { &buffers[..] } else { &[] };
-    Ok(ModelValue(Arc::new(module(name, params, buffers, Dtype::Float32, 1))))
-}
-
-/// What a model or optimizer holds, or a file of it: nothing can be read of it here.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct CheckpointValue;
-starlark_simple_value!(CheckpointValue);
-
-impl fmt::Display for CheckpointValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<a checkpoint, of which nothing is known here>")
-    }
-}
-
-impl CheckpointValue {
-    fn refused<T>() -> starlark::Result<T> {
-        Err(starlark::Error::new_native(anyhow::anyhow!(
-            "what a checkpoint holds is not known here: a program has no files. It is what \
-             load_state_dict takes; write down what else is read of it"
-        )))
-    }
-}
-
-#[starlark_value(type = "dict")]
-impl<'v> StarlarkValue<'v> for CheckpointValue {
-    /// `checkpoint["model"]` may be one itself.
-    fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        let name = index.unpack_str().unwrap_or_default().to_lowercase();
-        match ["model", "state", "opt", "sched", "snapshot"].iter().any(|part| name.contains(part))
-        {
-            true => Ok(heap.alloc(CheckpointValue)),
-            false => CheckpointValue::refused(),
-        }
-    }
-
-    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
-        if other.is_none() { Ok(false) } else { CheckpointValue::refused() }
-    }
-
-    fn length(&self) -> starlark::Result<i32> {
-        CheckpointValue::refused()
-    }
-
-    fn iterate_collect(&self, _heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
-        CheckpointValue::refused()
-    }
-
-    fn is_in(&self, _other: Value<'v>) -> starlark::Result<bool> {
-        CheckpointValue::refused()
-    }
-}
-
-/// `load_state_dict(state)`: of a checkpoint, or of the program's own dict.
-pub(super) fn loaded(state: Value<'_>) -> anyhow::Result<NoneType> {
-    let known = state.downcast_ref::<CheckpointValue>().is_some();
-    if known || DictRef::from_value(state).is_some() {
-        return Ok(NoneType);
-    }
-    Err(take::type_error(format!(
-        "Expected state_dict to be dict-like, got <class '{}'>.",
-        take::class_of(state)
-    )))
+    Ok(ModelValue::new(module(name, params, buffers, Dtype::Float32, 1), Shape::Same))
 }
 
 /// What a class of models becomes.
 #[starlark_module]
 pub(super) fn classes(builder: &mut GlobalsBuilder) {
-    /// The model of what a class keeps in `self`.
+    /// The model of what a class keeps in `self`, whose `forward` returns so many values: 0 where
+    /// that is not known.
     fn _module<'v>(
         #[starlark(require = pos)] name: &str,
         #[starlark(require = pos)] kept: Value<'v>,
+        #[starlark(require = pos)] returned: u32,
     ) -> anyhow::Result<ModelValue> {
         let kept = DictRef::from_value(kept).ok_or_else(|| anyhow::anyhow!("self is no dict"))?;
         let parts = kept.iter().filter_map(|(key, value)| {
@@ -308,7 +275,10 @@ pub(super) fn classes(builder: &mut GlobalsBuilder) {
             Some((key.unpack_str()?.to_owned(), &**model))
         });
         let parts: Vec<(String, &Model)> = parts.collect();
-        Ok(ModelValue(Arc::new(sequence(name, &parts))))
+        let shapes = kept.values().filter_map(|value| value.downcast_ref::<ModelValue>());
+        let shapes = shapes.map(|model| (*model.1).clone()).collect();
+        let shape = Shape::class(shapes, returned as usize);
+        Ok(ModelValue::new(sequence(name, &parts), shape))
     }
 }
 
@@ -328,10 +298,16 @@ impl<'v> StarlarkValue<'v> for BareClass {
     fn invoke(
         &self,
         _me: Value<'v>,
-        _args: &Arguments<'v, '_>,
+        args: &Arguments<'v, '_>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        Ok(eval.heap().alloc(ModelValue(Arc::new(sequence(self.0, &[])))))
+        let heap = eval.heap();
+        let more: Vec<Value<'v>> = args.positions(heap)?.collect();
+        let named = args.names_map()?;
+        let named: Vec<(&str, Value<'v>)> =
+            named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let shape = Shape::bare(self.0, &Rest { more: &more, named: &named });
+        Ok(heap.alloc(ModelValue::new(sequence(self.0, &[]), shape)))
     }
 }
 
@@ -386,16 +362,18 @@ impl<'v> StarlarkValue<'v> for ModelValue {
         let first = args.positions(heap)?.next();
         let given = |value: &Value<'v>| matches!(value.get_type(), "Tensor" | "Output");
         let Some(input) = first.filter(given) else {
-            return Ok(heap.alloc(ModelValue(Arc::new((*self.0).clone()))));
+            return Ok(heap.alloc(ModelValue(Arc::new((*self.0).clone()), self.1.clone())));
         };
-        // What has no parameters passes on what it is given.
-        if self.0.params.is_empty() || input.get_type() == "Output" {
-            return Ok(input);
-        }
         let native = |error: anyhow::Error| starlark::Error::new_native(error);
+        let Ok(given) = tensor(input) else { return Ok(input) };
+        // What has no parameters, or takes what another model returns, adds nothing to its pass.
+        if self.0.params.is_empty() || given.pass().is_some() {
+            let (shape, dtype) = (Some(given.shape()), given.dtype());
+            return shaped(&self.1, shape, given, dtype, eval).map_err(native);
+        }
         let at = process(eval).and_then(|process| number_of(me, process)).map_err(native)?;
-        let output = super::module::forward(at, Through::Module, &[], eval).map_err(native)?;
-        Ok(heap.alloc(output))
+        let pass = super::module::forward(at, false, &[], eval).map_err(native)?;
+        returned(pass, Some(input), eval).map_err(native)
     }
 }
 

@@ -4,10 +4,13 @@
 
 use super::arguments as take;
 use super::models::{ModelValue, zoo};
-use super::module_value::{DdpValue, OutputValue, Through};
+use super::module_value::DdpValue;
+use super::output_shape::Shape;
 use super::process::{Process, Raised, process, refused};
 use super::values::Context;
-use crate::c10d::{self, Arg, Dist, FromRank, Group, InGroup, Reduction, Tensor, Work};
+use crate::c10d::{
+    self, Arg, Dist, ForwardPass, FromRank, Group, InGroup, Reduction, Tensor, Work,
+};
 use crate::ddp::model::{Device, Model};
 use crate::ddp::passes::{BACKWARD as BACKWARD_PASS, Pass};
 use crate::ddp::{BucketCap, Ddp, DdpCall, DdpError, DdpOp, DdpOptions, Forward, Purpose};
@@ -25,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// A model wrapped by DDP, or used without it.
 pub(super) struct Wrapped {
     model: Arc<Model>,
+    shape: Arc<Shape>,
     device: Device,
     batch: u64,
     ddp: Option<Ddp>,
@@ -35,6 +39,8 @@ pub(super) struct Wrapped {
     forwarded: bool,
     /// False if the last forward pass was inside `no_sync()`: its backward pass does not reduce.
     sync: bool,
+    /// What the program says of it: `require_backward_grad_sync`.
+    wanted: Arc<AtomicBool>,
     /// Its parameters and gradients that something was done with, by number.
     pub(super) parameters: BTreeMap<(usize, bool), TensorId>,
     /// Whether a backward pass has been.
@@ -83,7 +89,7 @@ fn wrap<'v>(
     kwargs: &UnpackDictEntries<&'v str, Value<'v>>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<DdpValue> {
-    let Some(model) = module.downcast_ref::<ModelValue>().map(|model| model.0.clone()) else {
+    let Some(ModelValue(model, shape)) = module.downcast_ref::<ModelValue>().cloned() else {
         let class = take::class_of(module);
         return Err(take::type_error(format!(
             "DDP wraps a model, such as models.resnet50() or models.mlp([64, 64]), not a {class}"
@@ -133,6 +139,7 @@ fn wrap<'v>(
     let tensors = BTreeMap::new();
     let mut wrapped = Wrapped {
         model,
+        shape,
         device,
         batch,
         ddp: Some(ddp),
@@ -140,6 +147,7 @@ fn wrap<'v>(
         tensors,
         forwarded: false,
         sync: true,
+        wanted: Arc::new(AtomicBool::new(true)),
         parameters: BTreeMap::new(),
         graded: Arc::default(),
     };
@@ -149,9 +157,10 @@ fn wrap<'v>(
             return Err(raised(error));
         }
     }
+    let wanted = wrapped.wanted.clone();
     anyhow::ensure!(process.modules.len() < 1000, "a process has at most 1000 models");
     process.modules.push(wrapped);
-    Ok(DdpValue(process.modules.len() - 1))
+    Ok(DdpValue(process.modules.len() - 1, wanted))
 }
 
 /// The global ranks of a model's group, by group rank.
@@ -174,10 +183,11 @@ fn found_by(error: &DdpError, purpose: Purpose) -> bool {
 
 impl Wrapped {
     /// A model that is used without DDP.
-    pub(super) fn plain(model: Arc<Model>) -> anyhow::Result<Wrapped> {
+    pub(super) fn plain(model: Arc<Model>, shape: Arc<Shape>) -> anyhow::Result<Wrapped> {
         let device = Device::named("A100").ok_or_else(|| anyhow::anyhow!("no device is known"))?;
         Ok(Wrapped {
             model,
+            shape,
             device,
             batch: 32,
             ddp: None,
@@ -185,6 +195,7 @@ impl Wrapped {
             tensors: BTreeMap::new(),
             forwarded: false,
             sync: true,
+            wanted: Arc::new(AtomicBool::new(true)),
             parameters: BTreeMap::new(),
             graded: Arc::default(),
         })
@@ -208,6 +219,11 @@ impl Wrapped {
     /// The model.
     pub(super) fn model(&self) -> Arc<Model> {
         self.model.clone()
+    }
+
+    /// What it makes of the shape of its input.
+    pub(super) fn shape(&self) -> Arc<Shape> {
+        self.shape.clone()
     }
 
     /// What DDP keeps, if it wraps the model.
@@ -302,25 +318,23 @@ const FORWARD: &str = "DistributedDataParallel.forward";
 const BACKWARD: &str = "DistributedDataParallel backward";
 pub(super) const JOIN: &str = "DistributedDataParallel.join";
 
-/// The forward pass of a wrapped model.
+/// The forward pass of a wrapped model, through DDP or past it.
 pub(super) fn forward(
     at: usize,
-    through: Through,
+    through_ddp: bool,
     unused: &[u32],
     eval: &mut Evaluator<'_, '_, '_>,
-) -> anyhow::Result<OutputValue> {
+) -> anyhow::Result<ForwardPass> {
     let process = process(eval)?;
     let sync = !process.contexts.contains(&Context::NoSync(at));
     let grad = process.grad_enabled();
-    let join = match through {
-        Through::Ddp => super::join::input(process, at),
-        Through::Module => None,
-    };
+    let join = if through_ddp { super::join::input(process, at) } else { None };
     let rank0_inputs = super::join::rank0_inputs(process, at);
     with_module(process, at, |process, module| {
+        let sync = sync && module.wanted.load(Relaxed);
         let mut calls = Vec::new();
         let mut ended = None;
-        if let (Some(ddp), Through::Ddp) = (&mut module.ddp, through) {
+        if let (Some(ddp), true) = (&mut module.ddp, through_ddp) {
             let rank0 = rank0_inputs.map(|inputs| ddp.rank0_order(&module.model, inputs));
             let rank0 = rank0.transpose().map_err(|error| raised(&error))?;
             let rank0_order = rank0.as_deref();
@@ -344,13 +358,13 @@ pub(super) fn forward(
             .map(|layer| module.device.forward_ns(&layer.cost, dtype, module.batch))
             .fold(0, u64::saturating_add);
         process.dist()?.compute("forward", (total as f64 * slowness) as u64);
-        Ok(OutputValue { model: at, through, grad })
+        Ok(ForwardPass { model: at, ddp: through_ddp, grad })
     })
 }
 
 /// The backward pass: gradients in the model's order, each bucket reduced when it is full.
 pub(super) fn backward(
-    OutputValue { model: at, through, grad }: OutputValue,
+    ForwardPass { model: at, ddp: through_ddp, grad }: ForwardPass,
     unused: &[u32],
     eval: &mut Evaluator<'_, '_, '_>,
 ) -> anyhow::Result<()> {
@@ -367,12 +381,12 @@ pub(super) fn backward(
         module.graded.store(true, Relaxed);
         let dtype = module.model.params.first().map_or(Dtype::Float32, |param| param.dtype);
         let slowness = process.slowness;
-        let pass = match through {
+        let pass = match (through_ddp, module.sync) {
             // Without DDP there is none that it could go past.
             _ if module.ddp.is_none() => Pass::Reduces,
-            Through::Module => Pass::Past,
-            Through::Ddp if !module.sync => Pass::Unsynced,
-            Through::Ddp => Pass::Reduces,
+            (false, _) => Pass::Past,
+            (true, false) => Pass::Unsynced,
+            (true, true) => Pass::Reduces,
         };
         let mut works = Vec::new();
         let mut computed: u64 = 0;
@@ -382,7 +396,7 @@ pub(super) fn backward(
             computed = computed.saturating_add((ns as f64 * slowness) as u64);
             let mut calls = Vec::new();
             // Outside of its own pass DDP's hooks do nothing.
-            if let (Some(ddp), Through::Ddp) = (&mut module.ddp, through) {
+            if let (Some(ddp), true) = (&mut module.ddp, through_ddp) {
                 for gradient in ready.iter().filter(|gradient| !unused.contains(gradient)) {
                     ddp.gradient(*gradient, &mut calls).map_err(|error| raised(&error))?;
                 }
@@ -399,7 +413,7 @@ pub(super) fn backward(
             pass_of(process, pass, computed)?;
         }
         let mut calls = Vec::new();
-        if let (Some(ddp), Through::Ddp) = (&mut module.ddp, through) {
+        if let (Some(ddp), true) = (&mut module.ddp, through_ddp) {
             ddp.end_backward(&mut calls).map_err(|error| raised(&error))?;
         }
         for call in &calls {

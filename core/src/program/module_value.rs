@@ -1,12 +1,14 @@
-//! Models that DDP wraps, in a program's hands: `ddp(batch)`, its output, and `ddp.module`.
+//! Models that DDP wraps, in a program's hands: `ddp(batch)` and `ddp.module`.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use super::arguments as take;
 use super::models::ModelValue;
 use super::module::{forward, unused_params};
-use super::process::{Process, process};
+use super::output_value::{input_of, returned};
+use super::process::Process;
 use super::values::{Context, ContextValue};
+use crate::c10d::ForwardPass;
 use allocative::Allocative;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
@@ -18,33 +20,26 @@ use starlark::values::{
 use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A wrapped one, by its number in the process.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct DdpValue(pub(super) usize);
+pub(crate) struct DdpValue(
+    pub(super) usize,
+    /// `require_backward_grad_sync`.
+    #[allocative(skip)]
+    pub(super) Arc<AtomicBool>,
+);
 starlark_simple_value!(DdpValue);
-
-/// What a model's forward pass returns: what `backward()` is called on.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct OutputValue {
-    pub(super) model: usize,
-    pub(super) through: Through,
-    /// False if the pass was made under `torch.no_grad()`.
-    pub(super) grad: bool,
-}
-starlark_simple_value!(OutputValue);
 
 /// The model inside of a wrapped one: `ddp.module`.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(crate) struct InnerValue(pub(super) usize);
 starlark_simple_value!(InnerValue);
 
-/// Whether a pass goes through DDP, or through the model that it wraps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Allocative)]
-pub(super) enum Through {
-    Ddp,
-    Module,
-}
+/// What `no_sync()` sets, and what some set themselves.
+const SYNC: &str = "require_backward_grad_sync";
 
 impl fmt::Display for DdpValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,14 +53,7 @@ impl fmt::Display for InnerValue {
     }
 }
 
-impl fmt::Display for OutputValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("tensor(…, grad_fn=…)")
-    }
-}
-
 methods_static!(DDP_METHODS = wrapped_methods);
-methods_static!(OUTPUT_METHODS = output_methods);
 
 #[starlark_value(type = "DistributedDataParallel")]
 impl<'v> StarlarkValue<'v> for DdpValue {
@@ -77,19 +65,34 @@ impl<'v> StarlarkValue<'v> for DdpValue {
     fn invoke(
         &self,
         _me: Value<'v>,
-        _args: &Arguments<'v, '_>,
+        args: &Arguments<'v, '_>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let output = forward(self.0, Through::Ddp, &[], eval);
-        Ok(eval.heap().alloc(output.map_err(starlark::Error::new_native)?))
+        let input = input_of(args, eval.heap())?;
+        let output = forward(self.0, true, &[], eval);
+        output.and_then(|pass| returned(pass, input, eval)).map_err(starlark::Error::new_native)
     }
 
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        (attribute == "module").then(|| heap.alloc(InnerValue(self.0)))
+        match attribute {
+            "module" => Some(heap.alloc(InnerValue(self.0))),
+            SYNC => Some(Value::new_bool(self.1.load(Relaxed))),
+            _ => None,
+        }
     }
 
     fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
-        attribute == "module"
+        matches!(attribute, "module" | SYNC)
+    }
+
+    fn set_attr(&self, attribute: &str, value: Value<'v>) -> starlark::Result<()> {
+        if attribute != SYNC {
+            return Err(starlark::Error::new_native(anyhow::anyhow!(
+                "of a DistributedDataParallel {SYNC} can be set, and no {attribute}"
+            )));
+        }
+        self.1.store(value.to_bool(), Relaxed);
+        Ok(())
     }
 }
 
@@ -103,47 +106,12 @@ impl<'v> StarlarkValue<'v> for InnerValue {
     fn invoke(
         &self,
         _me: Value<'v>,
-        _args: &Arguments<'v, '_>,
+        args: &Arguments<'v, '_>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let output = forward(self.0, Through::Module, &[], eval);
-        Ok(eval.heap().alloc(output.map_err(starlark::Error::new_native)?))
-    }
-}
-
-/// What is computed of an output depends on what the output depends on.
-#[starlark_value(type = "Output")]
-impl<'v> StarlarkValue<'v> for OutputValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(OUTPUT_METHODS.methods())
-    }
-
-    fn add(&self, _rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(Ok(heap.alloc(self.clone())))
-    }
-
-    fn radd(&self, _lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(Ok(heap.alloc(self.clone())))
-    }
-
-    fn sub(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        Ok(heap.alloc(self.clone()))
-    }
-
-    fn mul(&self, _rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(Ok(heap.alloc(self.clone())))
-    }
-
-    fn rmul(&self, _lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(Ok(heap.alloc(self.clone())))
-    }
-
-    fn div(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        Ok(heap.alloc(self.clone()))
-    }
-
-    fn minus(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        Ok(heap.alloc(self.clone()))
+        let input = input_of(args, eval.heap())?;
+        let output = forward(self.0, false, &[], eval);
+        output.and_then(|pass| returned(pass, input, eval)).map_err(starlark::Error::new_native)
     }
 }
 
@@ -178,11 +146,11 @@ fn ddp_methods(builder: &mut MethodsBuilder) {
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
         #[starlark(require = named, default = NoneType)] unused: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<OutputValue> {
-        let _ = args;
+    ) -> anyhow::Result<Value<'v>> {
         let at = ddp_of(this)?;
         let unused = unused_params(at, unused, eval)?;
-        super::module::forward(at, Through::Ddp, &unused, eval)
+        let pass = super::module::forward(at, true, &unused, eval)?;
+        returned(pass, args.items.first().copied(), eval)
     }
 
     /// The backward pass. `unused` names parameters that get no gradient.
@@ -193,8 +161,8 @@ fn ddp_methods(builder: &mut MethodsBuilder) {
     ) -> anyhow::Result<NoneType> {
         let at = ddp_of(this)?;
         let unused = unused_params(at, unused, eval)?;
-        let output = OutputValue { model: at, through: Through::Ddp, grad: true };
-        super::module::backward(output, &unused, eval)?;
+        let pass = ForwardPass { model: at, ddp: true, grad: true };
+        super::module::backward(pass, &unused, eval)?;
         Ok(NoneType)
     }
 
@@ -215,67 +183,5 @@ fn ddp_methods(builder: &mut MethodsBuilder) {
 
     fn no_sync(this: Value<'_>) -> anyhow::Result<ContextValue> {
         Ok(ContextValue(Context::NoSync(ddp_of(this)?)))
-    }
-}
-
-#[starlark_module]
-fn output_methods(builder: &mut MethodsBuilder) {
-    fn sum<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-
-    /// What a model computes is not followed.
-    fn item<'v>(
-        this: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<super::undecided::UnknownValue> {
-        let _ = this;
-        Ok(process(eval)?.unknown(super::undecided::Unknown::Value))
-    }
-
-    fn detach<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-
-    fn cpu<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-
-    fn to<'v>(
-        this: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = args;
-        Ok(this)
-    }
-
-    fn float<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-
-    fn argmax<'v>(
-        this: Value<'v>,
-        #[starlark(default = NoneType)] dim: Value<'v>,
-        #[starlark(default = false)] keepdim: bool,
-    ) -> anyhow::Result<Value<'v>> {
-        let _ = (dim, keepdim);
-        Ok(this)
-    }
-
-    fn eq<'v>(this: Value<'v>, other: Value<'v>) -> anyhow::Result<Value<'v>> {
-        let _ = other;
-        Ok(this)
-    }
-
-    fn mean<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
-    }
-
-    fn backward<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
-        let output = this.downcast_ref::<OutputValue>().cloned();
-        let output =
-            output.ok_or_else(|| anyhow::anyhow!("{} is no output", take::class_of(this)))?;
-        super::module::backward(output, &[], eval)?;
-        Ok(NoneType)
     }
 }

@@ -3,25 +3,35 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use super::arguments as take;
-use super::models::{CheckpointValue, loaded};
+use super::checkpoint::{CheckpointValue, loaded};
 use super::module_value::param_bytes;
+use super::output_value::scalar;
+use super::parameters::device_of;
 use super::process::process;
+use super::undecided::{Decided, Number, Unknown, UnknownValue};
+use crate::c10d::Tensor;
+use crate::dtype::Dtype;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
-use starlark::values::dict::UnpackDictEntries;
+use starlark::values::dict::{AllocDict, UnpackDictEntries};
+use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
-    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
+    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
 use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
 use std::fmt;
 
-/// An optimizer of a model.
+/// An optimizer of a model: how long its step takes.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct OptimizerValue(#[allocative(skip)] u64);
+pub(crate) struct OptimizerValue {
+    ns: u64,
+    #[allocative(skip)]
+    decided: Decided,
+}
 starlark_simple_value!(OptimizerValue);
 
 impl fmt::Display for OptimizerValue {
@@ -37,6 +47,18 @@ impl<'v> StarlarkValue<'v> for OptimizerValue {
     fn get_methods() -> Option<&'static Methods> {
         Some(OPTIMIZER_METHODS.methods())
     }
+
+    /// `optimizer.param_groups[0]["lr"]`: the rates are not followed, so that any may be set.
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        let rate = || UnknownValue::new(Unknown::Value(Number::Real), &self.decided);
+        let names = ["lr", "momentum", "weight_decay", "initial_lr"];
+        let group = || heap.alloc(AllocDict(names.map(|name| (name, rate()))));
+        (attribute == "param_groups").then(|| heap.alloc(AllocList([group()])))
+    }
+
+    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
+        attribute == "param_groups"
+    }
 }
 
 /// How long an optimizer's step takes: it reads and writes every parameter a few times.
@@ -46,7 +68,8 @@ fn optimizer<'v>(
 ) -> anyhow::Result<OptimizerValue> {
     let bytes = param_bytes(model, process(eval)?);
     // Three passes over the parameters at 1 TB/s.
-    Ok(OptimizerValue((bytes.saturating_mul(3) / 1000).max(1)))
+    let ns = (bytes.saturating_mul(3) / 1000).max(1);
+    Ok(OptimizerValue { ns, decided: process(eval)?.decided.clone() })
 }
 
 /// `torch.optim`: which class it is changes nothing here, nor do its rates.
@@ -109,6 +132,17 @@ fn scheduler_methods(builder: &mut MethodsBuilder) {
         let _ = (this, args);
         Ok(NoneType)
     }
+
+    /// What the rates come to is not worked out.
+    fn get_last_lr<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = this;
+        let heap = eval.heap();
+        let rate = process(eval)?.unknown(Unknown::Value(Number::Real));
+        Ok(heap.alloc(AllocList([rate])))
+    }
 }
 
 /// `torch.optim.lr_scheduler`.
@@ -130,8 +164,19 @@ pub(super) fn schedulers(builder: &mut GlobalsBuilder) {
 /// `torch.nn.utils`.
 #[starlark_module]
 pub(super) fn utils(builder: &mut GlobalsBuilder) {
-    /// Gradients stay as they are: their values are not followed.
+    /// Gradients stay as they are: their values are not followed, nor is their norm.
     fn clip_grad_norm_<'v>(
+        parameters: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = (args, kwargs);
+        let device = device_of(parameters);
+        scalar(&Tensor::nothing(device), Dtype::Float32, eval)
+    }
+
+    fn clip_grad_value_<'v>(
         parameters: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
         #[starlark(kwargs)] kwargs: UnpackDictEntries<&'v str, Value<'v>>,
@@ -144,7 +189,7 @@ pub(super) fn utils(builder: &mut GlobalsBuilder) {
 #[starlark_module]
 fn optimizer_methods(builder: &mut MethodsBuilder) {
     fn step<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
-        let ns = this.downcast_ref::<OptimizerValue>().map_or(1, |value| value.0);
+        let ns = this.downcast_ref::<OptimizerValue>().map_or(1, |value| value.ns);
         let process = process(eval)?;
         let slowed = (ns as f64 * process.slowness) as u64;
         process.dist()?.compute("optimizer.step", slowed);

@@ -92,20 +92,20 @@ pub(super) fn grad<'v>(of: &Tensor, heap: Heap<'v>) -> Value<'v> {
 
 /// The number of a model in the process, which it gets where it is used without DDP.
 pub(super) fn number_of(model: Value<'_>, process: &mut Process<'_>) -> anyhow::Result<usize> {
-    if let Some(DdpValue(at)) = model.downcast_ref::<DdpValue>() {
+    if let Some(DdpValue(at, _)) = model.downcast_ref::<DdpValue>() {
         return Ok(*at);
     }
     if let Some(InnerValue(at)) = model.downcast_ref::<InnerValue>() {
         return Ok(*at);
     }
     let model = model.downcast_ref::<ModelValue>();
-    let model = &model.ok_or_else(|| anyhow::anyhow!("this is no model"))?.0;
+    let ModelValue(model, shape) = model.ok_or_else(|| anyhow::anyhow!("this is no model"))?;
     let known = |own: &Wrapped| own.is_plain() && Arc::ptr_eq(&own.model(), model);
     if let Some(at) = process.modules.iter().position(known) {
         return Ok(at);
     }
     anyhow::ensure!(process.modules.len() < 1000, "a process has at most 1000 models");
-    process.modules.push(Wrapped::plain(model.clone())?);
+    process.modules.push(Wrapped::plain(model.clone(), shape.clone())?);
     Ok(process.modules.len() - 1)
 }
 
@@ -127,6 +127,16 @@ pub(super) fn parameters(
     let of_ddp = model_value.downcast_ref::<DdpValue>().is_some();
     let named = named.then_some(if of_ddp { "module." } else { "" });
     Ok(ParametersValue { of: Of { at, model, device, graded }, named })
+}
+
+/// Where parameters are.
+pub(super) fn device_of(of: Value<'_>) -> Device {
+    if let Some(own) = of.downcast_ref::<ParametersValue>() {
+        return own.of.device;
+    }
+    let first = super::arguments::items(of).and_then(|items| items.first().copied());
+    let first = first.unwrap_or(of).downcast_ref::<TensorValue>();
+    first.map_or(Device::Cpu, |tensor| tensor.0.device())
 }
 
 /// The bytes of the parameters that an optimizer was given.

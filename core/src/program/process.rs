@@ -63,8 +63,8 @@ pub(super) struct Process<'j> {
     pub(super) stores: super::stores::Side,
     /// The line that is executed, counted from 1.
     pub(super) line: u32,
-    /// Variables that the program has set.
-    pub(super) environ: BTreeMap<String, String>,
+    /// Variables that the program has set, or deleted.
+    pub(super) environ: BTreeMap<String, Option<String>>,
     /// Types that are named.
     pub(super) classes: Vec<(&'static str, FrozenValue)>,
     /// Whether it has decided something by an answer that is not known yet.
@@ -87,6 +87,8 @@ pub(super) struct Process<'j> {
     pub(super) natives: Vec<(&'static str, FrozenValue)>,
     /// Whether it has made random numbers, which are others than PyTorch's.
     pub(super) random: bool,
+    /// The lines that ask for files.
+    pub(super) files: Vec<u32>,
     /// What names hold alone, of each function that is under way.
     pub(super) held: Vec<super::held::Names>,
     /// Tensors of one number that others are computed with, by type, size and the number's bits.
@@ -138,6 +140,7 @@ impl<'j> Process<'j> {
             asked_for_rank: false,
             natives: Vec::new(),
             random: false,
+            files: Vec::new(),
             held: Vec::new(),
             constants: BTreeMap::new(),
         }

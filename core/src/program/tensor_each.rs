@@ -3,14 +3,14 @@
 
 use super::arguments as take;
 use super::elements::{held, made_of};
-use super::module_value::OutputValue;
 use super::operation::rounded;
+use super::output_value::OutputValue;
 use super::process::{Process, process};
 use super::tensor_math::fresh;
 use super::tensor_parts::runtime_error;
 use super::tensor_value::tensor;
 use super::torch::{Filled, WRITTEN_DOWN};
-use super::undecided::Unknown;
+use super::undecided::{Number, Unknown, UnknownValue};
 use super::values::TensorValue;
 use crate::c10d::Tensor;
 use crate::dtype::Dtype;
@@ -49,6 +49,7 @@ pub(super) fn made(
     shape: &[u64],
     values: Option<Vec<f64>>,
 ) -> anyhow::Result<TensorValue> {
+    let pass = like.pass().filter(|_| dtype.is_float());
     let like =
         Tensor::nothing(like.device()).on_device(like.device_index()).to_be_made(0, dtype, shape);
     if let Some(values) = values.filter(|values| values.len() as u64 <= WRITTEN_DOWN) {
@@ -60,11 +61,8 @@ pub(super) fn made(
             false => made_of(process, &like, dtype, &values)?,
         }));
     }
-    let made = fresh(process, &like, shape, Filled::As(Fill::Zeros))?;
-    if made.numel() > 0 {
-        process.dist()?.not_followed(&made, "what is computed here is not followed");
-    }
-    Ok(TensorValue(made))
+    let made = fresh(process, &like, shape, Filled::As(Fill::Unknown))?;
+    Ok(TensorValue(made.of_pass(pass)))
 }
 
 /// Every element for itself.
@@ -76,7 +74,7 @@ fn each<'v>(
 ) -> anyhow::Result<Value<'v>> {
     let heap = eval.heap();
     if let Some(output) = of.downcast_ref::<OutputValue>() {
-        return Ok(heap.alloc(output.clone()));
+        return Ok(heap.alloc(output.as_type(dtype)));
     }
     let of = tensor(of)?;
     let process = process(eval)?;
@@ -96,6 +94,14 @@ fn float_of_each<'v>(
     each(of, whole.then_some(Dtype::Float32), eval, with)
 }
 
+/// A tensor of the same shape, of which nothing else is followed.
+pub(super) fn like_it<'v>(
+    of: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    each(of, None, eval, |_| None)
+}
+
 /// Two tensors of one shape, or a tensor and a number, element by element.
 pub(super) fn pairwise<'v>(
     of: Value<'v>,
@@ -106,7 +112,10 @@ pub(super) fn pairwise<'v>(
 ) -> anyhow::Result<Value<'v>> {
     let Ok(right) = tensor(other) else {
         if let Some(output) = other.downcast_ref::<OutputValue>() {
-            return Ok(eval.heap().alloc(output.clone()));
+            return Ok(eval.heap().alloc(output.as_type(dtype)));
+        }
+        if other.downcast_ref::<UnknownValue>().is_some_and(UnknownValue::is_value) {
+            return each(of, dtype, eval, |_| None);
         }
         let number = take::number(other, "what a tensor is compared with")?;
         let own = tensor(of).map(Tensor::dtype).unwrap_or(Dtype::Float64);
@@ -121,7 +130,8 @@ pub(super) fn pairwise<'v>(
         _ => None,
     };
     let dtype = dtype.unwrap_or_else(|| super::promotion::promote(of.dtype(), right.dtype()));
-    let made = made(process, of, dtype, &shape, known)?;
+    let like = of.clone().of_pass(of.pass().or(right.pass()));
+    let made = made(process, &like, dtype, &shape, known)?;
     Ok(eval.heap().alloc(made))
 }
 
@@ -154,7 +164,7 @@ pub(super) fn item<'v>(
     let process = process(eval)?;
     Ok(match known(process, of)?.and_then(|values| values.first().copied()) {
         Some(value) => python(of.dtype(), value, heap),
-        None => heap.alloc(process.unknown(Unknown::Value)),
+        None => heap.alloc(process.unknown(Unknown::Value(Number::of(of.dtype())))),
     })
 }
 
@@ -173,14 +183,17 @@ fn listed<'v>(of: &Tensor, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<V
     }
     let heap = eval.heap();
     let process = process(eval)?;
-    Ok(match known(process, of)? {
-        Some(values) => {
-            let values: Vec<Value<'v>> =
-                values.into_iter().map(|value| python(of.dtype(), value, heap)).collect();
-            nested(of.shape(), &values, heap)
+    if of.numel() > WRITTEN_DOWN {
+        return Ok(heap.alloc(process.unknown(Unknown::Value(Number::of(of.dtype())))));
+    }
+    let values: Vec<Value<'v>> = match known(process, of)? {
+        Some(values) => values.into_iter().map(|value| python(of.dtype(), value, heap)).collect(),
+        None => {
+            let one = heap.alloc(process.unknown(Unknown::Value(Number::of(of.dtype()))));
+            vec![one; of.numel() as usize]
         }
-        None => heap.alloc(process.unknown(Unknown::Value)),
-    })
+    };
+    Ok(nested(of.shape(), &values, heap))
 }
 
 /// Whether two tensors hold the same, or nearly.
@@ -198,7 +211,7 @@ fn alike<'v>(
     let process = process(eval)?;
     Ok(match (known(process, a)?, known(process, b)?) {
         (Some(a), Some(b)) => Value::new_bool(a.iter().zip(&b).all(|(a, b)| near(*a, *b))),
-        _ => heap.alloc(process.unknown(Unknown::Value)),
+        _ => heap.alloc(process.unknown(Unknown::Value(Number::Bool))),
     })
 }
 
@@ -252,6 +265,15 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
     }
 
     fn softmax<'v>(
+        this: Value<'v>,
+        #[starlark(default = NoneType)] dim: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = dim;
+        float_of_each(this, eval, |_| None)
+    }
+
+    fn log_softmax<'v>(
         this: Value<'v>,
         #[starlark(default = NoneType)] dim: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
@@ -333,6 +355,22 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         pairwise(this, other, Some(Dtype::Bool), eval, |a, b| yes(a < b))
+    }
+
+    fn ge<'v>(
+        this: Value<'v>,
+        other: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        pairwise(this, other, Some(Dtype::Bool), eval, |a, b| yes(a >= b))
+    }
+
+    fn le<'v>(
+        this: Value<'v>,
+        other: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        pairwise(this, other, Some(Dtype::Bool), eval, |a, b| yes(a <= b))
     }
 
     fn equal<'v>(

@@ -8,11 +8,11 @@
 use super::arguments as take;
 use super::elements;
 use super::in_place::change;
+use super::operand::{Operand, number, with};
 use super::operation::Operation;
 use super::parameters::{self, Parameter};
 use super::process::{Process, process, refused};
-use super::promotion::{broadcast, category, promote};
-use super::python::float_of;
+use super::promotion::{broadcast, category};
 use super::tensor_value::{TensorValue, tensor};
 use super::torch::{Filled, On, made_by};
 use crate::c10d::{Device, DistError, ErrorKind, Tensor};
@@ -27,12 +27,6 @@ use std::collections::BTreeMap;
 pub(super) const FOLLOWED: u64 = 1 << 20;
 /// Rows that are copied one by one where a shape is repeated.
 const REPEATED: u64 = 256;
-
-#[derive(Clone, Debug)]
-pub(super) enum Operand {
-    Tensor(Tensor),
-    Number(f64),
-}
 
 /// A result that is still to be made.
 #[derive(Debug)]
@@ -99,53 +93,6 @@ pub(super) fn work_off(process: &mut Process<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A number of Python's: its value, and whether it is a float.
-fn number(value: Value<'_>) -> Option<(f64, Dtype)> {
-    if let Some(yes) = value.unpack_bool() {
-        return Some((f64::from(u8::from(yes)), Dtype::Bool));
-    }
-    if let Some(float) = float_of(value) {
-        return Some((float, Dtype::Float32));
-    }
-    Some((take::whole(value, "a number").ok()? as f64, Dtype::Int64))
-}
-
-/// The other operand, the type of the result, and its shape; `None` if it is no operand.
-fn with(
-    operation: Operation,
-    left: &Tensor,
-    right: Value<'_>,
-) -> Option<anyhow::Result<(Operand, Dtype, Vec<u64>)>> {
-    let (operand, dtype, dims) = match tensor(right) {
-        Ok(right) => (Operand::Tensor(right.clone()), right.dtype(), right.shape().len()),
-        Err(_) => {
-            let (value, dtype) = number(right)?;
-            (Operand::Number(value), dtype, 0)
-        }
-    };
-    let own = left.dtype();
-    // Of operands with and without dimensions, those with them decide within a category.
-    let dtype = match (dims == 0, left.shape().is_empty()) {
-        (true, false) if category(dtype) <= category(own) => own,
-        (false, true) if category(own) <= category(dtype) => dtype,
-        (true, true)
-            if matches!(operand, Operand::Number(_)) && category(dtype) <= category(own) =>
-        {
-            own
-        }
-        _ => promote(own, dtype),
-    };
-    let dtype = match operation {
-        operation if operation.divides() && category(dtype) < 2 => Dtype::Float32,
-        _ => dtype,
-    };
-    let shape = match &operand {
-        Operand::Tensor(right) => broadcast(left.shape(), right.shape()),
-        Operand::Number(_) => Ok(left.shape().to_vec()),
-    };
-    Some(shape.map(|shape| (operand, dtype, shape)))
-}
-
 /// `left + right` and its like; `None` if the right one is no operand of a tensor.
 pub(super) fn binary<'v>(
     operation: Operation,
@@ -167,13 +114,14 @@ pub(super) fn binary<'v>(
     }
     let tensors = match &right {
         Operand::Tensor(right) => [Some(left), Some(right)],
-        Operand::Number(_) => [Some(left), None],
+        Operand::Number(_) | Operand::Unknown => [Some(left), None],
     };
     let decides = |of: &&Tensor| of.shape() == shape;
     let laid_out = tensors.into_iter().flatten().find(decides).cloned();
+    let pass = tensors.into_iter().flatten().find_map(Tensor::pass);
     let what = What::Binary { operation, right };
     let result = later(left, dtype, &shape, what, laid_out.as_ref());
-    Some(Ok(heap.alloc(TensorValue(result))))
+    Some(Ok(heap.alloc(TensorValue(result.of_pass(pass)))))
 }
 
 /// A result that is made as soon as the program calls something. Its elements lie as those of the
@@ -218,7 +166,7 @@ pub(super) fn assign(into: &Tensor, value: Value<'_>) -> anyhow::Result<()> {
             Operand::Tensor(from.clone())
         }
         Err(_) => match number(value) {
-            Some((value, _)) => Operand::Number(value),
+            Some((value, _)) => value,
             None => {
                 let class = take::class_of(value);
                 let text = format!("can't assign a {class} to a tensor");
@@ -242,7 +190,10 @@ fn write(process: &mut Process<'_>, into: &Tensor, value: &Operand) -> anyhow::R
             Ok(())
         }
         (Operand::Tensor(from), None) => spread(process, from, into),
-        (Operand::Number(_), None) => Ok(()),
+        (Operand::Number(_) | Operand::Unknown, None) => {
+            process.dist()?.not_followed(into);
+            Ok(())
+        }
     }
 }
 
@@ -271,12 +222,9 @@ pub(super) fn batch(of: &Tensor, shape: &[u64], what: Batch) -> Tensor {
 }
 
 fn rows(process: &mut Process<'_>, like: &Tensor, of: Batch) -> anyhow::Result<Tensor> {
-    let fill = if of.random { Fill::Seeded { seed: 0 } } else { Fill::Zeros };
-    let made = named(process, like, like.shape(), Filled::As(fill), "batch".to_owned())?;
-    if !of.random {
-        process.dist()?.not_followed(&made, "which rows a batch has is not followed");
-    }
-    Ok(made)
+    // Which rows they are is not followed.
+    let fill = if of.random { Fill::Seeded { seed: 0 } } else { Fill::Unknown };
+    named(process, like, like.shape(), Filled::As(fill), "batch".to_owned())
 }
 
 /// The parameter that a tensor is.
@@ -324,7 +272,7 @@ fn runs(
     let filled = held.map_or(Filled::As(Fill::Zeros), Filled::Number);
     let made = fresh(process, &one.result, one.result.shape(), filled)?;
     if held.is_none() && times > REPEATED {
-        process.dist()?.not_followed(&made, "a part of so many runs is not copied");
+        process.dist()?.not_followed(&made);
     } else if held.is_none() {
         let (from, into) = (one.left.view(one.left.numel()), made.view(made.numel()));
         for nth in 0..times {
@@ -365,7 +313,15 @@ pub(super) fn in_place<'v>(
         ));
     }
     change(process, operation, into, &right)?;
-    Ok(this)
+    let pass = match &right {
+        Operand::Tensor(right) if into.pass().is_none() => right.pass(),
+        _ => None,
+    };
+    // The name that it is assigned to holds what a backward pass can go through.
+    Ok(match pass {
+        Some(pass) => eval.heap().alloc(TensorValue(into.clone().of_pass(Some(pass)))),
+        None => this,
+    })
 }
 
 /// The one number that a tensor holds in all of its elements, where that is known.
@@ -386,6 +342,7 @@ pub(super) fn value_of(
 ) -> anyhow::Result<Option<f64>> {
     match operand {
         Operand::Number(value) => Ok(Some(*value)),
+        Operand::Unknown => Ok(None),
         Operand::Tensor(tensor) => uniform(process, tensor),
     }
 }
@@ -397,6 +354,16 @@ fn compute(
     right: &Operand,
 ) -> anyhow::Result<Tensor> {
     let Waiting { result, left, .. } = one;
+    let dist = process.dist()?;
+    let known = match right {
+        Operand::Tensor(right) => dist.is_followed(right),
+        Operand::Number(_) => true,
+        Operand::Unknown => false,
+    };
+    if !known || !dist.is_followed(left) {
+        let made = fresh(process, result, result.shape(), Filled::As(Fill::Unknown))?;
+        return Ok(made.laid_out_as(result));
+    }
     let (a, b) = (uniform(process, left)?, value_of(process, right)?);
     let of_python = matches!(right, Operand::Number(_));
     let of = |(a, b)| operation.of(result.dtype(), a, b, of_python);
@@ -485,7 +452,7 @@ pub(super) fn spread(
     } else if let Some(from) = elements::as_another(process, from, into, |value| value)? {
         process.dist()?.copy_tensor(&from, into);
     } else {
-        process.dist()?.not_followed(into, "one is copied to many places of a larger tensor");
+        process.dist()?.not_followed(into);
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use super::tensor_math;
 use super::tensor_parts;
 use super::tensor_value::tensor;
 use super::torch::{Filled, On, filled_tensor, make_as};
+use super::undecided::UnknownValue;
 use super::values::{DtypeValue, TensorValue};
 use crate::c10d::{Device, DistError, ErrorKind};
 use crate::dtype::Dtype;
@@ -174,6 +175,10 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
                 Some(value) => refilled(this, Filled::Number(value), eval),
                 None => tensor_math::spread(process, from, tensor(this)?).map(|()| this),
             };
+        }
+        if value.downcast_ref::<UnknownValue>().is_some_and(UnknownValue::is_value) {
+            process(eval)?.dist()?.not_followed(tensor(this)?);
+            return Ok(this);
         }
         let value = take::number(value, "a tensor's value")?;
         refilled(this, Filled::Number(value), eval)

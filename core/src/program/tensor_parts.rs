@@ -11,13 +11,14 @@ use super::tensor_math::{every, part};
 use super::tensor_value::tensor;
 use super::torch::{Filled, On, WRITTEN_DOWN, filled_tensor, sizes, written_down};
 use super::transposed::in_a_row;
+use super::undecided::{Number, UnknownValue};
 use super::values::TensorValue;
 use crate::c10d::{Device, DistError, ErrorKind, Tensor};
 use crate::dtype::Dtype;
 use crate::plan::{Fill, Real};
 use starlark::eval::Evaluator;
 use starlark::values::tuple::{AllocTuple, TupleRef};
-use starlark::values::{Heap, Value};
+use starlark::values::{Heap, Value, ValueLike};
 
 /// What marks a tuple as a slice: `_slice(1, 3, None)`.
 pub(super) const SLICE: &str = "\u{0}slice";
@@ -236,10 +237,17 @@ struct Data {
     count: u64,
     float: bool,
     whole: bool,
+    /// Whether a run alone tells a value.
+    unknown: bool,
 }
 
 impl Data {
-    fn take(&mut self, value: Value<'_>, depth: usize) -> anyhow::Result<()> {
+    fn take<'v>(
+        &mut self,
+        value: Value<'v>,
+        depth: usize,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<()> {
         if let Some(items) = take::items(value) {
             let length = items.len() as u64;
             match self.shape.get(depth) {
@@ -255,9 +263,19 @@ impl Data {
                 }
                 None => return Err(anyhow::anyhow!("the lists of a tensor are of one depth")),
             }
-            return items.into_iter().try_for_each(|item| self.take(item, depth + 1));
+            return items.into_iter().try_for_each(|item| self.take(item, depth + 1, eval));
         }
         self.count += 1;
+        let value = match tensor(value) {
+            Ok(_) => super::tensor_each::item(value, eval)?,
+            Err(_) => value,
+        };
+        if let Some(number) = value.downcast_ref::<UnknownValue>().and_then(UnknownValue::number) {
+            self.unknown = true;
+            self.float |= number == Number::Real;
+            self.whole |= number == Number::Whole;
+            return Ok(());
+        }
         let number = match (value.unpack_bool(), float_of(value)) {
             (Some(yes), _) => f64::from(u8::from(yes)),
             (None, Some(float)) => {
@@ -290,13 +308,16 @@ pub(super) fn of_data<'v>(
         return super::torch::make_as(eval, &from, to, dtype);
     }
     let mut data = Data::default();
-    data.take(value, 0)?;
+    data.take(value, 0, eval)?;
     let inferred = match (data.count == 0 || data.float, data.whole) {
         (true, _) => Dtype::Float32,
         (false, true) => Dtype::Int64,
         (false, false) => Dtype::Bool,
     };
     let dtype = take::dtype(dtype, inferred)?;
+    if data.unknown {
+        return filled_tensor(eval, &data.shape, dtype, Filled::As(Fill::Unknown), on, None);
+    }
     let first = data.values.first().copied().unwrap_or(0.0);
     let alike = data.values.iter().all(|value| *value == first);
     if alike && data.count <= WRITTEN_DOWN {
@@ -304,8 +325,7 @@ pub(super) fn of_data<'v>(
     }
     let made = written_down(eval, &data.shape, dtype, &data.values, on)?;
     if data.count > WRITTEN_DOWN {
-        let why = "more than 4096 elements are listed";
-        super::process::process(eval)?.dist()?.not_followed(&made.0, why);
+        super::process::process(eval)?.dist()?.not_followed(&made.0);
     }
     Ok(made)
 }

@@ -2,7 +2,6 @@
 //! follows from them to the last bit, and else a shape.
 
 use super::arguments as take;
-use super::module_value::OutputValue;
 use super::operation::exact_sum;
 use super::process::process;
 use super::tensor_each::{known, made, pairwise};
@@ -12,9 +11,9 @@ use crate::dtype::Dtype;
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
+use starlark::values::Value;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::AllocTuple;
-use starlark::values::{Value, ValueLike};
 
 /// What is made of several elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,9 +128,6 @@ fn folded<'v>(
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Value<'v>> {
     let heap = eval.heap();
-    if let Some(output) = of.downcast_ref::<OutputValue>() {
-        return Ok(heap.alloc(output.clone()));
-    }
     let of = tensor(of)?;
     let dtype = fold.dtype(of.dtype())?;
     let over = dims_of(dim, of.shape().len())?;
@@ -248,6 +244,32 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         folded(Fold::ArgMin, this, dim, keepdim, eval)
+    }
+
+    /// `_, pred = out.topk(5, 1)`: of the largest only the shape is followed.
+    fn topk<'v>(
+        this: Value<'v>,
+        k: i32,
+        #[starlark(default = -1)] dim: i32,
+        #[starlark(default = true)] largest: bool,
+        #[starlark(default = true)] sorted: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = (largest, sorted);
+        let of = tensor(this)?;
+        let at = dimension(i64::from(dim), of.shape().len().max(1))?;
+        let mut shape = of.shape().to_vec();
+        let size = shape.get_mut(at).zip(u64::try_from(k).ok()).filter(|(own, k)| *k <= **own);
+        let Some((own, k)) = size else {
+            return Err(runtime_error("selected index k out of range"));
+        };
+        *own = k;
+        let process = process(eval)?;
+        let both = [
+            made(process, of, of.dtype(), &shape, None)?,
+            made(process, of, Dtype::Int64, &shape, None)?,
+        ];
+        Ok(eval.heap().alloc(AllocTuple(both)))
     }
 
     fn all<'v>(

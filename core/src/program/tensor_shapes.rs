@@ -72,11 +72,7 @@ pub(super) fn permuted(
             let like = of.view(&shape[..]).in_a_row();
             super::elements::made_of(process, &like, of.dtype(), &values)?
         }
-        None => {
-            let made = fresh(process, of, &shape, Filled::As(Fill::Zeros))?;
-            process.dist()?.not_followed(&made, "dimensions are put in another order");
-            made
-        }
+        None => fresh(process, of, &shape, Filled::As(Fill::Unknown))?,
     };
     Ok(TensorValue(made.in_parts()))
 }
@@ -95,6 +91,53 @@ pub(super) fn transposed(
         order.swap(first, second);
     }
     permuted(of, &order, eval)
+}
+
+/// The same elements over and over: a copy here.
+fn expanded(
+    of: &Tensor,
+    sizes: &[i64],
+    eval: &mut Evaluator<'_, '_, '_>,
+) -> anyhow::Result<TensorValue> {
+    let skipped = sizes.len().checked_sub(of.shape().len()).ok_or_else(|| {
+        runtime_error(format!(
+            "expand(torch.{}{{{:?}}}, size={sizes:?}): the number of sizes provided ({}) must be \
+             greater or equal to the number of dimensions in the tensor ({})",
+            of.dtype(),
+            of.shape(),
+            sizes.len(),
+            of.shape().len()
+        ))
+    })?;
+    let mut shape = Vec::new();
+    for (at, size) in sizes.iter().enumerate() {
+        let own = at.checked_sub(skipped).and_then(|dim| of.shape().get(dim)).copied();
+        let size = if *size < 0 { own } else { u64::try_from(*size).ok() };
+        match (own, size) {
+            (None | Some(1), Some(size)) => shape.push(size),
+            (Some(own), Some(size)) if own == size => shape.push(size),
+            (own, _) => {
+                return Err(runtime_error(format!(
+                    "The expanded size of the tensor ({}) must match the existing size ({}) at \
+                     non-singleton dimension {at}.  Target sizes: {sizes:?}.  Tensor sizes: {:?}",
+                    sizes[at],
+                    own.unwrap_or(0),
+                    of.shape()
+                )));
+            }
+        }
+    }
+    if shape == of.shape() {
+        return Ok(TensorValue(of.clone()));
+    }
+    let process = process(eval)?;
+    let held = super::tensor_math::uniform(process, of)?;
+    let filled = held.map_or(Filled::As(Fill::Zeros), Filled::Number);
+    let made = fresh(process, of, &shape, filled)?;
+    if held.is_none() {
+        super::tensor_math::spread(process, of, &made)?;
+    }
+    Ok(TensorValue(made.in_parts()))
 }
 
 #[starlark_module]
@@ -141,47 +184,16 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
         #[starlark(args)] sizes: UnpackTuple<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
-        let of = tensor(this)?;
-        let sizes = numbers(&sizes.items)?;
-        let skipped = sizes.len().checked_sub(of.shape().len()).ok_or_else(|| {
-            runtime_error(format!(
-                "expand(torch.{}{{{:?}}}, size={sizes:?}): the number of sizes provided ({}) must be \
-                 greater or equal to the number of dimensions in the tensor ({})",
-                of.dtype(),
-                of.shape(),
-                sizes.len(),
-                of.shape().len()
-            ))
-        })?;
-        let mut shape = Vec::new();
-        for (at, size) in sizes.iter().enumerate() {
-            let own = at.checked_sub(skipped).and_then(|dim| of.shape().get(dim)).copied();
-            let size = if *size < 0 { own } else { u64::try_from(*size).ok() };
-            match (own, size) {
-                (None | Some(1), Some(size)) => shape.push(size),
-                (Some(own), Some(size)) if own == size => shape.push(size),
-                (own, _) => {
-                    return Err(runtime_error(format!(
-                        "The expanded size of the tensor ({}) must match the existing size ({}) at \
-                         non-singleton dimension {at}.  Target sizes: {sizes:?}.  Tensor sizes: {:?}",
-                        sizes[at],
-                        own.unwrap_or(0),
-                        of.shape()
-                    )));
-                }
-            }
-        }
-        if shape == of.shape() {
-            return Ok(TensorValue(of.clone()));
-        }
-        let process = process(eval)?;
-        let held = super::tensor_math::uniform(process, of)?;
-        let filled = held.map_or(Filled::As(Fill::Zeros), Filled::Number);
-        let made = fresh(process, of, &shape, filled)?;
-        if held.is_none() {
-            super::tensor_math::spread(process, of, &made)?;
-        }
-        Ok(TensorValue(made.in_parts()))
+        expanded(tensor(this)?, &numbers(&sizes.items)?, eval)
+    }
+
+    fn expand_as<'v>(
+        this: Value<'v>,
+        other: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        let sizes: Vec<i64> = tensor(other)?.shape().iter().map(|size| *size as i64).collect();
+        expanded(tensor(this)?, &sizes, eval)
     }
 
     fn repeat<'v>(
@@ -221,7 +233,7 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
                 process.dist()?.copy_tensor(&from, &flat.narrow(nth * of.numel(), of.numel()));
             }
         } else if held.is_none() && made.numel() > 0 {
-            process.dist()?.not_followed(&made, "a tensor is repeated");
+            process.dist()?.not_followed(&made);
         }
         Ok(TensorValue(made))
     }

@@ -3,8 +3,8 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use super::arguments::{class_of, no_operand};
-use super::module_value::OutputValue;
 use super::operation::Operation;
+use super::output_value::OutputValue;
 use super::process::refused;
 use super::size_value::SizeValue;
 use super::tensor_math::binary;
@@ -14,7 +14,8 @@ use crate::c10d::{self, DistError, ErrorKind};
 use allocative::Allocative;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
-use starlark::values::none::NoneOr;
+use starlark::values::dict::UnpackDictEntries;
+use starlark::values::none::{NoneOr, NoneType};
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
@@ -68,10 +69,12 @@ impl<'v> StarlarkValue<'v> for TensorValue {
                 Some(heap.alloc(bytes))
             }
             "grad" => Some(super::parameters::grad(&self.0, heap)),
-            "data" => Some(heap.alloc(self.clone())),
+            "data" => Some(heap.alloc(TensorValue(self.0.clone().of_pass(None)))),
             "T" if self.0.shape().len() <= 2 => Some(heap.alloc(TensorValue(self.0.transposed()))),
             "requires_grad" => {
-                Some(Value::new_bool(super::tensor_math::parameter_of(&self.0).is_some()))
+                let parameter = super::tensor_math::parameter_of(&self.0).is_some();
+                let of_model = self.0.pass().is_some_and(|pass| pass.grad);
+                Some(Value::new_bool(parameter || of_model))
             }
             "is_cuda" => Some(Value::new_bool(self.0.device() == c10d::Device::Cuda)),
             _ => None,
@@ -147,7 +150,8 @@ impl<'v> StarlarkValue<'v> for TensorValue {
 
     /// `x is y`: the same tensor. What two hold is not compared.
     fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
-        Ok(other.downcast_ref::<TensorValue>().is_some_and(|other| other.0 == self.0))
+        let own = |tensor: &TensorValue| tensor.0.clone().of_pass(None);
+        Ok(other.downcast_ref::<TensorValue>().is_some_and(|other| own(other) == own(self)))
     }
 
     fn minus(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
@@ -343,8 +347,23 @@ fn tensor_methods(builder: &mut MethodsBuilder) {
         Ok(heap.alloc(made))
     }
 
-    fn detach<'v>(this: Value<'v>) -> anyhow::Result<Value<'v>> {
-        Ok(this)
+    fn detach<'v>(this: Value<'v>) -> anyhow::Result<TensorValue> {
+        Ok(TensorValue(tensor(this)?.clone().of_pass(None)))
+    }
+
+    fn backward<'v>(
+        this: Value<'v>,
+        #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        let tensor = tensor(this)?;
+        let given = !args.items.is_empty() || !named.entries.is_empty();
+        if tensor.numel() != 1 && tensor.pass().is_some_and(|pass| pass.grad) && !given {
+            let text = "grad can be implicitly created only for scalar outputs";
+            return Err(refused(DistError::new(ErrorKind::RuntimeError, text)));
+        }
+        super::output_value::goes_back(tensor.pass(), eval)
     }
 
     fn flatten<'v>(

@@ -131,7 +131,7 @@ fn errors_point_at_line_and_column() {
         ("x = (\n  '''\n", 2, 3, "string"),
         ("def main():\n    pass\n\tx = 1\n", 3, 1, "a tab"),
         ("def main():\n    try:\n        pass\n", 2, 5, "`try`"),
-        ("class Net:\n    pass\n", 1, 1, "classes"),
+        ("class Net:\n    f()\n", 1, 1, "class"),
         ("@print\ndef main():\n    pass\n", 1, 8, "decorators"),
         ("x = 1\nrun(main, world_size=2)\n", 2, 5, "main"),
         ("def main():\n    a = 1 + 'b'\nrun(main, world_size=2)\n", 2, 9, "+"),

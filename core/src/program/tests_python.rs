@@ -145,10 +145,9 @@ if __name__ == "__main__":
 fn what_is_not_there_says_what_to_write() {
     for (line, help) in [
         ("    global state", "Keep it in a dict"),
-        ("    del state", "d.pop(key)"),
+        ("    del state.x", "d.pop(key)"),
         ("    yield 1", "Return a list"),
         ("    x = np.zeros(3)", "no numpy"),
-        ("    parser = argparse.ArgumentParser()", "no command line"),
         ("    y = torch.ones(2).erf()", "Tensors are not computed with"),
         ("    torch.ones(2).exp_()", "Tensors are not computed with"),
     ] {

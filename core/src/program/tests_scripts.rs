@@ -219,7 +219,8 @@ fn values_follow_their_tensors() {
     assert_eq!(copies("    a = torch.ones(4)\n    b = a.clone()\n    c = b.to('cuda')"), []);
     let written = "    a = torch.ones(4)\n    dist.all_reduce(a)\n    b = a.clone()\n    c = \
                    a.to(torch.float64)";
-    assert_eq!(copies(written), [("a".to_owned(), "b".to_owned(), 0)]);
+    let copied = [("a", "b"), ("not known", "c")].map(|(a, b)| (a.to_owned(), b.to_owned(), 0));
+    assert_eq!(copies(written), copied);
     let filled = "    a = torch.ones(4)\n    a.fill_(3)\n    b = torch.cat([torch.ones(2), a])";
     let expected = [("filled", "a", 0), ("b", "b", 0), ("a", "b", 2)];
     assert_eq!(copies(filled), expected.map(|(a, b, at)| (a.to_owned(), b.to_owned(), at)));

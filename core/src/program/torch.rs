@@ -6,6 +6,7 @@ use super::arguments as take;
 use super::process::{Process, Raised, process};
 use super::python::TypeValue;
 use super::size_value::SizeValue;
+use super::undecided::{Number, UnknownValue};
 use super::values::{Context, ContextValue, DeviceValue, DtypeValue, TensorValue};
 use crate::c10d::{self, Device};
 use crate::dtype::Dtype;
@@ -36,11 +37,15 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         super::torch_parts::functions(builder);
         super::tensor_functions::add(builder);
         super::exceptions::of_torch(builder);
+        super::amp::functions(builder);
+        builder.namespace("amp", super::amp::add);
         builder.namespace("cuda", |builder| {
+            builder.namespace("amp", super::amp::cuda);
             super::cuda::functions(builder);
             super::streams::functions(builder);
             super::exceptions::of_torch(builder);
         });
+        builder.set("backends", super::everyday::SettingsValue);
         builder.namespace("accelerator", super::cuda::accelerator);
         builder.namespace("distributed", super::dist::functions);
         builder.namespace("multiprocessing", super::processes::multiprocessing);
@@ -143,11 +148,21 @@ pub(super) fn make(
             anyhow::bail!("fill is a number, \"rank\", \"iota\" or \"random\", not {other}")
         }
         None if fill.is_none() => Filled::As(Fill::Zeros),
+        None if unknown(fill).is_some() => Filled::As(Fill::Unknown),
         None => Filled::Number(take::number(fill, "fill")?),
     };
-    let inferred = if fill.get_type() == "bool" { Dtype::Bool } else { Dtype::Float32 };
+    let inferred = match unknown(fill) {
+        Some(number) => number.dtype(),
+        None if fill.get_type() == "bool" => Dtype::Bool,
+        None => Dtype::Float32,
+    };
     let dtype = take::dtype(dtype, inferred)?;
     filled_tensor(eval, &sizes, dtype, filled, on, name.unpack_str().map(str::to_owned))
+}
+
+/// Which number it is that a run alone tells, if it is one.
+fn unknown(value: Value<'_>) -> Option<Number> {
+    value.downcast_ref::<UnknownValue>()?.number()
 }
 
 pub(super) fn filled_tensor(
@@ -322,7 +337,8 @@ pub(super) fn make_as(
     if fill.is_none() {
         process(eval)?.dist()?.copy_tensor(from, &made.0);
     }
-    Ok(made)
+    let pass = from.pass().filter(|_| dtype.is_float());
+    Ok(TensorValue(made.0.of_pass(pass)))
 }
 
 /// The tensor of an argument.

@@ -2,7 +2,7 @@
 //! run, so that its values are those of its parts.
 
 use super::arguments as take;
-use super::models::CheckpointValue;
+use super::checkpoint::CheckpointValue;
 use super::process::process;
 use super::promotion::promote;
 use super::tensor_parts::{self, dimension, runtime_error};
@@ -53,16 +53,23 @@ fn joined(
     let Some(first) = parts.first() else { return Err(runtime_error("nothing to join")) };
     let on = On::Device(first.device(), Some(first.device_index()));
     let dtype = common(parts);
-    let made = filled_tensor(eval, shape, dtype, Filled::As(Fill::Zeros), on, None)?;
-    let process = process(eval)?;
-    let dist = process.dist()?;
+    let pass = parts.iter().find_map(c10d::Tensor::pass);
+    let dist = process(eval)?.dist()?;
+    let known = parts.iter().all(|part| dist.is_followed(part));
+    let filled = Filled::As(if known { Fill::Zeros } else { Fill::Unknown });
+    let made = filled_tensor(eval, shape, dtype, filled, on, None)?;
+    let made = TensorValue(made.0.of_pass(pass));
+    if !known {
+        return Ok(made);
+    }
+    let dist = process(eval)?.dist()?;
     if parts.iter().all(|part| dist.fill_of(part) == Some(Fill::Zeros)) {
         return Ok(made);
     }
     let flat = made.0.view(made.0.numel());
     let times = shape.iter().take(dim).fold(1_u64, |all, size| all.saturating_mul(*size));
     if times.saturating_mul(parts.len() as u64) > RUNS {
-        dist.not_followed(&flat, "many tensors are joined, not along their first dimension");
+        dist.not_followed(&flat);
         return Ok(made);
     }
     let row = flat.numel().checked_div(times).unwrap_or(0);

@@ -4,12 +4,16 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
+use super::operation::Operation;
+use super::tensor_math::binary;
+use super::values::TensorValue;
+use crate::dtype::Dtype;
 use crate::rank::GlobalRank;
 use allocative::Allocative;
 use starlark::eval::{Arguments, Evaluator};
 use starlark::starlark_simple_value;
 use starlark::values::{
-    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
+    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
 use starlark_derive::starlark_value;
 use std::cell::Cell;
@@ -51,6 +55,47 @@ pub(super) fn decided_by_values() -> bool {
     BY_VALUES.get()
 }
 
+/// Which number of Python's it is that is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Number {
+    Bool,
+    Whole,
+    Real,
+}
+
+impl Number {
+    /// What a tensor of that type holds.
+    pub(super) fn of(dtype: Dtype) -> Number {
+        match dtype {
+            Dtype::Bool => Number::Bool,
+            dtype if dtype.is_float() || dtype.is_complex() => Number::Real,
+            _ => Number::Whole,
+        }
+    }
+
+    /// The type of a tensor that is made of it.
+    pub(super) fn dtype(self) -> Dtype {
+        match self {
+            Number::Bool => Dtype::Bool,
+            Number::Whole => Dtype::Int64,
+            Number::Real => Dtype::Float32,
+        }
+    }
+
+    /// What comes of it and another value in a sum or product.
+    fn with(self, other: Value<'_>) -> Number {
+        let other = match other.downcast_ref::<UnknownValue>() {
+            Some(unknown) => unknown.number(),
+            None if other.get_type() == "float" => Some(Number::Real),
+            None => Some(Number::Whole),
+        };
+        match (self, other) {
+            (Number::Real, _) | (_, None | Some(Number::Real)) => Number::Real,
+            _ => Number::Whole,
+        }
+    }
+}
+
 /// Something that is not known while a program is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unknown {
@@ -61,8 +106,12 @@ pub(super) enum Unknown {
     },
     /// The sender of a receive from any source.
     Sender,
-    /// What a tensor holds.
-    Value,
+    /// What a tensor holds, or what was computed of it.
+    Value(Number),
+    /// The shape of what a model returns.
+    Shape,
+    /// What only the machine knows: the clock, a process's number.
+    Outside(Number),
     /// What is no plain data in an object from another rank.
     Object {
         /// Its type.
@@ -88,7 +137,16 @@ impl fmt::Display for Unknown {
                  runs: nothing can be decided by it, and nothing sent there. Name the source: \
                  dist.recv(tensor, src)",
             ),
-            Unknown::Value => f.write_str(
+            Unknown::Shape => f.write_str(
+                "the shape of what this model returns is not known here, since its forward() is \
+                 not executed: give it, as in out = out.reshape(32, 10), or take its mean() or \
+                 sum() or a loss of it, which are one element",
+            ),
+            Unknown::Outside(_) => f.write_str(
+                "this is what only a run tells (the clock, a process's number, how long something \
+                 takes): it can be shown, and nothing can be decided by it. Decide by the step",
+            ),
+            Unknown::Value(_) => f.write_str(
                 "a tensor's values are not known while the program is recorded where something was \
                  received into it, or random numbers, a model or more than sums and products are in \
                  it: nothing can be decided by them. Decide by the rank or the step",
@@ -149,16 +207,45 @@ impl UnknownValue {
     }
 
     /// What is computed of a tensor's value is as little known.
-    fn computed<'v>(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+    fn computed<'v>(
+        &self,
+        operation: Operation,
+        other: Value<'v>,
+        heap: Heap<'v>,
+    ) -> starlark::Result<Value<'v>> {
+        let Some(number) = self.number() else { return self.refused() };
+        if let Some(tensor) = other.downcast_ref::<TensorValue>() {
+            let of = heap.alloc(self.clone());
+            return binary(operation, &tensor.0, of, heap).unwrap_or_else(|| self.refused());
+        }
+        if other.get_type() == "Output" {
+            return Ok(other);
+        }
+        let whole = !matches!(operation, Operation::Div | Operation::RightBy);
+        let number = if whole { number.with(other) } else { Number::Real };
+        Ok(heap.alloc(self.as_number(number)))
+    }
+
+    /// The same as another number.
+    pub(super) fn as_number(&self, number: Number) -> UnknownValue {
+        let what = match self.what {
+            Unknown::Outside(_) => Unknown::Outside(number),
+            _ => Unknown::Value(number),
+        };
+        UnknownValue { what, ..self.clone() }
+    }
+
+    /// Which number it is, if it is one.
+    pub(super) fn number(&self) -> Option<Number> {
         match self.what {
-            Unknown::Value => Ok(heap.alloc(self.clone())),
-            _ => self.refused(),
+            Unknown::Value(number) | Unknown::Outside(number) => Some(number),
+            _ => None,
         }
     }
 
     /// Whether it is a number.
     pub(super) fn is_value(&self) -> bool {
-        self.what == Unknown::Value
+        self.number().is_some()
     }
 
     fn refused<T>(&self) -> starlark::Result<T> {
@@ -187,7 +274,9 @@ impl fmt::Display for UnknownValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.what {
             Unknown::Work { question } => write!(f, "<{question}: known when it runs>"),
-            Unknown::Value => f.write_str("<a tensor's value: known when it runs>"),
+            Unknown::Value(_) => f.write_str("<a tensor's value: known when it runs>"),
+            Unknown::Shape => f.write_str("<a shape: known when it runs>"),
+            Unknown::Outside(_) => f.write_str("<known when it runs>"),
             Unknown::Sender => f.write_str("<the sender: known when it runs>"),
             Unknown::Object { .. } | Unknown::AnyObject => f.write_str("<known when it runs>"),
         }
@@ -236,40 +325,40 @@ impl<'v> StarlarkValue<'v> for UnknownValue {
         self.refused()
     }
 
-    fn add(&self, _rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(self.computed(heap))
+    fn add(&self, rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.computed(Operation::Add, rhs, heap))
     }
 
-    fn radd(&self, _lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(self.computed(heap))
+    fn radd(&self, lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.computed(Operation::Add, lhs, heap))
     }
 
-    fn mul(&self, _rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(self.computed(heap))
+    fn mul(&self, rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.computed(Operation::Mul, rhs, heap))
     }
 
-    fn rmul(&self, _lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-        Some(self.computed(heap))
+    fn rmul(&self, lhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        Some(self.computed(Operation::Mul, lhs, heap))
     }
 
-    fn sub(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        self.computed(heap)
+    fn sub(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(Operation::FromRight, other, heap)
     }
 
-    fn div(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        self.computed(heap)
+    fn div(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(Operation::RightBy, other, heap)
     }
 
-    fn floor_div(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        self.computed(heap)
+    fn floor_div(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(Operation::FloorDiv, other, heap)
     }
 
-    fn percent(&self, _other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        self.computed(heap)
+    fn percent(&self, other: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        self.computed(Operation::Mod, other, heap)
     }
 
     fn minus(&self, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-        self.computed(heap)
+        self.computed(Operation::Mul, heap.alloc(-1), heap)
     }
 
     fn invoke(

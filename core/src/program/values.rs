@@ -110,6 +110,8 @@ pub(crate) enum Context {
     Coalescing(usize),
     /// `torch.no_grad()`, or `torch.enable_grad()`.
     Grad(bool),
+    /// `torch.autocast(…)`, and the type that it computes in where it is on.
+    Autocast(Option<Dtype>),
     /// What changes nothing here.
     Nothing,
 }

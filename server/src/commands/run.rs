@@ -401,7 +401,8 @@ fn describe_comparison(compared: &Comparison) -> String {
     if compared.tensors == 0 && compared.only_in_one > 0 {
         let calls = &compared.calls;
         let mut text = format!(
-            "values: not compared, the plan's tensors are too large to be simulated with values\n\
+            "values: not compared, the plan's tensors are too large to be simulated with values, or it does \
+             not say what they hold\n\
              calls: {} of {} equal the simulator's, in order and in size\n",
             calls.equal,
             counted(calls.calls, "call")

@@ -34,7 +34,8 @@ pub(crate) fn comparison_card(props: &ComparisonCardProps) -> Html {
                 explain::bytes(calls.calls.bytes),
                 match calls.only_in_one {
                     0 => "no rank ended with a tensor",
-                    _ => "the plan's tensors were too large to be simulated with values",
+                    _ =>
+                        "the plan's tensors were too large to be simulated with values, or it does not say what they hold",
                 }
             ),
         ),

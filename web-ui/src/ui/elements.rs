@@ -119,7 +119,8 @@ pub(crate) fn elements(props: &ElementsProps) -> Html {
             { match &*shown {
                 None => html! {},
                 Some(shown) if shown.total == 0 => html! {
-                    <p class="muted" data-test="no-values">{ "No values here: this rank does not have the tensor, or the tensors are \
+                    <p class="muted" data-test="no-values">{ "No values here: this rank does not have the tensor, the plan does not say what it holds (what a model \
+                        returns, and what it comes into), or the tensors are \
                         too large to carry values (64 MiB over all ranks); times are still right." }</p>
                 },
                 Some(shown) => html! {

@@ -130,6 +130,7 @@ fn look_of(plan: &Plan, storage: TensorId, device: Device) -> Option<Look> {
         layout: Layout::Strided,
         contiguous: true,
         in_parts: false,
+        pass: None,
     }))
 }
 

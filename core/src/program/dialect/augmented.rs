@@ -1,6 +1,6 @@
 //! `x += y`, which changes a tensor in place and gives everything else a new value, as
-//! `x = _in_place("+", x, y)`; a list is extended in place as well. A part of a tensor, or what hangs on
-//! a parameter (`p.grad`), is not assigned anew.
+//! `x = _in_place("+", x, y)`; a list is extended in place as well. A part of a tensor is not assigned
+//! anew, and what hangs on a parameter or object (`p.grad`, `self.sum`) is told apart when it runs.
 
 use super::inline::simple;
 use super::operand::before;
@@ -32,8 +32,22 @@ fn one(text: &mut String, mask: &mut String, (start, end): (usize, usize)) {
         return;
     }
     let attribute = !target_mask.ends_with(']') && target_mask.contains('.');
-    let assigned = !slice && !attribute;
+    let assigned = !slice;
     let value = at + 2;
+    if attribute && let Some(dot) = target_mask.rfind('.') {
+        let (of, name) = (target[..dot].trim_end(), target[dot + 1..].trim_start());
+        let of_mask = &target_mask[..of.len()];
+        let new =
+            format!("_augment({of}, \"{name}\", \"{operator}\", ({}))", text[value..end].trim());
+        let hidden = "\u{1}".repeat(name.len() + 2);
+        let own = mask[value..end].get(..).map_or("", str::trim_start);
+        let trimmed = text[value..end].trim();
+        let own = own.get(..trimmed.len()).unwrap_or(own);
+        let masked = format!("_augment({of_mask}, {hidden}, \u{1}\u{1}\u{1}, ({own}))");
+        text.replace_range(start..end, &new);
+        mask.replace_range(start..end, &masked);
+        return;
+    }
     let call = |target: &str, value: &str, quote: char| {
         let (first, last) = match assigned {
             true => (format!("{target} = "), ""),

@@ -11,8 +11,8 @@ enum Operator {
     Same,
     Is,
     Among,
-    /// One that stays as it is.
-    Other,
+    /// One that stays as it is, unless something is asked of what comes of it: `(a < b).sum()`.
+    Other(&'static str),
 }
 
 /// An operator where it stands.
@@ -90,18 +90,27 @@ fn call(mask: &str, part: &Part, end: usize) -> Vec<Edit> {
     let blank = |text: &str| text.len() - text.trim_start().len();
     let start = part.from + blank(&mask[part.from..from]);
     let right = to + blank(&mask[to..end]);
+    // A comparison in parentheses of its own, behind which a method stands.
+    let alone = mask[..part.from].ends_with('(')
+        && mask[end..].trim_start().starts_with(").")
+        && !mask[..part.from - 1].ends_with(|c: char| c.is_alphanumeric() || "_)]".contains(c));
     let end = mask[..end].trim_end().len();
     if start >= from || right >= end {
         return Vec::new();
     }
     let put = match (operator, negated) {
+        (Operator::Same, true) if alone => "_differs(",
+        (Operator::Other("<"), _) if alone => "_less(",
+        (Operator::Other(">"), _) if alone => "_greater(",
+        (Operator::Other("<="), _) if alone => "_at_most(",
+        (Operator::Other(">="), _) if alone => "_at_least(",
         (Operator::Same, false) => "_same(",
         (Operator::Same, true) => "not _same(",
         (Operator::Is, false) => "_is(",
         (Operator::Is, true) => "not _is(",
         (Operator::Among, false) => "_among(",
         (Operator::Among, true) => "not _among(",
-        (Operator::Other, _) => return Vec::new(),
+        (Operator::Other(_), _) => return Vec::new(),
     };
     let left = mask[..from].trim_end().len();
     vec![
@@ -128,7 +137,8 @@ fn token(mask: &str, at: usize) -> (Token, usize) {
     match two {
         "==" => return (Token::Compares(Operator::Same, false), 2),
         "!=" => return (Token::Compares(Operator::Same, true), 2),
-        "<=" | ">=" => return (Token::Compares(Operator::Other, false), 2),
+        "<=" => return (Token::Compares(Operator::Other("<="), false), 2),
+        ">=" => return (Token::Compares(Operator::Other(">="), false), 2),
         "<<" | ">>" | "//" | "**" => return (Token::Nothing, 2),
         "->" | "+=" | "-=" | "*=" | "/=" | "%=" | "|=" | "&=" | "^=" | ":=" => {
             return (Token::Edge, 2);
@@ -138,7 +148,8 @@ fn token(mask: &str, at: usize) -> (Token, usize) {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let Some(first) = rest.chars().next() else { return (Token::Nothing, 1) };
     match first {
-        '<' | '>' => (Token::Compares(Operator::Other, false), 1),
+        '<' => (Token::Compares(Operator::Other("<"), false), 1),
+        '>' => (Token::Compares(Operator::Other(">"), false), 1),
         '=' | ',' | ':' | ';' => (Token::Edge, 1),
         '(' | '[' | '{' => (Token::Opens, 1),
         ')' | ']' | '}' => (Token::Closes, 1),

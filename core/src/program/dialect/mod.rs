@@ -1,7 +1,7 @@
 //! Python as people write it, as Starlark: imports, `with`, `while`, `raise`, `assert`, `is` and
 //! f-strings are written in Starlark's words, and every line remembers where it came from.
 //!
-//! What has no counterpart (classes, `try`, generators) is refused with what to write instead.
+//! What has no counterpart (`try`, generators) is refused with what to write instead.
 
 mod annotations;
 mod arguments;
@@ -10,8 +10,11 @@ mod augmented;
 mod bound;
 mod bytes;
 mod chain;
+mod classes;
 mod column;
 mod compare;
+mod decorated;
+mod deleted;
 mod displays;
 mod dropped;
 mod environ;
@@ -36,6 +39,7 @@ pub(super) use column::of as column;
 
 use super::error::ProgramError;
 use bound::{Bound, Here};
+use decorated::Decorated;
 use scan::Logical;
 
 /// A program in Starlark.
@@ -90,7 +94,8 @@ enum Block {
 /// When it has what a program cannot have.
 pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     let original = text.lines().map(str::to_owned).collect();
-    let text = &*modules::rewrite(text);
+    let text = modules::rewrite(text);
+    let text = &*classes::rewrite(&text);
     let statements = scan::scan(text)?;
     let room = String::with_capacity(text.len() + 64);
     let mut out = Rewritten { text: room, origin: Vec::new(), original };
@@ -151,52 +156,7 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     Ok(out)
 }
 
-/// A function and what stands in front of it: `@torch.no_grad()`.
-struct Decorated {
-    name: String,
-    decorators: Vec<String>,
-    indent: usize,
-    line: usize,
-    /// How many blocks are open around it.
-    depth: usize,
-}
-
-impl Decorated {
-    /// The function that begins with a statement, if something stands in front.
-    fn of(
-        statements: &[Logical],
-        at: usize,
-        depth: usize,
-    ) -> Result<Option<Decorated>, ProgramError> {
-        let Some(def) = statements.get(at) else { return Ok(None) };
-        let front = statements.get(..at).unwrap_or_default().iter().rev();
-        let front = front.take_while(|one| one.mask.trim_start().starts_with('@'));
-        let decorator = |one: &Logical| -> Result<String, ProgramError> {
-            let (text, mask) = expressions(one)?;
-            let bare = text.get(..mask.trim_end().len()).unwrap_or(&text);
-            Ok(bare.trim().trim_start_matches('@').replace('\n', " "))
-        };
-        let decorators: Vec<String> = front.map(decorator).collect::<Result<_, _>>()?;
-        let name = def.mask.trim_start().trim_start_matches("def").trim_start();
-        let name = first_word(name).to_owned();
-        let (indent, line) = (def.indent, def.first);
-        let found = Decorated { name, decorators, indent, line, depth };
-        Ok((!found.decorators.is_empty()).then_some(found))
-    }
-}
-
 impl Rewritten {
-    /// Functions that have ended when so many blocks are open.
-    fn decorates(&mut self, decorated: &mut Vec<Decorated>, depth: usize) {
-        while let Some(ended) = decorated.pop_if(|own| own.depth >= depth) {
-            let Decorated { name, decorators, indent, line, .. } = ended;
-            for (nth, decorator) in decorators.iter().enumerate() {
-                let line = line.saturating_sub(nth + 1);
-                self.line(&format!("{:indent$}{name} = _decorated({decorator}, {name})", ""), line);
-            }
-        }
-    }
-
     /// Where in its line of the original that stands which stands there in a line of the text: both
     /// lines and columns are counted from 0, the columns in characters.
     pub(super) fn column(&self, line: usize, column: usize) -> usize {
@@ -387,17 +347,20 @@ fn write(
             out.lines(&format!("{:indent$}_{word}({what})", ""), statement);
             return Ok(());
         }
-        "return" | "break" | "continue" if leaves_with(blocks, first_word(head)) => {
-            return refused(
-                &format!("`{}` inside `with`", first_word(head)),
-                "Leave the block first: set a variable in it and look at it behind.",
-            );
+        word @ ("return" | "break" | "continue") if contexts_left(blocks, word) > 0 => {
+            return leaving(out, statement, contexts_left(blocks, word), names);
         }
         "for" => blocks.push(Open { indent, kind: Block::Loop }),
         "def" => blocks.push(Open { indent, kind: Block::Def }),
         // Behind its function, in which the line is written.
         "" if head.starts_with('@') => {
             (first..=statement.last).for_each(|line| out.line("", line));
+            return Ok(());
+        }
+        "del" if deleted::statement(statement).is_some() => {
+            let text = deleted::statement(statement).unwrap_or_default();
+            out.line(&format!("{:indent$}{text}", ""), first);
+            (first + 1..=statement.last).for_each(|line| out.line("", line));
             return Ok(());
         }
         word => {
@@ -417,17 +380,50 @@ fn write(
     Ok(())
 }
 
-/// Whether a statement would leave a `with` block, whose end it would skip.
-fn leaves_with(blocks: &[Open], word: &str) -> bool {
+/// How many contexts of `with` blocks a statement leaves.
+fn contexts_left(blocks: &[Open], word: &str) -> usize {
+    let mut left = 0;
     for open in blocks.iter().rev() {
         match open.kind {
-            Block::With { .. } => return true,
-            Block::Loop | Block::Endless { .. } if word != "return" => return false,
-            Block::Def | Block::Holding { .. } => return false,
+            Block::With { contexts, .. } => left += contexts,
+            Block::Loop | Block::Endless { .. } if word != "return" => return left,
+            Block::Def | Block::Holding { .. } => return left,
             Block::Loop | Block::Endless { .. } => {}
         }
     }
-    false
+    left
+}
+
+/// A statement that leaves `with` blocks: they end behind what it returns.
+fn leaving(
+    out: &mut Rewritten,
+    statement: &Logical,
+    contexts: usize,
+    names: Here<'_>,
+) -> Result<(), ProgramError> {
+    let Logical { first, indent, .. } = *statement;
+    let (mut text, mut mask) = expressions(statement)?;
+    let word = first_word(mask.trim_start()).to_owned();
+    let end = mask.trim_end().len();
+    let value = indent + word.len();
+    let returns = word == "return" && !mask[value..end].trim().is_empty();
+    let mut last = format!("{:indent$}{word}", "");
+    if returns {
+        for of in [&mut text, &mut mask] {
+            of.replace_range(end.., "");
+            of.replace_range(indent..value, "_left =");
+        }
+        inline::rewrite(&mut text, &mut mask);
+        out.lines(&text, statement);
+        last.push_str(" _left");
+    }
+    for _ in 0..contexts {
+        out.line(&format!("{:indent$}_exit()", ""), first);
+    }
+    let mut mask = last.clone();
+    names.rewrite(&mut last, &mut mask);
+    out.line(&last, statement.last);
+    Ok(())
 }
 
 fn first_word(text: &str) -> &str {

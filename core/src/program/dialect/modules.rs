@@ -69,7 +69,7 @@ fn function(name: &str, head: &Logical, block: &[Logical]) -> Option<Vec<String>
     };
     put(first, format!("{:1$}def {name}({2}):", "", head.indent, arguments.trim()));
     put(init.first, format!("{:indent$}self = {{}}", ""));
-    let returned = format!("return _module(\"{name}\", self)");
+    let returned = format!("return _module(\"{name}\", self, {})", values_of_forward(block));
     let after = block.get(at + 1 + body.len());
     for own in &body {
         let base = own.mask.contains("super(") || own.mask.contains("Module.__init__(");
@@ -92,6 +92,35 @@ fn function(name: &str, head: &Logical, block: &[Logical]) -> Option<Vec<String>
         put(after.first, format!("{:indent$}{returned}", ""));
     }
     Some(lines)
+}
+
+/// How many values `forward` returns side by side; 0 where that is not alike everywhere, or where it
+/// does more with them than run modules.
+fn values_of_forward(block: &[Logical]) -> usize {
+    let forward = |own: &Logical| own.mask.trim_start().starts_with("def forward(");
+    let Some(at) = block.iter().position(forward) else { return 0 };
+    let Some(head) = block.get(at) else { return 0 };
+    let body = block.iter().skip(at + 1).take_while(|own| own.indent > head.indent);
+    let reshapes = ["sum(", "mean(", "reshape(", "squeeze(", "unsqueeze(", "argmax(", "[", "loss("];
+    let mut values = None;
+    for own in body {
+        let Some(returned) = own.mask.trim().strip_prefix("return ") else { continue };
+        let (mut depth, mut here) = (0_usize, 1);
+        for c in returned.chars() {
+            match c {
+                '(' | '[' | '{' => depth += 1,
+                ')' | ']' | '}' => depth = depth.saturating_sub(1),
+                ',' if depth == 0 => here += 1,
+                _ => {}
+            }
+        }
+        let plain = here > 1 || !reshapes.iter().any(|word| returned.contains(word));
+        if !plain || values.is_some_and(|values| values != here) {
+            return 0;
+        }
+        values = Some(here);
+    }
+    values.unwrap_or(0)
 }
 
 /// `self.x` as `self["x"]`, without the comment behind.

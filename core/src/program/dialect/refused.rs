@@ -10,8 +10,9 @@ pub(super) fn statement(word: &str, rest: &str) -> Option<(String, &'static str)
              ships, as models.resnet18() (docs/programs.md), and wrap that in DDP(...).",
         ),
         "class" => (
-            "a program has no classes",
-            "Write functions, and keep what belongs together in a dict or struct(...).",
+            "this class is not followed",
+            "A class has methods and plain attributes here; properties, class methods, other \
+             decorators and what else stands in its block are not followed. Write functions instead.",
         ),
         "try" | "except" | "finally" => (
             "a program has no `try`: what raises ends its rank",

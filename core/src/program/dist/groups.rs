@@ -70,7 +70,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
 
     /// Whether `TORCHELASTIC_RUN_ID` is set, which the program may do itself.
     fn is_torchelastic_launched(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<bool> {
-        Ok(process(eval)?.environ.contains_key("TORCHELASTIC_RUN_ID"))
+        Ok(matches!(process(eval)?.environ.get("TORCHELASTIC_RUN_ID"), Some(Some(_))))
     }
 
     fn get_default_backend_for_device<'v>(

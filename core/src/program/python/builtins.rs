@@ -5,7 +5,7 @@ use super::super::process::process;
 use super::super::shown;
 use super::super::tensor_math;
 use super::super::tensor_parts::SLICE;
-use super::super::undecided::{self, UnknownValue};
+use super::super::undecided::{self, Number, UnknownValue};
 use super::super::values::WorkValue;
 use super::float::{float_of, read};
 use super::format::{format as formatted, percent, raised};
@@ -126,9 +126,11 @@ pub(in super::super) fn set<'v>(
 fn functions(builder: &mut GlobalsBuilder) {
     fn str<'v>(
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<String> {
-        Ok(args.items.first().map(|value| shown::text(*value, heap)).unwrap_or_default())
+        let Some(value) = args.items.first() else { return Ok(String::new()) };
+        let value = super::super::classes::shown(*value, eval)?;
+        Ok(shown::text(value, eval.heap()))
     }
 
     fn repr<'v>(value: Value<'v>, heap: Heap<'v>) -> anyhow::Result<String> {
@@ -155,8 +157,8 @@ fn functions(builder: &mut GlobalsBuilder) {
             "Tensor" => super::super::tensor_each::item(value, eval)?,
             _ => value,
         };
-        if is_value(value) {
-            return Ok(value);
+        if let Some(unknown) = value.downcast_ref::<UnknownValue>().filter(|own| own.is_value()) {
+            return Ok(heap.alloc(unknown.as_number(Number::Real)));
         }
         let text = match super::super::stores::bytes_of(value) {
             Some(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -238,6 +240,9 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 
     fn isinstance<'v>(value: Value<'v>, class: Value<'v>) -> anyhow::Result<bool> {
+        if let Some(is) = super::super::classes::is_instance(value, class) {
+            return Ok(is);
+        }
         let of = match value.downcast_ref::<UnknownValue>() {
             Some(unknown) => unknown.class()?,
             None => class_of(value),

@@ -3,7 +3,8 @@
 use super::super::arguments::{class_of, items};
 use super::super::process::Raised;
 use super::super::shown;
-use super::super::undecided::UnknownValue;
+use super::super::tensor_value::tensor;
+use super::super::undecided::{self, UnknownValue};
 use super::float::float_of;
 use super::spec::{Formatted, Spec, number};
 use starlark::values::dict::DictRef;
@@ -52,6 +53,15 @@ pub(in super::super) fn format<'v>(
     // What is not known is shown as such.
     if value.downcast_ref::<UnknownValue>().is_some() {
         return Ok(value.to_str());
+    }
+    if let Ok(tensor) = tensor(value) {
+        return match tensor.shape().is_empty() {
+            true => Ok(format!("<a tensor's value: {}", undecided::SHOWN)),
+            false => {
+                let text = "TypeError: unsupported format string passed to Tensor.__format__";
+                Err(raised(text))
+            }
+        };
     }
     let of = match (value.unpack_bool(), spec.ends_with(['d', 'f', 'e', 'g', 'x', '%'])) {
         (Some(yes), true) => Formatted::Int(u8::from(yes).to_string()),
@@ -151,7 +161,7 @@ fn inner<'v>(value: Value<'v>, path: &str, heap: Heap<'v>) -> anyhow::Result<Val
 ///
 /// # Errors
 /// What Python raises: too few or too many values, or a number that is none.
-pub(super) fn percent<'v>(
+pub(in super::super) fn percent<'v>(
     template: &str,
     values: Value<'v>,
     heap: Heap<'v>,
@@ -250,11 +260,13 @@ fn one_of<'v>(value: Value<'v>, spec: Spec, heap: Heap<'v>) -> anyhow::Result<St
         None => formatted(value, heap),
     };
     let text = |text| Spec { kind: Some('s'), ..spec }.apply(&Formatted::Text(text));
+    let one = tensor(value).is_ok_and(|tensor| tensor.numel() == 1);
     let unknown = value.downcast_ref::<UnknownValue>().is_some();
     let done = match (kind, of) {
         ('r' | 'a', _) => text(shown::repr(value, heap)),
         ('s', _) => text(shown::text(value, heap)),
         _ if unknown => Some(value.to_str()),
+        _ if one => Some(format!("<a tensor's value: {}", undecided::SHOWN)),
         ('c', Formatted::Text(one)) => text(one),
         ('d' | 'i' | 'u', Formatted::Float(number)) if number.is_finite() => {
             let whole = Formatted::Int(format!("{:.0}", number.trunc()));

@@ -1,5 +1,6 @@
 //! Python's `math`, and what of `random` and `sys` a program can have.
 
+use super::super::undecided::{Number, UnknownValue};
 use super::builtins::real;
 use super::format::raised;
 use starlark::environment::GlobalsBuilder;
@@ -7,7 +8,7 @@ use starlark::starlark_module;
 use starlark::values::dict::AllocDict;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
-use starlark::values::{Heap, Value};
+use starlark::values::{AllocValue, Heap, Value, ValueLike};
 
 /// Adds them.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
@@ -35,15 +36,27 @@ fn whole<'v>(number: f64, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
     Ok(heap.alloc(number as i64))
 }
 
+/// What a function makes of a number; of one that only a run tells, another one.
+fn made<'v, T: AllocValue<'v>>(
+    x: Value<'v>,
+    number: Number,
+    heap: Heap<'v>,
+    with: impl FnOnce(f64) -> anyhow::Result<T>,
+) -> anyhow::Result<Value<'v>> {
+    if let Some(unknown) = x.downcast_ref::<UnknownValue>().filter(|own| own.is_value()) {
+        return Ok(heap.alloc(unknown.as_number(number)));
+    }
+    Ok(heap.alloc(with(real(x)?)?))
+}
+
 fn domain() -> anyhow::Error {
     raised("ValueError: math domain error")
 }
 
 #[starlark_module]
 fn math(builder: &mut GlobalsBuilder) {
-    fn sqrt<'v>(x: Value<'v>) -> anyhow::Result<f64> {
-        let x = real(x)?;
-        if x < 0.0 { Err(domain()) } else { Ok(x.sqrt()) }
+    fn sqrt<'v>(x: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+        made(x, Number::Real, heap, |x| if x < 0.0 { Err(domain()) } else { Ok(x.sqrt()) })
     }
 
     fn ceil<'v>(x: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
@@ -62,19 +75,21 @@ fn math(builder: &mut GlobalsBuilder) {
         Ok(real(x)?.abs())
     }
 
-    fn exp<'v>(x: Value<'v>) -> anyhow::Result<f64> {
-        Ok(libm::exp(real(x)?))
+    fn exp<'v>(x: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+        made(x, Number::Real, heap, |x| Ok(libm::exp(x)))
     }
 
     fn log<'v>(
         x: Value<'v>,
         #[starlark(default = NoneType)] base: Value<'v>,
-    ) -> anyhow::Result<f64> {
-        let x = real(x)?;
-        if x <= 0.0 {
-            return Err(domain());
-        }
-        Ok(if base.is_none() { libm::log(x) } else { libm::log(x) / libm::log(real(base)?) })
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        made(x, Number::Real, heap, |x| {
+            if x <= 0.0 {
+                return Err(domain());
+            }
+            Ok(if base.is_none() { libm::log(x) } else { libm::log(x) / libm::log(real(base)?) })
+        })
     }
 
     fn log2<'v>(x: Value<'v>) -> anyhow::Result<f64> {
@@ -103,16 +118,16 @@ fn math(builder: &mut GlobalsBuilder) {
         Ok(libm::tanh(real(x)?))
     }
 
-    fn isnan<'v>(x: Value<'v>) -> anyhow::Result<bool> {
-        Ok(real(x)?.is_nan())
+    fn isnan<'v>(x: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+        made(x, Number::Bool, heap, |x| Ok(x.is_nan()))
     }
 
-    fn isinf<'v>(x: Value<'v>) -> anyhow::Result<bool> {
-        Ok(real(x)?.is_infinite())
+    fn isinf<'v>(x: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+        made(x, Number::Bool, heap, |x| Ok(x.is_infinite()))
     }
 
-    fn isfinite<'v>(x: Value<'v>) -> anyhow::Result<bool> {
-        Ok(real(x)?.is_finite())
+    fn isfinite<'v>(x: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+        made(x, Number::Bool, heap, |x| Ok(x.is_finite()))
     }
 
     fn gcd(x: i64, y: i64) -> anyhow::Result<i64> {

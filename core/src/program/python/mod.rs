@@ -11,7 +11,7 @@ mod types;
 
 pub(super) use builtins::set;
 pub(super) use float::{float_of, repr as float_repr};
-pub(super) use format::format;
+pub(super) use format::{format, percent};
 pub(super) use same::unknown;
 pub(super) use types::TypeValue;
 

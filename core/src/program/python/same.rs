@@ -1,10 +1,11 @@
 //! `==`, `is` and `in`: what is known only when a program runs refuses to be compared, on whichever
 //! side it stands, and so do the values of a tensor. All else is compared as the interpreter does.
 
-use super::super::module_value::OutputValue;
+use super::super::output_value::OutputValue;
 use super::super::tensor_value::TensorValue;
 use super::super::undecided::{self, UnknownValue};
 use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::dict::DictRef;
 use starlark::values::list::ListRef;
@@ -65,6 +66,45 @@ fn no_values(values: [Value<'_>; 2]) -> starlark::Result<()> {
     }
 }
 
+/// Tensors compared element by element, by their method of that name.
+fn of_elements<'v>(
+    operator: &str,
+    a: Value<'v>,
+    b: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    let turned = match operator {
+        "lt" => "gt",
+        "le" => "ge",
+        "gt" => "lt",
+        "ge" => "le",
+        same => same,
+    };
+    let (own, other, name) = if is_tensor(a) { (a, b, operator) } else { (b, a, turned) };
+    let method = own.get_attr_error(name, eval.heap())?;
+    eval.eval_function(method, &[other], &[])
+}
+
+/// `(a > b).sum()`: a comparison of which something is asked.
+fn compared<'v>(
+    operator: &str,
+    a: Value<'v>,
+    b: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    known([a, b])?;
+    if [a, b].into_iter().any(is_tensor) && !a.is_none() && !b.is_none() {
+        return of_elements(operator, a, b, eval);
+    }
+    Ok(Value::new_bool(match operator {
+        "ne" => !equal(a, b)?,
+        "lt" => a.compare(b)?.is_lt(),
+        "le" => a.compare(b)?.is_le(),
+        "gt" => a.compare(b)?.is_gt(),
+        _ => a.compare(b)?.is_ge(),
+    }))
+}
+
 /// Whether the interpreter compares such a value with any other by itself: it takes values of ours
 /// for something else than a number.
 fn plain(value: Value<'_>) -> bool {
@@ -85,13 +125,56 @@ fn functions(builder: &mut GlobalsBuilder) {
     fn _same<'v>(
         #[starlark(require = pos)] a: Value<'v>,
         #[starlark(require = pos)] b: Value<'v>,
-    ) -> starlark::Result<bool> {
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
         if let (Some(a), Some(b)) = (a.unpack_i32(), b.unpack_i32()) {
-            return Ok(a == b);
+            return Ok(Value::new_bool(a == b));
         }
         known([a, b])?;
-        no_values([a, b])?;
-        equal(a, b)
+        if [a, b].into_iter().any(is_tensor) && !a.is_none() && !b.is_none() {
+            return of_elements("eq", a, b, eval);
+        }
+        equal(a, b).map(Value::new_bool)
+    }
+
+    fn _differs<'v>(
+        #[starlark(require = pos)] a: Value<'v>,
+        #[starlark(require = pos)] b: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        compared("ne", a, b, eval)
+    }
+
+    fn _less<'v>(
+        #[starlark(require = pos)] a: Value<'v>,
+        #[starlark(require = pos)] b: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        compared("lt", a, b, eval)
+    }
+
+    fn _greater<'v>(
+        #[starlark(require = pos)] a: Value<'v>,
+        #[starlark(require = pos)] b: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        compared("gt", a, b, eval)
+    }
+
+    fn _at_most<'v>(
+        #[starlark(require = pos)] a: Value<'v>,
+        #[starlark(require = pos)] b: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        compared("le", a, b, eval)
+    }
+
+    fn _at_least<'v>(
+        #[starlark(require = pos)] a: Value<'v>,
+        #[starlark(require = pos)] b: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        compared("ge", a, b, eval)
     }
 
     /// `a is b`, of which values of numbers and texts know no difference.

@@ -5,11 +5,12 @@
 
 use super::super::arguments::{class_of, number, type_error};
 use super::super::process::Raised;
-use super::super::undecided::UnknownValue;
+use super::super::undecided::{Number, UnknownValue};
 use super::late::LateValue;
 use allocative::Allocative;
 use starlark::collections::StarlarkHasher;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
+use starlark::eval::Evaluator;
 use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
 use starlark::values::{
@@ -272,12 +273,17 @@ fn python(builder: &mut GlobalsBuilder) {
     fn _int<'v>(
         value: Value<'v>,
         #[starlark(default = 10)] base: u32,
-        heap: Heap<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let value = match value.get_type() {
+            "Tensor" => super::super::tensor_each::item(value, eval)?,
+            _ => value,
+        };
         if let Some(unknown) = value.downcast_ref::<UnknownValue>() {
-            anyhow::bail!("{}", unknown.what());
+            anyhow::ensure!(unknown.is_value(), "{}", unknown.what());
+            return Ok(heap.alloc(unknown.as_number(Number::Whole)));
         }
-        anyhow::ensure!(class_of(value) != "Tensor", super::super::undecided::VALUES);
         if value.get_type() == "int" || value.downcast_ref::<LateValue>().is_some() {
             return Ok(value);
         }

@@ -1,0 +1,476 @@
+//! Classes of a program: objects with attributes, methods and what they inherit.
+//!
+//! The dialect hands each method over as an attribute of its class. What Python asks of a value behind
+//! a program's back (`__len__`, `__getitem__`, properties) is not among it.
+
+#![allow(clippy::panic, reason = "a class is never written out")]
+
+use super::arguments as take;
+use super::tensor_math;
+use allocative::Allocative;
+use starlark::any::ProvidesStaticType;
+use starlark::collections::SmallMap;
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::{Arguments, Evaluator};
+use starlark::starlark_module;
+use starlark::values::dict::AllocDict;
+use starlark::values::none::NoneType;
+use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike};
+use starlark_derive::starlark_value;
+use std::cell::RefCell;
+use std::fmt;
+
+/// Classes above each other that are looked through.
+const MAX_DEPTH: usize = 32;
+
+type Attributes<'v> = RefCell<SmallMap<String, Value<'v>>>;
+
+fn found<'v>(of: &Attributes<'v>, name: &str) -> Option<Value<'v>> {
+    of.try_borrow().ok()?.get(name).copied()
+}
+
+fn put<'v>(of: &Attributes<'v>, name: &str, value: Value<'v>) -> starlark::Result<()> {
+    if let Ok(mut own) = of.try_borrow_mut() {
+        own.insert(name.to_owned(), value);
+    }
+    Ok(())
+}
+
+/// A class.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+pub(super) struct ClassValue<'v> {
+    name: String,
+    bases: Vec<Value<'v>>,
+    /// The fields of a dataclass, in their order.
+    fields: Option<Vec<String>>,
+    members: Attributes<'v>,
+}
+
+/// An object of one, or another hold on it: an attribute is asked for without the value that has it.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+pub(super) struct InstanceValue<'v>(Value<'v>);
+
+/// What an object is.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+struct StateValue<'v> {
+    class: Value<'v>,
+    attributes: Attributes<'v>,
+}
+
+/// A method of an object.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+struct MethodValue<'v> {
+    function: Value<'v>,
+    this: Value<'v>,
+}
+
+/// `super()`.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+struct SuperValue<'v> {
+    class: Value<'v>,
+    this: Value<'v>,
+}
+
+/// `@staticmethod`: a function that gets no object.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+struct StaticValue<'v>(Value<'v>);
+
+fn class<'v>(value: Value<'v>) -> Option<&'v ClassValue<'v>> {
+    value.downcast_ref::<ClassValue<'v>>()
+}
+
+impl<'v> InstanceValue<'v> {
+    fn state(&self) -> Option<&'v StateValue<'v>> {
+        self.0.downcast_ref::<StateValue<'v>>()
+    }
+
+    fn class(&self) -> Option<&'v ClassValue<'v>> {
+        class(self.state()?.class)
+    }
+
+    fn name(&self) -> &str {
+        self.class().map_or("object", |class| class.name.as_str())
+    }
+}
+
+impl<'v> ClassValue<'v> {
+    /// What the class or one above it has under that name.
+    fn find(&self, name: &str, depth: usize) -> Option<Value<'v>> {
+        found(&self.members, name).or_else(|| self.inherited(name, depth))
+    }
+
+    fn inherited(&self, name: &str, depth: usize) -> Option<Value<'v>> {
+        if depth >= MAX_DEPTH {
+            return None;
+        }
+        self.bases.iter().find_map(|base| class(*base)?.find(name, depth + 1))
+    }
+
+    /// Whether it is that class, or below it.
+    fn is(&self, other: &ClassValue<'v>, depth: usize) -> bool {
+        let above = |base: &Value<'v>| class(*base).is_some_and(|base| base.is(other, depth + 1));
+        std::ptr::eq(self, other) || (depth < MAX_DEPTH && self.bases.iter().any(above))
+    }
+
+    fn fields(&self, depth: usize) -> Vec<String> {
+        let above = self.bases.iter().filter_map(|base| class(*base));
+        let mut all: Vec<String> = match depth < MAX_DEPTH {
+            true => above.flat_map(|base| base.fields(depth + 1)).collect(),
+            false => Vec::new(),
+        };
+        for own in self.fields.iter().flatten() {
+            if !all.contains(own) {
+                all.push(own.clone());
+            }
+        }
+        all
+    }
+
+    /// The attributes of a new object of a dataclass.
+    fn filled(
+        &self,
+        given: &[Value<'v>],
+        named: &[(&str, Value<'v>)],
+    ) -> starlark::Result<SmallMap<String, Value<'v>>> {
+        let fields = self.fields(0);
+        let wrong = |text: String| Err(starlark::Error::new_native(take::type_error(text)));
+        if let Some((name, _)) = named.iter().find(|(name, _)| !fields.iter().any(|f| f == name)) {
+            return wrong(format!(
+                "{}.__init__() got an unexpected keyword argument '{name}'",
+                self.name
+            ));
+        }
+        if given.len() > fields.len() {
+            return wrong(format!(
+                "{}.__init__() takes {} positional arguments but {} were given",
+                self.name,
+                fields.len() + 1,
+                given.len() + 1
+            ));
+        }
+        let mut all = SmallMap::new();
+        for (at, field) in fields.into_iter().enumerate() {
+            let by_name = named.iter().find(|(name, _)| *name == field).map(|(_, value)| *value);
+            let value = given.get(at).copied().or(by_name).or_else(|| self.find(&field, 0));
+            let Some(value) = value else {
+                return wrong(format!(
+                    "{}.__init__() missing 1 required positional argument: '{field}'",
+                    self.name
+                ));
+            };
+            all.insert(field, value);
+        }
+        Ok(all)
+    }
+}
+
+/// What an object has of its class: functions get it first.
+fn bound<'v>(member: Value<'v>, this: Value<'v>, heap: Heap<'v>) -> Value<'v> {
+    if let Some(own) = member.downcast_ref::<StaticValue<'v>>() {
+        return own.0;
+    }
+    match member.get_type() {
+        "function" => heap.alloc_complex_no_freeze(MethodValue { function: member, this }),
+        _ => member,
+    }
+}
+
+/// A call with another value in front.
+fn called<'v>(
+    function: Value<'v>,
+    this: Option<Value<'v>>,
+    args: &Arguments<'v, '_>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    let heap = eval.heap();
+    let given: Vec<Value<'v>> = this.into_iter().chain(args.positions(heap)?).collect();
+    let named = args.names_map()?;
+    let named: Vec<(&str, Value<'v>)> =
+        named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    eval.eval_function(function, &given, &named)
+}
+
+impl fmt::Display for ClassValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<class '__main__.{}'>", self.name)
+    }
+}
+
+impl fmt::Display for InstanceValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "<__main__.{} object at 0xADDR>", self.name())
+    }
+}
+
+impl fmt::Display for StateValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<object>")
+    }
+}
+
+impl fmt::Display for MethodValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<bound method>")
+    }
+}
+
+impl fmt::Display for SuperValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<super>")
+    }
+}
+
+impl fmt::Display for StaticValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<staticmethod>")
+    }
+}
+
+#[starlark_value(type = "type")]
+impl<'v> StarlarkValue<'v> for ClassValue<'v> {
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        if attribute == "__name__" {
+            return Some(heap.alloc(self.name.as_str()));
+        }
+        let member = self.find(attribute, 0)?;
+        Some(member.downcast_ref::<StaticValue<'v>>().map_or(member, |own| own.0))
+    }
+
+    fn set_attr(&self, attribute: &str, value: Value<'v>) -> starlark::Result<()> {
+        put(&self.members, attribute, value)
+    }
+
+    /// A new object.
+    fn invoke(
+        &self,
+        me: Value<'v>,
+        args: &Arguments<'v, '_>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let heap = eval.heap();
+        let init = self.find("__init__", 0);
+        let attributes = if init.is_none() {
+            let given: Vec<Value<'v>> = args.positions(heap)?.collect();
+            let named = args.names_map()?;
+            let named: Vec<(&str, Value<'v>)> =
+                named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+            self.filled(&given, &named)?
+        } else {
+            SmallMap::new()
+        };
+        let attributes = RefCell::new(attributes);
+        let state = heap.alloc_complex_no_freeze(StateValue { class: me, attributes });
+        let made = heap.alloc_complex_no_freeze(InstanceValue(state));
+        if let Some(init) = init {
+            called(init, Some(made), args, eval)?;
+        }
+        Ok(made)
+    }
+}
+
+#[starlark_value(type = "object")]
+impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        let state = self.state()?;
+        if let Some(own) = found(&state.attributes, attribute) {
+            return Some(own);
+        }
+        match attribute {
+            "__class__" => return Some(state.class),
+            "__dict__" => {
+                let own = state.attributes.try_borrow().ok()?;
+                let pairs: Vec<(&str, Value<'v>)> =
+                    own.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+                return Some(heap.alloc(AllocDict(pairs)));
+            }
+            _ => {}
+        }
+        let member = self.class()?.find(attribute, 0)?;
+        let this = heap.alloc_complex_no_freeze(InstanceValue(self.0));
+        Some(bound(member, this, heap))
+    }
+
+    fn set_attr(&self, attribute: &str, value: Value<'v>) -> starlark::Result<()> {
+        self.state().map_or(Ok(()), |state| put(&state.attributes, attribute, value))
+    }
+
+    /// `object(…)`: `__call__`.
+    fn invoke(
+        &self,
+        me: Value<'v>,
+        args: &Arguments<'v, '_>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let call = self.class().and_then(|class| class.find("__call__", 0));
+        match call {
+            Some(call) => called(call, Some(me), args, eval),
+            None => {
+                let text = format!("'{}' object is not callable", self.name());
+                Err(starlark::Error::new_native(take::type_error(text)))
+            }
+        }
+    }
+
+    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+        let other = other.downcast_ref::<InstanceValue<'v>>();
+        Ok(other.is_some_and(|other| other.0.ptr_eq(self.0)))
+    }
+}
+
+#[starlark_value(type = "state")]
+impl<'v> StarlarkValue<'v> for StateValue<'v> {}
+
+#[starlark_value(type = "function")]
+impl<'v> StarlarkValue<'v> for MethodValue<'v> {
+    fn invoke(
+        &self,
+        _me: Value<'v>,
+        args: &Arguments<'v, '_>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        called(self.function, Some(self.this), args, eval)
+    }
+}
+
+#[starlark_value(type = "super")]
+impl<'v> StarlarkValue<'v> for SuperValue<'v> {
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        let member = class(self.class)?.inherited(attribute, 0)?;
+        Some(bound(member, self.this, heap))
+    }
+}
+
+#[starlark_value(type = "staticmethod")]
+impl<'v> StarlarkValue<'v> for StaticValue<'v> {}
+
+/// An object of a class without methods.
+pub(super) fn object<'v>(
+    name: &str,
+    attributes: SmallMap<String, Value<'v>>,
+    heap: Heap<'v>,
+) -> Value<'v> {
+    let (name, members) = (name.to_owned(), RefCell::default());
+    let class = ClassValue { name, bases: Vec::new(), fields: None, members };
+    let class = heap.alloc_complex_no_freeze(class);
+    let attributes = RefCell::new(attributes);
+    let state = heap.alloc_complex_no_freeze(StateValue { class, attributes });
+    heap.alloc_complex_no_freeze(InstanceValue(state))
+}
+
+/// An object as it shows itself: by its `__str__` or `__repr__`, if its class has one.
+///
+/// # Errors
+/// What that raises.
+pub(super) fn shown<'v>(
+    value: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let Some(own) = value.downcast_ref::<InstanceValue<'v>>() else { return Ok(value) };
+    let shows = |name: &str| own.class().and_then(|class| class.find(name, 0));
+    match shows("__str__").or_else(|| shows("__repr__")) {
+        Some(method) => {
+            eval.eval_function(method, &[value], &[]).map_err(starlark::Error::into_anyhow)
+        }
+        None => Ok(value),
+    }
+}
+
+/// `isinstance(value, of)` of the program's own classes; `None` of all others.
+pub(super) fn is_instance<'v>(value: Value<'v>, of: Value<'v>) -> Option<bool> {
+    let of = class(of)?;
+    let own = value.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class);
+    Some(own.is_some_and(|own| own.is(of, 0)))
+}
+
+#[starlark_module]
+fn functions(builder: &mut GlobalsBuilder) {
+    /// `class Name(bases):`, a dataclass with its fields.
+    fn _class<'v>(
+        #[starlark(require = pos)] name: &str,
+        #[starlark(require = pos)] bases: Value<'v>,
+        #[starlark(require = pos, default = NoneType)] fields: Value<'v>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        let bases = take::items(bases).unwrap_or_default();
+        let text = |name: Value<'v>| name.unpack_str().unwrap_or_default().to_owned();
+        let fields = take::items(fields).map(|all| all.into_iter().map(text).collect());
+        let (name, members) = (name.to_owned(), RefCell::new(SmallMap::new()));
+        Ok(heap.alloc_complex_no_freeze(ClassValue { name, bases, fields, members }))
+    }
+
+    /// `super()` in a method of a class.
+    fn _super<'v>(
+        #[starlark(require = pos)] class: Value<'v>,
+        #[starlark(require = pos)] this: Value<'v>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        Ok(heap.alloc_complex_no_freeze(SuperValue { class, this }))
+    }
+
+    /// `super().__init__()`, which does nothing where no class above has one.
+    fn _begins<'v>(
+        #[starlark(require = pos)] class: Value<'v>,
+        #[starlark(require = pos)] this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        let own = class.downcast_ref::<ClassValue<'v>>();
+        if let Some(init) = own.and_then(|own| own.inherited("__init__", 0)) {
+            eval.eval_function(init, &[this], &[])?;
+        }
+        Ok(NoneType)
+    }
+
+    /// `@staticmethod`.
+    fn _static<'v>(
+        #[starlark(require = pos)] function: Value<'v>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        Ok(heap.alloc_complex_no_freeze(StaticValue(function)))
+    }
+
+    /// `object.name += value`: what hangs on a tensor changes in place, and an object's attribute gets
+    /// another value.
+    fn _augment<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        #[starlark(require = pos)] name: &str,
+        #[starlark(require = pos)] operator: &str,
+        #[starlark(require = pos)] value: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        let heap = eval.heap();
+        let own = of.get_attr_error(name, heap)?;
+        let assigned = matches!(of.get_type(), "object" | "type");
+        if own.get_type() == "Tensor" {
+            let made = tensor_math::in_place(operator, own, value, eval);
+            let made = made.map_err(starlark::Error::new_native)?;
+            if assigned {
+                of.set_attr(name, made)?;
+            }
+            return Ok(NoneType);
+        }
+        if !assigned {
+            return Err(starlark::Error::new_native(anyhow::anyhow!(
+                "Cannot mutate an immutable value: a {} in an attribute",
+                take::class_of(own)
+            )));
+        }
+        let made = match operator {
+            "+" if own.get_type() == "list" => {
+                let extend = own.get_attr_error("extend", heap)?;
+                eval.eval_function(extend, &[value], &[])?;
+                own
+            }
+            "+" => own.add(value, heap)?,
+            "-" => own.sub(value, heap)?,
+            "*" => own.mul(value, heap)?,
+            _ => own.div(value, heap)?,
+        };
+        of.set_attr(name, made)?;
+        Ok(NoneType)
+    }
+}
+
+/// Adds what the dialect writes for classes.
+pub(super) fn add(builder: &mut GlobalsBuilder) {
+    functions(builder);
+}

@@ -1,0 +1,198 @@
+//! `class Meter:` as an object that its methods and attributes are put into: `Meter = _class("Meter", [])`,
+//! with each method a function of its own in front of which no object stands, which the rewriting hands
+//! over where it ends ([`attached`]). Lines stay where they are.
+
+use super::first_word;
+use super::operand::closing;
+use super::scan::{self, Logical};
+use std::borrow::Cow;
+
+/// What stands between a class and its method in the name of a function.
+const OF: &str = "__method__";
+/// What such a name begins with.
+const FRONT: &str = "_of_";
+
+/// The class and the name of a method that a function was written for.
+pub(super) fn attached(function: &str) -> Option<(&str, &str)> {
+    function.strip_prefix(FRONT)?.split_once(OF)
+}
+
+/// Rewrites the classes of a program; what is none that can be followed stays, and is refused.
+pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
+    if !text.contains("class ") {
+        return Cow::Borrowed(text);
+    }
+    let Ok(statements) = scan::scan(text) else { return Cow::Borrowed(text) };
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let mut changed = false;
+    for (at, head) in statements.iter().enumerate() {
+        let behind = statements.get(at + 1..).unwrap_or_default();
+        let length = behind.iter().take_while(|own| own.indent > head.indent).count();
+        let block = behind.get(..length).unwrap_or_default();
+        let front = at.checked_sub(1).and_then(|at| statements.get(at));
+        let front = front.filter(|front| front.indent == head.indent && is_dataclass(front));
+        let Some(made) = of_class(head, block, front.is_some()) else { continue };
+        changed = true;
+        for (first, last, text) in made {
+            let mut parts = text.split('\n');
+            for own in lines.iter_mut().take(last + 1).skip(first) {
+                *own = parts.next().unwrap_or_default().to_owned();
+            }
+        }
+        for own in front.iter().flat_map(|front| front.first..=front.last) {
+            if let Some(own) = lines.get_mut(own) {
+                own.clear();
+            }
+        }
+    }
+    match changed {
+        true => Cow::Owned(lines.join("\n") + "\n"),
+        false => Cow::Borrowed(text),
+    }
+}
+
+fn is_dataclass(front: &Logical) -> bool {
+    let mask = front.mask.trim().trim_start_matches("@dataclasses.").trim_start_matches('@');
+    mask == "dataclass" || mask.starts_with("dataclass(")
+}
+
+/// Statements by their lines, as what they become.
+type Made = Vec<(usize, usize, String)>;
+
+fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
+    let mask = head.mask.trim();
+    if first_word(mask) != "class" {
+        return None;
+    }
+    let declared = mask.strip_prefix("class ")?.strip_suffix(':')?.trim();
+    let (name, bases) = match declared.split_once('(') {
+        Some((name, bases)) => (name.trim(), bases.strip_suffix(')')?),
+        None => (declared, ""),
+    };
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    if name.is_empty() || !name.chars().all(word) || bases.contains(['=', '(', '[']) {
+        return None;
+    }
+    let none = |base: &&str| !base.is_empty() && !["object", "ABC", "Enum"].contains(base);
+    let bases: Vec<&str> = bases.split(',').map(str::trim).filter(none).collect();
+    if bases.iter().any(|base| base.ends_with("Module") || base.contains('.')) {
+        return None;
+    }
+    let body = block.first()?.indent;
+    let indent = &head.text[..head.indent];
+    let mut fields = Vec::new();
+    let mut made = Vec::new();
+    let mut statements = block.iter().peekable();
+    while let Some(own) = statements.next() {
+        if own.indent > body {
+            let text = within(&dedented(own, body - head.indent)?, own, name, head.indent, body);
+            made.push((own.first, own.last, text));
+            continue;
+        }
+        let text = of_body(own, name, indent, data, &mut fields)?;
+        // What stands in a block of a class runs when the class is made.
+        let opens = statements.peek().is_some_and(|next| next.indent > body);
+        if opens && !own.mask.trim_start().starts_with("def ") {
+            return None;
+        }
+        made.push((own.first, own.last, text));
+    }
+    let fields: Vec<String> = fields.iter().map(|field| format!("\"{field}\"")).collect();
+    let fields = if data { format!(", [{}]", fields.join(", ")) } else { String::new() };
+    let class = format!("{indent}{name} = _class(\"{name}\", [{}]{fields})", bases.join(", "));
+    made.push((head.first, head.last, class));
+    Some(made)
+}
+
+/// A statement without so many blanks in front.
+fn dedented(own: &Logical, by: usize) -> Option<String> {
+    let blank = own.text.get(..by)?.chars().all(|c| c == ' ' || c == '\t');
+    if blank { own.text.get(by..).map(str::to_owned) } else { None }
+}
+
+/// A statement of a method: `super()` says of what it is.
+fn within(text: &str, own: &Logical, name: &str, outer: usize, body: usize) -> String {
+    let cut = body - outer;
+    let mut out = text.to_owned();
+    let places: Vec<usize> = own.mask.match_indices("super(").map(|(at, _)| at).collect();
+    for at in places.into_iter().rev() {
+        let word = own.mask[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
+        let open = at + "super".len();
+        let Some(close) = closing(own.mask.as_bytes(), open).filter(|_| !word) else { continue };
+        out.replace_range(at - cut..=close - cut, &format!("_super({name}, self)"));
+    }
+    let empty = format!("_super({name}, self).__init__()");
+    // What stands above all others does nothing.
+    match out.trim() == empty {
+        true => out.replace(&empty, &format!("_begins({name}, self)")),
+        false => out,
+    }
+}
+
+/// A statement of the class itself.
+fn of_body(
+    own: &Logical,
+    name: &str,
+    indent: &str,
+    data: bool,
+    fields: &mut Vec<String>,
+) -> Option<String> {
+    let mask = own.mask.trim();
+    let start = own.mask.len() - own.mask.trim_start().len();
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    // A text, or nothing.
+    let bare: String =
+        mask.chars().filter(|c| c.is_ascii_graphic() && !"'\"".contains(*c)).collect();
+    if bare.is_empty() || matches!(bare.as_str(), "pass" | "...") {
+        return Some(String::new());
+    }
+    if let Some(rest) = mask.strip_prefix("def ") {
+        let method = &rest[..rest.find(|c| !word(c))?];
+        let behind = start + "def ".len() + method.len();
+        return Some(format!("{indent}def {FRONT}{name}{OF}{method}{}", &own.text[behind..]));
+    }
+    if let Some(decorator) = mask.strip_prefix('@') {
+        return match decorator {
+            "staticmethod" => Some(format!("{indent}@_static")),
+            "property" | "classmethod" | "abstractmethod" => None,
+            other if other.contains("setter") || other.contains("cached") => None,
+            _ => Some(format!("{indent}{}", own.text[start..].trim_end())),
+        };
+    }
+    let field = &mask[..mask.find(|c| !word(c))?];
+    let rest = mask[field.len()..].trim_start();
+    if rest.starts_with(':') {
+        fields.push(field.to_owned());
+        // A factory makes a new one for each object.
+        if data && mask.contains("field(") {
+            return None;
+        }
+        let Some(at) = own.mask.find('=') else { return Some(String::new()) };
+        let value = own.text[at + 1..own.mask.trim_end().len()].trim();
+        return Some(format!("{indent}{name}.{field} = {value}"));
+    }
+    if rest.starts_with('=') && !rest.starts_with("==") {
+        return Some(format!("{indent}{name}.{}", own.text[start..].trim_end()));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{attached, rewrite};
+
+    #[test]
+    fn classes_become_objects_and_functions_on_their_lines() {
+        let text = "class Meter(object):\n    \"\"\"of losses\"\"\"\n    best = 3\n\n    def \
+                    __init__(self, n=1):\n        super().__init__()\n        self.n = n\n\n\
+                    @dataclass\nclass Config(Base):\n    lr: float = 0.1\n    steps: int\n\nx = 1\n";
+        let made = "Meter = _class(\"Meter\", [])\n\nMeter.best = 3\n\ndef \
+                    _of_Meter__method____init__(self, n=1):\n    _begins(Meter, self)\n    \
+                    self.n = n\n\n\nConfig = _class(\"Config\", [Base], [\"lr\", \"steps\"])\n\
+                    Config.lr = 0.1\n\n\nx = 1\n";
+        assert_eq!(rewrite(text), made);
+        assert_eq!(attached("_of_Meter__method____init__"), Some(("Meter", "__init__")));
+        let stays = "class Net(nn.Module):\n    pass\n";
+        assert_eq!(rewrite(stays), stays);
+    }
+}
