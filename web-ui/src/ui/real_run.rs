@@ -89,6 +89,18 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
         Stage::Ended { .. } => "ended",
         Stage::Failed { .. } => "failed",
     };
+    // Beside other things it may lie below what is seen; nothing moves where it lies above the page.
+    let sheet = use_node_ref();
+    {
+        let sheet = sheet.clone();
+        use_effect_with(stage, move |stage| {
+            if matches!(*stage, "running" | "ended")
+                && let Some(sheet) = sheet.cast::<web_sys::Element>()
+            {
+                sheet.scroll_into_view();
+            }
+        });
+    }
     html! {
         <section class="real-run" data-test="real-run" data-stage={stage}>
             <button class="primary" onclick={start} disabled={missing.is_some() || running || wrong.is_some()} data-test="run-real"
@@ -123,7 +135,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                 Stage::Idle | Stage::Starting => html! {},
                 Stage::Failed { why } => html! { <p class="verdict bad" role="alert" data-test="run-failed">{ why }</p> },
                 Stage::Running { id, session, count, lost } => html! {
-                    <div class="sheet" role="region" aria-label="The real run">
+                    <div class="sheet" role="region" aria-label="The real run" ref={sheet}>
                         <header><h2>{ format!("Run {id}, live") }</h2><span class="grow" />
                             <button onclick={pause} data-test="run-pause">{ if *paused { "Go on" } else { "Pause it" } }</button>
                             <button onclick={dump} data-test="run-dump" title="Every rank writes down its last calls, as PyTorch's Flight Recorder does">{ "Dump it" }</button>
@@ -136,7 +148,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                     </div>
                 },
                 Stage::Ended { id, opened, comparison, .. } => html! {
-                    <div class="sheet" role="region" aria-label="The real run">
+                    <div class="sheet" role="region" aria-label="The real run" ref={sheet}>
                         <header>
                             <h2>{ format!("Run {id}") }</h2><span class="grow" />
                             <a href={Route::below(View::Runs, id).to_hash()} data-test="run-link">{ "In the list of runs" }</a>
