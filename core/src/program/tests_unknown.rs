@@ -93,6 +93,20 @@ fn losses_and_outputs_are_tensors_in_calls_and_sums() {
 }
 
 #[test]
+fn the_larger_of_numbers_of_which_one_is_unknown_is_unknown() {
+    let body = format!(
+        "{MODEL}best = 0.0\nfor _ in range(3):\n    best = max(best, loss.item())\n\
+         print(best, 100 / max(int(loss), 1), min([1, 2, loss.item()]), max(3, 1))\n\
+         dist.all_reduce(torch.tensor([best, 1.0]))\n"
+    );
+    assert_eq!(calls(&body), [("all_reduce".to_owned(), 2, true)]);
+    let unknown = "<a tensor's value: known when it runs>";
+    assert_eq!(printed(&body), [format!("{unknown} {unknown} {unknown} 3")]);
+    let refused = refused(&format!("{MODEL}if max(loss.item(), 1) > 2: dist.barrier()"));
+    assert!(refused.starts_with("a tensor's values are not known"), "{refused}");
+}
+
+#[test]
 fn unknown_values_decide_nothing() {
     for condition in [
         "loss.item() > 1",

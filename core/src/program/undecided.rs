@@ -83,7 +83,7 @@ impl Number {
     }
 
     /// What comes of it and another value in a sum or product.
-    fn with(self, other: Value<'_>) -> Number {
+    pub(super) fn with(self, other: Value<'_>) -> Number {
         let other = match other.downcast_ref::<UnknownValue>() {
             Some(unknown) => unknown.number(),
             None if other.get_type() == "float" => Some(Number::Real),

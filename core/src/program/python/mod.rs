@@ -1,6 +1,7 @@
 //! Python's own functions, texts and methods, where Starlark has none or answers otherwise.
 
 mod builtins;
+mod extremes;
 mod float;
 mod format;
 mod math;
@@ -22,6 +23,7 @@ use starlark::values::FrozenValue;
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     builtins::add(builder);
     same::add(builder);
+    extremes::add(builder);
     math::add(builder);
 }
 
