@@ -63,7 +63,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let launch = Launch::from_environment()?;
     let plan = plan_of(what, arguments.options, launch.world_size, launch.rank)?;
     if launch.rank.0 > 0 {
-        return Ok(launched::join(&launch, &plan, &options)?);
+        let keep = arguments.results.own_dump(launch.rank)?;
+        return Ok(launched::join(&launch, &plan, &options, keep)?);
     }
     let handle = launched::lead(&launch, rank_launcher()?, plan, options)?;
     cancel_on_signal(handle.control())?;

@@ -22,7 +22,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// The protocol between processes of one job: one of another build says so.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Where rank 0 says how it is reached.
 const MEETING_KEY: &str = "meeting";
@@ -32,6 +32,9 @@ const PINGS: u32 = 8;
 
 /// How often rank 0 looks whether somebody wants to connect, or a name is looked up again.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// How long a rank's machine may leave unanswered what it is sent.
+const LOST_AFTER_MS: u32 = 30_000;
 
 /// The secret of a run, and what a memory file is recognised by.
 pub(crate) type Token = [u8; 32];
@@ -313,6 +316,9 @@ fn greet(
         }
     };
     let stream = settle(stranger)?;
+    // It is told every second that rank 0 is there: a machine that takes none of it is gone. The
+    // other side has no such limit: a rank 0 that is stopped for a while takes nothing either.
+    rustix::net::sockopt::set_tcp_user_timeout(&stream, LOST_AFTER_MS)?;
     let Hello { rank, pid, same_machine, .. } = hello;
     Ok(Guest { rank, pid, line: line_of(stream), offset_ns, same_machine, address })
 }

@@ -4,14 +4,16 @@
 //! c10d's TCPStore, in PyTorch's protocol: one that a torchrun agent or a PyTorch process serves,
 //! or one that rank 0 serves when nobody does. Rank 0's process is the run's coordinator, with its
 //! rank in a child process; it gathers the events and says how the run ended. The other processes
-//! are ranks, connected to it over TCP; one that loses rank 0 ends by itself.
+//! are ranks, connected to it over TCP; one that loses rank 0 ends by itself, and keeps what its own
+//! recorder holds.
 
 mod environment;
 mod meeting;
 
 pub use environment::{Launch, LaunchError};
 
-use crate::host::rank::serve_joined;
+pub use crate::host::rank::KeepDump;
+use crate::host::rank::{Alone, serve_joined};
 use crate::host::{Carrier, RankLauncher, start_with};
 use crate::{RunError, RunHandle, RunOptions};
 use lockstep_core::plan::Plan;
@@ -39,17 +41,23 @@ pub fn lead(
 }
 
 /// Any other rank's process: joins rank 0's and carries its program out. Returns when the run has
-/// ended; a rank that is told to end early ends the process.
+/// ended; a rank that is told to end early ends the process, and so does one that loses rank 0, after
+/// `keep`, if given, was handed what its flight recorder holds: rank 0 has it in all other cases.
 ///
 /// # Errors
 /// When the run cannot be joined. What goes wrong later is rank 0's to tell, and ends in a failing
 /// exit code here.
-pub fn join(launch: &Launch, plan: &Plan, options: &RunOptions) -> Result<ExitCode, RunError> {
+pub fn join(
+    launch: &Launch,
+    plan: &Plan,
+    options: &RunOptions,
+    keep: Option<KeepDump>,
+) -> Result<ExitCode, RunError> {
     if plan.world_size != launch.world_size {
         return Err(wrong_world(launch, plan));
     }
     let line = meeting::attend(launch, plan, options.join_timeout)?;
-    Ok(serve_joined(line))
+    Ok(serve_joined(line, Alone::new(launch.rank, keep)))
 }
 
 fn wrong_world(launch: &Launch, plan: &Plan) -> RunError {
