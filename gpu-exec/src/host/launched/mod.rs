@@ -2,15 +2,17 @@
 //!
 //! Every process learns from its environment who it is ([`Launch`]) and finds the others through
 //! c10d's TCPStore, in PyTorch's protocol: one that a torchrun agent or a PyTorch process serves,
-//! or one that rank 0 serves when nobody does. Rank 0's process is the run's coordinator, with its
+//! or one that rank 0 serves when nobody does; or through a file that all of them see. Rank 0's process is the run's coordinator, with its
 //! rank in a child process; it gathers the events and says how the run ended. The other processes
 //! are ranks, connected to it over TCP; one that loses rank 0 ends by itself, and keeps what its own
 //! recorder holds.
 
 mod environment;
 mod meeting;
+mod rendezvous;
 
 pub use environment::{Launch, LaunchError};
+pub use rendezvous::Rendezvous;
 
 pub use crate::host::rank::KeepDump;
 use crate::host::rank::{Alone, serve_joined};
@@ -36,7 +38,11 @@ pub fn lead(
     if plan.world_size != launch.world_size {
         return Err(wrong_world(launch, &plan));
     }
-    let meeting = Meeting::open(launch, &plan, options.join_timeout)?;
+    let timeout = options.join_timeout;
+    let meeting = match &launch.file {
+        None => Meeting::open(launch, &plan, timeout)?,
+        Some(path) => rendezvous::open(path, launch, &plan, timeout)?,
+    };
     start_with(launcher, plan, options, Carrier::Host, Some(meeting))
 }
 
@@ -56,7 +62,11 @@ pub fn join(
     if plan.world_size != launch.world_size {
         return Err(wrong_world(launch, plan));
     }
-    let line = meeting::attend(launch, plan, options.join_timeout)?;
+    let timeout = options.join_timeout;
+    let line = match &launch.file {
+        None => meeting::attend(launch, plan, timeout)?,
+        Some(path) => rendezvous::attend(path, launch, plan, timeout)?,
+    };
     Ok(serve_joined(line, Alone::new(launch.rank, keep)))
 }
 

@@ -56,14 +56,15 @@ impl Silence {
         self.late = if is_late { self.late + LOOK } else { Duration::ZERO };
         self.words = words;
         let why = "its process is stopped, or its machine or the network is";
-        if self.silent.min(self.late) >= ANSWERS_WITHIN {
+        let limit = longest.saturating_add(ANSWERS_WITHIN);
+        let too_long = self.silent >= limit;
+        if is_late && (too_long || self.silent.min(self.late) >= ANSWERS_WITHIN) {
             return Some(format!(
                 "a call has timed out, and rank 0 has not answered for {} s: {why}",
-                ANSWERS_WITHIN.as_secs()
+                self.silent.as_secs()
             ));
         }
-        let limit = longest.saturating_add(ANSWERS_WITHIN);
-        (self.silent >= limit).then(|| {
+        too_long.then(|| {
             format!(
                 "rank 0 has said nothing for {} s, longer than any call may take: {why}",
                 limit.as_secs()
