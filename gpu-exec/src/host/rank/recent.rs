@@ -73,18 +73,14 @@ mod tests {
     #[test]
     fn a_call_is_worked_out_once_while_it_is_among_the_latest() {
         let mut plan = PlanBuilder::new("recent", 2, BackendName::Host).unwrap();
+        let of = |count: u64| plan.tensor(format!("t{count}"), Dtype::Float32, count, Fill::Zeros);
+        let tensors: Vec<_> = (1..20).map(of).collect();
         let counts: Vec<u64> = [1, 2, 1, 1, 2].into_iter().chain(3..20).chain(3..5).collect();
-        // A call takes the whole of its tensor.
-        let tensors: Vec<_> = (0..20u64)
-            .map(|count| {
-                plan.tensor(format!("t{count}"), Dtype::Float32, count.max(1), Fill::Zeros)
-            })
-            .collect();
         let plan = plan
             .every_rank(|_, program| {
                 for count in &counts {
-                    let tensor = tensors[*count as usize];
                     let sum = Collective::AllReduce { op: ReduceOp::Sum };
+                    let tensor = tensors[*count as usize - 1];
                     program.collective(GroupId::WORLD, sum, *count, None, Some(tensor));
                 }
             })
