@@ -8,6 +8,8 @@ use lockstep_core::schedule::Algorithm;
 use std::path::PathBuf;
 
 /// Why a run could not be started. What goes wrong after the start is in the trace's end.
+///
+/// Each says its cause itself: none is a `source`, which whoever prints a chain would say again.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The plan cannot be run by anybody.
@@ -63,18 +65,18 @@ pub enum RunError {
         planned: u32,
     },
     /// The machine of rank 0 has no such name.
-    #[error("MASTER_ADDR {address:?} cannot be looked up: {source}")]
+    #[error("MASTER_ADDR {address:?} cannot be looked up: {cause}")]
     Unresolved {
         /// The name.
         address: String,
         /// Why not.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The store in which ranks find each other.
-    #[error("the ranks' store: {source}")]
+    #[error("the ranks' store: {cause}")]
     Store {
         /// What c10d says.
-        source: crate::store::StoreError,
+        cause: crate::store::StoreError,
     },
     /// More processes than the limit.
     #[error(
@@ -133,14 +135,14 @@ pub enum RunError {
         rank: GlobalRank,
     },
     /// A rank's process could not be started.
-    #[error("rank {rank}: cannot start {program:?}: {source}")]
+    #[error("rank {rank}: cannot start {program:?}: {cause}")]
     Spawn {
         /// Which rank.
         rank: GlobalRank,
         /// What was to be executed.
         program: PathBuf,
         /// Why not.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// A rank ended, failed or took too long before it joined.
     #[error("rank {rank} did not join the run: {why}")]
@@ -151,18 +153,18 @@ pub enum RunError {
         why: String,
     },
     /// The operating system refused something.
-    #[error("cannot {doing}: {source}")]
+    #[error("cannot {doing}: {cause}")]
     System {
         /// What was tried.
         doing: &'static str,
         /// Why not.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
 }
 
 impl RunError {
     /// For `map_err`: what was tried, and the system's answer.
     pub(crate) fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl Fn(E) -> RunError {
-        move |source| RunError::System { doing, source: source.into() }
+        move |cause| RunError::System { doing, cause: cause.into() }
     }
 }

@@ -32,10 +32,21 @@ pub struct RankDump {
     pub pickle: Vec<u8>,
 }
 
+/// What PyTorch's dumps are called, with the rank behind it.
+const FILE_NAME: &str = "nccl_trace_rank_";
+
 impl RankDump {
     /// What PyTorch calls the file: `nccl_trace_rank_3`.
     pub fn file_name(&self) -> String {
-        format!("nccl_trace_rank_{}", self.rank)
+        format!("{FILE_NAME}{}", self.rank)
+    }
+
+    /// Whose dump a file of that name is, if it is one.
+    pub fn rank_of_file(name: &str) -> Option<GlobalRank> {
+        let digits = name.strip_prefix(FILE_NAME)?;
+        let rank: u32 = digits.parse().ok()?;
+        // "01" is nobody's.
+        (rank.to_string() == digits).then_some(GlobalRank(rank))
     }
 }
 

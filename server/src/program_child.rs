@@ -6,7 +6,8 @@ use lockstep_core::program::{Compiled, Options, ProgramError, compile};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// What a program may take.
@@ -54,35 +55,62 @@ pub(crate) fn plan_of(path: &str, text: &str, options: &Options) -> Result<Compi
         // A child that has ended says why below.
         let _ = stdin.write_all(&question);
     }
-    let ended = wait(&mut child)?;
+    let status = wait(&mut child)?;
     let answer = reader.join().map_err(|_| anyhow::anyhow!("the program's answer was lost"))??;
-    if !ended {
+    let Some(status) = status else {
         bail!("{path} takes more than {} s to become a plan", TIME.as_secs());
-    }
+    };
     let answer: Result<Compiled, ProgramError> = match serde_json::from_slice(&answer) {
         Ok(answer) => answer,
-        Err(_) => bail!(
-            "{path} takes more memory than a program may use ({} MB of values a rank, {} GiB in \
-             all), or nests its values too deep",
-            options.limits.heap_bytes >> 20,
-            MEMORY_BYTES >> 30
-        ),
+        Err(_) => bail!("{path}: {}", without_answer(status, options.limits.heap_bytes)),
     };
     answer.with_context(|| format!("cannot use {path}"))
 }
 
-/// Waits for a child; false if it had to be ended.
-fn wait(child: &mut Child) -> Result<bool> {
+/// What is known of a child that ended without an answer, and what it may be.
+fn without_answer(status: ExitStatus, heap_bytes: usize) -> String {
+    let limits = format!(
+        "more memory than a program may use ({} MB of values a rank, {} GiB in all)",
+        heap_bytes >> 20,
+        MEMORY_BYTES >> 30
+    );
+    let ended = match status.signal() {
+        // What Rust does when memory is refused or a stack has come to its end.
+        Some(6) => {
+            return format!(
+                "the process that executes it gave up (signal 6, SIGABRT): it takes {limits}, or nests \
+             its values too deep"
+            );
+        }
+        Some(9) => "was killed (signal 9, SIGKILL)".to_owned(),
+        Some(15) => "was told to end (signal 15, SIGTERM)".to_owned(),
+        Some(11) => "crashed (signal 11, SIGSEGV)".to_owned(),
+        Some(signal) => format!("was ended by signal {signal}"),
+        None => {
+            return format!(
+                "the process that executes it ended without an answer ({status}): it may take {limits}, \
+             or nest its values too deep"
+            );
+        }
+    };
+    format!(
+        "the process that executes it {ended}: by somebody, by a system that is out of memory, or \
+         because it takes {limits} or nests its values too deep"
+    )
+}
+
+/// Waits for a child; how it ended, unless it had to be ended.
+fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
     let deadline = Instant::now() + TIME;
     let mut pause = Duration::from_millis(1);
     loop {
-        if child.try_wait()?.is_some() {
-            return Ok(true);
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
         }
         if Instant::now() > deadline {
             child.kill()?;
             child.wait()?;
-            return Ok(false);
+            return Ok(None);
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));
@@ -107,4 +135,20 @@ pub(crate) fn answer() -> Result<ExitCode> {
     let answer = worker.join().map_err(|_| anyhow::anyhow!("the program could not be executed"))?;
     std::io::stdout().lock().write_all(&serde_json::to_vec(&answer)?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guess_is_no_fact() {
+        let told = |raw| without_answer(ExitStatus::from_raw(raw), 256 << 20);
+        let killed = told(9);
+        assert!(killed.contains("was killed (signal 9, SIGKILL): by somebody, "), "{killed}");
+        let refused = told(6);
+        assert!(refused.contains("SIGABRT") && refused.contains("256 MB"), "{refused}");
+        assert!(!refused.contains("by somebody"), "{refused}");
+        assert!(told(1 << 8).contains("exit status: 1"), "{}", told(1 << 8));
+    }
 }

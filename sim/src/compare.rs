@@ -4,7 +4,7 @@ use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{
-    CallLog, CallRecord, CallState, Called, TensorShape, TensorValue, Trace, What,
+    CallLog, CallRecord, CallState, Called, Outcome, TensorShape, TensorValue, Trace, What,
 };
 use lockstep_core::value::display_element;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,9 @@ pub struct Comparison {
     pub only_in_one: u64,
     /// The first differences, at most [`Comparison::MAX_DIFFERENCES`].
     pub differences: Vec<Difference>,
+    /// Why no tensor is in both, in words, where there are any at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_compared: Option<String>,
     /// What the ranks called.
     #[serde(default)]
     pub calls: CallComparison,
@@ -69,9 +72,11 @@ impl Comparison {
     }
 }
 
-/// Compares the tensors that two traces of `plan` ended with.
+/// Compares the tensors that two traces of `plan` ended with: a simulation, and a run.
 pub fn compare(plan: &Plan, left: &Trace, right: &Trace) -> Comparison {
     let calls = compare_calls(left, right);
+    let completed = [left, right]
+        .map(|trace| trace.end.as_ref().is_some_and(|end| end.outcome == Outcome::Completed));
     let (left, right) = (results(left), results(right));
     let mut comparison = Comparison { calls, ..Comparison::default() };
     for (key, left) in &left {
@@ -93,7 +98,30 @@ pub fn compare(plan: &Plan, left: &Trace, right: &Trace) -> Comparison {
         }
     }
     comparison.only_in_one += right.keys().filter(|key| !left.contains_key(key)).count() as u64;
+    if comparison.tensors == 0 && comparison.only_in_one > 0 {
+        comparison.not_compared =
+            Some(why_apart(completed, [&left, &right].map(BTreeMap::is_empty)));
+    }
     comparison
+}
+
+/// Why a simulation and a run have no tensor in common, though one of them has some: whether each
+/// came to its end, and whether it has none.
+fn why_apart([simulated, ran]: [bool; 2], none: [bool; 2]) -> String {
+    let why = match none {
+        [_, true] if !ran => {
+            "no rank of the run came to the end of its program, where it hands in its tensors"
+        }
+        [_, true] => "the run handed in no tensors",
+        [true, _] if simulated => {
+            "the plan's tensors are too large to be simulated with values, or it does not say what they hold"
+        }
+        [true, _] => "no rank of the simulation came to the end of its program",
+        _ => {
+            "the ranks that came to the end of their programs in the run did not in the simulation"
+        }
+    };
+    why.to_owned()
 }
 
 fn compare_calls(left: &Trace, right: &Trace) -> CallComparison {
@@ -190,5 +218,50 @@ fn show_digest(value: &TensorValue) -> String {
         TensorValue::Digest { bytes, xxh3: [high, low] } => {
             format!("{bytes} bytes, XXH3 {high:016x}{low:016x}")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_core::group::BackendName;
+    use lockstep_core::plan::{Fill, PlanBuilder};
+    use lockstep_core::trace::{Event, Origin, TraceEnd, TraceHeader};
+
+    /// A trace whose ranks below `finished` handed in four bytes.
+    fn trace(finished: u32, outcome: Outcome) -> Trace {
+        let header = TraceHeader {
+            origin: Origin::Recorded { by: "a test".into(), files: Vec::new() },
+            world_size: 2,
+            groups: Vec::new(),
+            plan: None,
+            epoch_ns: 0,
+        };
+        let result = |rank| {
+            let value = TensorValue::Bytes(vec![0; 4]);
+            let what = What::Result { tensor: TensorId(0), value };
+            Event { time_ps: 0, rank: GlobalRank(rank), what }
+        };
+        let events = (0..finished).map(result).collect();
+        Trace { header, events, end: Some(TraceEnd { time_ps: 0, outcome }) }
+    }
+
+    #[test]
+    fn values_that_are_not_compared_say_why() {
+        let mut plan = PlanBuilder::new("p", 2, BackendName::Host).unwrap();
+        plan.tensor("t", Dtype::Float32, 1, Fill::Zeros);
+        let plan = plan.every_rank(|_, _| {}).unwrap();
+        let why = |simulated: &Trace, ran: &Trace| compare(&plan, simulated, ran).not_compared;
+        let whole = trace(2, Outcome::Completed);
+        assert_eq!(why(&whole, &whole), None);
+        assert_eq!(why(&trace(0, Outcome::Completed), &trace(0, Outcome::TimedOut)), None);
+        for ended in [Outcome::Cancelled, Outcome::TimedOut] {
+            let why = why(&whole, &trace(0, ended)).unwrap();
+            assert!(why.starts_with("no rank of the run came to the end"), "{why}");
+        }
+        let large = why(&trace(0, Outcome::Completed), &whole).unwrap();
+        assert!(large.contains("too large to be simulated"), "{large}");
+        let stuck = why(&trace(0, Outcome::TimedOut), &whole).unwrap();
+        assert!(stuck.starts_with("no rank of the simulation"), "{stuck}");
     }
 }

@@ -55,6 +55,24 @@ fn a_faulty_run_leaves_dumps_that_diagnose_reads() {
         "{found:?}"
     );
 
+    // A folder holds one run: whose ranks leave fewer dumps is not mixed with the one before.
+    fs::write(emptied.join("notes.txt"), "mine").unwrap();
+    let ran = lockstep([
+        "run".as_ref(),
+        "all_reduce".as_ref(),
+        "--world-size=3".as_ref(),
+        "--fault=kill:rank=1,call=1".as_ref(),
+        "--dump-dir".as_ref(),
+        emptied.as_os_str(),
+    ]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let mut left: Vec<_> =
+        fs::read_dir(&emptied).unwrap().map(|e| e.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["nccl_trace_rank_0", "nccl_trace_rank_2", "notes.txt"]);
+    // Small tensors: what is missing is the end of the ranks, and not room for values.
+    assert!(ran.out.contains("values: not compared: no rank of the run came to"), "{ran:?}");
+
     let simulated = lockstep(["sim", "all_reduce", "--fault=kill:rank=1,call=1"]);
     assert_eq!(simulated.code, 1, "{simulated:?}");
     assert!(simulated.out.contains("rank 1"), "{simulated:?}");
@@ -148,6 +166,35 @@ fn ranks_that_others_start_are_told_of_once() {
     let said = text(&first.stderr);
     assert!(["[rank 0, ", "[rank 1, "].iter().all(|rank| said.contains(rank)), "{said}");
     assert_eq!((text(&second.stdout), text(&second.stderr)), (String::new(), String::new()));
+}
+
+/// The same without an address: a file that both see, as `init_method="file://..."`.
+#[test]
+fn ranks_meet_in_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let meeting = folder.path().join("meeting");
+    let start = |rank: &str| {
+        std::process::Command::new(lockstep_tests::binary())
+            .args(["rank", "--plan", "all_reduce", "--join-timeout", "40", "--rendezvous"])
+            .arg(format!("file://{}", meeting.display()))
+            .envs([("RANK", rank), ("WORLD_SIZE", "2")])
+            .env_remove("MASTER_ADDR")
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    // Also where the last job's file was left behind.
+    for _ in 0..2 {
+        let (second, first) = (start("1"), start("0"));
+        let [first, second] = [first, second].map(|rank| rank.wait_with_output().unwrap());
+        assert!(first.status.success() && second.status.success(), "{first:?} {second:?}");
+        assert!(String::from_utf8_lossy(&first.stdout).contains("Healthy"), "{first:?}");
+    }
+    assert_refused(
+        &lockstep(["run", "all_reduce", "--backend=mpi"]),
+        "lockstep rank --backend mpi",
+    );
 }
 
 /// Measured on this machine, whatever it is: the simulator takes what was written, and says so.

@@ -3,14 +3,15 @@
 //!
 //! With arguments it is what tests kill: `--run PLAN TRACE` is a coordinator, and `--launched PLAN
 //! TRACE` a rank that a launcher started, with `--tcp` over TCP, with `--named` over shared memory
-//! that has a name; with the feature `mpi`, `--mpi PLAN TRACE` a rank of a job of mpirun's. The trace
+//! that has a name, with `--impatient` for calls of a second at most; with the feature `mpi`, `--mpi PLAN TRACE` a rank of a job of mpirun's. The trace
 //! is written while it grows.
 
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Outcome, TraceWriter};
 use lockstep_gpu_exec::host::launched::{self, Launch};
 use lockstep_gpu_exec::{
-    Backend, HostBackend, RankLauncher, RunEvent, RunHandle, RunOptions, SharingStrategy, Transport,
+    Backend, HostBackend, RankDump, RankLauncher, RunEvent, RunHandle, RunOptions, SharingStrategy,
+    Transport,
 };
 use std::error::Error;
 use std::ffi::OsString;
@@ -34,7 +35,9 @@ fn main() -> ExitCode {
         false => SharingStrategy::FileDescriptor,
     };
     let join_timeout = Duration::from_secs(20);
-    let options = RunOptions { transport, sharing, join_timeout, ..RunOptions::default() };
+    let impatient = rest.iter().any(|word| word == "--impatient");
+    let timeout = impatient.then_some(Duration::from_secs(1));
+    let options = RunOptions { timeout, transport, sharing, join_timeout, ..RunOptions::default() };
     let done = match how.to_str() {
         Some("--run") => run(plan.as_ref(), trace.as_ref(), options),
         #[cfg(feature = "mpi")]
@@ -63,7 +66,12 @@ fn launched(plan: &Path, trace: &Path, options: RunOptions) -> Result<ExitCode, 
     let launch = Launch::from_environment()?;
     let plan = Plan::read(&std::fs::read(plan)?)?;
     if launch.rank.0 > 0 {
-        return Ok(launched::join(&launch, &plan, &options)?);
+        let folder = trace.to_owned();
+        let keep = move |dump: &RankDump| {
+            let kept = std::fs::write(folder.with_file_name(dump.file_name()), &dump.pickle);
+            kept.unwrap_or_else(|error| eprintln!("lockstep-rank: {error}"));
+        };
+        return Ok(launched::join(&launch, &plan, &options, Some(Box::new(keep)))?);
     }
     follow(launched::lead(&launch, itself()?, plan, options)?, trace)
 }

@@ -28,7 +28,7 @@ const DUMP_PART_BYTES: usize = 16 << 20;
 
 /// A rank's first byte, which the shared memory's descriptor travels with: the protocol's version, so that a
 /// rank of another build says so instead of misreading its orders.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// The byte that a keeper of the shared memory's name is told instead.
 pub(super) const KEEPER: u8 = 255;
@@ -58,6 +58,10 @@ pub(super) enum Order {
     Leave,
     /// Go on after having been stopped by a signal, which is over.
     GoOn,
+    /// Nothing: rank 0's process is there. For ranks that others started.
+    Alive,
+    /// End at once and hand in nothing, as a kill would: for ranks that no signal reaches.
+    Die,
 }
 
 /// What a rank is to run.

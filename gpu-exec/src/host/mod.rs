@@ -165,8 +165,8 @@ pub(crate) fn start_with(
         .map_err(RunError::system("start the coordinator's thread"))?;
     // Bounded by the options' join_timeout; hung up only by a panic.
     let joined = all_joined.recv().unwrap_or_else(|_| {
-        let source = std::io::Error::other("its thread panicked; this is a bug in Lockstep");
-        Err(RunError::System { doing: "start the run", source })
+        let cause = std::io::Error::other("its thread panicked; this is a bug in Lockstep");
+        Err(RunError::System { doing: "start the run", cause })
     });
     let joined = match joined {
         Ok(joined) => joined,

@@ -5,14 +5,16 @@
 //! A named file can be opened by whoever knows the name, and stays behind if its maker is killed:
 //! therefore a keeper, as PyTorch's `torch_shm_manager`, a process of its own that hears when the
 //! coordinator is gone and removes the name. It knows the name before there is such a file. Once
-//! all ranks have joined, nobody needs the name any more, and it is removed.
+//! all ranks have joined, nobody needs the name any more, and it is removed. If the keeper is killed
+//! with all others, the next run finds a file that no coordinator holds a lock on, and removes it: a
+//! lock is seen from every container that sees the file, and a process's number is not.
 
 use super::RankLauncher;
 use super::control::{self, KEEPER};
 use crate::options::SharingStrategy;
 use crate::shm::Segment;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -23,6 +25,12 @@ use std::time::Duration;
 
 /// Where POSIX shared memory lies on Linux.
 const FOLDER: &str = "/dev/shm";
+
+/// What the names begin with; the coordinator's process and a random number follow.
+const NAME: &str = "lockstep-";
+
+/// A file without a lock may be that of a coordinator which has just made it.
+const LOCKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The shared memory of a run, from the coordinator's side. Dropping it removes its name.
 #[derive(Debug)]
@@ -51,14 +59,17 @@ impl SharedMemory {
         launcher: &RankLauncher,
         patience: Duration,
     ) -> io::Result<SharedMemory> {
+        sweep(Path::new(FOLDER));
         if how == SharingStrategy::FileDescriptor {
             return Ok(SharedMemory { descriptor: Segment::create(bytes)?, named: None });
         }
         let random = RandomState::new().hash_one(std::process::id());
-        let name = format!("lockstep-{}-{random:016x}", std::process::id());
+        let name = format!("{NAME}{}-{random:016x}", std::process::id());
         let named = Named::kept(Path::new(FOLDER).join(name), launcher, patience)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let descriptor = rustix::fs::open(&named.path, flags, Mode::RUSR | Mode::WUSR)?;
+        // Ends with this process, however that ends: nobody else has this descriptor.
+        rustix::fs::flock(&descriptor, FlockOperation::NonBlockingLockExclusive)?;
         // All of it now: a file system that is too small says so here, and not by a signal later.
         let all = rustix::fs::FallocateFlags::empty();
         rustix::fs::fallocate(&descriptor, all, 0, bytes as u64).map_err(|error| {
@@ -81,6 +92,37 @@ impl SharedMemory {
     pub(super) fn name(&self) -> Option<&Path> {
         self.named.as_ref().map(|named| &*named.path)
     }
+}
+
+/// Removes names that runs have left behind which were killed as a whole. What cannot be removed is
+/// somebody else's.
+fn sweep(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if name.to_str().is_some_and(is_a_runs) && is_left_behind(&entry.path()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// `lockstep-4711-0123456789abcdef`.
+fn is_a_runs(name: &str) -> bool {
+    let parts = name.strip_prefix(NAME).and_then(|rest| rest.split_once('-'));
+    parts.is_some_and(|(pid, random)| {
+        let is_hexadecimal = random.bytes().all(|digit| digit.is_ascii_hexdigit());
+        pid.parse::<u32>().is_ok() && random.len() == 16 && is_hexadecimal
+    })
+}
+
+/// Whether no coordinator has a lock on the file, though it is old enough to have one.
+fn is_left_behind(path: &Path) -> bool {
+    let Ok(descriptor) = open(path) else { return false };
+    let file = std::fs::File::from(descriptor);
+    let Ok(metadata) = file.metadata() else { return false };
+    let age = metadata.modified().ok().and_then(|at| at.elapsed().ok());
+    metadata.is_file()
+        && age.is_some_and(|age| age >= LOCKED_WITHIN)
+        && rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_ok()
 }
 
 /// Opens what a coordinator named.
@@ -136,5 +178,34 @@ pub(super) fn keep(line: &UnixStream) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::time::SystemTime;
+
+    #[test]
+    fn what_nobody_holds_any_more_is_swept_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str, age_s: u64| {
+            let file = File::create_new(folder.path().join(name)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(age_s)).unwrap();
+            file
+        };
+        let left = "lockstep-4711-0123456789abcdef";
+        let held = "lockstep-4711-0000000000000001";
+        let (new, other) = ("lockstep-4711-0000000000000002", "lockstep-notes-0123456789abcdef");
+        let held_by =
+            [(left, 60), (held, 60), (new, 0), (other, 60)].map(|(name, age)| make(name, age));
+        rustix::fs::flock(&held_by[1], FlockOperation::NonBlockingLockExclusive).unwrap();
+        sweep(folder.path());
+        let there = |name: &str| folder.path().join(name).exists();
+        assert_eq!([left, held, new, other].map(there), [false, true, true, true]);
+        drop(held_by);
+        sweep(folder.path());
+        assert_eq!([held, new].map(there), [false, true]);
     }
 }

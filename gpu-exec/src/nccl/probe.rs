@@ -5,8 +5,9 @@ use super::{NcclOptions, Sharing};
 use crate::RunError;
 use libloading::Library;
 use lockstep_core::group::BackendName;
+use lockstep_core::words::counted;
+use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Where the loader looks by itself on the distributions we know.
@@ -72,7 +73,12 @@ pub fn probe(options: &NcclOptions) -> NcclProbe {
         pythons.extend(environments.map(PathBuf::from));
         pythons.extend(std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local")));
         pythons.extend(["/usr/local", "/usr"].map(PathBuf::from));
+        let path = std::env::var_os("PATH");
+        let on_path = path.iter().flat_map(std::env::split_paths).flat_map(|bin| homes(&bin));
+        pythons.extend(on_path);
     }
+    let mut seen = BTreeSet::new();
+    pythons.retain(|python| seen.insert(python.clone()));
     let with = |packages: &[&str]| {
         let wheels = pythons.iter().flat_map(|python| wheel_folders(&python.join("lib"), packages));
         folders.iter().cloned().chain(wheels).collect::<Vec<_>>()
@@ -82,6 +88,29 @@ pub fn probe(options: &NcclOptions) -> NcclProbe {
     let (nvrtc, _) = look_for(&NVRTC_NAMES, nvrtc, by_name);
     let (nccl, library) = look_for(&NCCL_NAMES, with(&["nvidia/nccl/lib"]), by_name);
     NcclProbe { cuda, nvrtc, nccl, nccl_version: library.as_ref().and_then(version) }
+}
+
+/// The homes of the Pythons in a folder of PATH: the environment that it belongs to, what its links
+/// lead to, and for pyenv's shims, which are scripts, every version.
+fn homes(bin: &Path) -> Vec<PathBuf> {
+    let pythons = ["python3", "python"].map(|name| bin.join(name));
+    let mut homes = Vec::new();
+    for python in pythons.iter().filter(|python| python.is_file()) {
+        let real = std::fs::canonicalize(python).ok();
+        for program in [Some(python.clone()), real].into_iter().flatten() {
+            homes.extend(program.parent().and_then(Path::parent).map(Path::to_path_buf));
+        }
+    }
+    if !homes.is_empty() && bin.ends_with("shims") {
+        let versions = bin.parent().map(|root| root.join("versions"));
+        let entries = versions.and_then(|versions| std::fs::read_dir(versions).ok());
+        let mut versions: Vec<PathBuf> =
+            entries.into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        versions.sort();
+        homes.extend(versions);
+    }
+    homes.retain(|home| home.join("lib").is_dir());
+    homes
 }
 
 /// Where packages of NVIDIA's are in the site-packages of every Python below `lib`; the pattern
@@ -165,45 +194,55 @@ pub(super) fn stand_in(path: &Path) -> Option<String> {
     }
 }
 
-/// What is missing for runs with these options, a line each place that was looked in; `None` when
-/// nothing is.
+/// Folders that a refusal names.
+const NAMED: usize = 3;
+
+/// What is missing for runs with these options, in one sentence; `None` when nothing is.
 pub fn refusal(probe: &NcclProbe, options: &NcclOptions) -> Option<RunError> {
     let nccl = Some(&probe.nccl).filter(|_| options.sharing != Sharing::OneProcess);
     let missing: Vec<_> = [Some(&probe.cuda), Some(&probe.nvrtc), nccl]
         .into_iter()
         .flatten()
         .filter(|library| library.found.is_none())
-        .map(LibraryProbe::describe_missing)
         .collect();
     if missing.is_empty() {
         return None;
     }
+    let names: Vec<String> = missing.iter().map(|library| library.names.join(" or ")).collect();
+    let broken: String = missing
+        .iter()
+        .filter_map(|library| library.broken.as_ref())
+        .map(|broken| format!("; found, but cannot be loaded: {broken}"))
+        .collect();
     let why = format!(
-        "{}\n\
-         Install NVIDIA's driver, and NVRTC and NCCL (pip install torch brings both),\n\
-         or name their folder in LD_LIBRARY_PATH; or run the plan on the host backend.",
-        missing.join("\n")
+        "no {} in {}{broken}; install NVIDIA's driver, and NVRTC and NCCL (pip install \
+         torch brings both), or name their folder in LD_LIBRARY_PATH, or run the plan on the host \
+         backend",
+        names.join(", no "),
+        looked_in(&missing)
     );
     Some(RunError::Unavailable { backend: BackendName::Nccl, why })
 }
 
-impl LibraryProbe {
-    /// What was looked for, and a line for each place.
-    fn describe_missing(&self) -> String {
-        let mut text = format!("{} was not found", self.names.join(" or "));
-        if let Some(broken) = &self.broken {
-            let _ = write!(text, ";\n  found but not loadable: {broken}");
+/// How many places libraries were looked for in, and the first of them.
+fn looked_in(missing: &[&LibraryProbe]) -> String {
+    let mut folders: Vec<&PathBuf> = Vec::new();
+    for folder in missing.iter().flat_map(|library| &library.folders) {
+        if !folders.contains(&folder) {
+            folders.push(folder);
         }
-        text.push_str(". Looked in");
-        for folder in &self.folders {
-            let _ = write!(text, "\n  {}", folder.display());
-        }
-        match self.by_name {
-            true => text.push_str("\n  and where the system's loader looks."),
-            false => text.push_str("\n  and nowhere else."),
-        }
-        text
     }
+    let named: Vec<String> =
+        folders.iter().take(NAMED).map(|folder| folder.display().to_string()).collect();
+    let more = match folders.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let loader = match missing.iter().any(|library| library.by_name) {
+        true => ", or where the system's loader looks",
+        false => ", where alone was looked",
+    };
+    format!("{} ({}{more}){loader}", counted(folders.len(), "folder"), named.join(", "))
 }
 
 /// `2.28.9` for 22809; before 2.9 the code had one digit less for the minor version.
@@ -226,22 +265,49 @@ mod tests {
         let text = refusal(&probe(&options), &options).unwrap().to_string();
         assert_eq!(
             text,
-            "\
-the nccl backend cannot run here: libcuda.so.1 was not found. Looked in
-  /nowhere/lib
-  and nowhere else.
-libnvrtc.so.13 or libnvrtc.so.12 or libnvrtc.so was not found. Looked in
-  /nowhere/lib
-  and nowhere else.
-libnccl.so.2 or libnccl.so was not found. Looked in
-  /nowhere/lib
-  and nowhere else.
-Install NVIDIA's driver, and NVRTC and NCCL (pip install torch brings both),
-or name their folder in LD_LIBRARY_PATH; or run the plan on the host backend."
+            "the nccl backend cannot run here: no libcuda.so.1, no libnvrtc.so.13 or \
+             libnvrtc.so.12 or libnvrtc.so, no libnccl.so.2 or libnccl.so in 1 folder \
+             (/nowhere/lib), where alone was looked; install NVIDIA's driver, and NVRTC and NCCL (pip \
+             install torch brings both), or name their folder in LD_LIBRARY_PATH, or run the plan \
+             on the host backend"
         );
         let logical = NcclOptions { sharing: Sharing::OneProcess, ..options };
         let text = refusal(&probe(&logical), &logical).unwrap().to_string();
         assert!(!text.contains("libnccl"), "{text}");
+    }
+
+    #[test]
+    fn a_refusal_is_one_sentence_however_many_folders_there_are() {
+        let libraries = (0..40).map(|at| PathBuf::from(format!("/nowhere/{at}"))).collect();
+        let options = NcclOptions { libraries, only_there: true, ..NcclOptions::default() };
+        let text = refusal(&probe(&options), &options).unwrap().to_string();
+        let places = "in 40 folders (/nowhere/0, /nowhere/1, /nowhere/2 and 37 more), where";
+        assert!(text.contains(places), "{text}");
+        assert!(!text.contains('\n') && text.len() < 500, "{text}");
+    }
+
+    #[test]
+    fn pythons_on_path_are_found_in_environments_and_behind_shims() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let python = |home: &str, name: &str| {
+            let bin = root.join(home);
+            std::fs::create_dir_all(&bin).unwrap();
+            std::fs::write(bin.join(name), "").unwrap();
+            bin
+        };
+        let real = python("real/bin", "python3.12");
+        let venv = root.join("venv/bin");
+        std::fs::create_dir_all(&venv).unwrap();
+        std::os::unix::fs::symlink(real.join("python3.12"), venv.join("python")).unwrap();
+        python("pyenv/versions/3.11.9/bin", "python3");
+        let shims = python("pyenv/shims", "python3");
+        for home in ["real", "venv", "pyenv/versions/3.11.9"] {
+            std::fs::create_dir_all(root.join(home).join("lib")).unwrap();
+        }
+        assert_eq!(homes(&venv), [root.join("venv"), root.join("real")]);
+        assert_eq!(homes(&shims), [root.join("pyenv/versions/3.11.9")]);
+        assert!(homes(&root.join("none")).is_empty());
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl FileStore {
 
     fn broken(&self) -> impl Fn(io::Error) -> StoreError + use<> {
         let path = self.path.clone();
-        move |source| StoreError::File { path: path.clone(), source }
+        move |cause| StoreError::File { path: path.clone(), cause }
     }
 
     /// Opens and locks the file, and reads what is new in it.

@@ -35,12 +35,12 @@ pub enum StoreError {
     #[error("the store's connection broke: {0}")]
     Connection(std::io::Error),
     /// The file of a file store cannot be used.
-    #[error("the store's file {path:?} cannot be used: {source}")]
+    #[error("the store's file {path:?} cannot be used: {cause}")]
     File {
         /// Which.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// More than the store takes; PyTorch's limits, which its server enforces by hanging up.
     #[error("{what} of {length} is too long for the store; the limit is {limit}")]

@@ -3,14 +3,18 @@
 
 use crate::deaths::{long_plan, until};
 use lockstep_core::collective::Collective;
-use lockstep_core::plan::Plan;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::{BackendName, GroupId};
+use lockstep_core::plan::{Fill, Plan, PlanBuilder};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::trace::{Outcome, Trace, What};
+use rustix::process::{Pid, Signal, kill_process};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 const RANK: &str = env!("CARGO_BIN_EXE_lockstep-rank");
 
@@ -32,6 +36,14 @@ impl Job {
 
     fn trace_path(&self) -> PathBuf {
         self.folder.path().join("trace")
+    }
+
+    /// Which ranks have kept a dump of their own.
+    fn kept(&self) -> [bool; 3] {
+        [0, 1, 2].map(|rank| {
+            let dump = std::fs::read(self.folder.path().join(format!("nccl_trace_rank_{rank}")));
+            dump.is_ok_and(|pickle| !pickle.is_empty())
+        })
     }
 
     fn trace(&self) -> Trace {
@@ -89,8 +101,16 @@ fn reduction(world_size: u32) -> Plan {
 
 /// How all of them ended, each in bounded time.
 fn end(ranks: Vec<Child>) -> Vec<Output> {
+    end_within(Duration::from_secs(10), ranks)
+}
+
+fn end_within(limit: Duration, ranks: Vec<Child>) -> Vec<Output> {
+    let started = Instant::now();
     let ended = |mut rank: Child| {
-        until("a rank ends", || rank.try_wait().unwrap().is_some());
+        while rank.try_wait().unwrap().is_none() {
+            assert!(started.elapsed() < limit, "a rank has not ended within {limit:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         rank.wait_with_output().unwrap()
     };
     ranks.into_iter().map(ended).collect()
@@ -154,15 +174,50 @@ fn a_rank_that_dies_ends_the_others() {
 
 #[test]
 fn ranks_end_when_rank_0_is_killed_and_the_trace_stays() {
+    for more in [&[][..], &["--tcp"]] {
+        let job = Job::of(&long_plan());
+        let mut ranks = job.start(3, more);
+        until("the trace grows", || grows(&job.trace_path()));
+        ranks[0].kill().unwrap();
+        let outputs = end(ranks);
+        assert_eq!(codes(&outputs), [None, Some(1), Some(1)], "{:?}", all(&outputs));
+        for (rank, output) in [(1, &outputs[1]), (2, &outputs[2])] {
+            let said = text(output);
+            assert!(said.contains(&format!("rank {rank}: connection to rank 0 lost")), "{said}");
+        }
+        // Rank 0 cannot gather what they have called: each keeps its own.
+        assert_eq!(job.kept(), [false, true, true]);
+        let trace = job.trace();
+        assert!(trace.end.is_none() && !trace.events.is_empty());
+    }
+}
+
+/// A stopped process keeps its connections: nobody hears of it but by its silence.
+#[test]
+fn ranks_end_when_rank_0_is_stopped() {
+    let job = Job::of(&long_plan());
+    let mut ranks = job.start(3, &["--impatient"]);
+    until("the trace grows", || grows(&job.trace_path()));
+    let first = Pid::from_raw(ranks[0].id() as i32).unwrap();
+    kill_process(first, Signal::STOP).unwrap();
+    let others = end_within(Duration::from_secs(40), ranks.split_off(1));
+    ranks[0].kill().unwrap();
+    ranks[0].wait().unwrap();
+    assert_eq!(codes(&others), [Some(1); 2], "{:?}", all(&others));
+    assert!(all(&others).iter().all(|said| said.contains("rank 0 has ")), "{:?}", all(&others));
+    assert_eq!(job.kept(), [false, true, true]);
+}
+
+/// Whom rank 0 ends by name does not take it for a rank 0 that is gone.
+#[test]
+fn a_run_that_rank_0_ends_is_told_by_rank_0() {
     let job = Job::of(&long_plan());
     let mut ranks = job.start(3, &[]);
     until("the trace grows", || grows(&job.trace_path()));
-    ranks[0].kill().unwrap();
+    ranks[2].kill().unwrap();
     let outputs = end(ranks);
-    assert_eq!(codes(&outputs), [None, Some(1), Some(1)], "{:?}", all(&outputs));
-    assert!(text(&outputs[1]).contains("the run was ended"), "{}", text(&outputs[1]));
-    let trace = job.trace();
-    assert!(trace.end.is_none() && !trace.events.is_empty());
+    assert!(text(&outputs[1]).contains("rank 0 says why"), "{:?}", all(&outputs));
+    assert_eq!(job.kept(), [false; 3]);
 }
 
 #[test]
@@ -181,45 +236,96 @@ fn another_plan_is_refused_in_words() {
     assert!(text(&second[0]).contains("another one than rank 0's"), "{second:?}");
 }
 
-#[test]
-fn ranks_of_two_network_namespaces() {
-    let id = std::process::id() % 10_000;
-    let (here, there) = (format!("lks{id}a"), format!("lks{id}b"));
-    let ip = |line: String| {
-        let ran = Command::new("ip").args(line.split_whitespace()).output();
-        ran.is_ok_and(|ran| ran.status.success())
-    };
-    if !ip(format!("netns add {here}")) {
-        println!("skipped: this machine does not let the test make network namespaces");
-        return;
+/// Two network namespaces with a cable between them, gone with it.
+struct Cable {
+    ends: [String; 2],
+}
+
+fn ip(line: &str) -> bool {
+    let ran = Command::new("ip").args(line.split_whitespace()).output();
+    ran.is_ok_and(|ran| ran.status.success())
+}
+
+impl Cable {
+    /// `None` where this machine lets nobody have one. Tests run at once: each has its letter.
+    fn new(letter: char) -> Option<Cable> {
+        let id = std::process::id() % 10_000;
+        let ends = ["a", "b"].map(|end| format!("lk{letter}{id}{end}"));
+        let [here, there] = &ends;
+        if !ip(&format!("netns add {here}")) {
+            println!("skipped: this machine does not let the test make network namespaces");
+            return None;
+        }
+        let made = [
+            format!("netns add {there}"),
+            format!("link add v{here} netns {here} type veth peer name v{there} netns {there}"),
+            format!("-n {here} addr add 10.77.0.1/24 dev v{here}"),
+            format!("-n {there} addr add 10.77.0.2/24 dev v{there}"),
+            format!("-n {here} link set v{here} up"),
+            format!("-n {there} link set v{there} up"),
+            format!("-n {here} link set lo up"),
+            format!("-n {there} link set lo up"),
+        ];
+        let made = made.iter().all(|line| ip(line));
+        let cable = Cable { ends };
+        if !made {
+            println!("skipped: this machine lets the test connect no network namespaces");
+        }
+        made.then_some(cable)
     }
-    let made = ip(format!("netns add {there}"))
-        && ip(format!("link add v{here} netns {here} type veth peer name v{there} netns {there}"))
-        && ip(format!("-n {here} addr add 10.77.0.1/24 dev v{here}"))
-        && ip(format!("-n {there} addr add 10.77.0.2/24 dev v{there}"))
-        && ip(format!("-n {here} link set v{here} up"))
-        && ip(format!("-n {there} link set v{there} up"))
-        && ip(format!("-n {here} link set lo up"))
-        && ip(format!("-n {there} link set lo up"));
-    let plan = reduction(2);
-    let job = Job::of(&plan);
-    let outputs = made.then(|| {
-        let inside = |rank: u32, namespace: &str| {
+
+    /// One rank at each end, over TCP.
+    fn start(&self, job: &Job, more: &[&str]) -> Vec<Child> {
+        let more = [&["--tcp"], more].concat();
+        let inside = |(rank, namespace): (u32, &String)| {
             let mut command = Command::new("ip");
             command.args(["netns", "exec", namespace, RANK]);
-            job.rank_by(command, rank, 2, ("10.77.0.1", 29577), &["--tcp"])
+            job.rank_by(command, rank, 2, ("10.77.0.1", 29577), &more)
         };
-        end(vec![inside(0, &here), inside(1, &there)])
-    });
-    ip(format!("netns del {here}"));
-    ip(format!("netns del {there}"));
-    match outputs {
-        None => println!("skipped: this machine lets the test connect no network namespaces"),
-        Some(outputs) => {
-            assert_eq!(codes(&outputs), [Some(0); 2], "{:?}", all(&outputs));
-            assert_verified(&job, &plan);
-        }
+        (0..).zip(&self.ends).map(inside).collect()
     }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        self.ends.iter().for_each(|end| {
+            ip(&format!("netns del {end}"));
+        });
+    }
+}
+
+#[test]
+fn ranks_of_two_network_namespaces() {
+    let Some(cable) = Cable::new('s') else { return };
+    let plan = reduction(2);
+    let job = Job::of(&plan);
+    let outputs = end(cable.start(&job, &[]));
+    assert_eq!(codes(&outputs), [Some(0); 2], "{:?}", all(&outputs));
+    assert_verified(&job, &plan);
+}
+
+/// A cable that is pulled: both ends find out by their own watchdogs, and end.
+#[test]
+fn ranks_whose_network_is_gone_end_on_both_sides() {
+    let Some(cable) = Cable::new('c') else { return };
+    let mut plan = PlanBuilder::new("long", 2, BackendName::Host).unwrap();
+    let tensor = plan.tensor("t", Dtype::Float32, 1000, Fill::Rank);
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    let plan = plan.every_rank(|_, program| {
+        for _ in 0..5000 {
+            program.collective(GroupId::WORLD, sum, 1000, None, Some(tensor));
+            program.compute("work", 5_000_000);
+        }
+    });
+    let job = Job::of(&plan.unwrap());
+    let ranks = cable.start(&job, &["--impatient"]);
+    until("the trace grows", || grows(&job.trace_path()));
+    assert!(ip(&format!("-n {0} link set v{0} down", cable.ends[0])));
+    let outputs = end_within(Duration::from_secs(40), ranks);
+    assert_eq!(codes(&outputs), [Some(1); 2], "{:?}", all(&outputs));
+    assert!(text(&outputs[1]).contains("a call has timed out, and rank 0"), "{outputs:?}");
+    assert_eq!(job.trace().end.unwrap().outcome, Outcome::TimedOut);
+    assert_eq!(job.kept(), [false, true, false]);
 }
 
 /// MASTER_ADDR can be an address of either family, however messages go.

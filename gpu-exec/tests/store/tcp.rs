@@ -2,8 +2,10 @@
 
 use crate::{LONG, SHORT, counts_every_addition, ends_in_time, waits_until_the_keys_exist};
 use lockstep_gpu_exec::store::{
-    PrefixStore, Store, StoreClient, StoreServer, TcpStore, TcpStoreOptions,
+    PrefixStore, Store, StoreClient, StoreError, StoreServer, TcpStore, TcpStoreOptions,
 };
+use std::error::Error;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
@@ -50,6 +52,30 @@ fn a_bad_addition_costs_only_its_own_connection() {
         assert_eq!(good.get("text").unwrap(), value);
         bad = client(&server);
     }
+}
+
+/// A port that something else has: said once, and as what it is.
+#[test]
+fn what_is_no_store_is_told_so() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let answering = std::thread::spawn(move || {
+        let (mut one, _) = listener.accept().unwrap();
+        one.write_all(b"HTTP/1.0 400 Bad Request").unwrap();
+        // Closed after all was read, so that the answer arrives.
+        let _ = one.read(&mut [0; 64]);
+        drop(listener.accept().unwrap());
+    });
+    let said = |error: StoreError| {
+        assert!(error.source().is_none(), "its words would be said twice");
+        error.to_string()
+    };
+    let other = said(StoreClient::connect(address, LONG).unwrap_err());
+    let what = format!("what listens at {address} is no c10d store: it ");
+    assert!(other.contains(&what) && other.contains("answered \"HTTP\""), "{other}");
+    let gone = said(StoreClient::connect(address, LONG).unwrap_err());
+    assert!(gone.contains(&what) && gone.contains("hung up"), "{gone}");
+    answering.join().unwrap();
 }
 
 #[test]
@@ -112,7 +138,6 @@ fn dropping_the_server_ends_those_who_wait() {
 
 #[test]
 fn what_is_no_request_is_cut_off_and_harms_nobody() {
-    use std::io::{Read, Write};
     let server = StoreServer::start().unwrap();
     let validation = [&[0u8][..], &0x3C85_F7CEu32.to_ne_bytes()].concat();
     let too_long = [&validation[..], &[1], &u64::MAX.to_ne_bytes()].concat();
@@ -133,7 +158,6 @@ fn what_is_no_request_is_cut_off_and_harms_nobody() {
 
 #[test]
 fn nobody_makes_the_server_hold_more_than_its_limits() {
-    use std::io::{Read, Write};
     let server = StoreServer::start().unwrap();
     let mut good = client(&server);
     let value = vec![7; 8 << 20];
@@ -184,7 +208,7 @@ fn strangers_do_not_keep_clients_out() {
 #[test]
 #[ignore = "needs a Python with PyTorch in LOCKSTEP_PYTHON"]
 fn pytorch_speaks_with_our_server_and_we_with_its() {
-    use std::io::{BufRead, BufReader, Write};
+    use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
     let python = std::env::var_os("LOCKSTEP_PYTHON").unwrap();
     let run = |script: String| Command::new(&python).args(["-c", &script]).output().unwrap();

@@ -88,7 +88,7 @@ struct Line {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
-    let name = arguments.backend.name();
+    let name = arguments.backend.name()?;
     arguments.nccl.check_for(name)?;
     let (world_size, rounds) = (arguments.world_size, arguments.rounds.max(1));
     if world_size < 2 {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use lockstep_gpu_exec::RunOptions;
-use lockstep_gpu_exec::host::launched::{self, Launch};
+use lockstep_gpu_exec::host::launched::{self, Launch, Rendezvous};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -29,6 +29,10 @@ pub(crate) struct Arguments {
     /// who this rank is, and needs no MASTER_ADDR on networks that know their machines' names
     #[arg(long, value_enum, default_value = "host")]
     backend: Carried,
+    /// Where ranks find each other, as init_process_group's init_method says it: env:// (MASTER_ADDR and
+    /// MASTER_PORT), tcp://HOST:PORT or file:///PATH, a file that all ranks see
+    #[arg(long, value_name = "URL", alias = "init-method")]
+    rendezvous: Option<Rendezvous>,
     /// What carries messages between ranks; rank 0's choice is everybody's
     #[arg(long, value_enum, default_value = "auto")]
     transport: TransportChoice,
@@ -58,12 +62,18 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         ..RunOptions::default()
     };
     if arguments.backend == Carried::Mpi {
+        if arguments.rendezvous.is_some() {
+            anyhow::bail!(
+                "--rendezvous is for the host backend: MPI's ranks find each other through it"
+            );
+        }
         return in_mpi(what, arguments.options, options, arguments.results);
     }
-    let launch = Launch::from_environment()?;
+    let launch = Launch::at(&arguments.rendezvous.unwrap_or_default())?;
     let plan = plan_of(what, arguments.options, launch.world_size, launch.rank)?;
     if launch.rank.0 > 0 {
-        return Ok(launched::join(&launch, &plan, &options)?);
+        let keep = arguments.results.own_dump(launch.rank)?;
+        return Ok(launched::join(&launch, &plan, &options, keep)?);
     }
     let handle = launched::lead(&launch, rank_launcher()?, plan, options)?;
     cancel_on_signal(handle.control())?;

@@ -1,6 +1,6 @@
 //! `lockstep run`: a plan for real, one process per rank, compared with the simulator.
 
-use super::{describe, describe_ps, rank_launcher};
+use super::{describe, describe_ps, dumps, rank_launcher};
 use crate::plan_source::{FaultOptions, PlanArguments};
 use crate::{terminal, trace_file};
 use anyhow::{Context, Result, bail};
@@ -8,15 +8,16 @@ use lockstep_core::c10d::STORE_TENSOR;
 use lockstep_core::diagnosis::{Report, diagnose_trace};
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::{Call, Plan};
+use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Origin, Outcome, Trace};
 use lockstep_core::words::counted;
+use lockstep_gpu_exec::host::launched::KeepDump;
 use lockstep_gpu_exec::{
-    Command as Order, RankDump, RunControl, RunEvent, RunHandle, RunOptions, SharingStrategy,
-    Transport,
+    Command as Order, RunControl, RunEvent, RunHandle, RunOptions, SharingStrategy, Transport,
 };
 use lockstep_sim::{Comparison, Difference, SimConfig, compare, simulate};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What a shell reports of a command that Ctrl-C ended.
@@ -97,7 +98,8 @@ impl From<TransportChoice> for Transport {
 #[derive(clap::Args)]
 pub(crate) struct Results {
     /// Write each rank's Flight Recorder dump into this folder when the run does not complete, or
-    /// is sent SIGUSR1: what `lockstep diagnose` and PyTorch's torchfrtrace read. A rank that was killed or stopped leaves none
+    /// is sent SIGUSR1: what `lockstep diagnose` and PyTorch's torchfrtrace read. A rank that was killed or stopped leaves
+    /// none. Dumps of earlier runs there are removed first
     #[arg(long, value_name = "FOLDER")]
     dump_dir: Option<PathBuf>,
     /// Calls that each rank's flight recorder holds [default: $TORCH_FR_BUFFER_SIZE, or 2000]
@@ -124,6 +126,20 @@ impl Results {
         parsed.with_context(|| format!("TORCH_FR_BUFFER_SIZE is {text:?}; it is a number of calls"))
     }
 
+    /// What a rank that ends without rank 0 does with its dump; one of an earlier run is removed.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub(crate) fn own_dump(&self, rank: GlobalRank) -> Result<Option<KeepDump>> {
+        let Some(folder) = self.dump_dir.clone() else { return Ok(None) };
+        dumps::forget_earlier(&folder, |of| of == rank)?;
+        Ok(Some(Box::new(move |dump| {
+            if let Err(error) = dumps::write(&folder, dump) {
+                terminal::note(&format!("lockstep: {error:#}"));
+            }
+        })))
+    }
+
     /// Whether ranks are to hand in what their recorders hold.
     pub(crate) fn wants_dumps(&self) -> bool {
         self.dump_dir.is_some()
@@ -137,14 +153,25 @@ pub(crate) enum BackendChoice {
     Host,
     /// GPUs, through NVIDIA's library
     Nccl,
+    /// Named so that who asks for it is told where it is
+    #[value(hide = true)]
+    Mpi,
 }
 
 impl BackendChoice {
-    pub(crate) fn name(self) -> BackendName {
-        match self {
+    /// Its name.
+    ///
+    /// # Errors
+    /// For MPI, whose own launcher starts the ranks.
+    pub(crate) fn name(self) -> Result<BackendName> {
+        Ok(match self {
             BackendChoice::Host => BackendName::Host,
             BackendChoice::Nccl => BackendName::Nccl,
-        }
+            BackendChoice::Mpi => bail!(
+                "MPI starts its ranks itself: mpirun -n 4 lockstep rank --backend mpi --plan PLAN, \
+                 with a lockstep that was built with it (--features mpi); host and nccl run from here"
+            ),
+        })
     }
 }
 
@@ -161,8 +188,8 @@ struct Ran<'a> {
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
+    let name = arguments.backend.name()?;
     let plan = arguments.plan.plan()?;
-    let name = arguments.backend.name();
     arguments.nccl.check_for(name)?;
     let sharing = strategy(arguments.sharing, name)?;
     let backend = arguments.nccl.backend(name, rank_launcher()?)?;
@@ -201,6 +228,10 @@ pub(crate) fn concluded(
     results: &Results,
     own_order: Option<OwnOrder>,
 ) -> Result<u8> {
+    // What the run hands in is read from here on.
+    if let Some(folder) = &results.dump_dir {
+        dumps::forget_earlier(folder, |_| true)?;
+    }
     // With its faults.
     let plan = handle.header().plan.clone().context("the run's trace has no plan")?;
     let trace = follow(handle, results)?;
@@ -274,7 +305,7 @@ fn follow(handle: RunHandle, results: &Results) -> Result<Trace> {
             RunEvent::Dumped(dump) => {
                 // At once: who asks for one of a run that hangs will not wait for its end.
                 match &results.dump_dir {
-                    Some(folder) => write_dump(folder, &dump)?,
+                    Some(folder) => dumps::write(folder, &dump)?,
                     None => terminal::note("lockstep: --dump-dir says where dumps go"),
                 }
             }
@@ -286,14 +317,6 @@ fn follow(handle: RunHandle, results: &Results) -> Result<Trace> {
         file.end(&trace)?;
     }
     Ok(trace)
-}
-
-/// Writes what a rank handed in, over what it handed in before.
-fn write_dump(folder: &Path, dump: &RankDump) -> Result<()> {
-    let cannot = |path: &Path| format!("cannot write {}", path.display());
-    std::fs::create_dir_all(folder).with_context(|| cannot(folder))?;
-    let path = folder.join(dump.file_name());
-    std::fs::write(&path, &dump.pickle).with_context(|| cannot(&path))
 }
 
 /// Compares what a run left with what the simulator says; `None` when it cannot simulate the plan.
@@ -398,11 +421,10 @@ fn as_text(plan: &Plan, trace: &Trace, report: &Report, comparison: Option<&Comp
 }
 
 fn describe_comparison(compared: &Comparison) -> String {
-    if compared.tensors == 0 && compared.only_in_one > 0 {
+    if let Some(why) = &compared.not_compared {
         let calls = &compared.calls;
         let mut text = format!(
-            "values: not compared, the plan's tensors are too large to be simulated with values, or it does \
-             not say what they hold\n\
+            "values: not compared: {why}\n\
              calls: {} of {} equal the simulator's, in order and in size\n",
             calls.equal,
             counted(calls.calls, "call")

@@ -77,14 +77,14 @@ pub(crate) enum StoreError {
         found: i64,
     },
     /// The operating system refused something.
-    #[error("cannot {doing} {path}: {source}")]
+    #[error("cannot {doing} {path}: {cause}")]
     Files {
         /// What was tried.
         doing: &'static str,
         /// On what.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
     /// SQLite refused something.
     #[error("the list of runs cannot be read or written: {0}")]
@@ -374,7 +374,7 @@ fn remove(path: &Path) -> Result<(), StoreError> {
 
 fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     let path = path.to_path_buf();
-    move |source| StoreError::Files { doing, path, source }
+    move |cause| StoreError::Files { doing, path, cause }
 }
 
 fn now_ms() -> i64 {

@@ -32,11 +32,7 @@ pub(crate) fn comparison_card(props: &ComparisonCardProps) -> Html {
                 calls.calls.equal,
                 counted(calls.calls.calls, "call"),
                 explain::bytes(calls.calls.bytes),
-                match calls.only_in_one {
-                    0 => "no rank ended with a tensor",
-                    _ =>
-                        "the plan's tensors were too large to be simulated with values, or it does not say what they hold",
-                }
+                calls.not_compared.as_deref().unwrap_or("no rank ended with a tensor")
             ),
         ),
         none if none.tensors == 0 => (

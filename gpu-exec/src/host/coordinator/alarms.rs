@@ -29,6 +29,7 @@ impl Coordinator {
             match alarm {
                 Alarm::Kill(_) => {
                     process.killed_on_purpose = true;
+                    process.send(frame(&Order::Die));
                     process.kill();
                 }
                 Alarm::Stop(_, for_ms) => {

@@ -111,10 +111,10 @@ impl Coordinator {
             let environment = environment.unwrap_or_default();
             let started =
                 RankProcess::start(&self.launcher, rank, memory.descriptor(), environment);
-            let mut process = started.map_err(|source| RunError::Spawn {
+            let mut process = started.map_err(|cause| RunError::Spawn {
                 rank,
                 program: self.launcher.program.clone(),
-                source,
+                cause,
             })?;
             let named = memory.name().map(Path::to_path_buf);
             process.send(frame(&Order::Setup(Box::new(setup(rank, named, false)))));

@@ -28,6 +28,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// How often ranks that others started hear that rank 0's process is there.
+const ALIVE_NS: u64 = 1_000_000_000;
+
 /// What `start` hears once all ranks have joined.
 pub(super) struct Joined {
     pub(super) pids: Vec<u32>,
@@ -52,6 +55,8 @@ pub(super) struct Coordinator {
     store: Option<StoreServer>,
     /// Where ranks that others start come to; open as long as the run.
     meeting: Option<Meeting>,
+    /// When they are next told that we are there, on the clock.
+    alive_ns: u64,
     /// The clocks of such ranks minus ours, in nanoseconds.
     offsets_ns: BTreeMap<GlobalRank, i64>,
     /// Until all ranks have it.
@@ -102,6 +107,7 @@ impl Coordinator {
             devices: Vec::new(),
             store: None,
             meeting,
+            alive_ns: now,
             offsets_ns: BTreeMap::new(),
             memory: None,
             over_tcp: false,
@@ -119,6 +125,8 @@ impl Coordinator {
         let started = self.start_ranks().and_then(|()| self.wait_for_all());
         self.memory = None;
         if let Err(error) = started {
+            // Those that others started are told: a line that only ends is a rank 0 that was lost.
+            self.order(&Order::Abort);
             // Dropping the ranks kills and reaps them, before anybody hears of it.
             self.ranks.clear();
             let outcome = Outcome::Failed { why: error.to_string() };
@@ -162,11 +170,13 @@ impl Coordinator {
             Phase::Killed => None,
         };
         let next_alarm = self.alarms.iter().map(|(due, _)| *due).min();
-        let wake_at = deadline_ns.into_iter().chain(next_alarm).min();
+        let next_word = self.meeting.is_some().then_some(self.alive_ns);
+        let wake_at = deadline_ns.into_iter().chain(next_alarm).chain(next_word).min();
         let left = wake_at.map(|at| Duration::from_nanos(at.saturating_sub(now)));
         self.wait_for_something(left);
         self.take_commands();
         self.take_alarms();
+        self.say_alive();
         for index in 0..self.ranks.len() {
             self.look_at(index);
         }
@@ -225,6 +235,15 @@ impl Coordinator {
                 Command::Resume => self.order(&Order::Resume),
                 Command::Dump => self.order(&Order::Dump),
             }
+        }
+    }
+
+    /// Lets ranks that others started hear of us: silence is how they know that we are lost.
+    fn say_alive(&mut self) {
+        let now = clock::now_ns();
+        if self.meeting.is_some() && now >= self.alive_ns {
+            self.alive_ns = now.saturating_add(ALIVE_NS);
+            self.order(&Order::Alive);
         }
     }
 

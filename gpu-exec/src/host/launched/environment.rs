@@ -3,6 +3,7 @@
 //! Slurm's own.
 
 use lockstep_core::rank::GlobalRank;
+use std::path::PathBuf;
 
 /// PyTorch's port, when nobody names another.
 const DEFAULT_PORT: u16 = 29500;
@@ -32,6 +33,8 @@ pub struct Launch {
     pub master_port: u16,
     /// Whether somebody else serves the store: a torchrun agent.
     pub store_is_served: bool,
+    /// The file in which ranks find each other, if they do not at an address.
+    pub file: Option<PathBuf>,
     /// How often the launcher has started the job again.
     pub attempt: u32,
 }
@@ -130,6 +133,7 @@ impl Launch {
             master_addr,
             master_port,
             store_is_served: variable("TORCHELASTIC_USE_AGENT_STORE").as_deref() == Some("True"),
+            file: None,
             attempt: number("TORCHELASTIC_RESTART_COUNT")?.unwrap_or(0),
         })
     }

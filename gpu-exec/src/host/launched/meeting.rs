@@ -9,7 +9,7 @@ use super::Launch;
 use crate::clock;
 use crate::host::control::frame;
 use crate::host::greeters::{Greeters, Stranger};
-use crate::store::{PrefixStore, Store, StoreClient, StoreError, StoreServer};
+use crate::store::{FileStore, PrefixStore, Store, StoreClient, StoreError, StoreServer};
 use crate::{RunError, shm};
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
@@ -22,7 +22,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// The protocol between processes of one job: one of another build says so.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Where rank 0 says how it is reached.
 const MEETING_KEY: &str = "meeting";
@@ -32,6 +32,9 @@ const PINGS: u32 = 8;
 
 /// How often rank 0 looks whether somebody wants to connect, or a name is looked up again.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// How long a rank's machine may leave unanswered what it is sent.
+const LOST_AFTER_MS: u32 = 30_000;
 
 /// The secret of a run, and what a memory file is recognised by.
 pub(crate) type Token = [u8; 32];
@@ -105,10 +108,12 @@ pub(crate) struct Meeting {
     /// Kept for those who come late; gone with the run.
     _store: Option<PrefixStore<StoreClient>>,
     _server: Option<StoreServer>,
+    /// The same where the store is a file.
+    _file: Option<PrefixStore<FileStore>>,
 }
 
-fn store_failed(source: StoreError) -> RunError {
-    RunError::Store { source }
+pub(super) fn store_failed(cause: StoreError) -> RunError {
+    RunError::Store { cause }
 }
 
 /// A TCP connection as what orders and reports travel on: for reading and writing, one stream
@@ -133,7 +138,7 @@ fn resolve(launch: &Launch, timeout: Duration) -> Result<SocketAddr, RunError> {
         };
         if started.elapsed() >= timeout {
             let address = launch.master_addr.clone();
-            return Err(RunError::Unresolved { address, source: why });
+            return Err(RunError::Unresolved { address, cause: why });
         }
         std::thread::sleep(LOOK * 20);
     }
@@ -169,7 +174,7 @@ impl Meeting {
                 Ok(server) => Some(server),
                 // A PyTorch process serves one there, or nothing answers and that is said below.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => None,
-                Err(source) => return Err(RunError::System { doing: "serve the store", source }),
+                Err(cause) => return Err(RunError::System { doing: "serve the store", cause }),
             },
         };
         let client = StoreClient::connect(address, timeout).map_err(store_failed)?;
@@ -207,10 +212,24 @@ impl Meeting {
         let invitation = Invitation { version: VERSION, port, token, probe: path };
         let bytes = postcard::to_stdvec(&invitation).unwrap_or_default();
         let plan = digest(plan);
-        let (_store, _server) = (None, None);
-        let meeting =
-            Meeting { first, world_size, token, plan, listener, _probe: probe, _store, _server };
+        let (_store, _server, _file) = (None, None, None);
+        let meeting = Meeting {
+            first,
+            world_size,
+            token,
+            plan,
+            listener,
+            _probe: probe,
+            _store,
+            _server,
+            _file,
+        };
         Ok((meeting, bytes))
+    }
+
+    /// The same, with a store in a file that stays open as long.
+    pub(super) fn with_file(self, file: PrefixStore<FileStore>) -> Meeting {
+        Meeting { _file: Some(file), ..self }
     }
 
     /// The first rank that comes.
@@ -313,6 +332,9 @@ fn greet(
         }
     };
     let stream = settle(stranger)?;
+    // It is told every second that rank 0 is there: a machine that takes none of it is gone. The
+    // other side has no such limit: a rank 0 that is stopped for a while takes nothing either.
+    rustix::net::sockopt::set_tcp_user_timeout(&stream, LOST_AFTER_MS)?;
     let Hello { rank, pid, same_machine, .. } = hello;
     Ok(Guest { rank, pid, line: line_of(stream), offset_ns, same_machine, address })
 }
@@ -368,12 +390,18 @@ pub(crate) fn accept(
         plan: digest(plan),
         same_machine: begins_with(&invitation.probe, &invitation.token),
     };
-    let lost = |source| RunError::System { doing: "reach rank 0", source };
+    let lost = |cause| RunError::System { doing: "reach rank 0", cause };
     let stream = TcpStream::connect_timeout(&rank_zero, timeout).map_err(lost)?;
     let mut host = Stranger::new(stream).map_err(lost)?;
     let offset_ns = introduce(&mut host, &hello).map_err(lost)?.map_err(no_meeting)?;
     let said = host.stream.write_all(&frame(&Asking::Offset(offset_ns)));
     said.and_then(|()| settle(host)).map(line_of).map_err(lost)
+}
+
+/// Whether rank 0's memory is seen on this machine.
+pub(super) fn is_here(invitation: &[u8]) -> bool {
+    let invitation = postcard::from_bytes::<Invitation>(invitation);
+    invitation.is_ok_and(|invitation| begins_with(&invitation.probe, &invitation.token))
 }
 
 /// Whether a memory file can be read here and is the one that is meant.

@@ -2,16 +2,20 @@
 //!
 //! Every process learns from its environment who it is ([`Launch`]) and finds the others through
 //! c10d's TCPStore, in PyTorch's protocol: one that a torchrun agent or a PyTorch process serves,
-//! or one that rank 0 serves when nobody does. Rank 0's process is the run's coordinator, with its
+//! or one that rank 0 serves when nobody does; or through a file that all of them see. Rank 0's process is the run's coordinator, with its
 //! rank in a child process; it gathers the events and says how the run ended. The other processes
-//! are ranks, connected to it over TCP; one that loses rank 0 ends by itself.
+//! are ranks, connected to it over TCP; one that loses rank 0 ends by itself, and keeps what its own
+//! recorder holds.
 
 mod environment;
 mod meeting;
+mod rendezvous;
 
 pub use environment::{Launch, LaunchError};
+pub use rendezvous::Rendezvous;
 
-use crate::host::rank::serve_joined;
+pub use crate::host::rank::KeepDump;
+use crate::host::rank::{Alone, serve_joined};
 use crate::host::{Carrier, RankLauncher, start_with};
 use crate::{RunError, RunHandle, RunOptions};
 use lockstep_core::plan::Plan;
@@ -34,22 +38,36 @@ pub fn lead(
     if plan.world_size != launch.world_size {
         return Err(wrong_world(launch, &plan));
     }
-    let meeting = Meeting::open(launch, &plan, options.join_timeout)?;
+    let timeout = options.join_timeout;
+    let meeting = match &launch.file {
+        None => Meeting::open(launch, &plan, timeout)?,
+        Some(path) => rendezvous::open(path, launch, &plan, timeout)?,
+    };
     start_with(launcher, plan, options, Carrier::Host, Some(meeting))
 }
 
 /// Any other rank's process: joins rank 0's and carries its program out. Returns when the run has
-/// ended; a rank that is told to end early ends the process.
+/// ended; a rank that is told to end early ends the process, and so does one that loses rank 0, after
+/// `keep`, if given, was handed what its flight recorder holds: rank 0 has it in all other cases.
 ///
 /// # Errors
 /// When the run cannot be joined. What goes wrong later is rank 0's to tell, and ends in a failing
 /// exit code here.
-pub fn join(launch: &Launch, plan: &Plan, options: &RunOptions) -> Result<ExitCode, RunError> {
+pub fn join(
+    launch: &Launch,
+    plan: &Plan,
+    options: &RunOptions,
+    keep: Option<KeepDump>,
+) -> Result<ExitCode, RunError> {
     if plan.world_size != launch.world_size {
         return Err(wrong_world(launch, plan));
     }
-    let line = meeting::attend(launch, plan, options.join_timeout)?;
-    Ok(serve_joined(line))
+    let timeout = options.join_timeout;
+    let line = match &launch.file {
+        None => meeting::attend(launch, plan, timeout)?,
+        Some(path) => rendezvous::attend(path, launch, plan, timeout)?,
+    };
+    Ok(serve_joined(line, Alone::new(launch.rank, keep)))
 }
 
 fn wrong_world(launch: &Launch, plan: &Plan) -> RunError {

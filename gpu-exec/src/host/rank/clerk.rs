@@ -8,8 +8,8 @@ use super::desk::{Desk, Message, Note, touched};
 use super::operations::{Began, Ended, Made};
 use super::program::Program;
 use super::recorder::{Recorder, Recording};
-use crate::clock;
 use crate::host::control::{Asked, Report, Setup, dump_reports, frame};
+use crate::{RankDump, clock};
 use lockstep_core::plan::{Plan, SignalKind};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Event, What};
@@ -269,6 +269,7 @@ impl Clerk {
             let late = if desk.paused_ns.is_none() { desk.pending.late(now) } else { Vec::new() };
             for &work in &late {
                 desk.pending.remove(work);
+                desk.late = true;
                 // Not by `put`: nobody else would clear a full desk.
                 desk.write(Note::TimedOut { work });
             }
@@ -351,6 +352,25 @@ impl Clerk {
     /// Sends what the flight recorder holds.
     pub(super) fn dump(&self) {
         self.send_dump(Asked::Now);
+    }
+
+    /// Whether a call has timed out, also if the thread that says so is held up in sending.
+    pub(super) fn is_late(&self) -> bool {
+        let desk = self.desk();
+        let now = clock::now_ns();
+        let due = desk.pending.next_late().filter(|_| desk.paused_ns.is_none());
+        desk.late || due.is_some_and(|due| due <= now)
+    }
+
+    /// What the flight recorder holds, for somebody else than the coordinator: nothing more is
+    /// written down, and nothing that waits for the coordinator is waited for.
+    pub(super) fn last_dump(&self) -> Option<RankDump> {
+        let mut desk = self.desk();
+        desk.closed = true;
+        let recorder = desk.recorder.take();
+        drop(desk);
+        let pickle = recorder?.to_pickle(self.start_ns, self.epoch_ns);
+        Some(RankDump { rank: self.rank, pickle })
     }
 
     fn send_dump(&self, asked: Asked) {

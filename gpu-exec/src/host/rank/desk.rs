@@ -115,6 +115,8 @@ pub(super) struct Desk {
     pub(super) pending: Pending,
     /// The last calls.
     pub(super) recorder: Option<Recorder>,
+    /// A call has timed out.
+    pub(super) late: bool,
     /// Since when no timeout passes.
     pub(super) paused_ns: Option<u64>,
     /// Nothing more is written down: the process is about to end.

@@ -1,5 +1,6 @@
 //! A rank's process: takes its orders from standard input, joins, runs its program, reports.
 
+mod alone;
 mod call;
 pub(crate) mod clerk;
 mod collective;
@@ -24,6 +25,8 @@ use super::sharing;
 use crate::clock;
 use crate::shm::{Segment, home};
 use crate::store::{Store, StoreClient};
+pub(crate) use alone::Alone;
+pub use alone::KeepDump;
 use clerk::Clerk;
 use gate::Gate;
 use lockstep_core::plan::Plan;
@@ -34,6 +37,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -54,12 +58,19 @@ pub fn rank_main() -> ExitCode {
 
 /// A rank that others started and that has come to rank 0's process: what it does from its orders
 /// to its end. One that is told to end early, or loses rank 0, ends the process.
-pub(crate) fn serve_joined(line: UnixStream) -> ExitCode {
+pub(crate) fn serve_joined(line: UnixStream, alone: Alone) -> ExitCode {
     end_on_panic();
+    let alone = Arc::new(alone);
     let done = orders(&line).and_then(|orders| match orders {
-        Some((setup, plan)) => work(&line, setup, &plan, None),
-        None => Err("rank 0 is gone".to_owned()),
+        Some((setup, plan)) => {
+            let held = Held { launched: true, alone: Some(alone.clone()), ..Held::default() };
+            work(&line, setup, &plan, None, held)
+        }
+        None => Err("rank 0 ended before the run began; if it could, it has said why".to_owned()),
     });
+    if let Err(why) = &done {
+        alone.say(why);
+    }
     reported(&line, done)
 }
 
@@ -142,7 +153,7 @@ fn run(socket: &UnixStream) -> Result<(), String> {
         return sharing::keep(socket).map_err(cannot("cannot keep the shared memory's name"));
     };
     match orders(socket)? {
-        Some((setup, plan)) => work(socket, setup, &plan, memory),
+        Some((setup, plan)) => work(socket, setup, &plan, memory, Held::default()),
         None => Ok(()),
     }
 }
@@ -163,9 +174,10 @@ fn work(
     setup: Setup,
     plan: &[u8],
     memory: Option<OwnedFd>,
+    held: Held,
 ) -> Result<(), String> {
     let closing = Arc::new(OnceLock::new());
-    let held = Arc::new(Held { launched: setup.launched, ..Held::default() });
+    let held = Arc::new(held);
     listen(socket, closing.clone(), held.clone())?;
     let plan = Plan::from_bytes(plan).map_err(cannot("the plan"))?;
     if let Some(device) = &setup.device {
@@ -210,6 +222,8 @@ fn run_program(
     let closed = started.clone();
     let _ = closing.set(Box::new(move || closed.abort()));
     held.serve(vec![started.clone()]);
+    let longest_ns = program.timeouts_ns.iter().copied().max().unwrap_or_default();
+    held.watch_rank_zero(Duration::from_nanos(longest_ns))?;
     if let Err(why) = program.run(&started, &held.gate) {
         // What it did until then is what its end is understood by.
         started.fail(why);
@@ -233,6 +247,10 @@ struct Held {
     launched: bool,
     /// Called instead of ending the process, where that is somebody else's to do.
     exit: Option<Box<dyn Fn() + Send + Sync>>,
+    /// How the rank ends when it loses rank 0, if it ends by itself then.
+    alone: Option<Arc<Alone>>,
+    /// Orders that have come, with those that only say that rank 0 is there.
+    words: AtomicU64,
     told: Mutex<Told>,
     heard: Condvar,
 }
@@ -253,6 +271,11 @@ impl Held {
     fn tell(&self, tell: impl FnOnce(&mut Told)) {
         tell(&mut self.told.lock().unwrap_or_else(PoisonError::into_inner));
         self.heard.notify_all();
+    }
+
+    /// How many orders have come.
+    fn words(&self) -> u64 {
+        self.words.load(Ordering::Relaxed)
     }
 
     /// From here on orders reach these clerks.
@@ -374,7 +397,9 @@ impl Start<'_> {
 fn listen(socket: &UnixStream, closing: Arc<Closing>, held: Arc<Held>) -> Result<(), String> {
     let mut socket = socket.try_clone().map_err(cannot("cannot listen to the coordinator"))?;
     let listening = move || {
+        let mut told_to_end = false;
         while let Ok(Some(order)) = control::read_frame::<Order>(&mut socket) {
+            held.words.fetch_add(1, Ordering::Relaxed);
             // One that has not begun has none, nor a call that could be late.
             let clerks = held.clerks.get().map_or(&[][..], Vec::as_slice);
             match order {
@@ -391,7 +416,13 @@ fn listen(socket: &UnixStream, closing: Arc<Closing>, held: Arc<Held>) -> Result
                 Order::Leave => held.tell(|told| told.leave = true),
                 Order::GoOn => held.gate.hold_for_signal(false),
                 Order::Dump => held.dump(),
+                Order::Alive => {}
+                Order::Die => {
+                    eprintln!("lockstep rank: killed, an injected fault");
+                    std::process::exit(1);
+                }
                 Order::Abort | Order::Setup(_) => {
+                    told_to_end = true;
                     if let Some(close) = closing.get() {
                         close();
                     }
@@ -407,6 +438,12 @@ fn listen(socket: &UnixStream, closing: Arc<Closing>, held: Arc<Held>) -> Result
             // As the end of a process would: nothing more is said on this line.
             let _ = socket.shutdown(std::net::Shutdown::Both);
             return exit();
+        }
+        if !told_to_end {
+            held.end_alone(
+                "connection to rank 0 lost: its process ended or hung up, or its machine did, or the \
+                 network between",
+            );
         }
         if held.launched {
             eprintln!("lockstep rank: the run was ended; rank 0 says why");

@@ -15,6 +15,10 @@ use std::time::{Duration, Instant};
 /// not at once.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long it has at the least to answer the first word: whoever connects waits no longer than it
+/// wants to, if that is more.
+const GREETS_WITHIN: Duration = Duration::from_secs(5);
+
 /// A value is received in pieces of this many bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
@@ -63,12 +67,33 @@ impl StoreClient {
         stream.set_write_timeout(Some(ANSWERS_WITHIN)).map_err(StoreError::Connection)?;
         let mut client = StoreClient { stream, timeout };
         let nonce = std::process::id();
-        client.send(Writer::new(Query::Validate).word(VALIDATION))?;
-        client.send(Writer::new(Query::Ping).word(nonce))?;
-        match u32::from_ne_bytes(client.receive()?) {
-            echoed if echoed == nonce => Ok(client),
-            other => Err(unexpected(format!("{other} to a ping of {nonce}"))),
+        let within = timeout.clamp(GREETS_WITHIN, ANSWERS_WITHIN);
+        let no_store = |why: String| {
+            let text = format!("what listens at {address} is no c10d store: {why}");
+            StoreError::C10d(DistError::new(ErrorKind::DistNetworkError, text))
+        };
+        let hung_up = |_| no_store("it hung up when it was greeted as one".to_owned());
+        client.send(Writer::new(Query::Validate).word(VALIDATION)).map_err(hung_up)?;
+        client.send(Writer::new(Query::Ping).word(nonce)).map_err(hung_up)?;
+        let mut answer = [0; 4];
+        match client.wait_for_whole(&mut answer, within) {
+            Ok(()) if u32::from_ne_bytes(answer) == nonce => Ok(client),
+            Ok(()) => {
+                let answer = answer.escape_ascii();
+                Err(no_store(format!("it answered \"{answer}\" when it was greeted as one")))
+            }
+            Err(error) if is_timeout(&error) => {
+                let seconds = within.as_secs();
+                Err(no_store(format!("it was greeted as one and said nothing for {seconds} s")))
+            }
+            Err(error) => Err(hung_up(lost(error))),
         }
+    }
+
+    /// Fills it with what comes within that time.
+    fn wait_for_whole(&mut self, into: &mut [u8], within: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(within))?;
+        self.stream.read_exact(into)
     }
 
     /// The address of this end: one under which the server's machine reaches this one.
