@@ -133,8 +133,13 @@ impl BackendConfig {
         if !backend.as_str().contains([',', ':']) && backend.as_str() != "undefined" {
             let known = KNOWN.iter().any(|(name, _)| *name == backend.as_str());
             if !known {
-                return Err(assertion_error(format!("Unknown backend type {backend}"))
-                    .with_help("The backends are gloo, nccl, mpi, and Lockstep's own host."));
+                let help = match backend.as_str() {
+                    "tcp" => "tcp was a backend up to PyTorch 0.4; today's on the CPU is gloo.",
+                    _ => "The backends are gloo, nccl, mpi, and Lockstep's own host.",
+                };
+                return Err(
+                    assertion_error(format!("Unknown backend type {backend}")).with_help(help)
+                );
             }
         }
         let text: Vec<_> = pairs.iter().map(|(device, name)| format!("{device}:{name}")).collect();

@@ -104,7 +104,7 @@ impl Dist<'_> {
         (tensor.is_whole() && untouched && made != Fill::Data).then_some(made)
     }
 
-    /// Whether the process has handed a tensor to a call.
+    /// Whether the process has handed a tensor to a call of NCCL.
     pub fn has_used(&self, storage: TensorId) -> bool {
         self.state.used.contains(&storage)
     }

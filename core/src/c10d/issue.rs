@@ -12,7 +12,7 @@ use super::tensor::Tensor;
 use super::tensors::Temporary;
 use super::work::{Work, WorkState};
 use crate::collective::Collective;
-use crate::group::GroupId;
+use crate::group::{BackendName, GroupId};
 use crate::plan::{Action, Call, Splits, TensorId};
 use crate::reduce::ReduceOp;
 
@@ -237,7 +237,11 @@ impl Dist<'_> {
             self.state.holds.remove(storage);
         }
         self.state.written.extend(written);
-        self.state.used.extend(issue.reads.iter().chain(&issue.writes).map(Tensor::storage));
+        // Others take what is on the CPU as well.
+        let of = self.shared.groups.groups.get(issue.group.index());
+        if of.is_some_and(|group| group.backend == BackendName::Nccl) {
+            self.state.used.extend(issue.reads.iter().chain(&issue.writes).map(Tensor::storage));
+        }
         if let Some(batch) = &mut self.state.batch {
             // Made together with the rest of the batch, when it is complete.
             batch.before.extend(issue.before);

@@ -137,6 +137,18 @@ impl Dist<'_> {
             let ranks: Vec<i64> = mesh.grid.line(dim, own).into_iter().map(i64::from).collect();
             return self.split_group(None, Some(&[ranks]), None, Some(desc));
         }
+        // Every rank makes the groups of all lines, so that one with a rank that is not there is
+        // refused on all of them.
+        let world_size = self.shared.world_size;
+        let absent = |line: &u64| mesh.grid.line(dim, *line).into_iter().any(|r| r >= world_size);
+        if let Some(line) = (0..lines).find(absent) {
+            if let Some(own) = own.filter(|own| *own < line) {
+                let ranks: Vec<i64> = mesh.grid.line(dim, own).into_iter().map(i64::from).collect();
+                self.new_group_as(Some(&ranks), &options, false)?;
+            }
+            let ranks: Vec<i64> = mesh.grid.line(dim, line).into_iter().map(i64::from).collect();
+            self.new_group_as(Some(&ranks), &options, false)?;
+        }
         let mut made = None;
         let skipped_names = |dist: &mut Self, names: u64| {
             dist.state.world.group_count += names as u32;

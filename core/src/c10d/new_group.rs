@@ -379,8 +379,14 @@ fn checked_ranks(ranks: &[i64], world_size: u32) -> Result<Arc<[GlobalRank]>, Di
             .with_help("PyTorch 2.7.1 hangs here instead; list each rank once."));
     }
     if ranks.is_empty() {
-        return Err(value_error("new_group lists no ranks")
-            .with_help("PyTorch 2.7.1 makes a group without members; list at least one rank."));
+        // What PyTorch 2.7.1 says on every rank, of its own constructor.
+        return Err(type_error(
+            "__init__(): incompatible constructor arguments. The following argument types are \
+             supported:\n    1. torch._C._distributed_c10d.ProcessGroup(rank: int, size: int)\n    2. \
+             torch._C._distributed_c10d.ProcessGroup(store: torch._C._distributed_c10d.Store, rank: \
+             int, size: int)",
+        )
+        .with_help("A group has one member at least: list its ranks, or None for all."));
     }
     Ok(ranks.into())
 }

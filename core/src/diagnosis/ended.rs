@@ -3,7 +3,7 @@
 
 use super::logged::finding;
 use super::report::{Certainty, Finding, Kind};
-use crate::job_log::{Heard, Said, Statement, Unnamed};
+use crate::job_log::{Heard, Said, Statement, Unmatched, Unnamed};
 use crate::rank::GlobalRank;
 use std::collections::BTreeSet;
 
@@ -130,6 +130,40 @@ pub(super) fn found(statements: &[Statement]) -> Option<Finding> {
     Some(found)
 }
 
+/// The finding that ranks were in different calls, as gloo says when it ends one of them: the one that got
+/// a message which is too long for its call. Which of the two is out of step does not stand there.
+pub(super) fn by_gloo(file: &str, unmatched: &Unmatched, statements: &[Statement]) -> Finding {
+    let Unmatched { line, came, expected } = unmatched;
+    let ended: BTreeSet<GlobalRank> = statements
+        .iter()
+        .filter(|it| is_end(&it.said) || matches!(it.said, Said::GaveUp { .. }))
+        .map(|it| it.rank)
+        .collect();
+    let receiver = statements.iter().find(|it| matches!(it.said, Said::Killed { signal: 6, .. }));
+    let receiver =
+        receiver.map(|it| format!(" Rank {} received it, and was ended by it.", it.rank));
+    Finding {
+        kind: Kind::CollectiveMismatch,
+        culprits: Vec::new(),
+        victims: ended.into_iter().collect(),
+        group: None,
+        seq: None,
+        op: None,
+        certainty: Certainty::Undecidable,
+        message: format!(
+            "gloo got a message of {came} bytes where the rank's call expects at most {expected} ({file}, line \
+             {line}): ranks were in different collectives at once, or in one with tensors of different \
+             sizes or types. One of them may as well have left a call out, or made one on top.{} Which \
+             rank is out of step, a log does not tell.",
+            receiver.unwrap_or_default()
+        ),
+        fix: "Run it again with TORCH_DISTRIBUTED_DEBUG=DETAIL, which names the calls of the ranks that \
+              differ, or drop the Flight Recorder's dumps of all ranks here."
+            .to_owned(),
+        evidence: Vec::new(),
+    }
+}
+
 /// ` (SIGKILL)`; the same on all of Linux's machines.
 fn name(signal: u64) -> &'static str {
     match signal {
@@ -147,6 +181,29 @@ fn name(signal: u64) -> &'static str {
 mod tests {
     use super::super::logged::tests::{found, report};
     use super::*;
+
+    /// As 2.7.1 writes it under torchrun: the receiver aborts, and is to blame for nothing.
+    #[test]
+    fn what_gloo_ends_a_receiver_for_is_no_death_of_its_own() {
+        let text = "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  [enforce \
+                    fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:446] op.preamble.length <= \
+                    op.nbytes. 400 vs 8\n[rank0]: Traceback (most recent call last):\n[rank0]:   File \
+                    \"/job/t.py\", line 7, in train\n[rank0]: RuntimeError: \
+                    [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer \
+                    [127.0.0.1]:9\nE1123 10:00:01 12 torch/distributed/elastic/multiprocessing/api.py:869] \
+                    failed (exitcode: -6) local_rank: 1 (pid: 12) of binary: /usr/bin/python\n";
+        assert_eq!(found(text), [(Kind::CollectiveMismatch, vec![], Certainty::Undecidable)]);
+        let told = report(text);
+        let message = &told.findings[0].message;
+        assert!(
+            message.contains("of 400 bytes where the rank's call expects at most 8"),
+            "{message}"
+        );
+        assert!(message.contains("(train.log, line 2)"), "{message}");
+        assert!(message.contains("Rank 1 received it, and was ended by it."), "{message}");
+        let other = text.replace("op.preamble.length <= op.nbytes. 400 vs 8", "fd != -1");
+        assert_eq!(found(&other)[0].0, Kind::RankDied);
+    }
 
     #[test]
     fn who_was_killed_is_named() {

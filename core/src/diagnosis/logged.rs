@@ -24,7 +24,10 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
         let guess = logged.certainty != Certainty::Certain
             && matches!(
                 logged.kind,
-                Kind::RankNeverJoined | Kind::CallNeverCompleted | Kind::OpExtra
+                Kind::RankNeverJoined
+                    | Kind::CallNeverCompleted
+                    | Kind::OpExtra
+                    | Kind::CollectiveMismatch
             );
         let as_known = |known: &Finding| known.culprits == logged.culprits;
         // That others timed out is no news beside what they timed out of.
@@ -145,6 +148,12 @@ fn findings(heard: &Heard, world: u32) -> Vec<Finding> {
         "Look at the log of that rank, above this: it is stuck in its own code, or ended.",
     ));
     found.extend(mismatch(statements));
+    if found.is_empty()
+        && let Some((file, unmatched)) = &heard.unmatched
+    {
+        // The ranks that it ends, and those that give up because of that, are its victims.
+        return vec![ended::by_gloo(file, unmatched, statements)];
+    }
     if watchdogs::differing(statements, heard.world(world)).is_empty() {
         found.extend(watchdogs::timeouts(heard, world));
         if found.is_empty() {

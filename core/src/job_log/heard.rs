@@ -1,6 +1,6 @@
 //! What all logs of a job say together.
 
-use super::{JobLog, Said, Statement};
+use super::{JobLog, Said, Statement, Unmatched};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,6 +15,8 @@ pub struct Heard {
     pub wrote: BTreeMap<GlobalRank, String>,
     /// How many ranks the job has, as the logs say; 0 if they do not.
     pub world_size: u32,
+    /// In which file gloo says that ranks are in different calls, and what.
+    pub unmatched: Option<(String, Unmatched)>,
 }
 
 /// What a process says whose rank nothing tells.
@@ -39,6 +41,9 @@ impl Heard {
         let all_done = all_done(&logs);
         for (file, log, rank) in logs {
             statements.extend(log.statements.iter().cloned());
+            if let (None, Some(unmatched)) = (&heard.unmatched, &log.unmatched) {
+                heard.unmatched = Some((file.to_owned(), unmatched.clone()));
+            }
             heard.world_size = heard.world_size.max(log.world_size.unwrap_or(0));
             for (own, last) in &log.wrote {
                 let known = heard.wrote.entry(*own).or_default();
@@ -92,7 +97,7 @@ impl Heard {
 
     /// True if nothing is said that could be judged.
     pub fn is_empty(&self) -> bool {
-        self.statements.is_empty() && self.unnamed.is_empty()
+        self.statements.is_empty() && self.unnamed.is_empty() && self.unmatched.is_none()
     }
 }
 

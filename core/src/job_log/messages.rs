@@ -1,7 +1,7 @@
 //! The messages of DDP, of `monitored_barrier` and of `TORCH_DISTRIBUTED_DEBUG=DETAIL`, each of which
 //! stands in one line.
 
-use super::{Said, after, number, word};
+use super::{Said, Unmatched, after, number, word};
 
 /// What one line says, and of whom.
 pub(super) fn of_line(line: &str, say: &mut dyn FnMut(u64, Said)) {
@@ -70,4 +70,13 @@ fn detail(line: &str, say: &mut dyn FnMut(u64, Said)) {
         let op = word(after(print, "OpType=").unwrap_or_default());
         say(rank, Said::Runs { seq, op, shape, dtype: word(&until("TensorDtypes=", ", ")) });
     }
+}
+
+/// What gloo says of a message that is too long for the call of the rank that got it, if the line is
+/// that: `op.preamble.length <= op.nbytes. 400 vs 8`.
+pub(super) fn unmatched(line: u64, text: &str) -> Option<Unmatched> {
+    let (_, sizes) = text.split_once("op.preamble.length <= op.nbytes. ")?;
+    let mut numbers = sizes.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
+    let mut next = || -> Option<u64> { numbers.next()?.parse().ok() };
+    Some(Unmatched { line, came: next()?, expected: next()? })
 }

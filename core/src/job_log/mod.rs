@@ -139,6 +139,18 @@ pub struct Statement {
     pub line: u64,
 }
 
+/// gloo's words of a message that is longer than the call of the rank that got it expects
+/// (`gloo/transport/tcp/pair.cc`): ranks are in different collectives, or in one of different sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmatched {
+    /// The line of the log that says so, counted from 1.
+    pub line: u64,
+    /// How long the message is, in bytes.
+    pub came: u64,
+    /// How many bytes were expected at most.
+    pub expected: u64,
+}
+
 /// What one log says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobLog {
@@ -154,6 +166,8 @@ pub struct JobLog {
     pub wrote: BTreeMap<GlobalRank, String>,
     /// How many ranks the job has, if the log says so.
     pub world_size: Option<u32>,
+    /// What gloo ends a process with that got a longer message than its call expects.
+    pub unmatched: Option<Unmatched>,
     /// The log's last line that is not empty.
     pub last_words: String,
     /// True if that line says that the process is done.
@@ -163,7 +177,7 @@ pub struct JobLog {
 impl JobLog {
     /// True if no message stands there.
     pub fn is_empty(&self) -> bool {
-        self.statements.is_empty() && self.unnamed.is_empty()
+        self.statements.is_empty() && self.unnamed.is_empty() && self.unmatched.is_none()
     }
 }
 
@@ -199,6 +213,7 @@ struct Reader {
     numbered: bool,
     found: Vec<Statement>,
     world_size: Option<u32>,
+    unmatched: Option<Unmatched>,
     /// The last lines of ranks, by number.
     wrote: BTreeMap<u64, String>,
     labels: Labels,
@@ -222,6 +237,9 @@ impl Reader {
             own.push_str(taken.text.get(..LAST_WORDS_BYTES).unwrap_or(taken.text));
         }
         self.world_size = self.world_size.max(world::size(taken.text));
+        if self.unmatched.is_none() {
+            self.unmatched = messages::unmatched(number, taken.text);
+        }
         let before = self.found.len();
         let found = &mut self.found;
         let mut say = |rank: u64, said: Said| {
@@ -351,7 +369,9 @@ impl Reader {
         let processes = self.summary.processes();
         let within = statements.iter().all(|it| it.rank.0 < processes);
         let world_size = self.world_size.max(within.then_some(processes).filter(|it| *it > 0));
-        JobLog { statements, unnamed, went_on, recorded, wrote, world_size, ..JobLog::default() }
+        let unmatched = self.unmatched;
+        let log = JobLog { statements, unnamed, went_on, recorded, ..JobLog::default() };
+        JobLog { wrote, world_size, unmatched, ..log }
     }
 }
 

@@ -29,8 +29,19 @@ pub(super) struct AbsentValue {
 }
 starlark_simple_value!(AbsentValue);
 
+/// Transforms that leave pictures their shape: a data set of a known shape may have them.
+const OF_ONE_SHAPE: [&str; 7] = [
+    "Compose",
+    "ToTensor",
+    "Normalize",
+    "RandomHorizontalFlip",
+    "RandomVerticalFlip",
+    "RandomRotation",
+    "ColorJitter",
+];
+
 /// What to write instead of what a module has.
-const INSTEAD: [(&str, &str); 13] = [
+const INSTEAD: [(&str, &str); 14] = [
     ("numpy", "There is no numpy: make tensors with tensor(numel)."),
     ("subprocess", "A program starts nothing: run(main, world_size = 4) starts its ranks."),
     ("threading", "A rank has one thread; a call with async_op = True goes on beside it."),
@@ -43,6 +54,11 @@ const INSTEAD: [(&str, &str); 13] = [
         "torch.utils.data",
         "There are TensorDataset, DataLoader and distributed.DistributedSampler; or write the loop \
          over the batches: for step in range(10): model(torch.randn(32, 10)).",
+    ),
+    (
+        "torchvision.transforms",
+        "A transform may change the shape of pictures, which is not followed: torch.randn(32, 3, 224, \
+         224) is a batch of them, and datasets.FakeData(1000, (3, 224, 224)) a data set.",
     ),
     ("torchvision", "There are no images: torch.randn(32, 3, 224, 224) is a batch of them."),
     ("random", "Random numbers are others on every rank and in every run: write one."),
@@ -93,10 +109,14 @@ impl<'v> StarlarkValue<'v> for AbsentValue {
 
     fn invoke(
         &self,
-        _me: Value<'v>,
+        me: Value<'v>,
         _args: &Arguments<'v, '_>,
         _eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
+        let transform = self.path.strip_prefix("torchvision.transforms.");
+        if transform.is_some_and(|name| OF_ONE_SHAPE.contains(&name)) {
+            return Ok(me);
+        }
         // Of random numbers there are none that it could change.
         if self.path == "numpy.random.seed" {
             return Ok(Value::new_none());

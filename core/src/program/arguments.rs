@@ -286,7 +286,16 @@ pub(super) fn group(value: Value<'_>) -> anyhow::Result<Option<Group>> {
         return Ok(None);
     }
     let group = value.downcast_ref::<GroupValue>().map(|group| group.0.group);
-    let wrong = || type_error(format!("group is a {}, not a ProcessGroup", class_of(value)));
+    // PyTorch looks it up among its groups.
+    let wrong = || {
+        let class = class_of(value);
+        let text = match class {
+            "list" | "dict" | "set" => format!("unhashable type: '{class}'"),
+            _ => "Invariant encountered: value was None when it should not be".to_owned(),
+        };
+        let help = format!("group is a {class}, not a ProcessGroup.");
+        refused(DistError::new(ErrorKind::TypeError, text).with_help(help))
+    };
     group.map(Some).ok_or_else(wrong)
 }
 

@@ -6,15 +6,11 @@
 #![allow(clippy::panic, reason = "a class is never written out")]
 
 use super::arguments as take;
-use super::tensor_math;
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
 use starlark::collections::SmallMap;
-use starlark::environment::GlobalsBuilder;
 use starlark::eval::{Arguments, Evaluator};
-use starlark::starlark_module;
 use starlark::values::dict::AllocDict;
-use starlark::values::none::NoneType;
 use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike};
 use starlark_derive::starlark_value;
 use std::cell::RefCell;
@@ -23,13 +19,13 @@ use std::fmt;
 /// Classes above each other that are looked through.
 const MAX_DEPTH: usize = 32;
 
-type Attributes<'v> = RefCell<SmallMap<String, Value<'v>>>;
+pub(super) type Attributes<'v> = RefCell<SmallMap<String, Value<'v>>>;
 
-fn found<'v>(of: &Attributes<'v>, name: &str) -> Option<Value<'v>> {
+pub(super) fn found<'v>(of: &Attributes<'v>, name: &str) -> Option<Value<'v>> {
     of.try_borrow().ok()?.get(name).copied()
 }
 
-fn put<'v>(of: &Attributes<'v>, name: &str, value: Value<'v>) -> starlark::Result<()> {
+pub(super) fn put<'v>(of: &Attributes<'v>, name: &str, value: Value<'v>) -> starlark::Result<()> {
     if let Ok(mut own) = of.try_borrow_mut() {
         own.insert(name.to_owned(), value);
     }
@@ -39,11 +35,11 @@ fn put<'v>(of: &Attributes<'v>, name: &str, value: Value<'v>) -> starlark::Resul
 /// A class.
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(super) struct ClassValue<'v> {
-    name: String,
-    bases: Vec<Value<'v>>,
+    pub(super) name: String,
+    pub(super) bases: Vec<Value<'v>>,
     /// The fields of a dataclass, in their order.
-    fields: Option<Vec<String>>,
-    members: Attributes<'v>,
+    pub(super) fields: Option<Vec<String>>,
+    pub(super) members: Attributes<'v>,
 }
 
 /// An object of one, or another hold on it: an attribute is asked for without the value that has it.
@@ -52,9 +48,9 @@ pub(super) struct InstanceValue<'v>(Value<'v>);
 
 /// What an object is.
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
-struct StateValue<'v> {
+pub(super) struct StateValue<'v> {
     class: Value<'v>,
-    attributes: Attributes<'v>,
+    pub(super) attributes: Attributes<'v>,
 }
 
 /// A method of an object.
@@ -66,25 +62,40 @@ struct MethodValue<'v> {
 
 /// `super()`.
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
-struct SuperValue<'v> {
-    class: Value<'v>,
-    this: Value<'v>,
+pub(super) struct SuperValue<'v> {
+    pub(super) class: Value<'v>,
+    pub(super) this: Value<'v>,
 }
 
 /// `@staticmethod`: a function that gets no object.
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
-struct StaticValue<'v>(Value<'v>);
+pub(super) struct StaticValue<'v>(pub(super) Value<'v>);
 
-fn class<'v>(value: Value<'v>) -> Option<&'v ClassValue<'v>> {
+/// `@property`: what its function returns, asked for without a call.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+pub(super) struct PropertyValue<'v>(pub(super) Value<'v>);
+
+/// `@classmethod`: a function that gets the class.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+pub(super) struct OfClassValue<'v>(pub(super) Value<'v>);
+
+/// `field(default_factory = list)`: what makes a field of each new object, if anything does.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+pub(super) struct FieldValue<'v>(pub(super) Option<Value<'v>>);
+
+/// The name under which a class holds itself: an attribute is asked for without the value that has it.
+pub(super) const ITSELF: &str = "<class>";
+
+pub(super) fn class<'v>(value: Value<'v>) -> Option<&'v ClassValue<'v>> {
     value.downcast_ref::<ClassValue<'v>>()
 }
 
 impl<'v> InstanceValue<'v> {
-    fn state(&self) -> Option<&'v StateValue<'v>> {
+    pub(super) fn state(&self) -> Option<&'v StateValue<'v>> {
         self.0.downcast_ref::<StateValue<'v>>()
     }
 
-    fn class(&self) -> Option<&'v ClassValue<'v>> {
+    pub(super) fn class(&self) -> Option<&'v ClassValue<'v>> {
         class(self.state()?.class)
     }
 
@@ -95,11 +106,11 @@ impl<'v> InstanceValue<'v> {
 
 impl<'v> ClassValue<'v> {
     /// What the class or one above it has under that name.
-    fn find(&self, name: &str, depth: usize) -> Option<Value<'v>> {
+    pub(super) fn find(&self, name: &str, depth: usize) -> Option<Value<'v>> {
         found(&self.members, name).or_else(|| self.inherited(name, depth))
     }
 
-    fn inherited(&self, name: &str, depth: usize) -> Option<Value<'v>> {
+    pub(super) fn inherited(&self, name: &str, depth: usize) -> Option<Value<'v>> {
         if depth >= MAX_DEPTH {
             return None;
         }
@@ -112,7 +123,7 @@ impl<'v> ClassValue<'v> {
         std::ptr::eq(self, other) || (depth < MAX_DEPTH && self.bases.iter().any(above))
     }
 
-    fn fields(&self, depth: usize) -> Vec<String> {
+    pub(super) fn fields(&self, depth: usize) -> Vec<String> {
         let above = self.bases.iter().filter_map(|base| class(*base));
         let mut all: Vec<String> = match depth < MAX_DEPTH {
             true => above.flat_map(|base| base.fields(depth + 1)).collect(),
@@ -131,6 +142,7 @@ impl<'v> ClassValue<'v> {
         &self,
         given: &[Value<'v>],
         named: &[(&str, Value<'v>)],
+        eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<SmallMap<String, Value<'v>>> {
         let fields = self.fields(0);
         let wrong = |text: String| Err(starlark::Error::new_native(take::type_error(text)));
@@ -151,7 +163,13 @@ impl<'v> ClassValue<'v> {
         let mut all = SmallMap::new();
         for (at, field) in fields.into_iter().enumerate() {
             let by_name = named.iter().find(|(name, _)| *name == field).map(|(_, value)| *value);
-            let value = given.get(at).copied().or(by_name).or_else(|| self.find(&field, 0));
+            let stands = given.get(at).copied().or(by_name).or_else(|| self.find(&field, 0));
+            let made = stands.and_then(|value| value.downcast_ref::<FieldValue<'v>>());
+            let value = match made {
+                Some(FieldValue(Some(factory))) => Some(eval.eval_function(*factory, &[], &[])?),
+                Some(FieldValue(None)) => None,
+                None => stands,
+            };
             let Some(value) = value else {
                 return wrong(format!(
                     "{}.__init__() missing 1 required positional argument: '{field}'",
@@ -168,6 +186,11 @@ impl<'v> ClassValue<'v> {
 fn bound<'v>(member: Value<'v>, this: Value<'v>, heap: Heap<'v>) -> Value<'v> {
     if let Some(own) = member.downcast_ref::<StaticValue<'v>>() {
         return own.0;
+    }
+    if let Some(own) = member.downcast_ref::<OfClassValue<'v>>() {
+        let state = this.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::state);
+        let this = state.map_or(this, |state| state.class);
+        return heap.alloc_complex_no_freeze(MethodValue { function: own.0, this });
     }
     match member.get_type() {
         "function" => heap.alloc_complex_no_freeze(MethodValue { function: member, this }),
@@ -226,6 +249,24 @@ impl fmt::Display for StaticValue<'_> {
     }
 }
 
+impl fmt::Display for PropertyValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<property>")
+    }
+}
+
+impl fmt::Display for OfClassValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<classmethod>")
+    }
+}
+
+impl fmt::Display for FieldValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<field>")
+    }
+}
+
 #[starlark_value(type = "type")]
 impl<'v> StarlarkValue<'v> for ClassValue<'v> {
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
@@ -233,7 +274,10 @@ impl<'v> StarlarkValue<'v> for ClassValue<'v> {
             return Some(heap.alloc(self.name.as_str()));
         }
         let member = self.find(attribute, 0)?;
-        Some(member.downcast_ref::<StaticValue<'v>>().map_or(member, |own| own.0))
+        match member.downcast_ref::<OfClassValue<'v>>() {
+            Some(_) => Some(bound(member, found(&self.members, ITSELF)?, heap)),
+            None => Some(member.downcast_ref::<StaticValue<'v>>().map_or(member, |own| own.0)),
+        }
     }
 
     fn set_attr(&self, attribute: &str, value: Value<'v>) -> starlark::Result<()> {
@@ -254,15 +298,21 @@ impl<'v> StarlarkValue<'v> for ClassValue<'v> {
             let named = args.names_map()?;
             let named: Vec<(&str, Value<'v>)> =
                 named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-            self.filled(&given, &named)?
+            self.filled(&given, &named, eval)?
         } else {
             SmallMap::new()
         };
         let attributes = RefCell::new(attributes);
         let state = heap.alloc_complex_no_freeze(StateValue { class: me, attributes });
         let made = heap.alloc_complex_no_freeze(InstanceValue(state));
-        if let Some(init) = init {
-            called(init, Some(made), args, eval)?;
+        match (init, self.find("__post_init__", 0)) {
+            (Some(init), _) => {
+                called(init, Some(made), args, eval)?;
+            }
+            (None, Some(post)) if !self.fields(0).is_empty() => {
+                eval.eval_function(post, &[made], &[])?;
+            }
+            _ => {}
         }
         Ok(made)
     }
@@ -343,6 +393,15 @@ impl<'v> StarlarkValue<'v> for SuperValue<'v> {
 #[starlark_value(type = "staticmethod")]
 impl<'v> StarlarkValue<'v> for StaticValue<'v> {}
 
+#[starlark_value(type = "property")]
+impl<'v> StarlarkValue<'v> for PropertyValue<'v> {}
+
+#[starlark_value(type = "classmethod")]
+impl<'v> StarlarkValue<'v> for OfClassValue<'v> {}
+
+#[starlark_value(type = "field")]
+impl<'v> StarlarkValue<'v> for FieldValue<'v> {}
+
 /// An object of a class without methods.
 pub(super) fn object<'v>(
     name: &str,
@@ -380,97 +439,4 @@ pub(super) fn is_instance<'v>(value: Value<'v>, of: Value<'v>) -> Option<bool> {
     let of = class(of)?;
     let own = value.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class);
     Some(own.is_some_and(|own| own.is(of, 0)))
-}
-
-#[starlark_module]
-fn functions(builder: &mut GlobalsBuilder) {
-    /// `class Name(bases):`, a dataclass with its fields.
-    fn _class<'v>(
-        #[starlark(require = pos)] name: &str,
-        #[starlark(require = pos)] bases: Value<'v>,
-        #[starlark(require = pos, default = NoneType)] fields: Value<'v>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<Value<'v>> {
-        let bases = take::items(bases).unwrap_or_default();
-        let text = |name: Value<'v>| name.unpack_str().unwrap_or_default().to_owned();
-        let fields = take::items(fields).map(|all| all.into_iter().map(text).collect());
-        let (name, members) = (name.to_owned(), RefCell::new(SmallMap::new()));
-        Ok(heap.alloc_complex_no_freeze(ClassValue { name, bases, fields, members }))
-    }
-
-    /// `super()` in a method of a class.
-    fn _super<'v>(
-        #[starlark(require = pos)] class: Value<'v>,
-        #[starlark(require = pos)] this: Value<'v>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<Value<'v>> {
-        Ok(heap.alloc_complex_no_freeze(SuperValue { class, this }))
-    }
-
-    /// `super().__init__()`, which does nothing where no class above has one.
-    fn _begins<'v>(
-        #[starlark(require = pos)] class: Value<'v>,
-        #[starlark(require = pos)] this: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<NoneType> {
-        let own = class.downcast_ref::<ClassValue<'v>>();
-        if let Some(init) = own.and_then(|own| own.inherited("__init__", 0)) {
-            eval.eval_function(init, &[this], &[])?;
-        }
-        Ok(NoneType)
-    }
-
-    /// `@staticmethod`.
-    fn _static<'v>(
-        #[starlark(require = pos)] function: Value<'v>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<Value<'v>> {
-        Ok(heap.alloc_complex_no_freeze(StaticValue(function)))
-    }
-
-    /// `object.name += value`: what hangs on a tensor changes in place, and an object's attribute gets
-    /// another value.
-    fn _augment<'v>(
-        #[starlark(require = pos)] of: Value<'v>,
-        #[starlark(require = pos)] name: &str,
-        #[starlark(require = pos)] operator: &str,
-        #[starlark(require = pos)] value: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<NoneType> {
-        let heap = eval.heap();
-        let own = of.get_attr_error(name, heap)?;
-        let assigned = matches!(of.get_type(), "object" | "type");
-        if own.get_type() == "Tensor" {
-            let made = tensor_math::in_place(operator, own, value, eval);
-            let made = made.map_err(starlark::Error::new_native)?;
-            if assigned {
-                of.set_attr(name, made)?;
-            }
-            return Ok(NoneType);
-        }
-        if !assigned {
-            return Err(starlark::Error::new_native(anyhow::anyhow!(
-                "Cannot mutate an immutable value: a {} in an attribute",
-                take::class_of(own)
-            )));
-        }
-        let made = match operator {
-            "+" if own.get_type() == "list" => {
-                let extend = own.get_attr_error("extend", heap)?;
-                eval.eval_function(extend, &[value], &[])?;
-                own
-            }
-            "+" => own.add(value, heap)?,
-            "-" => own.sub(value, heap)?,
-            "*" => own.mul(value, heap)?,
-            _ => own.div(value, heap)?,
-        };
-        of.set_attr(name, made)?;
-        Ok(NoneType)
-    }
-}
-
-/// Adds what the dialect writes for classes.
-pub(super) fn add(builder: &mut GlobalsBuilder) {
-    functions(builder);
 }

@@ -4,10 +4,11 @@
 
 use super::arguments as take;
 use super::process::{process, refused};
-use super::tensor_math::{Batch, batch};
+use super::tensor_math::{Batch, batch, shipped};
 use super::tensor_parts::runtime_error;
 use super::values::TensorValue;
 use crate::c10d::Tensor;
+use crate::dtype::Dtype;
 use crate::plan::Fill;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
@@ -172,6 +173,58 @@ fn samplers(builder: &mut GlobalsBuilder) {
             false => all.div_ceil(replicas),
         };
         Ok(SamplerValue { rows })
+    }
+}
+
+/// Pictures and their classes: as many rows, each of a shape.
+fn pictures(rows: u64, shape: &[u64]) -> DatasetValue {
+    let pictures = shipped(Dtype::Float32, &[&[rows], shape].concat());
+    let classes = shipped(Dtype::Int64, &[rows]);
+    DatasetValue { rows, tensors: vec![(pictures, false), (classes, false)] }
+}
+
+/// `torchvision.datasets`, whose sizes are known.
+#[starlark_module]
+pub(super) fn of_torchvision(builder: &mut GlobalsBuilder) {
+    fn MNIST<'v>(
+        #[starlark(default = NoneType)] root: Value<'v>,
+        #[starlark(default = true)] train: bool,
+        #[starlark(kwargs)] told: Value<'v>,
+    ) -> anyhow::Result<DatasetValue> {
+        let _ = (root, told);
+        Ok(pictures(if train { 60_000 } else { 10_000 }, &[1, 28, 28]))
+    }
+
+    fn FashionMNIST<'v>(
+        #[starlark(default = NoneType)] root: Value<'v>,
+        #[starlark(default = true)] train: bool,
+        #[starlark(kwargs)] told: Value<'v>,
+    ) -> anyhow::Result<DatasetValue> {
+        let _ = (root, told);
+        Ok(pictures(if train { 60_000 } else { 10_000 }, &[1, 28, 28]))
+    }
+
+    fn CIFAR10<'v>(
+        #[starlark(default = NoneType)] root: Value<'v>,
+        #[starlark(default = true)] train: bool,
+        #[starlark(kwargs)] told: Value<'v>,
+    ) -> anyhow::Result<DatasetValue> {
+        let _ = (root, told);
+        Ok(pictures(if train { 50_000 } else { 10_000 }, &[3, 32, 32]))
+    }
+
+    fn FakeData<'v>(
+        #[starlark(default = 1000)] size: i32,
+        #[starlark(default = NoneType)] image_size: Value<'v>,
+        #[starlark(default = 10)] num_classes: i32,
+        #[starlark(default = NoneType)] transform: Value<'v>,
+        #[starlark(kwargs)] told: Value<'v>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<DatasetValue> {
+        let _ = (num_classes, transform, told);
+        let shape = take::counts(image_size, "image_size", heap)?;
+        let rows = u64::try_from(size).unwrap_or_default();
+        Ok(pictures(rows, shape.as_deref().unwrap_or(&[3, 224, 224])))
     }
 }
 

@@ -32,8 +32,14 @@ pub(super) const NO_FILES: &str = "a program has no files here, so that none is 
 impl Process<'_> {
     /// It asks for a file in the line that is executed.
     fn asks_for_files(&mut self) {
-        if self.is_rank() && !self.files.contains(&self.line) && self.files.len() < 100 {
-            self.files.push(self.line);
+        self.assumes(NO_FILES);
+    }
+
+    /// What is taken in the line that is executed.
+    pub(super) fn assumes(&mut self, what: &'static str) {
+        let assumed = (self.line, what);
+        if self.is_rank() && !self.assumed.contains(&assumed) && self.assumed.len() < 100 {
+            self.assumed.push(assumed);
         }
     }
 }

@@ -5,12 +5,13 @@ use super::objects::Board;
 use super::process::{self, Failure, Process, Run};
 use super::stores::{Agreed, Log, Look, Rounds};
 use super::{
-    Compiled, Limits, Options, Printed, ProgramError, dialect, dist, everyday, job, module,
+    Compiled, Limits, Options, Printed, ProgramError, classes, dialect, dist, job, module,
     processes, python, torch,
 };
 use crate::c10d::{Job, Machine};
 use crate::rank::GlobalRank;
 use starlark::codemap::FileSpanRef;
+use starlark::collections::SmallMap;
 use starlark::environment::{Globals, GlobalsBuilder, LibraryExtension, Module};
 use starlark::eval::{BeforeStmtFunc, Evaluator};
 use starlark::syntax::{AstModule, Dialect};
@@ -223,7 +224,7 @@ impl Script<'_> {
             shown.push(std::mem::take(&mut process.shown));
             let guessed = process.guesses().into_iter().map(|line| (line, torch::TAKEN_FOR_CUDA));
             assumed.extend(guessed);
-            assumed.extend(process.files.iter().map(|line| (*line, everyday::NO_FILES)));
+            assumed.extend(process.assumed.iter().copied());
             ops += process.ops();
             if ops > limits.ops {
                 let why = format!("the ranks do more than {} operations together", limits.ops);
@@ -306,7 +307,8 @@ impl Script<'_> {
         let mut job = Job::new(name, world_size).map_err(plan_error)?;
         job.ranks_per_node(per_node);
         let local = if per_node == 0 { world_size } else { per_node.min(world_size) };
-        job.machine(Machine { cuda_devices: if run.cpu_only { 0 } else { local }, mpi: false });
+        // What names mpi is taken for a PyTorch that has it built in.
+        job.machine(Machine { cuda_devices: if run.cpu_only { 0 } else { local }, mpi: true });
         if let Some(timeout_ms) = timeout_ms.or(run.timeout_ms) {
             job.timeout_ms(timeout_ms);
         }
@@ -400,6 +402,7 @@ impl Script<'_> {
             if at.is_some() {
                 eval.before_stmt_for_dap(BeforeStmtFunc::Fn(&look));
             }
+            module.set("_globals", classes::object("globals", SmallMap::new(), module.heap()));
             eval.extra_mut = Some(&mut *process);
             eval.eval_module(ast, self.globals).map(|_| ()).map_err(|error| failed(&error))
         });

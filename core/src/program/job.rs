@@ -31,7 +31,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     super::processes::add(builder);
     super::leaving::add(builder);
     super::absent::add(builder);
-    super::classes::add(builder);
+    super::class_functions::add(builder);
     super::everyday::add(builder);
     super::held::add(builder);
     durations(builder);
@@ -87,6 +87,9 @@ fn torch_version(version: Value<'_>) -> anyhow::Result<Option<(u32, u32)>> {
     };
     Ok(Some((major, minor)))
 }
+
+/// What a method's decorator makes of it.
+const CLASSES_OWN: [&str; 3] = ["_static", "_a_property", "_of_class"];
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
@@ -345,7 +348,7 @@ fn python(builder: &mut GlobalsBuilder) {
             return Ok(function);
         }
         let context = match decorator.get_type() {
-            "function" if decorator.to_repr() == "_static" => {
+            "function" if CLASSES_OWN.contains(&decorator.to_repr().as_str()) => {
                 return eval.eval_function(decorator, &[function], &[]);
             }
             "context" => decorator,

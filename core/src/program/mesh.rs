@@ -238,7 +238,12 @@ fn laid_out<'v>(
     }
     let ranks = rows.into_iter().map(|rank| {
         let rank = take::whole(rank, "a rank of mesh")?;
-        u32::try_from(rank).map_err(|_| anyhow::anyhow!("{rank} in a mesh is no rank"))
+        u32::try_from(rank).map_err(|_| {
+            let text =
+                "The new group's rank should be within the world_size set by init_process_group";
+            let help = format!("{rank} in a mesh is no rank.");
+            refused(DistError::new(ErrorKind::ValueError, text).with_help(help))
+        })
     });
     Ok((ranks.collect::<anyhow::Result<_>>()?, shape))
 }

@@ -49,6 +49,7 @@ mod callable;
 #[cfg(feature = "program")]
 mod checkpoint;
 #[cfg(feature = "program")]
+mod class_functions;
 mod classes;
 #[cfg(feature = "program")]
 mod cuda;
@@ -159,6 +160,8 @@ mod work;
 
 #[cfg(all(test, feature = "program"))]
 mod tests;
+#[cfg(all(test, feature = "program"))]
+mod tests_classes;
 #[cfg(all(test, feature = "program"))]
 mod tests_computed;
 #[cfg(all(test, feature = "program"))]

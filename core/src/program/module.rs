@@ -50,7 +50,10 @@ pub(super) struct Wrapped {
 /// Adds `models`, `DDP` and the optimizers.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("models", zoo);
-    builder.namespace("torchvision", |builder| builder.namespace("models", zoo));
+    builder.namespace("torchvision", |builder| {
+        builder.namespace("models", zoo);
+        builder.namespace("datasets", super::data::of_torchvision);
+    });
     parallel(builder);
     super::models::classes(builder);
     builder.namespace("optim", |builder| {

@@ -87,8 +87,8 @@ pub(super) struct Process<'j> {
     pub(super) natives: Vec<(&'static str, FrozenValue)>,
     /// Whether it has made random numbers, which are others than PyTorch's.
     pub(super) random: bool,
-    /// The lines that ask for files.
-    pub(super) files: Vec<u32>,
+    /// What was taken for something, and in which line: there are no files.
+    pub(super) assumed: Vec<(u32, &'static str)>,
     /// What names hold alone, of each function that is under way.
     pub(super) held: Vec<super::held::Names>,
     /// Tensors of one number that others are computed with, by type, size and the number's bits.
@@ -140,7 +140,7 @@ impl<'j> Process<'j> {
             asked_for_rank: false,
             natives: Vec::new(),
             random: false,
-            files: Vec::new(),
+            assumed: Vec::new(),
             held: Vec::new(),
             constants: BTreeMap::new(),
         }
@@ -392,7 +392,7 @@ pub(super) fn failure(error: &starlark::Error, rewritten: &Rewritten) -> Failure
     };
     let mut failed = matches!(error.kind(), starlark::ErrorKind::Fail(_));
     if raised.is_none()
-        && let Some(exception) = super::python::exception(&kind)
+        && let Some(exception) = super::dist::exception(&kind, place.map(|at| at.line), rewritten)
     {
         (kind, failed) = (exception, true);
     }

@@ -221,6 +221,12 @@ pub(super) fn batch(of: &Tensor, shape: &[u64], what: Batch) -> Tensor {
     later(&like, of.dtype(), shape, What::Batch(what), None)
 }
 
+/// Rows of a data set that ships, on the CPU: what is in them is not known.
+pub(super) fn shipped(dtype: Dtype, shape: &[u64]) -> Tensor {
+    let like = Tensor::nothing(Device::Cpu);
+    later(&like, dtype, shape, What::Batch(Batch { random: false }), None)
+}
+
 fn rows(process: &mut Process<'_>, like: &Tensor, of: Batch) -> anyhow::Result<Tensor> {
     // Which rows they are is not followed.
     let fill = if of.random { Fill::Seeded { seed: 0 } } else { Fill::Unknown };

@@ -144,7 +144,7 @@ if __name__ == "__main__":
 #[test]
 fn what_is_not_there_says_what_to_write() {
     for (line, help) in [
-        ("    global state", "Keep it in a dict"),
+        ("    nonlocal state", "Keep it in a dict"),
         ("    del state.x", "d.pop(key)"),
         ("    yield 1", "Return a list"),
         ("    x = np.zeros(3)", "no numpy"),

@@ -4,6 +4,7 @@
 
 use super::first_word;
 use super::operand::closing;
+use super::properties;
 use super::scan::{self, Logical};
 use std::borrow::Cow;
 
@@ -25,6 +26,7 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
     let Ok(statements) = scan::scan(text) else { return Cow::Borrowed(text) };
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let mut changed = false;
+    let mut asked = Vec::new();
     for (at, head) in statements.iter().enumerate() {
         let behind = statements.get(at + 1..).unwrap_or_default();
         let length = behind.iter().take_while(|own| own.indent > head.indent).count();
@@ -33,6 +35,7 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
         let front = front.filter(|front| front.indent == head.indent && is_dataclass(front));
         let Some(made) = of_class(head, block, front.is_some()) else { continue };
         changed = true;
+        asked.extend(properties::of(block));
         for (first, last, text) in made {
             let mut parts = text.split('\n');
             for own in lines.iter_mut().take(last + 1).skip(first) {
@@ -46,7 +49,7 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
         }
     }
     match changed {
-        true => Cow::Owned(lines.join("\n") + "\n"),
+        true => Cow::Owned(properties::asked(lines, &asked)),
         false => Cow::Borrowed(text),
     }
 }
@@ -154,7 +157,9 @@ fn of_body(
     if let Some(decorator) = mask.strip_prefix('@') {
         return match decorator {
             "staticmethod" => Some(format!("{indent}@_static")),
-            "property" | "classmethod" | "abstractmethod" => None,
+            "classmethod" => Some(format!("{indent}@_of_class")),
+            "property" => Some(format!("{indent}@_a_property")),
+            "abstractmethod" => None,
             other if other.contains("setter") || other.contains("cached") => None,
             _ => Some(format!("{indent}{}", own.text[start..].trim_end())),
         };
@@ -163,12 +168,13 @@ fn of_body(
     let rest = mask[field.len()..].trim_start();
     if rest.starts_with(':') {
         fields.push(field.to_owned());
-        // A factory makes a new one for each object.
-        if data && mask.contains("field(") {
-            return None;
-        }
         let Some(at) = own.mask.find('=') else { return Some(String::new()) };
         let value = own.text[at + 1..own.mask.trim_end().len()].trim();
+        let bare = value.strip_prefix("dataclasses.").unwrap_or(value);
+        // A factory makes a new one for each object.
+        if let Some(made) = bare.strip_prefix("field(").filter(|_| data) {
+            return Some(format!("{indent}{name}.{field} = _field({made}"));
+        }
         return Some(format!("{indent}{name}.{field} = {value}"));
     }
     if rest.starts_with('=') && !rest.starts_with("==") {

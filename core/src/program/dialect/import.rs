@@ -108,6 +108,9 @@ fn imported(own: &str, module: &str, name: Option<&str>) -> String {
         None => ("None", ""),
     };
     let own = if own == "load" { "_load" } else { own };
+    if whole == "dataclasses.asdict" {
+        return format!("{own} = _asdict");
+    }
     format!("{own} = _imported({of}, \"{path}\", \"{whole}\")")
 }
 

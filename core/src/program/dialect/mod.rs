@@ -19,6 +19,7 @@ mod displays;
 mod dropped;
 mod environ;
 mod fstring;
+mod globals;
 mod import;
 mod inline;
 mod load;
@@ -26,6 +27,7 @@ mod methods;
 mod modules;
 mod operand;
 mod operators;
+mod properties;
 mod reflected;
 mod refused;
 mod scan;
@@ -95,6 +97,7 @@ enum Block {
 pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     let original = text.lines().map(str::to_owned).collect();
     let text = modules::rewrite(text);
+    let text = globals::rewrite(&text);
     let text = &*classes::rewrite(&text);
     let statements = scan::scan(text)?;
     let room = String::with_capacity(text.len() + 64);
@@ -434,6 +437,7 @@ fn first_word(text: &str) -> &str {
 /// The statement with f-strings and comparisons in Starlark's words, and its mask.
 fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
     let (mut text, mut mask) = fstring::rewrite(statement)?;
+    properties::rewrite(&mut text, &mut mask);
     load::rewrite(&mut text, &mut mask);
     annotations::rewrite(&mut text, &mut mask);
     environ::rewrite(&mut text, &mut mask);

@@ -11,8 +11,8 @@ pub(super) fn statement(word: &str, rest: &str) -> Option<(String, &'static str)
         ),
         "class" => (
             "this class is not followed",
-            "A class has methods and plain attributes here; properties, class methods, other \
-             decorators and what else stands in its block are not followed. Write functions instead.",
+            "A class has methods, properties and plain attributes here; setters, other decorators \
+             and what else stands in its block are not followed. Write functions instead.",
         ),
         "try" | "except" | "finally" => (
             "a program has no `try`: what raises ends its rank",
@@ -23,8 +23,9 @@ pub(super) fn statement(word: &str, rest: &str) -> Option<(String, &'static str)
         // Each may be a variable.
         _ if rest.trim_start().starts_with(['=', '.', '(', '[', ',', '+', '-']) => return None,
         "global" | "nonlocal" => (
-            "a name of outside cannot be given another value in a function",
-            "Keep it in a dict: `state = {\"step\": 0}` outside, and `state[\"step\"] += 1` inside; or \
+            "this name of outside cannot be given another value in a function",
+            "Another function has an argument or a name of its own that is called so, or it is \
+             nonlocal. Keep it in a dict: `state = {\"step\": 0}` outside, and `state[\"step\"] += 1` inside; or \
              return it.",
         ),
         "del" => (

@@ -3,16 +3,16 @@
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
 use super::super::arguments as take;
-use super::super::process::process;
-use super::super::values::ReduceOpValue;
+use super::super::process::{process, refused};
+use super::super::values::{GroupValue, ReduceOpValue, WorldValue};
 use super::called;
-use crate::c10d::{Arg, FromRank, InGroup, Reduction, ToRank};
+use crate::c10d::{Arg, DistError, ErrorKind, FromRank, InGroup, Reduction, ToRank};
 use crate::reduce::ReduceOp;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
-use starlark::values::Value;
 use starlark::values::none::NoneType;
+use starlark::values::{Value, ValueLike};
 
 /// `src=`, `group=`, `async_op=`, `group_src=`.
 pub(super) fn from_rank(
@@ -146,6 +146,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
         let _ = device_ids;
+        if group.downcast_ref::<GroupValue>().is_none()
+            && group.downcast_ref::<WorldValue>().is_none()
+            && !group.is_none()
+        {
+            let text = format!("'{}' object has no attribute 'barrier'", take::class_of(group));
+            return Err(refused(DistError::new(ErrorKind::AttributeError, text)));
+        }
         let options = InGroup { group: take::group(group)?, async_op };
         called(process(eval)?.dist()?.barrier(options), heap)
     }

@@ -35,6 +35,10 @@ fn pair<'v>(dist: &Dist<'_>, (own, all): (Option<Group>, Vec<Group>), heap: Heap
     heap.alloc((group_or_none(dist, own, heap), all))
 }
 
+/// What is said where a program names mpi.
+const WITH_MPI: &str = "PyTorch is taken for one that was built with MPI: its own packages are not, and \
+    raise here (Distributed package doesn't have MPI built in)";
+
 #[starlark_module]
 pub(super) fn functions(builder: &mut GlobalsBuilder) {
     fn is_available() -> anyhow::Result<bool> {
@@ -49,8 +53,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         Ok(true)
     }
 
-    fn is_mpi_available(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<bool> {
-        Ok(process(eval)?.is_rank() && process(eval)?.dist()?.is_backend_available("mpi"))
+    /// As PyTorch's packages say: who asks has another way.
+    fn is_mpi_available() -> anyhow::Result<bool> {
+        Ok(false)
     }
 
     fn is_ucc_available() -> anyhow::Result<bool> {
@@ -65,7 +70,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         backend: &str,
         eval: &mut Evaluator<'_, '_, '_>,
     ) -> anyhow::Result<bool> {
-        Ok(process(eval)?.dist()?.is_backend_available(backend))
+        let there = process(eval)?.dist()?.is_backend_available(backend);
+        Ok(there && !backend.eq_ignore_ascii_case("mpi"))
     }
 
     /// Whether `TORCHELASTIC_RUN_ID` is set, which the program may do itself.
@@ -123,6 +129,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             device_id: take::device(device_id)?.map(|_| 0),
         };
         let process = process(eval)?;
+        if options.backend.as_deref().is_some_and(|name| name.to_lowercase().contains("mpi")) {
+            process.assumes(WITH_MPI);
+        }
         process.dist()?.init_process_group(options).map_err(refused)?;
         super::super::stores::given(store, init_method, eval)?;
         Ok(NoneType)

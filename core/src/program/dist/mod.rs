@@ -4,8 +4,10 @@ mod collectives;
 mod groups;
 mod objects;
 mod p2p;
+mod signatures;
 mod together;
 
+pub(super) use signatures::exception;
 pub(super) use together::{Manager, enter, leave, wait};
 
 use super::process::refused;

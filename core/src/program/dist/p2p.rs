@@ -112,6 +112,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<P2POpValue> {
         let kind = match op.to_repr() {
+            // `"isend"` is a text.
+            name if op.unpack_str().is_some() => Arg::not(take::class_of(op), &name),
             name if name.contains("isend") => Arg::Is(P2pKind::Isend),
             name if name.contains("irecv") => Arg::Is(P2pKind::Irecv),
             name => Arg::not(take::class_of(op), &name),

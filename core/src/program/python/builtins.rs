@@ -257,6 +257,11 @@ fn functions(builder: &mut GlobalsBuilder) {
     /// The type itself, where it has a name of its own: it is compared by its place.
     fn r#type<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
+        if value.get_type() == "object"
+            && let Ok(Some(class)) = value.get_attr("__class__", heap)
+        {
+            return Ok(class);
+        }
         let name = match value.downcast_ref::<UnknownValue>() {
             Some(unknown) => unknown.class()?,
             None => class_of(value),
@@ -269,7 +274,10 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 
     /// `class.__name__`.
-    fn _name<'v>(class: Value<'v>) -> anyhow::Result<String> {
+    fn _name<'v>(class: Value<'v>, heap: Heap<'v>) -> anyhow::Result<String> {
+        if let Ok(Some(own)) = class.get_attr("__name__", heap) {
+            return Ok(own.unpack_str().unwrap_or_default().to_owned());
+        }
         Ok(names(class).into_iter().next().unwrap_or_default())
     }
 

@@ -141,7 +141,7 @@ pub(super) fn explore(props: &ExploreProps) -> Html {
 fn devices(devices: Devices, plan: &Plan) -> &'static str {
     match devices {
         Devices::SideBySide if Devices::worth_exploring(plan).len() < 2 => {
-            "only receives from any source have a choice"
+            "only receives have a choice: from any source, and whether a send is there before it is asked for"
         }
         Devices::SideBySide => "GPUs carry out calls of several groups side by side",
         Devices::OneAtATime => "each GPU carries out one collective at a time",

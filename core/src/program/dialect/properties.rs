@@ -1,0 +1,87 @@
+//! Properties of a program's classes: `meter.avg` as `_property(meter, "avg")`, since nothing can be
+//! called for an attribute. It is marked in the whole text, and written as a call with the expressions.
+
+use super::operand::before;
+use super::scan::{self, Logical};
+
+/// What is written behind the name of a property where it is asked for.
+const MARK: &str = "__property__";
+
+fn word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// The properties of a class, by its block.
+pub(super) fn of(block: &[Logical]) -> Vec<String> {
+    let pairs = block.windows(2).filter_map(|pair| {
+        let [front, def] = pair else { return None };
+        let name =
+            def.mask.trim().strip_prefix("def ").filter(|_| front.mask.trim() == "@property")?;
+        Some(name.chars().take_while(|c| word(*c)).collect())
+    });
+    pairs.collect()
+}
+
+/// The text with a mark behind each of those that is asked for.
+pub(super) fn asked(lines: Vec<String>, names: &[String]) -> String {
+    let text = lines.join("\n") + "\n";
+    if names.is_empty() {
+        return text;
+    }
+    let Ok(statements) = scan::scan(&text) else { return text };
+    let mut lines = lines;
+    for own in &statements {
+        let mut places: Vec<usize> = Vec::new();
+        for name in names {
+            let dotted = format!(".{name}");
+            let ends = own.text.match_indices(&dotted).map(|(at, _)| at + dotted.len());
+            places.extend(ends.filter(|end| is_asked(own, *end, dotted.len())));
+        }
+        places.sort_unstable();
+        let mut made = own.text.clone();
+        for at in places.into_iter().rev() {
+            made.insert_str(at, MARK);
+        }
+        let mut parts = made.split('\n');
+        for line in lines.iter_mut().take(own.last + 1).skip(own.first) {
+            if let Some(part) = parts.next() {
+                part.clone_into(line);
+            }
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Whether an attribute that ends there is asked for: it gets no value, and is not called. In a text it
+/// is where it stands in the braces of an f-string.
+fn is_asked(own: &Logical, end: usize, length: usize) -> bool {
+    let (Some(text), Some(mask)) = (own.text.get(end..), own.mask.get(end..)) else { return false };
+    if text.starts_with(word) {
+        return false;
+    }
+    let dot = end - length;
+    if own.mask.get(dot..=dot) != Some(".") {
+        let Some(front) = own.text.get(..dot) else { return false };
+        let object = front.trim_end_matches(|c: char| word(c) || c == '.');
+        return object.ends_with('{') && object.len() < front.len();
+    }
+    let rest = mask.trim_start();
+    let assigned = rest.starts_with('=') && !rest.starts_with("==");
+    let augmented = rest.get(1..2) == Some("=") && rest.starts_with(['+', '-', '*', '/']);
+    !rest.starts_with('(') && !assigned && !augmented
+}
+
+/// Writes the calls in a statement and its mask, which stay of one length.
+pub(super) fn rewrite(text: &mut String, mask: &mut String) {
+    while let Some(mark) = mask.find(MARK) {
+        let dot = mask.get(..mark).and_then(|front| front.rfind('.'));
+        let start = dot.and_then(|dot| before(mask.as_bytes(), dot));
+        let (Some(dot), Some(start)) = (dot, start) else { break };
+        let name = mask[dot + 1..mark].to_owned();
+        let masked = format!(", {}{}{})", "\u{1}", "\u{1}".repeat(name.len()), "\u{1}");
+        for (of, call) in [(&mut *text, format!(", \"{name}\")")), (&mut *mask, masked)] {
+            of.replace_range(dot..mark + MARK.len(), &call);
+            of.insert_str(start, "_property(");
+        }
+    }
+}
