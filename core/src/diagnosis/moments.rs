@@ -29,9 +29,7 @@ pub(super) fn soften(job: &Job<'_>, cause: &mut Cause) {
     }
     let Some(waiting) = waiting(job, cause) else { return };
     let Some((most, why)) = may_run(job, cause, &waiting) else { return };
-    // Of one that waits alone nothing else says that it is the odd one, and not all the others.
-    let alone = cause.kind == Kind::OpExtra;
-    cause.certainty = cause.certainty.max(if alone { Certainty::Undecidable } else { most });
+    cause.certainty = cause.certainty.max(most);
     if !cause.message.contains("still running when") {
         cause.message = format!("{}{RUNNING}: {why}.", cause.message);
     }

@@ -362,8 +362,22 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
     }
 
     fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
-        let other = other.downcast_ref::<InstanceValue<'v>>();
-        Ok(other.is_some_and(|other| other.0.ptr_eq(self.0)))
+        let Some(other) = other.downcast_ref::<InstanceValue<'v>>() else { return Ok(false) };
+        if other.0.ptr_eq(self.0) {
+            return Ok(true);
+        }
+        // Objects of a dataclass are equal by their fields.
+        let (Some(own), Some(its)) = (self.state(), other.state()) else { return Ok(false) };
+        let data = self.class().filter(|class| class.fields.is_some());
+        let Some(class) = data.filter(|_| own.class.ptr_eq(its.class)) else { return Ok(false) };
+        for field in class.fields(0) {
+            let both = found(&own.attributes, &field).zip(found(&its.attributes, &field));
+            let Some((a, b)) = both else { return Ok(false) };
+            if !a.equals(b)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -50,6 +50,7 @@ mod callable;
 mod checkpoint;
 #[cfg(feature = "program")]
 mod class_functions;
+#[cfg(feature = "program")]
 mod classes;
 #[cfg(feature = "program")]
 mod cuda;

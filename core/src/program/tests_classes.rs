@@ -212,3 +212,36 @@ fn data_sets_of_torchvision_have_shapes() {
     let error = compile("train.py", &resized, &Options::default()).unwrap_err();
     assert!(error.message.starts_with("torchvision.transforms.Resize is not known"), "{error}");
 }
+
+/// As CPython 3.11: objects of a dataclass by their fields, others by what they are.
+#[test]
+fn objects_of_a_dataclass_are_equal_by_their_fields() {
+    let text = "from dataclasses import dataclass\n@dataclass\nclass Shard:\n    rank: int = 0\n    of: int = \
+                2\nclass Plain:\n    pass\ndef main():\n    a = Plain()\n    print(Shard() == Shard(), Shard(1) \
+                == Shard(), Shard(1) in [Shard(), Shard(1)], Shard() != Shard(0), a == a, a == Plain())\n\
+                run(main, world_size=1)\n";
+    assert_eq!(printed(text), ["True False True False True False"]);
+    let own = "class Own:\n    def __eq__(self, other):\n        return True\ndef main():\n    pass\n\
+               run(main, world_size=1)\n";
+    let refused = compile("train.py", own, &Options::default()).unwrap_err().to_string();
+    assert!(refused.contains("this class is not followed"), "{refused}");
+}
+
+/// What stands behind `super().__init__()` on its line belongs to the model; a model that calls its own
+/// methods is refused, and not told as a death.
+#[test]
+fn the_init_of_a_module_is_all_of_it_or_refused() {
+    let model = |init: &str| {
+        format!(
+            "import torch.nn as nn\nclass Net(nn.Module):\n    def __init__(self):\n        {init}\n    def \
+             forward(self, x):\n        return self.a(x)\n    def build(self):\n        pass\ndef main():\n    \
+             print(sum(p.numel() for p in Net().parameters()))\nrun(main, world_size=1)\n"
+        )
+    };
+    let line = "super().__init__(); self.k = 5; self.a = nn.Linear(8, 8)";
+    assert_eq!(printed(&model(line)), ["72"]);
+    let applied = "super().__init__()\n        self.a = nn.Linear(8, 8)\n        self.apply(print)";
+    assert_eq!(printed(&model(applied)), ["72"]);
+    let built = "super().__init__()\n        self.a = nn.Linear(8, 8)\n        self.build()";
+    assert!(compile("train.py", &model(built), &Options::default()).is_err());
+}

@@ -87,6 +87,14 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     let mut made = Vec::new();
     let mut statements = block.iter().peekable();
     while let Some(own) = statements.next() {
+        // Comparisons are the interpreter's own, which asks no method.
+        let name = own.mask.trim_start().strip_prefix("def ").unwrap_or_default();
+        if ["__eq__(", "__ne__(", "__lt__(", "__le__(", "__gt__(", "__ge__(", "__hash__("]
+            .iter()
+            .any(|compares| name.starts_with(compares))
+        {
+            return None;
+        }
         if own.indent > body {
             let text = within(&dedented(own, body - head.indent)?, own, name, head.indent, body);
             made.push((own.first, own.last, text));

@@ -73,9 +73,19 @@ fn function(name: &str, head: &Logical, block: &[Logical]) -> Option<Vec<String>
     let after = block.get(at + 1 + body.len());
     for own in &body {
         let base = own.mask.contains("super(") || own.mask.contains("Module.__init__(");
-        let mut text = match base {
-            true => format!("{:1$}pass", "", own.indent),
-            false => kept_in_a_dict(own),
+        // Of `self.apply(…)` nothing is seen here but what weights begin with.
+        let applies = own.mask.trim_start().starts_with("self.apply(");
+        if !applies && calls_itself(own, block) {
+            return None;
+        }
+        let mut text = match (base || applies, own.mask.find(';')) {
+            (true, None) => format!("{:1$}pass", "", own.indent),
+            // Behind it stand other statements.
+            (true, Some(end)) => {
+                let rest = kept_in_a_dict(own).split_off(end);
+                format!("{:1$}pass{rest}", "", own.indent)
+            }
+            (false, _) => kept_in_a_dict(own),
         };
         if after.is_none() && std::ptr::eq(*own, last) {
             // A block cannot end with it, nor a comment.
@@ -92,6 +102,15 @@ fn function(name: &str, head: &Logical, block: &[Logical]) -> Option<Vec<String>
         put(after.first, format!("{:indent$}{returned}", ""));
     }
     Some(lines)
+}
+
+/// Whether a statement of `__init__` calls a method of its own class, or one of every module: what that
+/// does is not seen.
+fn calls_itself(own: &Logical, block: &[Logical]) -> bool {
+    let defined = block.iter().filter_map(|own| own.mask.trim_start().strip_prefix("def "));
+    let names = defined.filter_map(|def| def.split_once('(')).map(|(name, _)| name.trim());
+    let of_all = ["register_buffer", "register_parameter", "add_module", "modules", "parameters"];
+    names.chain(of_all).any(|name| own.mask.contains(&format!("self.{name}(")))
 }
 
 /// How many values `forward` returns side by side; 0 where that is not alike everywhere, or where it
