@@ -140,6 +140,7 @@ fn wrap<'v>(
     let dist = process.dist()?;
     let device = device.ok_or_else(|| anyhow::anyhow!("no device is known"))?;
     let tensors = BTreeMap::new();
+    let graded = graded_of(&process.modules, &model);
     let mut wrapped = Wrapped {
         model,
         shape,
@@ -152,7 +153,7 @@ fn wrap<'v>(
         sync: true,
         wanted: Arc::new(AtomicBool::new(true)),
         parameters: BTreeMap::new(),
-        graded: Arc::default(),
+        graded,
     };
     for call in &calls {
         wrapped.issue(dist, call, false, "DistributedDataParallel")?;
@@ -184,9 +185,19 @@ fn found_by(error: &DdpError, purpose: Purpose) -> bool {
     }
 }
 
+/// Whether a model's parameters have gradients: DDP's are those of the model that it wraps.
+pub(super) fn graded_of(modules: &[Wrapped], model: &Arc<Model>) -> Arc<AtomicBool> {
+    let same = modules.iter().find(|own| Arc::ptr_eq(&own.model, model));
+    same.map(|own| own.graded.clone()).unwrap_or_default()
+}
+
 impl Wrapped {
     /// A model that is used without DDP.
-    pub(super) fn plain(model: Arc<Model>, shape: Arc<Shape>) -> anyhow::Result<Wrapped> {
+    pub(super) fn plain(
+        model: Arc<Model>,
+        shape: Arc<Shape>,
+        graded: Arc<AtomicBool>,
+    ) -> anyhow::Result<Wrapped> {
         let device = Device::named("A100").ok_or_else(|| anyhow::anyhow!("no device is known"))?;
         Ok(Wrapped {
             model,
@@ -200,7 +211,7 @@ impl Wrapped {
             sync: true,
             wanted: Arc::new(AtomicBool::new(true)),
             parameters: BTreeMap::new(),
-            graded: Arc::default(),
+            graded,
         })
     }
 

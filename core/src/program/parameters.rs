@@ -5,7 +5,7 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use super::models::ModelValue;
-use super::module::Wrapped;
+use super::module::{Wrapped, graded_of};
 use super::module_value::{DdpValue, InnerValue};
 use super::process::{Process, process};
 use super::tensor_math::{parameter, parameter_of};
@@ -105,7 +105,8 @@ pub(super) fn number_of(model: Value<'_>, process: &mut Process<'_>) -> anyhow::
         return Ok(at);
     }
     anyhow::ensure!(process.modules.len() < 1000, "a process has at most 1000 models");
-    process.modules.push(Wrapped::plain(model.clone(), shape.clone())?);
+    let graded = graded_of(&process.modules, model);
+    process.modules.push(Wrapped::plain(model.clone(), shape.clone(), graded)?);
     Ok(process.modules.len() - 1)
 }
 
@@ -120,6 +121,9 @@ pub(super) fn parameters(
     let wrapped = process.modules.get(at).ok_or_else(|| anyhow::anyhow!("there is no model"))?;
     let (model, graded) = (wrapped.model(), wrapped.graded());
     let group = wrapped.group();
+    // With DDP and without it they are the same tensors.
+    let same = process.modules.iter().position(|own| Arc::ptr_eq(&own.model(), &model));
+    let at = same.unwrap_or(at);
     let device = match process.dist()?.get_backend_config(group) {
         Ok(config) if config.contains("nccl") => Device::Cuda,
         _ => Device::Cpu,

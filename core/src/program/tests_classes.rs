@@ -245,3 +245,17 @@ fn the_init_of_a_module_is_all_of_it_or_refused() {
     let built = "super().__init__()\n        self.a = nn.Linear(8, 8)\n        self.build()";
     assert!(compile("train.py", &model(built), &Options::default()).is_err());
 }
+
+/// As PyTorch 2.7.1: DDP's parameters are those of the model that it was given.
+#[test]
+fn a_backward_pass_of_ddp_gives_the_model_its_gradients() {
+    let text = "import torch\nimport torch.nn as nn\nimport torch.distributed as dist\nfrom \
+                torch.nn.parallel import DistributedDataParallel as DDP\ndef main():\n    \
+                dist.init_process_group('gloo')\n    model = nn.Linear(4, 4)\n    before = \
+                [p.grad is None for p in model.parameters()]\n    ddp = DDP(model)\n    \
+                ddp(torch.randn(2, 4)).sum().backward()\n    own = [p.grad is not None for p in \
+                model.parameters()]\n    print(before, own, [p.grad is not None for p in \
+                ddp.parameters()])\n    for p in model.parameters():\n        dist.all_reduce(p.grad)\n\
+                run(main, world_size=2)\n";
+    assert_eq!(printed(text), ["[True, True] [True, True] [True, True]"]);
+}
