@@ -17,6 +17,7 @@ use super::graph::Graph;
 use super::groups_apart;
 use super::in_flight;
 use super::index::{Job, Row};
+use super::left_over;
 use super::lost;
 use super::lost_waits;
 use super::met;
@@ -180,6 +181,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
         causes.extend(groups_apart::cause(&scene, explained));
     }
     causes.extend(unsaid::causes(&scene));
+    causes.extend(left_over::causes(&scene, &causes));
     notes.extend(gaps::dumped_early(job));
     if causes.is_empty() {
         notes.extend(straggler::or_clock(job));

@@ -32,6 +32,7 @@ mod in_flight;
 mod in_step;
 mod index;
 mod inside;
+mod left_over;
 mod logged;
 mod lost;
 mod lost_waits;

@@ -137,10 +137,10 @@ fn wrap<'v>(
     let me = dist.process();
     let nth = process.shown.wrap(members, model.clone());
     let refusal = process.known.refusal(me, nth).cloned();
+    let graded = graded_of(&process.modules, &model);
     let dist = process.dist()?;
     let device = device.ok_or_else(|| anyhow::anyhow!("no device is known"))?;
     let tensors = BTreeMap::new();
-    let graded = graded_of(&process.modules, &model);
     let mut wrapped = Wrapped {
         model,
         shape,

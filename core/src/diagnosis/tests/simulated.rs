@@ -348,6 +348,32 @@ fn a_death_is_the_cause_also_inside_a_call() {
     }
 }
 
+/// What a root sends goes on its way on gloo: a call that a member never makes keeps nobody waiting, and
+/// is no health.
+#[test]
+fn a_call_that_not_all_make_is_told_though_all_come_to_an_end() {
+    let plan = plan(|_, own| (0..3).for_each(|_| all_reduce(own, 8)));
+    let without = |ranks: &[u32], work: u32| {
+        let mut trace = run(&plan);
+        trace.events.retain(|event| {
+            let of = match &event.what {
+                What::Scheduled { work, .. } | What::Completed { work } => Some(*work),
+                _ => None,
+            };
+            of != Some(work) || !ranks.contains(&event.rank.0)
+        });
+        diagnose_trace(&trace)
+    };
+    assert_eq!(found(&without(&[], 2)), []);
+    let skipped = without(&[3], 2);
+    assert_eq!(one(&skipped, Kind::OpSkipped, 3).certainty, Certainty::Likely);
+    assert!(skipped.findings[0].message.contains("and rank 3 never did"), "{}", skipped.to_text());
+    let extra = without(&[1, 2, 3], 2);
+    assert_eq!(one(&extra, Kind::OpExtra, 0).seq, Some(3));
+    let tie = without(&[1, 2], 2);
+    assert_eq!(tie.findings[0].certainty, Certainty::Undecidable);
+}
+
 /// A real run that was ended, or is looked at while it goes on, convicts nobody who only had not come yet;
 /// one that timed out does.
 #[test]
