@@ -88,10 +88,10 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     let mut statements = block.iter().peekable();
     while let Some(own) = statements.next() {
         // Comparisons are the interpreter's own, which asks no method.
-        let name = own.mask.trim_start().strip_prefix("def ").unwrap_or_default();
+        let method = own.mask.trim_start().strip_prefix("def ").unwrap_or_default();
         if ["__eq__(", "__ne__(", "__lt__(", "__le__(", "__gt__(", "__ge__(", "__hash__("]
             .iter()
-            .any(|compares| name.starts_with(compares))
+            .any(|compares| method.starts_with(compares))
         {
             return None;
         }
