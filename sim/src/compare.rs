@@ -24,7 +24,9 @@ pub struct Comparison {
     /// The first differences, at most [`Comparison::MAX_DIFFERENCES`].
     pub differences: Vec<Difference>,
     /// Why no tensor is in both, in words, where there are any at all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ///
+    /// Always written: the page's worker sends it in postcard, which knows no absent fields.
+    #[serde(default)]
     pub not_compared: Option<String>,
     /// What the ranks called.
     #[serde(default)]
