@@ -286,9 +286,12 @@ pub(super) fn extra(who: &str, deed: &Deed, group: &str) -> String {
     let line = words::at_line(deed.line.clone());
     let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
     let calls = words::count(deed.count, "call");
-    let made = if deed.planned { "'s program makes" } else { " made" };
+    let made = match deed.planned {
+        true => format!("{who}'s program{likely} makes"),
+        false => format!("{who}{likely} made"),
+    };
     format!(
-        "{who}{likely}{made} {calls} more of {group} than the others: {} at #{}{line}.",
+        "{made} {calls} more of {group} than the others: {} at #{}{line}.",
         deed.named(),
         deed.seq
     )

@@ -21,7 +21,7 @@ pub(super) type Call = for<'v, 'a, 'b, 'c, 'd> fn(
 
 /// One of them.
 #[derive(Clone, Copy, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-struct Callable {
+pub(super) struct Callable {
     name: &'static str,
     #[allocative(skip)]
     call: Call,
@@ -52,9 +52,16 @@ impl<'v> StarlarkValue<'v> for Callable {
     }
 }
 
+impl Callable {
+    /// The one of that name.
+    pub(super) fn new(name: &'static str, call: Call) -> Callable {
+        Callable { name, call }
+    }
+}
+
 /// Adds them by their names.
 pub(super) fn add(builder: &mut GlobalsBuilder, names: &[&'static str], call: Call) {
     for name in names {
-        builder.set(name, Callable { name, call });
+        builder.set(name, Callable::new(name, call));
     }
 }

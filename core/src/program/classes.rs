@@ -225,46 +225,25 @@ impl fmt::Display for InstanceValue<'_> {
     }
 }
 
-impl fmt::Display for StateValue<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<object>")
-    }
+/// How what no program prints on purpose is shown.
+macro_rules! shown_as {
+    ($($value:ident: $text:literal),* $(,)?) => {$(
+        impl fmt::Display for $value<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str($text)
+            }
+        }
+    )*};
 }
 
-impl fmt::Display for MethodValue<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<bound method>")
-    }
-}
-
-impl fmt::Display for SuperValue<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<super>")
-    }
-}
-
-impl fmt::Display for StaticValue<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<staticmethod>")
-    }
-}
-
-impl fmt::Display for PropertyValue<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<property>")
-    }
-}
-
-impl fmt::Display for OfClassValue<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<classmethod>")
-    }
-}
-
-impl fmt::Display for FieldValue<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<field>")
-    }
+shown_as! {
+    StateValue: "<object>",
+    MethodValue: "<bound method>",
+    SuperValue: "<super>",
+    StaticValue: "<staticmethod>",
+    PropertyValue: "<property>",
+    OfClassValue: "<classmethod>",
+    FieldValue: "<field>",
 }
 
 #[starlark_value(type = "type")]

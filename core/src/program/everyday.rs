@@ -1,13 +1,11 @@
-//! What scripts do besides: files that a program does not have, logging, arguments of a command line
-//! that is not there, progress bars.
+//! What scripts do besides: files that a program does not have, arguments of a command line that is not
+//! there, progress bars.
 
 #![allow(clippy::panic, reason = "these values are never written out")]
 
 use super::arguments as take;
 use super::classes;
 use super::process::{Process, process};
-use super::python::percent;
-use super::shown;
 use super::undecided::{Number, Unknown, UnknownValue};
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
@@ -130,173 +128,6 @@ fn path(builder: &mut GlobalsBuilder) {
 pub(super) fn of_os(builder: &mut GlobalsBuilder) {
     os(builder);
     builder.namespace("path", path);
-}
-
-/// A logger: what is logged is printed.
-#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-struct LoggerValue;
-starlark_simple_value!(LoggerValue);
-
-impl fmt::Display for LoggerValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<Logger>")
-    }
-}
-
-methods_static!(LOGGER_METHODS = logger_methods);
-
-#[starlark_value(type = "Logger")]
-impl<'v> StarlarkValue<'v> for LoggerValue {
-    fn get_methods() -> Option<&'static Methods> {
-        Some(LOGGER_METHODS.methods())
-    }
-}
-
-/// A message as logging makes it: `"done %d", rank`.
-fn logged<'v>(
-    message: Value<'v>,
-    args: &[Value<'v>],
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<NoneType> {
-    let heap = eval.heap();
-    let message = classes::shown(message, eval)?;
-    let text = shown::text(message, heap);
-    let text = match args.is_empty() {
-        true => text,
-        false => percent(&text, heap.alloc(AllocTuple(args.iter().copied())), heap)?,
-    };
-    process(eval)?.print(&(text + "\n"));
-    Ok(NoneType)
-}
-
-#[starlark_module]
-fn logger_methods(builder: &mut MethodsBuilder) {
-    fn debug<'v>(
-        this: Value<'v>,
-        msg: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        let _ = this;
-        logged(msg, &args.items, eval)
-    }
-
-    fn info<'v>(
-        this: Value<'v>,
-        msg: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        let _ = this;
-        logged(msg, &args.items, eval)
-    }
-
-    fn warning<'v>(
-        this: Value<'v>,
-        msg: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        let _ = this;
-        logged(msg, &args.items, eval)
-    }
-
-    fn error<'v>(
-        this: Value<'v>,
-        msg: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        let _ = this;
-        logged(msg, &args.items, eval)
-    }
-
-    fn critical<'v>(
-        this: Value<'v>,
-        msg: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        let _ = this;
-        logged(msg, &args.items, eval)
-    }
-
-    fn exception<'v>(
-        this: Value<'v>,
-        msg: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        let _ = this;
-        logged(msg, &args.items, eval)
-    }
-
-    fn setLevel<'v>(this: Value<'v>, to: Value<'v>) -> anyhow::Result<NoneType> {
-        let _ = (this, to);
-        Ok(NoneType)
-    }
-
-    fn addHandler<'v>(this: Value<'v>, to: Value<'v>) -> anyhow::Result<NoneType> {
-        let _ = (this, to);
-        Ok(NoneType)
-    }
-}
-
-#[starlark_module]
-fn logging(builder: &mut GlobalsBuilder) {
-    fn basicConfig<'v>(
-        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
-    ) -> anyhow::Result<NoneType> {
-        let _ = named;
-        Ok(NoneType)
-    }
-
-    fn getLogger<'v>(
-        #[starlark(default = NoneType)] name: Value<'v>,
-    ) -> anyhow::Result<LoggerValue> {
-        let _ = name;
-        Ok(LoggerValue)
-    }
-
-    fn debug<'v>(
-        msg: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        logged(msg, &args.items, eval)
-    }
-
-    fn info<'v>(
-        msg: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        logged(msg, &args.items, eval)
-    }
-
-    fn warning<'v>(
-        msg: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        logged(msg, &args.items, eval)
-    }
-
-    fn error<'v>(
-        msg: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        logged(msg, &args.items, eval)
-    }
-
-    fn critical<'v>(
-        msg: Value<'v>,
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
-        logged(msg, &args.items, eval)
-    }
 }
 
 /// A parser of arguments, of which there are none.
@@ -445,14 +276,6 @@ impl<'v> StarlarkValue<'v> for SettingsValue {
 
 /// Adds them.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
-    builder.namespace("logging", |builder| {
-        logging(builder);
-        for (name, level) in
-            [("DEBUG", 10), ("INFO", 20), ("WARNING", 30), ("ERROR", 40), ("CRITICAL", 50)]
-        {
-            builder.set(name, level);
-        }
-    });
     builder.namespace("argparse", argparse);
     builder.namespace("tqdm", tqdm);
     // `from tqdm import tqdm` gives the name to what is in it.

@@ -33,6 +33,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     super::absent::add(builder);
     super::class_functions::add(builder);
     super::everyday::add(builder);
+    super::logging::add(builder);
     super::held::add(builder);
     durations(builder);
     builder.namespace("time", |builder| {

@@ -85,6 +85,8 @@ mod known;
 #[cfg(feature = "program")]
 mod leaving;
 #[cfg(feature = "program")]
+mod logging;
+#[cfg(feature = "program")]
 mod losses;
 #[cfg(feature = "program")]
 mod mesh;

@@ -408,3 +408,15 @@ proptest! {
         let _ = compile("p", &lines.join("\n"), &Options { limits, ..Options::default() });
     }
 }
+
+/// The page's own module has no interpreter: a file that needs one is of the feature that brings it.
+#[test]
+fn what_executes_programs_is_of_its_feature() {
+    let lines: Vec<&str> = include_str!("mod.rs").lines().collect();
+    let ungated = lines.iter().enumerate().filter_map(|(at, line)| {
+        let name = line.strip_prefix("mod ")?.strip_suffix(';')?;
+        let before = at.checked_sub(1).map_or("", |at| lines[at]);
+        (!before.contains("feature = \"program\"")).then_some(name)
+    });
+    assert_eq!(ungated.collect::<Vec<_>>(), ["compiled", "error"]);
+}

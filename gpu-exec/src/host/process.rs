@@ -157,6 +157,7 @@ impl RankProcess {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => {
                     self.outbox.clear();
+                    self.sent = 0;
                     break;
                 }
             }

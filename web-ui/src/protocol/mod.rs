@@ -271,3 +271,25 @@ pub(crate) struct Picked {
     /// The call's stack, innermost first.
     pub(crate) stack: Vec<String>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written without one of its fields is read as something else, or not at all, and the page
+    /// waits for it in vain.
+    #[test]
+    fn comparisons_arrive_as_they_were_sent() {
+        for why in [None, Some("too large".to_owned())] {
+            let sent = Comparison { not_compared: why, only_in_one: 3, ..Comparison::default() };
+            let reply = Ok(Response::Compared(sent.clone()));
+            let bytes = postcard::to_stdvec(&Answer { id: 7, reply }).unwrap();
+            let Ok(Answer { id: 7, reply: Ok(Response::Compared(got)) }) =
+                postcard::from_bytes(&bytes)
+            else {
+                panic!("a comparison did not arrive: {sent:?}");
+            };
+            assert_eq!(got, sent);
+        }
+    }
+}

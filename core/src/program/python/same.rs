@@ -1,11 +1,12 @@
 //! `==`, `is` and `in`: what is known only when a program runs refuses to be compared, on whichever
 //! side it stands, and so do the values of a tensor. All else is compared as the interpreter does.
 
+use super::super::callable;
 use super::super::output_value::OutputValue;
 use super::super::tensor_value::TensorValue;
 use super::super::undecided::{self, UnknownValue};
 use starlark::environment::GlobalsBuilder;
-use starlark::eval::Evaluator;
+use starlark::eval::{Arguments, Evaluator};
 use starlark::starlark_module;
 use starlark::values::dict::DictRef;
 use starlark::values::list::ListRef;
@@ -85,13 +86,23 @@ fn of_elements<'v>(
     eval.eval_function(method, &[other], &[])
 }
 
+/// What comparisons become, and the method of tensors that each is.
+const COMPARISONS: [(&str, &str); 5] = [
+    ("_differs", "ne"),
+    ("_less", "lt"),
+    ("_greater", "gt"),
+    ("_at_most", "le"),
+    ("_at_least", "ge"),
+];
+
 /// `(a > b).sum()`: a comparison of which something is asked.
 fn compared<'v>(
-    operator: &str,
-    a: Value<'v>,
-    b: Value<'v>,
+    name: &'static str,
+    args: &Arguments<'v, '_>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<Value<'v>> {
+    let [a, b] = args.positional(eval.heap())?;
+    let operator = COMPARISONS.iter().find(|(own, _)| *own == name).map_or(name, |(_, own)| own);
     known([a, b])?;
     if [a, b].into_iter().any(is_tensor) && !a.is_none() && !b.is_none() {
         return of_elements(operator, a, b, eval);
@@ -137,46 +148,6 @@ fn functions(builder: &mut GlobalsBuilder) {
         equal(a, b).map(Value::new_bool)
     }
 
-    fn _differs<'v>(
-        #[starlark(require = pos)] a: Value<'v>,
-        #[starlark(require = pos)] b: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        compared("ne", a, b, eval)
-    }
-
-    fn _less<'v>(
-        #[starlark(require = pos)] a: Value<'v>,
-        #[starlark(require = pos)] b: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        compared("lt", a, b, eval)
-    }
-
-    fn _greater<'v>(
-        #[starlark(require = pos)] a: Value<'v>,
-        #[starlark(require = pos)] b: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        compared("gt", a, b, eval)
-    }
-
-    fn _at_most<'v>(
-        #[starlark(require = pos)] a: Value<'v>,
-        #[starlark(require = pos)] b: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        compared("le", a, b, eval)
-    }
-
-    fn _at_least<'v>(
-        #[starlark(require = pos)] a: Value<'v>,
-        #[starlark(require = pos)] b: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        compared("ge", a, b, eval)
-    }
-
     /// `a is b`, of which values of numbers and texts know no difference.
     fn _is<'v>(
         #[starlark(require = pos)] a: Value<'v>,
@@ -206,4 +177,5 @@ fn functions(builder: &mut GlobalsBuilder) {
 /// Adds them.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
+    callable::add(builder, &COMPARISONS.map(|(name, _)| name), compared);
 }
