@@ -4,7 +4,7 @@
 use crate::engine::{Doing, Due, Engine, Woken, Work};
 use crate::record::Recorder;
 use crate::stream::StreamItem;
-use lockstep_core::plan::{Action, Call, Op};
+use lockstep_core::plan::{Action, Call, Op, SignalKind};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{TensorValue, What};
 use std::sync::Arc;
@@ -80,7 +80,14 @@ impl Engine {
                 self.put_on_stream(rank, StreamItem::Compute { op: index, duration_ps });
                 self.end_at_once(rank, recorder);
             }
-            Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {
+            // For ever: nothing wakes it.
+            Action::Signal(SignalKind::Stop { for_ms: None }) => {
+                self.ranks[rank.index()].doing = Doing::Busy;
+            }
+            Action::Compute { .. }
+            | Action::Sleep { .. }
+            | Action::Signal(SignalKind::Stop { .. }) => {
+                let duration_ns = op.action.duration_ns().unwrap_or_default();
                 let over = self.now.saturating_add(duration_ns.saturating_mul(1000));
                 self.ranks[rank.index()].doing = Doing::Busy;
                 self.queue.push(over, Due::Rank(rank));
@@ -122,18 +129,25 @@ impl Engine {
                 self.end_at_once(rank, recorder);
             }
             Action::Synchronize => self.ranks[rank.index()].doing = Doing::Synchronizing,
+            // In the words of an executor whose rank has exited.
             Action::Die { how } => {
-                self.ranks[rank.index()].doing = Doing::Died;
-                self.unfinished -= 1;
-                // In the words of an executor whose rank has exited.
-                let how = format!("exited with status 1: {how}");
-                recorder.record(self.now, rank, || What::Died { how: how.clone() });
-                self.died.get_or_insert((rank, how));
+                self.die(rank, format!("exited with status 1: {how}"), recorder);
+            }
+            Action::Signal(SignalKind::Kill) => {
+                let how = op.action.ends_by().unwrap_or_default().to_owned();
+                self.die(rank, how, recorder);
             }
             Action::Call { .. } | Action::Coalesced { .. } => {
                 self.make_calls(rank, index, &op.action, recorder);
             }
         }
+    }
+
+    fn die(&mut self, rank: GlobalRank, how: String, recorder: &mut Recorder) {
+        self.ranks[rank.index()].doing = Doing::Died;
+        self.unfinished -= 1;
+        recorder.record(self.now, rank, || What::Died { how: how.clone() });
+        self.died.get_or_insert((rank, how));
     }
 
     /// Makes an operation's calls, all of them before the program or its stream waits for one.

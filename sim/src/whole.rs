@@ -26,7 +26,7 @@ use crate::prepared::Prepared;
 use crate::topology::{Link, Topology};
 use lockstep_core::collective::Collective;
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Action, Call, Plan};
+use lockstep_core::plan::{Call, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::{Algorithm, Buffer, Schedule};
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ impl Whole {
         }
         let ops = || plan.programs.iter().flat_map(|program| &program.ops);
         // Who dies in the middle of a ring leaves it half done.
-        if ops().any(|op| matches!(op.action, Action::Die { .. })) {
+        if ops().any(|op| op.action.ends_by().is_some()) {
             return None;
         }
         let mut calls = ops().flat_map(|op| op.action.calls());

@@ -8,7 +8,7 @@ use super::tensors::Numel;
 use crate::collective::Collective;
 use crate::dtype::Dtype;
 use crate::group::GroupId;
-use crate::plan::{Action, Fill, Op, SourceLine, TensorId};
+use crate::plan::{Action, Fill, Op, SignalKind, SourceLine, TensorId};
 use crate::rank::GlobalRank;
 use crate::reduce::ReduceOp;
 
@@ -196,6 +196,11 @@ impl Dist<'_> {
     /// The process ends here: `sys.exit()`, an exception, a kill. `how` is what its log says.
     pub fn die(&mut self, how: impl Into<String>) {
         self.record(Action::Die { how: how.into() }, None);
+    }
+
+    /// The process is sent a signal here, on purpose: `os.kill(os.getpid(), signal.SIGSTOP)`.
+    pub fn signal(&mut self, signal: SignalKind) {
+        self.record(Action::Signal(signal), None);
     }
 
     /// The calls that follow are a part of this one of the user's, until `None` says otherwise.

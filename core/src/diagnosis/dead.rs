@@ -10,7 +10,6 @@ use super::on_gloo;
 use super::report::{Certainty, Evidence, Kind};
 use super::words::{self, cap_ranks, capital};
 use crate::c10d::STORE_GROUP;
-use crate::plan::Action;
 use crate::rank::GlobalRank;
 use crate::trace::{CallLog, CallRecord, RankLog, RankState};
 use crate::words::sentence;
@@ -204,7 +203,7 @@ fn others_that_died(scene: &Scene<'_, '_>, told: &[GlobalRank]) -> String {
 fn line_of_death(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<String> {
     let plan = scene.job.log.plan.as_ref()?;
     let ops = &plan.program(rank)?.ops;
-    let died = ops.iter().find(|op| matches!(op.action, Action::Die { .. }))?;
+    let died = ops.iter().find(|op| op.action.ends_by().is_some())?;
     died.at.map(|at| plan.describe_line(at))
 }
 

@@ -11,7 +11,7 @@ use super::report::{Certainty, Evidence, Kind};
 use super::unsaid::of_rank;
 use super::words::{at_line, cap_ranks, capital, ranks};
 use crate::c10d::Remark;
-use crate::plan::{Action, Op, Plan, SourceLine};
+use crate::plan::{Plan, SourceLine};
 use crate::rank::GlobalRank;
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ fn calls(plan: &Plan, rank: GlobalRank) -> (Vec<Made>, bool) {
         _ => None,
     });
     let last = plan.program(rank).and_then(|program| program.ops.last());
-    (made.collect(), matches!(last, Some(Op { action: Action::Die { .. }, .. })))
+    (made.collect(), last.is_some_and(|op| op.action.ends_by().is_some()))
 }
 
 /// What ranks do as their `new_group` of one number: the list, or nothing.

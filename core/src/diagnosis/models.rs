@@ -6,7 +6,6 @@
 use super::causes::Scene;
 use super::words::ranks;
 use crate::job_log::{self, Said};
-use crate::plan::Action;
 use crate::rank::GlobalRank;
 use crate::trace::RankState;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,10 +53,7 @@ pub(super) fn sides(scene: &Scene<'_, '_>, how: &str) -> Option<Sides> {
     }));
     // Those that were ended before they could say so would have.
     let programs = log.plan.iter().flat_map(|plan| &plan.programs);
-    texts.extend(programs.flat_map(|program| &program.ops).filter_map(|op| match &op.action {
-        Action::Die { how } => Some(how.as_str()),
-        _ => None,
-    }));
+    texts.extend(programs.flat_map(|program| &program.ops).filter_map(|op| op.action.ends_by()));
     let mut counts: BTreeMap<u64, BTreeSet<GlobalRank>> = BTreeMap::new();
     let mut shapes: BTreeMap<String, BTreeSet<GlobalRank>> = BTreeMap::new();
     let said = texts.into_iter().flat_map(|text| job_log::read(text.as_bytes()).statements);

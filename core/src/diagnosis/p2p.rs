@@ -7,7 +7,7 @@
 use super::index::{Job, Made};
 use super::words;
 use crate::group::{BackendName, GroupId};
-use crate::plan::{Action, Call};
+use crate::plan::Call;
 use crate::rank::GlobalRank;
 use crate::trace::{CallRecord, CallState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -158,7 +158,7 @@ fn planned(job: &Job<'_>) -> Option<BTreeMap<Lane, [usize; 2]>> {
     let mut lanes: BTreeMap<Lane, [usize; 2]> = BTreeMap::new();
     for rank in (0..plan.world_size).map(GlobalRank) {
         let ops = plan.program(rank).map(|program| program.ops.as_slice()).unwrap_or_default();
-        if ops.iter().any(|op| matches!(op.action, Action::Die { .. })) {
+        if ops.iter().any(|op| op.action.ends_by().is_some()) {
             return None;
         }
         for call in ops.iter().flat_map(|op| op.action.calls()) {

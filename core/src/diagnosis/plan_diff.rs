@@ -6,7 +6,7 @@
 use super::roles::Roles;
 use super::words::{object_call, within};
 use crate::group::GroupId;
-use crate::plan::{Action, Call, Op, Plan, TensorId};
+use crate::plan::{Action, Call, Op, Plan, SignalKind, TensorId};
 use crate::rank::GlobalRank;
 use std::ops::Range;
 
@@ -238,7 +238,7 @@ impl Token<'_> {
     fn same(&self, other: &Token<'_>) -> bool {
         match (&self.op.action, &other.op.action) {
             (Action::Compute { name: a, .. }, Action::Compute { name: b, .. }) => a == b,
-            (Action::Die { .. }, Action::Die { .. }) => true,
+            (a, b) if a.ends_by().is_some() && b.ends_by().is_some() => true,
             (a, b) => {
                 let (ours, theirs) = (a.calls(), b.calls());
                 ours.len() == theirs.len()
@@ -385,8 +385,10 @@ fn compared<'a>(plan: &'a Plan, roles: &'a Roles, ops: &'a [Op]) -> Vec<Token<'a
         Action::Call { .. }
         | Action::Coalesced { .. }
         | Action::Compute { .. }
-        | Action::Die { .. } => true,
+        | Action::Die { .. }
+        | Action::Signal(SignalKind::Kill) => true,
         Action::Sleep { .. }
+        | Action::Signal(SignalKind::Stop { .. })
         | Action::Wait { .. }
         | Action::Query { .. }
         | Action::Copy { .. }

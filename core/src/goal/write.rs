@@ -6,7 +6,7 @@
 
 use super::GoalWriteError;
 use crate::group::GroupId;
-use crate::plan::{Action, Call, Plan, TensorId};
+use crate::plan::{Action, Call, Plan, SignalKind, TensorId};
 use crate::rank::{GlobalRank, GroupRank};
 use crate::schedule::{Action as Step, Layout, Slice};
 use std::collections::{BTreeMap, BTreeSet};
@@ -151,13 +151,16 @@ impl<'a> Writer<'a> {
                 both.dedup();
                 self.point = self.join(both);
             }
-            Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {
+            Action::Compute { .. }
+            | Action::Sleep { .. }
+            | Action::Signal(SignalKind::Stop { .. }) => {
+                let duration_ns = action.duration_ns().unwrap_or_default();
                 let point = std::mem::take(&mut self.point);
                 self.point = vec![self.line(&format!("calc {duration_ns}"), &point)];
             }
             // What takes no time, and what a rank without streams has no need of.
             Action::Query { .. } | Action::Copy { .. } | Action::Synchronize => {}
-            Action::Die { .. } => {
+            Action::Die { .. } | Action::Signal(SignalKind::Kill) => {
                 return Err(GoalWriteError::Dies { rank: self.rank, op: index });
             }
         }

@@ -1,6 +1,6 @@
 //! What an operation of a program does, and the calls of torch.distributed among them.
 
-use super::TensorId;
+use super::{SignalKind, TensorId};
 use crate::collective::Collective;
 use crate::group::GroupId;
 use crate::rank::GroupRank;
@@ -71,6 +71,12 @@ pub enum Call {
         tag: u32,
     },
 }
+
+/// How an executor describes the end of a rank that was killed on purpose.
+const KILLED: &str = "killed by signal 9 (SIGKILL), an injected fault";
+
+/// A stop without an end, as the simulator shows it: a year, in nanoseconds.
+const FOR_EVER_NS: u64 = 365 * 86_400 * 1_000_000_000;
 
 /// What an operation does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -154,6 +160,9 @@ pub enum Action {
         /// The last line of its log: `ValueError: …`.
         how: String,
     },
+    /// A signal that the rank's process is sent here on purpose, as a fault of the run. In a
+    /// simulation a rank that is killed ends, and one that is stopped idles.
+    Signal(SignalKind),
 }
 
 /// The parts of an uneven `all_to_all_single`, in elements by group rank, as one rank passes them
@@ -285,6 +294,31 @@ impl Action {
             Action::Synchronize => "synchronize",
             Action::Compute { name, .. } | Action::Sleep { name, .. } => name,
             Action::Die { .. } => "die",
+            Action::Signal(SignalKind::Kill) => "injected SIGKILL",
+            Action::Signal(SignalKind::Stop { .. }) => "injected SIGSTOP",
+        }
+    }
+
+    /// How the rank's process ends by it, if it does: its last words, or the signal.
+    pub fn ends_by(&self) -> Option<&str> {
+        match self {
+            Action::Die { how } => Some(how),
+            Action::Signal(SignalKind::Kill) => Some(KILLED),
+            _ => None,
+        }
+    }
+
+    /// How long it keeps the rank from its next operation in a simulation, in nanoseconds: busy or
+    /// idle time; `None` of what takes as long as others make it.
+    pub fn duration_ns(&self) -> Option<u64> {
+        match self {
+            Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {
+                Some(*duration_ns)
+            }
+            Action::Signal(SignalKind::Stop { for_ms }) => {
+                Some(for_ms.map_or(FOR_EVER_NS, |ms| ms.saturating_mul(1_000_000)))
+            }
+            _ => None,
         }
     }
 

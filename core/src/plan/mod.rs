@@ -39,9 +39,7 @@ pub use call::Signature;
 pub use check::MAX_WORLD_SIZE;
 pub use data::TensorData;
 pub use error::PlanError;
-pub use fault::{
-    Fault, FaultError, FaultKind, Injected, MAX_FAULTS, Moment, Signal, SignalKind, SignalMoment,
-};
+pub use fault::{Fault, FaultError, FaultKind, Injected, MAX_FAULTS, Moment, Signal, SignalKind};
 pub use real::Real;
 
 use crate::dtype::Dtype;

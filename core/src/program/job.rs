@@ -30,6 +30,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     super::exceptions::add(builder);
     super::processes::add(builder);
     super::leaving::add(builder);
+    super::leaving::add_signals(builder);
     super::absent::add(builder);
     super::class_functions::add(builder);
     super::everyday::add(builder);

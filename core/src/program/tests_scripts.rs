@@ -102,6 +102,17 @@ fn who_exits_leaves_the_others_alone() {
         assert!(compiled.raised.is_empty(), "{exit}: {:?}", compiled.raised);
         assert_eq!((of_rank(&compiled, 0), of_rank(&compiled, 1).len()), (vec!["on"], 0));
     }
+    let signals = |signal: &str| {
+        let kill = format!("    if rank == 1: os.kill(os.getpid(), signal.{signal})");
+        let compiled = compiled(&in_main("gloo", &(kill + "\n    dist.barrier()")));
+        let ops = &compiled.plan.program(crate::rank::GlobalRank(1)).unwrap().ops;
+        (ops.iter().map(|op| op.action.name().to_owned()).collect::<Vec<_>>(), compiled.raised)
+    };
+    assert_eq!(signals("SIGKILL"), (vec!["injected SIGKILL".to_owned()], vec![]));
+    assert_eq!(signals("SIGSTOP").0, ["injected SIGSTOP", "barrier"]);
+    let (_, raised) = signals("SIGTERM");
+    assert_eq!(raised[0].1.message, "killed by signal 15 (SIGTERM)");
+
     let dies = compiled(&in_main("gloo", "    if rank == 1: sys.exit(3)\n    dist.barrier()"));
     let [(ranks, error)] = &dies.raised[..] else { panic!("{:?}", dies.raised) };
     assert_eq!((ranks[0].0, error.message.as_str()), (1, "SystemExit: 3"));

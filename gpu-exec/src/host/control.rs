@@ -85,8 +85,6 @@ pub(crate) struct Setup {
     pub(super) launched: bool,
     /// For ranks on devices: which libraries, and how the plan is carried out there.
     pub(crate) device: Option<DeviceSetup>,
-    /// What the rank does to itself when it comes to these operations.
-    pub(super) signals: Vec<(u32, SignalKind)>,
     /// Calls that the flight recorder holds.
     pub(crate) recorded_calls: u32,
     /// Whether an abort asks for a dump too.

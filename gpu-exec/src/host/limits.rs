@@ -6,7 +6,7 @@ use super::control::{MAX_FRAME_BYTES, bytes_frame};
 use super::landings::Landings;
 use crate::nccl::Collectives;
 use crate::{RunError, RunOptions};
-use lockstep_core::plan::{Plan, Signal, SignalKind, SignalMoment};
+use lockstep_core::plan::{Action, Plan, Signal, SignalKind};
 use lockstep_core::rank::GlobalRank;
 use std::sync::Arc;
 
@@ -65,15 +65,17 @@ pub(super) fn plan_frame(plan: &Plan) -> Result<Arc<[u8]>, RunError> {
 /// Refuses signals that do not reach ranks which others have started: rank 0 can hang up on one,
 /// which ends it, but only stop what runs on its own machine and is its child.
 pub(super) fn signals_reach(signals: &[Signal]) -> Result<(), RunError> {
-    let reaches = |signal: &&Signal| {
-        let by_the_clock = matches!(signal.when, SignalMoment::AfterMs(_));
-        let stops = matches!(signal.what, SignalKind::Stop { .. });
-        signal.rank.0 == 0 || !(by_the_clock && stops)
-    };
-    match signals.iter().find(|signal| !reaches(signal)) {
+    let stops = |signal: &Signal| matches!(signal.what, SignalKind::Stop { .. });
+    match signals.iter().find(|signal| signal.rank.0 > 0 && stops(signal)) {
         Some(signal) => Err(RunError::CannotStop { rank: signal.rank }),
         None => Ok(()),
     }
+}
+
+/// Whether a rank of the plan is sent a signal by an operation of its own.
+pub(super) fn sends_signals(plan: &Plan) -> bool {
+    let mut ops = plan.programs.iter().flat_map(|program| &program.ops);
+    ops.any(|op| matches!(op.action, Action::Signal(_)))
 }
 
 /// Refuses what processes cannot carry out.
@@ -163,12 +165,10 @@ mod tests {
 
     #[test]
     fn a_stop_by_the_clock_reaches_only_rank_0() {
-        let signal = |rank, when, what| Signal { rank: GlobalRank(rank), when, what };
+        let signal = |rank, what| Signal { rank: GlobalRank(rank), after_ms: 40, what };
         let stop = SignalKind::Stop { for_ms: Some(5) };
-        let (after, at) = (SignalMoment::AfterMs(40), SignalMoment::AtOp(1));
-        assert!(signals_reach(&[signal(0, after, stop), signal(1, at, stop)]).is_ok());
-        assert!(signals_reach(&[signal(1, after, SignalKind::Kill)]).is_ok());
-        let error = signals_reach(&[signal(1, after, stop)]).unwrap_err().to_string();
+        assert!(signals_reach(&[signal(0, stop), signal(1, SignalKind::Kill)]).is_ok());
+        let error = signals_reach(&[signal(1, stop)]).unwrap_err().to_string();
         assert!(error.starts_with("rank 1 was started by a launcher"), "{error}");
     }
 }

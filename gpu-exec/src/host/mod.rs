@@ -100,6 +100,7 @@ struct Checked {
     options: RunOptions,
     patience: Patience,
     carrier: Carrier,
+    /// What processes are sent by the clock.
     signals: Vec<Signal>,
     /// The plan's binary form as all ranks are sent it.
     plan_frame: Arc<[u8]>,
@@ -136,7 +137,7 @@ pub(crate) fn start_with(
     plan.check()?;
     let Injected { plan, signals } = plan.with_faults(&options.faults)?;
     let backend = carrier.backend();
-    if !carrier.is_host() && !signals.is_empty() {
+    if !carrier.is_host() && (!signals.is_empty() || limits::sends_signals(&plan)) {
         return Err(RunError::NoSignals { backend });
     }
     if meeting.is_some() {

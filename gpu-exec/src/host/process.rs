@@ -297,6 +297,7 @@ impl RankProcess {
         let status = self.ended.unwrap_or_default();
         let mut how = match (status.signal(), status.code()) {
             _ if self.failure.is_some() && self.is_elsewhere() => "failed".to_owned(),
+            _ if self.is_elsewhere() && self.killed_on_purpose => "killed".to_owned(),
             _ if self.is_elsewhere() => format!(
                 "its connection ended before its program did (process {}{}): it was killed or \
                  crashed, or its machine is gone",
@@ -424,5 +425,17 @@ mod tests {
             process.flush();
         }
         assert_eq!(reading.join().unwrap(), [&shared[..], &[1, 2, 3], &shared[..]].concat());
+    }
+
+    /// It ends between two messages, the first of which it has read in part.
+    #[test]
+    fn who_is_gone_is_told_nothing_more() {
+        let (mut process, line) = rank();
+        process.send(vec![0; 3_000_000]);
+        assert!(process.has_unsent());
+        drop(line);
+        process.send(vec![1, 2, 3]);
+        process.send(vec![4]);
+        assert!(!process.has_unsent());
     }
 }

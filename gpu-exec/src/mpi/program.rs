@@ -11,7 +11,7 @@ use crate::host::rank::gate::Gate;
 use crate::host::rank::operations::{self, Carried, CarryOut, Context, Made};
 use crate::host::rank::recorder::Recording;
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Action, Call, Plan, TensorId};
+use lockstep_core::plan::{Action, Call, Plan, SignalKind, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::TensorValue;
 use std::collections::BTreeSet;
@@ -93,12 +93,10 @@ impl Program {
 }
 
 impl CarryOut for Program {
-    /// The backend sends no signals to its ranks.
-    fn is_struck(&self, _: u32) -> bool {
-        false
+    /// Such a plan is refused before its ranks begin.
+    fn signal(&mut self, _: Context<'_>, _: SignalKind) -> Result<(), String> {
+        Err("MPI's ranks are sent no signals".to_owned())
     }
-
-    fn before(&mut self, _: Context<'_>, _: u32) {}
 
     fn call(&mut self, context: Context<'_>, call: &Call, made: Made) -> Result<Carried, String> {
         let Context { plan, rank, .. } = context;

@@ -5,7 +5,8 @@ use crate::deaths::{long_plan, until};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{Fill, Plan, PlanBuilder};
+use lockstep_core::plan::{Fault, Fill, Plan, PlanBuilder};
+use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::trace::{Outcome, Trace, What};
@@ -170,6 +171,18 @@ fn a_rank_that_dies_ends_the_others() {
         let outcome = job.trace().end.unwrap().outcome;
         assert!(matches!(outcome, Outcome::RankDied { rank, .. } if rank.0 == 2));
     }
+}
+
+/// A plan can hold its faults itself, and ranks that others started do them to themselves.
+#[test]
+fn a_signal_of_the_plan_reaches_a_launched_rank() {
+    let faults: Vec<Fault> = vec!["kill:rank=1,call=1".parse().unwrap()];
+    let job = Job::of(&reduction(2).with_faults(&faults).unwrap().plan);
+    let outputs = end(job.start(2, &[]));
+    assert_eq!(codes(&outputs), [Some(1), None], "{:?}", all(&outputs));
+    let how = "killed, an injected fault".to_owned();
+    let outcome = job.trace().end.unwrap().outcome;
+    assert_eq!(outcome, Outcome::RankDied { rank: GlobalRank(1), how });
 }
 
 #[test]

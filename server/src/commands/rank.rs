@@ -3,7 +3,7 @@
 
 use super::rank_launcher;
 use super::run::{Results, TransportChoice, cancel_on_signal, conclude};
-use crate::plan_source::{PlanArguments, PlanOptions};
+use crate::plan_source::{FaultOptions, PlanArguments, PlanOptions};
 use anyhow::Result;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
@@ -23,6 +23,9 @@ pub(crate) struct Arguments {
     plan: Option<String>,
     #[command(flatten)]
     options: PlanOptions,
+    /// Faults as `lockstep run` takes them; rank 0's are done, so give every rank the same
+    #[command(flatten)]
+    faults: FaultOptions,
     #[command(flatten)]
     results: Results,
     /// What carries the plan's calls; mpi needs a lockstep that was built with it (--features mpi), asks MPI
@@ -55,6 +58,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         return Ok(lockstep_gpu_exec::rank_main());
     };
     let options = RunOptions {
+        faults: arguments.faults.faults,
         recorded_calls: arguments.results.recorded_calls()?,
         dump_at_end: arguments.results.wants_dumps(),
         transport: arguments.transport.into(),

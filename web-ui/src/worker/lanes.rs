@@ -313,7 +313,7 @@ fn op_class(plan: Option<&Plan>, rank: GlobalRank, op: u32) -> Class {
     let action = plan.and_then(|plan| plan.program(rank)?.ops.get(op as usize));
     match action.map(|op| &op.action) {
         Some(Action::Compute { .. }) => Class::COMPUTE,
-        Some(Action::Sleep { .. }) => Class::SLEEP,
+        Some(Action::Sleep { .. } | Action::Signal(_)) => Class::SLEEP,
         _ => Class::WAITING,
     }
 }

@@ -6,7 +6,7 @@ use crate::c10d::error::DistError;
 use crate::c10d::tensor::{Layout, Tensor};
 use crate::collective::Collective;
 use crate::group::{BackendName, GroupId};
-use crate::plan::{Action, Call, Op, Plan, SourceLine, TensorId};
+use crate::plan::{Call, Op, Plan, SourceLine, TensorId};
 use crate::rank::GlobalRank;
 use std::collections::BTreeMap;
 
@@ -55,14 +55,9 @@ fn checks_of(plan: &Plan, rank: GlobalRank) -> Option<Vec<Check>> {
     let ops = plan.program(rank).map(|program| &program.ops[..]).unwrap_or_default();
     let patience_ms = plan.groups.iter().map(|group| group.timeout_ms()).min().unwrap_or(u64::MAX);
     for (index, op) in ops.iter().enumerate() {
-        match &op.action {
-            Action::Die { .. } => break,
-            Action::Sleep { duration_ns, .. } | Action::Compute { duration_ns, .. }
-                if duration_ns / NS_PER_MS >= patience_ms =>
-            {
-                break;
-            }
-            _ => {}
+        let late = op.action.duration_ns().is_some_and(|ns| ns / NS_PER_MS >= patience_ms);
+        if late || op.action.ends_by().is_some() {
+            break;
         }
         // The forms of several tensors are one collective of the wrapper's.
         let calls = op.action.calls();

@@ -1,12 +1,9 @@
 //! Faults written into a plan's programs.
 
-use super::{Fault, FaultError, FaultKind, Injected, MAX_FAULTS, Moment, Signal, SignalMoment};
+use super::{Fault, FaultError, FaultKind, Injected, MAX_FAULTS, Moment, Signal, SignalKind};
 use crate::plan::{Action, Call, Op, Plan, Tensor, TensorData, TensorId};
 use crate::rank::GlobalRank;
 use std::collections::BTreeMap;
-
-/// A stop without an end, as the simulator shows it: a year, in nanoseconds.
-const FOR_EVER_NS: u64 = 365 * 86_400 * 1_000_000_000;
 
 pub(super) fn inject(
     plan: &Plan,
@@ -70,9 +67,8 @@ fn inject_rank(
             }
             (_, Some((op, _)), _) => inserted.push((op, *fault)),
             (_, None, when) => match (fault.what.signal(), when) {
-                (Some(what), Moment::AfterMs(ms)) if signals_sent => {
-                    let when = SignalMoment::AfterMs(ms);
-                    injected.signals.push(Signal { rank, when, what });
+                (Some(what), Moment::AfterMs(after_ms)) if signals_sent => {
+                    injected.signals.push(Signal { rank, after_ms, what });
                 }
                 _ => return Err(FaultError::WallTime { fault: *fault }),
             },
@@ -81,13 +77,8 @@ fn inject_rank(
     drop_calls(&mut program.ops, dropped);
     // From the back, so that what is in front keeps its place; those of one place in their order.
     inserted.sort_by_key(|(op, _)| *op);
-    for (before, (op, fault)) in inserted.iter().enumerate().rev() {
-        insert(&mut program.ops, *op, mark(*fault, signals_sent));
-        if let (true, Some(what)) = (signals_sent, fault.what.signal()) {
-            // As many more are inserted in front of it.
-            let when = SignalMoment::AtOp((op + before) as u32);
-            injected.signals.push(Signal { rank, when, what });
-        }
+    for (op, fault) in inserted.into_iter().rev() {
+        insert(&mut program.ops, op, mark(fault));
     }
     if let Some(of_rank) = injected.plan.program_of.get_mut(rank.index()) {
         *of_rank = injected.plan.programs.len() as u32;
@@ -96,18 +87,13 @@ fn inject_rank(
     Ok(())
 }
 
-/// The operation that stands for a fault before a call.
-fn mark(fault: Fault, signals_sent: bool) -> Action {
+/// The operation that a fault before a call is.
+fn mark(fault: Fault) -> Action {
     let sleep = |name: &str, duration_ns| Action::Sleep { name: name.to_owned(), duration_ns };
-    let ns = |ms: u64| ms.saturating_mul(1_000_000);
     match fault.what {
-        FaultKind::Delay { by_ms } => sleep("injected delay", ns(by_ms)),
-        FaultKind::Kill if signals_sent => sleep("injected SIGKILL", 0),
-        FaultKind::Kill => {
-            Action::Die { how: "killed by signal 9 (SIGKILL), an injected fault".to_owned() }
-        }
-        FaultKind::Stop { .. } if signals_sent => sleep("injected SIGSTOP", 0),
-        FaultKind::Stop { for_ms } => sleep("injected SIGSTOP", for_ms.map_or(FOR_EVER_NS, ns)),
+        FaultKind::Kill => Action::Signal(SignalKind::Kill),
+        FaultKind::Stop { for_ms } => Action::Signal(SignalKind::Stop { for_ms }),
+        FaultKind::Delay { by_ms } => sleep("injected delay", by_ms.saturating_mul(1_000_000)),
         FaultKind::Drop | FaultKind::Resize { .. } => sleep("injected fault", 0),
     }
 }

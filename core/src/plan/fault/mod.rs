@@ -128,25 +128,28 @@ pub enum FaultError {
     Plan(#[from] PlanError),
 }
 
-/// What a process is to be sent, by whoever runs it.
+/// What a process is to be sent by the clock, by whoever runs it: one that comes with an operation is
+/// an operation itself, [`Action::Signal`](super::Action::Signal).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signal {
     /// To which rank.
     pub rank: GlobalRank,
-    /// When.
-    pub when: SignalMoment,
+    /// So many milliseconds after the start.
+    pub after_ms: u64,
     /// Which.
     pub what: SignalKind,
 }
 
 /// Which signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SignalKind {
     /// SIGKILL.
     Kill,
     /// SIGSTOP, and SIGCONT after so many milliseconds, if that is given.
     Stop {
-        /// For how long.
+        /// For how long; for ever if absent.
+        #[serde(default)]
         for_ms: Option<u64>,
     },
 }
@@ -162,16 +165,7 @@ impl FaultKind {
     }
 }
 
-/// When a signal comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SignalMoment {
-    /// When the rank's program comes to this operation, which does nothing else.
-    AtOp(u32),
-    /// So many milliseconds after the start.
-    AfterMs(u64),
-}
-
-/// A plan with its faults written into it, and the signals that it cannot hold.
+/// A plan with its faults written into it, and the signals of the clock, which it cannot hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Injected {
     /// The plan as it is run.
@@ -189,8 +183,7 @@ impl Plan {
         inject(self, faults, true)
     }
 
-    /// The plan with faults, for the simulator: a rank that is killed exits, one that is stopped
-    /// sleeps.
+    /// The plan with faults, for the simulator.
     ///
     /// # Errors
     /// When a fault names what the plan has not, or wall time.
@@ -261,20 +254,12 @@ mod tests {
             panic!("a wait")
         };
         assert_eq!(op, 2);
-        let at = |op| SignalMoment::AtOp(op);
-        let one = GlobalRank(1);
-        assert_eq!(
-            injected.signals,
-            [
-                Signal { rank: one, when: at(5), what: SignalKind::Kill },
-                Signal { rank: one, when: at(1), what: SignalKind::Stop { for_ms: Some(9) } },
-                Signal {
-                    rank: GlobalRank(2),
-                    when: SignalMoment::AfterMs(7),
-                    what: SignalKind::Stop { for_ms: None }
-                },
-            ]
-        );
+        let stop = Action::Signal(SignalKind::Stop { for_ms: Some(9) });
+        assert_eq!(injected.plan.program(GlobalRank(1)).unwrap().ops[1].action, stop);
+        let what = SignalKind::Stop { for_ms: None };
+        assert_eq!(injected.signals, [Signal { rank: GlobalRank(2), after_ms: 7, what }]);
+        let read = Plan::from_json(&injected.plan.to_json()).unwrap();
+        assert_eq!(read, injected.plan);
     }
 
     #[test]
@@ -365,15 +350,11 @@ mod tests {
                 drops.dedup();
                 prop_assert_eq!(calls(&injected.plan, rank), 3 - drops.len());
             }
-            for signal in &injected.signals {
-                let SignalMoment::AtOp(op) = signal.when else { continue };
-                let op = &injected.plan.program(signal.rank).unwrap().ops[op as usize];
-                let expected = match signal.what {
-                    SignalKind::Kill => "injected SIGKILL",
-                    SignalKind::Stop { .. } => "injected SIGSTOP",
-                };
-                prop_assert_eq!(op.action.name(), expected);
-            }
+            let marks = faults.iter().filter(|fault| fault.what.signal().is_some()).count();
+            let signals = injected.plan.program_of.iter()
+                .flat_map(|&program| &injected.plan.programs[program as usize].ops)
+                .filter(|op| matches!(op.action, Action::Signal(_)));
+            prop_assert_eq!(signals.count(), marks);
         }
     }
 }

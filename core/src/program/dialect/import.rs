@@ -4,7 +4,7 @@ use super::super::error::ProgramError;
 use super::scan::Logical;
 
 /// Modules that a program has, by Python's name, and what they are called here.
-const MODULES: [(&str, &str); 25] = [
+const MODULES: [(&str, &str); 26] = [
     ("torch.distributed.algorithms.join", "torch.distributed"),
     ("torch.distributed.device_mesh", "torch.distributed.device_mesh"),
     ("torch.distributed.distributed_c10d", "torch.distributed"),
@@ -26,6 +26,7 @@ const MODULES: [(&str, &str); 25] = [
     ("math", "math"),
     ("random", "random"),
     ("sys", "sys"),
+    ("signal", "signal"),
     ("tqdm.auto", "_tqdm"),
     ("tqdm", "_tqdm"),
     ("logging", "logging"),

@@ -13,7 +13,7 @@ use crate::host::sharing::SharedMemory;
 use crate::host::wiring::Wiring;
 use crate::store::StoreServer;
 use crate::{RunError, Transport};
-use lockstep_core::plan::{Signal, SignalMoment};
+use lockstep_core::plan::Signal;
 use lockstep_core::rank::GlobalRank;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -82,13 +82,6 @@ impl Coordinator {
             (_, Some(meeting)) => meeting.first(),
             (_, None) => plan.world_size,
         };
-        let signals = |rank: GlobalRank| {
-            let own = self.checked.signals.iter().filter(move |signal| signal.rank == rank);
-            own.filter_map(|signal| match signal.when {
-                SignalMoment::AtOp(op) => Some((op, signal.what)),
-                SignalMoment::AfterMs(_) => None,
-            })
-        };
         let setup = |rank: GlobalRank, memory: Option<PathBuf>, launched: bool| Setup {
             rank,
             wiring: wiring.of_rank(plan, rank),
@@ -102,7 +95,6 @@ impl Coordinator {
             tcp: tcp.clone().map(|tcp| TcpSetup { landings: landings.of_rank(plan, rank), ..tcp }),
             memory,
             device: device.cloned(),
-            signals: signals(rank).collect(),
             recorded_calls: options.recorded_calls,
             dump_at_end: options.dump_at_end,
         };
@@ -208,9 +200,8 @@ impl Coordinator {
         self.start_ns = clock::now_ns();
         let limit = clock::nanoseconds(self.checked.options.max_duration);
         self.phase = Phase::Running { deadline_ns: self.start_ns.saturating_add(limit) };
-        for Signal { rank, when, what } in &self.checked.signals {
-            let SignalMoment::AfterMs(ms) = *when else { continue };
-            let due = self.start_ns.saturating_add(ms.saturating_mul(1_000_000));
+        for Signal { rank, after_ms, what } in &self.checked.signals {
+            let due = self.start_ns.saturating_add(after_ms.saturating_mul(1_000_000));
             self.alarms.push((due, Alarm::of(*rank, *what)));
         }
         if let Some(store) = &self.store {

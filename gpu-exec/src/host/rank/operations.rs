@@ -6,7 +6,7 @@ use super::gate::Gate;
 use super::works::Works;
 use crate::clock;
 use lockstep_core::group::SequenceNumbers;
-use lockstep_core::plan::{Action, Call, Plan, TensorId};
+use lockstep_core::plan::{Action, Call, Plan, SignalKind, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::TensorValue;
 use std::ops::Range;
@@ -93,11 +93,11 @@ pub(crate) enum Carried {
 
 /// What differs between the ways to carry a program out.
 pub(crate) trait CarryOut {
-    /// Whether one of the run's faults does something to the process itself before the operation.
-    fn is_struck(&self, op: u32) -> bool;
-
-    /// An operation begins: here strikes what [`CarryOut::is_struck`] told of.
-    fn before(&mut self, context: Context<'_>, op: u32);
+    /// Sends the process a signal, as a fault of the run.
+    ///
+    /// # Errors
+    /// By those that send none.
+    fn signal(&mut self, context: Context<'_>, signal: SignalKind) -> Result<(), String>;
 
     /// Makes a call, which says that it is [`Made::scheduled`] and completes its work, now or on
     /// another thread.
@@ -139,13 +139,11 @@ pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), Str
         let mut began = before.take().map_or_else(|| Began::At(clock::now_ns()), Began::With);
         let alone = matches!(operation.action, Action::Call { async_op: false, .. });
         // A call's beginning is written down together with the call.
-        if !alone || by.is_struck(op) {
+        if !alone {
             let began_ns = began.known(clerk);
             works.complete_all(unmarked.drain(..));
             clerk.began(op, began_ns);
-            by.before(context, op);
-            // What struck took its time.
-            began = Began::At(clock::now_ns());
+            began = Began::At(began_ns);
         }
         let first = numbers.works;
         let works_at = |op: u32| works_of.get(op as usize).cloned().unwrap_or_default();
@@ -190,6 +188,7 @@ pub(crate) fn run(mut by: impl CarryOut, context: Context<'_>) -> Result<(), Str
                 std::thread::sleep(Duration::from_nanos(*duration_ns));
             }
             Action::Die { how } => return Err(how.clone()),
+            Action::Signal(signal) => by.signal(context, *signal)?,
         }
         works_of.push(first..numbers.works);
         clerk.note(Note::OpEnded { op });

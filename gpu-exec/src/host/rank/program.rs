@@ -38,8 +38,6 @@ pub(super) struct Program {
     /// Per group that the rank is a member of and calls collectives on.
     streams: BTreeMap<GroupId, Stream>,
     p2p: PointToPoint,
-    /// What the run's faults do to the process, each with the operation before which.
-    signals: Vec<(u32, SignalKind)>,
 }
 
 impl Program {
@@ -65,8 +63,7 @@ impl Program {
         let streams = wires.streams();
         let p2p = wires.point_to_point();
         let plan = Arc::new(plan);
-        let signals = setup.signals.clone();
-        Ok(Program { plan, timeouts_ns, rank, segment, arena, recent, streams, p2p, signals })
+        Ok(Program { plan, timeouts_ns, rank, segment, arena, recent, streams, p2p })
     }
 
     /// Runs all operations, and reports what the tensors hold at the end.
@@ -112,14 +109,9 @@ impl Program {
 }
 
 impl CarryOut for Program {
-    fn is_struck(&self, op: u32) -> bool {
-        self.signals.iter().any(|(at, _)| *at == op)
-    }
-
-    fn before(&mut self, context: Context<'_>, op: u32) {
-        for (_, signal) in self.signals.iter().filter(|(at, _)| *at == op) {
-            take_signal(*signal, context.clerk, context.gate);
-        }
+    fn signal(&mut self, context: Context<'_>, signal: SignalKind) -> Result<(), String> {
+        take_signal(signal, context.clerk, context.gate);
+        Ok(())
     }
 
     fn call(

@@ -266,6 +266,8 @@ pub(super) fn lower(
             Action::Sleep { duration_ns, .. } => {
                 lowering.steps.push(Step::Sleep { duration_ns: *duration_ns });
             }
+            // Refused before: only the host backend sends any.
+            Action::Signal(_) => return Err(lowering.broken("a signal, which no device is sent")),
             Action::Die { .. } if !way.processes => return Err(Unsupported::Dies { op }),
             Action::Die { how } => lowering.steps.push(Step::Die { how: how.clone() }),
         }
