@@ -13,6 +13,7 @@ use super::in_step::{self, odd_ones};
 use super::index::{Made, Row};
 use super::out_of_step::{ALIKE, FIX_GROUP, instead};
 use super::report::{Certainty, Evidence, Kind};
+use super::rounds::has_gone_round;
 use super::tally::Tally;
 use super::words::{self, cap_ranks, capital, ranks};
 use crate::rank::GlobalRank;
@@ -86,7 +87,9 @@ fn alone_in_it(
     if let Some(cause) = odd_by_others(scene, absent, row, base, shown) {
         return Some(cause);
     }
-    if let Some(cause) = next_of_all(scene, absent, row, made, base, shown) {
+    if let Some(cause) = next_of_all(scene, absent, row, made, base, shown)
+        .or_else(|| before_any_round(scene, absent, row, made, base, shown))
+    {
         return Some(cause);
     }
     let call = words::call(job.log, made);
@@ -141,35 +144,83 @@ fn next_of_all(
     if job.log.plan.is_some() || !next || !follows(job, row.group, row.seq, before, made.record) {
         return None;
     }
-    let waiting = row.waiting();
-    let mut either: Vec<GlobalRank> = waiting.iter().chain(absent).copied().collect();
-    either.sort_unstable();
     let (they, were) = match absent.len() {
         1 => ("it", "is"),
         _ => ("they", "are"),
     };
-    Some(Cause {
+    let said = format!(
+        "In the rounds before it came next for all of them. So either {they} {were} stuck in front of it, or \
+         {they} ended there and {} made a round more",
+        ranks(&row.waiting()),
+    );
+    let fix = "Look where the ranks stand that did not come (py-spy dump --pid) and at the ends of their \
+               logs. If they have ended, let every rank make as many rounds: the same number of batches, or \
+               DDP's join().";
+    Some(either(scene, absent, row, made, (&said, fix), base, shown))
+}
+
+/// The finding of a call that a minority made before it went through any round twice: what is usual is not
+/// known, and the others may as well be stuck in front of their first round.
+fn before_any_round(
+    scene: &Scene<'_, '_>,
+    absent: &[GlobalRank],
+    row: &Row<'_>,
+    made: Made<'_>,
+    base: &Cause,
+    shown: &[Evidence],
+) -> Option<Cause> {
+    let job = scene.job;
+    if job.log.plan.is_some() || has_gone_round(job, made.rank, made.record) {
+        return None;
+    }
+    let waiting = row.waiting();
+    let (they, are) = match absent.len() {
+        1 => ("it", "is"),
+        _ => ("they", "are"),
+    };
+    let said = format!(
+        "No round of calls has come twice before, so that nothing shows what comes next: either {they} {are} \
+         stuck in front of it, or still on the way to it, or {} make{} a call that the others do not make",
+        ranks(&waiting),
+        words::s(&waiting),
+    );
+    let fix = "Look where the ranks stand that did not come (py-spy dump --pid) and at the ends of their \
+               logs: a download, a data set or a model that loads, another rank's lock. If they are past \
+               it, make the call on every rank of the group, or on none: look for a branch around it, such \
+               as `if rank == 0:`.";
+    Some(either(scene, absent, row, made, (&said, fix), base, shown))
+}
+
+/// The finding that some wait alone in a call, and that either they or those who never came are to blame.
+fn either(
+    scene: &Scene<'_, '_>,
+    absent: &[GlobalRank],
+    row: &Row<'_>,
+    made: Made<'_>,
+    (said, fix): (&str, &str),
+    base: &Cause,
+    shown: &[Evidence],
+) -> Cause {
+    let waiting = row.waiting();
+    let mut either: Vec<GlobalRank> = waiting.iter().chain(absent).copied().collect();
+    either.sort_unstable();
+    Cause {
         kind: Kind::RankNeverJoined,
         culprits: either,
         certainty: Certainty::Undecidable,
         message: format!(
-            "{} never called {}, in which {} {}, and {} for nothing. In the rounds before it came next for \
-             all of them. So either {they} {were} stuck in front of it, or {they} ended there and {} made a \
-             round more: the recording does not tell which.",
+            "{} never called {}, in which {} {}, and {} for nothing. {said}: the recording does not tell \
+             which.",
             cap_ranks(absent),
-            words::call(job.log, made),
+            words::call(scene.job.log, made),
             ranks(&waiting),
             if waiting.len() == 1 { "waits alone" } else { "wait alone" },
             if absent.len() == 1 { "waits" } else { "wait" },
-            ranks(&waiting),
         ),
-        fix: "Look where the ranks stand that did not come (py-spy dump --pid) and at the ends of their \
-              logs. If they have ended, let every rank make as many rounds: the same number of batches, or \
-              DDP's join()."
-            .to_owned(),
+        fix: fix.to_owned(),
         evidence: shown.to_vec(),
         ..base.clone()
-    })
+    }
 }
 
 /// The finding of a call that those who wait in it make on top, as the programs of the group's other

@@ -1,7 +1,7 @@
 //! What else two calls under one number may be than one call that went wrong: where nothing behind them
 //! is seen, a call that was left out, or made on top, looks the same.
 
-use super::before::continues;
+use super::before::{comes_next, continues};
 use super::explain::{Deed, alike};
 use super::index::{Job, Made, Row};
 use super::report::Certainty;
@@ -82,5 +82,6 @@ pub(super) fn theirs_to_blame(
     theirs: Made<'_>,
 ) -> bool {
     let next = |made: Made<'_>| continues(job, row.group, row.seq, made.record);
-    next(own) && !next(theirs)
+    let first = || comes_next(job, row.group, row.seq, own.record, theirs.record);
+    next(own) && (!next(theirs) || first())
 }

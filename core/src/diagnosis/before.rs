@@ -38,6 +38,29 @@ pub(super) fn continues(job: &Job<'_>, group: GroupId, seq: u64, record: &CallRe
     last.is_some_and(|last| follows(job, group, seq, last, record))
 }
 
+/// True if of two calls that have both followed the last one before a number `one` comes next, as more of
+/// the calls before show: a run of calls that are alike ends after as many as in the rounds before.
+pub(super) fn comes_next(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    one: &CallRecord,
+    other: &CallRecord,
+) -> bool {
+    let before = calls_before(job, group, seq);
+    let is = |a: &CallRecord, b: &CallRecord| alike(a, b) && a.call.stack == b.call.stack;
+    // How many of the last calls led to such a call before, too.
+    let led = |record: &CallRecord| {
+        let there = (0..before.len()).filter(|at| before.get(*at).is_some_and(|it| is(it, record)));
+        let same = |at: usize| {
+            let then = before.get(..at).unwrap_or_default().iter().rev();
+            then.zip(before.iter().rev()).take_while(|(a, b)| is(a, b)).count()
+        };
+        there.map(same).max()
+    };
+    led(one).is_some_and(|one| led(other).is_some_and(|other| one > other))
+}
+
 /// True if `second`, or a call of other sizes that stands for it, has followed `first` before: a line
 /// that has never made two calls alike makes another one each time.
 pub(super) fn goes_on(

@@ -46,7 +46,8 @@ pub(super) fn found(
             return ahead(all, stuck, &who, &others, label);
         }
         if who.len() > others.len() {
-            return alone(all, &who, &others, label);
+            let none = who.iter().all(|rank| called.get(rank) == Some(&0));
+            return alone(all, &who, &others, label, none);
         }
     }
     let number = called.get(&first).copied().unwrap_or(0);
@@ -141,25 +142,42 @@ fn ahead(
     Some(found)
 }
 
-/// Few timed out in a call that most had not made, and these wait in none.
+/// Few timed out in a call that most had not made, and these wait in none. Those that have made `none` at
+/// all may as well be stuck in front of their first one.
 fn alone(
     all: &[Fired<'_>],
     who: &[GlobalRank],
     others: &[GlobalRank],
     label: &str,
+    none: bool,
 ) -> Option<Finding> {
     let last = *all.last()?;
+    let which = match none {
+        true => {
+            "None of those had called anything there yet: either they were stuck in front of it, or the \
+             fewer made a call that the others do not make; the logs do not tell which."
+        }
+        false => {
+            "Most likely the fewer made a call that the others do not make; or all the others were held up \
+             before it."
+        }
+    };
     let message = format!(
-        "{} timed out in {} #{}{label}, which {} had not called, as their own watchdogs say. Most likely \
-         the fewer made a call that the others do not make; or all the others were held up before it.",
+        "{} timed out in {} #{}{label}, which {} had not called, as their own watchdogs say. {which}",
         cap_ranks(others),
         last.op,
         last.seq,
         ranks(who)
     );
     let about = all.iter().filter(|fired| fired.seq == last.seq).map(|fired| fired.at);
-    let mut found = finding(Kind::OpExtra, &about.collect::<Vec<_>>(), message, FIX_EXTRA)?;
+    let (kind, fix) = if none { (Kind::RankNeverJoined, FIX) } else { (Kind::OpExtra, FIX_EXTRA) };
+    let mut found = finding(kind, &about.collect::<Vec<_>>(), message, fix)?;
     (found.seq, found.certainty) = (Some(last.seq), Certainty::Likely);
+    if none {
+        found.certainty = Certainty::Undecidable;
+        found.culprits.extend(who);
+        found.culprits.sort_unstable();
+    }
     Some(found)
 }
 
@@ -258,6 +276,10 @@ mod tests {
         // One call that nobody else makes.
         let most = fires(0, WORLD, 7) + &stands(1, 6, 6) + &stands(2, 6, 6) + &stands(3, 6, 6);
         assert_eq!(found(&most), [(Kind::OpExtra, vec![0], Certainty::Likely)]);
+        // None of the others has called anything: they may as well be stuck in front of their first call.
+        let first = fires(0, WORLD, 1) + &stands(1, 0, 0) + &stands(2, 0, 0) + &stands(3, 0, 0);
+        let either = (Kind::RankNeverJoined, vec![0, 1, 2, 3], Certainty::Undecidable);
+        assert_eq!(found(&first), [either]);
     }
 
     /// Every rank's watchdog tells of the default group, whichever group's call timed out.

@@ -174,6 +174,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
             causes = vec![straggler::cause(&scene, &slow)];
         }
     }
+    lost::doubt(&mut causes);
     causes.extend(lost::not_needed(&scene, &causes));
     // Ranks that have not made equally many groups are told as that where they wait for each other.
     if causes.iter().all(|cause| cause.kind != Kind::GroupDeadlock) {

@@ -216,10 +216,9 @@ fn minority(
             cause.kind = if ddp { Kind::DdpUnevenInputs } else { Kind::OpExtra };
             cause.op = Some(own.record.call.op.clone());
             cause.certainty = Certainty::Likely;
-            let what = if ddp { "DDP training loop" } else { "loop" };
-            cause.message = format!(
-                "{who} went on with the {what} when the others had left it. {here}{waits}."
-            );
+            // A plan tells which of them it is.
+            let told = log.plan.is_some();
+            cause.message = format!("{} {here}{waits}.", rounds::stayed(&who, ddp, told));
             cause.fix = fix_loop(ddp).to_owned();
         }
         Reason::LeftLoop { ddp, rounds, short_by } => {
@@ -229,15 +228,18 @@ fn minority(
             let left = rounds::left(who, ddp, rounds, short_by, passes.is_some());
             cause.message = format!("{left} {here}{waits}.");
             let line = words::line_of(log, culprit, own.record);
-            if short_by.is_none() && !ddp && log.plan.is_none() {
+            if short_by.is_none() && log.plan.is_none() {
                 let only = nobody_else(scene, row, &side.ranks, line.as_deref());
-                let or = " If that is no call behind the loop, it is one call too many.";
                 cause.message += &match only.is_empty() && line.is_some() {
                     true => only,
-                    false => format!("{only}{or}"),
+                    false => format!("{only}{ON_TOP}"),
                 };
             }
             cause.fix = fix_loop(ddp).to_owned();
+            if cause.message.ends_with(ON_TOP) {
+                cause.fix +=
+                    &format!(" If the call is one too many: {}", words::uncapital(FIX_EXTRA));
+            }
         }
     }
     let told_as = cause.kind != kind_of(side.difference);
@@ -256,6 +258,9 @@ fn minority(
     }
     Some(passes::with(cause, passes))
 }
+
+/// Said of a call that only some make, in place of a loop's: nothing tells what stands behind the loop.
+const ON_TOP: &str = " If that is no call behind the loop, it is one call too many.";
 
 /// Said of a call left out that is one of several in a row.
 const ONE_OF_MANY: &str = " The calls before are like it: it may have left out any of them instead, or left \

@@ -5,7 +5,7 @@
 //! shift against each other; the calls before, which show what follows what; and the lines.
 
 use super::align::{Edit, WINDOW, align};
-use super::before::{ahead, continues, goes_on, next_in_progression, next_round};
+use super::before::{ahead, comes_next, continues, goes_on, next_in_progression, next_round};
 use super::by_lines::parted;
 use super::index::Job;
 use super::places::{began_again, strays};
@@ -212,7 +212,10 @@ pub(super) fn reason(
     }
     if goes_on(job, group, seq, their_call, own_call) {
         // Its call comes next as it always has, and the others' does not: it left nothing out.
-        if continues(job, group, seq, own_call) && !continues(job, group, seq, their_call) {
+        if continues(job, group, seq, own_call)
+            && (!continues(job, group, seq, their_call)
+                || comes_next(job, group, seq, own_call, their_call))
+        {
             return Reason::Extra(deed(&own, rank, 1, Certainty::Likely));
         }
         return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));

@@ -10,7 +10,7 @@ use crate::rank::GlobalRank;
 use crate::trace::{CallRecord, Called, period};
 
 /// The function in which DDP's constructor compares the models.
-const VERIFY: &str = "_verify_param_shape_across_processes";
+pub(super) const VERIFY: &str = "_verify_param_shape_across_processes";
 
 /// Why a rank whose last call is DDP's may not have come to DDP's next one, in which `made` waits:
 /// the kind, a sentence, and the fix. `None` where its calls do not tell.

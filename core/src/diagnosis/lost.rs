@@ -1,5 +1,6 @@
 //! Findings of ranks of which nothing was recorded, where no call waits for them alone.
 
+use super::absent::rows_without;
 use super::causes::{Cause, Scene, evidence, no_call};
 use super::index::Row;
 use super::report::{Certainty, Kind};
@@ -31,7 +32,22 @@ fn lost_with(scene: &Scene<'_, '_>, lost: &[GlobalRank]) -> Option<Cause> {
     let with = if lost.len() == 1 { "it" } else { "them" };
     // All of a job that has ended well stand behind a call of all.
     let all = made.record.call.group == GroupId::WORLD;
+    // Others miss those partners elsewhere: they may as well be stuck by themselves.
+    let missed: Vec<GlobalRank> = partners
+        .iter()
+        .copied()
+        .filter(|rank| rows_without(scene, *rank).next().is_some())
+        .collect();
     let most_likely = match all {
+        _ if !missed.is_empty() => format!(
+            "Either {it} crashed or {was} killed, and that call failed, which gloo's recorder does not tell \
+             from its end; or it ended well, and {} {} stuck behind it, in code of {} own: others wait \
+             for {} as well.",
+            ranks(&missed),
+            if missed.len() == 1 { "is" } else { "are" },
+            if missed.len() == 1 { "its" } else { "their" },
+            if missed.len() == 1 { "it" } else { "them" },
+        ),
         true => format!(
             "Either {it} crashed or {was} killed, and that call failed, which gloo's recorder does \
              not tell from its end; or the job ended well, and a dump is left out."
@@ -45,7 +61,10 @@ fn lost_with(scene: &Scene<'_, '_>, lost: &[GlobalRank]) -> Option<Cause> {
         group: Some(made.record.call.group),
         seq: made.record.seq,
         op: Some(made.record.call.op.clone()),
-        certainty: if all { Certainty::Undecidable } else { Certainty::Likely },
+        certainty: match all || !missed.is_empty() {
+            true => Certainty::Undecidable,
+            false => Certainty::Likely,
+        },
         message: format!(
             "Nothing was recorded of {}, and the last call of {} was one with {with}: {}. \
              {most_likely}",
@@ -63,6 +82,36 @@ fn lost_with(scene: &Scene<'_, '_>, lost: &[GlobalRank]) -> Option<Cause> {
             .chain(lost.iter().take(16).map(|rank| no_call(*rank, "left no dump")))
             .collect(),
     })
+}
+
+/// Makes findings of ranks of whom nothing was recorded no surer than what else is wrong lets them be:
+/// where the recorded ranks' calls are a reason to hang, those who are not seen may have come.
+pub(super) fn doubt(causes: &mut [Cause]) {
+    let reason = |cause: &Cause| {
+        let none = matches!(
+            cause.kind,
+            Kind::RankMissing
+                | Kind::Straggler
+                | Kind::WorkDropped
+                | Kind::CallNeverCompleted
+                | Kind::RunFailed
+        );
+        !none && cause.certainty != Certainty::Undecidable
+    };
+    if !causes.iter().any(reason) {
+        return;
+    }
+    let sure = |cause: &&mut Cause| {
+        cause.kind == Kind::RankMissing && cause.certainty != Certainty::Undecidable
+    };
+    for cause in causes.iter_mut().filter(sure) {
+        cause.certainty = Certainty::Undecidable;
+        cause.message = format!(
+            "{} But what else is told is reason enough for a hang: whether {} came cannot be told.",
+            cause.message,
+            ranks(&cause.culprits)
+        );
+    }
 }
 
 /// Ranks of whom nothing was recorded and who are not needed for what is seen: nobody waits for

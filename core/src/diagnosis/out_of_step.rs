@@ -329,7 +329,5 @@ pub(super) fn tell(
 
 /// What was done, and the circle that it ended in.
 pub(super) fn since(said: &str, circle: &str) -> String {
-    let mut chars = circle.chars();
-    let first = chars.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
-    format!("{said} Since then {first}{}", chars.as_str())
+    format!("{said} Since then {}", words::uncapital(circle))
 }

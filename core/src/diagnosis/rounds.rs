@@ -3,12 +3,15 @@
 
 use super::align::WINDOW;
 use super::before::continues;
-use super::explain::{Reason, alike, is_ddp};
+use super::explain::{Reason, alike, is_ddp, is_within};
+use super::in_ddp::VERIFY;
 use super::index::{Job, Row};
+use super::signature::Signature;
 use super::words::count;
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
 use crate::trace::{CallRecord, Frame};
+use std::collections::BTreeMap;
 
 /// `Rank 2 left its loop after 5 rounds before the others, or left out a round of it: …`
 ///
@@ -38,6 +41,21 @@ pub(super) fn left(
             count(calls, "call")
         ),
     }
+}
+
+/// `Rank 2 went on with the loop when the others had left it, or …`
+///
+/// `told` says that something else tells which of the two it is.
+pub(super) fn stayed(who: &str, ddp: bool, told: bool) -> String {
+    let what = if ddp { "DDP training loop" } else { "loop" };
+    let or = match (told, ddp) {
+        (true, _) => "",
+        (false, true) => {
+            ", or reduced in a step that they leave out or make under no_sync(): nothing tells which"
+        }
+        (false, false) => ", or made a round more in between: nothing tells which",
+    };
+    format!("{who} went on with the {what} when the others had left it{or}.")
 }
 
 /// The same in a few words, where it is not known how many rounds there were.
@@ -224,6 +242,26 @@ pub(super) fn alike_since(
             .is_some_and(|own| alike(own.record, next) && own.record.call.stack == next.call.stack)
     };
     before.take_while(same).last().map(|row| row.seq)
+}
+
+/// True if a rank has gone through a round before it made a call: it made two calls that are alike, in one
+/// group and from one line. Until then nothing shows what usually comes next. What sets a job up says
+/// nothing of its rounds, however often it is called: broadcasts of what a rank has, barriers whose line
+/// nobody knows, and what DDP's constructor compares.
+pub(super) fn has_gone_round(job: &Job<'_>, rank: GlobalRank, made: &CallRecord) -> bool {
+    let sets_up = |record: &&CallRecord| {
+        let (op, stack) = (record.call.op.as_str(), &record.call.stack);
+        op == "broadcast" || (op == "barrier" && stack.is_empty()) || is_within(stack, VERIFY)
+    };
+    let calls = job.rank(rank).map(|log| log.calls.as_slice()).unwrap_or_default();
+    let before = calls.iter().take_while(|record| record.work < made.work);
+    let mut seen: BTreeMap<(GroupId, Signature<'_>), Vec<&[Frame]>> = BTreeMap::new();
+    before.filter(|record| !sets_up(record)).any(|record| {
+        let lines = seen.entry((record.call.group, Signature::of(&record.call))).or_default();
+        let again = lines.contains(&&*record.call.stack);
+        lines.push(&record.call.stack);
+        again
+    })
 }
 
 /// Whether `a` is called further down than `b` in the function that both are called from; `None`

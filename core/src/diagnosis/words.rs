@@ -52,6 +52,12 @@ pub(super) fn capital(text: &str) -> String {
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
+/// The text with its first letter small.
+pub(super) fn uncapital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
 /// `s` for one rank's verbs: `waits`, `wait`.
 pub(super) fn s(list: &[GlobalRank]) -> &'static str {
     if list.len() == 1 { "s" } else { "" }

@@ -37,6 +37,8 @@ pub(super) struct Wrapped {
     tensors: BTreeMap<(String, Dtype, u64), Tensor>,
     /// True between a forward pass and its backward pass.
     forwarded: bool,
+    /// The parameters that the last forward pass's outputs do not depend on: they get no gradient.
+    unused: Vec<u32>,
     /// False if the last forward pass was inside `no_sync()`: its backward pass does not reduce.
     sync: bool,
     /// What the program says of it: `require_backward_grad_sync`.
@@ -150,6 +152,7 @@ fn wrap<'v>(
         group,
         tensors,
         forwarded: false,
+        unused: Vec::new(),
         sync: true,
         wanted: Arc::new(AtomicBool::new(true)),
         parameters: BTreeMap::new(),
@@ -208,6 +211,7 @@ impl Wrapped {
             group: None,
             tensors: BTreeMap::new(),
             forwarded: false,
+            unused: Vec::new(),
             sync: true,
             wanted: Arc::new(AtomicBool::new(true)),
             parameters: BTreeMap::new(),
@@ -361,7 +365,10 @@ pub(super) fn forward(
         if let Some(error) = ended {
             return Err(raised(&error));
         }
-        module.forwarded |= grad;
+        if grad {
+            module.forwarded = true;
+            module.unused = unused.to_vec();
+        }
         module.sync = sync;
         let dtype = module.model.params.first().map_or(Dtype::Float32, |param| param.dtype);
         let slowness = process.slowness;
@@ -392,6 +399,7 @@ pub(super) fn backward(
     with_module(process, at, |process, module| {
         anyhow::ensure!(module.forwarded, "backward() before a forward pass");
         module.forwarded = false;
+        let left_out = [unused, module.unused.as_slice()].concat();
         module.graded.store(true, Relaxed);
         let dtype = module.model.params.first().map_or(Dtype::Float32, |param| param.dtype);
         let slowness = process.slowness;
@@ -411,7 +419,7 @@ pub(super) fn backward(
             let mut calls = Vec::new();
             // Outside of its own pass DDP's hooks do nothing.
             if let (Some(ddp), true) = (&mut module.ddp, through_ddp) {
-                for gradient in ready.iter().filter(|gradient| !unused.contains(gradient)) {
+                for gradient in ready.iter().filter(|gradient| !left_out.contains(gradient)) {
                     ddp.gradient(*gradient, &mut calls).map_err(|error| raised(&error))?;
                 }
             }

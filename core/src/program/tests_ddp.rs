@@ -143,3 +143,30 @@ run(main, world_size=2)
     assert!(buckets.len() > 2, "{buckets:?}");
     assert_eq!(reduced(9), [0_u64; 0], "no_sync");
 }
+
+/// What the outputs do not depend on gets no gradient, as on PyTorch 2.7.1: without
+/// `find_unused_parameters` the next forward pass raises, with it all goes on.
+#[test]
+fn what_a_forward_pass_leaves_unused_gets_no_gradient() {
+    let last = |options: &str, backward: &str| {
+        let text = format!(
+            "
+def main():
+    dist.init_process_group('gloo')
+    model = DDP(models.resnet18(){options})
+    for step in range(3):
+        loss = model.forward(unused=['fc'])
+        {backward}
+    dist.barrier()
+run(main, world_size=2)
+"
+        );
+        let plan = compiled(&text).plan;
+        ops(&plan, 1).last().map(|(name, line)| (name.clone(), *line)).unwrap()
+    };
+    for backward in ["model.backward()", "loss.backward()", "model.backward(unused=['fc'])"] {
+        assert_eq!(last("", backward), ("die".to_owned(), 6), "{backward}");
+        let searching = last(", find_unused_parameters=True", backward);
+        assert_eq!(searching, ("barrier".to_owned(), 8), "{backward}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Real dumps of which one is left out: what it would have told is not guessed.
 
-use super::fake::{Fake, pending};
+use super::fake::{Fake, done, pending};
 use super::{cases, files, found, report};
 use crate::diagnosis::{Certainty, Kind, Report};
 
@@ -81,4 +81,55 @@ fn all_to_all_of_another_type_is_told() {
     let files = fake.files();
     let report = report(&files);
     assert_eq!(found(&report), [(Kind::DtypeMismatch, vec![1])], "{}", report.to_text());
+}
+
+/// The recorded ranks' calls differ, which is reason enough for a hang: whoever left no dump is not the
+/// likelier one.
+#[test]
+fn what_differs_is_a_reason_without_the_dump_that_is_missing() {
+    let steps = |sizes: [u64; 3]| {
+        let before = [100, 200, 300].map(|size| done("all_reduce", size).gloo());
+        let now = sizes.map(|size| pending("all_reduce", size).gloo());
+        [before, now].concat()
+    };
+    for missing in [0, 1, 3] {
+        let fake = Fake::new(4, &steps([100, 200, 300])).rank(2, &steps([100, 300, 200]));
+        let report = report(&fake.no_dump(missing).files());
+        let lost = report.findings.iter().find(|it| it.kind == Kind::RankMissing).unwrap();
+        assert_eq!(lost.certainty, Certainty::Undecidable, "{}", report.to_text());
+        assert_ne!(report.findings[0].kind, Kind::RankMissing, "{}", report.to_text());
+    }
+}
+
+/// Rank 3 is stuck before its third tp call, behind a call with rank 1, of which nothing was recorded: that
+/// call may have failed, or rank 3 is stuck by itself, as rank 2 waits for it.
+#[test]
+fn who_is_missed_by_others_may_be_stuck_by_itself() {
+    let call = |state: fn(&str, u64) -> super::fake::Said, group: usize| {
+        state("all_reduce", 8 * group as u64).gloo().in_group(group)
+    };
+    let (tp, dp) = (|rank: usize| 1 + rank / 2, |rank: usize| 3 + rank % 2);
+    let mut fake = Fake::new(4, &[])
+        .group("mesh_tp", &[0, 1])
+        .group("mesh_tp", &[2, 3])
+        .group("mesh_dp", &[0, 2])
+        .group("mesh_dp", &[1, 3]);
+    for rank in [0, 1, 2, 3] {
+        let mut said = Vec::new();
+        for _ in 0..2 {
+            said.extend([call(done, tp(rank)), call(done, dp(rank))]);
+        }
+        match rank {
+            0 | 1 => said.extend([call(done, tp(rank)), call(pending, dp(rank))]),
+            2 => said.push(call(pending, tp(rank))),
+            _ => {}
+        }
+        fake = fake.rank(rank, &said);
+    }
+    let report = report(&fake.no_dump(1).files());
+    let sure = report.findings.iter().filter(|it| it.certainty != Certainty::Undecidable);
+    let wrong = sure.filter(|it| it.culprits.iter().any(|rank| rank.0 != 3));
+    assert_eq!(wrong.count(), 0, "{}", report.to_text());
+    let text = report.to_text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("rank 3 is stuck behind it") || text.contains("culprits 3"), "{text}");
 }

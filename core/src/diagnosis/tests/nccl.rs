@@ -77,6 +77,36 @@ fn a_call_of_one_rank_alone_is_extra() {
     assert_eq!(found(&report), [(Kind::RankNeverJoined, vec![1])]);
 }
 
+/// Rank 0 gathers behind three steps, as all did in the round before, and the others go on with a fourth.
+#[test]
+fn a_run_of_alike_calls_ends_where_it_did_before() {
+    let gather = [done("all_gather", 1), done("all_gather", 29)];
+    let before = with(with(steps(3), &gather), &steps(3));
+    let one = with(before.clone(), &[pending("all_gather", 1)]);
+    let report = of(&Fake::new(4, &with(before, &[pending("all_reduce", 64)])).rank(0, &one));
+    assert_eq!(found(&report), [(Kind::OpExtra, vec![0])], "{}", report.to_text());
+    assert_eq!(report.findings[0].certainty, Certainty::Likely);
+    let message = &report.findings[0].message;
+    assert!(message.contains("it may be the others that left it out"), "{message}");
+}
+
+/// Before any round has come twice nothing shows what is usual: the others may all be stuck in front of
+/// the call.
+#[test]
+fn who_comes_first_before_any_round_is_not_convicted() {
+    let set_up = [done("broadcast", 100), done("broadcast", 100), done("barrier", 1)];
+    for before in [&[][..], &set_up] {
+        let first = with(before.to_vec(), &[pending("all_reduce", 8)]);
+        let report = of(&Fake::new(4, before).rank(3, &first));
+        let either = (Kind::RankNeverJoined, vec![0, 1, 2, 3]);
+        assert_eq!(found(&report), [either], "{}", report.to_text());
+        assert_eq!(report.findings[0].certainty, Certainty::Undecidable);
+        let message = &report.findings[0].message;
+        assert!(message.contains("stuck in front of it"), "{message}");
+        assert!(message.contains("rank 3 makes a call that the others do not make"), "{message}");
+    }
+}
+
 /// Hundreds wait through other groups: one cause.
 #[test]
 fn chains_of_waits_lead_to_one_culprit() {
