@@ -99,6 +99,8 @@ mod module_value;
 #[cfg(feature = "program")]
 mod objects;
 #[cfg(feature = "program")]
+mod objects_shown;
+#[cfg(feature = "program")]
 mod operand;
 #[cfg(feature = "program")]
 mod operation;
