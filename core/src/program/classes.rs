@@ -409,24 +409,6 @@ pub(super) fn object<'v>(
     heap.alloc_complex_no_freeze(InstanceValue(state))
 }
 
-/// An object as it shows itself: by its `__str__` or `__repr__`, if its class has one.
-///
-/// # Errors
-/// What that raises.
-pub(super) fn shown<'v>(
-    value: Value<'v>,
-    eval: &mut Evaluator<'v, '_, '_>,
-) -> anyhow::Result<Value<'v>> {
-    let Some(own) = value.downcast_ref::<InstanceValue<'v>>() else { return Ok(value) };
-    let shows = |name: &str| own.class().and_then(|class| class.find(name, 0));
-    match shows("__str__").or_else(|| shows("__repr__")) {
-        Some(method) => {
-            eval.eval_function(method, &[value], &[]).map_err(starlark::Error::into_anyhow)
-        }
-        None => Ok(value),
-    }
-}
-
 /// `isinstance(value, of)` of the program's own classes; `None` of all others.
 pub(super) fn is_instance<'v>(value: Value<'v>, of: Value<'v>) -> Option<bool> {
     let of = class(of)?;

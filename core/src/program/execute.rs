@@ -23,6 +23,8 @@ use std::sync::Arc;
 /// for one of its ranks.
 const MAX_HEARD: u32 = 200;
 const MAX_EXECUTIONS: u32 = 20_000;
+/// And so often where a rank then goes on without an end, which takes as long as it may each time.
+const MAX_ENDLESS: u32 = 2;
 
 /// Prints that are kept.
 const MAX_PRINTED: usize = 10_000;
@@ -108,9 +110,12 @@ impl Script<'_> {
         let ranks = options.world_size.unwrap_or(RANKS_OF_A_SCRIPT);
         outside.gpus = Some(options.ranks_per_node.unwrap_or(ranks).min(ranks));
         let ended = self.evaluate(&mut outside, None);
+        // A program may call a function of its own so, as PyTorch's tutorials do.
+        let own_run = self.rewritten.text.lines().any(|line| line.starts_with("def run("));
         let starts = |line: &str| {
             let line = line.trim_start();
-            line.starts_with("run(") || line.contains(".spawn(") || line.contains("Process(")
+            let runs = line.starts_with("run(") && !own_run;
+            runs || line.contains(".spawn(") || line.contains("Process(")
         };
         if let Some(run) = outside.run {
             ended.map_err(|failure| self.of_no_rank(failure, text))?;
@@ -144,6 +149,14 @@ impl Script<'_> {
     }
 }
 
+/// A rank that could not be followed.
+struct Lost {
+    rank: GlobalRank,
+    error: ProgramError,
+    /// Whether it went on for longer than it may.
+    endless: bool,
+}
+
 /// What `run` says, and what is said from outside.
 struct Told<'r> {
     run: &'r Run,
@@ -154,18 +167,24 @@ struct Told<'r> {
 
 impl Script<'_> {
     /// Executes the program for each rank until what they send each other in object calls changes
-    /// no more.
+    /// no more. Until then a rank may hear what another one would never have sent, had it heard
+    /// everything itself: what it does by that, and how it fails, is none of the program's.
     fn heard(
         &self,
         text: &str,
         told: &Told<'_>,
         known: &mut Arc<Known>,
     ) -> Result<(Compiled, Vec<Shown>), ProgramError> {
+        let mut endless = 0;
         for _ in 0..(MAX_EXECUTIONS / told.world_size).clamp(4, MAX_HEARD) {
-            let (compiled, shown) = self.ranks(text, told, known)?;
+            let (executed, shown) = self.ranks(text, told, known)?;
             let objects = Board::of(shown.iter().map(|shown| &shown.objects));
-            if objects == *known.objects {
-                return Ok((compiled, shown));
+            endless += u32::from(matches!(executed, Err(Lost { endless: true, .. })));
+            if objects == *known.objects || endless > MAX_ENDLESS {
+                return match executed {
+                    Ok(compiled) => Ok((compiled, shown)),
+                    Err(lost) => Err(self.of_lost(lost, text, told, known)),
+                };
             }
             *known = Arc::new(known.with_objects(objects));
         }
@@ -175,13 +194,14 @@ impl Script<'_> {
         .with_help("Fewer steps in which an object follows from the one before, or fewer ranks."))
     }
 
-    /// Executes the program for each rank, with what they know of each other.
+    /// Executes the program for each rank, with what they know of each other: what comes of it, or
+    /// why it cannot be followed, and what the ranks have shown either way.
     fn ranks(
         &self,
         text: &str,
         told: &Told<'_>,
         known: &Arc<Known>,
-    ) -> Result<(Compiled, Vec<Shown>), ProgramError> {
+    ) -> Result<(Result<Compiled, Lost>, Vec<Shown>), ProgramError> {
         let (run, limits) = (told.run, self.limits);
         let (mut job, source) = self.job(text, told)?;
         let mut printed = Vec::new();
@@ -189,6 +209,7 @@ impl Script<'_> {
         let mut shown = Vec::new();
         let mut assumed = BTreeSet::new();
         let mut ops = 0;
+        let mut lost: Option<Lost> = None;
         for rank in (0..told.world_size).map(GlobalRank) {
             let Some(dist) = job.rank(rank) else { continue };
             let mut process = Process::of(dist, source, text, run, known);
@@ -215,10 +236,12 @@ impl Script<'_> {
                 Err(Failure { endless, error, .. }) => {
                     let message = format!("{} (on rank {rank})", error.message);
                     let error = ProgramError { message, ..error };
-                    return Err(match endless {
-                        true => self.of_rank_in_its_loop(error, text, told, rank, known),
-                        false => error,
-                    });
+                    let found = Lost { rank, error, endless };
+                    // Without objects it comes to this, whatever the others send.
+                    if process.shown.objects.is_empty() {
+                        return Err(self.of_lost(found, text, told, known));
+                    }
+                    lost.get_or_insert(found);
                 }
             }
             shown.push(std::mem::take(&mut process.shown));
@@ -228,15 +251,19 @@ impl Script<'_> {
             ops += process.ops();
             if ops > limits.ops {
                 let why = format!("the ranks do more than {} operations together", limits.ops);
-                return Err(ProgramError::whole(why).with_help("Fewer ranks, or fewer steps."));
+                let error = ProgramError::whole(why).with_help("Fewer ranks, or fewer steps.");
+                return Err(error);
             }
+        }
+        if let Some(lost) = lost {
+            return Ok((Err(lost), shown));
         }
         let places = printed.iter_mut().map(|print| (print.rank, &mut print.after));
         let plan = job.finish_with(places).map_err(plan_error)?;
         let topology = run.topology.clone();
         let told = |(line, why): (u32, &str)| (line, why.to_owned());
         let assumed = assumed.into_iter().map(told).collect();
-        Ok((Compiled { plan, topology, printed, raised, assumed }, shown))
+        Ok((Ok(Compiled { plan, topology, printed, raised, assumed }), shown))
     }
 }
 
@@ -316,15 +343,18 @@ impl Script<'_> {
         Ok((job, source))
     }
 
-    /// The error of a rank that went on without an end, with the line that it was at.
-    fn of_rank_in_its_loop(
+    /// The error of a rank that could not be followed: of one that went on without an end, with the
+    /// line that it was at.
+    fn of_lost(
         &self,
-        error: ProgramError,
+        Lost { rank, error, endless }: Lost,
         text: &str,
         told: &Told<'_>,
-        rank: GlobalRank,
         known: &Arc<Known>,
     ) -> ProgramError {
+        if !endless {
+            return error;
+        }
         let Ok((mut job, source)) = self.job(text, told) else { return error };
         let Some(dist) = job.rank(rank) else { return error };
         self.in_its_loop(error, &mut Process::of(dist, source, text, told.run, known))

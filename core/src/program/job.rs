@@ -277,7 +277,7 @@ fn python(builder: &mut GlobalsBuilder) {
         args.items.iter().try_for_each(|value| super::absent::shown(*value))?;
         let (between, end) = (option("sep", " ")?, option("end", "\n")?);
         let shown = |value: &Value<'v>| {
-            super::classes::shown(*value, eval).map(|value| shown::text(value, heap))
+            super::objects_shown::shown(*value, eval).map(|value| shown::text(value, heap))
         };
         let texts: Vec<String> = args.items.iter().map(shown).collect::<anyhow::Result<_>>()?;
         let text = texts.join(&between) + &end;
@@ -292,14 +292,19 @@ fn python(builder: &mut GlobalsBuilder) {
         let heap = eval.heap();
         let mut text = String::new();
         for value in args.items {
-            let value = super::classes::shown(value, eval)?;
             let formatted = TupleRef::from_value(value).filter(|pair| pair.len() == 2);
             let format = formatted.and_then(|pair| pair.content()[1].unpack_str());
             match (formatted, format) {
                 (Some(pair), Some(format)) => {
-                    text.push_str(&super::python::format(pair.content()[0], format, heap)?)
+                    let value = pair.content()[0];
+                    let value = match format.starts_with("!r") {
+                        true => super::objects_shown::as_repr(value, eval)?,
+                        false => super::objects_shown::shown(value, eval)?,
+                    };
+                    text.push_str(&super::python::format(value, format, heap)?);
                 }
                 _ => {
+                    let value = super::objects_shown::shown(value, eval)?;
                     super::absent::shown(value)?;
                     text.push_str(&shown::text(value, heap));
                 }

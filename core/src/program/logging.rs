@@ -3,7 +3,7 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use super::callable::{self, Callable};
-use super::classes;
+use super::objects_shown;
 use super::process::process;
 use super::python::percent;
 use super::shown;
@@ -37,7 +37,7 @@ fn logged<'v>(
     let missing = || anyhow::anyhow!("{name}() missing 1 required positional argument: 'msg'");
     let message = given.next().ok_or_else(|| starlark::Error::new_native(missing()))?;
     let values: Vec<Value<'v>> = given.collect();
-    let message = classes::shown(message, eval)?;
+    let message = objects_shown::shown(message, eval)?;
     let text = shown::text(message, heap);
     let text = match values.is_empty() {
         true => text,

@@ -99,6 +99,8 @@ mod module_value;
 #[cfg(feature = "program")]
 mod objects;
 #[cfg(feature = "program")]
+mod objects_shown;
+#[cfg(feature = "program")]
 mod operand;
 #[cfg(feature = "program")]
 mod operation;
@@ -187,7 +189,7 @@ mod tests_undecided;
 mod tests_unknown;
 #[cfg(all(test, feature = "program"))]
 mod tests_users;
-#[cfg(test)]
+#[cfg(all(test, feature = "program"))]
 mod tests_values;
 
 pub use compiled::{Compiled, Limits, Options, Printed};

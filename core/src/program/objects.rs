@@ -65,6 +65,13 @@ pub(super) struct Sent {
     counts: BTreeMap<Kind, usize>,
 }
 
+impl Sent {
+    /// Whether it has made no object call.
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+}
+
 /// Calls of one kind: their group's name, its ranks, and what is called.
 type Kind = (Arc<str>, Arc<[GlobalRank]>, &'static str);
 

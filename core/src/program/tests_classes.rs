@@ -259,3 +259,46 @@ fn a_backward_pass_of_ddp_gives_the_model_its_gradients() {
                 run(main, world_size=2)\n";
     assert_eq!(printed(text), ["[True, True] [True, True] [True, True]"]);
 }
+
+/// What CPython prints of objects, alone and among others.
+#[test]
+fn objects_show_themselves_wherever_they_stand() {
+    let text = r#"
+from dataclasses import dataclass
+
+@dataclass
+class Config:
+    lr: float = 0.1
+    name: str = "run"
+
+class Meter:
+    def __init__(self, n):
+        self.n = n
+    def __repr__(self):
+        return f"Meter({self.n})"
+
+class Both(Meter):
+    def __str__(self):
+        return "both"
+
+def main():
+    c, m, b = Config(), Meter(1), Both(2)
+    print(c, [c], {"m": m}, (m, b), b)
+    print(f"{c} {m!r} {b!r} {b} {b:>6}", repr(b), str([b]))
+    fmt = "rank %d: %s"
+    print(fmt % (0, [m]), 7 % 4)
+
+run(main, world_size = 1)
+"#;
+    let compiled = compile("train.py", text, &Options::default()).unwrap();
+    let printed: Vec<&str> = compiled.printed.iter().map(|print| print.text.as_str()).collect();
+    let config = "Config(lr=0.1, name='run')";
+    assert_eq!(
+        printed,
+        [
+            &format!("{config} [{config}] {{'m': Meter(1)}} (Meter(1), Meter(2)) both"),
+            &format!("{config} Meter(1) Meter(2) both   both Meter(2) [Meter(2)]"),
+            "rank 0: [Meter(1)] 3",
+        ]
+    );
+}

@@ -304,3 +304,37 @@ fn an_old_torch_has_no_float8() {
     assert_eq!(text_of, "AttributeError: module 'torch' has no attribute 'float8_e5m2'");
     assert!(executed(&text("2.1")).unwrap().raised.is_empty());
 }
+
+/// A loop that ends by what it hears, and behind it other roots: until the loop's end is heard, a root
+/// tells what it would never have told, and nobody may be refused for that. What PyTorch 2.7.1 prints.
+#[test]
+fn other_roots_tell_behind_a_loop_that_ends_by_what_is_heard() {
+    let text = r#"
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    for i in range(10):
+        stop = [i == 1] if rank == 0 else [None]
+        dist.broadcast_object_list(stop, src = 0)
+        if stop[0]:
+            break
+    best = [{"best": 2}] if rank == 1 else [None]
+    dist.broadcast_object_list(best, src = 1)
+    mine = [None]
+    dist.scatter_object_list(mine, [{"k": r} for r in range(3)] if rank == 2 else None, src = 2)
+    if rank == 2:
+        dist.send_object_list([{"n": mine[0]["k"] + best[0]["best"]}], dst = 0)
+    if rank == 0:
+        got = [None]
+        dist.recv_object_list(got, src = 2)
+        print(got[0]["n"])
+    print(i, best[0]["best"] + 1, mine[0]["k"])
+
+run(main, world_size = 3)
+"#;
+    let compiled = executed(text).unwrap();
+    assert!(compiled.raised.is_empty(), "{:?}", compiled.raised);
+    assert_eq!(printed(&compiled, 0), ["4", "1 3 0"]);
+    assert_eq!(printed(&compiled, 1), ["1 3 1"]);
+    assert_eq!(printed(&compiled, 2), ["1 3 2"]);
+}

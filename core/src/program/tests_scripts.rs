@@ -317,3 +317,22 @@ fn tutorials_are_told_what_to_write() {
         assert!(said.contains(help), "{line}: {said}");
     }
 }
+
+/// A script whose own function is called `run`, as PyTorch's tutorials call it.
+#[test]
+fn a_script_may_call_its_own_function_run() {
+    let text = r#"
+import torch.distributed as dist
+
+def run(rank, size):
+    print(rank, size)
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    run(dist.get_rank(), dist.get_world_size())
+"#;
+    let options = Options { world_size: Some(2), ..Options::default() };
+    let compiled = compile("train.py", text, &options).unwrap();
+    let printed: Vec<&str> = compiled.printed.iter().map(|print| print.text.as_str()).collect();
+    assert_eq!(printed, ["0 2", "1 2"]);
+}

@@ -84,7 +84,8 @@ fn percent(text: &mut String, mask: &mut String) {
             c == STRING || c.is_ascii_whitespace() || matches!(c, b'(' | b')' | b'+' | b'r' | b'R')
         });
         let Some(end) = after(mask.as_bytes(), operator + 1) else { continue };
-        if !strings || !mask[start..left].contains('\u{1}') {
+        let literal = strings && mask[start..left].contains('\u{1}');
+        if !literal && !is_format(mask, (start, left), (operator + 1, end)) {
             continue;
         }
         text.replace_range(operator..operator + 1, ",");
@@ -92,6 +93,21 @@ fn percent(text: &mut String, mask: &mut String) {
         wrap((text, mask), (start, end), "_percent(", ")");
         at = start + "_percent(".len();
     }
+}
+
+/// Whether what stands before a `%` may be a text that something is put into: a name, of which tuples,
+/// texts or names are taken. What is a number either way is none.
+fn is_format(mask: &str, (start, left): (usize, usize), (from, to): (usize, usize)) -> bool {
+    let name = mask[start..left].chars().all(|c| c.is_alphanumeric() || "_.".contains(c))
+        && !mask[start..].starts_with(|c: char| c.is_ascii_digit());
+    let before = mask[..start].trim_end();
+    // `-x % y` and `a * x % y` have more than the name on the left.
+    let alone = before.is_empty()
+        || before.ends_with(['(', '[', '{', ',', '=', ':', '+'])
+        || ["return", "in", "and", "or", "not", "else", "if"].iter().any(|w| before.ends_with(w));
+    let right = mask[from..to].trim();
+    let tuple = right.starts_with('(') && right.contains(',');
+    name && alone && (tuple || right.starts_with('\u{1}'))
 }
 
 /// `x ** y` as `pow(x, y)`, from behind: `2 ** 3 ** 2` is `2 ** 9`.

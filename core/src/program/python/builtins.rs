@@ -129,12 +129,13 @@ fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<String> {
         let Some(value) = args.items.first() else { return Ok(String::new()) };
-        let value = super::super::classes::shown(*value, eval)?;
+        let value = super::super::objects_shown::shown(*value, eval)?;
         Ok(shown::text(value, eval.heap()))
     }
 
-    fn repr<'v>(value: Value<'v>, heap: Heap<'v>) -> anyhow::Result<String> {
-        Ok(shown::repr(value, heap))
+    fn repr<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<String> {
+        let value = super::super::objects_shown::as_repr(value, eval)?;
+        Ok(shown::repr(value, eval.heap()))
     }
 
     fn format<'v>(
@@ -289,10 +290,22 @@ fn functions(builder: &mut GlobalsBuilder) {
     fn _percent<'v>(
         template: Value<'v>,
         values: Value<'v>,
-        heap: Heap<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
+        let heap = eval.heap();
         match template.unpack_str() {
             Some(template) => {
+                let values = match TupleRef::from_value(values) {
+                    Some(several) => {
+                        let several = several.content().iter();
+                        let shown =
+                            |value: &Value<'v>| super::super::objects_shown::shown(*value, eval);
+                        let shown: anyhow::Result<Vec<Value<'v>>> = several.map(shown).collect();
+                        heap.alloc(AllocTuple(shown.map_err(starlark::Error::new_native)?))
+                    }
+                    None => super::super::objects_shown::shown(values, eval)
+                        .map_err(starlark::Error::new_native)?,
+                };
                 let text = percent(template, values, heap).map_err(starlark::Error::new_native)?;
                 Ok(heap.alloc(text))
             }

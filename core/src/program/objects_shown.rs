@@ -1,0 +1,140 @@
+//! Objects of a program's classes as they are shown: by their `__str__` and `__repr__`, a dataclass by its
+//! fields, also where they stand in lists, tuples and dicts.
+
+#![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
+
+use super::classes::{InstanceValue, found};
+use super::shown;
+use allocative::Allocative;
+use starlark::eval::Evaluator;
+use starlark::starlark_simple_value;
+use starlark::values::dict::{AllocDict, DictRef};
+use starlark::values::list::{AllocList, ListRef};
+use starlark::values::tuple::{AllocTuple, TupleRef};
+use starlark::values::{
+    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
+};
+use starlark_derive::starlark_value;
+use std::fmt;
+
+/// Lists in each other that are looked into.
+const MAX_DEPTH: usize = 16;
+
+/// What an object is shown as where it stands among others: no text, which would be quoted.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+struct ShownValue(String);
+starlark_simple_value!(ShownValue);
+
+impl fmt::Display for ShownValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[starlark_value(type = "shown")]
+impl<'v> StarlarkValue<'v> for ShownValue {}
+
+/// Whether a value is an object, or holds one.
+fn holds(value: Value<'_>, depth: usize) -> bool {
+    if value.downcast_ref::<InstanceValue<'_>>().is_some() {
+        return true;
+    }
+    if depth > MAX_DEPTH {
+        return false;
+    }
+    let list = ListRef::from_value(value).map(|list| list.content());
+    let items = list.or_else(|| TupleRef::from_value(value).map(|tuple| tuple.content()));
+    match (items, DictRef::from_value(value)) {
+        (Some(items), _) => items.iter().any(|item| holds(*item, depth + 1)),
+        (None, Some(dict)) => dict.values().any(|value| holds(value, depth + 1)),
+        (None, None) => false,
+    }
+}
+
+/// A value as `str()` shows it, in which objects are what they show of themselves.
+///
+/// # Errors
+/// What their methods raise.
+pub(super) fn shown<'v>(
+    value: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let own = value.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class);
+    match own.and_then(|class| class.find("__str__", 0)) {
+        Some(method) => {
+            eval.eval_function(method, &[value], &[]).map_err(starlark::Error::into_anyhow)
+        }
+        None => within(value, 0, eval),
+    }
+}
+
+/// The same as `repr()` shows it.
+///
+/// # Errors
+/// What their methods raise.
+pub(super) fn as_repr<'v>(
+    value: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    within(value, 0, eval)
+}
+
+fn within<'v>(
+    value: Value<'v>,
+    depth: usize,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    if depth > MAX_DEPTH || !holds(value, depth) {
+        return Ok(value);
+    }
+    let heap = eval.heap();
+    if let Some(own) = value.downcast_ref::<InstanceValue<'v>>() {
+        return Ok(match of_object(value, own, depth, eval)? {
+            Some(text) => heap.alloc(ShownValue(text)),
+            None => value,
+        });
+    }
+    let mut all = |items: &[Value<'v>]| -> anyhow::Result<Vec<Value<'v>>> {
+        items.iter().map(|item| within(*item, depth + 1, eval)).collect()
+    };
+    let list = ListRef::from_value(value).map(|list| list.content().to_vec());
+    if let Some(items) = list {
+        return Ok(heap.alloc(AllocList(all(&items)?)));
+    }
+    let tuple = TupleRef::from_value(value).map(|tuple| tuple.content().to_vec());
+    if let Some(items) = tuple {
+        return Ok(heap.alloc(AllocTuple(all(&items)?)));
+    }
+    let pairs: Option<Vec<_>> = DictRef::from_value(value).map(|dict| dict.iter().collect());
+    let Some(pairs) = pairs else { return Ok(value) };
+    let (keys, values): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    let values = all(&values)?;
+    let pairs: Vec<(Value<'v>, Value<'v>)> = keys.into_iter().zip(values).collect();
+    Ok(heap.alloc(AllocDict(pairs)))
+}
+
+/// `repr()` of an object, where its class says more than its name.
+fn of_object<'v>(
+    value: Value<'v>,
+    own: &InstanceValue<'v>,
+    depth: usize,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Option<String>> {
+    let (Some(class), Some(state)) = (own.class(), own.state()) else { return Ok(None) };
+    let heap = eval.heap();
+    if let Some(method) = class.find("__repr__", 0) {
+        let shown = eval.eval_function(method, &[value], &[]);
+        return Ok(Some(shown::text(shown.map_err(starlark::Error::into_anyhow)?, heap)));
+    }
+    let fields = class.fields(0);
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    let mut texts = Vec::with_capacity(fields.len());
+    for field in fields {
+        let Some(value) = found(&state.attributes, &field) else { continue };
+        let value = within(value, depth + 1, eval)?;
+        texts.push(format!("{field}={}", shown::repr(value, heap)));
+    }
+    Ok(Some(format!("{}({})", class.name, texts.join(", "))))
+}
