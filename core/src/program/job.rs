@@ -292,22 +292,21 @@ fn python(builder: &mut GlobalsBuilder) {
         let heap = eval.heap();
         let mut text = String::new();
         for value in args.items {
-            let formatted = TupleRef::from_value(value).filter(|pair| pair.len() == 2);
-            let format = formatted.and_then(|pair| pair.content()[1].unpack_str());
-            match (formatted, format) {
-                (Some(pair), Some(format)) => {
-                    let value = pair.content()[0];
+            match TupleRef::from_value(value).map(TupleRef::content) {
+                Some(&[value, format]) => {
+                    let format = format.unpack_str().unwrap_or_default();
                     let value = match format.starts_with("!r") {
                         true => super::objects_shown::as_repr(value, eval)?,
                         false => super::objects_shown::shown(value, eval)?,
                     };
                     text.push_str(&super::python::format(value, format, heap)?);
                 }
-                _ => {
+                Some(&[value]) => {
                     let value = super::objects_shown::shown(value, eval)?;
                     super::absent::shown(value)?;
                     text.push_str(&shown::text(value, heap));
                 }
+                _ => text.push_str(value.unpack_str().unwrap_or_default()),
             }
             anyhow::ensure!(text.len() < 1 << 20, "a text of more than a million characters");
         }

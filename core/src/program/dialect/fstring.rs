@@ -1,4 +1,5 @@
-//! f-strings: `f"rank {rank}: {loss:.3f}"` becomes `_fstring("rank ", rank, ": ", (loss, ".3f"))`.
+//! f-strings: `f"rank {rank}: {loss:.3f}"` becomes `_fstring("rank ", ((rank),), ": ", (loss, ".3f"))`:
+//! what a value is cannot be mistaken for its format.
 
 use super::super::error::ProgramError;
 use super::scan::Logical;
@@ -132,7 +133,7 @@ fn value(inner: &str) -> String {
         return format!("{:?}, ({}, \"!r\")", expression, rewritten(named));
     }
     match format {
-        "" => rewritten(expression),
+        "" => format!("(({}),)", rewritten(expression)),
         format => {
             let format = format.strip_prefix(':').unwrap_or(format);
             format!("({}, {})", rewritten(expression), specification(format))
