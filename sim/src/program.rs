@@ -80,10 +80,6 @@ impl Engine {
                 self.put_on_stream(rank, StreamItem::Compute { op: index, duration_ps });
                 self.end_at_once(rank, recorder);
             }
-            // For ever: nothing wakes it.
-            Action::Signal(SignalKind::Stop { for_ms: None }) => {
-                self.ranks[rank.index()].doing = Doing::Busy;
-            }
             Action::Compute { .. }
             | Action::Sleep { .. }
             | Action::Signal(SignalKind::Stop { .. }) => {
