@@ -143,9 +143,10 @@ fn meets(plan: &Plan, event: &Event, stop: &Stop) -> bool {
             at == Some(SourceLine { source: 0, line: *line })
                 && rank.is_none_or(|rank| rank == event.rank)
         }
-        (Stop::Rank(rank), What::OpBegan { .. } | What::Finished | What::Died { .. }) => {
-            event.rank == *rank
-        }
+        (
+            Stop::Rank(rank),
+            What::OpBegan { .. } | What::Finished | What::Died { .. } | What::Unresponsive { .. },
+        ) => event.rank == *rank,
         (Stop::Call { group, seq }, What::Scheduled { call, .. }) => {
             !call.p2p && call.group == *group && call.seq == Some(*seq)
         }

@@ -40,8 +40,8 @@ pub struct RunOptions {
     pub max_duration: Duration,
     /// How long ranks may take to start, fill their tensors and join.
     pub join_timeout: Duration,
-    /// How long ranks may take to hand in their trace and exit when a run is ended early; then
-    /// they are killed.
+    /// How long ranks may take to hand in their trace and exit when a run is ended early; then they are
+    /// killed if they stand stopped or are out of reach, and after ten times as long in any case.
     pub grace: Duration,
     /// The most rank processes that one run may start.
     pub max_ranks: u32,

@@ -9,6 +9,7 @@ mod commands;
 mod connections;
 mod files;
 mod findings;
+mod late_faults;
 mod plan_source;
 mod program_child;
 mod recording;

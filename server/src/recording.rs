@@ -4,7 +4,7 @@
 use crate::files;
 use anyhow::{Result, anyhow, bail};
 use lockstep_core::archive::{self, Limits};
-use lockstep_core::diagnosis::{Report, diagnose_trace};
+use lockstep_core::diagnosis::{Report, diagnose_whole_trace};
 use lockstep_core::flight_recorder::{MAX_DUMP_BYTES, Merged};
 use lockstep_core::recording::{Piece, Sources, name_in, names_of};
 use lockstep_core::trace::{TRACE_MAGIC, Trace};
@@ -125,7 +125,7 @@ impl Recording {
                  one or the other"
             )
         }
-        let mut report = diagnose_trace(&trace);
+        let mut report = diagnose_whole_trace(&trace);
         report.notes.extend(self.sources.problems());
         Ok(Read { held: Held::Trace(Box::new(trace)), report })
     }

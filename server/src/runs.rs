@@ -3,10 +3,11 @@
 //! costs no memory.
 
 use crate::commands::run::against_simulation;
+use crate::late_faults;
 use crate::store::{RunEnd, RunRecord, Store, StoreError};
 use crate::terminal;
 use lockstep_core::diagnosis::diagnose_trace;
-use lockstep_core::plan::Plan;
+use lockstep_core::plan::{Fault, Plan};
 use lockstep_core::trace::{Outcome, Trace, TraceEnd, TraceWriter};
 use lockstep_gpu_exec::{
     Backend, Command, RankLauncher, RunControl, RunError, RunEvent, RunHandle, RunOptions,
@@ -125,6 +126,7 @@ impl Runs {
             Err(tokio::sync::TryAcquireError::Closed) => return Err(StartError::ShuttingDown),
         };
         let options = RunOptions { max_duration: MAX_DURATION, ..options };
+        let faults = options.faults.clone();
         let handle = executor.start(plan, options)?;
         // With its faults.
         let Some(plan) = handle.header().plan.clone() else {
@@ -148,7 +150,7 @@ impl Runs {
             // The service was told to stop while the ranks were joining.
             handle.cancel();
         }
-        let keeper = Keeper { shared: shared.clone(), id, file, progress, plan };
+        let keeper = Keeper { shared: shared.clone(), id, file, progress, plan, faults };
         std::thread::spawn(move || keeper.keep(handle, place));
         match shared.store.run(id)? {
             Some(record) => Ok(record),
@@ -208,6 +210,7 @@ struct Keeper {
     file: File,
     progress: watch::Sender<Progress>,
     plan: Plan,
+    faults: Vec<Fault>,
 }
 
 impl Keeper {
@@ -244,7 +247,11 @@ impl Keeper {
             terminal::note(&format!("lockstep: run {}: {why}", self.id));
         }
         let (report, comparison) = match self.trace() {
-            Some(trace) => (Some(diagnose_trace(&trace)), against_simulation(&self.plan, &trace)),
+            Some(trace) => {
+                let mut report = diagnose_trace(&trace);
+                report.notes.extend(late_faults::notes(&self.faults, &trace));
+                (Some(report), against_simulation(&self.plan, &trace))
+            }
             None => (None, None),
         };
         let end = RunEnd { outcome: end.outcome, report, comparison };

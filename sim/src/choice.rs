@@ -251,7 +251,8 @@ impl Engine {
                 .filter(|(index, channel)| channel.rank == *rank && self.is_chosen(*index))
                 .map(|(_, channel)| channel.queued())
                 .sum();
-            state.doing != Doing::Busy && state.in_flight as usize == queued
+            !matches!(state.doing, Doing::Busy | Doing::Stopped)
+                && state.in_flight as usize == queued
         };
         ranks.into_iter().find(held).map(|rank| of_rank(rank).collect())
     }

@@ -62,6 +62,7 @@ impl Engine {
         for (rank, work) in late {
             recorder.record(deadline, rank, || What::TimedOut { work });
         }
+        self.find_stopped(recorder);
         self.outcome = Some(self.ended_as(Outcome::TimedOut));
     }
 }

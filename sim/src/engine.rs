@@ -18,9 +18,9 @@ use crate::record::Recorder;
 use crate::stream::ComputeStream;
 use crate::whole::Whole;
 use lockstep_core::group::{GroupId, SequenceNumbers};
-use lockstep_core::plan::{Plan, Signature, TensorId};
+use lockstep_core::plan::{Plan, STOPPED, Signature, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::trace::{Origin, Outcome, Trace, TraceEnd, TraceHeader};
+use lockstep_core::trace::{Origin, Outcome, Trace, TraceEnd, TraceHeader, What};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,6 +83,8 @@ pub(crate) enum Doing {
     Ready,
     /// Busy or idle for a time.
     Busy,
+    /// Its process stands stopped, and nothing continues it.
+    Stopped,
     /// It waits for the calls of an operation of its own.
     Blocked {
         op: u32,
@@ -286,7 +288,7 @@ impl Engine {
             if self.woken.is_empty() && self.queue.next_time() == Some(self.now) {
                 self.handle_due(self.now, recorder);
             }
-            self.conclude();
+            self.conclude(recorder);
             return true;
         }
         if self.choosing.is_some() && self.is_settled() && self.choose_next(recorder) {
@@ -301,7 +303,7 @@ impl Engine {
             (_, Some(deadline)) => self.time_out(deadline, recorder),
             (_, None) => {}
         }
-        self.conclude();
+        self.conclude(recorder);
         true
     }
 
@@ -316,7 +318,7 @@ impl Engine {
     }
 
     /// Says how it has ended, if it has.
-    fn conclude(&mut self) {
+    fn conclude(&mut self, recorder: &mut Recorder) {
         if self.unfinished == 0 && self.outcome.is_none() {
             self.outcome = Some(self.ended_as(Outcome::Completed));
         } else if self.outcome.is_none()
@@ -324,10 +326,24 @@ impl Engine {
             && self.queue.next_time().is_none()
             && self.next_deadline().is_none()
         {
-            // A waiting rank waits for a call, and every call has a deadline.
-            let why = "the simulator has lost a waiting rank; please report the plan".into();
-            self.outcome = Some(Outcome::Failed { why });
+            self.outcome = Some(match self.find_stopped(recorder) {
+                Some(rank) => self.ended_as(Outcome::RankStopped { rank, how: STOPPED.to_owned() }),
+                // A waiting rank waits for a call, and every call has a deadline.
+                None => Outcome::Failed {
+                    why: "the simulator has lost a waiting rank; please report the plan".into(),
+                },
+            });
         }
+    }
+
+    /// Records which ranks stand stopped, as an executor finds them at the end; the first of them.
+    pub(crate) fn find_stopped(&self, recorder: &mut Recorder) -> Option<GlobalRank> {
+        let ranks = (0..self.plan.world_size).map(GlobalRank);
+        let stopped = ranks.filter(|rank| self.ranks[rank.index()].doing == Doing::Stopped);
+        stopped.fold(None, |first, rank| {
+            recorder.record(self.now, rank, || What::Unresponsive { how: STOPPED.to_owned() });
+            first.or(Some(rank))
+        })
     }
 
     /// How a run ends that would have ended as `outcome`: a process that died is what its others

@@ -19,7 +19,9 @@ impl Engine {
         loop {
             let state = &mut self.ranks[rank.index()];
             match state.doing {
-                Doing::Busy | Doing::Holding | Doing::Finished | Doing::Died => return,
+                Doing::Busy | Doing::Stopped | Doing::Holding | Doing::Finished | Doing::Died => {
+                    return;
+                }
                 Doing::Blocked { op } => {
                     if !state.completed(op) {
                         return;
@@ -80,6 +82,9 @@ impl Engine {
                 self.put_on_stream(rank, StreamItem::Compute { op: index, duration_ps });
                 self.end_at_once(rank, recorder);
             }
+            Action::Signal(SignalKind::Stop { for_ms: None }) => {
+                self.ranks[rank.index()].doing = Doing::Stopped;
+            }
             Action::Compute { .. }
             | Action::Sleep { .. }
             | Action::Signal(SignalKind::Stop { .. }) => {
@@ -129,7 +134,7 @@ impl Engine {
             Action::Die { how } => {
                 self.die(rank, format!("exited with status 1: {how}"), recorder);
             }
-            Action::Signal(SignalKind::Kill) => {
+            Action::Signal(SignalKind::Kill | SignalKind::End(_)) => {
                 let how = op.action.ends_by().unwrap_or_default().to_owned();
                 self.die(rank, how, recorder);
             }

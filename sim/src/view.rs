@@ -83,6 +83,8 @@ pub enum Doing {
     Running,
     /// It computes or sleeps.
     Busy,
+    /// Its process stands stopped by a signal.
+    Stopped,
     /// It waits for a call of its own.
     Waiting {
         /// The call's number on this rank.
@@ -212,6 +214,7 @@ impl Engine {
             doing: match state.doing {
                 EngineDoing::Ready | EngineDoing::Holding | EngineDoing::Posting => Doing::Running,
                 EngineDoing::Busy => Doing::Busy,
+                EngineDoing::Stopped => Doing::Stopped,
                 EngineDoing::Blocked { op } => {
                     let mut works = state.works_of(op);
                     let open = works.find(|work| !state.works[*work].completed);

@@ -240,6 +240,7 @@ pub(crate) fn job(view: &View) -> String {
         |like: fn(&Doing) -> bool| view.ranks.iter().filter(|rank| like(&rank.doing)).count();
     let waiting = count(|doing| matches!(doing, Doing::Waiting { .. }));
     let busy = count(|doing| matches!(doing, Doing::Busy));
+    let stopped = count(|doing| matches!(doing, Doing::Stopped));
     let finished = count(|doing| matches!(doing, Doing::Finished));
     let at = match view.time_ps {
         0 => "At the start".to_owned(),
@@ -260,6 +261,7 @@ pub(crate) fn job(view: &View) -> String {
     let running = count(|doing| matches!(doing, Doing::Running));
     for (ranks, does) in [
         (busy, "busy or idle in their own code"),
+        (stopped, "stopped by a signal"),
         (running, "going on"),
         (waiting, "in a call"),
         (streams, "waiting for their streams"),
@@ -289,7 +291,10 @@ pub(crate) fn ending(outcome: &Outcome) -> String {
                 .to_owned()
         }
         Outcome::RankDied { rank, how } => format!("rank {rank} died: {}", sentence(how)),
-        Outcome::Cancelled => "somebody stopped it.".to_owned(),
+        Outcome::RankStopped { rank, how } => {
+            format!("rank {rank} never goes on, and nobody waits for it: {}", sentence(how))
+        }
+        Outcome::Cancelled => "somebody ended it.".to_owned(),
         Outcome::Failed { why } => format!("the executor failed: {}", sentence(why)),
         Outcome::Unknown => "the recording does not say how the job ended.".to_owned(),
     }

@@ -61,6 +61,38 @@ fn as_text<S: Serializer>(error: &Option<DdpError>, serializer: S) -> Result<S::
     text.serialize(serializer)
 }
 
+/// The passes of all members of a `join()`: what a rank that has left follows when it shadows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JoinPasses {
+    /// The inputs of each member, by group rank.
+    pub inputs: Vec<u32>,
+    /// By pass, whether any member that has an input for it reduces its gradients. The members tell
+    /// those that have left (`_check_global_requires_backward_grad_sync`), who shadow a backward pass
+    /// only then.
+    pub syncs: Vec<bool>,
+}
+
+impl JoinPasses {
+    /// From each member's own passes, by group rank: whether they reduce.
+    pub fn of<'a>(members: impl IntoIterator<Item = &'a [bool]>) -> JoinPasses {
+        let mut passes = JoinPasses::default();
+        for own in members {
+            passes.inputs.push(own.len() as u32);
+            if own.len() > passes.syncs.len() {
+                passes.syncs.resize(own.len(), false);
+            }
+            passes.syncs.iter_mut().zip(own).for_each(|(any, own)| *any |= own);
+        }
+        passes
+    }
+
+    /// The highest rank that has at least so many inputs: it is the authoritative one.
+    fn last_with(&self, inputs: u32) -> u32 {
+        let last = self.inputs.iter().rposition(|own| *own >= inputs);
+        last.map_or(0, |rank| rank as u32)
+    }
+}
+
 /// What takes part in a `Join` context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joinable {
@@ -218,17 +250,20 @@ impl Joinable {
 }
 
 impl Ddp {
-    /// The order in which rank 0 would rebuild its buckets for the first time, with so many inputs
-    /// of its own before it shadows the others: all ranks take it (`sync_bucket_indices`).
+    /// The order in which rank 0 would rebuild its buckets for the first time, after its own inputs
+    /// and what it shadows of the others: all ranks take it (`sync_bucket_indices`). A pass that
+    /// reduces nothing gives no order.
     ///
     /// # Errors
     /// What DDP raises on rank 0 until then.
-    pub fn rank0_order(&self, model: &Model, inputs: u32) -> Result<Vec<u32>, DdpError> {
+    pub fn rank0_order(&self, model: &Model, passes: &JoinPasses) -> Result<Vec<u32>, DdpError> {
         /// A static graph is rebuilt before the third forward pass, others before the second.
-        const BEFORE_REBUILD: u32 = 3;
+        const BEFORE_REBUILD: usize = 3;
+        let inputs = passes.inputs.first().copied().unwrap_or(0);
         let mut rank0 = Ddp::new(0, model, self.options())?.0;
         let (order, mut calls) = (model.grad_ready_order(), Vec::new());
-        for pass in 0..BEFORE_REBUILD {
+        let reducing = (0..).zip(&passes.syncs).filter(|(_, syncs)| **syncs);
+        for (pass, _) in reducing.take(BEFORE_REBUILD) {
             if pass < inputs {
                 rank0.forward(&Forward::default(), &mut calls)?;
                 rank0.backward(&order, &mut calls)?;
@@ -245,36 +280,32 @@ impl Ddp {
     }
 
     /// What a rank of the group issues once its own inputs are exhausted: it shadows the others
-    /// until nobody has any left, and then takes the states of the last. `inputs` are those of
-    /// all members, by group rank; `rank0_order` is [`Ddp::rank0_order`].
+    /// until nobody has any left, and then takes the states of the last. `rank0_order` is
+    /// [`Ddp::rank0_order`].
     ///
     /// # Errors
     /// What PyTorch raises there; what was issued before stands in `calls`.
     pub fn leave_join(
         &mut self,
         rank: u32,
-        inputs: &[u32],
+        passes: &JoinPasses,
         rank0_order: &[u32],
         join: JoinOptions,
         calls: &mut Vec<DdpCall>,
     ) -> Result<(), DdpError> {
-        let own = inputs.get(rank as usize).copied().unwrap_or(0);
-        let most = inputs.iter().copied().max().unwrap_or(0);
-        let last_with = |more: u32| {
-            let last = inputs.iter().rposition(|inputs| *inputs >= more);
-            last.map_or(0, |rank| rank as u32)
-        };
-        for iteration in own..most {
+        let own = passes.inputs.get(rank as usize).copied().unwrap_or(0);
+        for (iteration, syncs) in (0..).zip(&passes.syncs).skip(own as usize) {
             calls.push(presence());
             if join.throw_on_early_termination {
                 calls.push(DdpCall::all_reduce(Dtype::Float32, 1, Purpose::JoinThrow));
                 return Err(DdpError::Exhausted { rank });
             }
-            self.shadow(last_with(iteration + 1), Some(rank0_order), true, calls)?;
+            let authoritative_rank = passes.last_with(iteration + 1);
+            self.shadow(authoritative_rank, Some(rank0_order), *syncs, calls)?;
         }
         calls.push(presence());
         calls.push(common_rank());
-        self.sync_module_states(last_with(most), calls);
+        self.sync_module_states(passes.last_with(passes.syncs.len() as u32), calls);
         Ok(())
     }
 }
@@ -299,7 +330,7 @@ pub(super) fn presence() -> DdpCall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ddp::{CommHook, HookAlgorithm};
+    use crate::ddp::{BucketCap, CommHook, HookAlgorithm};
 
     /// Recorded with PyTorch 2.7.1 over gloo: a pass of the others inside `no_sync()` has no backward
     /// to shadow, and no buffers are broadcast behind it.
@@ -327,6 +358,55 @@ mod tests {
         assert_eq!(backward.collect::<Vec<_>>(), [0, 1, 0, 1, 0]);
         let divisors = ranks[0].iterations.iter().map(|step| step.divisor);
         assert_eq!(divisors.collect::<Vec<_>>(), [None, Some(2), None, Some(2), None]);
+    }
+
+    /// Each rank by itself, from what it hears of the others' passes, makes the calls that all make
+    /// together, also where rank 0 leaves before its first pass that reduces.
+    #[test]
+    fn a_rank_that_leaves_shadows_what_the_others_do_in_each_pass() {
+        let text = r#"{"params": [["a", [4, 4], 16, "float32", true], ["b", [4], 4, "float32", true],
+            ["c", [8, 4], 32, "float32", true]], "buffers": [["mean", [4], 4, "float32"]]}"#;
+        let model = Model::read("m", text).unwrap();
+        let options = DdpOptions { bucket_cap: BucketCap::Bytes(64), ..DdpOptions::default() };
+        let (join, gloo) = (JoinOptions::default(), BackendName::Gloo);
+        let ready = model.grad_ready_order();
+        for inputs in [[5, 2], [2, 5], [1, 7], [0, 4], [4, 4]] {
+            for accumulate in 1..=4 {
+                let whole = run_join_of(
+                    &[Joinable::Ddp],
+                    &model,
+                    &options,
+                    &inputs,
+                    join,
+                    accumulate,
+                    gloo,
+                )
+                .unwrap();
+                let own = inputs.map(|inputs| {
+                    (0..inputs).map(|pass| reduces(pass, accumulate)).collect::<Vec<_>>()
+                });
+                let passes = JoinPasses::of(own.iter().map(Vec::as_slice));
+                for (rank, (done, own)) in (0..).zip(whole.iter().zip(&own)) {
+                    let mut ddp = Ddp::new(rank, &model, &options).unwrap().0.on(gloo);
+                    let order = ddp.rank0_order(&model, &passes).unwrap();
+                    let mut calls = Vec::new();
+                    for (iteration, sync) in (0..).zip(own) {
+                        let authoritative_rank = passes.last_with(iteration + 1);
+                        let join = Some(InJoin { authoritative_rank, throw: None, tells: true });
+                        let rank0_order = Some(order.as_slice());
+                        let forward =
+                            Forward { sync: *sync, rank0_order, join, ..Forward::default() };
+                        ddp.forward(&forward, &mut calls).unwrap();
+                        ddp.backward(&ready, &mut calls).unwrap();
+                    }
+                    ddp.leave_join(rank, &passes, &order, join, &mut calls).unwrap();
+                    let steps = done.iterations.iter();
+                    let steps = steps.flat_map(|step| step.forward.iter().chain(&step.backward));
+                    let expected: Vec<_> = steps.chain(&done.after).copied().collect();
+                    assert_eq!(calls, expected, "{inputs:?} {accumulate} rank {rank}");
+                }
+            }
+        }
     }
 
     /// PyTorch 2.7.1 over gloo, on ranks with inputs as on one that shadows them.

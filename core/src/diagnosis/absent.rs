@@ -12,15 +12,17 @@ use super::inside;
 use super::lost;
 use super::met;
 use super::monitored;
+use super::out_of_step::FIX_GROUP;
 use super::passes;
 use super::report::{Certainty, Evidence, Kind};
 use super::rounds::{alike_since, fix_loop, left_out};
 use super::tally::Tally;
 use super::unanswered::unanswered;
 use super::words::{self, cap_ranks, capital, ranks};
+use super::wrong_group;
 use crate::group::BackendName;
 use crate::rank::GlobalRank;
-use crate::trace::{Outcome, RankState};
+use crate::trace::{Outcome, RankLog, RankState};
 
 /// Open rows that lack a rank, and who waits in them.
 pub(super) fn rows_without<'s, 'a>(
@@ -216,7 +218,8 @@ pub(super) fn never_joined(
     }
     let tally = Tally::of(scene, row, culprits);
     if log.plan.is_none()
-        && let Some(cause) = alone::by_count(scene, culprits, row, &tally, &base, &shown)
+        && let Some(cause) = wrong_group::by_count(scene, row, &base, &shown)
+            .or_else(|| alone::by_count(scene, culprits, row, &tally, &base, &shown))
     {
         return Some(cause);
     }
@@ -224,7 +227,7 @@ pub(super) fn never_joined(
         Reason::Other => skipped_by_lines(job, row.group, row.seq, first, made.rank),
         known => known,
     };
-    let (why, passes) = passes::told(job, first, made.rank, why);
+    let (why, passes) = passes::told(job, row.group, first, made.rank, why);
     // Without a majority that made it, the call may be the one too many.
     let told = match log.plan.is_some() {
         true => row.made.len() > culprits.len(),
@@ -236,6 +239,12 @@ pub(super) fn never_joined(
     };
     match why {
         Reason::Skipped(mut deed) => {
+            let wrong = match culprits {
+                [rank] => {
+                    wrong_group::of(scene, *rank, row).filter(|wrong| wrong.meant == row.group)
+                }
+                _ => None,
+            };
             deed.certainty = deed.certainty.max(tie);
             let then = if deed.seq == row.seq {
                 format!("{} there.", capital(&waits(&waiting)))
@@ -251,8 +260,16 @@ pub(super) fn never_joined(
                 seq: Some(deed.seq),
                 op: Some(deed.op.clone()),
                 certainty: deed.certainty,
-                message: format!("{} {then}{or}", skipped(&who, &deed, &group)),
-                fix: fix_skipped(deed.ddp),
+                message: match &wrong {
+                    Some(wrong) => {
+                        format!("{} {} {then}", wrong.said, skipped(&who, &deed, &group))
+                    }
+                    None => format!("{} {then}{or}", skipped(&who, &deed, &group)),
+                },
+                fix: match wrong {
+                    Some(_) => FIX_GROUP.to_owned(),
+                    None => fix_skipped(deed.ddp),
+                },
                 evidence: shown,
                 ..base
             };
@@ -419,10 +436,16 @@ pub(super) fn device_stall(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
         row.of(rank).is_some_and(|own| own.pending()) && row.made.iter().any(|made| !made.pending())
     };
     let is_behind = |row: &Row<'_>| {
-        // Recordings of active calls only: the others have dropped what they completed.
+        // Recordings of active calls only: the others have dropped what they completed, unless their
+        // recorders count it as not ended.
+        let ended =
+            |own: &RankLog| own.unended.get(&row.group).is_none_or(|ended| *ended >= row.seq);
+        let members = scene.job.group(row.group).map(|group| group.ranks()).unwrap_or_default();
+        let mut others = members.iter().filter(|other| **other != rank);
         row.of(rank).is_some_and(|own| own.pending())
             && row.made.len() == 1
             && row.absent.is_empty()
+            && others.all(|other| scene.job.rank(*other).is_none_or(ended))
     };
     scene.job.open_rows().any(|(_, row)| stalled(row) || is_behind(row))
 }

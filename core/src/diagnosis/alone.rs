@@ -6,9 +6,9 @@ use super::before::follows;
 use super::by_lines::skipped_by_lines;
 use super::by_plan;
 use super::causes::{Cause, Scene};
-use super::counted;
-use super::differing::{FIX_EXTRA, extra, waits};
-use super::explain::{Deed, Reason, from_plan_of};
+use super::counted::{self, Miscounted};
+use super::differing::{FIX_EXTRA, extra, fix_skipped, waits};
+use super::explain::{Deed, Reason, from_plan_of, is_ddp};
 use super::in_step::{self, odd_ones};
 use super::index::{Made, Row};
 use super::out_of_step::{ALIKE, FIX_GROUP, instead};
@@ -16,6 +16,7 @@ use super::report::{Certainty, Evidence, Kind};
 use super::rounds::has_gone_round;
 use super::tally::Tally;
 use super::words::{self, cap_ranks, capital, ranks};
+use super::wrong_group;
 use crate::rank::GlobalRank;
 
 /// The finding of a call that those who wait in it should not have made; `culprits` are those who
@@ -144,17 +145,13 @@ fn next_of_all(
     if job.log.plan.is_some() || !next || !follows(job, row.group, row.seq, before, made.record) {
         return None;
     }
-    let (they, were) = match absent.len() {
-        1 => ("it", "is"),
-        _ => ("they", "are"),
-    };
+    let (they, are) = they_are(absent);
     let said = format!(
-        "In the rounds before it came next for all of them. So either {they} {were} stuck in front of it, or \
+        "In the rounds before it came next for all of them. So either {they} {are} stuck in front of it, or \
          {they} ended there and {} made a round more",
         ranks(&row.waiting()),
     );
-    let fix = "Look where the ranks stand that did not come (py-spy dump --pid) and at the ends of their \
-               logs. If they have ended, let every rank make as many rounds: the same number of batches, or \
+    let fix = ". If they have ended, let every rank make as many rounds: the same number of batches, or \
                DDP's join().";
     Some(either(scene, absent, row, made, (&said, fix), base, shown))
 }
@@ -174,21 +171,22 @@ fn before_any_round(
         return None;
     }
     let waiting = row.waiting();
-    let (they, are) = match absent.len() {
-        1 => ("it", "is"),
-        _ => ("they", "are"),
-    };
+    let (they, are) = they_are(absent);
     let said = format!(
         "No round of calls has come twice before, so that nothing shows what comes next: either {they} {are} \
          stuck in front of it, or still on the way to it, or {} make{} a call that the others do not make",
         ranks(&waiting),
         words::s(&waiting),
     );
-    let fix = "Look where the ranks stand that did not come (py-spy dump --pid) and at the ends of their \
-               logs: a download, a data set or a model that loads, another rank's lock. If they are past \
-               it, make the call on every rank of the group, or on none: look for a branch around it, such \
-               as `if rank == 0:`.";
-    Some(either(scene, absent, row, made, (&said, fix), base, shown))
+    let fix = format!(
+        ": a download, a data set or a model that loads, another rank's lock. If they are past it: {}",
+        words::uncapital(FIX_EXTRA)
+    );
+    Some(either(scene, absent, row, made, (&said, &fix), base, shown))
+}
+
+fn they_are(ranks: &[GlobalRank]) -> (&'static str, &'static str) {
+    if ranks.len() == 1 { ("it", "is") } else { ("they", "are") }
 }
 
 /// The finding that some wait alone in a call, and that either they or those who never came are to blame.
@@ -217,7 +215,10 @@ fn either(
             if waiting.len() == 1 { "waits alone" } else { "wait alone" },
             if absent.len() == 1 { "waits" } else { "wait" },
         ),
-        fix: fix.to_owned(),
+        fix: format!(
+            "Look where the ranks stand that did not come (py-spy dump --pid) and at the ends of their \
+             logs{fix}"
+        ),
         evidence: shown.to_vec(),
         ..base.clone()
     }
@@ -246,7 +247,15 @@ fn odd_by_plan(
         return None;
     }
     let Reason::Extra(deed) = first else { return None };
-    Some(Cause { certainty: astray.certainty, ..on_top(scene, row, made, deed, base, shown) })
+    let mut cause =
+        Cause { certainty: astray.certainty, ..on_top(scene, row, made, deed, base, shown) };
+    if let [rank] = waiting.as_slice()
+        && let Some(wrong) = wrong_group::of(scene, *rank, row).filter(|it| it.group == row.group)
+    {
+        cause.message = format!("{} {}", wrong.said, cause.message);
+        cause.fix = FIX_GROUP.to_owned();
+    }
+    Some(cause)
 }
 
 /// The same of a recording, as ranks show that go through the program in other groups.
@@ -309,10 +318,34 @@ pub(super) fn by_count(
 ) -> Option<Cause> {
     let job = scene.job;
     let waiting = row.waiting();
-    let ([rank], false) = (waiting.as_slice(), tally.tells()) else { return None };
+    let [rank] = waiting.as_slice() else { return None };
     let made = row.of(*rank)?;
     let sides: Vec<GlobalRank> = waiting.iter().chain(absent).copied().collect();
     let odd = counted::odd_one(job, &sides);
+    // In the group itself a call on top shifts its calls the other way.
+    let elsewhere = |odd: &&Miscounted<'_>| odd.last.record.call.group != row.group;
+    let fewer = odd.as_ref().filter(|odd| odd.rank == *rank && odd.fewer);
+    if let Some(odd) = fewer.filter(elsewhere) {
+        // Whatever others make of the call: what it left out before shifts its own.
+        return Some(Cause {
+            kind: Kind::OpSkipped,
+            culprits: waiting.clone(),
+            certainty: Certainty::Likely,
+            message: format!(
+                "{} So most likely it left out what it made fewer, and its later calls are matched too early: \
+                 {} in {}.",
+                odd.said,
+                waits(&waiting),
+                words::call(job.log, made),
+            ),
+            fix: fix_skipped(is_ddp(&made.record.call.stack)),
+            evidence: shown.to_vec(),
+            ..base.clone()
+        });
+    }
+    if tally.tells() {
+        return None;
+    }
     let more = odd.filter(|odd| odd.rank == *rank && !odd.fewer).map(|odd| odd.said);
     let ended = tally.ended_without.as_slice();
     let stuck = || absent.iter().any(|rank| device_stall(scene, *rank));

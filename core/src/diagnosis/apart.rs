@@ -1,11 +1,13 @@
 //! What else two calls under one number may be than one call that went wrong: where nothing behind them
 //! is seen, a call that was left out, or made on top, looks the same.
 
-use super::before::{comes_next, continues};
+use super::before::{comes_next, continues, next_in_progression};
 use super::explain::{Deed, alike};
 use super::index::{Job, Made, Row};
 use super::report::Certainty;
 use super::signature::Difference;
+use super::words::{self, ranks};
+use crate::rank::GlobalRank;
 
 /// Said of calls from different lines.
 const LINES: &str = " The calls come from different lines: one of them may have been made on top, or \
@@ -45,6 +47,51 @@ pub(super) fn doubt(
         return (!same_tensor).then_some(FIRST);
     }
     there.any(|made| !alike(made.record, theirs.record)).then_some(VARIES)
+}
+
+/// What else may be of two sides of a tie that call the same with other sizes: from other lines, or from one
+/// whose calls before were not all alike; with the ranks that may have left calls out, where sizes go on
+/// evenly.
+pub(super) fn tied_sizes(
+    job: &Job<'_>,
+    row: &Row<'_>,
+    one: &[GlobalRank],
+    other: &[GlobalRank],
+) -> Option<String> {
+    let made = |side: &[GlobalRank]| row.of(*side.first()?);
+    let (first, second) = (made(one)?, made(other)?);
+    let (stack, theirs) = (&first.record.call.stack, &second.record.call.stack);
+    if job.log.plan.is_some() {
+        return None;
+    }
+    if stack != theirs {
+        let known = !stack.is_empty() && !theirs.is_empty();
+        return known.then(|| LINES.to_owned());
+    }
+    let ahead = |peer: Made<'_>, own: Made<'_>| {
+        next_in_progression(job, row.group, row.seq, peer.rank, own.record)
+    };
+    let step = match (ahead(first, second), ahead(second, first)) {
+        (Some(count), None) => Some((one, other, count)),
+        (None, Some(count)) => Some((other, one, count)),
+        _ => None,
+    };
+    if let Some((behind, ahead, count)) = step {
+        return Some(format!(
+            " The sizes before go on evenly to that of {}, and that of {} comes {} later: so {} may as well \
+             have left {} out here or before.",
+            ranks(behind),
+            ranks(ahead),
+            words::count(count, "call"),
+            ranks(ahead),
+            if count == 1 { "a call".to_owned() } else { format!("{count} calls") },
+        ));
+    }
+    let rows = job.rows_of(row.group).iter().take_while(|before| before.seq < row.seq);
+    let mut there = rows.flat_map(|row| &row.made).filter(|made| made.record.call.stack == *stack);
+    let known = there.next()?;
+    let varies = !stack.is_empty() && there.any(|made| !alike(made.record, known.record));
+    varies.then(|| VARIES.to_owned())
 }
 
 /// What else may be where a rank seems to have left a call out, and nothing is seen of it behind the one

@@ -30,6 +30,7 @@ use super::report::{Certainty, Evidence, Finding, Kind};
 use super::splits;
 use super::straggler;
 use super::unanswered;
+use super::unresponsive;
 use super::unsaid;
 use super::words;
 use crate::dtype::Dtype;
@@ -66,6 +67,11 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     let mut p2p = p2p::pending(job);
     let endless = lost_waits::endless(job, &p2p);
     p2p.retain(|pending| !endless.contains(&pending.made.rank));
+    // Its turn has not come: it is not for want of one of whom nothing was recorded.
+    p2p.retain(|pending| {
+        let unseen = pending.partner.is_none() && job.rank(pending.peer).is_none();
+        !unseen || !job.standing.contains(&pending.made.rank)
+    });
     let mismatches = first_mismatches(job);
     let dead = died(job);
     let mut blamed: BTreeSet<(usize, GlobalRank)> = BTreeSet::new();
@@ -181,6 +187,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
         let explained = !causes.is_empty();
         causes.extend(groups_apart::cause(&scene, explained));
     }
+    unresponsive::tell(&scene, &mut causes);
     causes.extend(unsaid::causes(&scene));
     causes.extend(left_over::causes(&scene, &causes));
     notes.extend(gaps::dumped_early(job));

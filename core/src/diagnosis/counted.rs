@@ -66,6 +66,57 @@ pub(super) fn odd_one<'a>(job: &Job<'a>, ranks: &[GlobalRank]) -> Option<Miscoun
     Some(Miscounted { rank: last.rank, last, fewer: own < usual, said })
 }
 
+/// A rank that made as many calls as its peers, one more of them in one of its groups and one fewer in
+/// another, and has gone on from there.
+pub(super) struct Moved {
+    pub(super) more: GroupId,
+    pub(super) fewer: GroupId,
+    /// The peers.
+    pub(super) others: Vec<GlobalRank>,
+}
+
+/// What the recorders' numbers say of where a rank made a call that its peers made in another group, where
+/// several peers agree in the numbers of all their groups.
+pub(super) fn moved(job: &Job<'_>, rank: GlobalRank) -> Option<Moved> {
+    let roles = kinds_of(job, rank);
+    let groups = |rank: GlobalRank| {
+        let ids = (0..).map(GroupId).zip(&job.log.groups);
+        ids.filter(move |(_, group)| group.size() > 1 && group.group_rank(rank).is_some())
+    };
+    let own: Vec<(GroupId, u64)> = groups(rank)
+        .map(|(id, _)| Some((id, job.last_number(id, rank)?)))
+        .collect::<Option<_>>()?;
+    // In the order of the rank's own groups.
+    let numbers = |peer: GlobalRank| {
+        let number = |(id, _): &(GroupId, u64)| {
+            let mut same = groups(peer).filter(|(other, _)| job.roles().same(*id, *other));
+            job.last_number(same.next()?.0, peer)
+        };
+        own.iter().map(number).collect::<Option<Vec<u64>>>()
+    };
+    let others = job.log.logs().map(|(peer, _)| peer).filter(|peer| *peer != rank);
+    let others = others.filter(|peer| kinds_of(job, *peer) == roles).take(ASKED);
+    let others: Vec<GlobalRank> = others.collect();
+    let usual = numbers(*others.first()?)?;
+    let agree = others.len() >= PEERS
+        && others.iter().all(|peer| numbers(*peer).as_deref() == Some(&*usual));
+    let differing = own.iter().zip(&usual).filter(|((_, own), usual)| own != *usual);
+    let differing: Vec<(GroupId, u64, u64)> =
+        differing.map(|((id, own), usual)| (*id, *own, *usual)).collect();
+    let one_more = |a: u64, b: u64| a.checked_sub(1) == Some(b);
+    let (more, fewer) = match differing.as_slice() {
+        [(a, own, usual), (b, other, others)] | [(b, other, others), (a, own, usual)]
+            if one_more(*own, *usual) && one_more(*others, *other) =>
+        {
+            (*a, *b)
+        }
+        _ => return None,
+    };
+    // Two calls that are made in the other order stand like that between them.
+    let last = job.rank(rank)?.calls.iter().rfind(|record| !record.call.p2p)?.call.group;
+    (agree && last != more && last != fewer).then_some(Moved { more, fewer, others })
+}
+
 /// A rank's call, and the numbers that its recorder and its peers' gave it.
 struct Numbers<'a> {
     last: Made<'a>,

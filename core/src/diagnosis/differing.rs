@@ -1,6 +1,6 @@
 //! Findings of rows whose calls differ.
 
-use super::apart::{doubt, late, one_of_many};
+use super::apart::{doubt, late, one_of_many, tied_sizes};
 use super::causes::{Cause, Scene, evidence};
 use super::explain::{Deed, Reason, further, reason};
 use super::in_step;
@@ -12,6 +12,7 @@ use super::report::{Certainty, Kind};
 use super::rounds::{self, fix_loop};
 use super::signature::{Difference, Signature};
 use super::words::{self, cap_ranks, rank_list, ranks, s};
+use super::wrong_group;
 use crate::rank::GlobalRank;
 use crate::trace::CallLog;
 
@@ -127,7 +128,8 @@ fn minority(
     let told = told.filter(|(group, _)| *group == row.group).map(|(_, why)| why);
     let why = told
         .unwrap_or_else(|| reason(scene.job, row.group, row.seq, culprit, peer, side.difference));
-    let (why, passes) = passes::told(scene.job, culprit, peer, mismatch.decided.doubted(why));
+    let (why, passes) =
+        passes::told(scene.job, row.group, culprit, peer, mismatch.decided.doubted(why));
     let group = words::group_label(log, row.group);
     let who = cap_ranks(&side.ranks);
     let here = format!(
@@ -164,6 +166,13 @@ fn minority(
         fix: fix_of(side.difference).to_owned(),
         evidence: sides_seen(scene, row, majority, &side.ranks),
     };
+    if let [rank] = side.ranks.as_slice()
+        && let Some(mut wrong) =
+            wrong_group::differing(scene, row, mismatch.decided, *rank, &why, &cause)
+    {
+        wrong.message += &format!(" {here}{waits}.");
+        return Some(wrong);
+    }
     match why {
         Reason::Replaced | Reason::Other => {}
         Reason::Skipped(mut deed) => {
@@ -378,7 +387,7 @@ fn uneven(scene: &Scene<'_, '_>, row: &Row<'_>, one: &Side, other: &Side) -> Opt
     let why = |rank, peer| {
         let why = reason(scene.job, row.group, row.seq, rank, peer, one.difference);
         // Passes that reduce nothing are no rounds less.
-        let (why, passes) = passes::told(scene.job, rank, peer, why);
+        let (why, passes) = passes::told(scene.job, row.group, rank, peer, why);
         if passes.is_some() { Reason::Other } else { why }
     };
     match (why(first, second), why(second, first)) {
@@ -441,6 +450,16 @@ fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Option<Cause> {
             evidence: shown,
         });
     }
+    let mut fix = fix_of(difference).to_owned();
+    let or = match sides {
+        [one, other] if difference == Difference::Size => {
+            tied_sizes(scene.job, row, &one.ranks, &other.ranks)
+        }
+        _ => None,
+    };
+    if or.is_some() {
+        fix += &format!(" If a call was left out: {}", words::uncapital(&fix_skipped(false)));
+    }
     Some(Cause {
         kind: kind_of(difference),
         culprits,
@@ -451,12 +470,13 @@ fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Option<Cause> {
         certainty: Certainty::Undecidable,
         message: format!(
             "At #{} of {} the ranks disagree and no call has a majority, so who is wrong cannot be \
-             told: {}.",
+             told: {}.{}",
             row.seq,
             words::group_label(log, row.group),
             said.join("; "),
+            or.unwrap_or_default(),
         ),
-        fix: fix_of(difference).to_owned(),
+        fix,
         evidence: shown,
     })
 }

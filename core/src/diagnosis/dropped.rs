@@ -4,11 +4,12 @@
 use super::causes::{Cause, Scene, evidence, no_call};
 use super::counted;
 use super::differing::{FIX_EXTRA, fix_skipped};
-use super::index::Made;
+use super::index::{Made, Row};
 use super::report::{Certainty, Evidence, Kind};
 use super::words::{self, cap_ranks, ranks, s};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
+use crate::trace::{CallState, RankLog};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many ranks are shown.
@@ -92,11 +93,11 @@ fn first(scene: &Scene<'_, '_>) -> Option<Dropped> {
     let mut waits: BTreeMap<(GroupId, u64), BTreeSet<GlobalRank>> = BTreeMap::new();
     for (rank, own) in job.log.logs() {
         for (group, ended) in &own.unended {
-            waits.entry((*group, ended + 1)).or_default().insert(rank);
+            waits.entry((*group, ended.saturating_add(1))).or_default().insert(rank);
         }
     }
-    // Of several, the one that others never made says most.
-    let mut all = waits.into_iter().map(|((group, seq), waiting)| {
+    // Of several, the one that others never made says most, unless these wait themselves.
+    let all = waits.into_iter().map(|((group, seq), waiting)| {
         let members = job.group(group).map(|group| group.ranks()).unwrap_or_default();
         let known = |rank: &&GlobalRank| job.rank(**rank).is_some();
         let mut absent: Vec<GlobalRank> = members
@@ -107,13 +108,21 @@ fn first(scene: &Scene<'_, '_>) -> Option<Dropped> {
             .collect();
         absent.sort_unstable();
         let unknown = members.iter().filter(|rank| job.rank(**rank).is_none()).count();
-        Dropped { group, seq, waiting: waiting.into_iter().collect(), absent, unknown }
+        // Others' rings may still hold it.
+        let rows = job.rows_of(group).iter().filter(|row| row.seq == seq);
+        let waiting = waiting.into_iter().chain(rows.flat_map(Row::waiting));
+        let waiting = waiting.collect::<BTreeSet<_>>().into_iter().collect();
+        Dropped { group, seq, waiting, absent, unknown }
     });
-    let first = all.next()?;
-    match first.absent.is_empty() {
-        true => Some(all.find(|other| !other.absent.is_empty()).unwrap_or(first)),
-        false => Some(first),
-    }
+    let mut all: Vec<Dropped> = all.collect();
+    let waits = |rank: &GlobalRank| {
+        let pending = |own: &RankLog| own.calls.iter().any(|it| it.state != CallState::Completed);
+        job.rank(*rank).is_some_and(|own| !own.unended.is_empty() || pending(own))
+    };
+    let free = |it: &Dropped| !it.absent.is_empty() && !it.absent.iter().all(waits);
+    let full = || all.iter().position(|it| it.absent.is_empty());
+    let at = all.iter().position(free).or_else(full).unwrap_or(0);
+    (at < all.len()).then(|| all.swap_remove(at))
 }
 
 /// What the ranks called last of the group, as far as the ring holds it.

@@ -41,11 +41,24 @@ fn raised(error: &str, frame: Option<&str>, source: Option<&str>) -> String {
     }
 }
 
-/// The finding of exceptions of processes whose rank nothing tells.
+/// The finding of processes whose rank nothing tells: of exceptions of their own, or else of calls on which
+/// they gave up.
 pub(super) fn unnamed(unnamed: &[Unnamed]) -> Option<Finding> {
-    let said: Vec<String> = unnamed.iter().take(SHOWN).map(note).collect();
+    const FIX: &str = "Mend what raised there: the traceback stands above that line. Ranks that wait for one \
+                       that ended wait until the watchdog fires. A log for each rank (torchrun --log-dir DIR \
+                       -r 3) tells whose it is.";
+    const FIX_WAITED: &str = "Who gives up has waited for somebody else. A log for each rank (torchrun --log-dir \
+                              DIR -r 3) tells who: whoever stands at another line, or is silent. Set \
+                              TORCH_FR_BUFFER_SIZE and diagnose the dumps.";
+    let (waited, raised): (Vec<&Unnamed>, Vec<&Unnamed>) =
+        unnamed.iter().partition(|it| matches!(it.said, Said::GaveUp { .. }));
+    let (kind, told, fix) = match raised.is_empty() {
+        true => (Kind::CallNeverCompleted, waited, FIX_WAITED),
+        false => (Kind::RankDied, raised, FIX),
+    };
+    let said: Vec<String> = told.into_iter().take(SHOWN).map(note).collect();
     (!said.is_empty()).then(|| Finding {
-        kind: Kind::RankDied,
+        kind,
         culprits: Vec::new(),
         victims: Vec::new(),
         group: None,
@@ -53,20 +66,22 @@ pub(super) fn unnamed(unnamed: &[Unnamed]) -> Option<Finding> {
         op: None,
         certainty: Certainty::Undecidable,
         message: said.join(" "),
-        fix: "Mend what raised there: the traceback stands above that line. Ranks that wait for one that \
-              ended wait until the watchdog fires. A log for each rank (torchrun --log-dir DIR -r 3) \
-              tells whose it is."
-            .to_owned(),
+        fix: fix.to_owned(),
         evidence: Vec::new(),
     })
 }
 
-/// What is said of an exception of a process whose rank nothing tells.
+/// What is said of a process whose rank nothing tells.
 pub(super) fn note(unnamed: &Unnamed) -> String {
     let Unnamed { file, line, said } = unnamed;
     match said {
         Said::Raised { error, frame, source } => format!(
             "A process, of which {file} does not say which rank it is, raised {} It is line {line} there.",
+            raised(error, frame.as_deref(), source.as_deref())
+        ),
+        Said::GaveUp { error, frame, source } => format!(
+            "A process, of which {file} does not say which rank it is, gave up on a call that did not end: {} \
+             It is line {line} there.",
             raised(error, frame.as_deref(), source.as_deref())
         ),
         _ => format!("{file} tells in line {line} of a process whose rank it does not say."),

@@ -7,6 +7,7 @@ use super::index::{Job, Made};
 use super::moments;
 use super::report::{Certainty, Kind};
 use super::signature::Signature;
+use super::stands;
 use super::words::{self, ranks};
 use crate::flight_recorder::needs_all;
 use crate::group::BackendName;
@@ -38,7 +39,7 @@ pub(super) fn soften(scene: &Scene<'_, '_>, causes: &mut Vec<Cause>) {
         }
         let doubts = [
             early(job, &cause.culprits),
-            in_message(job, &cause.culprits),
+            in_message(scene, &cause.culprits),
             blind(job, &cause.culprits),
             failed(job, &cause.culprits),
             at_odds(job, cause),
@@ -122,12 +123,13 @@ fn early(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
 
 /// Ranks that are in a send or receive themselves, where a ring has dropped calls of either side: it may
 /// be this one that was not answered.
-fn in_message(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
+fn in_message(scene: &Scene<'_, '_>, culprits: &[GlobalRank]) -> Option<Doubt> {
+    let job = scene.job;
     let cut = |rank: GlobalRank| {
         let first = job.rank(rank).and_then(|own| own.calls.first());
         first.is_some_and(|first| first.record_id > Some(0))
     };
-    let made = culprits.iter().find_map(|rank| {
+    let made = culprits.iter().filter(|rank| !stands::by_itself(job, **rank)).find_map(|rank| {
         let waits = job.rank(*rank)?.calls.iter().find(|record| {
             record.call.p2p && record.state != CallState::Completed && record.call.peer.is_some()
         })?;
@@ -153,7 +155,7 @@ fn blind(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
         let Some(first) = own.calls.first().filter(|first| first.record_id > Some(0)) else {
             continue;
         };
-        if own.calls.iter().any(waits) {
+        if own.calls.iter().any(waits) && !own.dropped_ended {
             blind.push(rank);
             most = if waits(first) { Certainty::Undecidable } else { most };
         }

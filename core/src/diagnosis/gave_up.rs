@@ -153,6 +153,33 @@ mod tests {
         assert_eq!(found(&closed), [(Kind::RankDied, vec![1], Certainty::Likely)]);
     }
 
+    /// Healthy is no job in which somebody gave up, whoever it was.
+    #[test]
+    fn who_gives_up_without_a_rank_is_told() {
+        let text = raises(0, 20, LATE).replace("[rank0]: ", "");
+        assert_eq!(found(&text), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
+        let message = &report(&text).findings[0].message;
+        assert!(
+            message.contains("gave up on a call") && message.contains("at job.py:20"),
+            "{message}"
+        );
+        let raised = "Traceback (most recent call last):\n  File \"/job/job.py\", line 7, in f\nValueError: x\n";
+        // What was handled before it, if nothing says that one came of the other.
+        assert_eq!(found(&(raised.to_owned() + &text))[0].0, Kind::CallNeverCompleted);
+        let of_it = "\nDuring handling of the above exception, another exception occurred:\n\n";
+        assert_eq!(found(&format!("{raised}{of_it}{text}"))[0].0, Kind::RankDied);
+        // mp.spawn tells of what the process raised that it started.
+        let spawned = format!(
+            "Traceback (most recent call last):\n  File \"/job/job.py\", line 30, in <module>\n    \
+             mp.spawn(f)\ntorch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 2 terminated with \
+             the following error:\n{text}"
+        );
+        assert_eq!(found(&spawned)[0].0, Kind::CallNeverCompleted);
+        // Beside one whose rank is known it is no news.
+        let named = raises(1, 20, LATE) + &text;
+        assert_eq!(report(&named).notes, Vec::<String>::new());
+    }
+
     /// torchrun ends the processes that are left when others failed: one that said nothing was there.
     #[test]
     fn who_torchrun_ended_was_still_there() {

@@ -4,11 +4,15 @@
 //! number. Everything else reads rows, so that the work stays proportionate to the calls.
 
 use super::roles::Roles;
+use super::stands;
 use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
 use crate::trace::{CallLog, CallRecord, CallState, RankLog};
-use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, OnceCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// So many findings are held against how all ranks go through the program.
+const LOOKS: u32 = 16;
 
 /// A call and who made it.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +30,8 @@ pub(super) struct Row<'a> {
     pub(super) made: Vec<Made<'a>>,
     /// Members that have not made the call, ascending. Known for open rows only.
     pub(super) absent: Vec<GlobalRank>,
-    /// Members of whom nothing was recorded, ascending. Known for open rows only.
+    /// Members of whom nothing was recorded, and for whom somebody may wait in it, ascending. Known for open
+    /// rows only.
     pub(super) unrecorded: Vec<GlobalRank>,
 }
 
@@ -41,8 +46,13 @@ pub(super) struct Job<'a> {
     first_lacking: Vec<Option<u32>>,
     /// The last sequence number of a rank in a group, also where the ring has dropped the call.
     last: BTreeMap<(GroupId, GlobalRank), u64>,
+    /// The ranks that stand by themselves, where dumps are missing: they wait for nobody of whom nothing
+    /// was recorded.
+    pub(super) standing: BTreeSet<GlobalRank>,
     /// See [`Job::roles`].
     roles: OnceCell<Roles>,
+    /// See [`Job::may_look`].
+    looks: Cell<u32>,
 }
 
 impl Made<'_> {
@@ -111,7 +121,9 @@ impl<'a> Job<'a> {
             open: Vec::new(),
             first_lacking: vec![None; log.ranks.len()],
             last,
+            standing: BTreeSet::new(),
             roles: OnceCell::new(),
+            looks: Cell::new(LOOKS),
         };
         for same in
             calls.chunk_by(|(group, seq, _), (other, next, _)| group == other && seq == next)
@@ -126,10 +138,15 @@ impl<'a> Job<'a> {
             });
         }
         drop(calls);
+        job.standing = stands::beside_missing(&job);
         let mut rows = std::mem::take(&mut job.rows);
         for (at, row) in rows.iter_mut().enumerate().filter(|(_, row)| row.open()) {
             job.open.push(at);
             job.find_absent(row);
+            // Nobody waits in it for want of them.
+            if row.waiting().iter().all(|rank| job.standing.contains(rank)) {
+                row.unrecorded.clear();
+            }
             if row.lacks_somebody() {
                 for made in row.made.iter().filter(|made| made.pending()) {
                     let work = made.record.work;
@@ -179,6 +196,13 @@ impl<'a> Job<'a> {
         self.roles.get_or_init(|| Roles::of(&self.log.groups))
     }
 
+    /// True as long as not too many findings have asked: to hold one against all ranks takes long.
+    pub(super) fn may_look(&self) -> bool {
+        let left = self.looks.get().checked_sub(1);
+        self.looks.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
     pub(super) fn rank(&self, rank: GlobalRank) -> Option<&'a RankLog> {
         self.log.ranks.get(rank.index())?.as_ref()
     }
@@ -220,6 +244,11 @@ impl<'a> Job<'a> {
     pub(super) fn last_call(&self, group: GroupId, rank: GlobalRank) -> Option<&'a CallRecord> {
         let seq = *self.last.get(&(group, rank))?;
         self.calls_from(group, rank, seq).next()
+    }
+
+    /// The number of the last collective of a rank in a group, if that is known.
+    pub(super) fn last_number(&self, group: GroupId, rank: GlobalRank) -> Option<u64> {
+        self.last.get(&(group, rank)).copied()
     }
 
     /// True if a rank is known to have made a group's collective of a number.

@@ -3,6 +3,7 @@
 //! not. PyTorch raises when that times out, or when a process is gone.
 
 use super::causes::{Cause, Scene, evidence};
+use super::differing::FIX_EXTRA;
 use super::report::{Certainty, Kind};
 use super::words::{self, cap_ranks, ranks};
 use crate::rank::GlobalRank;
@@ -51,9 +52,7 @@ pub(super) fn causes(scene: &Scene<'_, '_>, known: &[Cause]) -> Vec<Cause> {
                 cap_ranks(&came),
                 ranks(&others)
             ),
-            fix: "Make the call on every rank of the group, or on none: look for a branch around it, such as \
-                  `if rank == 0:` around logging or a checkpoint."
-                .to_owned(),
+            fix: FIX_EXTRA.to_owned(),
             evidence: row.made.iter().take(8).map(|made| evidence(scene, *made, "called")).collect(),
         });
     }

@@ -84,7 +84,9 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
     if report.findings.is_empty() {
         report.findings.extend(ended::unnamed(&heard.unnamed));
     } else {
-        report.notes.extend(heard.unnamed.iter().take(4).map(ended::note));
+        // That others gave up is no news beside what they gave up on.
+        let raised = heard.unnamed.iter().filter(|it| !matches!(it.said, Said::GaveUp { .. }));
+        report.notes.extend(raised.take(4).map(ended::note));
     }
     if !report.findings.is_empty() {
         report.verdict = Verdict::Findings;

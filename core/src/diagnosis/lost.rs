@@ -54,10 +54,16 @@ fn lost_with(scene: &Scene<'_, '_>, lost: &[GlobalRank]) -> Option<Cause> {
         ),
         false => format!("Most likely {it} crashed or {was} killed, and that call failed."),
     };
+    // Either side of what cannot be decided. That several are stuck by themselves behind one call is no
+    // match for one that is gone.
+    let either = missed.iter().filter(|_| partners.len() == 1);
+    let mut culprits: Vec<GlobalRank> = lost.iter().chain(either).copied().collect();
+    culprits.sort_unstable();
+    let victims = partners.iter().copied().filter(|rank| !culprits.contains(rank)).collect();
     Some(Cause {
         kind: Kind::RankMissing,
-        culprits: lost.to_vec(),
-        also_victims: partners.clone(),
+        culprits,
+        also_victims: victims,
         group: Some(made.record.call.group),
         seq: made.record.seq,
         op: Some(made.record.call.op.clone()),

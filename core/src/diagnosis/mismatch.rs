@@ -339,8 +339,8 @@ fn comes_next(job: &Job<'_>, row: &Row<'_>, ranks: &[GlobalRank], from: Place) -
         })
 }
 
-/// True if the calls of another side come from a line of their own that was called from before: they
-/// may be as that line's always are.
+/// True if the calls of another side come from a line of their own that was called from before, or may have
+/// been, where its rings have dropped what would tell: they may be as that line's always are.
 fn others_may_be_usual(
     job: &Job<'_>,
     row: &Row<'_>,
@@ -354,8 +354,15 @@ fn others_may_be_usual(
         let before = job.rows_of(row.group).iter().take_while(|before| before.seq < row.seq);
         before.flat_map(|row| &row.made).any(|made| made.record.call.stack == *place)
     };
+    let cut = |rank: &GlobalRank| {
+        let first = job.rank(*rank).and_then(|log| log.calls.first());
+        first.is_some_and(|first| first.record_id > Some(0))
+    };
     let mut others = sides.iter().filter(|(other, _)| *other != signature);
-    others.any(|(_, ranks)| stack(ranks).is_some_and(|it| Some(it) != own && called_before(it)))
+    others.any(|(_, ranks)| {
+        let known = |it| called_before(it) || ranks.iter().any(cut);
+        stack(ranks).is_some_and(|it| Some(it) != own && known(it))
+    })
 }
 
 /// True if every call that was made from this line before, by anybody, had this signature, and there

@@ -56,15 +56,18 @@ mod run_end;
 mod signature;
 mod silent;
 mod splits;
+mod stands;
 mod straggler;
 mod tally;
 mod text;
 mod unanswered;
+mod unresponsive;
 mod unsaid;
 mod waits;
 mod watchdogs;
 mod went_on;
 mod words;
+mod wrong_group;
 
 pub use logged::add_log;
 pub use report::{
@@ -99,15 +102,25 @@ pub fn diagnose(log: &CallLog) -> Report {
     }
     let (findings, notes) = causes::findings(&index::Job::of(log));
     let verdict = if findings.is_empty() { Verdict::Healthy } else { Verdict::Findings };
-    Report { verdict, findings, notes, ..Report::healthy(log.world_size) }
+    let mut report = Report { verdict, findings, notes, ..Report::healthy(log.world_size) };
+    if !log.recorded && !log.simulated {
+        run_end::tell(&mut report, log);
+    }
+    report
 }
 
 /// What is wrong in a trace: [`diagnose`] of its calls.
 pub fn diagnose_trace(trace: &Trace) -> Report {
+    diagnose(&CallLog::of(trace))
+}
+
+/// The same of a trace to which nothing more will come: a run's that has no end is one of a run that was
+/// broken off.
+pub fn diagnose_whole_trace(trace: &Trace) -> Report {
     let log = CallLog::of(trace);
     let mut report = diagnose(&log);
-    if let Origin::Run { .. } = trace.header.origin {
-        run_end::tell(&mut report, &log);
+    if matches!(trace.header.origin, Origin::Run { .. }) && trace.end.is_none() {
+        run_end::broken_off(&mut report, &log);
     }
     report
 }

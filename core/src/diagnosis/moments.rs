@@ -9,7 +9,7 @@ use super::index::Job;
 use super::report::{Certainty, Kind};
 use super::words::ranks;
 use crate::rank::GlobalRank;
-use crate::trace::{CallRecord, CallState, Outcome};
+use crate::trace::{CallRecord, CallState, Outcome, RankLog};
 
 /// What is said of a job that may not hang.
 const RUNNING: &str = " Or the job was still running when this was recorded";
@@ -30,6 +30,9 @@ pub(super) fn soften(job: &Job<'_>, cause: &mut Cause) {
     let Some(waiting) = waiting(job, cause) else { return };
     let Some((most, why)) = may_run(job, cause, &waiting) else { return };
     cause.certainty = cause.certainty.max(most);
+    if cause.kind == Kind::RankMissing {
+        cause.message = cause.message.replace(" Most likely ", " Either ");
+    }
     if !cause.message.contains("still running when") {
         cause.message = format!("{}{RUNNING}: {why}.", cause.message);
     }
@@ -46,7 +49,7 @@ pub(super) fn soften_run(job: &Job<'_>, causes: &mut Vec<Cause>) {
         Outcome::Cancelled | Outcome::Failed { .. } => "the run was ended",
         Outcome::Unknown => "the run went on behind what is seen of it, or was ended from outside",
         Outcome::RankDied { .. } => "",
-        Outcome::Completed | Outcome::TimedOut => return,
+        Outcome::Completed | Outcome::TimedOut | Outcome::RankStopped { .. } => return,
     };
     let unsure = |cause: &Cause| {
         let waiting = waiting(job, cause)?;
@@ -94,6 +97,10 @@ fn waiting(job: &Job<'_>, cause: &Cause) -> Option<Vec<GlobalRank>> {
         Kind::RankNeverJoined => Some(waiting),
         // Who waits alone may be the first to have come.
         Kind::OpExtra if waiting == cause.culprits && row.open() => Some(waiting),
+        // It may be a dump that is missing, and no rank.
+        Kind::RankMissing if !waiting.is_empty() => {
+            job.log.logs().any(|(_, own)| own.dumped_early).then_some(waiting)
+        }
         _ => None,
     }
 }
@@ -112,7 +119,11 @@ fn may_run(job: &Job<'_>, cause: &Cause, waiting: &[GlobalRank]) -> Option<(Cert
                 0 => format!("it does not show how long {who} had waited"),
                 ms => format!("its newest time stamp is only {ms} ms after that call"),
             };
-            return Some((Certainty::Likely, why));
+            let most = match at_the_start(job, cause, waiting) {
+                true => Certainty::Undecidable,
+                false => Certainty::Likely,
+            };
+            return Some((most, why));
         }
     }
     Some(match early.is_empty() {
@@ -122,6 +133,22 @@ fn may_run(job: &Job<'_>, cause: &Cause, waiting: &[GlobalRank]) -> Option<(Cert
             (Certainty::Undecidable, why)
         }
     })
+}
+
+/// True where nobody has come out of a call yet, and those who have not come to the first one may be as many
+/// as those who have: nothing that they did before shows that they are late.
+fn at_the_start(job: &Job<'_>, cause: &Cause, waiting: &[GlobalRank]) -> bool {
+    let none = |rank: &GlobalRank| job.rank(*rank).is_some_and(|own| own.calls.is_empty());
+    let started = |own: &RankLog| {
+        let cut = own.calls.first().is_some_and(|first| first.record_id > Some(0));
+        cut || own.calls.iter().any(|record| record.state == CallState::Completed)
+    };
+    let members = cause.group.and_then(|group| job.group(group)).map(|group| group.ranks());
+    let unseen = members.unwrap_or_default().iter().filter(|rank| job.rank(**rank).is_none());
+    cause.kind == Kind::RankNeverJoined
+        && cause.culprits.iter().all(none)
+        && waiting.len() <= cause.culprits.len() + unseen.count()
+        && !job.log.logs().any(|(_, own)| started(own))
 }
 
 /// How long those who wait are seen to have waited; `None` where that is long, and they are seen to have

@@ -5,14 +5,20 @@ use super::causes::{Cause, Scene, evidence};
 use super::counted;
 use super::differing::{FIX_EXTRA, fix_of, fix_skipped, kind_of};
 use super::in_step::{self, odd_ones};
-use super::index::Made;
-use super::out_of_step::{instead, since, tell};
+use super::index::{Job, Made};
+use super::out_of_step::{FIX_GROUP, instead, since, tell};
 use super::report::{Certainty, Kind};
 use super::signature::Signature;
+use crate::group::GroupId;
 use crate::rank::GlobalRank;
+use crate::trace::CallRecord;
 
 /// So many ranks are looked at.
 const ALL: usize = 64;
+/// So many of a rank's last calls are asked for one in the wrong group.
+const LAST: usize = 16;
+/// So often a line has called one kind of groups before, and so many other ranks have done it again.
+const ROUNDS: usize = 2;
 
 /// The finding of the one rank that does, in the place of findings that blame nobody who was recorded.
 pub(super) fn cause(scene: &Scene<'_, '_>, causes: &[Cause]) -> Option<Cause> {
@@ -29,7 +35,9 @@ pub(super) fn cause(scene: &Scene<'_, '_>, causes: &[Cause]) -> Option<Cause> {
     {
         return None;
     }
-    by_calls(scene, first, &all).or_else(|| by_numbers(scene, first, &all))
+    by_calls(scene, first, &all)
+        .or_else(|| by_line(scene, first, &all))
+        .or_else(|| by_numbers(scene, first, &all))
 }
 
 /// True if a rank is in a call that has not ended, as far as is seen: of a job in which nobody is, a dump
@@ -46,7 +54,13 @@ fn blame(scene: &Scene<'_, '_>, first: &Cause, rank: GlobalRank, seen: Vec<Made<
     victims.extend(&first.culprits);
     victims.retain(|victim| *victim != rank && scene.job.rank(*victim).is_some());
     let shown = seen.into_iter().map(|made| evidence(scene, made, "called"));
+    // What is likely of the missing is not any more.
+    let known = first.message.split(" Most likely ").next().unwrap_or_default();
     Cause {
+        message: match first.kind {
+            Kind::RankMissing => known.to_owned(),
+            _ => first.message.clone(),
+        },
         culprits: vec![rank],
         also_victims: victims,
         certainty: Certainty::Likely,
@@ -95,6 +109,71 @@ fn by_calls(scene: &Scene<'_, '_>, first: &Cause, all: &[GlobalRank]) -> Option<
     };
     cause.certainty = cause.certainty.max(Certainty::Likely);
     Some(cause)
+}
+
+/// The one that made a call of a group from a line from which nobody else, and it never before, called any but
+/// groups of another kind.
+fn by_line(scene: &Scene<'_, '_>, first: &Cause, all: &[GlobalRank]) -> Option<Cause> {
+    let job = scene.job;
+    let mut odd = all.iter().filter_map(|rank| off_the_line(job, *rank, all));
+    let (Some((own, theirs)), None) = (odd.next(), odd.next()) else { return None };
+    let cause = blame(scene, first, own.rank, vec![own, theirs]);
+    Some(Cause {
+        kind: Kind::OpExtra,
+        group: Some(own.record.call.group),
+        seq: own.record.seq,
+        op: Some(own.record.call.op.clone()),
+        message: format!("{} {}", instead(job, &[own.rank], own, theirs), cause.message),
+        fix: FIX_GROUP.to_owned(),
+        ..cause
+    })
+}
+
+/// The call of a rank that it made so, and the one of another rank that it should have been: all others that
+/// came to that line so often made the group's next there, which the rank did not.
+fn off_the_line<'a>(
+    job: &Job<'a>,
+    rank: GlobalRank,
+    all: &[GlobalRank],
+) -> Option<(Made<'a>, Made<'a>)> {
+    let calls = in_step::last(job, rank);
+    let from = calls.len().saturating_sub(LAST);
+    (from..calls.len()).find_map(|at| {
+        let own = *calls.get(at).filter(|own| !own.call.stack.is_empty())?;
+        let here = |record: &&CallRecord| record.call.stack == own.call.stack;
+        let before: Vec<&CallRecord> =
+            calls.get(..at)?.iter().copied().filter(|it| here(it)).collect();
+        let last = *before.last().filter(|_| before.len() >= ROUNDS)?;
+        let usual = kind(job, last.call.group)?;
+        let as_usual =
+            |record: &CallRecord| kind(job, record.call.group).as_deref() == Some(usual.as_str());
+        if as_usual(own) || !before.iter().all(|record| as_usual(record)) {
+            return None;
+        }
+        let next = last.seq?.checked_add(1)?;
+        let mut theirs: Vec<Made<'a>> = Vec::new();
+        for other in all.iter().copied().filter(|other| *other != rank) {
+            let there = in_step::last(job, other).into_iter().filter(here);
+            for record in there {
+                if !as_usual(record) {
+                    return None;
+                }
+                if record.seq == Some(next) {
+                    theirs.push(Made { rank: other, record });
+                }
+            }
+        }
+        let model = *theirs.first().filter(|_| theirs.len() >= ROUNDS)?;
+        let alike = Signature::of(&own.call).difference(&Signature::of(&model.record.call));
+        alike.is_none().then_some((Made { rank, record: own }, model))
+    })
+}
+
+/// What a group is for, as its description says.
+fn kind(job: &Job<'_>, group: GroupId) -> Option<String> {
+    let desc = job.group(group)?.desc();
+    let kind: String = desc.chars().filter(|it| !it.is_ascii_digit()).collect();
+    (!kind.is_empty() && kind != "undefined").then_some(kind)
 }
 
 /// The one that came to its calls with another number than all others.

@@ -386,7 +386,7 @@ fn compared<'a>(plan: &'a Plan, roles: &'a Roles, ops: &'a [Op]) -> Vec<Token<'a
         | Action::Coalesced { .. }
         | Action::Compute { .. }
         | Action::Die { .. }
-        | Action::Signal(SignalKind::Kill) => true,
+        | Action::Signal(SignalKind::Kill | SignalKind::End(_)) => true,
         Action::Sleep { .. }
         | Action::Signal(SignalKind::Stop { .. })
         | Action::Wait { .. }

@@ -81,6 +81,8 @@ pub enum Kind {
     RankDied,
     /// Ranks wait in a store for what does not come, or too late.
     StoreWait,
+    /// A rank's process did not answer at the end of a run: it stands stopped, or out of reach.
+    RankUnresponsive,
     /// Ranks wait for each other through several groups, in a circle.
     GroupDeadlock,
     /// Ranks wait for each other in sends and receives, in a circle.
@@ -135,6 +137,7 @@ impl Kind {
         match self {
             Kind::RankDied => "rank_died",
             Kind::StoreWait => "store_wait",
+            Kind::RankUnresponsive => "rank_unresponsive",
             Kind::GroupDeadlock => "group_deadlock",
             Kind::P2pDeadlock => "p2p_deadlock",
             Kind::CollectiveMismatch => "collective_mismatch",
@@ -166,6 +169,7 @@ impl Kind {
         match self {
             Kind::RankDied => "Rank died",
             Kind::StoreWait => "Waited in a store in vain",
+            Kind::RankUnresponsive => "Rank does not answer",
             Kind::GroupDeadlock => "Deadlock across groups",
             Kind::P2pDeadlock => "Deadlock in send and recv",
             Kind::CollectiveMismatch => "Different collectives",
@@ -188,7 +192,7 @@ impl Kind {
             Kind::GroupMismatch => "Groups made differently",
             Kind::WorkDropped => "Work that nobody waits for",
             Kind::Straggler => "Slow rank",
-            Kind::RunFailed => "Run ended from outside",
+            Kind::RunFailed => "Run that did not complete",
         }
     }
 }

@@ -111,13 +111,16 @@ pub(super) fn whole_rounds(
                 run.fold(true, |all, (their, own)| all && same(their, own))
             })
     });
-    rounds?;
+    let period = rounds?;
     let ddp = is_ddp(&first.call.stack) && own.first().is_some_and(|own| !is_ddp(&own.call.stack));
     let rows = job.rows_of(group);
     let to = rows.partition_point(|row| row.seq < seq);
     let earlier = rows.get(..to)?.iter().filter_map(|row| row.of(rank));
     let made = earlier.filter(|made| same(made.record, first)).count();
-    Some(Reason::LeftLoop { ddp, rounds: Some(made), short_by: Some(count) })
+    // A round may make the same call several times.
+    let each = theirs.iter().take(period).filter(|record| same(record, first)).count();
+    let rounds = made.checked_div(each);
+    Some(Reason::LeftLoop { ddp, rounds, short_by: Some(count) })
 }
 
 /// True of the first rank of a group in a call from a line that no rank has called from but those

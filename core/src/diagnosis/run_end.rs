@@ -18,6 +18,23 @@ pub(super) fn tell(report: &mut Report, log: &CallLog) {
         }
         _ => return,
     };
+    let fix = "Look where each rank stood, and give the run more time if it was at work.";
+    push(report, log, Certainty::Certain, message, fix);
+}
+
+/// Says of a run whose trace has no end that it was broken off, where nothing else is wrong in it.
+pub(super) fn broken_off(report: &mut Report, log: &CallLog) {
+    if !report.findings.is_empty() {
+        return;
+    }
+    let message = "The trace has no end: what ran it was killed, or was still running when it was copied. As \
+                   far as it goes, nothing is wrong in it.";
+    let fix = "Look how the process ended that ran it (lockstep run, or rank 0's lockstep rank): its exit \
+               code, the kernel's log (dmesg) if memory ran out.";
+    push(report, log, Certainty::Undecidable, message.to_owned(), fix);
+}
+
+fn push(report: &mut Report, log: &CallLog, certainty: Certainty, message: String, fix: &str) {
     let evidence = log.logs().filter_map(|(rank, own)| {
         let RankState::AtOp { name, line, .. } = &own.state else { return None };
         let note = format!("stood in {name}");
@@ -31,9 +48,9 @@ pub(super) fn tell(report: &mut Report, log: &CallLog) {
         group: None,
         seq: None,
         op: None,
-        certainty: Certainty::Certain,
+        certainty,
         message,
-        fix: "Look where each rank stood, and give the run more time if it was at work.".to_owned(),
+        fix: fix.to_owned(),
         // A large job is told by its first ranks.
         evidence: evidence.take(16).collect(),
     });
@@ -41,7 +58,7 @@ pub(super) fn tell(report: &mut Report, log: &CallLog) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::diagnose_trace;
+    use super::super::{diagnose_trace, diagnose_whole_trace};
     use super::*;
     use crate::group::BackendName;
     use crate::plan::PlanBuilder;
@@ -55,23 +72,29 @@ mod tests {
                 program.compute("forward", 1);
             })
             .unwrap();
-        let kinds = |outcome| {
-            let trace = Trace {
-                header: TraceHeader {
-                    origin: Origin::Run { backend: "host".into(), device: "a test".into() },
-                    world_size: 2,
-                    groups: plan.groups.clone(),
-                    plan: Some(plan.clone()),
-                    epoch_ns: 1,
-                },
-                events: Vec::new(),
-                end: Some(TraceEnd { time_ps: 1, outcome }),
-            };
-            diagnose_trace(&trace).findings.iter().map(|f| f.kind).collect::<Vec<_>>()
+        let ended = |end: Option<Outcome>| Trace {
+            header: TraceHeader {
+                origin: Origin::Run { backend: "host".into(), device: "a test".into() },
+                world_size: 2,
+                groups: plan.groups.clone(),
+                plan: Some(plan.clone()),
+                epoch_ns: 1,
+            },
+            events: Vec::new(),
+            end: end.map(|outcome| TraceEnd { time_ps: 1, outcome }),
         };
+        let all = |report: Report| report.findings.iter().map(|f| f.kind).collect::<Vec<_>>();
+        let kinds = |outcome| all(diagnose_trace(&ended(Some(outcome))));
         assert_eq!(kinds(Outcome::Completed), []);
         assert_eq!(kinds(Outcome::Cancelled), []);
         assert_eq!(kinds(Outcome::TimedOut), [Kind::RunFailed]);
         assert_eq!(kinds(Outcome::Failed { why: "limit".into() }), [Kind::RunFailed]);
+
+        // One that goes on has no end either.
+        assert_eq!(all(diagnose_trace(&ended(None))), []);
+        let broken = diagnose_whole_trace(&ended(None));
+        assert_eq!(broken.findings[0].certainty, Certainty::Undecidable);
+        assert_eq!(all(broken), [Kind::RunFailed]);
+        assert_eq!(all(diagnose_whole_trace(&ended(Some(Outcome::Completed)))), []);
     }
 }

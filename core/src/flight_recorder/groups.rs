@@ -4,7 +4,7 @@
 
 use super::members::{RankHint, Unlisted, members};
 use super::names::{CallName, call_name, needs_all};
-use super::{Dump, Entry, GroupStatus, Site};
+use super::{Dump, Entry, Site};
 use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +45,7 @@ pub(super) struct GroupTable {
     pub(super) groups: Vec<ProcessGroup>,
     ids: BTreeMap<GroupKey, GroupId>,
     /// Groups in which somebody sends or receives.
-    with_p2p: BTreeSet<GroupId>,
+    pub(super) with_p2p: BTreeSet<GroupId>,
     /// Ranks that called a group whose other members, not listed, left no dump; empty if every rank
     /// has such a group, which is then likely one of a single member.
     pub(super) deserted: BTreeSet<GlobalRank>,
@@ -300,100 +300,16 @@ impl GroupTable {
         }
     }
 
+    /// A group that a rank's dump lists.
+    pub(super) fn listed_id(&self, rank: GlobalRank, name: &str, desc: &str) -> Option<GroupId> {
+        self.ids.get(&self.key(rank, name, desc)).copied()
+    }
+
     /// The groups of a dump's sites, in order.
     pub(super) fn ids(&self, dump: &Dump) -> Vec<GroupId> {
         let id = |site| self.ids.get(&self.key_of(dump.rank, SiteGroup::of(site))).copied();
         dump.sites.iter().map(|site| id(site).unwrap_or(GroupId::WORLD)).collect()
     }
-}
-
-impl GroupTable {
-    /// The last collective that a dump's rank called in each group, as its status tells: `ids` are
-    /// the groups of its sites.
-    pub(super) fn enqueued(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
-        let recorded = last_of_gloo(dump, ids);
-        let known = self.statuses(dump, ids).map(|(group, status)| {
-            // Numbers begin at 1, and -1 stands for never.
-            let last = recorded.get(&group).copied().or(status.last_enqueued);
-            (group, last.unwrap_or(0))
-        });
-        known.collect()
-    }
-
-    /// The groups of NCCL's in which a rank's first collective that has not ended has been dropped by
-    /// the ring, as its status tells: the number of the last one that did end.
-    pub(super) fn unended(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
-        let nccl = |site: &Site| call_name(&site.profiling_name).backend == BackendName::Nccl;
-        let wrapped = dump.entries.first().is_some_and(|first| first.record_id > Some(0));
-        if !wrapped || !dump.sites.iter().all(nccl) {
-            return BTreeMap::new();
-        }
-        let known = self.statuses(dump, ids).filter_map(|(group, status)| {
-            let of_it = |entry: &&Entry| ids.get(entry.site as usize) == Some(&group);
-            let kept = || dump.entries.iter().filter(of_it);
-            // The status may lag behind what the entries show.
-            let seen = kept().filter(|entry| entry.completed).filter_map(|it| it.collective_seq);
-            let ended = seen.fold(status.last_completed.unwrap_or(0), u64::max);
-            let first = kept().filter_map(|entry| entry.collective_seq).min();
-            let dropped = first.is_none_or(|first| first > ended + 1);
-            (status.last_enqueued? > ended && dropped).then_some((group, ended))
-        });
-        known.collect()
-    }
-
-    /// How far a dump's rank has come in each group.
-    ///
-    /// The status counts by the rank's own `pg_id`. What the entries do not say of it, the list of
-    /// groups does: a rank numbers its groups in the order in which they were made, which is that
-    /// of their names where those are numbers. Groups with point-to-point calls are left out: their
-    /// status may be one of those calls' numbers (`ProcessGroupNCCL::workEnqueue`).
-    fn statuses(
-        &self,
-        dump: &Dump,
-        ids: &[GroupId],
-    ) -> impl Iterator<Item = (GroupId, GroupStatus)> {
-        let mut by_pg_id: BTreeMap<u64, GroupId> =
-            dump.sites.iter().zip(ids).map(|(site, id)| (site.pg_id, *id)).collect();
-        let mut listed: Vec<(u64, GroupId)> = Vec::new();
-        for group in &dump.groups {
-            let key = self.key(dump.rank, &group.name, &group.desc);
-            if let (Ok(number), Some(id)) = (group.name.parse(), self.ids.get(&key)) {
-                listed.push((number, *id));
-            }
-        }
-        listed.sort_unstable();
-        // Some numbers belong to groups that the recorder does not watch.
-        let numbered = || dump.status.keys().copied().zip(listed.iter().map(|(_, id)| *id));
-        let agrees = |(pg_id, id)| by_pg_id.get(&pg_id).is_none_or(|known| *known == id);
-        if listed.len() == dump.status.len() && numbered().all(agrees) {
-            by_pg_id.extend(numbered());
-        }
-        let known = dump.status.iter();
-        let known = known.filter_map(move |(pg_id, status)| Some((*by_pg_id.get(pg_id)?, *status)));
-        known.filter(|(group, _)| !self.with_p2p.contains(group))
-    }
-}
-
-/// The last collective that is recorded of each of gloo's groups. gloo counts its sends and
-/// receives in the status and does not record them; the ring drops the oldest calls first, so of a
-/// group of which any is left the last one is.
-fn last_of_gloo(dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
-    let of_gloo = |site: &Site| call_name(&site.profiling_name).backend == BackendName::Gloo;
-    let of_gloo: Vec<bool> = dump.sites.iter().map(of_gloo).collect();
-    let mut last = BTreeMap::new();
-    if !of_gloo.contains(&true) {
-        return last;
-    }
-    for entry in &dump.entries {
-        let site = entry.site as usize;
-        if let (Some(true), Some(group), Some(seq)) =
-            (of_gloo.get(site), ids.get(site), entry.collective_seq)
-        {
-            let last = last.entry(*group).or_insert(seq);
-            *last = seq.max(*last);
-        }
-    }
-    last
 }
 
 /// A group as an entry names it.

@@ -5,6 +5,7 @@
 use super::groups::GroupTable;
 use super::names::call_name;
 use super::retired;
+use super::statuses::dropped_ended;
 use super::{Dump, Entry, FlightRecorderError, Site};
 use crate::group::{BackendName, GroupId};
 use crate::plan::MAX_WORLD_SIZE;
@@ -280,6 +281,7 @@ impl Merger {
             calls,
             enqueued: self.table.enqueued(&dump, &ids),
             unended: self.table.unended(&dump, &ids),
+            dropped_ended: dropped_ended(&dump),
             ..RankLog::default()
         }
     }

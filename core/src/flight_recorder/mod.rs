@@ -22,6 +22,7 @@ mod retired;
 mod sets;
 mod stack;
 mod stale;
+mod statuses;
 mod write;
 
 pub use entry::{Entry, Site};
@@ -29,6 +30,7 @@ pub use files::{FileProblem, Recording, rank_of_file_name, read_files, recording
 pub use merge::{Merged, merge, trace_of};
 pub(crate) use names::{needs_all, public_name, rank_list};
 pub use sets::folder_of;
+pub(crate) use stack::is_library;
 pub use stack::{short_frame, user_frame};
 pub use write::dumps_of;
 

@@ -52,6 +52,16 @@ pub enum GoalWriteError {
         /// The schedule.
         schedule: String,
     },
+    /// A rank that is stopped for ever.
+    #[error(
+        "rank {rank}, operation {op}: the process stands stopped for ever, which GOAL cannot say"
+    )]
+    Stops {
+        /// Which.
+        rank: GlobalRank,
+        /// The operation's index in the program.
+        op: usize,
+    },
     /// A rank that dies.
     #[error("rank {rank}, operation {op}: the process ends here, which GOAL cannot say")]
     Dies {

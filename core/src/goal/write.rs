@@ -151,6 +151,9 @@ impl<'a> Writer<'a> {
                 both.dedup();
                 self.point = self.join(both);
             }
+            Action::Signal(SignalKind::Stop { for_ms: None }) => {
+                return Err(GoalWriteError::Stops { rank: self.rank, op: index });
+            }
             Action::Compute { .. }
             | Action::Sleep { .. }
             | Action::Signal(SignalKind::Stop { .. }) => {
@@ -160,7 +163,7 @@ impl<'a> Writer<'a> {
             }
             // What takes no time, and what a rank without streams has no need of.
             Action::Query { .. } | Action::Copy { .. } | Action::Synchronize => {}
-            Action::Die { .. } | Action::Signal(SignalKind::Kill) => {
+            Action::Die { .. } | Action::Signal(SignalKind::Kill | SignalKind::End(_)) => {
                 return Err(GoalWriteError::Dies { rank: self.rank, op: index });
             }
         }

@@ -57,8 +57,6 @@ impl Heard {
                     // It handled that.
                     Some(_) if all_done || log.went_on.contains(&line) => {}
                     Some(rank) => drop(statements.insert(Statement { rank, said, line })),
-                    // Who gave up, and on whom, matters by its rank only.
-                    None if matches!(said, Said::GaveUp { .. }) => {}
                     None => heard.unnamed.push(Unnamed { file: file.to_owned(), line, said }),
                 }
             }

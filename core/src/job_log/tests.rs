@@ -301,6 +301,34 @@ fn of_rank_1(text: &str) -> usize {
     Heard::of([("rank_1.log", &read(text.as_bytes()), Some(GlobalRank(1)))]).statements.len()
 }
 
+/// PyTorch need not be installed to be no part of the job.
+#[test]
+fn the_line_of_a_job_is_told_on_a_checkout_of_pytorch_too() {
+    let raised = |own: &str| {
+        let text = format!(
+            "Traceback (most recent call last):\n  File \"{own}\", line 96, in train\n    \
+             dist.all_reduce(x)\n  File \"/opt/pytorch/torch/distributed/c10d_logger.py\", line 81, in \
+             wrapper\n    return func(*args, **kwargs)\n  File \
+             \"/opt/pytorch/torch/distributed/distributed_c10d.py\", line 2942, in all_reduce\n    \
+             work.wait()\nRuntimeError: \
+             [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 6000ms for \
+             recv operation to complete\n"
+        );
+        match said(&prefixed("[rank1]: ", &text)).pop() {
+            Some((1, Said::GaveUp { frame, source, .. })) => (frame, source),
+            other => panic!("{other:?}"),
+        }
+    };
+    let source = Some("dist.all_reduce(x)".to_owned());
+    for (own, line) in [
+        ("/srv/train/train.py", "train.py:96"),
+        ("/home/torch/train.py", "train.py:96"),
+        ("<string>", "<string>:96"),
+    ] {
+        assert_eq!(raised(own), (Some(line.to_owned()), source.clone()), "{own}");
+    }
+}
+
 #[test]
 fn a_process_that_goes_on_handled_what_it_raised() {
     let logged = steps(0, 3) + "ERROR:root:retrying batch 3\n" + TRACEBACK;

@@ -2,6 +2,7 @@
 
 use super::going_on::{Lines, is_record};
 use super::writer::Writer;
+use crate::flight_recorder::is_library;
 use std::collections::BTreeMap;
 
 /// Longer texts are cut in findings.
@@ -9,6 +10,10 @@ pub(super) const MOST_CHARS: usize = 160;
 
 /// A traceback with so many other lines of its process behind it ended nothing.
 const LINES_AFTER_THE_END: u64 = 50;
+
+/// What Python writes between two tracebacks of which one comes of the other.
+const CHAINED: [&str; 2] =
+    ["During handling of the above", "The above exception was the direct cause"];
 
 /// Writers whose tracebacks are followed at once.
 const MAX_WRITERS: usize = 1 << 14;
@@ -44,7 +49,16 @@ pub(super) enum Why {
 struct Frame {
     at: String,
     source: Option<String>,
-    own: bool,
+    own: Own,
+}
+
+/// Whether a line is the job's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Own {
+    #[default]
+    No,
+    Maybe,
+    Yes,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +76,8 @@ struct Process {
     ignored: bool,
     /// What the line before says of a traceback behind it: of a log, of what is ignored.
     before: (bool, bool),
+    /// True if what is raised next was raised while the last was handled, or because of it.
+    chained: bool,
 }
 
 /// The tracebacks of a log, process by process.
@@ -99,6 +115,7 @@ impl Tracebacks {
             }
             None if !text.trim().is_empty() => {
                 process.since += 1;
+                process.chained |= CHAINED.iter().any(|words| text.contains(words));
                 process.lines.take(text);
                 process.before = (is_record(text), text.starts_with("Exception ignored "));
             }
@@ -128,7 +145,8 @@ impl Process {
             return;
         }
         self.lines.raised();
-        let innermost = frames.iter().rev().find(|frame| frame.own).or(frames.last()).cloned();
+        // Of equals the last, which is the innermost.
+        let innermost = frames.iter().max_by_key(|frame| frame.own).cloned();
         let (frame, source) = innermost.map_or((None, None), |it| (Some(it.at), it.source));
         let found = Raise {
             error: raised.error.chars().take(MOST_CHARS).collect(),
@@ -138,8 +156,8 @@ impl Process {
             why: raised.why,
             recorded: self.recorded,
         };
-        // "During handling of the above exception": what follows from others hides what does not.
-        let in_handling = self.since <= 2;
+        // What follows from others hides what does not.
+        let in_handling = std::mem::take(&mut self.chained) && self.since <= 2;
         let keep = self.last.as_ref().is_some_and(|last| last.why == Why::Own);
         if !(found.why != Why::Own && in_handling && keep) {
             self.last = Some(found);
@@ -151,15 +169,17 @@ impl Process {
 /// A line between a traceback's first and last: `  File "train.py", line 88, in main`, or the code.
 fn frame(frames: &mut Vec<Frame>, text: &str) {
     const MOST: usize = 256;
-    /// What is Python's own or was installed.
-    const NOT_OWN: [&str; 5] =
-        ["site-packages", "dist-packages", "/lib/python", "<frozen ", "<string>"];
     if let Some((path, rest)) =
         text.trim_start().strip_prefix("File \"").and_then(|rest| rest.split_once("\", line "))
         && let Some(number) = super::number(rest)
     {
         let name = path.rsplit(['/', '\\']).next().unwrap_or(path);
-        let own = !NOT_OWN.iter().any(|what| path.contains(what));
+        let own = match path {
+            // What was given to `python -c`, or code that a library wrote.
+            "<string>" => Own::Maybe,
+            path if is_library(path) => Own::No,
+            _ => Own::Yes,
+        };
         if frames.len() >= MOST {
             frames.drain(..MOST / 2);
         }
@@ -200,12 +220,14 @@ pub(super) fn raised(line: &str) -> Option<Raised<'_>> {
         "Detected at least one rank that exhausted inputs",
     ];
     /// What ends it from outside, or says more elsewhere.
-    const TOLD: [&str; 7] = [
+    const TOLD: [&str; 9] = [
         "KeyboardInterrupt",
         "SystemExit",
         "SignalException",
         "GeneratorExit",
         "ChildFailedError",
+        "torch.multiprocessing.spawn.ProcessRaisedException",
+        "torch.multiprocessing.spawn.ProcessExitedException",
         "DataLoader worker (pid",
         "Expected to have finished reduction",
     ];

@@ -1,6 +1,6 @@
 //! What an operation of a program does, and the calls of torch.distributed among them.
 
-use super::{SignalKind, TensorId};
+use super::{Deadly, SignalKind, TensorId};
 use crate::collective::Collective;
 use crate::group::GroupId;
 use crate::rank::GroupRank;
@@ -72,11 +72,8 @@ pub enum Call {
     },
 }
 
-/// How an executor describes the end of a rank that was killed on purpose.
-const KILLED: &str = "killed by signal 9 (SIGKILL), an injected fault";
-
-/// A stop without an end, as the simulator shows it: a year, in nanoseconds.
-const FOR_EVER_NS: u64 = 365 * 86_400 * 1_000_000_000;
+/// How an executor describes a rank whose process stands stopped when the run ends.
+pub const STOPPED: &str = "its process stands stopped by a signal (SIGSTOP)";
 
 /// What an operation does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -294,8 +291,7 @@ impl Action {
             Action::Synchronize => "synchronize",
             Action::Compute { name, .. } | Action::Sleep { name, .. } => name,
             Action::Die { .. } => "die",
-            Action::Signal(SignalKind::Kill) => "injected SIGKILL",
-            Action::Signal(SignalKind::Stop { .. }) => "injected SIGSTOP",
+            Action::Signal(signal) => signal.deadly().map_or("SIGSTOP", Deadly::name),
         }
     }
 
@@ -303,20 +299,20 @@ impl Action {
     pub fn ends_by(&self) -> Option<&str> {
         match self {
             Action::Die { how } => Some(how),
-            Action::Signal(SignalKind::Kill) => Some(KILLED),
+            Action::Signal(signal) => signal.deadly().map(Deadly::how_it_ends),
             _ => None,
         }
     }
 
     /// How long it keeps the rank from its next operation in a simulation, in nanoseconds: busy or
-    /// idle time; `None` of what takes as long as others make it.
+    /// idle time; `None` of what takes as long as others make it, `u64::MAX` of a stop without an end.
     pub fn duration_ns(&self) -> Option<u64> {
         match self {
             Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. } => {
                 Some(*duration_ns)
             }
             Action::Signal(SignalKind::Stop { for_ms }) => {
-                Some(for_ms.map_or(FOR_EVER_NS, |ms| ms.saturating_mul(1_000_000)))
+                Some(for_ms.map_or(u64::MAX, |ms| ms.saturating_mul(1_000_000)))
             }
             _ => None,
         }

@@ -32,14 +32,16 @@ mod json;
 mod real;
 mod unknown;
 
-pub use action::{Action, Call, Splits, WorkQuery};
+pub use action::{Action, Call, STOPPED, Splits, WorkQuery};
 pub use binary::PLAN_MAGIC;
 pub use builder::{PlanBuilder, ProgramBuilder};
 pub use call::Signature;
 pub use check::MAX_WORLD_SIZE;
 pub use data::TensorData;
 pub use error::PlanError;
-pub use fault::{Fault, FaultError, FaultKind, Injected, MAX_FAULTS, Moment, Signal, SignalKind};
+pub use fault::{
+    Deadly, Fault, FaultError, FaultKind, Injected, MAX_FAULTS, Moment, Signal, SignalKind,
+};
 pub use real::Real;
 
 use crate::dtype::Dtype;

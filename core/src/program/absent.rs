@@ -3,7 +3,7 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use super::process::process;
+use super::process::{Raised, process};
 use super::undecided::Decided;
 use allocative::Allocative;
 use starlark::environment::GlobalsBuilder;
@@ -199,6 +199,77 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }
 
+/// What comes with Python and with PyTorch: that it is not known here does not say that it is not there.
+const COMES_ALONG: [&str; 35] = [
+    "abc",
+    "argparse",
+    "ast",
+    "asyncio",
+    "collections",
+    "concurrent",
+    "contextlib",
+    "copy",
+    "csv",
+    "dataclasses",
+    "enum",
+    "functools",
+    "gc",
+    "getpass",
+    "glob",
+    "io",
+    "itertools",
+    "operator",
+    "pathlib",
+    "pickle",
+    "platform",
+    "queue",
+    "random",
+    "re",
+    "shutil",
+    "socket",
+    "string",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "torch",
+    "torchvision",
+    "typing",
+    "uuid",
+    "warnings",
+];
+
+/// What is told of a module that was taken not to be there.
+const NOT_INSTALLED: &str = "this import was taken to raise ImportError: of modules that come with \
+                             neither Python nor PyTorch, none is known here";
+
+fn imported<'v>(
+    module: Value<'v>,
+    path: &str,
+    name: &str,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    let heap = eval.heap();
+    let mut found = (!module.is_none()).then_some(module);
+    for part in path.split('.').filter(|part| !part.is_empty()) {
+        found = match found {
+            Some(of) => of.get_attr(part, heap)?,
+            None => None,
+        };
+    }
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    let process = process(eval).map_err(starlark::Error::new_native)?;
+    let own = name.rsplit('.').next().unwrap_or(name);
+    if module.is_none()
+        && let Some((_, value)) = process.natives.iter().find(|(known, _)| *known == own)
+    {
+        return Ok(value.to_value());
+    }
+    let (line, decided) = (process.line, process.decided.clone());
+    Ok(heap.alloc(AbsentValue { path: name.to_owned(), line, decided }))
+}
+
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
     /// What an import gives a name to: `path` of `module`, which is called `name` in all; `builtin` of
@@ -209,25 +280,25 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] name: &str,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let heap = eval.heap();
-        let mut found = (!module.is_none()).then_some(module);
-        for part in path.split('.').filter(|part| !part.is_empty()) {
-            found = match found {
-                Some(of) => of.get_attr(part, heap)?,
-                None => None,
-            };
-        }
-        if let Some(found) = found {
-            return Ok(found);
+        imported(module, path, name, eval)
+    }
+
+    /// The same in a `try`, for which a module need not be there.
+    fn _import_tried<'v>(
+        #[starlark(require = pos)] module: Value<'v>,
+        #[starlark(require = pos)] path: &str,
+        #[starlark(require = pos)] name: &str,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let value = imported(module, path, name, eval)?;
+        let root = name.split('.').next().unwrap_or(name);
+        if value.downcast_ref::<AbsentValue>().is_none() || COMES_ALONG.contains(&root) {
+            return Ok(value);
         }
         let process = process(eval).map_err(starlark::Error::new_native)?;
-        let own = name.rsplit('.').next().unwrap_or(name);
-        if module.is_none()
-            && let Some((_, value)) = process.natives.iter().find(|(known, _)| *known == own)
-        {
-            return Ok(value.to_value());
-        }
-        let (line, decided) = (process.line, process.decided.clone());
-        Ok(heap.alloc(AbsentValue { path: name.to_owned(), line, decided }))
+        process.assumes(NOT_INSTALLED);
+        let text = format!("ModuleNotFoundError: No module named '{root}'");
+        let raised = Raised { text, help: None };
+        Err(starlark::Error::new_native(anyhow::Error::new(raised)))
     }
 }

@@ -7,7 +7,7 @@ use starlark::environment::GlobalsBuilder;
 use starlark::eval::{Arguments, Evaluator};
 use starlark::starlark_simple_value;
 use starlark::values::{
-    NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
+    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
 use starlark_derive::starlark_value;
 use std::fmt;
@@ -50,12 +50,26 @@ impl<'v> StarlarkValue<'v> for Callable {
     ) -> starlark::Result<Value<'v>> {
         (self.call)(self.name, args, eval)
     }
+
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        let short = self.name.rsplit('.').next().unwrap_or(self.name);
+        (attribute == "__name__").then(|| heap.alloc(short))
+    }
+
+    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+        Ok(other.downcast_ref::<Callable>().is_some_and(|other| other.name == self.name))
+    }
 }
 
 impl Callable {
     /// The one of that name.
     pub(super) fn new(name: &'static str, call: Call) -> Callable {
         Callable { name, call }
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
     }
 }
 

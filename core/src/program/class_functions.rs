@@ -96,6 +96,15 @@ fn functions(builder: &mut GlobalsBuilder) {
         }
     }
 
+    fn setattr<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        #[starlark(require = pos)] name: &str,
+        #[starlark(require = pos)] value: Value<'v>,
+    ) -> starlark::Result<NoneType> {
+        of.set_attr(name, value)?;
+        Ok(NoneType)
+    }
+
     /// `field(…)` of a dataclass.
     fn _field<'v>(
         #[starlark(require = named)] default: Option<Value<'v>>,

@@ -1,16 +1,18 @@
 //! Classes of a program: objects with attributes, methods and what they inherit.
 //!
 //! The dialect hands each method over as an attribute of its class. What Python asks of a value behind
-//! a program's back (`__len__`, `__getitem__`, properties) is not among it.
+//! a program's back stands in [`special`](super::special), as far as it is asked (`__getitem__` is not).
 
 #![allow(clippy::panic, reason = "a class is never written out")]
 
 use super::arguments as take;
+use super::callable::Callable;
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
 use starlark::collections::SmallMap;
 use starlark::eval::{Arguments, Evaluator};
 use starlark::values::dict::AllocDict;
+use starlark::values::tuple::AllocTuple;
 use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike};
 use starlark_derive::starlark_value;
 use std::cell::RefCell;
@@ -183,7 +185,7 @@ impl<'v> ClassValue<'v> {
 }
 
 /// What an object has of its class: functions get it first.
-fn bound<'v>(member: Value<'v>, this: Value<'v>, heap: Heap<'v>) -> Value<'v> {
+pub(super) fn bound<'v>(member: Value<'v>, this: Value<'v>, heap: Heap<'v>) -> Value<'v> {
     if let Some(own) = member.downcast_ref::<StaticValue<'v>>() {
         return own.0;
     }
@@ -272,7 +274,12 @@ impl<'v> StarlarkValue<'v> for ClassValue<'v> {
     ) -> starlark::Result<Value<'v>> {
         let heap = eval.heap();
         let init = self.find("__init__", 0);
-        let attributes = if init.is_none() {
+        let raised = super::exceptions::native_of(self).is_some();
+        let attributes = if raised {
+            // An exception holds what it was made with, whatever its `__init__` does.
+            let given = heap.alloc(AllocTuple(args.positions(heap)?.collect::<Vec<_>>()));
+            SmallMap::from_iter([("args".to_owned(), given)])
+        } else if init.is_none() {
             let given: Vec<Value<'v>> = args.positions(heap)?.collect();
             let named = args.names_map()?;
             let named: Vec<(&str, Value<'v>)> =
@@ -323,6 +330,17 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
         self.state().map_or(Ok(()), |state| put(&state.attributes, attribute, value))
     }
 
+    // It cannot fail and calls nothing: where a class says it, the process is told.
+    fn to_bool(&self) -> bool {
+        let says = |class: &ClassValue<'v>| {
+            ["__bool__", "__len__"].iter().any(|name| class.find(name, 0).is_some())
+        };
+        if self.class().is_some_and(says) {
+            super::undecided::by_object();
+        }
+        true
+    }
+
     /// `object(…)`: `__call__`.
     fn invoke(
         &self,
@@ -365,6 +383,11 @@ impl<'v> StarlarkValue<'v> for StateValue<'v> {}
 
 #[starlark_value(type = "function")]
 impl<'v> StarlarkValue<'v> for MethodValue<'v> {
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        let name = (attribute == "__name__").then(|| super::python::function_name(self.function));
+        name.flatten().map(|name| heap.alloc(name))
+    }
+
     fn invoke(
         &self,
         _me: Value<'v>,
@@ -378,8 +401,13 @@ impl<'v> StarlarkValue<'v> for MethodValue<'v> {
 #[starlark_value(type = "super")]
 impl<'v> StarlarkValue<'v> for SuperValue<'v> {
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        let member = class(self.class)?.inherited(attribute, 0)?;
-        Some(bound(member, self.this, heap))
+        let above = class(self.class)?;
+        let member = above.inherited(attribute, 0).or_else(|| {
+            let begins = attribute == "__init__" && super::exceptions::native_of(above).is_some();
+            let begun = Callable::new("__init__", super::exceptions::begun);
+            begins.then(|| heap.alloc(begun))
+        });
+        Some(bound(member?, self.this, heap))
     }
 }
 

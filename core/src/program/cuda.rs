@@ -1,17 +1,18 @@
 //! `torch.cuda` but for its streams.
 
-use super::arguments as take;
 use super::process::process;
+use super::undecided::{Number, Unknown};
 use super::values::DeviceValue;
+use super::{arguments as take, callable};
 use crate::c10d::Device;
 use starlark::environment::GlobalsBuilder;
-use starlark::eval::Evaluator;
+use starlark::eval::{Arguments, Evaluator};
 use starlark::starlark_module;
 use starlark::values::Value;
 use starlark::values::none::NoneType;
 
 #[starlark_module]
-pub(super) fn functions(builder: &mut GlobalsBuilder) {
+fn functions(builder: &mut GlobalsBuilder) {
     fn synchronize<'v>(
         #[starlark(default = NoneType)] device: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
@@ -48,6 +49,44 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     fn device_count(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
         counted(eval)
     }
+
+    fn empty_cache() -> anyhow::Result<NoneType> {
+        Ok(NoneType)
+    }
+
+    fn ipc_collect() -> anyhow::Result<NoneType> {
+        Ok(NoneType)
+    }
+}
+
+/// What is asked of memory, by the names of `torch.cuda`: bytes that only a run knows, or nothing.
+const MEMORY: [&str; 7] = [
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_accumulated_memory_stats",
+];
+
+fn memory<'v>(
+    name: &'static str,
+    _args: &Arguments<'v, '_>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    if name.starts_with("reset") {
+        return Ok(Value::new_none());
+    }
+    let heap = eval.heap();
+    let process = process(eval).map_err(starlark::Error::new_native)?;
+    Ok(heap.alloc(process.unknown(Unknown::Outside(Number::Whole))))
+}
+
+/// Adds it.
+pub(super) fn add(builder: &mut GlobalsBuilder) {
+    functions(builder);
+    callable::add(builder, &MEMORY, memory);
 }
 
 /// The GPUs of this process's machine: one a rank of it.

@@ -4,6 +4,7 @@
 
 use super::arguments as take;
 use super::process::{process, refused};
+use super::python::TypeValue;
 use super::tensor_math::{Batch, batch, shipped};
 use super::tensor_parts::runtime_error;
 use super::values::TensorValue;
@@ -13,8 +14,9 @@ use crate::plan::Fill;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::Evaluator;
+use starlark::values::dict::{AllocDict, UnpackDictEntries};
 use starlark::values::none::NoneType;
-use starlark::values::tuple::UnpackTuple;
+use starlark::values::tuple::{AllocTuple, UnpackTuple};
 use starlark::values::{
     Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
 };
@@ -25,13 +27,25 @@ use std::fmt;
 /// Batches of an epoch.
 const MOST: u64 = 65_536;
 
+/// What a batch of rows is.
+#[derive(Clone, Debug, Allocative)]
+pub(super) enum Layout {
+    /// A list of tensors.
+    Row,
+    /// One tensor.
+    Alone,
+    /// A dict of them.
+    Named(Vec<String>),
+}
+
 /// `TensorDataset(x, y)`.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-struct DatasetValue {
-    rows: u64,
+pub(super) struct DatasetValue {
+    pub(super) rows: u64,
     /// Its tensors, and whether each holds random numbers.
     #[allocative(skip)]
-    tensors: Vec<(Tensor, bool)>,
+    pub(super) tensors: Vec<(Tensor, bool)>,
+    pub(super) layout: Layout,
 }
 starlark_simple_value!(DatasetValue);
 
@@ -85,6 +99,22 @@ impl<'v> StarlarkValue<'v> for DatasetValue {
     fn length(&self) -> starlark::Result<i32> {
         Ok(i32::try_from(self.rows).unwrap_or(i32::MAX))
     }
+
+    /// A row: what is in it is not followed.
+    fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        let native = |error: anyhow::Error| starlark::Error::new_native(error);
+        let at = take::whole(index, "index").map_err(native)?;
+        let rows = i64::try_from(self.rows).unwrap_or(i64::MAX);
+        if !(-rows..rows).contains(&at) {
+            return Err(native(super::python::raised("IndexError: list index out of range")));
+        }
+        let row = |(of, random): &(Tensor, bool)| {
+            let inner = of.shape().get(1..).unwrap_or_default();
+            heap.alloc(TensorValue(batch(of, inner, Batch { random: *random })))
+        };
+        let row: Vec<Value<'v>> = self.tensors.iter().map(row).collect();
+        Ok(heap.alloc(AllocTuple(row)))
+    }
 }
 
 methods_static!(SAMPLER_METHODS = sampler_methods);
@@ -135,7 +165,15 @@ impl<'v> StarlarkValue<'v> for LoaderValue {
                 let shape = [&[rows], inner].concat();
                 heap.alloc(TensorValue(batch(of, &shape, Batch { random: *random })))
             });
-            heap.alloc(tensors.collect::<Vec<_>>())
+            let tensors: Vec<Value<'v>> = tensors.collect();
+            match (&self.dataset.layout, tensors.first()) {
+                (Layout::Alone, Some(one)) => *one,
+                (Layout::Named(names), _) => {
+                    let names = names.iter().map(String::as_str);
+                    heap.alloc(AllocDict(names.zip(tensors).collect::<Vec<_>>()))
+                }
+                _ => heap.alloc(tensors),
+            }
         };
         Ok((0..self.batches()).map(each).collect())
     }
@@ -146,6 +184,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
     samplers(builder);
     builder.namespace("distributed", samplers);
+    builder.set("Dataset", TypeValue("torch.utils.data.dataset.Dataset".to_owned()));
 }
 
 #[starlark_module]
@@ -167,7 +206,7 @@ fn samplers(builder: &mut GlobalsBuilder) {
         };
         let replicas = u64::try_from(replicas).ok().filter(|replicas| *replicas > 0);
         let replicas = replicas.ok_or_else(|| runtime_error("num_replicas is at least 1"))?;
-        let all = rows(dataset)?;
+        let all = rows(dataset, eval)?;
         let rows = match drop_last && all % replicas != 0 {
             true => all.saturating_sub(replicas).div_ceil(replicas),
             false => all.div_ceil(replicas),
@@ -180,7 +219,8 @@ fn samplers(builder: &mut GlobalsBuilder) {
 fn pictures(rows: u64, shape: &[u64]) -> DatasetValue {
     let pictures = shipped(Dtype::Float32, &[&[rows], shape].concat());
     let classes = shipped(Dtype::Int64, &[rows]);
-    DatasetValue { rows, tensors: vec![(pictures, false), (classes, false)] }
+    let tensors = vec![(pictures, false), (classes, false)];
+    DatasetValue { rows, tensors, layout: Layout::Row }
 }
 
 /// `torchvision.datasets`, whose sizes are known.
@@ -229,13 +269,27 @@ pub(super) fn of_torchvision(builder: &mut GlobalsBuilder) {
 }
 
 /// How many rows a data set has.
-fn rows(dataset: Value<'_>) -> anyhow::Result<u64> {
+fn rows<'v>(dataset: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<u64> {
     if let Some(dataset) = dataset.downcast_ref::<DatasetValue>() {
         return Ok(dataset.rows);
     }
-    let length = dataset.length().map_err(starlark::Error::into_anyhow)?;
+    let own = super::iterators::length(dataset, eval).map_err(starlark::Error::into_anyhow)?;
+    let length = match own {
+        Some(length) => length,
+        None => dataset.length().map_err(starlark::Error::into_anyhow)?,
+    };
     Ok(u64::try_from(length).unwrap_or(0))
 }
+
+/// What a DataLoader is told besides that changes no batch.
+const UNSEEN: [&str; 6] = [
+    "prefetch_factor",
+    "timeout",
+    "worker_init_fn",
+    "generator",
+    "multiprocessing_context",
+    "pin_memory_device",
+];
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
@@ -261,7 +315,7 @@ fn functions(builder: &mut GlobalsBuilder) {
             let fill = process.dist()?.fill_of(&of);
             tensors.push((of, matches!(fill, Some(Fill::Seeded { .. }))));
         }
-        Ok(DatasetValue { rows, tensors })
+        Ok(DatasetValue { rows, tensors, layout: Layout::Row })
     }
 
     fn DataLoader<'v>(
@@ -273,12 +327,22 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = 0)] num_workers: i32,
         #[starlark(require = named, default = false)] pin_memory: bool,
         #[starlark(require = named, default = false)] persistent_workers: bool,
+        #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<LoaderValue> {
         let _ = (num_workers, pin_memory, persistent_workers);
-        let Some(dataset) = dataset.downcast_ref::<DatasetValue>().cloned() else {
+        if let Some((name, _)) = named.entries.iter().find(|(name, _)| !UNSEEN.contains(name)) {
+            anyhow::bail!("a DataLoader's {name} is not followed here");
+        }
+        let own = match dataset.downcast_ref::<DatasetValue>().cloned() {
+            Some(dataset) => Some(dataset),
+            None => super::own_data::of_program(dataset, eval)?,
+        };
+        let Some(dataset) = own else {
             anyhow::bail!(
-                "a DataLoader is taken of TensorDataset(x, y) here, whose shapes are known: \
-                 TensorDataset(torch.randn(1000, 10), torch.randn(1000, 5))"
+                "a DataLoader is taken of TensorDataset(x, y) here, or of a class with __len__ and \
+                 __getitem__, whose shapes are known: TensorDataset(torch.randn(1000, 10), \
+                 torch.randn(1000, 5))"
             );
         };
         let own = sampler.downcast_ref::<SamplerValue>().cloned();

@@ -13,6 +13,10 @@ use std::collections::BTreeSet;
 /// Variables that a program may set; more than any does.
 const MAX_SET: usize = 1000;
 
+/// What torchrun sets for every rank.
+const OF_TORCHRUN: [&str; 6] =
+    ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
+
 /// Adds `os`.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("os", |builder| {
@@ -53,8 +57,13 @@ fn environ(builder: &mut GlobalsBuilder) {
     }
 
     fn _item<'v>(name: &str, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
-        let missing = || Raised { text: format!("KeyError: '{name}'"), help: None };
-        variable(name, eval)?.ok_or_else(|| anyhow::Error::new(missing()))
+        if let Some(value) = variable(name, eval)? {
+            return Ok(value);
+        }
+        let process = process(eval)?;
+        // Torchrun sets it: what needs it is a rank.
+        process.asked_for_rank |= !process.is_rank() && OF_TORCHRUN.contains(&name);
+        Err(anyhow::Error::new(Raised { text: format!("KeyError: '{name}'"), help: None }))
     }
 
     fn _set<'v>(
@@ -120,8 +129,6 @@ fn set(name: &str, value: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow
 
 /// The names of all variables. Torchrun sets the same for every rank.
 fn names(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<Vec<String>> {
-    const OF_TORCHRUN: [&str; 6] =
-        ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"];
     let process = process(eval)?;
     let of_rank = match process.is_rank() {
         true => process.dist()?.environ_names(),

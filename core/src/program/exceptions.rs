@@ -1,198 +1,387 @@
-//! Python's exceptions, and torch's own, as what `raise` says.
+//! Python's exceptions, and torch's own: what `raise` says, and what `except` catches.
 
-use super::shown;
+#![allow(clippy::panic, reason = "an exception is never written out")]
+
+use super::callable::{self, Callable};
+use super::classes::{self, ClassValue, InstanceValue};
+use super::{objects_shown, shown};
+use allocative::Allocative;
+use starlark::any::ProvidesStaticType;
 use starlark::environment::GlobalsBuilder;
-use starlark::starlark_module;
-use starlark::values::tuple::UnpackTuple;
-use starlark::values::{Heap, Value};
+use starlark::eval::{Arguments, Evaluator};
+use starlark::values::tuple::{AllocTuple, TupleRef};
+use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike};
+use starlark_derive::starlark_value;
+use std::fmt;
 
-/// `class: text`, as the last line of Python's traceback has it.
-fn exception<'v>(class: &str, args: &UnpackTuple<Value<'v>>, heap: Heap<'v>) -> String {
-    match args.items[..] {
-        [] => class.to_owned(),
-        // A key is shown as it is written.
-        [one] if class == "KeyError" => format!("{class}: {}", shown::repr(one, heap)),
-        [one] => format!("{class}: {}", shown::text(one, heap)),
-        ref several => {
-            let texts: Vec<String> = several.iter().map(|arg| shown::repr(*arg, heap)).collect();
-            format!("{class}: ({})", texts.join(", "))
+/// Python's, each with the one above it.
+const PYTHONS: [(&str, &str); 36] = [
+    ("BaseException", ""),
+    ("Exception", "BaseException"),
+    ("KeyboardInterrupt", "BaseException"),
+    ("SystemExit", "BaseException"),
+    ("GeneratorExit", "BaseException"),
+    ("RuntimeError", "Exception"),
+    ("NotImplementedError", "RuntimeError"),
+    ("RecursionError", "RuntimeError"),
+    ("ValueError", "Exception"),
+    ("UnicodeDecodeError", "ValueError"),
+    ("UnicodeEncodeError", "ValueError"),
+    ("LookupError", "Exception"),
+    ("KeyError", "LookupError"),
+    ("IndexError", "LookupError"),
+    ("StopIteration", "Exception"),
+    ("TypeError", "Exception"),
+    ("AssertionError", "Exception"),
+    ("AttributeError", "Exception"),
+    ("NameError", "Exception"),
+    ("UnboundLocalError", "NameError"),
+    ("ArithmeticError", "Exception"),
+    ("ZeroDivisionError", "ArithmeticError"),
+    ("OverflowError", "ArithmeticError"),
+    ("MemoryError", "Exception"),
+    ("ImportError", "Exception"),
+    ("ModuleNotFoundError", "ImportError"),
+    ("EOFError", "Exception"),
+    ("BufferError", "Exception"),
+    ("OSError", "Exception"),
+    ("TimeoutError", "OSError"),
+    ("ConnectionError", "OSError"),
+    ("ConnectionRefusedError", "ConnectionError"),
+    ("FileNotFoundError", "OSError"),
+    ("FileExistsError", "OSError"),
+    ("PermissionError", "OSError"),
+    ("Warning", "Exception"),
+];
+
+/// What Python calls `OSError` besides.
+const OF_SYSTEM: [&str; 2] = ["IOError", "EnvironmentError"];
+
+/// torch's own, by their whole names.
+const TORCHS: [(&str, &str); 6] = [
+    ("torch.OutOfMemoryError", "RuntimeError"),
+    ("torch.distributed.DistError", "RuntimeError"),
+    ("torch.distributed.DistBackendError", "torch.distributed.DistError"),
+    ("torch.distributed.DistNetworkError", "torch.distributed.DistError"),
+    ("torch.distributed.DistStoreError", "torch.distributed.DistError"),
+    ("torch.distributed.QueueEmptyError", "torch.distributed.DistStoreError"),
+];
+
+/// Classes above each other that are looked through.
+const MAX_DEPTH: usize = 16;
+
+/// The one above an exception; nothing of what is none.
+fn above(class: &str) -> Option<&'static str> {
+    let mut all = PYTHONS.iter().chain(&TORCHS);
+    all.find(|(own, _)| *own == class).map(|(_, above)| *above)
+}
+
+/// A class of exceptions as it is named here.
+fn named(class: &str) -> Option<&'static str> {
+    let mut all = PYTHONS.iter().chain(&TORCHS);
+    all.find(|(own, _)| *own == class).map(|(own, _)| *own)
+}
+
+/// Whether a name is that of a class of exceptions.
+pub(super) fn is_class(name: &str) -> bool {
+    named(name).is_some() || OF_SYSTEM.contains(&name)
+}
+
+/// Whether an exception is one of a class, by their names.
+fn is_below(class: &str, of: &str) -> bool {
+    let of = if OF_SYSTEM.contains(&of) { "OSError" } else { of };
+    let mut own = class;
+    for _ in 0..MAX_DEPTH {
+        if own == of {
+            return true;
+        }
+        match above(own) {
+            Some(next) => own = next,
+            None => return false,
         }
     }
+    false
 }
 
-#[starlark_module]
-fn python(builder: &mut GlobalsBuilder) {
-    fn Exception<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("Exception", &args, heap))
-    }
+/// `ValueError("why")`.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+pub(super) struct ExceptionValue<'v> {
+    class: String,
+    args: Vec<Value<'v>>,
+    /// `str()` of it.
+    text: String,
+    /// What stands between its brackets in `repr()`.
+    inside: String,
+}
 
-    fn RuntimeError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("RuntimeError", &args, heap))
-    }
-
-    fn ValueError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("ValueError", &args, heap))
-    }
-
-    fn KeyError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("KeyError", &args, heap))
-    }
-
-    fn StopIteration<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("StopIteration", &args, heap))
-    }
-
-    fn SystemExit<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("SystemExit", &args, heap))
-    }
-
-    fn TypeError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("TypeError", &args, heap))
-    }
-
-    fn IndexError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("IndexError", &args, heap))
-    }
-
-    fn AssertionError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("AssertionError", &args, heap))
-    }
-
-    fn AttributeError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("AttributeError", &args, heap))
-    }
-
-    fn NotImplementedError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("NotImplementedError", &args, heap))
-    }
-
-    fn ArithmeticError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("ArithmeticError", &args, heap))
-    }
-
-    fn ZeroDivisionError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("ZeroDivisionError", &args, heap))
-    }
-
-    fn OverflowError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("OverflowError", &args, heap))
-    }
-
-    fn MemoryError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("MemoryError", &args, heap))
-    }
-
-    fn TimeoutError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("TimeoutError", &args, heap))
-    }
-
-    fn ConnectionError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("ConnectionError", &args, heap))
-    }
-
-    fn OSError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("OSError", &args, heap))
-    }
-
-    fn IOError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("OSError", &args, heap))
-    }
-
-    fn FileNotFoundError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("FileNotFoundError", &args, heap))
-    }
-
-    fn ImportError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("ImportError", &args, heap))
-    }
-
-    fn KeyboardInterrupt<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("KeyboardInterrupt", &args, heap))
+impl fmt::Display for ExceptionValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.class.rsplit('.').next().unwrap_or(&self.class);
+        write!(f, "{name}({})", self.inside)
     }
 }
 
-#[starlark_module]
-fn torch(builder: &mut GlobalsBuilder) {
-    fn OutOfMemoryError<'v>(
-        #[starlark(args)] args: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<String> {
-        Ok(exception("torch.OutOfMemoryError", &args, heap))
+#[starlark_value(type = "exception")]
+impl<'v> StarlarkValue<'v> for ExceptionValue<'v> {
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        match attribute {
+            "args" => Some(heap.alloc(AllocTuple(self.args.iter().copied()))),
+            "__class__" => Some(heap.alloc(Callable::new(named(&self.class)?, made))),
+            "code" if self.class == "SystemExit" => Some(match self.args.first() {
+                Some(code) => *code,
+                None => Value::new_none(),
+            }),
+            _ => None,
+        }
     }
+
+    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
+        matches!(attribute, "args" | "__class__")
+            || (attribute == "code" && self.class == "SystemExit")
+    }
+}
+
+/// `str()` of an exception with these arguments.
+fn text_of<'v>(
+    class: &str,
+    args: &[Value<'v>],
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<String> {
+    match args {
+        [] => Ok(String::new()),
+        // A key is shown as it is written.
+        [_] if class == "KeyError" => inside(args, eval),
+        [one] => {
+            let heap = eval.heap();
+            objects_shown::shown(*one, eval).map(|value| shown::text(value, heap))
+        }
+        several => Ok(format!("({})", inside(several, eval)?)),
+    }
+}
+
+fn made<'v>(
+    name: &'static str,
+    args: &Arguments<'v, '_>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    let heap = eval.heap();
+    of_args(name, args.positions(heap)?.collect(), eval).map_err(starlark::Error::new_native)
+}
+
+/// An exception of Python's with these arguments.
+///
+/// # Errors
+/// What the methods raise that show them.
+pub(super) fn of_args<'v>(
+    name: &str,
+    given: Vec<Value<'v>>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let heap = eval.heap();
+    let class = if OF_SYSTEM.contains(&name) { "OSError" } else { name };
+    let text = text_of(class, &given, eval)?;
+    let inside = inside(&given, eval)?;
+    let class = class.to_owned();
+    Ok(heap.alloc_complex_no_freeze(ExceptionValue { class, args: given, text, inside }))
+}
+
+/// What stands between the brackets of `repr()`.
+fn inside<'v>(args: &[Value<'v>], eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<String> {
+    let heap = eval.heap();
+    let shown =
+        |arg: &Value<'v>| objects_shown::as_repr(*arg, eval).map(|value| shown::repr(value, heap));
+    Ok(args.iter().map(shown).collect::<anyhow::Result<Vec<_>>>()?.join(", "))
+}
+
+/// What `raise` raises: a class is called without arguments.
+///
+/// # Errors
+/// What its `__init__` raises.
+pub(super) fn of_class<'v>(
+    value: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    let native = value.downcast_ref::<Callable>().is_some_and(|own| is_class(own.name()));
+    match native || classes::class(value).is_some() {
+        true => eval.eval_function(value, &[], &[]),
+        false => Ok(value),
+    }
+}
+
+/// An exception that was raised here, from what the last line of Python's traceback says; nothing of
+/// what is none.
+pub(super) fn of_text<'v>(told: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+    let (class, text) = told.split_once(": ").unwrap_or((told, ""));
+    let short = class.rsplit('.').next().unwrap_or(class);
+    let class = named(class).or_else(|| named(&format!("torch.distributed.{short}")))?;
+    // A key is shown as it is written.
+    let key = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+    let arg = key.filter(|_| class == "KeyError").unwrap_or(text);
+    let args = if text.is_empty() { Vec::new() } else { vec![heap.alloc(arg)] };
+    let inside = if text.is_empty() { String::new() } else { shown::quoted(arg) };
+    let (class, text) = (class.to_owned(), text.to_owned());
+    Some(heap.alloc_complex_no_freeze(ExceptionValue { class, args, text, inside }))
+}
+
+/// The exception that a class of the program's comes from.
+pub(super) fn native_of(class: &ClassValue<'_>) -> Option<&'static str> {
+    let mut bases = class.bases.clone();
+    for _ in 0..MAX_DEPTH {
+        let native = |base: &Value<'_>| base.downcast_ref::<Callable>().map(|own| own.name());
+        if let Some(name) = bases.iter().find_map(native).filter(|name| above(name).is_some()) {
+            return Some(name);
+        }
+        let next = bases.iter().filter_map(|base| classes::class(*base));
+        bases = next.flat_map(|class| class.bases.iter().copied()).collect();
+    }
+    None
+}
+
+/// An exception of a class of the program's, with its class.
+fn of_program<'v>(value: Value<'v>) -> Option<(&'v InstanceValue<'v>, &'static str)> {
+    let own = value.downcast_ref::<InstanceValue<'v>>()?;
+    Some((own, native_of(own.class()?)?))
+}
+
+/// The arguments of an exception of a class of the program's.
+fn args_of<'v>(own: &InstanceValue<'v>) -> Vec<Value<'v>> {
+    let args = own.state().and_then(|state| classes::found(&state.attributes, "args"));
+    args.and_then(TupleRef::from_value).map(|args| args.content().to_vec()).unwrap_or_default()
+}
+
+/// `str()` of an exception; nothing of what is none.
+///
+/// # Errors
+/// What the methods raise that show its arguments.
+pub(super) fn text<'v>(
+    value: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Option<String>> {
+    if let Some(own) = value.downcast_ref::<ExceptionValue<'v>>() {
+        return Ok(Some(own.text.clone()));
+    }
+    match of_program(value) {
+        Some((own, native)) => text_of(native, &args_of(own), eval).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// `repr()` of an exception of a class of the program's.
+///
+/// # Errors
+/// What the methods raise that show its arguments.
+pub(super) fn repr<'v>(
+    own: &InstanceValue<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Option<String>> {
+    match own.class().filter(|class| native_of(class).is_some()) {
+        Some(class) => Ok(Some(format!("{}({})", class.name, inside(&args_of(own), eval)?))),
+        None => Ok(None),
+    }
+}
+
+/// Whether a value is an exception.
+pub(super) fn is_one(value: Value<'_>) -> bool {
+    class_of(value).is_some() || of_program(value).is_some()
+}
+
+/// The name of an exception's class.
+fn class_of<'v>(value: Value<'v>) -> Option<&'v str> {
+    value.downcast_ref::<ExceptionValue<'v>>().map(|own| own.class.as_str())
+}
+
+/// What the last line of Python's traceback says where a value is raised.
+///
+/// # Errors
+/// What its class's `__str__` raises.
+pub(super) fn told<'v>(
+    value: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<String> {
+    let heap = eval.heap();
+    let class = match value.downcast_ref::<ExceptionValue<'v>>() {
+        Some(own) => own.class.clone(),
+        None => match (of_program(value), classes::class(value)) {
+            (Some((own, _)), _) => own.class().map_or_else(String::new, |own| own.name.clone()),
+            (None, Some(class)) => return Ok(class.name.clone()),
+            (None, None) => return Ok(shown::text(value, heap)),
+        },
+    };
+    let shown = objects_shown::shown(value, eval)?;
+    let text = shown::text(shown, heap);
+    Ok(if text.is_empty() { class } else { format!("{class}: {text}") })
+}
+
+/// Whether `except classes` catches an exception. What is no class of exceptions that is known here
+/// catches none.
+pub(super) fn catches<'v>(classes: Value<'v>, error: Value<'v>) -> bool {
+    if let Some(several) = TupleRef::from_value(classes) {
+        return several.content().iter().any(|one| catches(*one, error));
+    }
+    if let Some(is) = classes::is_instance(error, classes) {
+        return is;
+    }
+    let Some(of) = classes.downcast_ref::<Callable>().map(|own| own.name()) else { return false };
+    let own = class_of(error).or_else(|| of_program(error).map(|(_, native)| native));
+    own.is_some_and(|own| is_below(own, of))
+}
+
+/// `super().__init__(…)` in a class of exceptions.
+pub(super) fn begun<'v>(
+    _name: &'static str,
+    args: &Arguments<'v, '_>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    let heap = eval.heap();
+    let mut given = args.positions(heap)?;
+    let this = given.next().and_then(|this| this.downcast_ref::<InstanceValue<'v>>());
+    let args = heap.alloc(AllocTuple(given.collect::<Vec<_>>()));
+    if let Some(state) = this.and_then(InstanceValue::state) {
+        classes::put(&state.attributes, "args", args)?;
+    }
+    Ok(Value::new_none())
 }
 
 /// Adds Python's.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
-    python(builder);
+    callable::add(builder, &PYTHONS.map(|(name, _)| name), made);
+    callable::add(builder, &OF_SYSTEM, made);
 }
 
 /// Adds torch's own, which are `torch.OutOfMemoryError` and the same of `torch.cuda`.
 pub(super) fn of_torch(builder: &mut GlobalsBuilder) {
-    torch(builder);
+    builder.set("OutOfMemoryError", Callable::new("torch.OutOfMemoryError", made));
+}
+
+/// Adds those of `torch.distributed`.
+pub(super) fn of_dist(builder: &mut GlobalsBuilder) {
+    for (name, _) in TORCHS {
+        if let Some(own) = name.strip_prefix("torch.distributed.") {
+            builder.set(own, Callable::new(name, made));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exceptions_are_of_the_classes_above_them() {
+        for (own, of, is) in [
+            ("KeyError", "LookupError", true),
+            ("KeyError", "Exception", true),
+            ("FileNotFoundError", "IOError", true),
+            ("torch.distributed.DistStoreError", "RuntimeError", true),
+            ("KeyboardInterrupt", "Exception", false),
+            ("SystemExit", "BaseException", true),
+            ("ValueError", "RuntimeError", false),
+            ("MyError", "Exception", false),
+        ] {
+            assert_eq!(is_below(own, of), is, "{own} {of}");
+        }
+        for (own, above) in PYTHONS.iter().chain(&TORCHS) {
+            assert!(above.is_empty() || super::above(above).is_some(), "{own}");
+        }
+    }
 }

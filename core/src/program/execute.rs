@@ -52,7 +52,7 @@ fn executed(path: &str, text: &str, options: &Options) -> Result<Compiled, Progr
         let why = format!("the program has {} bytes; {} are read", text.len(), limits.text_bytes);
         return Err(ProgramError::whole(why));
     }
-    let rewritten = dialect::rewrite(text)?;
+    let rewritten = Arc::new(dialect::rewrite(text)?);
     let globals = globals();
     let script = Script { path, rewritten: &rewritten, globals: &globals, limits };
     let mut assumed = Vec::new();
@@ -395,7 +395,7 @@ fn globals() -> Globals {
 /// A program ready to be executed.
 struct Script<'a> {
     path: &'a str,
-    rewritten: &'a dialect::Rewritten,
+    rewritten: &'a Arc<dialect::Rewritten>,
     globals: &'a Globals,
     limits: Limits,
 }
@@ -411,6 +411,7 @@ impl Script<'_> {
         super::tensor_math::begin();
         super::undecided::begin();
         process.origin.clone_from(origin);
+        process.program = Some(self.rewritten.clone());
         process.classes = python::classes(self.globals);
         process.natives = processes::natives(self.globals);
         let look = |span: FileSpanRef<'_>, _: bool, _: &mut Evaluator<'_, '_, '_>| {
@@ -434,7 +435,9 @@ impl Script<'_> {
             }
             module.set("_globals", classes::object("globals", SmallMap::new(), module.heap()));
             eval.extra_mut = Some(&mut *process);
-            eval.eval_module(ast, self.globals).map(|_| ()).map_err(|error| failed(&error))
+            super::attempts::begin(&mut eval);
+            let ended = eval.eval_module(ast, self.globals).map(|_| ());
+            ended.map_err(|error| failed(&super::attempts::uncaught(error, &mut eval)))
         });
         let evaluated = match evaluated {
             Err(Failure { left: true, .. }) => Ok(()),

@@ -4,19 +4,19 @@
 #![allow(clippy::too_many_arguments, reason = "the language's arguments")]
 
 use super::arguments as take;
-use super::mesh::MeshValue;
+use super::contexts::{entered, left};
 use super::process::{Raised, Run, process};
 use super::shown;
 use super::torch;
 use super::undecided::{Number, Unknown, UnknownValue};
-use super::values::{Context, ContextValue, DurationValue, TensorValue};
+use super::values::{DurationValue, TensorValue};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
+use starlark::values::Value;
 use starlark::values::dict::{DictRef, UnpackDictEntries};
 use starlark::values::none::NoneType;
 use starlark::values::tuple::{TupleRef, UnpackTuple};
-use starlark::values::{Heap, Value, ValueLike};
 
 /// The longest time that a program can name: an hour short of what picoseconds count.
 const MAX_SECONDS: f64 = 5_000_000.0;
@@ -28,6 +28,10 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     super::stores::python(builder);
     super::python::add(builder);
     super::exceptions::add(builder);
+    super::attempts::add(builder);
+    super::iterated::add(builder);
+    super::iterators::add(builder);
+    super::mesh_ranks::add(builder);
     super::processes::add(builder);
     super::leaving::add(builder);
     super::leaving::add_signals(builder);
@@ -36,6 +40,8 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     super::everyday::add(builder);
     super::logging::add(builder);
     super::held::add(builder);
+    super::special::add(builder);
+    super::contexts::add(builder);
     durations(builder);
     builder.namespace("time", |builder| {
         clock(builder);
@@ -196,7 +202,9 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = "died")] why: &str,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        let _ = process(eval)?.dist()?;
+        let process = process(eval)?;
+        let _ = process.dist()?;
+        process.gone = true;
         Err(anyhow::Error::new(Raised { text: why.to_owned(), help: None }))
     }
 
@@ -213,44 +221,6 @@ fn functions(builder: &mut GlobalsBuilder) {
         let on = torch::on(device, torch::On::OfGroup)?;
         torch::make(eval, torch::sizes(numel)?, dtype, fill, on, name)
     }
-}
-
-/// `with context:` begins.
-fn entered<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
-    // `with mesh:` names the current mesh, which nothing here asks for.
-    let mesh = context.downcast_ref::<MeshValue>().map(|_| &ContextValue(Context::Nothing));
-    let Some(entered) = context.downcast_ref::<ContextValue>().or(mesh) else {
-        return Err(take::type_error(format!(
-            "'{}' object does not support the context manager protocol",
-            take::class_of(context)
-        )));
-    };
-    let process = process(eval)?;
-    anyhow::ensure!(process.contexts.len() < 1000, "too many `with` blocks are open");
-    let mut entering = entered.0.clone();
-    match &mut entering {
-        Context::Join { model, throw } => super::join::enter(process, *model, *throw)?,
-        Context::Stream { stream, before } => *before = process.dist()?.set_stream(*stream),
-        Context::Coalescing(at) => super::dist::enter(process, *at)?,
-        Context::NoSync(_) | Context::Grad(_) | Context::Autocast(_) | Context::Nothing => {}
-    }
-    process.contexts.push(entering);
-    Ok(context)
-}
-
-/// It ends.
-fn left<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
-    let process = process(eval)?;
-    match process.contexts.pop() {
-        Some(Context::Join { .. }) => super::join::leave(process)?,
-        Some(Context::Stream { before, .. }) => {
-            process.dist()?.set_stream(before);
-        }
-        Some(Context::Coalescing(at)) => super::dist::leave(process, at)?,
-        Some(Context::NoSync(_) | Context::Grad(_) | Context::Autocast(_) | Context::Nothing)
-        | None => {}
-    }
-    Ok(NoneType)
 }
 
 /// What Python has and Starlark has not.
@@ -313,33 +283,30 @@ fn python(builder: &mut GlobalsBuilder) {
         Ok(text)
     }
 
-    fn _raise<'v>(error: Value<'v>, heap: Heap<'v>) -> anyhow::Result<NoneType> {
-        Err(anyhow::Error::new(Raised { text: shown::text(error, heap), help: None }))
-    }
-
     fn _assert<'v>(
         condition: Value<'v>,
         #[starlark(default = NoneType)] message: Value<'v>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<NoneType> {
-        if condition.to_bool() {
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        if super::special::truth(condition, eval)? {
             return Ok(NoneType);
         }
+        let heap = eval.heap();
         let text = match message.is_none() {
             true => "AssertionError".to_owned(),
             false => format!("AssertionError: {}", shown::text(message, heap)),
         };
-        Err(anyhow::Error::new(Raised { text, help: None }))
+        Err(starlark::Error::new_native(anyhow::Error::new(Raised { text, help: None })))
     }
 
     fn _enter<'v>(
         context: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<Value<'v>> {
+    ) -> starlark::Result<Value<'v>> {
         entered(context, eval)
     }
 
-    fn _exit<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
+    fn _exit<'v>(eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
         left(eval)
     }
 
@@ -383,16 +350,10 @@ fn python(builder: &mut GlobalsBuilder) {
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let native = |error: anyhow::Error| starlark::Error::new_native(error);
-        entered(context, eval).map_err(native)?;
+        entered(context, eval)?;
         let returned = eval.eval_function(function, &args.items, &named.entries)?;
-        left(eval).map_err(native)?;
+        left(eval)?;
         Ok(returned)
-    }
-
-    /// A context that changes nothing here.
-    fn nullcontext<'v>() -> anyhow::Result<ContextValue> {
-        Ok(ContextValue(Context::Nothing))
     }
 }
 

@@ -5,8 +5,9 @@ use super::module::{JOIN, members, raised, with_module};
 use super::module_value::ddp_of;
 use super::process::{Process, refused};
 use super::values::{Context, ContextValue};
-use crate::ddp::InJoin;
-use crate::ddp::join::JoinOptions;
+use crate::c10d::{Dist, Group};
+use crate::ddp::join::{JoinOptions, JoinPasses};
+use crate::ddp::{DdpCall, InJoin, Purpose};
 use starlark::environment::GlobalsBuilder;
 use starlark::starlark_module;
 use starlark::values::Value;
@@ -47,8 +48,8 @@ pub(super) struct Open {
     throw: bool,
     /// Which of the rank's joins it is.
     nth: usize,
-    /// The inputs of all members, by group rank, once they are known.
-    inputs: Option<Arc<[u32]>>,
+    /// The passes of all members, once they are known.
+    passes: Option<Arc<JoinPasses>>,
     /// The rank in the model's group.
     me: u32,
 }
@@ -61,18 +62,19 @@ pub(super) fn enter(process: &mut Process<'_>, model: usize, throw: bool) -> any
     let me = dist.get_rank(group).map_err(refused)?;
     let rank = dist.process();
     let nth = process.shown.join(members);
-    let inputs = process.known.inputs(rank, nth);
+    let passes = process.known.passes(rank, nth);
     let me = u32::try_from(me).unwrap_or_default();
-    process.joins.push(Open { model, throw, nth, inputs, me });
+    process.joins.push(Open { model, throw, nth, passes, me });
     Ok(())
 }
 
-/// A forward pass of the model: what it depends on inside `join()`, if it is inside of one.
-pub(super) fn input(process: &mut Process<'_>, model: usize) -> Option<InJoin> {
+/// A forward pass of the model: what it depends on inside `join()`, if it is inside of one. Whether
+/// it `syncs` is what DDP's `require_backward_grad_sync` says, under `no_grad()` too.
+pub(super) fn input(process: &mut Process<'_>, model: usize, syncs: bool) -> Option<InJoin> {
     let open = process.joins.iter().rev().find(|open| open.model == model)?.clone();
-    let before = process.shown.input(open.nth);
+    let before = process.shown.input(open.nth, syncs);
     let has_more = |inputs: &u32| *inputs > before;
-    let (last, all) = match &open.inputs {
+    let (last, all) = match open.passes.as_ref().map(|passes| passes.inputs.as_slice()) {
         Some(inputs) => (inputs.iter().rposition(has_more), inputs.iter().all(has_more)),
         None => (None, true),
     };
@@ -83,27 +85,42 @@ pub(super) fn input(process: &mut Process<'_>, model: usize) -> Option<InJoin> {
     })
 }
 
-/// The inputs of rank 0 in the innermost join of the model, once they are known.
-pub(super) fn rank0_inputs(process: &Process<'_>, model: usize) -> Option<u32> {
-    let open = process.joins.iter().rev().find(|open| open.model == model)?;
-    open.inputs.as_ref()?.first().copied()
+/// All ranks' passes in the innermost join of the model, once they are known.
+pub(super) fn passes(process: &Process<'_>, model: usize) -> Option<Arc<JoinPasses>> {
+    process.joins.iter().rev().find(|open| open.model == model)?.passes.clone()
+}
+
+/// What a rank that has left reads of a result (`.item()`, a copy to the host) holds its process until
+/// the call has ended: on a GPU it would run ahead otherwise.
+fn read_back(dist: &mut Dist<'_>, group: Option<Group>, call: &DdpCall) {
+    let read = matches!(
+        call.purpose,
+        Purpose::JoinPresence | Purpose::JoinSync | Purpose::JoinRank | Purpose::RebuiltSizes
+    );
+    let on_gpu = |config: String| config.contains("nccl");
+    if read && dist.get_backend_config(group).is_ok_and(on_gpu) {
+        dist.part_of(Some(JOIN)).synchronize();
+        dist.part_of(None);
+    }
 }
 
 /// The rank leaves the block: it shadows what the others still do.
 pub(super) fn leave(process: &mut Process<'_>) -> anyhow::Result<()> {
     let Some(open) = process.joins.pop() else { return Ok(()) };
-    let Some(inputs) = open.inputs else { return Ok(()) };
+    let Some(passes) = open.passes else { return Ok(()) };
     with_module(process, open.model, |process, module| {
         let options =
             JoinOptions { throw_on_early_termination: open.throw, ..JoinOptions::default() };
         let model = module.model();
         let Some(ddp) = module.ddp() else { return Ok(()) };
-        let rank0 = inputs.first().copied().unwrap_or(0);
-        let order = ddp.rank0_order(&model, rank0).map_err(|error| raised(&error))?;
+        let order = ddp.rank0_order(&model, &passes).map_err(|error| raised(&error))?;
         let mut calls = Vec::new();
-        let ended = ddp.leave_join(open.me, &inputs, &order, options, &mut calls);
+        let ended = ddp.leave_join(open.me, &passes, &order, options, &mut calls);
+        let group = module.group();
         for call in &calls {
-            module.issue(process.dist()?, call, false, JOIN)?;
+            let dist = process.dist()?;
+            module.issue(dist, call, false, JOIN)?;
+            read_back(dist, group, call);
         }
         ended.map_err(|error| raised(&error))
     })

@@ -1,12 +1,13 @@
 //! What a rank hears from the others while it runs, and only the whole job knows: whether they
-//! wrapped the same model, how many inputs they have in a `join()`, and what they sent in object
-//! calls.
+//! wrapped the same model, how many inputs they have in a `join()` and which of their passes reduce,
+//! and what they sent in object calls.
 //!
 //! Ranks are executed one after the other, so a program that needs this is executed again with
 //! what the first time has shown.
 
 use super::Compiled;
 use super::objects::{Board, Sent};
+use crate::ddp::join::JoinPasses;
 use crate::ddp::model::Model;
 use crate::ddp::{DdpError, verify_params};
 use crate::rank::GlobalRank;
@@ -21,7 +22,8 @@ pub(super) const MAX_TIMES: usize = 4;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown {
     wrapped: Vec<(Vec<GlobalRank>, Arc<Model>)>,
-    joined: Vec<(Vec<GlobalRank>, u32)>,
+    /// By `join()`, of each input whether its pass reduces.
+    joined: Vec<(Vec<GlobalRank>, Vec<bool>)>,
     /// What it did with stores.
     pub(super) stores: super::stores::Log,
     /// What it sent in object calls.
@@ -37,15 +39,15 @@ impl Shown {
 
     /// Notes a `join()` that these ranks enter; returns how many were before.
     pub(super) fn join(&mut self, members: Vec<GlobalRank>) -> usize {
-        self.joined.push((members, 0));
+        self.joined.push((members, Vec::new()));
         self.joined.len() - 1
     }
 
-    /// Notes another input of a `join()`; returns how many were before.
-    pub(super) fn input(&mut self, join: usize) -> u32 {
+    /// Notes another input of a `join()`, and whether its pass reduces; returns how many were before.
+    pub(super) fn input(&mut self, join: usize, syncs: bool) -> u32 {
         let Some((_, inputs)) = self.joined.get_mut(join) else { return 0 };
-        *inputs += 1;
-        *inputs - 1
+        inputs.push(syncs);
+        inputs.len() as u32 - 1
     }
 }
 
@@ -54,8 +56,8 @@ impl Shown {
 pub(super) struct Known {
     /// By rank and which of its DDP constructors, what that raises.
     refusals: BTreeMap<(GlobalRank, usize), DdpError>,
-    /// By rank and which of its joins, the inputs of all members by group rank.
-    inputs: BTreeMap<(GlobalRank, usize), Arc<[u32]>>,
+    /// By rank and which of its joins, the passes of all members.
+    passes: BTreeMap<(GlobalRank, usize), Arc<JoinPasses>>,
     /// What stores answer.
     pub(super) stores: Arc<super::stores::Agreed>,
     /// What ranks send each other in object calls.
@@ -68,9 +70,9 @@ impl Known {
         self.refusals.get(&(rank, wrapped))
     }
 
-    /// The inputs of all members of a rank's join, by group rank.
-    pub(super) fn inputs(&self, rank: GlobalRank, join: usize) -> Option<Arc<[u32]>> {
-        self.inputs.get(&(rank, join)).cloned()
+    /// The passes of all members of a rank's join.
+    pub(super) fn passes(&self, rank: GlobalRank, join: usize) -> Option<Arc<JoinPasses>> {
+        self.passes.get(&(rank, join)).cloned()
     }
 
     /// A program with what was assumed of its stores.
@@ -112,9 +114,10 @@ impl Known {
             }
         }
         for together in matched(shown, |shown| &shown.joined).values() {
-            let inputs: Arc<[u32]> = together.iter().map(|(_, _, inputs)| **inputs).collect();
+            let passes = JoinPasses::of(together.iter().map(|(_, _, own)| own.as_slice()));
+            let passes = Arc::new(passes);
             for (rank, nth, _) in together {
-                known.inputs.insert((*rank, *nth), inputs.clone());
+                known.passes.insert((*rank, *nth), passes.clone());
             }
         }
         known

@@ -1,16 +1,16 @@
-//! `exit()`, `quit()`, `sys.exit()`, `os._exit()` and `os.kill()` of itself: the process ends where it
+//! `exit()`, `quit()`, `sys.exit()`, `os._exit()`, `os.abort()` and `os.kill()` of itself: the process ends where it
 //! stands. Without a code or with 0 it has done what it had to; with another one, or a text, it has died
 //! of it.
 
 use super::process::{Raised, process};
-use super::shown;
 use super::undecided::UnknownValue;
-use crate::plan::SignalKind;
+use super::{attempts, exceptions, shown};
+use crate::plan::{Deadly, SignalKind};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::none::NoneType;
-use starlark::values::{Heap, Value, ValueLike};
+use starlark::values::{Value, ValueLike};
 use std::fmt;
 
 /// A process that has done what it had to.
@@ -25,29 +25,35 @@ impl fmt::Display for Left {
 
 impl std::error::Error for Left {}
 
-fn leave<'v>(code: Value<'v>, heap: Heap<'v>) -> anyhow::Error {
-    let done = code.is_none() || code.unpack_i32() == Some(0) || code.unpack_bool() == Some(false);
-    if done {
-        return anyhow::Error::new(Left);
+/// `SystemExit`, which a program may catch. A process that is done leaves without it.
+fn leave<'v>(code: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
+    let error = exceptions::of_args("SystemExit", vec![code], eval);
+    let error = error.map_err(starlark::Error::new_native)?;
+    if is_done(code) {
+        attempts::keep(error, attempts::LEFT.to_owned(), eval);
+        return Err(starlark::Error::new_native(anyhow::Error::new(Left)));
     }
-    let text = format!("SystemExit: {}", shown::text(code, heap));
-    anyhow::Error::new(Raised { text, help: None })
+    attempts::raise(error, eval)
+}
+
+fn is_done(code: Value<'_>) -> bool {
+    code.is_none() || code.unpack_i32() == Some(0) || code.unpack_bool() == Some(false)
 }
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
     fn exit<'v>(
         #[starlark(default = NoneType)] code: Value<'v>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<NoneType> {
-        Err(leave(code, heap))
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        leave(code, eval)
     }
 
     fn quit<'v>(
         #[starlark(default = NoneType)] code: Value<'v>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<NoneType> {
-        Err(leave(code, heap))
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        leave(code, eval)
     }
 }
 
@@ -61,26 +67,54 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
 pub(super) fn of_sys(builder: &mut GlobalsBuilder) {
     fn exit<'v>(
         #[starlark(default = NoneType)] code: Value<'v>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<NoneType> {
-        Err(leave(code, heap))
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        leave(code, eval)
     }
 }
 
-/// What `os.kill` sends, by Linux's numbers.
-const SIGNALS: [(&str, i32); 5] =
-    [("SIGINT", 2), ("SIGABRT", 6), ("SIGKILL", 9), ("SIGTERM", 15), ("SIGSTOP", 19)];
+/// SIGSTOP, by Linux's number.
+const STOP: i32 = 19;
 
 /// Adds `signal`, with the numbers that `os.kill` takes.
 pub(super) fn add_signals(builder: &mut GlobalsBuilder) {
     builder.namespace("signal", |builder| {
-        for (name, number) in SIGNALS {
-            builder.set(name, number);
+        for deadly in Deadly::ALL {
+            builder.set(deadly.name(), deadly.number());
         }
+        builder.set("SIGSTOP", STOP);
+        of_signal(builder);
     });
 }
 
-/// `os._exit` and `os.kill`.
+/// Sends the rank's own process a signal.
+fn raise(number: i32, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
+    let process = process(eval)?;
+    if number == STOP {
+        process.dist()?.signal(SignalKind::Stop { for_ms: None });
+        return Ok(NoneType);
+    }
+    let Some(deadly) = Deadly::ALL.iter().find(|deadly| deadly.number() == number) else {
+        let known: Vec<&str> = Deadly::ALL.iter().map(|deadly| deadly.name()).collect();
+        anyhow::bail!("a program can be sent signal.{}, signal.SIGSTOP", known.join(", signal."))
+    };
+    process.gone = true;
+    process.dist()?.signal(match deadly {
+        Deadly::Kill => SignalKind::Kill,
+        other => SignalKind::End(*other),
+    });
+    Err(anyhow::Error::new(Left))
+}
+
+/// `signal.raise_signal`.
+#[starlark_module]
+fn of_signal(builder: &mut GlobalsBuilder) {
+    fn raise_signal(signalnum: i32, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
+        raise(signalnum, eval)
+    }
+}
+
+/// `os._exit`, `os.abort` and `os.kill`.
 #[starlark_module]
 pub(super) fn of_os(builder: &mut GlobalsBuilder) {
     /// Of its own process: which other ones there are, a plan does not say.
@@ -92,28 +126,21 @@ pub(super) fn of_os(builder: &mut GlobalsBuilder) {
         if pid.downcast_ref::<UnknownValue>().is_none() {
             anyhow::bail!("os.kill sends to the rank's own process: write os.getpid()");
         }
-        let process = process(eval)?;
-        match SIGNALS.iter().find(|(_, number)| *number == sig) {
-            Some(("SIGSTOP", _)) => {
-                process.dist()?.signal(SignalKind::Stop { for_ms: None });
-                Ok(NoneType)
-            }
-            Some(("SIGKILL", _)) => {
-                process.dist()?.signal(SignalKind::Kill);
-                Err(anyhow::Error::new(Left))
-            }
-            Some((name, _)) => {
-                let text = format!("killed by signal {sig} ({name})");
-                Err(anyhow::Error::new(Raised { text, help: None }))
-            }
-            None => {
-                let known: Vec<&str> = SIGNALS.iter().map(|(name, _)| *name).collect();
-                anyhow::bail!("os.kill knows signal.{}", known.join(", signal."))
-            }
-        }
+        raise(sig, eval)
     }
 
-    fn _exit<'v>(code: Value<'v>, heap: Heap<'v>) -> anyhow::Result<NoneType> {
-        Err(leave(code, heap))
+    fn abort(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
+        raise(Deadly::Abort.number(), eval)
+    }
+
+    /// At once: nothing can catch it.
+    fn _exit<'v>(code: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
+        let heap = eval.heap();
+        process(eval)?.gone = true;
+        if is_done(code) {
+            return Err(anyhow::Error::new(Left));
+        }
+        let text = format!("SystemExit: {}", shown::text(code, heap));
+        Err(anyhow::Error::new(Raised { text, help: None }))
     }
 }

@@ -66,6 +66,11 @@ impl MeshValue {
         Ok(MeshValue { mesh, root: self.root.clone() })
     }
 
+    /// Its ranks, row by row, and its shape.
+    pub(super) fn ranks(&self) -> (Vec<u32>, Vec<u32>) {
+        (self.mesh.ranks(), self.mesh.shape().to_vec())
+    }
+
     /// The rank's group along a dimension, which may be a flattened one of the root.
     fn group(&self, dim: Option<MeshDim<'_>>) -> Result<crate::c10d::Group, DistError> {
         if let Some(MeshDim::Name(name)) = dim {

@@ -45,6 +45,8 @@ mod amp;
 #[cfg(feature = "program")]
 mod arguments;
 #[cfg(feature = "program")]
+mod attempts;
+#[cfg(feature = "program")]
 mod callable;
 #[cfg(feature = "program")]
 mod checkpoint;
@@ -52,6 +54,8 @@ mod checkpoint;
 mod class_functions;
 #[cfg(feature = "program")]
 mod classes;
+#[cfg(feature = "program")]
+mod contexts;
 #[cfg(feature = "program")]
 mod cuda;
 #[cfg(feature = "program")]
@@ -73,7 +77,13 @@ mod execute;
 #[cfg(feature = "program")]
 mod held;
 #[cfg(feature = "program")]
+mod hints;
+#[cfg(feature = "program")]
 mod in_place;
+#[cfg(feature = "program")]
+mod iterated;
+#[cfg(feature = "program")]
+mod iterators;
 #[cfg(feature = "program")]
 mod job;
 #[cfg(feature = "program")]
@@ -91,9 +101,15 @@ mod losses;
 #[cfg(feature = "program")]
 mod mesh;
 #[cfg(feature = "program")]
+mod mesh_ranks;
+#[cfg(feature = "program")]
 mod models;
 #[cfg(feature = "program")]
 mod module;
+#[cfg(feature = "program")]
+mod module_list;
+#[cfg(feature = "program")]
+mod module_parts;
 #[cfg(feature = "program")]
 mod module_value;
 #[cfg(feature = "program")]
@@ -110,6 +126,8 @@ mod optimizer;
 mod output_shape;
 #[cfg(feature = "program")]
 mod output_value;
+#[cfg(feature = "program")]
+mod own_data;
 #[cfg(feature = "program")]
 mod parameters;
 #[cfg(feature = "program")]
@@ -128,6 +146,8 @@ mod python;
 mod shown;
 #[cfg(feature = "program")]
 mod size_value;
+#[cfg(feature = "program")]
+mod special;
 #[cfg(feature = "program")]
 mod stores;
 #[cfg(feature = "program")]
@@ -166,6 +186,8 @@ mod work;
 #[cfg(all(test, feature = "program"))]
 mod tests;
 #[cfg(all(test, feature = "program"))]
+mod tests_attempts;
+#[cfg(all(test, feature = "program"))]
 mod tests_classes;
 #[cfg(all(test, feature = "program"))]
 mod tests_computed;
@@ -176,9 +198,13 @@ mod tests_mesh;
 #[cfg(all(test, feature = "program"))]
 mod tests_objects;
 #[cfg(all(test, feature = "program"))]
+mod tests_ordinary;
+#[cfg(all(test, feature = "program"))]
 mod tests_python;
 #[cfg(all(test, feature = "program"))]
 mod tests_scripts;
+#[cfg(all(test, feature = "program"))]
+mod tests_special;
 #[cfg(all(test, feature = "program"))]
 mod tests_tensors;
 #[cfg(all(test, feature = "program"))]

@@ -4,6 +4,7 @@
 
 use super::arguments as take;
 use super::checkpoint::{CheckpointValue, loaded};
+use super::module_list::{ModuleListValue, model_of};
 use super::output_shape::{Rest, Shape};
 use super::output_value::{returned, shaped};
 use super::parameters::{ParametersValue, number_of};
@@ -20,7 +21,7 @@ use starlark::values::dict::{DictRef, UnpackDictEntries};
 use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
-    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
+    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
 };
 use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
@@ -169,9 +170,16 @@ pub(super) fn layers(builder: &mut GlobalsBuilder) {
     }
 
     /// Modules in a list, which are taken to be run one behind the other.
-    fn ModuleList<'v>(modules: Value<'v>, heap: Heap<'v>) -> starlark::Result<ModelValue> {
+    fn ModuleList<'v>(
+        #[starlark(default = NoneType)] modules: Value<'v>,
+        heap: Heap<'v>,
+    ) -> starlark::Result<Value<'v>> {
+        if modules.is_none() {
+            return Ok(heap.alloc_complex_no_freeze(ModuleListValue::default()));
+        }
         let modules: Vec<Value<'v>> = modules.iterate(heap)?.collect();
-        in_a_row("ModuleList", &modules).map_err(starlark::Error::new_native)
+        let made = in_a_row("ModuleList", &modules).map_err(starlark::Error::new_native)?;
+        Ok(heap.alloc(made))
     }
 
     /// Modules one behind the other.
@@ -183,17 +191,17 @@ pub(super) fn layers(builder: &mut GlobalsBuilder) {
 }
 
 /// Modules one behind the other, by their numbers.
-fn in_a_row(name: &str, modules: &[Value<'_>]) -> anyhow::Result<ModelValue> {
-    let parts = modules.iter().enumerate().map(|(nth, module)| {
-        let model = module.downcast_ref::<ModelValue>().map(|model| &*model.0);
-        let model = model.ok_or_else(|| {
+pub(super) fn in_a_row(name: &str, modules: &[Value<'_>]) -> anyhow::Result<ModelValue> {
+    let models = modules.iter().enumerate().map(|(nth, module)| {
+        let model = model_of(*module).ok_or_else(|| {
             take::type_error(format!("{} is not a Module subclass", take::class_of(*module)))
         })?;
         anyhow::Ok((nth.to_string(), model))
     });
-    let parts: Vec<(String, &Model)> = parts.collect::<Result<_, _>>()?;
-    let shapes = modules.iter().filter_map(|module| module.downcast_ref::<ModelValue>());
-    let shape = Shape::Chain(shapes.map(|model| (*model.1).clone()).collect());
+    let models: Vec<(String, ModelValue)> = models.collect::<Result<_, _>>()?;
+    let parts: Vec<(String, &Model)> =
+        models.iter().map(|(nth, model)| (nth.clone(), &*model.0)).collect();
+    let shape = Shape::Chain(models.iter().map(|(_, model)| (*model.1).clone()).collect());
     Ok(ModelValue::new(sequence(name, &parts), shape))
 }
 
@@ -270,13 +278,13 @@ pub(super) fn classes(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] returned: u32,
     ) -> anyhow::Result<ModelValue> {
         let kept = DictRef::from_value(kept).ok_or_else(|| anyhow::anyhow!("self is no dict"))?;
-        let parts = kept.iter().filter_map(|(key, value)| {
-            let model = &value.downcast_ref::<ModelValue>()?.0;
-            Some((key.unpack_str()?.to_owned(), &**model))
-        });
-        let parts: Vec<(String, &Model)> = parts.collect();
-        let shapes = kept.values().filter_map(|value| value.downcast_ref::<ModelValue>());
-        let shapes = shapes.map(|model| (*model.1).clone()).collect();
+        let models = kept
+            .iter()
+            .filter_map(|(key, value)| Some((key.unpack_str()?.to_owned(), model_of(value)?)));
+        let models: Vec<(String, ModelValue)> = models.collect();
+        let parts: Vec<(String, &Model)> =
+            models.iter().map(|(name, model)| (name.clone(), &*model.0)).collect();
+        let shapes = models.iter().map(|(_, model)| (*model.1).clone()).collect();
         let shape = Shape::class(shapes, returned as usize);
         Ok(ModelValue::new(sequence(name, &parts), shape))
     }
@@ -405,6 +413,20 @@ pub(super) fn model_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<ParametersValue> {
         super::parameters::parameters(this, false, eval)
+    }
+
+    fn buffers<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<ParametersValue> {
+        Ok(super::parameters::parameters(this, false, eval)?.buffers())
+    }
+
+    fn named_buffers<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<ParametersValue> {
+        Ok(super::parameters::parameters(this, true, eval)?.buffers())
     }
 
     fn named_parameters<'v>(

@@ -167,7 +167,7 @@ fn wrap<'v>(
     let wanted = wrapped.wanted.clone();
     anyhow::ensure!(process.modules.len() < 1000, "a process has at most 1000 models");
     process.modules.push(wrapped);
-    Ok(DdpValue(process.modules.len() - 1, wanted))
+    DdpValue::of(process, wanted)
 }
 
 /// The global ranks of a model's group, by group rank.
@@ -344,16 +344,16 @@ pub(super) fn forward(
     eval: &mut Evaluator<'_, '_, '_>,
 ) -> anyhow::Result<ForwardPass> {
     let process = process(eval)?;
-    let sync = !process.contexts.contains(&Context::NoSync(at));
+    let wanted = process.modules.get(at).is_some_and(|module| module.wanted.load(Relaxed));
+    let sync = wanted && !process.contexts.contains(&Context::NoSync(at));
     let grad = process.grad_enabled();
-    let join = if through_ddp { super::join::input(process, at) } else { None };
-    let rank0_inputs = super::join::rank0_inputs(process, at);
+    let join = if through_ddp { super::join::input(process, at, sync) } else { None };
+    let passes = super::join::passes(process, at);
     with_module(process, at, |process, module| {
-        let sync = sync && module.wanted.load(Relaxed);
         let mut calls = Vec::new();
         let mut ended = None;
         if let (Some(ddp), true) = (&mut module.ddp, through_ddp) {
-            let rank0 = rank0_inputs.map(|inputs| ddp.rank0_order(&module.model, inputs));
+            let rank0 = passes.map(|passes| ddp.rank0_order(&module.model, &passes));
             let rank0 = rank0.transpose().map_err(|error| raised(&error))?;
             let rank0_order = rank0.as_deref();
             let forward = Forward { grad_enabled: grad, sync, unused, rank0_order, join };

@@ -5,7 +5,9 @@
 use super::arguments as take;
 use super::models::ModelValue;
 use super::module::{forward, unused_params};
+use super::module_parts;
 use super::output_value::{input_of, returned};
+use super::parameters::Of;
 use super::process::Process;
 use super::values::{Context, ContextValue};
 use crate::c10d::ForwardPass;
@@ -30,12 +32,23 @@ pub(crate) struct DdpValue(
     /// `require_backward_grad_sync`.
     #[allocative(skip)]
     pub(super) Arc<AtomicBool>,
+    /// The model that it wraps.
+    #[allocative(skip)]
+    Of,
 );
 starlark_simple_value!(DdpValue);
 
+impl DdpValue {
+    /// The model that the process has wrapped last.
+    pub(super) fn of(process: &mut Process<'_>, sync: Arc<AtomicBool>) -> anyhow::Result<DdpValue> {
+        let at = process.modules.len().saturating_sub(1);
+        Ok(DdpValue(at, sync, Of::numbered(at, process)?))
+    }
+}
+
 /// The model inside of a wrapped one: `ddp.module`.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(crate) struct InnerValue(pub(super) usize);
+pub(crate) struct InnerValue(pub(super) usize, #[allocative(skip)] Of);
 starlark_simple_value!(InnerValue);
 
 /// What `no_sync()` sets, and what some set themselves.
@@ -75,7 +88,7 @@ impl<'v> StarlarkValue<'v> for DdpValue {
 
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
         match attribute {
-            "module" => Some(heap.alloc(InnerValue(self.0))),
+            "module" => Some(heap.alloc(InnerValue(self.0, self.2.clone()))),
             SYNC => Some(Value::new_bool(self.1.load(Relaxed))),
             _ => None,
         }
@@ -100,6 +113,19 @@ impl<'v> StarlarkValue<'v> for DdpValue {
 impl<'v> StarlarkValue<'v> for InnerValue {
     fn get_methods() -> Option<&'static Methods> {
         Some(super::models::methods())
+    }
+
+    /// `ddp.module.fc`, `ddp.module.weight`.
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        module_parts::named(&self.1, attribute.to_owned(), heap)
+    }
+
+    fn has_attr(&self, attribute: &str, heap: Heap<'v>) -> bool {
+        self.get_attr(attribute, heap).is_some()
+    }
+
+    fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        module_parts::item(&self.1, "", index, heap)
     }
 
     /// `ddp.module(batch)`: a forward pass that DDP knows nothing of.

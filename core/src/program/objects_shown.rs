@@ -4,7 +4,7 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use super::classes::{InstanceValue, found};
-use super::shown;
+use super::{exceptions, shown};
 use allocative::Allocative;
 use starlark::eval::Evaluator;
 use starlark::starlark_simple_value;
@@ -19,6 +19,8 @@ use std::fmt;
 
 /// Lists in each other that are looked into.
 const MAX_DEPTH: usize = 16;
+/// And how many values of them, all together: what holds itself has no end.
+const MAX_LOOKED_AT: u32 = 100_000;
 
 /// What an object is shown as where it stands among others: no text, which would be quoted.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
@@ -34,19 +36,20 @@ impl fmt::Display for ShownValue {
 #[starlark_value(type = "shown")]
 impl<'v> StarlarkValue<'v> for ShownValue {}
 
-/// Whether a value is an object, or holds one.
-fn holds(value: Value<'_>, depth: usize) -> bool {
+/// Whether a value is an object, or holds one, as far as is still looked at.
+fn holds(value: Value<'_>, depth: usize, left: &mut u32) -> bool {
     if value.downcast_ref::<InstanceValue<'_>>().is_some() {
         return true;
     }
-    if depth > MAX_DEPTH {
+    if depth > MAX_DEPTH || *left == 0 {
         return false;
     }
+    *left -= 1;
     let list = ListRef::from_value(value).map(|list| list.content());
     let items = list.or_else(|| TupleRef::from_value(value).map(|tuple| tuple.content()));
     match (items, DictRef::from_value(value)) {
-        (Some(items), _) => items.iter().any(|item| holds(*item, depth + 1)),
-        (None, Some(dict)) => dict.values().any(|value| holds(value, depth + 1)),
+        (Some(items), _) => items.iter().any(|item| holds(*item, depth + 1, left)),
+        (None, Some(dict)) => dict.values().any(|value| holds(value, depth + 1, left)),
         (None, None) => false,
     }
 }
@@ -64,7 +67,10 @@ pub(super) fn shown<'v>(
         Some(method) => {
             eval.eval_function(method, &[value], &[]).map_err(starlark::Error::into_anyhow)
         }
-        None => within(value, 0, eval),
+        None => match exceptions::text(value, eval)? {
+            Some(text) => Ok(eval.heap().alloc(text)),
+            None => within(value, 0, &mut { MAX_LOOKED_AT }, eval),
+        },
     }
 }
 
@@ -76,26 +82,29 @@ pub(super) fn as_repr<'v>(
     value: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Value<'v>> {
-    within(value, 0, eval)
+    within(value, 0, &mut { MAX_LOOKED_AT }, eval)
 }
 
 fn within<'v>(
     value: Value<'v>,
     depth: usize,
+    left: &mut u32,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Value<'v>> {
-    if depth > MAX_DEPTH || !holds(value, depth) {
+    if depth > MAX_DEPTH || !holds(value, depth, left) {
         return Ok(value);
     }
+    *left = left.saturating_sub(1);
+    anyhow::ensure!(*left > 0, "what is shown here holds itself, or more than 100,000 values");
     let heap = eval.heap();
     if let Some(own) = value.downcast_ref::<InstanceValue<'v>>() {
-        return Ok(match of_object(value, own, depth, eval)? {
+        return Ok(match of_object(value, own, depth, left, eval)? {
             Some(text) => heap.alloc(ShownValue(text)),
             None => value,
         });
     }
     let mut all = |items: &[Value<'v>]| -> anyhow::Result<Vec<Value<'v>>> {
-        items.iter().map(|item| within(*item, depth + 1, eval)).collect()
+        items.iter().map(|item| within(*item, depth + 1, left, eval)).collect()
     };
     let list = ListRef::from_value(value).map(|list| list.content().to_vec());
     if let Some(items) = list {
@@ -118,6 +127,7 @@ fn of_object<'v>(
     value: Value<'v>,
     own: &InstanceValue<'v>,
     depth: usize,
+    left: &mut u32,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Option<String>> {
     let (Some(class), Some(state)) = (own.class(), own.state()) else { return Ok(None) };
@@ -126,6 +136,9 @@ fn of_object<'v>(
         let shown = eval.eval_function(method, &[value], &[]);
         return Ok(Some(shown::text(shown.map_err(starlark::Error::into_anyhow)?, heap)));
     }
+    if let Some(text) = exceptions::repr(own, eval)? {
+        return Ok(Some(text));
+    }
     let fields = class.fields(0);
     if fields.is_empty() {
         return Ok(None);
@@ -133,7 +146,7 @@ fn of_object<'v>(
     let mut texts = Vec::with_capacity(fields.len());
     for field in fields {
         let Some(value) = found(&state.attributes, &field) else { continue };
-        let value = within(value, depth + 1, eval)?;
+        let value = within(value, depth + 1, left, eval)?;
         texts.push(format!("{field}={}", shown::repr(value, heap)));
     }
     Ok(Some(format!("{}({})", class.name, texts.join(", "))))

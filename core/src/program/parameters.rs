@@ -12,6 +12,7 @@ use super::tensor_math::{parameter, parameter_of};
 use super::values::TensorValue;
 use crate::c10d::{Device, Tensor};
 use crate::ddp::model::Model;
+use crate::dtype::Dtype;
 use crate::plan::{Fill, TensorId};
 use allocative::Allocative;
 use starlark::eval::Evaluator;
@@ -33,6 +34,8 @@ pub(crate) struct ParametersValue {
     /// What stands before the names, where they are named.
     #[allocative(skip)]
     named: Option<&'static str>,
+    /// Whether it is the buffers that are gone through.
+    buffers: bool,
 }
 starlark_simple_value!(ParametersValue);
 
@@ -52,6 +55,8 @@ pub(super) struct Parameter {
     pub(super) at: usize,
     pub(super) index: usize,
     pub(super) grad: bool,
+    /// Whether it is a buffer, numbered behind the parameters.
+    buffer: bool,
     graded: Arc<AtomicBool>,
 }
 
@@ -65,25 +70,34 @@ impl fmt::Display for ParametersValue {
 impl<'v> StarlarkValue<'v> for ParametersValue {
     fn iterate_collect(&self, heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
         let Of { at, model, device, graded } = &self.of;
-        let made = model.params.iter().enumerate().map(|(index, param)| {
-            let this = Parameter { at: *at, index, grad: false, graded: graded.clone() };
-            let tensor = parameter(this, param.dtype, &param.shape, *device);
-            let tensor = heap.alloc(TensorValue(tensor));
+        let made = |(index, name, dtype, shape): (usize, &str, Dtype, &[u64])| {
+            let (buffer, graded) = (self.buffers, graded.clone());
+            let this = Parameter { at: *at, index, grad: false, buffer, graded };
+            let tensor = heap.alloc(TensorValue(parameter(this, dtype, shape, *device)));
             match self.named {
                 Some(before) => {
-                    let name = heap.alloc(format!("{before}{}", param.name));
+                    let name = heap.alloc(format!("{before}{name}"));
                     heap.alloc(AllocTuple([name, tensor]))
                 }
                 None => tensor,
             }
-        });
-        Ok(made.collect())
+        };
+        if self.buffers {
+            // They are numbered behind the parameters.
+            let all = model.buffers.iter().zip(model.params.len()..);
+            let all = all.map(|(own, at)| (at, own.name.as_str(), own.dtype, &own.shape[..]));
+            return Ok(all.map(made).collect());
+        }
+        let all = model.params.iter().enumerate();
+        let all = all.map(|(at, own)| (at, own.name.as_str(), own.dtype, &own.shape[..]));
+        Ok(all.map(made).collect())
     }
 }
 
 /// `parameter.grad`: `None` before a backward pass, and of what is no parameter.
 pub(super) fn grad<'v>(of: &Tensor, heap: Heap<'v>) -> Value<'v> {
-    let Some(this) = parameter_of(of).filter(|this| this.graded.load(Relaxed)) else {
+    let graded = |this: &Parameter| this.graded.load(Relaxed) && !this.buffer;
+    let Some(this) = parameter_of(of).filter(graded) else {
         return Value::new_none();
     };
     let this = Parameter { grad: true, ..this };
@@ -92,11 +106,11 @@ pub(super) fn grad<'v>(of: &Tensor, heap: Heap<'v>) -> Value<'v> {
 
 /// The number of a model in the process, which it gets where it is used without DDP.
 pub(super) fn number_of(model: Value<'_>, process: &mut Process<'_>) -> anyhow::Result<usize> {
-    if let Some(DdpValue(at, _)) = model.downcast_ref::<DdpValue>() {
-        return Ok(*at);
+    if let Some(ddp) = model.downcast_ref::<DdpValue>() {
+        return Ok(ddp.0);
     }
-    if let Some(InnerValue(at)) = model.downcast_ref::<InnerValue>() {
-        return Ok(*at);
+    if let Some(inner) = model.downcast_ref::<InnerValue>() {
+        return Ok(inner.0);
     }
     let model = model.downcast_ref::<ModelValue>();
     let ModelValue(model, shape) = model.ok_or_else(|| anyhow::anyhow!("this is no model"))?;
@@ -118,19 +132,59 @@ pub(super) fn parameters(
 ) -> anyhow::Result<ParametersValue> {
     let process = process(eval)?;
     let at = number_of(model_value, process)?;
-    let wrapped = process.modules.get(at).ok_or_else(|| anyhow::anyhow!("there is no model"))?;
-    let (model, graded) = (wrapped.model(), wrapped.graded());
-    let group = wrapped.group();
-    // With DDP and without it they are the same tensors.
-    let same = process.modules.iter().position(|own| Arc::ptr_eq(&own.model(), &model));
-    let at = same.unwrap_or(at);
-    let device = match process.dist()?.get_backend_config(group) {
-        Ok(config) if config.contains("nccl") => Device::Cuda,
-        _ => Device::Cpu,
-    };
+    let of = Of::numbered(at, process)?;
     let of_ddp = model_value.downcast_ref::<DdpValue>().is_some();
     let named = named.then_some(if of_ddp { "module." } else { "" });
-    Ok(ParametersValue { of: Of { at, model, device, graded }, named })
+    Ok(ParametersValue { of, named, buffers: false })
+}
+
+impl Of {
+    /// Those of the process's model of that number.
+    pub(super) fn numbered(at: usize, process: &mut Process<'_>) -> anyhow::Result<Of> {
+        let wrapped =
+            process.modules.get(at).ok_or_else(|| anyhow::anyhow!("there is no model"))?;
+        let (model, graded) = (wrapped.model(), wrapped.graded());
+        let group = wrapped.group();
+        // With DDP and without it they are the same tensors.
+        let same = process.modules.iter().position(|own| Arc::ptr_eq(&own.model(), &model));
+        let at = same.unwrap_or(at);
+        let device = match process.dist()?.get_backend_config(group) {
+            Ok(config) if config.contains("nccl") => Device::Cuda,
+            _ => Device::Cpu,
+        };
+        Ok(Of { at, model, device, graded })
+    }
+
+    /// The parameter or buffer of that name.
+    pub(super) fn tensor<'v>(&self, name: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        let params = self.model.params.iter().position(|own| own.name == name);
+        let found = params.and_then(|at| {
+            let own = self.model.params.get(at)?;
+            Some((at, false, own.dtype, &own.shape[..]))
+        });
+        let (index, buffer, dtype, shape) = found.or_else(|| {
+            let at = self.model.buffers.iter().position(|own| own.name == name)?;
+            let own = self.model.buffers.get(at)?;
+            Some((self.model.params.len() + at, true, own.dtype, &own.shape[..]))
+        })?;
+        let graded = self.graded.clone();
+        let this = Parameter { at: self.at, index, grad: false, buffer, graded };
+        Some(heap.alloc(TensorValue(parameter(this, dtype, shape, self.device))))
+    }
+
+    /// Whether the names of some of them begin so.
+    pub(super) fn has_below(&self, front: &str) -> bool {
+        let params = self.model.params.iter().map(|own| &own.name);
+        let mut all = params.chain(self.model.buffers.iter().map(|own| &own.name));
+        all.any(|name| name.starts_with(front))
+    }
+}
+
+impl ParametersValue {
+    /// The buffers of the same model.
+    pub(super) fn buffers(self) -> ParametersValue {
+        ParametersValue { buffers: true, ..self }
+    }
 }
 
 /// Where parameters are.
@@ -164,10 +218,14 @@ pub(super) fn made(
     if let Some(known) = own.parameters.get(&key) {
         return Ok(*known);
     }
-    let param = own.model().params.get(this.index).map(|param| param.name.clone());
-    let name = param.unwrap_or_default() + if this.grad { ".grad" } else { "" };
-    let fill = Fill::Seeded { seed: 0 };
-    process.random = true;
+    let model = own.model();
+    let param = model.params.get(this.index).map(|param| param.name.clone());
+    let buffer = this.index.checked_sub(model.params.len()).and_then(|at| model.buffers.get(at));
+    let name = param.or_else(|| Some(buffer?.name.clone()));
+    let name = name.unwrap_or_default() + if this.grad { ".grad" } else { "" };
+    // What is in buffers is not followed.
+    let fill = if this.buffer { Fill::Unknown } else { Fill::Seeded { seed: 0 } };
+    process.random |= !this.buffer;
     let dist = process.dist()?;
     let tensor = dist.tensor_on(like.device(), &name, like.dtype(), like.shape(), fill);
     let id = tensor.storage();

@@ -93,6 +93,14 @@ pub(super) struct Process<'j> {
     pub(super) held: Vec<super::held::Names>,
     /// Tensors of one number that others are computed with, by type, size and the number's bits.
     pub(super) constants: BTreeMap<(Dtype, u64, u64), Tensor>,
+    /// What its loggers are told.
+    pub(super) loggers: super::logging::Loggers,
+    /// What `raise` has raised last, as the last line of its traceback.
+    pub(super) raised: Option<String>,
+    /// Whether the process has ended by what nothing in it can catch.
+    pub(super) gone: bool,
+    /// The program, in the interpreter's words.
+    pub(super) program: Option<Arc<Rewritten>>,
 }
 
 impl<'j> Process<'j> {
@@ -143,6 +151,10 @@ impl<'j> Process<'j> {
             assumed: Vec::new(),
             held: Vec::new(),
             constants: BTreeMap::new(),
+            loggers: super::logging::Loggers::default(),
+            raised: None,
+            gone: false,
+            program: None,
         }
     }
 
@@ -230,6 +242,9 @@ impl<'j> Process<'j> {
         if undecided::decided_by_values() {
             let before = "here or a little before, by taking a tensor for true or false";
             anyhow::bail!("{} ({before})", undecided::VALUES);
+        }
+        if undecided::decided_by_object() {
+            anyhow::bail!("{} (here or a little before)", undecided::OBJECT);
         }
         match self.asked.filter(|_| self.decided.any()) {
             Some((what, line)) => Err(anyhow::anyhow!("{what} (asked in line {line})")),
@@ -381,15 +396,35 @@ pub(super) struct Failure {
     pub(super) error: ProgramError,
 }
 
+/// Whether a call is one of the program's, and not of what `try` was written as.
+fn is_own((name, _): &(String, u32)) -> bool {
+    !["_attempt", "_each", "_catches", "_part"].contains(&name.as_str())
+}
+
+/// What an error says, and which exception it is where it was raised as one.
+fn said(error: &starlark::Error) -> (String, Option<&Raised>) {
+    match error.kind() {
+        starlark::ErrorKind::Native(inner) => (inner.to_string(), inner.downcast_ref::<Raised>()),
+        starlark::ErrorKind::Fail(inner) => (inner.to_string(), None),
+        kind => (kind.to_string(), None),
+    }
+}
+
+/// The last line of Python's traceback, where an error is an exception of Python's or PyTorch's.
+pub(super) fn raised_by(error: &starlark::Error, rewritten: &Rewritten) -> Option<String> {
+    let (text, raised) = said(error);
+    if raised.is_some() || matches!(error.kind(), starlark::ErrorKind::Fail(_)) {
+        return Some(text);
+    }
+    let line = error.span().map(|span| span.resolve_span().begin.line);
+    super::dist::exception(&text, line, rewritten)
+}
+
 /// What the interpreter says, in lines of the original.
 pub(super) fn failure(error: &starlark::Error, rewritten: &Rewritten) -> Failure {
     let line_of = |line: usize| rewritten.origin.get(line).map_or(0, |line| line + 1);
     let place = error.span().map(|span| span.resolve_span().begin);
-    let (mut kind, raised) = match error.kind() {
-        starlark::ErrorKind::Native(inner) => (inner.to_string(), inner.downcast_ref::<Raised>()),
-        starlark::ErrorKind::Fail(inner) => (inner.to_string(), None),
-        kind => (kind.to_string(), None),
-    };
+    let (mut kind, raised) = said(error);
     let mut failed = matches!(error.kind(), starlark::ErrorKind::Fail(_));
     if raised.is_none()
         && let Some(exception) = super::dist::exception(&kind, place.map(|at| at.line), rewritten)
@@ -405,10 +440,10 @@ pub(super) fn failure(error: &starlark::Error, rewritten: &Rewritten) -> Failure
         column: place.map_or(0, |place| rewritten.column(place.line, place.column) as u32 + 1),
         message: kind,
         help: raised.and_then(|raised| raised.help.clone()),
-        stack: error.call_stack().frames.iter().filter_map(frame).collect(),
+        stack: error.call_stack().frames.iter().filter_map(frame).filter(is_own).collect(),
     };
     if raised.is_none() && !failed && told.help.is_none() {
-        told.help = hint(&told.message).map(str::to_owned);
+        told.help = super::hints::hint(&told.message).map(str::to_owned);
     }
     let mut endless = told.message.contains("ticks has been exceeded");
     if told.message.contains("Heap memory limit") {
@@ -425,76 +460,4 @@ pub(super) fn failure(error: &starlark::Error, rewritten: &Rewritten) -> Failure
         _ => false,
     };
     Failure { raised: raised.is_some() || failed, endless, left, error: told }
-}
-
-/// What to do about what the interpreter says, where Python has taught people otherwise.
-fn hint(message: &str) -> Option<&'static str> {
-    const MISSING: [(&str, &str); 16] = [
-        ("np", "There is no numpy: make tensors with tensor(numel)."),
-        ("numpy", "There is no numpy: make tensors with tensor(numel)."),
-        ("argparse", "There is no command line: write the values as variables."),
-        ("logging", "Write what is logged with print(...)."),
-        ("logger", "Write what is logged with print(...)."),
-        ("subprocess", "A program starts nothing: run(main, world_size = 4) starts its ranks."),
-        ("multiprocessing", "Write import torch.multiprocessing as mp."),
-        ("threading", "A rank has one thread; a call with async_op = True goes on beside it."),
-        ("pickle", "json.dumps(x).encode() makes bytes; object calls take x itself."),
-        ("defaultdict", "Write d[key] = d.get(key, 0) + 1."),
-        ("Counter", "Write d[key] = d.get(key, 0) + 1."),
-        ("dataclass", "Keep what belongs together in a dict or struct(...)."),
-        ("input", "Nobody can be asked: write the value."),
-        ("open", "There are no files: write what would stand there."),
-        ("F", "Write import torch.nn.functional as F."),
-        ("nn", "Models: DDP(models.mlp([784, 256, 10])), or one that ships (docs/programs.md)."),
-    ];
-    let hints = [
-        (
-            "Cannot mutate an immutable value",
-            "What is made outside of functions cannot be changed.",
-        ),
-        ("Execution limit reached", "A loop without an end? A program is bounded in its steps."),
-        ("tick", "A loop without an end? A program is bounded in its steps."),
-        (
-            "Operation `[]` not supported for types `Tensor`",
-            "A tensor holds no values while the program is executed, for all ranks and before anything \
-             is sent: what depends on them cannot be decided. Decide by the rank or the step instead, \
-             or take a part of the tensor as x[from:to].",
-        ),
-        (
-            "not supported for types `Tensor`",
-            "Tensors are not computed with here: make what a call takes with torch.full((n,), \
-             value) or tensor(n, fill = \"rank\"), and compute(\"scale\", us = 20) takes the time.",
-        ),
-        (
-            "Object of type `Tensor` has no attribute",
-            "Tensors are not computed with here: make what a call takes with torch.full((n,), \
-             value) or tensor(n, fill = \"rank\"), and compute(\"scale\", us = 20) takes the time.",
-        ),
-        (
-            "left-hand-side of assignment must take the form",
-            "A part of a list is not assigned to, and tensors are not computed with here: make a \
-             list anew, leave out what only changes a tensor's values (x.copy_(y), x.fill_(3) and \
-             torch.cat are there), and compute(\"add\", us = 20) takes the time that it would.",
-        ),
-        (
-            "Object of type `namespace` has no attribute",
-            "It is not among what a program has: docs/programs.md lists that. What only computes \
-             can be left out: compute(\"loss\", us = 50) takes the time that it would.",
-        ),
-        (
-            "comparisons are not associative",
-            "Give what stands in the middle a name, or write `a < b and b < c`.",
-        ),
-        (
-            "unexpected symbol '**'",
-            "Write `new = dict(old)` and `new.update(...)`, or `pow(x, y)`.",
-        ),
-        ("`(iter)` not supported on type `string`", "Its characters are text.elems()."),
-    ];
-    if let Some(instead) = super::absent::instead(message) {
-        return Some(instead);
-    }
-    let name = message.strip_prefix("Variable `").and_then(|rest| rest.split_once('`'));
-    let missing = name.and_then(|(name, _)| MISSING.iter().find(|(known, _)| *known == name));
-    missing.or_else(|| hints.iter().find(|(part, _)| message.contains(part))).map(|(_, help)| *help)
 }

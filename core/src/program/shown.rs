@@ -33,7 +33,8 @@ fn within<'v>(value: Value<'v>, depth: usize, heap: Heap<'v>) -> Option<String> 
     }
     if value.get_type() == "function" {
         let name = value.to_repr();
-        return CLASSES.contains(&name.as_str()).then(|| format!("<class '{name}'>"));
+        let class = CLASSES.contains(&name.as_str()) || super::exceptions::is_class(&name);
+        return class.then(|| format!("<class '{name}'>"));
     }
     if let Some(list) = ListRef::from_value(value) {
         return Some(format!("[{}]", all(list.content(), depth, heap)));

@@ -20,6 +20,7 @@ use starlark::values::tuple::AllocTuple;
 enum Fold {
     Sum,
     Mean,
+    Norm,
     Prod,
     Max,
     Min,
@@ -44,6 +45,12 @@ impl Fold {
                     of.scalar_type()
                 )));
             }
+            Fold::Norm if whole => {
+                return Err(runtime_error(format!(
+                    "linalg.vector_norm: Expected a floating point or complex tensor as input. Got {}",
+                    of.scalar_type()
+                )));
+            }
             _ => of,
         })
     }
@@ -64,7 +71,7 @@ impl Fold {
             Fold::Mean if matches!(dtype, Dtype::Float32 | Dtype::Float64) => {
                 Some(exact_sum(dtype, values)? / values.len() as f64)
             }
-            Fold::Mean => None,
+            Fold::Mean | Fold::Norm => None,
             Fold::Prod if matches!(dtype, Dtype::Float16 | Dtype::Bfloat16) => None,
             Fold::Prod => values.iter().try_fold(1.0, |product, value| {
                 let next = product * value;
@@ -199,6 +206,18 @@ pub(super) fn methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         folded(Fold::Mean, this, dim, keepdim, eval)
+    }
+
+    /// A norm, of which only the shape is followed: its last bit is the machine's.
+    fn norm<'v>(
+        this: Value<'v>,
+        #[starlark(default = NoneType)] p: Value<'v>,
+        #[starlark(default = NoneType)] dim: Value<'v>,
+        #[starlark(default = false)] keepdim: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let _ = p;
+        folded(Fold::Norm, this, dim, keepdim, eval)
     }
 
     fn prod<'v>(

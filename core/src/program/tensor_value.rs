@@ -2,7 +2,7 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use super::arguments::{class_of, no_operand};
+use super::arguments::{self as take, class_of, no_operand};
 use super::operation::Operation;
 use super::output_value::OutputValue;
 use super::process::refused;
@@ -24,6 +24,9 @@ use starlark::{methods_static, starlark_module, starlark_simple_value};
 use starlark_derive::starlark_value;
 use std::cmp::Ordering;
 use std::fmt;
+
+/// Rows of a tensor that a loop goes through at most.
+const MAX_ROWS: u64 = 65_536;
 
 /// A tensor of this rank.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
@@ -106,6 +109,20 @@ impl<'v> StarlarkValue<'v> for TensorValue {
 
     fn compare(&self, _other: Value<'v>) -> starlark::Result<Ordering> {
         Err(starlark::Error::new_native(anyhow::anyhow!(super::undecided::VALUES)))
+    }
+
+    /// `for row in tensor`.
+    fn iterate_collect(&self, heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
+        let failed = |text: &str| Err(starlark::Error::new_native(take::type_error(text)));
+        let Some(rows) = self.0.shape().first() else {
+            return failed("iteration over a 0-d tensor");
+        };
+        if *rows > MAX_ROWS {
+            return Err(starlark::Error::new_native(anyhow::anyhow!(
+                "at most {MAX_ROWS} rows of a tensor are gone through"
+            )));
+        }
+        (0..*rows).map(|at| self.at(heap.alloc(at), heap)).collect()
     }
 
     fn length(&self) -> starlark::Result<i32> {

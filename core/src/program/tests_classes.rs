@@ -228,13 +228,13 @@ fn objects_of_a_dataclass_are_equal_by_their_fields() {
 }
 
 /// What stands behind `super().__init__()` on its line belongs to the model; a model that calls its own
-/// methods is refused, and not told as a death.
+/// methods, which keep something in it, is refused, and not told as a death.
 #[test]
 fn the_init_of_a_module_is_all_of_it_or_refused() {
     let model = |init: &str| {
         format!(
             "import torch.nn as nn\nclass Net(nn.Module):\n    def __init__(self):\n        {init}\n    def \
-             forward(self, x):\n        return self.a(x)\n    def build(self):\n        pass\ndef main():\n    \
+             forward(self, x):\n        return self.a(x)\n    def build(self):\n        self.b = 1\ndef main():\n    \
              print(sum(p.numel() for p in Net().parameters()))\nrun(main, world_size=1)\n"
         )
     };
@@ -258,6 +258,14 @@ fn a_backward_pass_of_ddp_gives_the_model_its_gradients() {
                 ddp.parameters()])\n    for p in model.parameters():\n        dist.all_reduce(p.grad)\n\
                 run(main, world_size=2)\n";
     assert_eq!(printed(text), ["[True, True] [True, True] [True, True]"]);
+}
+
+#[test]
+fn what_holds_itself_many_times_is_not_shown_for_ever() {
+    let text = "class A:\n    pass\n\ndef main():\n    l = [A()]\n    for i in range(60):\n        \
+                l.append(l)\n    print(l)\n\nrun(main, world_size = 1)\n";
+    let error = compile("train.py", text, &Options::default()).unwrap_err();
+    assert!(error.message.contains("holds itself"), "{error}");
 }
 
 /// What CPython prints of objects, alone and among others.

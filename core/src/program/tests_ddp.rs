@@ -84,6 +84,58 @@ run(main, world_size=3)
     }
 }
 
+/// A rank that has left shadows a backward pass only where the others reduce in it: with `no_sync()`
+/// in the same passes of all, every rank makes the same calls (PyTorch 2.7.1 and 2.9.1 complete).
+#[test]
+fn a_join_shadows_no_backward_inside_no_sync() {
+    for (backend, short, inputs, norm) in [
+        ("nccl", 1, 6, ""),
+        ("gloo", 1, 6, ", batch_norm=True"),
+        ("gloo", 1, 7, ", batch_norm=True"),
+        ("gloo", 0, 1, ", batch_norm=True"),
+        ("gloo", 0, 0, ""),
+    ] {
+        for set in [
+            "with model.no_sync():",
+            "model.require_backward_grad_sync = False\n            if True:",
+        ] {
+            let text = format!(
+                "def main():
+    dist.init_process_group('{backend}')
+    model = DDP(models.mlp([8, 16, 8]{norm}), bucket_cap_mb=0.0005)
+    with model.join():
+        for i in range({inputs} if dist.get_rank() == {short} else 9):
+            model.require_backward_grad_sync = True
+            if (i + 1) % 3 == 0:
+                model(None).sum().backward()
+                continue
+            {set}
+                model(None).sum().backward()
+    dist.barrier()
+run(main, world_size=3)
+"
+            );
+            let plan = compiled(&text).plan;
+            let calls = |rank| -> Vec<String> {
+                let program = plan.program(GlobalRank(rank)).unwrap();
+                let calls = program.ops.iter().flat_map(|op| op.action.calls());
+                let calls = calls.map(|call| match call {
+                    Call::Collective { collective, count, .. } => format!("{collective:?} {count}"),
+                    _ => panic!("{call:?}"),
+                });
+                calls.collect()
+            };
+            for rank in [1, 2] {
+                assert_eq!(calls(rank), calls(0), "{backend} {short} {inputs}{norm} {set}");
+            }
+            // What a rank reads of those results holds its process on a GPU alone.
+            let program = plan.program(GlobalRank(short)).unwrap();
+            let reads = program.ops.iter().filter(|op| op.action == Action::Synchronize).count();
+            assert_eq!(reads > 0, backend == "nccl");
+        }
+    }
+}
+
 /// What only the whole job knows: the constructor compares each rank's sizes with rank 0's.
 #[test]
 fn ddp_refuses_a_model_in_another_order() {

@@ -148,8 +148,8 @@ fn what_is_not_there_says_what_to_write() {
         ("    del state.x", "d.pop(key)"),
         ("    yield 1", "Return a list"),
         ("    x = np.zeros(3)", "no numpy"),
-        ("    y = torch.ones(2).erf()", "Tensors are not computed with"),
-        ("    torch.ones(2).exp_()", "Tensors are not computed with"),
+        ("    y = torch.ones(2).erf()", "lists the methods that tensors have"),
+        ("    torch.ones(2).exp_()", "lists the methods that tensors have"),
     ] {
         let text = format!(
             "def main():\n    dist.init_process_group('gloo')\n{line}\n\nrun(main, world_size = 1)\n"
@@ -166,7 +166,7 @@ fn what_is_not_there_says_what_to_write() {
 fn what_is_imported_and_not_there_is_refused_where_it_is_used() {
     let head = "import numpy as np, tempfile, argparse\nfrom random import Random\n\
                 import torchvision\nimport torchvision.transforms as transforms\n\
-                from torch.utils.data import Dataset as Loader\n\
+                from torch.utils.data import IterableDataset as Loader\n\
                 from contextlib import nullcontext\nfrom functools import partial\n\
                 from torch.nn.utils import clip_grad_norm_\n";
     let body = "def unused():\n    return np.zeros(3)\n\ndef main():\n    \
@@ -180,7 +180,11 @@ fn what_is_imported_and_not_there_is_refused_where_it_is_used() {
         ("Random(3)", "random.Random is not known here (line 2", "Random numbers"),
         ("if np.flag: dist.barrier()\n    dist.barrier()", "numpy.flag is not known", "no numpy"),
         ("print(f'{np.pi}')", "numpy.pi is not known", "no numpy"),
-        ("for x in Loader([1]): print(x)", "torch.utils.data.Dataset is not", "the batches"),
+        (
+            "for x in Loader([1]): print(x)",
+            "torch.utils.data.IterableDataset is not",
+            "the batches",
+        ),
     ] {
         let error = executed(&format!("{head}{body}    {line}\n{run}")).unwrap_err();
         assert!(error.message.starts_with(said), "{line}: {error}");

@@ -108,10 +108,17 @@ fn who_exits_leaves_the_others_alone() {
         let ops = &compiled.plan.program(crate::rank::GlobalRank(1)).unwrap().ops;
         (ops.iter().map(|op| op.action.name().to_owned()).collect::<Vec<_>>(), compiled.raised)
     };
-    assert_eq!(signals("SIGKILL"), (vec!["injected SIGKILL".to_owned()], vec![]));
-    assert_eq!(signals("SIGSTOP").0, ["injected SIGSTOP", "barrier"]);
-    let (_, raised) = signals("SIGTERM");
-    assert_eq!(raised[0].1.message, "killed by signal 15 (SIGTERM)");
+    assert_eq!(signals("SIGKILL"), (vec!["SIGKILL".to_owned()], vec![]));
+    assert_eq!(signals("SIGSTOP").0, ["SIGSTOP", "barrier"]);
+    for ends in ["SIGTERM", "SIGABRT", "SIGSEGV", "SIGUSR1"] {
+        assert_eq!(signals(ends), (vec![ends.to_owned()], vec![]));
+    }
+    for own in ["os.abort()", "signal.raise_signal(signal.SIGABRT)"] {
+        let compiled = compiled(&in_main("gloo", &format!("    {own}\n    print('on')")));
+        let ops = &compiled.plan.program(crate::rank::GlobalRank(1)).unwrap().ops;
+        let names: Vec<&str> = ops.iter().map(|op| op.action.name()).collect();
+        assert_eq!((names, of_rank(&compiled, 1).len()), (vec!["SIGABRT"], 0), "{own}");
+    }
 
     let dies = compiled(&in_main("gloo", "    if rank == 1: sys.exit(3)\n    dist.barrier()"));
     let [(ranks, error)] = &dies.raised[..] else { panic!("{:?}", dies.raised) };

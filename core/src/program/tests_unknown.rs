@@ -178,7 +178,8 @@ fn objects_have_attributes_and_methods_and_what_they_inherit() {
 #[test]
 fn lines_of_every_day_change_nothing() {
     let body = "import os, random, time, logging, argparse\nimport numpy as np\nfrom tqdm import tqdm\n\
-                logger = logging.getLogger('x')\nparser = argparse.ArgumentParser('x')\n\
+                logging.basicConfig(level=logging.INFO)\nlogger = logging.getLogger('x')\n\
+                parser = argparse.ArgumentParser('x')\n\
                 parser.add_argument('--epochs', '-e', type=int, default=2)\n\
                 parser.add_argument('--no-amp', action='store_true')\nargs = parser.parse_args()\n\
                 args.rank = rank\nnp.random.seed(3)\nrandom.seed(3)\ntorch.manual_seed(3)\n\

@@ -41,7 +41,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         builder.namespace("amp", super::amp::add);
         builder.namespace("cuda", |builder| {
             builder.namespace("amp", super::amp::cuda);
-            super::cuda::functions(builder);
+            super::cuda::add(builder);
             super::streams::functions(builder);
             super::exceptions::of_torch(builder);
         });

@@ -154,6 +154,24 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         Ok(CheckpointValue)
     }
 
+    /// Values from `start` to `end`, whose last bits are the machine's.
+    fn linspace<'v>(
+        start: Value<'v>,
+        end: Value<'v>,
+        steps: i32,
+        #[starlark(require = named, default = NoneType)] dtype: Value<'v>,
+        #[starlark(require = named, default = NoneType)] device: Value<'v>,
+        #[starlark(require = named, default = false)] requires_grad: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<TensorValue> {
+        let _ = (start, end, requires_grad);
+        let steps = u64::try_from(steps);
+        let steps = steps.map_err(|_| runtime_error("number of steps must be non-negative"))?;
+        let dtype = take::dtype(dtype, Dtype::Float32)?;
+        let on = super::torch::on(device, On::Torch)?;
+        filled_tensor(eval, &[steps], dtype, Filled::As(Fill::Unknown), on, None)
+    }
+
     fn cat<'v>(
         tensors: Value<'v>,
         #[starlark(default = 0)] dim: i32,

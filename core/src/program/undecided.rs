@@ -35,19 +35,37 @@ pub(super) const VALUES: &str = "a tensor's values are not known while the progr
      nothing can be decided by them. Decide by what every rank knows (its rank, the step), or by an \
      object that is sent (dist.broadcast_object_list, dist.all_gather_object)";
 
+/// Why nothing is decided by an object there.
+pub(super) const OBJECT: &str = "an object whose class has __bool__ or __len__ is taken for true or false \
+     where its method is not called (an operand of `and` or `or` whose value is used, something behind \
+     a call, any(), all()): give it a name and write bool(name), or len(name) > 0";
+
 thread_local! {
     /// Whether the program of this thread has decided by a tensor.
     static BY_VALUES: Cell<bool> = const { Cell::new(false) };
+    /// Whether it has decided by an object that was not asked.
+    static BY_OBJECT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Another program begins on this thread.
 pub(super) fn begin() {
     BY_VALUES.set(false);
+    BY_OBJECT.set(false);
 }
 
 /// A tensor was taken for true or false, which cannot fail there: the process is told.
 pub(super) fn by_values() {
     BY_VALUES.set(true);
+}
+
+/// The same of an object whose class says with `__bool__` or `__len__` whether it is.
+pub(super) fn by_object() {
+    BY_OBJECT.set(true);
+}
+
+/// Whether something was decided by such an object.
+pub(super) fn decided_by_object() -> bool {
+    BY_OBJECT.get()
 }
 
 /// Whether something was decided by a tensor.

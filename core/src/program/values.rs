@@ -112,6 +112,8 @@ pub(crate) enum Context {
     Grad(bool),
     /// `torch.autocast(…)`, and the type that it computes in where it is on.
     Autocast(Option<Dtype>),
+    /// An object of a class of the program's.
+    Own,
     /// What changes nothing here.
     Nothing,
 }
@@ -248,6 +250,11 @@ impl<'v> StarlarkValue<'v> for WorldValue {
 
     fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
         matches!(attribute, "group_name" | "group_desc")
+    }
+
+    /// By whichever of its names.
+    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+        Ok(other.downcast_ref::<WorldValue>().is_some())
     }
 }
 

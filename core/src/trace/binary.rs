@@ -165,7 +165,7 @@ fn frame_length(events: &[Event]) -> usize {
             What::Scheduled { call, .. } => {
                 call.stack.iter().map(|frame| frame.function.len() + frame.file.len()).sum()
             }
-            What::Died { how } => how.len(),
+            What::Died { how } | What::Unresponsive { how } => how.len(),
             _ => 0,
         };
         carried <= CARRIED_BYTES_PER_FRAME

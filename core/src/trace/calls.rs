@@ -42,8 +42,12 @@ pub struct RankLog {
     /// The groups in which its first collective that has not ended is one that a recorder has dropped:
     /// the number of the last one that did end, 0 for none.
     pub unended: BTreeMap<GroupId, u64>,
+    /// True if the recorder's own count shows that every call that it has dropped had ended.
+    pub dropped_ended: bool,
     /// Where the rank stands at the end of the trace.
     pub state: RankState,
+    /// How its process was found when it did not answer at the end of the run, in words.
+    pub unresponsive: Option<String>,
     /// True if the other ranks' calls show that this one did more than was recorded of it: its
     /// dump was made before theirs.
     pub dumped_early: bool,
@@ -360,6 +364,7 @@ impl RankLog {
             }
             What::Finished => self.state = RankState::Finished,
             What::Died { how } => self.state = RankState::Died { how: how.clone() },
+            What::Unresponsive { how } => self.unresponsive = Some(how.clone()),
             What::OpEnded { .. }
             | What::TimedOut { .. }
             | What::Sent { .. }

@@ -161,7 +161,7 @@ pub enum Outcome {
         /// How, in words: `killed by signal 9 (SIGKILL)`.
         how: String,
     },
-    /// Somebody stopped it.
+    /// Somebody ended it.
     Cancelled,
     /// The executor itself failed.
     Failed {
@@ -170,6 +170,14 @@ pub enum Outcome {
     },
     /// A recording of a job whose end was not recorded.
     Unknown,
+    /// Whoever has not finished stands stopped by a signal, and nobody waits for it: nothing would ever
+    /// happen again, and no timeout passes.
+    RankStopped {
+        /// The first of those ranks.
+        rank: GlobalRank,
+        /// How it stands, in words: `its process stands stopped by a signal (SIGSTOP)`.
+        how: String,
+    },
 }
 
 /// One thing that happened on one rank.
@@ -277,6 +285,11 @@ pub enum What {
     /// The rank ended before its program did.
     Died {
         /// How, in words.
+        how: String,
+    },
+    /// The rank's process did not answer when the run was ended: it was stopped, or its machine was.
+    Unresponsive {
+        /// How it was found, in words.
         how: String,
     },
 }

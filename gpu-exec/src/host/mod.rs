@@ -123,26 +123,38 @@ pub(crate) fn start(
     options: RunOptions,
     carrier: Carrier,
 ) -> Result<RunHandle, RunError> {
-    start_with(launcher, plan, options, carrier, None)
+    let injected = injected(&plan, &options, &carrier, false)?;
+    start_with(launcher, injected, options, carrier, None)
 }
 
-/// The same, with ranks that others start and that come to a meeting.
+/// A plan with the faults of its run, if they can be done to ranks of that kind: whether others start them.
+pub(crate) fn injected(
+    plan: &Plan,
+    options: &RunOptions,
+    carrier: &Carrier,
+    launched: bool,
+) -> Result<Injected, RunError> {
+    plan.check()?;
+    let injected = plan.with_faults(&options.faults)?;
+    let signals = &injected.signals;
+    if !carrier.is_host() && (!signals.is_empty() || limits::sends_signals(&injected.plan)) {
+        return Err(RunError::NoSignals { backend: carrier.backend() });
+    }
+    if launched {
+        limits::signals_reach(signals)?;
+    }
+    Ok(injected)
+}
+
+/// As [`start`] does, with ranks that others start and that come to a meeting; the plan has its faults.
 pub(crate) fn start_with(
     launcher: RankLauncher,
-    plan: Plan,
+    Injected { plan, signals }: Injected,
     options: RunOptions,
     carrier: Carrier,
     meeting: Option<Meeting>,
 ) -> Result<RunHandle, RunError> {
-    plan.check()?;
-    let Injected { plan, signals } = plan.with_faults(&options.faults)?;
     let backend = carrier.backend();
-    if !carrier.is_host() && (!signals.is_empty() || limits::sends_signals(&plan)) {
-        return Err(RunError::NoSignals { backend });
-    }
-    if meeting.is_some() {
-        limits::signals_reach(&signals)?;
-    }
     limits::check(&plan, &options, !carrier.is_host())?;
     limits::carried_out(&plan, &carrier)?;
     let plan_frame = limits::plan_frame(&plan)?;

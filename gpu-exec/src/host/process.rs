@@ -3,10 +3,12 @@
 use super::RankLauncher;
 use super::control::{self, Report};
 use super::launched::Guest;
+use lockstep_core::plan::{Deadly, STOPPED};
 use lockstep_core::rank::GlobalRank;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::collections::VecDeque;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::UnixStream;
@@ -16,6 +18,9 @@ use std::sync::Arc;
 
 /// No dump of a flight recorder is longer.
 const MAX_DUMP_BYTES: usize = 1 << 30;
+
+/// How a rank on another machine stands that a fault of the run has stopped for ever.
+pub(super) const HELD: &str = "its program is held where a fault would stop it (SIGSTOP)";
 
 /// The process itself, as far as it is ours.
 #[derive(Debug)]
@@ -27,7 +32,7 @@ enum Body {
         pidfd: OwnedFd,
     },
     /// Started by others, perhaps on another machine: what we have of it is its connection.
-    Elsewhere { pid: u32, address: IpAddr },
+    Elsewhere { pid: u32, address: IpAddr, same_machine: bool },
 }
 
 /// A rank's process. Dropping it kills and reaps it, or hangs up on it if others started it.
@@ -54,8 +59,10 @@ pub(super) struct RankProcess {
     pub(super) ended: Option<ExitStatus>,
     /// It has reported that its program is finished.
     pub(super) done: bool,
-    /// A fault of the run kills it.
-    pub(super) killed_on_purpose: bool,
+    /// A fault of the run has stopped it for ever.
+    pub(super) held: bool,
+    /// What a fault of the run ends it by.
+    pub(super) killed_by: Option<Deadly>,
     /// What it reported about why it cannot go on.
     pub(super) failure: Option<String>,
     /// When it said so, on its machine's clock; `None` if it ended without a word.
@@ -94,9 +101,9 @@ impl RankProcess {
 
     /// A rank that others started, connected.
     pub(super) fn joined(guest: Guest) -> io::Result<RankProcess> {
-        let Guest { rank, pid, line, address, .. } = guest;
+        let Guest { rank, pid, line, address, same_machine, .. } = guest;
         line.set_nonblocking(true)?;
-        Ok(RankProcess::with(rank, Body::Elsewhere { pid, address }, line))
+        Ok(RankProcess::with(rank, Body::Elsewhere { pid, address, same_machine }, line))
     }
 
     fn with(rank: GlobalRank, body: Body, socket: UnixStream) -> RankProcess {
@@ -113,7 +120,8 @@ impl RankProcess {
             connected: true,
             ended: None,
             done: false,
-            killed_on_purpose: false,
+            held: false,
+            killed_by: None,
             failure: None,
             failed_ns: None,
         }
@@ -245,7 +253,8 @@ impl RankProcess {
         }
     }
 
-    /// SIGKILL: also ends what is stopped. What others started is hung up on, and ends by itself.
+    /// SIGKILL: also ends what is stopped. What others started is hung up on, and ends by itself, for which
+    /// it must not stand stopped.
     pub(super) fn kill(&mut self) {
         if self.ended.is_some() {
             return;
@@ -256,20 +265,49 @@ impl RankProcess {
             }
             Body::Elsewhere { .. } => {
                 let _ = self.socket.shutdown(Shutdown::Both);
+                self.signal(Signal::CONT);
                 self.connected = false;
                 self.ended = Some(ExitStatus::default());
             }
         }
     }
 
-    /// SIGSTOP or SIGCONT. Only a process that was not reaped has its number for sure.
+    /// SIGSTOP or SIGCONT, to what runs on this machine. Only a process that was not reaped, or whose
+    /// connection stands, has its number for sure.
     pub(super) fn signal(&mut self, signal: Signal) {
         if self.ended.is_none()
-            && let Body::Child { child, .. } = &self.body
-            && let Some(pid) = Pid::from_raw(child.id() as i32)
+            && let Some(pid) = self.pid_here().and_then(|pid| Pid::from_raw(pid as i32))
         {
             let _ = kill_process(pid, signal);
         }
+    }
+
+    /// Its number, if it runs on this machine.
+    fn pid_here(&self) -> Option<u32> {
+        match &self.body {
+            Body::Child { child, .. } => Some(child.id()),
+            Body::Elsewhere { pid, same_machine, .. } => same_machine.then_some(*pid),
+        }
+    }
+
+    /// How it stands if it is stopped, in words: by a fault of the run, or by anybody where it can be seen.
+    pub(super) fn how_it_stands(&self) -> Option<&'static str> {
+        match self.pid_here() {
+            _ if self.ended.is_some() => None,
+            Some(pid) => is_stopped(pid).then_some(STOPPED),
+            None => self.held.then_some(HELD),
+        }
+    }
+
+    /// Whether a fault holds it on another machine, where it hears of the run's end and ends itself.
+    pub(super) fn is_held_far(&self) -> bool {
+        self.held && self.pid_here().is_none()
+    }
+
+    /// The same of one that should have ended by now; on another machine all that shows is that it has not.
+    pub(super) fn how_it_is_found(&self) -> Option<&'static str> {
+        let far = matches!(self.body, Body::Elsewhere { same_machine: false, .. });
+        self.how_it_stands().or(far.then_some("its process did not answer when the run was ended"))
     }
 
     /// Its machine's address, unless that is ours.
@@ -295,25 +333,26 @@ impl RankProcess {
     /// How it ended, in words.
     pub(super) fn how_it_ended(&self) -> String {
         let status = self.ended.unwrap_or_default();
+        if let Some(deadly) = self.killed_by {
+            return deadly.how_it_ends().to_owned();
+        }
         let mut how = match (status.signal(), status.code()) {
             _ if self.failure.is_some() && self.is_elsewhere() => "failed".to_owned(),
-            _ if self.is_elsewhere() && self.killed_on_purpose => "killed".to_owned(),
             _ if self.is_elsewhere() => format!(
                 "its connection ended before its program did (process {}{}): it was killed or \
                  crashed, or its machine is gone",
                 self.pid(),
                 self.described_address()
             ),
-            (Some(signal), _) => match signal_name(signal) {
-                Some(name) => format!("killed by signal {signal} ({name})"),
-                None => format!("killed by signal {signal}"),
-            },
+            (Some(signal), _) => {
+                match Deadly::ALL.iter().find(|deadly| deadly.number() == signal) {
+                    Some(deadly) => format!("killed by signal {signal} ({})", deadly.name()),
+                    None => format!("killed by signal {signal}"),
+                }
+            }
             (None, Some(0)) => "exited before its program ended".to_owned(),
             (None, code) => format!("exited with status {}", code.unwrap_or(-1)),
         };
-        if self.killed_on_purpose {
-            how.push_str(", an injected fault");
-        }
         if let Some(failure) = &self.failure {
             how.push_str(": ");
             how.push_str(failure);
@@ -342,21 +381,10 @@ impl Drop for KillOnDrop {
     }
 }
 
-fn signal_name(signal: i32) -> Option<&'static str> {
-    Some(match signal {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        15 => "SIGTERM",
-        _ => return None,
-    })
+/// Whether a process of this machine stands stopped by a signal (proc(5), the field behind its name).
+fn is_stopped(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    status.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['T', 't']))
 }
 
 #[cfg(test)]

@@ -122,7 +122,7 @@ mod tests {
             let inputs = [3, 4].map(|numel| plan.tensor("in", Dtype::Int32, numel, Fill::Iota));
             let outputs = [4, received + 1];
             let outputs = outputs.map(|numel| plan.tensor("out", Dtype::Int32, numel, Fill::Zeros));
-            let plan = plan.every_rank(|rank, program| {
+            plan.every_rank(|rank, program| {
                 let (from, to) = match rank.0 {
                     0 => (vec![1, 2], vec![1, 3]),
                     _ => (vec![3, 1], vec![received, 1]),
@@ -139,8 +139,7 @@ mod tests {
                     schedule: None,
                     splits: Some(Splits { input: from, output: to }),
                 });
-            });
-            plan
+            })
         };
         assert!(disagreements(&plan(2).unwrap(), GlobalRank(0)).is_empty());
         assert_eq!(disagreements(&plan(4).unwrap(), GlobalRank(1)).len(), 1);

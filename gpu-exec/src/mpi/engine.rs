@@ -232,8 +232,7 @@ impl Engine {
         let mut any = false;
         let groups: Vec<GroupId> = self.lines.keys().copied().collect();
         for group in groups {
-            loop {
-                let Some(line) = self.lines.get_mut(&group) else { break };
+            while let Some(line) = self.lines.get_mut(&group) {
                 let Some((posted, pending)) = &mut line.current else { break };
                 match tested(pending)? {
                     Tested::UnderWay => break,

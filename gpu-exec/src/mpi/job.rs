@@ -9,7 +9,7 @@ use crate::host::arena::Arena;
 use crate::host::launched::{Meeting, accept};
 use crate::host::limits::fits;
 use crate::host::rank::{Start, serve_carried};
-use crate::host::{Carrier, RankLauncher, start_with};
+use crate::host::{Carrier, RankLauncher, injected, start_with};
 use crate::{RunError, RunHandle, RunOptions};
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::Plan;
@@ -211,7 +211,9 @@ impl Job {
             // It starts nobody: all ranks are here.
             let launcher = RankLauncher { program: PathBuf::new(), args: Vec::new() };
             let lead = move || {
-                let started = start_with(launcher, plan, options, Carrier::Mpi, Some(meeting));
+                let started = injected(&plan, &options, &Carrier::Mpi, true).and_then(|injected| {
+                    start_with(launcher, injected, options, Carrier::Mpi, Some(meeting))
+                });
                 let failed = started.is_err();
                 let _ = told.send(conclude(started));
                 if failed {

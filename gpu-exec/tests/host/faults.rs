@@ -161,7 +161,13 @@ fn what_ended_before_a_pause_is_in_its_dump() {
     // Nothing but calls: each is held between two of them, or inside of one.
     let run = crate::backend().start(plan(100_000), with(&[], 20_000)).unwrap();
     let control = run.control();
-    while !matches!(run.next_event(Duration::from_secs(20)), Some(RunEvent::Events(_))) {}
+    let mut at_work = std::collections::BTreeSet::new();
+    while at_work.len() < 3 {
+        match run.next_event(Duration::from_secs(20)) {
+            Some(RunEvent::Events(events)) => at_work.extend(events.iter().map(|event| event.rank)),
+            other => panic!("{other:?} while only {at_work:?} are at work"),
+        }
+    }
     control.tell(Command::Pause);
     // Ranks come to their gates, or wait for who is held there.
     while run.next_event(Duration::from_millis(300)).is_some() {}

@@ -5,13 +5,14 @@ use crate::deaths::{long_plan, until};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{Fault, Fill, Plan, PlanBuilder};
+use lockstep_core::plan::{Action, Deadly, Fault, Fill, Op, Plan, PlanBuilder, SignalKind};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::trace::{Outcome, Trace, What};
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -180,9 +181,25 @@ fn a_signal_of_the_plan_reaches_a_launched_rank() {
     let job = Job::of(&reduction(2).with_faults(&faults).unwrap().plan);
     let outputs = end(job.start(2, &[]));
     assert_eq!(codes(&outputs), [Some(1), None], "{:?}", all(&outputs));
-    let how = "killed, an injected fault".to_owned();
+    let how = "killed by signal 9 (SIGKILL), an injected fault".to_owned();
     let outcome = job.trace().end.unwrap().outcome;
     assert_eq!(outcome, Outcome::RankDied { rank: GlobalRank(1), how });
+
+    // A process that has a handler of its own for it, too.
+    for deadly in [Deadly::Segment, Deadly::Abort, Deadly::Terminate] {
+        let mut plan = reduction(2);
+        let signal = Action::Signal(SignalKind::End(deadly));
+        let mut own = plan.program(GlobalRank(1)).unwrap().clone();
+        own.ops.push(Op { action: signal, at: None, via: None });
+        plan.program_of[1] = plan.programs.len() as u32;
+        plan.programs.push(own);
+        let job = Job::of(&plan);
+        let outputs = end(job.start(2, &[]));
+        assert_eq!(outputs[1].status.signal(), Some(deadly.number()), "{:?}", all(&outputs));
+        let how = deadly.how_it_ends().to_owned();
+        let outcome = job.trace().end.unwrap().outcome;
+        assert_eq!(outcome, Outcome::RankDied { rank: GlobalRank(1), how });
+    }
 }
 
 #[test]

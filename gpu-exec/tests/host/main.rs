@@ -12,6 +12,7 @@ mod left_behind;
 mod p2p;
 mod reference;
 mod sharing;
+mod stillness;
 mod tcp;
 mod together;
 mod values;

@@ -126,21 +126,29 @@ fn coalesced_collectives_start_together() {
     assert_eq!(*result(&trace, 1, tensors[3]), int64([0; 5]));
 }
 
-/// The sends lie a hundredth of a second apart, and the receives come after all of them.
+/// Each send is posted before the next rank hears that it may post its own, and the receives come after all
+/// of them: rank 3's first, then 1's, then 2's.
 #[test]
 fn a_receive_from_any_source_takes_the_first_send_and_names_it() {
-    let tensors = [(1, Fill::Rank), (1, Fill::Zeros), (1, Fill::Zeros), (1, Fill::Zeros)];
+    let mut tensors = [(1, Fill::Zeros); 5];
+    tensors[0].1 = Fill::Rank;
     let plan = plan(4, &tensors, |rank, program, tensors| {
+        let token = tensors[4];
+        let before = [Some(2), Some(3), Some(1), None][rank as usize];
+        let after = [None, Some(2), Some(0), Some(1)][rank as usize];
+        if let Some(before) = before {
+            program.call(recv(Some(before), token, 8));
+        }
         if rank == 0 {
-            program.sleep("late", 60_000_000);
-            for &tensor in &tensors[1..] {
+            for &tensor in &tensors[1..4] {
                 program.call(recv(None, tensor, 7));
             }
         } else {
-            // Rank 3 first, then 1, then 2.
-            let delay = [0, 10_000_000, 20_000_000, 0][rank as usize];
-            program.sleep("before", delay);
-            program.call(send(0, tensors[0], 7));
+            let posted = program.async_op().call(send(0, tensors[0], 7));
+            after.into_iter().for_each(|after| {
+                program.call(send(after, token, 8));
+            });
+            program.wait(posted);
         }
     });
     let trace = run(plan);
@@ -153,7 +161,8 @@ fn a_receive_from_any_source_takes_the_first_send_and_names_it() {
             _ => None,
         })
         .collect();
-    assert_eq!(peers, [3, 1, 2]);
+    // First rank 2's word.
+    assert_eq!(peers, [2, 3, 1, 2]);
 }
 
 /// Of the receives that could take a message, the one that was called first has it.

@@ -33,6 +33,9 @@ fn describe(outcome: Option<&Outcome>) -> String {
         Some(Outcome::Completed) => "completed".into(),
         Some(Outcome::TimedOut) => "timed out".into(),
         Some(Outcome::RankDied { rank, how }) => format!("rank {rank} died: {how}"),
+        Some(Outcome::RankStopped { rank, how }) => {
+            format!("rank {rank} never goes on, and nobody waits for it: {how}")
+        }
         Some(Outcome::Cancelled) => "cancelled".into(),
         Some(Outcome::Failed { why }) => format!("failed: {why}"),
         Some(Outcome::Unknown) | None => "its end was not recorded".into(),

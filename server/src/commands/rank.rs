@@ -79,9 +79,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         let keep = arguments.results.own_dump(launch.rank)?;
         return Ok(launched::join(&launch, &plan, &options, keep)?);
     }
+    let faults = options.faults.clone();
     let handle = launched::lead(&launch, rank_launcher()?, plan, options)?;
     cancel_on_signal(handle.control())?;
-    conclude(handle, &arguments.results, None)
+    conclude(handle, &arguments.results, &faults, None)
 }
 
 /// One rank of a job of mpirun's or srun's, through MPI.
@@ -97,7 +98,7 @@ fn in_mpi(
     job.run(plan, options, move |started| {
         let concluded = started.map_err(anyhow::Error::from).and_then(|handle| {
             cancel_on_signal(handle.control())?;
-            super::run::concluded(handle, &results, Some(super::run::OwnOrder("MPI")))
+            super::run::concluded(handle, &results, &[], Some(super::run::OwnOrder("MPI")))
         });
         concluded.unwrap_or_else(|error| {
             crate::terminal::note(&format!("lockstep: {error:#}"));

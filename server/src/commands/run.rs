@@ -2,12 +2,12 @@
 
 use super::{describe, describe_ps, dumps, rank_launcher};
 use crate::plan_source::{FaultOptions, PlanArguments};
-use crate::{terminal, trace_file};
+use crate::{late_faults, terminal, trace_file};
 use anyhow::{Context, Result, bail};
 use lockstep_core::c10d::STORE_TENSOR;
 use lockstep_core::diagnosis::{Report, diagnose_trace};
 use lockstep_core::group::BackendName;
-use lockstep_core::plan::{Call, Plan};
+use lockstep_core::plan::{Call, Fault, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Origin, Outcome, Trace};
 use lockstep_core::words::counted;
@@ -105,7 +105,7 @@ pub(crate) struct Results {
     /// Calls that each rank's flight recorder holds [default: $TORCH_FR_BUFFER_SIZE, or 2000]
     #[arg(long, value_name = "N")]
     recorded_calls: Option<u32>,
-    /// Write the trace to a file while it runs: JSON (at its end) if it ends in .json, else binary
+    /// Write the trace to a file while it runs, binary; or at its end, as JSON, if the name ends in .json
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print JSON
@@ -205,7 +205,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     cancel_on_signal(handle.control())?;
     obey_signals(handle.control())?;
     let own_order = arguments.nccl.own_order(name).then_some(OwnOrder("NCCL"));
-    conclude(handle, &arguments.results, own_order)
+    conclude(handle, &arguments.results, &arguments.faults.faults, own_order)
 }
 
 /// A library whose collectives add floats in an order that is not the plan's: their last bits are not
@@ -217,15 +217,17 @@ pub(crate) struct OwnOrder(pub(crate) &'static str);
 pub(crate) fn conclude(
     handle: RunHandle,
     results: &Results,
+    faults: &[Fault],
     own_order: Option<OwnOrder>,
 ) -> Result<ExitCode> {
-    concluded(handle, results, own_order).map(ExitCode::from)
+    concluded(handle, results, faults, own_order).map(ExitCode::from)
 }
 
 /// The same with the exit code as a number.
 pub(crate) fn concluded(
     handle: RunHandle,
     results: &Results,
+    faults: &[Fault],
     own_order: Option<OwnOrder>,
 ) -> Result<u8> {
     // What the run hands in is read from here on.
@@ -235,7 +237,8 @@ pub(crate) fn concluded(
     // With its faults.
     let plan = handle.header().plan.clone().context("the run's trace has no plan")?;
     let trace = follow(handle, results)?;
-    let report = diagnose_trace(&trace);
+    let mut report = diagnose_trace(&trace);
+    report.notes.extend(late_faults::notes(faults, &trace));
     let comparison = against_simulation(&plan, &trace);
     let text = match results.json {
         true => as_json(&trace, &report, comparison.as_ref())?,

@@ -24,6 +24,7 @@ pub(super) fn standing(view: Option<&lockstep_sim::View>, groups: &[ProcessGroup
         let (one, many) = match (state.doing, call) {
             (Doing::Finished, _) => plain("finished"),
             (Doing::Died, _) => plain("died"),
+            (Doing::Stopped, _) => plain("stopped by a signal"),
             (Doing::Busy, _) => (
                 "busy or idle in its own code".to_owned(),
                 "busy or idle in their own code".to_owned(),

@@ -293,6 +293,7 @@ fn place(props: &MessagesProps, rank: usize, all: Places, node: f64) -> Html {
     let (class, words) = match state.doing {
         Doing::Running => ("running", "running"),
         Doing::Busy => ("busy", "busy"),
+        Doing::Stopped => ("died", "stopped"),
         Doing::Waiting { .. } => ("waiting", "in its call"),
         Doing::Synchronizing => ("waiting", "in synchronize"),
         Doing::Draining => ("waiting", "draining"),

@@ -148,7 +148,11 @@ impl Lanes {
         self.end_ps = self.end_ps.max(time);
         let ends = matches!(
             event.what,
-            What::TimedOut { .. } | What::Result { .. } | What::Finished | What::Died { .. }
+            What::TimedOut { .. }
+                | What::Result { .. }
+                | What::Finished
+                | What::Died { .. }
+                | What::Unresponsive { .. }
         );
         if !ends {
             self.busy_ps = self.busy_ps.max(time);
@@ -228,7 +232,11 @@ impl Lanes {
                 }
             }
             What::Finished | What::TimedOut { .. } if streams => lanes.went_on(time),
-            What::TimedOut { .. } | What::Result { .. } | What::Finished | What::Died { .. } => {}
+            What::TimedOut { .. }
+            | What::Result { .. }
+            | What::Finished
+            | What::Died { .. }
+            | What::Unresponsive { .. } => {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What recordings with gaps do not show, and what is said of it: rings that dropped what holds a rank up,
 //! dumps of different moments, calls of gloo's that may have failed, and ranks that are all stuck but one.
 
-use super::fake::{Fake, done, pending};
+use super::fake::{Fake, Said, done, pending};
 use super::gaps::{data, play, recorded};
 use super::{cases, files, found, report};
 use crate::diagnosis::{Certainty, Kind, Report, diagnose, diagnose_recording};
@@ -45,6 +45,108 @@ fn what_a_ring_has_dropped_may_hold_a_rank_up() {
         [(0, came), (1, GroupStatus { last_enqueued: None, last_completed: None })].into();
     let why = "The ring of rank 2 has dropped";
     told(&of_dumps(read), Kind::RankNeverJoined, &[2], Certainty::Undecidable, why);
+}
+
+/// The dumps hold what has not ended only. The recorder's count says that nothing before holds rank 2 up, and
+/// the others of its group are out of the call in which it stands: that it is in a receive behind that, of
+/// which nobody sees whether it was answered, is no doubt.
+#[test]
+fn what_the_recorders_count_refutes_is_no_doubt() {
+    let steps = |made: usize, ended: usize| {
+        let state = move |at: usize| if at < ended { done } else { pending };
+        (0..made).map(move |at| state(at)("all_reduce", 8).in_group(2))
+    };
+    let waits: Vec<_> = steps(6, 5).chain([pending("barrier", 1)]).collect();
+    let receive = pending("recv 0<-1", 8).in_group(1);
+    let stands: Vec<_> = steps(5, 4).chain([receive]).collect();
+    let send = |state: fn(&str, u64) -> Said| state("send 1->0", 8).in_group(1);
+    let sent = [send(done), send(pending), pending("barrier", 1)];
+    let fake = Fake::new(6, &waits).group("pp", &[2, 5]).group("dp", &[0, 1, 2, 3, 4]);
+    let fake = fake.rank(2, &stands).rank(5, &sent).dropped(2, 4).dropped(5, 1);
+    let fake = [0, 1, 3, 4].into_iter().fold(fake, |fake, rank| fake.dropped(rank, 5));
+    let mut read = dumps(&fake.files());
+    let status = |called, ended| GroupStatus { last_enqueued: called, last_completed: ended };
+    for dump in &mut read {
+        dump.status = [(0, status(Some(1), None)), (2, status(Some(6), Some(5)))].into();
+    }
+    read[2].status =
+        [(0, status(None, None)), (1, status(Some(1), None)), (2, status(Some(5), Some(4)))].into();
+    read[5].status = [(0, status(Some(1), None)), (1, status(Some(2), Some(1)))].into();
+    let report = of_dumps(read.clone());
+    assert_eq!(found(&report), [(Kind::RankNeverJoined, vec![2])], "{}", report.to_text());
+    let finding = &report.findings[0];
+    assert!(finding.certainty < Certainty::Undecidable, "{}", report.to_text());
+    assert!(!finding.message.contains("dropped"), "{}", report.to_text());
+    assert!(finding.message.contains("did not complete on it"), "{}", report.to_text());
+    // A call of its own that has not ended is among what was dropped.
+    read[2].status.insert(2, status(Some(5), Some(3)));
+    let report = of_dumps(read);
+    assert_eq!(report.findings[0].certainty, Certainty::Undecidable, "{}", report.to_text());
+}
+
+/// Rank 1 stands in a call that all others are out of, as the recorder's counts say, and never comes to the
+/// next one of all. What it has called behind waits for its turn: whoever of the others left no dump, it is
+/// not held up by that one, which was in the call as well.
+#[test]
+fn who_stands_by_itself_is_named_whoevers_dump_is_missing() {
+    let status = |called, ended| GroupStatus { last_enqueued: called, last_completed: ended };
+    let receive = pending("recv 0<-1", 8).in_group(3);
+    let send = pending("send 1->0", 8).in_group(3);
+    let calls = |state: fn(&str, u64) -> Said, tp: usize, then: &[Said]| {
+        let mut calls = vec![done("all_reduce", 8).in_group(tp); 4];
+        calls.extend([done("all_reduce", 8), done("all_reduce", 8)]);
+        calls.push(state("all_reduce", 8).in_group(tp));
+        calls.extend(then.iter().cloned());
+        calls
+    };
+    let next = pending("all_reduce", 8);
+    let fake = Fake::new(6, &calls(done, 1, std::slice::from_ref(&next)))
+        .group("tp", &[0, 1, 2])
+        .group("tp", &[3, 4, 5])
+        .group("pp", &[1, 4])
+        .rank(1, &calls(pending, 1, &[receive]))
+        .rank(3, &calls(done, 2, std::slice::from_ref(&next)))
+        .rank(4, &calls(done, 2, &[send, next.clone()]))
+        .rank(5, &calls(done, 2, std::slice::from_ref(&next)));
+    let fake = (0..6).fold(fake, |fake, rank| fake.dropped(rank, if rank == 1 { 6 } else { 7 }));
+    for missing in [0, 2, 3, 4, 5] {
+        let mut read = dumps(&fake.clone().no_dump(missing).files());
+        let ranks = (0..6).filter(|rank| *rank != missing);
+        for (dump, rank) in read.iter_mut().zip(ranks) {
+            let tp = if rank < 3 { 1 } else { 2 };
+            dump.status = match rank {
+                1 => [(0, status(Some(2), Some(2))), (tp, status(Some(5), Some(4)))].into(),
+                _ => [(0, status(Some(3), Some(2))), (tp, status(Some(5), Some(5)))].into(),
+            };
+            if rank == 1 || rank == 4 {
+                dump.status.insert(3, status(Some(1), None));
+            }
+        }
+        let report = of_dumps(read);
+        let truth = [(Kind::RankNeverJoined, vec![1]), (Kind::RankMissing, vec![missing as u32])];
+        assert_eq!(found(&report), truth, "without {missing}: {}", report.to_text());
+        let certainty = report.findings.iter().map(|it| it.certainty).collect::<Vec<_>>();
+        assert_eq!(certainty, [Certainty::Likely, Certainty::Undecidable], "{}", report.to_text());
+    }
+}
+
+/// Sizes that grow from call to call: of two ranks either may be wrong, and the one that is ahead may have
+/// left a call out.
+#[test]
+fn a_tie_of_sizes_that_go_on_names_who_may_have_left_one_out() {
+    let said = |sizes: [u64; 4]| {
+        let waits = |at: usize| if at < 3 { done } else { pending };
+        let calls = sizes.iter().enumerate().map(|(at, size)| waits(at)("all_reduce", *size));
+        calls.collect::<Vec<_>>()
+    };
+    let report =
+        |own: [u64; 4]| report(&Fake::new(2, &said([10, 11, 12, 13])).rank(1, &said(own)).files());
+    let why = "rank 1 may as well have left a call out";
+    let ahead = report([10, 11, 12, 14]);
+    told(&ahead, Kind::SizeMismatch, &[0, 1], Certainty::Undecidable, why);
+    assert!(ahead.findings[0].fix.contains("If a call was left out: make the call"), "{ahead:?}");
+    let other = report([10, 11, 12, 77]);
+    assert!(!other.findings[0].message.contains("left a call out"), "{}", other.to_text());
 }
 
 /// Those that came under one number called different things there.

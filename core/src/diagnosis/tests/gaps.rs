@@ -273,7 +273,8 @@ pub(super) fn recorded(
             completed_ps: made.ended_ps,
             call: Arc::new(called(&made.does)),
         });
-        let mut own = RankLog { calls: calls.collect(), ..RankLog::default() };
+        let dropped_ended = made.iter().take(from).all(|made| !made.pending());
+        let mut own = RankLog { calls: calls.collect(), dropped_ended, ..RankLog::default() };
         let sends = |group: usize| {
             job.programs.iter().flatten().any(|does| does.group == group && does.peer.is_some())
         };

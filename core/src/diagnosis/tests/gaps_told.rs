@@ -1,10 +1,10 @@
 //! What is told of recordings with gaps, case by case: [`super::gaps`] plays the jobs.
 
-use super::fake::{Fake, done, pending};
+use super::fake::{Fake, Said, done, pending};
 use super::found;
 use super::gaps::{Does, Job, data, mesh, pipeline, play, recorded};
 use crate::diagnosis::{Certainty, Kind, Report, diagnose, diagnose_recording};
-use crate::flight_recorder::read_files;
+use crate::flight_recorder::{Dump, GroupStatus, read_files, recording_of};
 use crate::group::GroupId;
 use crate::trace::Outcome;
 use std::collections::BTreeMap;
@@ -54,6 +54,69 @@ fn what_hangs_and_was_dropped_is_no_health() {
     assert_eq!(found, [(Kind::OpExtra, vec![1])], "{}", report.to_text());
     assert_eq!(report.findings[0].certainty, Certainty::Likely);
     assert!(report.findings[0].message.contains("dropped"), "{}", report.to_text());
+}
+
+/// Ranks 2 and 3 hang in calls of other sizes, one of which a ring has dropped, and the others wait for them
+/// in the world: who waits, whatever its ring holds, has made no call on top.
+#[test]
+fn who_waits_for_those_that_hang_in_what_was_dropped_is_not_blamed() {
+    let tp = |numel: u64| pending("all_reduce", numel).in_group(1);
+    let all = [pending("all_reduce", 1), pending("barrier", 1)];
+    let fake = Fake::new(4, &all).group("tp", &[2, 3]);
+    let fake = fake.rank(2, &[tp(64), tp(96)]).rank(3, &[tp(65), tp(96)]);
+    let fake = fake.dropped(1, 1).dropped(2, 1);
+    let files = fake.files();
+    let mut dumps: Vec<Dump> =
+        files.iter().map(|(name, bytes)| Dump::read(name, bytes).unwrap()).collect();
+    let status = |called| GroupStatus { last_enqueued: called, last_completed: None };
+    for dump in &mut dumps {
+        let in_tp = dump.rank.0 > 1;
+        dump.status = [(0, status((!in_tp).then_some(2)))].into();
+        dump.status.extend(in_tp.then_some((1, status(Some(2)))));
+    }
+    let report = diagnose_recording(&recording_of(dumps, Vec::new()).unwrap());
+    assert!(!report.findings.is_empty());
+    let blamed = report.culprits().iter().any(|rank| rank.0 < 2);
+    assert!(!blamed, "{}", report.to_text());
+}
+
+/// Twice each, in turns: rings hold one turn of the one and the first of the other. That all calls of the
+/// former's line were alike says nothing against the latter, whose own were dropped.
+#[test]
+fn a_line_whose_calls_were_dropped_is_not_held_against_another() {
+    let mut job = mesh(2, 5, 1);
+    for program in &mut job.programs {
+        let twice = |does: Does| {
+            let times = if (1..=2).contains(&does.group) { 2 } else { 1 };
+            std::iter::repeat_n(does, times)
+        };
+        *program = std::mem::take(program).into_iter().flat_map(twice).collect();
+    }
+    let job = twice(job, 3, 2, 16);
+    // Of rank 0 nothing is left that would tell.
+    let report = report(&job, 20, Some(1), &[2, 6, 6, 6], true);
+    let blamed = report.findings.iter().any(|finding| {
+        finding.certainty != Certainty::Undecidable
+            && finding.culprits.iter().any(|rank| rank.0 != 3)
+    });
+    assert!(!blamed, "{}", report.to_text());
+}
+
+/// A round that makes the same call several times is one round.
+#[test]
+fn rounds_are_not_counted_in_calls() {
+    let round = |state: fn(&str, u64) -> Said| {
+        [state("all_reduce", 64), state("all_reduce", 64), state("all_gather", 8)]
+    };
+    let made: Vec<Said> = (0..4).flat_map(|_| round(done)).collect();
+    let behind = [pending("barrier", 1)];
+    let more: Vec<Said> = (0..2).flat_map(|_| round(pending)).collect();
+    let others = [made.as_slice(), &more, &behind].concat();
+    let fake = Fake::new(4, &others).rank(1, &[made.as_slice(), &behind].concat());
+    let report = of_dumps(&fake);
+    likely(&report, Kind::LoopShorter, 1);
+    let said = &report.findings[0].message;
+    assert!(said.contains("left its loop after 4 rounds"), "{said}");
 }
 
 /// Of two ranks the one that waits has made a call on top: that the other never came is likely at

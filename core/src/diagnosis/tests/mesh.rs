@@ -4,9 +4,9 @@
 use super::fake::{Fake, Said, done, pending};
 use super::found;
 use crate::collective::Collective;
-use crate::diagnosis::{Certainty, Kind, Report, diagnose};
+use crate::diagnosis::{Certainty, Kind, Report, diagnose, diagnose_recording};
 use crate::dtype::Dtype;
-use crate::flight_recorder::read_files;
+use crate::flight_recorder::{Dump, GroupStatus, read_files, recording_of};
 use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::plan::{Fill, Plan, PlanBuilder};
 use crate::reduce::ReduceOp;
@@ -210,6 +210,127 @@ fn a_call_of_the_world_that_one_rank_makes_alone_is_that_ranks() {
         let said = &reports[0].findings[0].message;
         assert!(said.contains("called all_reduce #1 of default_pg where rank"), "{said}");
     }
+}
+
+/// A call in another group, where its number there is another call of the others, or they wait in the group
+/// that it was meant for: what differs is told as that.
+#[test]
+fn a_call_in_another_group_is_named_wherever_it_is_seen_to_differ() {
+    let wrong = |world: u32, stage: u32, culprit: u32, apart: bool| {
+        let mesh = mesh(world, stage);
+        let step = move |rank: u32, at: u32, tp: usize, dp: usize| {
+            let meant = if (rank, at) == (culprit, 1) { tp } else { dp };
+            let mut does = vec![call(tp, 512), call(meant, 4096)];
+            if apart {
+                does.push(Synchronize);
+            }
+            does
+        };
+        let job = mesh.job(step, &[Synchronize, call(0, 1)]);
+        mesh.reports(&job)
+    };
+    for (world, stage, culprit) in [(4, 4, 1), (8, 8, 5), (8, 4, 2)] {
+        for apart in [false, true] {
+            let reports = wrong(world, stage, culprit, apart);
+            for (report, what) in reports.iter().zip(["dumps", "program"]) {
+                let text = || format!("{what} {world} {culprit} {apart}: {}", report.to_text());
+                assert_eq!(report.culprits(), [crate::rank::GlobalRank(culprit)], "{}", text());
+                let finding = &report.findings[0];
+                if apart && what == "dumps" {
+                    // Without lines, and with nothing behind it, it may be a tensor of another size.
+                    continue;
+                }
+                let said = "all_reduce #3 of mesh_tp";
+                assert!(finding.message.contains(said), "{}", text());
+                assert!(finding.message.contains("of mesh_dp"), "{}", text());
+                assert!(finding.fix.contains("Pass the same group= on every rank"), "{}", text());
+            }
+        }
+    }
+}
+
+/// Rings have dropped the place: the recorders' numbers show one call more in the one group and one fewer in
+/// the other, and that the rank has gone on.
+#[test]
+fn a_call_in_another_group_is_told_by_the_numbers_where_its_place_was_dropped() {
+    let mesh = mesh(4, 4);
+    let state = |ended: bool| if ended { done } else { pending };
+    let mut fake = mesh.fake.clone();
+    for rank in 0..4usize {
+        let (tp, dp) = (mesh.tp[rank], mesh.dp[rank]);
+        let call = |ended: bool, group: usize, numel: u64| {
+            state(ended)("all_reduce", numel).in_group(group)
+        };
+        let mut said = Vec::new();
+        for step in 0..4 {
+            // Rank 1 makes its second call of dp in tp, which shifts those behind it.
+            let group = if rank == 1 && step == 1 { tp } else { dp };
+            let (in_tp, in_dp) = (rank != 1 || step < 3, rank != 3 || step < 3);
+            said.extend([call(in_tp, tp, 512), call(in_dp, group, 512), call(true, 0, 1)]);
+        }
+        fake = fake.rank(rank, &said);
+    }
+    let fake = (0..4).fold(fake, |fake, rank| fake.dropped(rank, if rank == 0 { 5 } else { 9 }));
+    let files = fake.files();
+    let mut dumps: Vec<Dump> =
+        files.iter().map(|(name, bytes)| Dump::read(name, bytes).unwrap()).collect();
+    let status = |last: u64, ended: u64| GroupStatus {
+        last_enqueued: Some(last),
+        last_completed: Some(ended),
+    };
+    for (rank, dump) in dumps.iter_mut().enumerate() {
+        let wrong = u64::from(rank == 1);
+        let dp = 4 - u64::from(rank % 2 == 1);
+        dump.status = [
+            (0, status(4, 4)),
+            (mesh.tp[rank] as u64, status(4 + wrong, 4)),
+            (mesh.dp[rank] as u64, status(4 - wrong, dp)),
+        ]
+        .into();
+    }
+    let report = diagnose_recording(&recording_of(dumps, Vec::new()).unwrap());
+    assert_eq!(found(&report), [(Kind::OpExtra, vec![1])], "{}", report.to_text());
+    let finding = &report.findings[0];
+    assert_eq!(finding.certainty, Certainty::Likely);
+    assert!(
+        finding
+            .message
+            .contains("made 1 call more of mesh_tp than ranks 0, 2-3, and 1 fewer of mesh_dp"),
+        "{}",
+        finding.message
+    );
+    assert!(finding.fix.contains("Pass the same group="), "{}", finding.fix);
+}
+
+/// Rank 1 left a call out, whose place its ring has dropped, and waits for rank 0 in a later one. The
+/// recorders' numbers show that it came there with a call fewer than those of the other groups.
+#[test]
+fn who_waits_alone_with_a_call_fewer_has_left_one_out() {
+    let mesh = mesh(4, 4);
+    let mut fake = mesh.fake.clone();
+    for rank in 0..4usize {
+        let tp = |state: fn(&str, u64) -> Said, numel: u64| {
+            state("all_reduce", numel).in_group(mesh.tp[rank])
+        };
+        let dp = |state: fn(&str, u64) -> Said| state("all_reduce", 8).in_group(mesh.dp[rank]);
+        let first = [tp(done, 64), tp(done, 96), dp(done), tp(done, 64)];
+        let rest = match rank {
+            0 => vec![tp(pending, 96), dp(done)],
+            1 => vec![dp(done), tp(pending, 64), tp(pending, 96), dp(done)],
+            2 => vec![tp(done, 96), dp(done), tp(done, 64), tp(done, 96), dp(pending)],
+            _ => {
+                let ended = [tp(done, 96), dp(done), tp(done, 64), tp(done, 96), dp(done)];
+                [ended.as_slice(), &[tp(pending, 64)]].concat()
+            }
+        };
+        let dropped = if rank == 1 { 6 } else { 4 };
+        fake = fake.rank(rank, &[first.as_slice(), &rest].concat()).dropped(rank, dropped);
+    }
+    let report = super::report(&fake.files());
+    assert_eq!(found(&report), [(Kind::OpSkipped, vec![1])], "{}", report.to_text());
+    let finding = &report.findings[0];
+    assert_eq!(finding.certainty, Certainty::Likely, "{}", report.to_text());
+    assert!(finding.message.contains("with 1 call fewer than ranks 2-3"), "{}", finding.message);
 }
 
 /// The group of two is a tie; the other groups of the mesh are not.

@@ -4,6 +4,8 @@ use super::fake::{Fake, done, pending};
 use super::{cases, files, found, report};
 use crate::diagnosis::{Certainty, Kind, Report};
 
+const GAPS: &str = "../flight-recorder-gaps";
+
 fn without(case: &str, rank: u32) -> Report {
     let mut files = files(&cases().join(case));
     files.retain(|(name, _)| *name != format!("rank_{rank}"));
@@ -131,5 +133,40 @@ fn who_is_missed_by_others_may_be_stuck_by_itself() {
     let wrong = sure.filter(|it| it.culprits.iter().any(|rank| rank.0 != 3));
     assert_eq!(wrong.count(), 0, "{}", report.to_text());
     let text = report.to_text().split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("rank 3 is stuck behind it") || text.contains("culprits 3"), "{text}");
+    assert!(text.contains("rank 3 is stuck behind it"), "{text}");
+    // Both sides are named, and neither for sure.
+    assert_eq!(found(&report)[0], (Kind::RankMissing, vec![1, 3]), "{text}");
+}
+
+/// Rank 1 made a call of its other group at a line at which nobody else does: those who never met it are told
+/// behind that, whoever of them left no dump.
+#[test]
+fn who_called_the_wrong_group_is_named_without_a_partners_dump() {
+    for missing in [0, 2, 3] {
+        let report = without(&format!("{GAPS}/wrong_group_same"), missing);
+        let truth = [(Kind::OpExtra, vec![1]), (Kind::RankMissing, vec![missing])];
+        assert_eq!(found(&report), truth, "{}", report.to_text());
+        assert_eq!(report.findings[0].certainty, Certainty::Likely, "{}", report.to_text());
+        assert_eq!(report.findings[1].certainty, Certainty::Undecidable, "{}", report.to_text());
+        let said = &report.findings[0].message;
+        assert!(
+            said.starts_with("Rank 1 called all_reduce #5 of tp (train.py:39) where"),
+            "{said}"
+        );
+        assert!(!said.contains("crashed"), "{said}");
+    }
+}
+
+/// Healthy jobs that were recorded while they ran: nobody is late as far as these show.
+#[test]
+fn of_a_running_job_nobody_is_blamed() {
+    for case in ["running_first_call", "running_grid"] {
+        // The older dump of rank 0 is what shows that the mesh was running.
+        let first = u32::from(case == "running_grid");
+        for missing in first..=4 {
+            let report = without(&format!("{GAPS}/{case}"), missing);
+            let sure = report.findings.iter().filter(|it| it.certainty != Certainty::Undecidable);
+            assert_eq!(sure.count(), 0, "{case} without {missing}: {}", report.to_text());
+        }
+    }
 }

@@ -191,7 +191,20 @@ fn nvrx_hangs() {
         assert_eq!(finding.kind, Kind::RankNeverJoined, "{text}");
         assert_eq!(finding.culprits, [9, 14].map(crate::rank::GlobalRank), "{text}");
         assert_eq!(finding.victims.len(), 14, "{text}");
+        assert!(finding.certainty <= crate::diagnosis::Certainty::Likely, "{text}");
         eprintln!("{case}\n{text}");
+    }
+    // Without any one of its dumps.
+    for missing in 0..16u32 {
+        let mut files = files(&Path::new(&folder).join("gpu_error_2nd"));
+        files.retain(|(name, _)| *name != format!("_dump_{missing}"));
+        let report = report(&files);
+        let stuck: Vec<u32> = [9, 14].into_iter().filter(|rank| *rank != missing).collect();
+        let truth = [(Kind::RankNeverJoined, stuck), (Kind::RankMissing, vec![missing])];
+        assert_eq!(found(&report), truth, "without {missing}: {}", report.to_text());
+        let sure = report.findings.iter().map(|it| it.certainty).collect::<Vec<_>>();
+        let truth = [Certainty::Likely, Certainty::Undecidable];
+        assert_eq!(sure, truth, "without {missing}: {}", report.to_text());
     }
 }
 

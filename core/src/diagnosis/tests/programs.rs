@@ -6,7 +6,7 @@ use super::simulated::{report_of, run};
 use crate::diagnosis::{Certainty, Kind, diagnose_trace};
 use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupId};
-use crate::plan::{Fill, Plan, PlanBuilder};
+use crate::plan::{Action, Fill, Plan, PlanBuilder};
 use crate::program::{Options, compile};
 use crate::rank::{GlobalRank, GroupRank};
 use crate::trace::{Call, Event, Origin, Outcome, TensorShape, Trace, TraceEnd, TraceHeader, What};
@@ -55,6 +55,82 @@ fn unused_parameters_are_still_found() {
             out.backward()",
     );
     assert_eq!(found(&report), [(Kind::DdpUnusedParameters, vec![1])], "{}", report.to_text());
+}
+
+/// What join() does behind it differs as well, and follows from the pass that reduces nothing.
+#[test]
+fn a_pass_without_sync_is_named_where_join_comes_behind_it_or_around() {
+    let before = "    model = DDP(models.mlp([32, 32, 8]))
+    for step in range(4):
+        if rank == 1 and step == 2:
+            with model.no_sync():
+                model(torch.zeros(2)).backward()
+        else:
+            model(torch.zeros(2)).backward()
+    with model.join():
+        for step in range(3 + rank):
+            model(torch.zeros(2)).backward()";
+    let around = "    model = DDP(models.mlp([32, 32, 8]))
+    with model.join():
+        for step in range(3 + rank):
+            if rank == 1 and step == 2:
+                with model.no_sync():
+                    model(torch.zeros(2)).backward()
+            else:
+                model(torch.zeros(2)).backward()";
+    for (body, line) in [(before, 8), (around, 9)] {
+        let report = report_of(body);
+        assert_eq!(found(&report), [(Kind::OpSkipped, vec![1])], "{}", report.to_text());
+        let finding = &report.findings[0];
+        let why = format!("that of rank 1 (train.py:{line}) runs under no_sync()");
+        assert!(finding.message.contains(&why), "{}", finding.message);
+        assert!(finding.fix.contains("Enter no_sync() in the same steps"), "{}", finding.fix);
+    }
+    // Uneven inputs alone are what it is for.
+    let uneven = "    model = DDP(models.mlp([32, 32, 8]))
+    with model.join():
+        for step in range(3 + rank):
+            model(torch.zeros(2)).backward()";
+    assert_eq!(found(&report_of(uneven)), []);
+}
+
+/// Gradients are accumulated over three steps inside join(), and rank 1 has fewer inputs: what it
+/// shadows is not a call of another size. A hang in there is that of the rank that stands still.
+#[test]
+fn no_sync_inside_join_is_no_mismatch_of_the_rank_that_left() {
+    for (backend, inputs) in [("nccl", 6), ("gloo", 6), ("gloo", 7)] {
+        for stuck in [None, Some(5), Some(7)] {
+            let at = stuck.unwrap_or(99);
+            let text = format!(
+                "def main():
+    dist.init_process_group('{backend}')
+    rank = dist.get_rank()
+    model = DDP(models.mlp([64, 128, 64, 8]))
+    with model.join():
+        for step in range({inputs} if rank == 1 else 9):
+            if rank == 3 and step == {at}:
+                sleep('data', s=5000)
+            if (step + 1) % 3 == 0:
+                model(torch.zeros(2)).backward()
+            else:
+                with model.no_sync():
+                    model(torch.zeros(2)).backward()
+    dist.barrier()
+run(main, world_size=4)
+"
+            );
+            let mut plan = compile("train.py", &text, &Options::default()).unwrap().plan;
+            for op in plan.programs.iter_mut().flat_map(|program| &mut program.ops) {
+                if let Action::Sleep { duration_ns, .. } = &mut op.action {
+                    *duration_ns = u64::MAX;
+                }
+            }
+            let report = diagnose_trace(&run(&plan));
+            let expected: Vec<_> =
+                stuck.map(|_| (Kind::RankNeverJoined, vec![3])).into_iter().collect();
+            assert_eq!(found(&report), expected, "{backend} {inputs} {}", report.to_text());
+        }
+    }
 }
 
 #[test]

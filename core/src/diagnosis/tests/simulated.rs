@@ -126,7 +126,8 @@ pub(super) fn run(plan: &Plan) -> Trace {
             break;
         }
     }
-    let finished = at.iter().all(|at| *at > plan.program(GlobalRank(0)).unwrap().ops.len());
+    let mut ranks = (0..).map(GlobalRank).zip(at);
+    let finished = ranks.all(|(rank, at)| at > plan.program(rank).unwrap().ops.len());
     let outcome = if finished { Outcome::Completed } else { Outcome::TimedOut };
     let origin = Origin::Simulated { version: "0".into(), topology: "none".into(), seed: 0 };
     let (world_size, groups) = (plan.world_size, plan.groups.clone());

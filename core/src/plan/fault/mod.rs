@@ -7,11 +7,13 @@
 //! what the others would see of it. Every fault leaves an operation in the program that says so:
 //! nobody can take an injected fault for the job's own.
 
+mod deadly;
 mod inject;
 mod text;
 
 use super::{Plan, PlanError};
 use crate::rank::GlobalRank;
+pub use deadly::Deadly;
 use inject::inject;
 use serde::{Deserialize, Serialize};
 
@@ -146,12 +148,25 @@ pub struct Signal {
 pub enum SignalKind {
     /// SIGKILL.
     Kill,
+    /// One that ends the process like that one.
+    End(Deadly),
     /// SIGSTOP, and SIGCONT after so many milliseconds, if that is given.
     Stop {
         /// For how long; for ever if absent.
         #[serde(default)]
         for_ms: Option<u64>,
     },
+}
+
+impl SignalKind {
+    /// The signal that ends the process, if it does.
+    pub fn deadly(self) -> Option<Deadly> {
+        match self {
+            SignalKind::Kill => Some(Deadly::Kill),
+            SignalKind::End(deadly) => Some(deadly),
+            SignalKind::Stop { .. } => None,
+        }
+    }
 }
 
 impl FaultKind {
@@ -238,15 +253,7 @@ mod tests {
             .unwrap();
         assert_eq!(
             names(&injected.plan, 1),
-            [
-                "injected delay",
-                "injected SIGSTOP",
-                "all_reduce",
-                "wait",
-                "all_reduce",
-                "injected SIGKILL",
-                "barrier"
-            ]
+            ["injected delay", "SIGSTOP", "all_reduce", "wait", "all_reduce", "SIGKILL", "barrier"]
         );
         assert_eq!(names(&injected.plan, 0), names(&plan, 0));
         let Action::Wait { op, .. } = injected.plan.program(GlobalRank(1)).unwrap().ops[3].action

@@ -2,6 +2,7 @@
 //! with each method a function of its own in front of which no object stands, which the rewriting hands
 //! over where it ends ([`attached`]). Lines stay where they are.
 
+use super::attempt_parts::colon;
 use super::first_word;
 use super::operand::closing;
 use super::properties;
@@ -67,7 +68,13 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     if first_word(mask) != "class" {
         return None;
     }
-    let declared = mask.strip_prefix("class ")?.strip_suffix(':')?.trim();
+    let colon = colon(mask)?;
+    let declared = mask.strip_prefix("class ")?.get(..colon - "class ".len())?.trim();
+    // `class Odd(Exception): pass`, and a text in its place.
+    let beside = !mask[colon + 1..].trim().is_empty();
+    if beside && (!is_empty(&mask[colon + 1..]) || !block.is_empty()) {
+        return None;
+    }
     let (name, bases) = match declared.split_once('(') {
         Some((name, bases)) => (name.trim(), bases.strip_suffix(')')?),
         None => (declared, ""),
@@ -78,10 +85,14 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     }
     let none = |base: &&str| !base.is_empty() && !["object", "ABC", "Enum"].contains(base);
     let bases: Vec<&str> = bases.split(',').map(str::trim).filter(none).collect();
-    if bases.iter().any(|base| base.ends_with("Module") || base.contains('.')) {
+    let followed = |base: &&str| !base.contains('.') || base.ends_with("data.Dataset");
+    if bases.iter().any(|base| base.ends_with("Module") || !followed(base)) {
         return None;
     }
-    let body = block.first()?.indent;
+    let body = block.first().map_or(head.indent, |first| first.indent);
+    if block.is_empty() && !beside {
+        return None;
+    }
     let indent = &head.text[..head.indent];
     let mut fields = Vec::new();
     let mut made = Vec::new();
@@ -123,21 +134,33 @@ fn dedented(own: &Logical, by: usize) -> Option<String> {
 
 /// A statement of a method: `super()` says of what it is.
 fn within(text: &str, own: &Logical, name: &str, outer: usize, body: usize) -> String {
-    let cut = body - outer;
-    let mut out = text.to_owned();
-    let places: Vec<usize> = own.mask.match_indices("super(").map(|(at, _)| at).collect();
-    for at in places.into_iter().rev() {
-        let word = own.mask[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
-        let open = at + "super".len();
-        let Some(close) = closing(own.mask.as_bytes(), open).filter(|_| !word) else { continue };
-        out.replace_range(at - cut..=close - cut, &format!("_super({name}, self)"));
-    }
+    let out = supers(text, own.mask.get(body - outer..).unwrap_or_default(), name);
     let empty = format!("_super({name}, self).__init__()");
     // What stands above all others does nothing.
     match out.trim() == empty {
         true => out.replace(&empty, &format!("_begins({name}, self)")),
         false => out,
     }
+}
+
+/// The same in a part of a statement, whose mask is as long.
+fn supers(text: &str, mask: &str, name: &str) -> String {
+    let mut out = text.to_owned();
+    let places: Vec<usize> = mask.match_indices("super(").map(|(at, _)| at).collect();
+    for at in places.into_iter().rev() {
+        let word = mask[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.');
+        let open = at + "super".len();
+        let Some(close) = closing(mask.as_bytes(), open).filter(|_| !word) else { continue };
+        out.replace_range(at..=close, &format!("_super({name}, self)"));
+    }
+    out
+}
+
+/// Whether it is a text, or nothing.
+fn is_empty(mask: &str) -> bool {
+    let bare: String =
+        mask.chars().filter(|c| c.is_ascii_graphic() && !"'\"".contains(*c)).collect();
+    bare.is_empty() || matches!(bare.as_str(), "pass" | "...")
 }
 
 /// A statement of the class itself.
@@ -151,16 +174,20 @@ fn of_body(
     let mask = own.mask.trim();
     let start = own.mask.len() - own.mask.trim_start().len();
     let word = |c: char| c.is_alphanumeric() || c == '_';
-    // A text, or nothing.
-    let bare: String =
-        mask.chars().filter(|c| c.is_ascii_graphic() && !"'\"".contains(*c)).collect();
-    if bare.is_empty() || matches!(bare.as_str(), "pass" | "...") {
+    if is_empty(mask) {
         return Some(String::new());
     }
     if let Some(rest) = mask.strip_prefix("def ") {
         let method = &rest[..rest.find(|c| !word(c))?];
         let behind = start + "def ".len() + method.len();
-        return Some(format!("{indent}def {FRONT}{name}{OF}{method}{}", &own.text[behind..]));
+        // Its statements may stand on the same line.
+        let rest = supers(&own.text[behind..], &own.mask[behind..], name);
+        let empty = format!("_super({name}, self).__init__()");
+        let rest = match rest.trim_end().ends_with(&format!(": {empty}")) {
+            true => rest.replace(&empty, &format!("_begins({name}, self)")),
+            false => rest,
+        };
+        return Some(format!("{indent}def {FRONT}{name}{OF}{method}{rest}"));
     }
     if let Some(decorator) = mask.strip_prefix('@') {
         return match decorator {
@@ -206,6 +233,9 @@ mod tests {
                     Config.lr = 0.1\n\n\nx = 1\n";
         assert_eq!(rewrite(text), made);
         assert_eq!(attached("_of_Meter__method____init__"), Some(("Meter", "__init__")));
+        let short = "class Odd(Exception): pass\nclass Empty: \"\"\"none\"\"\"\n";
+        let made = "Odd = _class(\"Odd\", [Exception])\nEmpty = _class(\"Empty\", [])\n";
+        assert_eq!(rewrite(short), made);
         let stays = "class Net(nn.Module):\n    pass\n";
         assert_eq!(rewrite(stays), stays);
     }

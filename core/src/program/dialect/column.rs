@@ -2,8 +2,17 @@
 //! line for the interpreter moves the rest of it.
 
 /// Calls that are written around what was there, and so begin where that does.
-const AROUND: [&str; 8] =
-    ["_same(", "_is(", "_among(", "_differs(", "_less(", "_greater(", "_at_most(", "_at_least("];
+const AROUND: [&str; 9] = [
+    "_same(",
+    "_is(",
+    "_among(",
+    "_differs(",
+    "_less(",
+    "_greater(",
+    "_at_most(",
+    "_at_least(",
+    "_truth(",
+];
 
 /// The column of the same word in the original, counted from 0 in characters; the column itself
 /// where there is no such word.

@@ -30,12 +30,14 @@ struct Part {
     from: usize,
     /// Whether the next `in` belongs to a `for`.
     of_for: bool,
+    /// Whether it is printed.
+    printed: bool,
     found: Vec<Found>,
 }
 
 impl Part {
     fn at(from: usize) -> Part {
-        Part { from, of_for: false, found: Vec::new() }
+        Part { from, of_for: false, printed: false, found: Vec::new() }
     }
 }
 
@@ -62,9 +64,14 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
             Token::Edge => {
                 edits.extend(call(mask, part, at));
                 let of_for = part.of_for || mask[at..].starts_with("for");
-                *part = Part { of_for, ..Part::at(at + length) };
+                *part = Part { of_for, printed: part.printed, ..Part::at(at + length) };
             }
-            Token::Opens => open.push(Part::at(at + length)),
+            Token::Opens => {
+                let front = &mask[..at];
+                let printed = mask[at..].starts_with('(')
+                    && front.strip_suffix("print").is_some_and(|front| !front.ends_with(named));
+                open.push(Part { printed, ..Part::at(at + length) });
+            }
             Token::Closes => {
                 edits.extend(call(mask, part, at));
                 open.pop();
@@ -84,6 +91,10 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     }
 }
 
+fn named(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '.')
+}
+
 /// What makes a call of the comparison that ends there; nothing if there is none, or more than one.
 fn call(mask: &str, part: &Part, end: usize) -> Vec<Edit> {
     let [Found { operator, negated, from, to }] = part.found[..] else { return Vec::new() };
@@ -94,6 +105,12 @@ fn call(mask: &str, part: &Part, end: usize) -> Vec<Edit> {
     let alone = mask[..part.from].ends_with('(')
         && mask[end..].trim_start().starts_with(").")
         && !mask[..part.from - 1].ends_with(|c: char| c.is_alphanumeric() || "_)]".contains(c));
+    // `mask = x > 2`, and nothing more.
+    let given = end == mask.len()
+        && mask[..part.from].ends_with('=')
+        && !mask[..part.from - 1].ends_with(['=', '<', '>', '!'])
+        && !mask[..part.from].contains(['(', '[', '{', ':']);
+    let alone = alone || part.printed || given;
     let end = mask[..end].trim_end().len();
     if start >= from || right >= end {
         return Vec::new();

@@ -4,7 +4,7 @@ use super::super::error::ProgramError;
 use super::scan::Logical;
 
 /// Modules that a program has, by Python's name, and what they are called here.
-const MODULES: [(&str, &str); 26] = [
+const MODULES: [(&str, &str); 29] = [
     ("torch.distributed.algorithms.join", "torch.distributed"),
     ("torch.distributed.device_mesh", "torch.distributed.device_mesh"),
     ("torch.distributed.distributed_c10d", "torch.distributed"),
@@ -31,6 +31,9 @@ const MODULES: [(&str, &str); 26] = [
     ("tqdm", "_tqdm"),
     ("logging", "logging"),
     ("argparse", "argparse"),
+    ("traceback", "traceback"),
+    ("itertools", "itertools"),
+    ("contextlib", "contextlib"),
 ];
 
 /// The statement that takes an import's place: empty when the names are there already.

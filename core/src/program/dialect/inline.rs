@@ -8,16 +8,28 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     };
     for word in ["raise", "assert"] {
         let Some(rest) = mask[start..].strip_prefix(word) else { continue };
-        if start > 0 && rest.starts_with(' ') && body(mask) == Some(start) {
-            let end = mask.trim_end().len();
+        let bare = rest.trim().is_empty() && word == "raise";
+        if start > 0 && (rest.starts_with(' ') || bare) && body(mask) == Some(start) {
+            let end = raised(mask, start + word.len());
+            let bare = mask[start + word.len()..end].trim().is_empty();
             for of in [&mut *text, &mut *mask] {
-                of.insert(end, ')');
+                if bare {
+                    of.replace_range(start.., super::attempts::AGAIN);
+                    continue;
+                }
+                of.replace_range(end.., ")");
                 of.replace_range(start..=start + word.len(), &format!("_{word}("));
             }
             return;
         }
     }
     several(text, mask, start);
+}
+
+/// Where what a `raise` or `assert` says ends: in front of `from error`.
+pub(super) fn raised(mask: &str, from: usize) -> usize {
+    let end = mask.trim_end().len().max(from);
+    mask[from..end].rfind(" from ").map_or(end, |at| from + at)
 }
 
 /// Where each statement of a line begins and ends, after what begins a block.

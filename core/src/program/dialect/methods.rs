@@ -19,10 +19,39 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
             of.insert_str(start, "_name(");
         }
     }
+    ranks_of_meshes(text, mask);
     for name in METHODS {
         if mask.contains(name) {
             method(text, mask, name, &format!("_method(\"{name}\", "));
         }
+    }
+}
+
+/// `device_mesh.mesh`, which is a tensor that must be made: of what is called a mesh, a call.
+fn ranks_of_meshes(text: &mut String, mask: &mut String) {
+    const OWN: &str = ".mesh";
+    let mut at = 0;
+    while let Some(found) = mask.get(at..).and_then(|rest| rest.find(OWN)) {
+        let dot = at + found;
+        let end = dot + OWN.len();
+        at = end;
+        let rest = mask[end..].trim_start();
+        let goes_on = mask[end..].starts_with(|c: char| c.is_alphanumeric() || c == '_');
+        let assigned = rest.starts_with('=') && !rest.starts_with("==");
+        if goes_on || assigned || rest.starts_with('(') {
+            continue;
+        }
+        let Some(start) = before(mask.as_bytes(), dot) else { continue };
+        let of = &mask[start..dot];
+        let named = of.split('[').next().unwrap_or(of);
+        if !named.to_lowercase().ends_with("mesh") {
+            continue;
+        }
+        for own in [&mut *text, &mut *mask] {
+            own.replace_range(dot..end, ")");
+            own.insert_str(start, "_mesh_of(");
+        }
+        at = start + "_mesh_of(".len();
     }
 }
 

@@ -1,11 +1,13 @@
 //! Python as people write it, as Starlark: imports, `with`, `while`, `raise`, `assert`, `is` and
 //! f-strings are written in Starlark's words, and every line remembers where it came from.
 //!
-//! What has no counterpart (`try`, generators) is refused with what to write instead.
+//! What has no counterpart (generators, coroutines) is refused with what to write instead.
 
 mod annotations;
 mod arguments;
 mod assigned;
+mod attempt_parts;
+mod attempts;
 mod augmented;
 mod bound;
 mod bytes;
@@ -18,6 +20,7 @@ mod deleted;
 mod displays;
 mod dropped;
 mod environ;
+mod exits;
 mod fstring;
 mod globals;
 mod import;
@@ -36,6 +39,10 @@ mod starred;
 mod subscript;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_attempts;
+mod truth;
+mod waits;
 
 pub(super) use column::of as column;
 
@@ -43,6 +50,7 @@ use super::error::ProgramError;
 use bound::{Bound, Here};
 use decorated::Decorated;
 use scan::Logical;
+use waits::only_waits;
 
 /// A program in Starlark.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +106,8 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     let original = text.lines().map(str::to_owned).collect();
     let text = modules::rewrite(text);
     let text = globals::rewrite(&text);
-    let text = &*classes::rewrite(&text);
+    let text = classes::rewrite(&text);
+    let text = &*truth::rewrite(&text);
     let statements = scan::scan(text)?;
     let room = String::with_capacity(text.len() + 64);
     let mut out = Rewritten { text: room, origin: Vec::new(), original };
@@ -107,6 +116,7 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     let bound = Bound::find(&statements);
     let mut decorated: Vec<Decorated> = Vec::new();
     let physical: Vec<&str> = text.lines().collect();
+    let tries = statements.iter().any(|own| attempt_parts::is_one(&own.mask));
     for (index, statement) in statements.iter().enumerate() {
         // Blank lines and comments stay where they are.
         for line in at..statement.first {
@@ -137,9 +147,16 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
         let leaves = head.trim_end().ends_with(": break")
             || (inner == body.unwrap_or(0) && word(index + 1) == Some("break"));
         let idle = only_waits(statements.get(index + 1..).unwrap_or_default(), statement.indent);
-        for part in semicolons::parts(statement) {
-            let ahead = Ahead { inner, leaves, idle, names: bound.at(index) };
-            write(&mut out, &mut blocks, &part, ahead)?;
+        for whole in attempt_parts::parts(statement, tries) {
+            let apart = exits::parts(&whole, |word| contexts_left(&blocks, word) > 0);
+            for part in apart.iter().flat_map(|apart| semicolons::parts(apart)) {
+                let word = first_word(part.mask.trim_start());
+                if exits::LEAVE.contains(&word) && contexts_left(&blocks, word) > 0 {
+                    exits::in_order(&statements, index, text)?;
+                }
+                let ahead = Ahead { inner, leaves, idle, names: bound.at(index) };
+                write(&mut out, &mut blocks, &part, ahead)?;
+            }
         }
         if first_word(head) == "def" {
             decorated.extend(Decorated::of(&statements, index, blocks.len().saturating_sub(1))?);
@@ -156,7 +173,7 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
         out.ends(&open, physical.len().saturating_sub(1));
         out.decorates(&mut decorated, blocks.len());
     }
-    Ok(out)
+    if tries { attempts::rewrite(out) } else { Ok(out) }
 }
 
 impl Rewritten {
@@ -209,43 +226,6 @@ struct Ahead<'b> {
     /// Whether its block does nothing but wait.
     idle: bool,
 }
-
-/// Whether a block that stands further in than that does nothing but sleep and ask stores.
-fn only_waits(after: &[Logical], indent: usize) -> bool {
-    let called = |mask: &str| {
-        let before = |(at, _): (usize, &str)| {
-            let name = mask[..at].trim_end();
-            let word = |c: char| c.is_alphanumeric() || c == '_';
-            name.rsplit(|c| !word(c)).next().is_none_or(|name| WAITS.contains(&name))
-        };
-        mask.match_indices('(').all(before)
-    };
-    after.iter().take_while(|next| next.indent > indent).all(|next| called(&next.mask))
-}
-
-/// What a loop may call that does nothing but wait: stores' methods, and what goes with them.
-const WAITS: [&str; 20] = [
-    "",
-    "sleep",
-    "print",
-    "set",
-    "get",
-    "add",
-    "check",
-    "wait",
-    "append",
-    "multi_get",
-    "decode",
-    "encode",
-    "int",
-    "str",
-    "len",
-    "if",
-    "not",
-    "and",
-    "or",
-    "in",
-];
 
 /// Writes one statement.
 fn write(
@@ -342,12 +322,16 @@ fn write(
             let (text, mask) = expressions(statement)?;
             let word = first_word(head);
             let from = indent + word.len();
-            let to = mask.trim_end().len();
-            let what = text[from..to.max(from)].trim();
-            if what.is_empty() {
-                return refused("a bare `raise`", "Say what is raised: RuntimeError(\"why\").");
-            }
-            out.lines(&format!("{:indent$}_{word}({what})", ""), statement);
+            let to = inline::raised(&mask, from);
+            let called = match text[from..to].trim() {
+                "" => attempts::AGAIN.to_owned(),
+                what => format!("_{word}({what})"),
+            };
+            out.lines(&format!("{:indent$}{called}", ""), statement);
+            return Ok(());
+        }
+        "try" | "except" | "finally" if attempt_parts::is_one(&statement.mask) => {
+            out.lines(&statement.text[..statement.mask.trim_end().len()], statement);
             return Ok(());
         }
         word @ ("return" | "break" | "continue") if contexts_left(blocks, word) > 0 => {

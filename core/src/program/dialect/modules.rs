@@ -3,6 +3,7 @@
 //! `forward` and other methods are left out. Lines stay where they are.
 
 use super::first_word;
+use super::inline::equals;
 use super::operand::closing;
 use super::scan::{self, Logical};
 use std::borrow::Cow;
@@ -75,6 +76,7 @@ fn function(name: &str, head: &Logical, block: &[Logical]) -> Option<Vec<String>
         let base = own.mask.contains("super(") || own.mask.contains("Module.__init__(");
         // Of `self.apply(…)` nothing is seen here but what weights begin with.
         let applies = own.mask.trim_start().starts_with("self.apply(");
+        let applies = applies || changes_weights(own, block);
         if !applies && calls_itself(own, block) {
             return None;
         }
@@ -107,10 +109,50 @@ fn function(name: &str, head: &Logical, block: &[Logical]) -> Option<Vec<String>
 /// Whether a statement of `__init__` calls a method of its own class, or one of every module: what that
 /// does is not seen.
 fn calls_itself(own: &Logical, block: &[Logical]) -> bool {
-    let defined = block.iter().filter_map(|own| own.mask.trim_start().strip_prefix("def "));
-    let names = defined.filter_map(|def| def.split_once('(')).map(|(name, _)| name.trim());
     let of_all = ["register_buffer", "register_parameter", "add_module", "modules", "parameters"];
-    names.chain(of_all).any(|name| own.mask.contains(&format!("self.{name}(")))
+    calls_own(own, block) || of_all.iter().any(|name| calls(own, name))
+}
+
+fn calls(own: &Logical, name: &str) -> bool {
+    own.mask.contains(&format!("self.{name}("))
+}
+
+/// Whether a statement calls a method of its own class.
+fn calls_own(own: &Logical, block: &[Logical]) -> bool {
+    let defined = block.iter().filter_map(|own| own.mask.trim_start().strip_prefix("def "));
+    let mut names = defined.filter_map(|def| def.split_once('(')).map(|(name, _)| name.trim());
+    names.any(|name| calls(own, name))
+}
+
+/// Whether a statement of `__init__` is a call of a method of its own class that keeps nothing in `self`
+/// and calls nothing of others' ranks: what weights begin with.
+fn changes_weights(own: &Logical, block: &[Logical]) -> bool {
+    let mask = own.mask.trim();
+    let Some((name, _)) = mask.strip_prefix("self.").and_then(|rest| rest.split_once('(')) else {
+        return false;
+    };
+    let open = own.mask.find('(').unwrap_or(0);
+    let whole = closing(own.mask.as_bytes(), open) == Some(own.mask.trim_end().len() - 1);
+    let def = format!("def {name}(");
+    let Some(at) = block.iter().position(|own| own.mask.trim_start().starts_with(&def)) else {
+        return false;
+    };
+    let Some(head) = block.get(at).filter(|head| whole && head.mask.trim_end().ends_with(':'))
+    else {
+        return false;
+    };
+    let mut body = block.iter().skip(at + 1).take_while(|own| own.indent > head.indent);
+    let kept = |own: &Logical| {
+        let words = ["dist.", "register_", "add_module", "append", "extend", "setattr", "insert("];
+        let mask = own.mask.trim_start();
+        let target = equals(mask, 0).and_then(|at| mask.get(..*at.first()?));
+        let assigns = target.is_some_and(|target| target.contains(['.', '[']));
+        assigns
+            || mask.contains("print(")
+            || words.iter().any(|word| mask.contains(word))
+            || calls_own(own, block)
+    };
+    !body.any(kept)
 }
 
 /// How many values `forward` returns side by side; 0 where that is not alike everywhere, or where it

@@ -96,7 +96,7 @@ fn percent(text: &mut String, mask: &mut String) {
 }
 
 /// Whether what stands before a `%` may be a text that something is put into: a name, of which tuples,
-/// texts or names are taken. What is a number either way is none.
+/// texts or names are taken. What is a number either way is none, and so is what has a number on the right.
 fn is_format(mask: &str, (start, left): (usize, usize), (from, to): (usize, usize)) -> bool {
     let name = mask[start..left].chars().all(|c| c.is_alphanumeric() || "_.".contains(c))
         && !mask[start..].starts_with(|c: char| c.is_ascii_digit());
@@ -107,7 +107,8 @@ fn is_format(mask: &str, (start, left): (usize, usize), (from, to): (usize, usiz
         || ["return", "in", "and", "or", "not", "else", "if"].iter().any(|w| before.ends_with(w));
     let right = mask[from..to].trim();
     let tuple = right.starts_with('(') && right.contains(',');
-    name && alone && (tuple || right.starts_with('\u{1}'))
+    let named = right.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    name && alone && (tuple || named || right.starts_with('\u{1}'))
 }
 
 /// `x ** y` as `pow(x, y)`, from behind: `2 ** 3 ** 2` is `2 ** 9`.

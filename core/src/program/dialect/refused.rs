@@ -14,12 +14,6 @@ pub(super) fn statement(word: &str, rest: &str) -> Option<(String, &'static str)
             "A class has methods, properties and plain attributes here; setters, other decorators \
              and what else stands in its block are not followed. Write functions instead.",
         ),
-        "try" | "except" | "finally" => (
-            "a program has no `try`: what raises ends its rank",
-            "Write the case that you mean with `if`: `if rank == 1 and step == 3:` and what the handler \
-             does (`continue`), or `raise RuntimeError(why)` where nobody catches it. What is in \
-             `finally` follows behind.",
-        ),
         // Each may be a variable.
         _ if rest.trim_start().starts_with(['=', '.', '(', '[', ',', '+', '-']) => return None,
         "global" | "nonlocal" => (

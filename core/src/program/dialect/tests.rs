@@ -34,7 +34,10 @@ fn comparisons_are_calls() {
             "[a for a, b in c if a in d for e in f == g]\n",
             "[a for a, b in c if _among(a, d) for e in _same(f, g)]\n",
         ),
-        ("a = b <= c\n", "a = b <= c\n"),
+        ("a = b <= c\n", "a = _at_most(b, c)\n"),
+        ("a = b <= c or d\n", "a = b <= c or d\n"),
+        ("print(a > 2, b)\n", "print(_greater(a, 2), b)\n"),
+        ("f(a > 2, b)\n", "f(a > 2, b)\n"),
         ("a = b if c == d else e == f  # ==\n", "a = b if _same(c, d) else _same(e, f)  # ==\n"),
         ("f(\"a == b\", a.is_in, d[a == b : c])\n", "f(\"a == b\", a.is_in, d[_same(a, b) : c])\n"),
     ];

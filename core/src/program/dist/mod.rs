@@ -34,6 +34,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     together::several_gpus(builder);
     super::stores::functions(builder);
     super::mesh::add(builder);
+    super::exceptions::of_dist(builder);
     builder.namespace("ReduceOp", |builder| {
         let ops = [
             ("SUM", ReduceOp::Sum),

@@ -8,7 +8,7 @@ use super::super::tensor_parts::SLICE;
 use super::super::undecided::{self, Number, UnknownValue};
 use super::super::values::WorkValue;
 use super::float::{float_of, read};
-use super::format::{format as formatted, percent, raised};
+use super::format::{conversions, format as formatted, percent, raised};
 use super::method;
 use super::types::TypeValue;
 use starlark::environment::GlobalsBuilder;
@@ -38,6 +38,11 @@ fn whole_power<'v>(base: Value<'v>, exponent: u32, heap: Heap<'v>) -> starlark::
 /// Whether it is a number that a tensor holds, and is not known.
 fn is_value(value: Value<'_>) -> bool {
     value.downcast_ref::<UnknownValue>().is_some_and(UnknownValue::is_value)
+}
+
+/// True counts one.
+fn counted<'v>(value: Value<'v>, heap: Heap<'v>) -> Value<'v> {
+    value.unpack_bool().map_or(value, |yes| heap.alloc(i32::from(yes)))
 }
 
 /// `base ** exponent`.
@@ -122,6 +127,19 @@ pub(in super::super) fn set<'v>(
     eval.eval_function(make.to_value(), &[list], &[])
 }
 
+/// What a function is called where it is defined: `<lambda>` of what has no name, and of a method its name
+/// in its class.
+pub(in super::super) fn function_name(of: Value<'_>) -> Option<String> {
+    let shown = of.to_repr();
+    let name = shown.rsplit('.').next().unwrap_or(&shown);
+    let name = name.rsplit("__method__").next().unwrap_or(name);
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    match name {
+        "lambda" => Some("<lambda>".to_owned()),
+        _ => (!name.is_empty() && name.chars().all(word)).then(|| name.to_owned()),
+    }
+}
+
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
     fn str<'v>(
@@ -158,6 +176,12 @@ fn functions(builder: &mut GlobalsBuilder) {
             "Tensor" => super::super::tensor_each::item(value, eval)?,
             _ => value,
         };
+        let wrong = "float() argument must be a string or a real number, not ";
+        if let Some(own) =
+            super::super::special::number(value, &["__float__", "__index__"], wrong, eval)?
+        {
+            return Ok(own);
+        }
         if let Some(unknown) = value.downcast_ref::<UnknownValue>().filter(|own| own.is_value()) {
             return Ok(heap.alloc(unknown.as_number(Number::Real)));
         }
@@ -244,6 +268,9 @@ fn functions(builder: &mut GlobalsBuilder) {
         if let Some(is) = super::super::classes::is_instance(value, class) {
             return Ok(is);
         }
+        if super::super::exceptions::is_one(value) {
+            return Ok(super::super::exceptions::catches(class, value));
+        }
         let of = match value.downcast_ref::<UnknownValue>() {
             Some(unknown) => unknown.class()?,
             None => class_of(value),
@@ -258,7 +285,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     /// The type itself, where it has a name of its own: it is compared by its place.
     fn r#type<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        if value.get_type() == "object"
+        if matches!(value.get_type(), "object" | "exception")
             && let Ok(Some(class)) = value.get_attr("__class__", heap)
         {
             return Ok(class);
@@ -279,6 +306,11 @@ fn functions(builder: &mut GlobalsBuilder) {
         if let Ok(Some(own)) = class.get_attr("__name__", heap) {
             return Ok(own.unpack_str().unwrap_or_default().to_owned());
         }
+        if class.get_type() == "function" {
+            return function_name(class).ok_or_else(|| {
+                anyhow::anyhow!("what this function is called is not known here: write its name")
+            });
+        }
         Ok(names(class).into_iter().next().unwrap_or_default())
     }
 
@@ -295,17 +327,20 @@ fn functions(builder: &mut GlobalsBuilder) {
         let heap = eval.heap();
         match template.unpack_str() {
             Some(template) => {
+                let kinds = conversions(template);
+                let mut shown = |(nth, value): (usize, &Value<'v>)| match kinds.get(nth) {
+                    Some('r' | 'a') => super::super::objects_shown::as_repr(*value, eval),
+                    _ => super::super::objects_shown::shown(*value, eval),
+                };
                 let values = match TupleRef::from_value(values) {
                     Some(several) => {
-                        let several = several.content().iter();
-                        let shown =
-                            |value: &Value<'v>| super::super::objects_shown::shown(*value, eval);
+                        let several = several.content().iter().enumerate();
                         let shown: anyhow::Result<Vec<Value<'v>>> = several.map(shown).collect();
-                        heap.alloc(AllocTuple(shown.map_err(starlark::Error::new_native)?))
+                        shown.map(|shown| heap.alloc(AllocTuple(shown)))
                     }
-                    None => super::super::objects_shown::shown(values, eval)
-                        .map_err(starlark::Error::new_native)?,
+                    None => shown((0, &values)),
                 };
+                let values = values.map_err(starlark::Error::new_native)?;
                 let text = percent(template, values, heap).map_err(starlark::Error::new_native)?;
                 Ok(heap.alloc(text))
             }
@@ -396,8 +431,8 @@ fn functions(builder: &mut GlobalsBuilder) {
                 eval.eval_function(extend, &[other], &[])?;
                 Ok(this)
             }
-            "+" => this.add(other, heap),
-            "-" => this.sub(other, heap),
+            "+" => counted(this, heap).add(counted(other, heap), heap),
+            "-" => counted(this, heap).sub(counted(other, heap), heap),
             "*" => this.mul(other, heap),
             _ => this.div(other, heap),
         }

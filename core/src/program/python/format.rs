@@ -12,7 +12,7 @@ use starlark::values::tuple::TupleRef;
 use starlark::values::{Heap, Value, ValueLike};
 
 /// An exception in Python's words.
-pub(super) fn raised(text: impl Into<String>) -> anyhow::Error {
+pub(in super::super) fn raised(text: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Raised { text: text.into(), help: None })
 }
 
@@ -155,6 +155,23 @@ fn inner<'v>(value: Value<'v>, path: &str, heap: Heap<'v>) -> anyhow::Result<Val
         value = found.map_err(|error| anyhow::anyhow!("{error}"))?;
     }
     Ok(value)
+}
+
+/// What each value of a `%` format is shown as: the letters at the ends of its parts.
+pub(super) fn conversions(template: &str) -> Vec<char> {
+    let mut parts = template.split('%').skip(1);
+    let mut kinds = Vec::new();
+    while let Some(part) = parts.next() {
+        match part.chars().find(|c| c.is_alphabetic()) {
+            // `%%`
+            _ if part.is_empty() => {
+                parts.next();
+            }
+            Some(kind) => kinds.push(kind),
+            None => {}
+        }
+    }
+    kinds
 }
 
 /// `template % values`.

@@ -1,6 +1,7 @@
 //! Methods of texts, lists and dicts that Python has and Starlark has not.
 
 use super::super::arguments::{class_of, items};
+use super::super::objects_shown;
 use super::format::{raised, template};
 use starlark::eval::Evaluator;
 use starlark::values::dict::{AllocDict, DictRef};
@@ -25,7 +26,12 @@ pub(super) fn call<'v>(
         if name == "format" {
             let named: Vec<(String, Value<'v>)> =
                 named.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-            return Ok(heap.alloc(template(text, args, &named, heap).map_err(native)?));
+            let objects = Shown::of(text, args, eval).map_err(native)?;
+            let mut all = Vec::with_capacity(named.len());
+            for (name, value) in named {
+                all.push((name, objects_shown::shown(value, eval).map_err(native)?));
+            }
+            return Ok(heap.alloc(template(text, &objects.0, &all, heap).map_err(native)?));
         }
         if let Some(text) = filled(name, text, args) {
             return Ok(heap.alloc(text));
@@ -83,6 +89,32 @@ pub(super) fn call<'v>(
     }
     let own = this.get_attr_error(name, heap)?;
     eval.eval_function(own, args, named)
+}
+
+/// What is put into a text, as it is shown there: objects by their methods.
+struct Shown<'v>(Vec<Value<'v>>);
+
+impl<'v> Shown<'v> {
+    fn of(
+        text: &str,
+        args: &[Value<'v>],
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Shown<'v>> {
+        let fields: Vec<&str> = text.split('{').skip(1).filter(|part| !part.is_empty()).collect();
+        let as_repr = |nth: usize| {
+            let own = fields.get(nth).is_some_and(|field| field.starts_with('!'));
+            let numbered = |field: &&str| field.starts_with(&format!("{nth}!r"));
+            own || fields.iter().any(numbered)
+        };
+        let mut all = Vec::with_capacity(args.len());
+        for (nth, value) in args.iter().enumerate() {
+            all.push(match as_repr(nth) {
+                true => objects_shown::as_repr(*value, eval)?,
+                false => objects_shown::shown(*value, eval)?,
+            });
+        }
+        Ok(Shown(all))
+    }
 }
 
 /// What fills a text up.

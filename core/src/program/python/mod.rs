@@ -10,9 +10,9 @@ mod same;
 mod spec;
 mod types;
 
-pub(super) use builtins::set;
+pub(super) use builtins::{function_name, set};
 pub(super) use float::{float_of, repr as float_repr};
-pub(super) use format::{format, percent};
+pub(super) use format::{format, percent, raised};
 pub(super) use same::unknown;
 pub(super) use types::TypeValue;
 
@@ -77,7 +77,29 @@ pub(super) fn exception(message: &str) -> Option<String> {
     if message.starts_with("Floor division by zero") || message.starts_with("Modulo by zero") {
         return Some("ZeroDivisionError: integer division or modulo by zero".to_owned());
     }
-    None
+    operands(message)
+}
+
+/// What Python raises where an operator is put between values that it does not take.
+fn operands(message: &str) -> Option<String> {
+    let (operator, types) =
+        between(message, "Operation `", "`")?.split_once("` not supported for types `")?;
+    let (left, right) = types.split_once("` and `")?;
+    let plain = ["int", "float", "string", "list", "tuple", "dict", "NoneType"];
+    if ![left, right].iter().all(|name| plain.contains(name)) {
+        return None;
+    }
+    let name = |of: &str| if of == "string" { "str".to_owned() } else { of.to_owned() };
+    let (own, other) = (name(left), name(right));
+    let sequence = ["str", "list", "tuple"].contains(&own.as_str());
+    let text = match operator {
+        "+" if sequence => format!("can only concatenate {own} (not \"{other}\") to {own}"),
+        "+" | "-" | "/" | "//" => {
+            format!("unsupported operand type(s) for {operator}: '{own}' and '{other}'")
+        }
+        _ => return None,
+    };
+    Some(format!("TypeError: {text}"))
 }
 
 fn between<'m>(message: &'m str, before: &str, after: &str) -> Option<&'m str> {

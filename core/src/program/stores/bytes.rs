@@ -280,6 +280,11 @@ fn python(builder: &mut GlobalsBuilder) {
             "Tensor" => super::super::tensor_each::item(value, eval)?,
             _ => value,
         };
+        let wrong = "int() argument must be a string, a bytes-like object or a real number, not ";
+        let methods = ["__int__", "__index__", "__trunc__"];
+        if let Some(own) = super::super::special::number(value, &methods, wrong, eval)? {
+            return Ok(own);
+        }
         if let Some(unknown) = value.downcast_ref::<UnknownValue>() {
             anyhow::ensure!(unknown.is_value(), "{}", unknown.what());
             return Ok(heap.alloc(unknown.as_number(Number::Whole)));

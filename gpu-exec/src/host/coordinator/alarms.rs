@@ -3,7 +3,7 @@
 use super::Coordinator;
 use crate::clock;
 use crate::host::control::{Order, frame};
-use lockstep_core::plan::SignalKind;
+use lockstep_core::plan::{Deadly, SignalKind};
 use lockstep_core::rank::GlobalRank;
 use rustix::process;
 
@@ -28,15 +28,18 @@ impl Coordinator {
             let Some(process) = self.ranks.get_mut(rank.index()) else { continue };
             match alarm {
                 Alarm::Kill(_) => {
-                    process.killed_on_purpose = true;
+                    process.killed_by = Some(Deadly::Kill);
                     process.send(frame(&Order::Die));
                     process.kill();
                 }
                 Alarm::Stop(_, for_ms) => {
                     process.signal(process::Signal::STOP);
-                    if let Some(ms) = for_ms {
-                        let due = now.saturating_add(ms.saturating_mul(1_000_000));
-                        self.alarms.push((due, Alarm::Continue(rank)));
+                    match for_ms {
+                        Some(ms) => {
+                            let due = now.saturating_add(ms.saturating_mul(1_000_000));
+                            self.alarms.push((due, Alarm::Continue(rank)));
+                        }
+                        None => process.held = true,
                     }
                 }
                 Alarm::Continue(_) => {
@@ -51,7 +54,7 @@ impl Coordinator {
 impl Alarm {
     pub(super) fn of(rank: GlobalRank, what: SignalKind) -> Alarm {
         match what {
-            SignalKind::Kill => Alarm::Kill(rank),
+            SignalKind::Kill | SignalKind::End(_) => Alarm::Kill(rank),
             SignalKind::Stop { for_ms } => Alarm::Stop(rank, for_ms),
         }
     }

@@ -1,24 +1,24 @@
 //! The thread that carries one run from its first process to its last: starts ranks and lets them
 //! join ([`joining`]), merges what they report, does faults whose time comes ([`alarms`]), and ends
-//! everything when the first thing goes wrong.
+//! everything when the first thing goes wrong, or nothing goes on ([`stillness`]).
 //!
 //! One loop over `poll`: sockets, process ends (pidfds), what the run is told, and the next deadline.
 
 mod alarms;
 mod joining;
+mod stillness;
 
 pub(super) use joining::{START_KEY, joined_key};
 
 use super::control::{Asked, Order, Report, frame};
 use super::launched::Meeting;
-use super::process::RankProcess;
+use super::process::{HELD, RankProcess};
 use super::sharing::SharedMemory;
 use super::{Checked, RankLauncher};
 use crate::clock;
 use crate::store::StoreServer;
 use crate::{Command, RankDump, RunError, RunEvent};
 use alarms::Alarm;
-use lockstep_core::plan::SignalKind;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Event, Outcome, TraceEnd, What};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -27,9 +27,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use stillness::Stillness;
 
 /// How often ranks that others started hear that rank 0's process is there.
 const ALIVE_NS: u64 = 1_000_000_000;
+
+/// So many times as long a rank may take to end that goes on: on a machine that has much to do, writing down
+/// what it holds takes its time.
+const GRACES: u64 = 10;
 
 /// What `start` hears once all ranks have joined.
 pub(super) struct Joined {
@@ -67,6 +72,7 @@ pub(super) struct Coordinator {
     phase: Phase,
     /// What is to be done to ranks later, and when on the clock.
     alarms: Vec<(u64, Alarm)>,
+    stillness: Stillness,
     /// What the recorders of ranks held whose programs have finished.
     last_dumps: Vec<RankDump>,
     /// Time 0 of the trace.
@@ -80,8 +86,8 @@ enum Phase {
     Joining { deadline_ns: u64 },
     /// Until all are done, something goes wrong, or the deadline.
     Running { deadline_ns: u64 },
-    /// Told to end: who is still there at the deadline is killed.
-    Ending { deadline_ns: u64 },
+    /// Told to end: who stands stopped at the deadline is killed, and whoever is still there at the last.
+    Ending { deadline_ns: u64, last_ns: u64 },
     /// Everything was killed; it takes as long as the kernel takes.
     Killed,
 }
@@ -114,6 +120,7 @@ impl Coordinator {
             introduced: false,
             phase: Phase::Joining { deadline_ns: now.saturating_add(join_timeout) },
             alarms: Vec::new(),
+            stillness: Stillness::default(),
             last_dumps: Vec::new(),
             start_ns: now,
             outcome: None,
@@ -166,12 +173,14 @@ impl Coordinator {
         let deadline_ns = match self.phase {
             Phase::Joining { deadline_ns }
             | Phase::Running { deadline_ns }
-            | Phase::Ending { deadline_ns } => Some(deadline_ns),
+            | Phase::Ending { deadline_ns, .. } => Some(deadline_ns),
             Phase::Killed => None,
         };
         let next_alarm = self.alarms.iter().map(|(due, _)| *due).min();
         let next_word = self.meeting.is_some().then_some(self.alive_ns);
-        let wake_at = deadline_ns.into_iter().chain(next_alarm).chain(next_word).min();
+        let next_look = self.next_look_ns();
+        let wake_at =
+            deadline_ns.into_iter().chain(next_alarm).chain(next_word).chain(next_look).min();
         let left = wake_at.map(|at| Duration::from_nanos(at.saturating_sub(now)));
         self.wait_for_something(left);
         self.take_commands();
@@ -180,6 +189,7 @@ impl Coordinator {
         for index in 0..self.ranks.len() {
             self.look_at(index);
         }
+        self.look_for_stillness();
         if self.ranks.iter().all(|rank| rank.done)
             && let Phase::Running { .. } = self.phase
         {
@@ -195,9 +205,14 @@ impl Coordinator {
                         why: format!("the run passed its limit of {limit:?}"),
                     });
                 }
-                Phase::Ending { .. } => {
-                    self.ranks.iter_mut().for_each(RankProcess::kill);
-                    self.phase = Phase::Killed;
+                Phase::Ending { last_ns, .. } => {
+                    self.kill_unresponsive();
+                    if clock::now_ns() < last_ns {
+                        self.phase = Phase::Ending { deadline_ns: last_ns, last_ns };
+                    } else {
+                        self.ranks.iter_mut().for_each(RankProcess::kill);
+                        self.phase = Phase::Killed;
+                    }
                 }
                 Phase::Joining { .. } | Phase::Killed => {}
             }
@@ -277,18 +292,22 @@ impl Coordinator {
                         Asked::AtTheEnd => self.last_dumps.push(dump),
                     }
                 }
-                Report::AtSignal(SignalKind::Kill) => rank.killed_on_purpose = true,
-                Report::AtSignal(stop) => {
-                    self.alarms.push((clock::now_ns(), Alarm::of(rank.rank, stop)));
-                }
+                Report::AtSignal(signal) => match signal.deadly() {
+                    Some(deadly) => rank.killed_by = Some(deadly),
+                    None => self.alarms.push((clock::now_ns(), Alarm::of(rank.rank, signal))),
+                },
                 Report::Done => rank.done = true,
                 Report::Failed { why, .. } => rank.failure = Some(why),
             }
         }
         let (number, done) = (rank.rank, rank.done);
         let how = (ends_now && !done).then(|| rank.how_it_ended());
+        let stood = ends_now && rank.is_held_far() && !rank.done && self.outcome.is_some();
         if timed_out {
             self.end(Outcome::TimedOut);
+        }
+        if stood {
+            self.tell_unresponsive(number, HELD);
         }
         // Whoever was told to end, or was killed for not ending, has not "died".
         if let Some(how) = how
@@ -314,6 +333,10 @@ impl Coordinator {
 
     fn begin_ending(&mut self) {
         let grace = clock::nanoseconds(self.checked.options.grace);
-        self.phase = Phase::Ending { deadline_ns: clock::now_ns().saturating_add(grace) };
+        let now = clock::now_ns();
+        self.phase = Phase::Ending {
+            deadline_ns: now.saturating_add(grace),
+            last_ns: now.saturating_add(grace.saturating_mul(GRACES)),
+        };
     }
 }

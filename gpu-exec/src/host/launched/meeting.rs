@@ -314,7 +314,10 @@ fn greet(
     let refused = if !ranks.contains(&hello.rank.0) {
         Some(format!("there is no other rank {} in a world of {}", hello.rank, ranks.end))
     } else if hello.plan != plan {
-        Some("its plan is another one than rank 0's; give every rank the same --plan".to_owned())
+        Some(
+            "its plan is another one than rank 0's; give every rank the same --plan and --fault"
+                .to_owned(),
+        )
     } else {
         None
     };

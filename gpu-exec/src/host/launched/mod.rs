@@ -16,7 +16,7 @@ pub use rendezvous::Rendezvous;
 
 pub use crate::host::rank::KeepDump;
 use crate::host::rank::{Alone, serve_joined};
-use crate::host::{Carrier, RankLauncher, start_with};
+use crate::host::{Carrier, RankLauncher, injected, start_with};
 use crate::{RunError, RunHandle, RunOptions};
 use lockstep_core::plan::Plan;
 pub(crate) use meeting::Meeting;
@@ -39,11 +39,12 @@ pub fn lead(
         return Err(wrong_world(launch, &plan));
     }
     let timeout = options.join_timeout;
+    let injected = injected(&plan, &options, &Carrier::Host, true)?;
     let meeting = match &launch.file {
-        None => Meeting::open(launch, &plan, timeout)?,
-        Some(path) => rendezvous::open(path, launch, &plan, timeout)?,
+        None => Meeting::open(launch, &injected.plan, timeout)?,
+        Some(path) => rendezvous::open(path, launch, &injected.plan, timeout)?,
     };
-    start_with(launcher, plan, options, Carrier::Host, Some(meeting))
+    start_with(launcher, injected, options, Carrier::Host, Some(meeting))
 }
 
 /// Any other rank's process: joins rank 0's and carries its program out. Returns when the run has
@@ -62,6 +63,9 @@ pub fn join(
     if plan.world_size != launch.world_size {
         return Err(wrong_world(launch, plan));
     }
+    // What rank 0 will refuse is refused here: who waits for it would wait long. With its faults the plan
+    // is another one: ranks that were not all given them do not meet.
+    let plan = &injected(plan, options, &Carrier::Host, true)?.plan;
     let timeout = options.join_timeout;
     let line = match &launch.file {
         None => meeting::attend(launch, plan, timeout)?,

@@ -80,6 +80,7 @@ fn does(state: &RankView, plan: &Plan) -> String {
     let does = match state.doing {
         Doing::Running => format!("Goes on{line}."),
         Doing::Busy => format!("Busy or idle in its own code{line}."),
+        Doing::Stopped => format!("Its process stands stopped by a signal{line}."),
         Doing::Waiting { work } => match state.calls.iter().find(|call| call.work == work) {
             Some(call) => {
                 let whom = explain::ranks(call.waits_for.iter().map(|rank| rank.0));

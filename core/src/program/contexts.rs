@@ -1,0 +1,115 @@
+//! What `with` enters and leaves: contexts of PyTorch's, and objects of a program's own classes.
+
+use super::arguments as take;
+use super::mesh::MeshValue;
+use super::process::{Process, process};
+use super::values::{Context, ContextValue};
+use super::{dist, join, special};
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::none::NoneType;
+use starlark::values::{Value, ValueLike};
+
+/// Values that `with` cannot enter in Python either.
+const PLAIN: [&str; 9] =
+    ["int", "float", "bool", "str", "list", "tuple", "dict", "NoneType", "Tensor"];
+
+/// `with context:` begins.
+///
+/// # Errors
+/// What is no context, and what an `__enter__` raises.
+pub(super) fn entered<'v>(
+    context: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    match special::enter(context, eval)? {
+        Some(own) => Ok(own),
+        None => known(context, eval).map_err(starlark::Error::new_native),
+    }
+}
+
+/// The same of what is none of the program's own.
+fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+    // `with mesh:` names the current mesh, which nothing here asks for.
+    let mesh = context.downcast_ref::<MeshValue>().map(|_| &ContextValue(Context::Nothing));
+    let Some(entered) = context.downcast_ref::<ContextValue>().or(mesh) else {
+        let class = take::class_of(context);
+        // What else Python may enter is not all known here.
+        anyhow::ensure!(PLAIN.contains(&class), "`with` of a {class} is not followed");
+        return Err(take::type_error(format!(
+            "'{class}' object does not support the context manager protocol"
+        )));
+    };
+    let process = process(eval)?;
+    anyhow::ensure!(process.contexts.len() < 1000, "too many `with` blocks are open");
+    let mut entering = entered.0.clone();
+    match &mut entering {
+        Context::Join { model, throw } => join::enter(process, *model, *throw)?,
+        Context::Stream { stream, before } => *before = process.dist()?.set_stream(*stream),
+        Context::Coalescing(at) => dist::enter(process, *at)?,
+        Context::NoSync(_)
+        | Context::Grad(_)
+        | Context::Autocast(_)
+        | Context::Own
+        | Context::Nothing => {}
+    }
+    process.contexts.push(entering);
+    Ok(context)
+}
+
+/// It ends.
+///
+/// # Errors
+/// What an `__exit__` raises.
+pub(super) fn left<'v>(eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
+    let process = process(eval).map_err(starlark::Error::new_native)?;
+    let last = process.contexts.pop();
+    if matches!(last, Some(Context::Own)) {
+        let depth = process.contexts.len();
+        special::exit(depth, None, eval)?;
+        return Ok(NoneType);
+    }
+    ends(last, process).map_err(starlark::Error::new_native)?;
+    Ok(NoneType)
+}
+
+/// What a context does at its end that is none of the program's own.
+fn ends(context: Option<Context>, process: &mut Process<'_>) -> anyhow::Result<()> {
+    match context {
+        Some(Context::Join { .. }) => join::leave(process)?,
+        Some(Context::Stream { before, .. }) => {
+            process.dist()?.set_stream(before);
+        }
+        Some(Context::Coalescing(at)) => dist::leave(process, at)?,
+        Some(
+            Context::NoSync(_)
+            | Context::Grad(_)
+            | Context::Autocast(_)
+            | Context::Own
+            | Context::Nothing,
+        )
+        | None => {}
+    }
+    Ok(())
+}
+
+#[starlark_module]
+fn of_contextlib(builder: &mut GlobalsBuilder) {
+    /// A context that changes nothing here. What it would hand to `as` is not kept.
+    fn nullcontext<'v>(
+        #[starlark(default = NoneType)] enter_result: Value<'v>,
+    ) -> anyhow::Result<ContextValue> {
+        anyhow::ensure!(
+            enter_result.is_none(),
+            "nullcontext() hands nothing on here: give what it is to hand on a name of its own"
+        );
+        Ok(ContextValue(Context::Nothing))
+    }
+}
+
+/// Adds `contextlib`, and what people import from it by name.
+pub(super) fn add(builder: &mut GlobalsBuilder) {
+    of_contextlib(builder);
+    builder.namespace("contextlib", of_contextlib);
+}

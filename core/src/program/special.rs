@@ -1,0 +1,192 @@
+//! What Python asks of objects of a program's classes behind its back: `__enter__` and `__exit__` of
+//! `with`, `__bool__` and `__len__` where one is taken for true or false, `__int__` and `__float__`.
+
+use super::arguments as take;
+use super::callable::Callable;
+use super::classes::{ClassValue, InstanceValue, bound, class};
+use super::iterators::length;
+use super::process::process;
+use super::python::TypeValue;
+use super::values::Context;
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::{Value, ValueLike};
+
+/// `with` blocks that are open at once at most.
+const MAX_CONTEXTS: usize = 1000;
+
+/// Classes above each other that are looked through.
+const MAX_DEPTH: usize = 32;
+
+/// Where a module holds the object of a `with` block, by how many contexts are around it. No program can
+/// name it.
+fn place(depth: usize) -> String {
+    format!("with {depth}!")
+}
+
+/// The class of an object of the program's.
+fn of_object<'v>(value: Value<'v>) -> Option<&'v ClassValue<'v>> {
+    value.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class)
+}
+
+/// Whether all that a class has stands in the program: what is above it is the program's, or an
+/// exception.
+fn is_whole(own: &ClassValue<'_>, depth: usize) -> bool {
+    let known = |base: &Value<'_>| match class(*base) {
+        Some(above) => depth < MAX_DEPTH && is_whole(above, depth + 1),
+        None => base.downcast_ref::<Callable>().is_some(),
+    };
+    own.bases.iter().all(known)
+}
+
+fn method<'v>(
+    of: Value<'v>,
+    name: &str,
+    args: &[Value<'v>],
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Value<'v>>> {
+    let Some(member) = of_object(of).and_then(|class| class.find(name, 0)) else { return Ok(None) };
+    let method = bound(member, of, eval.heap());
+    eval.eval_function(method, args, &[]).map(Some)
+}
+
+/// `with object:` begins; nothing of what is no object of a program's class.
+///
+/// # Errors
+/// What `__enter__` raises, and an object that is no context.
+pub(super) fn enter<'v>(
+    context: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Value<'v>>> {
+    let native = starlark::Error::new_native;
+    let Some(own) = of_object(context) else { return Ok(None) };
+    for (name, missed) in [("__enter__", ""), ("__exit__", " (missed __exit__ method)")] {
+        if own.find(name, 0).is_some() {
+            continue;
+        }
+        if !is_whole(own, 0) {
+            return Err(native(anyhow::anyhow!(
+                "the class {} has no {name} of its own, and what the classes above it do with \
+                 `with` is not followed: write both __enter__ and __exit__",
+                own.name
+            )));
+        }
+        return Err(native(take::type_error(format!(
+            "'{}' object does not support the context manager protocol{missed}",
+            own.name
+        ))));
+    }
+    let entered = method(context, "__enter__", &[], eval)?;
+    let process = process(eval).map_err(native)?;
+    let depth = process.contexts.len();
+    if depth >= MAX_CONTEXTS {
+        return Err(native(anyhow::anyhow!("too many `with` blocks are open")));
+    }
+    process.contexts.push(Context::Own);
+    eval.module().set(&place(depth), context);
+    Ok(Some(entered.unwrap_or_else(Value::new_none)))
+}
+
+/// The `with` block ends that has so many contexts around it, with what was raised in it, if anything
+/// was; returns whether its object says that this is done with.
+///
+/// # Errors
+/// What `__exit__` raises.
+pub(super) fn exit<'v>(
+    depth: usize,
+    raised: Option<Value<'v>>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<bool> {
+    let Some(own) = eval.module().get(&place(depth)) else { return Ok(false) };
+    let heap = eval.heap();
+    let none = Value::new_none();
+    let told = match raised {
+        None => [none; 3],
+        Some(error) => {
+            let traceback = heap.alloc(TypeValue("traceback".to_owned()));
+            [error.get_attr_error("__class__", heap)?, error, traceback]
+        }
+    };
+    let Some(answer) = method(own, "__exit__", &told, eval)? else { return Ok(false) };
+    // What it returns at a block's usual end is not looked at.
+    if raised.is_some() { truth(answer, eval) } else { Ok(false) }
+}
+
+/// Why a block that goes on behind what was raised in it is refused.
+pub(super) fn swallowed() -> starlark::Error {
+    starlark::Error::new_native(anyhow::anyhow!(
+        "an __exit__ returns true for what was raised in its `with` block, and so swallows it: that \
+         is not followed. Write try and except around what may raise"
+    ))
+}
+
+/// What an object says itself of whether it is true.
+fn own_truth<'v>(
+    value: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<bool>> {
+    let Some(answer) = method(value, "__bool__", &[], eval)? else {
+        return Ok(length(value, eval)?.map(|length| length != 0));
+    };
+    let native = starlark::Error::new_native;
+    match (answer.unpack_bool(), answer.get_type()) {
+        (Some(yes), _) => Ok(Some(yes)),
+        (None, "int" | "float" | "string" | "list" | "tuple" | "dict" | "NoneType") => {
+            let class = take::class_of(answer);
+            Err(native(take::type_error(format!("__bool__ should return bool, returned {class}"))))
+        }
+        (None, _) => Err(native(anyhow::anyhow!(
+            "what this __bool__ returns is not known while the program is recorded: nothing can be \
+             decided by it"
+        ))),
+    }
+}
+
+/// Whether a value is true, asking objects themselves.
+///
+/// # Errors
+/// What their methods raise.
+pub(super) fn truth<'v>(
+    value: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<bool> {
+    Ok(own_truth(value, eval)?.unwrap_or_else(|| value.to_bool()))
+}
+
+/// The number that an object says it is, by the first of these methods that it has; nothing of what is
+/// no object of a program's class.
+///
+/// # Errors
+/// What the method raises, and an object that has none.
+pub(super) fn number<'v>(
+    value: Value<'v>,
+    methods: &[&str],
+    wrong: &str,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Option<Value<'v>>> {
+    let Some(own) = of_object(value) else { return Ok(None) };
+    for name in methods {
+        if let Some(found) = method(value, name, &[], eval).map_err(starlark::Error::into_anyhow)? {
+            return Ok(Some(found));
+        }
+    }
+    Err(take::type_error(format!("{wrong}'{}'", own.name)))
+}
+
+#[starlark_module]
+fn functions(builder: &mut GlobalsBuilder) {
+    /// What a condition asks for, where a class says itself whether its objects are true: of these
+    /// whether they are, and all else as it is.
+    fn _truth<'v>(
+        #[starlark(require = pos)] value: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        Ok(own_truth(value, eval)?.map_or(value, Value::new_bool))
+    }
+}
+
+/// Adds what the dialect writes.
+pub(super) fn add(builder: &mut GlobalsBuilder) {
+    functions(builder);
+}

@@ -1,0 +1,60 @@
+//! Faults by time that did not come: the rank they were for had ended before.
+
+use lockstep_core::plan::{Fault, Moment};
+use lockstep_core::trace::{Trace, What};
+
+/// A note for each of them: nobody is to take a run that they did not reach for one that bore them.
+pub(crate) fn notes(faults: &[Fault], trace: &Trace) -> Vec<String> {
+    let Some(end) = &trace.end else { return Vec::new() };
+    let note = |fault: &Fault| {
+        let Moment::AfterMs(ms) = fault.when else { return None };
+        let ends = |what: &What| matches!(what, What::Finished | What::Died { .. });
+        let mut events = trace.events.iter().filter(|event| event.rank == fault.rank);
+        let ended = events.find(|event| ends(&event.what)).map(|event| event.time_ps);
+        // A kill by the clock is followed by its rank's death.
+        let late = ended.unwrap_or(end.time_ps) < ms.saturating_mul(1_000_000_000);
+        late.then(|| {
+            format!("{fault} did not come: rank {} had ended before its time.", fault.rank)
+        })
+    };
+    faults.iter().filter_map(note).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_core::rank::GlobalRank;
+    use lockstep_core::trace::{Event, Origin, Outcome, TraceEnd, TraceHeader};
+
+    #[test]
+    fn only_what_came_after_the_ranks_end_did_not_come() {
+        let faults: Vec<Fault> =
+            ["kill:rank=0,after_ms=5", "stop:rank=1,after_ms=5", "drop:rank=1,call=1"]
+                .iter()
+                .map(|text| text.parse().unwrap())
+                .collect();
+        let trace = |ends_ps: [u64; 2]| Trace {
+            header: TraceHeader {
+                origin: Origin::Run { backend: "host".into(), device: "a test".into() },
+                world_size: 2,
+                groups: Vec::new(),
+                plan: None,
+                epoch_ns: 0,
+            },
+            events: (0..)
+                .zip(ends_ps)
+                .map(|(rank, time_ps)| Event {
+                    time_ps,
+                    rank: GlobalRank(rank),
+                    what: What::Finished,
+                })
+                .collect(),
+            end: Some(TraceEnd { time_ps: 9_000_000_000, outcome: Outcome::Completed }),
+        };
+        assert_eq!(notes(&faults, &trace([6_000_000_000, 7_000_000_000])), Vec::<String>::new());
+        assert_eq!(
+            notes(&faults, &trace([6_000_000_000, 1_000_000_000])),
+            ["stop:rank=1,after_ms=5 did not come: rank 1 had ended before its time."]
+        );
+    }
+}

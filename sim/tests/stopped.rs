@@ -1,0 +1,54 @@
+//! Ranks whose processes are stopped by a signal.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
+
+use lockstep_core::diagnosis::{Kind, diagnose_trace};
+use lockstep_core::group::{BackendName, GroupId};
+use lockstep_core::plan::{Action, PlanBuilder, STOPPED, SignalKind};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{Outcome, Trace, What};
+use lockstep_sim::{SimConfig, simulate};
+
+/// A process that stands stopped for ever ends no simulation by a timeout unless somebody waits for it.
+#[test]
+fn a_rank_that_is_stopped_for_ever_is_found_so() {
+    let stopped = |waits: bool| {
+        let mut plan = PlanBuilder::new("stopped", 3, BackendName::Host).unwrap();
+        plan.timeout_ms(1000);
+        let plan = plan.every_rank(|rank, program| {
+            if rank == GlobalRank(1) {
+                program.push(Action::Signal(SignalKind::Stop { for_ms: None }));
+            }
+            if waits {
+                program.barrier(GroupId::WORLD);
+            }
+        });
+        simulate(&plan.unwrap(), &SimConfig::default()).unwrap()
+    };
+    let found = |trace: &Trace| {
+        let quiet = |what: &What| matches!(what, What::Unresponsive { how } if how == STOPPED);
+        let found = trace.events.iter().filter(|event| quiet(&event.what));
+        found.map(|event| event.rank.0).collect::<Vec<_>>()
+    };
+    let trace = stopped(false);
+    let how = STOPPED.to_owned();
+    assert_eq!(
+        trace.end.as_ref().unwrap().outcome,
+        Outcome::RankStopped { rank: GlobalRank(1), how }
+    );
+    assert_eq!(found(&trace), [1]);
+    let [finding] = &diagnose_trace(&trace).findings[..] else { panic!("one finding") };
+    assert_eq!(
+        (finding.kind, &finding.culprits[..]),
+        (Kind::RankUnresponsive, &[GlobalRank(1)][..])
+    );
+
+    let trace = stopped(true);
+    assert_eq!(trace.end.as_ref().unwrap().outcome, Outcome::TimedOut);
+    assert_eq!(found(&trace), [1]);
+    let [finding] = &diagnose_trace(&trace).findings[..] else { panic!("one finding") };
+    assert_eq!(
+        (finding.kind, &finding.culprits[..]),
+        (Kind::RankNeverJoined, &[GlobalRank(1)][..])
+    );
+}
