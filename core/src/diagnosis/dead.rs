@@ -210,7 +210,8 @@ fn line_of_death(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<String> {
 /// Whether a process ended by an exception of its own, in Python's words.
 fn is_exception(how: &str) -> bool {
     // As an executor has it.
-    let how = how.split_once("exited with status 1: ").map_or(how, |(_, said)| said);
+    let said = how.strip_prefix("exited with status ").and_then(|rest| rest.split_once(": "));
+    let how = said.map_or(how, |(_, said)| said);
     let class = how.split([':', ' ']).next().unwrap_or_default();
     ["Error", "Exception", "Iteration", "SystemExit"].iter().any(|end| class.ends_with(end))
 }

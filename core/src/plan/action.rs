@@ -75,6 +75,16 @@ pub enum Call {
 /// How an executor describes a rank whose process stands stopped when the run ends.
 pub const STOPPED: &str = "its process stands stopped by a signal (SIGSTOP)";
 
+/// What `sys.exit` and `os._exit` raise of a status; their own last words.
+const LEFT_WITH: &str = "SystemExit: ";
+
+/// The status that a process ends with whose last words these are, as Python's: its own if it left with a
+/// number (of which a process keeps the lowest byte), else 1.
+pub fn exit_status(how: &str) -> u8 {
+    let number = how.strip_prefix(LEFT_WITH).and_then(|code| code.parse::<i64>().ok());
+    number.map_or(1, |code| code.rem_euclid(256) as u8)
+}
+
 /// What an operation does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

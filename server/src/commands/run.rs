@@ -1,7 +1,7 @@
 //! `lockstep run`: a plan for real, one process per rank, compared with the simulator.
 
 use super::{describe, describe_ps, dumps, rank_launcher};
-use crate::plan_source::{FaultOptions, PlanArguments};
+use crate::plan_source::{FaultOptions, PlanArguments, Said};
 use crate::{late_faults, terminal, trace_file};
 use anyhow::{Context, Result, bail};
 use lockstep_core::c10d::STORE_TENSOR;
@@ -189,7 +189,7 @@ struct Ran<'a> {
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let name = arguments.backend.name()?;
-    let plan = arguments.plan.plan()?;
+    let (plan, said) = arguments.plan.plan_and_said()?;
     arguments.nccl.check_for(name)?;
     let sharing = strategy(arguments.sharing, name)?;
     let backend = arguments.nccl.backend(name, rank_launcher()?)?;
@@ -205,7 +205,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     cancel_on_signal(handle.control())?;
     obey_signals(handle.control())?;
     let own_order = arguments.nccl.own_order(name).then_some(OwnOrder("NCCL"));
-    conclude(handle, &arguments.results, &arguments.faults.faults, own_order)
+    let faults = &arguments.faults.faults;
+    conclude(handle, &Conclusion { results: &arguments.results, faults, said: &said, own_order })
 }
 
 /// A library whose collectives add floats in an order that is not the plan's: their last bits are not
@@ -213,23 +214,24 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnOrder(pub(crate) &'static str);
 
+/// What is told of a run at its end.
+pub(crate) struct Conclusion<'a> {
+    pub(crate) results: &'a Results,
+    /// What was done to it on purpose.
+    pub(crate) faults: &'a [Fault],
+    /// What its program's ranks say.
+    pub(crate) said: &'a Said,
+    pub(crate) own_order: Option<OwnOrder>,
+}
+
 /// Reads a run to its end and says how it went.
-pub(crate) fn conclude(
-    handle: RunHandle,
-    results: &Results,
-    faults: &[Fault],
-    own_order: Option<OwnOrder>,
-) -> Result<ExitCode> {
-    concluded(handle, results, faults, own_order).map(ExitCode::from)
+pub(crate) fn conclude(handle: RunHandle, conclusion: &Conclusion<'_>) -> Result<ExitCode> {
+    concluded(handle, conclusion).map(ExitCode::from)
 }
 
 /// The same with the exit code as a number.
-pub(crate) fn concluded(
-    handle: RunHandle,
-    results: &Results,
-    faults: &[Fault],
-    own_order: Option<OwnOrder>,
-) -> Result<u8> {
+pub(crate) fn concluded(handle: RunHandle, conclusion: &Conclusion<'_>) -> Result<u8> {
+    let Conclusion { results, faults, said, own_order } = *conclusion;
     // What the run hands in is read from here on.
     if let Some(folder) = &results.dump_dir {
         dumps::forget_earlier(folder, |_| true)?;
@@ -237,6 +239,8 @@ pub(crate) fn concluded(
     // With its faults.
     let plan = handle.header().plan.clone().context("the run's trace has no plan")?;
     let trace = follow(handle, results)?;
+    // What is done to a plan on purpose is not in its program.
+    said.tell(Some(&trace).filter(|_| faults.is_empty()));
     let mut report = diagnose_trace(&trace);
     report.notes.extend(late_faults::notes(faults, &trace));
     let comparison = against_simulation(&plan, &trace);

@@ -48,7 +48,7 @@ impl Said {
         }
         if let Some(held) = self.printed.len().checked_sub(printed.len()).filter(|held| *held > 0) {
             let held = counted(held, "line");
-            lines.push(format!("not printed: {held} behind calls that never complete"));
+            lines.push(format!("not printed: {held} behind what never ends"));
         }
         for (line, text) in &self.assumed {
             lines.push(format!("[{name}:{line}] {text}"));
@@ -112,10 +112,7 @@ run(main, world_size = 2)
                 own.filter_map(|line| line.split_once("] ")).map(|(_, text)| text).collect()
             };
             assert_eq!((of(0), of(1)), (printed, vec!["last"]), "{lines:?}");
-            assert_eq!(
-                lines.last().unwrap(),
-                "not printed: 1 line behind calls that never complete"
-            );
+            assert_eq!(lines.last().unwrap(), "not printed: 1 line behind what never ends");
             assert_eq!(said.lines(None).len(), lines.len() + 1, "{lines:?}");
         }
     }

@@ -77,7 +77,8 @@ pub(super) struct Coordinator {
     last_dumps: Vec<RankDump>,
     /// Time 0 of the trace.
     start_ns: u64,
-    outcome: Option<Outcome>,
+    /// How it ends, and since when that is so on the clock: what is left is to leave.
+    outcome: Option<(Outcome, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,14 +155,15 @@ impl Coordinator {
         }
         self.ranks.clear();
         self.store = None;
-        let outcome = self.outcome.take().unwrap_or(Outcome::Completed);
+        let outcome = self.outcome.take();
+        let (outcome, ended_ns) = outcome.unwrap_or((Outcome::Completed, clock::now_ns()));
         // A rank that has gone through its program may be the one that others wait for.
         for dump in std::mem::take(&mut self.last_dumps) {
             if outcome != Outcome::Completed {
                 let _ = self.events.send(RunEvent::Dumped(dump));
             }
         }
-        let time_ps = clock::picoseconds_between(self.start_ns, clock::now_ns());
+        let time_ps = clock::picoseconds_between(self.start_ns, ended_ns);
         let end = TraceEnd { time_ps, outcome };
         let _ = self.events.send(RunEvent::Ended(end.clone()));
         end
@@ -193,7 +195,7 @@ impl Coordinator {
         if self.ranks.iter().all(|rank| rank.done)
             && let Phase::Running { .. } = self.phase
         {
-            self.outcome.get_or_insert(Outcome::Completed);
+            self.outcome.get_or_insert((Outcome::Completed, clock::now_ns()));
             self.order(&Order::Leave);
             self.begin_ending();
         }
@@ -326,7 +328,7 @@ impl Coordinator {
         if self.outcome.is_some() {
             return;
         }
-        self.outcome = Some(outcome);
+        self.outcome = Some((outcome, clock::now_ns()));
         self.order(&Order::Abort);
         self.begin_ending();
     }
