@@ -98,7 +98,7 @@ fn in_mpi(
         Ok((plan, said)) => (Ok(plan), said),
         Err(error) => (Err(error), Said::default()),
     };
-    job.run(plan, options, move |started| {
+    Ok(job.run(plan, options, move |started| {
         let concluded = started.map_err(anyhow::Error::from).and_then(|handle| {
             cancel_on_signal(handle.control())?;
             let own_order = Some(super::run::OwnOrder("MPI"));
@@ -112,7 +112,7 @@ fn in_mpi(
             crate::terminal::note(&format!("lockstep: {error:#}"));
             2
         })
-    })
+    }))
 }
 
 #[cfg(not(feature = "mpi"))]
