@@ -26,7 +26,7 @@ use crate::prepared::Prepared;
 use crate::topology::{Link, Topology};
 use lockstep_core::collective::Collective;
 use lockstep_core::group::GroupId;
-use lockstep_core::plan::{Call, Op, Plan};
+use lockstep_core::plan::{Action, Call, Op, Plan, SignalKind};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::schedule::{Algorithm, Buffer, Schedule};
 use std::collections::BTreeMap;
@@ -66,7 +66,8 @@ impl Whole {
         }
         let ops = || plan.programs.iter().flat_map(|program| &program.ops);
         // Who dies or is stopped in the middle of a ring leaves it half done.
-        let stops = |op: &Op| op.action.duration_ns() == Some(u64::MAX);
+        let stops =
+            |op: &Op| matches!(op.action, Action::Signal(SignalKind::Stop { for_ms: None }));
         if ops().any(|op| op.action.ends_by().is_some() || stops(op)) {
             return None;
         }

@@ -333,10 +333,12 @@ impl RankProcess {
     /// How it ended, in words.
     pub(super) fn how_it_ended(&self) -> String {
         let status = self.ended.unwrap_or_default();
-        if let Some(deadly) = self.killed_by {
-            return deadly.how_it_ends().to_owned();
-        }
+        let injected = self.killed_by.filter(|_| self.is_elsewhere());
         let mut how = match (status.signal(), status.code()) {
+            // Its line shows no more than that it has ended.
+            _ if injected.is_some() => {
+                injected.map(Deadly::how_it_ends).unwrap_or_default().to_owned()
+            }
             _ if self.failure.is_some() && self.is_elsewhere() => "failed".to_owned(),
             _ if self.is_elsewhere() => format!(
                 "its connection ended before its program did (process {}{}): it was killed or \
@@ -344,12 +346,7 @@ impl RankProcess {
                 self.pid(),
                 self.described_address()
             ),
-            (Some(signal), _) => {
-                match Deadly::ALL.iter().find(|deadly| deadly.number() == signal) {
-                    Some(deadly) => format!("killed by signal {signal} ({})", deadly.name()),
-                    None => format!("killed by signal {signal}"),
-                }
-            }
+            (Some(signal), _) => killed_by(signal, self.killed_by),
             (None, Some(0)) => "exited before its program ended".to_owned(),
             (None, code) => format!("exited with status {}", code.unwrap_or(-1)),
         };
@@ -358,6 +355,23 @@ impl RankProcess {
             how.push_str(failure);
         }
         how
+    }
+}
+
+/// How a process ended that a signal killed: the one that a fault was to end it by, if there was one, or
+/// another.
+fn killed_by(signal: i32, fault: Option<Deadly>) -> String {
+    let known = Deadly::ALL.iter().find(|deadly| deadly.number() == signal);
+    let killed = match known {
+        Some(deadly) if fault == Some(*deadly) => return deadly.how_it_ends().to_owned(),
+        Some(deadly) => format!("killed by signal {signal} ({})", deadly.name()),
+        None => format!("killed by signal {signal}"),
+    };
+    match fault {
+        Some(fault) => {
+            format!("{killed}, since {}, an injected fault, did not end it", fault.name())
+        }
+        None => killed,
     }
 }
 
@@ -381,10 +395,11 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Whether a process of this machine stands stopped by a signal (proc(5), the field behind its name).
+/// Whether a process of this machine stands stopped by a signal (proc(5), the field behind its name). Not one
+/// that a debugger looks at: py-spy and gdb are what people look at a hang with, and let it go on.
 fn is_stopped(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    status.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['T', 't']))
+    status.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
 }
 
 #[cfg(test)]
@@ -435,6 +450,19 @@ mod tests {
             assert!(*rank == GlobalRank(5) && *rest == pickle, "{length}");
             writing.join().unwrap();
         }
+    }
+
+    /// What is told is how it ended, which need not be by what was sent.
+    #[test]
+    fn a_death_by_another_signal_than_the_faults_is_told_as_that() {
+        let told = |signal, fault| killed_by(signal, fault);
+        assert_eq!(told(9, None), "killed by signal 9 (SIGKILL)");
+        assert_eq!(told(9, Some(Deadly::Kill)), "killed by signal 9 (SIGKILL), an injected fault");
+        assert_eq!(
+            told(9, Some(Deadly::User1)),
+            "killed by signal 9 (SIGKILL), since SIGUSR1, an injected fault, did not end it"
+        );
+        assert_eq!(told(64, None), "killed by signal 64");
     }
 
     #[test]

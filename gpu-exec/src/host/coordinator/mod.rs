@@ -208,8 +208,9 @@ impl Coordinator {
                     });
                 }
                 Phase::Ending { last_ns, .. } => {
-                    self.kill_unresponsive();
-                    if clock::now_ns() < last_ns {
+                    let last = clock::now_ns() >= last_ns;
+                    self.kill_unresponsive(last);
+                    if !last {
                         self.phase = Phase::Ending { deadline_ns: last_ns, last_ns };
                     } else {
                         self.ranks.iter_mut().for_each(RankProcess::kill);

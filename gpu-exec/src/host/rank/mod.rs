@@ -39,7 +39,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a rank's process does: everything, from joining to exiting. Its orders come through
 /// standard input, a socket that the coordinator made; a program calls this from `main` and
@@ -308,9 +308,12 @@ impl Held {
         if self.clerks.get().is_some() || !begins {
             return;
         }
-        let _ = self.wait(at_most, |_| self.clerks.get().map(|_| ()));
+        let until = Instant::now() + at_most / 2;
+        let _ = self.wait(at_most / 2, |_| self.clerks.get().map(|_| ()));
         let clerks = self.clerks.get().into_iter().flatten();
-        clerks.for_each(|clerk| clerk.wait_for_first_words(at_most));
+        clerks.for_each(|clerk| {
+            clerk.wait_for_first_words(until.saturating_duration_since(Instant::now()));
+        });
     }
 
     /// Waits for what `ready` looks for; `None` when it does not come in time.
