@@ -10,6 +10,7 @@ use super::on_gloo;
 use super::report::{Certainty, Evidence, Kind};
 use super::words::{self, cap_ranks, capital};
 use crate::c10d::STORE_GROUP;
+use crate::plan::leaves_at_once;
 use crate::rank::GlobalRank;
 use crate::trace::{CallLog, CallRecord, RankLog, RankState};
 use crate::words::sentence;
@@ -244,6 +245,12 @@ fn death_by(how: &str) -> (Kind, &'static str) {
             "No rank set the key that it waited for, or not in time: look for a key under another \
              name or prefix, and for a rank that skips the line that sets it or comes to it only \
              later.",
+        );
+    }
+    if leaves_at_once(how) {
+        return (
+            Kind::RankDied,
+            "Mend what has the program end its own process there: the others only waited for it.",
         );
     }
     if is_exception(how) {

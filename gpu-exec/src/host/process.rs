@@ -3,7 +3,7 @@
 use super::RankLauncher;
 use super::control::{self, Report};
 use super::launched::Guest;
-use lockstep_core::plan::{Deadly, STOPPED};
+use lockstep_core::plan::{Deadly, STOPPED, exit_status};
 use lockstep_core::rank::GlobalRank;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -57,6 +57,8 @@ pub(super) struct RankProcess {
     pub(super) ready: bool,
     /// Set once the process is reaped.
     pub(super) ended: Option<ExitStatus>,
+    /// Its end was looked at.
+    pub(super) end_seen: bool,
     /// It has reported that its program is finished.
     pub(super) done: bool,
     /// A fault of the run has stopped it for ever.
@@ -119,6 +121,7 @@ impl RankProcess {
             dump: Vec::new(),
             connected: true,
             ended: None,
+            end_seen: false,
             done: false,
             held: false,
             killed_by: None,
@@ -272,7 +275,20 @@ impl RankProcess {
         }
     }
 
-    /// SIGSTOP or SIGCONT, to what runs on this machine. Only a process that was not reaped, or whose
+    /// Ends it as a fault of the run: by SIGKILL what runs on this machine; what does not is told to end, and hung
+    /// up on.
+    pub(super) fn kill_by_fault(&mut self) {
+        self.killed_by = Some(Deadly::Kill);
+        match self.pid_here() {
+            Some(_) => self.signal(Signal::KILL),
+            None => {
+                self.send(control::frame(&control::Order::Die));
+                self.kill();
+            }
+        }
+    }
+
+    /// SIGKILL, SIGSTOP or SIGCONT, to what runs on this machine. Only a process that was not reaped, or whose
     /// connection stands, has its number for sure.
     pub(super) fn signal(&mut self, signal: Signal) {
         if self.ended.is_none()
@@ -319,7 +335,7 @@ impl RankProcess {
     }
 
     /// Whether others started it.
-    fn is_elsewhere(&self) -> bool {
+    pub(super) fn is_elsewhere(&self) -> bool {
         matches!(self.body, Body::Elsewhere { .. })
     }
 
@@ -339,7 +355,17 @@ impl RankProcess {
             _ if injected.is_some() => {
                 injected.map(Deadly::how_it_ends).unwrap_or_default().to_owned()
             }
-            _ if self.failure.is_some() && self.is_elsewhere() => "failed".to_owned(),
+            _ if let Some(failure) = &self.failure
+                && self.is_elsewhere() =>
+            {
+                format!("exited with status {}", exit_status(failure))
+            }
+            _ if self.is_elsewhere() && self.done => format!(
+                "its connection ended before the run did, though its program was at its end (process {}{}): \
+                 it was killed, or has given rank 0 up",
+                self.pid(),
+                self.described_address()
+            ),
             _ if self.is_elsewhere() => format!(
                 "its connection ended before its program did (process {}{}): it was killed or \
                  crashed, or its machine is gone",

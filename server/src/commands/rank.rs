@@ -1,8 +1,8 @@
 //! `lockstep rank`: one rank of a run that a launcher starts (torchrun, mpirun, srun, Kubernetes).
 //! Without a plan, one rank of a run of `lockstep run` or `lockstep serve`, which start theirs so.
 
-use super::rank_launcher;
-use super::run::{Conclusion, Results, TransportChoice, cancel_on_signal, conclude};
+use super::run::{Conclusion, Results, TransportChoice, conclude};
+use super::{rank_launcher, signals};
 use crate::plan_source::{FaultOptions, PlanArguments, PlanOptions, Said};
 use anyhow::Result;
 use lockstep_core::plan::Plan;
@@ -75,12 +75,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let launch = Launch::at(&arguments.rendezvous.unwrap_or_default())?;
     let (plan, said) = plan_of(what, arguments.options, launch.world_size)?;
     if launch.rank.0 > 0 {
+        signals::leave_to_rank_zero()?;
         let keep = arguments.results.own_dump(launch.rank)?;
         return Ok(launched::join(&launch, &plan, &options, keep)?);
     }
     let faults = options.faults.clone();
     let handle = launched::lead(&launch, rank_launcher()?, plan, options)?;
-    cancel_on_signal(handle.control())?;
+    signals::steer(handle.control())?;
     let (results, faults) = (&arguments.results, &faults);
     conclude(handle, &Conclusion { results, faults, said: &said, own_order: None })
 }
@@ -94,13 +95,16 @@ fn in_mpi(
     results: Results,
 ) -> Result<ExitCode> {
     let job = lockstep_gpu_exec::mpi::Job::init()?;
+    if job.rank().0 > 0 {
+        signals::leave_to_rank_zero()?;
+    }
     let (plan, said) = match plan_of(what, plan, job.world_size()) {
         Ok((plan, said)) => (Ok(plan), said),
         Err(error) => (Err(error), Said::default()),
     };
     Ok(job.run(plan, options, move |started| {
         let concluded = started.map_err(anyhow::Error::from).and_then(|handle| {
-            cancel_on_signal(handle.control())?;
+            signals::steer(handle.control())?;
             let own_order = Some(super::run::OwnOrder("MPI"));
             let results = &results;
             super::run::concluded(

@@ -1,6 +1,6 @@
 //! `lockstep run`: a plan for real, one process per rank, compared with the simulator.
 
-use super::{describe, describe_ps, dumps, rank_launcher};
+use super::{describe, describe_ps, dumps, rank_launcher, signals};
 use crate::plan_source::{FaultOptions, PlanArguments, Said};
 use crate::{late_faults, terminal, trace_file};
 use anyhow::{Context, Result, bail};
@@ -12,9 +12,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Origin, Outcome, Trace};
 use lockstep_core::words::counted;
 use lockstep_gpu_exec::host::launched::KeepDump;
-use lockstep_gpu_exec::{
-    Command as Order, RunControl, RunEvent, RunHandle, RunOptions, SharingStrategy, Transport,
-};
+use lockstep_gpu_exec::{RunEvent, RunHandle, RunOptions, SharingStrategy, Transport};
 use lockstep_sim::{Comparison, Difference, SimConfig, compare, simulate};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -202,8 +200,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         ..RunOptions::default()
     };
     let handle = backend.start(plan, options)?;
-    cancel_on_signal(handle.control())?;
-    obey_signals(handle.control())?;
+    signals::steer(handle.control())?;
     let own_order = arguments.nccl.own_order(name).then_some(OwnOrder("NCCL"));
     let faults = &arguments.faults.faults;
     conclude(handle, &Conclusion { results: &arguments.results, faults, said: &said, own_order })
@@ -333,61 +330,6 @@ pub(crate) fn against_simulation(plan: &Plan, ran: &Trace) -> Option<Comparison>
     Some(compare(plan, &simulated, ran))
 }
 
-/// Ends the run on Ctrl-C or SIGTERM, as cancelled. The handler lives as long as the process.
-pub(crate) fn cancel_on_signal(control: RunControl) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .context("cannot listen for Ctrl-C")?;
-    let (mut interrupt, mut terminate) = {
-        let _inside = runtime.enter();
-        use tokio::signal::unix::{SignalKind, signal};
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
-    };
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            control.tell(Order::Cancel);
-        });
-    });
-    Ok(())
-}
-
-/// Dumps the ranks' flight recorders on SIGUSR1, and pauses the run on SIGUSR2 or lets it go on.
-fn obey_signals(control: RunControl) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .context("cannot listen for SIGUSR1")?;
-    let (mut dump, mut pause) = {
-        let _inside = runtime.enter();
-        use tokio::signal::unix::{SignalKind, signal};
-        (signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?)
-    };
-    std::thread::spawn(move || {
-        let mut paused = false;
-        runtime.block_on(async {
-            loop {
-                tokio::select! {
-                    _ = dump.recv() => control.tell(Order::Dump),
-                    _ = pause.recv() => {
-                        paused = !paused;
-                        control.tell(if paused { Order::Pause } else { Order::Resume });
-                        terminal::note(match paused {
-                            true => "lockstep: paused; SIGUSR2 lets the run go on",
-                            false => "lockstep: the run goes on",
-                        });
-                    }
-                }
-            }
-        });
-    });
-    Ok(())
-}
-
 fn as_json(trace: &Trace, report: &Report, comparison: Option<&Comparison>) -> Result<String> {
     let ran = Ran {
         schema: "lockstep.run/1",
@@ -459,7 +401,17 @@ fn describe_comparison(compared: &Comparison) -> String {
         ));
     }
     if compared.only_in_one > 0 {
-        text.push_str(&format!("    {} tensors are only in one of them\n", compared.only_in_one));
+        let is = if compared.only_in_one == 1 { "is" } else { "are" };
+        let tensors = counted(compared.only_in_one, "tensor");
+        text.push_str(&format!("    {tensors} {is} only in one of them\n"));
+    }
+    if compared.left_open > 0 {
+        let differ = if compared.left_open == 1 { "differs" } else { "differ" };
+        text.push_str(&format!(
+            "    {} {differ}, where the plan leaves open what a receive from any source takes first: \
+             that is not held against the run\n",
+            counted(compared.left_open, "tensor")
+        ));
     }
     text
 }

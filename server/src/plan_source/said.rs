@@ -3,6 +3,7 @@
 
 use crate::terminal;
 use lockstep_core::diagnosis::rank_list;
+use lockstep_core::plan::leaves_at_once;
 use lockstep_core::program::{Printed, ProgramError};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::Trace;
@@ -66,7 +67,9 @@ impl Said {
             let ranks: Vec<GlobalRank> = ranks.iter().copied().filter(raises).collect();
             if !ranks.is_empty() {
                 let (ranks, line) = (rank_list(&ranks), error.line);
-                lines.push(format!("[rank {ranks}, {name}:{line}] raises {}{help}", error.message));
+                let ends = if leaves_at_once(&error.message) { "ends by" } else { "raises" };
+                let message = &error.message;
+                lines.push(format!("[rank {ranks}, {name}:{line}] {ends} {message}{help}"));
             }
         }
         lines

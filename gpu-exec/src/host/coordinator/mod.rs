@@ -273,9 +273,9 @@ impl Coordinator {
     /// Takes what one rank has said, and whether it has ended.
     fn look_at(&mut self, index: usize) {
         let rank = &mut self.ranks[index];
-        let had_ended = rank.ended.is_some();
         let reports = rank.hear();
-        let ends_now = rank.ended.is_some() && !had_ended;
+        let ends_now =
+            rank.ended.is_some() && !std::mem::replace(&mut rank.end_seen, rank.ended.is_some());
         let mut timed_out = false;
         for report in reports {
             match report {
@@ -304,7 +304,8 @@ impl Coordinator {
             }
         }
         let (number, done) = (rank.rank, rank.done);
-        let how = (ends_now && !done).then(|| rank.how_it_ended());
+        // Who is done stays until all are, if it has a line of its own.
+        let how = (ends_now && (!done || rank.is_elsewhere())).then(|| rank.how_it_ended());
         let stood = ends_now && rank.is_held_far() && !rank.done && self.outcome.is_some();
         if timed_out {
             self.end(Outcome::TimedOut);

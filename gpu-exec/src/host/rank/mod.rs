@@ -48,7 +48,10 @@ pub fn rank_main() -> ExitCode {
     let socket = match control_socket() {
         Ok(socket) => socket,
         Err(why) => {
-            eprintln!("lockstep rank: {why}; ranks are started by a run, not by hand");
+            eprintln!(
+                "lockstep rank: {why}: such ranks are started by a run. One that a launcher starts, or \
+                 you, is told what to do: --plan"
+            );
             return ExitCode::from(2);
         }
     };
