@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 pub(crate) fn ranks_left_open(plan: &Plan) -> BTreeSet<GlobalRank> {
     let mut open = BTreeSet::new();
     let mut reaches: Vec<(GlobalRank, GlobalRank)> = Vec::new();
-    for (rank, program) in (0..).map(GlobalRank).zip(&plan.programs) {
-        for call in program.ops.iter().flat_map(|op| op.action.calls()) {
+    for rank in (0..plan.world_size).map(GlobalRank) {
+        let ops = plan.program(rank).map_or(&[][..], |program| &program.ops);
+        for call in ops.iter().flat_map(|op| op.action.calls()) {
             let Some(group) = plan.group(call.group()) else { continue };
             match call {
                 Call::Recv { peer: None, .. } if group.ranks().len() > 2 => {
