@@ -182,7 +182,7 @@ fn minority(
             if many {
                 deed.certainty = deed.certainty.max(Certainty::Likely);
             }
-            let of_pass = in_ddp::of_pass(own.record, theirs.record);
+            let of_pass = in_ddp::of_pass(own.record, theirs.record, true);
             let or = match many {
                 _ if !of_pass.is_empty() => of_pass,
                 true => ONE_OF_MANY,
@@ -213,7 +213,7 @@ fn minority(
             cause.certainty = deed.certainty;
             let only = nobody_else(scene, row, &side.ranks, deed.line.as_deref());
             let or = or_else(scene, row, own, theirs, &deed);
-            let of_pass = in_ddp::of_pass(own.record, theirs.record);
+            let of_pass = in_ddp::of_pass(own.record, theirs.record, false);
             let (only, or) = if of_pass.is_empty() { (only, or) } else { (String::new(), of_pass) };
             cause.message = format!("{}{only} {here}{waits}.{or}", extra(&who, &deed, &group));
             cause.fix = match of_pass.is_empty() {

@@ -41,18 +41,19 @@ pub(super) fn one_pass(own: &[&CallRecord], theirs: &[&CallRecord]) -> Option<On
     }
 }
 
-/// What is said of a rank's call in such a pass, `own` beside `theirs`; empty where it is none.
-pub(super) fn of_pass(own: &CallRecord, theirs: &CallRecord) -> &'static str {
+/// What is said of a rank's call in such a pass, `own` beside `theirs`; empty where it is none, and where the
+/// others do not reduce in it as `theirs_reduce` has it: a forward pass of its own is a call on top.
+pub(super) fn of_pass(own: &CallRecord, theirs: &CallRecord, theirs_reduce: bool) -> &'static str {
     match one_pass(&[own], &[theirs]) {
-        Some(OnePass::Theirs(_)) => {
+        Some(OnePass::Theirs(_)) if theirs_reduce => {
             " With that DDP reduces gradients: it left out that backward pass, or ran it under no_sync(), and \
              is in its next forward pass."
         }
-        Some(OnePass::Own(_)) => {
+        Some(OnePass::Own(_)) if !theirs_reduce => {
             " With that DDP reduces gradients: it ran a backward pass that the others left out or ran under \
              no_sync(), who are in their next forward pass."
         }
-        None => "",
+        _ => "",
     }
 }
 

@@ -105,7 +105,7 @@ ValueError: bad batch
         let next = RAISED_IN_1.to_owned() + "epoch 0\n" + TRACEBACK;
         let log = read(next.as_bytes());
         assert_eq!(log.statements.len(), 1, "{log:?}");
-        assert_eq!(log.unnamed.first().map(|(said, _)| said), Some(&bad_batch()));
+        assert_eq!(log.unnamed, [(bad_batch(), 28)]);
         // What it raised while it handled that is its own.
         let then = RAISED_IN_1.trim_end().to_owned()
             + "\n\nDuring handling of the above exception, another exception occurred:\n\n"
