@@ -13,9 +13,11 @@ pub(crate) fn notes(faults: &[Fault], trace: &Trace) -> Vec<String> {
         let ended = events.find(|event| ends(&event.what)).map(|event| event.time_ps);
         // A kill by the clock is followed by its rank's death.
         let late = ended.unwrap_or(end.time_ps) < ms.saturating_mul(1_000_000_000);
-        late.then(|| {
-            format!("{fault} did not come: rank {} had ended before its time.", fault.rank)
-        })
+        let who = match ended {
+            Some(_) => format!("rank {}", fault.rank),
+            None => "the run".to_owned(),
+        };
+        late.then(|| format!("{fault} did not come: {who} had ended before its time."))
     };
     faults.iter().filter_map(note).collect()
 }
@@ -33,7 +35,7 @@ mod tests {
                 .iter()
                 .map(|text| text.parse().unwrap())
                 .collect();
-        let trace = |ends_ps: [u64; 2]| Trace {
+        let trace = |ends_ps: &[u64]| Trace {
             header: TraceHeader {
                 origin: Origin::Run { backend: "host".into(), device: "a test".into() },
                 world_size: 2,
@@ -42,7 +44,7 @@ mod tests {
                 epoch_ns: 0,
             },
             events: (0..)
-                .zip(ends_ps)
+                .zip(ends_ps.iter().copied())
                 .map(|(rank, time_ps)| Event {
                     time_ps,
                     rank: GlobalRank(rank),
@@ -51,10 +53,16 @@ mod tests {
                 .collect(),
             end: Some(TraceEnd { time_ps: 9_000_000_000, outcome: Outcome::Completed }),
         };
-        assert_eq!(notes(&faults, &trace([6_000_000_000, 7_000_000_000])), Vec::<String>::new());
+        assert_eq!(notes(&faults, &trace(&[6_000_000_000, 7_000_000_000])), Vec::<String>::new());
         assert_eq!(
-            notes(&faults, &trace([6_000_000_000, 1_000_000_000])),
+            notes(&faults, &trace(&[6_000_000_000, 1_000_000_000])),
             ["stop:rank=1,after_ms=5 did not come: rank 1 had ended before its time."]
+        );
+        // One that nobody waited for stood in a call when the run ended.
+        let later = ["stop:rank=1,after_ms=50".parse().unwrap()];
+        assert_eq!(
+            notes(&later, &trace(&[6_000_000_000])),
+            ["stop:rank=1,after_ms=50 did not come: the run had ended before its time."]
         );
     }
 }

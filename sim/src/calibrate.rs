@@ -241,7 +241,8 @@ pub fn fit(
 }
 
 impl Model {
-    fn parameters(self) -> usize {
+    /// How many parameters are found: as many points have to be measured at least.
+    pub fn parameters(self) -> usize {
         match self {
             Model::Link => 2,
             Model::SharedMemory { .. } => 10,

@@ -336,7 +336,7 @@ impl Engine {
         let Some(to) = self.messages.get(message).map(|message| message.to) else {
             return;
         };
-        if self.is_dead(self.channels[to as usize].rank) {
+        if self.stands_still(to) {
             return;
         }
         if self.accept(to, message, recorder) {

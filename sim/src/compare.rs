@@ -1,5 +1,6 @@
 //! Two traces of one plan, value by value: does the real run leave what the simulation says?
 
+use crate::left_open::ranks_left_open;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
@@ -21,6 +22,10 @@ pub struct Comparison {
     pub equal: u64,
     /// Tensors that only one trace has: a rank did not finish there, or values were not carried.
     pub only_in_one: u64,
+    /// Tensors that differ where the plan leaves the order open: a receive from any source takes what comes
+    /// first, which no two runs need to agree on. Not among the differences.
+    #[serde(default)]
+    pub left_open: u64,
     /// The first differences, at most [`Comparison::MAX_DIFFERENCES`].
     pub differences: Vec<Difference>,
     /// Why no tensor is in both, in words, where there are any at all.
@@ -68,9 +73,10 @@ impl Comparison {
     /// Differences that are listed.
     pub const MAX_DIFFERENCES: usize = 16;
 
-    /// True when there was something to compare and all of it is equal to the bit.
+    /// True when there was something to compare and all of it is equal to the bit, but for what the plan leaves
+    /// open.
     pub fn all_equal(&self) -> bool {
-        self.tensors > 0 && self.equal == self.tensors
+        self.equal > 0 && self.equal + self.left_open == self.tensors
     }
 }
 
@@ -81,6 +87,7 @@ pub fn compare(plan: &Plan, left: &Trace, right: &Trace) -> Comparison {
         .map(|trace| trace.end.as_ref().is_some_and(|end| end.outcome == Outcome::Completed));
     let (left, right) = (results(left), results(right));
     let mut comparison = Comparison { calls, ..Comparison::default() };
+    let open = ranks_left_open(plan);
     for (key, left) in &left {
         let Some(right) = right.get(key) else {
             comparison.only_in_one += 1;
@@ -94,6 +101,8 @@ pub fn compare(plan: &Plan, left: &Trace, right: &Trace) -> Comparison {
         comparison.elements += length(left) / dtype.size_bytes().max(1);
         if left == right {
             comparison.equal += 1;
+        } else if open.contains(&rank) {
+            comparison.left_open += 1;
         } else if comparison.differences.len() < Comparison::MAX_DIFFERENCES {
             let (element, left, right) = first_difference(dtype, left, right);
             comparison.differences.push(Difference { rank, tensor, name, element, left, right });

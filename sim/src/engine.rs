@@ -361,6 +361,15 @@ impl Engine {
             && self.ranks.get(rank.index()).is_some_and(|rank| rank.doing == Doing::Died)
     }
 
+    /// Whether a rank's side of a group's calls goes no further: with its process, unless a device carries them
+    /// out by itself.
+    pub(crate) fn stands_still(&self, channel: u32) -> bool {
+        let channel = &self.channels[channel as usize];
+        let rank = self.ranks.get(channel.rank.index());
+        let stopped = rank.is_some_and(|rank| rank.doing == Doing::Stopped);
+        self.is_dead(channel.rank) || (stopped && !self.prepared.is_nccl(channel.group))
+    }
+
     fn handle(&mut self, due: Due, recorder: &mut Recorder) {
         if let Some(paths) = &mut self.paths {
             match due {
@@ -394,11 +403,11 @@ impl Engine {
         while !self.standing
             && let Some(woken) = self.woken.pop_front()
         {
-            let rank = match woken {
-                Woken::Rank(rank) | Woken::Stream(rank) => rank,
-                Woken::Channel(channel) => self.channels[channel as usize].rank,
+            let still = match woken {
+                Woken::Rank(rank) | Woken::Stream(rank) => self.is_dead(rank),
+                Woken::Channel(channel) => self.stands_still(channel),
             };
-            if self.is_dead(rank) {
+            if still {
                 continue;
             }
             match woken {

@@ -21,6 +21,7 @@ pub mod cost;
 mod deadline;
 mod engine;
 pub mod explore;
+mod left_open;
 mod marks;
 mod memory;
 mod message;

@@ -4,7 +4,7 @@
 use crate::engine::{Doing, Due, Engine, Woken, Work};
 use crate::record::Recorder;
 use crate::stream::StreamItem;
-use lockstep_core::plan::{Action, Call, Op, SignalKind};
+use lockstep_core::plan::{Action, Call, Op, SignalKind, exit_status};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{TensorValue, What};
 use std::sync::Arc;
@@ -132,7 +132,7 @@ impl Engine {
             Action::Synchronize => self.ranks[rank.index()].doing = Doing::Synchronizing,
             // In the words of an executor whose rank has exited.
             Action::Die { how } => {
-                self.die(rank, format!("exited with status 1: {how}"), recorder);
+                self.die(rank, format!("exited with status {}: {how}", exit_status(how)), recorder);
             }
             Action::Signal(SignalKind::Kill | SignalKind::End(_)) => {
                 let how = op.action.ends_by().unwrap_or_default().to_owned();

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
+use lockstep_core::collective::Collective;
 use lockstep_core::diagnosis::{Kind, diagnose_trace};
+use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{Action, PlanBuilder, STOPPED, SignalKind};
+use lockstep_core::plan::{Action, Fill, PlanBuilder, STOPPED, SignalKind};
 use lockstep_core::rank::GlobalRank;
+use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{Outcome, Trace, What};
 use lockstep_sim::{SimConfig, simulate};
 
@@ -51,4 +54,24 @@ fn a_rank_that_is_stopped_for_ever_is_found_so() {
         (finding.kind, &finding.culprits[..]),
         (Kind::RankNeverJoined, &[GlobalRank(1)][..])
     );
+}
+
+/// What it has called goes no further where its own threads carry that out, and to its end where a device does.
+#[test]
+fn a_stopped_process_takes_its_calls_along_and_a_device_does_not() {
+    let completed = |backend: BackendName| {
+        let mut plan = PlanBuilder::new("stopped", 3, backend).unwrap();
+        plan.timeout_ms(1000);
+        let tensor = plan.tensor("t", Dtype::Float32, 8, Fill::Rank);
+        let sum = Collective::AllReduce { op: ReduceOp::Sum };
+        let plan = plan.every_rank(|rank, program| {
+            program.async_op().collective(GroupId::WORLD, sum, 8, None, Some(tensor));
+            if rank == GlobalRank(1) {
+                program.push(Action::Signal(SignalKind::Stop { for_ms: None }));
+            }
+        });
+        let trace = simulate(&plan.unwrap(), &SimConfig::default()).unwrap();
+        trace.events.iter().filter(|event| matches!(event.what, What::Completed { .. })).count()
+    };
+    assert_eq!((completed(BackendName::Gloo), completed(BackendName::Nccl)), (0, 3));
 }

@@ -152,3 +152,38 @@ run(main, world_size = 3)
     assert_eq!(finding["culprits"], serde_json::json!([2]));
     assert_eq!(finding["victims"], serde_json::json!([0]));
 }
+
+/// A run tells what its ranks got to, as a simulation does, and a process that leaves with a status of its own
+/// ends with it.
+#[test]
+fn a_run_tells_what_its_ranks_print_and_how_they_leave() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("leaves.py");
+    let text = "import os, signal\n\
+                import torch, torch.distributed as dist\n\
+                dist.init_process_group(\"gloo\")\n\
+                rank = dist.get_rank()\n\
+                print(\"before\", rank)\n\
+                if rank == 1:\n    END\n    print(\"behind\")\n\
+                dist.all_reduce(torch.ones(4))\n";
+    for (end, told) in [
+        ("os._exit(3)", "rank 1 died: exited with status 3: os._exit(3)"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "timed out"),
+    ] {
+        fs::write(&program, text.replace("END", end)).unwrap();
+        for command in ["run", "sim"] {
+            let done = lockstep([
+                command.as_ref(),
+                program.as_os_str(),
+                "--world-size=2".as_ref(),
+                "--timeout-ms=400".as_ref(),
+            ]);
+            assert_eq!(done.code, 1, "{done:?}");
+            assert!(done.out.contains(told), "{command} {end}: {done:?}");
+            let printed: Vec<&str> =
+                done.err.lines().filter_map(|line| line.split_once("] ").map(|l| l.1)).collect();
+            assert!(printed.contains(&"before 1"), "{command} {end}: {done:?}");
+            assert!(!printed.contains(&"behind"), "{command} {end}: {done:?}");
+        }
+    }
+}

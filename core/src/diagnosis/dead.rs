@@ -10,6 +10,7 @@ use super::on_gloo;
 use super::report::{Certainty, Evidence, Kind};
 use super::words::{self, cap_ranks, capital};
 use crate::c10d::STORE_GROUP;
+use crate::plan::leaves_at_once;
 use crate::rank::GlobalRank;
 use crate::trace::{CallLog, CallRecord, RankLog, RankState};
 use crate::words::sentence;
@@ -210,7 +211,8 @@ fn line_of_death(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<String> {
 /// Whether a process ended by an exception of its own, in Python's words.
 fn is_exception(how: &str) -> bool {
     // As an executor has it.
-    let how = how.split_once("exited with status 1: ").map_or(how, |(_, said)| said);
+    let said = how.strip_prefix("exited with status ").and_then(|rest| rest.split_once(": "));
+    let how = said.map_or(how, |(_, said)| said);
     let class = how.split([':', ' ']).next().unwrap_or_default();
     ["Error", "Exception", "Iteration", "SystemExit"].iter().any(|end| class.ends_with(end))
 }
@@ -243,6 +245,12 @@ fn death_by(how: &str) -> (Kind, &'static str) {
             "No rank set the key that it waited for, or not in time: look for a key under another \
              name or prefix, and for a rank that skips the line that sets it or comes to it only \
              later.",
+        );
+    }
+    if leaves_at_once(how) {
+        return (
+            Kind::RankDied,
+            "Mend what has the program end its own process there: the others only waited for it.",
         );
     }
     if is_exception(how) {

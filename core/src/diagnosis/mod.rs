@@ -118,10 +118,14 @@ pub fn diagnose_trace(trace: &Trace) -> Report {
 /// The same of a trace to which nothing more will come: a run's that has no end is one of a run that was
 /// broken off.
 pub fn diagnose_whole_trace(trace: &Trace) -> Report {
-    let log = CallLog::of(trace);
-    let mut report = diagnose(&log);
+    diagnose_whole(trace, &CallLog::of(trace))
+}
+
+/// The same of one whose calls were looked up before.
+pub fn diagnose_whole(trace: &Trace, log: &CallLog) -> Report {
+    let mut report = diagnose(log);
     if matches!(trace.header.origin, Origin::Run { .. }) && trace.end.is_none() {
-        run_end::broken_off(&mut report, &log);
+        run_end::broken_off(&mut report, log);
     }
     report
 }

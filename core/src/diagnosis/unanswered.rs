@@ -155,8 +155,10 @@ pub(super) fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Caus
         Some(_) if finished || never => Kind::P2pMismatch,
         Some(_) => Kind::RankNeverJoined,
     };
+    let in_store = words::of_store(log, made).is_some();
     let what = match kind {
         Kind::RankMissing => format!("Nothing was recorded of rank {rank}, and"),
+        _ if in_store => format!("Rank {rank} never came to what is waited for in a store:"),
         _ => format!("Rank {rank} never called {answer} {direction} rank {};", made.rank),
     };
     let ended = match (finished, never) {
@@ -200,10 +202,14 @@ pub(super) fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Caus
             _ => Certainty::Likely,
         },
         message: format!("{what} rank {} waits in {call}.{ended}{or}", made.rank),
-        fix: format!(
-            "Make one {answer} on rank {rank} for every {} on rank {}, with the same tag and group.",
-            made.record.call.op, made.rank
-        ),
+        fix: if in_store {
+            format!("Look at where rank {rank} stands: it does not get as far as the store.")
+        } else {
+            format!(
+                "Make one {answer} on rank {rank} for every {} on rank {}, with the same tag and group.",
+                made.record.call.op, made.rank
+            )
+        },
         evidence: waits
             .iter()
             .take(8)

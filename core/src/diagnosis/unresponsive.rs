@@ -19,7 +19,8 @@ pub(super) fn tell(scene: &Scene<'_, '_>, causes: &mut Vec<Cause>) {
         scene.job.log.logs().filter_map(|(rank, own)| Some((rank, own.unresponsive.as_deref()?)));
     let mut found = Vec::new();
     for (rank, how) in quiet {
-        match causes.iter_mut().find(|cause| cause.culprits == [rank]) {
+        let hangs = |cause: &&mut Cause| cause.culprits == [rank] && !passes(cause.kind);
+        match causes.iter_mut().find(hangs) {
             Some(cause) => {
                 // Where it stands may say so already.
                 if !cause.message.contains("SIGSTOP") {
@@ -34,10 +35,17 @@ pub(super) fn tell(scene: &Scene<'_, '_>, causes: &mut Vec<Cause>) {
             None => found.push(own_finding(scene, rank, how)),
         }
     }
-    if found.iter().any(|cause| cause.group.is_some()) {
-        causes.retain(|cause| cause.kind != Kind::CallNeverCompleted);
-    }
+    // That call did not complete for a reason now.
+    causes.retain(|cause| {
+        let same = |found: &Cause| (found.group, found.seq) == (cause.group, cause.seq);
+        cause.kind != Kind::CallNeverCompleted || cause.group.is_none() || !found.iter().any(same)
+    });
     causes.extend(found);
+}
+
+/// What a job goes on in spite of.
+fn passes(kind: Kind) -> bool {
+    matches!(kind, Kind::Straggler | Kind::WorkDropped)
 }
 
 fn own_finding(scene: &Scene<'_, '_>, rank: GlobalRank, how: &str) -> Cause {

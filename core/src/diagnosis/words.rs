@@ -2,6 +2,7 @@
 
 use super::index::{Made, Row};
 use super::report::GroupRef;
+use crate::c10d::STORE_GROUP;
 use crate::flight_recorder::{short_frame, user_frame};
 use crate::group::{GroupId, ProcessGroup};
 use crate::plan::{Op, Plan};
@@ -147,6 +148,9 @@ pub(super) fn call_without_line(log: &CallLog, made: Made<'_>) -> String {
 }
 
 fn numbered(log: &CallLog, made: Made<'_>, op: &str) -> String {
+    if let Some(asked) = of_store(log, made) {
+        return asked.to_owned();
+    }
     let number = made.record.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
     format!("{op}{number} of {}", group_label(log, made.record.call.group))
 }
@@ -159,6 +163,16 @@ pub(super) fn op(log: &CallLog, made: Made<'_>) -> String {
         object_call(ops.get(made.record.plan_op? as usize)?)
     });
     within(planned, &made.record.call.op)
+}
+
+/// What a program asks of a store, `store.get`, whose wait is a message in the plan.
+pub(super) fn of_store<'a>(log: &'a CallLog, made: Made<'_>) -> Option<&'a str> {
+    let group = log.groups.get(made.record.call.group.index())?;
+    if group.desc() != STORE_GROUP {
+        return None;
+    }
+    let ops = &log.plan.as_ref()?.program(made.rank)?.ops;
+    ops.get(made.record.plan_op? as usize)?.via.as_deref()
 }
 
 /// The call on objects that an operation of a plan is a part of.

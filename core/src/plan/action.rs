@@ -75,6 +75,25 @@ pub enum Call {
 /// How an executor describes a rank whose process stands stopped when the run ends.
 pub const STOPPED: &str = "its process stands stopped by a signal (SIGSTOP)";
 
+/// What `sys.exit` raises of a status, which are its process's last words.
+const LEFT_WITH: &str = "SystemExit: ";
+
+/// How a program's `os._exit` is told, which says nothing itself.
+const LEFT_AT_ONCE: &str = "os._exit(";
+
+/// Whether these last words are a call of `os._exit`, which no exception is, rather than something raised.
+pub fn leaves_at_once(how: &str) -> bool {
+    how.contains(LEFT_AT_ONCE)
+}
+
+/// The status that a process ends with whose last words these are, as Python's: its own if it left with a
+/// number (of which a process keeps the lowest byte), else 1.
+pub fn exit_status(how: &str) -> u8 {
+    let at_once = how.strip_prefix(LEFT_AT_ONCE).and_then(|code| code.strip_suffix(')'));
+    let number = how.strip_prefix(LEFT_WITH).or(at_once).and_then(|code| code.parse::<i64>().ok());
+    number.map_or(1, |code| code.rem_euclid(256) as u8)
+}
+
 /// What an operation does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -32,7 +32,7 @@ mod json;
 mod real;
 mod unknown;
 
-pub use action::{Action, Call, STOPPED, Splits, WorkQuery};
+pub use action::{Action, Call, STOPPED, Splits, WorkQuery, exit_status, leaves_at_once};
 pub use binary::PLAN_MAGIC;
 pub use builder::{PlanBuilder, ProgramBuilder};
 pub use call::Signature;

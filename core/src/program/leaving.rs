@@ -140,7 +140,7 @@ pub(super) fn of_os(builder: &mut GlobalsBuilder) {
         if is_done(code) {
             return Err(anyhow::Error::new(Left));
         }
-        let text = format!("SystemExit: {}", shown::text(code, heap));
+        let text = format!("os._exit({})", shown::text(code, heap));
         Err(anyhow::Error::new(Raised { text, help: None }))
     }
 }

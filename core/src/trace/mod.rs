@@ -140,7 +140,7 @@ pub enum Origin {
 /// How a trace ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceEnd {
-    /// When, in picoseconds after the start.
+    /// When that was so, in picoseconds after the start: what a run's processes still do to end may be later.
     pub time_ps: u64,
     /// How.
     pub outcome: Outcome,

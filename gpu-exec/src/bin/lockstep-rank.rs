@@ -84,13 +84,13 @@ fn in_mpi(
 ) -> Result<ExitCode, Box<dyn Error>> {
     let job = lockstep_gpu_exec::mpi::Job::init()?;
     let read = || Ok::<Plan, Box<dyn Error>>(Plan::read(&std::fs::read(plan)?)?);
-    job.run(read(), options, move |run| {
+    Ok(job.run(read(), options, move |run| {
         let followed = run.map_err(Box::from).and_then(|run| followed(run, &trace));
         followed.map(|completed| u8::from(!completed)).unwrap_or_else(|error| {
             eprintln!("lockstep-rank: {error}");
             2
         })
-    })
+    }))
 }
 
 fn follow(run: RunHandle, trace: &Path) -> Result<ExitCode, Box<dyn Error>> {

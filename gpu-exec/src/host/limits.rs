@@ -62,8 +62,8 @@ pub(super) fn plan_frame(plan: &Plan) -> Result<Arc<[u8]>, RunError> {
     Ok(bytes_frame(&bytes).into())
 }
 
-/// Refuses signals that do not reach ranks which others have started: rank 0 can hang up on one,
-/// which ends it, but only stop what runs on its own machine and is its child.
+/// Refuses signals that do not reach ranks which others have started: rank 0 can hang up on one, which ends it,
+/// but stop by the clock only what runs on its own machine, and who does is known once all have come.
 pub(super) fn signals_reach(signals: &[Signal]) -> Result<(), RunError> {
     let stops = |signal: &Signal| matches!(signal.what, SignalKind::Stop { .. });
     match signals.iter().find(|signal| signal.rank.0 > 0 && stops(signal)) {

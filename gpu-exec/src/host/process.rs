@@ -3,7 +3,7 @@
 use super::RankLauncher;
 use super::control::{self, Report};
 use super::launched::Guest;
-use lockstep_core::plan::{Deadly, STOPPED};
+use lockstep_core::plan::{Deadly, STOPPED, exit_status};
 use lockstep_core::rank::GlobalRank;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -57,6 +57,8 @@ pub(super) struct RankProcess {
     pub(super) ready: bool,
     /// Set once the process is reaped.
     pub(super) ended: Option<ExitStatus>,
+    /// Its end was looked at.
+    pub(super) end_seen: bool,
     /// It has reported that its program is finished.
     pub(super) done: bool,
     /// A fault of the run has stopped it for ever.
@@ -119,6 +121,7 @@ impl RankProcess {
             dump: Vec::new(),
             connected: true,
             ended: None,
+            end_seen: false,
             done: false,
             held: false,
             killed_by: None,
@@ -272,7 +275,20 @@ impl RankProcess {
         }
     }
 
-    /// SIGSTOP or SIGCONT, to what runs on this machine. Only a process that was not reaped, or whose
+    /// Ends it as a fault of the run: by SIGKILL what runs on this machine; what does not is told to end, and hung
+    /// up on.
+    pub(super) fn kill_by_fault(&mut self) {
+        self.killed_by = Some(Deadly::Kill);
+        match self.pid_here() {
+            Some(_) => self.signal(Signal::KILL),
+            None => {
+                self.send(control::frame(&control::Order::Die));
+                self.kill();
+            }
+        }
+    }
+
+    /// SIGKILL, SIGSTOP or SIGCONT, to what runs on this machine. Only a process that was not reaped, or whose
     /// connection stands, has its number for sure.
     pub(super) fn signal(&mut self, signal: Signal) {
         if self.ended.is_none()
@@ -319,7 +335,7 @@ impl RankProcess {
     }
 
     /// Whether others started it.
-    fn is_elsewhere(&self) -> bool {
+    pub(super) fn is_elsewhere(&self) -> bool {
         matches!(self.body, Body::Elsewhere { .. })
     }
 
@@ -333,23 +349,30 @@ impl RankProcess {
     /// How it ended, in words.
     pub(super) fn how_it_ended(&self) -> String {
         let status = self.ended.unwrap_or_default();
-        if let Some(deadly) = self.killed_by {
-            return deadly.how_it_ends().to_owned();
-        }
+        let injected = self.killed_by.filter(|_| self.is_elsewhere());
         let mut how = match (status.signal(), status.code()) {
-            _ if self.failure.is_some() && self.is_elsewhere() => "failed".to_owned(),
+            // Its line shows no more than that it has ended.
+            _ if injected.is_some() => {
+                injected.map(Deadly::how_it_ends).unwrap_or_default().to_owned()
+            }
+            _ if let Some(failure) = &self.failure
+                && self.is_elsewhere() =>
+            {
+                format!("exited with status {}", exit_status(failure))
+            }
+            _ if self.is_elsewhere() && self.done => format!(
+                "its connection ended before the run did, though its program was at its end (process {}{}): \
+                 it was killed, or has given rank 0 up",
+                self.pid(),
+                self.described_address()
+            ),
             _ if self.is_elsewhere() => format!(
                 "its connection ended before its program did (process {}{}): it was killed or \
                  crashed, or its machine is gone",
                 self.pid(),
                 self.described_address()
             ),
-            (Some(signal), _) => {
-                match Deadly::ALL.iter().find(|deadly| deadly.number() == signal) {
-                    Some(deadly) => format!("killed by signal {signal} ({})", deadly.name()),
-                    None => format!("killed by signal {signal}"),
-                }
-            }
+            (Some(signal), _) => killed_by(signal, self.killed_by),
             (None, Some(0)) => "exited before its program ended".to_owned(),
             (None, code) => format!("exited with status {}", code.unwrap_or(-1)),
         };
@@ -358,6 +381,23 @@ impl RankProcess {
             how.push_str(failure);
         }
         how
+    }
+}
+
+/// How a process ended that a signal killed: the one that a fault was to end it by, if there was one, or
+/// another.
+fn killed_by(signal: i32, fault: Option<Deadly>) -> String {
+    let known = Deadly::ALL.iter().find(|deadly| deadly.number() == signal);
+    let killed = match known {
+        Some(deadly) if fault == Some(*deadly) => return deadly.how_it_ends().to_owned(),
+        Some(deadly) => format!("killed by signal {signal} ({})", deadly.name()),
+        None => format!("killed by signal {signal}"),
+    };
+    match fault {
+        Some(fault) => {
+            format!("{killed}, since {}, an injected fault, did not end it", fault.name())
+        }
+        None => killed,
     }
 }
 
@@ -381,10 +421,11 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Whether a process of this machine stands stopped by a signal (proc(5), the field behind its name).
+/// Whether a process of this machine stands stopped by a signal (proc(5), the field behind its name). Not one
+/// that a debugger looks at: py-spy and gdb are what people look at a hang with, and let it go on.
 fn is_stopped(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    status.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['T', 't']))
+    status.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
 }
 
 #[cfg(test)]
@@ -435,6 +476,19 @@ mod tests {
             assert!(*rank == GlobalRank(5) && *rest == pickle, "{length}");
             writing.join().unwrap();
         }
+    }
+
+    /// What is told is how it ended, which need not be by what was sent.
+    #[test]
+    fn a_death_by_another_signal_than_the_faults_is_told_as_that() {
+        let told = |signal, fault| killed_by(signal, fault);
+        assert_eq!(told(9, None), "killed by signal 9 (SIGKILL)");
+        assert_eq!(told(9, Some(Deadly::Kill)), "killed by signal 9 (SIGKILL), an injected fault");
+        assert_eq!(
+            told(9, Some(Deadly::User1)),
+            "killed by signal 9 (SIGKILL), since SIGUSR1, an injected fault, did not end it"
+        );
+        assert_eq!(told(64, None), "killed by signal 64");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use mpi::environment::Universe;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator as _, CommunicatorCollectives as _, Root as _};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -111,41 +112,49 @@ impl Job {
     /// Runs the plan as one of its ranks, and returns the process's exit code once all are done.
     /// Where this process has no `plan`, none runs it. On rank 0 `conclude` is given the run in
     /// progress, or why there is none, on a thread of its own; what it returns is that process's
-    /// exit code. A run that does not complete ends here, for all, by `MPI_Abort`.
-    ///
-    /// # Errors
-    /// Why this process could not begin; the others were told.
-    pub fn run<E: From<RunError>>(
+    /// exit code. A run that does not complete ends here, for all, by `MPI_Abort`. Why a job cannot begin is said by one
+    /// of its processes, before any of them ends.
+    pub fn run<E: From<RunError> + Display>(
         self,
         plan: Result<Plan, E>,
         options: RunOptions,
         conclude: impl FnOnce(Result<RunHandle, RunError>) -> u8 + Send + 'static,
-    ) -> Result<ExitCode, E> {
+    ) -> ExitCode {
         let plan = plan.and_then(|plan| Ok(self.checked(plan, &options)?));
         let tickets = self.tickets(&self.ticket(plan.as_ref().ok()));
         // The first that cannot says why; the others have nothing to add.
         let first = tickets.iter().position(|ticket| !ticket.ready);
         let plan = match (plan, first) {
             (Ok(plan), None) => plan,
-            (Err(error), Some(first)) if first == self.rank.index() => return Err(error),
-            _ => return Ok(ExitCode::from(UNUSABLE)),
+            (Err(error), Some(first)) if first == self.rank.index() => {
+                return self.refuse(Some(error));
+            }
+            _ => return self.refuse(None::<E>),
         };
         let differs = tickets.iter().position(|ticket| ticket.plan != tickets[0].plan);
         if let Some(differs) = differs {
             let why = "its plan is another one than rank 0's; give every rank the same --plan";
-            return match self.rank.0 {
-                0 => Err(did_not_join(GlobalRank(differs as u32), why.to_owned()).into()),
-                _ => Ok(ExitCode::from(UNUSABLE)),
-            };
+            let refusal = || did_not_join(GlobalRank(differs as u32), why.to_owned());
+            return self.refuse((self.rank.0 == 0).then(refusal));
         }
         match self.meet(plan, options, &tickets, conclude) {
-            Ok((ending, concluded)) => Ok(self.end(ending, &concluded)),
+            Ok((ending, concluded)) => self.end(ending, &concluded),
             // The others are on their way already.
             Err(error) => {
                 eprintln!("lockstep rank: {error}");
                 self.world.abort(UNUSABLE.into())
             }
         }
+    }
+
+    /// Says why there is no run, if it is this process's to say. None ends before that is done: its launcher then
+    /// kills the others.
+    fn refuse(&self, why: Option<impl Display>) -> ExitCode {
+        if let Some(why) = why {
+            eprintln!("lockstep: {why:#}");
+        }
+        self.world.barrier();
+        ExitCode::from(UNUSABLE)
     }
 
     /// Refuses what MPI cannot do, and what no rank of this size can be.

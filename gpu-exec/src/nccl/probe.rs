@@ -7,6 +7,7 @@ use libloading::Library;
 use lockstep_core::group::BackendName;
 use lockstep_core::words::counted;
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
 use std::path::{Path, PathBuf};
 
@@ -151,12 +152,20 @@ fn look_for(
             }
             // By bare name, "not found" is the expected answer and tells nothing.
             Err(error) if path.is_absolute() && probe.broken.is_none() => {
-                probe.broken = Some(format!("{}: {error}", path.display()));
+                probe.broken = Some(why_not(&path, &error));
             }
             Err(_) => {}
         }
     }
     (probe, None)
+}
+
+/// What the loader says: it names the path by itself, but not always.
+fn why_not(path: &Path, error: &libloading::Error) -> String {
+    let path = path.display().to_string();
+    let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+    let why = why.trim().strip_prefix(&path).unwrap_or(&why).trim_start_matches(':').trim();
+    format!("{path} cannot be loaded ({why})")
 }
 
 #[allow(unsafe_code, reason = "loading a library runs its initialisers")]
@@ -208,18 +217,18 @@ pub fn refusal(probe: &NcclProbe, options: &NcclOptions) -> Option<RunError> {
     if missing.is_empty() {
         return None;
     }
-    let names: Vec<String> = missing.iter().map(|library| library.names.join(" or ")).collect();
-    let broken: String = missing
-        .iter()
-        .filter_map(|library| library.broken.as_ref())
-        .map(|broken| format!("; found, but cannot be loaded: {broken}"))
-        .collect();
+    let (broken, missing): (Vec<_>, Vec<_>) =
+        missing.into_iter().partition(|library| library.broken.is_some());
+    let mut found: Vec<String> =
+        broken.iter().filter_map(|library| library.broken.clone()).collect();
+    if !missing.is_empty() {
+        let names: Vec<_> = missing.iter().map(|library| library.names.join(" or ")).collect();
+        found.push(format!("no {} in {}", names.join(", no "), looked_in(&missing)));
+    }
     let why = format!(
-        "no {} in {}{broken}; install NVIDIA's driver, and NVRTC and NCCL (pip install \
-         torch brings both), or name their folder in LD_LIBRARY_PATH, or run the plan on the host \
-         backend",
-        names.join(", no "),
-        looked_in(&missing)
+        "{}; install NVIDIA's driver, and NVRTC and NCCL (pip install torch brings both), or name \
+         their folder in LD_LIBRARY_PATH, or run the plan on the host backend",
+        found.join("; ")
     );
     Some(RunError::Unavailable { backend: BackendName::Nccl, why })
 }
@@ -274,6 +283,21 @@ mod tests {
         let logical = NcclOptions { sharing: Sharing::OneProcess, ..options };
         let text = refusal(&probe(&logical), &logical).unwrap().to_string();
         assert!(!text.contains("libnccl"), "{text}");
+    }
+
+    /// What is there and is no library is not "not there": another driver would not help.
+    #[test]
+    fn what_is_there_and_cannot_be_loaded_is_told_apart_from_what_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let driver = folder.path().join("libcuda.so.1");
+        std::fs::write(&driver, "not a library").unwrap();
+        let libraries = vec![folder.path().to_path_buf()];
+        let options = NcclOptions { libraries, only_there: true, ..NcclOptions::default() };
+        let text = refusal(&probe(&options), &options).unwrap().to_string();
+        let broken = format!("cannot run here: {} cannot be loaded (", driver.display());
+        assert!(text.contains(&broken) && !text.contains("no libcuda"), "{text}");
+        assert!(text.contains("; no libnvrtc.so.13"), "{text}");
+        assert_eq!(text.matches("libcuda.so.1").count(), 1, "{text}");
     }
 
     #[test]

@@ -203,6 +203,30 @@ fn a_dump_that_is_asked_for_at_once_comes_from_every_rank() {
     }
 }
 
+/// A run can end before most of its ranks have made a call: they have made it by the time that they are asked.
+#[test]
+fn who_begins_late_leaves_its_dump_all_the_same() {
+    for _ in 0..10 {
+        let options = with(&["kill:rank=1,after_ms=0"], 20_000);
+        let run = crate::backend().start(plan(3), options).unwrap();
+        let mut dumps = Vec::new();
+        loop {
+            match run.next_event(Duration::from_secs(20)) {
+                Some(RunEvent::Dumped(dump)) => dumps.push(dump),
+                Some(RunEvent::Events(_)) => continue,
+                Some(RunEvent::Ended(_)) => break,
+                None => panic!("the run does not end"),
+            }
+        }
+        dumps.sort_by_key(|dump| dump.rank);
+        assert_eq!(dumps.iter().map(|dump| dump.rank.0).collect::<Vec<_>>(), [0, 2]);
+        for dump in &dumps {
+            let read = Dump::read(&dump.file_name(), &dump.pickle).unwrap();
+            assert!(!read.entries.is_empty(), "{}", dump.file_name());
+        }
+    }
+}
+
 #[test]
 fn faults_that_cannot_be_are_refused_before_anything_starts() {
     let error = crate::backend().start(plan(2), with(&["drop:rank=7,call=1"], 300)).unwrap_err();

@@ -1,6 +1,6 @@
 //! Ranks that stand stopped: runs that would never end, and what they are found to end of.
 
-use crate::deaths::{long_plan, until};
+use crate::deaths::until;
 use crate::{backend, events_of, options};
 use lockstep_core::collective::Collective;
 use lockstep_core::diagnosis::{Certainty, Kind, diagnose_trace};
@@ -29,9 +29,13 @@ fn last(action: &Action) -> Plan {
 }
 
 fn start(plan: Plan, faults: &[&str]) -> RunHandle {
+    start_within(400, plan, faults)
+}
+
+fn start_within(timeout_ms: u64, plan: Plan, faults: &[&str]) -> RunHandle {
     let options = RunOptions {
         faults: faults.iter().map(|text| text.parse().unwrap()).collect(),
-        timeout: Some(Duration::from_millis(400)),
+        timeout: Some(Duration::from_millis(timeout_ms)),
         grace: Duration::from_millis(200),
         ..options()
     };
@@ -117,12 +121,32 @@ fn a_stop_that_ends_is_waited_for() {
 /// Its peers' calls time out: that it stands stopped is why, whether it was in the call or not.
 #[test]
 fn who_is_stopped_in_a_call_is_why_it_does_not_complete() {
-    let run = start(long_plan(), &["stop:rank=1,after_ms=100"]);
-    let trace = run.into_trace();
-    assert_eq!(trace.end.as_ref().unwrap().outcome, Outcome::TimedOut);
-    let kind = diagnose_trace(&trace).findings[0].kind;
-    assert!(matches!(kind, Kind::RankUnresponsive | Kind::RankNeverJoined), "{kind}");
-    blamed(&trace, kind);
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    let stop = Action::Signal(SignalKind::Stop { for_ms: None });
+    // Before it, and behind one that is under way.
+    for (under_way, kind) in [(false, Kind::RankNeverJoined), (true, Kind::RankUnresponsive)] {
+        let mut plan = PlanBuilder::new("in a call", 3, BackendName::Host).unwrap();
+        let tensor = plan.tensor("t", Dtype::Float32, 1 << 20, Fill::Rank);
+        let plan = plan.every_rank(|rank, program| {
+            let stops = rank == GlobalRank(1);
+            if stops && !under_way {
+                program.push(stop.clone());
+            }
+            // The others come when it stands, which takes milliseconds.
+            if !stops {
+                program.push(Action::Sleep { name: "late".into(), duration_ns: 1_000_000_000 });
+            }
+            let op =
+                program.async_op().collective(GroupId::WORLD, sum, 1 << 20, None, Some(tensor));
+            if stops && under_way {
+                program.push(stop.clone());
+            }
+            program.push(Action::Wait { op, timeout_ms: None });
+        });
+        let trace = start_within(2000, plan.unwrap(), &[]).into_trace();
+        assert_eq!(trace.end.as_ref().unwrap().outcome, Outcome::TimedOut, "{under_way}");
+        blamed(&trace, kind);
+    }
 }
 
 #[test]

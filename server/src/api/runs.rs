@@ -15,7 +15,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use clap::Args;
-use lockstep_core::diagnosis::{Report, diagnose_trace};
+use lockstep_core::diagnosis::{Report, diagnose_trace, diagnose_whole_trace};
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::{Fault, FaultError, Plan};
 use lockstep_core::rank::GlobalRank;
@@ -256,7 +256,8 @@ pub(crate) async fn findings(
         return Ok(Json(report));
     }
     let path = service.store.run_file(run.id);
-    let bytes = match service.runs.progress(run.id).map(|progress| progress.borrow().bytes) {
+    let going_on = service.runs.progress(run.id).map(|progress| progress.borrow().bytes);
+    let bytes = match going_on {
         Some(bytes) => bytes,
         None => file::open(&path).await?.metadata().await?.len(),
     };
@@ -266,7 +267,8 @@ pub(crate) async fn findings(
         let mut read = Vec::new();
         file.take(bytes).read_to_end(&mut read).map_err(unreadable)?;
         match Trace::from_bytes(&read) {
-            Ok(trace) => Ok(diagnose_trace(&trace)),
+            Ok(trace) if going_on.is_some() => Ok(diagnose_trace(&trace)),
+            Ok(trace) => Ok(diagnose_whole_trace(&trace)),
             Err(error) => Err(ApiError::internal(format!("run {}: {error}", run.id))),
         }
     };

@@ -90,7 +90,10 @@ struct Line {
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let name = arguments.backend.name()?;
     arguments.nccl.check_for(name)?;
-    let (world_size, rounds) = (arguments.world_size, arguments.rounds.max(1));
+    let (world_size, rounds) = (arguments.world_size, arguments.rounds);
+    if rounds == 0 {
+        bail!("no round measures nothing; --rounds 1 is the least");
+    }
     if world_size < 2 {
         bail!("one rank sends nothing that could be measured; --world-size 2 is the least");
     }
@@ -99,6 +102,20 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         let sizes = sizes.iter().filter(|bytes| **bytes <= arguments.max_bytes);
         sizes.copied().collect::<Vec<u64>>()
     };
+    let model = match name {
+        BackendName::Host => {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            Model::SharedMemory { cores: cores as u32, caches: caches().unwrap_or(USUAL_CACHES) }
+        }
+        _ => Model::Link,
+    };
+    let least = model.parameters().div_ceil(Probe::ALL.len());
+    if let Some(least) = FITTED.get(least - 1).filter(|least| arguments.max_bytes < **least) {
+        bail!(
+            "--max-bytes {} leaves too few sizes to tell a backend by; {least} is the least",
+            arguments.max_bytes
+        );
+    }
     let held_back = if arguments.check { sizes(&HELD_BACK) } else { Vec::new() };
     let all: Vec<u64> = sizes(&FITTED).into_iter().chain(held_back.iter().copied()).collect();
     let points = Probe::ALL.into_iter();
@@ -120,13 +137,6 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     });
     let (unseen, fitted): (Vec<Measured>, Vec<Measured>) =
         measured.partition(|measured| held_back.contains(&measured.point.bytes));
-    let model = match name {
-        BackendName::Host => {
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            Model::SharedMemory { cores: cores as u32, caches: caches().unwrap_or(USUAL_CACHES) }
-        }
-        _ => Model::Link,
-    };
     let topology = fit(model, name, world_size, &fitted)?;
     let beside = |(measured, fitted): (Measured, bool)| {
         let simulated_ps = measured.point.simulated_ps(topology, name, world_size)?;

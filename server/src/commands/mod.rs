@@ -14,6 +14,7 @@ pub(crate) mod rank;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod serve;
+pub(crate) mod signals;
 pub(crate) mod sim;
 pub(crate) mod version;
 

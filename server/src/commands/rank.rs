@@ -1,12 +1,11 @@
 //! `lockstep rank`: one rank of a run that a launcher starts (torchrun, mpirun, srun, Kubernetes).
 //! Without a plan, one rank of a run of `lockstep run` or `lockstep serve`, which start theirs so.
 
-use super::rank_launcher;
-use super::run::{Results, TransportChoice, cancel_on_signal, conclude};
-use crate::plan_source::{FaultOptions, PlanArguments, PlanOptions};
+use super::run::{Conclusion, Results, TransportChoice, conclude};
+use super::{rank_launcher, signals};
+use crate::plan_source::{FaultOptions, PlanArguments, PlanOptions, Said};
 use anyhow::Result;
 use lockstep_core::plan::Plan;
-use lockstep_core::rank::GlobalRank;
 use lockstep_gpu_exec::RunOptions;
 use lockstep_gpu_exec::host::launched::{self, Launch, Rendezvous};
 use std::path::Path;
@@ -74,15 +73,17 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         return in_mpi(what, arguments.options, options, arguments.results);
     }
     let launch = Launch::at(&arguments.rendezvous.unwrap_or_default())?;
-    let plan = plan_of(what, arguments.options, launch.world_size, launch.rank)?;
+    let (plan, said) = plan_of(what, arguments.options, launch.world_size)?;
     if launch.rank.0 > 0 {
+        signals::leave_to_rank_zero()?;
         let keep = arguments.results.own_dump(launch.rank)?;
         return Ok(launched::join(&launch, &plan, &options, keep)?);
     }
     let faults = options.faults.clone();
     let handle = launched::lead(&launch, rank_launcher()?, plan, options)?;
-    cancel_on_signal(handle.control())?;
-    conclude(handle, &arguments.results, &faults, None)
+    signals::steer(handle.control())?;
+    let (results, faults) = (&arguments.results, &faults);
+    conclude(handle, &Conclusion { results, faults, said: &said, own_order: None })
 }
 
 /// One rank of a job of mpirun's or srun's, through MPI.
@@ -94,17 +95,28 @@ fn in_mpi(
     results: Results,
 ) -> Result<ExitCode> {
     let job = lockstep_gpu_exec::mpi::Job::init()?;
-    let plan = plan_of(what, plan, job.world_size(), job.rank());
-    job.run(plan, options, move |started| {
+    if job.rank().0 > 0 {
+        signals::leave_to_rank_zero()?;
+    }
+    let (plan, said) = match plan_of(what, plan, job.world_size()) {
+        Ok((plan, said)) => (Ok(plan), said),
+        Err(error) => (Err(error), Said::default()),
+    };
+    Ok(job.run(plan, options, move |started| {
         let concluded = started.map_err(anyhow::Error::from).and_then(|handle| {
-            cancel_on_signal(handle.control())?;
-            super::run::concluded(handle, &results, &[], Some(super::run::OwnOrder("MPI")))
+            signals::steer(handle.control())?;
+            let own_order = Some(super::run::OwnOrder("MPI"));
+            let results = &results;
+            super::run::concluded(
+                handle,
+                &Conclusion { results, faults: &[], said: &said, own_order },
+            )
         });
         concluded.unwrap_or_else(|error| {
             crate::terminal::note(&format!("lockstep: {error:#}"));
             2
         })
-    })
+    }))
 }
 
 #[cfg(not(feature = "mpi"))]
@@ -115,22 +127,13 @@ fn in_mpi(_: String, _: PlanOptions, _: RunOptions, _: Results) -> Result<ExitCo
     )
 }
 
-/// The plan; one that is made here has as many ranks as were launched. What a program's ranks print
-/// is one for all, so rank 0 says it.
-fn plan_of(
-    what: String,
-    mut options: PlanOptions,
-    world_size: u32,
-    rank: GlobalRank,
-) -> Result<Plan> {
+/// The plan; one that is made here has as many ranks as were launched. And what a program's ranks say, which
+/// is rank 0's to tell.
+fn plan_of(what: String, mut options: PlanOptions, world_size: u32) -> Result<(Plan, Said)> {
     let path = Path::new(&what);
     let made_here = !path.exists() || path.extension().is_some_and(|extension| extension == "py");
     if made_here && options.world_size.is_none() {
         options.world_size = Some(world_size);
     }
-    let (plan, said) = PlanArguments { what, options, schedule: None }.plan_and_said()?;
-    if rank == GlobalRank(0) {
-        said.tell(None);
-    }
-    Ok(plan)
+    PlanArguments { what, options, schedule: None }.plan_and_said()
 }

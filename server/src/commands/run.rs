@@ -1,7 +1,7 @@
 //! `lockstep run`: a plan for real, one process per rank, compared with the simulator.
 
-use super::{describe, describe_ps, dumps, rank_launcher};
-use crate::plan_source::{FaultOptions, PlanArguments};
+use super::{describe, describe_ps, dumps, rank_launcher, signals};
+use crate::plan_source::{FaultOptions, PlanArguments, Said};
 use crate::{late_faults, terminal, trace_file};
 use anyhow::{Context, Result, bail};
 use lockstep_core::c10d::STORE_TENSOR;
@@ -12,9 +12,7 @@ use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Origin, Outcome, Trace};
 use lockstep_core::words::counted;
 use lockstep_gpu_exec::host::launched::KeepDump;
-use lockstep_gpu_exec::{
-    Command as Order, RunControl, RunEvent, RunHandle, RunOptions, SharingStrategy, Transport,
-};
+use lockstep_gpu_exec::{RunEvent, RunHandle, RunOptions, SharingStrategy, Transport};
 use lockstep_sim::{Comparison, Difference, SimConfig, compare, simulate};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -189,7 +187,7 @@ struct Ran<'a> {
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let name = arguments.backend.name()?;
-    let plan = arguments.plan.plan()?;
+    let (plan, said) = arguments.plan.plan_and_said()?;
     arguments.nccl.check_for(name)?;
     let sharing = strategy(arguments.sharing, name)?;
     let backend = arguments.nccl.backend(name, rank_launcher()?)?;
@@ -202,10 +200,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         ..RunOptions::default()
     };
     let handle = backend.start(plan, options)?;
-    cancel_on_signal(handle.control())?;
-    obey_signals(handle.control())?;
+    signals::steer(handle.control())?;
     let own_order = arguments.nccl.own_order(name).then_some(OwnOrder("NCCL"));
-    conclude(handle, &arguments.results, &arguments.faults.faults, own_order)
+    let faults = &arguments.faults.faults;
+    conclude(handle, &Conclusion { results: &arguments.results, faults, said: &said, own_order })
 }
 
 /// A library whose collectives add floats in an order that is not the plan's: their last bits are not
@@ -213,23 +211,24 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnOrder(pub(crate) &'static str);
 
+/// What is told of a run at its end.
+pub(crate) struct Conclusion<'a> {
+    pub(crate) results: &'a Results,
+    /// What was done to it on purpose.
+    pub(crate) faults: &'a [Fault],
+    /// What its program's ranks say.
+    pub(crate) said: &'a Said,
+    pub(crate) own_order: Option<OwnOrder>,
+}
+
 /// Reads a run to its end and says how it went.
-pub(crate) fn conclude(
-    handle: RunHandle,
-    results: &Results,
-    faults: &[Fault],
-    own_order: Option<OwnOrder>,
-) -> Result<ExitCode> {
-    concluded(handle, results, faults, own_order).map(ExitCode::from)
+pub(crate) fn conclude(handle: RunHandle, conclusion: &Conclusion<'_>) -> Result<ExitCode> {
+    concluded(handle, conclusion).map(ExitCode::from)
 }
 
 /// The same with the exit code as a number.
-pub(crate) fn concluded(
-    handle: RunHandle,
-    results: &Results,
-    faults: &[Fault],
-    own_order: Option<OwnOrder>,
-) -> Result<u8> {
+pub(crate) fn concluded(handle: RunHandle, conclusion: &Conclusion<'_>) -> Result<u8> {
+    let Conclusion { results, faults, said, own_order } = *conclusion;
     // What the run hands in is read from here on.
     if let Some(folder) = &results.dump_dir {
         dumps::forget_earlier(folder, |_| true)?;
@@ -237,6 +236,8 @@ pub(crate) fn concluded(
     // With its faults.
     let plan = handle.header().plan.clone().context("the run's trace has no plan")?;
     let trace = follow(handle, results)?;
+    // What is done to a plan on purpose is not in its program.
+    said.tell(Some(&trace).filter(|_| faults.is_empty()));
     let mut report = diagnose_trace(&trace);
     report.notes.extend(late_faults::notes(faults, &trace));
     let comparison = against_simulation(&plan, &trace);
@@ -329,61 +330,6 @@ pub(crate) fn against_simulation(plan: &Plan, ran: &Trace) -> Option<Comparison>
     Some(compare(plan, &simulated, ran))
 }
 
-/// Ends the run on Ctrl-C or SIGTERM, as cancelled. The handler lives as long as the process.
-pub(crate) fn cancel_on_signal(control: RunControl) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .context("cannot listen for Ctrl-C")?;
-    let (mut interrupt, mut terminate) = {
-        let _inside = runtime.enter();
-        use tokio::signal::unix::{SignalKind, signal};
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
-    };
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            control.tell(Order::Cancel);
-        });
-    });
-    Ok(())
-}
-
-/// Dumps the ranks' flight recorders on SIGUSR1, and pauses the run on SIGUSR2 or lets it go on.
-fn obey_signals(control: RunControl) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .context("cannot listen for SIGUSR1")?;
-    let (mut dump, mut pause) = {
-        let _inside = runtime.enter();
-        use tokio::signal::unix::{SignalKind, signal};
-        (signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?)
-    };
-    std::thread::spawn(move || {
-        let mut paused = false;
-        runtime.block_on(async {
-            loop {
-                tokio::select! {
-                    _ = dump.recv() => control.tell(Order::Dump),
-                    _ = pause.recv() => {
-                        paused = !paused;
-                        control.tell(if paused { Order::Pause } else { Order::Resume });
-                        terminal::note(match paused {
-                            true => "lockstep: paused; SIGUSR2 lets the run go on",
-                            false => "lockstep: the run goes on",
-                        });
-                    }
-                }
-            }
-        });
-    });
-    Ok(())
-}
-
 fn as_json(trace: &Trace, report: &Report, comparison: Option<&Comparison>) -> Result<String> {
     let ran = Ran {
         schema: "lockstep.run/1",
@@ -455,7 +401,17 @@ fn describe_comparison(compared: &Comparison) -> String {
         ));
     }
     if compared.only_in_one > 0 {
-        text.push_str(&format!("    {} tensors are only in one of them\n", compared.only_in_one));
+        let is = if compared.only_in_one == 1 { "is" } else { "are" };
+        let tensors = counted(compared.only_in_one, "tensor");
+        text.push_str(&format!("    {tensors} {is} only in one of them\n"));
+    }
+    if compared.left_open > 0 {
+        let differ = if compared.left_open == 1 { "differs" } else { "differ" };
+        text.push_str(&format!(
+            "    {} {differ}, where the plan leaves open what a receive from any source takes first: \
+             that is not held against the run\n",
+            counted(compared.left_open, "tensor")
+        ));
     }
     text
 }

@@ -3,6 +3,7 @@
 
 use crate::terminal;
 use lockstep_core::diagnosis::rank_list;
+use lockstep_core::plan::leaves_at_once;
 use lockstep_core::program::{Printed, ProgramError};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::Trace;
@@ -48,7 +49,7 @@ impl Said {
         }
         if let Some(held) = self.printed.len().checked_sub(printed.len()).filter(|held| *held > 0) {
             let held = counted(held, "line");
-            lines.push(format!("not printed: {held} behind calls that never complete"));
+            lines.push(format!("not printed: {held} behind what never ends"));
         }
         for (line, text) in &self.assumed {
             lines.push(format!("[{name}:{line}] {text}"));
@@ -66,7 +67,9 @@ impl Said {
             let ranks: Vec<GlobalRank> = ranks.iter().copied().filter(raises).collect();
             if !ranks.is_empty() {
                 let (ranks, line) = (rank_list(&ranks), error.line);
-                lines.push(format!("[rank {ranks}, {name}:{line}] raises {}{help}", error.message));
+                let ends = if leaves_at_once(&error.message) { "ends by" } else { "raises" };
+                let message = &error.message;
+                lines.push(format!("[rank {ranks}, {name}:{line}] {ends} {message}{help}"));
             }
         }
         lines
@@ -112,10 +115,7 @@ run(main, world_size = 2)
                 own.filter_map(|line| line.split_once("] ")).map(|(_, text)| text).collect()
             };
             assert_eq!((of(0), of(1)), (printed, vec!["last"]), "{lines:?}");
-            assert_eq!(
-                lines.last().unwrap(),
-                "not printed: 1 line behind calls that never complete"
-            );
+            assert_eq!(lines.last().unwrap(), "not printed: 1 line behind what never ends");
             assert_eq!(said.lines(None).len(), lines.len() + 1, "{lines:?}");
         }
     }

@@ -18,11 +18,19 @@ pub(crate) fn comparison_card(props: &ComparisonCardProps) -> Html {
     let (class, verdict) = match comparison {
         all if all.all_equal() => (
             "good",
-            format!(
-                "All equal: {} in {}, the same bits in the simulation and in the run.",
-                counted(all.elements, "element"),
-                counted(all.tensors, "tensor")
-            ),
+            match all.left_open {
+                0 => format!(
+                    "All equal: {} in {}, the same bits in the simulation and in the run.",
+                    counted(all.elements, "element"),
+                    counted(all.tensors, "tensor")
+                ),
+                open => format!(
+                    "Equal in {} of {}, the same bits in the simulation and in the run; in {open} the plan \
+                     leaves open what a receive from any source takes first.",
+                    all.equal,
+                    counted(all.tensors, "tensor")
+                ),
+            },
         ),
         calls if calls.tensors == 0 && calls.calls.equal > 0 => (
             if calls.calls.equal == calls.calls.calls { "good" } else { "bad" },
@@ -40,7 +48,8 @@ pub(crate) fn comparison_card(props: &ComparisonCardProps) -> Html {
             "There are no values to compare: no rank ended with a tensor in both.".to_owned(),
         ),
         some => {
-            ("bad", format!("{} of {} tensors differ.", some.tensors - some.equal, some.tensors))
+            let differ = some.tensors - some.equal - some.left_open;
+            ("bad", format!("{differ} of {} tensors differ.", some.tensors))
         }
     };
     html! {

@@ -4,7 +4,7 @@ use super::lanes::{Lanes, Row};
 use super::raster::{Drawn, draw, pick};
 use super::texts;
 use crate::protocol::{Form, LiveCount, Opened, Picked, SessionId, Window};
-use lockstep_core::diagnosis::{Report, diagnose, who_waits};
+use lockstep_core::diagnosis::{Report, diagnose, diagnose_whole, who_waits};
 use lockstep_core::flight_recorder::Merged;
 use lockstep_core::plan::TensorId;
 use lockstep_core::rank::GlobalRank;
@@ -116,7 +116,10 @@ impl Held {
             lanes: self.lanes.rows().len() as u32,
             calls,
             moments: moments.iter().map(|moment| moment.time_ps).collect(),
-            report: self.report.clone().unwrap_or_else(|| diagnose(log)),
+            report: self.report.clone().unwrap_or_else(|| match self.reader {
+                Some(_) => diagnose(log),
+                None => diagnose_whole(trace, log),
+            }),
             waits: who_waits(log),
             problems: self.problems.clone(),
             answers: self.lanes.answers(trace.header.plan.as_ref()),

@@ -4,8 +4,8 @@
 //! `kill:rank=1,call=3`. What a program alone can show (a call that is late, left out or of another
 //! size) is written into the rank's program, where the simulator and every executor find it; what
 //! only an operating system can do (kill, stop) is left to the executor, and the simulator shows
-//! what the others would see of it. Every fault leaves an operation in the program that says so:
-//! nobody can take an injected fault for the job's own.
+//! what the others would see of it. Every fault leaves an operation in the program that says
+//! what it does: nobody can take what it leads to for something that came about by itself.
 
 mod deadly;
 mod inject;
@@ -148,14 +148,14 @@ pub struct Signal {
 pub enum SignalKind {
     /// SIGKILL.
     Kill,
-    /// One that ends the process like that one.
-    End(Deadly),
     /// SIGSTOP, and SIGCONT after so many milliseconds, if that is given.
     Stop {
         /// For how long; for ever if absent.
         #[serde(default)]
         for_ms: Option<u64>,
     },
+    /// One that ends the process as SIGKILL does. Behind the others, whose places in the binary form are older.
+    End(Deadly),
 }
 
 impl SignalKind {

@@ -3,7 +3,7 @@
 use super::Coordinator;
 use crate::clock;
 use crate::host::control::{Order, frame};
-use lockstep_core::plan::{Deadly, SignalKind};
+use lockstep_core::plan::SignalKind;
 use lockstep_core::rank::GlobalRank;
 use rustix::process;
 
@@ -28,9 +28,7 @@ impl Coordinator {
             let Some(process) = self.ranks.get_mut(rank.index()) else { continue };
             match alarm {
                 Alarm::Kill(_) => {
-                    process.killed_by = Some(Deadly::Kill);
-                    process.send(frame(&Order::Die));
-                    process.kill();
+                    process.kill_by_fault();
                 }
                 Alarm::Stop(_, for_ms) => {
                     process.signal(process::Signal::STOP);

@@ -77,7 +77,8 @@ pub(super) struct Coordinator {
     last_dumps: Vec<RankDump>,
     /// Time 0 of the trace.
     start_ns: u64,
-    outcome: Option<Outcome>,
+    /// How it ends, and since when that is so on the clock: what is left is to leave.
+    outcome: Option<(Outcome, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,14 +155,15 @@ impl Coordinator {
         }
         self.ranks.clear();
         self.store = None;
-        let outcome = self.outcome.take().unwrap_or(Outcome::Completed);
+        let outcome = self.outcome.take();
+        let (outcome, ended_ns) = outcome.unwrap_or((Outcome::Completed, clock::now_ns()));
         // A rank that has gone through its program may be the one that others wait for.
         for dump in std::mem::take(&mut self.last_dumps) {
             if outcome != Outcome::Completed {
                 let _ = self.events.send(RunEvent::Dumped(dump));
             }
         }
-        let time_ps = clock::picoseconds_between(self.start_ns, clock::now_ns());
+        let time_ps = clock::picoseconds_between(self.start_ns, ended_ns);
         let end = TraceEnd { time_ps, outcome };
         let _ = self.events.send(RunEvent::Ended(end.clone()));
         end
@@ -193,7 +195,7 @@ impl Coordinator {
         if self.ranks.iter().all(|rank| rank.done)
             && let Phase::Running { .. } = self.phase
         {
-            self.outcome.get_or_insert(Outcome::Completed);
+            self.outcome.get_or_insert((Outcome::Completed, clock::now_ns()));
             self.order(&Order::Leave);
             self.begin_ending();
         }
@@ -206,8 +208,9 @@ impl Coordinator {
                     });
                 }
                 Phase::Ending { last_ns, .. } => {
-                    self.kill_unresponsive();
-                    if clock::now_ns() < last_ns {
+                    let last = clock::now_ns() >= last_ns;
+                    self.kill_unresponsive(last);
+                    if !last {
                         self.phase = Phase::Ending { deadline_ns: last_ns, last_ns };
                     } else {
                         self.ranks.iter_mut().for_each(RankProcess::kill);
@@ -270,9 +273,9 @@ impl Coordinator {
     /// Takes what one rank has said, and whether it has ended.
     fn look_at(&mut self, index: usize) {
         let rank = &mut self.ranks[index];
-        let had_ended = rank.ended.is_some();
         let reports = rank.hear();
-        let ends_now = rank.ended.is_some() && !had_ended;
+        let ends_now =
+            rank.ended.is_some() && !std::mem::replace(&mut rank.end_seen, rank.ended.is_some());
         let mut timed_out = false;
         for report in reports {
             match report {
@@ -301,7 +304,8 @@ impl Coordinator {
             }
         }
         let (number, done) = (rank.rank, rank.done);
-        let how = (ends_now && !done).then(|| rank.how_it_ended());
+        // Who is done stays until all are, if it has a line of its own.
+        let how = (ends_now && (!done || rank.is_elsewhere())).then(|| rank.how_it_ended());
         let stood = ends_now && rank.is_held_far() && !rank.done && self.outcome.is_some();
         if timed_out {
             self.end(Outcome::TimedOut);
@@ -326,7 +330,7 @@ impl Coordinator {
         if self.outcome.is_some() {
             return;
         }
-        self.outcome = Some(outcome);
+        self.outcome = Some((outcome, clock::now_ns()));
         self.order(&Order::Abort);
         self.begin_ending();
     }

@@ -55,13 +55,13 @@ impl Coordinator {
         self.checked.options.timeout.unwrap_or(planned)
     }
 
-    /// Ends the ranks that stand stopped, or are out of reach: they hear nothing.
-    pub(super) fn kill_unresponsive(&mut self) {
+    /// Ends the ranks that stand stopped, and at `last` those that are out of reach: they hear nothing. Another
+    /// machine's may only be slow until then.
+    pub(super) fn kill_unresponsive(&mut self, last: bool) {
         for index in 0..self.ranks.len() {
             let rank = &self.ranks[index];
-            let Some(how) = rank.how_it_is_found().filter(|_| rank.ended.is_none()) else {
-                continue;
-            };
+            let how = if last { rank.how_it_is_found() } else { rank.how_it_stands() };
+            let Some(how) = how.filter(|_| rank.ended.is_none()) else { continue };
             if !rank.done {
                 self.tell_unresponsive(rank.rank, how);
             }

@@ -10,7 +10,7 @@ use super::program::Program;
 use super::recorder::{Recorder, Recording};
 use crate::host::control::{Asked, Report, Setup, dump_reports, frame};
 use crate::{RankDump, clock};
-use lockstep_core::plan::{Plan, SignalKind};
+use lockstep_core::plan::{Plan, SignalKind, exit_status};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Event, What};
 use std::io::Write;
@@ -340,6 +340,13 @@ impl Clerk {
         }
     }
 
+    /// Returns once the rank has done something that was reported, or the time is over.
+    pub(super) fn wait_for_first_words(&self, at_most: Duration) {
+        let nothing = |desk: &mut Desk| desk.last_ns == 0;
+        let waited = self.cleared.wait_timeout_while(self.desk(), at_most, nothing);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Sends what was written down so far and lets nothing more be written: the rank is to end.
     pub(crate) fn abort(&self) {
         self.desk().closed = true;
@@ -411,8 +418,9 @@ impl Clerk {
     /// Ends the process, after what was written down so far: the rank cannot go on.
     pub(crate) fn fail(&self, why: String) -> ! {
         self.send_notes();
+        let status = exit_status(&why);
         self.send(&frame(&Report::Failed { why, time_ns: clock::now_ns() }));
-        std::process::exit(1);
+        std::process::exit(status.into());
     }
 
     fn what(&self, note: Note) -> Option<What> {

@@ -39,7 +39,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a rank's process does: everything, from joining to exiting. Its orders come through
 /// standard input, a socket that the coordinator made; a program calls this from `main` and
@@ -48,7 +48,10 @@ pub fn rank_main() -> ExitCode {
     let socket = match control_socket() {
         Ok(socket) => socket,
         Err(why) => {
-            eprintln!("lockstep rank: {why}; ranks are started by a run, not by hand");
+            eprintln!(
+                "lockstep rank: {why}: such ranks are started by a run. One that a launcher starts, or \
+                 you, is told what to do: --plan"
+            );
             return ExitCode::from(2);
         }
     };
@@ -89,7 +92,7 @@ pub(crate) fn serve_carried(
     let held = Arc::new(held);
     let done = orders(&line).and_then(|orders| {
         let (setup, plan) = orders.ok_or("rank 0 is gone")?;
-        listen(&line, closing.clone(), held.clone())?;
+        listen(&line, &setup, closing.clone(), held.clone())?;
         let plan = Plan::from_bytes(&plan).map_err(cannot("the plan"))?;
         let start = Start { setup: &setup, socket: &line, closing: &closing, held: &held };
         run(Arc::new(plan), &start)
@@ -178,7 +181,7 @@ fn work(
 ) -> Result<(), String> {
     let closing = Arc::new(OnceLock::new());
     let held = Arc::new(held);
-    listen(socket, closing.clone(), held.clone())?;
+    listen(socket, &setup, closing.clone(), held.clone())?;
     let plan = Plan::from_bytes(plan).map_err(cannot("the plan"))?;
     if let Some(device) = &setup.device {
         let start = Start { setup: &setup, socket, closing: &closing, held: &held };
@@ -284,6 +287,7 @@ impl Held {
         let _ = self.clerks.set(clerks);
         let dump = std::mem::take(&mut told.dump);
         drop(told);
+        self.heard.notify_all();
         if dump {
             self.dump();
         }
@@ -296,6 +300,23 @@ impl Held {
         told.dump = clerks.is_none();
         drop(told);
         clerks.into_iter().flatten().for_each(|clerk| clerk.dump());
+    }
+
+    /// Waits until a rank that all wait for no more is on its way: a run can end before a rank that begins late
+    /// has made its first call, and without it its dump would say that it came to none.
+    fn get_going(&self, at_most: Duration) {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let begins = !self.launched || told.start_ns.is_some();
+        drop(told);
+        if self.clerks.get().is_some() || !begins {
+            return;
+        }
+        let until = Instant::now() + at_most / 2;
+        let _ = self.wait(at_most / 2, |_| self.clerks.get().map(|_| ()));
+        let clerks = self.clerks.get().into_iter().flatten();
+        clerks.for_each(|clerk| {
+            clerk.wait_for_first_words(until.saturating_duration_since(Instant::now()));
+        });
     }
 
     /// Waits for what `ready` looks for; `None` when it does not come in time.
@@ -394,7 +415,13 @@ impl Start<'_> {
 
 /// Does what the coordinator orders, and ends the process when it says so or is gone, whatever
 /// its threads do.
-fn listen(socket: &UnixStream, closing: Arc<Closing>, held: Arc<Held>) -> Result<(), String> {
+fn listen(
+    socket: &UnixStream,
+    setup: &Setup,
+    closing: Arc<Closing>,
+    held: Arc<Held>,
+) -> Result<(), String> {
+    let grace = Duration::from_nanos(setup.grace_ns);
     let mut socket = socket.try_clone().map_err(cannot("cannot listen to the coordinator"))?;
     let listening = move || {
         let mut told_to_end = false;
@@ -423,6 +450,7 @@ fn listen(socket: &UnixStream, closing: Arc<Closing>, held: Arc<Held>) -> Result
                 }
                 Order::Abort | Order::Setup(_) => {
                     told_to_end = true;
+                    held.get_going(grace);
                     if let Some(close) = closing.get() {
                         close();
                     }

@@ -117,7 +117,6 @@ fn run_process(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
     let start_ns = start.join().map_err(RankError::Other)?;
     let clerk = employ(start, &plan, rank, start_ns, socket)?;
     let ready = prepared.start(clerk.clone(), calibration, all.clone(), stream, start)?;
-    start.serve(vec![clerk.clone()]);
     let (timeline, closing) = (ready.timeline(), clerk.clone());
     let aborted = all.clone();
     let _ = start.closing.set(Box::new(move || {
@@ -126,6 +125,7 @@ fn run_process(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
         // Kernels that wait for a peer end by this; the process then goes without them.
         aborted.iter().for_each(|communicator| communicator.abort());
     }));
+    start.serve(vec![clerk.clone()]);
     ready.run(&start.gate())?;
     clerk.finish();
     // A rank that goes while another still receives from it would be missed: all go together. One
@@ -189,12 +189,12 @@ fn run_logical(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
         ready.push(program.start(clerk, calibration, Vec::new(), stream, start)?);
     }
     let timelines: Vec<_> = ready.iter().map(|ready| ready.timeline()).collect();
-    start.serve(clerks.clone());
     let closing = clerks.clone();
     let _ = start.closing.set(Box::new(move || {
         timelines.iter().for_each(|timeline| timeline.close());
         closing.iter().for_each(|clerk| clerk.abort());
     }));
+    start.serve(clerks.clone());
     let gate = start.gate();
     let (end, ended) = mpsc::channel();
     for (ready, clerk) in ready.into_iter().zip(clerks) {

@@ -1,0 +1,82 @@
+//! What signals do to the process that a run is steered from, and to those of other launched ranks.
+
+use crate::terminal;
+use anyhow::{Context, Result};
+use lockstep_gpu_exec::{Command, RunControl};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Listens for signals on a thread of its own, which lives as long as the process.
+struct Listener {
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Listener {
+    fn new() -> Result<Listener> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+        Ok(Listener { runtime: runtime.context("cannot listen for signals")? })
+    }
+
+    fn of(&self, kind: SignalKind) -> Result<Signal> {
+        let _inside = self.runtime.enter();
+        signal(kind).context("cannot listen for a signal")
+    }
+
+    fn listen<F: Future<Output = ()>>(self, listening: impl FnOnce() -> F + Send + 'static) {
+        std::thread::spawn(move || self.runtime.block_on(listening()));
+    }
+}
+
+/// Ctrl-C and SIGTERM end the run as cancelled, SIGUSR1 dumps the ranks' flight recorders, and SIGUSR2 pauses
+/// the run or lets it go on.
+///
+/// # Errors
+/// When the kernel takes no handler.
+pub(crate) fn steer(control: RunControl) -> Result<()> {
+    let listener = Listener::new()?;
+    let mut interrupt = listener.of(SignalKind::interrupt())?;
+    let mut terminate = listener.of(SignalKind::terminate())?;
+    let mut dump = listener.of(SignalKind::user_defined1())?;
+    let mut pause = listener.of(SignalKind::user_defined2())?;
+    listener.listen(move || async move {
+        let mut paused = false;
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => control.tell(Command::Cancel),
+                _ = terminate.recv() => control.tell(Command::Cancel),
+                _ = dump.recv() => control.tell(Command::Dump),
+                _ = pause.recv() => {
+                    paused = !paused;
+                    control.tell(if paused { Command::Pause } else { Command::Resume });
+                    terminal::note(match paused {
+                        true => "lockstep: paused; SIGUSR2 lets the run go on",
+                        false => "lockstep: the run goes on",
+                    });
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Keeps a launched rank that steers nothing from ending by what is meant for rank 0, and says so.
+///
+/// # Errors
+/// When the kernel takes no handler.
+pub(crate) fn leave_to_rank_zero() -> Result<()> {
+    let listener = Listener::new()?;
+    let mut dump = listener.of(SignalKind::user_defined1())?;
+    let mut pause = listener.of(SignalKind::user_defined2())?;
+    listener.listen(move || async move {
+        loop {
+            tokio::select! {
+                _ = dump.recv() => {}
+                _ = pause.recv() => {}
+            }
+            terminal::note(
+                "lockstep: send SIGUSR1 (dump) and SIGUSR2 (pause) to rank 0's process: it tells all \
+                 ranks",
+            );
+        }
+    });
+    Ok(())
+}
