@@ -12,7 +12,6 @@ use super::inside;
 use super::lost;
 use super::met;
 use super::monitored;
-use super::out_of_step::FIX_GROUP;
 use super::passes;
 use super::report::{Certainty, Evidence, Kind};
 use super::rounds::{alike_since, fix_loop, left_out};
@@ -160,12 +159,19 @@ pub(super) fn never_joined(
         let out: Vec<GlobalRank> =
             made.filter(|made| !made.pending()).map(|made| made.rank).collect();
         let gloo = job.group(row.group).is_some_and(|it| it.backend() == BackendName::Gloo);
-        let most_likely = match out.as_slice() {
-            [] => format!("Most likely {they} crashed or {were} killed before the others noticed."),
+        // A process that is stopped answers nobody who asks for its dump.
+        let either = format!(
+            "Either {they} {} dead, crashed or killed before the others noticed, or {} stopped and answer{} \
+             nobody, or only the dump is missing.",
+            if culprits.len() == 1 { "is" } else { "are" },
+            if culprits.len() == 1 { "is" } else { "are" },
+            words::s(culprits),
+        );
+        let either = match out.as_slice() {
+            [] => either,
             out if gloo => format!(
-                "Most likely {they} crashed or {were} killed before the others noticed. But {} came \
-                 out of it: if it did not fail there, which gloo's recorder does not tell, {they} {were} \
-                 in it, and only the dump is left out.",
+                "{either} But {} came out of it: if it did not fail there, which gloo's recorder does not \
+                 tell, {they} {were} in it, and only the dump is left out.",
                 ranks(out)
             ),
             out => format!(
@@ -182,12 +188,12 @@ pub(super) fn never_joined(
                 false => Certainty::Undecidable,
             },
             message: format!(
-                "Nothing was recorded of {}, and {} in {call}. {most_likely}",
+                "Nothing was recorded of {}, and {} in {call}. {either}",
                 ranks(culprits),
                 waits(&waiting),
             ),
             fix: "Look at the end of the missing rank's own log and at its machine (out of memory, a \
-                  device error, a preemption). If its dump exists, add it."
+                  device error, a preemption; ps shows a stopped process as T). If its dump exists, add it."
                 .to_owned(),
             evidence: shown,
             ..base
@@ -240,9 +246,8 @@ pub(super) fn never_joined(
     match why {
         Reason::Skipped(mut deed) => {
             let wrong = match culprits {
-                [rank] => {
-                    wrong_group::of(scene, *rank, row).filter(|wrong| wrong.meant == row.group)
-                }
+                [rank] => wrong_group::of(scene, *rank, row)
+                    .filter(|wrong| wrong.meant == Some(row.group)),
                 _ => None,
             };
             deed.certainty = deed.certainty.max(tie);
@@ -267,7 +272,7 @@ pub(super) fn never_joined(
                     None => format!("{} {then}{or}", skipped(&who, &deed, &group)),
                 },
                 fix: match wrong {
-                    Some(_) => FIX_GROUP.to_owned(),
+                    Some(wrong) => wrong.fix,
                     None => fix_skipped(deed.ddp),
                 },
                 evidence: shown,
@@ -333,8 +338,8 @@ pub(super) fn never_joined(
                 }) =>
         {
             format!(
-                " Or {} left out one of #{from} to #{}, which are all alike, and {} past the loop: \
-                 the recording cannot tell.",
+                " Or {} left out one of #{from} to #{}, which are all alike, or had a batch fewer, and {} \
+                 past the loop: the recording cannot tell.",
                 if culprits.len() == 1 { "it" } else { "they" },
                 row.seq,
                 if culprits.len() == 1 { "is" } else { "are" },

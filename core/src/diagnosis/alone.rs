@@ -11,7 +11,7 @@ use super::differing::{FIX_EXTRA, extra, fix_skipped, waits};
 use super::explain::{Deed, Reason, from_plan_of, is_ddp};
 use super::in_step::{self, odd_ones};
 use super::index::{Made, Row};
-use super::out_of_step::{ALIKE, FIX_GROUP, instead};
+use super::out_of_step::{ALIKE, in_another};
 use super::report::{Certainty, Evidence, Kind};
 use super::rounds::has_gone_round;
 use super::tally::Tally;
@@ -253,7 +253,7 @@ fn odd_by_plan(
         && let Some(wrong) = wrong_group::of(scene, *rank, row).filter(|it| it.group == row.group)
     {
         cause.message = format!("{} {}", wrong.said, cause.message);
-        cause.fix = FIX_GROUP.to_owned();
+        cause.fix = wrong.fix;
     }
     Some(cause)
 }
@@ -278,7 +278,8 @@ fn odd_by_others(
     {
         return None;
     }
-    if let Some((own, theirs)) = in_step::in_another_group(job, made.rank, odd.model) {
+    if let Some(other) = in_step::in_another_group(job, made.rank, odd.model) {
+        let (own, (said, fix)) = (other.own, in_another(job, &waiting, other));
         return Some(Cause {
             kind: Kind::OpExtra,
             culprits: waiting.clone(),
@@ -287,12 +288,11 @@ fn odd_by_others(
             op: Some(own.record.call.op.clone()),
             certainty: Certainty::Likely,
             message: format!(
-                "{} {} in {}.",
-                instead(job, &waiting, own, theirs),
+                "{said} {} in {}.",
                 capital(&waits(&waiting)),
                 words::call(job.log, made),
             ),
-            fix: FIX_GROUP.to_owned(),
+            fix,
             evidence: shown.to_vec(),
             ..base.clone()
         });

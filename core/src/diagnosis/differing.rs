@@ -1,8 +1,9 @@
 //! Findings of rows whose calls differ.
 
-use super::apart::{doubt, late, one_of_many, tied_sizes};
+use super::apart::{doubt, late, one_of_many};
 use super::causes::{Cause, Scene, evidence};
 use super::explain::{Deed, Reason, further, reason};
+use super::in_ddp;
 use super::in_step;
 use super::index::{Made, Row};
 use super::mismatch::{Decided, Mismatch, Side};
@@ -11,13 +12,14 @@ use super::places::{nobody_else, or_else};
 use super::report::{Certainty, Kind};
 use super::rounds::{self, fix_loop};
 use super::signature::{Difference, Signature};
-use super::words::{self, cap_ranks, rank_list, ranks, s};
+use super::tied::tie;
+use super::words::{self, cap_ranks, ranks, s};
 use super::wrong_group;
 use crate::rank::GlobalRank;
 use crate::trace::CallLog;
 
 /// More different minorities than this become one finding.
-const MAX_SIDES: usize = 8;
+pub(super) const MAX_SIDES: usize = 8;
 
 /// The causes behind one mismatch: one a side, or one for all in a tie.
 pub(super) fn causes(scene: &Scene<'_, '_>, mismatch: &Mismatch) -> Vec<Cause> {
@@ -37,7 +39,7 @@ pub(super) fn causes(scene: &Scene<'_, '_>, mismatch: &Mismatch) -> Vec<Cause> {
 }
 
 /// `all_reduce of 300 float32`, as far as the difference is about that.
-fn describe(log: &CallLog, made: Made<'_>, difference: Difference) -> String {
+pub(super) fn describe(log: &CallLog, made: Made<'_>, difference: Difference) -> String {
     let signature = Signature::of(&made.record.call);
     let op = words::op(log, made);
     let known = |text: Option<String>| text.unwrap_or_else(|| "nothing".to_owned());
@@ -180,13 +182,21 @@ fn minority(
             if many {
                 deed.certainty = deed.certainty.max(Certainty::Likely);
             }
-            let or = if many { ONE_OF_MANY } else { late(scene.job, row, own, &deed) };
+            let of_pass = in_ddp::of_pass(own.record, theirs.record, true);
+            let or = match many {
+                _ if !of_pass.is_empty() => of_pass,
+                true => ONE_OF_MANY,
+                false => late(scene.job, row, own, &deed),
+            };
             cause.kind = Kind::OpSkipped;
             cause.seq = Some(deed.seq);
             cause.op = Some(deed.op.clone());
             cause.certainty = deed.certainty;
             cause.message = format!("{} {here}{waits}.{or}", skipped(&who, &deed, &group));
-            cause.fix = fix_skipped(deed.ddp);
+            cause.fix = match many && of_pass.is_empty() {
+                true => fix_loop(deed.ddp).to_owned(),
+                false => fix_skipped(deed.ddp),
+            };
         }
         Reason::Unused(deed) => {
             cause.kind = Kind::DdpUnusedParameters;
@@ -203,8 +213,13 @@ fn minority(
             cause.certainty = deed.certainty;
             let only = nobody_else(scene, row, &side.ranks, deed.line.as_deref());
             let or = or_else(scene, row, own, theirs, &deed);
+            let of_pass = in_ddp::of_pass(own.record, theirs.record, false);
+            let (only, or) = if of_pass.is_empty() { (only, or) } else { (String::new(), of_pass) };
             cause.message = format!("{}{only} {here}{waits}.{or}", extra(&who, &deed, &group));
-            cause.fix = FIX_EXTRA.to_owned();
+            cause.fix = match of_pass.is_empty() {
+                true => FIX_EXTRA.to_owned(),
+                false => fix_skipped(true),
+            };
         }
         Reason::Swapped(deed) => {
             cause.kind = Kind::OpsSwapped;
@@ -273,7 +288,7 @@ const ON_TOP: &str = " If that is no call behind the loop, it is one call too ma
 
 /// Said of a call left out that is one of several in a row.
 const ONE_OF_MANY: &str = " The calls before are like it: it may have left out any of them instead, or left \
-                           their loop early.";
+                           their loop early, as with fewer batches (uneven data).";
 
 /// `Rank 2 left out all_reduce #7 of dp (train.py:88).`
 pub(super) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
@@ -368,117 +383,6 @@ fn sides_seen(
 ) -> Vec<super::report::Evidence> {
     let shown = others.iter().take(16).chain(majority.iter().take(4));
     shown.filter_map(|rank| Some(evidence(scene, row.of(*rank)?, "called"))).collect()
-}
-
-/// A tie between ranks that left a loop and ranks that are still in it.
-struct Uneven {
-    left: Vec<GlobalRank>,
-    stayed: Vec<GlobalRank>,
-    /// True if the loop is one of DDP's training steps.
-    ddp: bool,
-}
-
-/// The two sides of a tie as that, if their calls or programs show it.
-fn uneven(scene: &Scene<'_, '_>, row: &Row<'_>, one: &Side, other: &Side) -> Option<Uneven> {
-    let (first, second) = (*one.ranks.first()?, *other.ranks.first()?);
-    let of = |left: &Side, stayed: &Side, ddp| {
-        Some(Uneven { left: left.ranks.clone(), stayed: stayed.ranks.clone(), ddp })
-    };
-    let why = |rank, peer| {
-        let why = reason(scene.job, row.group, row.seq, rank, peer, one.difference);
-        // Passes that reduce nothing are no rounds less.
-        let (why, passes) = passes::told(scene.job, row.group, rank, peer, why);
-        if passes.is_some() { Reason::Other } else { why }
-    };
-    match (why(first, second), why(second, first)) {
-        (Reason::LeftLoop { ddp, .. }, _) | (_, Reason::StayedInLoop { ddp }) => {
-            of(one, other, ddp)
-        }
-        (_, Reason::LeftLoop { ddp, .. }) | (Reason::StayedInLoop { ddp }, _) => {
-            of(other, one, ddp)
-        }
-        _ => None,
-    }
-}
-
-fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Option<Cause> {
-    let log = scene.job.log;
-    let difference = sides.first()?.difference;
-    let mut culprits: Vec<GlobalRank> = sides.iter().flat_map(|side| side.ranks.clone()).collect();
-    culprits.sort_unstable();
-    let mut said = Vec::new();
-    let mut shown = Vec::new();
-    for side in sides.iter().take(MAX_SIDES) {
-        let made = row.of(*side.ranks.first()?)?;
-        said.push(format!(
-            "rank{} {} called {}{}",
-            if side.ranks.len() == 1 { "" } else { "s" },
-            rank_list(&side.ranks),
-            describe(log, made, difference),
-            words::at_line(words::line_of(log, made.rank, made.record)),
-        ));
-        let ranks = side.ranks.iter().take(8);
-        shown.extend(ranks.filter_map(|rank| Some(evidence(scene, row.of(*rank)?, "called"))));
-    }
-    let made = *row.made.first()?;
-    if let [one, other] = sides
-        && let Some(uneven) = uneven(scene, row, one, other)
-    {
-        let (kind, fix) = match uneven.ddp {
-            true => (Kind::DdpUnevenInputs, fix_loop(true)),
-            false => (Kind::LoopShorter, fix_loop(false)),
-        };
-        return Some(Cause {
-            kind,
-            culprits,
-            also_victims: Vec::new(),
-            group: Some(row.group),
-            seq: Some(row.seq),
-            op: Some(made.record.call.op.clone()),
-            certainty: Certainty::Undecidable,
-            message: format!(
-                "{} left the {}loop at #{} of {}, or a round of it out, and {} went on with it. As many \
-                 did the one as the other, so who made the wrong number of rounds cannot be told: {}.",
-                cap_ranks(&uneven.left),
-                if uneven.ddp { "DDP training " } else { "" },
-                row.seq,
-                words::group_label(log, row.group),
-                ranks(&uneven.stayed),
-                said.join("; "),
-            ),
-            fix: fix.to_owned(),
-            evidence: shown,
-        });
-    }
-    let mut fix = fix_of(difference).to_owned();
-    let or = match sides {
-        [one, other] if difference == Difference::Size => {
-            tied_sizes(scene.job, row, &one.ranks, &other.ranks)
-        }
-        _ => None,
-    };
-    if or.is_some() {
-        fix += &format!(" If a call was left out: {}", words::uncapital(&fix_skipped(false)));
-    }
-    Some(Cause {
-        kind: kind_of(difference),
-        culprits,
-        also_victims: Vec::new(),
-        group: Some(row.group),
-        seq: Some(row.seq),
-        op: Some(made.record.call.op.clone()),
-        certainty: Certainty::Undecidable,
-        message: format!(
-            "At #{} of {} the ranks disagree and no call has a majority, so who is wrong cannot be \
-             told: {}.{}",
-            row.seq,
-            words::group_label(log, row.group),
-            said.join("; "),
-            or.unwrap_or_default(),
-        ),
-        fix,
-        evidence: shown,
-    })
 }
 
 /// `Rank 2 waits` or `Ranks 0-1 wait`.

@@ -3,7 +3,7 @@
 
 use super::logged::finding;
 use super::report::{Certainty, Finding, Kind};
-use crate::job_log::{Heard, Said, Statement, Unmatched, Unnamed};
+use crate::job_log::{By, Heard, Said, Statement, Unmatched, Unnamed};
 use crate::rank::GlobalRank;
 use std::collections::BTreeSet;
 
@@ -97,20 +97,22 @@ pub(super) fn found(statements: &[Statement]) -> Option<Finding> {
             it.rank,
             raised(error, frame.as_deref(), source.as_deref())
         )),
-        Said::Exited { status, .. } => Some(format!(
-            "Rank {} was the first to end, with status {status}, as torchrun says; what it raised does \
-             not stand in these logs.",
-            it.rank
+        Said::Exited { status, by, .. } => Some(format!(
+            "Rank {} was the first to end, with status {status}, as {} says; what it raised does not stand \
+             in these logs.",
+            it.rank,
+            launcher(*by),
         )),
-        Said::Killed { signal, local } => {
-            let which = match local {
-                true => " (by its number on its machine)",
-                false => "",
+        Said::Killed { signal, by } => {
+            let which = match by {
+                By::TorchrunLocal => " (by its number on its machine)",
+                By::Torchrun | By::Spawn => "",
             };
             Some(format!(
-                "Rank {}{which} was ended by signal {signal}{}, as torchrun says.",
+                "Rank {}{which} was ended by signal {signal}{}, as {} says.",
                 it.rank,
-                name(*signal)
+                name(*signal),
+                launcher(*by),
             ))
         }
         _ => None,
@@ -176,6 +178,14 @@ pub(super) fn by_gloo(file: &str, unmatched: &Unmatched, statements: &[Statement
               differ, or drop the Flight Recorder's dumps of all ranks here."
             .to_owned(),
         evidence: Vec::new(),
+    }
+}
+
+/// Who says it.
+fn launcher(by: By) -> &'static str {
+    match by {
+        By::Torchrun | By::TorchrunLocal => "torchrun",
+        By::Spawn => "torch.multiprocessing",
     }
 }
 

@@ -7,11 +7,12 @@
 use super::align::{Edit, WINDOW, align};
 use super::before::{ahead, comes_next, continues, goes_on, next_in_progression, next_round};
 use super::by_lines::parted;
+use super::in_ddp::{OnePass, one_pass};
 use super::index::Job;
 use super::places::{began_again, strays};
 use super::plan_diff::{PlanDiff, plan_diff};
 use super::report::Certainty;
-use super::rounds::{left_loop, only_here, whole_rounds};
+use super::rounds::{left_loop, only_here, went_around, whole_rounds};
 use super::signature::{Difference, Signature};
 use super::words::{at_line, line_of, within};
 use crate::group::GroupId;
@@ -165,6 +166,16 @@ pub(super) fn reason(
             _ => {}
         }
     }
+    // What follows may look like calls on top: a pass that begins is longer than one that ends.
+    match one_pass(&own, &theirs).filter(|_| parted.is_none()) {
+        Some(OnePass::Theirs(count)) => {
+            return Reason::Skipped(deed(&theirs, peer, count, Certainty::Likely));
+        }
+        Some(OnePass::Own(count)) => {
+            return Reason::Extra(deed(&own, rank, count, Certainty::Likely));
+        }
+        None => {}
+    }
     if let Some(found) = align(&own, &theirs)
         && let Some(first) = found.edits.first().copied()
     {
@@ -232,6 +243,9 @@ pub(super) fn reason(
         return Reason::Extra(deed(&own, rank, 1, Certainty::Likely));
     }
     if let Some(reason) = left_loop(job, group, seq, rank, own_call, their_call) {
+        return reason;
+    }
+    if let Some(reason) = went_around(job, group, seq, rank, own_call, their_call) {
         return reason;
     }
     // The same the other way round: the others have left it.

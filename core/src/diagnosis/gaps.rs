@@ -27,11 +27,17 @@ pub(super) fn soften(scene: &Scene<'_, '_>, causes: &mut Vec<Cause>) {
     }
     let gaps = has_gaps(job);
     let running = running(scene, causes);
+    let missing = causes.iter().filter(|cause| cause.kind == Kind::RankMissing);
+    let missing: Vec<GlobalRank> = missing.flat_map(|cause| cause.culprits.clone()).collect();
     for cause in causes {
         let p2p = matches!(cause.kind, Kind::P2pDeadlock | Kind::P2pMismatch)
             || cause.op.as_deref().is_some_and(|op| op.contains("send") || op.contains("recv"));
         if gaps && ((is_of_order(cause.kind) && is_undone(job, cause)) || p2p) {
             cause.certainty = cause.certainty.max(Certainty::Likely);
+        }
+        if let Some((most, why)) = astray_before(job, cause) {
+            cause.certainty = cause.certainty.max(most);
+            cause.message = format!("{} {why}", cause.message);
         }
         if cause.kind != Kind::RankNeverJoined {
             moments::soften(job, cause);
@@ -44,6 +50,7 @@ pub(super) fn soften(scene: &Scene<'_, '_>, causes: &mut Vec<Cause>) {
             failed(job, &cause.culprits),
             at_odds(job, cause),
             running.clone().map(|why| (Certainty::Likely, why)),
+            also_missing(job, cause, &missing),
         ];
         for (most, why) in doubts.into_iter().flatten() {
             if cause.certainty < most {
@@ -77,6 +84,47 @@ fn is_undone(job: &Job<'_>, cause: &Cause) -> bool {
         let against = cause.culprits.len() + group.ranks().iter().filter(silent).count();
         against * 2 >= group.ranks().len()
     })
+}
+
+/// Ranks that were recorded and have not come, where others wait for one that left no dump as well, and
+/// nobody is seen to have waited long: it takes one reason for both to be on their way, and two for both
+/// to be stuck.
+fn also_missing(job: &Job<'_>, cause: &Cause, missing: &[GlobalRank]) -> Option<Doubt> {
+    let other = !missing.is_empty() && missing.iter().all(|rank| !cause.culprits.contains(rank));
+    // Who is in a call that has not ended on it alone is not on its way.
+    let idle = |rank: &GlobalRank| {
+        let ended = |record: &CallRecord| record.state == CallState::Completed;
+        job.rank(*rank).is_some_and(|own| own.calls.iter().all(ended))
+    };
+    if !other || !cause.culprits.iter().all(idle) || moments::waited_long(job, cause) {
+        return None;
+    }
+    let why = format!(
+        "Others wait for {} as well, of which nothing was recorded: a job that runs looks like this.",
+        ranks(missing)
+    );
+    Some((Certainty::Undecidable, why))
+}
+
+/// A circle of sends and receives whose ranks' rings have dropped what came before: a stage of a pipeline
+/// that leaves out a batch leaves such a circle behind, and is not always in it.
+fn astray_before(job: &Job<'_>, cause: &Cause) -> Option<Doubt> {
+    if cause.kind != Kind::P2pDeadlock {
+        return None;
+    }
+    let cut = |rank: &&GlobalRank| {
+        let first = job.rank(**rank).and_then(|own| own.calls.first());
+        first.is_some_and(|first| first.record_id > Some(0))
+    };
+    let cut: Vec<GlobalRank> = cause.culprits.iter().filter(cut).copied().collect();
+    let ring = if cut.len() == 1 { "The ring" } else { "The rings" };
+    let have = if cut.len() == 1 { "has" } else { "have" };
+    let why = format!(
+        "{ring} of {} {have} dropped what came before: where a rank left a send or receive out, or made one \
+         on top, others end in such a circle as well, and whether one did is not seen.",
+        ranks(&cut)
+    );
+    (!cut.is_empty()).then_some((Certainty::Undecidable, why))
 }
 
 /// True if a rank left no dump, or one that does not begin with its first call.

@@ -14,7 +14,7 @@ use super::signature::Signature;
 use super::words::line_of;
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
-use crate::trace::CallRecord;
+use crate::trace::{CallRecord, CallState};
 use std::collections::BTreeSet;
 
 /// So many of a rank's last calls are compared.
@@ -308,13 +308,23 @@ pub(super) fn where_they_part<'a>(
     Some((Made { rank, record: mine }, Made { rank: model, record: other }))
 }
 
+/// A call that a rank made in one group where another rank made the same in a group of another kind.
+#[derive(Clone, Copy)]
+pub(super) struct InAnother<'a> {
+    pub(super) own: Made<'a>,
+    pub(super) theirs: Made<'a>,
+    /// True if it may have been made on top as well: it is of another line, and nothing is seen behind it.
+    pub(super) or_on_top: bool,
+}
+
 /// The call that `rank` made in one group where `model` made the same in a group of another kind: the
-/// first one in which the two part. Both are from one line, or are followed by the same calls again.
+/// first one in which the two part. Both are from one line, or are followed by the same calls again; or the
+/// rank stands in its own, at a line to which nobody else comes.
 pub(super) fn in_another_group<'a>(
     job: &Job<'a>,
     rank: GlobalRank,
     model: GlobalRank,
-) -> Option<(Made<'a>, Made<'a>)> {
+) -> Option<InAnother<'a>> {
     let roles = job.roles();
     let SideBySide { own, theirs, common } = SideBySide::of(job, rank, model)?;
     let (mine, other) = (*own.get(common)?, *theirs.get(common)?);
@@ -328,10 +338,16 @@ pub(super) fn in_another_group<'a>(
     });
     let goes_on = own.get(common + 1).zip(theirs.get(common + 1));
     let goes_on = goes_on.is_some_and(|(a, b)| same(a, b, roles));
+    let lines = !mine.call.stack.is_empty() && !other.call.stack.is_empty();
+    let stands = mine.state != CallState::Completed && own.len() == common + 1 && lines;
     let found = alike
         && !roles.same(mine.call.group, other.call.group)
-        && (line || (goes_on && !theirs_too));
-    found.then_some((Made { rank, record: mine }, Made { rank: model, record: other }))
+        && (line || ((goes_on || stands) && !theirs_too));
+    found.then_some(InAnother {
+        own: Made { rank, record: mine },
+        theirs: Made { rank: model, record: other },
+        or_on_top: !line && !goes_on,
+    })
 }
 
 /// What tells two ranks apart that part in the calls that they stand in: one is in a call that has

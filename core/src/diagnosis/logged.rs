@@ -9,6 +9,11 @@ use crate::job_log::{Heard, Said, Statement, is_world};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Whom `torch.multiprocessing` means is not said by a rank.
+const SPAWNED: &str = "torch.multiprocessing numbers the processes that it starts, and what it says of \
+                       process N is told of rank N, as spawn() has it by default: where a job counts its \
+                       ranks otherwise, or has several machines, it is another rank.";
+
 /// Adds what a job's log says to a report: a finding of the same ranks takes the log's word for the
 /// kind, anything else becomes a finding of its own.
 pub fn add_log(report: &mut Report, heard: &Heard) {
@@ -88,6 +93,9 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
         let raised = heard.unnamed.iter().filter(|it| !matches!(it.said, Said::GaveUp { .. }));
         report.notes.extend(raised.take(4).map(ended::note));
     }
+    if heard.spawned && !report.findings.is_empty() {
+        report.notes.push(SPAWNED.to_owned());
+    }
     if !report.findings.is_empty() {
         report.verdict = Verdict::Findings;
     }
@@ -118,7 +126,7 @@ fn clear(missing: &mut Finding, heard: &Heard, world: u32) {
     if missing.kind != Kind::RankMissing || waited.is_empty() || culprits.is_empty() {
         return;
     }
-    let known = missing.message.split(" Most likely ").next().unwrap_or_default();
+    let known = missing.message.split(" Either ").next().unwrap_or_default();
     missing.message = format!(
         "{known} Of them, {} timed out in that call like the others, as the logs say: most likely {} never \
          came to it, or ended.",

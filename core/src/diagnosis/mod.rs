@@ -60,6 +60,7 @@ mod stands;
 mod straggler;
 mod tally;
 mod text;
+mod tied;
 mod unanswered;
 mod unresponsive;
 mod unsaid;

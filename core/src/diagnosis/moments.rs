@@ -38,6 +38,15 @@ pub(super) fn soften(job: &Job<'_>, cause: &mut Cause) {
     }
 }
 
+/// True if those who wait in the call of a finding are seen to have waited long, or a log says that it timed
+/// out.
+pub(super) fn waited_long(job: &Job<'_>, cause: &Cause) -> bool {
+    let timed_out = job.log.outcome == Outcome::TimedOut;
+    timed_out
+        || waiting(job, cause)
+            .is_some_and(|waiting| waited_ps(job, cause, &waiting).is_some_and(|it| it >= LONG_PS))
+}
+
 /// The same of a real run that did not end by itself, of which it is known that each rank would have come
 /// in its time: the plan says so. What ended with a rank's death is explained by it.
 pub(super) fn soften_run(job: &Job<'_>, causes: &mut Vec<Cause>) {

@@ -55,7 +55,9 @@ fn blame(scene: &Scene<'_, '_>, first: &Cause, rank: GlobalRank, seen: Vec<Made<
     victims.retain(|victim| *victim != rank && scene.job.rank(*victim).is_some());
     let shown = seen.into_iter().map(|made| evidence(scene, made, "called"));
     // What is likely of the missing is not any more.
-    let known = first.message.split(" Most likely ").next().unwrap_or_default();
+    let known =
+        [" Most likely ", " Either "].iter().filter_map(|guess| first.message.find(guess)).min();
+    let known = known.and_then(|end| first.message.get(..end)).unwrap_or(&first.message);
     Cause {
         message: match first.kind {
             Kind::RankMissing => known.to_owned(),

@@ -11,7 +11,7 @@ use super::explain::{Deed, Reason, from_plan_of, is_ddp};
 use super::graph::Sink;
 use super::habit;
 use super::held;
-use super::in_step::{self, odd_ones};
+use super::in_step::{self, InAnother, odd_ones};
 use super::index::{Job, Made};
 use super::report::{Certainty, Kind};
 use super::rounds::{fix_loop, left_out};
@@ -54,10 +54,10 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     let held = held::cause(scene, sink, &circle).filter(|held| held.culprits == odd.ranks);
     let mut cause = blame(circle, sink, &odd.ranks);
     cause.certainty = Certainty::Likely;
-    if let Some((own, theirs)) = in_step::in_another_group(job, first, odd.model) {
-        let said = instead(job, &[first], own, theirs);
+    if let Some(other) = in_step::in_another_group(job, first, odd.model) {
+        let (own, (said, fix)) = (other.own, in_another(job, &[first], other));
         (cause.seq, cause.op) = (own.record.seq, Some(own.record.call.op.clone()));
-        return other_group(cause, own.record.call.group, &said);
+        return Cause { fix, ..other_group(cause, own.record.call.group, &said) };
     }
     let Some((group, why)) = in_step::reason(job, first, odd.model) else {
         return held.unwrap_or(cause);
@@ -169,6 +169,20 @@ pub(super) fn instead(
         words::ranks(&[theirs.rank]),
         words::call(job.log, theirs),
     )
+}
+
+/// The same of a call in another group, with what to do about it.
+pub(super) fn in_another(
+    job: &Job<'_>,
+    ranks: &[GlobalRank],
+    other: InAnother<'_>,
+) -> (String, String) {
+    let said = instead(job, ranks, other.own, other.theirs);
+    if !other.or_on_top {
+        return (said, FIX_GROUP.to_owned());
+    }
+    let fix = format!("{FIX_GROUP} If the call is one too many: {}", words::uncapital(FIX_EXTRA));
+    (format!("{said} Or it made that call on top: nothing is seen of it behind."), fix)
 }
 
 /// With a plan: some group of the circle has members whose programs make other calls of it than they

@@ -13,6 +13,9 @@ use crate::rank::GlobalRank;
 use crate::trace::{CallRecord, Frame};
 use std::collections::BTreeMap;
 
+/// Said of a loop that is left early: it mostly goes over data.
+const UNEVEN: &str = " Where the loop goes over data, a batch fewer is the likeliest reason.";
+
 /// `Rank 2 left its loop after 5 rounds before the others, or left out a round of it: …`
 ///
 /// `told` says that something else tells which of the two it is.
@@ -33,11 +36,11 @@ pub(super) fn left(
              out a step of it (a batch skipped, or run under no_sync){alike}."
         ),
         (false, None) => format!(
-            "{who} left {its} loop{after} before the others, or left out a round of it{alike}."
+            "{who} left {its} loop{after} before the others, or left out a round of it{alike}.{UNEVEN}"
         ),
         (false, Some(calls)) => format!(
             "{who} left {its} loop{after} before the others, {} short, or left out as many of it in \
-             between{alike}.",
+             between{alike}.{UNEVEN}",
             count(calls, "call")
         ),
     }
@@ -73,9 +76,10 @@ pub(super) fn fix_loop(ddp: bool) -> &'static str {
          the loop in `with model.join():` so that ranks without input shadow the others' \
          all_reduces. A step that one rank makes under no_sync, or leaves out, looks the same."
     } else {
-        "Give every rank the same number of rounds: agree on it before the loop, or leave the loop \
-         only when all ranks do (all_reduce the flag). Look for a `continue` or a caught exception \
-         as well: a round that one rank leaves out looks the same."
+        "Give every rank the same number of rounds: the same number of batches where the loop goes over data, \
+         in an evaluation as in training (DistributedSampler, drop_last=True), a number agreed on before the \
+         loop, or a flag that is all_reduced. Look for a `continue` or a caught exception as well: a round \
+         that one rank leaves out looks the same."
     }
 }
 
@@ -125,7 +129,8 @@ pub(super) fn whole_rounds(
 
 /// True of the first rank of a group in a call from a line that no rank has called from but those
 /// that call the same with it: what stands behind `if rank == 0:`, such as logging or a checkpoint,
-/// is the likeliest reason. (DDP's loop is left for other reasons as well.) Where lines are not
+/// is the likeliest reason. (DDP's loop is left for other reasons as well, where nothing says that the call
+/// is such a one.) Where lines are not
 /// recorded, of a call like which nobody has made one since the others' call was first made.
 pub(super) fn only_here(
     job: &Job<'_>,
@@ -144,7 +149,7 @@ pub(super) fn only_here(
         let mut others = others.filter(|made| made.rank != rank && made.record.seq != own.seq);
         return !stack.is_empty()
             && stack != other
-            && (is_ddp(stack) || !is_ddp(other))
+            && (is_ddp(stack) || !is_ddp(other) || is_of_objects(stack))
             && others.all(|made| made.record.call.stack != *stack);
     };
     let alone =
@@ -157,6 +162,13 @@ pub(super) fn only_here(
         && here.is_some_and(alone)
         && !since.is_empty()
         && before.all(|made| !alike(made.record, own))
+}
+
+/// True of a call with which ranks send each other objects, as they do for a log or a checkpoint.
+fn is_of_objects(stack: &[Frame]) -> bool {
+    let calls =
+        ["all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"];
+    calls.iter().any(|call| is_within(stack, call))
 }
 
 /// True of calls that are hardly one that went wrong: another collective, on tensors of another size.
@@ -226,6 +238,37 @@ pub(super) fn left_loop(
     };
     let rounds = (rounds > 1).then_some(rounds);
     later.then_some(Reason::LeftLoop { ddp, rounds, short_by: None })
+}
+
+/// How many rounds of a loop a rank has made that the others are still in, where it has gone on to the calls
+/// from before the loop: the next round of one around it, as the first epoch's evaluation ends.
+pub(super) fn went_around(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    rank: GlobalRank,
+    own: &CallRecord,
+    theirs: &CallRecord,
+) -> Option<Reason> {
+    if own.call.stack.is_empty() || theirs.call.stack.is_empty() {
+        return None;
+    }
+    let rows = job.rows_of(group);
+    let before = rows.get(..rows.partition_point(|row| row.seq < seq))?;
+    let from = |record: &CallRecord| {
+        let at = |row: &&Row<'_>| {
+            row.made.iter().any(|made| made.record.call.stack == record.call.stack)
+        };
+        before.iter().filter(at).map(|row| row.seq).collect::<Vec<u64>>()
+    };
+    let (outer, inner) = (from(own), from(theirs));
+    // The one loop behind the other, each of several rounds.
+    let apart = outer.len() > 1 && inner.len() > 1 && outer.last() < inner.first();
+    let in_it = apart && continues(job, group, seq, theirs) && !continues(job, group, seq, own);
+    let made = before.iter().filter_map(|row| row.of(rank));
+    let rounds = made.filter(|made| made.record.call.stack == theirs.call.stack).count();
+    let ddp = is_ddp(&theirs.call.stack) && !is_ddp(&own.call.stack);
+    (in_it && rounds > 1).then_some(Reason::LeftLoop { ddp, rounds: Some(rounds), short_by: None })
 }
 
 /// The first of the calls up to `seq` in which the rank's are all alike, from one line: any of them

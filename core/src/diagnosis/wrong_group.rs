@@ -9,7 +9,7 @@ use super::explain::Reason;
 use super::in_step::{self, odd_ones};
 use super::index::{Job, Row};
 use super::mismatch::Decided;
-use super::out_of_step::{FIX_GROUP, instead};
+use super::out_of_step::{FIX_GROUP, in_another};
 use super::report::{Certainty, Evidence, Kind};
 use super::words::{self, at_line, cap_ranks};
 use crate::collective::Collective;
@@ -26,12 +26,15 @@ const ASKED: usize = 64;
 pub(super) struct WrongGroup {
     /// `Rank 2 called all_reduce #4 of tp (train.py:9) where rank 0 called all_reduce #3 of dp (…).`
     pub(super) said: String,
+    /// What to do about it.
+    pub(super) fix: String,
     /// Where it was made.
     pub(super) group: GroupId,
     seq: Option<u64>,
     op: String,
-    /// Where the others make it, as the rank knows that group.
-    pub(super) meant: GroupId,
+    /// Where the others make it, as the rank knows that group; `None` if it has never called it, and gloo
+    /// does not say that it is a member.
+    pub(super) meant: Option<GroupId>,
     /// The number of theirs there.
     meant_seq: Option<u64>,
     pub(super) certainty: Certainty,
@@ -55,7 +58,7 @@ pub(super) fn differing(
     };
     let wrong = of(scene, rank, row)?;
     let on_top = wrong.group == row.group;
-    if !on_top && wrong.meant != row.group {
+    if !on_top && wrong.meant != Some(row.group) {
         return None;
     }
     Some(Cause {
@@ -67,7 +70,7 @@ pub(super) fn differing(
             false => decided.at_most(wrong.certainty.min(sure)),
         },
         message: wrong.said,
-        fix: FIX_GROUP.to_owned(),
+        fix: wrong.fix,
         ..cause.clone()
     })
 }
@@ -119,13 +122,15 @@ fn recorded(job: &Job<'_>, rank: GlobalRank, row: &Row<'_>) -> Option<WrongGroup
     let others = row.made.iter().map(|made| made.rank).filter(|other| *other != rank);
     let among: Vec<GlobalRank> = others.chain([rank]).collect();
     let odd = odd_ones(job, &among).filter(|odd| odd.ranks == [rank])?;
-    let (own, theirs) = in_step::in_another_group(job, rank, odd.model)?;
+    let other = in_step::in_another_group(job, rank, odd.model)?;
+    let (own, theirs, (said, fix)) = (other.own, other.theirs, in_another(job, &[rank], other));
     Some(WrongGroup {
-        said: instead(job, &[rank], own, theirs),
+        said,
+        fix,
         group: own.record.call.group,
         seq: own.record.seq,
         op: own.record.call.op.clone(),
-        meant: known_as(job, rank, theirs.record.call.group)?,
+        meant: known_as(job, rank, theirs.record.call.group),
         meant_seq: theirs.record.seq,
         certainty: Certainty::Likely,
     })
@@ -195,7 +200,6 @@ fn planned(job: &Job<'_>, plan: &Plan, rank: GlobalRank) -> Option<WrongGroup> {
     if with <= as_own {
         return None;
     }
-    let meant = known_as(job, rank, theirs.group)?;
     let number = |calls: &[Planned], group: GroupId| {
         calls.iter().take(first + 1).filter(|call| call.group == group).count() as u64
     };
@@ -212,10 +216,11 @@ fn planned(job: &Job<'_>, plan: &Plan, rank: GlobalRank) -> Option<WrongGroup> {
             said(mine, seq),
             said(theirs, meant_seq),
         ),
+        fix: FIX_GROUP.to_owned(),
         group: mine.group,
         seq: Some(seq),
         op: mine.what.0.name().to_owned(),
-        meant,
+        meant: Some(known_as(job, rank, theirs.group)?),
         meant_seq: Some(meant_seq),
         certainty: match with * 2 > others.len() + 1 {
             true => Certainty::Certain,

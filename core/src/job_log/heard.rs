@@ -15,6 +15,8 @@ pub struct Heard {
     pub wrote: BTreeMap<GlobalRank, String>,
     /// How many ranks the job has, as the logs say; 0 if they do not.
     pub world_size: u32,
+    /// True if some of the ranks are `torch.multiprocessing`'s numbers of its processes.
+    pub spawned: bool,
     /// In which file gloo says that ranks are in different calls, and what.
     pub unmatched: Option<(String, Unmatched)>,
 }
@@ -44,6 +46,7 @@ impl Heard {
             if let (None, Some(unmatched)) = (&heard.unmatched, &log.unmatched) {
                 heard.unmatched = Some((file.to_owned(), unmatched.clone()));
             }
+            heard.spawned |= log.spawned;
             heard.world_size = heard.world_size.max(log.world_size.unwrap_or(0));
             for (own, last) in &log.wrote {
                 let known = heard.wrote.entry(*own).or_default();

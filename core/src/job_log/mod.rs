@@ -10,6 +10,7 @@
 mod going_on;
 mod heard;
 mod messages;
+mod spawned;
 mod torchrun;
 mod traceback;
 mod watchdog;
@@ -36,6 +37,17 @@ const LAST_WORDS: usize = 120;
 
 /// So many bytes of a line are kept for them.
 const LAST_WORDS_BYTES: usize = 512;
+
+/// Which launcher tells of a process, and how it names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    /// torchrun, by its rank.
+    Torchrun,
+    /// torchrun, by its number on its machine, which it says first.
+    TorchrunLocal,
+    /// `torch.multiprocessing.spawn`, by the number that it started it with.
+    Spawn,
+}
 
 /// What a message says.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,19 +113,21 @@ pub enum Said {
         /// As above.
         source: Option<String>,
     },
-    /// torchrun: the rank's process was the first to end, and not well.
+    /// A launcher: the rank's process was the first to end, and not well.
     Exited {
         /// With which status.
         status: u64,
         /// True if no other one ended like that.
         alone: bool,
+        /// Which launcher.
+        by: By,
     },
-    /// torchrun: the rank was ended by a signal, and not by torchrun's own.
+    /// A launcher: the rank was ended by a signal, and not by the launcher's own.
     Killed {
         /// Its number.
         signal: u64,
-        /// True if the rank is the one on its machine, which torchrun says first.
-        local: bool,
+        /// Which launcher.
+        by: By,
     },
     /// DETAIL: the rank runs this collective, while another runs another.
     Runs {
@@ -166,6 +180,8 @@ pub struct JobLog {
     pub wrote: BTreeMap<GlobalRank, String>,
     /// How many ranks the job has, if the log says so.
     pub world_size: Option<u32>,
+    /// True if some of the ranks are `torch.multiprocessing`'s numbers of its processes.
+    pub spawned: bool,
     /// What gloo ends a process with that got a longer message than its call expects.
     pub unmatched: Option<Unmatched>,
     /// The log's last line that is not empty.
@@ -219,6 +235,7 @@ struct Reader {
     labels: Labels,
     tracebacks: Tracebacks,
     summary: torchrun::Summary,
+    spawned: spawned::Spawned,
     /// Where in `found` the last timeout of a rank stands whose line names no group, and its number.
     groupless: BTreeMap<u64, (usize, u64)>,
     /// The group whose report of who is behind is being read.
@@ -254,8 +271,14 @@ impl Reader {
             messages::of_line(line, &mut say);
         }
         self.summary.take(taken.text, &mut say);
+        self.spawned.take(taken.text, &mut say);
         self.watchdog(number, line);
-        let writer = match (taken.writer(), self.summary.about()) {
+        if let Some(rank) = self.spawned.about()
+            && self.tracebacks.is_over(Writer::Rank(rank), taken.text)
+        {
+            self.spawned.end();
+        }
+        let writer = match (taken.writer(), self.summary.about().or(self.spawned.about())) {
             (Writer::Nobody, Some(rank)) => Writer::Rank(rank),
             (writer, _) => writer,
         };
@@ -369,9 +392,9 @@ impl Reader {
         let processes = self.summary.processes();
         let within = statements.iter().all(|it| it.rank.0 < processes);
         let world_size = self.world_size.max(within.then_some(processes).filter(|it| *it > 0));
-        let unmatched = self.unmatched;
+        let (unmatched, spawned) = (self.unmatched, self.spawned.told());
         let log = JobLog { statements, unnamed, went_on, recorded, ..JobLog::default() };
-        JobLog { wrote, world_size, unmatched, ..log }
+        JobLog { wrote, world_size, spawned, unmatched, ..log }
     }
 }
 
@@ -398,8 +421,8 @@ fn is_raised(said: &Said) -> bool {
 /// The statements without what others of them say better, each once.
 fn settled(mut found: Vec<Statement>) -> Vec<Statement> {
     // A number on a machine is not needed where the rank is said.
-    if found.iter().any(|it| matches!(it.said, Said::Killed { local: false, .. })) {
-        found.retain(|it| !matches!(it.said, Said::Killed { local: true, .. }));
+    if found.iter().any(|it| matches!(it.said, Said::Killed { by: By::Torchrun, .. })) {
+        found.retain(|it| !matches!(it.said, Said::Killed { by: By::TorchrunLocal, .. }));
     }
     // The end of a watchdog repeats what it said, there with the group.
     let mut grouped = BTreeSet::new();

@@ -1,6 +1,6 @@
 use super::*;
 
-fn said(text: &str) -> Vec<(u32, Said)> {
+pub(super) fn said(text: &str) -> Vec<(u32, Said)> {
     read(text.as_bytes()).statements.into_iter().map(|it| (it.rank.0, it.said)).collect()
 }
 
@@ -237,12 +237,12 @@ fn reports_of_ranks_that_are_behind_are_understood() {
     assert_eq!(said(&never.replace("0(default_pg)", "3(tp)")), []);
 }
 
-const TRACEBACK: &str = "Traceback (most recent call last):\n  File \"/home/u/job/train.py\", line 88, in \
+pub(super) const TRACEBACK: &str = "Traceback (most recent call last):\n  File \"/home/u/job/train.py\", line 88, in \
                          main\n    loss = step(batch)\n           ^^^^^^^^^^^\n  File \
                          \"/usr/lib/python3.11/site-packages/torch/nn/modules/module.py\", line 1532, in \
                          _call\n    return self._call_impl(*args)\nValueError: bad batch\n";
 
-fn bad_batch() -> Said {
+pub(super) fn bad_batch() -> Said {
     Said::Raised {
         error: "ValueError: bad batch".into(),
         frame: Some("train.py:88".into()),
@@ -439,8 +439,11 @@ fn torchrun_sums_up() {
         )
     };
     let see = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
-    assert_eq!(said(&summary("1", see)), [(3, Said::Exited { status: 1, alone: false })]);
-    assert_eq!(said(&summary("-9", see)), [(3, Said::Killed { signal: 9, local: false })]);
+    assert_eq!(
+        said(&summary("1", see)),
+        [(3, Said::Exited { status: 1, alone: false, by: By::Torchrun })]
+    );
+    assert_eq!(said(&summary("-9", see)), [(3, Said::Killed { signal: 9, by: By::Torchrun })]);
     assert_eq!(said(&summary("-15", see)), []);
     let recorded = TRACEBACK.trim_end().replace('\n', "\n  ");
     let log = read(summary("1", &recorded).as_bytes());

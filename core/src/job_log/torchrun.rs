@@ -1,7 +1,7 @@
 //! What torchrun says of the processes that it started: which of them ended first and how, and how many
 //! there are.
 
-use super::{Said, after, number};
+use super::{By, Said, after, number};
 use std::collections::BTreeSet;
 
 /// More processes than this no machine runs.
@@ -65,7 +65,7 @@ impl Summary {
             && let Some(rank) = after(rest, "local_rank: ").and_then(number)
             && let Some(signal) = signal(rest)
         {
-            say(rank, Said::Killed { signal, local: true });
+            say(rank, Said::Killed { signal, by: By::TorchrunLocal });
         }
         let trimmed = line.trim();
         if trimmed.starts_with("Root Cause (first observed failure)") {
@@ -80,13 +80,16 @@ impl Summary {
                 match value.strip_prefix('-') {
                     Some(value) => {
                         if let Some(signal) = signal(value) {
-                            say(rank, Said::Killed { signal, local: false });
+                            say(rank, Said::Killed { signal, by: By::Torchrun });
                         }
                     }
                     None => {
                         let Some(status) = number(value).filter(|it| *it > 0) else { return };
                         match self.root {
-                            true => say(rank, Said::Exited { status, alone: !self.others }),
+                            true => say(
+                                rank,
+                                Said::Exited { status, alone: !self.others, by: By::Torchrun },
+                            ),
                             false => self.others = true,
                         }
                     }

@@ -11,6 +11,9 @@ pub(super) const MOST_CHARS: usize = 160;
 /// A traceback with so many other lines of its process behind it ended nothing.
 const LINES_AFTER_THE_END: u64 = 50;
 
+/// What Python writes before a traceback.
+const STARTS: &str = "Traceback (most recent call last):";
+
 /// What Python writes between two tracebacks of which one comes of the other.
 const CHAINED: [&str; 2] =
     ["During handling of the above", "The above exception was the direct cause"];
@@ -89,7 +92,7 @@ pub(super) struct Tracebacks {
 impl Tracebacks {
     /// Takes a line of a process, without what stands before it.
     pub(super) fn take(&mut self, writer: Writer, text: &str, line: u64) {
-        let starts = text.contains("Traceback (most recent call last):");
+        let starts = text.contains(STARTS);
         if self.processes.len() >= MAX_WRITERS && !self.processes.contains_key(&writer) {
             return;
         }
@@ -130,6 +133,14 @@ impl Tracebacks {
             let ended = matches!(writer, Writer::Rank(_)) || process.since <= LINES_AFTER_THE_END;
             Some((writer, process.last.filter(|_| ended)?, process.lines))
         })
+    }
+
+    /// True where a line begins another traceback than the one of this process, which has ended.
+    pub(super) fn is_over(&self, writer: Writer, text: &str) -> bool {
+        let over = |process: &Process| {
+            process.open.is_none() && process.last.is_some() && !process.chained
+        };
+        text.contains(STARTS) && self.processes.get(&writer).is_some_and(over)
     }
 
     /// True while a traceback of this process is being read.

@@ -616,11 +616,103 @@ def object_once():
         step()
         if rank == 0 or i != 1: dist.broadcast_object_list([{"epoch": i}], src=0)   # the bug
     dist.barrier(); hang()
+def halves(n=2):
+    gs = [dist.new_group(list(range(i, i + world // n)), group_desc=f"h{i}") for i in range(0, world, world // n)]
+    return gs[rank * n // world]
+def busy(): time.sleep(0.002 + 0.002 * ((rank * 7 + int(time.monotonic() * 1000)) % 3))
+def group_left_out_world_loop():
+    g = halves()
+    for i in range(6):
+        dist.all_reduce(ones(100))
+        if rank == 1 and i == 3: dist.all_reduce(ones(64))
+        else: dist.all_reduce(ones(64), group=g)
+    dist.barrier(); hang()
+def group_left_out_line():
+    warm(); g = halves()
+    for i in range(6):
+        if rank == 3 and i == 3: dist.all_reduce(ones(64))   # the bug
+        else: dist.all_reduce(ones(64), group=g)
+        dist.all_reduce(ones(4), group=g)
+    dist.barrier(); hang()
+def group_always_left_out_barrier():
+    warm(); g = halves()
+    if rank == 2: g = None
+    for i in range(6):
+        step(64, g)
+    dist.barrier(); hang()
+def ddp_nan_continue():
+    m, o = ddp()
+    for i in range(8):
+        o.zero_grad(); loss = m(batch())
+        if rank == 2 and i == 4: continue   # isnan(loss)
+        loss.backward(); o.step()
+    dist.barrier(); hang()
+def ddp_no_sync_once_in_join():
+    import contextlib
+    m, o = ddp()
+    with m.join():
+        for i in range(8):
+            with (m.no_sync() if rank == 1 and i == 3 else contextlib.nullcontext()): m(batch()).backward()
+            o.step()
+    hang()
+def ddp_no_sync_in_join():
+    import contextlib
+    m, o = ddp()
+    with m.join():
+        for i in range(9):
+            sync = i % 3 == 2 if rank != 1 else i % 3 == 1
+            with (contextlib.nullcontext() if sync else m.no_sync()): m(batch()).backward()
+            if sync: o.step(); o.zero_grad()
+    hang()
+def ddp_nan_all_but_one():
+    m, o = ddp()
+    for i in range(8):
+        o.zero_grad(); loss = m(batch())
+        if rank != 0 and i == 4: continue   # isnan(loss)
+        loss.backward(); o.step()
+    dist.barrier(); hang()
+def ddp_nan_two_ranks():
+    m, o = ddp()
+    for i in range(8):
+        o.zero_grad(); loss = m(batch())
+        if rank in (1, 2) and i == 4: continue   # isnan(loss)
+        loss.backward(); o.step()
+    dist.barrier(); hang()
+def eval_shorter_metrics():
+    m, o = ddp()
+    for epoch in range(2):
+        for i in range(3): o.zero_grad(); m(batch()).backward(); o.step()
+        for i in range(3 if rank == 3 and epoch == 1 else 4):       # the bug
+            dist.all_reduce(ones(1))
+        dist.all_reduce(ones(5))
+    dist.barrier(); hang()
+def eval_shorter_first_epoch():
+    warm()
+    for epoch in range(3):
+        for i in range(3): step(256)
+        for i in range(3 if rank == 2 and epoch == 0 else 4):       # the bug
+            dist.all_reduce(ones(1))
+    dist.barrier(); hang()
+def object_rank0_step():
+    m, o = ddp()
+    for i in range(6):
+        o.zero_grad(); m(batch()).backward(); o.step()
+        if rank == 0 and i % 2 == 1: dist.all_gather_object([None] * world, {"loss": 1.0})
+    dist.barrier(); hang()
+def run_mesh():
+    warm(); tp, dp = mesh()
+    for i in range(4000): busy(); step(64, tp); busy(); step(32, dp)
+def stopped():
+    warm()
+    for i in range(6):
+        if rank == 2 and i == 3: os.kill(os.getpid(), signal.SIGSTOP)
+        step(64)
+    hang()
 
 NEEDS = {"ring_wrap": {"TORCH_FR_BUFFER_SIZE": "12"}}
 WORLDS = {"killed_before_group": 8, "hsdp_cross": 8, "one_more_epoch": 8, "mesh_order": 4, "mesh_stuck": 8, "mesh_size": 8, "mesh_healthy": 8, "ring_of_groups": 4, "loop_shorter": 6, "two_killed": 6, "skip_in_dp": 8, "extra_in_tp": 8, "mesh_tp_skip_world_waits": 8, "three_groups_chain": 8, "two_skip_same": 6, "broadcast_extra_on_two": 6}
 NO_DUMP = {"crash_subgroup": [3]}
-MID = {"straggler_sleep", "straggler", "straggler_mesh", "ddp_straggler", "dumped_apart"}
+MID = {"run_mesh", "straggler_sleep", "straggler", "straggler_mesh", "ddp_straggler", "dumped_apart"}
 TIMEOUTS = {"timed_out": 2, "timed_out_ddp": 2}
 
 def child(name, r, w, folder, port):
@@ -682,6 +774,6 @@ def run(name, base):
     print(name, len([f for f in os.listdir(folder) if f.startswith("rank_")]), f"{time.monotonic() - t:.0f}s", flush=True)
 
 if __name__ == "__main__":
-    skip = {"mesh_dims", "warm", "step", "hang", "ones", "child", "run", "mesh", "ddp", "bare", "batch"}
+    skip = {"halves", "busy", "mesh_dims", "warm", "step", "hang", "ones", "child", "run", "mesh", "ddp", "bare", "batch"}
     names = sys.argv[2:] or [n for n, f in list(globals().items()) if callable(f) and getattr(f, "__module__", "") == "__main__" and not isinstance(f, type) and n not in skip]
     for n in names: run(n, sys.argv[1])

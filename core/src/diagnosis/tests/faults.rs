@@ -29,8 +29,16 @@ const FAULTS: &[(&str, Truth)] = &[
     ("ddp_healthy", &[]),
     ("ddp_killed", &[(Kind::RankMissing, &[1])]),
     ("ddp_model_mismatch", &[(Kind::DdpModelMismatch, &[2])]),
+    // All others leave out a backward pass, which is the program's way by majority.
+    ("ddp_nan_all_but_one", &[(Kind::OpExtra, &[0])]),
+    ("ddp_nan_continue", &[(Kind::OpSkipped, &[2])]),
+    // Two ranks against two: some left out a backward pass, or some reduce on top.
+    ("ddp_nan_two_ranks", &[(Kind::CollectiveMismatch, &[0, 1, 2, 3])]),
     // A pass under no_sync leaves out as much as a batch.
     ("ddp_no_sync", &[(Kind::DdpUnevenInputs, &[1])]),
+    // It reduces in another step than the others, a step earlier.
+    ("ddp_no_sync_in_join", &[(Kind::OpExtra, &[1])]),
+    ("ddp_no_sync_once_in_join", &[(Kind::OpSkipped, &[1])]),
     ("ddp_one_more_batch", &[(Kind::DdpUnevenInputs, &[1])]),
     ("ddp_skip_batch", &[(Kind::DdpUnevenInputs, &[2])]),
     ("ddp_straggler", &[(Kind::Straggler, &[3])]),
@@ -50,6 +58,8 @@ const FAULTS: &[(&str, Truth)] = &[
     ("dumped_apart", &[]),
     ("early_stop", &[(Kind::LoopShorter, &[1])]),
     ("eval_half", &[(Kind::OpExtra, &[0, 1])]),
+    ("eval_shorter_first_epoch", &[(Kind::LoopShorter, &[2])]),
+    ("eval_shorter_metrics", &[(Kind::OpSkipped, &[3])]),
     // Its group has two members: the other groups show who is right.
     ("extra_in_tp", &[(Kind::OpExtra, &[4])]),
     // A call of another line after some rounds: an extra call, or behind the loop.
@@ -58,6 +68,10 @@ const FAULTS: &[(&str, Truth)] = &[
     // It leaves out a backward pass of FSDP.
     ("fsdp_real_skip", &[(Kind::OpSkipped, &[1])]),
     ("gather_vs_all_gather", &[(Kind::CollectiveMismatch, &[2])]),
+    // Its group of two is not known to be its own: it has never called it.
+    ("group_always_left_out_barrier", &[(Kind::OpExtra, &[2]), (Kind::CallNeverCompleted, &[])]),
+    ("group_left_out_line", &[(Kind::OpExtra, &[3])]),
+    ("group_left_out_world_loop", &[(Kind::OpExtra, &[1])]),
     // Each is seen in one of the two groups, whose members gloo does not list.
     ("groups_opposite", &[(Kind::GroupDeadlock, &[0, 1])]),
     // Two ranks against two: in the rounds before the call came next.
@@ -80,6 +94,7 @@ const FAULTS: &[(&str, Truth)] = &[
     // All others leave it out, which is the program's way by majority.
     ("object_once", &[(Kind::OpExtra, &[0])]),
     ("object_rank0", &[(Kind::OpExtra, &[0])]),
+    ("object_rank0_step", &[(Kind::OpExtra, &[0])]),
     ("object_skip", &[(Kind::OpSkipped, &[3])]),
     ("objects_healthy", &[]),
     // Another epoch, of which its partner makes no call.
@@ -104,6 +119,8 @@ const FAULTS: &[(&str, Truth)] = &[
     ("ring_wrap", &[(Kind::RankNeverJoined, &[3])]),
     // Roots are not recorded: the two that hang in it.
     ("root_mismatch", &[(Kind::RootMismatch, &[0, 2])]),
+    // It runs, as the older dump of rank 0 shows: undecidable.
+    ("run_mesh", &[(Kind::RankNeverJoined, &[2])]),
     ("scatter_sizes", &[(Kind::SizeMismatch, &[3])]),
     ("size_all_gather", &[(Kind::SizeMismatch, &[3])]),
     ("size_broadcast", &[(Kind::SizeMismatch, &[2])]),
@@ -117,6 +134,8 @@ const FAULTS: &[(&str, Truth)] = &[
     // All calls are alike: it may also be stuck before the last one.
     ("skip_same_size", &[(Kind::RankNeverJoined, &[1])]),
     ("split_mismatch", &[(Kind::SplitMismatch, &[1])]),
+    // A stopped process leaves no dump either.
+    ("stopped", &[(Kind::RankMissing, &[2])]),
     ("straggler_mesh", &[(Kind::Straggler, &[2])]),
     ("straggler_sleep", &[(Kind::Straggler, &[2])]),
     ("stuck_before_wait", &[(Kind::RankNeverJoined, &[1])]),

@@ -15,22 +15,22 @@ pub(super) struct Does {
     pub(super) op: &'static str,
     pub(super) group: usize,
     pub(super) numel: u64,
-    line: u32,
-    peer: Option<usize>,
+    pub(super) line: u32,
+    pub(super) peer: Option<usize>,
     pub(super) round: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Job {
-    groups: Vec<(String, Vec<usize>)>,
+    pub(super) groups: Vec<(String, Vec<usize>)>,
     pub(super) programs: Vec<Vec<Does>>,
 }
 
-fn call(op: &'static str, group: usize, numel: u64, line: u32) -> Does {
+pub(super) fn call(op: &'static str, group: usize, numel: u64, line: u32) -> Does {
     Does { op, group, numel, line, peer: None, round: None }
 }
 
-fn with(peer: usize, does: Does) -> Does {
+pub(super) fn with(peer: usize, does: Does) -> Does {
     Does { peer: Some(peer), ..does }
 }
 
@@ -151,10 +151,10 @@ fn astray(program: &mut Vec<Does>, fault: Fault, at: usize) {
 
 #[derive(Clone, Debug)]
 pub(super) struct Made {
-    does: Does,
+    pub(super) does: Does,
     seq: u64,
-    at_ps: u64,
-    ended_ps: Option<u64>,
+    pub(super) at_ps: u64,
+    pub(super) ended_ps: Option<u64>,
 }
 
 impl Made {

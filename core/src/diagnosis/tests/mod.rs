@@ -11,6 +11,7 @@ mod mesh;
 mod missing;
 mod moments;
 mod nccl;
+mod one_f_one_b;
 #[cfg(feature = "program")]
 mod programs;
 mod simulated;
