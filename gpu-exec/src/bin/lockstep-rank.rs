@@ -37,7 +37,17 @@ fn main() -> ExitCode {
     let join_timeout = Duration::from_secs(20);
     let impatient = rest.iter().any(|word| word == "--impatient");
     let timeout = impatient.then_some(Duration::from_secs(1));
-    let options = RunOptions { timeout, transport, sharing, join_timeout, ..RunOptions::default() };
+    let faults = rest.iter().filter_map(|word| word.to_str()?.strip_prefix("--fault="));
+    let faults = match faults.map(str::parse).collect() {
+        Ok(faults) => faults,
+        Err(error) => {
+            let error: lockstep_core::plan::FaultError = error;
+            eprintln!("lockstep-rank: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let options =
+        RunOptions { timeout, transport, sharing, join_timeout, faults, ..RunOptions::default() };
     let done = match how.to_str() {
         Some("--run") => run(plan.as_ref(), trace.as_ref(), options),
         #[cfg(feature = "mpi")]
