@@ -18,7 +18,11 @@ macro_rules! held {
 
 #[test]
 fn ordinary_scripts_print_what_they_print() {
-    let programs = held!["values", "data", "models", "calls", "logs", "handlers", "trainer", "own"];
+    let programs = held![
+        "values", "data", "models", "calls", "logs", "handlers", "trainer", "own", "loops",
+        "containers", "rows", "sampled", "compared", "methods", "numbers", "shown", "groups",
+        "language_model", "image_net",
+    ];
     for (name, text, expected) in programs {
         let options = Options { world_size: Some(2), ..Options::default() };
         let compiled =
@@ -45,7 +49,7 @@ fn what_a_loader_cannot_follow_is_refused() {
     };
     assert!(of("torch.zeros(3), i", ", num_workers=2, prefetch_factor=2").is_ok());
     for (row, told, about) in
-        [("'text', i", "", "a row of a data set"), ("i", ", collate_fn=print", "collate_fn")]
+        [("'text', i", "", "a row of a data set"), ("i", ", batch_sampler=[[0]]", "batch_sampler")]
     {
         let refused = of(row, told);
         assert!(refused.as_ref().is_err_and(|why| why.contains(about)), "{refused:?}");
