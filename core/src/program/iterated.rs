@@ -214,7 +214,29 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
+/// What `functools` has besides.
+#[starlark_module]
+fn of_functools(builder: &mut GlobalsBuilder) {
+    fn reduce<'v>(
+        #[starlark(require = pos)] function: Value<'v>,
+        #[starlark(require = pos)] iterable: Value<'v>,
+        #[starlark(require = pos)] initial: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let mut pieces = initial.into_iter().chain(each(iterable, eval)?);
+        let Some(mut value) = pieces.next() else {
+            let text = "TypeError: reduce() of empty iterable with no initial value";
+            return Err(starlark::Error::new_native(raised(text)));
+        };
+        for piece in pieces {
+            value = eval.eval_function(function, &[value, piece], &[])?;
+        }
+        Ok(value)
+    }
+}
+
 /// Adds it.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
+    of_functools(builder);
     builder.namespace("itertools", functions);
 }

@@ -277,7 +277,6 @@ fn any_row<'v>(
 ///
 /// # Errors
 /// What the functions of the program raise.
-#[allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 pub(super) fn collated<'v>(
     dataset: Value<'v>,
     sampler: Option<&SamplerValue>,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
+use super::values::{Context, ContextValue};
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::values::none::NoneType;
@@ -52,6 +53,11 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     fn manual_seed<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
         let _ = seed;
         Ok(NoneType)
+    }
+
+    /// As what `with` enters, which is how it is used where it matters.
+    fn set_grad_enabled(mode: bool) -> anyhow::Result<ContextValue> {
+        Ok(ContextValue(Context::Grad(mode)))
     }
 
     fn set_num_threads<'v>(int: Value<'v>) -> anyhow::Result<NoneType> {

@@ -56,8 +56,3 @@ t.v = 4
 print(t.v)
 t.v += 1
 print(t.v)
-try:
-    t.w
-except AttributeError as e:
-    print(e)
-print(hasattr(t, "v"), getattr(t, "v"), getattr(t, "zz", 3))
