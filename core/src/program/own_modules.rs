@@ -214,7 +214,7 @@ pub(super) fn attribute<'v>(
     }
     let found = DictRef::from_value(kept).and_then(|kept| kept.get_str(name));
     let Some(value) = found else { return Ok(None) };
-    if value.downcast_ref::<ModelValue>().is_none() {
+    if model_of(value).is_none() {
         return Ok(Some(value));
     }
     // Of a module the parameters are those of the whole model.
