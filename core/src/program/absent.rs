@@ -24,6 +24,8 @@ pub(super) struct AbsentValue {
     path: String,
     /// The line of the import.
     line: u32,
+    /// What the interpreter says of a name that nothing has given a value to.
+    unknown: Option<String>,
     #[allocative(skip)]
     decided: Decided,
 }
@@ -41,12 +43,11 @@ const OF_ONE_SHAPE: [&str; 7] = [
 ];
 
 /// What to write instead of what a module has.
-const INSTEAD: [(&str, &str); 14] = [
+const INSTEAD: [(&str, &str); 13] = [
     ("numpy", "There is no numpy: make tensors with tensor(numel)."),
     ("subprocess", "A program starts nothing: run(main, world_size = 4) starts its ranks."),
     ("threading", "A rank has one thread; a call with async_op = True goes on beside it."),
     ("pickle", "json.dumps(x).encode() makes bytes; object calls take x itself."),
-    ("collections", "Write d[key] = d.get(key, 0) + 1."),
     ("dataclasses", "Keep what belongs together in a dict or struct(...)."),
     ("tempfile", "A program has no files: torch.save writes none, and needs no name of one."),
     ("pathlib", "A program has no files."),
@@ -71,8 +72,17 @@ const INSTEAD: [(&str, &str); 14] = [
 ];
 
 impl AbsentValue {
+    /// A name that nothing has given a value to: it may stand where nothing comes to.
+    pub(super) fn unknown(name: &str, said: &str, decided: &Decided) -> AbsentValue {
+        let (path, unknown) = (name.to_owned(), Some(said.to_owned()));
+        AbsentValue { path, line: 0, unknown, decided: decided.clone() }
+    }
+
     /// Why nothing can be done with it.
     pub(super) fn why(&self) -> String {
+        if let Some(said) = &self.unknown {
+            return said.clone();
+        }
         format!("{} is not known here (line {} imports it)", self.path, self.line)
     }
 
@@ -267,7 +277,7 @@ fn imported<'v>(
         return Ok(value.to_value());
     }
     let (line, decided) = (process.line, process.decided.clone());
-    Ok(heap.alloc(AbsentValue { path: name.to_owned(), line, decided }))
+    Ok(heap.alloc(AbsentValue { path: name.to_owned(), line, unknown: None, decided }))
 }
 
 #[starlark_module]

@@ -92,7 +92,10 @@ fn functions(builder: &mut GlobalsBuilder) {
         let own = own.and_then(|class| class.find(name, 0));
         match own.and_then(|own| own.downcast_ref::<PropertyValue<'v>>()) {
             Some(property) => eval.eval_function(property.0, &[of], &[]),
-            None => of.get_attr_error(name, eval.heap()),
+            None => match super::own_modules::attribute(of, name, eval)? {
+                Some(own) => Ok(own),
+                None => of.get_attr_error(name, eval.heap()),
+            },
         }
     }
 

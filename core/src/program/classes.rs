@@ -9,7 +9,7 @@ use super::arguments as take;
 use super::callable::Callable;
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
-use starlark::collections::SmallMap;
+use starlark::collections::{SmallMap, StarlarkHasher};
 use starlark::eval::{Arguments, Evaluator};
 use starlark::values::dict::AllocDict;
 use starlark::values::tuple::AllocTuple;
@@ -17,6 +17,7 @@ use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike
 use starlark_derive::starlark_value;
 use std::cell::RefCell;
 use std::fmt;
+use std::hash::Hasher;
 
 /// Classes above each other that are looked through.
 const MAX_DEPTH: usize = 32;
@@ -52,6 +53,10 @@ pub(super) struct InstanceValue<'v>(Value<'v>);
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(super) struct StateValue<'v> {
     class: Value<'v>,
+    /// The how manieth object of its process it is: what it is hashed by.
+    #[trace(unsafe_ignore)]
+    #[allocative(skip)]
+    number: u64,
     pub(super) attributes: Attributes<'v>,
 }
 
@@ -101,6 +106,11 @@ impl<'v> InstanceValue<'v> {
         class(self.state()?.class)
     }
 
+    /// Whether both are one object.
+    pub(super) fn is(&self, other: &InstanceValue<'v>) -> bool {
+        other.0.ptr_eq(self.0)
+    }
+
     fn name(&self) -> &str {
         self.class().map_or("object", |class| class.name.as_str())
     }
@@ -120,7 +130,7 @@ impl<'v> ClassValue<'v> {
     }
 
     /// Whether it is that class, or below it.
-    fn is(&self, other: &ClassValue<'v>, depth: usize) -> bool {
+    pub(super) fn is(&self, other: &ClassValue<'v>, depth: usize) -> bool {
         let above = |base: &Value<'v>| class(*base).is_some_and(|base| base.is(other, depth + 1));
         std::ptr::eq(self, other) || (depth < MAX_DEPTH && self.bases.iter().any(above))
     }
@@ -289,7 +299,10 @@ impl<'v> StarlarkValue<'v> for ClassValue<'v> {
             SmallMap::new()
         };
         let attributes = RefCell::new(attributes);
-        let state = heap.alloc_complex_no_freeze(StateValue { class: me, attributes });
+        let process = super::process::process(eval).map_err(starlark::Error::new_native)?;
+        process.objects += 1;
+        let number = process.objects;
+        let state = heap.alloc_complex_no_freeze(StateValue { class: me, number, attributes });
         let made = heap.alloc_complex_no_freeze(InstanceValue(state));
         match (init, self.find("__post_init__", 0)) {
             (Some(init), _) => {
@@ -330,6 +343,22 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
         self.state().map_or(Ok(()), |state| put(&state.attributes, attribute, value))
     }
 
+    fn length(&self) -> starlark::Result<i32> {
+        let fields = super::collections::fields_of(self);
+        fields.map(|fields| fields.len() as i32).ok_or_else(|| {
+            let text = format!("object of type '{}' has no len()", self.name());
+            starlark::Error::new_native(take::type_error(text))
+        })
+    }
+
+    /// A named tuple is gone through by its fields.
+    fn iterate_collect(&self, _heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
+        super::collections::fields_of(self).ok_or_else(|| {
+            let text = format!("'{}' object is not iterable", self.name());
+            starlark::Error::new_native(take::type_error(text))
+        })
+    }
+
     // It cannot fail and calls nothing: where a class says it, the process is told.
     fn to_bool(&self) -> bool {
         let says = |class: &ClassValue<'v>| {
@@ -358,9 +387,31 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
         }
     }
 
+    /// As keys of a dict objects are told apart by what they are, those of a dataclass by their fields.
+    fn write_hash(&self, hasher: &mut StarlarkHasher) -> starlark::Result<()> {
+        let (Some(state), Some(class)) = (self.state(), self.class()) else { return Ok(()) };
+        if class.find("__eq__", 0).is_some() {
+            return Err(starlark::Error::new_native(anyhow::anyhow!(
+                "objects of {}, which has an __eq__, are no keys here: what equals what is asked of \
+                 no dict. Take a tuple of what tells them apart as the key",
+                class.name
+            )));
+        }
+        if class.fields.is_none() {
+            hasher.write_u64(state.number);
+            return Ok(());
+        }
+        for field in class.fields(0) {
+            if let Some(value) = found(&state.attributes, &field) {
+                value.write_hash(hasher)?;
+            }
+        }
+        Ok(())
+    }
+
     fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
         let Some(other) = other.downcast_ref::<InstanceValue<'v>>() else { return Ok(false) };
-        if other.0.ptr_eq(self.0) {
+        if self.is(other) {
             return Ok(true);
         }
         // Objects of a dataclass are equal by their fields.
@@ -433,7 +484,7 @@ pub(super) fn object<'v>(
     let class = ClassValue { name, bases: Vec::new(), fields: None, members };
     let class = heap.alloc_complex_no_freeze(class);
     let attributes = RefCell::new(attributes);
-    let state = heap.alloc_complex_no_freeze(StateValue { class, attributes });
+    let state = heap.alloc_complex_no_freeze(StateValue { class, number: 0, attributes });
     heap.alloc_complex_no_freeze(InstanceValue(state))
 }
 

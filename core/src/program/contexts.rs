@@ -1,15 +1,21 @@
 //! What `with` enters and leaves: contexts of PyTorch's, and objects of a program's own classes.
 
+#![allow(clippy::panic, reason = "these values are never written out")]
+
 use super::arguments as take;
 use super::mesh::MeshValue;
 use super::process::{Process, process};
 use super::values::{Context, ContextValue};
 use super::{dist, join, special};
+use allocative::Allocative;
+use starlark::any::ProvidesStaticType;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::none::NoneType;
-use starlark::values::{Value, ValueLike};
+use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike};
+use starlark_derive::starlark_value;
+use std::fmt;
 
 /// Values that `with` cannot enter in Python either.
 const PLAIN: [&str; 9] =
@@ -32,7 +38,9 @@ pub(super) fn entered<'v>(
 /// The same of what is none of the program's own.
 fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
     // `with mesh:` names the current mesh, which nothing here asks for.
-    let mesh = context.downcast_ref::<MeshValue>().map(|_| &ContextValue(Context::Nothing));
+    let handed = context.downcast_ref::<HandsOn<'v>>().map(|own| own.0);
+    let nothing = context.downcast_ref::<MeshValue>().is_some() || handed.is_some();
+    let mesh = nothing.then_some(&ContextValue(Context::Nothing));
     let Some(entered) = context.downcast_ref::<ContextValue>().or(mesh) else {
         let class = take::class_of(context);
         // What else Python may enter is not all known here.
@@ -55,7 +63,7 @@ fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Re
         | Context::Nothing => {}
     }
     process.contexts.push(entering);
-    Ok(context)
+    Ok(handed.unwrap_or(context))
 }
 
 /// It ends.
@@ -96,17 +104,27 @@ fn ends(context: Option<Context>, process: &mut Process<'_>) -> anyhow::Result<(
 
 #[starlark_module]
 fn of_contextlib(builder: &mut GlobalsBuilder) {
-    /// A context that changes nothing here. What it would hand to `as` is not kept.
+    /// A context that changes nothing, and hands on to `as` what it is given.
     fn nullcontext<'v>(
         #[starlark(default = NoneType)] enter_result: Value<'v>,
-    ) -> anyhow::Result<ContextValue> {
-        anyhow::ensure!(
-            enter_result.is_none(),
-            "nullcontext() hands nothing on here: give what it is to hand on a name of its own"
-        );
-        Ok(ContextValue(Context::Nothing))
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        Ok(heap.alloc_complex_no_freeze(HandsOn(enter_result)))
     }
 }
+
+/// `nullcontext(x)`.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+struct HandsOn<'v>(Value<'v>);
+
+impl fmt::Display for HandsOn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<contextlib.nullcontext object at 0xADDR>")
+    }
+}
+
+#[starlark_value(type = "nullcontext")]
+impl<'v> StarlarkValue<'v> for HandsOn<'v> {}
 
 /// Adds `contextlib`, and what people import from it by name.
 pub(super) fn add(builder: &mut GlobalsBuilder) {

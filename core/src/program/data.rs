@@ -5,8 +5,10 @@
 use super::arguments as take;
 use super::process::{process, refused};
 use super::python::TypeValue;
+use super::subsets;
 use super::tensor_math::{Batch, batch, shipped};
 use super::tensor_parts::runtime_error;
+use super::undecided::{Number, Unknown, UnknownValue};
 use super::values::TensorValue;
 use crate::c10d::Tensor;
 use crate::dtype::Dtype;
@@ -25,7 +27,7 @@ use starlark_derive::starlark_value;
 use std::fmt;
 
 /// Batches of an epoch.
-const MOST: u64 = 65_536;
+pub(super) const MOST: u64 = 65_536;
 
 /// What a batch of rows is.
 #[derive(Clone, Debug, Allocative)]
@@ -51,8 +53,16 @@ starlark_simple_value!(DatasetValue);
 
 /// `DistributedSampler(dataset)`: how many rows each rank gets.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-struct SamplerValue {
-    rows: u64,
+pub(super) struct SamplerValue {
+    pub(super) rows: u64,
+    /// The rows of the data set, and which ranks share them.
+    all: u64,
+    replicas: u64,
+    rank: u64,
+    drop_last: bool,
+    /// What an index is where they are shuffled; nothing where they are not.
+    #[allocative(skip)]
+    shuffled: Option<UnknownValue>,
 }
 starlark_simple_value!(SamplerValue);
 
@@ -65,6 +75,23 @@ struct LoaderValue {
     drop_last: bool,
 }
 starlark_simple_value!(LoaderValue);
+
+impl SamplerValue {
+    /// All rows in their order.
+    fn whole(rows: u64) -> SamplerValue {
+        SamplerValue { rows, all: rows, replicas: 1, rank: 0, drop_last: false, shuffled: None }
+    }
+
+    /// The rows that it takes, where they come in their order: those that are missing are the first ones
+    /// again, as in torch/utils/data/distributed.py.
+    pub(super) fn indices(&self) -> Option<Vec<u64>> {
+        let own = |nth: u64| {
+            let at = self.rank + nth * self.replicas;
+            if self.all == 0 { 0 } else { at % self.all }
+        };
+        self.shuffled.is_none().then(|| (0..self.rows).map(own).collect())
+    }
+}
 
 impl LoaderValue {
     /// The rows of each batch.
@@ -128,6 +155,30 @@ impl<'v> StarlarkValue<'v> for SamplerValue {
     fn length(&self) -> starlark::Result<i32> {
         Ok(i32::try_from(self.rows).unwrap_or(i32::MAX))
     }
+
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        match attribute {
+            "num_samples" => Some(heap.alloc(self.rows)),
+            "total_size" => Some(heap.alloc(self.rows * self.replicas)),
+            "num_replicas" => Some(heap.alloc(self.replicas)),
+            "rank" => Some(heap.alloc(self.rank)),
+            "shuffle" => Some(Value::new_bool(self.shuffled.is_some())),
+            "drop_last" => Some(Value::new_bool(self.drop_last)),
+            _ => None,
+        }
+    }
+
+    fn iterate_collect(&self, heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
+        if self.rows > MOST {
+            let why = anyhow::anyhow!("a sampler of more than {MOST} rows is not gone through");
+            return Err(starlark::Error::new_native(why));
+        }
+        Ok(match (&self.shuffled, self.indices()) {
+            (None, Some(indices)) => indices.into_iter().map(|at| heap.alloc(at)).collect(),
+            (Some(unknown), _) => (0..self.rows).map(|_| heap.alloc(unknown.clone())).collect(),
+            (None, None) => Vec::new(),
+        })
+    }
 }
 
 #[starlark_module]
@@ -183,6 +234,7 @@ impl<'v> StarlarkValue<'v> for LoaderValue {
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
     samplers(builder);
+    subsets::add(builder);
     builder.namespace("distributed", samplers);
     builder.set("Dataset", TypeValue("torch.utils.data.dataset.Dataset".to_owned()));
 }
@@ -199,7 +251,7 @@ fn samplers(builder: &mut GlobalsBuilder) {
         #[starlark(default = false)] drop_last: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<SamplerValue> {
-        let _ = (shuffle, seed, rank);
+        let _ = seed;
         let replicas = match take::whole_or_none(num_replicas, "num_replicas")? {
             Some(replicas) => replicas,
             None => process(eval)?.dist()?.get_world_size(None).map_err(refused)?,
@@ -211,7 +263,41 @@ fn samplers(builder: &mut GlobalsBuilder) {
             true => all.saturating_sub(replicas).div_ceil(replicas),
             false => all.div_ceil(replicas),
         };
-        Ok(SamplerValue { rows })
+        let rank = match take::whole_or_none(rank, "rank")? {
+            Some(rank) => rank,
+            None => process(eval)?.dist()?.get_rank(None).map_err(refused)?,
+        };
+        let Some(rank) = u64::try_from(rank).ok().filter(|rank| *rank < replicas) else {
+            return Err(super::python::raised(format!(
+                "ValueError: Invalid rank {rank}, rank should be in the interval [0, {}]",
+                replicas - 1
+            )));
+        };
+        let unknown = process(eval)?.unknown(Unknown::Outside(Number::Whole));
+        let shuffled = shuffle.then_some(unknown);
+        Ok(SamplerValue { rows, all, replicas, rank, drop_last, shuffled })
+    }
+
+    fn SequentialSampler<'v>(
+        data_source: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<SamplerValue> {
+        Ok(SamplerValue::whole(rows(data_source, eval)?))
+    }
+
+    fn RandomSampler<'v>(
+        data_source: Value<'v>,
+        #[starlark(default = false)] replacement: bool,
+        #[starlark(default = NoneType)] num_samples: Value<'v>,
+        #[starlark(default = NoneType)] generator: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<SamplerValue> {
+        let _ = (replacement, generator);
+        let all = rows(data_source, eval)?;
+        let some = take::whole_or_none(num_samples, "num_samples")?;
+        let rows = some.and_then(|some| u64::try_from(some).ok()).unwrap_or(all);
+        let shuffled = Some(process(eval)?.unknown(Unknown::Outside(Number::Whole)));
+        Ok(SamplerValue { rows, shuffled, ..SamplerValue::whole(all) })
     }
 }
 
@@ -327,16 +413,27 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = 0)] num_workers: i32,
         #[starlark(require = named, default = false)] pin_memory: bool,
         #[starlark(require = named, default = false)] persistent_workers: bool,
+        #[starlark(require = named, default = NoneType)] collate_fn: Value<'v>,
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<LoaderValue> {
+    ) -> anyhow::Result<Value<'v>> {
         let _ = (num_workers, pin_memory, persistent_workers);
         if let Some((name, _)) = named.entries.iter().find(|(name, _)| !UNSEEN.contains(name)) {
             anyhow::bail!("a DataLoader's {name} is not followed here");
         }
+        if !collate_fn.is_none() {
+            let own = sampler.downcast_ref::<SamplerValue>();
+            let size = u64::try_from(batch_size).ok().filter(|size| *size > 0);
+            let Some(size) = size else { anyhow::bail!("a batch has rows") };
+            let sizes = (size, drop_last);
+            return subsets::collated(dataset, own, shuffle.to_bool(), sizes, collate_fn, eval);
+        }
         let own = match dataset.downcast_ref::<DatasetValue>().cloned() {
             Some(dataset) => Some(dataset),
-            None => super::own_data::of_program(dataset, eval)?,
+            None => match subsets::of_subset(dataset, eval)? {
+                Some(dataset) => Some(dataset),
+                None => super::own_data::of_program(dataset, eval)?,
+            },
         };
         let Some(dataset) = own else {
             anyhow::bail!(
@@ -348,7 +445,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         let own = sampler.downcast_ref::<SamplerValue>().cloned();
         anyhow::ensure!(
             own.is_some() || sampler.is_none(),
-            "only a DistributedSampler samples here"
+            "only a DistributedSampler, RandomSampler or SequentialSampler samples here"
         );
         if own.is_some() && shuffle.to_bool() {
             let text = "sampler option is mutually exclusive with shuffle";
@@ -357,11 +454,11 @@ fn functions(builder: &mut GlobalsBuilder) {
                 text,
             )));
         }
-        let sampler = own.unwrap_or(SamplerValue { rows: dataset.rows });
+        let sampler = own.unwrap_or_else(|| SamplerValue::whole(dataset.rows));
         let batch_size = u64::try_from(batch_size).ok().filter(|size| *size > 0);
         let Some(batch_size) = batch_size else { anyhow::bail!("a batch has rows") };
         let loader = LoaderValue { dataset, sampler, batch_size, drop_last };
         anyhow::ensure!(loader.batches() <= MOST, "at most {MOST} batches an epoch");
-        Ok(loader)
+        Ok(eval.heap().alloc(loader))
     }
 }

@@ -84,6 +84,9 @@ fn deleting(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] key: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
+        if super::items::deleted(of, key, eval)? {
+            return Ok(NoneType);
+        }
         if matches!(of.get_type(), "list" | "dict") {
             let pop = of.get_attr_error("pop", eval.heap())?;
             eval.eval_function(pop, &[key], &[])?;

@@ -124,6 +124,13 @@ fn path(builder: &mut GlobalsBuilder) {
     }
 }
 
+#[starlark_module]
+fn tempfile(builder: &mut GlobalsBuilder) {
+    fn gettempdir() -> anyhow::Result<&'static str> {
+        Ok("/tmp")
+    }
+}
+
 /// Adds to `os`.
 pub(super) fn of_os(builder: &mut GlobalsBuilder) {
     os(builder);
@@ -276,6 +283,7 @@ impl<'v> StarlarkValue<'v> for SettingsValue {
 
 /// Adds them.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
+    builder.namespace("tempfile", tempfile);
     builder.namespace("argparse", argparse);
     builder.namespace("tqdm", tqdm);
     // `from tqdm import tqdm` gives the name to what is in it.

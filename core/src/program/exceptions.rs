@@ -88,7 +88,7 @@ pub(super) fn is_class(name: &str) -> bool {
 }
 
 /// Whether an exception is one of a class, by their names.
-fn is_below(class: &str, of: &str) -> bool {
+pub(super) fn is_below(class: &str, of: &str) -> bool {
     let of = if OF_SYSTEM.contains(&of) { "OSError" } else { of };
     let mut own = class;
     for _ in 0..MAX_DEPTH {

@@ -1,5 +1,6 @@
 //! Executing a program, once for each of its ranks.
 
+use super::absent::AbsentValue;
 use super::known::{Known, MAX_TIMES, Shown};
 use super::objects::Board;
 use super::process::{self, Failure, Process, Run};
@@ -15,7 +16,7 @@ use starlark::collections::SmallMap;
 use starlark::environment::{Globals, GlobalsBuilder, LibraryExtension, Module};
 use starlark::eval::{BeforeStmtFunc, Evaluator};
 use starlark::syntax::{AstModule, Dialect};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -54,7 +55,13 @@ fn executed(path: &str, text: &str, options: &Options) -> Result<Compiled, Progr
     }
     let rewritten = Arc::new(dialect::rewrite(text)?);
     let globals = globals();
-    let script = Script { path, rewritten: &rewritten, globals: &globals, limits };
+    let script = Script {
+        path,
+        rewritten: &rewritten,
+        globals: &globals,
+        limits,
+        unknown: RefCell::default(),
+    };
     let mut assumed = Vec::new();
     let run = script.says(text, options, &mut assumed)?;
     let world_size = options.world_size.unwrap_or(run.world_size);
@@ -121,7 +128,8 @@ impl Script<'_> {
             ended.map_err(|failure| self.of_no_rank(failure, text))?;
             return Ok(run);
         }
-        if outside.asked_for_rank && !self.rewritten.text.lines().any(starts) {
+        let told = options.world_size.is_some() && ended.is_ok();
+        if (outside.asked_for_rank || told) && !self.rewritten.text.lines().any(starts) {
             let (line, world_size) = (outside.line, RANKS_OF_A_SCRIPT);
             if options.world_size.is_none() {
                 assumed.push((
@@ -398,11 +406,33 @@ struct Script<'a> {
     rewritten: &'a Arc<dialect::Rewritten>,
     globals: &'a Globals,
     limits: Limits,
+    /// Names that nothing in the program gives a value to, with what the interpreter says of each.
+    unknown: RefCell<Vec<(String, String)>>,
 }
 
+/// Names of that kind that are looked for.
+const MAX_UNKNOWN: usize = 200;
+
 impl Script<'_> {
-    /// Executes the program in a process. `at` is told the line of every statement.
+    /// Executes the program in a process. `at` is told the line of every statement. Names that nothing
+    /// gives a value to are found before anything is executed, and matter where one is used.
     fn evaluate(&self, process: &mut Process<'_>, at: Option<&Cell<u32>>) -> Result<(), Failure> {
+        loop {
+            let ended = self.evaluated(process, at);
+            let said = ended.as_ref().err().map(|failure| failure.error.message.clone());
+            let name = said.as_deref().and_then(|said| {
+                said.strip_prefix("Variable `")?.split_once("` not found").map(|(name, _)| name)
+            });
+            let (Some(name), Some(said)) = (name, said.as_deref()) else { return ended };
+            let Ok(mut known) = self.unknown.try_borrow_mut() else { return ended };
+            if known.len() >= MAX_UNKNOWN || known.iter().any(|(own, _)| own == name) {
+                return ended;
+            }
+            known.push((name.to_owned(), said.to_owned()));
+        }
+    }
+
+    fn evaluated(&self, process: &mut Process<'_>, at: Option<&Cell<u32>>) -> Result<(), Failure> {
         let dialect = Dialect { enable_f_strings: false, enable_load: false, ..Dialect::Extended };
         let origin = &self.rewritten.origin;
         let failed = |error: &starlark::Error| process::failure(error, self.rewritten);
@@ -432,6 +462,10 @@ impl Script<'_> {
             }
             if at.is_some() {
                 eval.before_stmt_for_dap(BeforeStmtFunc::Fn(&look));
+            }
+            for (name, said) in self.unknown.borrow().iter() {
+                let absent = AbsentValue::unknown(name, said, &process.decided);
+                module.set(name, module.heap().alloc(absent));
             }
             module.set("_globals", classes::object("globals", SmallMap::new(), module.heap()));
             eval.extra_mut = Some(&mut *process);

@@ -1,10 +1,13 @@
-//! Python's `itertools`, as far as it ends: what its functions go through, as lists.
+//! Python's `itertools`: what ends as lists, and what does not as iterators.
 
 use super::arguments as take;
+use super::iterators::{Source, advance, each, iterator, made};
 use super::python::raised;
 use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::list::AllocList;
+use starlark::values::none::NoneType;
 use starlark::values::tuple::{AllocTuple, UnpackTuple};
 use starlark::values::{Heap, Value};
 
@@ -67,7 +70,7 @@ fn functions(builder: &mut GlobalsBuilder) {
 
     fn permutations<'v>(
         iterable: Value<'v>,
-        #[starlark(default = starlark::values::none::NoneType)] r: Value<'v>,
+        #[starlark(default = NoneType)] r: Value<'v>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
         listed(iterable, r, heap, |front, at| !front.contains(&at))
@@ -99,33 +102,141 @@ fn functions(builder: &mut GlobalsBuilder) {
 
     fn chain<'v>(
         #[starlark(args)] iterables: UnpackTuple<Value<'v>>,
-        heap: Heap<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let mut all = Vec::new();
         for of in iterables.items {
-            all.extend(of.iterate(heap)?);
+            all.extend(each(of, eval)?);
         }
-        Ok(heap.alloc(AllocList(all)))
+        Ok(eval.heap().alloc(AllocList(all)))
     }
 
+    fn cycle<'v>(
+        iterable: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let all = each(iterable, eval)?;
+        Ok(made(Source::Cycle(all), eval.heap()))
+    }
+
+    fn count<'v>(
+        #[starlark(default = NoneType)] start: Value<'v>,
+        #[starlark(default = NoneType)] step: Value<'v>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        let or = |of: Value<'v>, number: i32| if of.is_none() { heap.alloc(number) } else { of };
+        Ok(made(Source::Count(or(start, 0), or(step, 1)), heap))
+    }
+
+    fn repeat<'v>(
+        object: Value<'v>,
+        #[starlark(default = NoneType)] times: Value<'v>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        let times = take::whole_or_none(times, "times")?;
+        let Some(times) = times else { return Ok(made(Source::Repeat(object), heap)) };
+        let times = usize::try_from(times).unwrap_or(0);
+        anyhow::ensure!(times <= MOST, "more than {MOST} entries");
+        Ok(made(Source::Items(vec![object; times]), heap))
+    }
+
+    fn accumulate<'v>(
+        iterable: Value<'v>,
+        #[starlark(default = NoneType)] func: Value<'v>,
+        #[starlark(require = named, default = NoneType)] initial: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let mut all = each(iterable, eval)?;
+        if !initial.is_none() {
+            all.insert(0, initial);
+        }
+        let mut sums: Vec<Value<'v>> = Vec::with_capacity(all.len());
+        for piece in all {
+            let next = match sums.last() {
+                None => piece,
+                Some(last) if func.is_none() => last.add(piece, eval.heap())?,
+                Some(last) => eval.eval_function(func, &[*last, piece], &[])?,
+            };
+            sums.push(next);
+        }
+        Ok(eval.heap().alloc(AllocList(sums)))
+    }
+
+    fn zip_longest<'v>(
+        #[starlark(args)] iterables: UnpackTuple<Value<'v>>,
+        #[starlark(require = named, default = NoneType)] fillvalue: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let mut all = Vec::with_capacity(iterables.items.len());
+        for of in iterables.items {
+            all.push(each(of, eval)?);
+        }
+        let length = all.iter().map(Vec::len).max().unwrap_or(0);
+        let heap = eval.heap();
+        let row = |nth: usize| {
+            let row = all.iter().map(|own| own.get(nth).copied().unwrap_or(fillvalue));
+            heap.alloc(AllocTuple(row.collect::<Vec<_>>()))
+        };
+        Ok(heap.alloc(AllocList((0..length).map(row).collect::<Vec<_>>())))
+    }
+
+    /// Takes no more of an iterator than it returns.
     fn islice<'v>(
         iterable: Value<'v>,
-        start: Value<'v>,
-        #[starlark(default = starlark::values::none::NoneType)] stop: Value<'v>,
-        heap: Heap<'v>,
+        #[starlark(args)] bounds: UnpackTuple<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let whole = |of: Value<'v>| {
-            let whole = take::whole_or_none(of, "islice()").map_err(starlark::Error::new_native)?;
+        let native = starlark::Error::new_native;
+        let whole = |of: &Value<'v>| {
+            let whole = take::whole_or_none(*of, "islice()").map_err(native)?;
             Ok::<_, starlark::Error>(whole.and_then(|at| usize::try_from(at).ok()))
         };
-        let (first, second) = (whole(start)?, whole(stop)?);
-        let (from, to) = if stop.is_none() { (0, first) } else { (first.unwrap_or(0), second) };
-        let taken = iterable.iterate(heap)?.take(to.unwrap_or(MOST)).skip(from);
-        Ok(heap.alloc(AllocList(taken.collect::<Vec<_>>())))
+        let bounds: Vec<Option<usize>> =
+            bounds.items.iter().map(whole).collect::<starlark::Result<_>>()?;
+        let (from, to, step) = match bounds[..] {
+            [to] => (0, to, 1),
+            [from, to] => (from.unwrap_or(0), to, 1),
+            [from, to, step] => (from.unwrap_or(0), to, step.unwrap_or(1).max(1)),
+            _ => {
+                let text = "TypeError: islice expected at least 2 arguments, got 1";
+                return Err(native(raised(text)));
+            }
+        };
+        let own = iterator(iterable, eval)?;
+        let mut taken = Vec::new();
+        for at in 0..to.unwrap_or(MOST) {
+            let Some(piece) = advance(own, eval)? else { break };
+            if at >= from && (at - from) % step == 0 {
+                taken.push(piece);
+            }
+        }
+        Ok(made(Source::Items(taken), eval.heap()))
+    }
+}
+
+/// What `functools` has besides.
+#[starlark_module]
+fn of_functools(builder: &mut GlobalsBuilder) {
+    fn reduce<'v>(
+        #[starlark(require = pos)] function: Value<'v>,
+        #[starlark(require = pos)] iterable: Value<'v>,
+        #[starlark(require = pos)] initial: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let mut pieces = initial.into_iter().chain(each(iterable, eval)?);
+        let Some(mut value) = pieces.next() else {
+            let text = "TypeError: reduce() of empty iterable with no initial value";
+            return Err(starlark::Error::new_native(raised(text)));
+        };
+        for piece in pieces {
+            value = eval.eval_function(function, &[value, piece], &[])?;
+        }
+        Ok(value)
     }
 }
 
 /// Adds it.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
+    of_functools(builder);
     builder.namespace("itertools", functions);
 }

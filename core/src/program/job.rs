@@ -29,6 +29,9 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     super::python::add(builder);
     super::exceptions::add(builder);
     super::attempts::add(builder);
+    super::collections::add(builder);
+    super::items::add(builder);
+    super::tensor_products::add(builder);
     super::iterated::add(builder);
     super::iterators::add(builder);
     super::mesh_ranks::add(builder);
@@ -272,6 +275,7 @@ fn python(builder: &mut GlobalsBuilder) {
                     text.push_str(&super::python::format(value, format, heap)?);
                 }
                 Some(&[value]) => {
+                    let value = super::tensor_shown::formatted(value, eval)?;
                     let value = super::objects_shown::shown(value, eval)?;
                     super::absent::shown(value)?;
                     text.push_str(&shown::text(value, heap));

@@ -21,7 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// What logs a message, of the module as of a logger.
-const LOGS: [&str; 6] = ["debug", "info", "warning", "error", "critical", "exception"];
+const LOGS: [&str; 8] =
+    ["debug", "info", "warning", "warn", "error", "critical", "exception", "log"];
 
 /// The levels that a program names.
 const LEVELS: [(&str, i32); 5] =
@@ -84,11 +85,14 @@ fn log<'v>(
 ) -> starlark::Result<Value<'v>> {
     let heap = eval.heap();
     let mut given = args.positions(heap)?;
+    // `log(level, message)` is told its level.
+    let told = if name == "log" { given.next().and_then(level_of) } else { None };
     let missing = || anyhow::anyhow!("{name}() missing 1 required positional argument: 'msg'");
     let message = given.next().ok_or_else(|| starlark::Error::new_native(missing()))?;
     let values: Vec<Value<'v>> = given.collect();
     let upper = if name == "exception" { "ERROR".to_owned() } else { name.to_uppercase() };
     let level = LEVELS.iter().find(|(own, _)| *own == upper).map_or(WARNING, |(_, level)| *level);
+    let level = told.unwrap_or(level);
     if !process(eval)?.loggers.tells(logger, level) {
         return Ok(Value::new_none());
     }

@@ -55,6 +55,8 @@ mod class_functions;
 #[cfg(feature = "program")]
 mod classes;
 #[cfg(feature = "program")]
+mod collections;
+#[cfg(feature = "program")]
 mod contexts;
 #[cfg(feature = "program")]
 mod cuda;
@@ -80,6 +82,8 @@ mod held;
 mod hints;
 #[cfg(feature = "program")]
 mod in_place;
+#[cfg(feature = "program")]
+mod items;
 #[cfg(feature = "program")]
 mod iterated;
 #[cfg(feature = "program")]
@@ -129,6 +133,8 @@ mod output_value;
 #[cfg(feature = "program")]
 mod own_data;
 #[cfg(feature = "program")]
+mod own_modules;
+#[cfg(feature = "program")]
 mod parameters;
 #[cfg(feature = "program")]
 mod pickled;
@@ -153,6 +159,8 @@ mod stores;
 #[cfg(feature = "program")]
 mod streams;
 #[cfg(feature = "program")]
+mod subsets;
+#[cfg(feature = "program")]
 mod tensor_each;
 #[cfg(feature = "program")]
 mod tensor_functions;
@@ -163,9 +171,15 @@ mod tensor_moves;
 #[cfg(feature = "program")]
 mod tensor_parts;
 #[cfg(feature = "program")]
+mod tensor_products;
+#[cfg(feature = "program")]
 mod tensor_reduce;
 #[cfg(feature = "program")]
 mod tensor_shapes;
+#[cfg(feature = "program")]
+mod tensor_shown;
+#[cfg(feature = "program")]
+mod tensor_triangles;
 #[cfg(feature = "program")]
 mod tensor_value;
 #[cfg(feature = "program")]
@@ -174,6 +188,8 @@ mod then;
 mod torch;
 #[cfg(feature = "program")]
 mod torch_parts;
+#[cfg(feature = "program")]
+mod torch_settings;
 #[cfg(feature = "program")]
 mod transposed;
 #[cfg(feature = "program")]

@@ -7,6 +7,7 @@ use super::checkpoint::{CheckpointValue, loaded};
 use super::module_list::{ModuleListValue, model_of};
 use super::output_shape::{Rest, Shape};
 use super::output_value::{returned, shaped};
+use super::own_modules::OWN_TENSOR;
 use super::parameters::{ParametersValue, number_of};
 use super::process::process;
 use super::tensor_value::tensor;
@@ -17,7 +18,7 @@ use crate::dtype::Dtype;
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
-use starlark::values::dict::{DictRef, UnpackDictEntries};
+use starlark::values::dict::UnpackDictEntries;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
@@ -267,27 +268,25 @@ fn batch_norm<'v>(
     Ok(ModelValue::new(module(name, params, buffers, Dtype::Float32, 1), Shape::Same))
 }
 
-/// What a class of models becomes.
-#[starlark_module]
-pub(super) fn classes(builder: &mut GlobalsBuilder) {
-    /// The model of what a class keeps in `self`, whose `forward` returns so many values: 0 where
-    /// that is not known.
-    fn _module<'v>(
-        #[starlark(require = pos)] name: &str,
-        #[starlark(require = pos)] kept: Value<'v>,
-        #[starlark(require = pos)] returned: u32,
-    ) -> anyhow::Result<ModelValue> {
-        let kept = DictRef::from_value(kept).ok_or_else(|| anyhow::anyhow!("self is no dict"))?;
-        let models = kept
-            .iter()
-            .filter_map(|(key, value)| Some((key.unpack_str()?.to_owned(), model_of(value)?)));
-        let models: Vec<(String, ModelValue)> = models.collect();
-        let parts: Vec<(String, &Model)> =
-            models.iter().map(|(name, model)| (name.clone(), &*model.0)).collect();
-        let shapes = models.iter().map(|(_, model)| (*model.1).clone()).collect();
-        let shape = Shape::class(shapes, returned as usize);
-        Ok(ModelValue::new(sequence(name, &parts), shape))
+/// The model of a class, of what it keeps by name, whose `forward` returns so many values: 0 where that
+/// is not known.
+pub(super) fn of_parts(
+    name: &str,
+    models: Vec<(String, ModelValue)>,
+    returned: usize,
+) -> ModelValue {
+    let own = |model: &ModelValue| model.0.name == OWN_TENSOR;
+    // A module's own parameters come before those of its modules.
+    let (tensors, modules): (Vec<_>, Vec<_>) = models.iter().partition(|(_, model)| own(model));
+    let parts: Vec<(String, &Model)> =
+        tensors.iter().chain(&modules).map(|(name, model)| (name.clone(), &*model.0)).collect();
+    let shapes = modules.iter().map(|(_, model)| (*model.1).clone()).collect();
+    let mut made = sequence(name, &parts);
+    let names = made.params.iter_mut().map(|own| &mut own.name);
+    for name in names.chain(made.buffers.iter_mut().map(|own| &mut own.name)) {
+        name.truncate(name.trim_end_matches('.').len());
     }
+    ModelValue::new(made, Shape::class(shapes, returned))
 }
 
 /// Modules without parameters: `nn.ReLU()`.

@@ -57,7 +57,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         builder.namespace("datasets", super::data::of_torchvision);
     });
     parallel(builder);
-    super::models::classes(builder);
+    super::own_modules::add(builder);
     builder.namespace("optim", |builder| {
         super::optimizer::optimizers(builder);
         builder.namespace("lr_scheduler", super::optimizer::schedulers);
@@ -102,7 +102,7 @@ fn wrap<'v>(
     };
     let mut options = DdpOptions::default();
     let mut device = Device::named("A100");
-    let (mut batch, mut group) = (32, None);
+    let (mut batch, mut group, mut device_ids) = (32, None, Value::new_none());
     for (name, value) in &kwargs.entries {
         match *name {
             "bucket_cap_mb" if value.is_none() => {}
@@ -122,7 +122,8 @@ fn wrap<'v>(
                 device = Device::named(gpu);
                 anyhow::ensure!(device.is_some(), "{gpu} is no known GPU: V100, A100, H100, H200");
             }
-            "device_ids" | "output_device" | "dim" => {}
+            "device_ids" => device_ids = *value,
+            "output_device" | "dim" => {}
             other => {
                 return Err(take::type_error(format!(
                     "DistributedDataParallel.__init__() got an unexpected keyword argument '{other}'"
@@ -167,7 +168,7 @@ fn wrap<'v>(
     let wanted = wrapped.wanted.clone();
     anyhow::ensure!(process.modules.len() < 1000, "a process has at most 1000 models");
     process.modules.push(wrapped);
-    DdpValue::of(process, wanted)
+    DdpValue::of(process, wanted, device_ids)
 }
 
 /// The global ranks of a model's group, by group rank.
@@ -331,7 +332,6 @@ pub(super) fn with_module<T>(
     done
 }
 
-/// What DDP's calls are a part of.
 const FORWARD: &str = "DistributedDataParallel.forward";
 const BACKWARD: &str = "DistributedDataParallel backward";
 pub(super) const JOIN: &str = "DistributedDataParallel.join";
@@ -398,7 +398,7 @@ pub(super) fn backward(
     let process = process(eval)?;
     with_module(process, at, |process, module| {
         anyhow::ensure!(module.forwarded, "backward() before a forward pass");
-        module.forwarded = false;
+        module.forwarded = module.ddp.is_none(); // Several passes of a pipeline may be under way.
         let left_out = [unused, module.unused.as_slice()].concat();
         module.graded.store(true, Relaxed);
         let dtype = module.model.params.first().map_or(Dtype::Float32, |param| param.dtype);

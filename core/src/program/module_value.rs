@@ -9,11 +9,12 @@ use super::module_parts;
 use super::output_value::{input_of, returned};
 use super::parameters::Of;
 use super::process::Process;
-use super::values::{Context, ContextValue};
+use super::values::{Context, ContextValue, DeviceValue};
 use crate::c10d::ForwardPass;
 use allocative::Allocative;
 use starlark::environment::{Methods, MethodsBuilder};
 use starlark::eval::{Arguments, Evaluator};
+use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
 use starlark::values::tuple::UnpackTuple;
 use starlark::values::{
@@ -35,14 +36,35 @@ pub(crate) struct DdpValue(
     /// The model that it wraps.
     #[allocative(skip)]
     Of,
+    /// `device_ids`, where it was given any.
+    #[allocative(skip)]
+    Option<Arc<[u32]>>,
 );
 starlark_simple_value!(DdpValue);
 
 impl DdpValue {
-    /// The model that the process has wrapped last.
-    pub(super) fn of(process: &mut Process<'_>, sync: Arc<AtomicBool>) -> anyhow::Result<DdpValue> {
+    /// The model that the process has wrapped last, on those GPUs.
+    pub(super) fn of(
+        process: &mut Process<'_>,
+        sync: Arc<AtomicBool>,
+        device_ids: Value<'_>,
+    ) -> anyhow::Result<DdpValue> {
         let at = process.modules.len().saturating_sub(1);
-        Ok(DdpValue(at, sync, Of::numbered(at, process)?))
+        let ids = take::items(device_ids).map(|ids| {
+            let index = |id: &Value<'_>| {
+                let device = id.downcast_ref::<DeviceValue>().map(|device| device.0.1.unwrap_or(0));
+                device.or_else(|| u32::try_from(id.unpack_i32()?).ok())
+            };
+            ids.iter().filter_map(index).collect::<Arc<[u32]>>()
+        });
+        Ok(DdpValue(at, sync, Of::numbered(at, process)?, ids))
+    }
+
+    fn device_ids<'v>(&self, heap: Heap<'v>) -> Value<'v> {
+        match &self.3 {
+            Some(ids) => heap.alloc(AllocList(ids.iter().copied())),
+            None => Value::new_none(),
+        }
     }
 }
 
@@ -90,12 +112,13 @@ impl<'v> StarlarkValue<'v> for DdpValue {
         match attribute {
             "module" => Some(heap.alloc(InnerValue(self.0, self.2.clone()))),
             SYNC => Some(Value::new_bool(self.1.load(Relaxed))),
+            "device_ids" => Some(self.device_ids(heap)),
             _ => None,
         }
     }
 
     fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
-        matches!(attribute, "module" | SYNC)
+        matches!(attribute, "module" | "device_ids" | SYNC)
     }
 
     fn set_attr(&self, attribute: &str, value: Value<'v>) -> starlark::Result<()> {

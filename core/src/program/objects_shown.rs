@@ -1,9 +1,10 @@
 //! Objects of a program's classes as they are shown: by their `__str__` and `__repr__`, a dataclass by its
-//! fields, also where they stand in lists, tuples and dicts.
+//! fields, also where they stand in lists, tuples and dicts; and so are tensors.
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use super::classes::{InstanceValue, found};
+use super::values::TensorValue;
 use super::{exceptions, shown};
 use allocative::Allocative;
 use starlark::eval::Evaluator;
@@ -38,7 +39,9 @@ impl<'v> StarlarkValue<'v> for ShownValue {}
 
 /// Whether a value is an object, or holds one, as far as is still looked at.
 fn holds(value: Value<'_>, depth: usize, left: &mut u32) -> bool {
-    if value.downcast_ref::<InstanceValue<'_>>().is_some() {
+    if value.downcast_ref::<InstanceValue<'_>>().is_some()
+        || value.downcast_ref::<TensorValue>().is_some()
+    {
         return true;
     }
     if depth > MAX_DEPTH || *left == 0 {
@@ -102,6 +105,9 @@ fn within<'v>(
             Some(text) => heap.alloc(ShownValue(text)),
             None => value,
         });
+    }
+    if let Some(text) = super::tensor_shown::shown(value, eval)? {
+        return Ok(heap.alloc(ShownValue(text)));
     }
     let mut all = |items: &[Value<'v>]| -> anyhow::Result<Vec<Value<'v>>> {
         items.iter().map(|item| within(*item, depth + 1, left, eval)).collect()

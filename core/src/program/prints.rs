@@ -34,7 +34,12 @@ impl Process<'_> {
     fn printed_line(&mut self, text: &str) {
         if self.printed.len() < MAX_PRINTS {
             let after = self.ops() as u32;
-            let text = text.chars().take(MAX_CHARS).collect();
+            let mut kept: String = text.chars().take(MAX_CHARS).collect();
+            if kept.len() < text.len() {
+                let left = text.chars().count() - MAX_CHARS;
+                kept.push_str(&format!("… ({left} more characters)"));
+            }
+            let text = kept;
             self.printed.push((self.line, text, after));
         }
     }

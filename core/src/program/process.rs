@@ -11,7 +11,7 @@ use starlark::any::ProvidesStaticType;
 use starlark::errors::Frame;
 use starlark::eval::Evaluator;
 use starlark::values::FrozenValue;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -99,6 +99,12 @@ pub(super) struct Process<'j> {
     pub(super) raised: Option<String>,
     /// Whether the process has ended by what nothing in it can catch.
     pub(super) gone: bool,
+    /// The models that classes of the program's have made.
+    pub(super) own: Vec<super::own_modules::OwnModule>,
+    /// How many objects of the program's classes it has made.
+    pub(super) objects: u64,
+    /// The loops with an `else` that it has left by `break` last.
+    pub(super) broken: BTreeSet<u32>,
     /// The program, in the interpreter's words.
     pub(super) program: Option<Arc<Rewritten>>,
 }
@@ -154,6 +160,9 @@ impl<'j> Process<'j> {
             loggers: super::logging::Loggers::default(),
             raised: None,
             gone: false,
+            own: Vec::new(),
+            objects: 0,
+            broken: BTreeSet::new(),
             program: None,
         }
     }

@@ -27,8 +27,9 @@ pub(super) fn natives(globals: &Globals) -> Vec<(&'static str, FrozenValue)> {
 }
 
 /// Names that a program has without an import, and that Python's modules have as well.
-const NATIVES: [&str; 12] = [
+const NATIVES: [&str; 13] = [
     "partial",
+    "reduce",
     "struct",
     "torch",
     "nullcontext",

@@ -40,7 +40,11 @@ fn is_whole(own: &ClassValue<'_>, depth: usize) -> bool {
     own.bases.iter().all(known)
 }
 
-fn method<'v>(
+/// What a method of an object's class answers, if it has it.
+///
+/// # Errors
+/// What it raises.
+pub(super) fn method<'v>(
     of: Value<'v>,
     name: &str,
     args: &[Value<'v>],
@@ -172,6 +176,45 @@ pub(super) fn number<'v>(
         }
     }
     Err(take::type_error(format!("{wrong}'{}'", own.name)))
+}
+
+/// What `a == b` answers where one of them says it itself; nothing elsewhere. What `__eq__` does not
+/// implement is asked of the other side.
+///
+/// # Errors
+/// What their methods raise.
+pub(super) fn equal<'v>(
+    a: Value<'v>,
+    b: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Value<'v>>> {
+    for (own, other) in [(a, b), (b, a)] {
+        let answer = method(own, "__eq__", &[other], eval)?;
+        if let Some(answer) = answer.filter(|answer| answer.get_type() != "NotImplementedType") {
+            return Ok(Some(answer));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether two values are one object; nothing of what is no object of a program's class.
+pub(super) fn identical<'v>(a: Value<'v>, b: Value<'v>) -> Option<bool> {
+    let own = a.downcast_ref::<InstanceValue<'v>>()?;
+    let other = b.downcast_ref::<InstanceValue<'v>>();
+    Some(other.is_some_and(|other| own.is(other)))
+}
+
+/// What `__contains__` says.
+///
+/// # Errors
+/// What it raises.
+pub(super) fn contains<'v>(
+    of: Value<'v>,
+    item: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<bool>> {
+    let answer = method(of, "__contains__", &[item], eval)?;
+    answer.map(|answer| truth(answer, eval)).transpose()
 }
 
 #[starlark_module]

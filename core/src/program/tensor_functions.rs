@@ -13,7 +13,7 @@ use starlark::values::Value;
 use starlark::values::none::NoneType;
 
 /// Those that are.
-const METHODS: [&str; 41] = [
+const METHODS: [&str; 48] = [
     "sum",
     "mean",
     "prod",
@@ -55,6 +55,13 @@ const METHODS: [&str; 41] = [
     "mul",
     "div",
     "numel",
+    "matmul",
+    "mm",
+    "bmm",
+    "mv",
+    "dot",
+    "tril",
+    "triu",
 ];
 
 /// The method of that name, of the first argument.

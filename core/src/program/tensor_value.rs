@@ -48,6 +48,8 @@ fn every_method(builder: &mut MethodsBuilder) {
     super::tensor_reduce::methods(builder);
     super::tensor_each::methods(builder);
     super::tensor_shapes::methods(builder);
+    super::tensor_products::methods(builder);
+    super::tensor_triangles::methods(builder);
 }
 
 #[starlark_value(type = "Tensor")]

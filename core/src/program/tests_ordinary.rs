@@ -18,7 +18,27 @@ macro_rules! held {
 
 #[test]
 fn ordinary_scripts_print_what_they_print() {
-    let programs = held!["values", "data", "models", "calls", "logs", "handlers", "trainer", "own"];
+    let programs = held![
+        "values",
+        "data",
+        "models",
+        "calls",
+        "logs",
+        "handlers",
+        "trainer",
+        "own",
+        "loops",
+        "containers",
+        "rows",
+        "sampled",
+        "compared",
+        "methods",
+        "numbers",
+        "shown",
+        "groups",
+        "language_model",
+        "image_net",
+    ];
     for (name, text, expected) in programs {
         let options = Options { world_size: Some(2), ..Options::default() };
         let compiled =
@@ -45,9 +65,37 @@ fn what_a_loader_cannot_follow_is_refused() {
     };
     assert!(of("torch.zeros(3), i", ", num_workers=2, prefetch_factor=2").is_ok());
     for (row, told, about) in
-        [("'text', i", "", "a row of a data set"), ("i", ", collate_fn=print", "collate_fn")]
+        [("'text', i", "", "a row of a data set"), ("i", ", batch_sampler=[[0]]", "batch_sampler")]
     {
         let refused = of(row, told);
         assert!(refused.as_ref().is_err_and(|why| why.contains(about)), "{refused:?}");
+    }
+}
+
+/// What may stand where nothing comes to, and is refused where it is used.
+#[test]
+fn what_is_not_known_matters_where_it_is_used() {
+    let of = |body: &str| {
+        let text = format!(
+            "import torch.distributed as dist\nimport wandb\nclass Key:\n    def __eq__(self, other):\n        \
+             return True\ndef plot(x):\n    wandb.log(x)\n    return nothing_has_it + x\n\
+             dist.init_process_group('gloo')\n{body}\n"
+        );
+        let options = Options { world_size: Some(2), ..Options::default() };
+        compile("train.py", &text, &options).map_err(|error| error.message)
+    };
+    assert!(of("dist.barrier()").is_ok());
+    for (body, about) in [
+        ("print(nothing_has_it)", "Variable `nothing_has_it` not found"),
+        ("plot(1)", "wandb.log is not known here"),
+        ("if 1 > 2:\n    pass\nelif (n := 1):\n    pass", "may not be reached"),
+        ("x = {Key(): 1}", "are no keys here"),
+        ("for x in iter([1]):\n    pass\nelse:\n    raise ValueError('else')", ""),
+    ] {
+        let refused = of(body);
+        match about {
+            "" => assert!(refused.is_ok_and(|made| made.raised.len() == 1), "{body}"),
+            about => assert!(refused.as_ref().is_err_and(|why| why.contains(about)), "{refused:?}"),
+        }
     }
 }

@@ -82,7 +82,7 @@ fn statements_are_pythons() {
             "step 02 loss 0.3333 4 2 [0, 1]",
             "{'step': 1} one text",
             "[1, 2] True",
-            "tensor(shape=[2], dtype=torch.float32) tensor(shape=[], dtype=torch.float32)",
+            "tensor([0., 0.]) tensor(0.)",
             "       x|width_of=8",
         ]
     );

@@ -36,6 +36,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         functions(builder);
         super::torch_parts::functions(builder);
         super::tensor_functions::add(builder);
+        super::torch_settings::functions(builder);
         super::exceptions::of_torch(builder);
         super::amp::functions(builder);
         builder.namespace("amp", super::amp::add);
@@ -59,6 +60,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
             builder.namespace("parallel", super::module::parallel);
             super::models::layers(builder);
             super::models::bare(builder);
+            super::own_modules::of_nn(builder);
             super::losses::classes(builder);
             builder.namespace("functional", super::losses::functional);
             builder.namespace("utils", super::optimizer::utils);
@@ -490,10 +492,5 @@ fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<TensorValue> {
         super::tensor_parts::of_class(eval, data, Dtype::Float32)
-    }
-
-    fn manual_seed<'v>(seed: Value<'v>) -> anyhow::Result<NoneType> {
-        let _ = seed;
-        Ok(NoneType)
     }
 }

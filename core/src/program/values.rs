@@ -122,7 +122,8 @@ impl fmt::Display for GroupValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0.group {
             c10d::Group::Member(_) => "<torch.distributed.distributed_c10d.ProcessGroup>",
-            c10d::Group::NonMember => "GroupMember.NON_GROUP_MEMBER",
+            // It is a number.
+            c10d::Group::NonMember => "-100",
         })
     }
 }

@@ -16,7 +16,20 @@ const FRONT: &str = "_of_";
 
 /// The class and the name of a method that a function was written for.
 pub(super) fn attached(function: &str) -> Option<(&str, &str)> {
-    function.strip_prefix(FRONT)?.split_once(OF)
+    function.strip_prefix(FRONT).filter(|_| of_model(function).is_none())?.split_once(OF)
+}
+
+/// What the name of a method of a model begins with.
+const OF_MODEL: &str = "_of_model_";
+
+/// The name of the function that a method of a class of models is.
+pub(super) fn named_of_model(class: &str, method: &str) -> String {
+    format!("{OF_MODEL}{class}{OF}{method}")
+}
+
+/// The class of models and the name of a method that a function was written for.
+pub(super) fn of_model(function: &str) -> Option<(&str, &str)> {
+    function.strip_prefix(OF_MODEL)?.split_once(OF)
 }
 
 /// Rewrites the classes of a program; what is none that can be followed stays, and is refused.
@@ -27,7 +40,7 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
     let Ok(statements) = scan::scan(text) else { return Cow::Borrowed(text) };
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let mut changed = false;
-    let mut asked = Vec::new();
+    let (mut asked, mut set) = (Vec::new(), Vec::new());
     for (at, head) in statements.iter().enumerate() {
         let behind = statements.get(at + 1..).unwrap_or_default();
         let length = behind.iter().take_while(|own| own.indent > head.indent).count();
@@ -37,6 +50,7 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
         let Some(made) = of_class(head, block, front.is_some()) else { continue };
         changed = true;
         asked.extend(properties::of(block));
+        set.extend(properties::set(block));
         for (first, last, text) in made {
             let mut parts = text.split('\n');
             for own in lines.iter_mut().take(last + 1).skip(first) {
@@ -50,7 +64,7 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
         }
     }
     match changed {
-        true => Cow::Owned(properties::asked(lines, &asked)),
+        true => Cow::Owned(properties::asked(lines, &asked, &set, false)),
         false => Cow::Borrowed(text),
     }
 }
@@ -97,10 +111,11 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     let mut fields = Vec::new();
     let mut made = Vec::new();
     let mut statements = block.iter().peekable();
+    let mut sets = false;
     while let Some(own) = statements.next() {
-        // Comparisons are the interpreter's own, which asks no method.
+        // Orders are the interpreter's own, which asks no method.
         let method = own.mask.trim_start().strip_prefix("def ").unwrap_or_default();
-        if ["__eq__(", "__ne__(", "__lt__(", "__le__(", "__gt__(", "__ge__(", "__hash__("]
+        if ["__ne__(", "__lt__(", "__le__(", "__gt__(", "__ge__("]
             .iter()
             .any(|compares| method.starts_with(compares))
         {
@@ -111,7 +126,13 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
             made.push((own.first, own.last, text));
             continue;
         }
-        let text = of_body(own, name, indent, data, &mut fields)?;
+        let setter = properties::is_setter(own);
+        let text = match std::mem::replace(&mut sets, setter) {
+            // What sets a property has its name, and another one here.
+            true => of_body(&properties::setter(own)?, name, indent, data, &mut fields)?,
+            false if setter => String::new(),
+            false => of_body(own, name, indent, data, &mut fields)?,
+        };
         // What stands in a block of a class runs when the class is made.
         let opens = statements.peek().is_some_and(|next| next.indent > body);
         if opens && !own.mask.trim_start().starts_with("def ") {
@@ -127,7 +148,7 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
 }
 
 /// A statement without so many blanks in front.
-fn dedented(own: &Logical, by: usize) -> Option<String> {
+pub(super) fn dedented(own: &Logical, by: usize) -> Option<String> {
     let blank = own.text.get(..by)?.chars().all(|c| c == ' ' || c == '\t');
     if blank { own.text.get(by..).map(str::to_owned) } else { None }
 }
@@ -195,7 +216,7 @@ fn of_body(
             "classmethod" => Some(format!("{indent}@_of_class")),
             "property" => Some(format!("{indent}@_a_property")),
             "abstractmethod" => None,
-            other if other.contains("setter") || other.contains("cached") => None,
+            other if other.contains("deleter") || other.contains("cached") => None,
             _ => Some(format!("{indent}{}", own.text[start..].trim_end())),
         };
     }

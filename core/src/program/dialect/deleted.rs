@@ -26,7 +26,8 @@ pub(super) fn statement(own: &Logical) -> Option<String> {
         return None;
     }
     let (of, key) = (text.get(..open)?, text.get(open + 1..mask.len() - 1)?);
-    Some(format!("_delete({}, {})", expression(of.trim()), expression(key.trim())))
+    let written = |part: &str| expression(part.trim(), own.asks);
+    Some(format!("_delete({}, {})", written(of), written(key)))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! what a value is cannot be mistaken for its format.
 
 use super::super::error::ProgramError;
+use super::objects::Asks;
 use super::scan::Logical;
 
 /// The statement without f-strings, and its mask.
@@ -80,7 +81,7 @@ fn parts(body: &str, quote: &str, statement: &Logical) -> Result<(String, usize)
             _ if next == '{' => {
                 flush(&mut call, &mut literal);
                 let end = closing(&rest[1..]).ok_or_else(|| error("an f-string has an open {"))?;
-                call.push_str(&value(&rest[1..1 + end]));
+                call.push_str(&value(&rest[1..1 + end], statement.asks));
                 call.push_str(", ");
                 rest = &rest[end + 2..];
             }
@@ -107,7 +108,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 /// `x`, `x!r`, `x:.3f` or `x=` as an argument of the call.
-fn value(inner: &str) -> String {
+fn value(inner: &str, asks: Asks) -> String {
     let mut depth = 0;
     let mut end = inner.len();
     for (at, c) in inner.char_indices() {
@@ -130,30 +131,30 @@ fn value(inner: &str) -> String {
     let compared = ["==", "!=", "<=", ">="].iter().any(|op| shown.ends_with(op));
     if let Some(named) = shown.strip_suffix('=').filter(|_| !compared) {
         // The text stands as it was written, blanks and all.
-        return format!("{:?}, ({}, \"!r\")", expression, rewritten(named));
+        return format!("{:?}, ({}, \"!r\")", expression, rewritten(named, asks));
     }
     match format {
-        "" => format!("(({}),)", rewritten(expression)),
+        "" => format!("(({}),)", rewritten(expression, asks)),
         format => {
             let format = format.strip_prefix(':').unwrap_or(format);
-            format!("({}, {})", rewritten(expression), specification(format))
+            format!("({}, {})", rewritten(expression, asks), specification(format, asks))
         }
     }
 }
 
 /// The expression in Starlark's words.
-fn rewritten(expression: &str) -> String {
-    super::expression(expression.trim())
+fn rewritten(expression: &str, asks: Asks) -> String {
+    super::expression(expression.trim(), asks)
 }
 
 /// A format, which may hold expressions of its own: `{x:>{width}}`.
-fn specification(format: &str) -> String {
+fn specification(format: &str, asks: Asks) -> String {
     let mut parts = Vec::new();
     let mut rest = format;
     while let Some((before, after)) = rest.split_once('{') {
         let Some(end) = closing(after) else { break };
         parts.push(format!("{before:?}"));
-        parts.push(format!("str({})", rewritten(&after[..end])));
+        parts.push(format!("str({})", rewritten(&after[..end], asks)));
         rest = &after[end + 1..];
     }
     parts.push(format!("{rest:?}"));

@@ -4,7 +4,7 @@ use super::super::error::ProgramError;
 use super::scan::Logical;
 
 /// Modules that a program has, by Python's name, and what they are called here.
-const MODULES: [(&str, &str); 29] = [
+const MODULES: [(&str, &str); 31] = [
     ("torch.distributed.algorithms.join", "torch.distributed"),
     ("torch.distributed.device_mesh", "torch.distributed.device_mesh"),
     ("torch.distributed.distributed_c10d", "torch.distributed"),
@@ -34,6 +34,8 @@ const MODULES: [(&str, &str); 29] = [
     ("traceback", "traceback"),
     ("itertools", "itertools"),
     ("contextlib", "contextlib"),
+    ("collections", "collections"),
+    ("tempfile", "tempfile"),
 ];
 
 /// The statement that takes an import's place: empty when the names are there already.

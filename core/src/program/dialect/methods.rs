@@ -5,8 +5,19 @@ use super::operand::before;
 
 /// Methods of texts, lists, tuples and dicts. A value that has one of that name itself is asked for
 /// its own.
-const METHODS: [&str; 10] =
-    ["format", "ljust", "rjust", "center", "zfill", "sort", "reverse", "copy", "count", "index"];
+const METHODS: [&str; 11] = [
+    "format",
+    "ljust",
+    "rjust",
+    "center",
+    "zfill",
+    "sort",
+    "reverse",
+    "copy",
+    "count",
+    "index",
+    "most_common",
+];
 
 /// Rewrites them in a statement and its mask, which stay of one length. In the mask, strings are
 /// runs of one character.
@@ -17,6 +28,12 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
         for of in [&mut *text, &mut *mask] {
             of.replace_range(dot..dot + ".__name__".len(), ")");
             of.insert_str(start, "_name(");
+        }
+    }
+    // `chain.from_iterable(lists)` is `chain(*lists)`.
+    while let Some(at) = mask.find(".from_iterable(") {
+        for of in [&mut *text, &mut *mask] {
+            of.replace_range(at..at + ".from_iterable(".len(), "(*");
         }
     }
     ranks_of_meshes(text, mask);

@@ -26,8 +26,10 @@ mod globals;
 mod import;
 mod inline;
 mod load;
+mod loops;
 mod methods;
 mod modules;
+mod objects;
 mod operand;
 mod operators;
 mod properties;
@@ -42,7 +44,9 @@ mod tests;
 #[cfg(test)]
 mod tests_attempts;
 mod truth;
+mod turns;
 mod waits;
+mod walrus;
 
 pub(super) use column::of as column;
 
@@ -104,11 +108,14 @@ enum Block {
 /// When it has what a program cannot have.
 pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     let original = text.lines().map(str::to_owned).collect();
-    let text = modules::rewrite(text);
+    let text = loops::rewrite(text);
+    let text = modules::rewrite(&text);
     let text = globals::rewrite(&text);
     let text = classes::rewrite(&text);
     let text = &*truth::rewrite(&text);
-    let statements = scan::scan(text)?;
+    let mut statements = scan::scan(text)?;
+    let asks = objects::Asks::of(text);
+    statements.iter_mut().for_each(|own| own.asks = asks);
     let room = String::with_capacity(text.len() + 64);
     let mut out = Rewritten { text: room, origin: Vec::new(), original };
     let mut blocks: Vec<Open> = Vec::new();
@@ -216,6 +223,7 @@ impl Rewritten {
 }
 
 /// What follows a statement.
+#[derive(Clone, Copy)]
 struct Ahead<'b> {
     /// The names that hold works alone.
     names: Here<'b>,
@@ -232,9 +240,19 @@ fn write(
     out: &mut Rewritten,
     blocks: &mut Vec<Open>,
     statement: &Logical,
-    Ahead { inner, leaves, idle, names }: Ahead<'_>,
+    ahead: Ahead<'_>,
 ) -> Result<(), ProgramError> {
+    let Ahead { leaves, names, .. } = ahead;
     let Logical { first, indent, .. } = *statement;
+    if let Some((named, own)) = walrus::hoisted(statement)? {
+        if first_word(own.mask.trim_start()) == "while" {
+            return turns::while_loop(out, blocks, &own, &named, ahead);
+        }
+        for one in &named {
+            write(out, blocks, one, ahead)?;
+        }
+        return write(out, blocks, &own, ahead);
+    }
     let head = statement.mask.trim_start();
     let refused = |why: &str, help: &str| Err(ProgramError::at(first, 0, why).with_help(help));
     match first_word(head) {
@@ -268,35 +286,7 @@ fn write(
             blocks.push(Open { indent, kind });
             return Ok(());
         }
-        "while" => {
-            let (text, mask) = expressions(statement)?;
-            let Some((from, to)) = block_head(&mask, "while") else {
-                return refused(
-                    "`while` and its block stand on one line",
-                    "Write the block on lines of its own.",
-                );
-            };
-            let condition = text[from..to].replace('\n', " ");
-            out.line(&format!("{:indent$}for _ in range(2147483647):", ""), first);
-            let condition = condition.trim_end();
-            // A loop that asks a store is the wait that it stands for.
-            let has = |words: &[&str]| words.iter().any(|word| head.contains(word));
-            if idle && has(&POLLS) {
-                let exact = if has(&["=="]) { "True" } else { "False" };
-                let condition = condition.trim();
-                out.line(&format!("{:inner$}_polling({exact})", ""), first);
-                out.line(&format!("{:inner$}if not _polled({condition}): break", ""), first);
-            } else {
-                let condition = condition.trim();
-                out.line(&format!("{:inner$}if not ({condition}): break", ""), first);
-            }
-            let kind = match idle && condition.trim() == "True" {
-                true => Block::Endless { inner },
-                false => Block::Loop,
-            };
-            blocks.push(Open { indent, kind });
-            return Ok(());
-        }
+        "while" => return turns::while_loop(out, blocks, statement, &[], ahead),
         // The same in a loop that is left from within.
         "if" if leaves && blocks.last().is_some_and(|open| open.is_endless(indent)) => {
             let (text, mask) = expressions(statement)?;
@@ -337,7 +327,13 @@ fn write(
         word @ ("return" | "break" | "continue") if contexts_left(blocks, word) > 0 => {
             return leaving(out, statement, contexts_left(blocks, word), names);
         }
-        "for" => blocks.push(Open { indent, kind: Block::Loop }),
+        "for" => {
+            let written = turns::for_loop(out, statement, ahead)?;
+            blocks.push(Open { indent, kind: Block::Loop });
+            if written {
+                return Ok(());
+            }
+        }
         "def" => blocks.push(Open { indent, kind: Block::Def }),
         // Behind its function, in which the line is written.
         "" if head.starts_with('@') => {
@@ -432,15 +428,16 @@ fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
     reflected::rewrite(&mut text, &mut mask);
     methods::rewrite(&mut text, &mut mask);
     subscript::rewrite(&mut text, &mut mask);
+    statement.asks.rewrite(&mut text, &mut mask);
     chain::rewrite(&mut text, &mut mask);
     compare::rewrite(&mut text, &mut mask);
     Ok((text, mask))
 }
 
 /// An expression inside of a text, in Starlark's words; as it is where it cannot be read.
-fn expression(text: &str) -> String {
+fn expression(text: &str, asks: objects::Asks) -> String {
     let rewritten = match scan::scan(text).as_deref() {
-        Ok([one]) => expressions(one).ok(),
+        Ok([one]) => expressions(&Logical { asks, ..one.clone() }).ok(),
         _ => None,
     };
     rewritten.map_or_else(|| text.to_owned(), |(text, _)| text)

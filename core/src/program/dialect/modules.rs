@@ -1,11 +1,12 @@
 //! `class Net(nn.Module)` as a function that makes a model: what its `__init__` keeps in `self` is kept
 //! in a dict, and the models among it are run one after the other, in the order in which they are made.
-//! `forward` and other methods are left out. Lines stay where they are.
+//! `forward` is left out, and of the other methods those that nothing asks for by hand
+//! (`ddp.module.encode(x)`), which become functions of their own. Lines stay where they are.
 
-use super::first_word;
 use super::inline::equals;
 use super::operand::closing;
 use super::scan::{self, Logical};
+use super::{classes, first_word, properties};
 use std::borrow::Cow;
 
 /// Rewrites the classes of a program that are models; all others stay, and are refused.
@@ -16,13 +17,16 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
     let Ok(statements) = scan::scan(text) else { return Cow::Borrowed(text) };
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let mut changed = false;
+    let mut marked: Vec<String> = Vec::new();
     for (at, head) in statements.iter().enumerate() {
         let Some(name) = model_of(head) else { continue };
         let behind = statements.get(at + 1..).unwrap_or_default();
         let length = behind.iter().take_while(|own| own.indent > head.indent).count();
         let block = behind.get(..length).unwrap_or_default();
-        if let Some(made) = function(name, head, block) {
+        let asked = asked(&statements, at, block);
+        if let Some(made) = function(name, head, block, &asked) {
             changed = true;
+            marked.extend(asked);
             let end = block.last().map_or(head.last, |last| last.last);
             for (line, text) in (head.first..=end).zip(made) {
                 if let Some(own) = lines.get_mut(line) {
@@ -32,9 +36,66 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
         }
     }
     match changed {
-        true => Cow::Owned(lines.join("\n") + "\n"),
+        true => Cow::Owned(properties::asked(lines, &marked, &[], true)),
         false => Cow::Borrowed(text),
     }
+}
+
+/// A method of the class itself that nothing stands in front of, by its name.
+fn method<'b>(block: &'b [Logical], at: usize) -> Option<&'b str> {
+    let own = block.get(at)?;
+    let decorated = at.checked_sub(1).and_then(|front| block.get(front));
+    let decorated = decorated.is_some_and(|front| front.mask.trim_start().starts_with('@'));
+    let direct = block.first().is_some_and(|first| first.indent == own.indent);
+    let (name, _) = own.mask.trim_start().strip_prefix("def ")?.split_once('(')?;
+    let called = !name.starts_with("__") && name != "forward";
+    (direct && called && !decorated).then_some(name)
+}
+
+/// Whether a statement asks something for that attribute.
+fn asks_for(own: &Logical, name: &str) -> bool {
+    let dotted = format!(".{name}");
+    own.text.match_indices(&dotted).any(|(at, _)| {
+        !own.text[at + dotted.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_')
+    })
+}
+
+/// What of a class, which stands there, the rest of a program asks for by hand: its methods, those that
+/// they call, and what `__init__` keeps.
+fn asked(statements: &[Logical], at: usize, block: &[Logical]) -> Vec<String> {
+    let front = statements.get(..at).unwrap_or_default().iter();
+    let behind = statements.get(at + 1 + block.len()..).unwrap_or_default();
+    let outside: Vec<&Logical> = front.chain(behind).collect();
+    let outside = |name: &str| outside.iter().any(|own| asks_for(own, name));
+    let methods: Vec<(usize, &str)> =
+        (0..block.len()).filter_map(|at| Some((at, method(block, at)?))).collect();
+    let mut found: Vec<String> = Vec::new();
+    let mut next: Vec<(usize, &str)> =
+        methods.iter().copied().filter(|(_, name)| outside(name)).collect();
+    while let Some((at, name)) = next.pop() {
+        if found.iter().any(|own| own == name) {
+            continue;
+        }
+        found.push(name.to_owned());
+        let body: Vec<&Logical> = body_of(block, at).collect();
+        let calls = |(_, name): &&(usize, &str)| body.iter().any(|own| asks_for(own, name));
+        next.extend(methods.iter().filter(calls));
+    }
+    let init = block.iter().position(|own| own.mask.trim_start().starts_with("def __init__("));
+    let kept = init.into_iter().flat_map(|at| body_of(block, at)).filter_map(|own| {
+        let (name, rest) = own.mask.trim_start().strip_prefix("self.")?.split_once('=')?;
+        let name = name.trim();
+        let plain = name.chars().all(|c| c.is_alphanumeric() || c == '_');
+        (plain && !rest.starts_with('=')).then(|| name.to_owned())
+    });
+    found.extend(kept.filter(|name| outside(name)));
+    found
+}
+
+/// What stands in a method.
+fn body_of(block: &[Logical], at: usize) -> impl Iterator<Item = &Logical> {
+    let indent = block.get(at).map_or(0, |own| own.indent);
+    block.iter().skip(at + 1).take_while(move |own| own.indent > indent)
 }
 
 /// The name of a class that is a model by itself.
@@ -50,7 +111,12 @@ fn model_of(head: &Logical) -> Option<&str> {
 
 /// The function in place of a class, line by line; `None` if it has no `__init__` that says what it is
 /// made of.
-fn function(name: &str, head: &Logical, block: &[Logical]) -> Option<Vec<String>> {
+fn function(
+    name: &str,
+    head: &Logical,
+    block: &[Logical],
+    asked: &[String],
+) -> Option<Vec<String>> {
     let first = head.first;
     let end = block.last()?.last;
     let at = block.iter().position(|own| own.mask.trim_start().starts_with("def __init__("))?;
@@ -59,8 +125,8 @@ fn function(name: &str, head: &Logical, block: &[Logical]) -> Option<Vec<String>
     let close = closing(init.mask.as_bytes(), open)?;
     let arguments = init.text.get(open + 1..close)?.trim().strip_prefix("self")?;
     let arguments = arguments.trim_start().trim_start_matches(',').replace('\n', " ");
-    let body: Vec<&Logical> =
-        block.get(at + 1..)?.iter().take_while(|own| own.indent > init.indent).collect();
+    let body: Vec<Logical> = body_of(block, at).map(registered).collect();
+    let body: Vec<&Logical> = body.iter().collect();
     let (indent, last) = (body.first()?.indent, *body.last()?);
     let mut lines = vec![String::new(); end + 1 - first];
     let mut put = |line: usize, text: String| {
@@ -71,7 +137,14 @@ fn function(name: &str, head: &Logical, block: &[Logical]) -> Option<Vec<String>
     put(first, format!("{:1$}def {name}({2}):", "", head.indent, arguments.trim()));
     put(init.first, format!("{:indent$}self = {{}}", ""));
     let returned = format!("return _module(\"{name}\", self, {})", values_of_forward(block));
-    let after = block.get(at + 1 + body.len());
+    let written = |at: &usize| method(block, *at).is_some_and(|own| asked.iter().any(|n| n == own));
+    // Where the next statement becomes one as well, the line in front of it is taken.
+    let next = at + 1 + body.len();
+    let free = block.get(next).map(|after| match written(&next) {
+        true => (last.last + 1 < after.first).then_some(last.last + 1),
+        false => Some(after.first),
+    });
+    let after = free.flatten();
     for own in &body {
         let base = own.mask.contains("super(") || own.mask.contains("Module.__init__(");
         // Of `self.apply(…)` nothing is seen here but what weights begin with.
@@ -101,9 +174,55 @@ fn function(name: &str, head: &Logical, block: &[Logical]) -> Option<Vec<String>
         }
     }
     if let Some(after) = after {
-        put(after.first, format!("{:indent$}{returned}", ""));
+        put(after, format!("{:indent$}{returned}", ""));
+    }
+    for at in (0..block.len()).filter(written) {
+        let (own, method) = (block.get(at)?, method(block, at)?);
+        let rest = own.text.get(own.mask.find('(')?..)?;
+        let name = classes::named_of_model(name, method);
+        put(own.first, format!("{:1$}def {name}{rest}", "", head.indent).replace('\n', " "));
+        for own in body_of(block, at) {
+            let text = classes::dedented(own, block.get(at)?.indent - head.indent)?;
+            for (line, text) in (own.first..=own.last).zip(text.split('\n')) {
+                put(line, text.to_owned());
+            }
+        }
     }
     Some(lines)
+}
+
+/// `self.register_buffer("name", x)` and its like as `self["name"] = _kept("register_buffer", x)`, in the
+/// dict's words.
+fn registered(own: &Logical) -> Logical {
+    const CALLS: [&str; 4] =
+        ["register_buffer", "register_parameter", "add_module", "register_module"];
+    let start = own.indent;
+    let call = CALLS.into_iter().find_map(|call| {
+        let front = format!("self.{call}(");
+        own.mask.get(start..)?.starts_with(&front).then(|| (call, start + front.len()))
+    });
+    let made = call.and_then(|(call, from)| {
+        let close = closing(own.mask.as_bytes(), from - 1)?;
+        let mut depth = 0_usize;
+        let comma = own.mask.get(from..close)?.char_indices().find_map(|(at, c)| {
+            match c {
+                '(' | '[' | '{' => depth += 1,
+                ')' | ']' | '}' => depth = depth.saturating_sub(1),
+                ',' if depth == 0 => return Some(from + at),
+                _ => {}
+            }
+            None
+        })?;
+        let put = |of: &str, quote: char| {
+            let name: String =
+                if quote == '"' { format!("\"{call}\"") } else { "\u{1}".repeat(call.len() + 2) };
+            let (front, key) = (&of[..start], of[from..comma].trim());
+            format!("{front}self[{key}] = _kept({name}, {}", &of[comma + 1..])
+        };
+        let (text, mask) = (put(&own.text, '"'), put(&own.mask, '\u{1}'));
+        Some(Logical { text, mask, ..own.clone() })
+    });
+    made.unwrap_or_else(|| own.clone())
 }
 
 /// Whether a statement of `__init__` calls a method of its own class, or one of every module: what that

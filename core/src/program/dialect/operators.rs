@@ -9,6 +9,83 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     beside(text, mask);
     percent(text, mask);
     powers(text, mask);
+    products(text, mask);
+    counted(text, mask);
+}
+
+/// `a @ b` as `_matmul(a, b)`, from the left.
+fn products(text: &mut String, mask: &mut String) {
+    let mut at = 0;
+    while let Some(found) = mask.get(at..).and_then(|rest| rest.find('@')) {
+        let operator = at + found;
+        at = operator + 1;
+        let left = mask[..operator].trim_end().len();
+        let Some(start) = before(mask.as_bytes(), left) else { continue };
+        // `a @= b` has no shorter word.
+        let Some(to) = after(mask.as_bytes(), operator + 1) else { continue };
+        text.replace_range(operator..operator + 1, ", ");
+        mask.replace_range(operator..operator + 1, ", ");
+        wrap((text, mask), (start, to + 1), "_matmul(", ")");
+    }
+}
+
+/// What is true counts one: `(a > b) + 1` as `_counted((a > b)) + 1`, and `True` beside an operator as 1.
+fn counted(text: &mut String, mask: &mut String) {
+    let arithmetic = |c: char| matches!(c, '+' | '-' | '*' | '/');
+    // Whether an operator stands there that joins two values.
+    let joins = |front: &str, behind: &str| {
+        let (front, behind) = (front.trim_end(), behind.trim_start());
+        let value = |c: char| c.is_alphanumeric() || matches!(c, '_' | ')' | ']' | '}');
+        let of_left = front.ends_with(arithmetic)
+            && front.trim_end_matches(arithmetic).trim_end().ends_with(value)
+            && !front.ends_with("**");
+        let of_right = behind.starts_with(arithmetic)
+            && !behind.starts_with("**")
+            && behind.get(1..2) != Some("=");
+        of_left || of_right
+    };
+    for (name, number) in [("True", "1"), ("False", "0")] {
+        let places: Vec<usize> = mask.match_indices(name).map(|(at, _)| at).collect();
+        for at in places.into_iter().rev() {
+            let (front, behind) = (&mask[..at], &mask[at + name.len()..]);
+            let word = |c: char| c.is_alphanumeric() || c == '_';
+            if front.ends_with(word) || behind.starts_with(word) || !joins(front, behind) {
+                continue;
+            }
+            for of in [&mut *text, &mut *mask] {
+                of.replace_range(at..at + name.len(), number);
+            }
+        }
+    }
+    let mut end = mask.len();
+    while let Some(open) = mask.get(..end).and_then(|rest| rest.rfind('(')) {
+        end = open;
+        let Some(close) = super::operand::closing(mask.as_bytes(), open) else { continue };
+        let inside = &mask[open + 1..close];
+        let called = mask[..open].ends_with(|c: char| c.is_alphanumeric() || "_)]".contains(c));
+        if called || !compares(inside) || !joins(&mask[..open], &mask[close + 1..]) {
+            continue;
+        }
+        wrap((text, mask), (open, close + 1), "_counted(", ")");
+    }
+}
+
+/// Whether a text is a comparison by itself.
+fn compares(inside: &str) -> bool {
+    let mut depth = 0_usize;
+    let flat: String = inside
+        .chars()
+        .filter(|c| {
+            let closes = matches!(c, ')' | ']' | '}');
+            depth = depth.saturating_sub(usize::from(closes));
+            let shown = depth == 0;
+            depth += usize::from(matches!(c, '(' | '[' | '{'));
+            shown
+        })
+        .collect();
+    let has = |words: &[&str]| words.iter().any(|word| flat.contains(word));
+    has(&["==", "!=", "<", ">", " in ", "not ", " and ", " or "])
+        && !has(&["<<", ">>", " for ", ",", " if ", "lambda", ":"])
 }
 
 /// `1_000` without its lines.

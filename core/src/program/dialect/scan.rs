@@ -1,6 +1,7 @@
 //! Where a Python text has code, strings and comments, and which of its lines begin a statement.
 
 use super::super::error::ProgramError;
+use super::objects::Asks;
 
 /// Brackets that may be open at once. A parser and a compiler recurse into them.
 const MAX_DEPTH: usize = 48;
@@ -22,6 +23,8 @@ pub(super) struct Logical {
     pub(super) text: String,
     /// Its text with strings and comments blanked out, of the same length.
     pub(super) mask: String,
+    /// What its program asks of objects.
+    pub(super) asks: Asks,
 }
 
 /// Splits a text into statements. Blank lines and comments belong to none.
@@ -58,8 +61,8 @@ pub(super) fn scan(text: &str) -> Result<Vec<Logical>, ProgramError> {
             if indents.len() > MAX_INDENT {
                 return Err(ProgramError::at(number, 0, "blocks are nested too deep"));
             }
-            open =
-                Some(Logical { first: number, last: number, indent, text: line.to_owned(), mask });
+            let (text, asks) = (line.to_owned(), Asks::default());
+            open = Some(Logical { first: number, last: number, indent, text, mask, asks });
         } else if let Some(open) = &mut open {
             open.last = number;
             open.text.push('\n');

@@ -29,10 +29,10 @@ fn comparisons_are_calls() {
             "f(a == g(b != c) and d not in e)\n",
             "f(_same(a, g(not _same(b, c))) and not _among(d, e))\n",
         ),
-        ("for a in b: f()\n", "for a in b: f()\n"),
+        ("for a in b: f()\n", "for a in _through(b): f()\n"),
         (
             "[a for a, b in c if a in d for e in f == g]\n",
-            "[a for a, b in c if _among(a, d) for e in _same(f, g)]\n",
+            "[a for a, b in _through(c) if _among(a, d) for e in _same(f, g)]\n",
         ),
         ("a = b <= c\n", "a = _at_most(b, c)\n"),
         ("a = b <= c or d\n", "a = b <= c or d\n"),
@@ -219,7 +219,7 @@ fn expressions_of_python_are_calls() {
         ("x = \"\"\"a\n\"b\" \"\"\"\n", "x = \"\"\"a\n\"b\" \"\"\"\n"),
         ("x = {1, f(2)}\n", "x = _set([1, f(2)])\n"),
         ("x = {1: {2}, 3: {}}\n", "x = {1: _set([2]), 3: {}}\n"),
-        ("f(a for a in b)\n", "f([a for a in b])\n"),
+        ("f(a for a in b)\n", "f([a for a in _through(b)])\n"),
         ("if 0 < a <= b and c:\n    pass\n", "if (0 < a  and a <= b) and c:\n    pass\n"),
         ("x = a < f(b) < c\n", "x = a < f(b) < c\n"),
         ("x = 1_000 + a_1\n", "x = 1000 + a_1\n"),
@@ -237,7 +237,7 @@ fn expressions_of_python_are_calls() {
         ("x = type(a).__name__\n", "x = _name(type(a))\n"),
         (
             "f'{sum(a for a in b):>{w}}'\n",
-            "_fstring((sum([a for a in b]), \">\" + str(w) + \"\"), )\n",
+            "_fstring((sum([a for a in _through(b)]), \">\" + str(w) + \"\"), )\n",
         ),
     ] {
         assert_eq!(rewritten(from), to);

@@ -39,7 +39,7 @@ fn loops_end_where_something_has_raised() {
     let written = rewrite(text).unwrap().text;
     for part in [
         "if _catches(_try_0, None):\n    pass\n",
-        "        for j in _each(_try_1, lambda: (a)):\n            if _try_1.goes: \
+        "        for j in _each(_try_1, lambda: (_through(a))):\n            if _try_1.goes: \
          _attempt(_try_1, lambda: (f(j)))\n            if not _try_1.goes: break\n",
         "    if _catches(_try_1, lambda: ((A, B))):\n        continue\n    elif _try_1.goes:\n        \
          break\n    _again(_try_1)\n",

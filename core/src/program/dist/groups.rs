@@ -28,6 +28,18 @@ fn group_or_none<'v>(dist: &Dist<'_>, group: Option<Group>, heap: Heap<'v>) -> V
     named.map_or(Value::new_none(), |group| heap.alloc(group))
 }
 
+/// `group=` of a call that has PyTorch 2.7.1 say what it is not, and not that it is missing.
+fn looked_up(
+    group: Value<'_>,
+    wrong: impl Fn(String) -> DistError,
+) -> anyhow::Result<Option<Group>> {
+    let hashable = !matches!(group.get_type(), "list" | "dict" | "set");
+    match take::group(group) {
+        Err(_) if hashable => Err(refused(wrong(group.to_str()))),
+        looked_up => looked_up,
+    }
+}
+
 /// The rank's own group, and all of them.
 fn pair<'v>(dist: &Dist<'_>, (own, all): (Option<Group>, Vec<Group>), heap: Heap<'v>) -> Value<'v> {
     let all = all.into_iter().map(|group| group_or_none(dist, Some(group), heap));
@@ -154,7 +166,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] group: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<i64> {
-        let group = take::group(group)?;
+        let group = looked_up(group, |shown| {
+            let text = format!(
+                "Group {shown} is not registered, please create group with \
+                 torch.distributed.new_group API"
+            );
+            DistError::new(ErrorKind::ValueError, text)
+        })?;
         process(eval)?.dist()?.get_rank(group).map_err(refused)
     }
 
@@ -162,7 +180,11 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] group: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<i64> {
-        let group = take::group(group)?;
+        let class = take::class_of(group);
+        let group = looked_up(group, |_| {
+            let text = format!("'{class}' object has no attribute 'size'");
+            DistError::new(ErrorKind::AttributeError, text)
+        })?;
         process(eval)?.dist()?.get_world_size(group).map_err(refused)
     }
 

@@ -1,6 +1,7 @@
 //! Functions that Python has and Starlark has not, or answers otherwise.
 
 use super::super::arguments::{class_of, number, type_error};
+use super::super::iterators::each;
 use super::super::process::process;
 use super::super::shown;
 use super::super::tensor_math;
@@ -10,7 +11,7 @@ use super::super::values::WorkValue;
 use super::float::{float_of, read};
 use super::format::{conversions, format as formatted, percent, raised};
 use super::method;
-use super::types::TypeValue;
+use super::types::{self, TypeValue, names};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -98,17 +99,6 @@ pub(super) fn real(value: Value<'_>) -> anyhow::Result<f64> {
 /// Halves to the even neighbour, as Python rounds.
 fn to_even(number: f64) -> f64 {
     libm::rint(number)
-}
-
-/// What `isinstance` compares with, by its name.
-fn names(class: Value<'_>) -> Vec<String> {
-    match TupleRef::from_value(class) {
-        Some(classes) => classes.content().iter().flat_map(|class| names(*class)).collect(),
-        None => match class.downcast_ref::<TypeValue>() {
-            Some(class) => vec![class.0.clone()],
-            None => vec![class.to_repr().trim_matches(['<', '>']).to_owned()],
-        },
-    }
 }
 
 /// A set: whole numbers in their order, as Python has them while they are small.
@@ -257,7 +247,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     ) -> starlark::Result<Value<'v>> {
         let heap = eval.heap();
         let start = if start.is_none() { heap.alloc(0) } else { start };
-        items.iterate(heap)?.try_fold(start, |sum, item| match item.unpack_bool() {
+        each(items, eval)?.into_iter().try_fold(start, |sum, item| match item.unpack_bool() {
             // True counts one.
             Some(yes) => sum.add(heap.alloc(i32::from(yes)), heap),
             None => sum.add(item, heap),
@@ -280,6 +270,18 @@ fn functions(builder: &mut GlobalsBuilder) {
             "object" => true,
             name => name == of,
         }))
+    }
+
+    fn issubclass<'v>(class: Value<'v>, of: Value<'v>) -> anyhow::Result<bool> {
+        types::is_below(class, of)
+    }
+
+    /// What is true counts one, and all else is what it is.
+    fn _counted<'v>(
+        #[starlark(require = pos)] value: Value<'v>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        Ok(counted(value, heap))
     }
 
     /// The type itself, where it has a name of its own: it is compared by its place.
@@ -353,8 +355,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] items: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let heap = eval.heap();
-        let items = if items.is_none() { Vec::new() } else { items.iterate(heap)?.collect() };
+        let items = if items.is_none() { Vec::new() } else { each(items, eval)? };
         set(items, eval)
     }
 

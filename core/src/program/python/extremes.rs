@@ -1,5 +1,6 @@
 //! `max` and `min`: of numbers of which one is known only when the program runs, another such number.
 
+use super::super::iterators::each;
 use super::super::undecided::UnknownValue;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -27,7 +28,7 @@ fn extreme<'v>(
         [] => {
             return Err(error(format!("TypeError: {name} expected at least 1 argument, got 0")));
         }
-        [one] => one.iterate(eval.heap())?.collect(),
+        [one] => each(*one, eval)?,
         many => many.to_vec(),
     };
     let key = key.filter(|key| !key.is_none());

@@ -81,6 +81,16 @@ pub(super) fn call<'v>(
         }
         _ => {}
     }
+    if name == "most_common"
+        && let Some(counts) = DictRef::from_value(this)
+    {
+        let mut all: Vec<(Value<'v>, Value<'v>)> = counts.iter().collect();
+        // As many as before another one stay in their order.
+        all.sort_by_key(|(_, count)| std::cmp::Reverse(count.unpack_i32()));
+        let most = args.first().and_then(|most| most.unpack_i32());
+        all.truncate(most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(0)));
+        return Ok(heap.alloc(AllocList(all)));
+    }
     if name == "copy"
         && let Some(entries) = DictRef::from_value(this)
     {

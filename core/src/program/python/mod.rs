@@ -8,6 +8,7 @@ mod math;
 mod method;
 mod same;
 mod spec;
+mod through;
 mod types;
 
 pub(super) use builtins::{function_name, set};
@@ -25,6 +26,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     same::add(builder);
     extremes::add(builder);
     math::add(builder);
+    through::add(builder);
 }
 
 /// Types that a program names.

@@ -2,7 +2,9 @@
 //! side it stands, and so do the values of a tensor. All else is compared as the interpreter does.
 
 use super::super::callable;
+use super::super::iterators;
 use super::super::output_value::OutputValue;
+use super::super::special;
 use super::super::tensor_value::TensorValue;
 use super::super::undecided::{self, UnknownValue};
 use starlark::environment::GlobalsBuilder;
@@ -107,6 +109,11 @@ fn compared<'v>(
     if [a, b].into_iter().any(is_tensor) && !a.is_none() && !b.is_none() {
         return of_elements(operator, a, b, eval);
     }
+    if operator == "ne"
+        && let Some(own) = special::equal(a, b, eval)?
+    {
+        return Ok(Value::new_bool(!special::truth(own, eval)?));
+    }
     Ok(Value::new_bool(match operator {
         "ne" => !equal(a, b)?,
         "lt" => a.compare(b)?.is_lt(),
@@ -145,7 +152,10 @@ fn functions(builder: &mut GlobalsBuilder) {
         if [a, b].into_iter().any(is_tensor) && !a.is_none() && !b.is_none() {
             return of_elements("eq", a, b, eval);
         }
-        equal(a, b).map(Value::new_bool)
+        match special::equal(a, b, eval)? {
+            Some(own) => Ok(own),
+            None => equal(a, b).map(Value::new_bool),
+        }
     }
 
     /// `a is b`, of which values of numbers and texts know no difference.
@@ -154,19 +164,35 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] b: Value<'v>,
     ) -> starlark::Result<bool> {
         known([a, b])?;
-        equal(a, b)
+        match special::identical(a, b) {
+            Some(same) => Ok(same),
+            None => equal(a, b),
+        }
     }
 
     /// `item in of`.
     fn _among<'v>(
         #[starlark(require = pos)] item: Value<'v>,
         #[starlark(require = pos)] of: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<bool> {
         known([item, of])?;
-        let Some(all) = entries(of) else { return of.is_in(item) };
+        if let Some(contains) = special::contains(of, item, eval)? {
+            return Ok(contains);
+        }
+        let pieces = iterators::pieces(of, eval)?;
+        let all = match (&pieces, entries(of)) {
+            (Some(pieces), _) => pieces.as_slice(),
+            (None, Some(all)) => all,
+            (None, None) => return of.is_in(item),
+        };
         for one in all {
             no_values([item, *one])?;
-            if equal(item, *one)? {
+            let same = match special::equal(*one, item, eval)? {
+                Some(own) => special::truth(own, eval)?,
+                None => equal(item, *one)?,
+            };
+            if same {
                 return Ok(true);
             }
         }

@@ -1,0 +1,12 @@
+import tempfile, torch
+import torch.distributed as dist; dist.init_process_group("gloo")
+print(tempfile.gettempdir())
+print(torch.ones(3), torch.zeros(2, 2), torch.arange(5), torch.tensor([1.5, 2.25]), torch.tensor(3), torch.tensor(2.5))
+print(torch.tensor([True, False]), torch.ones(2, dtype=torch.float64), torch.zeros(3, dtype=torch.int32), torch.ones(2, dtype=torch.float16))
+print(torch.tensor([[1.0, 2.5], [1000.0, 3.0]]), torch.tensor([1e-8, 1.0]), torch.tensor([float("nan"), float("inf"), -1.0]))
+print(torch.tensor([100000000.0, 1.0]), torch.tensor([-1, 20, 300]), torch.empty(0), torch.tensor([[1, 2], [3, 4]]))
+print(torch.arange(24).reshape(2, 3, 4))
+print(f"{torch.ones(2)} {torch.tensor(4.0)}", str(torch.ones(1)), repr([torch.ones(1), 2]))
+print(torch.arange(30).float())
+print(torch.full((3, 3), 1 / 3))
+print(torch.tensor([0.1, 123456.789]), torch.tensor([12345.0, 0.5]), torch.tensor([1e10, 2e10]))

@@ -1,0 +1,167 @@
+//! What goes through values: `list`, `tuple`, `enumerate`, `zip`, `sorted` and their like, of texts, of
+//! objects with an `__iter__`, and of what is asked for one piece after the other.
+
+use super::super::iterators::{Source, each, is_lazy, iterator, made};
+use super::super::special::truth;
+use super::method;
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::Value;
+use starlark::values::list::AllocList;
+use starlark::values::tuple::{AllocTuple, UnpackTuple};
+
+#[starlark_module]
+fn functions(builder: &mut GlobalsBuilder) {
+    fn list<'v>(
+        #[starlark(require = pos)] of: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let all = of.map_or_else(|| Ok(Vec::new()), |of| each(of, eval))?;
+        Ok(eval.heap().alloc(AllocList(all)))
+    }
+
+    fn tuple<'v>(
+        #[starlark(require = pos)] of: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let all = of.map_or_else(|| Ok(Vec::new()), |of| each(of, eval))?;
+        Ok(eval.heap().alloc(AllocTuple(all)))
+    }
+
+    fn reversed<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let all = each(of, eval)?;
+        Ok(eval.heap().alloc(AllocList(all.into_iter().rev())))
+    }
+
+    fn enumerate<'v>(
+        iterable: Value<'v>,
+        #[starlark(default = 0)] start: i32,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        if is_lazy(iterable) {
+            let own = iterator(iterable, eval)?;
+            return Ok(made(Source::Numbered(own, start), eval.heap()));
+        }
+        let all = each(iterable, eval)?;
+        let heap = eval.heap();
+        let pairs = (start..).zip(all).map(|(nth, piece)| (nth, piece));
+        Ok(heap.alloc(AllocList(pairs)))
+    }
+
+    fn zip<'v>(
+        #[starlark(args)] iterables: UnpackTuple<Value<'v>>,
+        #[starlark(require = named, default = false)] strict: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        if iterables.items.iter().any(|of| is_lazy(*of)) {
+            let mut own = Vec::with_capacity(iterables.items.len());
+            for of in iterables.items {
+                own.push(iterator(of, eval)?);
+            }
+            return Ok(made(Source::Beside(own), eval.heap()));
+        }
+        let mut all = Vec::with_capacity(iterables.items.len());
+        for of in iterables.items {
+            all.push(each(of, eval)?);
+        }
+        let length = all.iter().map(Vec::len).min().unwrap_or(0);
+        if let Some(at) = all.iter().position(|own| Some(own.len()) != all.first().map(Vec::len))
+            && strict
+        {
+            let shorter = all.get(at).map(Vec::len) < all.first().map(Vec::len);
+            let of = if at == 1 { "argument 1".to_owned() } else { format!("arguments 1-{at}") };
+            let than = if shorter { "shorter" } else { "longer" };
+            let text = format!("ValueError: zip() argument {} is {than} than {of}", at + 1);
+            return Err(starlark::Error::new_native(super::raised(text)));
+        }
+        let heap = eval.heap();
+        let row = |nth: usize| {
+            let row = all.iter().filter_map(|own| own.get(nth).copied());
+            heap.alloc(AllocTuple(row.collect::<Vec<_>>()))
+        };
+        Ok(heap.alloc(AllocList((0..length).map(row).collect::<Vec<_>>())))
+    }
+
+    fn sorted<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        #[starlark(require = named)] key: Option<Value<'v>>,
+        #[starlark(require = named, default = false)] reverse: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let all = each(of, eval)?;
+        let list = eval.heap().alloc(AllocList(all));
+        let mut named = vec![("reverse", Value::new_bool(reverse))];
+        named.extend(key.map(|key| ("key", key)));
+        method::call("sort", list, &[], &named, eval)?;
+        Ok(list)
+    }
+
+    fn any<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<bool> {
+        for piece in each(of, eval)? {
+            if truth(piece, eval)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn all<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<bool> {
+        for piece in each(of, eval)? {
+            if !truth(piece, eval)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn map<'v>(
+        #[starlark(require = pos)] function: Value<'v>,
+        #[starlark(args)] iterables: UnpackTuple<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let mut all = Vec::with_capacity(iterables.items.len());
+        for of in iterables.items {
+            all.push(each(of, eval)?);
+        }
+        let length = all.iter().map(Vec::len).min().unwrap_or(0);
+        let mut made = Vec::with_capacity(length);
+        for nth in 0..length {
+            let row: Vec<Value<'v>> = all.iter().filter_map(|own| own.get(nth).copied()).collect();
+            made.push(eval.eval_function(function, &row, &[])?);
+        }
+        Ok(eval.heap().alloc(AllocList(made)))
+    }
+
+    fn filter<'v>(
+        #[starlark(require = pos)] function: Value<'v>,
+        #[starlark(require = pos)] of: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let mut made = Vec::new();
+        for piece in each(of, eval)? {
+            let taken = match function.is_none() {
+                true => piece,
+                false => eval.eval_function(function, &[piece], &[])?,
+            };
+            if truth(taken, eval)? {
+                made.push(piece);
+            }
+        }
+        Ok(eval.heap().alloc(AllocList(made)))
+    }
+}
+
+/// Adds them.
+pub(super) fn add(builder: &mut GlobalsBuilder) {
+    functions(builder);
+}
