@@ -149,6 +149,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         if group.downcast_ref::<GroupValue>().is_none()
             && group.downcast_ref::<WorldValue>().is_none()
             && !group.is_none()
+            // A name is looked up first.
+            && group.unpack_str().is_none()
         {
             let text = format!("'{}' object has no attribute 'barrier'", take::class_of(group));
             return Err(refused(DistError::new(ErrorKind::AttributeError, text)));
