@@ -30,7 +30,7 @@ pub use files::{FileProblem, Recording, rank_of_file_name, read_files, recording
 pub use merge::{Merged, merge, trace_of};
 pub(crate) use names::{needs_all, public_name, rank_list};
 pub use sets::folder_of;
-pub(crate) use stack::is_library;
+pub(crate) use stack::Libraries;
 pub use stack::{short_frame, user_frame};
 pub use write::dumps_of;
 
