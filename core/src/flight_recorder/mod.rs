@@ -264,6 +264,11 @@ impl Dump {
         self.sites.get(entry.site as usize)
     }
 
+    /// True if the recorder's ring has dropped calls: the first one that is kept was not the rank's first.
+    pub fn is_cut(&self) -> bool {
+        self.entries.first().is_some_and(|first| first.record_id > Some(0))
+    }
+
     /// Reads one rank's dump, pickle or JSON; the rank is the last number of the file's name.
     ///
     /// # Errors
