@@ -147,13 +147,12 @@ fn compared<'a>(
 /// How many collectives a rank made before a call, if that is known: stages of a pipeline differ in
 /// their sends and receives.
 fn number(job: &Job<'_>, made: Made<'_>) -> Option<u64> {
-    let calls = &job.rank(made.rank)?.calls;
+    let own = job.rank(made.rank)?;
     let id = made.record.record_id?;
-    let before = calls.iter().take_while(|call| call.work < made.record.work);
+    let before = own.calls.iter().take_while(|call| call.work < made.record.work);
     let p2p = before.filter(|call| call.call.p2p).count() as u64;
-    let cut = calls.first().is_some_and(|first| first.record_id > Some(0));
-    match cut {
-        true => (!calls.iter().any(|call| call.call.p2p)).then_some(id),
+    match own.is_cut() {
+        true => (!own.calls.iter().any(|call| call.call.p2p)).then_some(id),
         false => id.checked_sub(p2p),
     }
 }

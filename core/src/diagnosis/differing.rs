@@ -251,18 +251,18 @@ fn minority(
             let who = (who.as_str(), side.ranks.as_slice());
             let left = rounds::left(who, ddp, rounds, short_by, passes.is_some());
             cause.message = format!("{left} {here}{waits}.");
+            cause.fix = fix_loop(ddp).to_owned();
             let line = words::line_of(log, culprit, own.record);
             if short_by.is_none() && log.plan.is_none() {
                 let only = nobody_else(scene, row, &side.ranks, line.as_deref());
-                cause.message += &match only.is_empty() && line.is_some() {
-                    true => only,
-                    false => format!("{only}{ON_TOP}"),
-                };
-            }
-            cause.fix = fix_loop(ddp).to_owned();
-            if cause.message.ends_with(ON_TOP) {
-                cause.fix +=
-                    &format!(" If the call is one too many: {}", words::uncapital(FIX_EXTRA));
+                cause.message += &only;
+                // Nothing tells what stands behind the loop.
+                if !only.is_empty() || line.is_none() {
+                    cause.message +=
+                        " If that is no call behind the loop, it is one call too many.";
+                    cause.fix +=
+                        &format!(" If the call is one too many: {}", words::uncapital(FIX_EXTRA));
+                }
             }
         }
     }
@@ -282,9 +282,6 @@ fn minority(
     }
     Some(passes::with(cause, passes))
 }
-
-/// Said of a call that only some make, in place of a loop's: nothing tells what stands behind the loop.
-const ON_TOP: &str = " If that is no call behind the loop, it is one call too many.";
 
 /// Said of a call left out that is one of several in a row.
 const ONE_OF_MANY: &str = " The calls before are like it: it may have left out any of them instead, or left \

@@ -12,7 +12,7 @@ use super::words::{self, ranks};
 use crate::flight_recorder::needs_all;
 use crate::group::BackendName;
 use crate::rank::GlobalRank;
-use crate::trace::{CallRecord, CallState};
+use crate::trace::{CallRecord, CallState, RankLog};
 use std::collections::BTreeSet;
 
 /// So many ranks are asked whether they are in a call that nothing holds up.
@@ -112,10 +112,7 @@ fn astray_before(job: &Job<'_>, cause: &Cause) -> Option<Doubt> {
     if cause.kind != Kind::P2pDeadlock {
         return None;
     }
-    let cut = |rank: &&GlobalRank| {
-        let first = job.rank(**rank).and_then(|own| own.calls.first());
-        first.is_some_and(|first| first.record_id > Some(0))
-    };
+    let cut = |rank: &&GlobalRank| job.rank(**rank).is_some_and(RankLog::is_cut);
     let cut: Vec<GlobalRank> = cause.culprits.iter().filter(cut).copied().collect();
     let ring = if cut.len() == 1 { "The ring" } else { "The rings" };
     let have = if cut.len() == 1 { "has" } else { "have" };
@@ -129,10 +126,7 @@ fn astray_before(job: &Job<'_>, cause: &Cause) -> Option<Doubt> {
 
 /// True if a rank left no dump, or one that does not begin with its first call.
 fn has_gaps(job: &Job<'_>) -> bool {
-    job.log.ranks.iter().any(|log| {
-        let first = log.as_ref().map(|log| log.calls.first().and_then(|call| call.record_id));
-        first.is_none_or(|id| id.is_some_and(|id| id > 0))
-    })
+    job.log.ranks.iter().any(|log| log.as_ref().is_none_or(RankLog::is_cut))
 }
 
 /// A doubt, and how sure a finding can be at most.
@@ -173,10 +167,7 @@ fn early(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
 /// be this one that was not answered.
 fn in_message(scene: &Scene<'_, '_>, culprits: &[GlobalRank]) -> Option<Doubt> {
     let job = scene.job;
-    let cut = |rank: GlobalRank| {
-        let first = job.rank(rank).and_then(|own| own.calls.first());
-        first.is_some_and(|first| first.record_id > Some(0))
-    };
+    let cut = |rank: GlobalRank| job.rank(rank).is_some_and(RankLog::is_cut);
     let made = culprits.iter().filter(|rank| !stands::by_itself(job, **rank)).find_map(|rank| {
         let waits = job.rank(*rank)?.calls.iter().find(|record| {
             record.call.p2p && record.state != CallState::Completed && record.call.peer.is_some()
@@ -200,9 +191,7 @@ fn blind(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
     let mut blind = Vec::new();
     let mut most = Certainty::Likely;
     for (rank, own) in culprits.iter().filter_map(|rank| Some((*rank, job.rank(*rank)?))) {
-        let Some(first) = own.calls.first().filter(|first| first.record_id > Some(0)) else {
-            continue;
-        };
+        let Some(first) = own.calls.first().filter(|_| own.is_cut()) else { continue };
         if own.calls.iter().any(waits) && !own.dropped_ended {
             blind.push(rank);
             most = if waits(first) { Certainty::Undecidable } else { most };

@@ -117,8 +117,8 @@ fn between_steps(scene: &Scene<'_, '_>, last: &Called, made: Made<'_>) -> bool {
 /// True if the buckets that a rank has reduced before a call are whole steps; `None` where its ring has
 /// dropped too many of them to tell.
 fn ends_a_step(scene: &Scene<'_, '_>, made: Made<'_>) -> Option<bool> {
-    let calls = scene.job.rank(made.rank).map(|log| log.calls.as_slice()).unwrap_or_default();
-    let buckets = calls.iter().filter(|record| {
+    let own = scene.job.rank(made.rank)?;
+    let buckets = own.calls.iter().filter(|record| {
         record.call.group == made.record.call.group && record.call.is_ddp_bucket()
     });
     let (before, missing): (Vec<&CallRecord>, Vec<&CallRecord>) =
@@ -127,9 +127,8 @@ fn ends_a_step(scene: &Scene<'_, '_>, made: Made<'_>) -> Option<bool> {
     let due: Vec<u64> = missing.iter().map(|record| record.call.payload()).collect();
     // Every step reduces the same buckets.
     let step = period(&sizes);
-    let cut = calls.first().is_some_and(|first| first.record_id > Some(0));
     match step {
-        None if cut => None,
+        None if own.is_cut() => None,
         step => Some(step.is_some_and(|step| missing.len() >= step) || whole_steps(&sizes, &due)),
     }
 }

@@ -270,7 +270,7 @@ pub(super) fn reason(
                 // begun with that one, unless it has made the two in the others' order before.
                 return None;
             }
-            let group = known_as(job, rank, record.call.group, roles)?;
+            let group = known_as(job, rank, record.call.group)?;
             let deed = deed(record, model, count, certainty);
             let left = left_rounds(&own, &theirs, first.own, first.theirs, count, roles);
             let reason = match left {
@@ -290,7 +290,7 @@ pub(super) fn reason(
                 return None;
             }
             let other = Some((two.call.op.clone(), line_of(job.log, model, two)));
-            let group = known_as(job, rank, one.call.group, roles)?;
+            let group = known_as(job, rank, one.call.group)?;
             Some((group, Reason::Swapped(Deed { other, ..deed(one, model, 1, certainty) })))
         }
         Edit::Replaced => None,
@@ -384,7 +384,7 @@ fn round_or_end(
         }
         (0, ROUNDS..) => {
             let ddp = is_ddp(&other.call.stack) && !is_ddp(&mine.call.stack);
-            let group = known_as(job, rank, other.call.group, roles)?;
+            let group = known_as(job, rank, other.call.group)?;
             Some((group, Reason::LeftLoop { ddp, rounds: None, short_by: None }))
         }
         _ => None,
@@ -416,10 +416,11 @@ fn left_rounds(
     })
 }
 
-/// The group that the rank knows another rank's group as.
-fn known_as(job: &Job<'_>, rank: GlobalRank, group: GroupId, roles: &Roles) -> Option<GroupId> {
+/// The group that a rank knows another rank's group as.
+pub(super) fn known_as(job: &Job<'_>, rank: GlobalRank, group: GroupId) -> Option<GroupId> {
     let own = |id: &GroupId| {
-        roles.same(*id, group) && job.group(*id).is_some_and(|it| it.group_rank(rank).is_some())
+        job.roles().same(*id, group)
+            && job.group(*id).is_some_and(|it| it.group_rank(rank).is_some())
     };
     (0..).map(GroupId).take(job.log.groups.len()).find(own)
 }

@@ -312,8 +312,6 @@ impl<'a> Job<'a> {
 }
 
 /// True if the recorder's ring dropped what the rank did up to a moment.
-fn window_begins_after(log: &RankLog, time_ps: u64) -> bool {
-    log.calls.first().is_some_and(|first| {
-        first.record_id.is_some_and(|id| id > 0) && first.scheduled_ps > time_ps
-    })
+pub(super) fn window_begins_after(log: &RankLog, time_ps: u64) -> bool {
+    log.is_cut() && log.calls.first().is_some_and(|first| first.scheduled_ps > time_ps)
 }

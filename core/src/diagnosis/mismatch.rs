@@ -9,7 +9,7 @@ use super::report::Certainty;
 use super::signature::{Difference, Signature};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
-use crate::trace::{CallRecord, Frame};
+use crate::trace::{CallRecord, Frame, RankLog};
 use std::collections::BTreeMap;
 
 /// So many ties are held against what ranks of other groups do.
@@ -354,10 +354,7 @@ fn others_may_be_usual(
         let before = job.rows_of(row.group).iter().take_while(|before| before.seq < row.seq);
         before.flat_map(|row| &row.made).any(|made| made.record.call.stack == *place)
     };
-    let cut = |rank: &GlobalRank| {
-        let first = job.rank(*rank).and_then(|log| log.calls.first());
-        first.is_some_and(|first| first.record_id > Some(0))
-    };
+    let cut = |rank: &GlobalRank| job.rank(*rank).is_some_and(RankLog::is_cut);
     let mut others = sides.iter().filter(|(other, _)| *other != signature);
     others.any(|(_, ranks)| {
         let known = |it| called_before(it) || ranks.iter().any(cut);

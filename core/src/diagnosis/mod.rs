@@ -180,10 +180,7 @@ fn idle_on_gloo(log: &CallLog) -> bool {
 
 /// True if a ring has dropped calls of a rank that sends or receives.
 fn drops_messages(log: &CallLog) -> bool {
-    log.logs().any(|(_, own)| {
-        let cut = own.calls.first().is_some_and(|first| first.record_id > Some(0));
-        cut && own.calls.iter().any(|record| record.call.p2p)
-    })
+    log.logs().any(|(_, own)| own.is_cut() && own.calls.iter().any(|record| record.call.p2p))
 }
 
 /// One note for all files of which the same is to be said: every rank has its log in a folder, and its

@@ -149,8 +149,7 @@ fn may_run(job: &Job<'_>, cause: &Cause, waiting: &[GlobalRank]) -> Option<(Cert
 fn at_the_start(job: &Job<'_>, cause: &Cause, waiting: &[GlobalRank]) -> bool {
     let none = |rank: &GlobalRank| job.rank(*rank).is_some_and(|own| own.calls.is_empty());
     let started = |own: &RankLog| {
-        let cut = own.calls.first().is_some_and(|first| first.record_id > Some(0));
-        cut || own.calls.iter().any(|record| record.state == CallState::Completed)
+        own.is_cut() || own.calls.iter().any(|record| record.state == CallState::Completed)
     };
     let members = cause.group.and_then(|group| job.group(group)).map(|group| group.ranks());
     let unseen = members.unwrap_or_default().iter().filter(|rank| job.rank(**rank).is_none());

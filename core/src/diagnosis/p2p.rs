@@ -224,7 +224,6 @@ pub(super) fn silent(pending: &[PendingP2p<'_>]) -> BTreeSet<GlobalRank> {
 }
 
 /// True if everything that the rank ever called is in its log.
-fn complete(job: &Job<'_>, rank: GlobalRank) -> bool {
-    let first = job.rank(rank).and_then(|log| log.calls.first());
-    first.is_some_and(|first| matches!(first.record_id, None | Some(0)))
+pub(super) fn complete(job: &Job<'_>, rank: GlobalRank) -> bool {
+    job.rank(rank).is_some_and(|own| !own.calls.is_empty() && !own.is_cut())
 }

@@ -2,7 +2,8 @@
 
 use super::absent::idle;
 use super::causes::{Cause, Scene, evidence};
-use super::p2p::PendingP2p;
+use super::index::window_begins_after;
+use super::p2p::{PendingP2p, complete};
 use super::report::{Certainty, Kind};
 use super::words;
 use crate::group::GroupId;
@@ -173,9 +174,7 @@ pub(super) fn unanswered(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Caus
         return Some(too_many(scene, waits));
     }
     // The ring may hold nothing so old.
-    let dropped = own.and_then(|own| own.calls.first()).is_some_and(|first| {
-        first.record_id > Some(0) && first.scheduled_ps > made.record.scheduled_ps
-    });
+    let dropped = own.is_some_and(|own| window_begins_after(own, made.record.scheduled_ps));
     // One that is waited for by several is at odds with all of them.
     let alone = waits.iter().all(|pending| pending.made.rank == made.rank);
     let either = alone && own.is_some() && (never || finished || log.recorded);
@@ -227,13 +226,9 @@ fn made_too_many(scene: &Scene<'_, '_>, pending: &PendingP2p<'_>) -> Option<bool
     let group = job.group(call.group)?;
     let (rank, peer) = (group.group_rank(pending.made.rank)?, group.group_rank(pending.peer)?);
     let sends = call.op.contains("send");
-    let complete = |rank: GlobalRank| {
-        let first = job.rank(rank).and_then(|own| own.calls.first());
-        first.is_some_and(|first| first.record_id.is_none_or(|id| id == 0))
-    };
     // How many calls of one direction a member has made with another.
     let count = |id: GroupId, of: GroupRank, with: GroupRank, sends: bool| {
-        let of = job.group(id)?.global_rank(of).filter(|rank| complete(*rank))?;
+        let of = job.group(id)?.global_rank(of).filter(|rank| complete(job, *rank))?;
         let is = |record: &&CallRecord| {
             let theirs = &record.call;
             theirs.p2p

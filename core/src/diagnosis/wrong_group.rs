@@ -18,7 +18,7 @@ use crate::group::GroupId;
 use crate::plan::{Call, Plan, SourceLine};
 use crate::rank::GlobalRank;
 
-/// With so many other ranks' programs is a rank's compared.
+/// With so many other ranks' programs a rank's is compared.
 const ASKED: usize = 64;
 
 /// A call made in another group than the others make it in.
@@ -86,6 +86,9 @@ pub(super) fn by_count(
     let job = scene.job;
     let waiting = row.waiting();
     let [rank] = waiting.as_slice() else { return None };
+    if !job.may_look() {
+        return None;
+    }
     let moved = counted::moved(job, *rank).filter(|moved| moved.more == row.group)?;
     Some(Cause {
         kind: Kind::OpExtra,
@@ -111,10 +114,12 @@ pub(super) fn by_count(
 /// that is not what it did otherwise. In `row` it has not met them.
 pub(super) fn of(scene: &Scene<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> Option<WrongGroup> {
     let job = scene.job;
+    if !job.may_look() {
+        return None;
+    }
     match &job.log.plan {
         Some(plan) => planned(job, plan, rank),
-        None if job.may_look() => recorded(job, rank, row),
-        None => None,
+        None => recorded(job, rank, row),
     }
 }
 
@@ -130,19 +135,10 @@ fn recorded(job: &Job<'_>, rank: GlobalRank, row: &Row<'_>) -> Option<WrongGroup
         group: own.record.call.group,
         seq: own.record.seq,
         op: own.record.call.op.clone(),
-        meant: known_as(job, rank, theirs.record.call.group),
+        meant: in_step::known_as(job, rank, theirs.record.call.group),
         meant_seq: theirs.record.seq,
         certainty: Certainty::Likely,
     })
-}
-
-/// The group that a rank knows another rank's group as.
-fn known_as(job: &Job<'_>, rank: GlobalRank, group: GroupId) -> Option<GroupId> {
-    let is_own = |id: &GroupId| {
-        let own = job.group(*id).is_some_and(|group| group.group_rank(rank).is_some());
-        own && job.roles().same(*id, group)
-    };
-    (0..).map(GroupId).take(job.log.groups.len()).find(is_own)
 }
 
 /// A collective of a program.
@@ -185,10 +181,11 @@ fn planned(job: &Job<'_>, plan: &Plan, rank: GlobalRank) -> Option<WrongGroup> {
     let others = (0..job.log.world_size).map(GlobalRank).filter(|other| *other != rank);
     let others: Vec<(GlobalRank, Vec<Planned>)> =
         others.take(ASKED).map(|other| (other, calls(plan, other))).collect();
-    let places = others.iter().map(|(_, theirs)| parted(job, &own, theirs));
-    let first = places.clone().flatten().min()?;
-    let with = places.filter(|place| *place == Some(first)).count();
-    let model = others.iter().find(|(_, theirs)| parted(job, &own, theirs) == Some(first))?;
+    let places: Vec<Option<usize>> =
+        others.iter().map(|(_, theirs)| parted(job, &own, theirs)).collect();
+    let first = places.iter().copied().flatten().min()?;
+    let with = places.iter().filter(|place| **place == Some(first)).count();
+    let model = others.get(places.iter().position(|place| *place == Some(first))?)?;
     let (mine, theirs) = (own.get(first)?, model.1.get(first)?);
     // As many as go its way are no majority.
     let goes_own = |theirs: &[Planned]| {
@@ -208,6 +205,7 @@ fn planned(job: &Job<'_>, plan: &Plan, rank: GlobalRank) -> Option<WrongGroup> {
         let group = words::group_label(job.log, call.group);
         format!("{} #{seq} of {group}{line}", call.what.0.name())
     };
+    let all = job.log.ranks.len();
     let (seq, meant_seq) = (number(&own, mine.group), number(&model.1, theirs.group));
     Some(WrongGroup {
         said: format!(
@@ -220,11 +218,54 @@ fn planned(job: &Job<'_>, plan: &Plan, rank: GlobalRank) -> Option<WrongGroup> {
         group: mine.group,
         seq: Some(seq),
         op: mine.what.0.name().to_owned(),
-        meant: Some(known_as(job, rank, theirs.group)?),
+        meant: Some(in_step::known_as(job, rank, theirs.group)?),
         meant_seq: Some(meant_seq),
-        certainty: match with * 2 > others.len() + 1 {
+        // Of the ranks that were not asked nobody knows where they make it.
+        certainty: match others.len() + 1 == all && with * 2 > all {
             true => Certainty::Certain,
             false => Certainty::Likely,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::{BackendName, ProcessGroup};
+    use crate::plan::{Fill, PlanBuilder};
+    use crate::reduce::ReduceOp;
+    use crate::trace::{CallLog, Outcome};
+
+    /// What is told of rank 1 of a plan, which calls in the world what all others call in another group.
+    fn told(world_size: u32) -> WrongGroup {
+        let backend = BackendName::Gloo;
+        let mut plan = PlanBuilder::new("test", world_size, backend).unwrap();
+        let all = (0..world_size).map(GlobalRank).collect();
+        let group = plan.group(ProcessGroup::new("1", backend, all).unwrap());
+        let grad = plan.tensor("grad", Dtype::Float32, 64, Fill::Rank);
+        let sum = Collective::AllReduce { op: ReduceOp::Sum };
+        let plan = plan.every_rank(|rank, own| {
+            let group = if rank.0 == 1 { GroupId::WORLD } else { group };
+            own.collective(group, sum, 64, None, Some(grad));
+        });
+        let log = CallLog {
+            world_size,
+            groups: plan.as_ref().unwrap().groups.clone(),
+            ranks: vec![None; world_size as usize],
+            outcome: Outcome::TimedOut,
+            recorded: false,
+            simulated: false,
+            device_times: false,
+            plan: plan.ok(),
+        };
+        planned(&Job::of(&log), log.plan.as_ref().unwrap(), GlobalRank(1)).unwrap()
+    }
+
+    #[test]
+    fn what_only_some_were_asked_of_is_not_certain() {
+        let small = told(ASKED as u32 + 1);
+        assert_eq!((small.group, small.meant), (GroupId::WORLD, Some(GroupId(1))));
+        assert_eq!(small.certainty, Certainty::Certain);
+        assert_eq!(told(ASKED as u32 + 2).certainty, Certainty::Likely);
+    }
 }

@@ -30,7 +30,7 @@ pub use files::{FileProblem, Recording, rank_of_file_name, read_files, recording
 pub use merge::{Merged, merge, trace_of};
 pub(crate) use names::{needs_all, public_name, rank_list};
 pub use sets::folder_of;
-pub(crate) use stack::is_library;
+pub(crate) use stack::Libraries;
 pub use stack::{short_frame, user_frame};
 pub use write::dumps_of;
 
@@ -262,6 +262,11 @@ impl Dump {
     /// What an entry shares with others.
     pub fn site(&self, entry: &Entry) -> Option<&Site> {
         self.sites.get(entry.site as usize)
+    }
+
+    /// True if the recorder's ring has dropped calls: the first one that is kept was not the rank's first.
+    pub fn is_cut(&self) -> bool {
+        self.entries.first().is_some_and(|first| first.record_id > Some(0))
     }
 
     /// Reads one rank's dump, pickle or JSON; the rank is the last number of the file's name.

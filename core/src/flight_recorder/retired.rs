@@ -107,7 +107,7 @@ fn mark_outrun_on_nccl(log: &mut CallLog) {
             let last = last.entry(record.call.group).or_insert(seq);
             *last = seq.max(*last);
         }
-        let from_the_start = own.calls.first().is_none_or(|first| first.record_id == Some(0));
+        let from_the_start = is_whole(own);
         let is_member = |id: GroupId| {
             log.groups.get(id.index()).is_some_and(|group| group.group_rank(rank).is_some())
         };
@@ -131,8 +131,7 @@ fn mark_outrun_on_nccl(log: &mut CallLog) {
 fn outrun_by_peers(log: &CallLog) -> Vec<GlobalRank> {
     // Per direction: how many sends were called, and how many receives have ended.
     let mut lanes: BTreeMap<(GroupId, GlobalRank, GlobalRank), (usize, usize)> = BTreeMap::new();
-    let whole = |own: &RankLog| own.calls.first().is_none_or(|it| it.record_id == Some(0));
-    for (rank, own) in log.logs().filter(|(_, own)| whole(own)) {
+    for (rank, own) in log.logs().filter(|(_, own)| is_whole(own)) {
         for record in own.calls.iter().filter(|record| record.call.p2p) {
             let (group, op) = (record.call.group, record.call.op.as_str());
             let known =
@@ -146,11 +145,17 @@ fn outrun_by_peers(log: &CallLog) -> Vec<GlobalRank> {
             }
         }
     }
-    let is_whole = |rank: GlobalRank| {
-        log.ranks.get(rank.index()).is_some_and(|own| own.as_ref().is_some_and(whole))
+    let known = |rank: &GlobalRank| {
+        log.ranks.get(rank.index()).is_some_and(|own| own.as_ref().is_some_and(is_whole))
     };
     let behind = lanes.into_iter().filter(|(_, (sent, received))| sent < received);
-    behind.map(|((_, from, _), _)| from).filter(|from| is_whole(*from)).collect()
+    behind.map(|((_, from, _), _)| from).filter(known).collect()
+}
+
+/// True if the recorder has certainly dropped none of a rank's calls: a dump without their numbers does not
+/// say.
+fn is_whole(own: &RankLog) -> bool {
+    own.calls.first().is_none_or(|first| first.record_id == Some(0))
 }
 
 fn log_mut(log: &mut CallLog, rank: GlobalRank) -> Option<&mut RankLog> {
@@ -164,8 +169,7 @@ fn last_in(log: &CallLog, rank: GlobalRank, group: GroupId) -> Option<u64> {
     let called = own.calls.iter().rev().find(|record| is_of(record, group));
     let called = called.and_then(|record| record.seq);
     let enqueued = own.enqueued.get(&group).copied();
-    let from_the_start = own.calls.first().is_none_or(|first| first.record_id == Some(0));
-    called.max(enqueued).or(from_the_start.then_some(0))
+    called.max(enqueued).or(is_whole(own).then_some(0))
 }
 
 fn is_of(record: &CallRecord, group: GroupId) -> bool {
@@ -201,7 +205,8 @@ fn beyond<'a>(
 ) -> Vec<(GlobalRank, Beyond<'a>)> {
     let further = members.iter().filter(|(_, last)| *last > seq);
     let found = further.filter_map(|(rank, _)| {
-        let calls = log.ranks.get(rank.index())?.as_ref()?.calls.as_slice();
+        let own = log.ranks.get(rank.index())?.as_ref()?;
+        let calls = own.calls.as_slice();
         let is_known =
             |record: &CallRecord| is_of(record, group) && record.seq.is_some_and(|own| own <= seq);
         let known = calls.iter().rposition(is_known);
@@ -214,7 +219,7 @@ fn beyond<'a>(
         let ended: Vec<&CallRecord> = ended.collect();
         let first = ended.first()?;
         let later = rest.iter().filter(|record| record.work > first.work).collect();
-        let buckets = buckets_a_step(calls, first);
+        let buckets = buckets_a_step(own, first);
         Some((*rank, Beyond { ended, later, buckets }))
     });
     found.collect()
@@ -274,16 +279,15 @@ fn is_late_in_one(
 
 /// How many buckets DDP reduces in a step, as the calls before `first` show; 0 if it is none of
 /// DDP's, or they do not show it, and `None` where they may for want of calls that the ring has dropped.
-fn buckets_a_step(calls: &[CallRecord], first: &CallRecord) -> Option<usize> {
+fn buckets_a_step(own: &RankLog, first: &CallRecord) -> Option<usize> {
     if !first.call.is_ddp_bucket() {
         return Some(0);
     }
-    let before = calls.iter().filter(|record| {
+    let before = own.calls.iter().filter(|record| {
         record.work < first.work
             && record.call.group == first.call.group
             && record.call.is_ddp_bucket()
     });
     let before: Vec<u64> = before.map(|record| record.call.payload()).collect();
-    let cut = calls.first().is_some_and(|first| first.record_id > Some(0));
-    crate::trace::period(&before).or((!cut).then_some(before.len()))
+    crate::trace::period(&before).or((!own.is_cut()).then_some(before.len()))
 }

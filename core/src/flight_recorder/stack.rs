@@ -5,61 +5,133 @@ use crate::trace::Frame;
 /// Directories of libraries: a file below one of them is not the user's code.
 const LIBRARIES: [&str; 5] =
     ["/site-packages/", "/dist-packages/", "/lib/python", "\\site-packages\\", "<frozen"];
-/// What lies in PyTorch's own folder `torch`, wherever that was built or put: a job in a folder of that
-/// name is not PyTorch.
-const OF_TORCH: [&str; 28] = [
-    "_C",
-    "_compile.py",
-    "_dynamo",
-    "_functorch",
-    "_higher_order_ops",
-    "_inductor",
-    "_jit_internal.py",
-    "_library",
-    "_ops.py",
-    "_tensor.py",
-    "_utils.py",
-    "_utils_internal.py",
+/// What lies in PyTorch's own folder `torch` (2.7.1's), wherever that was built or put, without what begins
+/// with `_`, and without what holds no Python: a job in a folder of that name is not PyTorch.
+const OF_TORCH: [&str; 48] = [
+    "accelerator",
     "amp",
     "ao",
     "autograd",
+    "backends",
     "compiler",
+    "contrib",
+    "cpu",
     "cuda",
     "distributed",
+    "distributions",
     "export",
+    "fft",
     "func",
     "functional.py",
+    "futures",
     "fx",
+    "hub.py",
     "jit",
+    "library.py",
+    "linalg",
+    "masked",
+    "monitor",
+    "mps",
+    "mtia",
     "multiprocessing",
+    "nested",
     "nn",
+    "onnx",
     "optim",
+    "overrides.py",
+    "package",
+    "profiler",
+    "quantization",
+    "quasirandom.py",
     "random.py",
+    "return_types.py",
+    "serialization.py",
+    "signal",
+    "sparse",
+    "special",
+    "storage.py",
+    "testing",
+    "torch_version.py",
+    "types.py",
     "utils",
+    "version.py",
+    "xpu",
 ];
+
+/// Which files are no code of the user's, as the paths of one stack tell.
+///
+/// A process has one PyTorch: where a stack shows for certain in which folder `torch` that lies, another
+/// folder of that name is the job's, whatever its files are called, and PyTorch's need no known names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Libraries<'a> {
+    /// Where PyTorch lies, as far as the paths tell: `/opt/pytorch/torch/`.
+    torch: Option<&'a str>,
+}
+
+impl<'a> Libraries<'a> {
+    /// What the paths of one stack tell.
+    pub(crate) fn of(paths: impl IntoIterator<Item = &'a str>) -> Libraries<'a> {
+        let mut found: Option<(Sure, &str)> = None;
+        for (sure, folder) in paths.into_iter().filter_map(folder_of_torch) {
+            if found.is_none_or(|(known, _)| sure > known) {
+                found = Some((sure, folder));
+            }
+        }
+        Libraries { torch: found.map(|(_, folder)| folder) }
+    }
+
+    /// True of a file of Python's own, of PyTorch, or of what was installed.
+    pub(crate) fn hold(self, path: &str) -> bool {
+        // PyTorch's wrappers go through it, and it lies beside PyTorch.
+        path.ends_with("typing_extensions.py")
+            || is_installed(path)
+            || self.torch.is_some_and(|folder| path.starts_with(folder))
+    }
+}
+
+/// How certain it is that a folder `torch` is PyTorch's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Sure {
+    /// Something in it is called as in PyTorch.
+    ByName,
+    /// It has a file that every stack through PyTorch's calls has.
+    ByFile,
+    /// It lies with what was installed.
+    Installed,
+}
 
 /// The innermost frame that is not inside PyTorch or another library, or the innermost of all if
 /// every frame is.
 pub fn user_frame(stack: &[Frame]) -> Option<&Frame> {
-    stack.iter().find(|frame| !is_library(&frame.file)).or_else(|| stack.first())
+    let libraries = Libraries::of(stack.iter().map(|frame| frame.file.as_str()));
+    stack.iter().find(|frame| !libraries.hold(&frame.file)).or_else(|| stack.first())
 }
 
-/// True of a file of Python's own, of PyTorch, or of what was installed.
-pub(crate) fn is_library(path: &str) -> bool {
-    // PyTorch's wrappers go through it, and it lies beside PyTorch.
-    path.ends_with("typing_extensions.py")
-        || LIBRARIES.iter().any(|library| path.contains(library))
-        || is_torch(path)
+fn is_installed(path: &str) -> bool {
+    LIBRARIES.iter().any(|library| path.contains(library))
 }
 
-/// True of a file of PyTorch's, which need not be installed: it may be a checkout.
-fn is_torch(path: &str) -> bool {
-    let mut parts = path.split(['/', '\\']);
-    let mut below = false;
-    parts.any(|part| {
-        let known = below && OF_TORCH.contains(&part);
-        below = part == "torch";
-        known
+/// The folder `torch` on a file's path that may be PyTorch's, which need not be installed: it may be a
+/// checkout.
+fn folder_of_torch(path: &str) -> Option<(Sure, &str)> {
+    let separator = ['/', '\\'];
+    path.match_indices("torch").find_map(|(at, name)| {
+        let (before, below) = (path.get(..at)?, path.get(at + name.len()..)?);
+        let below = below.strip_prefix(separator)?;
+        if !before.is_empty() && !before.ends_with(separator) {
+            return None;
+        }
+        let mut parts = below.split(separator);
+        let (first, second) = (parts.next()?, parts.next());
+        let sure = match (first, second) {
+            (first, _) if !first.starts_with('_') && !OF_TORCH.contains(&first) => return None,
+            _ if is_installed(before) => Sure::Installed,
+            ("autograd", _)
+            | ("nn", Some("modules"))
+            | ("distributed", Some("c10d_logger.py" | "distributed_c10d.py")) => Sure::ByFile,
+            _ => Sure::ByName,
+        };
+        Some((sure, path.get(..path.len() - below.len())?))
     })
 }
 
@@ -73,22 +145,64 @@ pub fn short_frame(frame: &Frame) -> String {
 mod tests {
     use super::*;
 
+    fn holds(path: &str) -> bool {
+        Libraries::of([path]).hold(path)
+    }
+
     #[test]
     fn pytorch_is_known_wherever_it_lies() {
         for library in [
             "/usr/lib/python3.11/threading.py",
             "/opt/venv/lib/python3.11/site-packages/torch/nn/parallel/distributed.py",
             "/home/me/pytorch/torch/distributed/distributed_c10d.py",
+            "/home/me/pytorch/torch/serialization.py",
+            "/home/me/pytorch/torch/_subclasses/fake_tensor.py",
+            "/home/torch/torch/profiler/profiler.py",
             "C:\\py\\torch\\_tensor.py",
             "torch/autograd/graph.py",
             "<frozen importlib._bootstrap>",
             "/opt/libraries/typing_extensions.py",
         ] {
-            assert!(is_library(library), "{library}");
+            assert!(holds(library), "{library}");
         }
         for own in ["/home/torch/train.py", "/srv/torch/model/net.py", "train.py", "torch/train.py"]
         {
-            assert!(!is_library(own), "{own}");
+            assert!(!holds(own), "{own}");
         }
+    }
+
+    /// The line of a stack, innermost file first, that is the job's own.
+    fn own_of(files: &[&str]) -> String {
+        let frame = |(file, line): (&&str, u32)| Frame {
+            function: "f".to_owned(),
+            file: (*file).to_owned(),
+            line,
+        };
+        let stack: Vec<Frame> = files.iter().zip(1..).map(frame).collect();
+        short_frame(user_frame(&stack).unwrap())
+    }
+
+    #[test]
+    fn a_folder_of_the_jobs_is_none_of_pytorchs_where_that_lies_elsewhere() {
+        let job = ["/srv/torch/utils/data.py", "/srv/torch/train.py"];
+        for pytorch in [
+            "/opt/venv/lib/python3.11/site-packages/torch/distributed/c10d_logger.py",
+            "/opt/pytorch/torch/distributed/distributed_c10d.py",
+            "/opt/pytorch/torch/nn/modules/module.py",
+        ] {
+            let [data, train] = job;
+            assert_eq!(own_of(&[pytorch, data, train]), "data.py:2", "{pytorch}");
+            // PyTorch may as well call the job, as a hook.
+            assert_eq!(own_of(&[data, pytorch, train]), "data.py:1", "{pytorch}");
+        }
+    }
+
+    #[test]
+    fn what_lies_beside_pytorch_needs_no_known_name() {
+        let c10d = "/opt/pytorch/torch/distributed/c10d_logger.py";
+        assert_eq!(
+            own_of(&[c10d, "/opt/pytorch/torch/new.py", "/opt/pytorch/train.py"]),
+            "train.py:3"
+        );
     }
 }

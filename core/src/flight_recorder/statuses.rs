@@ -24,8 +24,7 @@ impl GroupTable {
     /// the ring, as its status tells: the number of the last one that did end.
     pub(super) fn unended(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
         let nccl = |site: &Site| call_name(&site.profiling_name).backend == BackendName::Nccl;
-        let wrapped = dump.entries.first().is_some_and(|first| first.record_id > Some(0));
-        if !wrapped || !dump.sites.iter().all(nccl) {
+        if !dump.is_cut() || !dump.sites.iter().all(nccl) {
             return BTreeMap::new();
         }
         let known = self.statuses(dump, ids).filter_map(|(group, status)| {

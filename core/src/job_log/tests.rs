@@ -323,6 +323,7 @@ fn the_line_of_a_job_is_told_on_a_checkout_of_pytorch_too() {
     for (own, line) in [
         ("/srv/train/train.py", "train.py:96"),
         ("/home/torch/train.py", "train.py:96"),
+        ("/srv/torch/utils/data.py", "data.py:96"),
         ("<string>", "<string>:96"),
     ] {
         assert_eq!(raised(own), (Some(line.to_owned()), source.clone()), "{own}");

@@ -2,7 +2,7 @@
 
 use super::going_on::{Lines, is_record};
 use super::writer::Writer;
-use crate::flight_recorder::is_library;
+use crate::flight_recorder::Libraries;
 use std::collections::BTreeMap;
 
 /// Longer texts are cut in findings.
@@ -50,15 +50,14 @@ pub(super) enum Why {
 
 #[derive(Clone, Debug, Default)]
 struct Frame {
-    at: String,
+    path: String,
+    number: u64,
     source: Option<String>,
-    own: Own,
 }
 
 /// Whether a line is the job's own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Own {
-    #[default]
     No,
     Maybe,
     Yes,
@@ -149,6 +148,14 @@ impl Tracebacks {
     }
 }
 
+impl Frame {
+    /// `train.py:88`
+    fn at(&self) -> String {
+        let name = self.path.rsplit(['/', '\\']).next().unwrap_or(&self.path);
+        format!("{name}:{}", self.number)
+    }
+}
+
 impl Process {
     fn ended(&mut self, raised: Raised<'_>, frames: Vec<Frame>, line: u64) {
         self.open = None;
@@ -156,9 +163,16 @@ impl Process {
             return;
         }
         self.lines.raised();
+        let libraries = Libraries::of(frames.iter().map(|frame| frame.path.as_str()));
+        let own = |path: &str| match path {
+            // What was given to `python -c`, or code that a library wrote.
+            "<string>" => Own::Maybe,
+            path if libraries.hold(path) => Own::No,
+            _ => Own::Yes,
+        };
         // Of equals the last, which is the innermost.
-        let innermost = frames.iter().max_by_key(|frame| frame.own).cloned();
-        let (frame, source) = innermost.map_or((None, None), |it| (Some(it.at), it.source));
+        let innermost = frames.iter().max_by_key(|frame| own(&frame.path)).cloned();
+        let (frame, source) = innermost.map_or((None, None), |it| (Some(it.at()), it.source));
         let found = Raise {
             error: raised.error.chars().take(MOST_CHARS).collect(),
             frame,
@@ -184,17 +198,10 @@ fn frame(frames: &mut Vec<Frame>, text: &str) {
         text.trim_start().strip_prefix("File \"").and_then(|rest| rest.split_once("\", line "))
         && let Some(number) = super::number(rest)
     {
-        let name = path.rsplit(['/', '\\']).next().unwrap_or(path);
-        let own = match path {
-            // What was given to `python -c`, or code that a library wrote.
-            "<string>" => Own::Maybe,
-            path if is_library(path) => Own::No,
-            _ => Own::Yes,
-        };
         if frames.len() >= MOST {
             frames.drain(..MOST / 2);
         }
-        frames.push(Frame { at: format!("{name}:{number}"), source: None, own });
+        frames.push(Frame { path: path.to_owned(), number, source: None });
     } else if let Some(last) = frames.last_mut()
         && last.source.is_none()
         && text.starts_with("    ")

@@ -301,6 +301,11 @@ impl CallLog {
 }
 
 impl RankLog {
+    /// True if the recorder's ring has dropped calls of it: the first one that is kept was not its first.
+    pub fn is_cut(&self) -> bool {
+        self.calls.first().is_some_and(|first| first.record_id > Some(0))
+    }
+
     /// The calls as the events of a trace, in the order in which they happened.
     pub fn events(&self, rank: GlobalRank) -> Vec<Event> {
         let mut events = Vec::with_capacity(self.calls.len() * 3);
