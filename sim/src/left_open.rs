@@ -51,8 +51,9 @@ pub(crate) fn ranks_left_open(plan: &Plan) -> BTreeSet<GlobalRank> {
 mod tests {
     use super::*;
     use lockstep_core::dtype::Dtype;
-    use lockstep_core::group::{BackendName, GroupId, GroupRank};
+    use lockstep_core::group::{BackendName, GroupId};
     use lockstep_core::plan::{Fill, PlanBuilder};
+    use lockstep_core::rank::GroupRank;
 
     #[test]
     fn who_hears_of_an_open_order_is_open_too() {
