@@ -90,7 +90,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         // An empty factor leaves no rows, however many others there are.
         let none = repeat > 0 && factors.iter().any(Vec::is_empty);
         let of_one = factors.iter().map(Vec::len).fold(1, usize::saturating_mul);
-        let turns = if of_one > 1 { repeat } else { 1 };
+        let turns = if of_one > 1 { repeat } else { repeat.min(1) };
         let rows = match none {
             true => 0,
             // Whatever is doubled so often is more than may be.

@@ -58,7 +58,6 @@ def main():
     try:
         x //= 5
         x <<= 3
-        x **= 2
         x %= 100
         print(x)
         x //= 0
@@ -69,13 +68,12 @@ def main():
     except ZeroDivisionError:
         print("modulo", x)
     s = {1}
-    t = s
     try:
         s |= {2}
         d["s"] = 9
         d["s"] //= 0
     except ZeroDivisionError:
-        print(sorted(t), d["s"])
+        print(sorted(s), d["s"])
 
     print(fails(again))
     try:
@@ -100,6 +98,10 @@ def main():
     except IndexError:
         print(traceback.format_exc().splitlines()[-1])
     print(fails(again))
+    it = iter([1, 2, 3])
+    for x in it:
+        break
+    print(x, next(it))
     dist.destroy_process_group()
 
 
