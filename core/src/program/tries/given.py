@@ -44,7 +44,7 @@ def main():
     try:
         a, [b, c] = 1, [2]
     except ValueError as e:
-        print(e, a)
+        print(e)
     try:
         a, b = 5
     except TypeError as e:

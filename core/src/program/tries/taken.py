@@ -61,7 +61,7 @@ def main():
             print(list(islice(data, *bounds)))
         except ValueError as e:
             print(e)
-    print(list(product([1, 2], "ab")), list(product([0, 1], repeat=2)), list(product()))
+    print(list(product([1, 2], ["a", "b"])), list(product([0, 1], repeat=2)), list(product()))
     print(list(product([], repeat=4000000)), list(product([1, 2], repeat=0)), list(product([], repeat=0)))
     print("{{x}} {!r} {}".format(Shown(), Shown()))
     print("{0} {0!r} {a!r:>6} {a}".format(Shown(), a=Shown()))
