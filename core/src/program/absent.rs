@@ -209,44 +209,15 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
 }
 
-/// What comes with Python and with PyTorch: that it is not known here does not say that it is not there.
-const COMES_ALONG: [&str; 35] = [
-    "abc",
-    "argparse",
-    "ast",
-    "asyncio",
-    "collections",
-    "concurrent",
-    "contextlib",
-    "copy",
-    "csv",
-    "dataclasses",
-    "enum",
-    "functools",
-    "gc",
-    "getpass",
-    "glob",
-    "io",
-    "itertools",
-    "operator",
-    "pathlib",
-    "pickle",
-    "platform",
-    "queue",
-    "random",
-    "re",
-    "shutil",
-    "socket",
-    "string",
-    "subprocess",
-    "tempfile",
-    "threading",
-    "torch",
-    "torchvision",
-    "typing",
-    "uuid",
-    "warnings",
-];
+/// The modules of Python's own, `sys.stdlib_module_names` of CPython 3.12 without those that begin with
+/// `_`, a line each: that one is not known here does not say that it is not there.
+const STANDARD: &str = include_str!("standard.txt");
+/// And PyTorch's.
+const OF_PYTORCH: [&str; 2] = ["torch", "torchvision"];
+
+fn comes_along(root: &str) -> bool {
+    OF_PYTORCH.contains(&root) || STANDARD.lines().any(|own| own == root)
+}
 
 /// What is told of a module that was taken not to be there.
 const NOT_INSTALLED: &str = "this import was taken to raise ImportError: of modules that come with \
@@ -302,7 +273,7 @@ fn functions(builder: &mut GlobalsBuilder) {
     ) -> starlark::Result<Value<'v>> {
         let value = imported(module, path, name, eval)?;
         let root = name.split('.').next().unwrap_or(name);
-        if value.downcast_ref::<AbsentValue>().is_none() || COMES_ALONG.contains(&root) {
+        if value.downcast_ref::<AbsentValue>().is_none() || comes_along(root) {
             return Ok(value);
         }
         let process = process(eval).map_err(starlark::Error::new_native)?;

@@ -4,9 +4,11 @@
 
 #![allow(clippy::panic, reason = "a `try` is never written out")]
 
+use super::arguments as take;
 use super::exceptions;
 use super::leaving::Left;
 use super::process::{self, Process, Raised, process};
+use super::python::raised;
 use super::special;
 use super::values::Context;
 use allocative::Allocative;
@@ -16,6 +18,7 @@ use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
+use starlark::values::tuple::TupleRef;
 use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike};
 use starlark_derive::starlark_value;
 use std::cell::{Cell, RefCell};
@@ -51,6 +54,8 @@ struct TryValue<'v> {
     #[trace(unsafe_ignore)]
     told: RefCell<String>,
     error: RefCell<Option<Value<'v>>>,
+    /// What a handler around it handles, which it does again behind the handlers of this one.
+    around: Value<'v>,
     /// What was open when it began.
     contexts: usize,
     held: usize,
@@ -231,6 +236,8 @@ fn caught<'v>(
         *own_told = told;
         *own_error = Some(value);
     }
+    // Handlers that this has gone through have ended.
+    eval.module().set(HANDLED, own.around);
     own.state.set(State::Failed);
     Ok(())
 }
@@ -246,17 +253,51 @@ fn tried<'v>(
     }
 }
 
+/// Whether a value can be taken apart as an assignment does. Shapes are as deep as the program's text.
+fn fits<'v>(value: Value<'v>, shape: Value<'v>) -> starlark::Result<()> {
+    let each = TupleRef::from_value(shape).map(|each| each.content());
+    let wanted = match each {
+        Some(each) => each.len(),
+        None => shape.unpack_i32().and_then(|count| usize::try_from(count).ok()).unwrap_or(0),
+    };
+    if each.is_none() && wanted == 0 {
+        return Ok(());
+    }
+    let wrong = |text: String| Err(starlark::Error::new_native(raised(text)));
+    let Some(parts) = take::items(value) else {
+        return match value.get_type() {
+            "int" | "float" | "bool" | "NoneType" | "function" => wrong(format!(
+                "TypeError: cannot unpack non-iterable {} object",
+                take::class_of(value)
+            )),
+            _ => Ok(()),
+        };
+    };
+    let got = parts.len();
+    if got > wanted {
+        return wrong(format!("ValueError: too many values to unpack (expected {wanted})"));
+    }
+    if got < wanted {
+        let text = format!("not enough values to unpack (expected {wanted}, got {got})");
+        return wrong(format!("ValueError: {text}"));
+    }
+    let inner = each.unwrap_or_default().iter().zip(parts);
+    inner.map(|(shape, part)| fits(part, *shape)).collect()
+}
+
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
     /// A `try` begins.
     fn _trying<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
         let process = process(eval)?;
         let (contexts, held) = (process.contexts.len(), process.held.len());
+        let around = eval.module().get(HANDLED).unwrap_or_else(Value::new_none);
         Ok(eval.heap().alloc_complex_no_freeze(TryValue {
             state: Cell::new(State::Goes),
             carried: RefCell::default(),
             told: RefCell::default(),
             error: RefCell::default(),
+            around,
             contexts,
             held,
         }))
@@ -281,25 +322,12 @@ fn functions(builder: &mut GlobalsBuilder) {
         Ok(value.unwrap_or_else(|| eval.heap().alloc(AllocList::EMPTY)))
     }
 
-    /// `a, b = value` of so many names.
+    /// `a, (b, c) = value`: a value of that shape, which is `(0, 2)`.
     fn _unpacked<'v>(
         #[starlark(require = pos)] value: Value<'v>,
-        #[starlark(require = pos)] names: u32,
+        #[starlark(require = pos)] shape: Value<'v>,
     ) -> starlark::Result<Value<'v>> {
-        if value.get_type() == "tuple" || value.get_type() == "list" {
-            let got = value.length()?;
-            if i64::from(got) != i64::from(names) {
-                return Err(starlark::Error::new_native(anyhow::Error::new(Raised {
-                    text: match i64::from(got) > i64::from(names) {
-                        true => format!("ValueError: too many values to unpack (expected {names})"),
-                        false => format!(
-                            "ValueError: not enough values to unpack (expected {names}, got {got})"
-                        ),
-                    },
-                    help: None,
-                })));
-            }
-        }
+        fits(value, shape)?;
         Ok(value)
     }
 
@@ -331,8 +359,23 @@ fn functions(builder: &mut GlobalsBuilder) {
     ) -> starlark::Result<NoneType> {
         match of.downcast_ref::<TryValue<'v>>() {
             Some(own) if own.state.get() == State::Failed => Err(own.carried(eval)),
-            _ => Ok(NoneType),
+            Some(own) => {
+                eval.module().set(HANDLED, own.around);
+                Ok(NoneType)
+            }
+            None => Ok(NoneType),
         }
+    }
+
+    /// A `return`, `break` or `continue` leaves its handler.
+    fn _handled<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<NoneType> {
+        if let Some(own) = of.downcast_ref::<TryValue<'v>>() {
+            eval.module().set(HANDLED, own.around);
+        }
+        Ok(NoneType)
     }
 
     /// A bare `raise` in a handler.

@@ -6,6 +6,7 @@ use super::classes::{
     ClassValue, FieldValue, ITSELF, InstanceValue, OfClassValue, PropertyValue, StaticValue,
     SuperValue, class, found, put,
 };
+use super::lineage;
 use super::tensor_math;
 use starlark::collections::SmallMap;
 use starlark::environment::GlobalsBuilder;
@@ -25,11 +26,11 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos, default = NoneType)] fields: Value<'v>,
         heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
-        let bases = take::items(bases).unwrap_or_default();
+        let above = lineage::above(&take::items(bases).unwrap_or_default())?;
         let text = |name: Value<'v>| name.unpack_str().unwrap_or_default().to_owned();
         let fields = take::items(fields).map(|all| all.into_iter().map(text).collect());
         let (name, members) = (name.to_owned(), RefCell::new(SmallMap::new()));
-        let made = heap.alloc_complex_no_freeze(ClassValue { name, bases, fields, members });
+        let made = heap.alloc_complex_no_freeze(ClassValue { name, above, fields, members });
         if let Some(own) = class(made) {
             put(&own.members, ITSELF, made).map_err(starlark::Error::into_anyhow)?;
         }
@@ -52,7 +53,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let own = class.downcast_ref::<ClassValue<'v>>();
-        if let Some(init) = own.and_then(|own| own.inherited("__init__", 0)) {
+        if let Some(init) = own.and_then(|own| own.inherited("__init__")) {
             eval.eval_function(init, &[this], &[])?;
         }
         Ok(NoneType)
@@ -89,7 +90,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let own = of.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class);
-        let own = own.and_then(|class| class.find(name, 0));
+        let own = own.and_then(|class| class.find(name));
         match own.and_then(|own| own.downcast_ref::<PropertyValue<'v>>()) {
             Some(property) => eval.eval_function(property.0, &[of], &[]),
             None => match super::own_modules::attribute(of, name, eval)? {
@@ -125,7 +126,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         heap: Heap<'v>,
     ) -> anyhow::Result<Value<'v>> {
         let own = of.downcast_ref::<InstanceValue<'v>>();
-        let fields = own.and_then(InstanceValue::class).map(|class| class.fields(0));
+        let fields = own.and_then(InstanceValue::class).map(|class| class.fields());
         let state = own.and_then(InstanceValue::state);
         let (Some(fields), Some(state)) = (fields.filter(|all| !all.is_empty()), state) else {
             let text = "asdict() should be called on dataclass instances";

@@ -19,9 +19,6 @@ use std::cell::RefCell;
 use std::fmt;
 use std::hash::Hasher;
 
-/// Classes above each other that are looked through.
-const MAX_DEPTH: usize = 32;
-
 pub(super) type Attributes<'v> = RefCell<SmallMap<String, Value<'v>>>;
 
 pub(super) fn found<'v>(of: &Attributes<'v>, name: &str) -> Option<Value<'v>> {
@@ -39,7 +36,8 @@ pub(super) fn put<'v>(of: &Attributes<'v>, name: &str, value: Value<'v>) -> star
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(super) struct ClassValue<'v> {
     pub(super) name: String,
-    pub(super) bases: Vec<Value<'v>>,
+    /// What is above it, the nearest first.
+    pub(super) above: Vec<Value<'v>>,
     /// The fields of a dataclass, in their order.
     pub(super) fields: Option<Vec<String>>,
     pub(super) members: Attributes<'v>,
@@ -118,30 +116,26 @@ impl<'v> InstanceValue<'v> {
 
 impl<'v> ClassValue<'v> {
     /// What the class or one above it has under that name.
-    pub(super) fn find(&self, name: &str, depth: usize) -> Option<Value<'v>> {
-        found(&self.members, name).or_else(|| self.inherited(name, depth))
+    pub(super) fn find(&self, name: &str) -> Option<Value<'v>> {
+        found(&self.members, name).or_else(|| self.inherited(name))
     }
 
-    pub(super) fn inherited(&self, name: &str, depth: usize) -> Option<Value<'v>> {
-        if depth >= MAX_DEPTH {
-            return None;
-        }
-        self.bases.iter().find_map(|base| class(*base)?.find(name, depth + 1))
+    pub(super) fn inherited(&self, name: &str) -> Option<Value<'v>> {
+        self.above.iter().find_map(|above| found(&class(*above)?.members, name))
     }
 
     /// Whether it is that class, or below it.
-    pub(super) fn is(&self, other: &ClassValue<'v>, depth: usize) -> bool {
-        let above = |base: &Value<'v>| class(*base).is_some_and(|base| base.is(other, depth + 1));
-        std::ptr::eq(self, other) || (depth < MAX_DEPTH && self.bases.iter().any(above))
+    pub(super) fn is(&self, other: &ClassValue<'v>) -> bool {
+        let other_is =
+            |above: &Value<'v>| class(*above).is_some_and(|own| std::ptr::eq(own, other));
+        std::ptr::eq(self, other) || self.above.iter().any(other_is)
     }
 
-    pub(super) fn fields(&self, depth: usize) -> Vec<String> {
-        let above = self.bases.iter().filter_map(|base| class(*base));
-        let mut all: Vec<String> = match depth < MAX_DEPTH {
-            true => above.flat_map(|base| base.fields(depth + 1)).collect(),
-            false => Vec::new(),
-        };
-        for own in self.fields.iter().flatten() {
+    /// Its fields and those above, which come first.
+    pub(super) fn fields(&self) -> Vec<String> {
+        let above = self.above.iter().rev().filter_map(|above| class(*above)?.fields.as_ref());
+        let mut all: Vec<String> = Vec::new();
+        for own in above.chain(&self.fields).flatten() {
             if !all.contains(own) {
                 all.push(own.clone());
             }
@@ -156,7 +150,7 @@ impl<'v> ClassValue<'v> {
         named: &[(&str, Value<'v>)],
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<SmallMap<String, Value<'v>>> {
-        let fields = self.fields(0);
+        let fields = self.fields();
         let wrong = |text: String| Err(starlark::Error::new_native(take::type_error(text)));
         if let Some((name, _)) = named.iter().find(|(name, _)| !fields.iter().any(|f| f == name)) {
             return wrong(format!(
@@ -175,7 +169,7 @@ impl<'v> ClassValue<'v> {
         let mut all = SmallMap::new();
         for (at, field) in fields.into_iter().enumerate() {
             let by_name = named.iter().find(|(name, _)| *name == field).map(|(_, value)| *value);
-            let stands = given.get(at).copied().or(by_name).or_else(|| self.find(&field, 0));
+            let stands = given.get(at).copied().or(by_name).or_else(|| self.find(&field));
             let made = stands.and_then(|value| value.downcast_ref::<FieldValue<'v>>());
             let value = match made {
                 Some(FieldValue(Some(factory))) => Some(eval.eval_function(*factory, &[], &[])?),
@@ -264,7 +258,7 @@ impl<'v> StarlarkValue<'v> for ClassValue<'v> {
         if attribute == "__name__" {
             return Some(heap.alloc(self.name.as_str()));
         }
-        let member = self.find(attribute, 0)?;
+        let member = self.find(attribute)?;
         match member.downcast_ref::<OfClassValue<'v>>() {
             Some(_) => Some(bound(member, found(&self.members, ITSELF)?, heap)),
             None => Some(member.downcast_ref::<StaticValue<'v>>().map_or(member, |own| own.0)),
@@ -283,7 +277,7 @@ impl<'v> StarlarkValue<'v> for ClassValue<'v> {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let heap = eval.heap();
-        let init = self.find("__init__", 0);
+        let init = self.find("__init__");
         let raised = super::exceptions::native_of(self).is_some();
         let attributes = if raised {
             // An exception holds what it was made with, whatever its `__init__` does.
@@ -304,11 +298,11 @@ impl<'v> StarlarkValue<'v> for ClassValue<'v> {
         let number = process.objects;
         let state = heap.alloc_complex_no_freeze(StateValue { class: me, number, attributes });
         let made = heap.alloc_complex_no_freeze(InstanceValue(state));
-        match (init, self.find("__post_init__", 0)) {
+        match (init, self.find("__post_init__")) {
             (Some(init), _) => {
                 called(init, Some(made), args, eval)?;
             }
-            (None, Some(post)) if !self.fields(0).is_empty() => {
+            (None, Some(post)) if !self.fields().is_empty() => {
                 eval.eval_function(post, &[made], &[])?;
             }
             _ => {}
@@ -334,7 +328,7 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
             }
             _ => {}
         }
-        let member = self.class()?.find(attribute, 0)?;
+        let member = self.class()?.find(attribute)?;
         let this = heap.alloc_complex_no_freeze(InstanceValue(self.0));
         Some(bound(member, this, heap))
     }
@@ -362,7 +356,7 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
     // It cannot fail and calls nothing: where a class says it, the process is told.
     fn to_bool(&self) -> bool {
         let says = |class: &ClassValue<'v>| {
-            ["__bool__", "__len__"].iter().any(|name| class.find(name, 0).is_some())
+            ["__bool__", "__len__"].iter().any(|name| class.find(name).is_some())
         };
         if self.class().is_some_and(says) {
             super::undecided::by_object();
@@ -377,7 +371,7 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
         args: &Arguments<'v, '_>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let call = self.class().and_then(|class| class.find("__call__", 0));
+        let call = self.class().and_then(|class| class.find("__call__"));
         match call {
             Some(call) => called(call, Some(me), args, eval),
             None => {
@@ -390,7 +384,7 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
     /// As keys of a dict objects are told apart by what they are, those of a dataclass by their fields.
     fn write_hash(&self, hasher: &mut StarlarkHasher) -> starlark::Result<()> {
         let (Some(state), Some(class)) = (self.state(), self.class()) else { return Ok(()) };
-        if class.find("__eq__", 0).is_some() {
+        if class.find("__eq__").is_some() {
             return Err(starlark::Error::new_native(anyhow::anyhow!(
                 "objects of {}, which has an __eq__, are no keys here: what equals what is asked of \
                  no dict. Take a tuple of what tells them apart as the key",
@@ -401,7 +395,7 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
             hasher.write_u64(state.number);
             return Ok(());
         }
-        for field in class.fields(0) {
+        for field in class.fields() {
             if let Some(value) = found(&state.attributes, &field) {
                 value.write_hash(hasher)?;
             }
@@ -418,7 +412,7 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
         let (Some(own), Some(its)) = (self.state(), other.state()) else { return Ok(false) };
         let data = self.class().filter(|class| class.fields.is_some());
         let Some(class) = data.filter(|_| own.class.ptr_eq(its.class)) else { return Ok(false) };
-        for field in class.fields(0) {
+        for field in class.fields() {
             let both = found(&own.attributes, &field).zip(found(&its.attributes, &field));
             let Some((a, b)) = both else { return Ok(false) };
             if !a.equals(b)? {
@@ -453,7 +447,7 @@ impl<'v> StarlarkValue<'v> for MethodValue<'v> {
 impl<'v> StarlarkValue<'v> for SuperValue<'v> {
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
         let above = class(self.class)?;
-        let member = above.inherited(attribute, 0).or_else(|| {
+        let member = above.inherited(attribute).or_else(|| {
             let begins = attribute == "__init__" && super::exceptions::native_of(above).is_some();
             let begun = Callable::new("__init__", super::exceptions::begun);
             begins.then(|| heap.alloc(begun))
@@ -481,7 +475,7 @@ pub(super) fn object<'v>(
     heap: Heap<'v>,
 ) -> Value<'v> {
     let (name, members) = (name.to_owned(), RefCell::default());
-    let class = ClassValue { name, bases: Vec::new(), fields: None, members };
+    let class = ClassValue { name, above: Vec::new(), fields: None, members };
     let class = heap.alloc_complex_no_freeze(class);
     let attributes = RefCell::new(attributes);
     let state = heap.alloc_complex_no_freeze(StateValue { class, number: 0, attributes });
@@ -492,5 +486,5 @@ pub(super) fn object<'v>(
 pub(super) fn is_instance<'v>(value: Value<'v>, of: Value<'v>) -> Option<bool> {
     let of = class(of)?;
     let own = value.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class);
-    Some(own.is_some_and(|own| own.is(of, 0)))
+    Some(own.is_some_and(|own| own.is(of)))
 }

@@ -341,9 +341,9 @@ const FIELDS: &str = "_fields";
 /// The fields of a named tuple, in their order; nothing of what is none.
 pub(super) fn fields_of<'v>(of: &InstanceValue<'v>) -> Option<Vec<Value<'v>>> {
     let class = of.class()?;
-    class.find(FIELDS, 0)?;
+    class.find(FIELDS)?;
     let state = of.state()?;
-    let values = class.fields(0).into_iter().map(|name| found(&state.attributes, &name));
+    let values = class.fields().into_iter().map(|name| found(&state.attributes, &name));
     values.collect()
 }
 
@@ -384,7 +384,7 @@ fn tuples(builder: &mut GlobalsBuilder) {
         }
         let members = RefCell::new(members);
         let (name, fields) = (typename.to_owned(), Some(names));
-        let class = ClassValue { name, bases: Vec::new(), fields, members };
+        let class = ClassValue { name, above: Vec::new(), fields, members };
         Ok(heap.alloc_complex_no_freeze(class))
     }
 }

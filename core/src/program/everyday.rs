@@ -70,7 +70,7 @@ fn os(builder: &mut GlobalsBuilder) {
     }
 
     fn getpid(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<UnknownValue> {
-        Ok(process(eval)?.unknown(Unknown::Outside(Number::Whole)))
+        Ok(process(eval)?.unknown(Unknown::Pid))
     }
 
     fn cpu_count(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<UnknownValue> {

@@ -223,18 +223,14 @@ pub(super) fn of_text<'v>(told: &str, heap: Heap<'v>) -> Option<Value<'v>> {
     Some(heap.alloc_complex_no_freeze(ExceptionValue { class, args, text, inside }))
 }
 
-/// The exception that a class of the program's comes from.
+/// The exception that a class of the program's comes from: of several the one that is below the others.
 pub(super) fn native_of(class: &ClassValue<'_>) -> Option<&'static str> {
-    let mut bases = class.bases.clone();
-    for _ in 0..MAX_DEPTH {
-        let native = |base: &Value<'_>| base.downcast_ref::<Callable>().map(|own| own.name());
-        if let Some(name) = bases.iter().find_map(native).filter(|name| above(name).is_some()) {
-            return Some(name);
-        }
-        let next = bases.iter().filter_map(|base| classes::class(*base));
-        bases = next.flat_map(|class| class.bases.iter().copied()).collect();
-    }
-    None
+    let own = class.above.iter().filter_map(|above| above.downcast_ref::<Callable>());
+    let natives = own.filter_map(|own| match OF_SYSTEM.contains(&own.name()) {
+        true => Some("OSError"),
+        false => named(own.name()),
+    });
+    natives.reduce(|first, next| if is_below(next, first) { next } else { first })
 }
 
 /// An exception of a class of the program's, with its class.

@@ -1,7 +1,7 @@
 //! Python's `itertools`: what ends as lists, and what does not as iterators.
 
 use super::arguments as take;
-use super::iterators::{Source, advance, each, iterator, made};
+use super::iterators::{Source, each, is_lazy, iterator, made};
 use super::python::raised;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -81,23 +81,36 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = named, default = 1)] repeat: u32,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        let mut made: Vec<Vec<Value<'v>>> = vec![Vec::new()];
-        for _ in 0..repeat {
-            for of in &iterables.items {
-                let items: Vec<Value<'v>> = of.iterate(heap)?.collect();
-                let width = made.first().map_or(0, Vec::len) + 1;
-                if made.len().saturating_mul(items.len()).saturating_mul(width) > MOST {
-                    let why = anyhow::anyhow!("more than {MOST} entries of a product");
-                    return Err(starlark::Error::new_native(why));
-                }
-                let longer = made.iter().flat_map(|front| {
-                    items.iter().map(|item| front.iter().copied().chain([*item]).collect())
-                });
-                made = longer.collect();
-            }
+        let mut factors: Vec<Vec<Value<'v>>> = Vec::with_capacity(iterables.items.len());
+        for of in &iterables.items {
+            factors.push(of.iterate(heap)?.collect());
         }
-        let tuples = made.into_iter().map(|entries| heap.alloc(AllocTuple(entries)));
-        Ok(heap.alloc(AllocList(tuples.collect::<Vec<_>>())))
+        let repeat = repeat as usize;
+        let width = factors.len().saturating_mul(repeat);
+        // An empty factor leaves no rows, however many others there are.
+        let none = repeat > 0 && factors.iter().any(Vec::is_empty);
+        let of_one = factors.iter().map(Vec::len).fold(1, usize::saturating_mul);
+        let turns = if of_one > 1 { repeat } else { repeat.min(1) };
+        let rows = match none {
+            true => 0,
+            // Whatever is doubled so often is more than may be.
+            false => (0..turns.min(64)).fold(1, |rows: usize, _| rows.saturating_mul(of_one)),
+        };
+        if !none && width.max(1).saturating_mul(rows) > MOST {
+            let why = anyhow::anyhow!("more than {MOST} entries of a product");
+            return Err(starlark::Error::new_native(why));
+        }
+        let row = |nth: usize| {
+            let mut rest = nth;
+            let mut row = Vec::with_capacity(width);
+            for factor in (0..repeat).flat_map(|_| &factors).rev() {
+                row.extend(factor.get(rest % factor.len().max(1)).copied());
+                rest /= factor.len().max(1);
+            }
+            row.reverse();
+            heap.alloc(AllocTuple(row))
+        };
+        Ok(heap.alloc(AllocList((0..rows).map(row).collect::<Vec<_>>())))
     }
 
     fn chain<'v>(
@@ -186,30 +199,40 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(args)] bounds: UnpackTuple<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let native = starlark::Error::new_native;
-        let whole = |of: &Value<'v>| {
-            let whole = take::whole_or_none(*of, "islice()").map_err(native)?;
-            Ok::<_, starlark::Error>(whole.and_then(|at| usize::try_from(at).ok()))
+        let bound = |of: Option<&Value<'v>>, least: i64, text: &str| {
+            let Some(of) = of.filter(|of| !of.is_none()) else { return Ok(None) };
+            let whole = match take::whole(*of, "islice()") {
+                Err(error) if of.get_type() == "unknown" => {
+                    return Err(starlark::Error::new_native(error));
+                }
+                whole => whole.ok().filter(|whole| *whole >= least),
+            };
+            let whole = whole.and_then(|whole| usize::try_from(whole).ok());
+            let wrong = || starlark::Error::new_native(raised(format!("ValueError: {text}")));
+            whole.map(Some).ok_or_else(wrong)
         };
-        let bounds: Vec<Option<usize>> =
-            bounds.items.iter().map(whole).collect::<starlark::Result<_>>()?;
-        let (from, to, step) = match bounds[..] {
-            [to] => (0, to, 1),
-            [from, to] => (from.unwrap_or(0), to, 1),
-            [from, to, step] => (from.unwrap_or(0), to, step.unwrap_or(1).max(1)),
-            _ => {
-                let text = "TypeError: islice expected at least 2 arguments, got 1";
-                return Err(native(raised(text)));
+        let (from, to, step) = match &bounds.items[..] {
+            [to] => (None, Some(to), None),
+            [from, to] => (Some(from), Some(to), None),
+            [from, to, step] => (Some(from), Some(to), Some(step)),
+            all => {
+                let (word, got) =
+                    if all.is_empty() { ("least 2", 1) } else { ("most 4", all.len() + 1) };
+                let text = format!("TypeError: islice expected at {word} arguments, got {got}");
+                return Err(starlark::Error::new_native(raised(text)));
             }
         };
+        let range = "must be None or an integer: 0 <= x <= sys.maxsize.";
+        let to = bound(to, 0, &format!("Stop argument for islice() {range}"))?;
+        let from = bound(from, 0, &format!("Indices for islice() {range}"))?.unwrap_or(0);
+        let step = bound(step, 1, "Step for islice() must be a positive integer or None.")?;
         let own = iterator(iterable, eval)?;
-        let mut taken = Vec::new();
-        for at in 0..to.unwrap_or(MOST) {
-            let Some(piece) = advance(own, eval)? else { break };
-            if at >= from && (at - from) % step == 0 {
-                taken.push(piece);
-            }
+        let slice = made(Source::Slice { of: own, from, to, step: step.unwrap_or(1) }, eval.heap());
+        // What no one else goes through may be taken at once.
+        if own.ptr_eq(iterable) || is_lazy(iterable) {
+            return Ok(slice);
         }
+        let taken = each(slice, eval)?;
         Ok(made(Source::Items(taken), eval.heap()))
     }
 }

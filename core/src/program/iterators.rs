@@ -21,7 +21,7 @@ use std::fmt;
 
 /// Pieces that are taken into one list at most.
 const MOST: usize = 1_000_000;
-/// An `__iter__` that returns an object with an `__iter__`, and so on.
+/// An `__iter__` that returns an object with an `__iter__`, and so on; iterators over each other.
 const MAX_DEPTH: usize = 32;
 
 /// Where an iterator has its pieces from.
@@ -42,6 +42,13 @@ pub(super) enum Source<'v> {
     Numbered(Value<'v>, i32),
     /// Others', side by side.
     Beside(Vec<Value<'v>>),
+    /// Another one's from a place on to before a place, each so manieth.
+    Slice {
+        of: Value<'v>,
+        from: usize,
+        to: Option<usize>,
+        step: usize,
+    },
 }
 
 /// What `iter(values)` returns.
@@ -114,13 +121,13 @@ pub(super) fn iterator<'v>(
             return Ok(made(Source::Items(items), heap));
         };
         let Some(answer) = method(of, "__iter__", &[], eval)? else {
-            if class.find("__getitem__", 0).is_some() {
+            if class.find("__getitem__").is_some() {
                 return Ok(made(Source::Indexed(of), heap));
             }
             // Fields of a named tuple.
             return Ok(made(Source::Items(of.iterate(heap)?.collect()), heap));
         };
-        if class_of(answer).is_some_and(|class| class.find("__next__", 0).is_some()) {
+        if class_of(answer).is_some_and(|class| class.find("__next__").is_some()) {
             return Ok(made(Source::Own(answer), heap));
         }
         of = answer;
@@ -152,6 +159,18 @@ pub(super) fn advance<'v>(
     of: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<Option<Value<'v>>> {
+    advanced(of, 0, eval)
+}
+
+fn advanced<'v>(
+    of: Value<'v>,
+    depth: usize,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Value<'v>>> {
+    if depth > MAX_DEPTH {
+        let why = format!("more than {MAX_DEPTH} iterators over each other");
+        return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
+    }
     let heap = eval.heap();
     let Some(own) = of.downcast_ref::<IteratorValue<'v>>() else {
         let found = match class_of(of) {
@@ -186,17 +205,42 @@ pub(super) fn advance<'v>(
         }
         Source::Numbered(other, start) => {
             let nth = heap.alloc(start.saturating_add(number(at)));
-            advance(*other, eval)?.map(|piece| heap.alloc(AllocTuple([nth, piece])))
+            advanced(*other, depth + 1, eval)?.map(|piece| heap.alloc(AllocTuple([nth, piece])))
         }
         Source::Beside(others) => {
             let mut pieces = Vec::with_capacity(others.len());
             for other in others {
-                match advance(*other, eval)? {
+                match advanced(*other, depth + 1, eval)? {
                     Some(piece) => pieces.push(piece),
                     None => return Ok(None),
                 }
             }
             Some(heap.alloc(AllocTuple(pieces)))
+        }
+        // Of one that has ended nothing more is taken.
+        Source::Slice { .. } if at == usize::MAX => None,
+        Source::Slice { of, from, to, step } => {
+            let ends = to.unwrap_or(usize::MAX);
+            let place =
+                |nth: usize| from.saturating_add(step.saturating_mul(nth)).min(ends.max(*from));
+            let before = at.checked_sub(1).map_or(0, |last| place(last).saturating_add(1));
+            let next = place(at);
+            let mut piece = None;
+            for nth in before..next.saturating_add(usize::from(next < ends)) {
+                if nth > MOST {
+                    let why = format!("more than {MOST} pieces: this may have no end");
+                    return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
+                }
+                piece = advanced(*of, depth + 1, eval)?;
+                if piece.is_none() {
+                    break;
+                }
+            }
+            let piece = piece.filter(|_| next < ends);
+            if piece.is_none() {
+                own.at.set(usize::MAX);
+            }
+            piece
         }
     })
 }
@@ -252,7 +296,7 @@ pub(super) fn length<'v>(
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<Option<i32>> {
     let own = of.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class);
-    let Some(method) = own.and_then(|class| class.find("__len__", 0)) else { return Ok(None) };
+    let Some(method) = own.and_then(|class| class.find("__len__")) else { return Ok(None) };
     let length = eval.eval_function(method, &[of], &[])?;
     let wrong = || {
         let class = take::class_of(length);

@@ -3,7 +3,7 @@
 //! of it.
 
 use super::process::{Raised, process};
-use super::undecided::UnknownValue;
+use super::undecided::{Unknown, UnknownValue};
 use super::{attempts, exceptions, shown};
 use crate::plan::{Deadly, SignalKind};
 use starlark::environment::GlobalsBuilder;
@@ -123,7 +123,8 @@ pub(super) fn of_os(builder: &mut GlobalsBuilder) {
         sig: i32,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        if pid.downcast_ref::<UnknownValue>().is_none() {
+        let own = |pid: &UnknownValue| pid.what() == Unknown::Pid;
+        if !pid.downcast_ref::<UnknownValue>().is_some_and(own) {
             anyhow::bail!("os.kill sends to the rank's own process: write os.getpid()");
         }
         raise(sig, eval)

@@ -98,6 +98,7 @@ mod json;
 mod known;
 #[cfg(feature = "program")]
 mod leaving;
+mod lineage;
 #[cfg(feature = "program")]
 mod logging;
 #[cfg(feature = "program")]

@@ -29,6 +29,9 @@ use starlark_derive::starlark_value;
 use std::fmt;
 use std::sync::Arc;
 
+/// Modules in each other, of all depths.
+const MOST_LAYERS: usize = 100_000;
+
 /// A model that has not been wrapped.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(crate) struct ModelValue(
@@ -200,6 +203,10 @@ pub(super) fn in_a_row(name: &str, modules: &[Value<'_>]) -> anyhow::Result<Mode
         anyhow::Ok((nth.to_string(), model))
     });
     let models: Vec<(String, ModelValue)> = models.collect::<Result<_, _>>()?;
+    // One that is put into itself again and again doubles.
+    let layers =
+        models.iter().fold(0, |all: usize, (_, model)| all.saturating_add(model.1.layers()));
+    anyhow::ensure!(layers <= MOST_LAYERS, "a {name} of more than {MOST_LAYERS} modules");
     let parts: Vec<(String, &Model)> =
         models.iter().map(|(nth, model)| (nth.clone(), &*model.0)).collect();
     let shape = Shape::Chain(models.iter().map(|(_, model)| (*model.1).clone()).collect());

@@ -35,15 +35,22 @@ impl<'v> ModuleListValue<'v> {
         self.parts.try_borrow().map_or_else(|_| Vec::new(), |parts| parts.clone())
     }
 
-    fn put(&self, more: &[Value<'v>]) -> anyhow::Result<()> {
+    /// Puts modules behind the others; of a list that still grows, what it is now, so that none holds
+    /// itself.
+    fn put(&self, more: &[Value<'v>], heap: Heap<'v>) -> anyhow::Result<()> {
+        let now = |module: &Value<'v>| match module.downcast_ref::<ModuleListValue<'v>>() {
+            Some(list) => Ok(heap.alloc(in_a_row("ModuleList", &list.parts())?)),
+            None => anyhow::Ok(*module),
+        };
+        let more = more.iter().map(now).collect::<anyhow::Result<Vec<_>>>()?;
         // What is no module is refused as PyTorch does.
-        in_a_row("ModuleList", more)?;
+        in_a_row("ModuleList", &more)?;
         let mut parts = self.parts.try_borrow_mut()?;
         anyhow::ensure!(
             parts.len() + more.len() <= MOST,
             "a ModuleList has at most {MOST} modules"
         );
-        parts.extend_from_slice(more);
+        parts.extend(more);
         Ok(())
     }
 }
@@ -82,8 +89,8 @@ fn list_of<'v>(this: Value<'v>) -> anyhow::Result<&'v ModuleListValue<'v>> {
 
 #[starlark_module]
 fn list_methods(builder: &mut MethodsBuilder) {
-    fn append<'v>(this: Value<'v>, module: Value<'v>) -> anyhow::Result<Value<'v>> {
-        list_of(this)?.put(&[module])?;
+    fn append<'v>(this: Value<'v>, module: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+        list_of(this)?.put(&[module], heap)?;
         Ok(this)
     }
 
@@ -93,7 +100,7 @@ fn list_methods(builder: &mut MethodsBuilder) {
         heap: Heap<'v>,
     ) -> starlark::Result<NoneType> {
         let more: Vec<Value<'v>> = modules.iterate(heap)?.collect();
-        list_of(this).and_then(|own| own.put(&more)).map_err(starlark::Error::new_native)?;
+        list_of(this).and_then(|own| own.put(&more, heap)).map_err(starlark::Error::new_native)?;
         Ok(NoneType)
     }
 }

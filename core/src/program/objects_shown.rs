@@ -66,7 +66,7 @@ pub(super) fn shown<'v>(
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Value<'v>> {
     let own = value.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class);
-    match own.and_then(|class| class.find("__str__", 0)) {
+    match own.and_then(|class| class.find("__str__")) {
         Some(method) => {
             eval.eval_function(method, &[value], &[]).map_err(starlark::Error::into_anyhow)
         }
@@ -138,14 +138,14 @@ fn of_object<'v>(
 ) -> anyhow::Result<Option<String>> {
     let (Some(class), Some(state)) = (own.class(), own.state()) else { return Ok(None) };
     let heap = eval.heap();
-    if let Some(method) = class.find("__repr__", 0) {
+    if let Some(method) = class.find("__repr__") {
         let shown = eval.eval_function(method, &[value], &[]);
         return Ok(Some(shown::text(shown.map_err(starlark::Error::into_anyhow)?, heap)));
     }
     if let Some(text) = exceptions::repr(own, eval)? {
         return Ok(Some(text));
     }
-    let fields = class.fields(0);
+    let fields = class.fields();
     if fields.is_empty() {
         return Ok(None);
     }

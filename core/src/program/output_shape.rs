@@ -31,6 +31,18 @@ pub(super) enum Shape {
     Unknown,
 }
 
+impl Shape {
+    /// How many modules it is of, with those that hold others.
+    pub(super) fn layers(&self) -> usize {
+        match self {
+            Shape::Chain(parts) | Shape::Class(parts) => {
+                parts.iter().fold(1, |all: usize, part| all.saturating_add(part.layers()))
+            }
+            _ => 1,
+        }
+    }
+}
+
 /// A window that is moved along a dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {

@@ -48,8 +48,7 @@ pub(super) fn of_program<'v>(
     let Some(class) = of.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class) else {
         return Ok(None);
     };
-    let (Some(item), Some(length)) =
-        (class.find("__getitem__", 0), length(of, eval).map_err(failed)?)
+    let (Some(item), Some(length)) = (class.find("__getitem__"), length(of, eval).map_err(failed)?)
     else {
         anyhow::bail!("a data set's class says with __len__ and __getitem__ what it has");
     };

@@ -16,9 +16,6 @@ use starlark::values::{Value, ValueLike};
 /// `with` blocks that are open at once at most.
 const MAX_CONTEXTS: usize = 1000;
 
-/// Classes above each other that are looked through.
-const MAX_DEPTH: usize = 32;
-
 /// Where a module holds the object of a `with` block, by how many contexts are around it. No program can
 /// name it.
 fn place(depth: usize) -> String {
@@ -32,12 +29,10 @@ fn of_object<'v>(value: Value<'v>) -> Option<&'v ClassValue<'v>> {
 
 /// Whether all that a class has stands in the program: what is above it is the program's, or an
 /// exception.
-fn is_whole(own: &ClassValue<'_>, depth: usize) -> bool {
-    let known = |base: &Value<'_>| match class(*base) {
-        Some(above) => depth < MAX_DEPTH && is_whole(above, depth + 1),
-        None => base.downcast_ref::<Callable>().is_some(),
-    };
-    own.bases.iter().all(known)
+fn is_whole(own: &ClassValue<'_>) -> bool {
+    let known =
+        |above: &Value<'_>| class(*above).is_some() || above.downcast_ref::<Callable>().is_some();
+    own.above.iter().all(known)
 }
 
 /// What a method of an object's class answers, if it has it.
@@ -50,7 +45,7 @@ pub(super) fn method<'v>(
     args: &[Value<'v>],
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<Option<Value<'v>>> {
-    let Some(member) = of_object(of).and_then(|class| class.find(name, 0)) else { return Ok(None) };
+    let Some(member) = of_object(of).and_then(|class| class.find(name)) else { return Ok(None) };
     let method = bound(member, of, eval.heap());
     eval.eval_function(method, args, &[]).map(Some)
 }
@@ -66,10 +61,10 @@ pub(super) fn enter<'v>(
     let native = starlark::Error::new_native;
     let Some(own) = of_object(context) else { return Ok(None) };
     for (name, missed) in [("__enter__", ""), ("__exit__", " (missed __exit__ method)")] {
-        if own.find(name, 0).is_some() {
+        if own.find(name).is_some() {
             continue;
         }
-        if !is_whole(own, 0) {
+        if !is_whole(own) {
             return Err(native(anyhow::anyhow!(
                 "the class {} has no {name} of its own, and what the classes above it do with \
                  `with` is not followed: write both __enter__ and __exit__",

@@ -11,6 +11,8 @@ fn what_is_raised_is_caught_as_in_python() {
     let programs = [
         ("caught", include_str!("tries/caught.py"), include_str!("tries/caught.txt")),
         ("left", include_str!("tries/left.py"), include_str!("tries/left.txt")),
+        ("given", include_str!("tries/given.py"), include_str!("tries/given.txt")),
+        ("taken", include_str!("tries/taken.py"), include_str!("tries/taken.txt")),
     ];
     for (name, text, expected) in programs {
         let options = Options { world_size: Some(2), ..Options::default() };
@@ -58,12 +60,76 @@ fn nothing_else_is_caught() {
     }
 }
 
+/// What would take more time or memory than it may ends at once: a list that is put into itself, products
+/// of many rows, classes with many ways to one above them.
+#[test]
+fn what_grows_is_bounded() {
+    let start = "import torch.nn as nn, itertools\nimport torch.distributed as dist\n";
+    let main = |body: &str| {
+        format!(
+            "{start}def main():\n    dist.init_process_group('gloo')\n{body}run(main, world_size=2)\n"
+        )
+    };
+    let lists = "    l = nn.ModuleList()\n    for i in range(64):\n        l.append(l)\n";
+    let why = compile("train.py", &main(lists), &Options::default()).unwrap_err();
+    assert!(why.message.contains("more than 100000 modules"), "{why}");
+    for call in ["[0], repeat=60000000", "[0, 1], repeat=64", "range(1001), range(1001)"] {
+        let text = main(&format!("    x = itertools.product({call})\n"));
+        let why = compile("train.py", &text, &Options::default()).unwrap_err();
+        assert!(why.message.contains("entries of a product"), "{why}");
+    }
+    let mut classes = String::from("    class A(ValueError):\n        pass\n");
+    let mut above = "A".to_owned();
+    for level in 0..24 {
+        let names: Vec<String> = (0..4).map(|nth| format!("C{level}_{nth}")).collect();
+        for name in &names {
+            classes += &format!("    class {name}({above}):\n        pass\n");
+        }
+        above = names.join(", ");
+    }
+    let raises =
+        "    try:\n        raise C23_0('x')\n    except ValueError as e:\n        print(e)\n";
+    let compiled = compiled(&main(&(classes + raises)));
+    assert_eq!(compiled.printed[0].text, "x");
+}
+
+/// As CPython refuses it.
+#[test]
+fn classes_have_an_order() {
+    let text = "import torch.distributed as dist\nclass A:\n    pass\nclass B(A):\n    pass\nclass \
+                C(A, B):\n    pass\ndef main():\n    dist.init_process_group('gloo')\nrun(main, \
+                world_size=2)\n";
+    let why = compile("train.py", text, &Options::default()).unwrap_err();
+    assert!(
+        why.message.contains("consistent method resolution order (MRO) for bases A, B"),
+        "{why}"
+    );
+}
+
+/// Only the number that `os.getpid()` gave is the process itself.
+#[test]
+fn another_process_is_not_killed() {
+    let text = |pid: &str| {
+        format!(
+            "import os, signal\nimport torch.distributed as dist\ndef main():\n    \
+             dist.init_process_group('gloo')\n    os.kill({pid}, signal.SIGKILL)\nrun(main, \
+             world_size=2)\n"
+        )
+    };
+    assert!(compile("train.py", &text("os.getpid()"), &Options::default()).is_ok());
+    for pid in ["os.getpid() + 1", "os.cpu_count()", "12345"] {
+        let why = compile("train.py", &text(pid), &Options::default()).unwrap_err();
+        assert!(why.message.contains("write os.getpid()"), "{pid}: {why}");
+    }
+}
+
 /// A module that comes with neither Python nor PyTorch is not there, which is told; one that does is not
 /// said to be missing.
 #[test]
 fn imports_are_tried() {
     let text = "try:\n    import wandb\nexcept ImportError:\n    wandb = None\ntry:\n    import \
-                functools\nexcept ImportError:\n    print('no functools')\nimport torch.distributed as \
+                functools\n    import hashlib, \
+                heapq, ctypes, inspect\nexcept ImportError:\n    print('no functools')\nimport torch.distributed as \
                 dist\ndef main():\n    dist.init_process_group('gloo')\n    print(wandb)\nrun(main, \
                 world_size=2)\n";
     let compiled = compiled(text);

@@ -128,8 +128,10 @@ pub(super) enum Unknown {
     Value(Number),
     /// The shape of what a model returns.
     Shape,
-    /// What only the machine knows: the clock, a process's number.
+    /// What only the machine knows: the clock, another process's number.
     Outside(Number),
+    /// The number of the process itself, as `os.getpid()` gives it.
+    Pid,
     /// What is no plain data in an object from another rank.
     Object {
         /// Its type.
@@ -160,7 +162,7 @@ impl fmt::Display for Unknown {
                  not executed: give it, as in out = out.reshape(32, 10), or take its mean() or \
                  sum() or a loss of it, which are one element",
             ),
-            Unknown::Outside(_) => f.write_str(
+            Unknown::Outside(_) | Unknown::Pid => f.write_str(
                 "this is what only a run tells (the clock, a process's number, how long something \
                  takes): it can be shown, and nothing can be decided by it. Decide by the step",
             ),
@@ -247,7 +249,7 @@ impl UnknownValue {
     /// The same as another number.
     pub(super) fn as_number(&self, number: Number) -> UnknownValue {
         let what = match self.what {
-            Unknown::Outside(_) => Unknown::Outside(number),
+            Unknown::Outside(_) | Unknown::Pid => Unknown::Outside(number),
             _ => Unknown::Value(number),
         };
         UnknownValue { what, ..self.clone() }
@@ -257,6 +259,7 @@ impl UnknownValue {
     pub(super) fn number(&self) -> Option<Number> {
         match self.what {
             Unknown::Value(number) | Unknown::Outside(number) => Some(number),
+            Unknown::Pid => Some(Number::Whole),
             _ => None,
         }
     }
@@ -294,9 +297,10 @@ impl fmt::Display for UnknownValue {
             Unknown::Work { question } => write!(f, "<{question}: known when it runs>"),
             Unknown::Value(_) => f.write_str("<a tensor's value: known when it runs>"),
             Unknown::Shape => f.write_str("<a shape: known when it runs>"),
-            Unknown::Outside(_) => f.write_str("<known when it runs>"),
             Unknown::Sender => f.write_str("<the sender: known when it runs>"),
-            Unknown::Object { .. } | Unknown::AnyObject => f.write_str("<known when it runs>"),
+            Unknown::Outside(_) | Unknown::Pid | Unknown::Object { .. } | Unknown::AnyObject => {
+                f.write_str("<known when it runs>")
+            }
         }
     }
 }

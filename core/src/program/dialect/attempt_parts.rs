@@ -3,6 +3,7 @@
 use super::first_word;
 use super::scan::Logical;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Whether a statement is a part of a `try`.
 pub(super) fn is_one(mask: &str) -> bool {
@@ -53,15 +54,20 @@ pub(super) fn colon(mask: &str) -> Option<usize> {
 }
 
 /// What a statement gives a value to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// A name.
     Name,
-    /// So many names.
-    Names(usize),
     /// What stands in something: `d[key]`, `object.name`. Giving it a value may raise as well.
     Part,
+    /// Several of them: how they stand in each other, and where each one stands.
+    Several(String, Vec<Range<usize>>),
+    /// What it already has takes part: `x //= y`, with where the operator begins.
+    Augmented(usize),
 }
+
+/// Targets in each other that are looked through.
+const MAX_DEPTH: usize = 32;
 
 /// Where the target of an assignment ends, with its operator, and what it is.
 pub(super) fn assigned(mask: &str) -> Option<(usize, Target)> {
@@ -74,7 +80,8 @@ pub(super) fn assigned(mask: &str) -> Option<(usize, Target)> {
             b'=' if depth == 0 => {
                 let next = bytes.get(at + 1) == Some(&b'=');
                 let before = at.checked_sub(1).and_then(|at| bytes.get(at));
-                if !next && !before.is_some_and(|c| b"=<>!".contains(c)) {
+                let shifts = mask[..at].ends_with("<<") || mask[..at].ends_with(">>");
+                if !next && (shifts || !before.is_some_and(|c| b"=<>!".contains(c))) {
                     return Some(at);
                 }
             }
@@ -82,14 +89,83 @@ pub(super) fn assigned(mask: &str) -> Option<(usize, Target)> {
         }
         None
     })?;
-    let target = mask[..at].trim();
-    let name = |part: &str| part.trim().chars().all(|c| c.is_alphanumeric() || c == '_');
-    let names = target.trim_matches(['(', ')']);
-    let count = names.split(',').filter(|part| !part.trim().is_empty()).count();
-    let target = match names.contains(',') {
-        _ if target.contains(['[', '.']) => Target::Part,
-        true if names.split(',').all(name) => Target::Names(count),
+    let left = mask[..at].trim_end_matches(|c: char| "+-*/%@&|^<>".contains(c));
+    if left.len() < at {
+        return Some((at + 1, Target::Augmented(left.len())));
+    }
+    let mut places = Vec::new();
+    let shape = shape(mask, 0..at, 0, &mut places);
+    let target = match &places[..] {
+        _ if shape != "0" => Target::Several(shape, places),
+        [one] if is_part(&mask[one.clone()]) => Target::Part,
         _ => Target::Name,
     };
     Some((at + 1, target))
+}
+
+/// Whether giving a target a value may raise: it stands in something.
+pub(super) fn is_part(target: &str) -> bool {
+    target.contains(['[', '.'])
+}
+
+/// How targets stand in each other: 0 is one, another number so many beside each other, and what stands
+/// in brackets is each of them. Puts down where each one stands.
+fn shape(mask: &str, of: Range<usize>, depth: usize, places: &mut Vec<Range<usize>>) -> String {
+    let text = &mask[of.clone()];
+    let from = of.start + text.len() - text.trim_start().len();
+    let inner = from..from + text.trim().len();
+    let own = &mask[inner.clone()];
+    let whole = own.starts_with(['(', '[']) && closes(own) == Some(own.len() - 1);
+    let within = if whole { inner.start + 1..inner.end - 1 } else { inner.clone() };
+    let mut parts = commas(mask, within.clone());
+    let alone = parts.len() == 1;
+    if depth >= MAX_DEPTH || (alone && !whole) {
+        places.push(inner);
+        return "0".to_owned();
+    }
+    // `(a)` is `a`, but `[a]` is one of one.
+    if alone && own.starts_with('(') {
+        return shape(mask, within, depth + 1, places);
+    }
+    // Behind the last comma there may be nothing.
+    parts.retain(|part| !mask[part.clone()].trim().is_empty());
+    let each = parts.into_iter().map(|part| shape(mask, part, depth + 1, places));
+    let each: Vec<String> = each.collect();
+    match each.iter().all(|one| one == "0") && !each.is_empty() {
+        true => each.len().to_string(),
+        false => format!("({},)", each.join(", ")).replace("(,)", "()"),
+    }
+}
+
+/// Where the bracket closes that a text begins with.
+fn closes(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    text.bytes().position(|c| {
+        match c {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0
+    })
+}
+
+/// What stands between the commas of a text.
+fn commas(mask: &str, of: Range<usize>) -> Vec<Range<usize>> {
+    let mut depth = 0_usize;
+    let mut from = of.start;
+    let mut parts = Vec::new();
+    for (at, c) in mask[of.clone()].bytes().enumerate() {
+        match c {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => {
+                parts.push(from..of.start + at);
+                from = of.start + at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(from..of.end);
+    parts
 }

@@ -7,7 +7,8 @@
 //! `finally` is written behind, and in front of each `return`, `break` and `continue` that leaves it.
 
 use super::super::error::ProgramError;
-use super::attempt_parts::{Target, assigned, colon, is_one};
+use super::attempt_parts::{colon, is_one};
+use super::attempt_steps::steps;
 use super::inline::{body, simple};
 use super::scan::{self, Logical};
 use super::{Rewritten, first_word};
@@ -49,6 +50,9 @@ struct Around {
     of_loop: usize,
     /// The `try` whose handler it stands in.
     handled: Option<usize>,
+    /// The outermost one of whose handlers a `return` leaves, and one that leaves the loop.
+    returns: Option<usize>,
+    breaks: Option<usize>,
 }
 
 /// A `finally`, and what guards it.
@@ -172,18 +176,24 @@ impl<'s> Writer<'s> {
         let mut around = around.clone();
         if word == "for" {
             around.of_loop = around.finals.len();
+            around.breaks = None;
         }
         let one_line = body(&own.mask);
-        let Some(guard) = around.guard else {
-            if one_line.is_some() {
-                return self.verbatim(own, &around, shift);
-            }
-            self.verbatim(own, &around, shift)?;
-            return self.block(inner, &around, shift);
-        };
         let end = match one_line {
             Some(start) => own.mask[..start].rfind(':').unwrap_or(start),
             None => own.mask.trim_end().len() - 1,
+        };
+        let Some(guard) = around.guard else {
+            let Some(start) = one_line else {
+                self.verbatim(own, &around, shift)?;
+                return self.block(inner, &around, shift);
+            };
+            if around.returns.is_none() {
+                return self.verbatim(own, &around, shift);
+            }
+            let head = own.text.get(own.indent..end).unwrap_or_default();
+            self.put(indent, &format!("{head}:"), own.first)?;
+            return self.simple(own, (start, own.mask.len()), &around, indent + 4);
         };
         let goes = format!("_try_{guard}.goes");
         let from = own.indent + word.len();
@@ -225,11 +235,11 @@ impl<'s> Writer<'s> {
         around: &Around,
         indent: usize,
     ) -> Result<(), ProgramError> {
-        let Some(guard) = around.guard else {
+        if around.guard.is_none() && around.returns.is_none() {
             let text = own.text.get(from..to).unwrap_or_default().trim_start();
             return self.put(indent, &raised_again(text, around), own.first);
-        };
-        let goes = format!("_try_{guard}.goes");
+        }
+        let goes = around.guard.map_or_else(|| "True".to_owned(), |at| format!("_try_{at}.goes"));
         for (start, end) in simple(&own.mask).into_iter().filter(|(start, _)| *start >= from) {
             let (mask, text) = (&own.mask[start..end], &own.text[start..end]);
             let line = own.first + own.text[..start].matches('\n').count();
@@ -240,58 +250,36 @@ impl<'s> Writer<'s> {
                 "return" => {
                     let value = text["return".len()..].trim();
                     let value = if value.is_empty() { "None" } else { value };
-                    let tried =
-                        format!("if {goes}: _left = _attempt(_try_{guard}, lambda: ({value}))");
-                    self.put(indent, &tried, line)?;
-                    self.leaves(0, "return _left", around, indent, line)?;
+                    let left = match around.guard {
+                        Some(guard) => {
+                            format!("if {goes}: _left = _attempt(_try_{guard}, lambda: ({value}))")
+                        }
+                        None => format!("_left = ({value})"),
+                    };
+                    self.put(indent, &left, line)?;
+                    self.leaves((0, around.returns), "return _left", around, indent, line)?;
                 }
                 "break" | "continue" => {
-                    self.leaves(around.of_loop, word, around, indent, line)?;
+                    self.leaves((around.of_loop, around.breaks), word, around, indent, line)?;
                 }
-                _ => self.tried((&text, mask), guard, indent, line)?,
+                _ => match around.guard {
+                    Some(guard) => {
+                        for step in steps(&text, mask, guard) {
+                            self.put(indent, &step, line)?;
+                        }
+                    }
+                    None => self.put(indent, &text, line)?,
+                },
             }
         }
         Ok(())
     }
 
-    /// A statement that is one part, or an assignment of what is one.
-    fn tried(
-        &mut self,
-        (text, mask): (&str, &str),
-        guard: usize,
-        indent: usize,
-        line: usize,
-    ) -> Result<(), ProgramError> {
-        let goes = format!("if _try_{guard}.goes:");
-        // A module that is not there raises where that is tried.
-        let text = text.replace("_imported(", "_import_tried(");
-        // A mask is as long as its text.
-        let target = if text.len() == mask.len() { assigned(mask) } else { imported(&text) };
-        let Some((end, target)) = target else {
-            let tried = format!("{goes} _attempt(_try_{guard}, lambda: ({text}))");
-            return self.put(indent, &tried, line);
-        };
-        let (names, value) = (&text[..end], text[end..].trim());
-        let value = match target {
-            Target::Name => format!("({value})"),
-            Target::Names(count) => format!("_unpacked(({value}), {count})"),
-            Target::Part => {
-                self.put(indent, &format!("def _part(): {text}"), line)?;
-                return self.put(indent, &format!("{goes} _attempt(_try_{guard}, _part)"), line);
-            }
-        };
-        self.put(
-            indent,
-            &format!("{goes} _tried = _attempt(_try_{guard}, lambda: {value})"),
-            line,
-        )?;
-        self.put(indent, &format!("{goes} {names} _tried"), line)
-    }
-
-    /// A statement that leaves all `finally` but the first ones: they come before it.
+    /// A statement that leaves all `finally` but the first ones: they come before it, and behind the
+    /// end of the handlers that it leaves.
     fn leaves(
         &mut self,
-        kept: usize,
+        (kept, handled): (usize, Option<usize>),
         statement: &str,
         around: &Around,
         indent: usize,
@@ -299,6 +287,9 @@ impl<'s> Writer<'s> {
     ) -> Result<(), ProgramError> {
         let goes = around.guard.map_or_else(|| "True".to_owned(), |at| format!("_try_{at}.goes"));
         self.put(indent, &format!("if {goes}:"), line)?;
+        if let Some(handled) = handled {
+            self.put(indent + 4, &format!("_handled(_try_{handled})"), line)?;
+        }
         let mut outer = None;
         for nth in (kept..around.finals.len()).rev() {
             let Some(last) = around.finals.get(nth).cloned() else { continue };
@@ -306,7 +297,7 @@ impl<'s> Writer<'s> {
             let shift = (indent + 4) as isize - first.indent as isize;
             let before = around.finals.get(..nth).unwrap_or_default().to_vec();
             let of_loop = around.of_loop.min(nth);
-            let inner = Around { guard: last.guard, finals: before, of_loop, handled: None };
+            let inner = Around { guard: last.guard, finals: before, of_loop, ..Around::default() };
             self.block(last.block, &inner, shift)?;
             outer = last.guard;
         }
@@ -434,7 +425,9 @@ impl<'s> Writer<'s> {
             if let Some(name) = named {
                 self.put(inner, &format!("{name} = _try_{number}.error"), head.first)?;
             }
-            let around = Around { handled: Some(number), ..around.clone() };
+            let (returns, breaks) =
+                (around.returns.or(Some(number)), around.breaks.or(Some(number)));
+            let around = Around { handled: Some(number), returns, breaks, ..around.clone() };
             self.block(block.clone(), &around, shift)?;
             word = "elif";
         }
@@ -444,11 +437,6 @@ impl<'s> Writer<'s> {
         }
         Ok(())
     }
-}
-
-/// The target of an import, whose value has no `=`.
-fn imported(text: &str) -> Option<(usize, Target)> {
-    Some((text.find('=')? + 1, Target::Name))
 }
 
 /// An indentation that is moved.

@@ -7,6 +7,7 @@ mod annotations;
 mod arguments;
 mod assigned;
 mod attempt_parts;
+mod attempt_steps;
 mod attempts;
 mod augmented;
 mod bound;

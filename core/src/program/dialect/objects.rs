@@ -23,13 +23,15 @@ const ITEMS: [&str; 6] = [
     "Counter",
     "namedtuple",
 ];
-const PIECES: [&str; 6] = [
+const PIECES: [&str; 8] = [
     "__method____iter__(",
     "__method____next__(",
     "__method____getitem__(",
     "cycle(",
     "count(",
     "repeat(",
+    " iter(",
+    "islice(",
 ];
 
 /// Words that a value does not end with.

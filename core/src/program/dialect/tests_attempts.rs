@@ -41,8 +41,8 @@ fn loops_end_where_something_has_raised() {
         "if _catches(_try_0, None):\n    pass\n",
         "        for j in _each(_try_1, lambda: (_through(a))):\n            if _try_1.goes: \
          _attempt(_try_1, lambda: (f(j)))\n            if not _try_1.goes: break\n",
-        "    if _catches(_try_1, lambda: ((A, B))):\n        continue\n    elif _try_1.goes:\n        \
-         break\n    _again(_try_1)\n",
+        "    if _catches(_try_1, lambda: ((A, B))):\n        if True:\n            \
+         _handled(_try_1)\n            continue\n    elif _try_1.goes:\n        break\n    _again(_try_1)\n",
     ] {
         assert!(written.contains(part), "{written}");
     }

@@ -79,14 +79,17 @@ pub(in super::super) fn format<'v>(
     })
 }
 
-/// `template.format(…)`.
+/// What a value is shown as, with whether `!r` asks for its `repr()`.
+pub(super) type Show<'x, 'v> = &'x mut dyn FnMut(Value<'v>, bool) -> anyhow::Result<Value<'v>>;
+
+/// `template.format(…)` of positional and named values.
 ///
 /// # Errors
 /// What Python raises: an index that is past the arguments, a brace that is not closed.
 pub(super) fn template<'v>(
     template: &str,
-    args: &[Value<'v>],
-    named: &[(String, Value<'v>)],
+    (args, named): (&[Value<'v>], &[(&str, Value<'v>)]),
+    show: Show<'_, 'v>,
     heap: Heap<'v>,
 ) -> anyhow::Result<String> {
     let mut out = String::new();
@@ -118,7 +121,7 @@ pub(super) fn template<'v>(
                 args.get(next - 1).copied()
             }
             Err(_) => {
-                let found = named.iter().find(|(own, _)| own == name).map(|(_, value)| *value);
+                let found = named.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
                 let missing = || raised(format!("KeyError: {}", shown::quoted(name)));
                 Some(found.ok_or_else(missing)?)
             }
@@ -129,7 +132,8 @@ pub(super) fn template<'v>(
                 "IndexError: Replacement index {index} out of range for positional args tuple"
             )));
         };
-        out.push_str(&format(inner(value, path, heap)?, spec, heap)?);
+        let value = show(inner(value, path, heap)?, spec.starts_with("!r"))?;
+        out.push_str(&format(value, spec, heap)?);
         rest = &after[end + 1..];
     }
     out.push_str(rest);

@@ -24,14 +24,13 @@ pub(super) fn call<'v>(
     let native = |error: anyhow::Error| starlark::Error::new_native(error);
     if let Some(text) = this.unpack_str() {
         if name == "format" {
-            let named: Vec<(String, Value<'v>)> =
-                named.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-            let objects = Shown::of(text, args, eval).map_err(native)?;
-            let mut all = Vec::with_capacity(named.len());
-            for (name, value) in named {
-                all.push((name, objects_shown::shown(value, eval).map_err(native)?));
-            }
-            return Ok(heap.alloc(template(text, &objects.0, &all, heap).map_err(native)?));
+            // Objects are shown by their methods.
+            let mut shown = |value, as_repr| match as_repr {
+                true => objects_shown::as_repr(value, eval),
+                false => objects_shown::shown(value, eval),
+            };
+            let text = template(text, (args, named), &mut shown, heap).map_err(native)?;
+            return Ok(heap.alloc(text));
         }
         if let Some(text) = filled(name, text, args) {
             return Ok(heap.alloc(text));
@@ -99,32 +98,6 @@ pub(super) fn call<'v>(
     }
     let own = this.get_attr_error(name, heap)?;
     eval.eval_function(own, args, named)
-}
-
-/// What is put into a text, as it is shown there: objects by their methods.
-struct Shown<'v>(Vec<Value<'v>>);
-
-impl<'v> Shown<'v> {
-    fn of(
-        text: &str,
-        args: &[Value<'v>],
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<Shown<'v>> {
-        let fields: Vec<&str> = text.split('{').skip(1).filter(|part| !part.is_empty()).collect();
-        let as_repr = |nth: usize| {
-            let own = fields.get(nth).is_some_and(|field| field.starts_with('!'));
-            let numbered = |field: &&str| field.starts_with(&format!("{nth}!r"));
-            own || fields.iter().any(numbered)
-        };
-        let mut all = Vec::with_capacity(args.len());
-        for (nth, value) in args.iter().enumerate() {
-            all.push(match as_repr(nth) {
-                true => objects_shown::as_repr(*value, eval)?,
-                false => objects_shown::shown(*value, eval)?,
-            });
-        }
-        Ok(Shown(all))
-    }
 }
 
 /// What fills a text up.

@@ -62,7 +62,7 @@ pub(super) fn is_below<'v>(class: Value<'v>, of: Value<'v>) -> anyhow::Result<bo
     }
     if let Some(own) = classes::class(class) {
         if let Some(of) = classes::class(of) {
-            return Ok(own.is(of, 0));
+            return Ok(own.is(of));
         }
         let above = exceptions::native_of(own);
         return Ok(above.zip(callable(of)).is_some_and(|(own, of)| exceptions::is_below(own, of)));
