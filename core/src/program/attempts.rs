@@ -281,8 +281,8 @@ fn fits<'v>(value: Value<'v>, shape: Value<'v>) -> starlark::Result<()> {
         let text = format!("not enough values to unpack (expected {wanted}, got {got})");
         return wrong(format!("ValueError: {text}"));
     }
-    let inner = each.unwrap_or_default().iter().zip(parts);
-    inner.map(|(shape, part)| fits(part, *shape)).collect()
+    let mut inner = each.unwrap_or_default().iter().zip(parts);
+    inner.try_for_each(|(shape, part)| fits(part, *shape))
 }
 
 #[starlark_module]

@@ -42,7 +42,7 @@ pub(super) fn rewrite(text: &str) -> Cow<'_, str> {
 }
 
 /// A method of the class itself that nothing stands in front of, by its name.
-fn method<'b>(block: &'b [Logical], at: usize) -> Option<&'b str> {
+fn method(block: &[Logical], at: usize) -> Option<&str> {
     let own = block.get(at)?;
     let decorated = at.checked_sub(1).and_then(|front| block.get(front));
     let decorated = decorated.is_some_and(|front| front.mask.trim_start().starts_with('@'));

@@ -48,7 +48,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         }
         let all = each(iterable, eval)?;
         let heap = eval.heap();
-        let pairs = (start..).zip(all).map(|(nth, piece)| (nth, piece));
+        let pairs = (start..).zip(all);
         Ok(heap.alloc(AllocList(pairs)))
     }
 
