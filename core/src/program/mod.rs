@@ -98,6 +98,7 @@ mod json;
 mod known;
 #[cfg(feature = "program")]
 mod leaving;
+#[cfg(feature = "program")]
 mod lineage;
 #[cfg(feature = "program")]
 mod logging;

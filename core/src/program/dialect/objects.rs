@@ -258,7 +258,7 @@ mod tests {
         let all = Asks { items: true, pieces: true };
         for (text, made) in [
             ("x, y = d[i]", "x, y = _item(d, i)"),
-            ("a[b[1]][c] = d[e]", "_set_item(_item(a, _item(b, 1)), c, (_item(d, e)))"),
+            ("a[b[1]][c] = d[e]", "_set_item(_item(a, _item(b, 1)), c, ( _item(d, e)))"),
             ("d[k] += f(x)[0]", "_set_item(d, k, _in_place(\"+\", _item(d, k), (_item(f(x), 0))))"),
             ("x[1:3] = [y]", "x[1:3] = [y]"),
             ("a[0], b[1] = c[2], 3", "a[0], b[1] = _item(c, 2), 3"),

@@ -105,7 +105,7 @@ fn imports_name_what_is_there() {
     assert_eq!(
         rewritten(text),
         "Loader = _imported(torch, \"utils.data.DataLoader\", \"torch.utils.data.DataLoader\")\n\
-         tempfile = _imported(None, \"\", \"tempfile\")\na = _imported(None, \"\", \"a\")\n"
+         \na = _imported(None, \"\", \"a\")\n"
     );
 }
 
