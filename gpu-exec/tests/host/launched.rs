@@ -217,29 +217,6 @@ fn a_kill_by_the_clock_reaches_a_launched_rank() {
     }
 }
 
-/// Rank 0's process stands for longer than the others wait for it: they give it up behind their programs' ends,
-/// and it completes nothing when it goes on.
-#[test]
-fn a_rank_0_that_was_given_up_does_not_complete() {
-    let plan = PlanBuilder::new("slow", 2, BackendName::Host).unwrap();
-    let slow = Action::Sleep { name: "slow".into(), duration_ns: 1_000_000_000 };
-    let plan = plan.every_rank(|_, program| {
-        program.push(slow.clone());
-    });
-    let job = Job::of(&plan.unwrap());
-    let mut ranks = job.start(2, &["--impatient"]);
-    let zero = Pid::from_raw(ranks[0].id() as i32).unwrap();
-    until("rank 0's trace begins", || grows(&job.trace_path()));
-    kill_process(zero, Signal::STOP).unwrap();
-    let others = end_within(Duration::from_secs(30), ranks.split_off(1));
-    assert_eq!(codes(&others), [Some(1)], "{:?}", all(&others));
-    kill_process(zero, Signal::CONT).unwrap();
-    let first = end(ranks);
-    assert_eq!(codes(&first), [Some(1)], "{:?}", all(&first));
-    let outcome = job.trace().end.unwrap().outcome;
-    assert!(matches!(outcome, Outcome::RankDied { rank: GlobalRank(1), .. }), "{outcome:?}");
-}
-
 #[test]
 fn ranks_end_when_rank_0_is_killed_and_the_trace_stays() {
     for more in [&[][..], &["--tcp"]] {
