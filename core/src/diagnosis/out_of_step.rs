@@ -54,7 +54,11 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     let held = held::cause(scene, sink, &circle).filter(|held| held.culprits == odd.ranks);
     let mut cause = blame(circle, sink, &odd.ranks);
     cause.certainty = Certainty::Likely;
-    if let Some(other) = in_step::in_another_group(job, first, odd.model) {
+    // Behind a call in a circle nothing is seen in any case: it was on top, or its group left out, only if it
+    // is the default one's.
+    let other = in_step::in_another_group(job, first, odd.model)
+        .filter(|other| !other.or_on_top || other.own.record.call.group == GroupId::WORLD);
+    if let Some(other) = other {
         let (own, (said, fix)) = (other.own, in_another(job, &[first], other));
         (cause.seq, cause.op) = (own.record.seq, Some(own.record.call.op.clone()));
         return Cause { fix, ..other_group(cause, own.record.call.group, &said) };
