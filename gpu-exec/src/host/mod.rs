@@ -17,6 +17,7 @@ pub(crate) mod limits;
 mod process;
 pub(crate) mod rank;
 mod sharing;
+mod standing;
 mod wiring;
 
 use crate::nccl::DeviceSetup;

@@ -12,8 +12,9 @@ pub(super) use joining::{START_KEY, joined_key};
 
 use super::control::{Asked, Order, Report, frame};
 use super::launched::Meeting;
-use super::process::{HELD, RankProcess};
+use super::process::RankProcess;
 use super::sharing::SharedMemory;
+use super::standing::HELD;
 use super::{Checked, RankLauncher};
 use crate::clock;
 use crate::store::StoreServer;

@@ -1,0 +1,117 @@
+//! How a rank stands that does not go on, and how it ended, in words.
+
+use super::process::{Body, RankProcess};
+use lockstep_core::plan::{Deadly, STOPPED, exit_status};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+
+/// How a rank on another machine stands that a fault of the run has stopped for ever.
+pub(super) const HELD: &str = "its program is held where a fault would stop it (SIGSTOP)";
+
+impl RankProcess {
+    /// How it stands if it is stopped, in words: by a fault of the run, or by anybody where it can be seen.
+    pub(super) fn how_it_stands(&self) -> Option<&'static str> {
+        match self.pid_here() {
+            _ if self.ended.is_some() => None,
+            Some(pid) => is_stopped(pid).then_some(STOPPED),
+            None => self.held.then_some(HELD),
+        }
+    }
+
+    /// Whether a fault holds it on another machine, where it hears of the run's end and ends itself.
+    pub(super) fn is_held_far(&self) -> bool {
+        self.held && self.pid_here().is_none()
+    }
+
+    /// The same of one that should have ended by now; on another machine all that shows is that it has not.
+    pub(super) fn how_it_is_found(&self) -> Option<&'static str> {
+        let far = matches!(self.body, Body::Elsewhere { same_machine: false, .. });
+        self.how_it_stands().or(far.then_some("its process did not answer when the run was ended"))
+    }
+
+    fn described_address(&self) -> String {
+        match &self.body {
+            Body::Elsewhere { address, .. } if !address.is_loopback() => format!(" at {address}"),
+            _ => String::new(),
+        }
+    }
+
+    /// How it ended, in words.
+    pub(super) fn how_it_ended(&self) -> String {
+        let status = self.ended.unwrap_or_default();
+        let injected = self.killed_by.filter(|_| self.is_elsewhere());
+        let mut how = match (status.signal(), status.code()) {
+            // Its line shows no more than that it has ended.
+            _ if injected.is_some() => {
+                injected.map(Deadly::how_it_ends).unwrap_or_default().to_owned()
+            }
+            _ if let Some(failure) = &self.failure
+                && self.is_elsewhere() =>
+            {
+                format!("exited with status {}", exit_status(failure))
+            }
+            _ if self.is_elsewhere() && self.done => format!(
+                "its connection ended before the run did, though its program was at its end (process {}{}): \
+                 it was killed, or has given rank 0 up",
+                self.pid(),
+                self.described_address()
+            ),
+            _ if self.is_elsewhere() => format!(
+                "its connection ended before its program did (process {}{}): it was killed or \
+                 crashed, or its machine is gone",
+                self.pid(),
+                self.described_address()
+            ),
+            (Some(signal), _) => killed_by(signal, self.killed_by),
+            (None, Some(0)) => "exited before its program ended".to_owned(),
+            (None, code) => format!("exited with status {}", code.unwrap_or(-1)),
+        };
+        if let Some(failure) = &self.failure {
+            how.push_str(": ");
+            how.push_str(failure);
+        }
+        how
+    }
+}
+
+/// How a process ended that a signal killed: the one that a fault was to end it by, if there was one, or
+/// another.
+fn killed_by(signal: i32, fault: Option<Deadly>) -> String {
+    let known = Deadly::ALL.iter().find(|deadly| deadly.number() == signal);
+    let killed = match known {
+        Some(deadly) if fault == Some(*deadly) => return deadly.how_it_ends().to_owned(),
+        Some(deadly) => format!("killed by signal {signal} ({})", deadly.name()),
+        None => format!("killed by signal {signal}"),
+    };
+    match fault {
+        Some(fault) => {
+            format!("{killed}, since {}, an injected fault, did not end it", fault.name())
+        }
+        None => killed,
+    }
+}
+
+/// Whether a process of this machine stands stopped by a signal (proc(5), the field behind its name). Not one
+/// that a debugger looks at: py-spy and gdb are what people look at a hang with, and let it go on.
+fn is_stopped(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    status.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is told is how it ended, which need not be by what was sent.
+    #[test]
+    fn a_death_by_another_signal_than_the_faults_is_told_as_that() {
+        let told = |signal, fault| killed_by(signal, fault);
+        assert_eq!(told(9, None), "killed by signal 9 (SIGKILL)");
+        assert_eq!(told(9, Some(Deadly::Kill)), "killed by signal 9 (SIGKILL), an injected fault");
+        assert_eq!(
+            told(9, Some(Deadly::User1)),
+            "killed by signal 9 (SIGKILL), since SIGUSR1, an injected fault, did not end it"
+        );
+        assert_eq!(told(64, None), "killed by signal 64");
+    }
+}
