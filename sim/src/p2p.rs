@@ -28,7 +28,7 @@ pub(crate) struct Pair {
     pub(crate) tag: u32,
 }
 
-/// Calls of a pair whose other side has not come yet; only one side can be non-empty.
+/// Calls of a pair whose other side has not come yet, or does not fit: then both wait.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Posted {
     sends: VecDeque<Side>,
@@ -131,10 +131,7 @@ impl Engine {
                 let named = posted.and_then(|posted| posted.receives.front());
                 let first = self.named_first(group);
                 let free = named.is_none_or(|named| !first && named.order > any.order);
-                if free
-                    && send.is_some_and(|send| alike(&self.plan, *send, *any))
-                    && !self.is_dead(to)
-                {
+                if free && send.is_some() && !self.is_dead(to) {
                     takes.push(Choice::Take { group, to, tag, from });
                 }
             }
@@ -216,7 +213,12 @@ impl Engine {
             (None, None) => return,
         };
         if !alike(&self.plan, send, receive) {
-            // NCCL hangs or corrupts here; we hang, and everything behind them on the pair.
+            // NCCL hangs or corrupts here; we hang, and everything behind them on the pair. One
+            // from any source has met its message all the same, and takes no other.
+            if let Some(any) = any.filter(|_| from_any) {
+                any.pop_front();
+                posted.receives.push_front(receive);
+            }
             return;
         }
         posted.sends.pop_front();

@@ -68,7 +68,8 @@ async fn see_a_hang() -> Result<()> {
     ];
     for (scenario, culprits) in cases {
         page.go("#/hangs").await?;
-        page.go(&format!("#/hangs/{scenario}")).await?;
+        // Only once the gallery is there is nothing of the scenario before left.
+        page.click(&format!("scenario-{scenario}")).await?;
         // Simulated: the finding names ranks, call, sequence number and group.
         page.until("findings", "data-verdict", "findings").await?;
         let found = page.attribute("finding", "data-culprits").await?;

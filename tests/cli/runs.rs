@@ -9,6 +9,8 @@ use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::Trace;
 use lockstep_tests::{Patience, lockstep};
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 
 #[test]
 fn a_faulty_run_leaves_dumps_that_diagnose_reads() {
@@ -141,6 +143,33 @@ fn ranks_that_others_start_are_told_of_once() {
     let text = "def main():\n    dist.init_process_group(\"gloo\")\n    dist.barrier()\n    \
                 print(\"arrived\")\nrun(main, world_size = 2)\n";
     fs::write(&program, text).unwrap();
+    let [first, second] = launched(&program);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    assert_eq!((first.status.code(), second.status.code()), (Some(0), Some(0)), "{first:?}");
+    assert!(text(&first.stdout).contains("Healthy"), "{first:?}");
+    let said = text(&first.stderr);
+    assert!(["[rank 0, ", "[rank 1, "].iter().all(|rank| said.contains(rank)), "{said}");
+    assert_eq!((text(&second.stdout), text(&second.stderr)), (String::new(), String::new()));
+}
+
+/// What a program sends itself ends it, though a launched rank leaves that signal to rank 0.
+#[test]
+fn a_launched_rank_ends_by_the_signal_that_it_sends_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("train.py");
+    let text = "import os, signal\ndef main():\n    dist.init_process_group(\"gloo\")\n    \
+                if dist.get_rank() == 1:\n        os.kill(os.getpid(), signal.SIGUSR2)\n    \
+                dist.barrier()\nrun(main, world_size = 2)\n";
+    fs::write(&program, text).unwrap();
+    let [first, second] = launched(&program);
+    assert_eq!(first.status.code(), Some(1), "{first:?}");
+    assert_eq!(second.status.signal(), Some(12), "{second:?}");
+    let told = String::from_utf8(first.stdout).unwrap();
+    assert!(told.contains("killed by signal 12 (SIGUSR2)"), "{told}");
+}
+
+/// A program on two ranks that a launcher would have started.
+fn launched(program: &Path) -> [std::process::Output; 2] {
     // Below the ports that the system gives to whoever asks for any.
     let begin = std::process::id();
     let port = (begin..begin + 9_000)
@@ -150,7 +179,7 @@ fn ranks_that_others_start_are_told_of_once() {
     let start = |rank: &str| {
         std::process::Command::new(lockstep_tests::binary())
             .args(["rank", "--plan"])
-            .arg(&program)
+            .arg(program)
             .envs([("RANK", rank), ("WORLD_SIZE", "2"), ("LOCAL_RANK", rank)])
             .envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port.to_string())])
             .stdout(std::process::Stdio::piped())
@@ -158,14 +187,7 @@ fn ranks_that_others_start_are_told_of_once() {
             .spawn()
             .unwrap()
     };
-    let (first, second) = (start("0"), start("1"));
-    let [first, second] = [first, second].map(|rank| rank.wait_with_output().unwrap());
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    assert_eq!((first.status.code(), second.status.code()), (Some(0), Some(0)), "{first:?}");
-    assert!(text(&first.stdout).contains("Healthy"), "{first:?}");
-    let said = text(&first.stderr);
-    assert!(["[rank 0, ", "[rank 1, "].iter().all(|rank| said.contains(rank)), "{said}");
-    assert_eq!((text(&second.stdout), text(&second.stderr)), (String::new(), String::new()));
+    [start("0"), start("1")].map(|rank| rank.wait_with_output().unwrap())
 }
 
 /// The same without an address: a file that both see, as `init_method="file://..."`.

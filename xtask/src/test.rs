@@ -1,11 +1,12 @@
 //! `cargo xtask test`: everything that must hold, from a bare clone on a bare machine.
 //!
-//! The order saves building: the page before the binary that embeds it, and one profile and one
-//! choice of packages for all tests and the binary that they drive.
+//! The order saves building: the page beside the tests and before the binary that embeds it, and one
+//! profile and one choice of packages for all tests and the binary that they drive.
 
 use crate::serve::build_server;
 use crate::{browser, shell, web};
 use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -59,6 +60,10 @@ pub(crate) fn test(options: &Options) -> Result<()> {
         if wants(Part::Lint) {
             lint()?;
         }
+        if drives {
+            // All but what embeds the page is ready before that.
+            build_tests()?;
+        }
         if let Some(install) = install {
             ended(install)?;
         }
@@ -93,12 +98,16 @@ pub(crate) fn test(options: &Options) -> Result<()> {
     // An error's message says enough; its backtrace through the runtime hides it.
     tests.env("RUST_LIB_BACKTRACE", "0");
     if drives {
-        // With the tests: what tests depend on has features of its own, and building without them
-        // would compile every dependency twice.
-        tests.env("LOCKSTEP_BIN", build_server("test", &["--workspace", "--tests"])?);
+        tests.env("LOCKSTEP_BIN", build_tests()?);
     }
     shell::run(&mut tests)?;
     done(start)
+}
+
+/// Builds all tests and the binary that they drive, and says where that is. Together: what tests depend
+/// on has features of its own, and building without them would compile every dependency twice.
+fn build_tests() -> Result<PathBuf> {
+    build_server("test", &["--workspace", "--tests"])
 }
 
 /// What a thread came to.

@@ -7,7 +7,7 @@ use super::causes::{Cause, Scene, evidence, full_rows, no_call};
 use super::differing::{FIX_UNUSED, fix_skipped, skipped, unused, waits};
 use super::explain::{Reason, from_plan_of};
 use super::in_ddp;
-use super::index::{Made, Row};
+use super::index::{Job, Made, Row};
 use super::inside;
 use super::lost;
 use super::met;
@@ -252,7 +252,8 @@ pub(super) fn never_joined(
             };
             deed.certainty = deed.certainty.max(tie);
             let then = if deed.seq == row.seq {
-                format!("{} there.", capital(&waits(&waiting)))
+                let finished = finished(job, culprits).unwrap_or_default();
+                format!("{} there.{finished}", capital(&waits(&waiting)))
             } else {
                 format!(
                     "Its later calls were matched one too early, so that {} now wait{} in {call}.",
@@ -402,7 +403,7 @@ fn stands(scene: &Scene<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> String {
     let Some(own) = scene.job.rank(rank) else { return String::new() };
     let last = own.calls.last().map(|record| Made { rank, record });
     match (&own.state, last) {
-        (RankState::Finished, _) => " It finished its program without it.".to_owned(),
+        (RankState::Finished, _) => finished(scene.job, &[rank]).unwrap_or_default().to_owned(),
         (RankState::AtOp { name, line, .. }, _) if !name.is_empty() => {
             format!(" It stands at {name}{}.", words::at_line(line.clone()))
         }
@@ -433,6 +434,13 @@ fn stands(scene: &Scene<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> String {
         }
         (_, None) => " It has no call under way: it is stuck in its own code, or ended.".to_owned(),
     }
+}
+
+/// Of a rank that is at its program's end.
+fn finished(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<&'static str> {
+    let [rank] = culprits else { return None };
+    let ended = job.rank(*rank)?.state == RankState::Finished;
+    ended.then_some(" It finished its program without it.")
 }
 
 /// True if a call of the rank is pending that others saw complete.

@@ -67,9 +67,16 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
             .unwrap_or_else(|| "for an unknown reason".to_owned()),
     };
     let last = own.and_then(|own| last_call(log, own)).map(|record| Made { rank, record });
-    let stood = match last {
-        Some(last) => format!(" Its last call was {}.", words::call(log, last)),
-        None => " It had not made a call yet.".to_owned(),
+    let line = line_of_death(scene, rank);
+    // Who is killed from outside has not handed in what it did in its last milliseconds.
+    let told_all = log.simulated || log.recorded || line.is_some() || how.starts_with("exited");
+    let stood = match (last, told_all) {
+        (Some(last), true) => format!(" Its last call was {}.", words::call(log, last)),
+        (Some(last), false) => {
+            format!(" The last call that was heard of it was {}.", words::call(log, last))
+        }
+        (None, true) => " It had not made a call yet.".to_owned(),
+        (None, false) => " No call was heard of it.".to_owned(),
     };
     let (row, _) =
         rows_without(scene, rank).min_by_key(|(row, _)| (row.first_ps(), row.group)).unzip();
@@ -84,7 +91,6 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
     };
     let call = row.and_then(|row| row.made.first().copied()).or(last);
     let (kind, fix) = death_by(&how);
-    let line = line_of_death(scene, rank);
     if kind == Kind::DdpModelMismatch
         && let Some(sides) = models::sides(scene, &how)
     {

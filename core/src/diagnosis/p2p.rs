@@ -9,7 +9,7 @@ use super::words;
 use crate::group::{BackendName, GroupId};
 use crate::plan::Call;
 use crate::rank::GlobalRank;
-use crate::trace::{CallRecord, CallState};
+use crate::trace::{CallRecord, CallState, Called};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A send or receive that has not completed.
@@ -73,9 +73,51 @@ pub(super) fn pending<'a>(job: &Job<'a>) -> Vec<PendingP2p<'a>> {
             }
         }
     }
+    meet_from_any(job, &mut found);
     found.sort_by_key(|pending| (pending.made.rank, pending.made.record.work));
     mark_queued(job, &mut found);
     found
+}
+
+/// Lets the receives from any source that wait meet the sends to their ranks that nobody else has
+/// taken: each rank's first one of a group and tag gets what it has no room for, or was sent first.
+fn meet_from_any<'a>(job: &Job<'a>, found: &mut Vec<PendingP2p<'a>>) {
+    let mut first: BTreeMap<(GroupId, GlobalRank, u32), Made<'a>> = BTreeMap::new();
+    for (rank, log) in job.log.logs() {
+        for record in log.calls.iter().filter(|record| from_anyone(record)) {
+            let made = Made { rank, record };
+            if made.pending() {
+                first.entry((record.call.group, rank, record.call.tag)).or_insert(made);
+            }
+        }
+    }
+    for ((group, to, tag), receive) in first {
+        let open = found.iter_mut().filter(|one| one.partner.is_none() && one.peer == to);
+        let sent = open.filter(|one| {
+            let call = &one.made.record.call;
+            call.op.contains("send") && (call.group, call.tag) == (group, tag)
+        });
+        // One that fits would have been taken, had this receive not got another.
+        let first = |one: &&mut PendingP2p<'a>| {
+            let record = one.made.record;
+            (fits(&record.call, &receive.record.call), record.scheduled_ps, one.made.rank)
+        };
+        let Some(sent) = sent.min_by_key(first) else { continue };
+        (sent.partner, sent.never) = (Some(receive), false);
+        let (peer, partner) = (sent.made.rank, Some(sent.made));
+        found.push(PendingP2p { made: receive, peer, partner, queued: false, never: false });
+    }
+}
+
+/// Whether a receive has room for what is sent, and for nothing more, in elements of its type.
+fn fits(sent: &Called, received: &Called) -> bool {
+    let dtype = |call: &Called| call.inputs.iter().chain(&call.outputs).map(|it| it.dtype).next();
+    (sent.payload(), dtype(sent)) == (received.payload(), dtype(received))
+}
+
+/// Whether it is a receive that takes what comes from whomever.
+fn from_anyone(record: &CallRecord) -> bool {
+    record.call.p2p && record.call.peer.is_none() && record.call.op.contains("recv")
 }
 
 /// The call that each rank's device is in, as far as that is a send or receive. A recorder without timing
@@ -141,11 +183,7 @@ fn from_any(job: &Job<'_>) -> BTreeSet<(GroupId, GlobalRank, u32)> {
     let mut found = BTreeSet::new();
     for (rank, log) in job.log.logs() {
         let ended = |record: &&CallRecord| record.call.p2p && record.state == CallState::Completed;
-        let any = log
-            .calls
-            .iter()
-            .filter(ended)
-            .filter(|record| record.call.peer.is_none() && record.call.op.contains("recv"));
+        let any = log.calls.iter().filter(ended).filter(|record| from_anyone(record));
         found.extend(any.map(|record| (record.call.group, rank, record.call.tag)));
     }
     found

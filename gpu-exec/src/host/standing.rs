@@ -1,7 +1,7 @@
 //! How a rank stands that does not go on, and how it ended, in words.
 
 use super::process::{Body, RankProcess};
-use lockstep_core::plan::{Deadly, STOPPED, exit_status};
+use lockstep_core::plan::{Deadly, Plan, STOPPED, exit_status};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 
@@ -34,6 +34,14 @@ impl RankProcess {
             Body::Elsewhere { address, .. } if !address.is_loopback() => format!(" at {address}"),
             _ => String::new(),
         }
+    }
+
+    /// Whether it ended as its plan or a fault of the run has it, and not because another one did.
+    pub(super) fn was_meant_to_die(&self, plan: &Plan) -> bool {
+        let ends = plan.program(self.rank).into_iter().flat_map(|program| &program.ops);
+        let mut ends = ends.filter_map(|op| op.action.ends_by());
+        self.killed_by.is_some()
+            || self.failure.as_deref().is_some_and(|how| ends.any(|known| known == how))
     }
 
     /// How it ended, in words.

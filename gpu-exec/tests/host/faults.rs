@@ -2,7 +2,7 @@
 
 use crate::{events_of, options, run_with};
 use lockstep_core::collective::Collective;
-use lockstep_core::diagnosis::{Report, diagnose, diagnose_trace};
+use lockstep_core::diagnosis::{Kind, Report, diagnose, diagnose_trace};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::flight_recorder::{Dump, merge};
 use lockstep_core::group::{BackendName, GroupId};
@@ -67,6 +67,17 @@ fn a_kill_after_a_time() {
     assert!(
         matches!(outcome(&trace), Outcome::RankDied { rank: GlobalRank(2), how } if how.contains("injected"))
     );
+}
+
+/// The first of them ends the run, and the other one did not die of that.
+#[test]
+fn two_kills_at_a_time_are_told_of_both() {
+    let kills = ["kill:rank=1,after_ms=40", "kill:rank=2,after_ms=40"];
+    let trace = run_with(crate::deaths::long_plan(), with(&kills, 20_000));
+    let report = diagnose_trace(&trace);
+    let told: Vec<_> = report.findings.iter().map(|it| (it.kind, &*it.culprits)).collect();
+    let both = [GlobalRank(1), GlobalRank(2)];
+    assert_eq!(told, [(Kind::RankDied, &both[..])], "{}", words(&report));
 }
 
 #[test]

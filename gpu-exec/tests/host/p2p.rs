@@ -1,6 +1,7 @@
 //! Sends and receives.
 
 use crate::{assert_completed, events_of, options, result, run, run_with};
+use lockstep_core::diagnosis::{Kind, diagnose_trace};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{Call, Fill, PlanBuilder};
@@ -111,4 +112,26 @@ fn sends_that_wait_for_each_other_hang() {
     let options = RunOptions { timeout: Some(Duration::from_millis(300)), ..options() };
     let trace = run_with(plan, options);
     assert_eq!(trace.end.unwrap().outcome, Outcome::TimedOut);
+}
+
+#[test]
+fn what_a_receive_from_any_source_has_no_room_for_is_told_of_both_sides() {
+    let mut plan = PlanBuilder::new("sizes", 2, BackendName::Gloo).unwrap();
+    let small = plan.tensor("small", Dtype::Int32, 4, Fill::Zeros);
+    let large = plan.tensor("large", Dtype::Int32, 8, Fill::Iota);
+    let plan = plan
+        .every_rank(|rank, program| match rank.0 {
+            0 => {
+                program.call(Call::Recv { group: WORLD, peer: None, tensor: small, tag: 0 });
+            }
+            _ => {
+                program.send(WORLD, GroupRank(0), large);
+            }
+        })
+        .unwrap();
+    let options = RunOptions { timeout: Some(Duration::from_millis(300)), ..options() };
+    let report = diagnose_trace(&run_with(plan, options));
+    let told: Vec<_> = report.findings.iter().map(|it| (it.kind, &*it.culprits)).collect();
+    let pair = [GlobalRank(0), GlobalRank(1)];
+    assert_eq!(told, [(Kind::P2pMismatch, &pair[..])], "{}", report.to_text());
 }

@@ -296,7 +296,7 @@ fn follow(handle: RunHandle, results: &Results) -> Result<Trace> {
         .as_deref()
         .map(|path| trace_file::Growing::begin(path, &header))
         .transpose()?;
-    let mut all = Vec::new();
+    let (mut all, mut asked) = (Vec::new(), false);
     // The channel hangs up when the run has ended and all is read.
     while let Ok(event) = handle.events().recv() {
         match event {
@@ -310,8 +310,11 @@ fn follow(handle: RunHandle, results: &Results) -> Result<Trace> {
                 // At once: who asks for one of a run that hangs will not wait for its end.
                 match &results.dump_dir {
                     Some(folder) => dumps::write(folder, &dump)?,
+                    // Once, and not for each rank.
+                    None if asked => {}
                     None => terminal::note("lockstep: --dump-dir says where dumps go"),
                 }
+                asked = true;
             }
             RunEvent::Ended(_) => break,
         }

@@ -160,6 +160,28 @@ fn a_receive_from_any_source_can_take_what_another_one_needs() {
     assert_eq!(order.choices, [took]);
 }
 
+/// Which of two messages comes first is open, and the first receive has room for one of them only.
+#[test]
+fn a_receive_from_any_source_can_take_what_it_has_no_room_for() {
+    let mut plan = PlanBuilder::new("sizes", 3, BackendName::Gloo).unwrap();
+    let small = plan.tensor("small", Dtype::Int64, 4, Fill::Rank);
+    let large = plan.tensor("large", Dtype::Int64, 8, Fill::Rank);
+    let (group, tag) = (GroupId::WORLD, 0);
+    let plan = plan.every_rank(|rank, program| match rank.0 {
+        0 => [small, large].into_iter().for_each(|tensor| {
+            program.call(Call::Recv { group, peer: None, tensor, tag });
+        }),
+        rank => {
+            let tensor = [small, large][rank as usize - 1];
+            program.call(Call::Send { group, peer: GroupRank(0), tensor, tag });
+        }
+    });
+    let explored = explore(&plan.unwrap(), &SimConfig::default(), Bounds::default()).unwrap();
+    let Verdict::Fails { order, .. } = explored.verdict else { panic!("{explored:?}") };
+    let took = Choice::Take { group, to: GlobalRank(0), tag, from: GlobalRank(2) };
+    assert_eq!(order.choices, [took]);
+}
+
 /// A named receive that was called has the next send of its source on gloo, and by MPI's order only
 /// what an earlier receive from any source leaves it: seen on PyTorch 2.7.1, `irecv(x)` and
 /// `irecv(y, src=2)` before rank 2 sends, which sends first.

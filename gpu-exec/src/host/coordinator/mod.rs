@@ -307,6 +307,7 @@ impl Coordinator {
         let (number, done) = (rank.rank, rank.done);
         // Who is done stays until all are, if it has a line of its own.
         let how = (ends_now && (!done || rank.is_elsewhere())).then(|| rank.how_it_ended());
+        let meant = rank.was_meant_to_die(&self.checked.plan);
         let stood = ends_now && rank.is_held_far() && !rank.done && self.outcome.is_some();
         if timed_out {
             self.end(Outcome::TimedOut);
@@ -314,10 +315,14 @@ impl Coordinator {
         if stood {
             self.tell_unresponsive(number, HELD);
         }
-        // Whoever was told to end, or was killed for not ending, has not "died".
-        if let Some(how) = how
-            && self.outcome.is_none()
-        {
+        // Whoever was told to end, or was killed for not ending, has not "died", but for those that come to
+        // their own end at the time of another's.
+        let died = match &self.outcome {
+            None => true,
+            Some((Outcome::RankDied { .. }, _)) => meant,
+            Some(_) => false,
+        };
+        if let Some(how) = how.filter(|_| died) {
             let time_ps = clock::picoseconds_between(self.start_ns, clock::now_ns());
             let what = What::Died { how: how.clone() };
             let died = Event { time_ps, rank: number, what };

@@ -21,10 +21,9 @@ use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::combine;
 use lockstep_core::trace::TensorValue;
 use lockstep_core::value::initial_bytes;
-use rustix::process::{Signal, getpid, kill_process};
+use signal_hook::low_level::emulate_default_handler;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A program that is ready to run: tensors filled, channels connected.
 #[derive(Debug)]
@@ -170,23 +169,13 @@ impl CarryOut for Program {
     }
 }
 
-/// So often a process sends itself the signal that is to end it, before it is killed in any case.
-const SIGNALS_SENT: u32 = 100;
-const BETWEEN_SIGNALS: Duration = Duration::from_millis(2);
-
 /// Does a fault of the run to this process, once everything before it is reported.
 fn take_signal(signal: SignalKind, clerk: &Clerk, gate: &Gate) {
     match signal.deadly() {
         Some(deadly) => {
             clerk.at_signal(signal);
-            // A handler that looks for overflown stacks takes the first SIGSEGV, and then leaves.
-            for _ in 0..SIGNALS_SENT {
-                if let Some(signal) = Signal::from_named_raw(deadly.number()) {
-                    let _ = kill_process(getpid(), signal);
-                }
-                std::thread::sleep(BETWEEN_SIGNALS);
-            }
-            let _ = kill_process(getpid(), Signal::KILL);
+            // Whatever handles it otherwise, such as one that looks for overflown stacks.
+            let _ = emulate_default_handler(deadly.number());
         }
         // The coordinator stops it, and later continues it: a stopped process cannot.
         None => {
