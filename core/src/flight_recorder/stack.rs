@@ -70,9 +70,19 @@ pub(crate) struct Libraries<'a> {
 
 impl<'a> Libraries<'a> {
     /// What the paths of one stack tell.
-    pub(crate) fn of(paths: impl IntoIterator<Item = &'a str>) -> Libraries<'a> {
+    pub(crate) fn of(paths: impl Iterator<Item = &'a str> + Clone) -> Libraries<'a> {
         let mut found: Option<(Sure, &str)> = None;
-        for (sure, folder) in paths.into_iter().filter_map(folder_of_torch) {
+        // A folder with a file that PyTorch has not, as `torch/train.py`.
+        let is_jobs = |folder: &str| {
+            let mut below = paths.clone().filter_map(|path| path.strip_prefix(folder));
+            below.any(|file| {
+                !file.contains(['/', '\\']) && !file.starts_with('_') && !OF_TORCH.contains(&file)
+            })
+        };
+        for (sure, folder) in paths.clone().filter_map(folder_of_torch) {
+            if sure == Sure::ByName && is_jobs(folder) {
+                continue;
+            }
             if found.is_none_or(|(known, _)| sure > known) {
                 found = Some((sure, folder));
             }
@@ -146,7 +156,7 @@ mod tests {
     use super::*;
 
     fn holds(path: &str) -> bool {
-        Libraries::of([path]).hold(path)
+        Libraries::of([path].into_iter()).hold(path)
     }
 
     #[test]
@@ -185,6 +195,9 @@ mod tests {
     #[test]
     fn a_folder_of_the_jobs_is_none_of_pytorchs_where_that_lies_elsewhere() {
         let job = ["/srv/torch/utils/data.py", "/srv/torch/train.py"];
+        // Nor where PyTorch is not seen, and a file in it is none of PyTorch's.
+        let numpy = "/opt/venv/lib/python3.11/site-packages/numpy/lib/npyio.py";
+        assert_eq!(own_of(&[numpy, job[0], job[1]]), "data.py:2");
         for pytorch in [
             "/opt/venv/lib/python3.11/site-packages/torch/distributed/c10d_logger.py",
             "/opt/pytorch/torch/distributed/distributed_c10d.py",

@@ -271,7 +271,9 @@ impl Reader {
             messages::of_line(line, &mut say);
         }
         self.summary.take(taken.text, &mut say);
-        self.spawned.take(taken.text, &mut say);
+        if let Some(rank) = self.spawned.take(taken.text, &mut say) {
+            self.tracebacks.announced(Writer::Rank(rank));
+        }
         self.watchdog(number, line);
         if let Some(rank) = self.spawned.about()
             && self.tracebacks.is_over(Writer::Rank(rank), taken.text)

@@ -34,14 +34,16 @@ impl Spawned {
         self.about = None;
     }
 
-    /// Takes a line.
-    pub(super) fn take(&mut self, line: &str, say: &mut dyn FnMut(u64, Said)) {
+    /// Takes a line; says whose traceback it hands on behind it.
+    pub(super) fn take(&mut self, line: &str, say: &mut dyn FnMut(u64, Said)) -> Option<u64> {
         if let Some(rest) = line.strip_prefix(RAISED)
             && rest.trim_end().ends_with(RAISED_END)
             && let Some(process) = number(rest)
         {
             (self.about, self.told) = (Some(process), true);
-        } else if let Some(rest) = after(line, EXITED)
+            return self.about;
+        }
+        if let Some(rest) = after(line, EXITED)
             && let Some(process) = number(rest)
         {
             let signal = after(rest, " terminated with signal ").map(|name| {
@@ -55,10 +57,11 @@ impl Spawned {
                 (None, Some(status @ 1..)) => {
                     say(process, Said::Exited { status, alone: false, by: By::Spawn })
                 }
-                _ => return,
+                _ => return None,
             }
             self.told = true;
         }
+        None
     }
 }
 
@@ -106,6 +109,14 @@ ValueError: bad batch
         let log = read(next.as_bytes());
         assert_eq!(log.statements.len(), 1, "{log:?}");
         assert_eq!(log.unnamed, [(bad_batch(), 28)]);
+        // But where `spawn` says so again.
+        let again = RAISED_IN_1.replace("bad batch", "second thing");
+        let told = said(&(RAISED_IN_1.to_owned() + "attempt 2\n" + &again));
+        let second = |error: &str| error == "ValueError: second thing";
+        assert!(
+            matches!(&told[..], [(1, Said::Raised { error, .. })] if second(error)),
+            "{told:?}"
+        );
         // What it raised while it handled that is its own.
         let then = RAISED_IN_1.trim_end().to_owned()
             + "\n\nDuring handling of the above exception, another exception occurred:\n\n"

@@ -78,6 +78,8 @@ struct Process {
     ignored: bool,
     /// What the line before says of a traceback behind it: of a log, of what is ignored.
     before: (bool, bool),
+    /// True behind a traceback that nothing has announced another one after.
+    over: bool,
     /// True if what is raised next was raised while the last was handled, or because of it.
     chained: bool,
 }
@@ -134,11 +136,16 @@ impl Tracebacks {
         })
     }
 
+    /// The next traceback of this process is announced.
+    pub(super) fn announced(&mut self, writer: Writer) {
+        if let Some(process) = self.processes.get_mut(&writer) {
+            process.over = false;
+        }
+    }
+
     /// True where a line begins another traceback than the one of this process, which has ended.
     pub(super) fn is_over(&self, writer: Writer, text: &str) -> bool {
-        let over = |process: &Process| {
-            process.open.is_none() && process.last.is_some() && !process.chained
-        };
+        let over = |process: &Process| process.open.is_none() && process.over && !process.chained;
         text.contains(STARTS) && self.processes.get(&writer).is_some_and(over)
     }
 
@@ -158,7 +165,7 @@ impl Frame {
 
 impl Process {
     fn ended(&mut self, raised: Raised<'_>, frames: Vec<Frame>, line: u64) {
-        self.open = None;
+        (self.open, self.over) = (None, true);
         if self.ignored {
             return;
         }

@@ -61,10 +61,11 @@ fn within(value: Value<'_>) -> String {
     value.unpack_str().map_or_else(|| value.to_repr(), quoted)
 }
 
-/// The entries of a list or tuple.
+/// The entries of a list or tuple, and what an iterator still has.
 pub(super) fn items<'v>(value: Value<'v>) -> Option<Vec<Value<'v>>> {
     let list = ListRef::from_value(value).map(|list| list.content().to_vec());
     list.or_else(|| TupleRef::from_value(value).map(|tuple| tuple.content().to_vec()))
+        .or_else(|| super::iterators::rest(value))
 }
 
 /// `TypeError` in Python's words.
@@ -123,7 +124,13 @@ pub(super) fn number(value: Value<'_>, what: &str) -> anyhow::Result<f64> {
     if let Some(float) = float_of(value) {
         return Ok(float);
     }
-    Ok(whole(value, what)? as f64)
+    let number = whole(value, what)?;
+    anyhow::ensure!(
+        (number as f64) as i128 == i128::from(number),
+        "{number} is beyond 2^53: what a tensor is filled with is carried as a float here, which would \
+         round it"
+    );
+    Ok(number as f64)
 }
 
 /// A whole number, if one is given.

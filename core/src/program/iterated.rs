@@ -120,8 +120,12 @@ fn functions(builder: &mut GlobalsBuilder) {
         let mut all = Vec::new();
         for of in iterables.items {
             all.extend(each(of, eval)?);
+            if all.len() > MOST {
+                let why = anyhow::anyhow!("more than {MOST} entries of a chain");
+                return Err(starlark::Error::new_native(why));
+            }
         }
-        Ok(eval.heap().alloc(AllocList(all)))
+        Ok(made(Source::Items(all), eval.heap()))
     }
 
     fn cycle<'v>(
@@ -172,7 +176,7 @@ fn functions(builder: &mut GlobalsBuilder) {
             };
             sums.push(next);
         }
-        Ok(eval.heap().alloc(AllocList(sums)))
+        Ok(made(Source::Items(sums), eval.heap()))
     }
 
     fn zip_longest<'v>(

@@ -80,6 +80,38 @@ impl<'v> StarlarkValue<'v> for IteratorValue<'v> {
         self.at.set(items.len());
         Ok(rest)
     }
+
+    /// What an assignment to several names asks for; `len()` is a `TypeError`.
+    fn length(&self) -> starlark::Result<i32> {
+        let Source::Items(items) = &self.source else {
+            let why = "what is asked for piece by piece is not taken apart here; take list() of it";
+            return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
+        };
+        Ok(i32::try_from(items.len().saturating_sub(self.at.get())).unwrap_or(i32::MAX))
+    }
+
+    /// Taken up to there.
+    fn is_in(&self, other: Value<'v>) -> starlark::Result<bool> {
+        let Source::Items(items) = &self.source else {
+            let why =
+                "`in` of what is asked for piece by piece is not followed here; take list() of it";
+            return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
+        };
+        for (at, item) in items.iter().enumerate().skip(self.at.get()) {
+            self.at.set(at + 1);
+            if item.equals(other)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// What an iterator still has whose pieces are all there; they stay in it.
+pub(super) fn rest<'v>(of: Value<'v>) -> Option<Vec<Value<'v>>> {
+    let own = of.downcast_ref::<IteratorValue<'v>>()?;
+    let Source::Items(items) = &own.source else { return None };
+    Some(items.get(own.at.get()..).unwrap_or_default().to_vec())
 }
 
 /// An iterator over that.
@@ -314,6 +346,10 @@ fn functions(builder: &mut GlobalsBuilder) {
     ) -> starlark::Result<i32> {
         match length(of, eval)? {
             Some(length) => Ok(length),
+            None if of.downcast_ref::<IteratorValue<'v>>().is_some() => {
+                let text = "object of type 'iterator' has no len()";
+                Err(starlark::Error::new_native(take::type_error(text)))
+            }
             None => of.length(),
         }
     }

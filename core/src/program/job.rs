@@ -270,13 +270,15 @@ fn python(builder: &mut GlobalsBuilder) {
                     let format = format.unpack_str().unwrap_or_default();
                     let value = match format.starts_with("!r") {
                         true => super::objects_shown::as_repr(value, eval)?,
-                        false => super::objects_shown::shown(value, eval)?,
+                        false if format.starts_with("!s") => {
+                            super::objects_shown::shown(value, eval)?
+                        }
+                        false => super::objects_shown::formatted(value, eval)?,
                     };
                     text.push_str(&super::python::format(value, format, heap)?);
                 }
                 Some(&[value]) => {
-                    let value = super::tensor_shown::formatted(value, eval)?;
-                    let value = super::objects_shown::shown(value, eval)?;
+                    let value = super::objects_shown::formatted(value, eval)?;
                     super::absent::shown(value)?;
                     text.push_str(&shown::text(value, heap));
                 }

@@ -88,6 +88,18 @@ pub(super) fn as_repr<'v>(
     within(value, 0, &mut { MAX_LOOKED_AT }, eval)
 }
 
+/// What a format shows: of a tensor without dimensions its number, of an object what it is shown as.
+///
+/// # Errors
+/// What an object's method raises, and what holds too much.
+pub(super) fn formatted<'v>(
+    value: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let value = super::tensor_shown::formatted(value, eval)?;
+    shown(value, eval)
+}
+
 fn within<'v>(
     value: Value<'v>,
     depth: usize,

@@ -154,7 +154,8 @@ pub(super) fn exact_sum(dtype: Dtype, values: &[f64]) -> Option<f64> {
         }
         unit *= 2.0;
     }
-    Some(values.iter().sum())
+    // Not `sum()`, of which nothing is -0.
+    Some(values.iter().fold(0.0, |sum, value| sum + value))
 }
 
 #[cfg(test)]

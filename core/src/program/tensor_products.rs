@@ -132,7 +132,8 @@ fn product<'v>(
     }
     let product = Product::of(left, right)?;
     let process = process(eval)?;
-    let work = product.shape.iter().product::<u64>().saturating_mul(product.inner);
+    let size = product.shape.iter().fold(1u64, |size, of| size.saturating_mul(*of));
+    let work = size.saturating_mul(product.inner.max(1));
     let values = match work <= MOST {
         true => known(process, left)?.zip(known(process, right)?),
         false => None,

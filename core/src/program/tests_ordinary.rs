@@ -29,6 +29,7 @@ fn ordinary_scripts_print_what_they_print() {
         "own",
         "loops",
         "containers",
+        "iterators",
         "rows",
         "sampled",
         "compared",

@@ -38,7 +38,7 @@ pub(super) const VALUES: &str = "a tensor's values are not known while the progr
 /// Why nothing is decided by an object there.
 pub(super) const OBJECT: &str = "an object whose class has __bool__ or __len__ is taken for true or false \
      where its method is not called (an operand of `and` or `or` whose value is used, something behind \
-     a call, any(), all()): give it a name and write bool(name), or len(name) > 0";
+     a call): give it a name and write bool(name), or len(name) > 0";
 
 thread_local! {
     /// Whether the program of this thread has decided by a tensor.

@@ -63,8 +63,22 @@ fn generators(text: &mut String, mask: &mut String) {
             c == 'f' && is_word(inside, at, "for")
         }) {
             wrap((text, mask), (open + 1, close), "[", "]");
+            // An argument's is gone through once, where it is taken.
+            if !is_called(&mask[..open]) {
+                text.insert_str(open, "_iter");
+                mask.insert_str(open, "_iter");
+            }
         }
     }
+}
+
+/// Whether a bracket behind this calls something.
+fn is_called(before: &str) -> bool {
+    let before = before.trim_end();
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    let word = &before[before.trim_end_matches(part).len()..];
+    const KEYWORDS: [&str; 8] = ["in", "return", "and", "or", "not", "if", "else", "lambda"];
+    before.ends_with([')', ']']) || (!word.is_empty() && !KEYWORDS.contains(&word))
 }
 
 fn sets(text: &mut String, mask: &mut String) {

@@ -332,7 +332,8 @@ fn functions(builder: &mut GlobalsBuilder) {
                 let kinds = conversions(template);
                 let mut shown = |(nth, value): (usize, &Value<'v>)| match kinds.get(nth) {
                     Some('r' | 'a') => super::super::objects_shown::as_repr(*value, eval),
-                    _ => super::super::objects_shown::shown(*value, eval),
+                    Some('s') => super::super::objects_shown::shown(*value, eval),
+                    _ => super::super::objects_shown::formatted(*value, eval),
                 };
                 let values = match TupleRef::from_value(values) {
                     Some(several) => {

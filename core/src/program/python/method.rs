@@ -27,7 +27,7 @@ pub(super) fn call<'v>(
             // Objects are shown by their methods.
             let mut shown = |value, as_repr| match as_repr {
                 true => objects_shown::as_repr(value, eval),
-                false => objects_shown::shown(value, eval),
+                false => objects_shown::formatted(value, eval),
             };
             let text = template(text, (args, named), &mut shown, heap).map_err(native)?;
             return Ok(heap.alloc(text));

@@ -33,8 +33,9 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] of: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let all = each(of, eval)?;
-        Ok(eval.heap().alloc(AllocList(all.into_iter().rev())))
+        let mut all = each(of, eval)?;
+        all.reverse();
+        Ok(made(Source::Items(all), eval.heap()))
     }
 
     fn enumerate<'v>(
@@ -48,8 +49,8 @@ fn functions(builder: &mut GlobalsBuilder) {
         }
         let all = each(iterable, eval)?;
         let heap = eval.heap();
-        let pairs = (start..).zip(all);
-        Ok(heap.alloc(AllocList(pairs)))
+        let pairs = (start..).zip(all).map(|pair| heap.alloc(pair));
+        Ok(made(Source::Items(pairs.collect()), heap))
     }
 
     fn zip<'v>(
@@ -83,7 +84,7 @@ fn functions(builder: &mut GlobalsBuilder) {
             let row = all.iter().filter_map(|own| own.get(nth).copied());
             heap.alloc(AllocTuple(row.collect::<Vec<_>>()))
         };
-        Ok(heap.alloc(AllocList((0..length).map(row).collect::<Vec<_>>())))
+        Ok(made(Source::Items((0..length).map(row).collect()), heap))
     }
 
     fn sorted<'v>(
@@ -134,12 +135,12 @@ fn functions(builder: &mut GlobalsBuilder) {
             all.push(each(of, eval)?);
         }
         let length = all.iter().map(Vec::len).min().unwrap_or(0);
-        let mut made = Vec::with_capacity(length);
+        let mut answers = Vec::with_capacity(length);
         for nth in 0..length {
             let row: Vec<Value<'v>> = all.iter().filter_map(|own| own.get(nth).copied()).collect();
-            made.push(eval.eval_function(function, &row, &[])?);
+            answers.push(eval.eval_function(function, &row, &[])?);
         }
-        Ok(eval.heap().alloc(AllocList(made)))
+        Ok(made(Source::Items(answers), eval.heap()))
     }
 
     fn filter<'v>(
@@ -147,17 +148,17 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] of: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let mut made = Vec::new();
+        let mut taken_in = Vec::new();
         for piece in each(of, eval)? {
             let taken = match function.is_none() {
                 true => piece,
                 false => eval.eval_function(function, &[piece], &[])?,
             };
             if truth(taken, eval)? {
-                made.push(piece);
+                taken_in.push(piece);
             }
         }
-        Ok(eval.heap().alloc(AllocList(made)))
+        Ok(made(Source::Items(taken_in), eval.heap()))
     }
 }
 
