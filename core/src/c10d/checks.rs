@@ -9,11 +9,24 @@ use crate::reduce::ReduceOp;
 /// The class of what is a tensor in PyTorch, and has no shape here: no call can be made with it.
 pub(crate) const UNFOLLOWED: &str = "Output";
 
-/// Refuses what is no tensor with PyTorch's text, and what is one of no known shape with ours.
-fn no_tensor(classes: &[&str], text: String) -> DistError {
-    match classes.contains(&UNFOLLOWED) {
-        false => type_error(text),
-        true => unsupported(
+/// The class of what a program has no value of, which says so of itself.
+pub(crate) const ABSENT: &str = "absent";
+
+/// Refuses what is no tensor with PyTorch's text, and with ours what is one of no known shape, or not
+/// known at all.
+fn no_tensor(found: &[&TensorArg], text: String) -> DistError {
+    let not = |of: &str| {
+        found.iter().find_map(|one| match one {
+            Arg::Not { class, repr } if class == of => Some(repr.clone()),
+            _ => None,
+        })
+    };
+    if let Some(name) = not(ABSENT) {
+        return unsupported(name);
+    }
+    match not(UNFOLLOWED) {
+        None => type_error(text),
+        Some(_) => unsupported(
             "this call takes what a model returns, of which the shape is not known here, since its \
              forward() is not executed",
         )
@@ -23,8 +36,9 @@ fn no_tensor(classes: &[&str], text: String) -> DistError {
 
 /// `_check_single_tensor`.
 pub(super) fn single(tensor: impl Into<TensorArg>, name: &str) -> Result<Tensor, DistError> {
-    match tensor.into() {
-        Arg::Is(tensor) => Ok(tensor),
+    let tensor = tensor.into();
+    match &tensor {
+        Arg::Is(tensor) => Ok(tensor.clone()),
         // PyTorch's literals carry the indentation of their source lines.
         Arg::Not { class, .. } => {
             let text = format!(
@@ -32,7 +46,7 @@ pub(super) fn single(tensor: impl Into<TensorArg>, name: &str) -> Result<Tensor,
                  torch.Tensor\n{:13}but got <class '{class}'> instead.",
                 ""
             );
-            Err(no_tensor(&[&class], text))
+            Err(no_tensor(&[&tensor], text))
         }
     }
 }
@@ -48,11 +62,9 @@ pub(super) fn list(
     );
     let tensors = match tensors.into() {
         Arg::Is(tensors) => tensors,
-        Arg::Not { class, .. } => {
-            return Err(no_tensor(
-                &[&class],
-                format!("{expected}but got <class '{class}'> instead."),
-            ));
+        Arg::Not { class, repr } => {
+            let text = format!("{expected}but got <class '{class}'> instead.");
+            return Err(no_tensor(&[&Arg::Not { class, repr }], text));
         }
     };
     let found: Result<Vec<Tensor>, ()> = tensors
@@ -73,7 +85,7 @@ pub(super) fn list(
             "{expected}but got <class 'list'> with elements of type [{}].",
             elements.join(", ")
         );
-        no_tensor(&classes, text)
+        no_tensor(&tensors.iter().collect::<Vec<_>>(), text)
     })
 }
 

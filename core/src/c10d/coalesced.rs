@@ -5,8 +5,8 @@ use super::args::{InGroup, Reduction, TensorListArg};
 use super::backend::Device;
 use super::checks::{list, reduce_op, same_dtype};
 use super::dist::{Called, Dist};
-use super::error::{DistError, ErrorKind, not_implemented, runtime_error, value_error};
-use super::groups::{Group, GroupHandle};
+use super::error::{DistError, ErrorKind, not_implemented, runtime_error, type_error, value_error};
+use super::groups::{Group, GroupHandle, REPR};
 use super::issue::{Issue, Use};
 use super::refusals::Asked;
 use super::tensor::{Tensor, sizes};
@@ -28,12 +28,21 @@ pub struct Coalescer {
     batches: Option<Option<Issue>>,
 }
 
-/// A call held back by a coalescing manager.
+/// A call held back by a coalescing manager. The first one's kind and operation are all of theirs.
 #[derive(Clone, Debug)]
-pub(super) enum Held {
-    AllReduce { tensor: Tensor, op: ReduceOp },
-    AllGather { output: Tensor, input: Tensor },
-    ReduceScatter { output: Tensor, input: Tensor, op: ReduceOp },
+pub(super) struct Held {
+    pub(super) kind: HeldKind,
+    pub(super) op: ReduceOp,
+    pub(super) input: Tensor,
+    pub(super) output: Option<Tensor>,
+}
+
+/// Which call is held back.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum HeldKind {
+    AllReduce,
+    AllGather,
+    ReduceScatter,
 }
 
 /// What the dispatcher says to an empty list: there is no tensor to dispatch on.
@@ -227,7 +236,7 @@ impl Dist<'_> {
 
     /// `with dist._coalescing_manager(group, device, async_ops): …`. The `all_reduce`,
     /// `all_gather_into_tensor` and `reduce_scatter_tensor` calls of `body` are held back and made
-    /// as one; they must all be of one kind. With a `device`, NCCL makes everything that `body`
+    /// as one, of the kind of the first. With a `device`, NCCL makes everything that `body`
     /// calls together, and gloo refuses.
     ///
     /// # Errors
@@ -269,7 +278,9 @@ impl Dist<'_> {
         let (asked, _) = self.ask(pg, device, "startCoalescing")?;
         if asked.backend != BackendName::Nccl {
             let name = asked.backend;
-            return Err(runtime_error(format!("Backend {name} does not support startCoalescing")));
+            return Err(runtime_error(format!(
+                "Backend {name} does not implement startCoalescing"
+            )));
         }
         let outer = self.state.batch.replace(Issue::new("_coalescing_manager", GroupId::WORLD));
         Ok(Some(Coalescer { pg, batches: Some(outer) }))
@@ -282,6 +293,13 @@ impl Dist<'_> {
     /// then, and Python says so.
     pub fn end_coalescing(&mut self, coalescer: Coalescer, async_ops: bool) -> Called {
         let with_device = coalescer.batches.is_some();
+        if self.pg(coalescer.pg).coalescing.is_none() {
+            self.drop_coalescing(coalescer);
+            return Err(DistError::new(ErrorKind::KeyError, REPR).with_help(
+                "Another coalescing manager of the group was entered within this one, and has \
+                 taken what PyTorch keeps of both.",
+            ));
+        }
         let (pg, held, batch) = self.drop_coalescing(coalescer);
         if held.is_empty() && !with_device {
             let text =
@@ -313,30 +331,27 @@ impl Dist<'_> {
         issue: &mut Issue,
         held: &[Held],
     ) -> Result<(), DistError> {
-        let mixed = || {
-            value_error("the calls under a coalescing manager are of different kinds")
-                .with_help("PyTorch makes them all what the first one is; make one kind a manager.")
-        };
-        match &held[0] {
-            Held::AllReduce { op, .. } => {
-                let tensors: Option<Vec<Tensor>> = held
-                    .iter()
-                    .map(|one| match one {
-                        Held::AllReduce { tensor, .. } => Some(tensor.clone()),
-                        _ => None,
-                    })
-                    .collect();
-                self.lower_all_reduces(pg, issue, &tensors.ok_or_else(mixed)?, *op)
+        let Some(Held { kind, op, .. }) = held.first() else { return Ok(()) };
+        let mut pairs: Vec<(&Tensor, &Tensor)> = Vec::with_capacity(held.len());
+        for one in held {
+            match (kind, &one.output) {
+                (HeldKind::AllReduce, _) => pairs.push((&one.input, &one.input)),
+                (_, Some(output)) => pairs.push((output, &one.input)),
+                (_, None) => {
+                    let text = "Invariant encountered: value was None when it should not be";
+                    return Err(type_error(text).with_help(
+                        "Under one coalescing manager PyTorch makes all calls what the first one \
+                         is: this all_reduce has no output. Make one kind of call a manager.",
+                    ));
+                }
             }
-            Held::AllGather { .. } => {
-                let pairs: Option<Vec<(&Tensor, &Tensor)>> = held
-                    .iter()
-                    .map(|one| match one {
-                        Held::AllGather { output, input } => Some((output, input)),
-                        _ => None,
-                    })
-                    .collect();
-                let pairs = pairs.ok_or_else(mixed)?;
+        }
+        match kind {
+            HeldKind::AllReduce => {
+                let tensors: Vec<Tensor> = held.iter().map(|one| one.input.clone()).collect();
+                self.lower_all_reduces(pg, issue, &tensors, *op)
+            }
+            HeldKind::AllGather => {
                 let (asked, id) = self.ask(pg, pairs[0].1.device, "allgather")?;
                 if asked.backend == BackendName::Nccl {
                     return pairs.iter().try_for_each(|(output, input)| {
@@ -351,12 +366,8 @@ impl Dist<'_> {
                 let inputs: Vec<Tensor> = pairs.iter().map(|(_, input)| (*input).clone()).collect();
                 self.lower_all_gathers(asked, id, issue, &outputs, &inputs)
             }
-            // PyTorch takes the first one's op for all.
-            Held::ReduceScatter { op, .. } => held.iter().try_for_each(|one| match one {
-                Held::ReduceScatter { output, input, .. } => {
-                    self.lower_reduce_scatter(pg, issue, output, input, *op)
-                }
-                _ => Err(mixed()),
+            HeldKind::ReduceScatter => pairs.iter().try_for_each(|(output, input)| {
+                self.lower_reduce_scatter(pg, issue, output, input, *op)
             }),
         }
     }

@@ -3,7 +3,7 @@
 use super::args::{FromRank, InGroup, Reduction, TensorArg, ToRank};
 use super::backend::Device;
 use super::checks::{reduce_op, same_dtype, single};
-use super::coalesced::Held;
+use super::coalesced::{Held, HeldKind};
 use super::dist::{Called, Dist};
 use super::error::{DistError, ErrorKind, runtime_error, type_error, value_error};
 use super::groups::{Group, GroupHandle};
@@ -51,7 +51,8 @@ impl Dist<'_> {
         self.complex_reduces(&tensor, &op)?;
         let op = reduce_op(&op, "AllreduceOptions")?;
         let pg = self.given_or_default(pg)?;
-        if self.hold(pg, || Held::AllReduce { tensor: tensor.clone(), op }) {
+        let held = || Held { kind: HeldKind::AllReduce, op, input: tensor.clone(), output: None };
+        if self.hold(pg, held) {
             return Ok(None);
         }
         let (asked, id) = self.ask(pg, tensor.device, "allreduce")?;
@@ -153,7 +154,12 @@ impl Dist<'_> {
         let input = single(input, "input_tensor")?;
         let output = single(output, "output_tensor")?;
         let Some(pg) = self.member(group, "all_gather_into_tensor")? else { return Ok(None) };
-        let held = || Held::AllGather { output: output.clone(), input: input.clone() };
+        let held = || Held {
+            kind: HeldKind::AllGather,
+            op: ReduceOp::Sum,
+            input: input.clone(),
+            output: Some(output.clone()),
+        };
         if self.hold(pg, held) {
             return Ok(None);
         }
@@ -218,7 +224,12 @@ impl Dist<'_> {
         };
         let op = reduce_op(&op, "ReduceScatterOptions")?;
         let pg = self.given_or_default(pg)?;
-        let held = || Held::ReduceScatter { output: output.clone(), input: input.clone(), op };
+        let held = || Held {
+            kind: HeldKind::ReduceScatter,
+            op,
+            input: input.clone(),
+            output: Some(output.clone()),
+        };
         if self.hold(pg, held) {
             return Ok(None);
         }

@@ -74,6 +74,8 @@ pub use args::{
     TensorListArg, ToRank,
 };
 pub use backend::{Backend, BackendConfig, Device, Machine};
+#[cfg(feature = "program")]
+pub(crate) use checks::ABSENT;
 pub use coalesced::Coalescer;
 pub use detail::{DetailRaise, detail_of};
 pub use device_mesh::{DeviceMesh, Flattened, MeshDim};

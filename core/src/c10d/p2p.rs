@@ -35,6 +35,23 @@ pub struct P2POp {
     tag: i64,
 }
 
+impl P2POp {
+    /// What is sent, or received into.
+    pub fn tensor(&self) -> &Tensor {
+        &self.tensor
+    }
+
+    /// The other rank, in the group.
+    pub fn group_peer(&self) -> i64 {
+        self.group_peer
+    }
+
+    /// Its tag.
+    pub fn tag(&self) -> i64 {
+        self.tag
+    }
+}
+
 /// Whom a `recv` got its tensor from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -140,6 +157,27 @@ impl Dist<'_> {
         let group = self.or_default(group)?;
         let group_peer = self.group_rank_of(group, peer, group_peer)?;
         Ok(P2POp { kind, tensor, group, group_peer, tag })
+    }
+
+    /// `repr()` of a `P2POp`.
+    pub fn p2p_op_shown(&self, op: &P2POp) -> String {
+        let (me, peer) = (self.get_rank(Some(op.group)).unwrap_or(-1), op.group_peer);
+        let (name, src, dst) = match op.kind {
+            P2pKind::Isend => ("isend", me, peer),
+            P2pKind::Irecv => ("irecv", peer, me),
+        };
+        let group = self.group_name(Some(op.group)).unwrap_or_default();
+        let shape: Vec<String> = op.tensor.shape.iter().map(u64::to_string).collect();
+        let (shape, dtype) = (shape.join(", "), op.tensor.dtype);
+        format!(
+            "P2POp({name} pg={group}, group_src={src}, group_dst={dst},  torch.Size([{shape}]), \
+             torch.{dtype})"
+        )
+    }
+
+    /// The other rank of a `P2POp`, in the world.
+    pub fn peer_of(&self, op: &P2POp) -> Option<i64> {
+        self.get_global_rank(op.group, op.group_peer).ok()
     }
 
     /// `dist.batch_isend_irecv(p2p_op_list)`: NCCL makes the calls together and returns one work,

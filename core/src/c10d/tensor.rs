@@ -312,7 +312,7 @@ fn cpp_name(dtype: Dtype) -> &'static str {
         Dtype::Bfloat16 => "c10::BFloat16",
         Dtype::Float8E4m3fn => "c10::Float8_e4m3fn",
         Dtype::Float8E5m2 => "c10::Float8_e5m2",
-        Dtype::Int64 => "long",
+        Dtype::Int64 => "long int",
         Dtype::Int32 => "int",
         Dtype::Int16 => "short int",
         Dtype::Int8 => "signed char",

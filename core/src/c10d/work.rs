@@ -120,11 +120,40 @@ impl Dist<'_> {
     /// Where gloo has no result of the call, or the work is not this rank's.
     pub fn result(&mut self, work: Work) -> Result<Option<Vec<Tensor>>, DistError> {
         self.query(work, WorkQuery::Result)?;
-        let state = self.work(work)?;
-        if matches!(state.via, "isend" | "irecv" | "reduce_scatter_tensor") && !state.on_nccl {
+        if !self.has_result(work)? {
             return Err(super::error::runtime_error("result() not implemented."));
         }
         self.written(work)
+    }
+
+    /// Whether a work says what its call has written: gloo's sends and receives do not, and what it
+    /// makes of others does not.
+    fn has_result(&self, work: Work) -> Result<bool, DistError> {
+        let state = self.work(work)?;
+        let bare = matches!(state.via, "isend" | "irecv" | "reduce_scatter_tensor");
+        Ok(state.on_nccl || !bare)
+    }
+
+    /// `work.get_future()`, whose `wait` is [`Dist::wait`].
+    ///
+    /// # Errors
+    /// What works say that have none.
+    pub fn get_future(&self, work: Work) -> Result<Work, DistError> {
+        match self.has_result(work)? {
+            true => Ok(work),
+            false => Err(super::error::runtime_error("Work::getFuture not implemented.")),
+        }
+    }
+
+    /// `work.synchronize()`: on NCCL the stream waits, and elsewhere nothing does.
+    ///
+    /// # Errors
+    /// When the work is not this rank's.
+    pub fn synchronize_work(&mut self, work: Work) -> Result<(), DistError> {
+        if self.work(work)?.on_nccl {
+            self.wait(work, None)?;
+        }
+        Ok(())
     }
 
     /// The tensors that a call has written, as `work.get_future().value()` has them.

@@ -1,7 +1,8 @@
 //! Arguments of a program's calls as torch.distributed takes them.
 
+use super::absent::AbsentValue;
 use super::process::refused;
-use super::python::float_of;
+use super::python::{float_of, whole_class};
 use super::shown::quoted;
 use super::size_value::SizeValue;
 use super::stores::BytesValue;
@@ -11,7 +12,7 @@ use super::values::{
     WorldValue,
 };
 use crate::c10d::{
-    Arg, Device, DistError, ErrorKind, Group, MeshDim, Object, P2POp, PyObject, TensorArg,
+    ABSENT, Arg, Device, DistError, ErrorKind, Group, MeshDim, Object, P2POp, PyObject, TensorArg,
     TensorListArg,
 };
 use crate::dtype::Dtype;
@@ -35,11 +36,14 @@ pub(super) fn class_of(value: Value<'_>) -> &'static str {
 
 /// A value of another type than was asked for.
 fn other<T>(value: Value<'_>) -> Arg<T> {
-    Arg::not(class_of(value), &repr(value))
+    if let Some(absent) = value.downcast_ref::<AbsentValue>() {
+        return Arg::not(ABSENT, &absent.why());
+    }
+    Arg::not(&whole_class(value), &repr(value))
 }
 
 /// `repr()`, cut where it grows long.
-fn repr(value: Value<'_>) -> String {
+pub(super) fn repr(value: Value<'_>) -> String {
     let text = match (DictRef::from_value(value).map(|dict| dict.len()), items(value)) {
         (Some(entries), _) => format!("{{… {entries} entries}}"),
         (None, Some(items)) if items.len() > 8 => "[…]".to_owned(),
@@ -279,9 +283,16 @@ pub(super) fn sequence_of_tensors(value: Value<'_>) -> TensorListArg {
 }
 
 /// Where a list of tensors may be missing; an empty tuple counts as missing.
-pub(super) fn tensors_or_none(value: Value<'_>) -> Option<TensorListArg> {
+///
+/// # Errors
+/// What a tensor says that PyTorch takes for true or false.
+pub(super) fn tensors_or_none(value: Value<'_>) -> anyhow::Result<Option<TensorListArg>> {
+    if value.downcast_ref::<TensorValue>().is_some_and(|tensor| tensor.0.numel() > 1) {
+        let text = "Boolean value of Tensor with more than one value is ambiguous";
+        return Err(refused(DistError::new(ErrorKind::RuntimeError, text)));
+    }
     let missing = value.is_none() || items(value).is_some_and(|items| items.is_empty());
-    (!missing).then(|| tensors(value))
+    Ok((!missing).then(|| tensors(value)))
 }
 
 /// `group=`.
@@ -317,7 +328,7 @@ pub(super) fn reduce_op(value: Value<'_>) -> Arg<ReduceOp> {
 /// A `P2POp`.
 pub(super) fn p2p_op(value: Value<'_>) -> Arg<P2POp> {
     match value.downcast_ref::<P2POpValue>() {
-        Some(op) => Arg::Is(op.0.clone()),
+        Some(op) => Arg::Is(op.0.0.clone()),
         None => other(value),
     }
 }
@@ -471,12 +482,8 @@ fn plain<'v>(value: Value<'v>, heap: Heap<'v>, depth: usize) -> PyObject {
 }
 
 /// Objects of a list.
-pub(super) fn objects<'v>(
-    value: Value<'v>,
-    what: &str,
-    heap: Heap<'v>,
-) -> anyhow::Result<Vec<Object>> {
+pub(super) fn objects<'v>(value: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Vec<Object>> {
     let entries = items(value);
-    let wrong = || type_error(format!("{what} is a {}, not a list", class_of(value)));
+    let wrong = || type_error(format!("'{}' object is not iterable", class_of(value)));
     Ok(entries.ok_or_else(wrong)?.into_iter().map(|entry| object(entry, heap)).collect())
 }

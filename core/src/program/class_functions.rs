@@ -2,10 +2,8 @@
 //! what is asked of objects.
 
 use super::arguments as take;
-use super::classes::{
-    ClassValue, FieldValue, ITSELF, InstanceValue, OfClassValue, PropertyValue, StaticValue,
-    SuperValue, class, found, put,
-};
+use super::class_members::{FieldValue, OfClassValue, PropertyValue, StaticValue, SuperValue};
+use super::classes::{ClassValue, ITSELF, InstanceValue, class, found, put};
 use super::lineage;
 use super::tensor_math;
 use starlark::collections::SmallMap;
@@ -53,7 +51,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let own = class.downcast_ref::<ClassValue<'v>>();
-        if let Some(init) = own.and_then(|own| own.inherited("__init__")) {
+        if let Some(init) = own.and_then(|own| own.behind(this, "__init__")) {
             eval.eval_function(init, &[this], &[])?;
         }
         Ok(NoneType)
@@ -165,7 +163,10 @@ fn functions(builder: &mut GlobalsBuilder) {
                 take::class_of(own)
             )));
         }
+        let changed = super::own_operators::made((operator, true), own, value, eval)?;
         let made = match operator {
+            _ if changed.is_some() => changed.unwrap_or(own),
+            "**" => super::python::power(own, value, heap)?,
             "+" if own.get_type() == "list" => {
                 let extend = own.get_attr_error("extend", heap)?;
                 eval.eval_function(extend, &[value], &[])?;

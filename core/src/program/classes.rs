@@ -6,7 +6,7 @@
 #![allow(clippy::panic, reason = "a class is never written out")]
 
 use super::arguments as take;
-use super::callable::Callable;
+use super::class_members::{FieldValue, OfClassValue, StaticValue, bound};
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
 use starlark::collections::{SmallMap, StarlarkHasher};
@@ -15,7 +15,7 @@ use starlark::values::dict::AllocDict;
 use starlark::values::tuple::AllocTuple;
 use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike};
 use starlark_derive::starlark_value;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::hash::Hasher;
 
@@ -50,43 +50,31 @@ pub(super) struct InstanceValue<'v>(Value<'v>);
 /// What an object is.
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
 pub(super) struct StateValue<'v> {
-    class: Value<'v>,
+    pub(super) class: Value<'v>,
     /// The how manieth object of its process it is: what it is hashed by.
     #[trace(unsafe_ignore)]
     #[allocative(skip)]
     number: u64,
+    /// What it is as a key, once it is made; nothing where it has changed since, or is none.
+    #[trace(unsafe_ignore)]
+    #[allocative(skip)]
+    key: Cell<Option<u64>>,
     pub(super) attributes: Attributes<'v>,
 }
 
-/// A method of an object.
-#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
-struct MethodValue<'v> {
-    function: Value<'v>,
-    this: Value<'v>,
+impl StateValue<'_> {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn key(&self) -> Option<u64> {
+        self.key.get()
+    }
+
+    pub(super) fn keep_key(&self, key: Option<u64>) {
+        self.key.set(key);
+    }
 }
-
-/// `super()`.
-#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
-pub(super) struct SuperValue<'v> {
-    pub(super) class: Value<'v>,
-    pub(super) this: Value<'v>,
-}
-
-/// `@staticmethod`: a function that gets no object.
-#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
-pub(super) struct StaticValue<'v>(pub(super) Value<'v>);
-
-/// `@property`: what its function returns, asked for without a call.
-#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
-pub(super) struct PropertyValue<'v>(pub(super) Value<'v>);
-
-/// `@classmethod`: a function that gets the class.
-#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
-pub(super) struct OfClassValue<'v>(pub(super) Value<'v>);
-
-/// `field(default_factory = list)`: what makes a field of each new object, if anything does.
-#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
-pub(super) struct FieldValue<'v>(pub(super) Option<Value<'v>>);
 
 /// The name under which a class holds itself: an attribute is asked for without the value that has it.
 pub(super) const ITSELF: &str = "<class>";
@@ -122,6 +110,19 @@ impl<'v> ClassValue<'v> {
 
     pub(super) fn inherited(&self, name: &str) -> Option<Value<'v>> {
         self.above.iter().find_map(|above| found(&class(*above)?.members, name))
+    }
+
+    /// What stands behind the class in the order of those that an object is of, or a class is: another
+    /// one's class above may come between it and its own.
+    pub(super) fn behind(&self, this: Value<'v>, name: &str) -> Option<Value<'v>> {
+        let own = match this.downcast_ref::<InstanceValue<'v>>() {
+            Some(object) => object.class(),
+            None => class(this),
+        };
+        let Some(own) = own else { return self.inherited(name) };
+        let order = std::iter::once(own).chain(own.above.iter().filter_map(|above| class(*above)));
+        let mut behind = order.skip_while(|own| !std::ptr::eq(*own, self)).skip(1);
+        behind.find_map(|above| found(&above.members, name))
     }
 
     /// Whether it is that class, or below it.
@@ -188,24 +189,8 @@ impl<'v> ClassValue<'v> {
     }
 }
 
-/// What an object has of its class: functions get it first.
-pub(super) fn bound<'v>(member: Value<'v>, this: Value<'v>, heap: Heap<'v>) -> Value<'v> {
-    if let Some(own) = member.downcast_ref::<StaticValue<'v>>() {
-        return own.0;
-    }
-    if let Some(own) = member.downcast_ref::<OfClassValue<'v>>() {
-        let state = this.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::state);
-        let this = state.map_or(this, |state| state.class);
-        return heap.alloc_complex_no_freeze(MethodValue { function: own.0, this });
-    }
-    match member.get_type() {
-        "function" => heap.alloc_complex_no_freeze(MethodValue { function: member, this }),
-        _ => member,
-    }
-}
-
 /// A call with another value in front.
-fn called<'v>(
+pub(super) fn called<'v>(
     function: Value<'v>,
     this: Option<Value<'v>>,
     args: &Arguments<'v, '_>,
@@ -231,25 +216,10 @@ impl fmt::Display for InstanceValue<'_> {
     }
 }
 
-/// How what no program prints on purpose is shown.
-macro_rules! shown_as {
-    ($($value:ident: $text:literal),* $(,)?) => {$(
-        impl fmt::Display for $value<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str($text)
-            }
-        }
-    )*};
-}
-
-shown_as! {
-    StateValue: "<object>",
-    MethodValue: "<bound method>",
-    SuperValue: "<super>",
-    StaticValue: "<staticmethod>",
-    PropertyValue: "<property>",
-    OfClassValue: "<classmethod>",
-    FieldValue: "<field>",
+impl fmt::Display for StateValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<object>")
+    }
 }
 
 #[starlark_value(type = "type")]
@@ -296,7 +266,12 @@ impl<'v> StarlarkValue<'v> for ClassValue<'v> {
         let process = super::process::process(eval).map_err(starlark::Error::new_native)?;
         process.objects += 1;
         let number = process.objects;
-        let state = heap.alloc_complex_no_freeze(StateValue { class: me, number, attributes });
+        let state = heap.alloc_complex_no_freeze(StateValue {
+            class: me,
+            number,
+            key: Cell::new(None),
+            attributes,
+        });
         let made = heap.alloc_complex_no_freeze(InstanceValue(state));
         match (init, self.find("__post_init__")) {
             (Some(init), _) => {
@@ -307,6 +282,7 @@ impl<'v> StarlarkValue<'v> for ClassValue<'v> {
             }
             _ => {}
         }
+        super::keys::made(made, eval)?;
         Ok(made)
     }
 }
@@ -328,13 +304,18 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
             }
             _ => {}
         }
-        let member = self.class()?.find(attribute)?;
+        let Some(member) = self.class()?.find(attribute) else {
+            super::missing::told(self.name());
+            return None;
+        };
         let this = heap.alloc_complex_no_freeze(InstanceValue(self.0));
         Some(bound(member, this, heap))
     }
 
     fn set_attr(&self, attribute: &str, value: Value<'v>) -> starlark::Result<()> {
-        self.state().map_or(Ok(()), |state| put(&state.attributes, attribute, value))
+        let Some(state) = self.state() else { return Ok(()) };
+        state.keep_key(None);
+        put(&state.attributes, attribute, value)
     }
 
     fn length(&self) -> starlark::Result<i32> {
@@ -384,12 +365,21 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
     /// As keys of a dict objects are told apart by what they are, those of a dataclass by their fields.
     fn write_hash(&self, hasher: &mut StarlarkHasher) -> starlark::Result<()> {
         let (Some(state), Some(class)) = (self.state(), self.class()) else { return Ok(()) };
+        if super::keys::has(class) {
+            let key = state.key().ok_or_else(|| {
+                starlark::Error::new_native(anyhow::anyhow!(
+                    "an object of {} that was changed after it was made is no key here: what equals \
+                     what is found out when they are made. Take a tuple of what tells them apart as \
+                     the key",
+                    class.name
+                ))
+            })?;
+            hasher.write_u64(key);
+            return Ok(());
+        }
         if class.find("__eq__").is_some() {
-            return Err(starlark::Error::new_native(anyhow::anyhow!(
-                "objects of {}, which has an __eq__, are no keys here: what equals what is asked of \
-                 no dict. Take a tuple of what tells them apart as the key",
-                class.name
-            )));
+            let text = format!("unhashable type: '{}'", class.name);
+            return Err(starlark::Error::new_native(take::type_error(text)));
         }
         if class.fields.is_none() {
             hasher.write_u64(state.number);
@@ -410,6 +400,9 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
         }
         // Objects of a dataclass are equal by their fields.
         let (Some(own), Some(its)) = (self.state(), other.state()) else { return Ok(false) };
+        if let (Some(own), Some(its)) = (own.key(), its.key()) {
+            return Ok(own == its);
+        }
         let data = self.class().filter(|class| class.fields.is_some());
         let Some(class) = data.filter(|_| own.class.ptr_eq(its.class)) else { return Ok(false) };
         for field in class.fields() {
@@ -426,48 +419,6 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
 #[starlark_value(type = "state")]
 impl<'v> StarlarkValue<'v> for StateValue<'v> {}
 
-#[starlark_value(type = "function")]
-impl<'v> StarlarkValue<'v> for MethodValue<'v> {
-    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        let name = (attribute == "__name__").then(|| super::python::function_name(self.function));
-        name.flatten().map(|name| heap.alloc(name))
-    }
-
-    fn invoke(
-        &self,
-        _me: Value<'v>,
-        args: &Arguments<'v, '_>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        called(self.function, Some(self.this), args, eval)
-    }
-}
-
-#[starlark_value(type = "super")]
-impl<'v> StarlarkValue<'v> for SuperValue<'v> {
-    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        let above = class(self.class)?;
-        let member = above.inherited(attribute).or_else(|| {
-            let begins = attribute == "__init__" && super::exceptions::native_of(above).is_some();
-            let begun = Callable::new("__init__", super::exceptions::begun);
-            begins.then(|| heap.alloc(begun))
-        });
-        Some(bound(member?, self.this, heap))
-    }
-}
-
-#[starlark_value(type = "staticmethod")]
-impl<'v> StarlarkValue<'v> for StaticValue<'v> {}
-
-#[starlark_value(type = "property")]
-impl<'v> StarlarkValue<'v> for PropertyValue<'v> {}
-
-#[starlark_value(type = "classmethod")]
-impl<'v> StarlarkValue<'v> for OfClassValue<'v> {}
-
-#[starlark_value(type = "field")]
-impl<'v> StarlarkValue<'v> for FieldValue<'v> {}
-
 /// An object of a class without methods.
 pub(super) fn object<'v>(
     name: &str,
@@ -478,7 +429,12 @@ pub(super) fn object<'v>(
     let class = ClassValue { name, above: Vec::new(), fields: None, members };
     let class = heap.alloc_complex_no_freeze(class);
     let attributes = RefCell::new(attributes);
-    let state = heap.alloc_complex_no_freeze(StateValue { class, number: 0, attributes });
+    let state = heap.alloc_complex_no_freeze(StateValue {
+        class,
+        number: 0,
+        key: Cell::new(None),
+        attributes,
+    });
     heap.alloc_complex_no_freeze(InstanceValue(state))
 }
 
@@ -487,4 +443,9 @@ pub(super) fn is_instance<'v>(value: Value<'v>, of: Value<'v>) -> Option<bool> {
     let of = class(of)?;
     let own = value.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class);
     Some(own.is_some_and(|own| own.is(of)))
+}
+
+/// Whether it is an object of one of them.
+pub(super) fn is_object(value: Value<'_>) -> bool {
+    value.downcast_ref::<InstanceValue<'_>>().is_some()
 }

@@ -44,6 +44,31 @@ fn with_maker<'v>(
     made
 }
 
+/// Whether a program has made one.
+pub(super) fn has_makers(eval: &Evaluator<'_, '_, '_>) -> bool {
+    eval.module().get(MAKERS).is_some()
+}
+
+/// What makes the values that a dict has not: None of a `Counter`, nothing of other dicts.
+pub(super) fn maker<'v>(of: Value<'v>, eval: &Evaluator<'v, '_, '_>) -> Option<Value<'v>> {
+    let pairs = take::items(eval.module().get(MAKERS)?).unwrap_or_default().into_iter();
+    pairs.filter_map(take::items).find_map(|pair| match pair[..] {
+        [dict, maker] if dict.ptr_eq(of) => Some(maker),
+        _ => None,
+    })
+}
+
+/// In which order the entries of a `Counter` are shown: those that there are most of first.
+pub(super) fn order<'v>(of: Value<'v>, eval: &Evaluator<'v, '_, '_>) -> Option<Vec<usize>> {
+    maker(of, eval).filter(|maker| maker.is_none())?;
+    let counts: Option<Vec<i32>> =
+        DictRef::from_value(of)?.values().map(|count| count.unpack_i32()).collect();
+    let counts = counts?;
+    let mut order: Vec<usize> = (0..counts.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(counts.get(*at).copied()));
+    Some(order)
+}
+
 /// What a dict makes of a key that it has not.
 ///
 /// # Errors
@@ -53,13 +78,7 @@ pub(super) fn missing<'v>(
     key: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<Option<Value<'v>>> {
-    let Some(makers) = eval.module().get(MAKERS) else { return Ok(None) };
-    let pairs = take::items(makers).unwrap_or_default().into_iter().filter_map(take::items);
-    let own = pairs.into_iter().find_map(|pair| match pair[..] {
-        [dict, maker] if dict.ptr_eq(of) => Some(maker),
-        _ => None,
-    });
-    let Some(maker) = own else { return Ok(None) };
+    let Some(maker) = maker(of, eval) else { return Ok(None) };
     if maker.is_none() {
         return Ok(Some(eval.heap().alloc(0)));
     }
@@ -93,6 +112,17 @@ fn named_of<'v>(
     heap: Heap<'v>,
 ) -> Vec<(Value<'v>, Value<'v>)> {
     named.entries.into_iter().map(|(name, value)| (heap.alloc(name), value)).collect()
+}
+
+/// The entries of a new dict.
+fn given_and_named<'v>(
+    given: Option<Value<'v>>,
+    named: UnpackDictEntries<&'v str, Value<'v>>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Vec<(Value<'v>, Value<'v>)>> {
+    let mut all = entries(given, eval)?;
+    all.extend(named_of(named, eval.heap()));
+    Ok(all)
 }
 
 /// `deque(items, maxlen)`.
@@ -272,8 +302,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let mut all = entries(given, eval)?;
-        all.extend(named_of(named, eval.heap()));
+        let all = given_and_named(given, named, eval)?;
         Ok(match default_factory.is_none() {
             true => eval.heap().alloc(AllocDict(all)),
             false => with_maker(all, default_factory, eval),
@@ -310,8 +339,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let mut all = entries(given, eval)?;
-        all.extend(named_of(named, eval.heap()));
+        let all = given_and_named(given, named, eval)?;
         Ok(eval.heap().alloc(AllocDict(all)))
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
 use super::arguments as take;
+use super::batch_sampler::BatchSamplerValue;
 use super::process::{process, refused};
 use super::python::TypeValue;
 use super::subsets;
@@ -234,6 +235,7 @@ impl<'v> StarlarkValue<'v> for LoaderValue {
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
     samplers(builder);
+    super::batch_sampler::functions(builder);
     subsets::add(builder);
     builder.namespace("distributed", samplers);
     builder.set("Dataset", TypeValue("torch.utils.data.dataset.Dataset".to_owned()));
@@ -409,6 +411,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = 1)] batch_size: i32,
         #[starlark(default = NoneType)] shuffle: Value<'v>,
         #[starlark(default = NoneType)] sampler: Value<'v>,
+        #[starlark(default = NoneType)] batch_sampler: Value<'v>,
         #[starlark(require = named, default = false)] drop_last: bool,
         #[starlark(require = named, default = 0)] num_workers: i32,
         #[starlark(require = named, default = false)] pin_memory: bool,
@@ -421,6 +424,22 @@ fn functions(builder: &mut GlobalsBuilder) {
         if let Some((name, _)) = named.entries.iter().find(|(name, _)| !UNSEEN.contains(name)) {
             anyhow::bail!("a DataLoader's {name} is not followed here");
         }
+        let (batch_size, sampler, drop_last) = match batch_sampler {
+            none if none.is_none() => (batch_size, sampler, drop_last),
+            own => {
+                let Some(own) = own.downcast_ref::<BatchSamplerValue>() else {
+                    anyhow::bail!("only a BatchSampler is a batch_sampler here");
+                };
+                if batch_size != 1 || shuffle.to_bool() || !sampler.is_none() || drop_last {
+                    return Err(super::python::raised(
+                        "ValueError: batch_sampler option is mutually exclusive with batch_size, \
+                         shuffle, sampler, and drop_last",
+                    ));
+                }
+                let size = i32::try_from(own.batch_size).unwrap_or(i32::MAX);
+                (size, eval.heap().alloc(own.sampler.clone()), own.drop_last)
+            }
+        };
         if !collate_fn.is_none() {
             let own = sampler.downcast_ref::<SamplerValue>();
             let size = u64::try_from(batch_size).ok().filter(|size| *size > 0);

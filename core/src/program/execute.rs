@@ -38,22 +38,19 @@ fn machine(name: &str) -> Option<u32> {
     MACHINES.iter().find(|(known, _)| *known == name).map(|(_, ranks)| *ranks)
 }
 
-/// Executes a program for each of its ranks, and writes down what they do. `path` is the name that
-/// its lines are shown with.
-///
-/// # Errors
-/// When the text is no program, does not call `run`, or takes more than it may.
-pub fn compile(path: &str, text: &str, options: &Options) -> Result<Compiled, ProgramError> {
-    executed(path, text, options).map_err(|error| error.in_column(text))
-}
-
-fn executed(path: &str, text: &str, options: &Options) -> Result<Compiled, ProgramError> {
+/// The same, once; `sums` says that operators between values are calls.
+pub(super) fn executed(
+    path: &str,
+    text: &str,
+    options: &Options,
+    sums: bool,
+) -> Result<Compiled, ProgramError> {
     let limits = options.limits;
     if text.len() > limits.text_bytes {
         let why = format!("the program has {} bytes; {} are read", text.len(), limits.text_bytes);
         return Err(ProgramError::whole(why));
     }
-    let rewritten = Arc::new(dialect::rewrite(text)?);
+    let rewritten = Arc::new(dialect::asking(text, sums)?);
     let globals = globals();
     let script = Script {
         path,

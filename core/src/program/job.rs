@@ -43,6 +43,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     super::everyday::add(builder);
     super::logging::add(builder);
     super::held::add(builder);
+    super::own_operators::add(builder);
     super::special::add(builder);
     super::contexts::add(builder);
     durations(builder);

@@ -99,6 +99,7 @@ impl<'v> StarlarkValue<'v> for MeshValue {
     }
 
     fn at(&self, index: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        gone_through(index).map_err(starlark::Error::new_native)?;
         let names = take::strings(index).map_err(starlark::Error::new_native)?;
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let cut = self.cut(&names).map_err(|e| starlark::Error::new_native(refused(e)))?;
@@ -188,6 +189,16 @@ impl<'v> StarlarkValue<'v> for MeshClass {
             mesh.map(MeshValue::made).map_err(refused)
         };
         Ok(heap.alloc(made().map_err(native)?))
+    }
+}
+
+/// A number is no list.
+fn gone_through(value: Value<'_>) -> anyhow::Result<()> {
+    match take::class_of(value) {
+        class @ ("int" | "float" | "NoneType") => {
+            Err(take::type_error(format!("'{class}' object is not iterable")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -431,11 +442,12 @@ fn functions(builder: &mut GlobalsBuilder) {
     fn init_device_mesh<'v>(
         device_type: Value<'v>,
         mesh_shape: Value<'v>,
-        #[starlark(default = NoneType)] mesh_dim_names: Value<'v>,
+        #[starlark(require = named, default = NoneType)] mesh_dim_names: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<MeshValue> {
         let heap = eval.heap();
         let device = device_type_of(device_type)?;
+        gone_through(mesh_shape)?;
         let shape = take::counts(mesh_shape, "mesh_shape", heap)?.unwrap_or_default();
         let shape: Vec<u32> =
             shape.into_iter().map(|n| u32::try_from(n).unwrap_or(u32::MAX)).collect();

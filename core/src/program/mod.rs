@@ -47,15 +47,23 @@ mod arguments;
 #[cfg(feature = "program")]
 mod attempts;
 #[cfg(feature = "program")]
+mod backend_class;
+#[cfg(feature = "program")]
+mod batch_sampler;
+#[cfg(feature = "program")]
 mod callable;
 #[cfg(feature = "program")]
 mod checkpoint;
 #[cfg(feature = "program")]
 mod class_functions;
 #[cfg(feature = "program")]
+mod class_members;
+#[cfg(feature = "program")]
 mod classes;
 #[cfg(feature = "program")]
 mod collections;
+#[cfg(feature = "program")]
+mod compile;
 #[cfg(feature = "program")]
 mod contexts;
 #[cfg(feature = "program")]
@@ -95,6 +103,8 @@ mod join;
 #[cfg(feature = "program")]
 mod json;
 #[cfg(feature = "program")]
+mod keys;
+#[cfg(feature = "program")]
 mod known;
 #[cfg(feature = "program")]
 mod leaving;
@@ -108,6 +118,8 @@ mod losses;
 mod mesh;
 #[cfg(feature = "program")]
 mod mesh_ranks;
+#[cfg(feature = "program")]
+mod missing;
 #[cfg(feature = "program")]
 mod models;
 #[cfg(feature = "program")]
@@ -137,6 +149,8 @@ mod own_data;
 #[cfg(feature = "program")]
 mod own_modules;
 #[cfg(feature = "program")]
+mod own_operators;
+#[cfg(feature = "program")]
 mod parameters;
 #[cfg(feature = "program")]
 mod pickled;
@@ -150,6 +164,8 @@ mod processes;
 mod promotion;
 #[cfg(feature = "program")]
 mod python;
+#[cfg(feature = "program")]
+mod reduce_ops;
 #[cfg(feature = "program")]
 mod shown;
 #[cfg(feature = "program")]
@@ -220,6 +236,8 @@ mod tests_ordinary;
 #[cfg(all(test, feature = "program"))]
 mod tests_python;
 #[cfg(all(test, feature = "program"))]
+mod tests_recorded;
+#[cfg(all(test, feature = "program"))]
 mod tests_scripts;
 #[cfg(all(test, feature = "program"))]
 mod tests_special;
@@ -236,7 +254,7 @@ mod tests_users;
 #[cfg(all(test, feature = "program"))]
 mod tests_values;
 
+#[cfg(feature = "program")]
+pub use compile::compile;
 pub use compiled::{Compiled, Limits, Options, Printed};
 pub use error::ProgramError;
-#[cfg(feature = "program")]
-pub use execute::compile;

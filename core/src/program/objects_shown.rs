@@ -4,12 +4,13 @@
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
 use super::classes::{InstanceValue, found};
+use super::collections::has_makers;
 use super::values::TensorValue;
 use super::{exceptions, shown};
 use allocative::Allocative;
 use starlark::eval::Evaluator;
 use starlark::starlark_simple_value;
-use starlark::values::dict::{AllocDict, DictRef};
+use starlark::values::dict::DictRef;
 use starlark::values::list::{AllocList, ListRef};
 use starlark::values::tuple::{AllocTuple, TupleRef};
 use starlark::values::{
@@ -52,7 +53,9 @@ fn holds(value: Value<'_>, depth: usize, left: &mut u32) -> bool {
     let items = list.or_else(|| TupleRef::from_value(value).map(|tuple| tuple.content()));
     match (items, DictRef::from_value(value)) {
         (Some(items), _) => items.iter().any(|item| holds(*item, depth + 1, left)),
-        (None, Some(dict)) => dict.values().any(|value| holds(value, depth + 1, left)),
+        (None, Some(dict)) => dict
+            .iter()
+            .any(|(key, value)| holds(key, depth + 1, left) || holds(value, depth + 1, left)),
         (None, None) => false,
     }
 }
@@ -106,7 +109,7 @@ fn within<'v>(
     left: &mut u32,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Value<'v>> {
-    if depth > MAX_DEPTH || !holds(value, depth, left) {
+    if depth > MAX_DEPTH || !(holds(value, depth, left) || has_makers(eval)) {
         return Ok(value);
     }
     *left = left.saturating_sub(1);
@@ -135,9 +138,21 @@ fn within<'v>(
     let pairs: Option<Vec<_>> = DictRef::from_value(value).map(|dict| dict.iter().collect());
     let Some(pairs) = pairs else { return Ok(value) };
     let (keys, values): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-    let values = all(&values)?;
-    let pairs: Vec<(Value<'v>, Value<'v>)> = keys.into_iter().zip(values).collect();
-    Ok(heap.alloc(AllocDict(pairs)))
+    let (shown, values) = (all(&keys)?, all(&values)?);
+    let entry = |at: usize| {
+        let of =
+            |all: &[Value<'v>]| all.get(at).map_or_else(String::new, |own| shown::repr(*own, heap));
+        format!("{}: {}", of(&shown), of(&values))
+    };
+    let order = super::collections::order(value, eval).unwrap_or_else(|| (0..keys.len()).collect());
+    let entries: Vec<String> = order.into_iter().map(entry).collect();
+    let text = format!("{{{}}}", entries.join(", "));
+    Ok(heap.alloc(ShownValue(match super::collections::maker(value, eval) {
+        Some(counts) if counts.is_none() && entries.is_empty() => "Counter()".to_owned(),
+        Some(counts) if counts.is_none() => format!("Counter({text})"),
+        Some(maker) => format!("defaultdict({}, {text})", shown::repr(maker, heap)),
+        None => text,
+    })))
 }
 
 /// `repr()` of an object, where its class says more than its name.

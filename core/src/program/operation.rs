@@ -38,6 +38,7 @@ impl Operation {
             "-" => Operation::Sub,
             "*" => Operation::Mul,
             "/" => Operation::Div,
+            "**" => Operation::Pow,
             _ => return None,
         })
     }

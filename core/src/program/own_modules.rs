@@ -167,12 +167,7 @@ impl<'v> StarlarkValue<'v> for BoundValue<'v> {
         args: &Arguments<'v, '_>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let heap = eval.heap();
-        let given: Vec<Value<'v>> = [self.this].into_iter().chain(args.positions(heap)?).collect();
-        let named = args.names_map()?;
-        let named: Vec<(&str, Value<'v>)> =
-            named.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        eval.eval_function(self.function, &given, &named)
+        super::classes::called(self.function, Some(self.this), args, eval)
     }
 }
 

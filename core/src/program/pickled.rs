@@ -30,14 +30,13 @@ pub(super) fn object<'v>(
 /// Objects of a list.
 pub(super) fn objects<'v>(
     value: Value<'v>,
-    what: &str,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> anyhow::Result<Vec<Object>> {
     // What is no list is refused there.
     let entries =
         take::items(value).filter(|items| items.iter().any(|item| function(*item, 0).is_some()));
     match entries {
-        None => take::objects(value, what, eval.heap()),
+        None => take::objects(value, eval.heap()),
         Some(entries) => entries.into_iter().map(|entry| object(entry, eval)).collect(),
     }
 }

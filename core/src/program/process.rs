@@ -45,6 +45,8 @@ pub(super) struct Process<'j> {
     pub(super) unfinished: String,
     pub(super) slowness: f64,
     pub(super) contexts: Vec<super::values::Context>,
+    /// Whether `torch.set_grad_enabled(False)` holds outside of them.
+    no_grad: bool,
     pub(super) modules: Vec<super::module::Wrapped>,
     /// What each `torch.cuda.Event` stands for.
     pub(super) events: Vec<crate::c10d::StreamEvent>,
@@ -117,7 +119,21 @@ impl<'j> Process<'j> {
             super::values::Context::Grad(enabled) => Some(*enabled),
             _ => None,
         });
-        found.unwrap_or(true)
+        found.unwrap_or(!self.no_grad)
+    }
+
+    /// `torch.set_grad_enabled(mode)` as a statement: from here on, or to the end of the block that has
+    /// said otherwise.
+    pub(super) fn set_grad(&mut self, mode: bool) {
+        let inner = self.contexts.iter_mut().rev();
+        let mut said = inner.filter_map(|context| match context {
+            super::values::Context::Grad(enabled) => Some(enabled),
+            _ => None,
+        });
+        match said.next() {
+            Some(enabled) => *enabled = mode,
+            None => self.no_grad = !mode,
+        }
     }
 
     /// Nobody: looks for `run`.
@@ -132,6 +148,7 @@ impl<'j> Process<'j> {
             unfinished: String::new(),
             slowness: 1.0,
             contexts: Vec::new(),
+            no_grad: false,
             modules: Vec::new(),
             events: Vec::new(),
             gpus: None,
@@ -272,6 +289,16 @@ impl<'j> Process<'j> {
                 what => what,
             };
             failure.error.message = format!("{what} (asked in line {line})");
+        }
+        // What uses a name that nothing gives a value to may begin before it.
+        let ProgramError { message, line, column, .. } = &mut failure.error;
+        let name =
+            message.strip_prefix("Variable `").and_then(|rest| rest.split_once("` not found"));
+        let own = (*line as usize).checked_sub(1).and_then(|line| self.text.get(line));
+        if let (Some((name, _)), Some(own)) = (name, own)
+            && let Some(at) = dialect::place(own, name)
+        {
+            *column = own[..at].chars().count() as u32 + 1;
         }
     }
 

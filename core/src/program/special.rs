@@ -3,7 +3,8 @@
 
 use super::arguments as take;
 use super::callable::Callable;
-use super::classes::{ClassValue, InstanceValue, bound, class};
+use super::class_members::bound;
+use super::classes::{ClassValue, InstanceValue, class};
 use super::iterators::length;
 use super::process::process;
 use super::python::TypeValue;

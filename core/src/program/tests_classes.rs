@@ -221,7 +221,7 @@ fn objects_of_a_dataclass_are_equal_by_their_fields() {
                 == Shard(), Shard(1) in [Shard(), Shard(1)], Shard() != Shard(0), a == a, a == Plain())\n\
                 run(main, world_size=1)\n";
     assert_eq!(printed(text), ["True False True False True False"]);
-    let own = "class Own:\n    def __lt__(self, other):\n        return True\ndef main():\n    pass\n\
+    let own = "class Own:\n    def __ne__(self, other):\n        return True\ndef main():\n    pass\n\
                run(main, world_size=1)\n";
     let refused = compile("train.py", own, &Options::default()).unwrap_err().to_string();
     assert!(refused.contains("this class is not followed"), "{refused}");

@@ -40,7 +40,7 @@ starlark_simple_value!(ThenValue);
 
 impl fmt::Display for ThenValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<torch.Future>")
+        f.write_str("<torch.Future object at 0xADDR>")
     }
 }
 

@@ -2,9 +2,12 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
+use super::dist::Truth;
+use super::process::process;
 use super::values::{Context, ContextValue};
 use allocative::Allocative;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
+use starlark::eval::Evaluator;
 use starlark::values::none::NoneType;
 use starlark::values::{
     NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value,
@@ -55,9 +58,18 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         Ok(NoneType)
     }
 
-    /// As what `with` enters, which is how it is used where it matters.
-    fn set_grad_enabled(mode: bool) -> anyhow::Result<ContextValue> {
-        Ok(ContextValue(Context::Grad(mode)))
+    /// A statement of its own sets it at once; elsewhere it is what `with` enters.
+    fn set_grad_enabled(
+        mode: Truth,
+        eval: &mut Evaluator<'_, '_, '_>,
+    ) -> anyhow::Result<ContextValue> {
+        let process = process(eval)?;
+        let line = process.line_text().trim_start();
+        let path = line.split_once("set_grad_enabled(").map(|(path, _)| path);
+        if path.is_some_and(|path| path.chars().all(|c| c.is_alphanumeric() || "._".contains(c))) {
+            process.set_grad(mode.0);
+        }
+        Ok(ContextValue(Context::Grad(mode.0)))
     }
 
     fn set_num_threads<'v>(int: Value<'v>) -> anyhow::Result<NoneType> {

@@ -2,10 +2,11 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use super::arguments::class_of;
+use super::arguments::{self as take, class_of};
 use super::process::{process, refused};
+pub(crate) use super::reduce_ops::ReduceOpValue;
 pub(crate) use super::tensor_value::TensorValue;
-use crate::c10d;
+use crate::c10d::{self, FromRank, InGroup, Reduction, TensorArg};
 use crate::dtype::Dtype;
 use crate::reduce::ReduceOp;
 use allocative::Allocative;
@@ -77,10 +78,6 @@ wraps! {
     DtypeValue(Dtype)
 }
 wraps! {
-    /// A `ReduceOp`.
-    ReduceOpValue(ReduceOp)
-}
-wraps! {
     /// A `datetime.timedelta`, in milliseconds.
     DurationValue(u64)
 }
@@ -89,8 +86,8 @@ wraps! {
     DeviceValue((c10d::Device, Option<u32>))
 }
 wraps! {
-    /// A `P2POp`.
-    P2POpValue(c10d::P2POp)
+    /// A `P2POp`, what it shows of itself, and the other rank as the world counts it.
+    P2POpValue((c10d::P2POp, String, i64))
 }
 wraps! {
     /// What `with` can enter.
@@ -121,7 +118,9 @@ pub(crate) enum Context {
 impl fmt::Display for GroupValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0.group {
-            c10d::Group::Member(_) => "<torch.distributed.distributed_c10d.ProcessGroup>",
+            c10d::Group::Member(_) => {
+                "<torch.distributed.distributed_c10d.ProcessGroup object at 0xADDR>"
+            }
             // It is a number.
             c10d::Group::NonMember => "-100",
         })
@@ -130,44 +129,25 @@ impl fmt::Display for GroupValue {
 
 impl fmt::Display for WorldValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<torch.distributed.distributed_c10d.ProcessGroup>")
+        f.write_str("<torch.distributed.distributed_c10d.ProcessGroup object at 0xADDR>")
     }
 }
 
 impl fmt::Display for WorkValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<torch.distributed.Work>")
+        f.write_str("<torch.distributed.distributed_c10d.Work object at 0xADDR>")
     }
 }
 
 impl fmt::Display for FutureValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<torch.Future>")
+        f.write_str("<torch.Future object at 0xADDR>")
     }
 }
 
 impl fmt::Display for DtypeValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "torch.{}", self.0)
-    }
-}
-
-impl fmt::Display for ReduceOpValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = match self.0 {
-            ReduceOp::Sum => 0,
-            ReduceOp::Avg => 1,
-            ReduceOp::Product => 2,
-            ReduceOp::Min => 3,
-            ReduceOp::Max => 4,
-            ReduceOp::Band => 5,
-            ReduceOp::Bor => 6,
-            ReduceOp::Bxor => 7,
-            ReduceOp::PremulSum(_) => {
-                return f.write_str("<torch.distributed.distributed_c10d.ReduceOp>");
-            }
-        };
-        write!(f, "<RedOpType.{}: {number}>", self.0)
     }
 }
 
@@ -195,7 +175,7 @@ impl fmt::Display for DeviceValue {
 
 impl fmt::Display for P2POpValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<torch.distributed.P2POp>")
+        f.write_str(&self.0.1)
     }
 }
 
@@ -280,21 +260,6 @@ impl<'v> StarlarkValue<'v> for DtypeValue {
     }
 }
 
-#[starlark_value(type = "ReduceOp")]
-impl<'v> StarlarkValue<'v> for ReduceOpValue {
-    /// As `str()` has it, whose `repr()` is longer.
-    fn collect_str(&self, collector: &mut String) {
-        match self.0 {
-            ReduceOp::PremulSum(_) => collector.push_str(&self.to_string()),
-            op => collector.push_str(&format!("RedOpType.{op}")),
-        }
-    }
-
-    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
-        Ok(other.downcast_ref::<ReduceOpValue>().is_some_and(|other| other.0 == self.0))
-    }
-}
-
 #[starlark_value(type = "timedelta")]
 impl<'v> StarlarkValue<'v> for DurationValue {
     fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
@@ -372,7 +337,22 @@ impl<'v> StarlarkValue<'v> for DeviceValue {
 }
 
 #[starlark_value(type = "P2POp")]
-impl<'v> StarlarkValue<'v> for P2POpValue {}
+impl<'v> StarlarkValue<'v> for P2POpValue {
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        let (op, _, peer) = &self.0;
+        match attribute {
+            "tensor" => Some(heap.alloc(TensorValue(op.tensor().clone()))),
+            "peer" => Some(heap.alloc(*peer)),
+            "group_peer" => Some(heap.alloc(op.group_peer())),
+            "tag" => Some(heap.alloc(op.tag())),
+            _ => None,
+        }
+    }
+
+    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
+        matches!(attribute, "tensor" | "peer" | "group_peer" | "tag")
+    }
+}
 
 #[starlark_value(type = "context")]
 impl<'v> StarlarkValue<'v> for ContextValue {
@@ -392,6 +372,37 @@ fn group_methods(builder: &mut MethodsBuilder) {
         process(eval)?.dist()?.get_backend(group(this)).map_err(refused)
     }
 
+    /// c10d's own, below `dist.all_reduce`: always a work.
+    fn allreduce<'v>(
+        this: Value<'v>,
+        tensors: Value<'v>,
+        #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let (heap, group) = (eval.heap(), group(this));
+        let options = Reduction { op: take::reduce_op(op), group, async_op: true };
+        let work = process(eval)?.dist()?.all_reduce(one(tensors)?, options);
+        super::dist::called(work, heap)
+    }
+
+    fn broadcast<'v>(
+        this: Value<'v>,
+        tensors: Value<'v>,
+        root: i64,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let (heap, group) = (eval.heap(), group(this));
+        let options = FromRank { group_src: Some(root), group, async_op: true, src: None };
+        let work = process(eval)?.dist()?.broadcast(one(tensors)?, options);
+        super::dist::called(work, heap)
+    }
+
+    fn barrier<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        let (heap, group) = (eval.heap(), group(this));
+        let work = process(eval)?.dist()?.barrier(InGroup { group, async_op: true });
+        super::dist::called(work, heap)
+    }
+
     fn size(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
         process(eval)?.dist()?.get_world_size(group(this)).map_err(refused)
     }
@@ -406,6 +417,19 @@ fn context_methods(builder: &mut MethodsBuilder) {
             _ => anyhow::bail!("AttributeError: this context has no wait()"),
         }
         Ok(NoneType)
+    }
+}
+
+/// The tensor that c10d's own calls take, alone or as a list of one.
+fn one(tensors: Value<'_>) -> anyhow::Result<TensorArg> {
+    match take::items(tensors).as_deref() {
+        None => Ok(take::tensor(tensors)),
+        Some([tensor]) => Ok(take::tensor(*tensor)),
+        Some(several) => anyhow::bail!(
+            "a process group's own call takes one tensor here, not {}: several GPUs of a process are \
+             of PyTorch 1",
+            several.len()
+        ),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::arguments::class_of;
 use super::process::{process, refused};
+use super::python::float_of;
 use super::then;
 use super::undecided::Unknown;
 use super::values::{FutureValue, TensorValue, WorkValue};
@@ -32,6 +33,23 @@ fn work(this: Value<'_>) -> anyhow::Result<c10d::Work> {
     let value = this.downcast_ref::<WorkValue>().map(|value| value.0);
     let value = value.or_else(|| this.downcast_ref::<FutureValue>().map(|value| value.0));
     value.ok_or_else(|| anyhow::anyhow!("{} is no work", class_of(this)))
+}
+
+/// `timeout=` of `wait`: a `timedelta`, or a float of seconds, which pybind11 takes for one.
+fn within(timeout: Value<'_>) -> anyhow::Result<u64> {
+    if let Some(seconds) = float_of(timeout) {
+        return Ok((seconds.max(0.0) * 1e3) as u64);
+    }
+    match super::arguments::timeout(timeout) {
+        Some(c10d::Arg::Is(timeout)) => Ok(timeout),
+        _ => Err(super::arguments::type_error(format!(
+            "wait(): incompatible function arguments. The following argument types are \
+             supported:\n    1. (self: torch._C._distributed_c10d.Work, timeout: datetime.timedelta \
+             = datetime.timedelta(0)) -> bool\n\nInvoked with: \
+             <torch.distributed.distributed_c10d.Work object at 0xADDR>, {}",
+            super::arguments::repr(timeout)
+        ))),
+    }
 }
 
 /// Asks a work; what it answers stands in the trace.
@@ -98,7 +116,7 @@ fn work_methods(builder: &mut MethodsBuilder) {
         #[starlark(default = NoneOr::None)] timeout: NoneOr<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<bool> {
-        let timeout = timeout.into_option().map(super::arguments::milliseconds).transpose()?;
+        let timeout = timeout.into_option().map(within).transpose()?;
         let work = work(this)?;
         let waited = process(eval)?.dist()?.wait(work, timeout).map_err(refused)?;
         then::completed(work, eval)?;
@@ -150,8 +168,23 @@ fn work_methods(builder: &mut MethodsBuilder) {
         })
     }
 
-    fn get_future(this: Value<'_>) -> anyhow::Result<FutureValue> {
-        Ok(FutureValue(work(this)?))
+    fn get_future(
+        this: Value<'_>,
+        eval: &mut Evaluator<'_, '_, '_>,
+    ) -> anyhow::Result<FutureValue> {
+        process(eval)?.dist()?.get_future(work(this)?).map(FutureValue).map_err(refused)
+    }
+
+    /// Only NCCL's works have one, which tells how they ended.
+    fn get_future_result(this: Value<'_>) -> anyhow::Result<NoneType> {
+        let _ = work(this)?;
+        let text = "Work::getFutureResult not implemented.";
+        Err(refused(DistError::new(ErrorKind::RuntimeError, text)))
+    }
+
+    fn synchronize(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
+        process(eval)?.dist()?.synchronize_work(work(this)?).map_err(refused)?;
+        Ok(NoneType)
     }
 }
 

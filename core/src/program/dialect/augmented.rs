@@ -33,7 +33,7 @@ fn one(text: &mut String, mask: &mut String, (start, end): (usize, usize)) {
     }
     let attribute = !target_mask.ends_with(']') && target_mask.contains('.');
     let assigned = !slice;
-    let value = at + 2;
+    let value = at + operator.len() + 1;
     if attribute && let Some(dot) = target_mask.rfind('.') {
         let (of, name) = (target[..dot].trim_end(), target[dot + 1..].trim_start());
         let of_mask = &target_mask[..of.len()];
@@ -43,7 +43,8 @@ fn one(text: &mut String, mask: &mut String, (start, end): (usize, usize)) {
         let own = mask[value..end].get(..).map_or("", str::trim_start);
         let trimmed = text[value..end].trim();
         let own = own.get(..trimmed.len()).unwrap_or(own);
-        let masked = format!("_augment({of_mask}, {hidden}, \u{1}\u{1}\u{1}, ({own}))");
+        let quoted = "\u{1}".repeat(operator.len() + 2);
+        let masked = format!("_augment({of_mask}, {hidden}, {quoted}, ({own}))");
         text.replace_range(start..end, &new);
         mask.replace_range(start..end, &masked);
         return;
@@ -58,13 +59,13 @@ fn one(text: &mut String, mask: &mut String, (start, end): (usize, usize)) {
     };
     let new = call(&target, &text[value..end], '"');
     let masked = call(&target_mask, &mask[value..end], '\u{1}')
-        .replace(&format!("\u{1}{operator}\u{1}"), "\u{1}\u{1}\u{1}");
+        .replace(&format!("\u{1}{operator}\u{1}"), &"\u{1}".repeat(operator.len() + 2));
     text.replace_range(start..end, &new);
     mask.replace_range(start..end, &masked);
 }
 
 /// Where the one `+=` or its like of a statement stands.
-fn operator(mask: &str, start: usize) -> Option<(usize, char)> {
+fn operator(mask: &str, start: usize) -> Option<(usize, &'static str)> {
     let mut depth = 0usize;
     let bytes = mask.as_bytes();
     for (at, c) in bytes.iter().enumerate().skip(start) {
@@ -74,7 +75,16 @@ fn operator(mask: &str, start: usize) -> Option<(usize, char)> {
             b'=' if depth == 0 => return None,
             b'+' | b'-' | b'*' | b'/' if depth == 0 && bytes.get(at + 1) == Some(&b'=') => {
                 let doubled = at.checked_sub(1).and_then(|at| bytes.get(at)) == Some(c);
-                return (!doubled && at > start).then_some((at, char::from(*c)));
+                return match (c, doubled) {
+                    (b'+', false) => Some((at, "+")),
+                    (b'-', false) => Some((at, "-")),
+                    (b'*', false) => Some((at, "*")),
+                    (b'/', false) => Some((at, "/")),
+                    // The interpreter has no `**=`.
+                    (b'*', true) => Some((at - 1, "**")),
+                    _ => None,
+                }
+                .filter(|(at, _)| *at > start);
             }
             _ => {}
         }

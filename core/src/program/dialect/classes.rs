@@ -113,12 +113,8 @@ fn of_class(head: &Logical, block: &[Logical], data: bool) -> Option<Made> {
     let mut statements = block.iter().peekable();
     let mut sets = false;
     while let Some(own) = statements.next() {
-        // Orders are the interpreter's own, which asks no method.
-        let method = own.mask.trim_start().strip_prefix("def ").unwrap_or_default();
-        if ["__ne__(", "__lt__(", "__le__(", "__gt__(", "__ge__("]
-            .iter()
-            .any(|compares| method.starts_with(compares))
-        {
+        // What differs is what is not the same, which `__eq__` says.
+        if own.mask.trim_start().starts_with("def __ne__(") {
             return None;
         }
         if own.indent > body {

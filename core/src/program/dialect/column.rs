@@ -35,6 +35,11 @@ pub(in super::super) fn of(rewritten: &str, column: usize, original: &str) -> us
     found.map_or(column, |found| original[..found].chars().count())
 }
 
+/// The byte at which a word stands in a text first.
+pub(in super::super) fn first(text: &str, word: &str) -> Option<usize> {
+    places(text, word).next()
+}
+
 /// Where a word stands in a text.
 fn places<'t>(text: &'t str, word: &'t str) -> impl Iterator<Item = usize> + 't {
     let part = |c: char| c.is_alphanumeric() || c == '_';

@@ -48,8 +48,9 @@ struct Edit {
     put: &'static str,
 }
 
-/// Rewrites them in a statement and its mask, which stay of one length.
-pub(super) fn rewrite(text: &mut String, mask: &mut String) {
+/// Rewrites them in a statement and its mask, which stay of one length; `all` says that classes of the
+/// program say which of two is less.
+pub(super) fn rewrite(text: &mut String, mask: &mut String, all: bool) {
     let mut edits = Vec::new();
     let mut open = vec![Part::at(0)];
     let mut at = 0;
@@ -62,7 +63,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
                 _ => part.found.push(Found { operator, negated, from: at, to: at + length }),
             },
             Token::Edge => {
-                edits.extend(call(mask, part, at));
+                edits.extend(call(mask, part, at, all));
                 let of_for = part.of_for || mask[at..].starts_with("for");
                 *part = Part { of_for, printed: part.printed, ..Part::at(at + length) };
             }
@@ -73,7 +74,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
                 open.push(Part { printed, ..Part::at(at + length) });
             }
             Token::Closes => {
-                edits.extend(call(mask, part, at));
+                edits.extend(call(mask, part, at, all));
                 open.pop();
             }
             Token::Nothing => {}
@@ -81,7 +82,7 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
         at += length;
     }
     if let [part] = &open[..] {
-        edits.extend(call(mask, part, mask.len()));
+        edits.extend(call(mask, part, mask.len(), all));
     }
     edits.sort_by_key(|edit| edit.at);
     for edit in edits.into_iter().rev() {
@@ -96,7 +97,7 @@ fn named(c: char) -> bool {
 }
 
 /// What makes a call of the comparison that ends there; nothing if there is none, or more than one.
-fn call(mask: &str, part: &Part, end: usize) -> Vec<Edit> {
+fn call(mask: &str, part: &Part, end: usize, all: bool) -> Vec<Edit> {
     let [Found { operator, negated, from, to }] = part.found[..] else { return Vec::new() };
     let blank = |text: &str| text.len() - text.trim_start().len();
     let start = part.from + blank(&mask[part.from..from]);
@@ -117,10 +118,10 @@ fn call(mask: &str, part: &Part, end: usize) -> Vec<Edit> {
     }
     let put = match (operator, negated) {
         (Operator::Same, true) if alone => "_differs(",
-        (Operator::Other("<"), _) if alone => "_less(",
-        (Operator::Other(">"), _) if alone => "_greater(",
-        (Operator::Other("<="), _) if alone => "_at_most(",
-        (Operator::Other(">="), _) if alone => "_at_least(",
+        (Operator::Other("<"), _) if alone || all => "_less(",
+        (Operator::Other(">"), _) if alone || all => "_greater(",
+        (Operator::Other("<="), _) if alone || all => "_at_most(",
+        (Operator::Other(">="), _) if alone || all => "_at_least(",
         (Operator::Same, false) => "_same(",
         (Operator::Same, true) => "not _same(",
         (Operator::Is, false) => "_is(",

@@ -33,6 +33,7 @@ mod modules;
 mod objects;
 mod operand;
 mod operators;
+mod own_operators;
 mod properties;
 mod reflected;
 mod refused;
@@ -49,7 +50,7 @@ mod turns;
 mod waits;
 mod walrus;
 
-pub(super) use column::of as column;
+pub(super) use column::{first as place, of as column};
 
 use super::error::ProgramError;
 use bound::{Bound, Here};
@@ -104,10 +105,16 @@ enum Block {
 }
 
 /// Rewrites a program.
+#[cfg(test)]
+fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
+    asking(text, false)
+}
+
+/// Rewrites a program; `sums` says that operators become calls also where no class asks for it.
 ///
 /// # Errors
 /// When it has what a program cannot have.
-pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
+pub(super) fn asking(text: &str, sums: bool) -> Result<Rewritten, ProgramError> {
     let original = text.lines().map(str::to_owned).collect();
     let text = loops::rewrite(text);
     let text = modules::rewrite(&text);
@@ -115,7 +122,7 @@ pub(super) fn rewrite(text: &str) -> Result<Rewritten, ProgramError> {
     let text = classes::rewrite(&text);
     let text = &*truth::rewrite(&text);
     let mut statements = scan::scan(text)?;
-    let asks = objects::Asks::of(text);
+    let asks = objects::Asks::of(text, sums);
     statements.iter_mut().for_each(|own| own.asks = asks);
     let room = String::with_capacity(text.len() + 64);
     let mut out = Rewritten { text: room, origin: Vec::new(), original };
@@ -426,12 +433,15 @@ fn expressions(statement: &Logical) -> Result<(String, String), ProgramError> {
     displays::rewrite(&mut text, &mut mask);
     arguments::rewrite(&mut text, &mut mask);
     operators::rewrite(&mut text, &mut mask);
+    if statement.asks.sums() {
+        own_operators::rewrite(&mut text, &mut mask);
+    }
     reflected::rewrite(&mut text, &mut mask);
     methods::rewrite(&mut text, &mut mask);
     subscript::rewrite(&mut text, &mut mask);
     statement.asks.rewrite(&mut text, &mut mask);
     chain::rewrite(&mut text, &mut mask);
-    compare::rewrite(&mut text, &mut mask);
+    compare::rewrite(&mut text, &mut mask, statement.asks.orders());
     Ok((text, mask))
 }
 

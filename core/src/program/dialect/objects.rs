@@ -4,6 +4,7 @@
 
 use super::inline::{body, equals, simple};
 use super::operand::{before, closing, opening};
+use super::own_operators;
 
 /// What a program has of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,6 +13,10 @@ pub(super) struct Asks {
     items: bool,
     /// Whether something in it is gone through piece by piece.
     pieces: bool,
+    /// Whether its classes say what sums are.
+    sums: bool,
+    /// Whether they say which of two is less.
+    orders: bool,
 }
 
 /// By what a program shows that it has them.
@@ -39,10 +44,25 @@ const NO_VALUES: [&str; 10] =
     ["in", "return", "and", "or", "not", "if", "else", "is", "lambda", "assert"];
 
 impl Asks {
-    /// What a text asks, whose classes are rewritten.
-    pub(super) fn of(text: &str) -> Asks {
+    /// What a text asks, whose classes are rewritten; `sums` in any case.
+    pub(super) fn of(text: &str, sums: bool) -> Asks {
         let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-        Asks { items: has(&ITEMS), pieces: has(&PIECES) }
+        Asks {
+            items: has(&ITEMS),
+            pieces: has(&PIECES),
+            sums: sums || own_operators::sums(text),
+            orders: own_operators::orders(text),
+        }
+    }
+
+    /// Whether operators are asked of objects.
+    pub(super) fn sums(self) -> bool {
+        self.sums
+    }
+
+    /// Whether comparisons are.
+    pub(super) fn orders(self) -> bool {
+        self.orders
     }
 
     /// Whether loops take one piece after the other.
@@ -255,7 +275,7 @@ mod tests {
 
     #[test]
     fn items_and_pieces_are_asked_for_by_calls() {
-        let all = Asks { items: true, pieces: true };
+        let all = Asks { items: true, pieces: true, ..Asks::default() };
         for (text, made) in [
             ("x, y = d[i]", "x, y = _item(d, i)"),
             ("a[b[1]][c] = d[e]", "_set_item(_item(a, _item(b, 1)), c, ( _item(d, e)))"),

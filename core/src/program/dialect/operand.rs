@@ -25,6 +25,7 @@ pub(super) fn before(mask: &[u8], end: usize) -> Option<usize> {
             STRING => at = before.iter().rposition(|c| *c != STRING).map_or(0, |last| last + 1),
             c if word(c) => {
                 at = before.iter().rposition(|c| !word(*c)).map_or(0, |last| last + 1);
+                at = mantissa(before, at).unwrap_or(at);
             }
             _ => return None,
         }
@@ -33,6 +34,16 @@ pub(super) fn before(mask: &[u8], end: usize) -> Option<usize> {
             _ => return Some(at),
         }
     }
+}
+
+/// Where the word begins whose exponent stands there: the `1` of `1e-3` for its `3`.
+fn mantissa(mask: &[u8], at: usize) -> Option<usize> {
+    let exponent = mask.get(at)?.is_ascii_digit();
+    let [front @ .., b'e' | b'E', b'+' | b'-'] = mask.get(..at)? else { return None };
+    let start = front.iter().rposition(|c| !word(*c)).map_or(0, |last| last + 1);
+    let own = front.get(start..)?;
+    let number = own.first()?.is_ascii_digit() && !own.starts_with(b"0x");
+    (exponent && number).then_some(start)
 }
 
 /// Where the bracket was opened that the text ends with.
@@ -78,7 +89,15 @@ pub(super) fn after(mask: &[u8], from: usize) -> Option<usize> {
         STRING => at + run(mask, at, |c| c == STRING),
         c if word(c) => {
             let number = c.is_ascii_digit();
-            at + run(mask, at, |c| word(c) || (number && c == b'.'))
+            let part = |c| word(c) || (number && c == b'.');
+            let end = at + run(mask, at, part);
+            // `1e-3`.
+            match mantissa(mask, end + 1) {
+                Some(_) if matches!(mask.get(end), Some(b'+' | b'-')) => {
+                    end + 1 + run(mask, end + 1, part)
+                }
+                _ => end,
+            }
         }
         _ => return None,
     };

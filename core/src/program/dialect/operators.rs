@@ -42,7 +42,9 @@ fn counted(text: &mut String, mask: &mut String) {
         let of_right = behind.starts_with(arithmetic)
             && !behind.starts_with("**")
             && behind.get(1..2) != Some("=");
-        of_left || of_right
+        // `-True`.
+        let sign = front.ends_with(['-', '+', '~']);
+        sign || of_left || of_right
     };
     for (name, number) in [("True", "1"), ("False", "0")] {
         let places: Vec<usize> = mask.match_indices(name).map(|(at, _)| at).collect();

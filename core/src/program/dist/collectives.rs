@@ -5,7 +5,8 @@
 use super::super::arguments as take;
 use super::super::process::{process, refused};
 use super::super::values::{GroupValue, ReduceOpValue, WorldValue};
-use super::called;
+use super::given::{Truth, root};
+use super::{called, future};
 use crate::c10d::{Arg, DistError, ErrorKind, FromRank, InGroup, Reduction, ToRank};
 use crate::reduce::ReduceOp;
 use starlark::environment::GlobalsBuilder;
@@ -14,32 +15,36 @@ use starlark::starlark_module;
 use starlark::values::none::NoneType;
 use starlark::values::{Value, ValueLike};
 
-/// `src=`, `group=`, `async_op=`, `group_src=`.
+/// `src=`, `group=`, `async_op=`, `group_src=`, and what c10d sets the rank in.
 pub(super) fn from_rank(
     src: Value<'_>,
     of: Value<'_>,
-    async_op: bool,
+    Truth(async_op): Truth,
     group_src: Value<'_>,
+    sets: &str,
 ) -> anyhow::Result<FromRank> {
+    let group = take::group(of)?;
     Ok(FromRank {
-        src: take::whole_or_none(src, "src")?,
-        group_src: take::whole_or_none(group_src, "group_src")?,
-        group: take::group(of)?,
+        src: root(src, group, sets)?,
+        group_src: root(group_src, group, sets)?,
+        group,
         async_op,
     })
 }
 
-/// `dst=`, `group=`, `async_op=`, `group_dst=`.
+/// `dst=`, `group=`, `async_op=`, `group_dst=`, and what c10d sets the rank in.
 pub(super) fn to_rank(
     dst: Value<'_>,
     of: Value<'_>,
-    async_op: bool,
+    Truth(async_op): Truth,
     group_dst: Value<'_>,
+    sets: &str,
 ) -> anyhow::Result<ToRank> {
+    let group = take::group(of)?;
     Ok(ToRank {
-        dst: take::whole_or_none(dst, "dst")?,
-        group_dst: take::whole_or_none(group_dst, "group_dst")?,
-        group: take::group(of)?,
+        dst: root(dst, group, sets)?,
+        group_dst: root(group_dst, group, sets)?,
+        group,
         async_op,
     })
 }
@@ -50,12 +55,12 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         tensor: Value<'v>,
         #[starlark(default = NoneType)] src: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         #[starlark(default = NoneType)] group_src: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let options = from_rank(src, group, async_op, group_src)?;
+        let options = from_rank(src, group, async_op, group_src, "BroadcastOptions")?;
         called(process(eval)?.dist()?.broadcast(take::tensor(tensor), options), heap)
     }
 
@@ -63,11 +68,12 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         tensor: Value<'v>,
         #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
+        let options =
+            Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op: async_op.0 };
         called(process(eval)?.dist()?.all_reduce(take::tensor(tensor), options), heap)
     }
 
@@ -76,12 +82,12 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] dst: Value<'v>,
         #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         #[starlark(default = NoneType)] group_dst: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let options = to_rank(dst, group, async_op, group_dst)?;
+        let options = to_rank(dst, group, async_op, group_dst, "ReduceOptions")?;
         let op = take::reduce_op(op);
         called(process(eval)?.dist()?.reduce(take::tensor(tensor), options, op), heap)
     }
@@ -90,11 +96,25 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         output_tensor: Value<'v>,
         input_tensor: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let options = InGroup { group: take::group(group)?, async_op };
+        let options = InGroup { group: take::group(group)?, async_op: async_op.0 };
+        let (output, input) = (take::tensor(output_tensor), take::tensor(input_tensor));
+        called(process(eval)?.dist()?.all_gather_into_tensor(output, input, options), heap)
+    }
+
+    /// What `all_gather_into_tensor` was called before.
+    fn _all_gather_base<'v>(
+        output_tensor: Value<'v>,
+        input_tensor: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = Truth(false))] async_op: Truth,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options = InGroup { group: take::group(group)?, async_op: async_op.0 };
         let (output, input) = (take::tensor(output_tensor), take::tensor(input_tensor));
         called(process(eval)?.dist()?.all_gather_into_tensor(output, input, options), heap)
     }
@@ -104,11 +124,12 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         input: Value<'v>,
         #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
+        let options =
+            Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op: async_op.0 };
         let (output, input) = (take::tensor(output), take::tensor(input));
         called(process(eval)?.dist()?.reduce_scatter_tensor(output, input, options), heap)
     }
@@ -119,11 +140,11 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] output_split_sizes: Value<'v>,
         #[starlark(default = NoneType)] input_split_sizes: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let options = InGroup { group: take::group(group)?, async_op };
+        let options = InGroup { group: take::group(group)?, async_op: async_op.0 };
         let output_splits = take::counts(output_split_sizes, "output_split_sizes", heap)?;
         let input_splits = take::counts(input_split_sizes, "input_split_sizes", heap)?;
         let (output, input) = (take::tensor(output), take::tensor(input));
@@ -140,7 +161,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
 
     fn barrier<'v>(
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         #[starlark(default = NoneType)] device_ids: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
@@ -155,19 +176,19 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             let text = format!("'{}' object has no attribute 'barrier'", take::class_of(group));
             return Err(refused(DistError::new(ErrorKind::AttributeError, text)));
         }
-        let options = InGroup { group: take::group(group)?, async_op };
+        let options = InGroup { group: take::group(group)?, async_op: async_op.0 };
         called(process(eval)?.dist()?.barrier(options), heap)
     }
 
     fn monitored_barrier<'v>(
         #[starlark(default = NoneType)] group: Value<'v>,
         #[starlark(default = NoneType)] timeout: Value<'v>,
-        #[starlark(default = false)] wait_all_ranks: bool,
+        #[starlark(default = Truth(false))] wait_all_ranks: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
         let (group, timeout) = (take::group(group)?, take::timeout(timeout));
-        called(process(eval)?.dist()?.monitored_barrier(group, timeout, wait_all_ranks), heap)
+        called(process(eval)?.dist()?.monitored_barrier(group, timeout, wait_all_ranks.0), heap)
     }
 }
 
@@ -177,11 +198,11 @@ pub(super) fn lists(builder: &mut GlobalsBuilder) {
         tensor_list: Value<'v>,
         tensor: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let options = InGroup { group: take::group(group)?, async_op };
+        let options = InGroup { group: take::group(group)?, async_op: async_op.0 };
         let (list, tensor) = (take::tensors(tensor_list), take::tensor(tensor));
         called(process(eval)?.dist()?.all_gather(list, tensor, options), heap)
     }
@@ -191,13 +212,13 @@ pub(super) fn lists(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] gather_list: Value<'v>,
         #[starlark(default = NoneType)] dst: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         #[starlark(default = NoneType)] group_dst: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let options = to_rank(dst, group, async_op, group_dst)?;
-        let (tensor, list) = (take::tensor(tensor), take::tensors_or_none(gather_list));
+        let options = to_rank(dst, group, async_op, group_dst, "GatherOptions")?;
+        let (tensor, list) = (take::tensor(tensor), take::tensors_or_none(gather_list)?);
         called(process(eval)?.dist()?.gather(tensor, list, options), heap)
     }
 
@@ -206,13 +227,13 @@ pub(super) fn lists(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] scatter_list: Value<'v>,
         #[starlark(default = NoneType)] src: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         #[starlark(default = NoneType)] group_src: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let options = from_rank(src, group, async_op, group_src)?;
-        let (tensor, list) = (take::tensor(tensor), take::tensors_or_none(scatter_list));
+        let options = from_rank(src, group, async_op, group_src, "ScatterOptions")?;
+        let (tensor, list) = (take::tensor(tensor), take::tensors_or_none(scatter_list)?);
         called(process(eval)?.dist()?.scatter(tensor, list, options), heap)
     }
 
@@ -221,11 +242,12 @@ pub(super) fn lists(builder: &mut GlobalsBuilder) {
         input_list: Value<'v>,
         #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
+        let options =
+            Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op: async_op.0 };
         let (output, list) = (take::tensor(output), take::tensors(input_list));
         called(process(eval)?.dist()?.reduce_scatter(output, list, options), heap)
     }
@@ -234,11 +256,11 @@ pub(super) fn lists(builder: &mut GlobalsBuilder) {
         output_tensor_list: Value<'v>,
         input_tensor_list: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let options = InGroup { group: take::group(group)?, async_op };
+        let options = InGroup { group: take::group(group)?, async_op: async_op.0 };
         let (outputs, inputs) =
             (take::tensors(output_tensor_list), take::tensors(input_tensor_list));
         called(process(eval)?.dist()?.all_to_all(outputs, inputs, options), heap)
@@ -248,33 +270,34 @@ pub(super) fn lists(builder: &mut GlobalsBuilder) {
         tensors: Value<'v>,
         #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
+        let options =
+            Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op: async_op.0 };
         let list = match tensors.get_type() {
             "Tensor" => Arg::Is(vec![take::tensor(tensors)]),
             _ => take::tensors(tensors),
         };
-        called(process(eval)?.dist()?.all_reduce_coalesced(list, options), heap)
+        future(process(eval)?.dist()?.all_reduce_coalesced(list, options), heap)
     }
 
     fn all_gather_coalesced<'v>(
         output_tensor_lists: Value<'v>,
         input_tensor_list: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let options = InGroup { group: take::group(group)?, async_op };
+        let options = InGroup { group: take::group(group)?, async_op: async_op.0 };
         let lists = take::entries(output_tensor_lists).ok_or_else(|| {
             let text = "Invalid function argument: output_tensor_lists should be a list";
             take::type_error(text)
         })?;
         let (lists, inputs) =
             (lists.into_iter().map(take::tensors).collect(), take::tensors(input_tensor_list));
-        called(process(eval)?.dist()?.all_gather_coalesced(lists, inputs, options), heap)
+        future(process(eval)?.dist()?.all_gather_coalesced(lists, inputs, options), heap)
     }
 }

@@ -4,7 +4,8 @@
 
 use super::super::arguments as take;
 use super::super::process::{process, refused};
-use super::super::values::{GroupValue, NamedGroup};
+use super::super::values::{GroupValue, NamedGroup, WorldValue};
+use super::given::{Truth, looked_up, not_registered, registered};
 use crate::c10d::{Device, Dist, DistError, ErrorKind, Group, InitProcessGroup, NewGroup};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -28,16 +29,17 @@ fn group_or_none<'v>(dist: &Dist<'_>, group: Option<Group>, heap: Heap<'v>) -> V
     named.map_or(Value::new_none(), |group| heap.alloc(group))
 }
 
-/// `group=` of a call that has PyTorch 2.7.1 say what it is not, and not that it is missing.
-fn looked_up(
-    group: Value<'_>,
-    wrong: impl Fn(String) -> DistError,
-) -> anyhow::Result<Option<Group>> {
-    let hashable = !matches!(group.get_type(), "list" | "dict" | "set");
-    match take::group(group) {
-        Err(_) if hashable => Err(refused(wrong(group.to_str()))),
-        looked_up => looked_up,
+/// The ranks of a new group: whatever can be gone through.
+fn of_each<'v>(ranks: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Vec<i64>> {
+    if matches!(ranks.get_type(), "set" | "dict") {
+        let each = ranks.iterate(heap).map_err(starlark::Error::into_anyhow)?;
+        return each.map(|rank| take::whole(rank, "a rank")).collect();
     }
+    if matches!(ranks.get_type(), "int" | "float" | "bool") {
+        let text = format!("'{}' object is not iterable", take::class_of(ranks));
+        return Err(take::type_error(text));
+    }
+    take::wholes(ranks, "ranks", heap)
 }
 
 /// The rank's own group, and all of them.
@@ -45,6 +47,15 @@ fn pair<'v>(dist: &Dist<'_>, (own, all): (Option<Group>, Vec<Group>), heap: Heap
     let all = all.into_iter().map(|group| group_or_none(dist, Some(group), heap));
     let all = heap.alloc(AllocList(all));
     heap.alloc((group_or_none(dist, own, heap), all))
+}
+
+/// The group whose ranks are asked for.
+fn of_ranks(group: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<Group> {
+    let world = process(eval)?.dist()?.world();
+    match (registered(group)?, group.is_none(), world) {
+        (Some(group), _, _) | (None, false, Some(group)) => Ok(group),
+        _ => Err(refused(not_registered("None".to_owned()))),
+    }
 }
 
 /// What is said where a program names mpi.
@@ -131,6 +142,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             return Err(refused(refusal));
         }
         let text = |value: Value<'v>| value.unpack_str().map(str::to_owned);
+        if !backend.is_none() && backend.unpack_str().is_none() {
+            return Err(super::super::backend_class::no_text());
+        }
         let options = InitProcessGroup {
             backend: text(backend),
             init_method: text(init_method),
@@ -153,7 +167,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] group: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        let group = take::group(group)?;
+        let group = looked_up(group, |_| {
+            DistError::new(ErrorKind::ValueError, "Invalid process group specified")
+        })?;
         process(eval)?.dist()?.destroy_process_group(group).map_err(refused)?;
         Ok(NoneType)
     }
@@ -166,13 +182,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] group: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<i64> {
-        let group = looked_up(group, |shown| {
-            let text = format!(
-                "Group {shown} is not registered, please create group with \
-                 torch.distributed.new_group API"
-            );
-            DistError::new(ErrorKind::ValueError, text)
-        })?;
+        let group = registered(group)?;
         process(eval)?.dist()?.get_rank(group).map_err(refused)
     }
 
@@ -180,10 +190,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] group: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<i64> {
-        let class = take::class_of(group);
-        let group = looked_up(group, |_| {
-            let text = format!("'{class}' object has no attribute 'size'");
-            DistError::new(ErrorKind::AttributeError, text)
+        let group = take::group(group).map_err(|_| {
+            let text = format!("'{}' object has no attribute 'size'", take::class_of(group));
+            refused(DistError::new(ErrorKind::AttributeError, text))
         })?;
         process(eval)?.dist()?.get_world_size(group).map_err(refused)
     }
@@ -209,7 +218,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         global_rank: i32,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<i64> {
-        let group = take::group(group)?.ok_or_else(|| take::type_error("group is None"))?;
+        let group = of_ranks(group, eval)?;
         process(eval)?.dist()?.get_group_rank(group, i64::from(global_rank)).map_err(refused)
     }
 
@@ -218,7 +227,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         group_rank: i32,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<i64> {
-        let group = take::group(group)?.ok_or_else(|| take::type_error("group is None"))?;
+        let group = of_ranks(group, eval)?;
         process(eval)?.dist()?.get_global_rank(group, i64::from(group_rank)).map_err(refused)
     }
 
@@ -234,7 +243,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
                 "PyTorch 2.7 looks the group up by itself: dist.group.WORLD is the default one.",
             )));
         }
-        let group = match take::group(group)? {
+        let no_key = |shown| DistError::new(ErrorKind::KeyError, shown);
+        let group = match looked_up(group, no_key)? {
             Some(group) => group,
             None => {
                 dist.world().ok_or_else(|| take::type_error("there is no default group yet"))?
@@ -249,7 +259,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] timeout: Value<'v>,
         #[starlark(default = NoneType)] backend: Value<'v>,
         #[starlark(default = NoneType)] pg_options: Value<'v>,
-        #[starlark(default = false)] use_local_synchronization: bool,
+        #[starlark(default = Truth(false))] use_local_synchronization: Truth,
         #[starlark(default = NoneType)] group_desc: Value<'v>,
         #[starlark(default = NoneType)] device_id: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
@@ -257,10 +267,10 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let heap = eval.heap();
         let _ = device_id;
         let _ = pg_options;
-        let options = options(timeout, backend, use_local_synchronization, group_desc);
+        let options = options(timeout, backend, use_local_synchronization.0, group_desc);
         let ranks = match ranks {
             none if none.is_none() => None,
-            ranks => Some(take::wholes(ranks, "ranks", heap)?),
+            ranks => Some(of_each(ranks, heap)?),
         };
         let dist = process(eval)?.dist()?;
         let group = dist.new_group(ranks.as_deref(), &options).map_err(refused)?;
@@ -273,13 +283,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] timeout: Value<'v>,
         #[starlark(default = NoneType)] backend: Value<'v>,
         #[starlark(default = NoneType)] pg_options: Value<'v>,
-        #[starlark(default = false)] use_local_synchronization: bool,
+        #[starlark(default = Truth(false))] use_local_synchronization: Truth,
         #[starlark(default = NoneType)] group_desc: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
         let _ = pg_options;
-        let options = options(timeout, backend, use_local_synchronization, group_desc);
+        let options = options(timeout, backend, use_local_synchronization.0, group_desc);
         let _ = group;
         let size = take::whole_or_none(group_size, "group_size")?;
         let dist = process(eval)?.dist()?;
@@ -292,13 +302,17 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] timeout: Value<'v>,
         #[starlark(default = NoneType)] backend: Value<'v>,
         #[starlark(default = NoneType)] pg_options: Value<'v>,
-        #[starlark(default = false)] use_local_synchronization: bool,
+        #[starlark(default = Truth(false))] use_local_synchronization: Truth,
         #[starlark(default = NoneType)] group_desc: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
         let _ = pg_options;
-        let options = options(timeout, backend, use_local_synchronization, group_desc);
+        let options = options(timeout, backend, use_local_synchronization.0, group_desc);
+        if ranks_per_subgroup_list.is_none() {
+            let text = "The arg 'ranks_per_subgroup_list' cannot be empty";
+            return Err(refused(DistError::new(ErrorKind::ValueError, text)));
+        }
         let lists =
             take::lists_of_wholes(ranks_per_subgroup_list, "ranks_per_subgroup_list", heap)?;
         let dist = process(eval)?.dist()?;
@@ -325,5 +339,14 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let dist = process(eval)?.dist()?;
         let group = dist.split_group(parent, lists.as_deref(), timeout, desc).map_err(refused)?;
         Ok(group_or_none(dist, group, heap))
+    }
+}
+
+/// What `torch.distributed.distributed_c10d` has besides.
+#[starlark_module]
+pub(super) fn of_c10d(builder: &mut GlobalsBuilder) {
+    fn _get_default_group(eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<WorldValue> {
+        process(eval)?.dist()?.get_rank(None).map_err(refused)?;
+        Ok(WorldValue)
     }
 }

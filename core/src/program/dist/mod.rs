@@ -1,19 +1,21 @@
 //! `torch.distributed`: its functions under their names, each handed to [`c10d`](crate::c10d).
 
 mod collectives;
+mod given;
 mod groups;
 mod objects;
 mod p2p;
 mod signatures;
 mod together;
 
+pub(super) use given::Truth;
 pub(super) use signatures::exception;
 pub(super) use together::{Manager, enter, leave, wait};
 
+use super::backend_class::BackendClass;
 use super::process::refused;
-use super::values::{GroupValue, NamedGroup, ReduceOpValue, WorkValue, WorldValue};
+use super::values::{DurationValue, FutureValue, GroupValue, NamedGroup, WorkValue, WorldValue};
 use crate::c10d::Called;
-use crate::reduce::ReduceOp;
 use starlark::environment::GlobalsBuilder;
 use starlark::values::{Heap, Value};
 
@@ -35,30 +37,15 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     super::stores::functions(builder);
     super::mesh::add(builder);
     super::exceptions::of_dist(builder);
-    builder.namespace("ReduceOp", |builder| {
-        let ops = [
-            ("SUM", ReduceOp::Sum),
-            ("AVG", ReduceOp::Avg),
-            ("PRODUCT", ReduceOp::Product),
-            ("MIN", ReduceOp::Min),
-            ("MAX", ReduceOp::Max),
-            ("BAND", ReduceOp::Band),
-            ("BOR", ReduceOp::Bor),
-            ("BXOR", ReduceOp::Bxor),
-        ];
-        for (name, op) in ops {
-            builder.set(name, ReduceOpValue(op));
-        }
-    });
-    builder.namespace("Backend", |builder| {
-        for name in ["GLOO", "NCCL", "MPI", "UCC", "XCCL", "UNDEFINED"] {
-            builder.set(name, name.to_lowercase());
-        }
-    });
+    super::reduce_ops::add(builder);
+    builder.set("Backend", BackendClass);
+    // Thirty minutes.
+    builder.set("default_pg_timeout", DurationValue(1_800_000));
     builder.namespace("device_mesh", super::mesh::add);
     builder.namespace("distributed_c10d", |builder| {
         together::functions(builder);
         super::stores::of_c10d(builder);
+        groups::of_c10d(builder);
         super::stores::functions(builder);
     });
     builder.namespace("group", |builder| builder.set("WORLD", WorldValue));
@@ -69,8 +56,14 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     super::join::functions(builder);
 }
 
+/// The future of a call that is made as one of several, where Python has no work.
+fn future<'v>(called: Called, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+    let work = called.map_err(refused)?;
+    Ok(work.map_or(Value::new_none(), |work| heap.alloc(FutureValue(work))))
+}
+
 /// A call's work as Python has it: `None` unless there is one.
-fn called<'v>(called: Called, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
+pub(super) fn called<'v>(called: Called, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
     Ok(match called.map_err(refused)? {
         Some(work) => heap.alloc(WorkValue(work)),
         None => Value::new_none(),

@@ -7,6 +7,7 @@ use super::super::objects::{self, Heard};
 use super::super::pickled;
 use super::super::process::{process, refused};
 use super::collectives::{from_rank, to_rank};
+use super::given::{Truth, root};
 use crate::c10d::{DistError, ErrorKind, RecvFrom, SendTo};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -32,8 +33,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] group: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        let no_list = || take::type_error("object_list is no list");
-        let length = take::items(object_list).ok_or_else(no_list)?.len();
+        // What is no list is found out when it is written into.
+        let list = take::entries(object_list);
+        let length = list.as_ref().map_or(usize::MAX, Vec::len);
         let object = pickled::object(obj, eval)?;
         let group = take::group(group)?;
         let heap = eval.heap();
@@ -43,6 +45,11 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let called = sent.map(|sent| objects::made(process, "all_gather_object", group, sent));
         let called = called.transpose()?.flatten();
         gathered.map_err(refused)?;
+        if list.is_none() {
+            let class = take::class_of(object_list);
+            let text = format!("'{class}' object does not support item assignment");
+            return Err(take::type_error(text));
+        }
         if let Some(called) = called {
             for (at, from) in called.members().iter().enumerate() {
                 objects::hear(&called, (*from, 0), (object_list, at), eval)?;
@@ -59,7 +66,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] group_dst: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        let options = to_rank(dst, group, false, group_dst)?;
+        let options = to_rank(dst, group, Truth(false), group_dst, "GatherOptions")?;
         let (of, root) = (options.group, (options.dst, options.group_dst));
         let length = take::items(object_gather_list).map(|list| list.len());
         let object = pickled::object(obj, eval)?;
@@ -87,9 +94,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let _ = device;
-        let options = from_rank(src, group, false, group_src)?;
+        let options = from_rank(src, group, Truth(false), group_src, "BroadcastOptions")?;
         let (of, root) = (options.group, (options.src, options.group_src));
-        let objects = pickled::objects(object_list, "object_list", eval)?;
+        let objects = pickled::objects(object_list, eval)?;
         let heap = eval.heap();
         let process = process(eval)?;
         process.dist()?.broadcast_object_list(&objects, options).map_err(refused)?;
@@ -111,13 +118,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] group_src: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        let options = from_rank(src, group, false, group_src)?;
+        let options = from_rank(src, group, Truth(false), group_src, "BroadcastOptions")?;
         let (of, root) = (options.group, (options.src, options.group_src));
         // What is no list is refused as an empty one is.
         let length = take::entries(scatter_object_output_list).map_or(0, |list| list.len());
         let objects = match scatter_object_input_list {
             none if none.is_none() => None,
-            list => Some(pickled::objects(list, "scatter_object_input_list", eval)?),
+            list => Some(pickled::objects(list, eval)?),
         };
         let heap = eval.heap();
         let process = process(eval)?;
@@ -142,13 +149,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let _ = device;
         let tag = 0;
         let to = SendTo {
-            dst: take::whole_or_none(dst, "dst")?,
-            group_dst: take::whole_or_none(group_dst, "group_dst")?,
+            dst: root(dst, None, "BroadcastOptions")?,
+            group_dst: root(group_dst, None, "BroadcastOptions")?,
             group: take::group(group)?,
             tag,
         };
         let (of, peer) = (to.group, (to.dst, to.group_dst));
-        let objects = pickled::objects(object_list, "object_list", eval)?;
+        let objects = pickled::objects(object_list, eval)?;
         let heap = eval.heap();
         let process = process(eval)?;
         process.dist()?.send_object_list(&objects, to).map_err(refused)?;
@@ -169,8 +176,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let _ = device;
         let tag = 0;
         let from = RecvFrom {
-            src: take::whole_or_none(src, "src")?,
-            group_src: take::whole_or_none(group_src, "group_src")?,
+            src: root(src, None, "BroadcastOptions")?,
+            group_src: root(group_src, None, "BroadcastOptions")?,
             group: take::group(group)?,
             tag,
         };

@@ -7,6 +7,7 @@ use super::super::process::{process, refused};
 use super::super::undecided::Unknown;
 use super::super::values::{P2POpValue, WorkValue};
 use super::called;
+use super::given::{peer as peer_of, registered};
 use crate::c10d::{Arg, P2pKind, RecvFrom, SendTo, Source};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -14,6 +15,10 @@ use starlark::starlark_module;
 use starlark::values::Value;
 use starlark::values::list::AllocList;
 use starlark::values::none::NoneType;
+
+/// What a process group's methods call themselves and the other rank.
+const SENDS: (&str, &str) = ("send", "dstRank");
+const RECEIVES: (&str, &str) = ("recv", "srcRank");
 
 /// What a receive returns: the sender's rank, which the run decides where it is from any source.
 pub(super) fn received<'v>(
@@ -34,16 +39,12 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         tensor: Value<'v>,
         #[starlark(default = NoneType)] dst: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = 0)] tag: i32,
+        #[starlark(default = 0)] tag: Value<'v>,
         #[starlark(default = NoneType)] group_dst: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        let to = SendTo {
-            dst: take::whole_or_none(dst, "dst")?,
-            group_dst: take::whole_or_none(group_dst, "group_dst")?,
-            group: take::group(group)?,
-            tag: i64::from(tag),
-        };
+        let ([dst, group_dst], tag) = peer_of(([dst, group_dst], tag), SENDS, tensor, eval)?;
+        let to = SendTo { dst, group_dst, group: take::group(group)?, tag };
         process(eval)?.dist()?.send(take::tensor(tensor), to).map_err(refused)?;
         Ok(NoneType)
     }
@@ -52,16 +53,12 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         tensor: Value<'v>,
         #[starlark(default = NoneType)] src: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = 0)] tag: i32,
+        #[starlark(default = 0)] tag: Value<'v>,
         #[starlark(default = NoneType)] group_src: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let from = RecvFrom {
-            src: take::whole_or_none(src, "src")?,
-            group_src: take::whole_or_none(group_src, "group_src")?,
-            group: take::group(group)?,
-            tag: i64::from(tag),
-        };
+        let ([src, group_src], tag) = peer_of(([src, group_src], tag), RECEIVES, tensor, eval)?;
+        let from = RecvFrom { src, group_src, group: take::group(group)?, tag };
         let source = process(eval)?.dist()?.recv(take::tensor(tensor), from).map_err(refused)?;
         received(source, eval)
     }
@@ -70,17 +67,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         tensor: Value<'v>,
         #[starlark(default = NoneType)] dst: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = 0)] tag: i32,
+        #[starlark(default = 0)] tag: Value<'v>,
         #[starlark(default = NoneType)] group_dst: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let to = SendTo {
-            dst: take::whole_or_none(dst, "dst")?,
-            group_dst: take::whole_or_none(group_dst, "group_dst")?,
-            group: take::group(group)?,
-            tag: i64::from(tag),
-        };
+        let ([dst, group_dst], tag) = peer_of(([dst, group_dst], tag), SENDS, tensor, eval)?;
+        let to = SendTo { dst, group_dst, group: registered(group)?, tag };
         called(process(eval)?.dist()?.isend(take::tensor(tensor), to), heap)
     }
 
@@ -88,17 +81,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         tensor: Value<'v>,
         #[starlark(default = NoneType)] src: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = 0)] tag: i32,
+        #[starlark(default = 0)] tag: Value<'v>,
         #[starlark(default = NoneType)] group_src: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
-        let from = RecvFrom {
-            src: take::whole_or_none(src, "src")?,
-            group_src: take::whole_or_none(group_src, "group_src")?,
-            group: take::group(group)?,
-            tag: i64::from(tag),
-        };
+        let ([src, group_src], tag) = peer_of(([src, group_src], tag), RECEIVES, tensor, eval)?;
+        let from = RecvFrom { src, group_src, group: registered(group)?, tag };
         called(process(eval)?.dist()?.irecv(take::tensor(tensor), from), heap)
     }
 
@@ -107,7 +96,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         tensor: Value<'v>,
         #[starlark(default = NoneType)] peer: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = 0)] tag: i32,
+        #[starlark(default = 0)] tag: Value<'v>,
         #[starlark(default = NoneType)] group_peer: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<P2POpValue> {
@@ -118,12 +107,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             name if name.contains("irecv") => Arg::Is(P2pKind::Irecv),
             name => Arg::not(take::class_of(op), &name),
         };
-        let peer = take::whole_or_none(peer, "peer")?;
-        let group_peer = take::whole_or_none(group_peer, "group_peer")?;
-        let (tensor, group) = (take::tensor(tensor), take::group(group)?);
+        let whose = if matches!(kind, Arg::Is(P2pKind::Irecv)) { RECEIVES } else { SENDS };
+        let ([at, group_at], tag) = peer_of(([peer, group_peer], tag), whose, tensor, eval)?;
+        let (tensor, group) = (take::tensor(tensor), registered(group)?);
         let dist = process(eval)?.dist()?;
-        let op = dist.p2p_op(kind, tensor, peer, group, i64::from(tag), group_peer);
-        op.map(P2POpValue).map_err(refused)
+        let op = dist.p2p_op(kind, tensor, at, group, tag, group_at).map_err(refused)?;
+        let (shown, peer) = (dist.p2p_op_shown(&op), at.or(dist.peer_of(&op)));
+        Ok(P2POpValue((op, shown, peer.unwrap_or(-1))))
     }
 
     fn batch_isend_irecv<'v>(

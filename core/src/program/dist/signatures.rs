@@ -4,12 +4,12 @@
 //! where PyTorch 2.7.1's signature does not take it either, as `inspect.signature` tells it.
 
 use super::super::dialect::Rewritten;
-use super::super::python;
+use super::super::{missing, python};
 
 /// A function, what it must be given, and what it may.
 type Signature = (&'static str, &'static [&'static str], &'static [&'static str]);
 
-const SIGNATURES: [Signature; 35] = [
+const SIGNATURES: [Signature; 36] = [
     ("broadcast", &["tensor"], &["src", "group", "async_op", "group_src"]),
     ("all_reduce", &["tensor"], &["op", "group", "async_op"]),
     ("reduce", &["tensor"], &["dst", "op", "group", "async_op", "group_dst"]),
@@ -31,6 +31,7 @@ const SIGNATURES: [Signature; 35] = [
     ("recv", &["tensor"], &["src", "group", "tag", "group_src"]),
     ("isend", &["tensor"], &["dst", "group", "tag", "group_dst"]),
     ("irecv", &["tensor"], &["src", "group", "tag", "group_src"]),
+    ("init_device_mesh", &["device_type", "mesh_shape"], &[]),
     ("batch_isend_irecv", &["p2p_op_list"], &[]),
     ("broadcast_object_list", &["object_list"], &["src", "group", "device", "group_src"]),
     ("all_gather_object", &["object_list", "obj"], &["group"]),
@@ -95,7 +96,9 @@ pub(in crate::program) fn exception(
     line: Option<usize>,
     program: &Rewritten,
 ) -> Option<String> {
-    python::exception(message).or_else(|| wrong_arguments(message, line, program))
+    python::exception(message)
+        .or_else(|| missing::exception(message))
+        .or_else(|| wrong_arguments(message, line, program))
 }
 
 fn wrong_arguments(message: &str, line: Option<usize>, program: &Rewritten) -> Option<String> {

@@ -8,6 +8,7 @@ use super::super::process::{Process, process, refused};
 use super::super::values::{Context, ContextValue, ReduceOpValue};
 use super::called;
 use super::collectives::{from_rank, to_rank};
+use super::given::Truth;
 use crate::c10d::{Arg, Coalescer, Device, DistError, ErrorKind, Group, InGroup, Reduction, Work};
 use crate::reduce::{Factor, ReduceOp};
 use starlark::environment::GlobalsBuilder;
@@ -61,14 +62,14 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     fn _coalescing_manager<'v>(
         #[starlark(default = NoneType)] group: Value<'v>,
         #[starlark(default = NoneType)] device: Value<'v>,
-        #[starlark(default = false)] async_ops: bool,
+        #[starlark(default = Truth(false))] async_ops: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<ContextValue> {
         let (group, device) = (take::group(group)?, take::device(device)?);
         let process = process(eval)?;
         anyhow::ensure!(process.managers.len() < 1 << 20, "too many coalescing managers");
         let works = Vec::new();
-        process.managers.push(Manager { group, device, async_ops, open: None, works });
+        process.managers.push(Manager { group, device, async_ops: async_ops.0, open: None, works });
         Ok(ContextValue(Context::Coalescing(process.managers.len() - 1)))
     }
 
@@ -119,14 +120,14 @@ pub(super) fn several_gpus(builder: &mut GlobalsBuilder) {
         tensor_list: Value<'v>,
         src: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         #[starlark(default = 0)] src_tensor: i32,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
         let process = process(eval)?;
         before_2_2("broadcast_multigpu", process)?;
-        let options = from_rank(src, group, async_op, Value::new_none())?;
+        let options = from_rank(src, group, async_op, Value::new_none(), "BroadcastOptions")?;
         let tensors = take::sequence_of_tensors(tensor_list);
         called(process.dist()?.broadcast_multigpu(tensors, options, entry(src_tensor)), heap)
     }
@@ -135,13 +136,14 @@ pub(super) fn several_gpus(builder: &mut GlobalsBuilder) {
         tensor_list: Value<'v>,
         #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
         let process = process(eval)?;
         before_2_2("all_reduce_multigpu", process)?;
-        let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
+        let options =
+            Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op: async_op.0 };
         called(
             process.dist()?.all_reduce_multigpu(take::sequence_of_tensors(tensor_list), options),
             heap,
@@ -153,14 +155,14 @@ pub(super) fn several_gpus(builder: &mut GlobalsBuilder) {
         dst: Value<'v>,
         #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         #[starlark(default = 0)] dst_tensor: i32,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
         let process = process(eval)?;
         before_2_2("reduce_multigpu", process)?;
-        let options = to_rank(dst, group, async_op, Value::new_none())?;
+        let options = to_rank(dst, group, async_op, Value::new_none(), "ReduceOptions")?;
         let op = match take::reduce_op(op) {
             Arg::Is(op) => op,
             Arg::Not { class, .. } => {
@@ -175,13 +177,13 @@ pub(super) fn several_gpus(builder: &mut GlobalsBuilder) {
         output_tensor_lists: Value<'v>,
         input_tensor_list: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
         let process = process(eval)?;
         before_2_2("all_gather_multigpu", process)?;
-        let options = InGroup { group: take::group(group)?, async_op };
+        let options = InGroup { group: take::group(group)?, async_op: async_op.0 };
         let outputs = lists(output_tensor_lists, "output_tensor_lists")?;
         let inputs = take::sequence_of_tensors(input_tensor_list);
         called(process.dist()?.all_gather_multigpu(outputs, inputs, options), heap)
@@ -192,13 +194,14 @@ pub(super) fn several_gpus(builder: &mut GlobalsBuilder) {
         input_tensor_lists: Value<'v>,
         #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
         #[starlark(default = NoneType)] group: Value<'v>,
-        #[starlark(default = false)] async_op: bool,
+        #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
         let process = process(eval)?;
         before_2_2("reduce_scatter_multigpu", process)?;
-        let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
+        let options =
+            Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op: async_op.0 };
         let inputs = lists(input_tensor_lists, "input_tensor_lists")?;
         let outputs = take::sequence_of_tensors(output_tensor_list);
         called(process.dist()?.reduce_scatter_multigpu(outputs, inputs, options), heap)

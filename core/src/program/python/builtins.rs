@@ -2,6 +2,7 @@
 
 use super::super::arguments::{class_of, number, type_error};
 use super::super::iterators::each;
+use super::super::own_operators;
 use super::super::process::process;
 use super::super::shown;
 use super::super::tensor_math;
@@ -11,6 +12,7 @@ use super::super::values::WorkValue;
 use super::float::{float_of, read};
 use super::format::{conversions, format as formatted, percent, raised};
 use super::method;
+use super::powers::{is_value, power};
 use super::types::{self, TypeValue, names};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -21,58 +23,9 @@ use starlark::values::none::NoneType;
 use starlark::values::tuple::{AllocTuple, TupleRef, UnpackTuple};
 use starlark::values::{Heap, Value, ValueLike};
 
-/// A text or a power that is refused: longer than a program needs.
-const MAX_BITS: u64 = 1 << 16;
-
-/// `base ** exponent` of whole numbers, by squaring.
-fn whole_power<'v>(base: Value<'v>, exponent: u32, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-    let mut power = heap.alloc(1);
-    for bit in (0..32 - exponent.leading_zeros()).rev() {
-        power = power.mul(power, heap)?;
-        if exponent >> bit & 1 == 1 {
-            power = power.mul(base, heap)?;
-        }
-    }
-    Ok(power)
-}
-
-/// Whether it is a number that a tensor holds, and is not known.
-fn is_value(value: Value<'_>) -> bool {
-    value.downcast_ref::<UnknownValue>().is_some_and(UnknownValue::is_value)
-}
-
 /// True counts one.
-fn counted<'v>(value: Value<'v>, heap: Heap<'v>) -> Value<'v> {
+pub(in super::super) fn counted<'v>(value: Value<'v>, heap: Heap<'v>) -> Value<'v> {
     value.unpack_bool().map_or(value, |yes| heap.alloc(i32::from(yes)))
-}
-
-/// `base ** exponent`.
-fn power<'v>(base: Value<'v>, exponent: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-    let native = |error: anyhow::Error| starlark::Error::new_native(error);
-    if [base, exponent].iter().any(|of| of.get_type() == "Tensor") {
-        return super::super::tensor_value::power(base, exponent, heap);
-    }
-    if matches!(base.get_type(), "Output") || is_value(base) {
-        return Ok(base);
-    }
-    if is_value(exponent) {
-        return Ok(exponent);
-    }
-    let whole = exponent.unpack_i32().filter(|_| base.get_type() == "int");
-    if let Some(exponent) = whole.and_then(|exponent| u32::try_from(exponent).ok()) {
-        let bits = base.to_str().trim_start_matches('-').len() as u64 * 4;
-        let one = matches!(base.unpack_i32(), Some(-1..=1));
-        if !one && bits.saturating_mul(u64::from(exponent)) > MAX_BITS {
-            return Err(native(anyhow::anyhow!("a number of more than {MAX_BITS} bits")));
-        }
-        return whole_power(base, exponent, heap);
-    }
-    let (of, to) = (real(base).map_err(native)?, real(exponent).map_err(native)?);
-    if of == 0.0 && to < 0.0 {
-        let text = "ZeroDivisionError: 0.0 cannot be raised to a negative power";
-        return Err(native(raised(text)));
-    }
-    Ok(heap.alloc(libm::pow(of, to)))
 }
 
 /// A number as a float.
@@ -230,16 +183,6 @@ fn functions(builder: &mut GlobalsBuilder) {
         Ok((of.floor_div(by, heap)?, of.percent(by, heap)?))
     }
 
-    fn pow<'v>(
-        base: Value<'v>,
-        exponent: Value<'v>,
-        #[starlark(default = NoneType)] modulus: Value<'v>,
-        heap: Heap<'v>,
-    ) -> starlark::Result<Value<'v>> {
-        let power = power(base, exponent, heap)?;
-        if modulus.is_none() { Ok(power) } else { power.percent(modulus, heap) }
-    }
-
     fn sum<'v>(
         items: Value<'v>,
         #[starlark(default = NoneType)] start: Value<'v>,
@@ -247,11 +190,14 @@ fn functions(builder: &mut GlobalsBuilder) {
     ) -> starlark::Result<Value<'v>> {
         let heap = eval.heap();
         let start = if start.is_none() { heap.alloc(0) } else { start };
-        each(items, eval)?.into_iter().try_fold(start, |sum, item| match item.unpack_bool() {
-            // True counts one.
-            Some(yes) => sum.add(heap.alloc(i32::from(yes)), heap),
-            None => sum.add(item, heap),
-        })
+        let mut sum = start;
+        for item in each(items, eval)? {
+            sum = match own_operators::made(("+", false), sum, item, eval)? {
+                Some(own) => own,
+                None => sum.add(counted(item, heap), heap)?,
+            };
+        }
+        Ok(sum)
     }
 
     fn isinstance<'v>(value: Value<'v>, class: Value<'v>) -> anyhow::Result<bool> {
@@ -427,6 +373,9 @@ fn functions(builder: &mut GlobalsBuilder) {
                 class_of(this)
             )));
         }
+        if let Some(own) = own_operators::made((operator, true), this, other, eval)? {
+            return Ok(own);
+        }
         match operator {
             "+" if this.get_type() == "list" => {
                 let extend = this.get_attr_error("extend", heap)?;
@@ -436,6 +385,7 @@ fn functions(builder: &mut GlobalsBuilder) {
             "+" => counted(this, heap).add(counted(other, heap), heap),
             "-" => counted(this, heap).sub(counted(other, heap), heap),
             "*" => this.mul(other, heap),
+            "**" => power(this, other, heap),
             _ => this.div(other, heap),
         }
     }

@@ -1,6 +1,7 @@
 //! `max` and `min`: of numbers of which one is known only when the program runs, another such number.
 
 use super::super::iterators::each;
+use super::super::own_operators;
 use super::super::undecided::UnknownValue;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -55,7 +56,7 @@ fn extreme<'v>(
         return default.ok_or_else(empty);
     };
     for (key, other) in all {
-        if key.compare(best)? == side {
+        if own_operators::sorted(key, best, eval)? == side {
             (best, value) = (key, other);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::super::arguments::{class_of, items};
 use super::super::objects_shown;
+use super::super::{classes, own_operators};
 use super::format::{raised, template};
 use starlark::eval::Evaluator;
 use starlark::values::dict::{AllocDict, DictRef};
@@ -139,7 +140,20 @@ fn keys<'v>(
 fn sort_by<'v>(
     keyed: &mut [(Value<'v>, Value<'v>)],
     turn: fn(Ordering) -> Ordering,
+    eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<()> {
+    // What a program's own `__lt__` says need be no order: each goes in front of those it is less than.
+    if keyed.iter().any(|(key, _)| classes::is_object(*key)) {
+        for from in 1..keyed.len() {
+            let mut at = from;
+            while at > 0 && turn(own_operators::sorted(keyed[at].0, keyed[at - 1].0, eval)?).is_lt()
+            {
+                keyed.swap(at, at - 1);
+                at -= 1;
+            }
+        }
+        return Ok(());
+    }
     let mut failed = None;
     keyed.sort_by(|(one, _), (other, _)| match one.compare(*other) {
         Ok(order) => turn(order),
@@ -157,7 +171,7 @@ fn sort<'v>(
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<()> {
     let mut keyed = keys(entries, key, eval)?;
-    sort_by(&mut keyed, |order| order)?;
+    sort_by(&mut keyed, |order| order, eval)?;
     entries.iter_mut().zip(keyed).for_each(|(entry, (_, sorted))| *entry = sorted);
     Ok(())
 }
@@ -168,7 +182,7 @@ fn stable_reverse<'v>(
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<()> {
     let mut keyed = keys(entries, key, eval)?;
-    sort_by(&mut keyed, Ordering::reverse)?;
+    sort_by(&mut keyed, Ordering::reverse, eval)?;
     entries.iter_mut().zip(keyed).for_each(|(entry, (_, sorted))| *entry = sorted);
     Ok(())
 }

@@ -6,16 +6,18 @@ mod float;
 mod format;
 mod math;
 mod method;
+mod powers;
 mod same;
 mod spec;
 mod through;
 mod types;
 
-pub(super) use builtins::{function_name, set};
+pub(super) use builtins::{counted, function_name, set};
 pub(super) use float::{float_of, repr as float_repr};
 pub(super) use format::{format, percent, raised};
+pub(super) use powers::power;
 pub(super) use same::unknown;
-pub(super) use types::TypeValue;
+pub(super) use types::{TypeValue, whole_class};
 
 use starlark::environment::{Globals, GlobalsBuilder};
 use starlark::values::FrozenValue;
@@ -26,6 +28,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     same::add(builder);
     extremes::add(builder);
     math::add(builder);
+    powers::add(builder);
     through::add(builder);
 }
 

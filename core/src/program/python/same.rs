@@ -4,6 +4,7 @@
 use super::super::callable;
 use super::super::iterators;
 use super::super::output_value::OutputValue;
+use super::super::own_operators;
 use super::super::special;
 use super::super::tensor_value::TensorValue;
 use super::super::undecided::{self, UnknownValue};
@@ -97,6 +98,9 @@ const COMPARISONS: [(&str, &str); 5] = [
     ("_at_least", "ge"),
 ];
 
+/// How they are written.
+const SIGNS: [(&str, &str); 4] = [("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")];
+
 /// `(a > b).sum()`: a comparison of which something is asked.
 fn compared<'v>(
     name: &'static str,
@@ -113,6 +117,11 @@ fn compared<'v>(
         && let Some(own) = special::equal(a, b, eval)?
     {
         return Ok(Value::new_bool(!special::truth(own, eval)?));
+    }
+    if let Some((_, sign)) = SIGNS.iter().find(|(own, _)| *own == operator)
+        && let Some(own) = own_operators::compared(sign, a, b, eval)?
+    {
+        return Ok(own);
     }
     Ok(Value::new_bool(match operator {
         "ne" => !equal(a, b)?,

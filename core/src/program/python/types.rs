@@ -2,7 +2,11 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
+use super::super::arguments::class_of;
 use super::super::callable::Callable;
+use super::super::classes::InstanceValue;
+use super::super::stores::StoreValue;
+use super::super::values::ReduceOpValue;
 use super::super::{classes, exceptions};
 use allocative::Allocative;
 use starlark::starlark_simple_value;
@@ -20,8 +24,39 @@ starlark_simple_value!(TypeValue);
 
 impl fmt::Display for TypeValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "<class '{}'>", self.0)
+        write!(f, "<class '{}'>", qualified(&self.0))
     }
+}
+
+/// Classes that Python shows with the module that they are of, by their own names.
+const QUALIFIED: [(&str, &str); 9] = [
+    ("Tensor", "torch.Tensor"),
+    ("Size", "torch.Size"),
+    ("dtype", "torch.dtype"),
+    ("device", "torch.device"),
+    ("timedelta", "datetime.timedelta"),
+    ("ProcessGroup", "torch.distributed.distributed_c10d.ProcessGroup"),
+    ("Work", "torch.distributed.distributed_c10d.Work"),
+    ("P2POp", "torch.distributed.distributed_c10d.P2POp"),
+    ("DeviceMesh", "torch.distributed.device_mesh.DeviceMesh"),
+];
+
+fn qualified(class: &str) -> &str {
+    QUALIFIED.iter().find(|(own, _)| *own == class).map_or(class, |(_, whole)| *whole)
+}
+
+/// What Python shows of a value's class between `<class '` and `'>`.
+pub(in super::super) fn whole_class(value: Value<'_>) -> String {
+    if let Some(own) = value.downcast_ref::<InstanceValue<'_>>().and_then(InstanceValue::class) {
+        return format!("__main__.{}", own.name);
+    }
+    if let Some(op) = value.downcast_ref::<ReduceOpValue>() {
+        return op.class().to_owned();
+    }
+    if let Some(store) = value.downcast_ref::<StoreValue>() {
+        return store.class();
+    }
+    qualified(class_of(value)).to_owned()
 }
 
 #[starlark_value(type = "type")]

@@ -5,6 +5,7 @@
 use super::log::{Answer, Missing, Place, What};
 use super::settle::CLIENTS;
 use super::side::{Asks, CONSTRUCTOR, Call, Handle, Of, Told, call, meet};
+use super::signatures::{Named, invoked_with};
 use super::value::{StoreValue, column};
 use crate::c10d::{Dist, DistError, ErrorKind};
 use crate::program::arguments as take;
@@ -159,17 +160,19 @@ pub(in super::super) fn functions(builder: &mut GlobalsBuilder) {
         Ok(StoreValue(Arc::new(store)))
     }
 
-    fn PrefixStore<'v>(prefix: &str, store: Value<'v>) -> anyhow::Result<StoreValue> {
+    fn PrefixStore<'v>(prefix: Value<'v>, store: Value<'v>) -> anyhow::Result<StoreValue> {
         if store.is_none() {
             let text = "store argument cannot be None";
             return Err(refused(DistError::new(ErrorKind::ValueError, text)));
         }
-        let Some(store) = store.downcast_ref::<StoreValue>() else {
-            return Err(take::type_error(
+        let given = prefix.unpack_str().zip(store.downcast_ref::<StoreValue>());
+        let Some((prefix, store)) = given else {
+            return Err(take::type_error(format!(
                 "__init__(): incompatible constructor arguments. The following argument types are \
                  supported:\n    1. torch._C._distributed_c10d.PrefixStore(prefix: str, store: \
-                 torch._C._distributed_c10d.Store)\n",
-            ));
+                 torch._C._distributed_c10d.Store)\n\n{}",
+                invoked_with([prefix, store].into_iter(), &Named::default())
+            )));
         };
         anyhow::ensure!(store.0.depth() < 64, "a prefix of more than 64 prefixes");
         let prefix = prefix.to_owned();

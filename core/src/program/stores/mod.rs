@@ -27,6 +27,7 @@ mod rounds;
 mod seen;
 mod settle;
 mod side;
+mod signatures;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -37,4 +38,4 @@ pub(super) use constructors::{functions, given, of_c10d};
 pub(super) use log::{Agreed, Log};
 pub(super) use rounds::{Look, Rounds};
 pub(super) use side::Side;
-pub(super) use value::python;
+pub(super) use value::{StoreValue, python};

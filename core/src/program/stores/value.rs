@@ -6,6 +6,10 @@ use super::bytes::{BytesValue, bytes_of};
 use super::late::LateValue;
 use super::log::{Answer, Place, What};
 use super::side::{Asks, Call, Handle, Of, Told, call};
+use super::signatures::{
+    ADD, APPEND, CHECK, COMPARE_SET, DELETE_KEY, GET, MULTI_GET, MULTI_SET, Named, SET,
+    SET_TIMEOUT, WAIT, only, positions, refusal,
+};
 use crate::c10d::{DistError, ErrorKind};
 use crate::program::arguments as take;
 use crate::program::process::{Process, process, refused};
@@ -30,9 +34,19 @@ use std::sync::atomic::Ordering;
 pub(in super::super) struct StoreValue(#[allocative(skip)] pub(super) Arc<Handle>);
 starlark_simple_value!(StoreValue);
 
+impl StoreValue {
+    /// The whole name of its class, as Python shows it.
+    pub(in super::super) fn class(&self) -> String {
+        match self.0.class() {
+            "PrefixStore" => "torch.distributed.distributed_c10d.PrefixStore".to_owned(),
+            class => format!("torch._C._distributed_c10d.{class}"),
+        }
+    }
+}
+
 impl fmt::Display for StoreValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "<torch.distributed.distributed_c10d.{} object>", self.0.class())
+        write!(f, "<{} object at 0xADDR>", self.class())
     }
 }
 
@@ -69,22 +83,6 @@ impl<'v> StarlarkValue<'v> for StoreValue {
 
     fn has_attr(&self, attribute: &str, heap: Heap<'v>) -> bool {
         self.get_attr(attribute, heap).is_some()
-    }
-}
-
-/// pybind11's refusal of arguments, as far as it is the same in every process.
-fn signature(method: &str, takes: &str, returns: &str) -> anyhow::Error {
-    take::type_error(format!(
-        "{method}(): incompatible function arguments. The following argument types are \
-         supported:\n    1. (self: torch._C._distributed_c10d.Store{takes}) -> {returns}\n"
-    ))
-}
-
-/// The argument of a method that takes one.
-fn only<'v>(args: &UnpackTuple<Value<'v>>) -> Option<Value<'v>> {
-    match args.items[..] {
-        [only] => Some(only),
-        _ => None,
     }
 }
 
@@ -174,24 +172,23 @@ fn store_methods(builder: &mut MethodsBuilder) {
     fn set<'v>(
         this: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: Named<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let [key, value] = args.items[..] else {
-            return Err(signature("set", ", arg0: str, arg1: str", "None"));
-        };
-        let (Some(key), Some(value)) = (text_of(key), bytes_of(value)) else {
-            return Err(signature("set", ", arg0: str, arg1: str", "None"));
-        };
+        let wrong = || refusal(&SET, this, &args, &named);
+        let [key, value] = positions(&args, &named)[..] else { return Err(wrong()) };
+        let (Some(key), Some(value)) = (text_of(key), bytes_of(value)) else { return Err(wrong()) };
         ask(this, What::Set(value), "store.set", vec![key], None, eval)
     }
 
     fn append<'v>(
         this: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: Named<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let wrong = || signature("append", ", arg0: str, arg1: str", "None");
-        let [key, value] = args.items[..] else { return Err(wrong()) };
+        let wrong = || refusal(&APPEND, this, &args, &named);
+        let [key, value] = positions(&args, &named)[..] else { return Err(wrong()) };
         let (Some(key), Some(value)) = (text_of(key), bytes_of(value)) else { return Err(wrong()) };
         ask(this, What::Append(value), "store.append", vec![key], None, eval)
     }
@@ -199,20 +196,22 @@ fn store_methods(builder: &mut MethodsBuilder) {
     fn get<'v>(
         this: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: Named<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let key = only(&args).and_then(text_of);
-        let key = key.ok_or_else(|| signature("get", ", arg0: str", "bytes"))?;
+        let key = only(&args, &named).and_then(text_of);
+        let key = key.ok_or_else(|| refusal(&GET, this, &args, &named))?;
         ask(this, What::Get, "store.get", vec![key], None, eval)
     }
 
     fn add<'v>(
         this: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: Named<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let wrong = || signature("add", ", arg0: str, arg1: int", "int");
-        let [key, amount] = args.items[..] else { return Err(wrong()) };
+        let wrong = || refusal(&ADD, this, &args, &named);
+        let [key, amount] = positions(&args, &named)[..] else { return Err(wrong()) };
         let key = text_of(key).ok_or_else(wrong)?;
         let amount = take::whole(amount, "amount").map_err(|_| wrong())?;
         ask(this, What::Add(amount), "store.add", vec![key], None, eval)
@@ -221,10 +220,11 @@ fn store_methods(builder: &mut MethodsBuilder) {
     fn compare_set<'v>(
         this: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: Named<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let wrong = || signature("compare_set", ", arg0: str, arg1: str, arg2: str", "bytes");
-        let [key, expected, desired] = args.items[..] else { return Err(wrong()) };
+        let wrong = || refusal(&COMPARE_SET, this, &args, &named);
+        let [key, expected, desired] = positions(&args, &named)[..] else { return Err(wrong()) };
         let (Some(key), Some(expected), Some(desired)) =
             (text_of(key), bytes_of(expected), bytes_of(desired))
         else {
@@ -237,37 +237,33 @@ fn store_methods(builder: &mut MethodsBuilder) {
     fn delete_key<'v>(
         this: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: Named<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let key = only(&args).and_then(text_of);
-        let key = key.ok_or_else(|| signature("delete_key", ", arg0: str", "bool"))?;
+        let key = only(&args, &named).and_then(text_of);
+        let key = key.ok_or_else(|| refusal(&DELETE_KEY, this, &args, &named))?;
         ask(this, What::Delete, "store.delete_key", vec![key], None, eval)
     }
 
     fn check<'v>(
         this: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: Named<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let keys = only(&args).and_then(texts_of);
-        let keys = keys.ok_or_else(|| signature("check", ", arg0: list[str]", "bool"))?;
+        let keys = only(&args, &named).and_then(texts_of);
+        let keys = keys.ok_or_else(|| refusal(&CHECK, this, &args, &named))?;
         ask(this, What::Check, "store.check", keys, None, eval)
     }
 
     fn wait<'v>(
         this: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: Named<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let wrong = || {
-            take::type_error(
-                "wait(): incompatible function arguments. The following argument types are \
-                 supported:\n    1. (self: torch._C._distributed_c10d.Store, arg0: list[str]) -> \
-                 None\n    2. (self: torch._C._distributed_c10d.Store, arg0: list[str], arg1: \
-                 datetime.timedelta) -> None\n",
-            )
-        };
-        let (keys, timeout) = match args.items[..] {
+        let wrong = || refusal(&WAIT, this, &args, &named);
+        let (keys, timeout) = match positions(&args, &named)[..] {
             [keys] => (keys, None),
             [keys, timeout] => (keys, Some(timeout)),
             _ => return Err(wrong()),
@@ -284,21 +280,22 @@ fn store_methods(builder: &mut MethodsBuilder) {
     fn multi_get<'v>(
         this: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: Named<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let keys = only(&args).and_then(texts_of);
-        let keys =
-            keys.ok_or_else(|| signature("multi_get", ", arg0: list[str]", "list[bytes]"))?;
+        let keys = only(&args, &named).and_then(texts_of);
+        let keys = keys.ok_or_else(|| refusal(&MULTI_GET, this, &args, &named))?;
         ask(this, What::MultiGet, "store.multi_get", keys, None, eval)
     }
 
     fn multi_set<'v>(
         this: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: Named<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let wrong = || signature("multi_set", ", arg0: list[str], arg1: list[str]", "None");
-        let [keys, values] = args.items[..] else { return Err(wrong()) };
+        let wrong = || refusal(&MULTI_SET, this, &args, &named);
+        let [keys, values] = positions(&args, &named)[..] else { return Err(wrong()) };
         let values: Option<Vec<Vec<u8>>> =
             take::items(values).and_then(|values| values.into_iter().map(bytes_of).collect());
         let (Some(keys), Some(values)) = (texts_of(keys), values) else { return Err(wrong()) };
@@ -334,14 +331,13 @@ fn store_methods(builder: &mut MethodsBuilder) {
     fn set_timeout<'v>(
         this: Value<'v>,
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
+        #[starlark(kwargs)] named: Named<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let _ = process(eval)?;
-        let timeout = match args.items[..] {
-            [timeout] => timeout.downcast_ref::<DurationValue>(),
-            _ => None,
-        };
-        let wrong = || signature("set_timeout", ", arg0: datetime.timedelta", "None");
+        let timeout = only(&args, &named);
+        let timeout = timeout.and_then(|timeout| timeout.downcast_ref::<DurationValue>());
+        let wrong = || refusal(&SET_TIMEOUT, this, &args, &named);
         handle(this)?.set_timeout(timeout.ok_or_else(wrong)?.0);
         Ok(NoneType)
     }
