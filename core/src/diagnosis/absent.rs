@@ -11,7 +11,9 @@ use super::index::{Job, Made, Row};
 use super::inside;
 use super::lost;
 use super::met;
+use super::models;
 use super::monitored;
+use super::out_of_step::skipped_among_groups;
 use super::passes;
 use super::report::{Certainty, Evidence, Kind};
 use super::rounds::{alike_since, fix_loop, left_out};
@@ -210,13 +212,18 @@ pub(super) fn never_joined(
         .collect::<Option<Vec<_>>>()
         .and_then(|reasons| reasons.first().copied())
     {
-        return Some(Cause {
+        let cause = Cause {
             kind,
             certainty: Certainty::Likely,
             message: format!("{who} never called {call}; {there}. {why}"),
             fix: fix.to_owned(),
             evidence: shown,
             ..base
+        };
+        return Some(if kind == Kind::DdpModelMismatch {
+            models::of_raised(scene, row, cause)
+        } else {
+            cause
         });
     }
     if let Some(cause) = alone::cause(scene, culprits, row, &base, &shown) {
@@ -230,7 +237,10 @@ pub(super) fn never_joined(
         return Some(cause);
     }
     let why = match from_plan_of(job, row.group, first, made.rank) {
-        Reason::Other => skipped_by_lines(job, row.group, row.seq, first, made.rank),
+        Reason::Other => match skipped_by_lines(job, row.group, row.seq, first, made.rank) {
+            Reason::Other => skipped_among_groups(scene, culprits, row),
+            known => known,
+        },
         known => known,
     };
     let (why, passes) = passes::told(job, row.group, first, made.rank, why);
@@ -323,9 +333,14 @@ pub(super) fn never_joined(
              likely their devices or processes are stuck."
                 .to_owned()
         }
-        many if many.iter().all(|rank| idle(scene, *rank)) => {
-            " They have no call under way: they are stuck in their own code, or ended.".to_owned()
-        }
+        many if many.iter().all(|rank| idle(scene, *rank)) => match is_unseen(scene, many, row) {
+            true => " They have no call under way: they are stuck in their own code, or in a send, a receive \
+                     or new_group, which gloo's recorder leaves out, or ended."
+                .to_owned(),
+            false => {
+                " They have no call under way: they are stuck in their own code, or ended.".to_owned()
+            }
+        },
         _ => String::new(),
     };
     let alike = match (&log.plan, alike_since(job, row.group, row.seq, first)) {
@@ -417,10 +432,7 @@ fn stands(scene: &Scene<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> String {
         },
         (_, Some(last)) => {
             let same = last.record.call.group == row.group;
-            let gloo =
-                scene.job.group(row.group).is_some_and(|it| it.backend() == BackendName::Gloo);
-            let unseen = log.recorded && gloo && !own.calls.iter().any(|record| record.call.p2p);
-            let so = match (same, unseen) {
+            let so = match (same, is_unseen(scene, &[rank], row)) {
                 (true, true) => {
                     ", which completed: it is stuck after it, in its own code or in a send, a receive or \
                      new_group, which gloo's recorder leaves out, or it ended"
@@ -430,7 +442,8 @@ fn stands(scene: &Scene<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> String {
                 }
                 (false, _) => "",
             };
-            format!(" Its last call was {}{so}.", words::call(log, last))
+            let unready = in_ddp::unready(last.record, row);
+            format!(" Its last call was {}{so}.{unready}", words::call(log, last))
         }
         (_, None) => " It has no call under way: it is stuck in its own code, or ended.".to_owned(),
     }
@@ -441,6 +454,14 @@ fn finished(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<&'static str> {
     let [rank] = culprits else { return None };
     let ended = job.rank(*rank)?.state == RankState::Finished;
     ended.then_some(" It finished its program without it.")
+}
+
+/// True if these ranks may be in calls that their recorders leave out, as gloo's do.
+fn is_unseen(scene: &Scene<'_, '_>, many: &[GlobalRank], row: &Row<'_>) -> bool {
+    let gloo = scene.job.group(row.group).is_some_and(|it| it.backend() == BackendName::Gloo);
+    let own = many.iter().filter_map(|rank| scene.job.rank(*rank));
+    let mut calls = own.flat_map(|own| &own.calls);
+    scene.job.log.recorded && gloo && !calls.any(|record| record.call.p2p)
 }
 
 /// True if a call of the rank is pending that others saw complete.

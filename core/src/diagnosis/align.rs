@@ -310,6 +310,26 @@ pub(super) fn align_in(
     (matched > 0 && !edits.is_empty()).then_some(Alignment { edits, matched, only })
 }
 
+/// How many calls two ranks made in different orders, where from the first one that differs on both made the
+/// same ones: works that are started in the order of a dict that the ranks built differently. `None` of two,
+/// which are a swap, and of calls that are shifted as a whole: there the one is a round ahead.
+pub(super) fn reordered(own: &[&CallRecord], theirs: &[&CallRecord]) -> Option<usize> {
+    let same = |a: &&CallRecord, b: &&CallRecord| compare(a, b, None) == Likeness::Same;
+    let behind = own.iter().rev().zip(theirs.iter().rev()).take_while(|(a, b)| same(a, b)).count();
+    let count = own.len().checked_sub(behind).filter(|_| own.len() == theirs.len())?;
+    let (own, theirs) = (own.get(..count)?, theirs.get(..count)?);
+    if !(3..=BAND).contains(&count) {
+        return None;
+    }
+    let mut left: Vec<&&CallRecord> = theirs.iter().collect();
+    for record in own {
+        left.swap_remove(left.iter().position(|it| same(it, record))?);
+    }
+    let shifted =
+        |by: usize| own.iter().zip(theirs.iter().cycle().skip(by)).all(|(a, b)| same(a, b));
+    (!(1..count).any(shifted)).then_some(count)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -362,6 +382,20 @@ mod tests {
     fn edits(own: &str, theirs: &str) -> Vec<(Edit, usize, usize)> {
         let found = aligned(own, theirs).map(|found| found.edits).unwrap_or_default();
         found.iter().map(|place| (place.edit, place.own, place.theirs)).collect()
+    }
+
+    #[test]
+    fn calls_in_another_order_are_no_edits() {
+        let order = |own: &str, theirs: &str| {
+            let (own, theirs) = (calls(own), calls(theirs));
+            reordered(&own.iter().collect::<Vec<_>>(), &theirs.iter().collect::<Vec<_>>())
+        };
+        assert_eq!(order("dcba", "abcd"), Some(4));
+        assert_eq!(order("cbade", "abcde"), Some(3));
+        // A swap, a call left out in front of the next round, other calls, and more of them.
+        for own in ["bacd", "bcda", "cdab", "dcbb", "dcb", "dcbae"] {
+            assert_eq!(order(own, "abcd"), None, "{own}");
+        }
     }
 
     #[test]

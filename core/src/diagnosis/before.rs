@@ -117,7 +117,7 @@ pub(super) fn ahead(
 }
 
 /// The last calls of a group before a number, each by who made it first.
-fn calls_before<'a>(job: &Job<'a>, group: GroupId, seq: u64) -> Vec<&'a CallRecord> {
+pub(super) fn calls_before<'a>(job: &Job<'a>, group: GroupId, seq: u64) -> Vec<&'a CallRecord> {
     let rows = job.rows_of(group);
     let to = rows.partition_point(|row| row.seq < seq);
     let rows = rows.get(to.saturating_sub(WINDOW)..to).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! What the lines tell that calls come from: of calls that are all alike, which one a rank left out.
 
-use super::align::{Edit, WINDOW, align};
+use super::align::{Edit, Place, WINDOW, align};
 use super::explain::{Deed, Reason, is_ddp, sure};
 use super::index::Job;
 use super::report::Certainty;
@@ -8,6 +8,9 @@ use super::words::line_of;
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
 use crate::trace::CallRecord;
+
+/// So many calls from different lines are looked at.
+const PLACES: usize = 8;
 
 /// Where the lines of a rank that never came to a call show that it left out an earlier one of the
 /// same size; the calls of `rank` fall short of those of `peer` by one at `seq`.
@@ -54,7 +57,8 @@ pub(super) fn skipped_by_lines(
 }
 
 /// The calls of two ranks in a group since they first made one from different lines, before `seq`;
-/// `None` if they never did.
+/// `None` if they never did. Not from where calls that go on alike behind show that only the line differs, as
+/// that of the rank does which has what the others are sent.
 pub(super) fn parted<'a>(
     job: &Job<'a>,
     group: GroupId,
@@ -65,12 +69,18 @@ pub(super) fn parted<'a>(
     let rows = job.rows_of(group);
     let to = rows.partition_point(|row| row.seq < seq);
     let rows = rows.get(to.saturating_sub(WINDOW)..to)?;
-    let mut both = rows.iter().filter_map(|row| Some((row.of(rank)?.record, row.of(peer)?.record)));
-    let (own, _) = both.find(|(own, their)| {
+    let both = rows.iter().filter_map(|row| Some((row.of(rank)?.record, row.of(peer)?.record)));
+    let parted = both.filter(|(own, their)| {
         let (own, their) = (&own.call.stack, &their.call.stack);
         !own.is_empty() && !their.is_empty() && own != their
-    })?;
-    let since = own.seq?;
-    let calls = |of| job.calls_from(group, of, since).take(WINDOW).collect();
-    Some((calls(rank), calls(peer)))
+    });
+    let calls =
+        |of, since| -> Vec<&CallRecord> { job.calls_from(group, of, since).take(WINDOW).collect() };
+    parted.take(PLACES).find_map(|(first, _)| {
+        let (own, theirs) = (calls(rank, first.seq?), calls(peer, first.seq?));
+        let begins =
+            |edits: &[Place]| edits.first().is_some_and(|it| (it.own, it.theirs) == (0, 0));
+        let here = align(&own, &theirs).is_none_or(|found| begins(&found.edits));
+        here.then_some((own, theirs))
+    })
 }

@@ -453,10 +453,10 @@ fn p2p_circle(scene: &Scene<'_, '_>, circle: &[GlobalRank]) -> Option<Cause> {
     });
     let said: Vec<String> = said.collect();
     let queued = waits.iter().any(|pending| pending.queued);
-    // Whoever only comes behind them is no part of it.
+    // Whoever only comes behind them is no part of it; one rank alone closes none.
     let in_it: BTreeSet<GlobalRank> = waits.iter().map(|pending| pending.made.rank).collect();
     let (circle, behind): (Vec<GlobalRank>, Vec<GlobalRank>) =
-        circle.iter().partition(|rank| in_it.contains(rank));
+        circle.iter().partition(|rank| in_it.len() < 2 || in_it.contains(rank));
     let on_devices = match queued {
         true => {
             " Their processes have gone on and made the calls that these wait for; their devices begin \

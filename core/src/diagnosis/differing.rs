@@ -228,6 +228,7 @@ fn minority(
             let unsure = log.plan.is_none() && deed.certainty != Certainty::Certain;
             let other = line.filter(|_| unsure);
             let only = match nobody_else(scene, row, &side.ranks, other) {
+                _ if deed.count > 2 => String::new(),
                 only if only.is_empty() && (line.is_some() || !unsure) => only,
                 only => format!(
                     "{only} It may as well have made that call besides, or left the other out."
@@ -331,6 +332,9 @@ pub(super) const FIX_SWAPPED: &str = "Make the calls of a group in the same orde
 pub(super) fn swapped(who: &str, deed: &Deed, group: &str) -> String {
     let (other, other_line) = deed.other.clone().unwrap_or_default();
     let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
+    if deed.count > 2 {
+        return format!("{who}{likely} made {} calls of {group} in another order.", deed.count);
+    }
     format!(
         "{who}{likely} made two calls of {group} in the other order: {other}{} before {}{}.",
         words::at_line(other_line),

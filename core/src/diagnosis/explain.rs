@@ -4,7 +4,7 @@
 //! In order of trust: the plan, where there is one; the calls that follow on both sides, which
 //! shift against each other; the calls before, which show what follows what; and the lines.
 
-use super::align::{Edit, WINDOW, align};
+use super::align::{Edit, WINDOW, align, reordered};
 use super::before::{ahead, comes_next, continues, goes_on, next_in_progression, next_round};
 use super::by_lines::parted;
 use super::in_ddp::{OnePass, one_pass};
@@ -12,12 +12,12 @@ use super::index::Job;
 use super::places::{began_again, strays};
 use super::plan_diff::{PlanDiff, plan_diff};
 use super::report::Certainty;
-use super::rounds::{left_loop, only_here, went_around, whole_rounds};
+use super::rounds::{left_inner, left_loop, only_here, went_around, whole_rounds};
 use super::signature::{Difference, Signature};
 use super::words::{at_line, line_of, within};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
-use crate::trace::{CallRecord, Frame};
+use crate::trace::{CallRecord, Frame, TensorShape};
 
 /// What a rank did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) enum Reason {
     Unused(Deed),
     /// It made `count` calls of its own.
     Extra(Deed),
-    /// It made two calls in the other order.
+    /// It made two calls in the other order, or `count` of them in another.
     Swapped(Deed),
     /// It left a loop that the others are still in.
     LeftLoop {
@@ -176,6 +176,10 @@ pub(super) fn reason(
         }
         None => {}
     }
+    if let Some(count) = reordered(&own, &theirs) {
+        let other = Some((own_call.call.op.clone(), line_of(job.log, rank, own_call)));
+        return Reason::Swapped(Deed { other, ..deed(&theirs, peer, count, Certainty::Likely) });
+    }
     if let Some(found) = align(&own, &theirs)
         && let Some(first) = found.edits.first().copied()
     {
@@ -245,16 +249,19 @@ pub(super) fn reason(
     if let Some(reason) = left_loop(job, group, seq, rank, own_call, their_call) {
         return reason;
     }
-    if let Some(reason) = went_around(job, group, seq, rank, own_call, their_call) {
+    let left = went_around(job, group, seq, rank, own_call, their_call)
+        .or_else(|| left_inner(job, group, seq, own_call, their_call));
+    if let Some(reason) = left {
         return reason;
     }
     // The same the other way round: the others have left it.
     if let Some(Reason::LeftLoop { ddp, .. }) =
         left_loop(job, group, seq, peer, their_call, own_call)
+            .or_else(|| left_inner(job, group, seq, their_call, own_call))
     {
         return Reason::StayedInLoop { ddp };
     }
-    let same_size = own_call.call.payload() == their_call.call.payload();
+    let same_size = of_one_size(own_call, their_call);
     if !same_size && strays(job, group, rank, own_call, their_call) {
         return Reason::Extra(deed(&own, rank, 1, Certainty::Likely));
     }
@@ -325,6 +332,15 @@ pub(super) fn sure(matched: usize) -> Certainty {
 
 pub(super) fn alike(a: &CallRecord, b: &CallRecord) -> bool {
     Signature::of(&a.call).difference(&Signature::of(&b.call)).is_none()
+}
+
+/// True of calls on as many elements, such as an all_gather to as many as an all_reduce has.
+fn of_one_size(a: &CallRecord, b: &CallRecord) -> bool {
+    let elements = |record: &CallRecord| {
+        let sum = |tensors: &[TensorShape]| tensors.iter().map(TensorShape::numel).sum::<u64>();
+        sum(&record.call.inputs).max(sum(&record.call.outputs))
+    };
+    a.call.payload() == b.call.payload() || elements(a) == elements(b)
 }
 
 /// What a rank did differently after the first difference, in words: `left out all_reduce #12

@@ -113,7 +113,9 @@ fn astray_before(job: &Job<'_>, cause: &Cause) -> Option<Doubt> {
         return None;
     }
     let cut = |rank: &&GlobalRank| job.rank(**rank).is_some_and(RankLog::is_cut);
-    let cut: Vec<GlobalRank> = cause.culprits.iter().filter(cut).copied().collect();
+    // Those behind it may have answered in what is dropped.
+    let with = cause.culprits.iter().chain(&cause.also_victims);
+    let cut: Vec<GlobalRank> = with.filter(cut).copied().collect();
     let ring = if cut.len() == 1 { "The ring" } else { "The rings" };
     let have = if cut.len() == 1 { "has" } else { "have" };
     let why = format!(

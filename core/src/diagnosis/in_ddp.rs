@@ -3,7 +3,7 @@
 use super::absent::idle;
 use super::causes::Scene;
 use super::explain::{is_ddp, is_within};
-use super::index::Made;
+use super::index::{Made, Row};
 use super::report::Kind;
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
@@ -95,6 +95,19 @@ pub(super) fn reason(
         ));
     }
     None
+}
+
+/// Said of a rank that has reduced all of its last step, where others wait for the first bucket of the next:
+/// it may have been through that step's backward pass, and reduced nothing.
+pub(super) fn unready(last: &CallRecord, row: &Row<'_>) -> &'static str {
+    let waits = row.made.iter().find(|made| made.pending());
+    match waits.is_some_and(|made| made.record.call.is_ddp_bucket()) && last.call.is_ddp_bucket() {
+        true => {
+            " Or a parameter of that bucket got no gradient on it: DDP reduces no other bucket before, and \
+             raises in the next forward pass."
+        }
+        false => "",
+    }
 }
 
 /// True if a rank whose last call is `last` has reduced all buckets of its last step and none of

@@ -193,7 +193,9 @@ impl<'a> Job<'a> {
 
     /// Which groups stand for each other; worked out when somebody asks.
     pub(super) fn roles(&self) -> &Roles {
-        self.roles.get_or_init(|| Roles::of(&self.log.groups))
+        let line =
+            |group: GroupId| Some(&*self.rows_of(group).first()?.made.first()?.record.call.stack);
+        self.roles.get_or_init(|| Roles::of(&self.log.groups, line))
     }
 
     /// True as long as not too many findings have asked: to hold one against all ranks takes long.

@@ -1,6 +1,6 @@
 //! What a job's log says, as findings: alone, or where it names what a recording could only guess.
 
-use super::models::Sides;
+use super::models::{self, Sides};
 use super::report::{Certainty, Evidence, Finding, Kind, Report, Verdict};
 use super::watchdogs;
 use super::words::{self, cap_ranks, rank_list};
@@ -56,15 +56,20 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
                     | Kind::RankMissing
             )
         };
+        // Who goes on without a barrier that no recorder holds seems to make a call on top.
+        let passed_by = |known: &Finding| {
+            let sure = logged.kind == Kind::RankNeverJoined && logged.certainty < known.certainty;
+            sure && known.kind == Kind::OpExtra && as_known(known)
+        };
         let known = report.findings.iter_mut().find(|known| {
             let same = known.culprits.iter().all(|rank| logged.culprits.contains(rank));
-            let told = known.kind == logged.kind || vague(known.kind);
+            let told = known.kind == logged.kind || vague(known.kind) || passed_by(known);
             // Nothing is known of who left no dump, but for what others' logs say.
             let lost = known.kind == Kind::RankMissing && as_known(known);
             same && told && (lost || known.certainty != Certainty::Undecidable)
         });
         match known {
-            Some(known) if logged.kind != Kind::RankNeverJoined => {
+            Some(known) if logged.kind != Kind::RankNeverJoined || passed_by(known) => {
                 known.kind = logged.kind;
                 known.certainty = logged.certainty;
                 known.message =
@@ -143,7 +148,7 @@ fn findings(heard: &Heard, world: u32) -> Vec<Finding> {
     let statements = heard.statements.as_slice();
     let mut found = Vec::new();
     found.extend(unused(statements));
-    found.extend(models(statements));
+    found.extend(models(statements, heard.world_size.max(world)));
     let about = |said: &Said| statements.iter().filter(|it| it.said == *said).collect::<Vec<_>>();
     found.extend(simple(
         &about(&Said::Exhausted),
@@ -231,7 +236,7 @@ fn unused(statements: &[Statement]) -> Option<Finding> {
     )
 }
 
-fn models(statements: &[Statement]) -> Option<Finding> {
+fn models(statements: &[Statement], world: u32) -> Option<Finding> {
     const FIX: &str = "Build the same model on every rank: the same configuration, the same order of \
                        parameters, nothing that depends on the rank.";
     let mut counts: BTreeMap<u64, BTreeSet<GlobalRank>> = BTreeMap::new();
@@ -245,7 +250,14 @@ fn models(statements: &[Statement]) -> Option<Finding> {
     }
     if let Some(Statement { rank, said: Said::Shape { parameter }, .. }) = shapes.first() {
         let message = format!("DDP says on rank {rank}: {parameter} does not match rank 0's.");
-        return finding(Kind::DdpModelMismatch, &shapes, message, FIX);
+        let mut found = finding(Kind::DdpModelMismatch, &shapes, message, FIX)?;
+        let sides = models::raised(&found.culprits, (0..world).map(GlobalRank));
+        if let Some(sides) = sides.filter(|sides| sides.culprits != found.culprits) {
+            found.message += &format!(" So {}.", sides.said);
+            found.certainty = if sides.tie { Certainty::Undecidable } else { Certainty::Likely };
+            found.culprits = sides.culprits;
+        }
+        return Some(found);
     }
     let sides = Sides::of(counts.into_iter().map(|(count, ranks)| {
         let ranks: Vec<GlobalRank> = ranks.into_iter().collect();

@@ -10,6 +10,7 @@ use super::signature::{Difference, Signature};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
 use crate::trace::{CallRecord, Frame, RankLog};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// So many ties are held against what ranks of other groups do.
@@ -134,7 +135,9 @@ fn with_later(job: &Job<'_>, mut first: Mismatch) -> Vec<Mismatch> {
         let decided = Decided::ByMajority;
         found.push(Mismatch { row: at, majority: most, sides: others, decided, model: None });
     }
-    first.model = agree.first().copied();
+    // Who got furthest shows the most of what comes behind.
+    let far = |rank: &GlobalRank| (group.and_then(|it| job.last_number(it, *rank)), Reverse(*rank));
+    first.model = agree.iter().copied().max_by_key(far);
     for later in &mut found {
         later.model = first.model;
         later.majority.retain(|rank| agree.contains(rank));

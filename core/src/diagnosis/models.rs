@@ -3,7 +3,9 @@
 //! every rank, of different shapes those that differ from rank 0, and whoever ends first is not
 //! therefore the one that is wrong.
 
-use super::causes::Scene;
+use super::causes::{Cause, Scene};
+use super::index::Row;
+use super::report::Certainty;
 use super::words::ranks;
 use crate::job_log::{self, Said};
 use crate::rank::GlobalRank;
@@ -80,6 +82,31 @@ pub(super) fn sides(scene: &Scene<'_, '_>, how: &str) -> Option<Sides> {
     let like_0 = (like_0.collect::<Vec<_>>(), "rank 0's model".to_owned());
     let shape = |(parameter, ranks)| (list(ranks), format!("another {parameter}"));
     Sides::of(std::iter::once(like_0).chain(shapes.into_iter().map(shape)))
+}
+
+/// Who has which model, where DDP's constructor raised on some of these ranks, as it does on those whose
+/// shapes are not the first rank's: where it raised on most, it is that one which is the odd one out.
+pub(super) fn raised(
+    differ: &[GlobalRank],
+    all: impl Iterator<Item = GlobalRank>,
+) -> Option<Sides> {
+    let alike: Vec<GlobalRank> = all.filter(|rank| !differ.contains(rank)).collect();
+    let said = format!("the model of rank {}", alike.iter().min()?);
+    Sides::of([(differ.to_vec(), "another".to_owned()), (alike, said)])
+}
+
+/// A finding of models that differ from the first rank's, of those that most have not.
+pub(super) fn of_raised(scene: &Scene<'_, '_>, row: &Row<'_>, cause: Cause) -> Cause {
+    let members = scene.job.group(row.group).map(|group| group.ranks()).unwrap_or_default();
+    let sides = raised(&cause.culprits, members.iter().copied());
+    let Some(sides) = sides.filter(|sides| sides.culprits != cause.culprits) else { return cause };
+    Cause {
+        also_victims: members.iter().copied().filter(|it| !sides.culprits.contains(it)).collect(),
+        certainty: if sides.tie { Certainty::Undecidable } else { cause.certainty },
+        message: format!("{} So {}.", cause.message, sides.said),
+        culprits: sides.culprits,
+        ..cause
+    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::graph::Sink;
 use super::habit;
 use super::held;
 use super::in_step::{self, InAnother, odd_ones};
-use super::index::{Job, Made};
+use super::index::{Job, Made, Row};
 use super::report::{Certainty, Kind};
 use super::rounds::{fix_loop, left_out};
 use super::words::{self, at_line, cap_ranks};
@@ -277,6 +277,28 @@ fn tied(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
         circle.message
     );
     Cause { certainty: Certainty::Undecidable, message, ..circle }
+}
+
+/// Where a rank never came to a call since it left out one of that group before, as its calls in all its groups
+/// show beside those of ranks that go through the program as most do.
+pub(super) fn skipped_among_groups(
+    scene: &Scene<'_, '_>,
+    culprits: &[GlobalRank],
+    row: &Row<'_>,
+) -> Reason {
+    let job = scene.job;
+    let [rank] = culprits else { return Reason::Other };
+    let last = job.rank(*rank).and_then(|own| own.calls.last());
+    let elsewhere = last.is_some_and(|last| !last.call.p2p && last.call.group != row.group);
+    if job.log.plan.is_some() || !elsewhere || !job.may_look() {
+        return Reason::Other;
+    }
+    let among: Vec<GlobalRank> = row.waiting().into_iter().chain([*rank]).collect();
+    let odd = odd_ones(job, &among).filter(|odd| odd.ranks == [*rank]);
+    match odd.and_then(|odd| in_step::reason(job, *rank, odd.model)) {
+        Some((group, Reason::Skipped(deed))) if group == row.group => Reason::Skipped(deed),
+        _ => Reason::Other,
+    }
 }
 
 /// The circle as the fault of a rank that takes its groups as it never has.

@@ -2,39 +2,48 @@
 
 use crate::group::{GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
+use crate::trace::Frame;
 
 /// So many kinds of groups are told apart.
 const ROLES: usize = 64;
 
 /// What every group stands for: groups of one size, without a member in common, whose descriptions
-/// differ in digits only, stand for each other.
+/// differ in digits only, or that are first called from one line, stand for each other.
 #[derive(Clone, Debug)]
 pub(super) struct Roles {
     of: Vec<usize>,
 }
 
 impl Roles {
-    pub(super) fn of(groups: &[ProcessGroup]) -> Roles {
-        struct Role {
+    /// `line` is from where a group was first called, as far as that is known.
+    pub(super) fn of<'a>(
+        groups: &[ProcessGroup],
+        line: impl Fn(GroupId) -> Option<&'a [Frame]>,
+    ) -> Roles {
+        struct Role<'a> {
             desc: String,
+            line: Option<&'a [Frame]>,
             size: u32,
             members: Vec<bool>,
         }
-        let mut roles: Vec<Role> = Vec::new();
+        let mut roles: Vec<Role<'a>> = Vec::new();
         let mut of = Vec::with_capacity(groups.len());
-        for (at, group) in groups.iter().enumerate() {
+        for (at, (id, group)) in (0..).map(GroupId).zip(groups).enumerate() {
             let desc: String = group.desc().chars().filter(|c| !c.is_ascii_digit()).collect();
-            let taken = |role: &Role| {
+            let line = line(id).filter(|line| !line.is_empty());
+            let taken = |role: &Role<'_>| {
                 let is_in = |rank: &GlobalRank| role.members.get(rank.index()) == Some(&true);
                 group.ranks().iter().any(is_in)
             };
-            let known = roles
-                .iter()
-                .position(|role| role.size == group.size() && role.desc == desc && !taken(role));
+            let free = |role: &Role<'_>| role.size == group.size() && !taken(role);
+            let by_desc = roles.iter().position(|role| role.desc == desc && free(role));
+            let by_line =
+                || roles.iter().position(|role| line.is_some() && role.line == line && free(role));
+            let known = by_desc.or_else(by_line);
             let role = match known {
                 Some(role) => role,
                 None if roles.len() < ROLES => {
-                    roles.push(Role { desc, size: group.size(), members: Vec::new() });
+                    roles.push(Role { desc, line, size: group.size(), members: Vec::new() });
                     roles.len() - 1
                 }
                 // One of its own.

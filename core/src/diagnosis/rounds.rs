@@ -2,7 +2,7 @@
 //! that are alike nothing tells the one from the other, and what is said names both.
 
 use super::align::WINDOW;
-use super::before::continues;
+use super::before::{calls_before, continues};
 use super::explain::{Reason, alike, is_ddp, is_within};
 use super::in_ddp::VERIFY;
 use super::index::{Job, Row};
@@ -129,9 +129,8 @@ pub(super) fn whole_rounds(
 
 /// True of the first rank of a group in a call from a line that no rank has called from but those
 /// that call the same with it: what stands behind `if rank == 0:`, such as logging or a checkpoint,
-/// is the likeliest reason. (DDP's loop is left for other reasons as well, where nothing says that the call
-/// is such a one.) Where lines are not
-/// recorded, of a call like which nobody has made one since the others' call was first made.
+/// is the likeliest reason, and it is seldom the first rank whose data end before the others'. Where lines are
+/// not recorded, of a call like which nobody has made one since the others' call was first made.
 pub(super) fn only_here(
     job: &Job<'_>,
     group: GroupId,
@@ -149,7 +148,6 @@ pub(super) fn only_here(
         let mut others = others.filter(|made| made.rank != rank && made.record.seq != own.seq);
         return !stack.is_empty()
             && stack != other
-            && (is_ddp(stack) || !is_ddp(other) || is_of_objects(stack))
             && others.all(|made| made.record.call.stack != *stack);
     };
     let alone =
@@ -162,13 +160,6 @@ pub(super) fn only_here(
         && here.is_some_and(alone)
         && !since.is_empty()
         && before.all(|made| !alike(made.record, own))
-}
-
-/// True of a call with which ranks send each other objects, as they do for a log or a checkpoint.
-fn is_of_objects(stack: &[Frame]) -> bool {
-    let calls =
-        ["all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"];
-    calls.iter().any(|call| is_within(stack, call))
 }
 
 /// True of calls that are hardly one that went wrong: another collective, on tensors of another size.
@@ -269,6 +260,43 @@ pub(super) fn went_around(
     let rounds = made.filter(|made| made.record.call.stack == theirs.call.stack).count();
     let ddp = is_ddp(&theirs.call.stack) && !is_ddp(&own.call.stack);
     (in_it && rounds > 1).then_some(Reason::LeftLoop { ddp, rounds: Some(rounds), short_by: None })
+}
+
+/// How many rounds of a loop of several calls a rank has made that the others are still in, where it has gone
+/// on to the call that came behind such rounds before: the one at the end of an epoch, as after the epoch
+/// before.
+pub(super) fn left_inner(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    own: &CallRecord,
+    theirs: &CallRecord,
+) -> Option<Reason> {
+    /// A longer round is no loop's within another.
+    const LONGEST: usize = 256;
+    let is = |a: &CallRecord, b: &CallRecord| alike(a, b) && a.call.stack == b.call.stack;
+    let before = calls_before(job, group, seq);
+    let round_to = |to: usize, length: usize| before.get(to.checked_sub(length)?..to);
+    // The round begins with the others' call, behind the one that ends it now.
+    let last = *before.last()?;
+    let length = (2..=LONGEST).take_while(|length| *length < before.len()).find(|length| {
+        let begins = round_to(before.len(), length + 1);
+        matches!(begins, Some([end, first, ..]) if is(end, last) && is(first, theirs))
+    })?;
+    let round = round_to(before.len(), length)?;
+    let same = |to: usize| {
+        let other = round_to(to, length);
+        other.is_some_and(|other| other.iter().zip(round).all(|(a, b)| is(a, b)))
+    };
+    let left_then =
+        (length..before.len()).any(|at| before.get(at).is_some_and(|it| is(it, own)) && same(at));
+    if !left_then || round.iter().any(|record| is(record, own)) {
+        return None;
+    }
+    let ends = (0..).map_while(|rounds| before.len().checked_sub(rounds * length));
+    let rounds = ends.take_while(|to| same(*to)).count();
+    let ddp = is_ddp(&theirs.call.stack) && !is_ddp(&own.call.stack);
+    Some(Reason::LeftLoop { ddp, rounds: Some(rounds), short_by: None })
 }
 
 /// The first of the calls up to `seq` in which the rank's are all alike, from one line: any of them

@@ -52,7 +52,7 @@ pub(super) fn find(job: &Job<'_>) -> Option<Straggler> {
     for (id, group) in groups() {
         let came = Arrival::of(job, id);
         for row in full_rows(job, id, recorded(job, group)) {
-            for (rank, late) in came.late(row) {
+            for (rank, late) in came.own_late(job, row) {
                 let least = least.entry(rank).or_insert(late);
                 *least = (*least).min(late);
             }
@@ -118,7 +118,8 @@ fn of_group(
 ) -> Option<Straggler> {
     let full = full_rows(job, group, size);
     let came = Arrival::of(job, group);
-    let lateness: Vec<BTreeMap<GlobalRank, i128>> = full.iter().map(|row| came.late(row)).collect();
+    let lateness: Vec<BTreeMap<GlobalRank, i128>> =
+        full.iter().map(|row| came.own_late(job, row)).collect();
     // Start-up is slow for many reasons: the second half counts.
     let from = full.len() / 2;
     let mut counts: BTreeMap<GlobalRank, Vec<u64>> = BTreeMap::new();
@@ -301,6 +302,35 @@ impl Arrival {
     fn late(self, row: &Row<'_>) -> BTreeMap<GlobalRank, i128> {
         let median = i128::from(self.median_ps(row));
         row.made.iter().map(|made| (made.rank, i128::from(self.ps(made)) - median)).collect()
+    }
+
+    /// The same without what a rank shares with those who come out of another group's call with it: of a
+    /// group that has waited for one of its members all are late to the next call of the job.
+    fn own_late(self, job: &Job<'_>, row: &Row<'_>) -> BTreeMap<GlobalRank, i128> {
+        let mut late = self.late(row);
+        if !job.log.recorded || matches!(self, Arrival::Stream) {
+            return late;
+        }
+        let out_of = |made: &Made<'_>| {
+            let at = (made.record.work as usize).checked_sub(1)?;
+            let before = job.rank(made.rank)?.calls.get(at)?;
+            (before.call.group != row.group && !before.call.p2p).then_some(before.call.group)
+        };
+        let mut together: BTreeMap<GroupId, Vec<i128>> = BTreeMap::new();
+        let came: Vec<_> = row.made.iter().map(|made| (made.rank, out_of(made))).collect();
+        for (rank, group) in &came {
+            let late = late.get(rank).copied().unwrap_or(0);
+            together.entry(group.unwrap_or(row.group)).or_default().push(late);
+        }
+        together.values_mut().for_each(|late| late.sort_unstable());
+        for (rank, group) in came {
+            let others = group.and_then(|group| together.get(&group)).filter(|late| late.len() > 1);
+            let median = others.and_then(|late| late.get((late.len() - 1) / 2));
+            if let (Some(late), Some(median)) = (late.get_mut(&rank), median) {
+                *late = (*late).min(*late - median);
+            }
+        }
+        late
     }
 }
 

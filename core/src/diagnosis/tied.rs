@@ -71,6 +71,18 @@ pub(super) fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Optio
         shown.extend(ranks.filter_map(|rank| Some(evidence(scene, row.of(*rank)?, "called"))));
     }
     let made = *row.made.first()?;
+    let base = Cause {
+        kind: kind_of(difference),
+        culprits,
+        also_victims: Vec::new(),
+        group: Some(row.group),
+        seq: Some(row.seq),
+        op: Some(made.record.call.op.clone()),
+        certainty: Certainty::Undecidable,
+        message: String::new(),
+        fix: fix_of(difference).to_owned(),
+        evidence: shown,
+    };
     if let [one, other] = sides
         && let Some(uneven) = uneven(scene, row, one, other)
     {
@@ -80,12 +92,6 @@ pub(super) fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Optio
         };
         return Some(Cause {
             kind,
-            culprits,
-            also_victims: Vec::new(),
-            group: Some(row.group),
-            seq: Some(row.seq),
-            op: Some(made.record.call.op.clone()),
-            certainty: Certainty::Undecidable,
             message: format!(
                 "{} left the {}loop at #{} of {}, or a round of it out, and {} went on with it. As many \
                  did the one as the other, so who made the wrong number of rounds cannot be told: {}.",
@@ -97,10 +103,10 @@ pub(super) fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Optio
                 said.join("; "),
             ),
             fix: fix.to_owned(),
-            evidence: shown,
+            ..base
         });
     }
-    let mut fix = fix_of(difference).to_owned();
+    let mut fix = base.fix.clone();
     let mut or = match sides {
         [one, other] if difference == Difference::Size => {
             tied_sizes(scene.job, row, &one.ranks, &other.ranks)
@@ -118,13 +124,6 @@ pub(super) fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Optio
         fix += &format!(" If a call was left out: {}", words::uncapital(&fix_skipped(false)));
     }
     Some(Cause {
-        kind: kind_of(difference),
-        culprits,
-        also_victims: Vec::new(),
-        group: Some(row.group),
-        seq: Some(row.seq),
-        op: Some(made.record.call.op.clone()),
-        certainty: Certainty::Undecidable,
         message: format!(
             "At #{} of {} the ranks disagree and no call has a majority, so who is wrong cannot be \
              told: {}.{}",
@@ -134,6 +133,6 @@ pub(super) fn tie(scene: &Scene<'_, '_>, row: &Row<'_>, sides: &[Side]) -> Optio
             or.unwrap_or_default(),
         ),
         fix,
-        evidence: shown,
+        ..base
     })
 }

@@ -36,8 +36,8 @@ struct GroupDraft {
     ended: BTreeSet<u64>,
     /// Pending calls that are not alike.
     differ: BTreeSet<u64>,
-    /// What is pending, as its first caller called it.
-    called: BTreeMap<u64, Arc<str>>,
+    /// What is pending, and on how many elements, as its first caller called it.
+    called: BTreeMap<u64, (Arc<str>, u64)>,
 }
 
 /// The groups of a job.
@@ -192,8 +192,9 @@ impl GroupTable {
                         (false, false) => {
                             draft.pending.entry(seq).or_default().insert(dump.rank);
                             let name = &site.profiling_name;
-                            let first = draft.called.entry(seq).or_insert_with(|| Arc::clone(name));
-                            if first != name {
+                            let called = (Arc::clone(name), agreed_numel(site));
+                            let first = draft.called.entry(seq).or_insert_with(|| called.clone());
+                            if *first != called {
                                 draft.differ.insert(seq);
                             }
                         }
@@ -369,6 +370,16 @@ impl GroupDraft {
             alike && ranks.len() == self.callers.len()
         };
         self.pending.iter().any(all_wait)
+    }
+}
+
+/// How many elements a call has, where all of its ranks have as many; else 0.
+fn agreed_numel(site: &Site) -> u64 {
+    match call_name(&site.profiling_name).op {
+        "all_reduce" | "broadcast" | "reduce" => {
+            site.inputs.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.numel()))
+        }
+        _ => 0,
     }
 }
 

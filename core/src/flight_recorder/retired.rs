@@ -253,7 +253,6 @@ fn is_late_in_one(
         // Each of its ranks is through when its own parts have come, as the others' need not.
         || last.call.op.starts_with("all_to_all")
         || last.state == CallState::Completed
-        || last.call.is_ddp_bucket()
         || members.len() < all
     {
         return false;
@@ -271,8 +270,11 @@ fn is_late_in_one(
         }) else {
             return false;
         };
-        gone_on |= same.state == CallState::Completed
-            && calls.last().is_some_and(|end| end.work > same.work);
+        // DDP has the other buckets of a step reduced before it looks at this one.
+        let of_step =
+            |record: &CallRecord| same.call.is_ddp_bucket() && record.call.is_ddp_bucket();
+        let mut later = calls.iter().rev().take_while(|record| record.work > same.work);
+        gone_on |= same.state == CallState::Completed && later.any(|record| !of_step(record));
     }
     gone_on
 }

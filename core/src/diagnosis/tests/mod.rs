@@ -6,6 +6,7 @@ mod faults;
 mod gaps;
 mod gaps_told;
 mod habits;
+mod jobs;
 mod lines;
 mod mesh;
 mod missing;
