@@ -140,7 +140,7 @@ impl PlanArguments {
         };
         let compiled = program_child::plan_of(&name, text, &options)?;
         let Compiled { plan, printed, raised, assumed, .. } = compiled;
-        Ok((plan, Said { name, printed, raised, assumed }))
+        Ok((plan, Said { name, printed, raised, assumed, all: self.options.all_output }))
     }
 
     /// A plan of ours, or what a GOAL file says as one.

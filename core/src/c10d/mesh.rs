@@ -9,6 +9,7 @@ use super::error::{DistError, assertion_error, runtime_error, value_error};
 use super::groups::Group;
 use super::mesh_grid::Grid;
 use super::python;
+use std::collections::BTreeSet;
 
 impl Dist<'_> {
     /// `init_device_mesh(device_type, mesh_shape, mesh_dim_names)`: ranks 0 to the product of the
@@ -89,11 +90,15 @@ impl Dist<'_> {
                 grid.numel()
             )));
         }
+        let is_world = grid.shape().len() == 1 && grid.numel() == world_size as u64;
+        if !is_world {
+            self.lines_of_a_rank_twice(&grid)?;
+        }
         let mut mesh = self.mesh_without_groups(device_type, grid, names)?;
         let mut groups = Vec::new();
         let dims = mesh.grid.shape().len();
         let default = self.world().unwrap_or(Group::NonMember);
-        if dims == 1 && mesh.grid.numel() == world_size as u64 {
+        if is_world {
             let both = self.shared.machine.cuda_devices > 0 && self.get_backend(None)? == "gloo";
             let group = match both {
                 true => {
@@ -116,6 +121,28 @@ impl Dist<'_> {
         }
         mesh.groups = Some(groups);
         Ok(mesh)
+    }
+
+    /// What comes of a rank that is in the mesh twice, before anybody asserts that it is not: its
+    /// lines along the first dimension are made all the same, and one that lists it twice hangs.
+    fn lines_of_a_rank_twice(&mut self, grid: &Grid) -> Result<(), DistError> {
+        let rank = self.get_rank(None)?;
+        let places = u32::try_from(rank).map(|rank| grid.find(rank)).unwrap_or_default();
+        if places.len() < 2 {
+            return Ok(());
+        }
+        let numbers: BTreeSet<u64> = places.iter().map(|at| grid.line_of(0, at)).collect();
+        for (had, number) in numbers.into_iter().enumerate() {
+            let ranks: Vec<i64> = grid.line(0, number).into_iter().map(i64::from).collect();
+            self.new_group_as(Some(&ranks), &NewGroup::default(), false)?;
+            if had > 0 {
+                return Err(runtime_error(format!(
+                    "Each device mesh dimension should get only one process group, but got {rank} \
+                     in {ranks:?}!"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The groups of all lines along one dimension, of which this rank is in one at most. Every

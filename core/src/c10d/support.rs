@@ -15,6 +15,19 @@ pub enum Documents {
     V2_7,
 }
 
+impl Documents {
+    /// Every version, the oldest first.
+    pub const ALL: [Documents; 2] = [Documents::V0_4, Documents::V2_7];
+
+    /// The version's number.
+    pub fn version(self) -> &'static str {
+        match self {
+            Documents::V0_4 => "0.4",
+            Documents::V2_7 => "2.7",
+        }
+    }
+}
+
 /// A column of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the variants are the backends' names")]
@@ -23,6 +36,18 @@ pub enum Column {
     Gloo,
     Mpi,
     Nccl,
+}
+
+impl Column {
+    /// The backend's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Column::Tcp => "tcp",
+            Column::Gloo => "gloo",
+            Column::Mpi => "mpi",
+            Column::Nccl => "nccl",
+        }
+    }
 }
 
 /// What a table says of a call.
@@ -104,6 +129,24 @@ impl Documents {
         }
     }
 
+    /// The table's rows, in order: each call with what is said of it in every column, on a CPU and on
+    /// a GPU.
+    pub fn rows(self) -> impl Iterator<Item = (&'static str, Vec<[Support; 2]>)> {
+        ROWS.into_iter().filter_map(move |call| {
+            let cells = self.columns().map(|column| {
+                Some([self.support(column, false, call)?, self.support(column, true, call)?])
+            });
+            Some((call, cells.collect::<Option<_>>()?))
+        })
+    }
+
+    /// Every note on the table, with its backend and call.
+    pub fn notes(self) -> impl Iterator<Item = (Column, &'static str, &'static str)> {
+        ROWS.into_iter().flat_map(move |call| {
+            self.columns().filter_map(move |column| Some((column, call, self.note(column, call)?)))
+        })
+    }
+
     /// Where PyTorch 2.7.1 really does something else than its documents say.
     pub fn note(self, backend: Column, call: &str) -> Option<&'static str> {
         match (self, backend, call) {
@@ -125,7 +168,7 @@ mod tests {
 
     #[test]
     fn every_cell_of_every_table_can_be_asked() {
-        for documents in [Documents::V0_4, Documents::V2_7] {
+        for documents in Documents::ALL {
             for column in documents.columns() {
                 let known = ROWS.iter().filter(|row| {
                     let cell = |gpu| documents.support(column, gpu, row);
@@ -134,6 +177,7 @@ mod tests {
                 });
                 let rows = if documents == Documents::V0_4 { 9 } else { 11 };
                 assert_eq!(known.count(), rows, "{documents:?} {column:?}");
+                assert_eq!(documents.rows().count(), rows);
             }
         }
         let said = Documents::V2_7.support(Column::Nccl, false, "broadcast");

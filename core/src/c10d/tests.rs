@@ -126,6 +126,35 @@ fn a_work_of_another_rank_is_no_work() {
     assert_eq!(job.raised(GlobalRank(1)).unwrap().kind, ErrorKind::ValueError);
 }
 
+/// What PyTorch 2.7.1 did on gloo: of a mesh that is the world, the rank that is in it twice asserts
+/// that it is not; of another one the lines along the first dimension come before that, and one with
+/// a rank twice hangs on all ranks that it lists.
+#[test]
+fn a_rank_may_be_in_a_mesh_twice() {
+    let hangs = "new_group lists rank 0 twice (PyTorch 2.7.1 hangs here instead";
+    let two = "Each device mesh dimension should get only one process group, but got 0 in [0, 2]!";
+    let cases: [(u32, &[u32], &[u32], [&str; 2]); 3] = [
+        (2, &[0, 0], &[2], ["AssertionError", ""]),
+        (4, &[0, 0, 1], &[3], [hangs, hangs]),
+        (4, &[0, 0, 1, 2], &[2, 2], [two, ""]),
+    ];
+    for (world, ranks, shape, said) in cases {
+        let mut job = Job::new("twice", world).unwrap();
+        job.run(|dist| {
+            dist.init_process_group("gloo")?;
+            dist.device_mesh("cpu", ranks, shape, None).map(drop)
+        });
+        let raised = (0..world).map(|rank| match job.raised(GlobalRank(rank)) {
+            Some(error) => format!("{error} ({})", error.help.clone().unwrap_or_default()),
+            None => String::new(),
+        });
+        let raised: Vec<String> = raised.collect();
+        assert!(raised[0].contains(said[0]) && raised[1].contains(said[1]), "{raised:?}");
+        assert_eq!(raised[1].is_empty(), said[1].is_empty(), "{raised:?}");
+        assert!(raised[2..].iter().all(String::is_empty), "{raised:?}");
+    }
+}
+
 #[test]
 fn nccl_has_its_own_words() {
     let mut job = Job::new("nccl", 2).unwrap();

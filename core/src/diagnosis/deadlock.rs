@@ -393,7 +393,8 @@ fn why(
     if fewer_groups(scene, sides, groups).is_some() {
         return (
             "They mean the same group, but under different names: each rank numbers the groups \
-             that it makes, and these ranks have not made equally many.",
+             that it makes, and this one has not the same number on all: some had made fewer before \
+             it, or made them in another order.",
             "Call new_group on every rank of the job, members or not, in the same order. \
              use_local_synchronization=True, with which members alone call it, has the same names \
              only where they have made equally many groups before.",

@@ -17,6 +17,11 @@ pub struct CollectiveLab {
     pub collective: Collective,
     /// How it is carried out.
     pub algorithm: Algorithm,
+    /// Copies of the schedule, each with a slice of every chunk; `None` for one.
+    pub channels: Option<u32>,
+    /// Parts of a channel's slice that follow one another; `None` for as many as the call's size asks
+    /// for.
+    pub segments: Option<u32>,
     /// The number of ranks.
     pub world_size: u32,
     /// Elements a rank: those of the tensor of an in-place call, else those of one rank's part.
@@ -36,6 +41,8 @@ impl CollectiveLab {
         CollectiveLab {
             collective,
             algorithm: Algorithm::of(collective)[0],
+            channels: None,
+            segments: None,
             world_size,
             count,
             dtype: Dtype::Float32,
@@ -54,18 +61,26 @@ impl CollectiveLab {
             return Err(PlanError::EmptyWorld);
         }
         // The plan's check would say the same of every rank, but later and with more words.
-        Schedule::new(self.collective, self.algorithm, self.world_size)?;
+        self.schedule(0)?;
         self.plan_by(None)
     }
 
     /// How the call is carried out in nodes of so many neighbours; 0 for one node.
     ///
     /// # Errors
-    /// When the algorithm does not apply, or not in these nodes.
+    /// When the algorithm does not apply, or not in these nodes or so many channels and segments.
     pub fn schedule(&self, ranks_per_node: u32) -> Result<Schedule, ScheduleError> {
         let schedule = Schedule::new(self.collective, self.algorithm, self.world_size)?;
         let bytes = self.count.saturating_mul(self.dtype.size_bytes());
-        schedule.sized(bytes).with_ranks_per_node(ranks_per_node)
+        let schedule = match self.channels {
+            Some(channels) => schedule.with_channels(channels)?,
+            None => schedule,
+        };
+        let schedule = match self.segments {
+            Some(segments) => schedule.with_segments(segments)?,
+            None => schedule.sized(bytes),
+        };
+        schedule.with_ranks_per_node(ranks_per_node)
     }
 
     /// The same, carried out as a file says instead of by the algorithm.
@@ -111,8 +126,8 @@ impl CollectiveLab {
                 input,
                 output,
                 algorithm,
-                channels: None,
-                segments: None,
+                channels: self.channels.filter(|_| table.is_none()),
+                segments: self.segments.filter(|_| table.is_none()),
                 schedule,
                 splits: None,
             });

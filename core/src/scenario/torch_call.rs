@@ -7,6 +7,7 @@
 
 use super::torch_calls::CALLS;
 use crate::c10d::{Device, Dist, DistError, Job, Machine, Tensor};
+use crate::diagnosis::rank_list;
 use crate::dtype::Dtype;
 use crate::plan::{Fill, Plan, PlanError};
 use crate::rank::GlobalRank;
@@ -59,16 +60,22 @@ pub struct TorchCallOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TorchCallError {
     /// torch.distributed refuses it.
-    #[error("rank {rank}: {error}{}", help(.error))]
+    #[error("{}: {error}{}", named(.ranks), help(.error))]
     Refused {
-        /// The first rank that is refused.
-        rank: GlobalRank,
+        /// The first rank that is refused, and all that are in the same words.
+        ranks: Vec<GlobalRank>,
         /// With what.
         error: DistError,
     },
     /// The plan is past its limits.
     #[error(transparent)]
     Plan(#[from] PlanError),
+}
+
+/// `rank 0`, or `ranks 0-3`.
+fn named(ranks: &[GlobalRank]) -> String {
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {}", rank_list(ranks))
 }
 
 fn help(error: &DistError) -> String {
@@ -215,10 +222,10 @@ impl TorchCall {
             }
             (self.write)(&mut script)
         });
-        for rank in (0..options.world_size).map(GlobalRank) {
-            if let Some(error) = job.raised(rank) {
-                return Err(TorchCallError::Refused { rank, error: error.clone() });
-            }
+        let all = || (0..options.world_size).map(GlobalRank);
+        if let Some(error) = all().find_map(|rank| job.raised(rank)) {
+            let ranks = all().filter(|rank| job.raised(*rank) == Some(error)).collect();
+            return Err(TorchCallError::Refused { ranks, error: error.clone() });
         }
         Ok(job.finish()?)
     }
@@ -352,14 +359,14 @@ mod tests {
             refusal("all_gather_coalesced", |options| options.backend = "nccl".into()),
             refusal("barrier", |options| options.backend = "foo".into()),
         ].join("\n"), @r"
-    rank 0: RuntimeError: Backend gloo does not support alltoall (all_to_all_single works on gloo.)
-    rank 0: RuntimeError: ProcessGroupGloo does not support reduce_scatter (reduce_scatter_tensor works on gloo.)
-    rank 0: ValueError: monitored_barrier is only implemented for GLOO backend.
-    rank 0: RuntimeError: Cannot use ReduceOp.AVG with Gloo
-    rank 0: RuntimeError: Invalid scalar type
-    rank 0: RuntimeError: ProcessGroupGloo::broadcast: invalid root rank: 9 (The group's ranks are 0 to 3.)
-    rank 0: NotImplementedError: ProcessGroupNCCL does not support allgather_coalesced
-    rank 0: AssertionError: Unknown backend type foo (The backends are gloo, nccl, mpi, and Lockstep's own host.)
+    ranks 0-3: RuntimeError: Backend gloo does not support alltoall (all_to_all_single works on gloo.)
+    ranks 0-3: RuntimeError: ProcessGroupGloo does not support reduce_scatter (reduce_scatter_tensor works on gloo.)
+    ranks 0-3: ValueError: monitored_barrier is only implemented for GLOO backend.
+    ranks 0-3: RuntimeError: Cannot use ReduceOp.AVG with Gloo
+    ranks 0-3: RuntimeError: Invalid scalar type
+    ranks 0-3: RuntimeError: ProcessGroupGloo::broadcast: invalid root rank: 9 (The group's ranks are 0 to 3.)
+    ranks 0-3: NotImplementedError: ProcessGroupNCCL does not support allgather_coalesced
+    ranks 0-3: AssertionError: Unknown backend type foo (The backends are gloo, nccl, mpi, and Lockstep's own host.)
     ");
     }
 }

@@ -3,6 +3,7 @@
 use crate::plan_source::{PlanArguments, PlanOptions};
 use crate::terminal;
 use anyhow::{Context, Result, bail};
+use lockstep_core::c10d::support::Documents;
 use lockstep_core::scenario;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// A scenario, a call (all_reduce, all_gather_object, …) or a plan file to convert
-    #[arg(value_name = "SCENARIO|CALL|PLAN", required_unless_present = "list")]
+    #[arg(value_name = "SCENARIO|CALL|PLAN", required_unless_present_any = ["list", "backends"])]
     what: Option<String>,
     #[command(flatten)]
     options: PlanOptions,
@@ -21,6 +22,9 @@ pub(crate) struct Arguments {
     /// List the scenarios and the calls
     #[arg(long)]
     list: bool,
+    /// Show which call works on which device with which backend, as PyTorch's documents say
+    #[arg(long)]
+    backends: bool,
     /// Write the compact binary form instead of JSON
     #[arg(long)]
     binary: bool,
@@ -32,6 +36,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if arguments.list {
         terminal::print(list().as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if arguments.backends {
+        terminal::print(backends().as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     let Some(what) = arguments.what else { bail!("name a scenario, a call or a plan file") };
@@ -59,4 +67,71 @@ fn list() -> String {
         text.push_str(&format!("{}\n    {} [{backends}]\n", call.name, call.about));
     }
     text
+}
+
+/// The tables of PyTorch's documents, the newest first.
+fn backends() -> String {
+    let mut tables: Vec<String> = Documents::ALL.into_iter().rev().map(table).collect();
+    tables.push("✓ works, ✘ does not, ? depends on how the backend was built\n".to_owned());
+    tables.join("\n")
+}
+
+fn table(documents: Documents) -> String {
+    const CALL: usize = 16;
+    const CELL: usize = 6;
+    let mut text = format!("PyTorch {}\n{:CALL$}", documents.version(), "");
+    for column in documents.columns() {
+        text.push_str(&format!("{:<width$}", column.name(), width = 2 * CELL));
+    }
+    text.push_str(&format!("\n{:CALL$}", ""));
+    for _ in documents.columns() {
+        text.push_str(&format!("{:CELL$}{:CELL$}", "CPU", "GPU"));
+    }
+    text.push('\n');
+    for (call, cells) in documents.rows() {
+        text.push_str(&format!("{call:CALL$}"));
+        for support in cells.into_iter().flatten() {
+            text.push_str(&format!("{:CELL$}", support.to_string()));
+        }
+        text.push('\n');
+    }
+    let lines = text.lines().map(str::trim_end);
+    let mut text = lines.collect::<Vec<_>>().join("\n") + "\n";
+    for (column, call, note) in documents.notes() {
+        text.push_str(&format!("{call} on {}: {note}.\n", column.name()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of both documents, as they are printed there.
+    #[test]
+    fn both_tables_are_shown() {
+        let text = backends();
+        let lines: Vec<String> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        for line in [
+            "PyTorch 2.7",
+            "gloo mpi nccl",
+            "all_reduce ✓ ✓ ✓ ? ✘ ✓",
+            "reduce_scatter ✘ ✘ ✘ ✘ ✘ ✓",
+            "all_to_all ✘ ✘ ✓ ? ✘ ✓",
+            "PyTorch 0.4",
+            "tcp gloo mpi nccl",
+            "send ✓ ✘ ✘ ✘ ✓ ? ✘ ✘",
+            "barrier ✓ ✘ ✓ ✓ ✓ ? ✘ ✘",
+        ] {
+            assert!(lines.iter().any(|known| known == line), "{line} is not in\n{text}");
+        }
+        assert_eq!(
+            lines.iter().filter(|line| line.starts_with("all_to_all ")).count(),
+            2,
+            "{text}"
+        );
+    }
 }

@@ -36,6 +36,12 @@ pub(crate) struct PlanOptions {
     /// How a collective is carried out: ring, tree, direct, recursive_doubling, bruck, … [default: its first]
     #[arg(long, value_name = "NAME")]
     pub(crate) algorithm: Option<String>,
+    /// Copies of the algorithm that a collective is carried out in side by side, each with a slice of every chunk
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) channels: Option<u32>,
+    /// Parts of each channel's slice that follow one another through the steps [default: as many as NCCL makes]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) segments: Option<u32>,
     /// Element type of a collective [default: float32]
     #[arg(long, value_name = "NAME")]
     pub(crate) dtype: Option<String>,
@@ -51,6 +57,10 @@ pub(crate) struct PlanOptions {
     /// Fill a collective's tensors with this seed's numbers instead of rank * count + index
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
+    /// Show all that the ranks of a program print, not a hundred lines shared among them
+    #[arg(long)]
+    #[serde(skip)]
+    pub(crate) all_output: bool,
 }
 
 impl PlanOptions {
@@ -75,8 +85,15 @@ impl PlanOptions {
         }
         let mut lab = self.lab(name, 4, 16)?;
         if let Some(name) = &self.algorithm {
-            lab.algorithm = pick("algorithm", name, &Algorithm::ALL, Algorithm::name)?;
+            // One of another collective has a refusal of its own.
+            let known = Algorithm::ALL.into_iter().find(|known| known.name() == name);
+            let kind = format!("algorithm for {}", lab.collective);
+            lab.algorithm = match known {
+                Some(known) => known,
+                None => pick(&kind, name, Algorithm::of(lab.collective), Algorithm::name)?,
+            };
         }
+        (lab.channels, lab.segments) = (self.channels, self.segments);
         Ok(lab.plan()?)
     }
 
@@ -117,6 +134,9 @@ impl PlanOptions {
         if self.algorithm.is_some() {
             bail!("--algorithm and --schedule both say how {name} is carried out: leave one out");
         }
+        if let Some(lanes) = self.lanes() {
+            bail!("a file's channels and segments are its own: leave out --{lanes} or --schedule");
+        }
         // Chunks of one size, where they have to be.
         let count = 16u64.next_multiple_of(u64::from(table.granularity()));
         let mut lab = self.lab(name, table.size(), count)?;
@@ -152,6 +172,12 @@ impl PlanOptions {
         Ok(lab)
     }
 
+    /// Which of `--channels` and `--segments` is given.
+    fn lanes(&self) -> Option<&'static str> {
+        let segments = self.segments.map(|_| "segments");
+        self.channels.map(|_| "channels").or(segments)
+    }
+
     /// The nine collectives by themselves are one operation by an algorithm; every other call, and
     /// any call with a backend, is what torch.distributed makes of it.
     fn is_torch_call(&self, name: &str) -> bool {
@@ -163,9 +189,9 @@ impl PlanOptions {
         if self.repaired {
             bail!("{name} is a call: only scenarios can be repaired");
         }
-        if self.algorithm.is_some() {
+        if let Some(given) = self.algorithm.as_ref().map(|_| "algorithm").or(self.lanes()) {
             bail!(
-                "{name} is planned as its backend makes it; algorithm is for a collective without a backend"
+                "{name} is planned as its backend makes it; {given} is for a collective without a backend"
             );
         }
         let heeds = call.heeds();
@@ -248,6 +274,8 @@ impl PlanOptions {
         let given = [
             ("count", self.count.is_some()),
             ("algorithm", self.algorithm.is_some()),
+            ("channels", self.channels.is_some()),
+            ("segments", self.segments.is_some()),
             ("dtype", self.dtype.is_some()),
             ("reduce_op", self.reduce_op.is_some()),
             ("root", self.root.is_some()),
@@ -335,6 +363,12 @@ mod tests {
             refusal(PlanOptions { world_size: Some(0), ..options() }, "all_reduce"),
             refusal(PlanOptions { root: Some(9), ..options() }, "broadcast"),
             refusal(PlanOptions { algorithm: Some("star".into()), ..options() }, "all_reduce"),
+            refusal(PlanOptions { algorithm: Some("pairwise".into()), ..options() }, "broadcast"),
+            refusal(PlanOptions { channels: Some(0), ..options() }, "all_reduce"),
+            refusal(PlanOptions { segments: Some(1 << 30), ..options() }, "all_reduce"),
+            refusal(PlanOptions { channels: Some(2), ..options() }, "barrier"),
+            refusal(PlanOptions { channels: Some(2), ..options() }, "all_gather_object"),
+            refusal(PlanOptions { segments: Some(2), ..options() }, scenario::all()[0].id),
             refusal(PlanOptions { dtype: Some("float8".into()), ..options() }, "all_reduce"),
             refusal(PlanOptions { count: Some(1), ..options() }, scenario::all()[0].id),
             refusal(PlanOptions { timeout_ms: Some(0), ..options() }, "all_reduce"),
@@ -367,6 +401,27 @@ mod tests {
             let text = refusal(given, name);
             assert!(text.contains("changes nothing about"), "{text}");
         }
+    }
+
+    #[test]
+    fn an_algorithm_that_is_none_is_answered_with_those_of_the_collective() {
+        let star = PlanOptions { algorithm: Some("star".into()), ..Default::default() };
+        let text = refusal(star, "barrier");
+        let names = Algorithm::ALL.into_iter().map(Algorithm::name);
+        let named: Vec<&str> = names.filter(|name| text.contains(name)).collect();
+        let of: Vec<&str> =
+            Algorithm::of(Collective::Barrier).iter().map(|algorithm| algorithm.name()).collect();
+        assert!(of.iter().all(|name| named.contains(name)), "{text}");
+        assert!(named.len() < Algorithm::ALL.len() / 2, "{text}");
+    }
+
+    #[test]
+    fn channels_and_segments_are_in_the_plan() {
+        let lanes = PlanOptions { channels: Some(2), segments: Some(4), ..Default::default() };
+        let plan = lanes.named("all_reduce").unwrap();
+        let first = &plan.program(lockstep_core::rank::GlobalRank(0)).unwrap().ops[0];
+        let json = serde_json::to_value(&first.action).unwrap().to_string();
+        assert!(json.contains("\"channels\":2") && json.contains("\"segments\":4"), "{json}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use lockstep_core::program::{Printed, ProgramError};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::Trace;
 use lockstep_core::words::counted;
+use std::collections::BTreeMap;
 
 /// Lines that ranks print, as far as they are shown.
 const MAX_PRINTED: usize = 100;
@@ -20,6 +21,8 @@ pub(crate) struct Said {
     pub(super) printed: Vec<Printed>,
     pub(super) raised: Vec<(Vec<GlobalRank>, ProgramError)>,
     pub(super) assumed: Vec<(u32, String)>,
+    /// Whether all lines are shown that ranks print.
+    pub(super) all: bool,
 }
 
 impl Said {
@@ -41,11 +44,21 @@ impl Said {
                 None => "what the ranks print as far as nothing keeps them waiting:".to_owned(),
             });
         }
-        for Printed { rank, line, text, .. } in printed.iter().take(MAX_PRINTED) {
-            lines.push(format!("[rank {rank}, {name}:{line}] {text}"));
+        let most = if self.all { usize::MAX } else { MAX_PRINTED };
+        let mut shares = shares(&printed, most);
+        let mut more = 0u64;
+        for Printed { rank, line, text, .. } in &printed {
+            match shares.get_mut(rank).and_then(|left| Some((left.checked_sub(1)?, left))) {
+                Some((fewer, left)) => {
+                    *left = fewer;
+                    lines.push(format!("[rank {rank}, {name}:{line}] {text}"));
+                }
+                None => more += 1,
+            }
         }
-        if let Some(more) = printed.len().checked_sub(MAX_PRINTED).filter(|more| *more > 0) {
-            lines.push(format!("… and {more} more lines that ranks print"));
+        if more > 0 {
+            let more = counted(more, "more line");
+            lines.push(format!("… and {more} that ranks print; --all-output shows all"));
         }
         if let Some(held) = self.printed.len().checked_sub(printed.len()).filter(|held| *held > 0) {
             let held = counted(held, "line");
@@ -74,6 +87,26 @@ impl Said {
         }
         lines
     }
+}
+
+/// How many of its first lines each rank has among `most`: as many as every other one, but what one
+/// does not need is for the others.
+fn shares(printed: &[&Printed], most: usize) -> BTreeMap<GlobalRank, usize> {
+    let mut wanted: BTreeMap<GlobalRank, usize> = BTreeMap::new();
+    for print in printed {
+        *wanted.entry(print.rank).or_default() += 1;
+    }
+    let mut modest: Vec<(usize, GlobalRank)> =
+        wanted.iter().map(|(rank, lines)| (*lines, *rank)).collect();
+    modest.sort_unstable();
+    let (mut left, mut ranks) = (most, modest.len());
+    for (lines, rank) in modest {
+        // Rounded up: where there are fewer lines than ranks, some have one.
+        let share = lines.min(left.div_ceil(ranks));
+        (left, ranks) = (left - share, ranks - 1);
+        wanted.insert(rank, share);
+    }
+    wanted
 }
 
 #[cfg(test)]
@@ -107,7 +140,8 @@ run(main, world_size = 2)
             let compiled = compile("train.py", text, &Options::default()).unwrap();
             let Compiled { plan, printed: prints, raised, assumed, .. } = compiled;
             let trace = simulate(&plan, &SimConfig::default()).unwrap();
-            let said = Said { name: "train.py".to_owned(), printed: prints, raised, assumed };
+            let name = "train.py".to_owned();
+            let said = Said { name, printed: prints, raised, assumed, all: false };
             let lines = said.lines(Some(&trace));
             let of = |rank: u32| -> Vec<&str> {
                 let of = format!("[rank {rank}, ");
@@ -118,5 +152,36 @@ run(main, world_size = 2)
             assert_eq!(lines.last().unwrap(), "not printed: 1 line behind what never ends");
             assert_eq!(said.lines(None).len(), lines.len() + 1, "{lines:?}");
         }
+    }
+
+    /// Eight ranks that print 20 lines each and one that prints five: the hundred are shared, and
+    /// all are there for who asks.
+    #[test]
+    fn the_lines_that_are_shown_are_shared_among_the_ranks() {
+        let text = r#"
+def main():
+    dist.init_process_group("gloo")
+    for i in range(5 if dist.get_rank() == 3 else 20):
+        print(i)
+
+run(main, world_size = 9)
+"#;
+        let compiled = compile("train.py", text, &Options::default()).unwrap();
+        let Compiled { printed, raised, assumed, .. } = compiled;
+        let name = "train.py".to_owned();
+        let mut said = Said { name, printed, raised, assumed, all: false };
+        let count = |said: &Said| -> Vec<usize> {
+            let lines = said.lines(None);
+            let of = |rank| {
+                lines.iter().filter(|line| line.starts_with(&format!("[rank {rank},"))).count()
+            };
+            (0..9).map(of).collect()
+        };
+        assert_eq!(count(&said), [12, 12, 12, 5, 12, 12, 12, 12, 11]);
+        let last = said.lines(None).pop().unwrap();
+        assert!(last.starts_with("… and 65 more lines that ranks print"), "{last}");
+        said.all = true;
+        assert_eq!(count(&said), [20, 20, 20, 5, 20, 20, 20, 20, 20]);
+        assert_eq!(said.lines(None).len(), 166);
     }
 }

@@ -94,6 +94,10 @@ fn words(part: Part, fast: &Path, slow: &Path, nodes: bool) -> String {
                 (_, true) => {
                     format!("its longest chain has {one}{}, the other's none", place(across))
                 }
+                // One alone follows nothing.
+                _ if few.messages + few.switch_hops == 1 => {
+                    format!("its longest chain has {one}{} instead of {other}", place(across))
+                }
                 _ => format!("{one} follow one another{} instead of {other}", place(across)),
             }
         }

@@ -23,10 +23,13 @@ impl Holds {
         }
     }
 
-    /// What stands behind it.
-    pub(crate) fn note(self) -> String {
+    /// What stands behind it, where `ranks` are shown.
+    pub(crate) fn note(self, ranks: u32) -> String {
         match self {
-            Holds::PowersOfTwo => "for n a power of two".to_owned(),
+            Holds::PowersOfTwo if ranks.is_power_of_two() => "for n a power of two".to_owned(),
+            Holds::PowersOfTwo => {
+                format!("for n a power of two, which {ranks} is not: the figures above are counted")
+            }
             Holds::About(left_out) => {
                 format!("within a third from 4 ranks up; left out: {left_out}")
             }

@@ -3,6 +3,7 @@
 mod cells;
 mod choice;
 mod table;
+mod wide;
 
 use crate::app::use_shared;
 use crate::explain;
@@ -12,6 +13,7 @@ use crate::route::Route;
 use crate::ui::{Fold, PairsMatrix};
 use cells::Cells;
 use choice::{MeshChoice, MeshForm};
+use lockstep_core::words::counted;
 use std::rc::Rc;
 use table::DimTable;
 use yew::prelude::*;
@@ -56,7 +58,7 @@ fn meshed(props: &MeshedProps) -> Html {
         Callback::from(move |dim: usize| go.emit(MeshChoice { dim, ..choice.clone() }.route()))
     };
     let world = choice.world_size();
-    let ready = matches!(&account, Some(Ok((_, true))));
+    let ready = matches!(&account, Some(Ok((_, true)))) || !choice.is_drawn();
     html! {
         <div class="mesh-grid" data-test="mesh" data-ready={ready.to_string()} data-world={world.to_string()}>
             <aside class="panel side">
@@ -65,6 +67,7 @@ fn meshed(props: &MeshedProps) -> Html {
                 <Fold words={choice.typed.clone()}><MeshForm choice={choice.clone()} on_route={go} /></Fold>
             </aside>
             { match &account {
+                _ if !choice.is_drawn() => wide::told(&choice),
                 None => html! { <p class="sentence">{ "Making the groups…" }</p> },
                 Some(Err(why)) => html! { <p class="sentence bad" data-test="mesh-wrong">{ why }</p> },
                 Some(Ok((account, _))) => {
@@ -162,16 +165,16 @@ fn sentence(account: &MeshAccount, dim: usize, node: u32, choice: &MeshChoice) -
             peers.collect::<Vec<_>>().join("; ")
         );
     }
-    let groups = along.groups.len();
+    let groups = counted(along.groups.len(), "group");
     let time = explain::time(along.cost.time_ps);
     let call = choice.collective.name();
     match (size, within) {
         (1, _) => format!("{name} has one rank a group: nothing is said along it."),
         (_, true) => format!(
-            "{name}: {groups} groups of {size}, each inside one node. {call} along it never leaves the node and takes {time}."
+            "{name}: {groups} of {size}, each inside one node. {call} along it never leaves the node and takes {time}."
         ),
         (_, false) => format!(
-            "{name}: {groups} groups of {size}, across nodes. {call} along it sends {} between nodes and takes {time}.",
+            "{name}: {groups} of {size}, across nodes. {call} along it sends {} between nodes and takes {time}.",
             explain::bytes(along.across.bytes)
         ),
     }

@@ -1,6 +1,7 @@
 //! The views. A view a file.
 
 mod asked;
+mod backend_table;
 mod call_choice;
 mod collective_choice;
 mod ddp;

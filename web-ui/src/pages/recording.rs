@@ -42,6 +42,8 @@ pub(crate) fn recording() -> Html {
     let canceller = client.clone();
     let stage = use_state(|| Stage::Empty);
     let over = use_state(|| false);
+    // What is no recording is a whole by itself.
+    let is_whole = matches!(&*stage, Stage::Open(opened, _) if !is_recorded(opened));
     let asked = use_mut_ref(|| None);
     let turns = use_turns();
     let texts = use_state(Texts::default);
@@ -59,6 +61,9 @@ pub(crate) fn recording() -> Html {
             }
             if files.is_empty() {
                 return;
+            }
+            if is_whole {
+                opened.borrow_mut().clear();
             }
             let files = together(&mut opened.borrow_mut(), files);
             // Files that are dropped while others are read come to them, too.
@@ -78,7 +83,7 @@ pub(crate) fn recording() -> Html {
             let request = Request::OpenFiles { session: session.id(), paths };
             let (question, answer) = client.ask_with(request, &files, Some(progress));
             *asked.borrow_mut() = Some(question);
-            let stage = stage.clone();
+            let (stage, opened, alone) = (stage.clone(), opened.clone(), files.len() == 1);
             wasm_bindgen_futures::spawn_local(async move {
                 let answered = answer.await.map(|answered| answered.response);
                 if !turn.counts() {
@@ -88,7 +93,13 @@ pub(crate) fn recording() -> Html {
                     Ok(Response::Opened(opened)) => Stage::Open(Rc::new(*opened), session),
                     Ok(_) => return,
                     Err(why) if why == CANCELLED => Stage::Empty,
-                    Err(why) => Stage::Failed { why },
+                    Err(why) => {
+                        // Nothing that comes is of one recording with what could not be read.
+                        if alone {
+                            opened.borrow_mut().clear();
+                        }
+                        Stage::Failed { why }
+                    }
                 });
             });
         })
@@ -160,7 +171,7 @@ pub(crate) fn recording() -> Html {
                      ondragover={dragged(true)} ondragenter={dragged(true)} ondragleave={dragged(false)} data-test="drop">
                 if !small { <h1>{ "Open a recording of a real job" }</h1> }
                 <p>
-                    { "Drop what your job left here, alone or together: PyTorch's Flight Recorder dumps (one file a rank, their folder, or an archive), logs with NCCL's lines (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL) or PyTorch's messages, traces of its profiler. Or a Lockstep trace. " }
+                    { "Drop what your job left here, alone or together: PyTorch's Flight Recorder dumps (one file a rank, their folder, or an archive), logs with NCCL's lines (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL) or PyTorch's messages, traces of its profiler. Or a Lockstep trace, or a plan (ours, or a GOAL file), which is simulated. " }
                     <b>{ "They are read in this tab and go nowhere." }</b>
                 </p>
                 <div class="row">
@@ -170,7 +181,10 @@ pub(crate) fn recording() -> Html {
                         <input class="hidden" type="file" multiple={true} webkitdirectory={true} onchange={pick} data-test="pick-folder" /></label>
                     if small {
                         <button onclick={close} data-test="close-recording">{ "Close" }</button>
-                        <span class="muted small-print">{ format!("{}. Files of other names are added to them; one of the same name opens another recording.", counted(count as u64, "file")) }</span>
+                        <span class="muted small-print">{ format!("{}. {}", counted(count as u64, "file"), match is_whole {
+                            true => "What you drop now is opened in its place.",
+                            false => "Files of other names are added to them; one of the same name opens another recording.",
+                        }) }</span>
                     }
                 </div>
                 if !small {
@@ -210,6 +224,10 @@ pub(super) struct OpenTraceProps {
     pub(super) texts: Texts,
 }
 
+fn is_recorded(opened: &Opened) -> bool {
+    matches!(opened.header.origin, Origin::Recorded { .. })
+}
+
 /// The files of a recording with those that have come: one of a name that is there already begins
 /// another recording, and a trace is a whole one.
 fn together(opened: &mut Vec<File>, come: Vec<File>) -> Vec<File> {
@@ -242,7 +260,7 @@ fn path_of(file: &File) -> String {
 pub(super) fn open_trace(props: &OpenTraceProps) -> Html {
     let opened = &props.opened;
     let culprits: Vec<u32> = opened.report.culprits().iter().map(|rank| rank.0).collect();
-    let recorded = matches!(opened.header.origin, Origin::Recorded { .. });
+    let recorded = is_recorded(opened);
     let origin = match &opened.header.origin {
         Origin::Simulated { topology, .. } => format!("Simulated, {topology}"),
         Origin::Run { backend, device } => format!("Run on backend {backend}, {device}"),

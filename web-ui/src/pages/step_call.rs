@@ -2,6 +2,7 @@
 //! does, messages, buffers, streams, and what works answered.
 
 use super::asked::Ways;
+use super::backend_table::BackendTable;
 use super::call_choice::{CallChoice, CallForm};
 use super::exports::Exports;
 use super::simulation::Simulated;
@@ -74,6 +75,7 @@ pub(super) fn step_call(props: &StepCallProps) -> Html {
                 <h1>{ "Step through a call" }</h1>
                 <Fold words={choice.words()}>
                 <CallForm choice={choice.clone()} on_route={go} />
+                <BackendTable call={choice.call.name} />
                 if let Ok(plan) = &*plan {
                     <RealRun plan={plan.clone()} simulated={session} />
                     <Exports {session} {name} plan={plan.clone()} />

@@ -27,6 +27,9 @@ pub(super) const WORLD_WHY: &str = "The page steps through 1 to 64 ranks; on the
 /// More elements than this have no use on a page.
 const MAX_COUNT: u64 = 1 << 34;
 
+/// Channels and segments that the page can show.
+const LANES: (u64, u64) = (1, 16);
+
 /// The seed of seeded tensors.
 const SEED: u64 = 1;
 
@@ -81,10 +84,18 @@ impl StepChoice {
             |each| each.name().to_owned(),
             &format!("algorithm for {collective}"),
         );
+        let why = format!("The page shows {} to {} of them.", LANES.0, LANES.1);
+        let mut lanes = |name: &str| {
+            let given = asked.text(name).is_some();
+            given.then(|| asked.number(name, LANES, LANES.0, &why) as u32)
+        };
+        let (channels, segments) = (lanes("channels"), lanes("segments"));
         let topology = topology_choice::asked(&mut asked);
         let fill = asked.one_of("fill", &FILLS, |(word, _)| word.to_owned(), "fill");
         let lab = CollectiveLab {
             algorithm: algorithm.unwrap_or(algorithms[0]),
+            channels,
+            segments,
             dtype,
             fill: fill.map_or(Fill::Iota, |(_, fill)| fill),
             ..CollectiveLab::new(collective, world_size, count)
@@ -107,6 +118,11 @@ impl StepChoice {
         }
         if let Some(root) = lab.collective.root() {
             route = route.with("root", root);
+        }
+        for (name, lanes) in [("channels", lab.channels), ("segments", lab.segments)] {
+            if let Some(lanes) = lanes {
+                route = route.with(name, lanes);
+            }
         }
         route
     }
@@ -165,7 +181,10 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
         props.on_route.reform(move |value: String| match value.starts_with("call ") {
             true => call_choice::route_of(&value, world_size, topology),
             // The algorithm is another collective's.
-            false => route.clone().without("algorithm").with("collective", value),
+            false => {
+                let route = route.clone().without("algorithm").without("channels");
+                route.without("segments").with("collective", value)
+            }
         })
     };
     let words = |words: &[&str]| words.iter().map(|word| Choice::word(word)).collect::<Vec<_>>();
@@ -177,11 +196,16 @@ pub(super) fn step_form(props: &StepFormProps) -> Html {
         [("iota", "0, 1, 2, … (iota)"), ("rank", "the rank's number"), ("seeded", "seeded random")];
     let fills = fills.map(|(value, label)| Choice::new(value, label)).to_vec();
     let barrier = lab.collective.is_barrier();
+    let segments = lab.segments.or_else(|| Some(props.choice.schedule()?.segments())).unwrap_or(1);
     html! {
         <form class="choice" onsubmit={Callback::from(|event: SubmitEvent| event.prevent_default())} aria-label="What to step through">
             <SelectField name="collective" label="Call" value={lab.collective.name()} choices={call_choice::choices()} on_choose={choose} />
             <NumberField name="world" label="World size" value={u64::from(lab.world_size)} min={WORLD.0} max={WORLD.1} slider={true} on_choose={number("world")} />
             <SelectField name="algorithm" label="Algorithm" value={lab.algorithm.name()} choices={words(&algorithms)} on_choose={set("algorithm")} />
+            if !barrier {
+                <NumberField name="channels" label="Channels" value={u64::from(lab.channels.unwrap_or(1))} min={LANES.0} max={LANES.1} on_choose={number("channels")} />
+                <NumberField name="segments" label="Segments" value={u64::from(segments)} min={LANES.0} max={LANES.1} on_choose={number("segments")} />
+            }
             if !barrier {
                 <NumberField name="count" label={explain::count_label(lab.collective)} value={lab.count} min={0} max={MAX_COUNT} on_choose={number("count")} />
                 <SelectField name="dtype" label="Dtype" value={lab.dtype.to_string()} choices={dtypes} on_choose={set("dtype")} />
@@ -212,10 +236,17 @@ mod tests {
                     .with("root", world / 2)
                     .with("op", "PREMUL_SUM:0.5")
                     .with("node", node);
+                let lanes = !["barrier", "monitored_barrier"].contains(&name);
+                let route = match lanes {
+                    true => route.with("channels", 2).with("segments", 3),
+                    false => route,
+                };
                 let (choice, unmet) = StepChoice::read(&route);
                 assert_eq!(unmet, [], "{name}");
                 assert_eq!(choice.lab.collective.name(), name);
                 assert_eq!(choice.topology.ranks_per_node(), node);
+                let laid = choice.schedule().map(|it| (it.channels(), it.segments()));
+                assert!(!lanes || laid == Some((2, 3)), "{name} {laid:?}");
                 assert_eq!(StepChoice::read(&choice.route()), (choice, Vec::new()));
                 let plan = choice.plan().unwrap();
                 assert_eq!(plan.ranks_per_node, node, "{name}");

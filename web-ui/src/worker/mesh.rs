@@ -62,6 +62,12 @@ fn lay_out(dims: &[(String, u32)]) -> Result<MeshAccount, String> {
     }
 }
 
+/// The groups of every dimension, as `init_device_mesh` makes them.
+#[cfg(test)]
+pub(crate) fn laid_out(dims: &[(String, u32)]) -> Result<Vec<Vec<Vec<u32>>>, String> {
+    Ok(lay_out(dims)?.dims.into_iter().map(|dim| dim.groups).collect())
+}
+
 /// Simulates the collective in all groups of a dimension at once.
 fn account(question: &MeshQuestion, world_size: u32, dim: &mut DimAccount) -> Result<(), String> {
     let ranks_per_node = question.topology.ranks_per_node();
@@ -140,6 +146,7 @@ mod tests {
     #[test]
     fn a_mesh_that_cannot_be_is_refused() {
         assert!(lay_out(&[("a".to_owned(), 1 << 20), ("b".to_owned(), 1 << 20)]).is_err());
+        assert!(lay_out(&[("a".to_owned(), 2), ("b".to_owned(), 0)]).is_err());
         let twice = [("a".to_owned(), 2), ("a".to_owned(), 2)];
         assert!(lay_out(&twice).unwrap_err().contains("unique"));
     }

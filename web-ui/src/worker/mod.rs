@@ -16,6 +16,9 @@ mod slices;
 mod stops;
 mod texts;
 
+#[cfg(test)]
+pub(crate) use mesh::laid_out;
+
 use crate::dom;
 use crate::protocol::{
     Answer, Form, ModelRef, Question, Request, Response, SessionId, pack, unpack,

@@ -8,6 +8,7 @@ use js_sys::Uint8Array;
 use lockstep_core::archive::{self, Limits};
 use lockstep_core::diagnosis::Report;
 use lockstep_core::flight_recorder::{MAX_DUMP_BYTES, Merged};
+use lockstep_core::goal;
 use lockstep_core::plan::Plan;
 use lockstep_core::recording::{Gathered, Piece, Sources, name_in, names_of};
 use lockstep_core::trace::{CallLog, Origin, Trace, TraceHeader};
@@ -78,10 +79,7 @@ pub(super) async fn trace_of(
 ) -> Result<Trace, String> {
     let plan = Plan::from_json(plan_json).map_err(|error| error.to_string())?;
     // As the command line has it: the plan says which ranks share a node.
-    let topology = topology.unwrap_or(match plan.ranks_per_node {
-        0 => Topology::default(),
-        ranks_per_node => Topology::nodes(ranks_per_node),
-    });
+    let topology = topology.unwrap_or_else(|| topology_of(&plan));
     Ok(run(&plan, topology, None, &slices).await?.trace())
 }
 
@@ -121,8 +119,38 @@ pub(super) async fn trace(
     Ok((held, Response::Opened(Box::new(opened))))
 }
 
-/// Reads files that were dropped on the page from `paths`: one trace of ours, or the recordings of a
-/// job.
+/// Simulates a plan that lies in a file of its own: ours, or a GOAL file.
+async fn plan(
+    session: SessionId,
+    name: &str,
+    bytes: &[u8],
+    slices: Slices,
+) -> Result<(Held, Response), String> {
+    let why = |error: String| format!("{name}: {error}");
+    let (plan, held_back) = match goal::looks_like_goal(bytes) {
+        true => {
+            let text = std::str::from_utf8(bytes);
+            let text = text.map_err(|_| why("a GOAL file is text".to_owned()))?;
+            let goal = goal::read(name, text).map_err(|error| why(error.to_string()))?;
+            (goal.plan, goal.held_back)
+        }
+        false => (Plan::read(bytes).map_err(|error| why(error.to_string()))?, 0),
+    };
+    // As the command line has it: the plan says which ranks share a node.
+    let topology = topology_of(&plan);
+    let (mut held, _) = simulate(session, &plan, topology, None, slices).await?;
+    if held_back > 0 {
+        held.problems.push(format!(
+            "{name}: {held_back} operations start later than GOAL lets them, because a rank's program \
+             does one thing after the other"
+        ));
+    }
+    let opened = held.opened(session)?;
+    Ok((held, Response::Opened(Box::new(opened))))
+}
+
+/// Reads files that were dropped on the page from `paths`: one trace of ours, one plan, or the
+/// recordings of a job.
 pub(super) async fn files(
     session: SessionId,
     files: Vec<JsValue>,
@@ -150,6 +178,12 @@ pub(super) async fn files(
             }
             Ok(bytes) if is_trace(&bytes) => sources.take(Piece::Problem(format!(
                 "{name} is a Lockstep trace; open it alone, not together with other files"
+            ))),
+            Ok(bytes) if is_plan(&bytes) && files.len() == 1 => {
+                return plan(session, &name, &bytes, slices).await;
+            }
+            Ok(bytes) if is_plan(&bytes) => sources.take(Piece::Problem(format!(
+                "{name} is a plan; open it alone, not together with other files"
             ))),
             Ok(bytes) if archive::is_archive(&bytes) => {
                 let called = |path: &str| match files.len() {
@@ -217,6 +251,22 @@ fn is_trace(bytes: &[u8]) -> bool {
     start.starts_with(b"LKSTRCE") || start.windows(14).any(|text| text == b"lockstep.trace")
 }
 
+/// True for a plan in either form of ours, or as GOAL has it.
+fn is_plan(bytes: &[u8]) -> bool {
+    // The schema stands first in what we write; a plan that was edited may have it further on.
+    let start = &bytes[..bytes.len().min(4096)];
+    let schema = start.windows(14).any(|text| text == b"\"lockstep.plan");
+    bytes.starts_with(b"LKSPLAN") || schema || goal::looks_like_goal(bytes)
+}
+
+/// Where a plan's ranks are, as the plan says it.
+fn topology_of(plan: &Plan) -> Topology {
+    match plan.ranks_per_node {
+        0 => Topology::default(),
+        ranks_per_node => Topology::nodes(ranks_per_node),
+    }
+}
+
 /// The lanes of a recording: rank by rank, so that its events are never there as a whole.
 async fn lanes_of(merged: &Merged, slices: &Slices) -> Result<Lanes, String> {
     let world_size = merged.header.world_size;
@@ -251,4 +301,23 @@ async fn index(trace: &Trace, slices: &Slices) -> Result<(Lanes, CallLog), Strin
         lanes.leave_room();
     }
     Ok((lanes, CallLog::of(trace)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_core::collective::Collective;
+    use lockstep_core::scenario::CollectiveLab;
+
+    #[test]
+    fn plans_are_told_from_recordings_and_traces() {
+        let plan = CollectiveLab::new(Collective::Barrier, 2, 0).plan().unwrap();
+        let goal = b"// made by hand\nnum_ranks 1\nrank 0 {\nl1: calc 100\n}\n";
+        for bytes in [plan.to_json().as_bytes(), &plan.to_bytes(), goal] {
+            assert!(is_plan(bytes) && !is_trace(bytes));
+        }
+        for other in [&br#"{"schema": "lockstep.trace/1"}"#[..], b"rank 0: NCCL INFO", b"{}", b""] {
+            assert!(!is_plan(other), "{}", String::from_utf8_lossy(other));
+        }
+    }
 }

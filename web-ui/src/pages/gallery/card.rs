@@ -66,7 +66,7 @@ pub(super) fn algorithm_card(props: &CardProps) -> Html {
             } }
             <p class="formula mono" title={formula_title(several)} data-test={format!("formula-{algorithm}")}>
                 if several { <small class="muted">{ "one node: " }</small> }
-                { format!("{} {} ", formula.holds.sign(), formula.text()) }<small class="muted">{ note(formula, account) }</small></p>
+                { format!("{} {} ", formula.holds.sign(), formula.text()) }<small class="muted">{ note(formula, account, choice.world_size) }</small></p>
             <div class="lesson"><p>{ how }</p><p><b>{ "When: " }</b>{ when }</p><p><b>{ "Cost: " }</b>{ cost }</p></div>
             <footer>
                 <button onclick={pick} aria-pressed={chosen.to_string()} data-test={format!("pick-{algorithm}")}>
@@ -88,10 +88,10 @@ fn formula_title(several: bool) -> &'static str {
 }
 
 /// What stands behind the formula: where it holds, and how many segments there are.
-fn note(formula: Formula, account: Option<&Rc<Account>>) -> String {
+fn note(formula: Formula, account: Option<&Rc<Account>>, ranks: u32) -> String {
     let segments = account.filter(|_| formula.has_segments());
     let segments = segments.map(|account| format!("k = {}", account.segments));
-    let notes = [Some(formula.holds.note()).filter(|note| !note.is_empty()), segments];
+    let notes = [Some(formula.holds.note(ranks)).filter(|note| !note.is_empty()), segments];
     notes.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 

@@ -14,9 +14,8 @@ use lockstep_core::schedule::Algorithm;
 use lockstep_sim::{Link, Topology};
 use yew::prelude::*;
 
-/// Ranks that can be drawn.
-const MAX_WORLD: u32 = 256;
-const MAX_DIMS: usize = 4;
+/// Ranks that can be drawn; larger meshes are told in words.
+const MAX_DRAWN: u32 = 256;
 const MAX_NAME: usize = 12;
 /// Elements a rank, as a power of two.
 const MAX_COUNT_LOG2: u32 = 28;
@@ -109,6 +108,9 @@ impl MeshChoice {
 
     /// What the worker is asked.
     pub(super) fn question(&self) -> Result<MeshQuestion, String> {
+        if !self.is_drawn() {
+            return Err(format!("up to {MAX_DRAWN} ranks are drawn and simulated"));
+        }
         Ok(MeshQuestion {
             dims: self.dims.clone()?,
             collective: self.collective,
@@ -116,6 +118,11 @@ impl MeshChoice {
             count: self.count,
             topology: self.topology,
         })
+    }
+
+    /// Whether all of its ranks can be drawn.
+    pub(super) fn is_drawn(&self) -> bool {
+        self.world_size() <= MAX_DRAWN
     }
 
     /// The number of ranks; 0 for a mesh that is none.
@@ -157,9 +164,8 @@ fn parse(typed: &str) -> Result<Vec<(String, u32)>, String> {
     let world = dims.iter().try_fold(1u32, |world, (_, size)| world.checked_mul(*size));
     match (dims.len(), world) {
         (0, _) => Err("A mesh has one dimension at least: tp=4".to_owned()),
-        (count, _) if count > MAX_DIMS => Err(format!("At most {MAX_DIMS} dimensions here.")),
-        (_, Some(world)) if world <= MAX_WORLD => Ok(dims),
-        _ => Err(format!("At most {MAX_WORLD} ranks here.")),
+        (_, Some(_)) => Ok(dims),
+        (_, None) => Err(format!("No job has more than {} ranks.", u32::MAX)),
     }
 }
 
@@ -227,6 +233,8 @@ mod tests {
         let three = vec![("pp".to_owned(), 2), ("dp".to_owned(), 2), ("tp".to_owned(), 4)];
         assert_eq!(parse("pp=2, dp=2, tp=4"), Ok(three.clone()));
         assert_eq!(parse(" pp:2,dp : 2,tp=4,"), Ok(three));
+        let five = parse("pp=2, dp=2, tp=2, cp=2, ep=2").unwrap();
+        assert_eq!((five.len(), parse("dp=128, pp=16, tp=8").unwrap().len()), (5, 3));
         for wrong in ["", "tp", "tp=x", "tp=0", "a=2,a=2", "a=1000000,b=1000000", "=4"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
