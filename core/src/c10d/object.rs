@@ -113,12 +113,8 @@ impl Dist<'_> {
         let exchange = self.exchange(pg, "broadcast_object_list")?;
         let (asked, _) = self.ask(pg, exchange.device, "broadcast")?;
         let own = i64::from(self.pg(pg).me.0) == root;
-        if own && object_list.is_empty() {
-            return Err(value_error("not enough values to unpack (expected 2, got 0)")
-                .with_help("The list is empty; PyTorch pickles its entries first."));
-        }
         if own {
-            object_list.iter().try_for_each(Object::pickles)?;
+            pickle_all(object_list)?;
         }
         let root = GroupRank(asked.root(root)?);
         let sizes =
@@ -219,7 +215,7 @@ impl Dist<'_> {
         self.not_self(group, peer, "destination")?;
         let Some(pg) = self.member(Some(group), "send_object_list")? else { return Ok(()) };
         let exchange = self.exchange(pg, "send_object_list")?;
-        object_list.iter().try_for_each(Object::pickles)?;
+        pickle_all(object_list)?;
         let (asked, _) = self.ask(pg, exchange.device, "send")?;
         let peer = GroupRank(asked.peer(peer, self.pg(pg).me.0)?);
         let sizes = self.sizes_tensor(&exchange, object_list, object_list.len());
@@ -412,6 +408,15 @@ impl Dist<'_> {
 
 /// Stands for any sender.
 const ANY: u32 = u32::MAX;
+
+/// What comes of pickling a list before it is sent.
+fn pickle_all(objects: &[Object]) -> Result<(), DistError> {
+    if objects.is_empty() {
+        return Err(value_error("not enough values to unpack (expected 2, got 0)")
+            .with_help("The list is empty; PyTorch pickles its entries first."));
+    }
+    objects.iter().try_for_each(Object::pickles)
+}
 
 fn concatenated(objects: &[Object]) -> Vec<u8> {
     objects.iter().flat_map(|object| object.pickle().iter().copied()).collect()

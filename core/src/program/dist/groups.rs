@@ -35,6 +35,10 @@ fn of_each<'v>(ranks: Value<'v>, heap: Heap<'v>) -> anyhow::Result<Vec<i64>> {
         let each = ranks.iterate(heap).map_err(starlark::Error::into_anyhow)?;
         return each.map(|rank| take::whole(rank, "a rank")).collect();
     }
+    if ranks.unpack_str().is_some_and(|text| !text.is_empty()) {
+        let text = "'<' not supported between instances of 'str' and 'int'";
+        return Err(take::type_error(text.to_owned()));
+    }
     if matches!(ranks.get_type(), "int" | "float" | "bool") {
         let text = format!("'{}' object is not iterable", take::class_of(ranks));
         return Err(take::type_error(text));
@@ -142,7 +146,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
             return Err(refused(refusal));
         }
         let text = |value: Value<'v>| value.unpack_str().map(str::to_owned);
-        if !backend.is_none() && backend.unpack_str().is_none() {
+        let again = process(eval)?.dist()?.is_initialized();
+        if !backend.is_none() && backend.unpack_str().is_none() && !again {
             return Err(super::super::backend_class::no_text());
         }
         let options = InitProcessGroup {
