@@ -88,7 +88,9 @@ fn detail_text(lines: Option<&[DetailLine]>) -> String {
             .to_owned();
     };
     if lines.is_empty() {
-        return "With TORCH_DISTRIBUTED_DEBUG=DETAIL no rank would raise.\n".to_owned();
+        return "TORCH_DISTRIBUTED_DEBUG=DETAIL would find no collectives to differ, and raise nothing by \
+                itself. (It compares no monitored_barrier, which raises with it as without it.)\n"
+            .to_owned();
     }
     let mut text = "With TORCH_DISTRIBUTED_DEBUG=DETAIL:\n".to_owned();
     for DetailLine { rank, line, error, help } in lines {
