@@ -2,13 +2,13 @@
 
 use super::apart::{doubt, late, one_of_many};
 use super::causes::{Cause, Scene, evidence};
-use super::explain::{Deed, Reason, further, reason};
+use super::explain::{Deed, Reason, further, is_ddp, reason};
 use super::in_ddp;
 use super::in_step;
 use super::index::{Made, Row};
 use super::mismatch::{Decided, Mismatch, Side};
 use super::passes;
-use super::places::{nobody_else, or_else};
+use super::places::{OR_LEFT, nobody_else, or_else};
 use super::report::{Certainty, Kind};
 use super::rounds::{self, fix_loop};
 use super::signature::{Difference, Signature};
@@ -217,6 +217,10 @@ fn minority(
             let (only, or) = if of_pass.is_empty() { (only, or) } else { (String::new(), of_pass) };
             cause.message = format!("{}{only} {here}{waits}.{or}", extra(&who, &deed, &group));
             cause.fix = match of_pass.is_empty() {
+                true if or == OR_LEFT => {
+                    let ddp = is_ddp(&theirs.record.call.stack) && !is_ddp(&own.record.call.stack);
+                    format!("{FIX_EXTRA} If it left the loop: {}", words::uncapital(fix_loop(ddp)))
+                }
                 true => FIX_EXTRA.to_owned(),
                 false => fix_skipped(true),
             };

@@ -176,11 +176,15 @@ pub(super) fn reason(
         }
         None => {}
     }
-    if let Some(count) = reordered(&own, &theirs) {
+    let found = align(&own, &theirs);
+    let in_pairs = found.as_ref().is_some_and(|found| {
+        found.only && found.edits.iter().all(|place| place.edit == Edit::Swapped)
+    });
+    if let Some(count) = reordered(&own, &theirs).filter(|_| !in_pairs) {
         let other = Some((own_call.call.op.clone(), line_of(job.log, rank, own_call)));
         return Reason::Swapped(Deed { other, ..deed(&theirs, peer, count, Certainty::Likely) });
     }
-    if let Some(found) = align(&own, &theirs)
+    if let Some(found) = found
         && let Some(first) = found.edits.first().copied()
     {
         let certainty = match found.only && found.matched > 1 {
@@ -261,11 +265,10 @@ pub(super) fn reason(
     {
         return Reason::StayedInLoop { ddp };
     }
-    let same_size = of_one_size(own_call, their_call);
-    if !same_size && strays(job, group, rank, own_call, their_call) {
+    if !of_one_size(own_call, their_call) && strays(job, group, rank, own_call, their_call) {
         return Reason::Extra(deed(&own, rank, 1, Certainty::Likely));
     }
-    if difference != Difference::Op || same_size {
+    if difference != Difference::Op || own_call.call.payload() == their_call.call.payload() {
         return Reason::Other;
     }
     // Made here for the first time, in place of one that is made again and again: it is this call

@@ -3,7 +3,8 @@
 //! A *row* is one collective of one group: the calls that its members made under one sequence
 //! number. Everything else reads rows, so that the work stays proportionate to the calls.
 
-use super::roles::Roles;
+use super::explain::alike;
+use super::roles::{OPENING, Roles};
 use super::stands;
 use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
@@ -65,6 +66,12 @@ impl<'a> Row<'a> {
     /// True while somebody waits in it.
     pub(super) fn open(&self) -> bool {
         self.made.iter().any(Made::pending)
+    }
+
+    /// True if all who made the call made the same one.
+    fn agrees(&self) -> bool {
+        let first = self.made.first();
+        self.made.iter().all(|made| first.is_some_and(|it| alike(made.record, it.record)))
     }
 
     /// True if a member has not come.
@@ -193,9 +200,12 @@ impl<'a> Job<'a> {
 
     /// Which groups stand for each other; worked out when somebody asks.
     pub(super) fn roles(&self) -> &Roles {
-        let line =
-            |group: GroupId| Some(&*self.rows_of(group).first()?.made.first()?.record.call.stack);
-        self.roles.get_or_init(|| Roles::of(&self.log.groups, line))
+        // A call in which they differ shows what went wrong, and not what they do.
+        let opening = |group: GroupId| -> Vec<&CallRecord> {
+            let rows = self.rows_of(group).iter().take_while(|row| row.agrees());
+            rows.take(OPENING).filter_map(|row| Some(row.made.first()?.record)).collect()
+        };
+        self.roles.get_or_init(|| Roles::of(&self.log.groups, opening))
     }
 
     /// True as long as not too many findings have asked: to hold one against all ranks takes long.

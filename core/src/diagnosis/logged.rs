@@ -251,8 +251,7 @@ fn models(statements: &[Statement], world: u32) -> Option<Finding> {
     if let Some(Statement { rank, said: Said::Shape { parameter }, .. }) = shapes.first() {
         let message = format!("DDP says on rank {rank}: {parameter} does not match rank 0's.");
         let mut found = finding(Kind::DdpModelMismatch, &shapes, message, FIX)?;
-        let sides = models::raised(&found.culprits, (0..world).map(GlobalRank));
-        if let Some(sides) = sides.filter(|sides| sides.culprits != found.culprits) {
+        if let Some(sides) = models::raised(GlobalRank(0), &found.culprits, world as usize) {
             found.message += &format!(" So {}.", sides.said);
             found.certainty = if sides.tie { Certainty::Undecidable } else { Certainty::Likely };
             found.culprits = sides.culprits;

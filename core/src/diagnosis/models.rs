@@ -84,24 +84,31 @@ pub(super) fn sides(scene: &Scene<'_, '_>, how: &str) -> Option<Sides> {
     Sides::of(std::iter::once(like_0).chain(shapes.into_iter().map(shape)))
 }
 
-/// Who has which model, where DDP's constructor raised on some of these ranks, as it does on those whose
-/// shapes are not the first rank's: where it raised on most, it is that one which is the odd one out.
-pub(super) fn raised(
-    differ: &[GlobalRank],
-    all: impl Iterator<Item = GlobalRank>,
-) -> Option<Sides> {
-    let alike: Vec<GlobalRank> = all.filter(|rank| !differ.contains(rank)).collect();
-    let said = format!("the model of rank {}", alike.iter().min()?);
-    Sides::of([(differ.to_vec(), "another".to_owned()), (alike, said)])
+/// Who is odd where DDP's constructor raised on these ranks, as it does on those whose shapes are not those
+/// of `first`: where that is most of the ranks, it is `first` itself. `None` where they are the odd ones, as
+/// far as is known: a rank that says nothing may have been ended before it could.
+pub(super) fn raised(first: GlobalRank, differ: &[GlobalRank], world: usize) -> Option<Sides> {
+    let differ: BTreeSet<GlobalRank> = differ.iter().copied().collect();
+    if differ.len() * 2 < world || differ.contains(&first) {
+        return None;
+    }
+    let tie = differ.len() * 2 == world;
+    let others: Vec<GlobalRank> = differ.iter().copied().collect();
+    let have = if others.len() == 1 { "has" } else { "have" };
+    let said = format!("{} {have} another model than rank {first}", ranks(&others));
+    let culprits = differ.into_iter().filter(|_| tie).chain([first]).collect::<BTreeSet<_>>();
+    Some(Sides { culprits: culprits.into_iter().collect(), tie, said })
 }
 
 /// A finding of models that differ from the first rank's, of those that most have not.
 pub(super) fn of_raised(scene: &Scene<'_, '_>, row: &Row<'_>, cause: Cause) -> Cause {
     let members = scene.job.group(row.group).map(|group| group.ranks()).unwrap_or_default();
-    let sides = raised(&cause.culprits, members.iter().copied());
-    let Some(sides) = sides.filter(|sides| sides.culprits != cause.culprits) else { return cause };
+    let sides = members.first().and_then(|first| raised(*first, &cause.culprits, members.len()));
+    let Some(sides) = sides else { return cause };
+    let stands_by = |rank: &GlobalRank| !sides.culprits.contains(rank);
+    let victims = cause.also_victims.iter().chain(&cause.culprits).copied().filter(stands_by);
     Cause {
-        also_victims: members.iter().copied().filter(|it| !sides.culprits.contains(it)).collect(),
+        also_victims: victims.collect(),
         certainty: if sides.tie { Certainty::Undecidable } else { cause.certainty },
         message: format!("{} So {}.", cause.message, sides.said),
         culprits: sides.culprits,

@@ -91,18 +91,22 @@ fn meet_from_any<'a>(job: &Job<'a>, found: &mut Vec<PendingP2p<'a>>) {
             }
         }
     }
-    for ((group, to, tag), receive) in first {
-        let open = found.iter_mut().filter(|one| one.partner.is_none() && one.peer == to);
-        let sent = open.filter(|one| {
-            let call = &one.made.record.call;
-            call.op.contains("send") && (call.group, call.tag) == (group, tag)
-        });
+    let mut open: BTreeMap<(GroupId, GlobalRank, u32), Vec<usize>> = BTreeMap::new();
+    for (at, one) in found.iter().enumerate().filter(|(_, one)| one.partner.is_none()) {
+        let call = &one.made.record.call;
+        if call.op.contains("send") {
+            open.entry((call.group, one.peer, call.tag)).or_default().push(at);
+        }
+    }
+    for (lane, receive) in first {
         // One that fits would have been taken, had this receive not got another.
-        let first = |one: &&mut PendingP2p<'a>| {
-            let record = one.made.record;
-            (fits(&record.call, &receive.record.call), record.scheduled_ps, one.made.rank)
+        let first = |at: &usize| {
+            let made = found.get(*at)?.made;
+            let fits = fits(&made.record.call, &receive.record.call);
+            Some((fits, made.record.scheduled_ps, made.rank))
         };
-        let Some(sent) = sent.min_by_key(first) else { continue };
+        let sent = open.get(&lane).and_then(|open| open.iter().copied().min_by_key(first));
+        let Some(sent) = sent.and_then(|at| found.get_mut(at)) else { continue };
         (sent.partner, sent.never) = (Some(receive), false);
         let (peer, partner) = (sent.made.rank, Some(sent.made));
         found.push(PendingP2p { made: receive, peer, partner, queued: false, never: false });

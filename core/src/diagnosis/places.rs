@@ -47,6 +47,10 @@ pub(super) fn others_call_from(
     })
 }
 
+/// Of a call on top, where it may as well come behind a loop.
+pub(super) const OR_LEFT: &str = " Or it left a loop that the others are still in, or left out a round of \
+                                  it, and that call comes behind it.";
+
 /// What a call that seems to be made on top may be instead, where a recording does not tell.
 pub(super) fn or_else(
     scene: &Scene<'_, '_>,
@@ -64,8 +68,7 @@ pub(super) fn or_else(
                 out.";
     }
     if left_loop(job, row.group, row.seq, own.rank, own.record, theirs.record).is_some() {
-        return " Or it left a loop that the others are still in, or left out a round of it, and that call \
-                comes behind it.";
+        return OR_LEFT;
     }
     let rows = job.rows_of(row.group).iter().take_while(|before| before.seq < row.seq);
     let known = |made: &Made<'_>| alike(made.record, own.record);

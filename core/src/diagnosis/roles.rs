@@ -1,28 +1,41 @@
 //! What groups stand for, so that ranks which share none can be compared.
 
+use super::explain::alike;
 use crate::group::{GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
-use crate::trace::Frame;
+use crate::trace::CallRecord;
 
 /// So many kinds of groups are told apart.
 const ROLES: usize = 64;
+/// So many calls of a group are its beginning.
+pub(super) const OPENING: usize = 8;
+/// One call from the same line may be what all groups begin with, whatever they are for.
+const ENOUGH: usize = 2;
+
+/// True if groups make the same calls from the same lines, as far as either goes.
+fn begin_alike(a: &[&CallRecord], b: &[&CallRecord]) -> bool {
+    let same = |(a, b): (&&CallRecord, &&CallRecord)| {
+        !a.call.stack.is_empty() && a.call.stack == b.call.stack && alike(a, b)
+    };
+    a.len().min(b.len()) >= ENOUGH && a.iter().zip(b).all(same)
+}
 
 /// What every group stands for: groups of one size, without a member in common, whose descriptions
-/// differ in digits only, or that are first called from one line, stand for each other.
+/// differ in digits only, or that begin with the same calls from the same lines, stand for each other.
 #[derive(Clone, Debug)]
 pub(super) struct Roles {
     of: Vec<usize>,
 }
 
 impl Roles {
-    /// `line` is from where a group was first called, as far as that is known.
+    /// `opening` is with which calls a group begins, as far as its members agree in them.
     pub(super) fn of<'a>(
         groups: &[ProcessGroup],
-        line: impl Fn(GroupId) -> Option<&'a [Frame]>,
+        opening: impl Fn(GroupId) -> Vec<&'a CallRecord>,
     ) -> Roles {
         struct Role<'a> {
             desc: String,
-            line: Option<&'a [Frame]>,
+            opening: Vec<&'a CallRecord>,
             size: u32,
             members: Vec<bool>,
         }
@@ -30,7 +43,7 @@ impl Roles {
         let mut of = Vec::with_capacity(groups.len());
         for (at, (id, group)) in (0..).map(GroupId).zip(groups).enumerate() {
             let desc: String = group.desc().chars().filter(|c| !c.is_ascii_digit()).collect();
-            let line = line(id).filter(|line| !line.is_empty());
+            let opening = opening(id);
             let taken = |role: &Role<'_>| {
                 let is_in = |rank: &GlobalRank| role.members.get(rank.index()) == Some(&true);
                 group.ranks().iter().any(is_in)
@@ -38,12 +51,12 @@ impl Roles {
             let free = |role: &Role<'_>| role.size == group.size() && !taken(role);
             let by_desc = roles.iter().position(|role| role.desc == desc && free(role));
             let by_line =
-                || roles.iter().position(|role| line.is_some() && role.line == line && free(role));
+                || roles.iter().position(|role| begin_alike(&role.opening, &opening) && free(role));
             let known = by_desc.or_else(by_line);
             let role = match known {
                 Some(role) => role,
                 None if roles.len() < ROLES => {
-                    roles.push(Role { desc, line, size: group.size(), members: Vec::new() });
+                    roles.push(Role { desc, opening, size: group.size(), members: Vec::new() });
                     roles.len() - 1
                 }
                 // One of its own.

@@ -1,6 +1,7 @@
 //! Stacks: which frame is the user's own.
 
 use crate::trace::Frame;
+use std::collections::BTreeSet;
 
 /// Directories of libraries: a file below one of them is not the user's code.
 const LIBRARIES: [&str; 5] =
@@ -72,15 +73,16 @@ impl<'a> Libraries<'a> {
     /// What the paths of one stack tell.
     pub(crate) fn of(paths: impl Iterator<Item = &'a str> + Clone) -> Libraries<'a> {
         let mut found: Option<(Sure, &str)> = None;
-        // A folder with a file that PyTorch has not, as `torch/train.py`.
-        let is_jobs = |folder: &str| {
-            let mut below = paths.clone().filter_map(|path| path.strip_prefix(folder));
-            below.any(|file| {
-                !file.contains(['/', '\\']) && !file.starts_with('_') && !OF_TORCH.contains(&file)
+        // Folders with a file that PyTorch has not, as `torch/train.py`.
+        let jobs: BTreeSet<&str> = paths
+            .clone()
+            .filter_map(|path| {
+                let (folder, file) = path.split_at(path.rfind(['/', '\\'])? + 1);
+                (!file.starts_with('_') && !OF_TORCH.contains(&file)).then_some(folder)
             })
-        };
-        for (sure, folder) in paths.clone().filter_map(folder_of_torch) {
-            if sure == Sure::ByName && is_jobs(folder) {
+            .collect();
+        for (sure, folder) in paths.filter_map(folder_of_torch) {
+            if sure == Sure::ByName && jobs.contains(folder) {
                 continue;
             }
             if found.is_none_or(|(known, _)| sure > known) {

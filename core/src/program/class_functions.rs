@@ -5,7 +5,6 @@ use super::arguments as take;
 use super::class_members::{FieldValue, OfClassValue, PropertyValue, StaticValue, SuperValue};
 use super::classes::{ClassValue, ITSELF, InstanceValue, class, found, put};
 use super::lineage;
-use super::tensor_math;
 use starlark::collections::SmallMap;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -135,50 +134,6 @@ fn functions(builder: &mut GlobalsBuilder) {
             Some((name.as_str(), value))
         });
         Ok(heap.alloc(AllocDict(pairs.collect::<Vec<_>>())))
-    }
-
-    /// `object.name += value`: what hangs on a tensor changes in place, and an object's attribute gets
-    /// another value.
-    fn _augment<'v>(
-        #[starlark(require = pos)] of: Value<'v>,
-        #[starlark(require = pos)] name: &str,
-        #[starlark(require = pos)] operator: &str,
-        #[starlark(require = pos)] value: Value<'v>,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<NoneType> {
-        let heap = eval.heap();
-        let own = of.get_attr_error(name, heap)?;
-        let assigned = matches!(of.get_type(), "object" | "type");
-        if own.get_type() == "Tensor" {
-            let made = tensor_math::in_place(operator, own, value, eval);
-            let made = made.map_err(starlark::Error::new_native)?;
-            if assigned {
-                of.set_attr(name, made)?;
-            }
-            return Ok(NoneType);
-        }
-        if !assigned {
-            return Err(starlark::Error::new_native(anyhow::anyhow!(
-                "Cannot mutate an immutable value: a {} in an attribute",
-                take::class_of(own)
-            )));
-        }
-        let changed = super::own_operators::made((operator, true), own, value, eval)?;
-        let made = match operator {
-            _ if changed.is_some() => changed.unwrap_or(own),
-            "**" => super::python::power(own, value, heap)?,
-            "+" if own.get_type() == "list" => {
-                let extend = own.get_attr_error("extend", heap)?;
-                eval.eval_function(extend, &[value], &[])?;
-                own
-            }
-            "+" => own.add(value, heap)?,
-            "-" => own.sub(value, heap)?,
-            "*" => own.mul(value, heap)?,
-            _ => own.div(value, heap)?,
-        };
-        of.set_attr(name, made)?;
-        Ok(NoneType)
     }
 }
 

@@ -368,9 +368,9 @@ impl<'v> StarlarkValue<'v> for InstanceValue<'v> {
         if super::keys::has(class) {
             let key = state.key().ok_or_else(|| {
                 starlark::Error::new_native(anyhow::anyhow!(
-                    "an object of {} that was changed after it was made is no key here: what equals \
-                     what is found out when they are made. Take a tuple of what tells them apart as \
-                     the key",
+                    "an object of {} that was changed after it was made, or that was made behind some \
+                     hundred others, is no key here: what equals what is found out when they are made. \
+                     Take a tuple of what tells them apart as the key",
                     class.name
                 ))
             })?;

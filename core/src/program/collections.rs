@@ -106,6 +106,78 @@ fn entries<'v>(
     pairs.collect()
 }
 
+/// What a `Counter` is given: a dict's counts, or one for each piece.
+fn counted<'v>(
+    of: Option<Value<'v>>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Vec<(Value<'v>, Value<'v>)>> {
+    let Some(of) = of.filter(|of| !of.is_none()) else { return Ok(Vec::new()) };
+    if DictRef::from_value(of).is_some() {
+        return entries(Some(of), eval);
+    }
+    let pieces = match of.unpack_str() {
+        Some(text) => text.chars().map(|piece| eval.heap().alloc(piece.to_string())).collect(),
+        None => each(of, eval)?,
+    };
+    let one = eval.heap().alloc(1);
+    Ok(pieces.into_iter().map(|piece| (piece, one)).collect())
+}
+
+/// Adds these counts to a `Counter`, or takes them away.
+fn count<'v>(
+    counter: Value<'v>,
+    counts: Vec<(Value<'v>, Value<'v>)>,
+    away: bool,
+    heap: Heap<'v>,
+) -> starlark::Result<()> {
+    for (key, count) in counts {
+        let known = DictRef::from_value(counter).and_then(|dict| dict.get(key).transpose());
+        let known = known.transpose()?.unwrap_or_else(|| heap.alloc(0));
+        let sum = if away { known.sub(count, heap)? } else { known.add(count, heap)? };
+        counter.set_at(key, sum)?;
+    }
+    Ok(())
+}
+
+/// A method of a dict that Starlark's has not, or that those which make what they have not have
+/// otherwise.
+///
+/// # Errors
+/// What its arguments raise.
+pub(super) fn method<'v>(
+    name: &str,
+    this: Value<'v>,
+    args: &[Value<'v>],
+    named: &[(&'v str, Value<'v>)],
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Value<'v>>> {
+    let Some(own) = DictRef::from_value(this) else { return Ok(None) };
+    let mut all: Vec<_> = own.iter().collect();
+    drop(own);
+    let (heap, maker) = (eval.heap(), maker(this, eval));
+    let is_counter = maker.is_some_and(|maker| maker.is_none());
+    Ok(Some(match name {
+        "copy" => match maker {
+            Some(maker) => with_maker(all, maker, eval),
+            None => heap.alloc(AllocDict(all)),
+        },
+        "update" | "subtract" if is_counter => {
+            let mut given = counted(args.first().copied(), eval)?;
+            given.extend(named.iter().map(|(name, count)| (heap.alloc(*name), *count)));
+            count(this, given, name == "subtract", heap)?;
+            Value::new_none()
+        }
+        "most_common" => {
+            // As many as before another one stay in their order.
+            all.sort_by_key(|(_, count)| std::cmp::Reverse(count.unpack_i32()));
+            let most = args.first().and_then(|most| most.unpack_i32());
+            all.truncate(most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(0)));
+            heap.alloc(AllocList(all))
+        }
+        _ => return Ok(None),
+    }))
+}
+
 /// What is given by name, with the names as keys.
 fn named_of<'v>(
     named: UnpackDictEntries<&'v str, Value<'v>>,
@@ -149,6 +221,10 @@ impl<'v> DequeValue<'v> {
         self.items.try_borrow().map_or_else(|_| Vec::new(), |items| items.iter().copied().collect())
     }
 
+    fn len(&self) -> usize {
+        self.items.try_borrow().map_or(0, |items| items.len())
+    }
+
     /// Puts one at an end; where there are too many, the other end loses one.
     fn put(&self, value: Value<'v>, left: bool) {
         let Ok(mut items) = self.items.try_borrow_mut() else { return };
@@ -173,7 +249,7 @@ impl<'v> DequeValue<'v> {
 
     fn place(&self, index: Value<'v>) -> starlark::Result<usize> {
         let at = take::whole(index, "index").map_err(starlark::Error::new_native)?;
-        let length = self.all().len();
+        let length = self.len();
         let at = if at < 0 { at + length as i64 } else { at };
         usize::try_from(at).ok().filter(|at| *at < length).ok_or_else(|| {
             starlark::Error::new_native(raised("IndexError: deque index out of range"))
@@ -194,16 +270,17 @@ impl<'v> StarlarkValue<'v> for DequeValue<'v> {
     }
 
     fn length(&self) -> starlark::Result<i32> {
-        Ok(i32::try_from(self.all().len()).unwrap_or(i32::MAX))
+        Ok(i32::try_from(self.len()).unwrap_or(i32::MAX))
     }
 
     fn to_bool(&self) -> bool {
-        !self.all().is_empty()
+        self.len() > 0
     }
 
     fn at(&self, index: Value<'v>, _heap: Heap<'v>) -> starlark::Result<Value<'v>> {
         let place = self.place(index)?;
-        Ok(self.all().get(place).copied().unwrap_or_else(Value::new_none))
+        let found = self.items.try_borrow().ok().and_then(|items| items.get(place).copied());
+        Ok(found.unwrap_or_else(Value::new_none))
     }
 
     fn set_at(&self, index: Value<'v>, value: Value<'v>) -> starlark::Result<()> {
@@ -315,22 +392,10 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(kwargs)] named: UnpackDictEntries<&'v str, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let counts = of.and_then(DictRef::from_value).is_some();
-        let given = if counts { entries(of, eval)? } else { Vec::new() };
-        let made = with_maker(given, Value::new_none(), eval);
-        let pieces = match of.filter(|of| !counts && !of.is_none()) {
-            Some(of) => each(of, eval)?,
-            None => Vec::new(),
-        };
-        let heap = eval.heap();
-        for piece in pieces {
-            let known = DictRef::from_value(made).and_then(|dict| dict.get(piece).transpose());
-            let known = known.transpose()?.and_then(|count| count.unpack_i32()).unwrap_or(0);
-            made.set_at(piece, heap.alloc(known.saturating_add(1)))?;
-        }
-        for (name, count) in named_of(named, heap) {
-            made.set_at(name, count)?;
-        }
+        let made = with_maker(Vec::new(), Value::new_none(), eval);
+        let mut given = counted(of, eval)?;
+        given.extend(named_of(named, eval.heap()));
+        count(made, given, false, eval.heap())?;
         Ok(made)
     }
 

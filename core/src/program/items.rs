@@ -41,6 +41,58 @@ pub(super) fn deleted<'v>(
     }
 }
 
+/// `of[key]`.
+///
+/// # Errors
+/// What `__getitem__` raises, and what has no items or none of that key.
+pub(super) fn item<'v>(
+    of: Value<'v>,
+    key: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    if let Some(name) = class_name(of) {
+        if let Some(answer) = method(of, "__getitem__", &[key], eval)? {
+            return Ok(answer);
+        }
+        return match super::collections::field(of, key)? {
+            Some(field) => Ok(field),
+            None => Err(refused(name, "is not subscriptable")),
+        };
+    }
+    if of.downcast_ref::<SubsetValue<'v>>().is_some() {
+        return super::subsets::row(of, key, eval);
+    }
+    if let Some(dict) = DictRef::from_value(of)
+        && dict.get(key)?.is_none()
+    {
+        drop(dict);
+        if let Some(made) = missing(of, key, eval)? {
+            return Ok(made);
+        }
+    }
+    of.at(key, eval.heap())
+}
+
+/// `of[key] = value`.
+///
+/// # Errors
+/// What `__setitem__` raises, and what takes no items.
+pub(super) fn set_item<'v>(
+    of: Value<'v>,
+    key: Value<'v>,
+    value: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<NoneType> {
+    match class_name(of) {
+        None => of.set_at(key, value)?,
+        Some(name) => {
+            let set = method(of, "__setitem__", &[key, value], eval)?;
+            set.ok_or_else(|| refused(name, "does not support item assignment"))?;
+        }
+    }
+    Ok(NoneType)
+}
+
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
     fn _item<'v>(
@@ -48,27 +100,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] key: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        if let Some(name) = class_name(of) {
-            if let Some(answer) = method(of, "__getitem__", &[key], eval)? {
-                return Ok(answer);
-            }
-            return match super::collections::field(of, key)? {
-                Some(field) => Ok(field),
-                None => Err(refused(name, "is not subscriptable")),
-            };
-        }
-        if of.downcast_ref::<SubsetValue<'v>>().is_some() {
-            return super::subsets::row(of, key, eval);
-        }
-        if let Some(dict) = DictRef::from_value(of)
-            && dict.get(key)?.is_none()
-        {
-            drop(dict);
-            if let Some(made) = missing(of, key, eval)? {
-                return Ok(made);
-            }
-        }
-        of.at(key, eval.heap())
+        item(of, key, eval)
     }
 
     fn _set_item<'v>(
@@ -77,14 +109,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] value: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
-        match class_name(of) {
-            None => of.set_at(key, value)?,
-            Some(name) => {
-                let set = method(of, "__setitem__", &[key, value], eval)?;
-                set.ok_or_else(|| refused(name, "does not support item assignment"))?;
-            }
-        }
-        Ok(NoneType)
+        set_item(of, key, value, eval)
     }
 
     /// `x.name = value`, where a class has a property of that name that can be set.

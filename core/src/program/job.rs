@@ -31,6 +31,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     super::attempts::add(builder);
     super::collections::add(builder);
     super::items::add(builder);
+    super::augmented::add(builder);
     super::tensor_products::add(builder);
     super::iterated::add(builder);
     super::iterators::add(builder);

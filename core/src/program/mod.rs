@@ -47,6 +47,8 @@ mod arguments;
 #[cfg(feature = "program")]
 mod attempts;
 #[cfg(feature = "program")]
+mod augmented;
+#[cfg(feature = "program")]
 mod backend_class;
 #[cfg(feature = "program")]
 mod batch_sampler;

@@ -14,12 +14,13 @@ use starlark::values::{Value, ValueLike};
 use std::cmp::Ordering;
 
 /// An operator, and what it asks the left side for, the right side, and where it changes the left one.
-const ASKED: [(&str, &str, &str, &str); 6] = [
+const ASKED: [(&str, &str, &str, &str); 7] = [
     ("+", "__add__", "__radd__", "__iadd__"),
     ("-", "__sub__", "__rsub__", "__isub__"),
     ("*", "__mul__", "__rmul__", "__imul__"),
     ("/", "__truediv__", "__rtruediv__", "__itruediv__"),
     ("//", "__floordiv__", "__rfloordiv__", "__ifloordiv__"),
+    ("%", "__mod__", "__rmod__", "__imod__"),
     ("**", "__pow__", "__rpow__", "__ipow__"),
 ];
 
@@ -159,6 +160,7 @@ fn functions(builder: &mut GlobalsBuilder) {
             "+" => a.add(b, heap),
             "*" => a.mul(b, heap),
             "//" => a.floor_div(b, heap),
+            "%" => a.percent(b, heap),
             // A number knows nothing of a tensor on its right.
             "-" | "/" if matches!(a.get_type(), "int" | "float") => reflected(operator, a, b, heap),
             "-" => a.sub(b, heap),

@@ -1,6 +1,8 @@
 //! What Python asks of objects of a program's classes behind its back: `__enter__` and `__exit__` of
 //! `with`, `__bool__` and `__len__` where one is taken for true or false, `__int__` and `__float__`.
 
+#![allow(clippy::panic, reason = "these values are never written out")]
+
 use super::arguments as take;
 use super::callable::Callable;
 use super::class_members::bound;
@@ -9,10 +11,14 @@ use super::iterators::length;
 use super::process::process;
 use super::python::TypeValue;
 use super::values::Context;
+use allocative::Allocative;
+use starlark::any::ProvidesStaticType;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
-use starlark::starlark_module;
-use starlark::values::{Value, ValueLike};
+use starlark::values::{NoSerialize, StarlarkPagablePanic, StarlarkValue, Value, ValueLike};
+use starlark::{starlark_module, starlark_simple_value};
+use starlark_derive::starlark_value;
+use std::fmt;
 
 /// `with` blocks that are open at once at most.
 const MAX_CONTEXTS: usize = 1000;
@@ -184,6 +190,59 @@ pub(super) fn equal<'v>(
     b: Value<'v>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<Option<Value<'v>>> {
+    equal_within(a, b, 0, eval)
+}
+
+/// Whether two values are the same, as lists compare their entries: one object, or equal.
+///
+/// # Errors
+/// What their methods raise.
+pub(super) fn same<'v>(
+    a: Value<'v>,
+    b: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<bool> {
+    same_within(a, b, 0, eval)
+}
+
+fn same_within<'v>(
+    a: Value<'v>,
+    b: Value<'v>,
+    depth: usize,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<bool> {
+    if identical(a, b) == Some(true) {
+        return Ok(true);
+    }
+    match equal_within(a, b, depth, eval)? {
+        Some(answer) => truth(answer, eval),
+        None => a.equals(b),
+    }
+}
+
+/// Lists in each other whose entries are asked.
+const MAX_DEPTH: usize = 16;
+
+fn equal_within<'v>(
+    a: Value<'v>,
+    b: Value<'v>,
+    depth: usize,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Value<'v>>> {
+    // The interpreter's lists ask no method of their entries.
+    if depth < MAX_DEPTH
+        && matches!((a.get_type(), b.get_type()), ("list", "list") | ("tuple", "tuple"))
+        && let (Some(own), Some(other)) = (take::items(a), take::items(b))
+        && own.len() == other.len()
+        && [&own, &other].into_iter().flatten().any(|of| may_hold_objects(*of))
+    {
+        for (a, b) in own.into_iter().zip(other) {
+            if !same_within(a, b, depth + 1, eval)? {
+                return Ok(Some(Value::new_bool(false)));
+            }
+        }
+        return Ok(Some(Value::new_bool(true)));
+    }
     for (own, other) in [(a, b), (b, a)] {
         let answer = method(own, "__eq__", &[other], eval)?;
         if let Some(answer) = answer.filter(|answer| answer.get_type() != "NotImplementedType") {
@@ -191,6 +250,10 @@ pub(super) fn equal<'v>(
         }
     }
     Ok(None)
+}
+
+fn may_hold_objects(of: Value<'_>) -> bool {
+    of_object(of).is_some() || matches!(of.get_type(), "list" | "tuple")
 }
 
 /// Whether two values are one object; nothing of what is no object of a program's class.
@@ -225,7 +288,22 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 }
 
-/// Adds what the dialect writes.
+/// `NotImplemented`, which a method returns that leaves the answer to the other side.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+struct NotImplementedValue;
+starlark_simple_value!(NotImplementedValue);
+
+impl fmt::Display for NotImplementedValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NotImplemented")
+    }
+}
+
+#[starlark_value(type = "NotImplementedType")]
+impl<'v> StarlarkValue<'v> for NotImplementedValue {}
+
+/// Adds what the dialect writes, and what methods of operators return.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     functions(builder);
+    builder.set("NotImplemented", NotImplementedValue);
 }

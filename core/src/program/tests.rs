@@ -133,7 +133,7 @@ fn errors_point_at_line_and_column() {
         ("def main():\n    try:\n        pass\n", 2, 5, "`try`"),
         ("class Net:\n    f()\n", 1, 1, "class"),
         ("@print\ndef main():\n    pass\n", 1, 8, "decorators"),
-        ("x = 1\nrun(main, world_size=2)\n", 2, 1, "main"),
+        ("x = 1\nrun(main, world_size=2)\n", 2, 5, "main"),
         ("def main():\n    a = 1 + main\nrun(main, world_size=2)\n", 2, 9, "+"),
         ("def main():\n    dist.all_reduec(1)\nrun(main, world_size=2)\n", 2, 5, "all_reduec"),
         ("def main():\n    return\n", 0, 0, "how many ranks"),

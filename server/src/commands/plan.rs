@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     list: bool,
     /// Show which call works on which device with which backend, as PyTorch's documents say
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["what", "list", "output", "binary", "schedule"])]
     backends: bool,
     /// Write the compact binary form instead of JSON
     #[arg(long)]

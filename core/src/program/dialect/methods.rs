@@ -5,7 +5,7 @@ use super::operand::before;
 
 /// Methods of texts, lists, tuples and dicts. A value that has one of that name itself is asked for
 /// its own.
-const METHODS: [&str; 11] = [
+const METHODS: [&str; 13] = [
     "format",
     "ljust",
     "rjust",
@@ -17,6 +17,8 @@ const METHODS: [&str; 11] = [
     "count",
     "index",
     "most_common",
+    "update",
+    "subtract",
 ];
 
 /// Rewrites them in a statement and its mask, which stay of one length. In the mask, strings are

@@ -251,9 +251,7 @@ fn augmented(text: &mut String, mask: &mut String, (start, end): (usize, usize))
     };
     let call = |(own, key, value): (String, String, String), quote: char| {
         let sign = if quote == '"' { sign.to_owned() } else { quote.to_string() };
-        let item = format!("_item({own}, {key})");
-        let made = format!("_in_place({quote}{sign}{quote}, {item}, ({value}))");
-        format!("_set_item({own}, {key}, {made})")
+        format!("_augment_item({own}, {key}, {quote}{sign}{quote}, ({value}))")
     };
     let (new, masked) = (call(parts(text), '"'), call(parts(mask), '\u{1}'));
     text.replace_range(start..end, &new);
@@ -279,7 +277,7 @@ mod tests {
         for (text, made) in [
             ("x, y = d[i]", "x, y = _item(d, i)"),
             ("a[b[1]][c] = d[e]", "_set_item(_item(a, _item(b, 1)), c, ( _item(d, e)))"),
-            ("d[k] += f(x)[0]", "_set_item(d, k, _in_place(\"+\", _item(d, k), (_item(f(x), 0))))"),
+            ("d[k] += f(x)[0]", "_augment_item(d, k, \"+\", (_item(f(x), 0)))"),
             ("x[1:3] = [y]", "x[1:3] = [y]"),
             ("a[0], b[1] = c[2], 3", "a[0], b[1] = _item(c, 2), 3"),
             ("return [d[0], 1]", "return [_item(d, 0), 1]"),

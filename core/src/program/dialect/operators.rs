@@ -20,13 +20,29 @@ fn products(text: &mut String, mask: &mut String) {
         let operator = at + found;
         at = operator + 1;
         let left = mask[..operator].trim_end().len();
-        let Some(start) = before(mask.as_bytes(), left) else { continue };
+        let Some(mut start) = before(mask.as_bytes(), left) else { continue };
+        // `a * b @ c` is `(a * b) @ c`.
+        while let Some(from) = factor(mask, start) {
+            start = from;
+        }
         // `a @= b` has no shorter word.
         let Some(to) = after(mask.as_bytes(), operator + 1) else { continue };
         text.replace_range(operator..operator + 1, ", ");
         mask.replace_range(operator..operator + 1, ", ");
         wrap((text, mask), (start, to + 1), "_matmul(", ")");
     }
+}
+
+/// Where a factor begins that stands in front of another one.
+fn factor(mask: &str, start: usize) -> Option<usize> {
+    let front = mask[..start].trim_end();
+    let front =
+        front.strip_suffix("//").or_else(|| front.strip_suffix(['*', '/', '%']))?.trim_end();
+    let value = |c: char| c.is_alphanumeric() || matches!(c, '_' | ')' | ']' | '}');
+    if !front.ends_with(value) {
+        return None;
+    }
+    before(mask.as_bytes(), front.len()).filter(|from| *from < start)
 }
 
 /// What is true counts one: `(a > b) + 1` as `_counted((a > b)) + 1`, and `True` beside an operator as 1.

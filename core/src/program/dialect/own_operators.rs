@@ -4,7 +4,7 @@
 use super::operand::{after, before, wrap};
 
 /// By what a program shows that it has them.
-const SUMS: [&str; 16] = [
+const SUMS: [&str; 18] = [
     "add",
     "radd",
     "iadd",
@@ -19,6 +19,8 @@ const SUMS: [&str; 16] = [
     "itruediv",
     "floordiv",
     "rfloordiv",
+    "mod",
+    "rmod",
     "pow",
     "neg",
 ];
@@ -47,7 +49,7 @@ pub(super) fn orders(text: &str) -> bool {
 /// each from the left.
 pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     negated(text, mask);
-    for operators in [&["//", "*", "/"][..], &["+", "-"]] {
+    for operators in [&["//", "*", "/", "%"][..], &["+", "-"]] {
         let mut at = 0;
         while at < mask.len() {
             let found = mask
@@ -137,6 +139,12 @@ mod tests {
             ("f(*a, **b, c=-1e-3)", "f(*a, **b, c=-1e-3)"),
             ("x = 2.5e-3 * 1e+2", "x = _operate(\"*\", 2.5e-3 ,  1e+2)"),
             ("x = -a + (b - c)", "x = _operate(\"+\", _negated(a) ,  (_operate(\"-\", b ,  c)))"),
+            ("x = n % 2 + 1", "x = _operate(\"+\", _operate(\"%\", n ,  2) ,  1)"),
+            (
+                "x = 10 - 2 * n % 3",
+                "x = _operate(\"-\", 10 ,  _operate(\"%\", _operate(\"*\", 2 ,  n) ,  3))",
+            ),
+            ("x %= 2", "x %= 2"),
             ("x += a // 2", "x += _operate(\"//\", a ,  2)"),
             ("return -a[0] / f(b)", "return _operate(\"/\", _negated(a[0]) ,  f(b))"),
             (

@@ -134,6 +134,22 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         called(process(eval)?.dist()?.reduce_scatter_tensor(output, input, options), heap)
     }
 
+    /// What `reduce_scatter_tensor` was called before.
+    fn _reduce_scatter_base<'v>(
+        output: Value<'v>,
+        input: Value<'v>,
+        #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
+        #[starlark(default = NoneType)] group: Value<'v>,
+        #[starlark(default = Truth(false))] async_op: Truth,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let heap = eval.heap();
+        let options =
+            Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op: async_op.0 };
+        let (output, input) = (take::tensor(output), take::tensor(input));
+        called(process(eval)?.dist()?.reduce_scatter_tensor(output, input, options), heap)
+    }
+
     fn all_to_all_single<'v>(
         output: Value<'v>,
         input: Value<'v>,

@@ -248,7 +248,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
                 "PyTorch 2.7 looks the group up by itself: dist.group.WORLD is the default one.",
             )));
         }
-        let no_key = |shown| DistError::new(ErrorKind::KeyError, shown);
+        let key = group.unpack_str().map_or_else(|| group.to_str(), |text| format!("'{text}'"));
+        let no_key = |_| DistError::new(ErrorKind::KeyError, key.clone());
         let group = match looked_up(group, no_key)? {
             Some(group) => group,
             None => {

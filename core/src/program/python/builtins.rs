@@ -12,7 +12,7 @@ use super::super::values::WorkValue;
 use super::float::{float_of, read};
 use super::format::{conversions, format as formatted, percent, raised};
 use super::method;
-use super::powers::{is_value, power};
+use super::powers::is_value;
 use super::types::{self, TypeValue, names};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -351,43 +351,6 @@ fn functions(builder: &mut GlobalsBuilder) {
             }
         }
         Ok(heap.alloc(AllocList(made)))
-    }
-
-    /// `x += y` and its like: a tensor and a list are changed in place. `part` says that what it
-    /// returns is not assigned: nothing but a tensor is changed then.
-    fn _in_place<'v>(
-        #[starlark(require = pos)] operator: &str,
-        #[starlark(require = pos)] this: Value<'v>,
-        #[starlark(require = pos)] other: Value<'v>,
-        #[starlark(require = pos, default = false)] part: bool,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Value<'v>> {
-        let heap = eval.heap();
-        if this.get_type() == "Tensor" {
-            return tensor_math::in_place(operator, this, other, eval)
-                .map_err(starlark::Error::new_native);
-        }
-        if part {
-            return Err(starlark::Error::new_native(anyhow::anyhow!(
-                "Cannot mutate an immutable value: a {} in an attribute or a slice",
-                class_of(this)
-            )));
-        }
-        if let Some(own) = own_operators::made((operator, true), this, other, eval)? {
-            return Ok(own);
-        }
-        match operator {
-            "+" if this.get_type() == "list" => {
-                let extend = this.get_attr_error("extend", heap)?;
-                eval.eval_function(extend, &[other], &[])?;
-                Ok(this)
-            }
-            "+" => counted(this, heap).add(counted(other, heap), heap),
-            "-" => counted(this, heap).sub(counted(other, heap), heap),
-            "*" => this.mul(other, heap),
-            "**" => power(this, other, heap),
-            _ => this.div(other, heap),
-        }
     }
 
     /// `1 - x` and `2 / x`.

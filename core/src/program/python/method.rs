@@ -2,10 +2,9 @@
 
 use super::super::arguments::{class_of, items};
 use super::super::objects_shown;
-use super::super::{classes, own_operators};
+use super::super::{classes, collections, own_operators, special};
 use super::format::{raised, template};
 use starlark::eval::Evaluator;
-use starlark::values::dict::{AllocDict, DictRef};
 use starlark::values::list::{AllocList, ListRef};
 use starlark::values::{Heap, Value};
 use std::cmp::Ordering;
@@ -67,13 +66,15 @@ pub(super) fn call<'v>(
             };
             let mut count = 0;
             for entry in entries {
-                count += i32::from(entry.equals(*wanted)?);
+                count += i32::from(special::same(entry, *wanted, eval)?);
             }
             return Ok(heap.alloc(count));
         }
         ("index", Some(entries)) if !list => {
             for (at, entry) in entries.iter().enumerate() {
-                if args.first().is_some_and(|wanted| entry.equals(*wanted).unwrap_or(false)) {
+                if let Some(wanted) = args.first()
+                    && special::same(*entry, *wanted, eval)?
+                {
                     return Ok(heap.alloc(at));
                 }
             }
@@ -81,21 +82,8 @@ pub(super) fn call<'v>(
         }
         _ => {}
     }
-    if name == "most_common"
-        && let Some(counts) = DictRef::from_value(this)
-    {
-        let mut all: Vec<(Value<'v>, Value<'v>)> = counts.iter().collect();
-        // As many as before another one stay in their order.
-        all.sort_by_key(|(_, count)| std::cmp::Reverse(count.unpack_i32()));
-        let most = args.first().and_then(|most| most.unpack_i32());
-        all.truncate(most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(0)));
-        return Ok(heap.alloc(AllocList(all)));
-    }
-    if name == "copy"
-        && let Some(entries) = DictRef::from_value(this)
-    {
-        let entries: Vec<_> = entries.iter().collect();
-        return Ok(heap.alloc(AllocDict(entries)));
+    if let Some(made) = collections::method(name, this, args, named, eval)? {
+        return Ok(made);
     }
     let own = this.get_attr_error(name, heap)?;
     eval.eval_function(own, args, named)

@@ -1,7 +1,7 @@
 //! What goes through values: `list`, `tuple`, `enumerate`, `zip`, `sorted` and their like, of texts, of
 //! objects with an `__iter__`, and of what is asked for one piece after the other.
 
-use super::super::iterators::{Source, each, is_lazy, iterator, made};
+use super::super::iterators::{Source, advance, each, is_lazy, iterator, made};
 use super::super::special::truth;
 use super::method;
 use starlark::environment::GlobalsBuilder;
@@ -10,6 +10,37 @@ use starlark::starlark_module;
 use starlark::values::Value;
 use starlark::values::list::AllocList;
 use starlark::values::tuple::{AllocTuple, UnpackTuple};
+
+/// Whether an iterator is there twice: `zip(it, it)` takes its pieces by turns.
+fn has_twice(all: &[Value<'_>]) -> bool {
+    let mut before = all.iter().enumerate().map(|(at, one)| (one, all.get(..at)));
+    before.any(|(one, before)| {
+        let mut before = before.unwrap_or_default().iter();
+        one.get_type() == "iterator" && before.any(|other| other.ptr_eq(*one))
+    })
+}
+
+/// A piece of each, until one of them has none.
+fn by_turns<'v>(
+    all: &[Value<'v>],
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Vec<Value<'v>>> {
+    let mut own = Vec::with_capacity(all.len());
+    for of in all {
+        own.push(iterator(*of, eval)?);
+    }
+    let mut rows = Vec::new();
+    loop {
+        let mut row = Vec::with_capacity(own.len());
+        for of in &own {
+            match advance(*of, eval)? {
+                Some(piece) => row.push(piece),
+                None => return Ok(rows),
+            }
+        }
+        rows.push(eval.heap().alloc(AllocTuple(row)));
+    }
+}
 
 #[starlark_module]
 fn functions(builder: &mut GlobalsBuilder) {
@@ -64,6 +95,10 @@ fn functions(builder: &mut GlobalsBuilder) {
                 own.push(iterator(of, eval)?);
             }
             return Ok(made(Source::Beside(own), eval.heap()));
+        }
+        if has_twice(&iterables.items) && !strict {
+            let rows = by_turns(&iterables.items, eval)?;
+            return Ok(made(Source::Items(rows), eval.heap()));
         }
         let mut all = Vec::with_capacity(iterables.items.len());
         for of in iterables.items {

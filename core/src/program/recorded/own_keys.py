@@ -18,5 +18,8 @@ class K:
         return self.r == o.r
     def __hash__(self):
         return hash(self.r)
-print(len({K(1): 0, K(1): 3, K(2): 4}), len(set([K(1), K(1), K(3)])), {K(i % 2): i for i in range(4)}[K(1)])
+d = {K(1): 0}
+d[K(1)] = 3
+d[K(2)] = 4
+print(len(d), len(set([K(1), K(1), K(3)])), {K(i % 2): i for i in range(4)}[K(1)])
 print([K(1), K(2)] == [K(1), K(2)], [K(1), K(2)].index(K(2)), [K(1)].count(K(1)))

@@ -34,8 +34,6 @@ class Q:
     def __iadd__(self, o):
         self.v += o
         return self
-    def __lt__(self, o):
-        return NotImplemented
 class R:
     pass
 def t(name, f):

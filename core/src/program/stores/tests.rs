@@ -65,7 +65,7 @@ fn stores_answer_as_pytorch_does() {
             // pybind11 goes on with what the process passed.
             if let (Some(ours), Some(theirs)) = (&mut ours.raised, &theirs.raised)
                 && theirs.contains("incompatible")
-                && theirs.starts_with(ours.trim_end())
+                && ours.starts_with(theirs.trim_end())
             {
                 ours.clone_from(theirs);
             }
