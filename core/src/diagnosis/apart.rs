@@ -22,8 +22,12 @@ const FIRST: &str = " Nobody has called from there before: if that line makes se
 const VARIES: &str = " The calls from there are not all alike: one of them may have been left out, or made \
                       on top, instead.";
 
+/// Said of a line whose calls have all been alike so far.
+const SO_FAR: &str = " Or it left a call out before, and this is one that all make later: nothing is seen of \
+                      what follows.";
+
 /// What else may be of two calls of a recording that differ and that nothing was seen to follow; `None`
-/// where it can be nothing else: they come from one line, which has always made the others' call.
+/// where it can hardly be anything else.
 pub(super) fn doubt(
     job: &Job<'_>,
     row: &Row<'_>,
@@ -46,7 +50,10 @@ pub(super) fn doubt(
         let same_tensor = difference == Difference::Dtype && own.record.call.payload() > 1;
         return (!same_tensor).then_some(FIRST);
     }
-    there.any(|made| !alike(made.record, theirs.record)).then_some(VARIES)
+    Some(match there.any(|made| !alike(made.record, theirs.record)) {
+        true => VARIES,
+        false => SO_FAR,
+    })
 }
 
 /// What else may be of two sides of a tie that call the same with other sizes: from other lines, or from one

@@ -29,6 +29,7 @@ use super::p2p::{self, PendingP2p};
 use super::report::{Certainty, Evidence, Finding, Kind};
 use super::splits;
 use super::straggler;
+use super::too_late;
 use super::unanswered;
 use super::unresponsive;
 use super::unsaid;
@@ -160,6 +161,9 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     }
     if causes.is_empty() {
         causes.extend(dropped::cause(&scene));
+    }
+    if causes.is_empty() {
+        causes.extend(too_late::cause(&scene));
     }
     if let Some(cause) = out_of_all::cause(&scene, &causes) {
         causes = vec![cause];

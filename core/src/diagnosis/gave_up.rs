@@ -84,6 +84,53 @@ pub(super) fn found(heard: &Heard, world: u32) -> Option<Finding> {
     Some(found)
 }
 
+/// Takes ranks out of those that never came to a call, where they gave up elsewhere, by their logs, on what the
+/// recording does not hold: they waited for somebody, too.
+pub(super) fn clear(found: &mut Finding, heard: &Heard) {
+    let recorded = found.evidence.iter().any(|seen| seen.entry.is_some());
+    if found.kind != Kind::RankNeverJoined || !recorded {
+        return;
+    }
+    let on_time = |it: &&Statement| match &it.said {
+        Said::GaveUp { error, frame, .. } => frame.is_some() && is_timeout(error),
+        _ => false,
+    };
+    let gave_up: Vec<&Statement> = heard.statements.iter().filter(on_time).collect();
+    let at = |it: &Statement| match &it.said {
+        Said::GaveUp { frame, .. } => frame.clone(),
+        _ => None,
+    };
+    let theirs: BTreeSet<Option<String>> =
+        gave_up.iter().filter(|it| found.victims.contains(&it.rank)).map(|it| at(it)).collect();
+    // Who gave up where the others wait only came to their call too late.
+    let own = |it: &&&Statement| found.culprits.contains(&it.rank) && !theirs.contains(&at(it));
+    let elsewhere: Vec<&Statement> = gave_up.iter().filter(own).copied().collect();
+    let waited: BTreeSet<GlobalRank> = elsewhere.iter().map(|it| it.rank).collect();
+    // What is undecided among several is no more decided by what one of them waited in.
+    let some = waited.len() < found.culprits.len() && found.certainty == Certainty::Undecidable;
+    if waited.is_empty() || some {
+        return;
+    }
+    let places = places(&elsewhere);
+    found.culprits.retain(|rank| !waited.contains(rank));
+    found.victims.extend(&waited);
+    found.victims.sort_unstable();
+    found.message = format!(
+        "{} But the log has {places} give up, too, on what the recorder leaves out (a send, a receive, \
+         new_group, a store).",
+        found.message
+    );
+    if found.culprits.is_empty() {
+        found.kind = Kind::CallNeverCompleted;
+        found.certainty = Certainty::Undecidable;
+        found.message += " Who did not come there is not recorded.";
+        found.fix =
+            "Look at that line for who was to answer it: a send that was left out, another tag or \
+                     peer, a key of the store that nobody sets."
+                .to_owned();
+    }
+}
+
 /// `ranks 0-1 at train.py:20 ("dist.all_reduce(x)"), rank 2 at train.py:33`.
 fn places(about: &[&Statement]) -> String {
     let mut places: BTreeMap<(Option<&str>, Option<&str>), Vec<GlobalRank>> = BTreeMap::new();
@@ -128,6 +175,47 @@ mod tests {
     const LATE: &str =
         "unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete";
     const CLOSED: &str = "pair.cc:534] Connection closed by peer [127.0.0.1]:36552";
+
+    /// The dumps see a rank stay away; its log, that it waited for another one.
+    #[test]
+    fn who_gave_up_elsewhere_never_came_for_want_of_others() {
+        let log = [raises(0, 37, LATE), raises(1, 37, LATE), raises(3, 35, LATE)];
+        let log = crate::job_log::read(log.concat().as_bytes());
+        let heard = Heard::of([("log", &log, None)]);
+        let of = |culprits: &[u32]| Finding {
+            culprits: culprits.iter().copied().map(GlobalRank).collect(),
+            victims: vec![GlobalRank(0), GlobalRank(1)],
+            evidence: vec![Evidence {
+                rank: GlobalRank(0),
+                entry: Some(6),
+                frame: None,
+                note: String::new(),
+            }],
+            ..finding(
+                Kind::RankNeverJoined,
+                &heard.statements.iter().collect::<Vec<_>>(),
+                String::new(),
+                "",
+            )
+            .unwrap()
+        };
+        let mut alone = of(&[3]);
+        clear(&mut alone, &heard);
+        assert_eq!(
+            (alone.kind, alone.certainty),
+            (Kind::CallNeverCompleted, Certainty::Undecidable)
+        );
+        assert_eq!((alone.culprits.len(), alone.victims.len()), (0, 3));
+        assert!(alone.message.contains("rank 3 at job.py:35"), "{}", alone.message);
+        let mut both = of(&[2, 3]);
+        clear(&mut both, &heard);
+        assert_eq!((both.kind, &both.culprits[..]), (Kind::RankNeverJoined, &[GlobalRank(2)][..]));
+        // One that came to the others' call too late is to blame all the same.
+        let mut late = of(&[1]);
+        late.victims = vec![GlobalRank(0)];
+        clear(&mut late, &heard);
+        assert_eq!(late.culprits, [GlobalRank(1)]);
+    }
 
     #[test]
     fn who_does_not_give_up_is_the_one_that_is_waited_for() {

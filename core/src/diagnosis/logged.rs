@@ -24,7 +24,10 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
     let heard = &heard;
     let from_logs_alone = report.world_size == 0;
     let from_calls = report.findings.len();
-    report.findings.iter_mut().for_each(|finding| clear(finding, heard, report.world_size));
+    for finding in &mut report.findings {
+        clear(finding, heard, report.world_size);
+        gave_up::clear(finding, heard);
+    }
     for logged in findings(heard, report.world_size) {
         let guess = logged.certainty != Certainty::Certain
             && matches!(
@@ -91,6 +94,17 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
             None => {}
         }
     }
+    // Who waits in what no recorder holds is told by the log: that all of them wait for nothing is not so.
+    let sure = |found: &Finding| {
+        found.kind == Kind::RankNeverJoined && found.certainty == Certainty::Certain
+    };
+    let named: Vec<GlobalRank> =
+        report.findings.iter().filter(|it| sure(it)).flat_map(|it| it.culprits.clone()).collect();
+    report.findings.retain(|found| {
+        found.kind != Kind::RankNeverJoined
+            || found.certainty != Certainty::Undecidable
+            || !named.iter().any(|rank| found.culprits.contains(rank))
+    });
     if report.findings.is_empty() {
         report.findings.extend(ended::unnamed(&heard.unnamed));
     } else {

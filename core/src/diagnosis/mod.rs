@@ -61,6 +61,7 @@ mod straggler;
 mod tally;
 mod text;
 mod tied;
+mod too_late;
 mod unanswered;
 mod unresponsive;
 mod unsaid;
