@@ -227,7 +227,8 @@ pub(super) fn left_loop(
             own.call.op == "barrier" || (bare && loops())
         }
     };
-    let rounds = (rounds > 1).then_some(rounds);
+    let first = made_before.first().is_some_and(|made| ddp && !alike(made.record, theirs));
+    let rounds = (rounds > 1).then_some(rounds + usize::from(first));
     later.then_some(Reason::LeftLoop { ddp, rounds, short_by: None })
 }
 

@@ -44,6 +44,14 @@ impl RankProcess {
             || self.failure.as_deref().is_some_and(|how| ends.any(|known| known == how))
     }
 
+    /// Whether nothing is known of its end but that its connection has ended, as from another machine.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_elsewhere()
+            && self.ended.is_some()
+            && self.failure.is_none()
+            && self.killed_by.is_none()
+    }
+
     /// How it ended, in words.
     pub(super) fn how_it_ended(&self) -> String {
         let status = self.ended.unwrap_or_default();

@@ -246,11 +246,19 @@ fn ranks_end_when_rank_0_is_stopped() {
     let first = Pid::from_raw(ranks[0].id() as i32).unwrap();
     kill_process(first, Signal::STOP).unwrap();
     let others = end_within(Duration::from_secs(40), ranks.split_off(1));
-    ranks[0].kill().unwrap();
-    ranks[0].wait().unwrap();
+    kill_process(first, Signal::CONT).unwrap();
+    let own = end_within(Duration::from_secs(40), ranks);
     assert_eq!(codes(&others), [Some(1); 2], "{:?}", all(&others));
     assert!(all(&others).iter().all(|said| said.contains("rank 0 has ")), "{:?}", all(&others));
     assert_eq!(job.kept(), [false, true, true]);
+    // It does not take those for dead that have given it up.
+    let outcome = job.trace().end.unwrap().outcome;
+    let why = "the process of rank 0 stood still";
+    assert!(
+        matches!(&outcome, Outcome::Failed { why: said } if said.starts_with(why)),
+        "{outcome:?} {:?}",
+        all(&own)
+    );
 }
 
 /// Whom rank 0 ends by name does not take it for a rank 0 that is gone.

@@ -33,6 +33,10 @@ use stillness::Stillness;
 /// How often ranks that others started hear that rank 0's process is there.
 const ALIVE_NS: u64 = 1_000_000_000;
 
+/// Behind so long a silence of ours, which is half of what ranks that others started wait at least, one whose
+/// connection ends may have given us up.
+const SILENCE_NS: u64 = 2_500_000_000;
+
 /// So many times as long a rank may take to end that goes on: on a machine that has much to do, writing down
 /// what it holds takes its time.
 const GRACES: u64 = 10;
@@ -63,6 +67,8 @@ pub(super) struct Coordinator {
     meeting: Option<Meeting>,
     /// When they are next told that we are there, on the clock.
     alive_ns: u64,
+    /// For how long they have not heard of us at the longest: this process was stopped, or had no processor.
+    silent_ns: u64,
     /// The clocks of such ranks minus ours, in nanoseconds.
     offsets_ns: BTreeMap<GlobalRank, i64>,
     /// Until all ranks have it.
@@ -116,6 +122,7 @@ impl Coordinator {
             store: None,
             meeting,
             alive_ns: now,
+            silent_ns: 0,
             offsets_ns: BTreeMap::new(),
             memory: None,
             over_tcp: false,
@@ -261,6 +268,7 @@ impl Coordinator {
     fn say_alive(&mut self) {
         let now = clock::now_ns();
         if self.meeting.is_some() && now >= self.alive_ns {
+            self.silent_ns = self.silent_ns.max(now - self.alive_ns);
             self.alive_ns = now.saturating_add(ALIVE_NS);
             self.order(&Order::Alive);
         }
@@ -308,6 +316,7 @@ impl Coordinator {
         // Who is done stays until all are, if it has a line of its own.
         let how = (ends_now && (!done || rank.is_elsewhere())).then(|| rank.how_it_ended());
         let meant = rank.was_meant_to_die(&self.checked.plan);
+        let lost_us = rank.is_lost() && self.silent_ns >= SILENCE_NS && self.outcome.is_none();
         let stood = ends_now && rank.is_held_far() && !rank.done && self.outcome.is_some();
         if timed_out {
             self.end(Outcome::TimedOut);
@@ -322,7 +331,15 @@ impl Coordinator {
             Some((Outcome::RankDied { .. }, _)) => meant,
             Some(_) => false,
         };
-        if let Some(how) = how.filter(|_| died) {
+        if how.is_some() && lost_us {
+            let seconds = self.silent_ns / 1_000_000_000;
+            self.end(Outcome::Failed {
+                why: format!(
+                    "the process of rank 0 stood still for {seconds} s (stopped, or without a processor), and \
+                     rank {number} is gone, which may have given it up"
+                ),
+            });
+        } else if let Some(how) = how.filter(|_| died) {
             let time_ps = clock::picoseconds_between(self.start_ns, clock::now_ns());
             let what = What::Died { how: how.clone() };
             let died = Event { time_ps, rank: number, what };
