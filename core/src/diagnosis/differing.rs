@@ -134,15 +134,16 @@ fn minority(
         passes::told(scene.job, row.group, culprit, peer, mismatch.decided.doubted(why));
     let group = words::group_label(log, row.group);
     let who = cap_ranks(&side.ranks);
+    let [own_line, their_line] = words::lines_of_both(log, own, theirs);
     let here = format!(
         "At #{} of {group} {} called {}{} while {} called {}{}",
         row.seq,
         ranks(&side.ranks),
         describe(log, own, side.difference),
-        words::at_line(words::line_of(log, culprit, own.record)),
+        words::at_line(own_line),
         ranks(majority),
         describe(log, theirs, side.difference),
-        words::at_line(words::line_of(log, peer, theirs.record)),
+        words::at_line(their_line),
     );
     let waits = words::and_who_waits(row);
     let doubt = match log.plan.is_some() || why == Reason::Replaced {

@@ -7,7 +7,7 @@ use crate::flight_recorder::{short_frame, user_frame};
 use crate::group::{GroupId, ProcessGroup};
 use crate::plan::{Op, Plan};
 use crate::rank::GlobalRank;
-use crate::trace::{CallLog, CallRecord};
+use crate::trace::{CallLog, CallRecord, Frame};
 use std::fmt::Write;
 
 /// `0-1, 3` for ascending ranks; beyond eight runs the rest is counted.
@@ -124,6 +124,21 @@ pub(super) fn line_of(log: &CallLog, rank: GlobalRank, record: &CallRecord) -> O
         return Some(short_frame(frame));
     }
     plan_line(log.plan.as_ref()?, rank, record.plan_op?)
+}
+
+/// The lines of two calls; of calls that come through one line of a helper, with whence it was called.
+pub(super) fn lines_of_both(log: &CallLog, own: Made<'_>, theirs: Made<'_>) -> [Option<String>; 2] {
+    let of = |made: Made<'_>| line_of(log, made.rank, made.record);
+    let (line, other) = (of(own), of(theirs));
+    let (stack, callers) = (&own.record.call.stack, &theirs.record.call.stack);
+    let apart = stack.iter().zip(callers.iter()).find(|(a, b)| a != b);
+    match (line, other) {
+        (Some(line), Some(other)) if line == other && apart.is_some() => {
+            let from = |frame: &Frame| format!("{line}, called from {}", short_frame(frame));
+            [apart.map(|(own, _)| from(own)), apart.map(|(_, theirs)| from(theirs))]
+        }
+        both => both.into(),
+    }
 }
 
 fn plan_line(plan: &Plan, rank: GlobalRank, op: u32) -> Option<String> {
