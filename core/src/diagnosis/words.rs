@@ -131,7 +131,11 @@ pub(super) fn lines_of_both(log: &CallLog, own: Made<'_>, theirs: Made<'_>) -> [
     let of = |made: Made<'_>| line_of(log, made.rank, made.record);
     let (line, other) = (of(own), of(theirs));
     let (stack, callers) = (&own.record.call.stack, &theirs.record.call.stack);
-    let apart = stack.iter().zip(callers.iter()).find(|(a, b)| a != b);
+    let outside = |stack| {
+        let user = user_frame(stack);
+        stack.iter().skip_while(move |frame| Some(*frame) != user)
+    };
+    let apart = outside(stack).zip(outside(callers)).find(|(a, b)| a != b);
     match (line, other) {
         (Some(line), Some(other)) if line == other && apart.is_some() => {
             let from = |frame: &Frame| format!("{line}, called from {}", short_frame(frame));
