@@ -49,6 +49,31 @@ pub(super) fn to_rank(
     })
 }
 
+fn gathered_into<'v>(
+    [output, input]: [Value<'v>; 2],
+    group: Value<'v>,
+    Truth(async_op): Truth,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let heap = eval.heap();
+    let options = InGroup { group: take::group(group)?, async_op };
+    let (output, input) = (take::tensor(output), take::tensor(input));
+    called(process(eval)?.dist()?.all_gather_into_tensor(output, input, options), heap)
+}
+
+fn scattered_into<'v>(
+    [output, input]: [Value<'v>; 2],
+    op: Value<'v>,
+    group: Value<'v>,
+    Truth(async_op): Truth,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> anyhow::Result<Value<'v>> {
+    let heap = eval.heap();
+    let options = Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op };
+    let (output, input) = (take::tensor(output), take::tensor(input));
+    called(process(eval)?.dist()?.reduce_scatter_tensor(output, input, options), heap)
+}
+
 #[starlark_module]
 pub(super) fn functions(builder: &mut GlobalsBuilder) {
     fn broadcast<'v>(
@@ -99,10 +124,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let heap = eval.heap();
-        let options = InGroup { group: take::group(group)?, async_op: async_op.0 };
-        let (output, input) = (take::tensor(output_tensor), take::tensor(input_tensor));
-        called(process(eval)?.dist()?.all_gather_into_tensor(output, input, options), heap)
+        gathered_into([output_tensor, input_tensor], group, async_op, eval)
     }
 
     /// What `all_gather_into_tensor` was called before.
@@ -113,10 +135,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let heap = eval.heap();
-        let options = InGroup { group: take::group(group)?, async_op: async_op.0 };
-        let (output, input) = (take::tensor(output_tensor), take::tensor(input_tensor));
-        called(process(eval)?.dist()?.all_gather_into_tensor(output, input, options), heap)
+        gathered_into([output_tensor, input_tensor], group, async_op, eval)
     }
 
     fn reduce_scatter_tensor<'v>(
@@ -127,11 +146,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let heap = eval.heap();
-        let options =
-            Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op: async_op.0 };
-        let (output, input) = (take::tensor(output), take::tensor(input));
-        called(process(eval)?.dist()?.reduce_scatter_tensor(output, input, options), heap)
+        scattered_into([output, input], op, group, async_op, eval)
     }
 
     /// What `reduce_scatter_tensor` was called before.
@@ -143,11 +158,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(default = Truth(false))] async_op: Truth,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<Value<'v>> {
-        let heap = eval.heap();
-        let options =
-            Reduction { op: take::reduce_op(op), group: take::group(group)?, async_op: async_op.0 };
-        let (output, input) = (take::tensor(output), take::tensor(input));
-        called(process(eval)?.dist()?.reduce_scatter_tensor(output, input, options), heap)
+        scattered_into([output, input], op, group, async_op, eval)
     }
 
     fn all_to_all_single<'v>(
