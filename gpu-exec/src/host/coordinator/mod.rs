@@ -316,7 +316,10 @@ impl Coordinator {
         // Who is done stays until all are, if it has a line of its own.
         let how = (ends_now && (!done || rank.is_elsewhere())).then(|| rank.how_it_ended());
         let meant = rank.was_meant_to_die(&self.checked.plan);
-        let lost_us = rank.is_lost() && self.silent_ns >= SILENCE_NS && self.outcome.is_none();
+        // It may have been stopped since it last looked at the time.
+        let late_ns = clock::now_ns().saturating_sub(self.alive_ns);
+        let silent_ns = self.silent_ns.max(late_ns);
+        let lost_us = rank.is_lost() && silent_ns >= SILENCE_NS && self.outcome.is_none();
         let stood = ends_now && rank.is_held_far() && !rank.done && self.outcome.is_some();
         if timed_out {
             self.end(Outcome::TimedOut);
@@ -332,7 +335,7 @@ impl Coordinator {
             Some(_) => false,
         };
         if how.is_some() && lost_us {
-            let seconds = self.silent_ns / 1_000_000_000;
+            let seconds = silent_ns / 1_000_000_000;
             self.end(Outcome::Failed {
                 why: format!(
                     "the process of rank 0 stood still for {seconds} s (stopped, or without a processor), and \
