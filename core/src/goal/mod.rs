@@ -19,7 +19,8 @@ pub use write::{GoalWriter, write};
 /// Longer files are refused.
 pub const MAX_GOAL_BYTES: usize = 256 << 20;
 
-/// True for bytes that begin like a GOAL text: `num_ranks` or `rank`, after comments.
+/// True for bytes that begin like a GOAL text: `num_ranks` or `rank 0 {`, after comments. Logs begin with
+/// `rank 0:` as well.
 pub fn looks_like_goal(bytes: &[u8]) -> bool {
     let mut rest = &bytes[..bytes.len().min(1 << 16)];
     loop {
@@ -32,7 +33,14 @@ pub fn looks_like_goal(bytes: &[u8]) -> bool {
         let Some(at) = rest.windows(end.len()).position(|text| text == end) else { return false };
         rest = &rest[at + end.len()..];
     }
-    rest.starts_with(b"num_ranks") || rest.starts_with(b"rank ")
+    rest.starts_with(b"num_ranks") || rest.strip_prefix(b"rank ").is_some_and(opens_a_rank)
+}
+
+fn opens_a_rank(rest: &[u8]) -> bool {
+    let rest = rest.trim_ascii_start();
+    let digits = rest.iter().take_while(|c| c.is_ascii_digit()).count();
+    let (_, behind) = rest.split_at(digits);
+    digits > 0 && behind.trim_ascii_start().starts_with(b"{")
 }
 
 #[cfg(test)]

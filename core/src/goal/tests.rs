@@ -37,6 +37,8 @@ fn a_file_of_schedgens_shape_is_a_plan() {
                 l1: send 8b to 1 tag 5\nl2: send 16b to 2 nic 1\n}\n\
                 rank 1 {\nl1: recv 8b from 0 tag 5 cpu 0\nl2: calc 70\nl2 requires l1\n}\n";
     assert!(looks_like_goal(text.as_bytes()));
+    assert!(looks_like_goal(b"/* one */ rank 0\n{ }"));
+    assert!(!looks_like_goal(b"rank 0: NCCL INFO") && !looks_like_goal(b"rank {"));
     let Goal { plan, held_back } = goal(text);
     assert_eq!((plan.world_size, held_back), (3, 0));
     assert_eq!(words(&plan, 0), ["isend 8>1 #5", "isend 16>2 #0", "wait 0", "wait 1"]);
