@@ -8,7 +8,7 @@ use super::in_step;
 use super::index::{Made, Row};
 use super::mismatch::{Decided, Mismatch, Side};
 use super::passes;
-use super::places::{OR_LEFT, nobody_else, or_else};
+use super::places::{OR_LEFT, nobody_else, nobody_else_through, or_else};
 use super::report::{Certainty, Kind};
 use super::rounds::{self, fix_loop};
 use super::signature::{Difference, Signature};
@@ -260,7 +260,7 @@ fn minority(
             cause.fix = fix_loop(ddp).to_owned();
             let line = words::line_of(log, culprit, own.record);
             if short_by.is_none() && log.plan.is_none() {
-                let only = nobody_else(scene, row, &side.ranks, line.as_deref());
+                let only = nobody_else_through(scene, row, &side.ranks, own);
                 cause.message += &only;
                 // Nothing tells what stands behind the loop.
                 if !only.is_empty() || line.is_none() {

@@ -98,6 +98,28 @@ pub(super) fn nobody_else(
     }
 }
 
+/// As [`nobody_else`], of a recorded call: one through a line that others call from as well, as a
+/// helper's, counts where nobody else came to that line the same way.
+pub(super) fn nobody_else_through(
+    scene: &Scene<'_, '_>,
+    row: &Row<'_>,
+    who: &[GlobalRank],
+    own: Made<'_>,
+) -> String {
+    let line = line_of(scene.job.log, own.rank, own.record);
+    let only = nobody_else(scene, row, who, line.as_deref());
+    let stack = &own.record.call.stack;
+    if !only.is_empty() || stack.is_empty() {
+        return only;
+    }
+    let mut made = scene.job.rows_of(row.group).iter().flat_map(|row| &row.made);
+    if made.any(|made| !who.contains(&made.rank) && made.record.call.stack == *stack) {
+        return only;
+    }
+    let group = words::group_label(scene.job.log, row.group);
+    format!(" No other rank of {group} is seen to come to that line this way.")
+}
+
 /// True of a call from a place that no other rank of the group has called from, but those that make
 /// it together with this one, while the rank has made the others' call from their place before: it is
 /// in the same part of the program, and made a call there that the others do not make.

@@ -167,6 +167,38 @@ fn a_call_from_a_line_of_its_own_is_extra() {
     assert_eq!(found(&report), [(Kind::SizeMismatch, vec![2])]);
 }
 
+/// A call through the helper that all calls go through, from a place that nobody else calls it from, may
+/// be one too many as much as one behind the loop.
+#[test]
+fn a_call_through_a_helper_may_be_one_too_many() {
+    let round = [("all_reduce", 100, 14), ("all_reduce", 100, 15)];
+    let usual: Vec<Said> = round.repeat(3);
+    let mut own = usual[..4].to_vec();
+    own.push(("all_reduce", 7, 16));
+    let told = |own: &[Said]| {
+        let ranks: Vec<Vec<(GroupId, Said)>> = [&usual, own, &usual]
+            .map(|said| said.iter().map(|said| (GroupId::WORLD, *said)).collect())
+            .to_vec();
+        let groups = vec![ProcessGroup::world(3, BackendName::Gloo).unwrap()];
+        let mut log = log(groups, &ranks, |_, seq| seq < 5);
+        for record in log.ranks.iter_mut().flatten().flat_map(|rank| &mut rank.calls) {
+            let call = Arc::make_mut(&mut record.call);
+            let helper = Frame { file: "/job/all.py".into(), line: 10, function: "mean".into() };
+            call.stack = [helper].into_iter().chain(call.stack.iter().cloned()).collect();
+        }
+        let report = diagnose(&log);
+        assert_eq!(report.findings[0].culprits.len(), 1, "{}", report.to_text());
+        report.findings[0].clone()
+    };
+    let finding = told(&own);
+    assert!(finding.message.contains("it is one call too many"), "{}", finding.message);
+    assert!(finding.fix.contains("If the call is one too many"), "{}", finding.fix);
+    // From where the others call the helper as well nothing speaks for that.
+    let last = own.last_mut().unwrap();
+    *last = ("all_reduce", 7, 15);
+    assert!(!told(&own).message.contains("one call too many"));
+}
+
 /// Two calls that may be in another order, or one of them besides.
 #[test]
 fn what_may_be_an_order_or_an_extra_call_is_told_as_both() {
