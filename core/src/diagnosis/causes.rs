@@ -31,6 +31,7 @@ use super::splits;
 use super::straggler;
 use super::too_late;
 use super::unanswered;
+use super::unlisted;
 use super::unresponsive;
 use super::unsaid;
 use super::words;
@@ -141,7 +142,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
         on_gloo::tell(&scene, &mut cause);
         cause
     }));
-    let unseen = deadlock::unseen(&scene, !causes.is_empty());
+    let unseen = unlisted::alone_in_groups(&scene, !causes.is_empty());
     if unseen.is_some() {
         stuck.retain(|row| job.rows.get(*row).is_none_or(|row| !job.is_alone(row)));
     }

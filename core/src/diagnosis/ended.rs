@@ -79,7 +79,7 @@ pub(super) fn note(unnamed: &Unnamed) -> String {
             "A process, of which {file} does not say which rank it is, raised {} It is line {line} there.",
             raised(error, frame.as_deref(), source.as_deref())
         ),
-        Said::GaveUp { error, frame, source } => format!(
+        Said::GaveUp { error, frame, source, .. } => format!(
             "A process, of which {file} does not say which rank it is, gave up on a call that did not end: {} \
              It is line {line} there.",
             raised(error, frame.as_deref(), source.as_deref())

@@ -234,15 +234,17 @@ fn failed(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
         let held = gloo && ended && row.made.len() > 1 && job.ends_in(group, seq);
         held.then(|| row.of(*rank)).flatten().map(|made| (most, made))
     })?;
+    let unheard = job.log.ranks.iter().any(Option::is_none);
+    let want = if unheard { ", for want of a rank that left no dump" } else { "" };
     let why = match most {
         Certainty::Undecidable => format!(
             "Some came out of {} and some did not, and nobody is seen to go on behind it: most likely it \
-             failed, which gloo's recorder does not tell from its end, for want of a rank that left no dump.",
+             failed, which gloo's recorder does not tell from its end{want}.",
             words::call(job.log, failed)
         ),
         _ => format!(
             "Nobody is seen to go on behind {}: it may have failed, which gloo's recorder does not tell from \
-             its end, for want of a rank that left no dump.",
+             its end{want}.",
             words::call(job.log, failed)
         ),
     };

@@ -36,6 +36,12 @@ pub(super) fn found(heard: &Heard, world: u32) -> Option<Finding> {
     let silent = (0..heard.world(world)).map(GlobalRank);
     let silent: Vec<GlobalRank> = silent.filter(|rank| !victims.contains(rank)).collect();
     let there = silent.iter().all(|rank| heard.wrote.contains_key(rank));
+    if silent.is_empty()
+        && timed_out
+        && let Some(call) = only_messages(&about)
+    {
+        return all_wait_for_messages(call, &about, victims, &places);
+    }
     if silent.is_empty() || silent.len() > victims.len() || (!timed_out && silent.len() > 1) {
         let message = format!(
             "Ranks gave up on a call that did not end: {places}. Their logs do not say who did not come."
@@ -81,6 +87,46 @@ pub(super) fn found(heard: &Heard, world: u32) -> Option<Finding> {
     found.evidence.sort_by_key(|seen| seen.rank);
     found.certainty = if there { Certainty::Likely } else { Certainty::Undecidable };
     (found.culprits, found.victims) = (silent, victims);
+    Some(found)
+}
+
+/// The call in which all of several ranks gave up, where they all receive or all send.
+fn only_messages<'a>(about: &[&'a Statement]) -> Option<&'a str> {
+    let calls: Option<BTreeSet<&str>> = about
+        .iter()
+        .map(|it| match &it.said {
+            Said::GaveUp { call, .. } => call.as_deref(),
+            _ => None,
+        })
+        .collect();
+    let ranks: BTreeSet<GlobalRank> = about.iter().map(|it| it.rank).collect();
+    match calls?.into_iter().collect::<Vec<_>>().as_slice() {
+        [call @ ("recv" | "send")] if ranks.len() > 1 => Some(call),
+        _ => None,
+    }
+}
+
+/// The finding of a job whose ranks all wait in receives, or all in sends: none of them can be answered.
+fn all_wait_for_messages(
+    call: &str,
+    about: &[&Statement],
+    ranks: Vec<GlobalRank>,
+    places: &str,
+) -> Option<Finding> {
+    let (answer, left) = match call {
+        "recv" => ("sends", "a send was left out, or went to another rank or with another tag"),
+        _ => ("receives", "a receive was left out, or waits for another rank or tag"),
+    };
+    let message = format!(
+        "All ranks gave up in {call}: {places}. While all of them wait there nobody {answer}. Either each \
+         waits for the next in a circle, or {left}, before, and all wait for what comes of it."
+    );
+    let fix = "Let one side receive first (even ranks send, odd ranks receive, then the reverse), or post \
+               both with isend/irecv or batch_isend_irecv and wait afterwards. If the line is right, look \
+               for a message that one rank leaves out.";
+    let mut found = finding(Kind::P2pDeadlock, about, message, fix)?;
+    (found.culprits, found.victims) = (ranks, Vec::new());
+    (found.op, found.certainty) = (Some(call.to_owned()), Certainty::Likely);
     Some(found)
 }
 
@@ -131,23 +177,25 @@ pub(super) fn clear(found: &mut Finding, heard: &Heard) {
     }
 }
 
-/// `ranks 0-1 at train.py:20 ("dist.all_reduce(x)"), rank 2 at train.py:33`.
+/// `ranks 0-1 in all_reduce at train.py:20 ("dist.all_reduce(x)"), rank 2 at train.py:33`.
 fn places(about: &[&Statement]) -> String {
-    let mut places: BTreeMap<(Option<&str>, Option<&str>), Vec<GlobalRank>> = BTreeMap::new();
+    let mut places: BTreeMap<[Option<&str>; 3], Vec<GlobalRank>> = BTreeMap::new();
     for it in about {
-        if let Said::GaveUp { frame, source, .. } = &it.said {
-            let ranks = places.entry((frame.as_deref(), source.as_deref())).or_default();
+        if let Said::GaveUp { frame, source, call, .. } = &it.said {
+            let place = [frame, source, call].map(Option::as_deref);
+            let ranks = places.entry(place).or_default();
             if !ranks.contains(&it.rank) {
                 ranks.push(it.rank);
             }
         }
     }
     places.values_mut().for_each(|ranks| ranks.sort_unstable());
-    let said = places.iter().take(SHOWN).enumerate().map(|(nth, ((frame, source), list))| {
+    let said = places.iter().take(SHOWN).enumerate().map(|(nth, ([frame, source, call], list))| {
         let who = if nth == 0 && frame.is_none() { cap_ranks(list) } else { ranks(list) };
+        let call = call.map(|call| format!(" in {call}")).unwrap_or_default();
         let at = frame.map(|frame| format!(" at {frame}")).unwrap_or_default();
         let line = source.map(|line| format!(" (\"{line}\")")).unwrap_or_default();
-        format!("{who}{at}{line}")
+        format!("{who}{call}{at}{line}")
     });
     let mut said: Vec<String> = said.collect();
     if places.len() > SHOWN {
@@ -206,7 +254,7 @@ mod tests {
             (Kind::CallNeverCompleted, Certainty::Undecidable)
         );
         assert_eq!((alone.culprits.len(), alone.victims.len()), (0, 3));
-        assert!(alone.message.contains("rank 3 at job.py:35"), "{}", alone.message);
+        assert!(alone.message.contains("rank 3 in all_reduce at job.py:35"), "{}", alone.message);
         let mut both = of(&[2, 3]);
         clear(&mut both, &heard);
         assert_eq!((both.kind, &both.culprits[..]), (Kind::RankNeverJoined, &[GlobalRank(2)][..]));
@@ -224,7 +272,7 @@ mod tests {
         assert_eq!(found(&stuck), [(Kind::RankNeverJoined, vec![3], Certainty::Likely)]);
         assert_eq!(
             report(&stuck).findings[0].message,
-            "Ranks gave up: ranks 0-2 at job.py:20 (\"dist.all_reduce(y)\"); and rank 3's log tells of \
+            "Ranks gave up: ranks 0-2 in all_reduce at job.py:20 (\"dist.all_reduce(y)\"); and rank 3's log tells of \
              nothing like it: most likely it never came to the call. Rank 3's log ends with \"loads\"."
         );
         assert_eq!(report(&stuck).findings[0].victims, [0, 1, 2].map(GlobalRank));
@@ -232,13 +280,32 @@ mod tests {
         assert_eq!(found(&unknown), [(Kind::RankNeverJoined, vec![3], Certainty::Undecidable)]);
         let all = text.clone() + &raises(3, 33, LATE);
         assert_eq!(found(&all), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
-        assert!(report(&all).findings[0].message.contains("rank 3 at job.py:33"));
+        assert!(report(&all).findings[0].message.contains("rank 3 in all_reduce at job.py:33"));
         // Who raised by itself did it.
         let raised = text + "[rank3]: ValueError: bad batch\n";
         assert_eq!(found(&raised), [(Kind::RankDied, vec![3], Certainty::Likely)]);
         assert_eq!(report(&raised).findings[0].victims, [0, 1, 2].map(GlobalRank));
         let closed = raises(0, 20, CLOSED) + "[rank1]: step 3\n";
         assert_eq!(found(&closed), [(Kind::RankDied, vec![1], Certainty::Likely)]);
+    }
+
+    /// Ranks that all wait in receives wait for each other; one that waits elsewhere may be to answer.
+    #[test]
+    fn all_that_receive_wait_for_each_other() {
+        let receives = |rank| {
+            raises(rank, 12, LATE)
+                .replace("dist.all_reduce(y)", "dist.recv(y, prev)")
+                .replace("in all_reduce", "in recv")
+        };
+        let circle: String = (0..4).map(receives).collect();
+        assert_eq!(found(&circle), [(Kind::P2pDeadlock, vec![0, 1, 2, 3], Certainty::Likely)]);
+        let told = &report(&circle).findings[0];
+        assert!(told.message.contains("ranks 0-3 in recv at job.py:12"), "{}", told.message);
+        let open = (0..3).map(receives).collect::<String>() + &raises(3, 20, LATE);
+        assert_eq!(found(&open), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
+        // Whose log is not there may be the one that sends.
+        let unknown = circle + "world_size=6\n";
+        assert_eq!(found(&unknown)[0].0, Kind::RankNeverJoined);
     }
 
     /// Healthy is no job in which somebody gave up, whoever it was.

@@ -63,6 +63,7 @@ mod text;
 mod tied;
 mod too_late;
 mod unanswered;
+mod unlisted;
 mod unresponsive;
 mod unsaid;
 mod waits;

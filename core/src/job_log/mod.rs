@@ -112,6 +112,8 @@ pub enum Said {
         frame: Option<String>,
         /// As above.
         source: Option<String>,
+        /// The function of `torch.distributed` in which it waited, if it was in one: `recv`.
+        call: Option<String>,
     },
     /// A launcher: the rank's process was the first to end, and not well.
     Exited {
@@ -291,7 +293,7 @@ impl Reader {
             && !in_traceback
             && let Some(rank) = taken.rank.and_then(rank_of)
             && let Some(raised) = traceback::raised_alone(taken.text)
-            && let Some(said) = said_of(raised.why, raised.error.into(), None, None)
+            && let Some(said) = said_of(raised.why, raised.error.into(), None, None, None)
             && self.found.len() < MAX_STATEMENTS
         {
             self.found.push(Statement { rank, said, line: number });
@@ -362,10 +364,10 @@ impl Reader {
                 Writer::Labelled(label) => self.labels.rank_of(label).and_then(rank_of),
                 Writer::Nobody => None,
             };
-            let Raise { error, frame, source, line, why, recorded: is_recorded } = raise;
+            let Raise { error, frame, source, call, line, why, recorded: is_recorded } = raise;
             // What is one of the other messages says more than that it was raised.
             let told = |it: &Statement| it.line == line && !is_raised(&it.said);
-            let Some(said) = said_of(why, error, frame, source) else { continue };
+            let Some(said) = said_of(why, error, frame, source, call) else { continue };
             if self.found.iter().any(told) {
                 continue;
             }
@@ -406,11 +408,12 @@ fn said_of(
     error: String,
     frame: Option<String>,
     source: Option<String>,
+    call: Option<String>,
 ) -> Option<Said> {
     let error = error.chars().take(traceback::MOST_CHARS).collect();
     match why {
         traceback::Why::Own => Some(Said::Raised { error, frame, source }),
-        traceback::Why::Others => Some(Said::GaveUp { error, frame, source }),
+        traceback::Why::Others => Some(Said::GaveUp { error, frame, source, call }),
         traceback::Why::Told => None,
     }
 }

@@ -95,7 +95,7 @@ proptest::proptest! {
 }
 
 fn gave_up(error: &str) -> Said {
-    Said::GaveUp { error: error.into(), frame: None, source: None }
+    Said::GaveUp { error: error.into(), frame: None, source: None, call: None }
 }
 
 fn timed_out(group: &str, seq: u64, op: &str, numel: u64) -> Said {
@@ -315,7 +315,10 @@ fn the_line_of_a_job_is_told_on_a_checkout_of_pytorch_too() {
              recv operation to complete\n"
         );
         match said(&prefixed("[rank1]: ", &text)).pop() {
-            Some((1, Said::GaveUp { frame, source, .. })) => (frame, source),
+            Some((1, Said::GaveUp { frame, source, call, .. })) => {
+                assert_eq!(call.as_deref(), Some("all_reduce"));
+                (frame, source)
+            }
             other => panic!("{other:?}"),
         }
     };

@@ -30,6 +30,8 @@ pub(super) struct Raise {
     pub(super) frame: Option<String>,
     /// What stands in that line.
     pub(super) source: Option<String>,
+    /// The function of torch.distributed that the job was in: `all_reduce`.
+    pub(super) call: Option<String>,
     /// The line of the log.
     pub(super) line: u64,
     pub(super) why: Why,
@@ -52,6 +54,7 @@ pub(super) enum Why {
 struct Frame {
     path: String,
     number: u64,
+    function: String,
     source: Option<String>,
 }
 
@@ -161,6 +164,11 @@ impl Frame {
         let name = self.path.rsplit(['/', '\\']).next().unwrap_or(&self.path);
         format!("{name}:{}", self.number)
     }
+
+    /// True of the file in which torch.distributed's calls are.
+    fn is_c10d(&self) -> bool {
+        self.path.ends_with("torch/distributed/distributed_c10d.py")
+    }
 }
 
 impl Process {
@@ -178,12 +186,17 @@ impl Process {
             _ => Own::Yes,
         };
         // Of equals the last, which is the innermost.
-        let innermost = frames.iter().max_by_key(|frame| own(&frame.path)).cloned();
+        let innermost = frames.iter().enumerate().max_by_key(|(_, frame)| own(&frame.path));
+        let behind = innermost.map_or(0, |(at, _)| at + 1);
+        let call = frames.iter().skip(behind).find(|frame| frame.is_c10d());
+        let call = call.map(|frame| frame.function.clone()).filter(|name| !name.is_empty());
+        let innermost = innermost.map(|(_, frame)| frame.clone());
         let (frame, source) = innermost.map_or((None, None), |it| (Some(it.at()), it.source));
         let found = Raise {
             error: raised.error.chars().take(MOST_CHARS).collect(),
             frame,
             source,
+            call,
             line,
             why: raised.why,
             recorded: self.recorded,
@@ -208,7 +221,9 @@ fn frame(frames: &mut Vec<Frame>, text: &str) {
         if frames.len() >= MOST {
             frames.drain(..MOST / 2);
         }
-        frames.push(Frame { path: path.to_owned(), number, source: None });
+        let function = rest.split_once(", in ").map_or("", |(_, name)| name.trim());
+        let function = function.chars().take(MOST_CHARS).collect();
+        frames.push(Frame { path: path.to_owned(), number, function, source: None });
     } else if let Some(last) = frames.last_mut()
         && last.source.is_none()
         && text.starts_with("    ")

@@ -20,6 +20,8 @@ fn a_circle_of_described_groups_stays_one() {
         let report = without("t215_cross_group_deadlock", missing);
         let finding = &report.findings[0];
         assert_eq!(finding.kind, Kind::GroupDeadlock);
+        // On gloo whoever is missing may be in any group.
+        assert_eq!(finding.certainty, Certainty::Undecidable, "{}", report.to_text());
         assert!(!finding.message.contains("the same group"), "{}", finding.message);
         for rank in [1, 2] {
             assert!(
