@@ -61,6 +61,33 @@ pub(super) fn comes_next(
     led(one).is_some_and(|one| led(other).is_some_and(|other| one > other))
 }
 
+/// True if `own` is what has followed `theirs` each time before, from a line that nobody has called it
+/// from: a branch that makes the two in the other order. One that left `theirs` out would come to the
+/// usual line.
+pub(super) fn made_early(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    own: &CallRecord,
+    theirs: &CallRecord,
+) -> bool {
+    /// Fewer times are no habit.
+    const LEAST: usize = 2;
+    let before = calls_before(job, group, seq);
+    let stack = &own.call.stack;
+    let is_new = !stack.is_empty() && before.iter().all(|record| record.call.stack != *stack);
+    let is_theirs =
+        |record: &CallRecord| alike(record, theirs) && record.call.stack == theirs.call.stack;
+    let behind: Vec<bool> = before
+        .windows(2)
+        .filter_map(|pair| match pair {
+            [a, b] if is_theirs(a) => Some(alike(b, own)),
+            _ => None,
+        })
+        .collect();
+    is_new && behind.len() >= LEAST && behind.iter().all(|same| *same)
+}
+
 /// True if `second`, or a call of other sizes that stands for it, has followed `first` before: a line
 /// that has never made two calls alike makes another one each time.
 pub(super) fn goes_on(

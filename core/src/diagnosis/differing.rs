@@ -234,7 +234,7 @@ fn minority(
             let other = line.filter(|_| unsure);
             let only = match nobody_else(scene, row, &side.ranks, other) {
                 _ if deed.count > 2 => String::new(),
-                only if only.is_empty() && (line.is_some() || !unsure) => only,
+                only if !unsure => only,
                 only => format!(
                     "{only} It may as well have made that call besides, or left the other out."
                 ),

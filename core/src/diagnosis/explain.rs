@@ -5,7 +5,9 @@
 //! shift against each other; the calls before, which show what follows what; and the lines.
 
 use super::align::{Edit, WINDOW, align, reordered};
-use super::before::{ahead, comes_next, continues, goes_on, next_in_progression, next_round};
+use super::before::{
+    ahead, comes_next, continues, goes_on, made_early, next_in_progression, next_round,
+};
 use super::by_lines::parted;
 use super::in_ddp::{OnePass, one_pass};
 use super::index::Job;
@@ -247,6 +249,14 @@ pub(super) fn reason(
     if let Some(count) = ahead(job, group, seq, their_call, own_call) {
         return Reason::Skipped(deed(&theirs, peer, count, Certainty::Likely));
     }
+    let swapped = || {
+        let other = Some((own_call.call.op.clone(), line_of(job.log, rank, own_call)));
+        Reason::Swapped(Deed { other, ..deed(&theirs, peer, 1, Certainty::Likely) })
+    };
+    let last = own.len() == 1 && theirs.len() == 1 && own_call.call.op != "barrier";
+    if last && difference == Difference::Op && made_early(job, group, seq, own_call, their_call) {
+        return swapped();
+    }
     if only_here(job, group, rank, own_call, their_call) {
         return Reason::Extra(deed(&own, rank, 1, Certainty::Likely));
     }
@@ -289,8 +299,7 @@ pub(super) fn reason(
     }
     // Two different calls on two different tensors: both belong to the program, and nobody is
     // known to have got further.
-    let other = Some((own_call.call.op.clone(), line_of(job.log, rank, own_call)));
-    Reason::Swapped(Deed { other, ..deed(&theirs, peer, 1, Certainty::Likely) })
+    swapped()
 }
 
 /// What the plan says of a rank that never came to a call in which `peer` waits.

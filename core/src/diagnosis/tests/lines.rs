@@ -167,6 +167,33 @@ fn a_call_from_a_line_of_its_own_is_extra() {
     assert_eq!(found(&report), [(Kind::SizeMismatch, vec![2])]);
 }
 
+/// The call that comes next in each round, made in place of the others' from a line of its own.
+#[test]
+fn the_next_call_from_a_branch_is_in_another_order() {
+    let round = [("all_reduce", 640, 20), ("broadcast", 640, 21), ("all_gather", 2, 22)];
+    let mut usual: Vec<Said> = round.repeat(2);
+    let mut own = usual.clone();
+    usual.push(round[0]);
+    own.push(("broadcast", 640, 19));
+    for rank in 0..3 {
+        let mut ranks = vec![usual.clone(); 4];
+        ranks[rank].clone_from(&own);
+        let report = report(&ranks);
+        assert_eq!(found(&report), [(Kind::OpsSwapped, vec![rank as u32])], "{}", report.to_text());
+        let finding = &report.findings[0];
+        assert_eq!(finding.certainty, Certainty::Likely);
+        assert!(
+            finding.message.contains("as well have made that call besides"),
+            "{}",
+            finding.message
+        );
+    }
+    // From its usual line it is what comes behind the call that was left out.
+    *own.last_mut().unwrap() = round[1];
+    let report = report(&[usual.clone(), own, usual]);
+    assert_eq!(found(&report), [(Kind::OpSkipped, vec![1])], "{}", report.to_text());
+}
+
 /// A call through the helper that all calls go through, from a place that nobody else calls it from, may
 /// be one too many as much as one behind the loop.
 #[test]
