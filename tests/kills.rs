@@ -80,8 +80,10 @@ fn a_killed_service_leaves_nothing_but_the_trace() {
         Patience::until("every process of the round to go", || {
             marked(&mark).is_empty().then_some(())
         });
-        let still: Vec<_> = listening().intersection(&listened).copied().collect();
-        assert!(still.is_empty(), "round {round}: sockets {still:?} still listen");
+        // A process that ends gives up its environment before its sockets.
+        Patience::until("every socket of the round to close", || {
+            listening().is_disjoint(&listened).then_some(())
+        });
         let left = names_of(pid);
         assert!(left.is_empty(), "round {round}: {left:?} in /dev/shm");
 
