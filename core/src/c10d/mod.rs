@@ -28,7 +28,7 @@
 //! Sources: `torch/distributed/{distributed_c10d,device_mesh,rendezvous}.py`,
 //! `torch/csrc/distributed/c10d/{ProcessGroupGloo,ProcessGroupNCCL,Utils,*Store}.*` of PyTorch
 //! 2.7, and what 2.7.1 was recorded to answer (`tests/data/pytorch/errors.json`), to which
-//! `sim/tests/c10d` holds every case.
+//! `sim/tests/suite/c10d` holds every case.
 
 mod args;
 mod backend;

@@ -3,7 +3,7 @@
 //!
 //! Then one rank stands for all of its role: its compute stream, its communication stream, and a collective
 //! that takes what its steps take (a ring's 2(n - 1) steps of a chunk each, the alpha-beta model).
-//! The simulator says the same of such a job (`sim/tests/ddp.rs`), message by message; this says it
+//! The simulator says the same of such a job (`sim/tests/suite/ddp`), message by message; this says it
 //! in the time that a slider needs, for any world size.
 
 use super::links::Links;

@@ -209,6 +209,10 @@ pub(super) fn reason(
                 if count > 1 && round.is_some_and(|round| round <= count) {
                     return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));
                 }
+                // One of nothing ends at once, and lets its rank go on to the next.
+                if count == 1 && is_empty_one(own_call, their_call) {
+                    return Reason::Other;
+                }
                 return Reason::Extra(deed(&own, rank, count, certainty));
             }
             Edit::Swapped => {
@@ -300,6 +304,13 @@ pub(super) fn reason(
     // Two different calls on two different tensors: both belong to the program, and nobody is
     // known to have got further.
     swapped()
+}
+
+/// True of the others' call from the others' line, but on no elements.
+fn is_empty_one(own: &CallRecord, theirs: &CallRecord) -> bool {
+    let (a, b) = (&own.call, &theirs.call);
+    let same = a.op == b.op && a.stack == b.stack && a.op != "barrier";
+    same && a.payload() == 0 && b.payload() > 0
 }
 
 /// What the plan says of a rank that never came to a call in which `peer` waits.

@@ -24,7 +24,9 @@ pub(super) fn never_completed(
         None => {
             let full = job.open_rows().map(|(_, row)| row);
             let full = full.filter(|row| !row.lacks_somebody() && !job.is_alone(row));
-            full.min_by_key(|row| (row.first_ps(), row.group))?
+            let first = |row: &&Row<'_>| (row.first_ps(), row.group);
+            let alone = || job.open_rows().map(|(_, row)| row).filter(|row| job.is_alone(row));
+            full.min_by_key(first).or_else(|| alone().min_by_key(first))?
         }
     };
     let log = job.log;
@@ -98,7 +100,10 @@ fn alone(scene: &Scene<'_, '_>, row: &Row<'_>, made: Made<'_>) -> Cause {
     let others: BTreeSet<_> = waits.filter(|rank| *rank != made.rank).collect();
     let others: Vec<_> = others.into_iter().collect();
     let elsewhere = match others.as_slice() {
-        [] => String::new(),
+        [] => " No other rank has a recorded call under way: they may stand in new_group, a send or a \
+               receive, which gloo does not record. Ranks that do not all make the same groups, in the \
+               same order, look like this."
+            .to_owned(),
         others => format!(" {} wait{} in other calls.", cap_ranks(others), s(others)),
     };
     Cause {
@@ -119,7 +124,8 @@ fn alone(scene: &Scene<'_, '_>, row: &Row<'_>, made: Made<'_>) -> Cause {
             made.rank,
         ),
         fix: "Look up which ranks are in the group, and where each of them waits: let them all make this \
-              call, in the same order as their calls of other groups."
+              call, in the same order as their calls of other groups. Every rank of the job calls \
+              new_group, in the same order, also for groups that it is not in."
             .to_owned(),
         evidence: vec![evidence(scene, made, "waits in")],
     }

@@ -162,7 +162,7 @@ fn findings(heard: &Heard, world: u32) -> Vec<Finding> {
     let statements = heard.statements.as_slice();
     let mut found = Vec::new();
     found.extend(unused(statements));
-    found.extend(models(statements, heard.world_size.max(world)));
+    found.extend(models(statements, heard.world(world)));
     let about = |said: &Said| statements.iter().filter(|it| it.said == *said).collect::<Vec<_>>();
     found.extend(simple(
         &about(&Said::Exhausted),
@@ -444,6 +444,32 @@ pub(super) mod tests {
         let two = says(0, 4, 1, 6);
         assert_eq!(found(&two), [(Kind::DdpModelMismatch, vec![0, 1], Certainty::Undecidable)]);
         assert_eq!(report(&three).world_size, 3);
+        // DDP raises on whoever differs from rank 0: who wrote a log and says nothing does not.
+        let shapes = |ranks: &[u32]| {
+            let says = |rank: &u32| {
+                format!(
+                    "RuntimeError: [{rank}]: params[0] in this process with sizes [96, 64] appears not to \
+                     match sizes of the same param in process 0.\n"
+                )
+            };
+            let texts: Vec<String> =
+                (0..4).filter(|it| ranks.contains(it)).map(|it| says(&it)).collect();
+            let mut texts = texts.iter();
+            let files: Vec<(String, &str, Option<u32>)> = (0..4)
+                .map(|rank| {
+                    let text = if ranks.contains(&rank) { texts.next() } else { None };
+                    (format!("rank_{rank}.log"), text.map_or("done\n", String::as_str), Some(rank))
+                })
+                .collect();
+            let files: Vec<_> =
+                files.iter().map(|(name, text, rank)| (name.as_str(), *text, *rank)).collect();
+            let found = of_files(&files).findings;
+            found.into_iter().map(|it| (it.culprits, it.certainty)).collect::<Vec<_>>()
+        };
+        let one = |rank: u32| vec![GlobalRank(rank)];
+        assert_eq!(shapes(&[1]), [(one(1), Certainty::Certain)]);
+        assert_eq!(shapes(&[1, 2, 3]), [(one(0), Certainty::Likely)]);
+        assert_eq!(shapes(&[1, 3]).first().map(|it| it.1), Some(Certainty::Undecidable));
         assert_eq!(found("nothing of the kind"), []);
         assert_eq!(report("nothing").verdict, Verdict::Healthy);
     }

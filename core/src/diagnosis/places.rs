@@ -76,6 +76,9 @@ pub(super) fn or_else(
         true => {
             " Or it is a call that all of them make, made too early: before another, or without it."
         }
+        false if own.record.call.op == theirs.record.call.op => {
+            " Or it is made in place of the others' call, in a branch that they do not take."
+        }
         false => "",
     }
 }

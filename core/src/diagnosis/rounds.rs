@@ -56,7 +56,10 @@ pub(super) fn stayed(who: &str, ddp: bool, told: bool) -> String {
         (false, true) => {
             ", or reduced in a step that they leave out or make under no_sync(): nothing tells which"
         }
-        (false, false) => ", or made a round more in between: nothing tells which",
+        (false, false) => {
+            ", or made a round more in between, or left out the call that the others make here: nothing \
+             tells which"
+        }
     };
     format!("{who} went on with the {what} when the others had left it{or}.")
 }
@@ -127,10 +130,10 @@ pub(super) fn whole_rounds(
     Some(Reason::LeftLoop { ddp, rounds, short_by: Some(count) })
 }
 
-/// True of the first rank of a group in a call from a line that no rank has called from but those
-/// that call the same with it: what stands behind `if rank == 0:`, such as logging or a checkpoint,
-/// is the likeliest reason, and it is seldom the first rank whose data end before the others'. Where lines are
-/// not recorded, of a call like which nobody has made one since the others' call was first made.
+/// True of the first rank of a group in a call from a line that no other rank has called from: what
+/// stands behind `if rank == 0:`, such as logging or a checkpoint, is the likeliest reason, and it is
+/// seldom the first rank whose data end before the others'. Where lines are not recorded, of a call
+/// like which nobody has made one since the others' call was first made.
 pub(super) fn only_here(
     job: &Job<'_>,
     group: GroupId,
@@ -145,7 +148,7 @@ pub(super) fn only_here(
     }
     let Some(seq) = own.seq.filter(|_| without_lines(own, theirs)) else {
         let others = job.rows_of(group).iter().flat_map(|row| &row.made);
-        let mut others = others.filter(|made| made.rank != rank && made.record.seq != own.seq);
+        let mut others = others.filter(|made| made.rank != rank);
         return !stack.is_empty()
             && stack != other
             && others.all(|made| made.record.call.stack != *stack);

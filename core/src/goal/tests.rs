@@ -1,5 +1,5 @@
 //! GOAL texts as plans: what they say, what is refused, and what a program has to hold back. That a
-//! written plan comes back with its messages is simulated in `sim/tests/goal.rs`.
+//! written plan comes back with its messages is simulated in `sim/tests/suite/goal.rs`.
 
 mod hostile;
 

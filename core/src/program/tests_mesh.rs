@@ -25,7 +25,7 @@ fn calls(plan: &Plan, rank: u32) -> Vec<Vec<&'static str>> {
 }
 
 /// What PyTorch 2.7.1 answered to the same lines on 8 ranks of gloo (`mesh_3d` of
-/// `sim/tests/c10d` holds the groups): slices, coordinates, flattened dimensions.
+/// `sim/tests/suite/c10d` holds the groups): slices, coordinates, flattened dimensions.
 #[test]
 fn a_mesh_is_sliced_and_flattened() {
     let text = r#"

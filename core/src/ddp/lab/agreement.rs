@@ -1,6 +1,6 @@
 //! What the ranks have in common after a pass: which gradients were reduced, among whom, and
 //! whether their parameters are still the same. It follows from the calls that were made, in this
-//! pass and in all before it; the values of a run say the same (`sim/tests/ddp_values`).
+//! pass and in all before it; the values of a run say the same (`sim/tests/suite/ddp_values`).
 
 use super::{LabRun, bucket_of};
 use crate::ddp::call::Purpose;

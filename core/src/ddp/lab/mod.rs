@@ -3,7 +3,7 @@
 //! A [`LabRun`] takes the plan of a training run, what its operations mean (`notes`) and when they
 //! happen in closed form (`timeline`), and answers what a reader asks: when is this gradient ready,
 //! which bucket is it in, and for whom does that wait? It stands for every rank of a job whose
-//! ranks do the same on equal links or in equal nodes; the simulator agrees (`sim/tests/ddp.rs`).
+//! ranks do the same on equal links or in equal nodes; the simulator agrees (`sim/tests/suite/ddp`).
 
 mod agreement;
 mod changes;
