@@ -12,7 +12,7 @@ use super::words::{self, ranks};
 use crate::flight_recorder::needs_all;
 use crate::group::BackendName;
 use crate::rank::GlobalRank;
-use crate::trace::{CallRecord, CallState, RankLog};
+use crate::trace::{CallRecord, CallState, MaybeEarly, RankLog};
 use std::collections::BTreeSet;
 
 /// So many ranks are asked whether they are in a call that nothing holds up.
@@ -137,11 +137,23 @@ type Doubt = (Certainty, String);
 /// Ranks whose dumps may be older than those of others. Where NCCL's calls have ended that need them
 /// they are; gloo's may have failed instead, which is what all stop at.
 fn early(job: &Job<'_>, culprits: &[GlobalRank]) -> Option<Doubt> {
-    let early = |rank: &&GlobalRank| job.rank(**rank).is_some_and(|own| own.maybe_early);
-    let early: Vec<GlobalRank> = culprits.iter().filter(early).copied().collect();
+    let how = |rank: &GlobalRank| job.rank(*rank).map(|own| own.maybe_early).unwrap_or_default();
+    let early = culprits.iter().copied().filter(|rank| how(rank) != MaybeEarly::No);
+    let early: Vec<GlobalRank> = early.collect();
     let last = job.rank(*early.first()?)?.calls.last()?;
     let gloo = job.group(last.call.group).map(|group| group.backend()) == Some(BackendName::Gloo);
     let dumps = if early.len() == 1 { "The dump" } else { "The dumps" };
+    if early.iter().any(|rank| how(rank) == MaybeEarly::OutrunBySome) {
+        return Some((
+            Certainty::Undecidable,
+            format!(
+                "Or {} of {} was made before the others', and the job went on: some have come out of that \
+                 call and some have not, as in a job that runs. Or it failed on those who have.",
+                dumps.to_lowercase(),
+                ranks(&early)
+            ),
+        ));
+    }
     Some(match gloo {
         true => (
             Certainty::Likely,

@@ -3,7 +3,7 @@
 use super::models::{self, Sides};
 use super::report::{Certainty, Evidence, Finding, Kind, Report, Verdict};
 use super::watchdogs;
-use super::words::{self, cap_ranks, rank_list};
+use super::words::{self, cap_ranks};
 use super::{ended, gave_up, moments};
 use crate::job_log::{Heard, Said, Statement, is_world};
 use crate::rank::GlobalRank;
@@ -230,7 +230,7 @@ pub(super) fn finding(
 
 fn simple(about: &[&Statement], kind: Kind, what: &str, fix: &str) -> Option<Finding> {
     let ranks: Vec<GlobalRank> = about.iter().map(|it| it.rank).collect();
-    finding(kind, about, format!("The log says that {what}: {}.", rank_list(&ranks)), fix)
+    finding(kind, about, format!("By the log, {} {what}.", words::ranks(&ranks)), fix)
 }
 
 fn unused(statements: &[Statement]) -> Option<Finding> {

@@ -10,7 +10,7 @@
 use super::names::needs_all;
 use crate::group::{BackendName, GroupId};
 use crate::rank::GlobalRank;
-use crate::trace::{CallLog, CallRecord, CallState, RankLog};
+use crate::trace::{CallLog, CallRecord, CallState, MaybeEarly, RankLog};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Takes back the ends of calls that cannot have ended well, and marks ranks whose dumps are older
@@ -32,11 +32,13 @@ pub(super) fn compare(log: &mut CallLog) {
         let mut failed: BTreeSet<(GlobalRank, u32)> = BTreeSet::new();
         let mut early: Vec<GlobalRank> = Vec::new();
         let mut maybe: Vec<GlobalRank> = Vec::new();
+        let mut by_some: Vec<GlobalRank> = Vec::new();
         // Many ranks stand in few places.
-        let mut seen: BTreeMap<u64, Outrun> = BTreeMap::new();
+        let mut seen: BTreeMap<u64, (Outrun, bool)> = BTreeMap::new();
         for (rank, seq) in &last {
-            let outrun = *seen.entry(*seq).or_insert_with(|| {
+            let (outrun, some) = *seen.entry(*seq).or_insert_with(|| {
                 let beyond = beyond(log, id, &last, *seq);
+                let some = stands_in_what_ended(log, id, &beyond);
                 let outrun = beyond.iter().map(|(_, calls)| went_on(calls)).max();
                 let outrun = outrun.unwrap_or(Outrun::No);
                 if outrun != Outrun::Yes {
@@ -47,17 +49,24 @@ pub(super) fn compare(log: &mut CallLog) {
                     };
                     failed.extend(beyond.iter().flat_map(ended));
                 }
-                outrun
+                (outrun, some)
             });
             if outrun == Outrun::Yes || is_late_in_one(log, id, *rank, &last) {
                 early.push(*rank);
             } else if outrun == Outrun::Maybe {
                 maybe.push(*rank);
+            } else if some {
+                by_some.push(*rank);
             }
         }
         for rank in maybe {
             if let Some(own) = log_mut(log, rank) {
-                own.maybe_early = true;
+                own.maybe_early = MaybeEarly::Outrun;
+            }
+        }
+        for rank in by_some {
+            if let Some(own) = log_mut(log, rank) {
+                own.maybe_early = MaybeEarly::OutrunBySome;
             }
         }
         for rank in early {
@@ -121,7 +130,7 @@ fn mark_outrun_on_nccl(log: &mut CallLog) {
     }
     for rank in outrun {
         if let Some(own) = log_mut(log, rank) {
-            own.maybe_early = true;
+            own.maybe_early = MaybeEarly::Outrun;
         }
     }
 }
@@ -223,6 +232,21 @@ fn beyond<'a>(
         Some((*rank, Beyond { ended, later, buckets }))
     });
     found.collect()
+}
+
+/// True if somebody still stands in the first of the calls that others are said to have come out of.
+fn stands_in_what_ended(
+    log: &CallLog,
+    group: GroupId,
+    beyond: &[(GlobalRank, Beyond<'_>)],
+) -> bool {
+    let ended = beyond.iter().filter_map(|(_, calls)| calls.ended.first()?.seq).min();
+    let in_it =
+        |record: &CallRecord| is_of(record, group) && ended.is_some() && record.seq == ended;
+    // Who stands in it made no call of the group behind it.
+    let last = log.logs().filter_map(|(_, own)| own.calls.iter().rev().find(|it| is_of(it, group)));
+    let mut last = last.filter(|record| in_it(record));
+    last.any(|record| record.state != CallState::Completed)
 }
 
 /// True if the rank called something that it would not have called had the first of the calls

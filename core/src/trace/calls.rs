@@ -51,12 +51,26 @@ pub struct RankLog {
     /// True if the other ranks' calls show that this one did more than was recorded of it: its
     /// dump was made before theirs.
     pub dumped_early: bool,
-    /// True if the other ranks' calls may show that, or that they failed: the recording does not tell
+    /// Whether the other ranks' calls may show that, or that they failed: the recording does not tell
     /// which.
-    pub maybe_early: bool,
+    pub maybe_early: MaybeEarly,
     /// Of a simulation, per call: how long the rank's process had not waited for others when it
     /// made the call, in picoseconds. Empty where that is not known exactly.
     pub own_ps: Vec<u64>,
+}
+
+/// Why a rank's dump may be older than those of others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MaybeEarly {
+    /// Nothing says so.
+    #[default]
+    No,
+    /// Others have come out of a call that it has not made, and their recorders hold too little to tell
+    /// whether they went on behind it.
+    Outrun,
+    /// Of those who made such a call some have come out of it and some have not: of a timeout all come
+    /// out, by its error.
+    OutrunBySome,
 }
 
 /// What a rank's process waited for others so far.

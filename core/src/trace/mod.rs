@@ -13,7 +13,7 @@ mod json;
 
 pub use binary::{MAX_FRAME_BYTES, TRACE_MAGIC, TraceError, TraceReader, TraceWriter};
 pub(crate) use calls::period;
-pub use calls::{CallLog, CallRecord, CallState, Called, RankLog, RankState};
+pub use calls::{CallLog, CallRecord, CallState, Called, MaybeEarly, RankLog, RankState};
 
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};

@@ -171,7 +171,10 @@ pub(crate) fn recording() -> Html {
                      ondragover={dragged(true)} ondragenter={dragged(true)} ondragleave={dragged(false)} data-test="drop">
                 if !small { <h1>{ "Open a recording of a real job" }</h1> }
                 <p>
-                    { "Drop what your job left here, alone or together: PyTorch's Flight Recorder dumps (one file a rank, their folder, or an archive), logs with NCCL's lines (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL) or PyTorch's messages, traces of its profiler. Or a Lockstep trace, or a plan (ours, or a GOAL file), which is simulated. " }
+                    { match small {
+                        true => "Drop more of what the job left here: dumps, logs, profiles, its sources. ",
+                        false => "Drop what your job left here, alone or together: PyTorch's Flight Recorder dumps (one file a rank, their folder, or an archive), logs with NCCL's lines (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL) or PyTorch's messages, traces of its profiler. Or a Lockstep trace, or a plan (ours, or a GOAL file), which is simulated. ",
+                    } }
                     <b>{ "They are read in this tab and go nowhere." }</b>
                 </p>
                 <div class="row">

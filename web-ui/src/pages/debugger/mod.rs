@@ -187,8 +187,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
     };
     let sentence = match (&compiling, &stepping.simulated, &view) {
         (Compiling::Running, _, None) => {
-            "Executing the program… (the first time, what executes it is fetched: 1.3 MB)"
-                .to_owned()
+            "Executing the program… (the first time, what executes it is fetched: 2 MB)".to_owned()
         }
         (Compiling::Wrong(_), ..) => {
             "The program is not a plan yet: see what is wrong with it.".to_owned()
