@@ -43,6 +43,7 @@ mod moments;
 mod monitored;
 mod namesakes;
 mod on_gloo;
+mod order;
 mod out_of_all;
 mod out_of_step;
 mod p2p;
