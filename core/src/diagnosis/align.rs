@@ -13,7 +13,7 @@ use crate::trace::CallRecord;
 /// At most this many calls of either side are looked at.
 pub(super) const WINDOW: usize = 1024;
 /// By so many calls the two may be shifted against each other.
-const BAND: usize = 48;
+pub(super) const BAND: usize = 48;
 
 /// What an edit costs, and what calls do that are laid along each other. A match counts for little:
 /// of two ways with as many edits, the one that explains more calls is better.
@@ -68,7 +68,7 @@ pub(super) struct Alignment {
 
 /// How two calls compare.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Likeness {
+pub(super) enum Likeness {
     Same,
     /// The same call as far as NCCL is concerned, from another line.
     OtherLine,
@@ -76,7 +76,8 @@ enum Likeness {
     Differs(i32),
 }
 
-fn compare(a: &CallRecord, b: &CallRecord, roles: Option<&Roles>) -> Likeness {
+/// How two calls compare; of several groups `roles` says which stand for each other.
+pub(super) fn compare(a: &CallRecord, b: &CallRecord, roles: Option<&Roles>) -> Likeness {
     if std::sync::Arc::ptr_eq(&a.call, &b.call) {
         return Likeness::Same;
     }
@@ -310,28 +311,8 @@ pub(super) fn align_in(
     (matched > 0 && !edits.is_empty()).then_some(Alignment { edits, matched, only })
 }
 
-/// How many calls two ranks made in different orders, where from the first one that differs on both made the
-/// same ones: works that are started in the order of a dict that the ranks built differently. `None` of two,
-/// which are a swap, and of calls that are shifted as a whole: there the one is a round ahead.
-pub(super) fn reordered(own: &[&CallRecord], theirs: &[&CallRecord]) -> Option<usize> {
-    let same = |a: &&CallRecord, b: &&CallRecord| compare(a, b, None) == Likeness::Same;
-    let behind = own.iter().rev().zip(theirs.iter().rev()).take_while(|(a, b)| same(a, b)).count();
-    let count = own.len().checked_sub(behind).filter(|_| own.len() == theirs.len())?;
-    let (own, theirs) = (own.get(..count)?, theirs.get(..count)?);
-    if !(3..=BAND).contains(&count) {
-        return None;
-    }
-    let mut left: Vec<&&CallRecord> = theirs.iter().collect();
-    for record in own {
-        left.swap_remove(left.iter().position(|it| same(it, record))?);
-    }
-    let shifted =
-        |by: usize| own.iter().zip(theirs.iter().cycle().skip(by)).all(|(a, b)| same(a, b));
-    (!(1..count).any(shifted)).then_some(count)
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::dtype::Dtype;
     use crate::group::GroupId;
@@ -340,7 +321,7 @@ mod tests {
     use std::sync::Arc;
 
     /// A call for each letter: its size; letters that are written large are of another line.
-    fn calls(text: &str) -> Vec<CallRecord> {
+    pub(in super::super) fn calls(text: &str) -> Vec<CallRecord> {
         let call = |letter: char| {
             let numel = u64::from(letter.to_ascii_lowercase() as u32);
             let tensor = vec![TensorShape { shape: vec![numel], dtype: Dtype::Float32 }];
@@ -382,20 +363,6 @@ mod tests {
     fn edits(own: &str, theirs: &str) -> Vec<(Edit, usize, usize)> {
         let found = aligned(own, theirs).map(|found| found.edits).unwrap_or_default();
         found.iter().map(|place| (place.edit, place.own, place.theirs)).collect()
-    }
-
-    #[test]
-    fn calls_in_another_order_are_no_edits() {
-        let order = |own: &str, theirs: &str| {
-            let (own, theirs) = (calls(own), calls(theirs));
-            reordered(&own.iter().collect::<Vec<_>>(), &theirs.iter().collect::<Vec<_>>())
-        };
-        assert_eq!(order("dcba", "abcd"), Some(4));
-        assert_eq!(order("cbade", "abcde"), Some(3));
-        // A swap, a call left out in front of the next round, other calls, and more of them.
-        for own in ["bacd", "bcda", "cdab", "dcbb", "dcb", "dcbae"] {
-            assert_eq!(order(own, "abcd"), None, "{own}");
-        }
     }
 
     #[test]

@@ -349,6 +349,13 @@ pub(super) fn by_count(
     let more = odd.filter(|odd| odd.rank == *rank && !odd.fewer).map(|odd| odd.said);
     let ended = tally.ended_without.as_slice();
     let stuck = || absent.iter().any(|rank| device_stall(scene, *rank));
+    // Those may as well be in front of it, and this one the first that came.
+    if more.is_none()
+        && !ended.is_empty()
+        && let Some(cause) = next_of_all(scene, absent, row, made, base, shown)
+    {
+        return Some(cause);
+    }
     let said = match more {
         Some(said) => said,
         // Most of those who could have made it ended without.

@@ -32,6 +32,23 @@ pub(super) fn follows(
     })
 }
 
+/// True if `second` may come behind `first`: it has before, or nothing shows what does.
+pub(super) fn may_follow(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    first: &CallRecord,
+    second: &CallRecord,
+) -> bool {
+    let before = calls_before(job, group, seq);
+    let behind = before.windows(2).filter_map(|pair| match pair {
+        [a, b] if alike(a, first) => Some(alike(b, second)),
+        _ => None,
+    });
+    let behind: Vec<bool> = behind.collect();
+    behind.is_empty() || behind.contains(&true)
+}
+
 /// True if a call follows the last one before a number as it has before.
 pub(super) fn continues(job: &Job<'_>, group: GroupId, seq: u64, record: &CallRecord) -> bool {
     let last = calls_before(job, group, seq).pop();

@@ -166,6 +166,9 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
     if causes.is_empty() {
         causes.extend(too_late::cause(&scene));
     }
+    if causes.is_empty() {
+        causes.extend(splits::ended_unequal(&scene));
+    }
     if let Some(cause) = out_of_all::cause(&scene, &causes) {
         causes = vec![cause];
     }
@@ -185,6 +188,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
             causes = vec![straggler::cause(&scene, &slow)];
         }
     }
+    in_flight::while_running(&scene, &mut causes);
     lost::doubt(&mut causes);
     causes.extend(lost::not_needed(&scene, &causes));
     // Ranks that have not made equally many groups are told as that where they wait for each other.

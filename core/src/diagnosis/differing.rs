@@ -338,7 +338,9 @@ pub(super) fn swapped(who: &str, deed: &Deed, group: &str) -> String {
     let (other, other_line) = deed.other.clone().unwrap_or_default();
     let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
     if deed.count > 2 {
-        return format!("{who}{likely} made {} calls of {group} in another order.", deed.count);
+        let count = deed.count;
+        let orders = if other.is_empty() { other } else { format!(": {other}") };
+        return format!("{who}{likely} made {count} calls of {group} in another order{orders}.");
     }
     format!(
         "{who}{likely} made two calls of {group} in the other order: {other}{} before {}{}.",

@@ -4,19 +4,21 @@
 //! In order of trust: the plan, where there is one; the calls that follow on both sides, which
 //! shift against each other; the calls before, which show what follows what; and the lines.
 
-use super::align::{Edit, WINDOW, align, reordered};
+use super::align::{Edit, WINDOW, align};
 use super::before::{
-    ahead, comes_next, continues, goes_on, made_early, next_in_progression, next_round,
+    ahead, calls_before, comes_next, continues, goes_on, made_early, may_follow,
+    next_in_progression, next_round,
 };
 use super::by_lines::parted;
 use super::in_ddp::{OnePass, one_pass};
 use super::index::Job;
+use super::order::{reordered, rotated};
 use super::places::{began_again, strays};
 use super::plan_diff::{PlanDiff, plan_diff};
 use super::report::Certainty;
 use super::rounds::{left_inner, left_loop, only_here, went_around, whole_rounds};
 use super::signature::{Difference, Signature};
-use super::words::{at_line, line_of, within};
+use super::words::{at_line, in_order, line_of, within};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
 use crate::trace::{CallRecord, Frame, TensorShape};
@@ -67,7 +69,7 @@ pub(super) struct Deed {
     pub(super) count: usize,
     /// Its line.
     pub(super) line: Option<String>,
-    /// For swaps, the second call.
+    /// For swaps, the second call; of more than two, in which orders they were made.
     pub(super) other: Option<(String, Option<String>)>,
     /// True if DDP makes the calls by itself.
     pub(super) ddp: bool,
@@ -182,8 +184,19 @@ pub(super) fn reason(
     let in_pairs = found.as_ref().is_some_and(|found| {
         found.only && found.edits.iter().all(|place| place.edit == Edit::Swapped)
     });
-    if let Some(count) = reordered(&own, &theirs).filter(|_| !in_pairs) {
-        let other = Some((own_call.call.op.clone(), line_of(job.log, rank, own_call)));
+    // In a loop that goes on from the last of them with the first, one that left the first out and is a
+    // round ahead made the same: but it would not stop where the others do, at the end of a round.
+    let moved = rotated(&own, &theirs).filter(|found| {
+        let last = theirs.get(found.count - 1);
+        found.behind > 0
+            || (own.len() == found.count && theirs.len() == found.count)
+            || last.is_some_and(|last| !may_follow(job, group, seq, last, their_call))
+            || calls_before(job, group, seq).iter().all(|it| !alike(it, their_call))
+    });
+    let moved = moved.map(|found| found.count).or_else(|| reordered(&own, &theirs));
+    if let Some(count) = moved.filter(|_| !in_pairs) {
+        let orders = in_order(own.get(..count), theirs.get(..count));
+        let other = Some((orders, line_of(job.log, rank, own_call)));
         return Reason::Swapped(Deed { other, ..deed(&theirs, peer, count, Certainty::Likely) });
     }
     if let Some(found) = found
@@ -218,9 +231,13 @@ pub(super) fn reason(
             Edit::Swapped => {
                 let second = theirs.get(1).copied().unwrap_or(their_call);
                 let other = (second.call.op.clone(), line_of(job.log, peer, second));
+                // Where nothing is seen behind them, it may have left the first out, and made it again a
+                // round later.
+                let later = found.matched <= 2 && may_follow(job, group, seq, own_call, their_call);
+                let certainty = if later { Certainty::Likely } else { Certainty::Certain };
                 return Reason::Swapped(Deed {
                     other: Some(other),
-                    ..deed(&theirs, peer, 1, Certainty::Certain)
+                    ..deed(&theirs, peer, 1, certainty)
                 });
             }
             // The others' calls go on as its own do: this one differs, and nothing else.

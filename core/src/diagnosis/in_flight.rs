@@ -6,7 +6,9 @@ use super::dropped;
 use super::explain::is_ddp;
 use super::index::{Made, Row};
 use super::inside;
+use super::moments;
 use super::report::{Certainty, Kind};
+use super::straggler;
 use super::words::{self, cap_ranks, ranks, s};
 use crate::group::BackendName;
 use crate::trace::Outcome;
@@ -37,8 +39,9 @@ pub(super) fn never_completed(
         return Some(alone(scene, first, made));
     }
     if waiting.len() < first.made.len() {
-        if let Some(cause) = of_other_roots(scene, first, made) {
-            return Some(cause);
+        let cause = of_other_roots(scene, first, made).or_else(|| of_some(scene, first, made));
+        if cause.is_some() {
+            return cause;
         }
         notes.push(format!(
             "{call} was still in flight on {} when the recording was made; others had seen it end.",
@@ -129,6 +132,73 @@ fn alone(scene: &Scene<'_, '_>, row: &Row<'_>, made: Made<'_>) -> Cause {
             .to_owned(),
         evidence: vec![evidence(scene, made, "waits in")],
     }
+}
+
+/// Names nobody for a call that a rank is not seen in, where dumps were made while the job ran, and another
+/// rank has come last to most calls: who was dumped in front of a call is not therefore late.
+pub(super) fn while_running(scene: &Scene<'_, '_>, causes: &mut [Cause]) {
+    let job = scene.job;
+    let [cause] = causes else { return };
+    let moved = job.log.logs().any(|(_, own)| own.dumped_early);
+    let of_turn = matches!(cause.kind, Kind::RankNeverJoined | Kind::OpExtra);
+    let may_run = moved && of_turn && job.log.outcome != Outcome::TimedOut;
+    if !may_run || cause.certainty == Certainty::Certain || moments::waited_long(job, cause) {
+        return;
+    }
+    let Some(last) = straggler::mostly_last(job).filter(|it| !cause.culprits.contains(it)) else {
+        return;
+    };
+    let named = std::mem::take(&mut cause.culprits);
+    cause.kind = Kind::CallNeverCompleted;
+    cause.certainty = Certainty::Undecidable;
+    cause.message = format!(
+        "The job was running while it was dumped: others have gone on behind what the first dumps hold. {} \
+         {} not seen to come as far as the others, but rank {last} came last to most calls before. Nothing \
+         shows that anything hangs.",
+        cap_ranks(&named),
+        if named.len() == 1 { "is" } else { "are" },
+    );
+    cause.fix =
+        "If the job was hung, dump all ranks once it hangs; if it was running, nothing is wrong."
+            .to_owned();
+}
+
+/// The finding of an `all_to_all` that everybody made and that ended on some, behind which nobody has called
+/// anything: each rank comes out when its own parts have, so that one whose splits do not fit waits alone.
+fn of_some(scene: &Scene<'_, '_>, row: &Row<'_>, made: Made<'_>) -> Option<Cause> {
+    let job = scene.job;
+    let exchange = made.record.call.op == "all_to_all" && job.log.recorded;
+    if !exchange || row.lacks_somebody() || !job.ends_in(row.group, row.seq) {
+        return None;
+    }
+    if let Some(cause) = inside::odd_sizes(scene, row) {
+        return Some(cause);
+    }
+    let waiting = row.waiting();
+    let ended = row.made.iter().filter(|made| !made.pending()).map(|made| made.rank);
+    Some(Cause {
+        kind: Kind::CallNeverCompleted,
+        culprits: Vec::new(),
+        also_victims: waiting.clone(),
+        group: Some(row.group),
+        seq: Some(row.seq),
+        op: Some(made.record.call.op.clone()),
+        certainty: Certainty::Undecidable,
+        message: format!(
+            "All ranks made {}. It ended on {}, who called nothing behind it, and {} wait{} in it. Either \
+             the splits of some two ranks do not fit, of which dumps hold the sums only, or the network \
+             stalled, or the job was still running when this was recorded.",
+            words::call(job.log, made),
+            ranks(&ended.collect::<Vec<_>>()),
+            ranks(&waiting),
+            s(&waiting),
+        ),
+        fix: "If the job was hung: input_split_sizes[j] of rank i must equal output_split_sizes[i] of rank \
+              j; exchange the sizes with an all_to_all_single of one number a rank first. If it was \
+              running, record again when it hangs."
+            .to_owned(),
+        evidence: row.made.iter().take(8).map(|made| evidence(scene, *made, "called")).collect(),
+    })
 }
 
 /// The finding of a call with a root that everybody made and that ended on some, behind which nobody has

@@ -451,10 +451,37 @@ fn anchored<'s, 'a>(
     Some((own.get(at..)?, theirs))
 }
 
-/// True if one rank's calls are the other's as far as both go; `None` if they have no call in common.
+/// True if one rank's calls are the other's as far as both go; `None` if they have no call in common, or go
+/// in rounds of their own.
 fn in_step(own: &[&CallRecord], theirs: &[&CallRecord], roles: &Roles) -> Option<bool> {
     let (own, theirs) = anchored(own, theirs, roles)?;
-    Some(own.iter().zip(theirs).all(|(a, b)| same(a, b, roles)))
+    let Some(part) = own.iter().zip(theirs).position(|(a, b)| !same(a, b, roles)) else {
+        return Some(true);
+    };
+    let apart = own.get(part).zip(theirs.get(part));
+    let kinds = apart.is_some_and(|(a, b)| !roles.same(a.call.group, b.call.group));
+    (!(kinds && is_habit(own, part) && is_habit(theirs, part))).then_some(false)
+}
+
+/// True of a call that came to its end where a rank has made it again and again since, behind the same one: it
+/// is in its groups in that order.
+fn is_habit(calls: &[&CallRecord], at: usize) -> bool {
+    /// Fewer times are no habit.
+    const TIMES: usize = 2;
+    let like = |a: &CallRecord, b: &CallRecord| {
+        a.call.group == b.call.group
+            && Signature::of(&a.call).difference(&Signature::of(&b.call)).is_none()
+    };
+    let Some(record) = calls.get(at).filter(|it| it.state == CallState::Completed) else {
+        return false;
+    };
+    let before = at.checked_sub(1).and_then(|at| calls.get(at));
+    let later = (at + 1..calls.len()).filter(|later| {
+        let ahead = later.checked_sub(1).and_then(|at| calls.get(at));
+        calls.get(*later).is_some_and(|it| like(it, record))
+            && before.zip(ahead).is_none_or(|(a, b)| like(a, b))
+    });
+    later.take(TIMES).count() == TIMES
 }
 
 /// True if both are the same call, in groups that stand for each other.

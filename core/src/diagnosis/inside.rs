@@ -1,6 +1,7 @@
 //! Ranks that are stuck inside a call that everybody made: what a recorder does not write down, the
 //! root or the splits, may differ. How far the call got, and the sizes' sums, show it.
 
+use super::align::WINDOW;
 use super::causes::{Cause, Scene, evidence};
 use super::index::{Made, Row};
 use super::report::{Certainty, Kind};
@@ -8,6 +9,7 @@ use super::signature::numel;
 use super::words::{self, cap_ranks};
 use crate::group::BackendName;
 use crate::rank::GlobalRank;
+use crate::trace::RankLog;
 use std::collections::BTreeMap;
 
 /// The cause of ranks that all hang inside one call, while it ended on others.
@@ -126,9 +128,9 @@ pub(super) fn sides(made: &Made<'_>) -> (u64, u64) {
     (numel(&made.record.call.inputs), numel(&made.record.call.outputs))
 }
 
-/// The cause of an `all_to_all` that nobody comes out of, though as much is sent as received, where all
-/// but one rank pass the same sizes, and before that all of them always have.
-fn odd_sizes(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
+/// The cause of an `all_to_all` that some or all do not come out of, though as much is sent as received, where
+/// all but one rank pass the same sizes, and before that all of them always have.
+pub(super) fn odd_sizes(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
     let job = scene.job;
     let made = row.made.first()?;
     if !job.log.recorded || made.record.call.op != "all_to_all" {
@@ -183,6 +185,27 @@ fn odd_sizes(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
 const FIX_SPLITS: &str = "input_split_sizes[j] of rank i must equal output_split_sizes[i] of rank j: \
                           exchange the sizes with an all_to_all_single of one number a rank first.";
 
+/// The last `all_to_all` of a row's members before it in which as much was sent as received.
+pub(super) fn fitted_before<'s, 'a>(
+    scene: &'s Scene<'a, '_>,
+    row: &Row<'a>,
+) -> Option<&'s Row<'a>> {
+    let fitted = |before: &&Row<'_>| {
+        let exchange = before.made.iter().all(|made| made.record.call.op == "all_to_all");
+        let (sent, received) = totals(before);
+        before.made.len() == row.made.len() && exchange && sent == received
+    };
+    let rows = scene.job.rows_of(row.group).iter().filter(|before| before.seq < row.seq);
+    rows.rev().take(WINDOW).find(fitted)
+}
+
+/// What the ranks of a row send together, and expect.
+fn totals(row: &Row<'_>) -> (u64, u64) {
+    row.made.iter().map(sides).fold((0u64, 0u64), |(sent, received), (a, b)| {
+        (sent.saturating_add(a), received.saturating_add(b))
+    })
+}
+
 /// The cause of an `all_to_all` in which more is sent than received, or less: some rank's splits do
 /// not fit. The sizes are recorded, the splits are not.
 pub(super) fn unequal_totals(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cause> {
@@ -192,12 +215,24 @@ pub(super) fn unequal_totals(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cau
     if planned || made.record.call.op != "all_to_all" || row.made.len() != size {
         return None;
     }
-    let total = row.made.iter().map(sides).fold((0u64, 0u64), |(sent, received), (a, b)| {
-        (sent.saturating_add(a), received.saturating_add(b))
-    });
+    // A member of whom nothing is seen sends and expects something as well.
+    let unseen = |own: &Option<RankLog>| own.as_ref().is_none_or(RankLog::is_cut);
+    if scene.job.members_are_worked_out(row.group) && scene.job.log.ranks.iter().any(unseen) {
+        return None;
+    }
+    let total = totals(row);
     if total.0 == total.1 {
         return None;
     }
+    // Who passes what it has passed in a call before that fitted is not the one whose sizes are new.
+    let before = fitted_before(scene, row);
+    let is_new = |rank: GlobalRank| {
+        before.is_none_or(|before| {
+            before.of(rank).as_ref().map(sides) != row.of(rank).as_ref().map(sides)
+        })
+    };
+    let changed: Vec<GlobalRank> =
+        row.made.iter().map(|made| made.rank).filter(|rank| is_new(*rank)).collect();
     // Where all but one rank pass the same sizes, that one is the odd one out.
     let mut by_size: BTreeMap<(u64, u64), Vec<GlobalRank>> = BTreeMap::new();
     for made in &row.made {
@@ -205,14 +240,22 @@ pub(super) fn unequal_totals(scene: &Scene<'_, '_>, row: &Row<'_>) -> Option<Cau
     }
     let odd = by_size.values().filter(|ranks| ranks.len() == 1);
     let odd: Vec<GlobalRank> = match (by_size.len(), size) {
-        (2, 3..) => odd.flatten().copied().collect(),
+        (2, 3..) => odd.flatten().copied().filter(|rank| is_new(*rank)).collect(),
         _ => Vec::new(),
     };
+    let one_changed = before.is_some() && changed.len() == 1;
     let (culprits, certainty) = match odd.is_empty() {
+        _ if one_changed => (changed, Certainty::Likely),
         false => (odd, Certainty::Likely),
         true => (row.waiting(), Certainty::Undecidable),
     };
     let who = match certainty {
+        Certainty::Likely if one_changed => {
+            format!(
+                " {} passes other sizes than before, and all others the same.",
+                cap_ranks(&culprits)
+            )
+        }
         Certainty::Likely => {
             format!(" {} passes other sizes than all others.", cap_ranks(&culprits))
         }

@@ -43,6 +43,7 @@ mod moments;
 mod monitored;
 mod namesakes;
 mod on_gloo;
+mod order;
 mod out_of_all;
 mod out_of_step;
 mod p2p;
@@ -80,7 +81,7 @@ pub use waits::who_waits;
 pub use words::rank_list;
 
 use crate::flight_recorder::{
-    FileProblem, FlightRecorderError, Recording, folder_of, rank_of_file_name,
+    FileProblem, FlightRecorderError, Recording, job_folder_of, rank_of_file_name,
 };
 use crate::group::BackendName;
 use crate::nccl_log;
@@ -143,7 +144,7 @@ pub fn diagnose_recording(recording: &Recording) -> Report {
     });
     let left_out: BTreeSet<&str> = left_out.map(|problem| problem.file_name.as_str()).collect();
     for problem in &recording.problems {
-        if !left_out.contains(folder_of(&problem.file_name)) {
+        if !left_out.contains(job_folder_of(&problem.file_name)) {
             tell_unreadable(&mut report, problem);
         }
     }

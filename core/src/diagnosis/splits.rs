@@ -4,7 +4,7 @@
 
 use super::causes::{Cause, Scene, evidence};
 use super::index::{Made, Row};
-use super::inside::unequal_totals;
+use super::inside::{fitted_before, unequal_totals};
 use super::report::{Certainty, Kind};
 use super::signature::numel;
 use super::words;
@@ -32,6 +32,22 @@ pub(super) fn causes(scene: &Scene<'_, '_>) -> (Vec<Cause>, Vec<usize>) {
         Some((cause(scene, row).or_else(totals)?, at))
     });
     found.unzip()
+}
+
+/// The first collective that all came out of, and in which more was sent than expected, or less: gloo lets
+/// that pass, or fails it, and its recorder retires both.
+pub(super) fn ended_unequal(scene: &Scene<'_, '_>) -> Option<Cause> {
+    /// After so many that never fitted before it is given up.
+    const LOOKS: usize = 64;
+    let ended = scene.job.rows.iter().filter(|row| !row.open());
+    let unequal = ended.filter_map(|row| Some((row, unequal_totals(scene, row)?))).take(LOOKS);
+    // Where none ever fits, a rank of which nothing was recorded has its part in it.
+    let found = unequal.filter(|(row, _)| fitted_before(scene, row).is_some());
+    let found = found.map(|(row, cause)| (row.first_ps(), row.group, cause));
+    let (_, _, mut cause) = found.min_by_key(|(first_ps, group, _)| (*first_ps, *group))?;
+    cause.message +=
+        " All came out of it: gloo lets that pass, with wrong data, or raises an error.";
+    Some(cause)
 }
 
 /// True of a call that nobody comes out of, or nobody is seen to do anything after.

@@ -11,6 +11,7 @@ use super::report::{Certainty, Kind};
 use super::words::{self, ranks};
 use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
+use crate::trace::CallRecord;
 use std::collections::BTreeMap;
 
 /// A slow rank.
@@ -39,6 +40,8 @@ const CHANCE: f64 = 0.02;
 const SHARE: u64 = 50;
 /// On real machines, a good part of the time is a fifth.
 const GOOD_PART: u64 = 5;
+/// Of so many that come last it is looked up who held them up.
+const LATEST: usize = 16;
 /// At most this many of a group's last calls are looked at.
 const WINDOW: usize = 64;
 
@@ -60,6 +63,24 @@ pub(super) fn find(job: &Job<'_>) -> Option<Straggler> {
     }
     let found = groups().filter_map(|(id, group)| of_group(job, id, recorded(job, group), &least));
     found.max_by_key(|found| (found.median_ps, found.calls, std::cmp::Reverse(found.rank)))
+}
+
+/// The rank that came last to most of the last calls of the default group, by less than makes a finding: where
+/// one is, another that is not seen to come to a call is not therefore the one that is late.
+pub(super) fn mostly_last(job: &Job<'_>) -> Option<GlobalRank> {
+    /// Fewer calls are no habit.
+    const CALLS: usize = 8;
+    let group = job.group(GroupId::WORLD).filter(|_| job.log.recorded)?;
+    let rows = full_rows(job, GroupId::WORLD, recorded(job, group));
+    let rows = rows.get(rows.len() / 2..).filter(|rows| rows.len() >= CALLS)?;
+    let came = Arrival::of(job, GroupId::WORLD);
+    let mut last: BTreeMap<GlobalRank, usize> = BTreeMap::new();
+    for row in rows {
+        let (_, rank) = row.made.iter().map(|made| (came.ps(made), made.rank)).max()?;
+        *last.entry(rank).or_default() += 1;
+    }
+    let (rank, times) = last.into_iter().max_by_key(|(_, times)| *times)?;
+    (times * 10 >= rows.len() * 6).then_some(rank)
 }
 
 /// The note of a rank of a recording that came to every call last and by about as much: it is slow, or
@@ -133,16 +154,33 @@ fn of_group(
         };
         calls += 1;
         let busy = came.busy(full.get(..=at).unwrap_or_default());
+        let last = late.iter().max_by_key(|(rank, late)| (**late, **rank)).map(|(rank, _)| *rank);
         let excess = late.iter().map(|(rank, late)| {
             // Having been early once, at start-up, is no measure.
             let least = least.get(rank).copied().unwrap_or(0).max(0);
             // Clocks of devices are set right before (`recording`): lateness is what it seems.
-            let base = if job.log.recorded && !job.log.device_times { least } else { 0 };
+            let by_clock = job.log.recorded && !job.log.device_times;
+            let held = Some(*rank) == last && came.held_others(job, row, *rank);
+            let base = if by_clock && !held { least } else { 0 };
             let own = longer.get(at).and_then(|own| own.get(rank)).copied();
             let late = busy.excess(late - base, *rank);
             (own.map_or(late, |own| own.min(late)), *rank)
         });
-        let Some((excess, rank)) = excess.max() else { continue };
+        let mut excess: Vec<(i128, GlobalRank)> = excess.collect();
+        excess.sort_unstable_by_key(|it| std::cmp::Reverse(*it));
+        // Who was held up before is not late by itself.
+        let own = |(late, rank): &(i128, GlobalRank)| {
+            let own = came.since_released(job, row, *rank);
+            (own.map_or(*late, |own| own.min(*late)), *rank)
+        };
+        let mut latest: Option<(i128, GlobalRank)> = None;
+        for known in excess.iter().take(LATEST) {
+            if latest.is_some_and(|latest| latest >= *known) {
+                break;
+            }
+            latest = latest.max(Some(own(known)));
+        }
+        let Some((excess, rank)) = latest else { continue };
         let excess = u64::try_from(excess).unwrap_or(0);
         let between = came.median_ps(row).saturating_sub(came.median_ps(before));
         let noise = match came {
@@ -290,6 +328,66 @@ impl Arrival {
         times.sort_unstable();
         let median_ps = times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(0);
         Busy { ranks, median_ps }
+    }
+
+    /// How long before a call a rank that others held up can have been at work by itself: since the last of
+    /// them came to its call before that one, in any group. `None` where nobody did, or that is not known. A
+    /// recording tells no ends of gloo's calls, and who waited in one comes late to the next without being
+    /// slow.
+    fn since_released(self, job: &Job<'_>, row: &Row<'_>, rank: GlobalRank) -> Option<i128> {
+        if !job.log.recorded || matches!(self, Arrival::Stream) {
+            return None;
+        }
+        let made = row.of(rank)?;
+        let calls = &job.rank(rank)?.calls;
+        let before = calls.get((made.record.work as usize).checked_sub(1)?)?;
+        let seq = before.seq.filter(|_| !before.call.p2p)?;
+        let id = before.call.group;
+        let rows = job.rows_of(id);
+        let before = rows.get(rows.binary_search_by_key(&seq, |row| row.seq).ok()?)?;
+        // One of whom nothing was recorded may have held it up there, and not the others of this call: until
+        // one that came out of that call with it made its next.
+        let lost = |rank: &GlobalRank| job.rank(*rank).is_none();
+        let members = job.group(id).map(|group| group.ranks()).unwrap_or_default();
+        let unlisted = job.members_are_worked_out(id) && job.log.ranks.iter().any(Option::is_none);
+        let own_ps = i128::from(self.ps(&made));
+        if id != row.group && (unlisted || members.iter().any(lost)) {
+            let next = |other: &Made<'_>| {
+                let record = job.rank(other.rank)?.calls.get(other.record.work as usize + 1)?;
+                Some(i128::from(self.ps(&Made { rank: other.rank, record })))
+            };
+            let others = before.made.iter().filter(|other| other.rank != rank);
+            let free = others.filter_map(next).min();
+            return Some(free.map_or(0, |free| own_ps - free));
+        }
+        let (last, held_by) = before.made.iter().map(|made| (self.ps(made), made.rank)).max()?;
+        (held_by != rank).then(|| own_ps - i128::from(last))
+    }
+
+    /// True if a rank was longer on its way to a call than the others, and they as much longer than it to their
+    /// next: they waited for it, whatever the clocks say.
+    fn held_others(self, job: &Job<'_>, row: &Row<'_>, rank: GlobalRank) -> bool {
+        if !job.log.recorded || matches!(self, Arrival::Stream) {
+            return false;
+        }
+        let on_its_way = |made: &Made<'_>| {
+            let calls = &job.rank(made.rank)?.calls;
+            let at = made.record.work as usize;
+            let (before, next) = (calls.get(at.checked_sub(1)?)?, calls.get(at + 1)?);
+            let ps = |record: &CallRecord| self.ps(&Made { rank: made.rank, record });
+            let here = self.ps(made);
+            Some((here.checked_sub(ps(before))?, ps(next).checked_sub(here)?))
+        };
+        let Some(own) = row.of(rank).and_then(|made| on_its_way(&made)) else { return false };
+        let others = row.made.iter().filter(|made| made.rank != rank);
+        let held = others.map(|made| {
+            on_its_way(made).is_some_and(|(to, from)| {
+                let longer = own.0.saturating_sub(to);
+                longer > NOISE_PS && from.saturating_sub(own.1) > longer / 2
+            })
+        });
+        let held: Vec<bool> = held.collect();
+        held.iter().filter(|held| **held).count() * 2 > held.len()
     }
 
     fn median_ps(self, row: &Row<'_>) -> u64 {

@@ -212,6 +212,23 @@ pub(super) fn within(of: Option<&str>, op: &str) -> String {
     of.map_or_else(|| op.to_owned(), |of| format!("{of}'s {op}"))
 }
 
+/// `broadcast of 30, all_reduce of 10 where the others made all_reduce of 10, broadcast of 30`: the same calls
+/// in two orders, by their elements.
+pub(super) fn in_order(own: Option<&[&CallRecord]>, theirs: Option<&[&CallRecord]>) -> String {
+    /// More are no help.
+    const SHOWN: usize = 6;
+    let named = |records: Option<&[&CallRecord]>| {
+        let records = records.unwrap_or_default();
+        let some = records.iter().take(SHOWN).map(|record| match record.call.payload() {
+            0 => record.call.op.clone(),
+            elements => format!("{} of {elements}", record.call.op),
+        });
+        let some = some.collect::<Vec<_>>().join(", ");
+        if records.len() > SHOWN { format!("{some}, …") } else { some }
+    };
+    format!("{} where the others made {}", named(own), named(theirs))
+}
+
 /// `all_reduce (train.py:88)`.
 pub(super) fn short_call(log: &CallLog, made: Made<'_>) -> String {
     format!("{}{}", op(log, made), at_line(line_of(log, made.rank, made.record)))

@@ -26,7 +26,9 @@ mod statuses;
 mod write;
 
 pub use entry::{Entry, Site};
-pub use files::{FileProblem, Recording, rank_of_file_name, read_files, recording_of};
+pub use files::{
+    FileProblem, Recording, job_folder_of, rank_of_file_name, read_files, recording_of,
+};
 pub use merge::{Merged, merge, trace_of};
 pub(crate) use names::{needs_all, public_name, rank_list};
 pub use sets::folder_of;

@@ -6,7 +6,7 @@
 //! alike up to the rank do. The set of the latest call is judged, with the others that fit beside it:
 //! that claim other ranks, and made calls at the time of its own. What is left out is said.
 
-use super::{Dump, FileProblem, FlightRecorderError};
+use super::{Dump, FileProblem, FlightRecorderError, job_folder_of};
 use crate::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -104,7 +104,7 @@ pub(super) fn newest(
         return Ok(super::stale::without(all.dumps, problems));
     }
     let mut sets: Vec<Set> = Vec::new();
-    for set in sets_by(all.dumps, folder_of) {
+    for set in sets_by(all.dumps, job_folder_of) {
         if set.clash().is_none() {
             sets.push(set);
             continue;

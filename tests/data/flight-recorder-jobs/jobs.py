@@ -64,6 +64,21 @@ def all_gather_for_all_reduce():
         ar(8)
     hang()
 @case(4)
+def all_to_all_other_size():
+    warm()
+    for i in range(3):
+        n = 8 * world if rank == 3 and i == 2 else 16 * world; dist.all_to_all_single(torch.empty(n), ones(n))
+    hang()
+@case(4)
+def all_to_all_sends_less():
+    warm()
+    for i in range(3):
+        parts = [[16 if (r, to) == (1, 2) else 8 for to in range(world)] for r in range(world)]
+        send = list(parts[rank]); receive = [parts[r][rank] for r in range(world)]
+        if rank == 1 and i == 2: send[2] = 8
+        dist.all_to_all_single(ones(sum(receive)), ones(sum(send)), receive, send)
+    hang()
+@case(4)
 def async_other_order():
     warm()
     a = [lambda: dist.all_reduce(ones(10), async_op=True), lambda: dist.all_reduce(ones(20), async_op=True), lambda: dist.broadcast(ones(30), 0, async_op=True), lambda: dist.all_reduce(ones(40), async_op=True)]
@@ -196,17 +211,63 @@ def resume_missing():
     if rank != 3: dist.broadcast_object_list(obj, src=0)
     for i in range(4): grads_sync([256])
     hang()
+@case(6)
+def ring_of_groups():
+    members = [0, 1, 2], [2, 3, 4], [4, 5, 0]; g = [dist.new_group(m) for m in members]
+    def each(order):
+        for k in order:
+            if rank in members[k]: ar(32, g[k])
+    for i in range(3): ar(8); each([0, 1, 2])
+    each({0: [2, 0], 2: [0, 1], 4: [1, 2]}.get(rank, [0, 1, 2])); hang()
+@case(4)
+def rotated():
+    warm()
+    a = [lambda: dist.all_reduce(ones(10), async_op=True), lambda: dist.all_reduce(ones(20), async_op=True), lambda: dist.broadcast(ones(30), 0, async_op=True)]
+    if rank == 1: a = a[1:] + a[:1]
+    for w in [f() for f in a]: w.wait()
+    hang()
+@case(4)
+def rotated_back():
+    warm()
+    for i in range(2):
+        s = [10, 20, 30, 40, 50]
+        if rank == 2 and i == 1: s = s[-1:] + s[:-1]
+        for w in [dist.all_reduce(ones(n), async_op=True) for n in s]: w.wait()
+        ar(7)
+    hang()
 @case(4, mid=60)
 def slow_ddp():
     m, o = ddp()
     for i in range(200):
         if rank == 0: time.sleep(0.1)
         avg_loss(ddp_step(m, o))
+@case(4, mid=40)
+def slow_gather():
+    for i in range(400):
+        time.sleep(0.13 if rank == 3 else 0.01); dist.gather(ones(4), [torch.empty(4) for _ in range(world)] if rank == 0 else None, dst=0)
 @case(6, mid=40)
 def slow_in_group():
     a, b = dist.new_group([0, 1, 2]), dist.new_group([3, 4, 5]); me = a if rank < 3 else b
     for i in range(200):
         time.sleep(0.12 if rank == 2 else 0.01); dist.all_reduce(ones(64), group=me); dist.all_reduce(ones(8))
+@case(6, mid=45)
+def slow_in_one_of_two():
+    a, b = dist.new_group([0, 1, 2]), dist.new_group([2, 3, 4, 5])
+    for i in range(400):
+        time.sleep(0.13 if rank == 0 else 0.01)
+        if rank < 3: ar(64, a)
+        if rank >= 2: ar(32, b)
+@case(8, mid=60)
+def slow_mesh_of_three():
+    m = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("pp", "dp", "tp")); g = [m.get_group(n) for n in ("pp", "dp", "tp")]
+    for i in range(400):
+        time.sleep(0.13 if rank == 6 else 0.01); ar(64, g[2]); ar(32, g[1]); ar(16, g[0])
+@case(4)
+def swapped_at_the_start():
+    a = [lambda: dist.all_reduce(ones(64), async_op=True), lambda: dist.broadcast(ones(64), src=0, async_op=True)]
+    if rank == 1: a = a[::-1]
+    for w in [f() for f in a]: w.wait()
+    hang()
 @case(4)
 def wrong_group_barrier():
     a, b = dist.new_group([0, 1], group_desc="a"), dist.new_group([2, 3], group_desc="b")

@@ -15,6 +15,10 @@ use Certainty::{Certain, Likely, Undecidable};
 const JOBS: &[(&str, Truth)] = &[
     // On gloo a reduce_scatter is an all_reduce.
     ("all_gather_for_all_reduce", &[(Kind::CollectiveMismatch, &[1], Likely)]),
+    // Dumps hold the sums of the splits only.
+    ("all_to_all_other_size", &[(Kind::SplitMismatch, &[3], Likely)]),
+    // Rank 2 alone expects more than the others, as it always has.
+    ("all_to_all_sends_less", &[(Kind::SplitMismatch, &[1], Likely)]),
     ("async_other_order", &[(Kind::OpsSwapped, &[2], Likely)]),
     ("async_reversed", &[(Kind::OpsSwapped, &[1], Likely)]),
     ("ddp_rank0_log", &[(Kind::OpExtra, &[0], Likely)]),
@@ -39,8 +43,17 @@ const JOBS: &[(&str, Truth)] = &[
     ("odd_even_skip", &[(Kind::OpSkipped, &[3], Likely)]),
     ("odd_even_wrong_group", &[(Kind::OpExtra, &[2], Likely)]),
     ("resume_missing", &[(Kind::OpSkipped, &[3], Likely)]),
+    ("ring_of_groups", &[(Kind::GroupDeadlock, &[0, 2, 4], Likely)]),
+    ("rotated", &[(Kind::OpsSwapped, &[1], Likely)]),
+    ("rotated_back", &[(Kind::OpsSwapped, &[2], Likely)]),
     ("slow_ddp", &[(Kind::Straggler, &[0], Likely)]),
+    // The root waits for rank 3 as well, and comes late to the next call because of it.
+    ("slow_gather", &[(Kind::Straggler, &[3], Likely)]),
     ("slow_in_group", &[(Kind::Straggler, &[2], Likely)]),
+    ("slow_in_one_of_two", &[(Kind::Straggler, &[0], Likely)]),
+    ("slow_mesh_of_three", &[(Kind::Straggler, &[6], Likely)]),
+    // Or it left the all_reduce out in one round of a loop, and makes that of the next.
+    ("swapped_at_the_start", &[(Kind::OpsSwapped, &[1], Likely)]),
     ("wrong_group_barrier", &[(Kind::OpExtra, &[3], Likely)]),
 ];
 
@@ -62,6 +75,37 @@ fn real_jobs() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Without the dump of one rank no other is to blame for what that one may have done.
+#[test]
+fn who_left_no_dump_may_be_the_one() {
+    let found_without = |case: &str, rank: u32| {
+        let mut files = files(&cases().with_file_name("flight-recorder-jobs").join(case));
+        files.retain(|(name, _)| *name != format!("rank_{rank}"));
+        let report = report(&files);
+        let found = found(&report).into_iter().zip(&report.findings);
+        found.map(|((kind, ranks), finding)| (kind, ranks, finding.certainty)).collect::<Vec<_>>()
+    };
+    // That rank 5 is in the group of ranks 0 and 4 as well makes that no other kind of group.
+    let circle = (Kind::GroupDeadlock, vec![0, 2, 4], Likely);
+    assert_eq!(found_without("ring_of_groups", 5), [circle]);
+    // Rank 2 is late to the calls of its second group because it waits for rank 0 in the first.
+    let missing = (Kind::RankMissing, vec![0], Undecidable);
+    assert_eq!(found_without("slow_in_one_of_two", 0), [missing]);
+    // Rank 7 is the first that came, and rank 6 the slow one.
+    let told = found_without("slow_mesh_of_three", 3);
+    let either = (Kind::RankNeverJoined, vec![6, 7], Undecidable);
+    assert!(told.contains(&either) && told.len() == 2, "{told:?}");
+}
+
+/// Which calls in which order is said.
+#[test]
+fn another_order_is_told() {
+    let report = of_case("rotated");
+    let said = "made 3 calls of default_pg in another order: all_reduce of 20, broadcast of 30, all_reduce \
+                of 10 where the others made all_reduce of 10, all_reduce of 20, broadcast of 30.";
+    assert!(report.findings[0].message.contains(said), "{}", report.to_text());
 }
 
 #[test]
