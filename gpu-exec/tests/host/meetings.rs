@@ -25,8 +25,12 @@ fn has_begun(job: &Job) -> bool {
     Trace::read(&trace).is_ok_and(|trace| trace.events.len() > 9)
 }
 
+fn signal(rank: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(rank.id() as i32).unwrap(), signal).unwrap();
+}
+
 fn kill(rank: &Child) {
-    kill_process(Pid::from_raw(rank.id() as i32).unwrap(), Signal::KILL).unwrap();
+    signal(rank, Signal::KILL);
 }
 
 /// c10d's count of those who have it open is never down again then, and PyTorch's next job hangs in it.
@@ -35,6 +39,8 @@ fn a_file_that_a_killed_job_left_behind_serves_the_next_and_goes_with_it() {
     let (job, file, meet) = job(&long_plan());
     let ranks = job.start(3, &[&meet]);
     until("all have met", || has_begun(&job));
+    // None sees another one end.
+    ranks.iter().for_each(|rank| signal(rank, Signal::STOP));
     ranks.iter().for_each(kill);
     assert_eq!(codes(&end_within(LIMIT, ranks)), [None; 3]);
     assert!(file.exists(), "nobody was left to remove it");
