@@ -72,6 +72,17 @@ pub enum RunError {
         /// Why not.
         cause: std::io::Error,
     },
+    /// The file in which ranks are to meet is another run's, which goes on.
+    #[error(
+        "{path:?} is where the ranks of another run meet, which still goes on (process {pid}); give each run a \
+         file of its own, or end that one first"
+    )]
+    MeetingInUse {
+        /// The file.
+        path: PathBuf,
+        /// That run's rank 0.
+        pid: u32,
+    },
     /// The store in which ranks find each other.
     #[error("the ranks' store: {cause}")]
     Store {

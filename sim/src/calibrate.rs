@@ -211,16 +211,26 @@ pub enum FitError {
         /// Parameters of the model.
         parameters: usize,
     },
-    /// The plans cannot be made or simulated.
-    #[error("the plans of {0} ranks cannot be simulated")]
+    /// There cannot be so many ranks.
+    #[error("there is no plan of {0} ranks to measure")]
     NoPlan(u32),
+    /// No parameters that a machine can have lead to such times.
+    #[error(
+        "calls that took up to {} s fit no machine: this one was too busy to be measured; calibrate again \
+         when it has less to do, or with more --rounds, of which the fastest counts",
+        slowest_ps / 1_000_000_000_000
+    )]
+    NoMachine {
+        /// The longest time that was measured, in picoseconds.
+        slowest_ps: u64,
+    },
 }
 
 /// Finds the topology on which the simulator takes the times that were measured with so many ranks
 /// of a backend. Points that took no time at all are left out.
 ///
 /// # Errors
-/// When there are fewer points than parameters, or a plan cannot be simulated.
+/// When there are fewer points than parameters, or the times are none that a machine can have.
 pub fn fit(
     model: Model,
     backend: BackendName,
@@ -237,7 +247,8 @@ pub fn fit(
     if search.points.len() < parameters {
         return Err(FitError::TooFew { points: search.points.len(), parameters });
     }
-    search.find().ok_or(FitError::NoPlan(world_size))
+    let slowest_ps = search.points.iter().map(|(_, _, took)| *took).max().unwrap_or_default();
+    search.find().ok_or(FitError::NoMachine { slowest_ps })
 }
 
 impl Model {
@@ -301,74 +312,77 @@ struct Search {
 
 #[allow(clippy::float_arithmetic, reason = "fitting")]
 impl Search {
-    /// How far the simulator is from what was measured; `None` if it cannot say.
-    fn distance(&self, at: &[u64]) -> Option<f64> {
+    /// How far the simulator is from what was measured: endlessly, where a call does not complete within its
+    /// group's timeout, as on a machine that is slower than any.
+    fn distance(&self, at: &[u64]) -> f64 {
         let topology = self.model.topology(at);
         let mut sum = 0.0;
         for (point, plan, took) in &self.points {
-            let simulated = point.simulated_plan_ps(plan, topology)?.max(1) as f64;
+            let Some(simulated) = point.simulated_plan_ps(plan, topology) else {
+                return f64::INFINITY;
+            };
+            let simulated = simulated.max(1) as f64;
             let took = *took as f64;
             // As far for twice as for half: the hyperbolic sine of the ratio's logarithm.
             let off = (simulated / took - took / simulated) / 2.0 / NEAR;
             sum += (1.0 + off * off).sqrt() - 1.0;
         }
-        Some(sum)
+        sum
     }
 
-    /// The best that is found from any start.
+    /// The best that is found from any start; `None` if none leads anywhere.
     fn find(&self) -> Option<Topology> {
         let found = self.model.starts().into_iter().map(|at| self.find_from(at));
-        let found: Vec<(f64, Vec<u64>)> = found.collect::<Option<_>>()?;
-        let best = found.into_iter().min_by(|one, other| one.0.total_cmp(&other.0))?;
-        Some(self.model.topology(&best.1))
+        let best = found.min_by(|one, other| one.0.total_cmp(&other.0))?;
+        best.0.is_finite().then(|| self.model.topology(&best.1))
     }
 
     /// What a search from there ends with, and how far off it is.
-    fn find_from(&self, mut at: Vec<u64>) -> Option<(f64, Vec<u64>)> {
-        let mut best = self.distance(&at)?;
+    fn find_from(&self, mut at: Vec<u64>) -> (f64, Vec<u64>) {
+        let mut best = self.distance(&at);
         for factor in FACTORS {
             for _ in 0..MOST_ROUNDS {
                 let (before, from) = (best, at.clone());
                 for index in (0..at.len()).filter(|index| self.model.goes(*index, factor)) {
                     for by in [factor, 1.0 / factor] {
-                        best = self.go(&mut at, index, by, best)?;
+                        best = self.go(&mut at, index, by, best);
                     }
                 }
-                best = self.go_on(&mut at, &from, best)?;
+                best = self.go_on(&mut at, &from, best);
                 // Finer once this step gains little.
                 if best > before * 0.995 {
                     break;
                 }
             }
         }
-        Some((best, at))
+        (best, at)
     }
 
     /// Goes on the way that a round has taken all parameters, for as long as that comes closer: along
     /// a valley that no single parameter leads through.
-    fn go_on(&self, at: &mut Vec<u64>, from: &[u64], mut best: f64) -> Option<f64> {
+    fn go_on(&self, at: &mut Vec<u64>, from: &[u64], mut best: f64) -> f64 {
         let way = at.iter().zip(from).map(|(is, was)| *is as f64 / (*was).max(1) as f64);
         let way: Vec<f64> = way.collect();
         loop {
             let ahead = at.iter().zip(&way).map(|(value, by)| scaled(*value, *by));
             let ahead: Vec<u64> = ahead.collect();
-            match self.distance(&ahead)? {
+            match self.distance(&ahead) {
                 closer if closer < best => (best, *at) = (closer, ahead),
-                _ => return Some(best),
+                _ => return best,
             }
         }
     }
 
     /// Multiplies a parameter for as long as that comes closer; returns how close.
-    fn go(&self, at: &mut [u64], index: usize, by: f64, mut best: f64) -> Option<f64> {
+    fn go(&self, at: &mut [u64], index: usize, by: f64, mut best: f64) -> f64 {
         loop {
             let held = at[index];
             at[index] = scaled(held, by);
-            match self.distance(at)? {
+            match self.distance(at) {
                 closer if closer < best => best = closer,
                 _ => {
                     at[index] = held;
-                    return Some(best);
+                    return best;
                 }
             }
         }

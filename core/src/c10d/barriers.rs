@@ -55,7 +55,8 @@ impl Dist<'_> {
         if !matches!(backend.as_str(), "gloo" | "host") {
             return Err(value_error("monitored_barrier is only implemented for GLOO backend."));
         }
-        let timeout_ms = timeout(timeout_ms.as_ref(), &backend)?;
+        // The shortest that a plan knows: gloo gives up at once on whoever is not there yet.
+        let timeout_ms = timeout(timeout_ms.as_ref(), &backend)?.max(1);
         let (_, id) = self.ask(pg, Device::Cpu, "monitored_barrier")?;
         let collective = Collective::MonitoredBarrier { wait_all_ranks };
         let call = collective_call(id, collective, 0, None, None, None);

@@ -7,7 +7,7 @@ use super::error::{
     DistError, assertion_error, network_error, runtime_error, store_error, value_error,
 };
 use super::groups::Group;
-use super::new_group::{MakeGroup, timeout};
+use super::new_group::{MakeGroup, group_timeout};
 use super::rendezvous::{MeetingPlace, Rendezvous, integer, rendezvous};
 use crate::rank::GlobalRank;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Dist<'_> {
             (None, Some(_)) => Backend::new("nccl"),
             (None, None) => Backend::undefined(),
         };
-        let timeout_ms = timeout(options.timeout_ms.as_ref(), &backend)?;
+        let timeout_ms = group_timeout(options.timeout_ms.as_ref(), &backend)?;
         if backend.as_str() == "mpi" {
             let InitProcessGroup { world_size, rank, .. } = options;
             if world_size != -1 || rank != -1 {

@@ -3,7 +3,7 @@
 use super::args::{Arg, NewGroup};
 use super::backend::{Backend, BackendConfig};
 use super::dist::Dist;
-use super::error::{DistError, ErrorKind, runtime_error, type_error, value_error};
+use super::error::{DistError, ErrorKind, runtime_error, store_error, type_error, value_error};
 use super::groups::{Group, GroupHandle, Pg, REPR, repr};
 use super::job::Recorded;
 use super::remark::Remark;
@@ -41,7 +41,7 @@ impl Dist<'_> {
             None | Some("") => parent.backend.clone(),
             Some(name) => Backend::new(name),
         };
-        let timeout_ms = timeout(options.timeout_ms.as_ref(), &backend)?;
+        let timeout_ms = group_timeout(options.timeout_ms.as_ref(), &backend)?;
         let me = i64::from(parent.me.0);
         if options.use_local_synchronization {
             if backend.as_str() == "mpi" {
@@ -206,7 +206,7 @@ impl Dist<'_> {
             Some(desc) => desc.to_owned(),
             None => format!("{}:split:{}", pg.desc, pg.splits),
         };
-        let timeout_ms = timeout(timeout_ms.as_ref(), &pg.backend)?;
+        let timeout_ms = group_timeout(timeout_ms.as_ref(), &pg.backend)?;
         let mut mine = None;
         for list in lists {
             if list.is_empty() {
@@ -352,6 +352,21 @@ pub(super) fn timeout(timeout: Option<&Arg<u64>>, backend: &Backend) -> Result<u
             "Expected timeout argument to be of type datetime.timedelta, got {repr}"
         ))
         .with_help("Write datetime.timedelta(seconds=…).")),
+    }
+}
+
+/// The timeout of a group that is made.
+///
+/// # Errors
+/// As [`timeout`], and where it is 0. PyTorch 2.9.1 then finds no peer on gloo (`wait timeout after 0ms`,
+/// `The client socket has timed out after 0ms`), and NCCL's watchdog takes the first call for late.
+pub(super) fn group_timeout(given: Option<&Arg<u64>>, backend: &Backend) -> Result<u64, DistError> {
+    match timeout(given, backend)? {
+        0 => Err(store_error("wait timeout after 0ms").with_help(
+            "datetime.timedelta(0) leaves ranks no time to find each other, and calls none to complete: give \
+             timeout= more, or leave it out.",
+        )),
+        timeout_ms => Ok(timeout_ms),
     }
 }
 

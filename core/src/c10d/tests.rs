@@ -89,6 +89,28 @@ fn waits_point_at_their_calls() {
     ));
 }
 
+/// `timedelta(0)` is the default of `wait`, which waits; a group of whom nobody has any time is none.
+#[test]
+fn no_time_at_all() {
+    let mut job = Job::new("no time", 2).unwrap();
+    job.run(|dist| {
+        dist.init_process_group("gloo")?;
+        let x = dist.tensor("x", Dtype::Float32, 4, Fill::Rank);
+        let work = dist.all_reduce(&x, Reduction { async_op: true, ..Reduction::default() })?;
+        dist.wait(work.unwrap(), Some(0))?;
+        let options = NewGroup { timeout_ms: Some(Arg::Is(0)), ..NewGroup::default() };
+        let refused = dist.new_group(None, &options).unwrap_err();
+        assert_eq!(refused.to_string(), "DistStoreError: wait timeout after 0ms");
+        dist.monitored_barrier(None, Some(Arg::Is(0)), false).map(drop)
+    });
+    let plan = job.finish().unwrap();
+    let limits = plan.programs[0].ops.iter().filter_map(|op| match op.action {
+        Action::Wait { timeout_ms, .. } => Some(timeout_ms),
+        _ => None,
+    });
+    assert_eq!(limits.collect::<Vec<_>>(), [None, Some(1)]);
+}
+
 /// A loop makes no new tensors, and equal ranks share a program.
 #[test]
 fn temporary_tensors_are_used_again() {

@@ -78,6 +78,8 @@ impl Dist<'_> {
             return Err(fault);
         }
         let (ops, via) = (state.ops.clone(), state.via);
+        // `kNoTimeout`: waited for without one.
+        let timeout_ms = timeout_ms.filter(|timeout_ms| *timeout_ms > 0);
         for op in ops {
             self.record(Action::Wait { op, timeout_ms }, None);
         }

@@ -9,7 +9,7 @@ use super::index::Job;
 use super::report::{Certainty, Kind};
 use super::words::ranks;
 use crate::rank::GlobalRank;
-use crate::trace::{CallRecord, CallState, Outcome, RankLog};
+use crate::trace::{CallRecord, CallState, Outcome, RankLog, RankState};
 
 /// What is said of a job that may not hang.
 const RUNNING: &str = " Or the job was still running when this was recorded";
@@ -48,22 +48,37 @@ pub(super) fn waited_long(job: &Job<'_>, cause: &Cause) -> bool {
 }
 
 /// The same of a real run that did not end by itself, of which it is known that each rank would have come
-/// in its time: the plan says so. What ended with a rank's death is explained by it.
+/// in its time: the plan says so. What ended with a rank's death is explained by it; and somebody who cancels
+/// a run accuses nobody.
 pub(super) fn soften_run(job: &Job<'_>, causes: &mut Vec<Cause>) {
     let log = job.log;
     if log.recorded || log.simulated {
         return;
     }
     let cut = match &log.outcome {
-        Outcome::Cancelled | Outcome::Failed { .. } => "the run was ended",
+        Outcome::Cancelled => "",
+        Outcome::Failed { .. } => "the run was ended",
         Outcome::Unknown => "the run went on behind what is seen of it, or was ended from outside",
         Outcome::RankDied { .. } => "",
         Outcome::Completed | Outcome::TimedOut | Outcome::RankStopped { .. } => return,
     };
+    let never_comes = |rank: &GlobalRank| {
+        let stands = |own: &RankLog| own.state == RankState::Finished || own.unresponsive.is_some();
+        job.rank(*rank).is_some_and(stands)
+    };
     let unsure = |cause: &Cause| {
         let waiting = waiting(job, cause)?;
-        waited_ps(job, cause, &waiting).filter(|waited_ps| *waited_ps < LONG_PS)
+        let comes = cause.culprits.is_empty() || !cause.culprits.iter().all(never_comes);
+        waited_ps(job, cause, &waiting).filter(|waited_ps| comes && *waited_ps < LONG_PS)
     };
+    if log.outcome == Outcome::Cancelled {
+        causes.retain(|cause| {
+            let in_it = cause.kind == Kind::CallNeverCompleted
+                && waited_ps(job, cause, &[]).is_some_and(|waited_ps| waited_ps < LONG_PS);
+            !in_it && unsure(cause).is_none()
+        });
+        return;
+    }
     if let Outcome::RankDied { rank, .. } = &log.outcome {
         causes.retain(|cause| {
             let other = cause.kind == Kind::RankNeverJoined && !cause.culprits.contains(rank);
@@ -166,7 +181,8 @@ fn waited_ps(job: &Job<'_>, cause: &Cause, waiting: &[GlobalRank]) -> Option<u64
         let same = Some(record.call.group) == cause.group && record.seq == cause.seq;
         same && record.state != CallState::Completed
     };
-    let (mut since_ps, mut newest_ps, mut pause_ps) = (u64::MAX, 0, 0);
+    let (mut since_ps, mut pause_ps) = (u64::MAX, 0);
+    let mut newest_ps = job.log.ended_ps.unwrap_or_default();
     for (rank, own) in job.log.logs() {
         let waits = waiting.is_empty() || waiting.binary_search(&rank).is_ok();
         let mut last_ps = None;

@@ -1,10 +1,15 @@
 //! The last resort: a run that did not complete has a finding, also where its calls show nothing.
 
 use super::report::{Certainty, Evidence, Finding, Kind, Report, Verdict};
+use super::words::ranks;
+use crate::rank::GlobalRank;
 use crate::trace::{CallLog, Outcome, RankState};
 
+/// So many places are told in which ranks stood.
+const MOST_PLACES: usize = 6;
+
 /// Says of a run that failed, or timed out for no reason that its calls show, that it did and
-/// where its ranks stood.
+/// where its ranks stood; of one that somebody cancelled, where they did.
 pub(super) fn tell(report: &mut Report, log: &CallLog) {
     let message = match &log.outcome {
         Outcome::Failed { why } => format!("The run was ended from outside its ranks: {why}."),
@@ -16,22 +21,68 @@ pub(super) fn tell(report: &mut Report, log: &CallLog) {
         Outcome::RankDied { rank, how } if report.findings.is_empty() => {
             format!("Rank {rank} ended before its program did: {how}.")
         }
+        Outcome::Cancelled => {
+            let stood = stood(log).map(|stood| format!(" {stood}")).unwrap_or_default();
+            report.notes.push(format!("The run was cancelled.{stood}"));
+            return;
+        }
         _ => return,
     };
     let fix = "Look where each rank stood, and give the run more time if it was at work.";
     push(report, log, Certainty::Certain, message, fix);
 }
 
-/// Says of a run whose trace has no end that it was broken off, where nothing else is wrong in it.
+/// Says of a run whose trace has no end that it was broken off, and where its ranks stood. Each rank's part
+/// breaks off at a moment of its own: who had not come to a call by then may be in it.
 pub(super) fn broken_off(report: &mut Report, log: &CallLog) {
+    report.findings.retain(|finding| {
+        let of_absence = matches!(
+            finding.kind,
+            Kind::RankNeverJoined
+                | Kind::CallNeverCompleted
+                | Kind::RankMissing
+                | Kind::OpSkipped
+                | Kind::OpExtra
+                | Kind::LoopShorter
+        );
+        !of_absence || finding.certainty != Certainty::Undecidable
+    });
+    let stood = stood(log).map(|stood| format!(" {stood}")).unwrap_or_default();
+    let broken =
+        "The trace has no end: what ran it was killed, or was still running when it was copied.";
     if !report.findings.is_empty() {
+        report.notes.push(format!("{broken}{stood}"));
         return;
     }
-    let message = "The trace has no end: what ran it was killed, or was still running when it was copied. As \
-                   far as it goes, nothing is wrong in it.";
+    let message = format!("{broken} As far as it goes, nothing is wrong in it.{stood}");
     let fix = "Look how the process ended that ran it (lockstep run, or rank 0's lockstep rank): its exit \
                code, the kernel's log (dmesg) if memory ran out.";
-    push(report, log, Certainty::Undecidable, message.to_owned(), fix);
+    push(report, log, Certainty::Undecidable, message, fix);
+}
+
+/// `At the last that is seen of them, ranks 0-2 stood in all_reduce (train.py:8), rank 3 in forward.`
+fn stood(log: &CallLog) -> Option<String> {
+    let mut places: Vec<(String, Vec<GlobalRank>)> = Vec::new();
+    for (rank, own) in log.logs() {
+        let place = match &own.state {
+            RankState::AtOp { name, line: Some(line), .. } => format!("in {name} ({line})"),
+            RankState::AtOp { name, line: None, .. } => format!("in {name}"),
+            RankState::Finished => "at the end".to_owned(),
+            RankState::Died { .. } | RankState::Unknown => continue,
+        };
+        match places.iter_mut().find(|(known, _)| *known == place) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => places.push((place, vec![rank])),
+        }
+    }
+    let mut told = places.iter().take(MOST_PLACES).map(|(place, who)| (ranks(who), place));
+    let (who, place) = told.next()?;
+    let others = told.map(|(who, place)| format!(", {who} {place}")).collect::<String>();
+    let more = match places.len().saturating_sub(MOST_PLACES) {
+        0 => String::new(),
+        more => format!(", and others in {more} more places"),
+    };
+    Some(format!("At the last that is seen of them, {who} stood {place}{others}{more}."))
 }
 
 fn push(report: &mut Report, log: &CallLog, certainty: Certainty, message: String, fix: &str) {

@@ -256,6 +256,7 @@ mod tests {
             recorded: false,
             simulated: false,
             device_times: false,
+            ended_ps: None,
             plan: plan.ok(),
         };
         planned(&Job::of(&log), log.plan.as_ref().unwrap(), GlobalRank(1)).unwrap()

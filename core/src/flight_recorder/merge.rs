@@ -91,6 +91,7 @@ pub fn merge(mut dumps: Vec<Dump>) -> Result<Merged, FlightRecorderError> {
         recorded: true,
         simulated: false,
         device_times: false,
+        ended_ps: None,
         plan: None,
     };
     log.ranks.resize_with(world_size as usize, || None);

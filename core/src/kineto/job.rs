@@ -37,6 +37,7 @@ pub fn calls_of(profiles: &[Profile]) -> Option<Calls> {
         recorded: true,
         simulated: false,
         device_times: profiles.iter().all(|profile| profile.on_device),
+        ended_ps: None,
         plan: None,
     };
     log.ranks.resize_with(world_size as usize, || None);

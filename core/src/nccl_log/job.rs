@@ -111,6 +111,7 @@ pub fn calls_of(logs: &[NcclLog]) -> Option<Calls> {
         recorded: true,
         simulated: false,
         device_times: false,
+        ended_ps: None,
         plan: None,
     };
     log.ranks.resize_with(world_size as usize, || None);

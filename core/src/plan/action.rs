@@ -121,7 +121,8 @@ pub enum Action {
         /// Index of that operation in the same program.
         op: u32,
         /// `work.wait(timeout)`, in milliseconds: if it passes first, PyTorch raises, and the run
-        /// ends as timed out. The group's own timeout holds besides.
+        /// ends as timed out. The group's own timeout holds besides. Not 0: PyTorch's `timedelta(0)`
+        /// is its default, and waits without a limit of its own, as `None` does.
         #[serde(default)]
         timeout_ms: Option<u64>,
     },

@@ -84,6 +84,9 @@ impl Plan {
                 let group = group.name().to_owned();
                 return Err(PlanError::RankOutside { group, rank, world_size });
             }
+            if group.timeout_ms() == 0 {
+                return Err(PlanError::NoTime { group: group.name().to_owned() });
+            }
         }
         let programs = self.programs.len();
         let all_known = self.program_of.iter().all(|program| (*program as usize) < programs);
@@ -101,6 +104,11 @@ impl Plan {
         let mut left = OfEachRank::default();
         for (index, op) in ops.iter().enumerate() {
             let checked = match &op.action {
+                Action::Wait { timeout_ms: Some(0), .. } => {
+                    Err("its timeout_ms is 0; give 1 or more, or null to wait as long as the group's timeout \
+                         lets it (which is what PyTorch's wait(timedelta(0)) does)"
+                        .into())
+                }
                 Action::Wait { op, .. } | Action::Query { op, .. } => {
                     match ops[..index].get(*op as usize) {
                         Some(waited) if waited.action.is_async() => Ok(()),
@@ -434,6 +442,30 @@ mod tests {
     rank 0, operation 1 (wait) at train.py:7: operation 0 is not asynchronous
     rank 0, operation 0 (wait) at train.py:7: there is no earlier operation 5 to wait for
     "#);
+    }
+
+    /// No executor has a moment in which a call could complete within no time.
+    #[test]
+    fn a_timeout_of_0_is_refused_where_it_is_read() {
+        let call = &torch_calls()[0];
+        let plan = call.plan(&call.options()).unwrap().to_json();
+        let timed = |ms: u64| {
+            let mut plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+            plan["groups"][0]["timeout_ms"] = ms.into();
+            Plan::read(plan.to_string().as_bytes())
+        };
+        assert!(timed(1).is_ok());
+        let error = timed(0).unwrap_err().to_string();
+        assert!(
+            error.contains("group \"0\" has timeout_ms 0") && error.contains("give 1"),
+            "{error}"
+        );
+        let waits = refusal(|program, x| {
+            let broadcast = Collective::Broadcast { root: GroupRank(0) };
+            let op = program.async_op().collective(WORLD, broadcast, 8, None, Some(x));
+            program.push(Action::Wait { op, timeout_ms: Some(0) });
+        });
+        assert!(waits.contains("(wait) at train.py:7") && waits.contains("null"), "{waits}");
     }
 
     #[test]

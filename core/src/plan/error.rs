@@ -42,6 +42,15 @@ pub enum PlanError {
         /// The world's size.
         world_size: u32,
     },
+    /// A group in which no call could complete.
+    #[error(
+        "process group {group:?} has timeout_ms 0, and every call of it would be late before it began; give 1 \
+         or more (PyTorch's own: 600000 on NCCL, 1800000 elsewhere)"
+    )]
+    NoTime {
+        /// The group's name.
+        group: String,
+    },
     /// `program_of` does not name one program per rank.
     #[error(
         "program_of must name one of the {programs} programs for each of the {world_size} ranks"

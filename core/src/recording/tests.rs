@@ -284,6 +284,7 @@ proptest! {
             groups: vec![ProcessGroup::world(ranks as u32, BackendName::Nccl).unwrap()],
             ranks: (0..ranks).map(|rank| Some(rank_log(rank))).collect(),
             outcome: Outcome::Unknown, recorded: true, simulated: false, device_times: false,
+            ended_ps: None,
             plan: None,
         };
         let (found, _) = clocks::align(&mut log);

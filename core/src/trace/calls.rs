@@ -27,6 +27,9 @@ pub struct CallLog {
     /// True if the times of calls on devices are the devices' own: of simulations and profiles. A
     /// recorder sees a start and an end only when it looks.
     pub device_times: bool,
+    /// When a real run ended, in picoseconds after its start: until then its ranks waited. `None` where that is
+    /// not known.
+    pub ended_ps: Option<u64>,
     /// The plan that was simulated or run: what every rank would have called next.
     pub plan: Option<Plan>,
 }
@@ -266,6 +269,10 @@ impl CallLog {
             recorded,
             simulated: matches!(header.origin, Origin::Simulated { .. }),
             device_times: matches!(header.origin, Origin::Simulated { .. }),
+            ended_ps: match (&header.origin, &trace.end) {
+                (Origin::Run { .. }, Some(end)) => Some(end.time_ps),
+                _ => None,
+            },
             plan: header.plan.clone(),
         };
         log.ranks.resize_with(header.world_size as usize, || None);

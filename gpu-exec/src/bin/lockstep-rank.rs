@@ -3,7 +3,7 @@
 //!
 //! With arguments it is what tests kill: `--run PLAN TRACE` is a coordinator, and `--launched PLAN
 //! TRACE` a rank that a launcher started, with `--tcp` over TCP, with `--named` over shared memory
-//! that has a name, with `--impatient` for calls of a second at most; with the feature `mpi`, `--mpi PLAN TRACE` a rank of a job of mpirun's. The trace
+//! that has a name, with `--impatient` for calls of a second at most, with `--meet=file:///PATH` in a file; with the feature `mpi`, `--mpi PLAN TRACE` a rank of a job of mpirun's. The trace
 //! is written while it grows.
 
 use lockstep_core::plan::Plan;
@@ -52,7 +52,10 @@ fn main() -> ExitCode {
         Some("--run") => run(plan.as_ref(), trace.as_ref(), options),
         #[cfg(feature = "mpi")]
         Some("--mpi") => in_mpi(plan.as_ref(), trace.into(), options),
-        _ => launched(plan.as_ref(), trace.as_ref(), options),
+        _ => {
+            let place = rest.iter().find_map(|word| word.to_str()?.strip_prefix("--meet="));
+            launched(plan.as_ref(), trace.as_ref(), place.unwrap_or("env://"), options)
+        }
     };
     match done {
         Ok(code) => code,
@@ -72,8 +75,13 @@ fn run(plan: &Path, trace: &Path, options: RunOptions) -> Result<ExitCode, Box<d
     follow(HostBackend::new(itself()?).start(plan, options)?, trace)
 }
 
-fn launched(plan: &Path, trace: &Path, options: RunOptions) -> Result<ExitCode, Box<dyn Error>> {
-    let launch = Launch::from_environment()?;
+fn launched(
+    plan: &Path,
+    trace: &Path,
+    place: &str,
+    options: RunOptions,
+) -> Result<ExitCode, Box<dyn Error>> {
+    let launch = Launch::at(&place.parse()?)?;
     let plan = Plan::read(&std::fs::read(plan)?)?;
     if launch.rank.0 > 0 {
         let folder = trace.to_owned();

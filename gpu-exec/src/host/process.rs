@@ -59,6 +59,8 @@ pub(super) struct RankProcess {
     pub(super) done: bool,
     /// A fault of the run has stopped it for ever.
     pub(super) held: bool,
+    /// We have killed it.
+    pub(super) killed: bool,
     /// What a fault of the run ends it by.
     pub(super) killed_by: Option<Deadly>,
     /// What it reported about why it cannot go on.
@@ -120,6 +122,7 @@ impl RankProcess {
             end_seen: false,
             done: false,
             held: false,
+            killed: false,
             killed_by: None,
             failure: None,
             failed_ns: None,
@@ -258,6 +261,7 @@ impl RankProcess {
         if self.ended.is_some() {
             return;
         }
+        self.killed = true;
         match &mut self.body {
             Body::Child { child, .. } => {
                 let _ = child.kill();

@@ -44,6 +44,12 @@ impl RankProcess {
             || self.failure.as_deref().is_some_and(|how| ends.any(|known| known == how))
     }
 
+    /// Whether a signal ended it that did not come from us: told to end, a rank exits.
+    pub(super) fn was_killed_by_others(&self) -> bool {
+        let by_signal = self.ended.is_some_and(|status| status.signal().is_some());
+        by_signal && !self.killed && !self.is_elsewhere()
+    }
+
     /// Whether nothing is known of its end but that its connection has ended, as from another machine.
     pub(super) fn is_lost(&self) -> bool {
         self.is_elsewhere()

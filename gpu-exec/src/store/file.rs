@@ -8,14 +8,18 @@
 //! A writer that is killed can leave the beginning of a record at the end. Whoever holds the lock
 //! then knows that nobody is writing it any more: readers leave it out, and the next writer cuts it
 //! off. Where not even the first record is whole the file may be anybody's, and is left as it is.
+//!
+//! A file that was removed and made anew is another store: who has the old one open is told, and opens
+//! it again.
 
 use super::{DEFAULT_TIMEOUT, Store, StoreError, timed_out};
 use lockstep_core::c10d::DistError;
 use lockstep_core::c10d::store::{Answer, Store as Table, StoreKind};
 use rustix::fs::{FlockOperation, flock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -35,7 +39,11 @@ pub struct FileStore {
     table: Table,
     /// The store's own keys.
     own: BTreeMap<String, Vec<u8>>,
+    /// The users' keys.
+    keys: BTreeSet<String>,
     position: u64,
+    /// Device and inode of the file that was read so far.
+    read: Option<(u64, u64)>,
 }
 
 /// The file, locked for one operation.
@@ -59,7 +67,9 @@ impl FileStore {
             timeout: DEFAULT_TIMEOUT,
             table: Table::new(StoreKind::File),
             own: BTreeMap::new(),
+            keys: BTreeSet::new(),
             position: 0,
+            read: None,
         };
         store.count(REFERENCES, 1)?;
         Ok(store)
@@ -88,9 +98,12 @@ impl FileStore {
 
     /// Reads what is new. False if something is behind it that is no whole record.
     fn refresh(&mut self, file: &mut File) -> io::Result<bool> {
-        let size = file.metadata()?.len();
-        if size < self.position {
-            return Err(io::Error::other("it has become shorter: somebody else has written it"));
+        let status = file.metadata()?;
+        let (size, of) = (status.len(), (status.dev(), status.ino()));
+        if size < self.position || *self.read.get_or_insert(of) != of {
+            let why =
+                "it is not the file any more that was opened: somebody has removed or emptied it";
+            return Err(io::Error::new(io::ErrorKind::StaleNetworkFileHandle, why));
         }
         file.seek(SeekFrom::Start(self.position))?;
         let mut records = file.take(size - self.position);
@@ -108,8 +121,10 @@ impl FileStore {
             // The table of a file store refuses nothing here.
             if let Some(key) = key.strip_prefix('/') {
                 self.table.set(key, &value).map_err(io::Error::other)?;
+                self.keys.insert(key.to_owned());
             } else if let Some(key) = key.strip_prefix("-/") {
                 self.table.delete_key(key).map_err(io::Error::other)?;
+                self.keys.remove(key);
             } else {
                 self.own.insert(key, value);
             }
@@ -144,6 +159,30 @@ impl FileStore {
         Ok(sum)
     }
 
+    /// Removes the file if the key still holds that value, and all keys begin with `part`: whoever else has it
+    /// open is done with it. Unlike the count of those who have it open, this is also right where one of them
+    /// was killed.
+    ///
+    /// # Errors
+    /// When the file cannot be used.
+    pub(crate) fn remove_while(
+        &mut self,
+        key: &str,
+        value: &[u8],
+        part: &str,
+    ) -> Result<bool, StoreError> {
+        if !self.path.exists() {
+            return Ok(false);
+        }
+        let _locked = self.locked(true)?;
+        let holds = matches!(self.table.get(key)?, Answer::Ready(held) if held == value);
+        if !holds || !self.keys.iter().all(|key| key.starts_with(part)) {
+            return Ok(false);
+        }
+        std::fs::remove_file(&self.path).map_err(self.broken())?;
+        Ok(true)
+    }
+
     /// Looks at the file until the answer is there; `None` when it was not in time.
     fn ask<T>(
         &mut self,
@@ -168,6 +207,17 @@ impl FileStore {
 impl Locked {
     fn open(path: &Path, change: bool, timeout: Duration) -> io::Result<Locked> {
         let started = Instant::now();
+        loop {
+            let locked = Locked::found(path, change, started, timeout)?;
+            // It may have been removed while its lock was waited for: what would be written then, nobody reads.
+            if !change || locked.file.metadata()?.nlink() > 0 || started.elapsed() >= timeout {
+                return Ok(locked);
+            }
+        }
+    }
+
+    /// The file that is there at this moment, locked.
+    fn found(path: &Path, change: bool, started: Instant, timeout: Duration) -> io::Result<Locked> {
         let file = loop {
             match OpenOptions::new().read(true).write(change).create(change).open(path) {
                 Ok(file) => break file,

@@ -2,12 +2,13 @@
 
 use crate::{backend, is_alive, is_our_child, options};
 use lockstep_core::collective::Collective;
+use lockstep_core::diagnosis::{Kind, diagnose_trace, diagnose_whole_trace};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Fill, Plan, PlanBuilder};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::trace::{Outcome, What};
+use lockstep_core::trace::{Event, Outcome, Trace, What};
 use lockstep_gpu_exec::{Backend, HostBackend, RankLauncher, RunError, RunEvent, RunOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
@@ -99,6 +100,68 @@ fn a_stopped_rank_is_killed_after_the_grace() {
     assert_eq!(end.outcome, Outcome::TimedOut);
     assert!(started.elapsed() < Duration::from_secs(12), "{:?}", started.elapsed());
     assert!(!pids.into_iter().any(is_our_child));
+}
+
+/// Both are told of, and neither as the other's victim.
+#[test]
+fn two_ranks_that_are_killed_at_once_have_both_died() {
+    let run = backend().start(long_plan(), options()).unwrap();
+    let pids = run.pids().to_vec();
+    until("calls are made", || run.events().try_recv().is_ok());
+    // Whoever sees the first of them end sees the other end, too.
+    let mut both =
+        Command::new("kill").arg("-9").args(pids[1..].iter().map(u32::to_string)).spawn();
+    assert!(both.as_mut().unwrap().wait().unwrap().success());
+    let trace = run.into_trace();
+    assert!(matches!(trace.end.as_ref().unwrap().outcome, Outcome::RankDied { .. }));
+    let how = "killed by signal 9 (SIGKILL)";
+    let dead = trace.events.iter().filter(|event| event.what == What::Died { how: how.into() });
+    let mut dead: Vec<GlobalRank> = dead.map(|event| event.rank).collect();
+    dead.sort_unstable();
+    assert_eq!(dead, [GlobalRank(1), GlobalRank(2)]);
+    let report = diagnose_trace(&trace);
+    assert_eq!(report.findings[0].culprits, dead, "{}", report.to_text());
+}
+
+/// Rank 1 is at work, and rank 0 waits for it: nothing is wrong.
+#[test]
+fn a_cancelled_run_of_busy_ranks_accuses_nobody() {
+    let mut plan = PlanBuilder::new("busy", 2, BackendName::Host).unwrap();
+    let tensor = plan.tensor("t", Dtype::Float32, 1000, Fill::Rank);
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    let plan = plan.every_rank(|rank, program| {
+        program.collective(GroupId::WORLD, sum, 1000, None, Some(tensor));
+        if rank == GlobalRank(1) {
+            program.sleep("data loader", 60_000_000_000);
+        }
+        program.collective(GroupId::WORLD, sum, 1000, None, Some(tensor));
+    });
+    let run = backend().start(plan.unwrap(), options()).unwrap();
+    let mut events = Vec::new();
+    let seen = |events: &[Event], rank, what| {
+        events.iter().any(|event| event.rank == GlobalRank(rank) && event.what == what)
+    };
+    until("rank 0 waits", || {
+        while let Ok(RunEvent::Events(new)) = run.events().try_recv() {
+            events.extend(new);
+        }
+        seen(&events, 0, What::Started { work: 1 }) && seen(&events, 1, What::OpBegan { op: 1 })
+    });
+    run.cancel();
+    let mut trace = run.into_trace();
+    events.append(&mut trace.events);
+    let mut trace = Trace { events, ..trace };
+    assert_eq!(trace.end.as_ref().unwrap().outcome, Outcome::Cancelled);
+    let report = diagnose_trace(&trace);
+    assert!(report.findings.is_empty(), "{}", report.to_text());
+    assert!(report.notes[0].contains("rank 1 in data loader"), "{:?}", report.notes);
+
+    // Nor does a trace that breaks off there, as one does whose coordinator was killed.
+    trace.end = None;
+    let report = diagnose_whole_trace(&trace);
+    let [finding] = &report.findings[..] else { panic!("{}", report.to_text()) };
+    assert_eq!((finding.kind, &finding.culprits[..]), (Kind::RunFailed, &[][..]));
+    assert!(finding.message.contains("rank 1 in data loader"), "{}", finding.message);
 }
 
 #[test]

@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 const RANK: &str = env!("CARGO_BIN_EXE_lockstep-rank");
 
 /// A job's plan and its trace, in a folder that is thrown away.
-struct Job {
-    folder: tempfile::TempDir,
+pub(crate) struct Job {
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Job {
-    fn of(plan: &Plan) -> Job {
+    pub(crate) fn of(plan: &Plan) -> Job {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("plan"), plan.to_bytes()).unwrap();
         Job { folder }
@@ -36,7 +36,7 @@ impl Job {
         ["--launched".into(), self.folder.path().join("plan"), self.trace_path()]
     }
 
-    fn trace_path(&self) -> PathBuf {
+    pub(crate) fn trace_path(&self) -> PathBuf {
         self.folder.path().join("trace")
     }
 
@@ -48,17 +48,17 @@ impl Job {
         })
     }
 
-    fn trace(&self) -> Trace {
+    pub(crate) fn trace(&self) -> Trace {
         Trace::read(&std::fs::read(self.trace_path()).unwrap()).unwrap()
     }
 
     /// All ranks, as torchrun starts them.
-    fn start(&self, world_size: u32, more: &[&str]) -> Vec<Child> {
+    pub(crate) fn start(&self, world_size: u32, more: &[&str]) -> Vec<Child> {
         let port = free_port();
         (0..world_size).map(|rank| self.rank(rank, world_size, port, more)).collect()
     }
 
-    fn rank(&self, rank: u32, world_size: u32, port: u16, more: &[&str]) -> Child {
+    pub(crate) fn rank(&self, rank: u32, world_size: u32, port: u16, more: &[&str]) -> Child {
         self.rank_by(Command::new(RANK), rank, world_size, ("127.0.0.1", port), more)
     }
 
@@ -96,7 +96,7 @@ fn free_port() -> u16 {
     }
 }
 
-fn reduction(world_size: u32) -> Plan {
+pub(crate) fn reduction(world_size: u32) -> Plan {
     let sum = Collective::AllReduce { op: ReduceOp::Sum };
     CollectiveLab::new(sum, world_size, 5000).plan().unwrap()
 }
@@ -106,7 +106,7 @@ fn end(ranks: Vec<Child>) -> Vec<Output> {
     end_within(Duration::from_secs(10), ranks)
 }
 
-fn end_within(limit: Duration, ranks: Vec<Child>) -> Vec<Output> {
+pub(crate) fn end_within(limit: Duration, ranks: Vec<Child>) -> Vec<Output> {
     let started = Instant::now();
     let ended = |mut rank: Child| {
         while rank.try_wait().unwrap().is_none() {
@@ -118,16 +118,16 @@ fn end_within(limit: Duration, ranks: Vec<Child>) -> Vec<Output> {
     ranks.into_iter().map(ended).collect()
 }
 
-fn codes(outputs: &[Output]) -> Vec<Option<i32>> {
+pub(crate) fn codes(outputs: &[Output]) -> Vec<Option<i32>> {
     outputs.iter().map(|output| output.status.code()).collect()
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     String::from_utf8_lossy(out).into_owned() + &String::from_utf8_lossy(err)
 }
 
-fn all(outputs: &[Output]) -> Vec<String> {
+pub(crate) fn all(outputs: &[Output]) -> Vec<String> {
     outputs.iter().map(text).collect()
 }
 
@@ -139,7 +139,7 @@ fn results(trace: &Trace) -> Vec<(u32, What)> {
     results
 }
 
-fn assert_verified(job: &Job, plan: &Plan) {
+pub(crate) fn assert_verified(job: &Job, plan: &Plan) {
     let trace = job.trace();
     assert_eq!(trace.end.as_ref().unwrap().outcome, Outcome::Completed);
     assert_eq!(results(&trace), results(&crate::run(plan.clone())));

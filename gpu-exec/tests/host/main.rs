@@ -9,6 +9,7 @@ mod kills;
 mod launched;
 mod leaks;
 mod left_behind;
+mod meetings;
 mod p2p;
 mod reference;
 mod sharing;

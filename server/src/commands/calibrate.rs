@@ -177,7 +177,11 @@ fn measure(point: Point, backend: &dyn Backend, world_size: u32) -> Result<(u64,
     let (what, bytes) = (point.probe.name(), point.bytes);
     match trace.end.as_ref().map(|end| &end.outcome) {
         Some(Outcome::Completed) => {}
-        outcome => bail!("{what} of {bytes} bytes {}", super::describe(outcome)),
+        outcome => bail!(
+            "{what} of {bytes} bytes {}; if the machine is busy, calibrate again when it has less to do, or \
+             leave larger sizes out with --max-bytes",
+            super::describe(outcome)
+        ),
     }
     let Some(call_ps) = point.call_ps(&trace, warm_up) else {
         bail!("the trace of {what} of {bytes} bytes has no calls; please report it");

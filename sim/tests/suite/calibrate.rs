@@ -128,3 +128,43 @@ fn too_few_points_say_so() {
     assert_eq!(error, FitError::TooFew { points: 3, parameters: 10 });
     assert!(error.to_string().contains("measure more sizes"), "{error}");
 }
+
+/// Times of a machine that was busy: some calls a thousand times as long as others of their size. A step of the
+/// search then leads to where a call passes its timeout in the simulator.
+fn of_a_busy_machine(seed: u64, world_size: u32) -> Vec<Measured> {
+    let mut times = times(Topology::Uniform(Link::DEFAULT), world_size, &FITTED);
+    let mut state = seed;
+    for measured in &mut times {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // Up to 9.5 s: a group's timeout is longer than what completed.
+        let busy_ps = 1u64 << (20 + (state >> 40) % 24);
+        measured.call_ps = (measured.call_ps + busy_ps).min(9_500_000_000_000);
+    }
+    times
+}
+
+#[test]
+fn times_of_a_busy_machine_have_a_topology() {
+    let caches = [1 << 20, 32 << 20];
+    for seed in 0..40 {
+        let measured = of_a_busy_machine(seed, 2);
+        let models = match seed {
+            0..3 => vec![Model::Link, Model::SharedMemory { cores: 2, caches }],
+            _ => vec![Model::Link],
+        };
+        for model in models {
+            let found = fit(model, HOST, 2, &measured).unwrap();
+            // What it is for: the plans that were measured can be simulated on it.
+            assert_eq!(self::times(found, 2, &FITTED).len(), measured.len());
+        }
+    }
+}
+
+/// No machine makes 64 MiB in no time and 4 bytes in minutes; and a plan of nobody is none.
+#[test]
+fn what_cannot_be_fitted_says_what_to_do() {
+    assert_eq!(fit(Model::Link, HOST, 0, &of_a_busy_machine(1, 2)), Err(FitError::NoPlan(0)));
+    let error = FitError::NoMachine { slowest_ps: 7_300_000_000_000 }.to_string();
+    assert!(error.contains("up to 7 s") && error.contains("--rounds"), "{error}");
+}

@@ -303,6 +303,7 @@ pub(super) fn recorded(
         recorded: true,
         simulated: false,
         device_times: false,
+        ended_ps: None,
         plan: None,
     }
 }

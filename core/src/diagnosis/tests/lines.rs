@@ -61,6 +61,7 @@ pub(super) fn log(
         recorded: true,
         simulated: false,
         device_times: false,
+        ended_ps: None,
         plan: None,
     }
 }

@@ -3,7 +3,9 @@
 
 use super::found;
 use crate::collective::Collective;
-use crate::diagnosis::{Certainty, Kind, Report, diagnose_recording, diagnose_trace};
+use crate::diagnosis::{
+    Certainty, Kind, Report, diagnose_recording, diagnose_trace, diagnose_whole_trace,
+};
 use crate::dtype::Dtype;
 use crate::flight_recorder::{dumps_of, read_files};
 use crate::group::{BackendName, GroupId};
@@ -375,8 +377,9 @@ fn a_call_that_not_all_make_is_told_though_all_come_to_an_end() {
     assert_eq!(tie.findings[0].certainty, Certainty::Undecidable);
 }
 
-/// A real run that was ended, or is looked at while it goes on, convicts nobody who only had not come yet;
-/// one that timed out does.
+/// A real run that is looked at while it goes on convicts nobody who only had not come yet, one that was
+/// cancelled or breaks off does not even accuse them; one that timed out does, or in which the others waited
+/// long.
 #[test]
 fn who_had_not_come_when_a_run_was_cut_short_is_not_to_blame() {
     let stuck = plan(|rank, own| {
@@ -386,16 +389,30 @@ fn who_had_not_come_when_a_run_was_cut_short_is_not_to_blame() {
         }
         all_reduce(own, 8);
     });
-    let ends = |outcome: Option<Outcome>, extra: Option<Event>| {
+    let at = |outcome: Option<Outcome>, extra: Option<Event>, time_ps: u64| {
         let mut trace = run(&stuck);
         trace.header.origin = Origin::Run { backend: "host".into(), device: "4 processes".into() };
         trace.events.extend(extra);
-        trace.end = outcome.map(|outcome| TraceEnd { time_ps: 9, outcome });
-        diagnose_trace(&trace)
+        trace.end = outcome.map(|outcome| TraceEnd { time_ps, outcome });
+        trace
     };
+    let ends = |outcome, extra| diagnose_trace(&at(outcome, extra, 9));
     let told = ends(Some(Outcome::TimedOut), None);
     assert_eq!(one(&told, Kind::RankNeverJoined, 3).certainty, Certainty::Certain);
-    for outcome in [Some(Outcome::Cancelled), Some(Outcome::Unknown), None] {
+    let cancelled = ends(Some(Outcome::Cancelled), None);
+    assert_eq!(found(&cancelled), []);
+    assert_eq!(
+        cancelled.notes,
+        ["The run was cancelled. At the last that is seen of them, ranks 0-2 stood in all_reduce \
+             (train.py:8), rank 3 in forward (train.py:6)."]
+    );
+    let late = diagnose_trace(&at(Some(Outcome::Cancelled), None, 40_000_000_000_000));
+    one(&late, Kind::RankNeverJoined, 3);
+    let broken = diagnose_whole_trace(&at(None, None, 9));
+    assert_eq!(found(&broken), [(Kind::RunFailed, vec![])]);
+    let message = &broken.findings[0].message;
+    assert!(message.contains("no end") && message.contains("rank 3 in forward"), "{message}");
+    for outcome in [Some(Outcome::Unknown), None] {
         let report = ends(outcome.clone(), None);
         let finding = one(&report, Kind::RankNeverJoined, 3);
         assert_eq!(finding.certainty, Certainty::Undecidable, "{outcome:?}");

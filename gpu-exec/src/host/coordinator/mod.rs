@@ -315,7 +315,7 @@ impl Coordinator {
         let (number, done) = (rank.rank, rank.done);
         // Who is done stays until all are, if it has a line of its own.
         let how = (ends_now && (!done || rank.is_elsewhere())).then(|| rank.how_it_ended());
-        let meant = rank.was_meant_to_die(&self.checked.plan);
+        let own_death = rank.was_meant_to_die(&self.checked.plan) || rank.was_killed_by_others();
         // It may have been stopped since it last looked at the time.
         let late_ns = clock::now_ns().saturating_sub(self.alive_ns);
         let silent_ns = self.silent_ns.max(late_ns);
@@ -328,10 +328,10 @@ impl Coordinator {
             self.tell_unresponsive(number, HELD);
         }
         // Whoever was told to end, or was killed for not ending, has not "died", but for those that come to
-        // their own end at the time of another's.
+        // their own end, or are killed from outside, at the time of another's.
         let died = match &self.outcome {
             None => true,
-            Some((Outcome::RankDied { .. }, _)) => meant,
+            Some((Outcome::RankDied { .. }, _)) => own_death,
             Some(_) => false,
         };
         if how.is_some() && lost_us {

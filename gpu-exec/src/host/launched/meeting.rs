@@ -6,10 +6,11 @@
 //! several round trips, as NTP takes it), so that one trace can hold the events of several machines.
 
 use super::Launch;
+use super::rendezvous::MeetingFile;
 use crate::clock;
 use crate::host::control::frame;
 use crate::host::greeters::{Greeters, Stranger};
-use crate::store::{FileStore, PrefixStore, Store, StoreClient, StoreError, StoreServer};
+use crate::store::{PrefixStore, Store, StoreClient, StoreError, StoreServer};
 use crate::{RunError, shm};
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
@@ -108,8 +109,8 @@ pub(crate) struct Meeting {
     /// Kept for those who come late; gone with the run.
     _store: Option<PrefixStore<StoreClient>>,
     _server: Option<StoreServer>,
-    /// The same where the store is a file.
-    _file: Option<PrefixStore<FileStore>>,
+    /// The same where the store is a file, which goes with it.
+    _file: Option<MeetingFile>,
 }
 
 pub(super) fn store_failed(cause: StoreError) -> RunError {
@@ -227,8 +228,8 @@ impl Meeting {
         Ok((meeting, bytes))
     }
 
-    /// The same, with a store in a file that stays open as long.
-    pub(super) fn with_file(self, file: PrefixStore<FileStore>) -> Meeting {
+    /// The same, with a store in a file that stays as long.
+    pub(super) fn with_file(self, file: MeetingFile) -> Meeting {
         Meeting { _file: Some(file), ..self }
     }
 
@@ -405,6 +406,13 @@ pub(crate) fn accept(
 pub(super) fn is_here(invitation: &[u8]) -> bool {
     let invitation = postcard::from_bytes::<Invitation>(invitation);
     invitation.is_ok_and(|invitation| begins_with(&invitation.probe, &invitation.token))
+}
+
+/// The process of the rank 0 that left an invitation, if it is on this machine and still there.
+pub(super) fn leader(invitation: &[u8]) -> Option<u32> {
+    let Invitation { probe, token, .. } = postcard::from_bytes(invitation).ok()?;
+    let pid = probe.strip_prefix("/proc/")?.split('/').next()?.parse().ok()?;
+    begins_with(&probe, &token).then_some(pid)
 }
 
 /// Whether a memory file can be read here and is the one that is meant.

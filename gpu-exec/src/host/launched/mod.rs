@@ -67,11 +67,14 @@ pub fn join(
     // is another one: ranks that were not all given them do not meet.
     let plan = &injected(plan, options, &Carrier::Host, true)?.plan;
     let timeout = options.join_timeout;
-    let line = match &launch.file {
-        None => meeting::attend(launch, plan, timeout)?,
-        Some(path) => rendezvous::attend(path, launch, plan, timeout)?,
+    let (line, take_away) = match &launch.file {
+        None => (meeting::attend(launch, plan, timeout)?, None),
+        Some(path) => {
+            let (line, take_away) = rendezvous::attend(path, launch, plan, timeout)?;
+            (line, Some(take_away))
+        }
     };
-    Ok(serve_joined(line, Alone::new(launch.rank, keep)))
+    Ok(serve_joined(line, Alone::new(launch.rank, keep, take_away)))
 }
 
 fn wrong_world(launch: &Launch, plan: &Plan) -> RunError {

@@ -1,11 +1,13 @@
 //! Where ranks find each other, in the words of `init_process_group(init_method=...)`: `env://`,
 //! `tcp://HOST:PORT` and `file:///PATH`. Who a process is comes from its launcher's variables.
 
-use super::meeting::{Meeting, accept, is_here, store_failed};
+use super::meeting::{Meeting, accept, is_here, leader, store_failed};
 use super::{Launch, LaunchError};
 use crate::RunError;
-use crate::store::{FileStore, PrefixStore, Store};
+use crate::store::{FileStore, PrefixStore, Store, StoreError};
+use lockstep_core::c10d::store::join_key;
 use lockstep_core::plan::Plan;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,16 @@ use std::time::{Duration, Instant};
 
 /// How often a rank looks whether a file holds another invitation than one that leads nowhere.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a run that met in the same file may take to be gone: whoever started it may have waited for its
+/// other ranks only.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a rank waits for an answer at an address that may be the last job's, before it looks again.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// All that is ours in a store begins so.
+const OURS: &str = "lockstep/";
 
 /// Where rank 0 says how it is reached, and on which machine that is.
 const MEETING_KEY: &str = "meeting";
@@ -97,20 +109,50 @@ fn part_of(
     path: &Path,
     launch: &Launch,
     timeout: Duration,
-) -> Result<PrefixStore<FileStore>, RunError> {
-    let mut store = FileStore::open(path, Some(launch.world_size)).map_err(store_failed)?;
+) -> Result<PrefixStore<FileStore>, StoreError> {
+    let mut store = FileStore::open(path, Some(launch.world_size))?;
     store.set_timeout(timeout);
-    Ok(PrefixStore::new(format!("lockstep/{}", launch.attempt), store))
+    Ok(PrefixStore::new(part(launch), store))
+}
+
+fn part(launch: &Launch) -> String {
+    format!("{OURS}{}", launch.attempt)
+}
+
+/// Whether the file was removed since it was opened: by the rank 0 that met in it before.
+fn was_removed(error: &StoreError) -> bool {
+    matches!(error, StoreError::File { cause, .. } if cause.kind() == ErrorKind::StaleNetworkFileHandle)
+}
+
+/// What a run has written into the file that its ranks meet in. Dropping it takes the file away, unless
+/// somebody else has written into it since: all have met, and whoever starts another run is not to meet
+/// this one. (c10d counts who has the file open, and keeps it for ever where one of them was killed.)
+#[derive(Debug)]
+pub(crate) struct MeetingFile {
+    store: PrefixStore<FileStore>,
+    launch: Launch,
+    invitation: Vec<u8>,
+}
+
+impl Drop for MeetingFile {
+    fn drop(&mut self) {
+        let key = join_key(&part(&self.launch), MEETING_KEY);
+        // One that cannot be removed is left, and the next run takes it for what it is.
+        let _ = self.store.underlying_store().remove_while(&key, &self.invitation, OURS);
+    }
 }
 
 /// Rank 0's side: listens, and writes down where.
+///
+/// # Errors
+/// When the file cannot be used, or another run's rank 0 is still there that meets in it.
 pub(super) fn open(
     path: &Path,
     launch: &Launch,
     plan: &Plan,
     timeout: Duration,
 ) -> Result<Meeting, RunError> {
-    let mut store = part_of(path, launch, timeout)?;
+    let started = Instant::now();
     // Where the others are, nobody knows yet; who comes has to know the run's secret.
     let any = Ipv4Addr::UNSPECIFIED.into();
     let (meeting, invitation) = Meeting::listen(any, 1, launch.world_size, plan)?;
@@ -120,40 +162,123 @@ pub(super) fn open(
         None => std::fs::read_to_string("/proc/sys/kernel/hostname")
             .map_err(RunError::system("read this machine's name"))?,
     };
-    store.set(HOST_KEY, host.trim().as_bytes()).map_err(store_failed)?;
-    store.set(MEETING_KEY, &invitation).map_err(store_failed)?;
-    Ok(meeting.with_file(store))
+    loop {
+        let (of_another, done) = match invite(path, launch, timeout, host.trim(), &invitation) {
+            Ok(Ok(file)) => return Ok(meeting.with_file(file)),
+            Ok(Err(pid)) => {
+                let path = path.to_owned();
+                (
+                    RunError::MeetingInUse { path, pid },
+                    started.elapsed() >= timeout.min(ENDS_WITHIN),
+                )
+            }
+            Err(error) => {
+                let done = !was_removed(&error) || started.elapsed() >= timeout;
+                (store_failed(error), done)
+            }
+        };
+        if done {
+            return Err(of_another);
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
+/// Writes the invitation down. Where that of another run stands whose rank 0 is there, on this machine, the
+/// number of its process; of one that is gone, what it left is written over.
+fn invite(
+    path: &Path,
+    launch: &Launch,
+    timeout: Duration,
+    host: &str,
+    invitation: &[u8],
+) -> Result<Result<MeetingFile, u32>, StoreError> {
+    let mut store = part_of(path, launch, timeout)?;
+    if store.check(&[MEETING_KEY])?
+        && let Some(pid) = leader(&store.get(MEETING_KEY)?)
+    {
+        return Ok(Err(pid));
+    }
+    store.set(HOST_KEY, host.as_bytes())?;
+    store.set(MEETING_KEY, invitation)?;
+    Ok(Ok(MeetingFile { store, launch: launch.clone(), invitation: invitation.to_vec() }))
+}
+
+/// What takes the file away where rank 0 cannot, which is gone.
+pub(super) type TakeAway = Box<dyn Fn() + Send + Sync>;
+
 /// Any other rank's side: reads where rank 0 is and connects to it.
+///
+/// # Errors
+/// When the file cannot be used, or nobody who can be met has left an invitation there in time.
 pub(super) fn attend(
     path: &Path,
     launch: &Launch,
     plan: &Plan,
     timeout: Duration,
-) -> Result<UnixStream, RunError> {
+) -> Result<(UnixStream, TakeAway), RunError> {
     let started = Instant::now();
-    let mut store = part_of(path, launch, timeout)?;
     loop {
-        let invitation = store.get(MEETING_KEY).map_err(store_failed)?;
-        let host = store.get(HOST_KEY).map_err(store_failed)?;
-        let host = String::from_utf8_lossy(&host).into_owned();
-        let mut met = Err(RunError::Unresolved {
-            address: host.clone(),
-            cause: std::io::Error::other("the name of rank 0's machine has no address"),
-        });
-        for address in addresses(&host, &invitation) {
-            met = accept(launch.rank, plan, address, &invitation, timeout);
-            if !matches!(met, Err(RunError::System { .. })) {
-                return met;
-            }
-        }
-        // A file that outlives jobs may still hold the last one's.
-        if started.elapsed() >= timeout {
-            return met;
+        let left = timeout.saturating_sub(started.elapsed());
+        let met =
+            invited(path, launch, left).map_err(store_failed).and_then(|(host, invitation)| {
+                Ok((meet(&host, &invitation, launch, plan, timeout)?, invitation))
+            });
+        // A file that outlives jobs may still hold the last one's, or that one takes it away just now.
+        let again = match &met {
+            Err(RunError::Store { cause }) => was_removed(cause),
+            Err(RunError::System { .. } | RunError::Unresolved { .. }) => true,
+            _ => false,
+        };
+        if !again || started.elapsed() >= timeout {
+            let (line, invitation) = met?;
+            let (path, launch) = (path.to_owned(), launch.clone());
+            let take_away = move || {
+                if path.exists()
+                    && let Ok(store) = part_of(&path, &launch, ENDS_WITHIN)
+                {
+                    let (launch, invitation) = (launch.clone(), invitation.clone());
+                    drop(MeetingFile { store, launch, invitation });
+                }
+            };
+            return Ok((line, Box::new(take_away)));
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// Where rank 0 is, and what it has to be shown.
+fn invited(
+    path: &Path,
+    launch: &Launch,
+    timeout: Duration,
+) -> Result<(String, Vec<u8>), StoreError> {
+    let mut store = part_of(path, launch, timeout)?;
+    let invitation = store.get(MEETING_KEY)?;
+    let host = store.get(HOST_KEY)?;
+    Ok((String::from_utf8_lossy(&host).into_owned(), invitation))
+}
+
+/// Connects to rank 0, at the first of its addresses that leads there.
+fn meet(
+    host: &str,
+    invitation: &[u8],
+    launch: &Launch,
+    plan: &Plan,
+    timeout: Duration,
+) -> Result<UnixStream, RunError> {
+    let mut met = Err(RunError::Unresolved {
+        address: host.to_owned(),
+        cause: std::io::Error::other("the name of rank 0's machine has no address"),
+    });
+    for address in addresses(host, invitation) {
+        // The last job's machine may not answer at all.
+        met = accept(launch.rank, plan, address, invitation, timeout.min(ANSWERS_WITHIN));
+        if !matches!(met, Err(RunError::System { .. })) {
+            break;
+        }
+    }
+    met
 }
 
 /// Where rank 0 may be reached: here, if its memory is seen here, and where its machine's name leads.

@@ -25,13 +25,19 @@ pub type KeepDump = Box<dyn Fn(&RankDump) + Send + Sync>;
 pub(crate) struct Alone {
     rank: GlobalRank,
     keep: Option<KeepDump>,
+    /// Takes away what rank 0 would, the last of all.
+    clear: Option<Box<dyn Fn() + Send + Sync>>,
     /// Held by the thread that ends the process: two may find out.
     ending: Mutex<()>,
 }
 
 impl Alone {
-    pub(crate) fn new(rank: GlobalRank, keep: Option<KeepDump>) -> Alone {
-        Alone { rank, keep, ending: Mutex::default() }
+    pub(crate) fn new(
+        rank: GlobalRank,
+        keep: Option<KeepDump>,
+        clear: Option<Box<dyn Fn() + Send + Sync>>,
+    ) -> Alone {
+        Alone { rank, keep, clear, ending: Mutex::default() }
     }
 
     /// Says something in this rank's own output.
@@ -84,6 +90,9 @@ impl Held {
             clerks.filter_map(|clerk| clerk.last_dump()).for_each(|dump| keep(&dump));
         }
         alone.say(why);
+        if let Some(clear) = &alone.clear {
+            clear();
+        }
         std::process::exit(1);
     }
 

@@ -21,8 +21,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// How long notes are gathered before they are sent.
 const GATHER_NS: u64 = 20_000_000;
 
-/// How often the clerk looks for late calls at the most, in nanoseconds: a call of a group without
-/// any time (PyTorch takes a timeout of 0 so) is found late by then.
+/// How often the clerk looks for late calls at the most, in nanoseconds: a call of a group with hardly any
+/// time is found late by then.
 const LATE_LOOK_NS: u64 = 5_000_000;
 
 /// Notes are sent at once when there are this many …

@@ -256,8 +256,9 @@ impl P2pChannel {
         let current = self.current.as_mut()?;
         Some(match (&current.way, &mut self.end) {
             (Way::Out(outgoing), End::Sends(to)) => match current.left {
-                None => match outgoing.advance(to, &self.bell) {
+                None => match outgoing.advance(to) {
                     Some(left) => {
+                        self.bell.ring();
                         clerk.sent(current.message);
                         current.left = Some(left.number);
                         Moved::Some
@@ -268,7 +269,10 @@ impl P2pChannel {
                 Some(_) => Moved::Nothing,
             },
             (Way::In(incoming), End::Receives(from)) => {
-                let moved = incoming.advance(from, &self.bell, blocks);
+                let moved = incoming.advance(from, blocks);
+                if moved != Moved::Nothing {
+                    self.bell.ring();
+                }
                 if moved == Moved::All {
                     clerk.received(current.message, false);
                 }

@@ -160,6 +160,7 @@ impl Recorder {
             recorded: true,
             simulated: false,
             device_times: false,
+            ended_ps: None,
             plan: None,
         };
         let Some(mut dump) = dumps_of(&log, epoch_ns).into_iter().next() else {

@@ -1,0 +1,84 @@
+//! Ranks that meet in a file, and what is left of it.
+
+use crate::deaths::{long_plan, until};
+use crate::launched::{Job, all, assert_verified, codes, end_within, reduction, text};
+use lockstep_core::trace::Trace;
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::PathBuf;
+use std::process::Child;
+use std::time::Duration;
+
+/// A job and the file that its ranks meet in.
+fn job(plan: &lockstep_core::plan::Plan) -> (Job, PathBuf, String) {
+    let job = Job::of(plan);
+    let file = job.folder.path().join("meeting");
+    let meet = format!("--meet=file://{}", file.display());
+    (job, file, meet)
+}
+
+/// On a machine that has much to do.
+const LIMIT: Duration = Duration::from_secs(25);
+
+/// Whether events have come besides the header, which holds the plan.
+fn has_begun(job: &Job) -> bool {
+    let trace = std::fs::read(job.trace_path()).unwrap_or_default();
+    Trace::read(&trace).is_ok_and(|trace| trace.events.len() > 9)
+}
+
+fn signal(rank: &Child, signal: Signal) {
+    kill_process(Pid::from_raw(rank.id() as i32).unwrap(), signal).unwrap();
+}
+
+fn kill(rank: &Child) {
+    signal(rank, Signal::KILL);
+}
+
+/// c10d's count of those who have it open is never down again then, and PyTorch's next job hangs in it.
+#[test]
+fn a_file_that_a_killed_job_left_behind_serves_the_next_and_goes_with_it() {
+    let (job, file, meet) = job(&long_plan());
+    let ranks = job.start(3, &[&meet]);
+    until("all have met", || has_begun(&job));
+    // None sees another one end.
+    ranks.iter().for_each(|rank| signal(rank, Signal::STOP));
+    ranks.iter().for_each(kill);
+    assert_eq!(codes(&end_within(LIMIT, ranks)), [None; 3]);
+    assert!(file.exists(), "nobody was left to remove it");
+    let plan = reduction(3);
+    let next = Job::of(&plan);
+    let outputs = end_within(LIMIT, next.start(3, &[&meet]));
+    assert_eq!(codes(&outputs), [Some(0); 3], "{:?}", all(&outputs));
+    assert_verified(&next, &plan);
+    assert!(!file.exists());
+}
+
+/// Those whom rank 0 leaves behind take the file away.
+#[test]
+fn a_file_goes_with_the_last_where_rank_0_was_killed() {
+    let (job, file, meet) = job(&long_plan());
+    let ranks = job.start(3, &[&meet]);
+    until("all have met", || has_begun(&job));
+    assert!(file.exists());
+    kill(&ranks[0]);
+    let outputs = end_within(LIMIT, ranks);
+    assert_eq!(codes(&outputs), [None, Some(1), Some(1)], "{:?}", all(&outputs));
+    assert!(!file.exists());
+}
+
+#[test]
+fn two_runs_do_not_meet_in_one_file() {
+    let (job, file, meet) = job(&long_plan());
+    let mut ranks = job.start(3, &[&meet]);
+    until("all have met", || has_begun(&job));
+    let second = Job::of(&reduction(3));
+    let mut outputs = end_within(LIMIT, vec![second.rank(0, 3, 1, &[&meet])]);
+    let refused = text(&outputs.remove(0));
+    let told = format!("another run meet, which still goes on (process {})", ranks[0].id());
+    assert!(refused.contains(&told), "{refused}");
+    // And the first goes on, until it is ended.
+    assert!(file.exists() && ranks.iter_mut().all(|rank| rank.try_wait().unwrap().is_none()));
+    kill(&ranks[2]);
+    let outputs = end_within(LIMIT, ranks);
+    assert_eq!(codes(&outputs), [Some(1), Some(1), None], "{:?}", all(&outputs));
+    assert!(!file.exists());
+}
