@@ -56,7 +56,7 @@ pub(super) fn broken(job: &Job<'_>, circle: &Sink) -> Option<Broken> {
     let calls = words::count(calls, "call");
     let said = format!(
         " Rank {rank} has never before made {calls} of {own} without one of {due} between them; the \
-         others go their usual way."
+         others go their usual way. It left that one out, or makes the two in the other order."
     );
     Some(Broken { rank, said })
 }

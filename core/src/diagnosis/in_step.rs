@@ -10,6 +10,7 @@ use super::explain::{Deed, Reason, is_ddp};
 use super::index::{Job, Made};
 use super::report::Certainty;
 use super::roles::Roles;
+use super::rounds::is_later;
 use super::signature::Signature;
 use super::words::line_of;
 use crate::group::GroupId;
@@ -365,23 +366,32 @@ fn round_or_end(
     let (mine, other) = (*own.get(common)?, *theirs.get(common)?);
     let before = own.get(..common)?;
     let made = |call: &CallRecord| before.iter().filter(|known| same(known, call, roles)).count();
+    // In a loop that went past its line again and again, a call stands in a branch: not behind the loop.
+    let in_loop = || {
+        let earlier = |known: &CallRecord| {
+            is_later(&mine.call.stack, &known.call.stack) == Some(false) && made(known) >= ROUNDS
+        };
+        earlier(other) || before.iter().any(|known| earlier(known))
+    };
+    let on_top = || {
+        let seq = mine.seq?;
+        let deed = Deed {
+            op: mine.call.op.clone(),
+            part_of: None,
+            seq,
+            last_seq: seq,
+            count: 1,
+            line: line_of(job.log, rank, mine),
+            other: None,
+            ddp: is_ddp(&mine.call.stack),
+            certainty: Certainty::Likely,
+            planned: false,
+        };
+        Some((mine.call.group, Reason::Extra(deed)))
+    };
     match (made(mine), made(other)) {
-        (ROUNDS.., 0) => {
-            let seq = mine.seq?;
-            let deed = Deed {
-                op: mine.call.op.clone(),
-                part_of: None,
-                seq,
-                last_seq: seq,
-                count: 1,
-                line: line_of(job.log, rank, mine),
-                other: None,
-                ddp: is_ddp(&mine.call.stack),
-                certainty: Certainty::Likely,
-                planned: false,
-            };
-            Some((mine.call.group, Reason::Extra(deed)))
-        }
+        (ROUNDS.., 0) => on_top(),
+        (0, ROUNDS..) if in_loop() => on_top(),
         (0, ROUNDS..) => {
             let ddp = is_ddp(&other.call.stack) && !is_ddp(&mine.call.stack);
             let group = known_as(job, rank, other.call.group)?;

@@ -305,7 +305,9 @@ pub(super) fn skipped_among_groups(
 fn as_never(circle: Cause, sink: &Sink, broken: &habit::Broken) -> Cause {
     let circle = blame(circle, sink, &[broken.rank]);
     let message = circle.message + &broken.said;
-    Cause { certainty: Certainty::Likely, message, ..circle }
+    let left_out = words::uncapital(&fix_skipped(false));
+    let fix = format!("{} If it left a call out: {left_out}", circle.fix);
+    Cause { certainty: Certainty::Likely, message, fix, ..circle }
 }
 
 /// The circle as the fault of some of its ranks.

@@ -344,7 +344,7 @@ pub(super) fn has_gone_round(job: &Job<'_>, rank: GlobalRank, made: &CallRecord)
 
 /// Whether `a` is called further down than `b` in the function that both are called from; `None`
 /// if the stacks do not tell.
-fn is_later(a: &[Frame], b: &[Frame]) -> Option<bool> {
+pub(super) fn is_later(a: &[Frame], b: &[Frame]) -> Option<bool> {
     let mut outer = a.iter().rev().zip(b.iter().rev());
     let (a, b) = outer.find(|(a, b)| a != b)?;
     (a.file == b.file && a.function == b.function).then_some(a.line > b.line)
