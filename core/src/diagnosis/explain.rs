@@ -222,6 +222,11 @@ pub(super) fn reason(
                 if count > 1 && round.is_some_and(|round| round <= count) {
                     return Reason::Skipped(deed(&theirs, peer, 1, Certainty::Likely));
                 }
+                // Without lines a rank that is a round ahead has made the same.
+                let before = || calls_before(job, group, seq);
+                let ahead = own_call.call.stack.is_empty()
+                    && before().iter().any(|record| alike(record, own_call));
+                let certainty = if ahead { Certainty::Likely } else { certainty };
                 return Reason::Extra(deed(&own, rank, count, certainty));
             }
             Edit::Swapped => {
