@@ -147,9 +147,7 @@ pub(super) fn ahead(
 ) -> Option<usize> {
     /// A rank that far ahead has left out more than a block.
     const MOST: usize = 64;
-    let is = |a: &CallRecord, b: &CallRecord| {
-        alike(a, b) && !a.call.stack.is_empty() && a.call.stack == b.call.stack
-    };
+    let is = |a: &CallRecord, b: &CallRecord| alike(a, b) && a.call.stack == b.call.stack;
     let before = calls_before(job, group, seq);
     let here = before.iter().rposition(|record| is(record, theirs))?;
     // What led to the call then leads to it now.

@@ -226,6 +226,11 @@ pub(super) fn reason(
                 if count == 1 && is_empty_one(own_call, their_call) {
                     return Reason::Other;
                 }
+                // Without lines a rank that is a round ahead has made the same.
+                let before = || calls_before(job, group, seq);
+                let ahead = own_call.call.stack.is_empty()
+                    && before().iter().any(|record| alike(record, own_call));
+                let certainty = if ahead { Certainty::Likely } else { certainty };
                 return Reason::Extra(deed(&own, rank, count, certainty));
             }
             Edit::Swapped => {

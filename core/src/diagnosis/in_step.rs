@@ -340,7 +340,11 @@ pub(super) fn in_another_group<'a>(
     let goes_on = own.get(common + 1).zip(theirs.get(common + 1));
     let goes_on = goes_on.is_some_and(|(a, b)| same(a, b, roles));
     let lines = !mine.call.stack.is_empty() && !other.call.stack.is_empty();
-    let stands = mine.state != CallState::Completed && own.len() == common + 1 && lines;
+    // Without lines the size of a tensor tells, where none like it was ever in such a group.
+    let sized = mine.call.payload() > 1
+        && !own.iter().take(common).chain(&theirs).any(|call| same(call, mine, roles));
+    let tells = lines || (sized && mine.call.stack.is_empty() && other.call.stack.is_empty());
+    let stands = mine.state != CallState::Completed && own.len() == common + 1 && tells;
     let found = alike
         && !roles.same(mine.call.group, other.call.group)
         && (line || ((goes_on || stands) && !theirs_too));

@@ -308,7 +308,7 @@ fn comes_next(job: &Job<'_>, row: &Row<'_>, ranks: &[GlobalRank], from: Place) -
     let together = |row: &Row<'_>| {
         let mut stacks = row.made.iter().map(|made| &made.record.call.stack);
         let first = stacks.next();
-        first.is_some_and(|first| !first.is_empty() && stacks.all(|stack| stack == first))
+        first.is_some_and(|first| stacks.all(|stack| stack == first))
     };
     let mut here = row;
     match (before.iter().position(|row| !together(row)), from) {

@@ -190,6 +190,12 @@ def monitored():
     for i in range(4): grads_sync([64])
     if rank != 3: dist.monitored_barrier(timeout=datetime.timedelta(seconds=3))
     grads_sync([64]); hang()
+@case(3)
+def object_left_out():
+    for i in range(4):
+        ar(8); o = [None] * world
+        if not (rank == 2 and i == 2): dist.all_gather_object(o, {"r": rank})
+    hang()
 @case(4)
 def odd_even_skip():
     a, b = dist.new_group([0, 2], group_desc="dp_even"), dist.new_group([1, 3], group_desc="dp_odd"); me = b if rank % 2 else a
@@ -267,6 +273,11 @@ def swapped_at_the_start():
     a = [lambda: dist.all_reduce(ones(64), async_op=True), lambda: dist.broadcast(ones(64), src=0, async_op=True)]
     if rank == 1: a = a[::-1]
     for w in [f() for f in a]: w.wait()
+    hang()
+@case(4)
+def world_for_group():
+    a, b = dist.new_group([0, 1]), dist.new_group([2, 3]); me = a if rank < 2 else b
+    for i in range(5): ar(64, None if rank == 1 and i == 3 else me); ag(8)
     hang()
 @case(4)
 def wrong_group_barrier():

@@ -2,8 +2,10 @@
 //! slow: what `tests/data/flight-recorder-jobs/jobs.py` did, and what can be known of it.
 
 use super::{cases, files, found, report};
-use crate::diagnosis::{Certainty, Kind, Report, add_log};
+use crate::diagnosis::{Certainty, Kind, Report, add_log, diagnose_recording};
+use crate::flight_recorder::read_files;
 use crate::job_log::{Heard, read};
+use std::sync::Arc;
 
 /// Kinds and culprits, and how sure at most.
 type Truth = &'static [(Kind, &'static [u32], Certainty)];
@@ -40,6 +42,7 @@ const JOBS: &[(&str, Truth)] = &[
     ("model_rank0_odd", &[(Kind::DdpModelMismatch, &[0], Likely)]),
     // gloo does not record monitored_barrier.
     ("monitored", &[(Kind::OpExtra, &[3], Likely)]),
+    ("object_left_out", &[(Kind::OpSkipped, &[2], Likely)]),
     ("odd_even_skip", &[(Kind::OpSkipped, &[3], Likely)]),
     ("odd_even_wrong_group", &[(Kind::OpExtra, &[2], Likely)]),
     ("resume_missing", &[(Kind::OpSkipped, &[3], Likely)]),
@@ -54,6 +57,7 @@ const JOBS: &[(&str, Truth)] = &[
     ("slow_mesh_of_three", &[(Kind::Straggler, &[6], Likely)]),
     // Or it left the all_reduce out in one round of a loop, and makes that of the next.
     ("swapped_at_the_start", &[(Kind::OpsSwapped, &[1], Likely)]),
+    ("world_for_group", &[(Kind::OpExtra, &[1], Likely)]),
     ("wrong_group_barrier", &[(Kind::OpExtra, &[3], Likely)]),
 ];
 
@@ -106,6 +110,35 @@ fn another_order_is_told() {
     let said = "made 3 calls of default_pg in another order: all_reduce of 20, broadcast of 30, all_reduce \
                 of 10 where the others made all_reduce of 10, all_reduce of 20, broadcast of 30.";
     assert!(report.findings[0].message.contains(said), "{}", report.to_text());
+}
+
+/// JSON has no frames: what sizes and the order of the calls tell is told all the same.
+#[test]
+fn sizes_decide_without_lines() {
+    let told = |folder: &str, case: &str| {
+        let files = files(&cases().with_file_name(folder).join(case));
+        let files = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
+        let mut recording = read_files(files).unwrap();
+        for own in recording.merged.log.ranks.iter_mut().flatten() {
+            for record in &mut own.calls {
+                let mut call = (*record.call).clone();
+                call.stack = Arc::from(Vec::new());
+                record.call = Arc::new(call);
+            }
+        }
+        let report = diagnose_recording(&recording);
+        let finding = report.findings.first().unwrap();
+        let ranks: Vec<u32> = finding.culprits.iter().map(|rank| rank.0).collect();
+        (finding.kind, ranks, finding.certainty)
+    };
+    let jobs = "flight-recorder-jobs";
+    assert_eq!(told(jobs, "object_left_out"), (Kind::OpSkipped, vec![2], Likely));
+    assert_eq!(told(jobs, "world_for_group"), (Kind::OpExtra, vec![1], Likely));
+    assert_eq!(told(jobs, "rotated"), (Kind::OpsSwapped, vec![1], Likely));
+    let faults = "flight-recorder-faults";
+    assert_eq!(told(faults, "half_skip"), (Kind::OpSkipped, vec![0, 1], Likely));
+    // A rank that is a round ahead looks as one that made calls on top.
+    assert_eq!(told(faults, "ddp_no_sync_once_in_join"), (Kind::OpExtra, vec![1], Likely));
 }
 
 #[test]

@@ -1,4 +1,5 @@
 mod apart;
+mod branches;
 mod doubts;
 mod edits;
 mod fake;
@@ -208,6 +209,33 @@ fn nvrx_hangs() {
         let truth = [Certainty::Likely, Certainty::Undecidable];
         assert_eq!(sure, truth, "without {missing}: {}", report.to_text());
     }
+}
+
+/// Launchers give every rank a folder of its own, and its files one name.
+#[test]
+fn ranks_are_in_the_folders() {
+    let folders = |folder: &dyn Fn(&str) -> String| {
+        let mut files = files(&cases().join("t215_never_arrives"));
+        for (name, _) in &mut files {
+            *name = folder(name.trim_start_matches("rank_"));
+        }
+        report(&files)
+    };
+    let truth = [(Kind::RankNeverJoined, vec![3])];
+    assert_eq!(found(&folders(&|rank| format!("rank{rank}/dump.pickle"))), truth);
+    assert_eq!(found(&folders(&|rank| format!("{rank}/fr.pkl"))), truth);
+    assert_eq!(found(&folders(&|rank| format!("node{rank}/rank_{rank}/trace"))), truth);
+    // An older attempt beside it is another set, and told once.
+    let mut both = files(&cases().join("t215_never_arrives"));
+    for (name, _) in &mut both {
+        *name = format!("attempt_1/{}/dump.pickle", name.replace('_', ""));
+    }
+    let older = files(&cases().join("t215_skip_allreduce_diff_size"));
+    both.extend(older.into_iter().map(|(name, bytes)| (format!("attempt_0/{name}/dump"), bytes)));
+    let judged = report(&both);
+    assert_eq!(judged.findings.len(), 1, "{}", judged.to_text());
+    let left: Vec<_> = judged.notes.iter().filter(|note| note.contains("attempt_")).collect();
+    assert_eq!(left.len(), 1, "{}", judged.to_text());
 }
 
 /// A dump that was cut off while it was copied is not a rank that crashed.
