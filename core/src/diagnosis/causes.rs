@@ -188,7 +188,6 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
             causes = vec![straggler::cause(&scene, &slow)];
         }
     }
-    in_flight::while_running(&scene, &mut causes);
     lost::doubt(&mut causes);
     causes.extend(lost::not_needed(&scene, &causes));
     // Ranks that have not made equally many groups are told as that where they wait for each other.

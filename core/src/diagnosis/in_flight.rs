@@ -6,9 +6,7 @@ use super::dropped;
 use super::explain::is_ddp;
 use super::index::{Made, Row};
 use super::inside;
-use super::moments;
 use super::report::{Certainty, Kind};
-use super::straggler;
 use super::words::{self, cap_ranks, ranks, s};
 use crate::group::BackendName;
 use crate::trace::Outcome;
@@ -132,35 +130,6 @@ fn alone(scene: &Scene<'_, '_>, row: &Row<'_>, made: Made<'_>) -> Cause {
             .to_owned(),
         evidence: vec![evidence(scene, made, "waits in")],
     }
-}
-
-/// Names nobody for a call that a rank is not seen in, where dumps were made while the job ran, and another
-/// rank has come last to most calls: who was dumped in front of a call is not therefore late.
-pub(super) fn while_running(scene: &Scene<'_, '_>, causes: &mut [Cause]) {
-    let job = scene.job;
-    let [cause] = causes else { return };
-    let moved = job.log.logs().any(|(_, own)| own.dumped_early);
-    let of_turn = matches!(cause.kind, Kind::RankNeverJoined | Kind::OpExtra);
-    let may_run = moved && of_turn && job.log.outcome != Outcome::TimedOut;
-    if !may_run || cause.certainty == Certainty::Certain || moments::waited_long(job, cause) {
-        return;
-    }
-    let Some(last) = straggler::mostly_last(job).filter(|it| !cause.culprits.contains(it)) else {
-        return;
-    };
-    let named = std::mem::take(&mut cause.culprits);
-    cause.kind = Kind::CallNeverCompleted;
-    cause.certainty = Certainty::Undecidable;
-    cause.message = format!(
-        "The job was running while it was dumped: others have gone on behind what the first dumps hold. {} \
-         {} not seen to come as far as the others, but rank {last} came last to most calls before. Nothing \
-         shows that anything hangs.",
-        cap_ranks(&named),
-        if named.len() == 1 { "is" } else { "are" },
-    );
-    cause.fix =
-        "If the job was hung, dump all ranks once it hangs; if it was running, nothing is wrong."
-            .to_owned();
 }
 
 /// The finding of an `all_to_all` that everybody made and that ended on some, behind which nobody has called

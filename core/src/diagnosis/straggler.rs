@@ -65,24 +65,6 @@ pub(super) fn find(job: &Job<'_>) -> Option<Straggler> {
     found.max_by_key(|found| (found.median_ps, found.calls, std::cmp::Reverse(found.rank)))
 }
 
-/// The rank that came last to most of the last calls of the default group, by less than makes a finding: where
-/// one is, another that is not seen to come to a call is not therefore the one that is late.
-pub(super) fn mostly_last(job: &Job<'_>) -> Option<GlobalRank> {
-    /// Fewer calls are no habit.
-    const CALLS: usize = 8;
-    let group = job.group(GroupId::WORLD).filter(|_| job.log.recorded)?;
-    let rows = full_rows(job, GroupId::WORLD, recorded(job, group));
-    let rows = rows.get(rows.len() / 2..).filter(|rows| rows.len() >= CALLS)?;
-    let came = Arrival::of(job, GroupId::WORLD);
-    let mut last: BTreeMap<GlobalRank, usize> = BTreeMap::new();
-    for row in rows {
-        let (_, rank) = row.made.iter().map(|made| (came.ps(made), made.rank)).max()?;
-        *last.entry(rank).or_default() += 1;
-    }
-    let (rank, times) = last.into_iter().max_by_key(|(_, times)| *times)?;
-    (times * 10 >= rows.len() * 6).then_some(rank)
-}
-
 /// The note of a rank of a recording that came to every call last and by about as much: it is slow, or
 /// its clock is ahead, which looks the same.
 pub(super) fn or_clock(job: &Job<'_>) -> Option<String> {
