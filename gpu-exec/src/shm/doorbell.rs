@@ -65,17 +65,7 @@ impl Doorbell {
 
     /// Wakes the rank if it sleeps; called after something was published.
     pub(crate) fn ring(&self) {
-        Doorbell::ring_all([self]);
-    }
-
-    /// Wakes those ranks that sleep; called after something was published for each. The fence waits until all
-    /// that was written has reached the other cores: once for all of them that takes as long as for one.
-    pub(crate) fn ring_all<'a>(bells: impl IntoIterator<Item = &'a Doorbell>) {
         fence(Ordering::SeqCst);
-        bells.into_iter().for_each(Doorbell::wake);
-    }
-
-    fn wake(&self) {
         if self.sleeps().load(Ordering::Relaxed) != 0 {
             self.rings().fetch_add(1, Ordering::Release);
             // A failure means that nobody waits there.

@@ -7,18 +7,10 @@ use super::clerk::Clerk;
 use super::combine::{Blocks, Operand, Reduction};
 use super::desk::Message;
 use super::in_place::{Exchange, InPlace};
-use super::transfer::{How, Incoming, Left, MOST_COPIED, Moved, Outgoing, arrived};
+use super::transfer::{How, Incoming, Left, Moved, Outgoing, arrived};
 use crate::shm::{Doorbell, Header, Patience, Payload, Receiver, Segment, Sender};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use std::sync::Arc;
-
-/// So many looks are as long as messages are on their way that come.
-const SOON: u32 = 64;
-
-/// How many of those a rank leaves out that lets others run in between: each takes long then.
-fn soon(patience: Patience) -> u32 {
-    if patience.spin_ns > 0 { 0 } else { SOON }
-}
 
 /// What a call does once its first messages are on their way, unless it was done.
 pub(super) type Aside<'a> = Option<&'a mut dyn FnMut()>;
@@ -36,8 +28,6 @@ pub(super) struct GroupLink {
     flights: Vec<Flight>,
     /// What peers may still read.
     lent: Vec<Lent>,
-    /// Peers for whom something was published, and whose bells are still to be rung.
-    rings: Vec<usize>,
     /// The operands of an addition in place, and where its result goes.
     operands: Vec<Operand>,
     targets: Vec<usize>,
@@ -66,10 +56,12 @@ struct Flight {
 }
 
 impl Flight {
-    /// Sends it if there is room. The peer's bell is to be rung then.
+    /// Sends it if there is room.
     fn leaves(&self, peer: &mut Peer, lent: &mut Vec<Lent>, clerk: &Clerk) -> bool {
         let (Way::Out(outgoing), Some(to)) = (&self.way, &mut peer.to) else { return false };
-        let Some(Left { number, in_place }) = outgoing.advance(to) else { return false };
+        let Some(Left { number, in_place }) = outgoing.advance(to, &peer.bell) else {
+            return false;
+        };
         if in_place {
             lent.push(Lent { peer: self.peer, number, memory: outgoing.from });
         }
@@ -109,6 +101,36 @@ impl Current<'_> {
         let (seq, fingerprint) = (self.seq, self.call.fingerprint);
         Header { seq, fingerprint, bytes: memory.bytes as u64, mark: step.into() }
     }
+
+    /// Takes note of another look; `ended` as it came out. One that has waited for long drops what peers sent in
+    /// another call of this one's number, or before: this rank will never expect it, and who only sends goes on
+    /// as in the simulator, and as over TCP. The message may be too long to be copied, and nobody else will
+    /// ever take it.
+    fn waits(&self, ended: bool, looks: &mut u32, peers: &mut [Peer]) -> bool {
+        *looks = looks.saturating_add(1);
+        if !ended && *looks > SOON {
+            let (seq, fingerprint) = (self.seq, self.call.fingerprint);
+            for peer in peers {
+                let Some(from) = &mut peer.from else { continue };
+                let stray = |header: Header| {
+                    header.seq < seq || (header.seq == seq && header.fingerprint != fingerprint)
+                };
+                while from.next().is_some_and(|(header, _)| stray(header)) {
+                    from.take();
+                    peer.bell.ring();
+                }
+            }
+        }
+        ended
+    }
+}
+
+/// So many looks take longer than messages that come are on their way.
+const SOON: u32 = 256;
+
+/// How many of those a rank leaves out that lets others run in between: each takes long then.
+fn soon(patience: Patience) -> u32 {
+    if patience.spin_ns > 0 { 0 } else { SOON }
 }
 
 impl GroupLink {
@@ -128,7 +150,6 @@ impl GroupLink {
             blocks: Blocks::new(),
             flights: Vec::new(),
             lent: Vec::new(),
-            rings: Vec::new(),
             operands: Vec::new(),
             targets: Vec::new(),
         }
@@ -246,27 +267,27 @@ impl GroupLink {
         if self.flights.is_empty() {
             return;
         }
-        self.depart(current.clerk, aside);
-        let GroupLink { flights, peers, blocks, lent, rings, bell, patience, .. } = self;
-        let mut round = Round { peers, blocks, lent, rings, current, looks: soon(*patience) };
+        let clerk = current.clerk;
+        self.depart(clerk, aside);
+        let GroupLink { flights, peers, blocks, lent, bell, patience, .. } = self;
         // Each round tries every message; only when none moves does the rank wait.
-        let mut moved = round.advance(flights);
+        let mut moved = advance(flights, peers, blocks, lent, clerk);
         if let Some(aside) = aside.take() {
             aside();
         }
         loop {
             match moved {
                 Moved::All => break,
-                Moved::Some => moved = round.advance(flights),
+                Moved::Some => moved = advance(flights, peers, blocks, lent, clerk),
                 Moved::Nothing => {
+                    let mut looks = soon(*patience);
                     bell.wait_for(*patience, || {
-                        moved = round.advance(flights);
-                        moved != Moved::Nothing
+                        moved = advance(flights, peers, blocks, lent, clerk);
+                        current.waits(moved != Moved::Nothing, &mut looks, peers)
                     });
                 }
             }
         }
-        let Round { peers, .. } = round;
         for flight in flights.drain(..) {
             if let Some(peer) = peers.get_mut(flight.peer) {
                 peer.last = [None; 2];
@@ -278,7 +299,7 @@ impl GroupLink {
     /// of the messages that come are on their way from the peers' cores. A rank that only receives
     /// looks first: its peers may be far ahead.
     fn depart(&mut self, clerk: &Clerk, aside: &mut Aside<'_>) {
-        let GroupLink { flights, peers, lent, rings, .. } = self;
+        let GroupLink { flights, peers, lent, .. } = self;
         if !flights.iter().any(|flight| matches!(flight.way, Way::Out(_))) {
             return;
         }
@@ -290,15 +311,11 @@ impl GroupLink {
             match (&flight.way, &peer.from) {
                 (Way::Out(_), _) if flight.after.is_none_or(|after| before[after].through) => {
                     flight.through = flight.leaves(peer, lent, clerk);
-                    if flight.through {
-                        rings.push(flight.peer);
-                    }
                 }
                 (Way::In(_) | Way::Found(..), Some(from)) => from.make_ready(),
                 _ => {}
             }
         }
-        ring(rings, peers);
         aside();
     }
 
@@ -319,15 +336,18 @@ impl GroupLink {
             self.fly(current, *add, Way::Found(expected, None))?;
         }
         self.depart(current.clerk, aside);
-        let GroupLink { flights, peers, blocks, lent, rings, bell, patience, .. } = self;
-        let mut round = Round { peers, blocks, lent, rings, current, looks: soon(*patience) };
-        let mut all = || round.advance(flights) == Moved::All;
-        let arrived = all();
+        let GroupLink { flights, peers, blocks, lent, bell, patience, .. } = self;
+        let clerk = current.clerk;
+        let arrived = advance(flights, peers, blocks, lent, clerk) == Moved::All;
         if let Some(aside) = aside.take() {
             aside();
         }
         if !arrived {
-            bell.wait_for(*patience, all);
+            let mut looks = soon(*patience);
+            bell.wait_for(*patience, || {
+                let all = advance(flights, peers, blocks, lent, clerk) == Moved::All;
+                current.waits(all, &mut looks, peers)
+            });
         }
         // The result goes where it belongs, and where peers will receive it.
         self.targets.clear();
@@ -351,10 +371,9 @@ impl GroupLink {
             if let (Way::Found(..), Some(from)) = (flight.way, &mut peer.from) {
                 current.clerk.received(flight.message, true);
                 from.take();
-                self.rings.push(flight.peer);
+                peer.bell.ring();
             }
         }
-        ring(&mut self.rings, &self.peers);
         for back in &plan.returns {
             let there = delivered.contains(&back.peer);
             self.send(current, *back, if there { How::Delivered } else { How::ByLength })?;
@@ -393,107 +412,50 @@ impl GroupLink {
     }
 }
 
-/// Rings the bells that are to be rung.
-fn ring(rings: &mut Vec<usize>, peers: &[Peer]) {
-    if !rings.is_empty() {
-        Doorbell::ring_all(rings.iter().filter_map(|peer| peers.get(*peer)).map(|peer| &peer.bell));
-        rings.clear();
-    }
-}
-
-/// What the messages of a step are tried with.
-struct Round<'a> {
-    peers: &'a mut Vec<Peer>,
-    blocks: &'a mut Blocks,
-    lent: &'a mut Vec<Lent>,
-    rings: &'a mut Vec<usize>,
-    current: Current<'a>,
-    /// In so many rounds nothing has moved; see [`soon`].
-    looks: u32,
-}
-
-impl Round<'_> {
-    /// Tries every message of the step once.
-    fn advance(&mut self, flights: &mut [Flight]) -> Moved {
-        let moved = self.try_all(flights);
-        if moved == Moved::Nothing {
-            self.looks = self.looks.saturating_add(1);
-            if self.looks > SOON {
-                self.drop_strays();
-            }
+/// Tries every message of the step once.
+fn advance(
+    flights: &mut [Flight],
+    peers: &mut [Peer],
+    blocks: &mut Blocks,
+    lent: &mut Vec<Lent>,
+    clerk: &Clerk,
+) -> Moved {
+    let (mut any, mut all) = (false, true);
+    for index in 0..flights.len() {
+        let (before, rest) = flights.split_at_mut(index);
+        let Some(flight) = rest.first_mut().filter(|flight| !flight.through) else { continue };
+        if flight.after.is_some_and(|after| !before[after].through) {
+            all = false;
+            continue;
         }
-        moved
-    }
-
-    /// Drops what peers sent in another call of this one's number, or before: this rank will never expect it, and
-    /// who only sends goes on as in the simulator, and as over TCP. The message may be too long to be copied,
-    /// and nobody else will ever take it.
-    fn drop_strays(&mut self) {
-        let Round { peers, rings, current, .. } = self;
-        let (seq, fingerprint) = (current.seq, current.call.fingerprint);
-        for (index, peer) in peers.iter_mut().enumerate() {
-            let Some(from) = &mut peer.from else { continue };
-            let stray = |header: Header| {
-                header.seq < seq || (header.seq == seq && header.fingerprint != fingerprint)
-            };
-            while from.next().is_some_and(|(header, _)| stray(header)) {
-                from.take();
-                rings.push(index);
-            }
-        }
-        ring(rings, peers);
-    }
-
-    fn try_all(&mut self, flights: &mut [Flight]) -> Moved {
-        let Round { peers, blocks, lent, rings, current, .. } = self;
-        let clerk = current.clerk;
-        let (mut any, mut all) = (false, true);
-        for index in 0..flights.len() {
-            let (before, rest) = flights.split_at_mut(index);
-            let Some(flight) = rest.first_mut().filter(|flight| !flight.through) else { continue };
-            if flight.after.is_some_and(|after| !before[after].through) {
-                all = false;
-                continue;
-            }
-            // Nobody sleeps on while this rank is busy with what takes long.
-            if flight.message.bytes > MOST_COPIED as u64 {
-                ring(rings, peers);
-            }
-            let peer = &mut peers[flight.peer];
-            // How far the message got, and whether the peer is to hear of anything.
-            let (moved, rings_for) = match (&mut flight.way, &mut peer.to, &mut peer.from) {
-                (Way::Out(_), Some(_), _) => match flight.leaves(peer, lent, clerk) {
-                    true => (Moved::All, true),
-                    false => (Moved::Nothing, false),
-                },
-                (Way::In(incoming), _, Some(from)) => {
-                    let moved = incoming.advance(from, blocks);
-                    if moved == Moved::All {
-                        clerk.received(flight.message, incoming.combine.is_some());
-                    }
-                    (moved, moved != Moved::Nothing)
+        let peer = &mut peers[flight.peer];
+        let moved = match (&mut flight.way, &mut peer.to, &mut peer.from) {
+            (Way::Out(_), Some(_), _) => match flight.leaves(peer, lent, clerk) {
+                true => Moved::All,
+                false => Moved::Nothing,
+            },
+            (Way::In(incoming), _, Some(from)) => {
+                let moved = incoming.advance(from, &peer.bell, blocks);
+                if moved == Moved::All {
+                    clerk.received(flight.message, incoming.combine.is_some());
                 }
-                (Way::Found(expected, found), _, Some(from)) => {
-                    let (payload, dropped) = arrived(*expected, from);
-                    *found = payload;
-                    let moved = if payload.is_some() { Moved::All } else { dropped };
-                    (moved, dropped != Moved::Nothing)
-                }
-                // No such channel: the wiring is made from the same schedules, so there is one.
-                _ => (Moved::Nothing, false),
-            };
-            if rings_for {
-                rings.push(flight.peer);
+                moved
             }
-            any |= moved != Moved::Nothing;
-            flight.through = moved == Moved::All;
-            all &= flight.through;
-        }
-        ring(rings, peers);
-        match (any, all) {
-            (_, true) => Moved::All,
-            (true, false) => Moved::Some,
-            (false, false) => Moved::Nothing,
-        }
+            (Way::Found(expected, found), _, Some(from)) => {
+                let (payload, moved) = arrived(*expected, from, &peer.bell);
+                *found = payload;
+                if payload.is_some() { Moved::All } else { moved }
+            }
+            // No such channel: the wiring is made from the same schedules, so there is one.
+            _ => Moved::Nothing,
+        };
+        any |= moved != Moved::Nothing;
+        flight.through = moved == Moved::All;
+        all &= flight.through;
+    }
+    match (any, all) {
+        (_, true) => Moved::All,
+        (true, false) => Moved::Some,
+        (false, false) => Moved::Nothing,
     }
 }

@@ -256,9 +256,8 @@ impl P2pChannel {
         let current = self.current.as_mut()?;
         Some(match (&current.way, &mut self.end) {
             (Way::Out(outgoing), End::Sends(to)) => match current.left {
-                None => match outgoing.advance(to) {
+                None => match outgoing.advance(to, &self.bell) {
                     Some(left) => {
-                        self.bell.ring();
                         clerk.sent(current.message);
                         current.left = Some(left.number);
                         Moved::Some
@@ -269,10 +268,7 @@ impl P2pChannel {
                 Some(_) => Moved::Nothing,
             },
             (Way::In(incoming), End::Receives(from)) => {
-                let moved = incoming.advance(from, blocks);
-                if moved != Moved::Nothing {
-                    self.bell.ring();
-                }
+                let moved = incoming.advance(from, &self.bell, blocks);
                 if moved == Moved::All {
                     clerk.received(current.message, false);
                 }

@@ -3,11 +3,11 @@
 
 use super::super::arena::Memory;
 use super::combine::{Blocks, Operand, Reduction};
-use crate::shm::{Header, INLINE, Payload, Receiver, Sender};
+use crate::shm::{Doorbell, Header, INLINE, Payload, Receiver, Sender};
 use lockstep_core::schedule::Algorithm;
 
 /// Messages up to this many bytes are copied, larger ones read where they are.
-pub(super) const MOST_COPIED: usize = Algorithm::MOST_COPIED_IN_SHARED_MEMORY as usize;
+const MOST_COPIED: usize = Algorithm::MOST_COPIED_IN_SHARED_MEMORY as usize;
 
 /// The mark that a receiver expects if it does not know it.
 pub(super) const ANY_MARK: u64 = u64::MAX;
@@ -54,8 +54,8 @@ pub(super) struct Left {
 }
 
 impl Outgoing {
-    /// Sends it if there is room. The receiver's bell is to be rung then.
-    pub(super) fn advance(&self, to: &mut Sender) -> Option<Left> {
+    /// Sends it if there is room, and wakes the receiver if that sleeps.
+    pub(super) fn advance(&self, to: &mut Sender, bell: &Doorbell) -> Option<Left> {
         let (header, at) = (self.header, self.from.offset);
         let bytes = self.from.bytes;
         let fits = bytes <= MOST_COPIED && bytes <= to.most_copied();
@@ -66,6 +66,7 @@ impl Outgoing {
             How::ByLength if !fits => (to.post(header, Payload::At(at))?, true),
             _ => (to.post_copy(header, at)?, false),
         };
+        bell.ring();
         Some(Left { number, in_place })
     }
 }
@@ -80,9 +81,14 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Takes it out if it is there. The sender's bell is to be rung if anything has moved.
-    pub(super) fn advance(&self, from: &mut Receiver, blocks: &mut Blocks) -> Moved {
-        let (found, moved) = arrived(self.expected, from);
+    /// Takes it out if it is there, and wakes the sender if that sleeps.
+    pub(super) fn advance(
+        &self,
+        from: &mut Receiver,
+        bell: &Doorbell,
+        blocks: &mut Blocks,
+    ) -> Moved {
+        let (found, moved) = arrived(self.expected, from, bell);
         let Some(payload) = found else { return moved };
         if let Some(operand) = Operand::of(payload) {
             let segment = from.segment();
@@ -94,14 +100,19 @@ impl Incoming {
             }
         }
         from.take();
+        bell.ring();
         Moved::All
     }
 }
 
 /// The next message if it is the expected one. A message of another call is left where it is: the
 /// receiver then waits until its watchdog ends the run, as NCCL would. A message of a call that
-/// this rank has left behind will never be expected again, and is dropped: then something has moved.
-pub(super) fn arrived(expected: Header, from: &mut Receiver) -> (Option<Payload>, Moved) {
+/// this rank has left behind will never be expected again, and is dropped.
+pub(super) fn arrived(
+    expected: Header,
+    from: &mut Receiver,
+    bell: &Doorbell,
+) -> (Option<Payload>, Moved) {
     let mut moved = Moved::Nothing;
     while let Some((header, payload)) = from.next() {
         let mark = if expected.mark == ANY_MARK { header.mark } else { expected.mark };
@@ -112,6 +123,7 @@ pub(super) fn arrived(expected: Header, from: &mut Receiver) -> (Option<Payload>
             break;
         }
         from.take();
+        bell.ring();
         moved = Moved::Some;
     }
     (None, moved)
