@@ -135,9 +135,10 @@ impl GroupTable {
             } else if key.is_default() {
                 world.clone()
             } else {
-                let stalled = draft.stalled();
                 let number = (key.order.1 < u64::MAX).then_some(key.order.1);
-                let Kin { size, strangers } = &kin;
+                let Kin { size, strangers, whole } = &kin;
+                // A job that runs is in calls, too. Who left no dump may be missing in them.
+                let stalled = draft.stalled() && !(*whole && absent.is_empty());
                 let unlisted = Unlisted {
                     number,
                     callers: &draft.callers,
@@ -390,6 +391,9 @@ struct Kin {
     size: Option<usize>,
     /// Ranks that are in another one of its name or its description.
     strangers: BTreeSet<GlobalRank>,
+    /// True if one of those that are called like it goes on with as many ranks as called this one: nobody
+    /// is missing.
+    whole: bool,
 }
 
 /// The kin of each group, in the groups' order.
@@ -400,12 +404,16 @@ fn kin(drafts: &BTreeMap<GroupKey, GroupDraft>) -> Vec<Kin> {
     let mut sizes: BTreeMap<String, usize> = BTreeMap::new();
     let mut named: BTreeMap<&str, BTreeSet<GlobalRank>> = BTreeMap::new();
     let mut numbered: BTreeMap<&str, BTreeSet<GlobalRank>> = BTreeMap::new();
+    let mut going_on: BTreeSet<(String, usize)> = BTreeSet::new();
     let said = |desc: &str| !desc.is_empty() && desc != "undefined";
     for (key, draft) in &unlisted {
         if said(&draft.desc) {
             let size = sizes.entry(family(&draft.desc)).or_default();
             *size = draft.callers.len().max(*size);
             named.entry(&draft.desc).or_default().extend(&draft.callers);
+            if !draft.stalled() {
+                going_on.insert((family(&draft.desc), draft.callers.len()));
+            }
         }
         numbered.entry(&key.order.2).or_default().extend(&draft.callers);
     }
@@ -419,6 +427,7 @@ fn kin(drafts: &BTreeMap<GroupKey, GroupDraft>) -> Vec<Kin> {
         Kin {
             size: sizes.get(&family(&draft.desc)).copied(),
             strangers: all.filter(|rank| !draft.callers.contains(rank)).copied().collect(),
+            whole: going_on.contains(&(family(&draft.desc), draft.callers.len())),
         }
     };
     drafts.iter().map(of).collect()

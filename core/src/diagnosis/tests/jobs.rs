@@ -54,6 +54,9 @@ const JOBS: &[(&str, Truth)] = &[
     ("slow_gather", &[(Kind::Straggler, &[3], Likely)]),
     ("slow_in_group", &[(Kind::Straggler, &[2], Likely)]),
     ("slow_in_one_of_two", &[(Kind::Straggler, &[0], Likely)]),
+    // Both of the pair are in its call when they are recorded: it was told as a circle with rank 1. That rank
+    // 2 is slow is a note only.
+    ("slow_in_pair", &[(Kind::CallNeverCompleted, &[], Undecidable)]),
     ("slow_mesh_of_three", &[(Kind::Straggler, &[6], Likely)]),
     // Or it left the all_reduce out in one round of a loop, and makes that of the next.
     ("swapped_at_the_start", &[(Kind::OpsSwapped, &[1], Likely)]),
