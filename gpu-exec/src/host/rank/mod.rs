@@ -308,9 +308,10 @@ impl Held {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let begins = !self.launched || told.start_ns.is_some();
         drop(told);
-        if self.clerks.get().is_some() || !begins {
+        if !begins {
             return;
         }
+        // It may have a clerk and not have come to its first call.
         let until = Instant::now() + at_most / 2;
         let _ = self.wait(at_most / 2, |_| self.clerks.get().map(|_| ()));
         let clerks = self.clerks.get().into_iter().flatten();
