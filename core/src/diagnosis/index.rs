@@ -54,6 +54,8 @@ pub(super) struct Job<'a> {
     roles: OnceCell<Roles>,
     /// See [`Job::may_look`].
     looks: Cell<u32>,
+    /// See [`Job::last_on_gloo`].
+    last_on_gloo: OnceCell<Vec<GlobalRank>>,
 }
 
 impl Made<'_> {
@@ -131,6 +133,7 @@ impl<'a> Job<'a> {
             standing: BTreeSet::new(),
             roles: OnceCell::new(),
             looks: Cell::new(LOOKS),
+            last_on_gloo: OnceCell::new(),
         };
         for same in
             calls.chunk_by(|(group, seq, _), (other, next, _)| group == other && seq == next)
@@ -286,22 +289,33 @@ impl<'a> Job<'a> {
         if self.rank(missing).is_some() {
             return Vec::new();
         }
-        let mut ends: BTreeMap<(GroupId, u64), bool> = BTreeMap::new();
-        let last = self.log.logs().filter_map(|(rank, log)| {
-            let record = log.calls.last()?;
-            let group = record.call.group;
-            let with = self.log.recorded
-                && self.group(group)?.backend() == BackendName::Gloo
-                && self.group(group)?.group_rank(missing).is_some()
-                && log.calls.iter().all(|record| record.state == CallState::Completed);
-            if !with {
-                return None;
-            }
-            let seq = record.seq?;
-            let ends = *ends.entry((group, seq)).or_insert_with(|| self.ends_in(group, seq));
-            ends.then_some(Made { rank, record })
+        let last = self.last_on_gloo().iter().filter_map(|rank| {
+            let record = self.rank(*rank)?.calls.last()?;
+            let with = self.group(record.call.group)?.group_rank(missing).is_some();
+            with.then_some(Made { rank: *rank, record })
         });
         last.collect()
+    }
+
+    /// The ranks of those calls, whoever is missing: asked for each of many, looked up once.
+    fn last_on_gloo(&self) -> &[GlobalRank] {
+        self.last_on_gloo.get_or_init(|| {
+            let mut ends: BTreeMap<(GroupId, u64), bool> = BTreeMap::new();
+            let last = self.log.logs().filter_map(|(rank, log)| {
+                let record = log.calls.last()?;
+                let group = record.call.group;
+                let idle = self.log.recorded
+                    && self.group(group)?.backend() == BackendName::Gloo
+                    && log.calls.iter().all(|record| record.state == CallState::Completed);
+                if !idle {
+                    return None;
+                }
+                let seq = record.seq?;
+                let ends = *ends.entry((group, seq)).or_insert_with(|| self.ends_in(group, seq));
+                ends.then_some(rank)
+            });
+            last.collect()
+        })
     }
 
     /// True of a collective behind which nobody is seen to have gone on.
