@@ -238,20 +238,10 @@ pub(super) fn reason(
         true => Certainty::Certain,
         false => Certainty::Likely,
     };
-    let deed = |record: &CallRecord, of: GlobalRank, count: usize, certainty: Certainty| {
-        let seq = record.seq.unwrap_or(0);
-        Deed {
-            op: record.call.op.clone(),
-            part_of: None,
-            seq,
-            last_seq: seq,
-            count,
-            line: line_of(job.log, of, record),
-            other: None,
-            ddp: is_ddp(&record.call.stack),
-            certainty,
-            planned: false,
-        }
+    let deed = |record: &CallRecord, of: GlobalRank, count: usize, certainty: Certainty| Deed {
+        count,
+        certainty,
+        ..one_call(job, record, of)
     };
     match first.edit {
         Edit::Skipped { count } => {
@@ -355,6 +345,23 @@ pub(super) fn in_another_group<'a>(
     })
 }
 
+/// One call that a rank made or left out, likely.
+fn one_call(job: &Job<'_>, record: &CallRecord, of: GlobalRank) -> Deed {
+    let seq = record.seq.unwrap_or(0);
+    Deed {
+        op: record.call.op.clone(),
+        part_of: None,
+        seq,
+        last_seq: seq,
+        count: 1,
+        line: line_of(job.log, of, record),
+        other: None,
+        ddp: is_ddp(&record.call.stack),
+        certainty: Certainty::Likely,
+        planned: false,
+    }
+}
+
 /// What tells two ranks apart that part in the calls that they stand in: one is in a call that has
 /// been made before, again and again, the other in one that has not. The former is in a loop that
 /// the latter has left.
@@ -378,20 +385,8 @@ fn round_or_end(
         earlier(other) || before.iter().any(|known| earlier(known))
     };
     let on_top = || {
-        let seq = mine.seq?;
-        let deed = Deed {
-            op: mine.call.op.clone(),
-            part_of: None,
-            seq,
-            last_seq: seq,
-            count: 1,
-            line: line_of(job.log, rank, mine),
-            other: None,
-            ddp: is_ddp(&mine.call.stack),
-            certainty: Certainty::Likely,
-            planned: false,
-        };
-        Some((mine.call.group, Reason::Extra(deed)))
+        mine.seq?;
+        Some((mine.call.group, Reason::Extra(one_call(job, mine, rank))))
     };
     match (made(mine), made(other)) {
         (ROUNDS.., 0) => on_top(),

@@ -302,8 +302,8 @@ impl Held {
         clerks.into_iter().flatten().for_each(|clerk| clerk.dump());
     }
 
-    /// Waits until a rank that all wait for no more is on its way: a run can end before a rank that begins late
-    /// has made its first call, and without it its dump would say that it came to none.
+    /// Waits until a rank that all wait for no more is on its way: a run can end before a rank that begins late,
+    /// with or without a clerk, has made its first call, and its dump would say that it came to none.
     fn get_going(&self, at_most: Duration) {
         let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let begins = !self.launched || told.start_ns.is_some();
@@ -311,7 +311,6 @@ impl Held {
         if !begins {
             return;
         }
-        // It may have a clerk and not have come to its first call.
         let until = Instant::now() + at_most / 2;
         let _ = self.wait(at_most / 2, |_| self.clerks.get().map(|_| ()));
         let clerks = self.clerks.get().into_iter().flatten();
