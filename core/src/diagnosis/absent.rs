@@ -19,6 +19,7 @@ use super::report::{Certainty, Evidence, Kind};
 use super::rounds::{alike_since, fix_loop, left_out};
 use super::tally::Tally;
 use super::unanswered::unanswered;
+use super::which;
 use super::words::{self, cap_ranks, capital, ranks};
 use super::wrong_group;
 use crate::group::BackendName;
@@ -353,13 +354,7 @@ pub(super) fn never_joined(
                     }
                 }) =>
         {
-            format!(
-                " Or {} left out one of #{from} to #{}, which are all alike, or had a batch fewer, and {} \
-                 past the loop: the recording cannot tell.",
-                if culprits.len() == 1 { "it" } else { "they" },
-                row.seq,
-                if culprits.len() == 1 { "is" } else { "are" },
-            )
+            which::or_left_out(job, row, culprits, made, from)
         }
         _ => String::new(),
     };

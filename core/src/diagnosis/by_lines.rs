@@ -29,6 +29,7 @@ pub(super) fn skipped_by_lines(
             part_of: None,
             seq,
             last_seq: seq,
+            pause: None,
             count,
             line: line_of(job.log, peer, their),
             other: None,

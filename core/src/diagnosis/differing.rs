@@ -13,6 +13,7 @@ use super::report::{Certainty, Kind};
 use super::rounds::{self, fix_loop};
 use super::signature::{Difference, Signature};
 use super::tied::tie;
+use super::which;
 use super::words::{self, cap_ranks, ranks, s};
 use super::wrong_group;
 use crate::rank::GlobalRank;
@@ -132,6 +133,11 @@ fn minority(
         .unwrap_or_else(|| reason(scene.job, row.group, row.seq, culprit, peer, side.difference));
     let (why, passes) =
         passes::told(scene.job, row.group, culprit, peer, mismatch.decided.doubted(why));
+    let by_times = which::by_times(scene.job, (row.group, row.seq), culprit, peer, &why);
+    let why = match by_times.filter(|deed| deed.pause.is_some()) {
+        Some(deed) => Reason::Skipped(deed),
+        None => why,
+    };
     let group = words::group_label(log, row.group);
     let who = cap_ranks(&side.ranks);
     let [own_line, their_line] = words::lines_of_both(log, own, theirs);
@@ -179,7 +185,7 @@ fn minority(
     match why {
         Reason::Replaced | Reason::Other => {}
         Reason::Skipped(mut deed) => {
-            let many = one_of_many(scene.job, row, theirs, &deed);
+            let many = deed.pause.is_none() && one_of_many(scene.job, row, theirs, &deed);
             if many {
                 deed.certainty = deed.certainty.max(Certainty::Likely);
             }
@@ -190,7 +196,7 @@ fn minority(
                 false => late(scene.job, row, own, &deed),
             };
             cause.kind = Kind::OpSkipped;
-            cause.seq = Some(deed.seq);
+            cause.seq = Some(deed.told_seq());
             cause.op = Some(deed.op.clone());
             cause.certainty = deed.certainty;
             cause.message = format!("{} {here}{waits}.{or}", skipped(&who, &deed, &group));
@@ -297,6 +303,17 @@ const ONE_OF_MANY: &str = " The calls before are like it: it may have left out a
 pub(super) fn skipped(who: &str, deed: &Deed, group: &str) -> String {
     let line = words::at_line(deed.line.clone());
     let likely = if deed.certainty == Certainty::Certain { "" } else { " most likely" };
+    if let Some(pause) = deed.pause {
+        return format!(
+            "{who}{likely} never called {} #{} of {group}{line}: it is one of #{} to #{}, which are all \
+             alike, and {}.",
+            deed.named(),
+            pause.seq,
+            deed.seq,
+            deed.last_seq,
+            pause.said()
+        );
+    }
     if deed.last_seq > deed.seq {
         return format!(
             "{who}{likely} never called one {} of {group} that the others call{line}: one of \

@@ -18,6 +18,7 @@ use super::plan_diff::{PlanDiff, plan_diff};
 use super::report::Certainty;
 use super::rounds::{left_inner, left_loop, only_here, went_around, whole_rounds};
 use super::signature::{Difference, Signature};
+use super::which::Pause;
 use super::words::{at_line, in_order, line_of, within};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
@@ -65,6 +66,8 @@ pub(super) struct Deed {
     pub(super) seq: u64,
     /// The last number that it could have as well.
     pub(super) last_seq: u64,
+    /// What tells which of them it is, if times do.
+    pub(super) pause: Option<Pause>,
     /// How many.
     pub(super) count: usize,
     /// Its line.
@@ -80,6 +83,11 @@ pub(super) struct Deed {
 }
 
 impl Deed {
+    /// The number that the finding is told under.
+    pub(super) fn told_seq(&self) -> u64 {
+        self.pause.map_or(self.seq, |pause| pause.seq)
+    }
+
     /// The first of the calls, as people know it.
     pub(super) fn named(&self) -> String {
         within(self.part_of.as_deref(), &self.op)
@@ -137,6 +145,7 @@ pub(super) fn reason(
             part_of: None,
             seq,
             last_seq: seq,
+            pause: None,
             count,
             line: first.and_then(|record| line_of(job.log, of, record)),
             other: None,
@@ -353,6 +362,7 @@ fn from_plan(diff: PlanDiff) -> Reason {
         part_of: place.part_of,
         seq: place.seq,
         last_seq: place.last_seq,
+        pause: None,
         count: place.count,
         line: place.line,
         other: place.other,

@@ -12,6 +12,7 @@ use super::index::Row;
 use super::out_of_step::since;
 use super::report::{Certainty, Kind};
 use super::rounds::alike_since;
+use super::which::{pause, unbroken_since};
 use super::words::{self, cap_ranks, ranks, s};
 use crate::rank::GlobalRank;
 
@@ -72,15 +73,17 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink, circle: &Cause) -> Optio
     }
     let rank = *absent.first()?;
     let from = match all_of(job, rank, made.rank, first.group) {
-        true => first.seq,
-        false => alike_since(job, first.group, first.seq, rank).unwrap_or(first.seq),
+        true => unbroken_since(job, first.group, made.rank, first.seq),
+        false => alike_since(job, first.group, first.seq, rank),
     };
+    let from = from.unwrap_or(first.seq);
     let ddp = is_ddp(&made.record.call.stack);
     let deed = Deed {
         op: op.clone(),
         part_of: None,
         seq: from,
         last_seq: first.seq,
+        pause: pause(job, first.group, rank, made.rank, from, first.seq),
         count: lacking.len(),
         line: words::line_of(job.log, made.rank, made.record),
         other: None,
@@ -95,7 +98,7 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink, circle: &Cause) -> Optio
         culprits: absent.clone(),
         also_victims: others(absent),
         group: Some(first.group),
-        seq: Some(from),
+        seq: Some(deed.told_seq()),
         op: Some(op.clone()),
         certainty: Certainty::Likely,
         message: since(&said, &circle.message) + MAY_COME,

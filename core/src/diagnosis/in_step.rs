@@ -346,13 +346,14 @@ pub(super) fn in_another_group<'a>(
 }
 
 /// One call that a rank made or left out, likely.
-fn one_call(job: &Job<'_>, record: &CallRecord, of: GlobalRank) -> Deed {
+pub(super) fn one_call(job: &Job<'_>, record: &CallRecord, of: GlobalRank) -> Deed {
     let seq = record.seq.unwrap_or(0);
     Deed {
         op: record.call.op.clone(),
         part_of: None,
         seq,
         last_seq: seq,
+        pause: None,
         count: 1,
         line: line_of(job.log, of, record),
         other: None,

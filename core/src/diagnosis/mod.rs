@@ -70,6 +70,7 @@ mod unsaid;
 mod waits;
 mod watchdogs;
 mod went_on;
+mod which;
 mod words;
 mod wrong_group;
 

@@ -15,6 +15,7 @@ use super::in_step::{self, InAnother, odd_ones};
 use super::index::{Job, Made, Row};
 use super::report::{Certainty, Kind};
 use super::rounds::{fix_loop, left_out};
+use super::which;
 use super::words::{self, at_line, cap_ranks};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
@@ -79,6 +80,11 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
             job.last_call(group, first).and_then(|last| last.seq).is_none_or(|last| last < deed.seq)
         }
         _ => false,
+    };
+    let missed = job.last_number(group, first).map_or(1, |last| last.saturating_add(1));
+    let why = match which::by_times(job, (group, missed), first, odd.model, &why) {
+        Some(deed) => Reason::Skipped(deed),
+        None => why,
     };
     let mut cause = tell(scene, cause, &odd.ranks, group, why);
     if !odd.sure {
@@ -362,7 +368,8 @@ pub(super) fn tell(
     cause.kind = kind;
     cause.group = Some(group);
     if let Some(deed) = deed {
-        (cause.seq, cause.op, cause.certainty) = (Some(deed.seq), Some(deed.op), deed.certainty);
+        (cause.seq, cause.certainty) = (Some(deed.told_seq()), deed.certainty);
+        cause.op = Some(deed.op);
     }
     cause.message = since(&said, &cause.message);
     cause.fix = fix;

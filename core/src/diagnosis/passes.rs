@@ -122,6 +122,7 @@ impl Differing {
             part_of: None,
             seq,
             last_seq: seq,
+            pause: None,
             count: more.count,
             line: op.at.map(|at| plan.describe_line(at)),
             other: None,

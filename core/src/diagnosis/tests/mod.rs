@@ -20,6 +20,7 @@ mod simulated;
 #[cfg(feature = "program")]
 mod unsaid;
 mod votes;
+mod which;
 
 use super::*;
 use crate::flight_recorder::read_files;

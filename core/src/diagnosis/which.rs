@@ -1,0 +1,154 @@
+//! Which of several calls that are all alike a rank left out. Where nothing lies between them their order
+//! cannot tell; times can: a loop that goes round without its call comes to the next one a round late.
+
+use super::explain::{Deed, Reason, alike};
+use super::in_step::one_call;
+use super::index::{Job, Made, Row};
+use super::report::Certainty;
+use super::words::{duration, ranks};
+use crate::group::GroupId;
+use crate::rank::GlobalRank;
+use crate::trace::CallRecord;
+
+/// At least so many pauses show what is usual.
+const USUAL: usize = 4;
+
+/// The pause in which a rank left its call out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pause {
+    /// The number that the call would have had, which its next one has.
+    pub(super) seq: u64,
+    rank: GlobalRank,
+    pause_ps: u64,
+    usual_ps: u64,
+}
+
+impl Pause {
+    /// `2.00 ms passed on rank 2 before its own #6, where 1.00 ms is usual`.
+    pub(super) fn said(&self) -> String {
+        format!(
+            "{} passed on {} before its own #{}, where {} is usual",
+            duration(self.pause_ps),
+            ranks(&[self.rank]),
+            self.seq,
+            duration(self.usual_ps)
+        )
+    }
+}
+
+/// A call left out, as the one of those like it whose pause shows it: `model` made them all, one behind the
+/// other, and is missed by the others at number `missed`. Whoever seems to have left their loop a round early may have left one out as well.
+pub(super) fn by_times(
+    job: &Job<'_>,
+    (group, missed): (GroupId, u64),
+    rank: GlobalRank,
+    model: GlobalRank,
+    why: &Reason,
+) -> Option<Deed> {
+    if job.log.plan.is_some() {
+        return None;
+    }
+    let (seq, certainty) = match why {
+        Reason::Skipped(deed) if deed.count == 1 => (deed.seq, deed.certainty),
+        Reason::LeftLoop { short_by: None | Some(1), .. } => (missed, Certainty::Likely),
+        _ => return None,
+    };
+    let first = unbroken_since(job, group, model, seq)?;
+    let pause = pause(job, group, rank, model, first, seq);
+    let call = job.calls_from(group, model, seq).next().filter(|call| call.seq == Some(seq))?;
+    let deed = Deed { seq: first, last_seq: seq, pause, certainty, ..one_call(job, call, model) };
+    (pause.is_some() || matches!(why, Reason::Skipped(_))).then_some(deed)
+}
+
+/// What else may be of ranks that never came to the call of a row, which `made` made, and that stand behind
+/// calls like it from number `from` on.
+pub(super) fn or_left_out(
+    job: &Job<'_>,
+    row: &Row<'_>,
+    culprits: &[GlobalRank],
+    made: Made<'_>,
+    from: u64,
+) -> String {
+    let (it, is) = if culprits.len() == 1 { ("it", "is") } else { ("they", "are") };
+    let pause = match culprits {
+        [rank] => pause(job, row.group, *rank, made.rank, from, row.seq),
+        _ => None,
+    };
+    let tells = match pause {
+        Some(pause) => format!("its times speak for #{}, left out: {}", pause.seq, pause.said()),
+        None => "the recording cannot tell".to_owned(),
+    };
+    format!(
+        " Or {it} left out one of #{from} to #{}, which are all alike, or had a batch fewer, and {is} past \
+         the loop: {tells}.",
+        row.seq
+    )
+}
+
+/// The first of the calls that a rank made one behind the other, all alike, up to number `seq`.
+pub(super) fn unbroken_since(
+    job: &Job<'_>,
+    group: GroupId,
+    model: GlobalRank,
+    seq: u64,
+) -> Option<u64> {
+    let calls = &job.rank(model)?.calls;
+    let at = calls.iter().rposition(|it| it.call.group == group && it.seq == Some(seq))?;
+    let last = calls.get(at)?;
+    let before = calls.get(..=at)?.iter().rev();
+    before
+        .take_while(|it| {
+            it.call.group == group && it.call.stack == last.call.stack && alike(it, last)
+        })
+        .last()?
+        .seq
+}
+
+/// The one pause among a rank's calls from number `first` up to before `last` that is as long as two,
+/// and that `model` did not make.
+pub(super) fn pause(
+    job: &Job<'_>,
+    group: GroupId,
+    rank: GlobalRank,
+    model: GlobalRank,
+    first: u64,
+    last: u64,
+) -> Option<Pause> {
+    let of = |rank| pauses(job.calls_from(group, rank, first), last);
+    let (own, theirs) = (of(rank), of(model));
+    let (usual_ps, their_usual_ps) = (median(&own)?, median(&theirs)?);
+    // At a step that is slow on all nobody leaves a call out.
+    let longer = |pause_ps: u64, usual_ps: u64| pause_ps > usual_ps.saturating_mul(7) / 5;
+    let theirs_is = |seq: u64| theirs.iter().find(|(number, _)| *number == seq);
+    let mut alone = own.iter().filter(|(seq, pause_ps)| {
+        longer(*pause_ps, usual_ps)
+            && theirs_is(*seq).is_some_and(|(_, pause_ps)| !longer(*pause_ps, their_usual_ps))
+    });
+    let (Some((seq, pause_ps)), None) = (alone.next(), alone.next()) else { return None };
+    let rounds_by_ten = pause_ps.saturating_mul(10) / usual_ps.max(1);
+    (17..=25).contains(&rounds_by_ten).then_some(Pause {
+        seq: *seq,
+        rank,
+        pause_ps: *pause_ps,
+        usual_ps,
+    })
+}
+
+/// How long after the call before each call came, by its number.
+fn pauses<'a>(calls: impl Iterator<Item = &'a CallRecord>, last: u64) -> Vec<(u64, u64)> {
+    let before = calls.take_while(|record| record.seq.is_some_and(|seq| seq < last));
+    let calls: Vec<&CallRecord> = before.collect();
+    let pairs = calls.windows(2).filter_map(|pair| match pair {
+        [a, b] => Some((b.seq?, b.scheduled_ps.saturating_sub(a.scheduled_ps))),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+/// The pause in the middle; `None` of too few, or where calls have no times.
+fn median(pauses: &[(u64, u64)]) -> Option<u64> {
+    let mut lengths: Vec<u64> = pauses.iter().map(|(_, pause_ps)| *pause_ps).collect();
+    lengths.sort_unstable();
+    let usual_ps = *lengths.get(lengths.len() / 2)?;
+    (lengths.len() >= USUAL && usual_ps > 0).then_some(usual_ps)
+}
