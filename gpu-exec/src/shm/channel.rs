@@ -7,15 +7,13 @@
 //! receiver answers with a count of what it has taken, which is also how the sender learns that
 //! its memory is its own again.
 
+use super::segment::LINE;
 use super::{APART, Segment};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Messages that can be under way.
 const SLOTS: u64 = 32;
-
-/// A message's cache line.
-const LINE: usize = 64;
 
 /// Bytes that fit into the line.
 pub(crate) const INLINE: usize = 24;
@@ -59,10 +57,10 @@ pub(crate) enum Payload {
     Delivered,
 }
 
-const KIND_INLINE: u32 = 0;
-const KIND_AT: u32 = 1;
-const KIND_LENT: u32 = 2;
-const KIND_DELIVERED: u32 = 3;
+const KIND_INLINE: u64 = 0;
+const KIND_AT: u64 = 1;
+const KIND_LENT: u64 = 2;
+const KIND_DELIVERED: u64 = 3;
 
 impl Channel {
     /// What a channel with that bounce buffer takes in the segment.
@@ -89,7 +87,7 @@ impl Channel {
 
     /// The side that reads. There must be one in all processes.
     pub(crate) fn receiver(self) -> Receiver {
-        Receiver { channel: self, taken: 0, next: None }
+        Receiver { channel: self, taken: 0, seen: false }
     }
 
     fn taken(&self) -> &AtomicU64 {
@@ -100,8 +98,9 @@ impl Channel {
         self.offset + APART + (number % SLOTS) as usize * LINE
     }
 
-    fn turn(&self, number: u64) -> &AtomicU32 {
-        self.segment.word(self.line(number))
+    /// What a message's line holds: whose turn it is and of which kind, the header, what it brings.
+    fn fields(&self, number: u64) -> &[AtomicU64; LINE / 8] {
+        self.segment.line(self.line(number))
     }
 
     fn bounce_start(&self) -> usize {
@@ -109,7 +108,8 @@ impl Channel {
     }
 }
 
-/// What a line says in its `number`'s turn: never what it said a lap before, nor zero.
+/// What a line says in its `number`'s turn, in the lower half of its first field, beside the
+/// message's kind: never what it said a lap before, nor zero.
 fn turn_of(number: u64) -> u32 {
     ((number / SLOTS) as u32).wrapping_mul(2).wrapping_add(1)
 }
@@ -146,22 +146,21 @@ impl Sender {
             return None;
         }
         let number = self.posted;
-        let segment = &*self.channel.segment;
-        let line = self.channel.line(number);
         let (kind, words) = match payload {
             Payload::Inline(words) => (KIND_INLINE, words),
             Payload::At(offset) => (KIND_AT, [offset as u64, 0, 0]),
             Payload::Lent(offset) => (KIND_LENT, [offset as u64, 0, 0]),
             Payload::Delivered => (KIND_DELIVERED, [0; 3]),
         };
-        segment.word(line + 4).store(kind, Ordering::Relaxed);
         let Header { seq, fingerprint, bytes, mark } = header;
-        let fields = [seq, fingerprint, bytes, mark].into_iter().chain(words);
-        for (index, field) in fields.enumerate() {
-            segment.double_word(line + 8 + 8 * index).store(field, Ordering::Relaxed);
+        let [turn, fields @ ..] = self.channel.fields(number);
+        let [a, b, c] = words;
+        for (field, value) in fields.iter().zip([seq, fingerprint, bytes, mark, a, b, c]) {
+            field.store(value, Ordering::Relaxed);
         }
         self.bounce_ends[(number % SLOTS) as usize] = self.bounced;
-        self.channel.turn(number).store(turn_of(number), Ordering::Release);
+        // Release: who sees the turn sees the fields, and the bytes that they speak of.
+        turn.store(u64::from(turn_of(number)) | kind << 32, Ordering::Release);
         self.posted += 1;
         Some(self.posted)
     }
@@ -248,8 +247,9 @@ impl Sender {
 pub(crate) struct Receiver {
     channel: Channel,
     taken: u64,
-    /// The next message, once it was seen.
-    next: Option<(Header, Payload)>,
+    /// Whether the next message is there. It is read from its line however often it is asked for,
+    /// which is a core's own by then.
+    seen: bool,
 }
 
 impl Receiver {
@@ -260,29 +260,22 @@ impl Receiver {
 
     /// The next message, if it is there. It stays the next until it is taken.
     pub(crate) fn next(&mut self) -> Option<(Header, Payload)> {
-        if self.next.is_none() {
-            let turn = self.channel.turn(self.taken).load(Ordering::Acquire);
-            if turn == turn_of(self.taken) {
-                self.next = Some(self.read());
-            }
+        let [turn, fields @ ..] = self.channel.fields(self.taken);
+        // Acquire: of a message whose turn is seen, all of it is seen.
+        let turn = turn.load(Ordering::Acquire);
+        self.seen = turn as u32 == turn_of(self.taken);
+        if !self.seen {
+            return None;
         }
-        self.next
-    }
-
-    fn read(&self) -> (Header, Payload) {
-        let line = self.channel.line(self.taken);
-        let segment = &*self.channel.segment;
-        let field =
-            |index: usize| segment.double_word(line + 8 + 8 * index).load(Ordering::Relaxed);
-        let header =
-            Header { seq: field(0), fingerprint: field(1), bytes: field(2), mark: field(3) };
-        let payload = match segment.word(line + 4).load(Ordering::Relaxed) {
-            KIND_INLINE => Payload::Inline([field(4), field(5), field(6)]),
-            KIND_AT => Payload::At(field(4) as usize),
-            KIND_LENT => Payload::Lent(field(4) as usize),
+        let [seq, fingerprint, bytes, mark, a, b, c] =
+            std::array::from_fn(|index| fields[index].load(Ordering::Relaxed));
+        let payload = match turn >> 32 {
+            KIND_INLINE => Payload::Inline([a, b, c]),
+            KIND_AT => Payload::At(a as usize),
+            KIND_LENT => Payload::Lent(a as usize),
             _ => Payload::Delivered,
         };
-        (header, payload)
+        Some((Header { seq, fingerprint, bytes, mark }, payload))
     }
 
     /// The next message is looked for soon: its line is here by then, if it was sent.
@@ -292,8 +285,9 @@ impl Receiver {
 
     /// Takes the next message away: the sender may use its memory again.
     pub(crate) fn take(&mut self) {
-        if self.next.take().is_some() {
+        if std::mem::take(&mut self.seen) {
             self.taken += 1;
+            // Release: what was read is read before its sender writes there again.
             self.channel.taken().store(self.taken, Ordering::Release);
         }
     }

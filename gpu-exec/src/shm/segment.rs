@@ -15,6 +15,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+/// A cache line, for whoever puts what belongs together into one.
+pub(super) const LINE: usize = 64;
+
 /// Bytes copied at a time. A C library copies what fits into its second level cache by the
 /// processor's own instruction for it, which need not read the lines that it overwrites; more it
 /// copies line by line, unless it is more than the whole third level, which a virtual machine
@@ -91,6 +94,14 @@ impl Segment {
     pub(crate) fn double_word(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: as for `word`.
         unsafe { AtomicU64::from_ptr(self.at(offset, 8, 8).as_ptr().cast()) }
+    }
+
+    /// The cache line at `offset`, a multiple of [`LINE`]: looked up once for all that is in it.
+    #[inline]
+    pub(super) fn line(&self, offset: usize) -> &[AtomicU64; LINE / 8] {
+        // SAFETY: inside and aligned; an array of atomics lies as one of numbers does; else as for
+        // `word`, and nobody reaches a part of it as a `word`.
+        unsafe { self.at(offset, LINE, LINE).cast().as_ref() }
     }
 
     /// Asks for the cache line at `offset`, which is about to be written, without waiting for it: what

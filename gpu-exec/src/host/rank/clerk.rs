@@ -202,8 +202,8 @@ impl Clerk {
     /// and watches it from then on; if it `starts` at once, that too, and first what ended before
     /// it. One lock for all of it and at most one look at the clock: small calls take no longer than
     /// a few of those.
-    pub(super) fn scheduled(&self, made: Made, made_ns: Option<u64>, starts: bool) {
-        let Made { work, op, part, seq, .. } = made;
+    pub(super) fn scheduled(&self, made: &Made, made_ns: Option<u64>, starts: bool) {
+        let &Made { work, op, part, seq, .. } = made;
         let mut desk = self.wait_for_room(self.desk());
         let mut call = false;
         let began_ns = match made.began {

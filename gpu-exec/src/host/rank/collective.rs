@@ -44,12 +44,12 @@ pub(super) struct Peer {
     pub(super) last: [Option<usize>; 2],
 }
 
-/// A message of the current step.
+/// A message of the current step: no more than differs from one to the other, since it is written
+/// while peers wait for it.
 #[derive(Debug)]
 struct Flight {
-    peer: usize,
+    what: Exchange,
     way: Way,
-    message: Message,
     /// The message to or from the same peer that goes before.
     after: Option<usize>,
     through: bool,
@@ -57,15 +57,20 @@ struct Flight {
 
 impl Flight {
     /// Sends it if there is room.
-    fn leaves(&self, peer: &mut Peer, lent: &mut Vec<Lent>, clerk: &Clerk) -> bool {
-        let (Way::Out(outgoing), Some(to)) = (&self.way, &mut peer.to) else { return false };
+    fn leaves(&self, current: Current<'_>, peer: &mut Peer, lent: &mut Vec<Lent>) -> bool {
+        let (Way::Out(how), Some(to)) = (&self.way, &mut peer.to) else { return false };
+        let outgoing = Outgoing {
+            header: current.header(&self.what),
+            from: self.what.place.memory,
+            how: *how,
+        };
         let Some(Left { number, in_place }) = outgoing.advance(to, &peer.bell) else {
             return false;
         };
         if in_place {
-            lent.push(Lent { peer: self.peer, number, memory: outgoing.from });
+            lent.push(Lent { peer: self.what.peer, number, memory: outgoing.from });
         }
-        clerk.sent(self.message);
+        current.clerk.sent(current.message(&self.what, peer.rank));
         to.make_ready(if in_place { 0 } else { outgoing.from.bytes });
         true
     }
@@ -73,10 +78,11 @@ impl Flight {
 
 #[derive(Debug)]
 enum Way {
-    Out(Outgoing),
-    In(Incoming),
+    Out(How),
+    /// The rank's own operand, if what comes is added to one.
+    In(Option<Memory>),
     /// Looked for, and left where it is.
-    Found(Header, Option<Payload>),
+    Found(Option<Payload>),
 }
 
 /// Memory that a peer may still read.
@@ -97,9 +103,17 @@ struct Current<'a> {
 }
 
 impl Current<'_> {
-    fn header(&self, step: u32, memory: Memory) -> Header {
+    fn header(&self, what: &Exchange) -> Header {
         let (seq, fingerprint) = (self.seq, self.call.fingerprint);
-        Header { seq, fingerprint, bytes: memory.bytes as u64, mark: step.into() }
+        let bytes = what.place.memory.bytes as u64;
+        Header { seq, fingerprint, bytes, mark: what.step.into() }
+    }
+
+    /// What is written down of it.
+    fn message(&self, what: &Exchange, peer: GlobalRank) -> Message {
+        let Exchange { step, place: Place { named, memory }, .. } = *what;
+        let bytes = memory.bytes as u64;
+        Message { work: self.work, step, peer, slice: Some(named), bytes }
     }
 
     /// Takes note of another look; `ended` as it came out. One that has waited for long drops what peers sent in
@@ -222,43 +236,24 @@ impl GroupLink {
                 Ok(())
             }
             Act::Send { peer, from } => {
-                let message = Exchange { step, peer, place: from };
-                self.send(current, message, How::ByLength)
+                self.fly(Exchange { step, peer, place: from }, Way::Out(How::ByLength))
             }
             Act::Receive { peer, into } => {
-                self.receive(current, Exchange { step, peer, place: into }, None)
+                self.fly(Exchange { step, peer, place: into }, Way::In(None))
             }
             Act::ReceiveReduce { peer, local, into } => {
-                let combine = reduction.map(|how| (local, how));
-                self.receive(current, Exchange { step, peer, place: into }, combine)
+                let own = reduction.map(|_| local);
+                self.fly(Exchange { step, peer, place: into }, Way::In(own))
             }
         }
     }
 
-    fn send(&mut self, current: Current<'_>, what: Exchange, how: How) -> Result<(), String> {
-        let header = current.header(what.step, what.place.memory);
-        self.fly(current, what, Way::Out(Outgoing { header, from: what.place.memory, how }))
-    }
-
-    fn receive(
-        &mut self,
-        current: Current<'_>,
-        what: Exchange,
-        combine: Option<(Memory, Reduction)>,
-    ) -> Result<(), String> {
-        let expected = current.header(what.step, what.place.memory);
-        let incoming = Incoming { expected, into: what.place.memory, combine };
-        self.fly(current, what, Way::In(incoming))
-    }
-
-    fn fly(&mut self, current: Current<'_>, what: Exchange, way: Way) -> Result<(), String> {
-        let Exchange { step, peer, place: Place { named, memory } } = what;
-        let member = self.peers.get_mut(peer).ok_or("a peer outside the group")?;
-        let (work, bytes) = (current.work, memory.bytes as u64);
-        let message = Message { work, step, peer: member.rank, slice: Some(named), bytes };
+    /// Prepares a message.
+    fn fly(&mut self, what: Exchange, way: Way) -> Result<(), String> {
+        let member = self.peers.get_mut(what.peer).ok_or("a peer outside the group")?;
         let last = &mut member.last[usize::from(!matches!(way, Way::Out(_)))];
         let after = last.replace(self.flights.len());
-        self.flights.push(Flight { peer, way, message, after, through: false });
+        self.flights.push(Flight { what, way, after, through: false });
         Ok(())
     }
 
@@ -267,29 +262,28 @@ impl GroupLink {
         if self.flights.is_empty() {
             return;
         }
-        let clerk = current.clerk;
-        self.depart(clerk, aside);
+        self.depart(current, aside);
         let GroupLink { flights, peers, blocks, lent, bell, patience, .. } = self;
         // Each round tries every message; only when none moves does the rank wait.
-        let mut moved = advance(flights, peers, blocks, lent, clerk);
+        let mut moved = advance(current, flights, peers, blocks, lent);
         if let Some(aside) = aside.take() {
             aside();
         }
         loop {
             match moved {
                 Moved::All => break,
-                Moved::Some => moved = advance(flights, peers, blocks, lent, clerk),
+                Moved::Some => moved = advance(current, flights, peers, blocks, lent),
                 Moved::Nothing => {
                     let mut looks = soon(*patience);
                     bell.wait_for(*patience, || {
-                        moved = advance(flights, peers, blocks, lent, clerk);
+                        moved = advance(current, flights, peers, blocks, lent);
                         current.waits(moved != Moved::Nothing, &mut looks, peers)
                     });
                 }
             }
         }
         for flight in flights.drain(..) {
-            if let Some(peer) = peers.get_mut(flight.peer) {
+            if let Some(peer) = peers.get_mut(flight.what.peer) {
                 peer.last = [None; 2];
             }
         }
@@ -298,7 +292,7 @@ impl GroupLink {
     /// Sends what can leave, and does what is to be done aside, unless that was done, while the lines
     /// of the messages that come are on their way from the peers' cores. A rank that only receives
     /// looks first: its peers may be far ahead.
-    fn depart(&mut self, clerk: &Clerk, aside: &mut Aside<'_>) {
+    fn depart(&mut self, current: Current<'_>, aside: &mut Aside<'_>) {
         let GroupLink { flights, peers, lent, .. } = self;
         if !flights.iter().any(|flight| matches!(flight.way, Way::Out(_))) {
             return;
@@ -307,10 +301,10 @@ impl GroupLink {
         for index in 0..flights.len() {
             let (before, rest) = flights.split_at_mut(index);
             let Some(flight) = rest.first_mut() else { continue };
-            let peer = &mut peers[flight.peer];
+            let peer = &mut peers[flight.what.peer];
             match (&flight.way, &peer.from) {
                 (Way::Out(_), _) if flight.after.is_none_or(|after| before[after].through) => {
-                    flight.through = flight.leaves(peer, lent, clerk);
+                    flight.through = flight.leaves(current, peer, lent);
                 }
                 (Way::In(_) | Way::Found(..), Some(from)) => from.make_ready(),
                 _ => {}
@@ -329,23 +323,21 @@ impl GroupLink {
     ) -> Result<(), String> {
         for lend in &plan.lends {
             let way = if lend.comes_back { How::Lent } else { How::ByLength };
-            self.send(current, lend.message, way)?;
+            self.fly(lend.message, Way::Out(way))?;
         }
         for add in &plan.adds {
-            let expected = current.header(add.step, add.place.memory);
-            self.fly(current, *add, Way::Found(expected, None))?;
+            self.fly(*add, Way::Found(None))?;
         }
-        self.depart(current.clerk, aside);
+        self.depart(current, aside);
         let GroupLink { flights, peers, blocks, lent, bell, patience, .. } = self;
-        let clerk = current.clerk;
-        let arrived = advance(flights, peers, blocks, lent, clerk) == Moved::All;
+        let arrived = advance(current, flights, peers, blocks, lent) == Moved::All;
         if let Some(aside) = aside.take() {
             aside();
         }
         if !arrived {
             let mut looks = soon(*patience);
             bell.wait_for(*patience, || {
-                let all = advance(flights, peers, blocks, lent, clerk) == Moved::All;
+                let all = advance(current, flights, peers, blocks, lent) == Moved::All;
                 current.waits(all, &mut looks, peers)
             });
         }
@@ -355,31 +347,31 @@ impl GroupLink {
         self.operands.clear();
         let mut delivered = Vec::new();
         for flight in &self.flights {
-            let Way::Found(_, Some(payload)) = flight.way else { continue };
+            let Way::Found(Some(payload)) = flight.way else { continue };
             self.operands.extend(Operand::of(payload));
             if let Payload::Lent(offset) = payload
-                && plan.returns.iter().any(|back| back.peer == flight.peer)
+                && plan.returns.iter().any(|back| back.peer == flight.what.peer)
             {
                 self.targets.push(offset);
-                delivered.push(flight.peer);
+                delivered.push(flight.what.peer);
             }
         }
         self.blocks.reduce(&self.segment, how, plan.local, &self.operands, &self.targets);
         for flight in self.flights.drain(..) {
-            let Some(peer) = self.peers.get_mut(flight.peer) else { continue };
+            let Some(peer) = self.peers.get_mut(flight.what.peer) else { continue };
             peer.last = [None; 2];
             if let (Way::Found(..), Some(from)) = (flight.way, &mut peer.from) {
-                current.clerk.received(flight.message, true);
+                current.clerk.received(current.message(&flight.what, peer.rank), true);
                 from.take();
                 peer.bell.ring();
             }
         }
         for back in &plan.returns {
             let there = delivered.contains(&back.peer);
-            self.send(current, *back, if there { How::Delivered } else { How::ByLength })?;
+            self.fly(*back, Way::Out(if there { How::Delivered } else { How::ByLength }))?;
         }
         for receive in &plan.receives {
-            self.receive(current, *receive, None)?;
+            self.fly(*receive, Way::In(None))?;
         }
         self.drive(current, aside);
         Ok(())
@@ -414,11 +406,11 @@ impl GroupLink {
 
 /// Tries every message of the step once.
 fn advance(
+    current: Current<'_>,
     flights: &mut [Flight],
     peers: &mut [Peer],
     blocks: &mut Blocks,
     lent: &mut Vec<Lent>,
-    clerk: &Clerk,
 ) -> Moved {
     let (mut any, mut all) = (false, true);
     for index in 0..flights.len() {
@@ -428,21 +420,26 @@ fn advance(
             all = false;
             continue;
         }
-        let peer = &mut peers[flight.peer];
+        let peer = &mut peers[flight.what.peer];
         let moved = match (&mut flight.way, &mut peer.to, &mut peer.from) {
-            (Way::Out(_), Some(_), _) => match flight.leaves(peer, lent, clerk) {
+            (Way::Out(_), Some(_), _) => match flight.leaves(current, peer, lent) {
                 true => Moved::All,
                 false => Moved::Nothing,
             },
-            (Way::In(incoming), _, Some(from)) => {
+            (Way::In(own), _, Some(from)) => {
+                let combine = own.zip(current.call.reduction);
+                let expected = current.header(&flight.what);
+                let incoming = Incoming { expected, into: flight.what.place.memory, combine };
                 let moved = incoming.advance(from, &peer.bell, blocks);
                 if moved == Moved::All {
-                    clerk.received(flight.message, incoming.combine.is_some());
+                    let message = current.message(&flight.what, peer.rank);
+                    current.clerk.received(message, combine.is_some());
                 }
                 moved
             }
-            (Way::Found(expected, found), _, Some(from)) => {
-                let (payload, moved) = arrived(*expected, from, &peer.bell);
+            (Way::Found(found), _, Some(from)) => {
+                let expected = current.header(&flight.what);
+                let (payload, moved) = arrived(expected, from, &peer.bell);
                 *found = payload;
                 if payload.is_some() { Moved::All } else { moved }
             }

@@ -66,7 +66,7 @@ impl Began {
 
 impl Made {
     /// Writes the call down, and has it watched from now on.
-    pub(crate) fn scheduled(self, clerk: &Clerk) {
+    pub(crate) fn scheduled(&self, clerk: &Clerk) {
         clerk.scheduled(self, Some(clock::now_ns()), false);
     }
 }

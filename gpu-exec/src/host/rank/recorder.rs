@@ -60,18 +60,25 @@ impl Recorder {
     /// Takes what the clerk writes down, if it is of a call.
     pub(super) fn take(&mut self, now_ns: u64, note: &Note) {
         match *note {
-            Note::Scheduled { work, op, part, seq } => self.begin(now_ns, [work, op, part], seq),
+            Note::Scheduled { work, op, part, seq } => {
+                self.begin(now_ns, [work, op, part], seq, None);
+            }
             Note::Started { work } => self.start(now_ns, work),
             Note::Completed { work } | Note::Left { work, .. } => self.complete(now_ns, work),
             Note::Entered { work, op, seq, .. } => {
-                self.begin(now_ns, [work, op, 0], seq);
-                self.start(now_ns, work);
+                self.begin(now_ns, [work, op, 0], seq, Some(now_ns));
             }
             _ => {}
         }
     }
 
-    fn begin(&mut self, now_ns: u64, [work, op, part]: [u32; 3], seq: u64) {
+    fn begin(
+        &mut self,
+        now_ns: u64,
+        [work, op, part]: [u32; 3],
+        seq: u64,
+        started_ns: Option<u64>,
+    ) {
         if self.capacity == 0 {
             return;
         }
@@ -86,7 +93,7 @@ impl Recorder {
             seq,
             group,
             scheduled_ns: now_ns,
-            started_ns: None,
+            started_ns,
             completed_ns: None,
         });
         if let Some(status) = group.and_then(|group| self.groups.get_mut(group.index())) {
@@ -117,8 +124,10 @@ impl Recorder {
 
     /// The call's entry, unless the ring has overwritten it.
     fn entry(&mut self, work: u32) -> Option<&mut Entry> {
-        let first = self.entries.front()?.work;
-        self.entries.get_mut(work.checked_sub(first)? as usize)
+        // From the end, which was written last: the first was written longest ago.
+        let last = self.entries.back()?.work;
+        let at = self.entries.len().checked_sub(1 + last.checked_sub(work)? as usize)?;
+        self.entries.get_mut(at)
     }
 
     /// The dump as PyTorch's `_dump_fr_trace()` pickles it. `start_ns` is time 0 of the run on the

@@ -64,7 +64,7 @@ impl Stream {
                 carry_out(&mut shared.link(), call, made, made_ns, clerk)
             }
             _ => {
-                clerk.scheduled(made, made_ns, false);
+                clerk.scheduled(&made, made_ns, false);
                 self.queue(Queued { call: call.clone(), made }, clerk, works)?;
                 Ok(Carried::Made)
             }
@@ -159,7 +159,9 @@ fn carry_out(
         made.began.known(clerk);
     }
     let Made { work, op, seq, .. } = made;
-    let mut start = || clerk.scheduled(made, made_ns, true);
+    // By reference: a copy of what was only just written waits for it, and with it for the messages
+    // that were written in between, which a peer's core has the lines of.
+    let mut start = || clerk.scheduled(&made, made_ns, true);
     // But what is written down of the messages comes after their call.
     if clerk.writes_messages() {
         start();
