@@ -88,7 +88,8 @@ impl FileStore {
     /// Opens and locks the file, and reads what is new in it.
     fn locked(&mut self, change: bool) -> Result<Locked, StoreError> {
         let broken = self.broken();
-        let mut locked = Locked::open(&self.path, change, self.timeout).map_err(&broken)?;
+        let make = self.read.is_none();
+        let mut locked = Locked::open(&self.path, change, make, self.timeout).map_err(&broken)?;
         let whole = self.refresh(&mut locked.file).map_err(&broken)?;
         if change && !whole {
             locked.file.set_len(self.position).map_err(broken)?;
@@ -101,9 +102,7 @@ impl FileStore {
         let status = file.metadata()?;
         let (size, of) = (status.len(), (status.dev(), status.ino()));
         if size < self.position || *self.read.get_or_insert(of) != of {
-            let why =
-                "it is not the file any more that was opened: somebody has removed or emptied it";
-            return Err(io::Error::new(io::ErrorKind::StaleNetworkFileHandle, why));
+            return Err(another());
         }
         file.seek(SeekFrom::Start(self.position))?;
         let mut records = file.take(size - self.position);
@@ -206,11 +205,18 @@ impl FileStore {
     }
 }
 
+fn another() -> io::Error {
+    let why = "it is not the file any more that was opened: somebody has removed or emptied it";
+    io::Error::new(io::ErrorKind::StaleNetworkFileHandle, why)
+}
+
 impl Locked {
-    fn open(path: &Path, change: bool, timeout: Duration) -> io::Result<Locked> {
+    /// Whoever has had the file open before does not `make` another one in its place, which nobody would
+    /// remove.
+    fn open(path: &Path, change: bool, make: bool, timeout: Duration) -> io::Result<Locked> {
         let started = Instant::now();
         loop {
-            let locked = Locked::found(path, change, started, timeout)?;
+            let locked = Locked::found(path, (change, make), started, timeout)?;
             // It may have been removed while its lock was waited for: what would be written then, nobody reads.
             if !change || locked.file.metadata()?.nlink() > 0 || started.elapsed() >= timeout {
                 return Ok(locked);
@@ -219,10 +225,18 @@ impl Locked {
     }
 
     /// The file that is there at this moment, locked.
-    fn found(path: &Path, change: bool, started: Instant, timeout: Duration) -> io::Result<Locked> {
+    fn found(
+        path: &Path,
+        (change, make): (bool, bool),
+        started: Instant,
+        timeout: Duration,
+    ) -> io::Result<Locked> {
         let file = loop {
-            match OpenOptions::new().read(true).write(change).create(change).open(path) {
+            match OpenOptions::new().read(true).write(change).create(change && make).open(path) {
                 Ok(file) => break file,
+                Err(error) if change && !make && error.kind() == io::ErrorKind::NotFound => {
+                    return Err(another());
+                }
                 // Another process may be about to make it. (Where it would be made here, its folder
                 // is missing, which c10d waits for, too.)
                 Err(error) if !change && error.kind() == io::ErrorKind::NotFound => {

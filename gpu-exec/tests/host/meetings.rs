@@ -33,6 +33,15 @@ fn kill(rank: &Child) {
     signal(rank, Signal::KILL);
 }
 
+/// Whether none of a process's threads runs any more: a signal reaches them one after the other.
+fn has_stopped(rank: &Child) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", rank.id())).unwrap();
+    threads.flatten().all(|thread| {
+        let status = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        status.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('T'))
+    })
+}
+
 /// c10d's count of those who have it open is never down again then, and PyTorch's next job hangs in it.
 #[test]
 fn a_file_that_a_killed_job_left_behind_serves_the_next_and_goes_with_it() {
@@ -41,6 +50,7 @@ fn a_file_that_a_killed_job_left_behind_serves_the_next_and_goes_with_it() {
     until("all have met", || has_begun(&job));
     // None sees another one end.
     ranks.iter().for_each(|rank| signal(rank, Signal::STOP));
+    until("all stand", || ranks.iter().all(has_stopped));
     ranks.iter().for_each(kill);
     assert_eq!(codes(&end_within(LIMIT, ranks)), [None; 3]);
     assert!(file.exists(), "nobody was left to remove it");

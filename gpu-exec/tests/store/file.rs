@@ -38,6 +38,20 @@ fn the_last_worker_removes_the_file() {
     assert!(path.exists());
 }
 
+/// Who has had a file open that is gone says so, and leaves no other one behind.
+#[test]
+fn a_file_that_was_removed_is_not_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let mut store = FileStore::open(&path, Some(1)).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let error = store.set("a", b"1").unwrap_err().to_string();
+    assert!(error.contains("somebody has removed or emptied it"), "{error}");
+    assert!(!path.exists());
+    drop(store);
+    assert!(!path.exists());
+}
+
 /// The file that PyTorch 2.7.1 wrote for: set a, set b empty, delete a, delete zz, append to ap
 /// twice.
 const PYTORCHS: &[u8] =
