@@ -5,7 +5,7 @@ use crate::files;
 use anyhow::{Result, anyhow, bail};
 use lockstep_core::archive::{self, Limits};
 use lockstep_core::diagnosis::{Report, diagnose_whole_trace};
-use lockstep_core::flight_recorder::{MAX_DUMP_BYTES, Merged};
+use lockstep_core::flight_recorder::{FileProblem, FlightRecorderError, MAX_DUMP_BYTES, Merged};
 use lockstep_core::recording::{Piece, Sources, name_in, names_of};
 use lockstep_core::trace::{TRACE_MAGIC, Trace};
 use rayon::iter::{
@@ -77,7 +77,10 @@ impl Recording {
         let read = |(path, name): (&PathBuf, String)| match files::read(path, files::MAX_FILE_BYTES)
         {
             Ok(bytes) => found(&name, &bytes, alone),
-            Err(error) => Ok(vec![Found::Piece(Piece::Problem(format!("{error:#}")))]),
+            Err(error) => {
+                let error = FlightRecorderError::Unreadable { why: format!("{error:#}") };
+                Ok(vec![Found::Piece(Piece::Unread(FileProblem { file_name: name, error }))])
+            }
         };
         let read: Vec<Result<Vec<Found>>> =
             paths.par_iter().zip(names.into_par_iter()).map(read).collect();

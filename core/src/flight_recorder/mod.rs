@@ -107,6 +107,12 @@ pub enum FlightRecorderError {
         /// The file's name.
         file: String,
     },
+    /// The file is there and does not open.
+    #[error("{why}")]
+    Unreadable {
+        /// What the system says, with the file's name.
+        why: String,
+    },
     /// The file is larger than [`MAX_DUMP_BYTES`].
     #[error("{file} has {bytes} bytes; a dump has at most {MAX_DUMP_BYTES}: is it another file?")]
     TooLarge {
