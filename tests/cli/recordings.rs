@@ -220,6 +220,44 @@ fn exported_dumps_are_diagnosed_like_what_they_are_of() {
     }
 }
 
+/// A program knows which call of its loop a rank left out. In its dumps the calls are all alike: there the
+/// rank is named, and between which calls it is. Where times are recorded that were not simulated on a
+/// stream, they tell it, too.
+#[test]
+fn what_dumps_cannot_tell_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let found = |backend: &str| {
+        let (path, out) = (folder.path().join("train.py"), folder.path().join(backend));
+        let program = format!(
+            "def main():\n    dist.init_process_group('{backend}')\n    dp = dist.new_group([0, 1, 2, 3])\n    \
+             grad = tensor(64)\n    for step in range(8):\n        compute('forward', us = 800)\n        if \
+             dist.get_rank() != 2 or step != 5:\n            dist.all_reduce(grad, group = dp)\n    \
+             dist.barrier()\nrun(main, world_size = 8)\n"
+        );
+        fs::write(&path, program).unwrap();
+        let simulated = lockstep(["sim".as_ref(), path.as_os_str(), "--json".as_ref()]);
+        let simulated = json(&simulated)["findings"]["findings"][0].clone();
+        let words = ["export".as_ref(), "--flight-recorder".as_ref(), path.as_os_str()];
+        let written = lockstep(words.into_iter().chain(["-o".as_ref(), out.as_os_str()]));
+        assert_eq!(written.code, 0, "{written:?}");
+        let read = lockstep(["diagnose".as_ref(), "--json".as_ref(), out.as_os_str()]);
+        [simulated, json(&read)["findings"][0].clone()]
+    };
+    for backend in ["nccl", "gloo"] {
+        let [simulated, read] = found(backend);
+        for finding in [&simulated, &read] {
+            assert_eq!(finding["kind"], "op_skipped", "{finding:#}");
+            assert_eq!(finding["culprits"], serde_json::json!([2]), "{finding:#}");
+        }
+        assert_eq!(simulated["seq"], 6, "{simulated:#}");
+        let said = read["message"].as_str().unwrap();
+        match backend {
+            "nccl" => assert!(said.contains("one of #1 to #8, which are all alike"), "{said}"),
+            _ => assert_eq!(read["seq"], 6, "{read:#}"),
+        }
+    }
+}
+
 /// PyTorch's own analyser reads what is exported, and agrees where it is right: it compares the
 /// calls at one number, so a size that differs is seen, and with everybody alike it is content.
 /// (The wheels of 2.7.1 and 2.9.1 have the script without the module that it imports.)

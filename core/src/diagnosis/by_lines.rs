@@ -1,10 +1,9 @@
 //! What the lines tell that calls come from: of calls that are all alike, which one a rank left out.
 
 use super::align::{Edit, Place, WINDOW, align};
-use super::explain::{Deed, Reason, is_ddp, sure};
+use super::explain::{Deed, Reason, sure};
 use super::index::Job;
 use super::report::Certainty;
-use super::words::line_of;
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
 use crate::trace::CallRecord;
@@ -23,20 +22,7 @@ pub(super) fn skipped_by_lines(
 ) -> Reason {
     let Some((own, theirs)) = parted(job, group, seq, rank, peer) else { return Reason::Other };
     let skipped = |their: &CallRecord, count: usize, certainty: Certainty| {
-        let seq = their.seq.unwrap_or(seq);
-        Reason::Skipped(Deed {
-            op: their.call.op.clone(),
-            part_of: None,
-            seq,
-            last_seq: seq,
-            pause: None,
-            count,
-            line: line_of(job.log, peer, their),
-            other: None,
-            ddp: is_ddp(&their.call.stack),
-            certainty,
-            planned: false,
-        })
+        Reason::Skipped(Deed { count, certainty, ..Deed::of(job, their, peer) })
     };
     let same_line = |a: &&CallRecord, b: &&CallRecord| a.call.stack == b.call.stack;
     for count in 1..=8usize {

@@ -38,7 +38,7 @@ use super::words;
 use crate::dtype::Dtype;
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
-use crate::trace::{Called, Outcome, RankState};
+use crate::trace::{Called, MaybeEarly, Outcome, RankLog, RankState};
 use std::collections::BTreeSet;
 
 /// Everything that a cause is found from.
@@ -182,6 +182,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
                 || (cause.kind == Kind::RankMissing && came_out(job, cause))
                 // Dumps of a running job are of different moments.
                 || (cause.kind == Kind::OpExtra && cause.certainty != Certainty::Certain)
+                || (cause.kind == Kind::RootMismatch && maybe_early(job, cause))
         };
         // A rank that always came late may just not have come yet; a timeout says otherwise.
         if causes.iter().all(only_it) && job.log.outcome != Outcome::TimedOut {
@@ -220,6 +221,12 @@ fn died(job: &Job<'_>) -> Option<GlobalRank> {
         Outcome::TimedOut => lost_waits::standing(job),
         _ => None,
     }
+}
+
+/// True if the dumps of all that a cause names may be older than others'.
+fn maybe_early(job: &Job<'_>, cause: &Cause) -> bool {
+    let early = |own: &RankLog| own.maybe_early != MaybeEarly::No;
+    cause.culprits.iter().all(|rank| job.rank(*rank).is_some_and(early))
 }
 
 /// True if a rank came out of the call of a cause.

@@ -111,6 +111,10 @@ fn minority(
             " As many ranks called the one as the other, but all calls of that line before \
                  were as the latter."
         }
+        Decided::ByHistoryOfRecorded => {
+            " Nothing was recorded of other members, who may have called either, but all calls of that \
+             line before were as the latter."
+        }
         Decided::ByOrder => " No majority tells, but in all rounds before the latter came next.",
         Decided::Elsewhere { .. } => {
             " As many ranks called the one as the other, but the ranks of other groups go through \

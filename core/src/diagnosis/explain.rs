@@ -83,9 +83,28 @@ pub(super) struct Deed {
 }
 
 impl Deed {
-    /// The number that the finding is told under.
+    /// One call that a rank made or left out, likely; `of` made it.
+    pub(super) fn of(job: &Job<'_>, record: &CallRecord, of: GlobalRank) -> Deed {
+        let seq = record.seq.unwrap_or(0);
+        Deed {
+            op: record.call.op.clone(),
+            part_of: None,
+            seq,
+            last_seq: seq,
+            pause: None,
+            count: 1,
+            line: line_of(job.log, of, record),
+            other: None,
+            ddp: is_ddp(&record.call.stack),
+            certainty: Certainty::Likely,
+            planned: false,
+        }
+    }
+
+    /// The number that the finding is told under: of calls that are all alike, the one that shows it.
     pub(super) fn told_seq(&self) -> u64 {
-        self.pause.map_or(self.seq, |pause| pause.seq)
+        let known = if self.planned { self.seq } else { self.last_seq };
+        self.pause.map_or(known, |pause| pause.seq)
     }
 
     /// The first of the calls, as people know it.
@@ -138,21 +157,8 @@ pub(super) fn reason(
         return Reason::Other;
     };
     let deed = |calls: &[&CallRecord], of: GlobalRank, count: usize, certainty: Certainty| {
-        let first = calls.first();
-        let seq = first.and_then(|record| record.seq).unwrap_or(seq);
-        Deed {
-            op: first.map(|record| record.call.op.clone()).unwrap_or_default(),
-            part_of: None,
-            seq,
-            last_seq: seq,
-            pause: None,
-            count,
-            line: first.and_then(|record| line_of(job.log, of, record)),
-            other: None,
-            ddp: first.is_some_and(|record| is_ddp(&record.call.stack)),
-            certainty,
-            planned: false,
-        }
+        let first = calls.first().copied().unwrap_or(their_call);
+        Deed { count, certainty, ..Deed::of(job, first, of) }
     };
     // Calls that are alike may come from other lines long before two differ.
     let parted = parted(job, group, seq, rank, peer);

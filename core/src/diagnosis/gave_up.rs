@@ -38,9 +38,16 @@ pub(super) fn found(heard: &Heard, world: u32) -> Option<Finding> {
     let there = silent.iter().all(|rank| heard.wrote.contains_key(rank));
     if silent.is_empty()
         && timed_out
+        && victims.len() > 1
         && let Some(call) = only_messages(&about)
     {
         return all_wait_for_messages(call, &about, victims, &places);
+    }
+    if silent.is_empty()
+        && timed_out
+        && let Some(found) = at_another_call(&about, &victims, &places)
+    {
+        return Some(found);
     }
     if silent.is_empty() || silent.len() > victims.len() || (!timed_out && silent.len() > 1) {
         let message = format!(
@@ -90,18 +97,52 @@ pub(super) fn found(heard: &Heard, world: u32) -> Option<Finding> {
     Some(found)
 }
 
-/// The call in which all of several ranks gave up, where they all receive or all send.
+/// The call in which a rank gave up.
+fn call_of(it: &Statement) -> Option<&str> {
+    match &it.said {
+        Said::GaveUp { call, .. } => call.as_deref(),
+        _ => None,
+    }
+}
+
+/// The finding of a job all of whose ranks gave up in collectives, where a few stood in another one than most:
+/// nobody was left to come to theirs.
+fn at_another_call(about: &[&Statement], all: &[GlobalRank], places: &str) -> Option<Finding> {
+    let mut calls: BTreeMap<&str, BTreeSet<GlobalRank>> = BTreeMap::new();
+    for it in about {
+        let call = call_of(it).filter(|call| !matches!(*call, "recv" | "send"))?;
+        calls.entry(call).or_default().insert(it.rank);
+    }
+    let (few, most) = calls.iter().min_by_key(|(_, at)| at.len()).zip(
+        // Of as many on either side this is the same one twice.
+        calls.iter().max_by_key(|(_, at)| at.len()),
+    )?;
+    let told = calls.len() == 2 && few.1.len() * 2 < most.1.len() && few.1.is_disjoint(most.1);
+    if !told {
+        return None;
+    }
+    let culprits: Vec<GlobalRank> = few.1.iter().copied().collect();
+    let message = format!(
+        "All ranks gave up: {places}. {} called {} where the others called {}: it is another call, one too \
+         many, or another group's.",
+        cap_ranks(&culprits),
+        few.0,
+        most.0
+    );
+    let fix = "Make the same calls on every rank, in the same order: look for a branch around the line, such as \
+               `if rank == 0:` around logging or a checkpoint. The Flight Recorder's dumps would tell the rest.";
+    let mut found = finding(Kind::CollectiveMismatch, about, message, fix)?;
+    found.victims = all.iter().copied().filter(|rank| !culprits.contains(rank)).collect();
+    (found.op, found.certainty) = (Some((*most.0).to_owned()), Certainty::Likely);
+    found.culprits = culprits;
+    Some(found)
+}
+
+/// The call in which all of these ranks gave up, where they all receive or all send.
 fn only_messages<'a>(about: &[&'a Statement]) -> Option<&'a str> {
-    let calls: Option<BTreeSet<&str>> = about
-        .iter()
-        .map(|it| match &it.said {
-            Said::GaveUp { call, .. } => call.as_deref(),
-            _ => None,
-        })
-        .collect();
-    let ranks: BTreeSet<GlobalRank> = about.iter().map(|it| it.rank).collect();
+    let calls: Option<BTreeSet<&str>> = about.iter().map(|it| call_of(it)).collect();
     match calls?.into_iter().collect::<Vec<_>>().as_slice() {
-        [call @ ("recv" | "send")] if ranks.len() > 1 => Some(call),
+        [call @ ("recv" | "send")] => Some(call),
         _ => None,
     }
 }
@@ -132,7 +173,7 @@ fn all_wait_for_messages(
 
 /// Takes ranks out of those that never came to a call, where they gave up elsewhere, by their logs, on what the
 /// recording does not hold: they waited for somebody, too.
-pub(super) fn clear(found: &mut Finding, heard: &Heard) {
+pub(super) fn clear(found: &mut Finding, heard: &Heard, world: u32) {
     let recorded = found.evidence.iter().any(|seen| seen.entry.is_some());
     if found.kind != Kind::RankNeverJoined || !recorded {
         return;
@@ -166,6 +207,10 @@ pub(super) fn clear(found: &mut Finding, heard: &Heard) {
          new_group, a store).",
         found.message
     );
+    let everybody = found.victims.len() == heard.world(world) as usize;
+    if let (true, Some(call)) = (everybody, only_messages(&elsewhere)) {
+        return unanswered(found, waited, call);
+    }
     if found.culprits.is_empty() {
         found.kind = Kind::CallNeverCompleted;
         found.certainty = Certainty::Undecidable;
@@ -175,6 +220,36 @@ pub(super) fn clear(found: &mut Finding, heard: &Heard) {
                      peer, a key of the store that nobody sets."
                 .to_owned();
     }
+}
+
+/// Makes it the finding of ranks that were not answered, where all others of the job wait in a collective.
+fn unanswered(found: &mut Finding, waited: BTreeSet<GlobalRank>, call: &str) {
+    let answers = if call == "recv" { "sends" } else { "receives" };
+    let who = cap_ranks(&waited.iter().copied().collect::<Vec<_>>());
+    found.victims.retain(|rank| !waited.contains(rank));
+    let (kind, certainty, why) = match waited.len() {
+        1 => (
+            Kind::P2pMismatch,
+            Certainty::Undecidable,
+            "a rank left that out, or made it for another rank or with another tag, or this one is too many",
+        ),
+        _ => (
+            Kind::P2pDeadlock,
+            Certainty::Likely,
+            "either they wait for each other, or what answers them was left out before",
+        ),
+    };
+    found.message += &format!(
+        " {who} wait{} there in a {call}, and nobody {answers}, since all others stand in the other call: \
+         {why}.",
+        if waited.len() == 1 { "s" } else { "" }
+    );
+    (found.kind, found.certainty, found.op) = (kind, certainty, Some(call.to_owned()));
+    found.culprits = waited.into_iter().collect();
+    found.fix = "Look at that line for who was to answer it: let one side receive first (even ranks send, odd \
+                 ranks receive, then the reverse), and look for a message that one rank leaves out, another \
+                 tag or another peer."
+        .to_owned();
 }
 
 /// `ranks 0-1 in all_reduce at train.py:20 ("dist.all_reduce(x)"), rank 2 at train.py:33`.
@@ -248,7 +323,7 @@ mod tests {
             .unwrap()
         };
         let mut alone = of(&[3]);
-        clear(&mut alone, &heard);
+        clear(&mut alone, &heard, 4);
         assert_eq!(
             (alone.kind, alone.certainty),
             (Kind::CallNeverCompleted, Certainty::Undecidable)
@@ -256,12 +331,12 @@ mod tests {
         assert_eq!((alone.culprits.len(), alone.victims.len()), (0, 3));
         assert!(alone.message.contains("rank 3 in all_reduce at job.py:35"), "{}", alone.message);
         let mut both = of(&[2, 3]);
-        clear(&mut both, &heard);
+        clear(&mut both, &heard, 4);
         assert_eq!((both.kind, &both.culprits[..]), (Kind::RankNeverJoined, &[GlobalRank(2)][..]));
         // One that came to the others' call too late is to blame all the same.
         let mut late = of(&[1]);
         late.victims = vec![GlobalRank(0)];
-        clear(&mut late, &heard);
+        clear(&mut late, &heard, 4);
         assert_eq!(late.culprits, [GlobalRank(1)]);
     }
 
@@ -281,6 +356,10 @@ mod tests {
         let all = text.clone() + &raises(3, 33, LATE);
         assert_eq!(found(&all), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
         assert!(report(&all).findings[0].message.contains("rank 3 in all_reduce at job.py:33"));
+        let other = raises(3, 33, LATE).replace("in all_reduce", "in gather");
+        let other = text.clone() + &other.replace("dist.all_reduce(y)", "dist.gather(y)");
+        assert_eq!(found(&other), [(Kind::CollectiveMismatch, vec![3], Certainty::Likely)]);
+        assert_eq!(report(&other).findings[0].victims, [0, 1, 2].map(GlobalRank));
         // Who raised by itself did it.
         let raised = text + "[rank3]: ValueError: bad batch\n";
         assert_eq!(found(&raised), [(Kind::RankDied, vec![3], Certainty::Likely)]);
@@ -306,6 +385,39 @@ mod tests {
         // Whose log is not there may be the one that sends.
         let unknown = circle + "world_size=6\n";
         assert_eq!(found(&unknown)[0].0, Kind::RankNeverJoined);
+    }
+
+    /// The dumps see them stay away from a collective in which all others wait.
+    #[test]
+    fn who_is_not_answered_while_all_others_wait_is_told() {
+        for (culprits, kind) in [(vec![1, 2], Kind::P2pDeadlock), (vec![2], Kind::P2pMismatch)] {
+            let receives = |rank: &u32| culprits.contains(rank);
+            let log: String = (0..4)
+                .map(|rank| match receives(&rank) {
+                    true => raises(rank, 12, LATE).replace("in all_reduce", "in recv"),
+                    false => raises(rank, 20, LATE),
+                })
+                .collect();
+            let log = crate::job_log::read(log.as_bytes());
+            let heard = Heard::of([("log", &log, None)]);
+            let about: Vec<&Statement> = heard.statements.iter().collect();
+            let entry = Some(6);
+            let seen = Evidence { rank: GlobalRank(0), entry, frame: None, note: String::new() };
+            let never = Finding {
+                culprits: culprits.iter().copied().map(GlobalRank).collect(),
+                victims: (0..4).filter(|rank| !receives(rank)).map(GlobalRank).collect(),
+                evidence: vec![seen],
+                ..finding(Kind::RankNeverJoined, &about, String::new(), "").unwrap()
+            };
+            let mut told = never.clone();
+            clear(&mut told, &heard, 4);
+            assert_eq!((told.kind, &told.culprits), (kind, &never.culprits), "{}", told.message);
+            assert_eq!(told.victims, never.victims);
+            // One more rank, of which nothing is known, may be the one that answers.
+            let mut open = never;
+            clear(&mut open, &heard, 5);
+            assert_eq!(open.kind, Kind::CallNeverCompleted, "{}", open.message);
+        }
     }
 
     /// Healthy is no job in which somebody gave up, whoever it was.

@@ -18,6 +18,8 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Broken {
     pub(super) rank: GlobalRank,
+    /// The group that it has not come to this time.
+    pub(super) due: GroupId,
     /// What is told of it.
     pub(super) said: String,
 }
@@ -52,13 +54,14 @@ pub(super) fn broken(job: &Job<'_>, circle: &Sink) -> Option<Broken> {
         }
     }
     let (rank, own, due, calls) = odd?;
-    let (own, due) = (words::group_label(job.log, own), words::group_label(job.log, due));
-    let calls = words::count(calls, "call");
     let said = format!(
-        " Rank {rank} has never before made {calls} of {own} without one of {due} between them; the \
-         others go their usual way. It left that one out, or makes the two in the other order."
+        " Rank {rank} has never before made {} of {} without one of {} between them; the others go their \
+         usual way. It left that one out, or makes the two in the other order.",
+        words::count(calls, "call"),
+        words::group_label(job.log, own),
+        words::group_label(job.log, due),
     );
-    Some(Broken { rank, said })
+    Some(Broken { rank, due, said })
 }
 
 /// How many calls of `own` a rank has made since its last one of `due`, if it has never made so many
@@ -67,8 +70,15 @@ fn too_many(calls: &[&CallRecord], own: GroupId, due: GroupId) -> Option<Option<
     let from = calls.iter().position(|call| call.state != CallState::Completed)?;
     let (before, waits) = calls.split_at(from);
     let of = |group: GroupId| before.iter().filter(move |call| call.call.group == group);
-    let stands = waits.iter().any(|call| call.call.group == own);
-    if !stands || of(own).next().is_none() || of(due).next().is_none() {
+    let stands = waits.iter().find(|call| call.call.group == own);
+    // What sets a job up makes more calls of one group in a row than its loop does.
+    let is_its = |call: &CallRecord| {
+        stands.is_some_and(|stands| alike(call, stands) && call.call.stack == stands.call.stack)
+    };
+    let has_line = stands.is_some_and(|stands| !stands.call.stack.is_empty());
+    let by_line = has_line && of(own).any(|call| is_its(call));
+    let counts = |call: &CallRecord| call.call.group == own && (!by_line || is_its(call));
+    if stands.is_none() || of(own).next().is_none() || of(due).next().is_none() {
         return None;
     }
     // How many there have been in a row: of what is cut off at its front, or still goes on, nobody
@@ -78,7 +88,7 @@ fn too_many(calls: &[&CallRecord], own: GroupId, due: GroupId) -> Option<Option<
         before.first().is_none_or(|first| matches!(first.record_id, None | Some(0)));
     for call in before {
         match call.call.group {
-            group if group == own => since += 1,
+            _ if counts(call) => since += 1,
             group if group == due => {
                 let round = (since > 0 && from_its_start).then_some(since);
                 (most, since, from_its_start) = (most.max(round), 0, true);
@@ -102,7 +112,7 @@ fn too_many(calls: &[&CallRecord], own: GroupId, due: GroupId) -> Option<Option<
     };
     for call in waits {
         match call.call.group {
-            group if group == own => since += 1,
+            _ if counts(call) => since += 1,
             group if group == due => since = 0,
             _ => {}
         }

@@ -5,7 +5,7 @@
 
 use super::causes::{Cause, Scene};
 use super::differing::{fix_skipped, skipped};
-use super::explain::{Deed, is_ddp};
+use super::explain::Deed;
 use super::graph::Sink;
 use super::in_step::all_of;
 use super::index::Row;
@@ -77,19 +77,12 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink, circle: &Cause) -> Optio
         false => alike_since(job, first.group, first.seq, rank),
     };
     let from = from.unwrap_or(first.seq);
-    let ddp = is_ddp(&made.record.call.stack);
     let deed = Deed {
-        op: op.clone(),
-        part_of: None,
         seq: from,
         last_seq: first.seq,
         pause: pause(job, first.group, rank, made.rank, from, first.seq),
         count: lacking.len(),
-        line: words::line_of(job.log, made.rank, made.record),
-        other: None,
-        ddp,
-        certainty: Certainty::Likely,
-        planned: false,
+        ..Deed::of(job, made.record, made.rank)
     };
     let label = words::group_label(job.log, first.group);
     let said = skipped(&cap_ranks(absent), &deed, &label);
@@ -102,7 +95,7 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink, circle: &Cause) -> Optio
         op: Some(op.clone()),
         certainty: Certainty::Likely,
         message: since(&said, &circle.message) + MAY_COME,
-        fix: fix_skipped(ddp),
+        fix: fix_skipped(deed.ddp),
         ..circle.clone()
     })
 }

@@ -241,7 +241,7 @@ pub(super) fn reason(
     let deed = |record: &CallRecord, of: GlobalRank, count: usize, certainty: Certainty| Deed {
         count,
         certainty,
-        ..one_call(job, record, of)
+        ..Deed::of(job, record, of)
     };
     match first.edit {
         Edit::Skipped { count } => {
@@ -345,24 +345,6 @@ pub(super) fn in_another_group<'a>(
     })
 }
 
-/// One call that a rank made or left out, likely.
-pub(super) fn one_call(job: &Job<'_>, record: &CallRecord, of: GlobalRank) -> Deed {
-    let seq = record.seq.unwrap_or(0);
-    Deed {
-        op: record.call.op.clone(),
-        part_of: None,
-        seq,
-        last_seq: seq,
-        pause: None,
-        count: 1,
-        line: line_of(job.log, of, record),
-        other: None,
-        ddp: is_ddp(&record.call.stack),
-        certainty: Certainty::Likely,
-        planned: false,
-    }
-}
-
 /// What tells two ranks apart that part in the calls that they stand in: one is in a call that has
 /// been made before, again and again, the other in one that has not. The former is in a loop that
 /// the latter has left.
@@ -387,7 +369,7 @@ fn round_or_end(
     };
     let on_top = || {
         mine.seq?;
-        Some((mine.call.group, Reason::Extra(one_call(job, mine, rank))))
+        Some((mine.call.group, Reason::Extra(Deed::of(job, mine, rank))))
     };
     match (made(mine), made(other)) {
         (ROUNDS.., 0) => on_top(),

@@ -26,7 +26,7 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
     let from_calls = report.findings.len();
     for finding in &mut report.findings {
         clear(finding, heard, report.world_size);
-        gave_up::clear(finding, heard);
+        gave_up::clear(finding, heard, report.world_size);
     }
     for logged in findings(heard, report.world_size) {
         let guess = logged.certainty != Certainty::Certain

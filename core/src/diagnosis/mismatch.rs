@@ -44,6 +44,9 @@ pub(super) enum Decided {
     ByMajorityOfRecorded,
     /// As many made the one as the other, and all calls of that line before were as the one.
     ByHistory,
+    /// Of whom something was recorded some made the one and some the other, too few to tell; all calls
+    /// of that line before were as the one.
+    ByHistoryOfRecorded,
     /// As many made the one as the other, or may have, and in all rounds before the one came next.
     ByOrder,
     /// As many made the one as the other, and ranks of other groups go on as some of them.
@@ -171,12 +174,16 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>, looks: &mut u32) -> Option<
     let mut leaders = sides.iter().filter(|(_, ranks)| ranks.len() == most);
     let mut leader = leaders.next().map(|(signature, ranks)| (*signature, ranks.clone()))?;
     let mut tie = leaders.next().is_some();
+    let unseen = unseen(job, row);
+    let may_tie = may_tie(&sides, most, unseen);
     let mut usual = sides.iter().filter(|(signature, ranks)| {
-        tie && ranks.len() == most
+        let may_lead = if tie { ranks.len() == most } else { ranks.len() + unseen >= most };
+        (tie || may_tie)
+            && may_lead
             && is_usual(job, row, signature, ranks)
             && !others_may_be_usual(job, row, &sides, signature, ranks)
     });
-    let mut decided = match may_tie(job, row, most, &sides) {
+    let mut decided = match may_tie {
         true => Decided::ByMajorityOfRecorded,
         false => Decided::ByMajority,
     };
@@ -193,8 +200,8 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>, looks: &mut u32) -> Option<
         decided = Decided::ByOrder;
     } else if let (Some((signature, ranks)), None) = (usual.next(), usual.next()) {
         leader = (*signature, ranks.clone());
+        decided = if tie { Decided::ByHistory } else { Decided::ByHistoryOfRecorded };
         tie = false;
-        decided = Decided::ByHistory;
         // Ranks of other groups that go another way say more than what came before.
         if job.log.plan.is_none()
             && spend(looks)
@@ -235,24 +242,22 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>, looks: &mut u32) -> Option<
     Some(Mismatch { row: at, majority, sides, decided, model: None })
 }
 
-/// True if the members whose calls are not known, for want of a dump or since the ring has dropped them,
-/// could make another side as large as the largest.
-fn may_tie(
-    job: &Job<'_>,
-    row: &Row<'_>,
-    most: usize,
-    sides: &BTreeMap<Signature<'_>, Vec<GlobalRank>>,
-) -> bool {
+/// The members whose calls are not known, for want of a dump or since the ring has dropped them.
+fn unseen(job: &Job<'_>, row: &Row<'_>) -> usize {
     let members = job.group(row.group).map(|group| group.ranks()).unwrap_or_default();
     let unknown = |rank: &&GlobalRank| {
         job.rank(**rank).is_none()
             || (row.of(**rank).is_none() && job.has_made(row.group, **rank, row.seq))
     };
-    let missing = members.iter().filter(unknown).count();
+    members.iter().filter(unknown).count()
+}
+
+/// True if so many whose calls are not known could make another side as large as the largest.
+fn may_tie(sides: &BTreeMap<Signature<'_>, Vec<GlobalRank>>, most: usize, unseen: usize) -> bool {
     let mut sizes: Vec<usize> = sides.values().map(Vec::len).collect();
     sizes.sort_unstable();
     let next = sizes.iter().rev().nth(1);
-    missing > 0 && next.is_some_and(|next| next + missing >= most)
+    unseen > 0 && next.is_some_and(|next| next + unseen >= most)
 }
 
 /// True if there was one left to spend.

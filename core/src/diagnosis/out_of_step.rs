@@ -42,7 +42,7 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     let job = scene.job;
     let Some(odd) = odd_ones(job, &sink.ranks) else {
         return match habit::broken(job, &scene.graph.tightest(sink)) {
-            Some(broken) => as_never(circle, sink, &broken),
+            Some(broken) => as_never(scene, circle, sink, &broken),
             None => match miscounted(scene, sink, &circle) {
                 Some(cause) => cause,
                 None => {
@@ -65,7 +65,12 @@ fn recorded(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
         return Cause { fix, ..other_group(cause, own.record.call.group, &said) };
     }
     let Some((group, why)) = in_step::reason(job, first, odd.model) else {
-        return held.unwrap_or(cause);
+        let broken = habit::broken(job, &scene.graph.tightest(sink));
+        return match (held, broken.filter(|broken| odd.ranks == [broken.rank])) {
+            (Some(held), _) => held,
+            (None, Some(broken)) => as_never(scene, cause, sink, &broken),
+            (None, None) => cause,
+        };
     };
     let alike = |rank: &GlobalRank| {
         let own = in_step::reason(job, *rank, odd.model);
@@ -275,7 +280,7 @@ fn tied(scene: &Scene<'_, '_>, sink: &Sink, circle: Cause) -> Cause {
     });
     let Some((label, calls)) = said else { return circle };
     if let Some(broken) = habit::broken(job, &tight) {
-        return as_never(circle, sink, &broken);
+        return as_never(scene, circle, sink, &broken);
     }
     let message = format!(
         "{} The programs make different calls of {label} ({calls}): one side leaves some out, or the \
@@ -307,13 +312,26 @@ pub(super) fn skipped_among_groups(
     }
 }
 
-/// The circle as the fault of a rank that takes its groups as it never has.
-fn as_never(circle: Cause, sink: &Sink, broken: &habit::Broken) -> Cause {
+/// The circle as the fault of a rank that takes its groups as it never has: a condition leaves a call out more
+/// often than it turns two around.
+fn as_never(scene: &Scene<'_, '_>, circle: Cause, sink: &Sink, broken: &habit::Broken) -> Cause {
+    let job = scene.job;
     let circle = blame(circle, sink, &[broken.rank]);
-    let message = circle.message + &broken.said;
-    let left_out = words::uncapital(&fix_skipped(false));
-    let fix = format!("{} If it left a call out: {left_out}", circle.fix);
-    Cause { certainty: Certainty::Likely, message, fix, ..circle }
+    let message = circle.message.clone() + &broken.said;
+    let order = circle.fix.clone();
+    let mut rows = sink.rows.iter().filter_map(|at| job.rows.get(*at));
+    let due = rows.find(|row| row.group == broken.due && row.lacks(broken.rank));
+    let made = due.and_then(|row| row.made.iter().find(|made| made.pending()));
+    let Some(made) = made else {
+        let left_out = words::uncapital(&fix_skipped(false));
+        let fix = format!("{order} If it left a call out: {left_out}");
+        return Cause { certainty: Certainty::Likely, message, fix, ..circle };
+    };
+    let deed = Deed::of(job, made.record, made.rank);
+    let circle = Cause { certainty: Certainty::Likely, message, ..circle };
+    let mut cause = tell(scene, circle, &[broken.rank], broken.due, Reason::Skipped(deed));
+    cause.fix += &format!(" If it makes the two in the other order: {}", words::uncapital(&order));
+    cause
 }
 
 /// The circle as the fault of some of its ranks.

@@ -2,7 +2,6 @@
 //! cannot tell; times can: a loop that goes round without its call comes to the next one a round late.
 
 use super::explain::{Deed, Reason, alike};
-use super::in_step::one_call;
 use super::index::{Job, Made, Row};
 use super::report::Certainty;
 use super::words::{duration, ranks};
@@ -10,7 +9,7 @@ use crate::group::GroupId;
 use crate::rank::GlobalRank;
 use crate::trace::CallRecord;
 
-/// At least so many pauses show what is usual.
+/// At least so many pauses that are alike show what is usual.
 const USUAL: usize = 4;
 
 /// The pause in which a rank left its call out.
@@ -51,13 +50,25 @@ pub(super) fn by_times(
     let (seq, certainty) = match why {
         Reason::Skipped(deed) if deed.count == 1 => (deed.seq, deed.certainty),
         Reason::LeftLoop { short_by: None | Some(1), .. } => (missed, Certainty::Likely),
+        // What is behind the loop on one rank looks as if it were on top.
+        Reason::Extra(deed)
+            if deed.seq == missed && deed.count == 1 && is_last(job, group, rank, missed) =>
+        {
+            (missed, Certainty::Likely)
+        }
         _ => return None,
     };
     let first = unbroken_since(job, group, model, seq)?;
     let pause = pause(job, group, rank, model, first, seq);
     let call = job.calls_from(group, model, seq).next().filter(|call| call.seq == Some(seq))?;
-    let deed = Deed { seq: first, last_seq: seq, pause, certainty, ..one_call(job, call, model) };
+    let deed = Deed { seq: first, last_seq: seq, pause, certainty, ..Deed::of(job, call, model) };
     (pause.is_some() || matches!(why, Reason::Skipped(_))).then_some(deed)
+}
+
+/// True if a rank made no call behind number `seq` of a group, in any group.
+fn is_last(job: &Job<'_>, group: GroupId, rank: GlobalRank, seq: u64) -> bool {
+    let last = job.rank(rank).and_then(|own| own.calls.last());
+    last.is_some_and(|last| last.call.group == group && last.seq == Some(seq))
 }
 
 /// What else may be of ranks that never came to the call of a row, which `made` made, and that stand behind
@@ -104,8 +115,8 @@ pub(super) fn unbroken_since(
         .seq
 }
 
-/// The one pause among a rank's calls from number `first` up to before `last` that is as long as two,
-/// and that `model` did not make.
+/// The one pause among a rank's calls from number `first` up to before `last` that is as long as two, that
+/// `model` did not make, and beside which the loop went round evenly.
 pub(super) fn pause(
     job: &Job<'_>,
     group: GroupId,
@@ -114,41 +125,46 @@ pub(super) fn pause(
     first: u64,
     last: u64,
 ) -> Option<Pause> {
-    let of = |rank| pauses(job.calls_from(group, rank, first), last);
-    let (own, theirs) = (of(rank), of(model));
-    let (usual_ps, their_usual_ps) = (median(&own)?, median(&theirs)?);
-    // At a step that is slow on all nobody leaves a call out.
-    let longer = |pause_ps: u64, usual_ps: u64| pause_ps > usual_ps.saturating_mul(7) / 5;
-    let theirs_is = |seq: u64| theirs.iter().find(|(number, _)| *number == seq);
-    let mut alone = own.iter().filter(|(seq, pause_ps)| {
-        longer(*pause_ps, usual_ps)
-            && theirs_is(*seq).is_some_and(|(_, pause_ps)| !longer(*pause_ps, their_usual_ps))
-    });
-    let (Some((seq, pause_ps)), None) = (alone.next(), alone.next()) else { return None };
-    let rounds_by_ten = pause_ps.saturating_mul(10) / usual_ps.max(1);
-    (17..=25).contains(&rounds_by_ten).then_some(Pause {
-        seq: *seq,
-        rank,
-        pause_ps: *pause_ps,
-        usual_ps,
+    // A device comes to its calls later than the process that makes them.
+    let created = |record: &CallRecord| Some(record.scheduled_ps);
+    let started = |record: &CallRecord| record.started_ps;
+    [created as At, started].into_iter().find_map(|at| {
+        let of = |rank| pauses(job.calls_from(group, rank, first), last, at);
+        let (own, theirs) = (of(rank), of(model));
+        let (usual_ps, their_usual_ps) = (median(&own)?, median(&theirs)?);
+        let even = |pause_ps: u64, usual_ps: u64| pause_ps.abs_diff(usual_ps) <= usual_ps / 4;
+        // At a step that is slow on all nobody leaves a call out.
+        let theirs_too = |seq: u64| {
+            let at = theirs.iter().find(|(number, _)| *number == seq);
+            at.is_none_or(|(_, pause_ps)| !even(*pause_ps, their_usual_ps))
+        };
+        let uneven = own.iter().filter(|(_, pause_ps)| !even(*pause_ps, usual_ps));
+        let evenly = own.len() - uneven.clone().count();
+        let mut alone = uneven.filter(|(seq, _)| !theirs_too(*seq));
+        let (Some((seq, pause_ps)), None) = (alone.next(), alone.next()) else { return None };
+        let told = evenly >= USUAL && evenly * 3 >= own.len() * 2 && even(pause_ps / 2, usual_ps);
+        told.then_some(Pause { seq: *seq, rank, pause_ps: *pause_ps, usual_ps })
     })
 }
 
+/// When a call was made, or begun.
+type At = fn(&CallRecord) -> Option<u64>;
+
 /// How long after the call before each call came, by its number.
-fn pauses<'a>(calls: impl Iterator<Item = &'a CallRecord>, last: u64) -> Vec<(u64, u64)> {
+fn pauses<'a>(calls: impl Iterator<Item = &'a CallRecord>, last: u64, at: At) -> Vec<(u64, u64)> {
     let before = calls.take_while(|record| record.seq.is_some_and(|seq| seq < last));
     let calls: Vec<&CallRecord> = before.collect();
     let pairs = calls.windows(2).filter_map(|pair| match pair {
-        [a, b] => Some((b.seq?, b.scheduled_ps.saturating_sub(a.scheduled_ps))),
+        [a, b] => Some((b.seq?, at(b)?.saturating_sub(at(a)?))),
         _ => None,
     });
     pairs.collect()
 }
 
-/// The pause in the middle; `None` of too few, or where calls have no times.
+/// The pause in the middle; `None` of none, or where calls have no times.
 fn median(pauses: &[(u64, u64)]) -> Option<u64> {
     let mut lengths: Vec<u64> = pauses.iter().map(|(_, pause_ps)| *pause_ps).collect();
     lengths.sort_unstable();
     let usual_ps = *lengths.get(lengths.len() / 2)?;
-    (lengths.len() >= USUAL && usual_ps > 0).then_some(usual_ps)
+    (usual_ps > 0).then_some(usual_ps)
 }

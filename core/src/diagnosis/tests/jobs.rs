@@ -49,14 +49,17 @@ const JOBS: &[(&str, Truth)] = &[
     ("ring_of_groups", &[(Kind::GroupDeadlock, &[0, 2, 4], Likely)]),
     ("rotated", &[(Kind::OpsSwapped, &[1], Likely)]),
     ("rotated_back", &[(Kind::OpsSwapped, &[2], Likely)]),
+    // It may as well have made its two calls in the other order this time.
+    ("skip_in_subgroup", &[(Kind::OpSkipped, &[2], Likely)]),
+    // Rank 0, the root, is in the gather of which all others have come out: its dump is the oldest.
+    ("slow_before_gather", &[(Kind::Straggler, &[2], Likely)]),
     ("slow_ddp", &[(Kind::Straggler, &[0], Likely)]),
     // The root waits for rank 3 as well, and comes late to the next call because of it.
     ("slow_gather", &[(Kind::Straggler, &[3], Likely)]),
     ("slow_in_group", &[(Kind::Straggler, &[2], Likely)]),
     ("slow_in_one_of_two", &[(Kind::Straggler, &[0], Likely)]),
-    // Both of the pair are in its call when they are recorded: it was told as a circle with rank 1. That rank
-    // 2 is slow is a note only.
-    ("slow_in_pair", &[(Kind::CallNeverCompleted, &[], Undecidable)]),
+    // Both of the pair are in its call when they are recorded: it was told as a circle with rank 1.
+    ("slow_in_pair", &[(Kind::Straggler, &[2], Likely)]),
     ("slow_mesh_of_three", &[(Kind::Straggler, &[6], Likely)]),
     // Or it left the all_reduce out in one round of a loop, and makes that of the next.
     ("swapped_at_the_start", &[(Kind::OpsSwapped, &[1], Likely)]),

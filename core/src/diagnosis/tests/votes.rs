@@ -58,7 +58,7 @@ fn of_two_either_may_be_unless_one_breaks_its_habit() {
     assert_eq!(certainty(&never), Certainty::Undecidable);
     assert!(never.findings[0].message.contains("rank 0 should not have made it"), "{never:?}");
     let broken = diagnose(&rounds(3, 2, |round| round == 2, 2));
-    assert_eq!(found(&broken), [(Kind::GroupDeadlock, vec![1])], "{}", broken.to_text());
+    assert_eq!(found(&broken), [(Kind::OpSkipped, vec![1])], "{}", broken.to_text());
     assert_eq!(certainty(&broken), Certainty::Likely);
 }
 
