@@ -354,7 +354,7 @@ pub(super) fn never_joined(
                     }
                 }) =>
         {
-            which::or_left_out(job, row, culprits, made, from)
+            which::or_left_out(job, row, culprits, from)
         }
         _ => String::new(),
     };

@@ -23,7 +23,7 @@ const VARIES: &str = " The calls from there are not all alike: one of them may h
                       on top, instead.";
 
 /// Said of a line whose calls have all been alike so far.
-const SO_FAR: &str = " Or it left a call out before, and this is one that all make later: nothing is seen of \
+const SO_FAR: &str = " Or a call was left out before, and this is one that all make later: nothing is seen of \
                       what follows.";
 
 /// What else may be of two calls of a recording that differ and that nothing was seen to follow; `None`

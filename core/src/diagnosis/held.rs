@@ -80,7 +80,7 @@ pub(super) fn cause(scene: &Scene<'_, '_>, sink: &Sink, circle: &Cause) -> Optio
     let deed = Deed {
         seq: from,
         last_seq: first.seq,
-        pause: pause(job, first.group, rank, made.rank, from, first.seq),
+        pause: pause(job, first.group, rank, from, first.seq),
         count: lacking.len(),
         ..Deed::of(job, made.record, made.rank)
     };

@@ -143,31 +143,14 @@ fn of_some(scene: &Scene<'_, '_>, row: &Row<'_>, made: Made<'_>) -> Option<Cause
     if let Some(cause) = inside::odd_sizes(scene, row) {
         return Some(cause);
     }
-    let waiting = row.waiting();
-    let ended = row.made.iter().filter(|made| !made.pending()).map(|made| made.rank);
-    Some(Cause {
-        kind: Kind::CallNeverCompleted,
-        culprits: Vec::new(),
-        also_victims: waiting.clone(),
-        group: Some(row.group),
-        seq: Some(row.seq),
-        op: Some(made.record.call.op.clone()),
-        certainty: Certainty::Undecidable,
-        message: format!(
-            "All ranks made {}. It ended on {}, who called nothing behind it, and {} wait{} in it. Either \
-             the splits of some two ranks do not fit, of which dumps hold the sums only, or the network \
-             stalled, or the job was still running when this was recorded.",
-            words::call(job.log, made),
-            ranks(&ended.collect::<Vec<_>>()),
-            ranks(&waiting),
-            s(&waiting),
-        ),
-        fix: "If the job was hung: input_split_sizes[j] of rank i must equal output_split_sizes[i] of rank \
-              j; exchange the sizes with an all_to_all_single of one number a rank first. If it was \
-              running, record again when it hangs."
-            .to_owned(),
-        evidence: row.made.iter().take(8).map(|made| evidence(scene, *made, "called")).collect(),
-    })
+    Some(ended_on_some(
+        scene,
+        row,
+        made,
+        "the splits of some two ranks do not fit, of which dumps hold the sums only, or the network stalled",
+        "input_split_sizes[j] of rank i must equal output_split_sizes[i] of rank j; exchange the sizes with an \
+         all_to_all_single of one number a rank first",
+    ))
 }
 
 /// The finding of a call with a root that everybody made and that ended on some, behind which nobody has
@@ -184,30 +167,45 @@ fn of_other_roots(scene: &Scene<'_, '_>, row: &Row<'_>, made: Made<'_>) -> Optio
     if !shown || is_ddp(&made.record.call.stack) || !job.ends_in(row.group, row.seq) {
         return None;
     }
+    Some(ended_on_some(
+        scene,
+        row,
+        made,
+        "they named different roots, which dumps do not hold, or the network or a device stalled",
+        "pass the same src= or dst= on every rank (NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=COLL logs the root \
+         of every call), then look at the network and the devices",
+    ))
+}
+
+/// The finding of a call that everybody made and that ended on some, none of whom went on: what is the matter,
+/// if it hung, and what to do then.
+fn ended_on_some(
+    scene: &Scene<'_, '_>,
+    row: &Row<'_>,
+    made: Made<'_>,
+    either: &str,
+    fix: &str,
+) -> Cause {
     let waiting = row.waiting();
     let ended = row.made.iter().filter(|made| !made.pending()).map(|made| made.rank);
     let ended: Vec<_> = ended.collect();
-    Some(Cause {
+    Cause {
         kind: Kind::CallNeverCompleted,
         culprits: Vec::new(),
-        also_victims: waiting.clone(),
         group: Some(row.group),
         seq: Some(row.seq),
         op: Some(made.record.call.op.clone()),
         certainty: Certainty::Undecidable,
         message: format!(
             "All ranks made {}. It ended on {}, who called nothing behind it, and {} wait{} in it. Either \
-             they named different roots, which dumps do not hold, or the network or a device stalled, or \
-             the job was still running when this was recorded.",
-            words::call(job.log, made),
+             {either}, or the job was still running when this was recorded.",
+            words::call(scene.job.log, made),
             ranks(&ended),
             ranks(&waiting),
             s(&waiting),
         ),
-        fix: "If the job was hung, pass the same src= or dst= on every rank (NCCL_DEBUG=INFO with \
-              NCCL_DEBUG_SUBSYS=COLL logs the root of every call), then look at the network and the \
-              devices. If it was running, record again when it hangs."
-            .to_owned(),
+        fix: format!("If the job was hung: {fix}. If it was running, record again when it hangs."),
         evidence: row.made.iter().take(8).map(|made| evidence(scene, *made, "called")).collect(),
-    })
+        also_victims: waiting,
+    }
 }

@@ -200,10 +200,11 @@ fn mismatch(job: &Job<'_>, at: usize, row: &Row<'_>, looks: &mut u32) -> Option<
         decided = Decided::ByOrder;
     } else if let (Some((signature, ranks)), None) = (usual.next(), usual.next()) {
         leader = (*signature, ranks.clone());
-        decided = if tie { Decided::ByHistory } else { Decided::ByHistoryOfRecorded };
-        tie = false;
+        let tied = std::mem::take(&mut tie);
+        decided = if tied { Decided::ByHistory } else { Decided::ByHistoryOfRecorded };
         // Ranks of other groups that go another way say more than what came before.
         if job.log.plan.is_none()
+            && tied
             && spend(looks)
             && let Some((signature, ranks, odd)) = elsewhere(job, row, &sides)
             && signature != leader.0

@@ -1,14 +1,18 @@
 //! Which of several calls that are all alike a rank left out. Where nothing lies between them their order
 //! cannot tell; times can: a loop that goes round without its call comes to the next one a round late.
 
+use super::align::WINDOW;
 use super::explain::{Deed, Reason, alike};
-use super::index::{Job, Made, Row};
+use super::index::{Job, Row};
 use super::report::Certainty;
 use super::words::{duration, ranks};
 use crate::group::GroupId;
 use crate::rank::GlobalRank;
 use crate::trace::CallRecord;
+use std::collections::BTreeMap;
 
+/// So many others are asked whether they made a pause as well.
+const ASKED: usize = 16;
 /// At least so many pauses that are alike show what is usual.
 const USUAL: usize = 4;
 
@@ -35,8 +39,9 @@ impl Pause {
     }
 }
 
-/// A call left out, as the one of those like it whose pause shows it: `model` made them all, one behind the
-/// other, and is missed by the others at number `missed`. Whoever seems to have left their loop a round early may have left one out as well.
+/// A call left out, as the one of those like it whose pause shows it: `model` made them all, one behind
+/// the other, up to number `missed`, which the rank lacks. Whoever seems to have left a loop a round early
+/// may have left one out as well.
 pub(super) fn by_times(
     job: &Job<'_>,
     (group, missed): (GroupId, u64),
@@ -59,7 +64,7 @@ pub(super) fn by_times(
         _ => return None,
     };
     let first = unbroken_since(job, group, model, seq)?;
-    let pause = pause(job, group, rank, model, first, seq);
+    let pause = pause(job, group, rank, first, seq);
     let call = job.calls_from(group, model, seq).next().filter(|call| call.seq == Some(seq))?;
     let deed = Deed { seq: first, last_seq: seq, pause, certainty, ..Deed::of(job, call, model) };
     (pause.is_some() || matches!(why, Reason::Skipped(_))).then_some(deed)
@@ -71,18 +76,17 @@ fn is_last(job: &Job<'_>, group: GroupId, rank: GlobalRank, seq: u64) -> bool {
     last.is_some_and(|last| last.call.group == group && last.seq == Some(seq))
 }
 
-/// What else may be of ranks that never came to the call of a row, which `made` made, and that stand behind
-/// calls like it from number `from` on.
+/// What else may be of ranks that never came to the call of a row, and that stand behind calls like it from
+/// number `from` on.
 pub(super) fn or_left_out(
     job: &Job<'_>,
     row: &Row<'_>,
     culprits: &[GlobalRank],
-    made: Made<'_>,
     from: u64,
 ) -> String {
     let (it, is) = if culprits.len() == 1 { ("it", "is") } else { ("they", "are") };
     let pause = match culprits {
-        [rank] => pause(job, row.group, *rank, made.rank, from, row.seq),
+        [rank] => pause(job, row.group, *rank, from, row.seq),
         _ => None,
     };
     let tells = match pause {
@@ -116,33 +120,32 @@ pub(super) fn unbroken_since(
 }
 
 /// The one pause among a rank's calls from number `first` up to before `last` that is as long as two, that
-/// `model` did not make, and beside which the loop went round evenly.
+/// nobody else made, and beside which the loop went round evenly.
 pub(super) fn pause(
     job: &Job<'_>,
     group: GroupId,
     rank: GlobalRank,
-    model: GlobalRank,
     first: u64,
     last: u64,
 ) -> Option<Pause> {
     // A device comes to its calls later than the process that makes them.
     let created = |record: &CallRecord| Some(record.scheduled_ps);
     let started = |record: &CallRecord| record.started_ps;
+    let first = first.max(last.saturating_sub(WINDOW as u64));
     [created as At, started].into_iter().find_map(|at| {
-        let of = |rank| pauses(job.calls_from(group, rank, first), last, at);
-        let (own, theirs) = (of(rank), of(model));
-        let (usual_ps, their_usual_ps) = (median(&own)?, median(&theirs)?);
-        let even = |pause_ps: u64, usual_ps: u64| pause_ps.abs_diff(usual_ps) <= usual_ps / 4;
-        // At a step that is slow on all nobody leaves a call out.
-        let theirs_too = |seq: u64| {
-            let at = theirs.iter().find(|(number, _)| *number == seq);
-            at.is_none_or(|(_, pause_ps)| !even(*pause_ps, their_usual_ps))
-        };
-        let uneven = own.iter().filter(|(_, pause_ps)| !even(*pause_ps, usual_ps));
-        let evenly = own.len() - uneven.clone().count();
-        let mut alone = uneven.filter(|(seq, _)| !theirs_too(*seq));
+        let of = |rank| Pauses::of(job.calls_from(group, rank, first), last, at);
+        let own = of(rank)?;
+        let members = job.group(group)?.ranks().iter().filter(|member| **member != rank);
+        let others: Vec<Pauses> = members.filter_map(|member| of(*member)).take(ASKED).collect();
+        // Whoever waits for one that is slow at a step, or is slow with all, leaves nothing out.
+        let nobody_else = |seq: u64| others.iter().all(|other| other.is_even(seq) != Some(false));
+        let usual_ps = own.usual_ps;
+        let uneven = own.before.iter().filter(|(seq, _)| own.is_even(**seq) == Some(false));
+        let evenly = own.before.len() - uneven.clone().count();
+        let mut alone = uneven.filter(|(seq, _)| !others.is_empty() && nobody_else(**seq));
         let (Some((seq, pause_ps)), None) = (alone.next(), alone.next()) else { return None };
-        let told = evenly >= USUAL && evenly * 3 >= own.len() * 2 && even(pause_ps / 2, usual_ps);
+        let twice = is_near(pause_ps / 2, usual_ps);
+        let told = twice && evenly >= USUAL && evenly * 3 >= own.before.len() * 2;
         told.then_some(Pause { seq: *seq, rank, pause_ps: *pause_ps, usual_ps })
     })
 }
@@ -150,21 +153,40 @@ pub(super) fn pause(
 /// When a call was made, or begun.
 type At = fn(&CallRecord) -> Option<u64>;
 
-/// How long after the call before each call came, by its number.
-fn pauses<'a>(calls: impl Iterator<Item = &'a CallRecord>, last: u64, at: At) -> Vec<(u64, u64)> {
-    let before = calls.take_while(|record| record.seq.is_some_and(|seq| seq < last));
-    let calls: Vec<&CallRecord> = before.collect();
-    let pairs = calls.windows(2).filter_map(|pair| match pair {
-        [a, b] => Some((b.seq?, at(b)?.saturating_sub(at(a)?))),
-        _ => None,
-    });
-    pairs.collect()
+/// True of lengths that differ by a quarter at most.
+fn is_near(pause_ps: u64, usual_ps: u64) -> bool {
+    pause_ps.abs_diff(usual_ps) <= usual_ps / 4
 }
 
-/// The pause in the middle; `None` of none, or where calls have no times.
-fn median(pauses: &[(u64, u64)]) -> Option<u64> {
-    let mut lengths: Vec<u64> = pauses.iter().map(|(_, pause_ps)| *pause_ps).collect();
-    lengths.sort_unstable();
-    let usual_ps = *lengths.get(lengths.len() / 2)?;
-    (usual_ps > 0).then_some(usual_ps)
+/// How long after the call before each call of a rank came.
+struct Pauses {
+    /// By the call's number.
+    before: BTreeMap<u64, u64>,
+    /// The one in the middle.
+    usual_ps: u64,
+}
+
+impl Pauses {
+    /// Those between calls up to before number `last`; `None` where there are none, or no times.
+    fn of<'a>(calls: impl Iterator<Item = &'a CallRecord>, last: u64, at: At) -> Option<Pauses> {
+        let calls = calls.take_while(|record| record.seq.is_some_and(|seq| seq < last));
+        let calls: Vec<&CallRecord> = calls.collect();
+        let pairs = calls.windows(2).filter_map(|pair| match pair {
+            // A ring may have dropped what is between.
+            [a, b] if a.seq?.checked_add(1) == b.seq => {
+                Some((b.seq?, at(b)?.saturating_sub(at(a)?)))
+            }
+            _ => None,
+        });
+        let before: BTreeMap<u64, u64> = pairs.collect();
+        let mut lengths: Vec<u64> = before.values().copied().collect();
+        lengths.sort_unstable();
+        let usual_ps = *lengths.get(lengths.len() / 2)?;
+        (usual_ps > 0).then_some(Pauses { before, usual_ps })
+    }
+
+    /// Whether the pause before a call was about as long as usual; `None` of one that is not known.
+    fn is_even(&self, seq: u64) -> Option<bool> {
+        self.before.get(&seq).map(|pause_ps| is_near(*pause_ps, self.usual_ps))
+    }
 }

@@ -67,7 +67,7 @@ fn of_one_line_the_sizes_before_tell() {
         lines::report(&[with(theirs), with(theirs), with(own), with(theirs)])
     };
     // A line that has made one size so far: the last batch of all may be a smaller one.
-    told(&job(&[64, 64], 60, 64), Kind::SizeMismatch, &[2], &["left a call out before"]);
+    told(&job(&[64, 64], 60, 64), Kind::SizeMismatch, &[2], &["a call was left out before"]);
     // A line whose sizes vary, as those of ragged batches: a round that was left out looks the same.
     told(&job(&[64, 17], 52, 21), Kind::SizeMismatch, &[2], &["are not all alike"]);
     // The first call of a line that may reduce one parameter after the other.

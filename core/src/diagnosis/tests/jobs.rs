@@ -63,6 +63,7 @@ const JOBS: &[(&str, Truth)] = &[
     ("slow_mesh_of_three", &[(Kind::Straggler, &[6], Likely)]),
     // Or it left the all_reduce out in one round of a loop, and makes that of the next.
     ("swapped_at_the_start", &[(Kind::OpsSwapped, &[1], Likely)]),
+    ("two_smaller", &[(Kind::SizeMismatch, &[1, 3], Likely)]),
     ("world_for_group", &[(Kind::OpExtra, &[1], Likely)]),
     ("wrong_group_barrier", &[(Kind::OpExtra, &[3], Likely)]),
 ];
@@ -103,6 +104,11 @@ fn who_left_no_dump_may_be_the_one() {
     // Rank 2 is late to the calls of its second group because it waits for rank 0 in the first.
     let missing = (Kind::RankMissing, vec![0], Undecidable);
     assert_eq!(found_without("slow_in_one_of_two", 0), [missing]);
+    // Two of the three that are left are odd: the line's history says more than they do.
+    for rank in [0, 2] {
+        let odd = (Kind::SizeMismatch, vec![1, 3], Likely);
+        assert!(found_without("two_smaller", rank).contains(&odd), "without rank {rank}");
+    }
     // Rank 7 is the first that came, and rank 6 the slow one.
     let told = found_without("slow_mesh_of_three", 3);
     let either = (Kind::RankNeverJoined, vec![6, 7], Undecidable);

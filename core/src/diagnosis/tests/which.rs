@@ -64,6 +64,32 @@ fn without_a_pause_any_of_them_may_be_it() {
     }
 }
 
+/// Who waits for a rank that is slow in one round makes its pause a number later than that one.
+#[test]
+fn who_waits_for_a_slow_rank_left_nothing_out() {
+    let ms = |at: f64| (at * 1e6) as u64;
+    // Rank 0 comes late to #4: all others pause before #5.
+    let of = |rank: u64, rounds: u64| -> Vec<Said> {
+        (1..=rounds)
+            .map(|round| {
+                let late = if round > 4 || (round == 4 && rank == 0) { 1.0 } else { 0.0 };
+                let call = if round < 8 { done } else { pending };
+                call("all_reduce", 64).in_group(1).at(ms(round as f64 + late) + rank * 1000)
+            })
+            .collect()
+    };
+    let mut fake = Fake::new(4, &[]).group("dp", &[0, 1, 2, 3]);
+    for rank in 0..4 {
+        let mut said = of(rank, if rank == 2 { 7 } else { 8 });
+        if rank == 2 {
+            said.push(pending("barrier", 1).at(ms(10.0)));
+        }
+        fake = fake.rank(rank as usize, &said);
+    }
+    let report = report(&fake.files());
+    assert_eq!(found(&report), [(Kind::LoopShorter, vec![2])], "{}", report.to_text());
+}
+
 /// A round that takes all ranks long, such as an evaluation, shows nothing; the other pause does.
 #[test]
 fn what_all_ranks_wait_for_is_no_call_left_out() {
