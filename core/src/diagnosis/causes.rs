@@ -177,7 +177,7 @@ pub(super) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
         let only_it = |cause: &Cause| {
             cause.kind == Kind::CallNeverCompleted
                 || (matches!(cause.kind, Kind::RankNeverJoined | Kind::DdpUnusedParameters)
-                    && cause.culprits.contains(&slow.rank))
+                    && slow.ranks.iter().any(|rank| cause.culprits.contains(rank)))
                 // Others came out of the call that it seems to miss.
                 || (cause.kind == Kind::RankMissing && came_out(job, cause))
                 // Dumps of a running job are of different moments.

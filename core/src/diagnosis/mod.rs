@@ -9,6 +9,7 @@ mod align;
 mod alone;
 mod any_source;
 mod apart;
+mod arrival;
 mod before;
 mod behind;
 mod by_lines;

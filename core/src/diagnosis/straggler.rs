@@ -5,23 +5,25 @@
 //! different machines differ, so in recordings a rank's lateness counts from where it was least
 //! late; what the others waited is that, on top of it. A simulation and a run have one clock.
 
+use super::arrival::Arrival;
 use super::causes::{Cause, Scene, evidence};
 use super::index::{Job, Made, Row};
 use super::report::{Certainty, Kind};
 use super::words::{self, ranks};
-use crate::group::{BackendName, GroupId, ProcessGroup};
+use crate::group::{GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
-use crate::trace::CallRecord;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// A slow rank.
+/// A slow rank, or several that are slow alike, as those of one machine are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Straggler {
-    pub(super) rank: GlobalRank,
+    /// Ascending.
+    pub(super) ranks: Vec<GlobalRank>,
     pub(super) group: GroupId,
-    /// The last call that it came late to.
+    /// The last call that they came late to.
     pub(super) seq: u64,
-    /// Calls that it came last to.
+    /// Calls that one of them came last to.
     pub(super) late: usize,
     /// Calls that were looked at.
     pub(super) calls: usize,
@@ -31,7 +33,7 @@ pub(super) struct Straggler {
 
 /// Below this, in picoseconds, lateness on real machines is noise: 20 ms. (Healthy gloo jobs whose
 /// ranks share cores are 15 ms apart again and again.)
-const NOISE_PS: u64 = 20_000_000_000;
+pub(super) const NOISE_PS: u64 = 20_000_000_000;
 /// Where the devices' own times are recorded, it is less: 1 ms.
 const DEVICE_NOISE_PS: u64 = 1_000_000_000;
 /// A rank is slow if it comes last more often than by chance in one of so many jobs.
@@ -62,7 +64,7 @@ pub(super) fn find(job: &Job<'_>) -> Option<Straggler> {
         }
     }
     let found = groups().filter_map(|(id, group)| of_group(job, id, recorded(job, group), &least));
-    found.max_by_key(|found| (found.median_ps, found.calls, std::cmp::Reverse(found.rank)))
+    found.max_by_key(|found| (found.median_ps, found.calls, Reverse(found.ranks.clone())))
 }
 
 /// The note of a rank of a recording that came to every call last and by about as much: it is slow, or
@@ -126,6 +128,8 @@ fn of_group(
     // Start-up is slow for many reasons: the second half counts.
     let from = full.len() / 2;
     let mut counts: BTreeMap<GlobalRank, Vec<u64>> = BTreeMap::new();
+    // The same of all that came late, and not the last one only.
+    let mut all_late: BTreeMap<GlobalRank, Vec<u64>> = BTreeMap::new();
     let mut calls = 0;
     let longer = own_longer(job, came, &full);
     for at in from.max(1)..full.len() {
@@ -136,13 +140,17 @@ fn of_group(
         };
         calls += 1;
         let busy = came.busy(full.get(..=at).unwrap_or_default());
-        let last = late.iter().max_by_key(|(rank, late)| (**late, **rank)).map(|(rank, _)| *rank);
+        let mut latest: Vec<(Reverse<i128>, Reverse<GlobalRank>)> =
+            late.iter().map(|(rank, late)| (Reverse(*late), Reverse(*rank))).collect();
+        latest.sort_unstable();
+        let latest: Vec<GlobalRank> =
+            latest.iter().take(LATEST).map(|(_, Reverse(rank))| *rank).collect();
         let excess = late.iter().map(|(rank, late)| {
             // Having been early once, at start-up, is no measure.
             let least = least.get(rank).copied().unwrap_or(0).max(0);
             // Clocks of devices are set right before (`recording`): lateness is what it seems.
             let by_clock = job.log.recorded && !job.log.device_times;
-            let held = Some(*rank) == last && came.held_others(job, row, *rank);
+            let held = latest.contains(rank) && came.held_others(job, row, *rank);
             let base = if by_clock && !held { least } else { 0 };
             let own = longer.get(at).and_then(|own| own.get(rank)).copied();
             let late = busy.excess(late - base, *rank);
@@ -155,14 +163,8 @@ fn of_group(
             let own = came.since_released(job, row, *rank);
             (own.map_or(*late, |own| own.min(*late)), *rank)
         };
-        let mut latest: Option<(i128, GlobalRank)> = None;
-        for known in excess.iter().take(LATEST) {
-            if latest.is_some_and(|latest| latest >= *known) {
-                break;
-            }
-            latest = latest.max(Some(own(known)));
-        }
-        let Some((excess, rank)) = latest else { continue };
+        let own: Vec<(i128, GlobalRank)> = excess.iter().take(LATEST).map(own).collect();
+        let Some((excess, rank)) = own.iter().copied().max() else { continue };
         let excess = u64::try_from(excess).unwrap_or(0);
         let between = came.median_ps(row).saturating_sub(came.median_ps(before));
         let noise = match came {
@@ -170,38 +172,97 @@ fn of_group(
             Arrival::Stream => DEVICE_NOISE_PS,
             Arrival::Process => NOISE_PS,
         };
-        if excess > noise && excess > between / 4 {
+        let is_late = |excess: u64| excess > noise && excess > between / 4;
+        if is_late(excess) {
             counts.entry(rank).or_default().push(excess);
         }
+        let late = own.iter().filter_map(|(late, rank)| Some((u64::try_from(*late).ok()?, *rank)));
+        for (late, rank) in late.filter(|(late, _)| is_late(*late)) {
+            all_late.entry(rank).or_default().push(late);
+        }
     }
-    let anybody_late = counts.values().map(Vec::len).sum();
-    let (rank, mut late) = counts.into_iter().max_by_key(|(_, late)| late.len())?;
-    let waited = late.iter().fold(0, |sum: u64, late| sum.saturating_add(*late));
     let duration_ps = came.duration_ps(full.get(from..)?);
-    // Of several calls a step a slow rank comes late to the first: of those that anybody comes late
-    // to, then, most must be its own, and the waiting a good part of the time.
-    let of = match !job.log.simulated && waited.saturating_mul(GOOD_PART) >= duration_ps {
-        true => anybody_late,
-        false => calls,
-    };
-    if late.len() < 4 || late.len() * 10 < of * 6 {
-        return None;
+    let seen = Seen { simulated: job.log.simulated, calls, size, duration_ps };
+    let one = seen.one(counts);
+    let mut several = seen.several(all_late);
+    if let Some((rank, _)) = one.as_ref()
+        && several.iter().all(|(other, _)| other != rank)
+    {
+        several.clear();
     }
-    late.sort_unstable();
-    // Nobody comes last to every call, and by as much, by chance.
-    let steady = late.len() == calls
-        && late.first().zip(late.last()).is_some_and(|(least, most)| most - least <= least / 4);
-    if !job.log.simulated && !steady && by_chance(late.len(), of, size) > CHANCE {
-        return None;
+    let late = one.as_ref().map(|(_, late)| late.len());
+    let late = late.or(several.iter().map(|(_, late)| late.len()).max())?;
+    let slow = if several.is_empty() { one.into_iter().collect() } else { several };
+    Some(Straggler {
+        group,
+        seq: full.last()?.seq,
+        late,
+        calls,
+        // What the others wait for is the least late of them.
+        median_ps: slow.iter().filter_map(|(_, late)| late.get(late.len() / 2)).min().copied()?,
+        ranks: slow.into_iter().map(|(rank, _)| rank).collect(),
+    })
+}
+
+/// A rank, and by how much it was late to each call that it came late to, ascending.
+type Late = (GlobalRank, Vec<u64>);
+
+/// What was looked at.
+struct Seen {
+    simulated: bool,
+    calls: usize,
+    /// Ranks of the group.
+    size: usize,
+    duration_ps: u64,
+}
+
+impl Seen {
+    /// The rank that came last too often, of those that came last to some call.
+    fn one(&self, counts: BTreeMap<GlobalRank, Vec<u64>>) -> Option<Late> {
+        let anybody_late = counts.values().map(Vec::len).sum();
+        let (rank, mut late) = counts.into_iter().max_by_key(|(_, late)| late.len())?;
+        let waited = late.iter().fold(0, |sum: u64, late| sum.saturating_add(*late));
+        // Of several calls a step a slow rank comes late to the first: of those that anybody comes late
+        // to, then, most must be its own, and the waiting a good part of the time.
+        let of = match !self.simulated && waited.saturating_mul(GOOD_PART) >= self.duration_ps {
+            true => anybody_late,
+            false => self.calls,
+        };
+        if late.len() < 4 || late.len() * 10 < of * 6 {
+            return None;
+        }
+        late.sort_unstable();
+        // Nobody comes last to every call, and by as much, by chance.
+        let steady = late.len() == self.calls
+            && late.first().zip(late.last()).is_some_and(|(least, most)| most - least <= least / 4);
+        if !self.simulated && !steady && by_chance(late.len(), of, self.size) > CHANCE {
+            return None;
+        }
+        // Virtual time has no noise, but a rank that is microseconds late to calls that follow each
+        // other at once costs nobody anything.
+        if self.simulated && waited.saturating_mul(SHARE) < self.duration_ps {
+            return None;
+        }
+        Some((rank, late))
     }
-    // Virtual time has no noise, but a rank that is microseconds late to calls that follow each
-    // other at once costs nobody anything.
-    if job.log.simulated && waited.saturating_mul(SHARE) < duration_ps {
-        return None;
+
+    /// The ranks that came late to nearly every call, where they are several and not more than half: one or
+    /// another of them is the last, and the others wait for all.
+    fn several(&self, all_late: BTreeMap<GlobalRank, Vec<u64>>) -> Vec<Late> {
+        let nearly_all = |late: &[u64]| late.len() >= 4 && late.len() * 5 >= self.calls * 4;
+        let mut several: Vec<Late> =
+            all_late.into_iter().filter(|(_, late)| nearly_all(late)).collect();
+        several.iter_mut().for_each(|(_, late)| late.sort_unstable());
+        let costs = several.iter().all(|(_, late)| {
+            let waited = late.iter().fold(0, |sum: u64, late| sum.saturating_add(*late));
+            waited.saturating_mul(GOOD_PART) >= self.duration_ps
+        });
+        // In virtual time ranks that do other work than others may always come later, as planned.
+        if self.simulated || !costs || several.len() < 2 || several.len() * 2 > self.size {
+            several.clear();
+        }
+        several
     }
-    let seq = full.last()?.seq;
-    let median_ps = late.get(late.len() / 2).copied()?;
-    Some(Straggler { rank, group, seq, late: late.len(), calls, median_ps })
 }
 
 /// How likely it is that some rank of `size` comes last to `late` of `calls`, if each comes last as
@@ -251,203 +312,48 @@ fn own_longer(job: &Job<'_>, came: Arrival, rows: &[&Row<'_>]) -> Vec<BTreeMap<G
     all
 }
 
-/// How long ranks were busy by themselves before a call; empty where that is not known.
-struct Busy {
-    ranks: BTreeMap<GlobalRank, u64>,
-    median_ps: u64,
-}
-
-impl Busy {
-    /// Of a rank's lateness, what it was itself busy for longer than the others.
-    fn excess(&self, late_ps: i128, rank: GlobalRank) -> i128 {
-        let busy = self.ranks.get(&rank).map(|ps| i128::from(*ps) - i128::from(self.median_ps));
-        busy.map_or(late_ps, |busy| busy.min(late_ps))
-    }
-}
-
-/// When a rank came to a call.
-#[derive(Clone, Copy)]
-enum Arrival {
-    /// When it made the call.
-    Process,
-    /// When its stream came to it: recorders tell that only as coarsely as the watchdog looks.
-    Stream,
-}
-
-impl Arrival {
-    fn of(job: &Job<'_>, group: GroupId) -> Arrival {
-        let nccl = job.group(group).is_some_and(|group| group.backend() == BackendName::Nccl);
-        // The host backend carries NCCL's groups out without a stream.
-        if nccl && job.log.device_times { Arrival::Stream } else { Arrival::Process }
-    }
-
-    fn ps(self, made: &Made<'_>) -> u64 {
-        let started = made.record.started_ps.filter(|_| matches!(self, Arrival::Stream));
-        started.unwrap_or(made.record.scheduled_ps)
-    }
-
-    /// From the first of these calls to the end of the last that ended, in picoseconds.
-    fn duration_ps(self, rows: &[&Row<'_>]) -> u64 {
-        let first = rows.first().map_or(0, |row| self.median_ps(row));
-        let made = rows.iter().flat_map(|row| &row.made);
-        let last = made.map(|made| made.record.completed_ps.unwrap_or(self.ps(made))).max();
-        last.unwrap_or(first).saturating_sub(first)
-    }
-
-    /// How long each rank was busy by itself before it came to the last of these calls: since its
-    /// call before that one completed. In virtual time only, where that is told exactly: a rank
-    /// that gets a broadcast last comes last to what follows, and is not slow.
-    fn busy(self, rows: &[&Row<'_>]) -> Busy {
-        let mut ranks = BTreeMap::new();
-        let (Arrival::Stream, Some((row, before))) = (self, rows.split_last()) else {
-            return Busy { ranks, median_ps: 0 };
-        };
-        for made in &row.made {
-            let came_ps = self.ps(made);
-            let own = before.iter().rev().filter_map(|row| row.of(made.rank));
-            let mut ends = own.filter_map(|made| made.record.completed_ps);
-            let free_ps = ends.find(|end_ps| *end_ps <= came_ps);
-            ranks.insert(made.rank, came_ps - free_ps.unwrap_or(0));
-        }
-        let mut times: Vec<u64> = ranks.values().copied().collect();
-        times.sort_unstable();
-        let median_ps = times.get(times.len().saturating_sub(1) / 2).copied().unwrap_or(0);
-        Busy { ranks, median_ps }
-    }
-
-    /// How long before a call a rank that others held up can have been at work by itself: since the last of
-    /// them came to its call before that one, in any group. `None` where nobody did, or that is not known. A
-    /// recording tells no ends of gloo's calls, and who waited in one comes late to the next without being
-    /// slow.
-    fn since_released(self, job: &Job<'_>, row: &Row<'_>, rank: GlobalRank) -> Option<i128> {
-        if !job.log.recorded || matches!(self, Arrival::Stream) {
-            return None;
-        }
-        let made = row.of(rank)?;
-        let calls = &job.rank(rank)?.calls;
-        let before = calls.get((made.record.work as usize).checked_sub(1)?)?;
-        let seq = before.seq.filter(|_| !before.call.p2p)?;
-        let id = before.call.group;
-        let rows = job.rows_of(id);
-        let before = rows.get(rows.binary_search_by_key(&seq, |row| row.seq).ok()?)?;
-        // One of whom nothing was recorded may have held it up there, and not the others of this call: until
-        // one that came out of that call with it made its next.
-        let lost = |rank: &GlobalRank| job.rank(*rank).is_none();
-        let members = job.group(id).map(|group| group.ranks()).unwrap_or_default();
-        let unlisted = job.members_are_worked_out(id) && job.log.ranks.iter().any(Option::is_none);
-        let own_ps = i128::from(self.ps(&made));
-        if id != row.group && (unlisted || members.iter().any(lost)) {
-            let next = |other: &Made<'_>| {
-                let record = job.rank(other.rank)?.calls.get(other.record.work as usize + 1)?;
-                Some(i128::from(self.ps(&Made { rank: other.rank, record })))
-            };
-            let others = before.made.iter().filter(|other| other.rank != rank);
-            let free = others.filter_map(next).min();
-            return Some(free.map_or(0, |free| own_ps - free));
-        }
-        let (last, held_by) = before.made.iter().map(|made| (self.ps(made), made.rank)).max()?;
-        (held_by != rank).then(|| own_ps - i128::from(last))
-    }
-
-    /// True if a rank was longer on its way to a call than the others, and they as much longer than it to their
-    /// next: they waited for it, whatever the clocks say.
-    fn held_others(self, job: &Job<'_>, row: &Row<'_>, rank: GlobalRank) -> bool {
-        if !job.log.recorded || matches!(self, Arrival::Stream) {
-            return false;
-        }
-        let on_its_way = |made: &Made<'_>| {
-            let calls = &job.rank(made.rank)?.calls;
-            let at = made.record.work as usize;
-            let (before, next) = (calls.get(at.checked_sub(1)?)?, calls.get(at + 1)?);
-            let ps = |record: &CallRecord| self.ps(&Made { rank: made.rank, record });
-            let here = self.ps(made);
-            Some((here.checked_sub(ps(before))?, ps(next).checked_sub(here)?))
-        };
-        let Some(own) = row.of(rank).and_then(|made| on_its_way(&made)) else { return false };
-        let others = row.made.iter().filter(|made| made.rank != rank);
-        let held = others.map(|made| {
-            on_its_way(made).is_some_and(|(to, from)| {
-                let longer = own.0.saturating_sub(to);
-                longer > NOISE_PS && from.saturating_sub(own.1) > longer / 2
-            })
-        });
-        let held: Vec<bool> = held.collect();
-        held.iter().filter(|held| **held).count() * 2 > held.len()
-    }
-
-    fn median_ps(self, row: &Row<'_>) -> u64 {
-        let mut times: Vec<u64> = row.made.iter().map(|made| self.ps(made)).collect();
-        times.sort_unstable();
-        // The lower one of two: the one slow rank of two must not be its own measure.
-        times.get((times.len() - 1) / 2).copied().unwrap_or(0)
-    }
-
-    fn late(self, row: &Row<'_>) -> BTreeMap<GlobalRank, i128> {
-        let median = i128::from(self.median_ps(row));
-        row.made.iter().map(|made| (made.rank, i128::from(self.ps(made)) - median)).collect()
-    }
-
-    /// The same without what a rank shares with those who come out of another group's call with it: of a
-    /// group that has waited for one of its members all are late to the next call of the job.
-    fn own_late(self, job: &Job<'_>, row: &Row<'_>) -> BTreeMap<GlobalRank, i128> {
-        let mut late = self.late(row);
-        if !job.log.recorded || matches!(self, Arrival::Stream) {
-            return late;
-        }
-        let out_of = |made: &Made<'_>| {
-            let at = (made.record.work as usize).checked_sub(1)?;
-            let before = job.rank(made.rank)?.calls.get(at)?;
-            (before.call.group != row.group && !before.call.p2p).then_some(before.call.group)
-        };
-        let mut together: BTreeMap<GroupId, Vec<i128>> = BTreeMap::new();
-        let came: Vec<_> = row.made.iter().map(|made| (made.rank, out_of(made))).collect();
-        for (rank, group) in &came {
-            let late = late.get(rank).copied().unwrap_or(0);
-            together.entry(group.unwrap_or(row.group)).or_default().push(late);
-        }
-        together.values_mut().for_each(|late| late.sort_unstable());
-        for (rank, group) in came {
-            let others = group.and_then(|group| together.get(&group)).filter(|late| late.len() > 1);
-            let median = others.and_then(|late| late.get((late.len() - 1) / 2));
-            if let (Some(late), Some(median)) = (late.get_mut(&rank), median) {
-                *late = (*late).min(*late - median);
-            }
-        }
-        late
-    }
-}
-
-/// The finding of a slow rank.
+/// The finding of a slow rank, or of several.
 pub(super) fn cause(scene: &Scene<'_, '_>, slow: &Straggler) -> Cause {
     let log = scene.job.log;
     let group = words::group_label(log, slow.group);
-    let last = scene.job.last_call(slow.group, slow.rank);
+    let made = |rank: &GlobalRank| {
+        let record = scene.job.last_call(slow.group, *rank)?;
+        Some(Made { rank: *rank, record })
+    };
+    let seen: Vec<Made<'_>> = slow.ranks.iter().filter_map(made).take(LATEST).collect();
     let others = log.groups.get(slow.group.index()).map(|group| group.ranks().to_vec());
     let mut others = others.unwrap_or_default();
-    others.retain(|rank| *rank != slow.rank && scene.job.rank(*rank).is_some());
+    others.retain(|rank| !slow.ranks.contains(rank) && scene.job.rank(*rank).is_some());
     others.sort_unstable();
-    let seen = last.map(|record| Made { rank: slow.rank, record });
+    let (are, they) = match slow.ranks.len() {
+        1 => ("is slow. It", "it"),
+        _ => ("are slow. One of them", "them"),
+    };
     Cause {
         kind: Kind::Straggler,
-        culprits: vec![slow.rank],
         message: format!(
-            "Nothing hangs: rank {} is slow. It came last to {} of the last {} of {group}, and {} \
-             waited for it, {} in the median.",
-            slow.rank,
+            "Nothing hangs: {} {are} came last to {} of the last {} of {group}, and {} waited for {they}, {} in \
+             the median.",
+            ranks(&slow.ranks),
             slow.late,
             words::count(slow.calls, "call"),
             ranks(&others),
             words::duration(slow.median_ps),
         ),
-        fix: "Compare this rank's time between the calls with the others': its data loader, its \
-              machine's load, its device's clocks and temperature."
-            .to_owned(),
+        fix: match slow.ranks.len() {
+            1 => "Compare this rank's time between the calls with the others': its data loader, its \
+                  machine's load, its device's clocks and temperature.",
+            _ => "Compare these ranks' time between the calls with the others': the machine that they share, \
+                  its load, its file system, its devices' clocks and temperature, their data loaders.",
+        }
+        .to_owned(),
         also_victims: others,
         group: Some(slow.group),
         seq: Some(slow.seq),
-        op: last.map(|record| record.call.op.clone()),
+        op: seen.first().map(|made| made.record.call.op.clone()),
         certainty: Certainty::Likely,
-        evidence: seen.map(|made| evidence(scene, made, "came late to")).into_iter().collect(),
+        evidence: seen.into_iter().map(|made| evidence(scene, made, "came late to")).collect(),
+        culprits: slow.ranks.clone(),
     }
 }
 

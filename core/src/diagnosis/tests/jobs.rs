@@ -61,6 +61,7 @@ const JOBS: &[(&str, Truth)] = &[
     // Both of the pair are in its call when they are recorded: it was told as a circle with rank 1.
     ("slow_in_pair", &[(Kind::Straggler, &[2], Likely)]),
     ("slow_mesh_of_three", &[(Kind::Straggler, &[6], Likely)]),
+    ("slow_two", &[(Kind::Straggler, &[1, 2], Likely)]),
     // Or it left the all_reduce out in one round of a loop, and makes that of the next.
     ("swapped_at_the_start", &[(Kind::OpsSwapped, &[1], Likely)]),
     ("two_smaller", &[(Kind::SizeMismatch, &[1, 3], Likely)]),

@@ -162,3 +162,26 @@ fn a_rank_that_always_comes_late_is_noted() {
     assert_eq!(found(&report), []);
     assert!(report.notes[0].contains("Rank 2 came last to each of the last 6 calls"), "{report:?}");
 }
+
+/// The ranks of a slow machine come late by themselves, one or another of them last. (From the first call
+/// on, by as much, they may as well have another clock.)
+#[test]
+fn ranks_of_one_machine_are_slow_together() {
+    for (world, slow) in [(4, 2..4), (8, 4..8), (9, 0..3)] {
+        let groups = vec![ProcessGroup::world(world, BackendName::Nccl).unwrap()];
+        let calls = vec![(GroupId::WORLD, ("all_reduce", 64, 6)); 12];
+        let mut log = log(groups, &vec![calls; world as usize], |_, _| true);
+        for (rank, own) in (0..).zip(log.ranks.iter_mut().flatten()) {
+            for (at, call) in own.calls.iter_mut().enumerate() {
+                let turn = (at as u64 + u64::from(rank)) % 5;
+                let late_ms = if slow.contains(&rank) && at > 2 { 300 } else { 0 };
+                call.scheduled_ps = (at as u64 * 400 + late_ms + turn) * 1_000_000_000;
+                call.completed_ps = Some((at as u64 * 400 + 306) * 1_000_000_000);
+                call.state = CallState::Completed;
+            }
+        }
+        let report = diagnose(&log);
+        let truth = [(Kind::Straggler, slow.collect::<Vec<u32>>())];
+        assert_eq!(found(&report), truth, "{}", report.to_text());
+    }
+}
