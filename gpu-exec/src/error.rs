@@ -83,6 +83,19 @@ pub enum RunError {
         /// That run's rank 0.
         pid: u32,
     },
+    /// Another rank 0 meets its ranks in this store.
+    #[error(
+        "another rank 0 (process {pid}) meets its ranks at {address}:{port}, and is still there; give each run \
+         a MASTER_PORT of its own and each process a RANK of its own, or end that one first"
+    )]
+    RankZeroTwice {
+        /// Where the store is.
+        address: String,
+        /// And its port.
+        port: u16,
+        /// That rank 0.
+        pid: u32,
+    },
     /// The store in which ranks find each other.
     #[error("the ranks' store: {cause}")]
     Store {

@@ -53,7 +53,7 @@ enum Command {
     Diagnose(commands::diagnose::Arguments),
     /// Check a schedule from a file: prove that it does what it claims
     Schedule(commands::schedule::Arguments),
-    /// Write what a plan does for other simulators: GOAL, MSCCL XML
+    /// Write what a plan does for other tools: Flight Recorder dumps, GOAL, MSCCL XML
     Export(commands::export::Arguments),
     /// Write the plan of a scenario or a collective
     Plan(commands::plan::Arguments),

@@ -48,7 +48,7 @@ pub struct CallComparison {
     pub equal: u64,
     /// Bytes that these take as inputs, all ranks together.
     pub bytes: u64,
-    /// The first that differs, in words.
+    /// The first that differs, in words; one that hangs in both does not.
     pub first_difference: Option<String>,
 }
 
@@ -147,16 +147,23 @@ fn compare_calls(left: &Trace, right: &Trace) -> CallComparison {
         for place in 0..left.len().max(right.len()) {
             found.calls += 1;
             let (left, right) = (left.get(place), right.get(place));
-            if let (Some(left), Some(right)) = (left, right)
-                && left.seq == right.seq
-                && same_call(&left.call, &right.call)
-                && [left, right].iter().all(|call| call.state == CallState::Completed)
+            let pair = left.zip(right);
+            let same = pair.is_some_and(|(left, right)| {
+                left.seq == right.seq && same_call(&left.call, &right.call)
+            });
+            let ended = |call: &CallRecord| call.state == CallState::Completed;
+            if let Some((left, right)) = pair.filter(|_| same)
+                && ended(left)
+                && ended(right)
             {
                 found.equal += 1;
                 let bytes = left.call.inputs.iter();
                 let bytes = bytes.map(|of| of.numel().saturating_mul(of.dtype.size_bytes()));
                 found.bytes = bytes.fold(found.bytes, u64::saturating_add);
-            } else if found.first_difference.is_none() {
+            } else if found.first_difference.is_none()
+                // What hangs on both sides counts as no equal call, and is no difference either.
+                && !(same && pair.is_some_and(|(left, right)| !ended(left) && !ended(right)))
+            {
                 found.first_difference = Some(format!(
                     "rank {rank}, call {place}: simulated {}, run {}",
                     in_words(left),

@@ -80,10 +80,12 @@ pub(super) fn cause(scene: &Scene<'_, '_>, rank: GlobalRank) -> Option<Cause> {
     };
     let (row, _) =
         rows_without(scene, rank).min_by_key(|(row, _)| (row.first_ps(), row.group)).unzip();
-    let waiting = match row {
-        Some(row) => format!(
+    let alive = |rank: &GlobalRank| died(scene.job, *rank).is_none();
+    let still = row.map(|row| (row, row.waiting().into_iter().filter(alive).collect::<Vec<_>>()));
+    let waiting = match still.filter(|(_, waiting)| !waiting.is_empty()) {
+        Some((row, waiting)) => format!(
             " {} in {}.{}",
-            capital(&waits(&row.waiting())),
+            capital(&waits(&waiting)),
             row.made.first().map(|made| words::call(log, *made)).unwrap_or_default(),
             on_gloo::of_death(scene, row.made.first().map(|made| &*made.record.call))
         ),

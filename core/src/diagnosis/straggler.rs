@@ -125,8 +125,8 @@ fn of_group(
     let came = Arrival::of(job, group);
     let lateness: Vec<BTreeMap<GlobalRank, i128>> =
         full.iter().map(|row| came.own_late(job, row)).collect();
-    // Start-up is slow for many reasons: the second half counts.
-    let from = full.len() / 2;
+    // Start-up is slow for many reasons: the second half counts, and of few calls as many as it takes.
+    let from = (full.len() / 2).min(full.len().saturating_sub(4)).max(1);
     let mut counts: BTreeMap<GlobalRank, Vec<u64>> = BTreeMap::new();
     // The same of all that came late, and not the last one only.
     let mut all_late: BTreeMap<GlobalRank, Vec<u64>> = BTreeMap::new();

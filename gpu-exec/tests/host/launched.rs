@@ -11,7 +11,7 @@ use lockstep_core::reduce::ReduceOp;
 use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::trace::{Outcome, Trace, What};
 use rustix::process::{Pid, Signal, kill_process};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -281,12 +281,33 @@ fn another_plan_is_refused_in_words() {
     assert!(text(&wrong[0]).contains("started 2 processes, and the plan has 3"), "{wrong:?}");
     let sum = Collective::AllReduce { op: ReduceOp::Product };
     let differs = Job::of(&CollectiveLab::new(sum, 2, 5000).plan().unwrap());
-    let mut first = job.rank(0, 2, port, &[]);
-    let second = end(vec![differs.rank(1, 2, port, &[])]);
+    let ranks = end(vec![job.rank(0, 2, port, &[]), differs.rank(1, 2, port, &[])]);
+    assert_eq!(codes(&ranks), [Some(2), Some(2)], "{:?}", all(&ranks));
+    // Nobody waits for who cannot come.
+    assert!(text(&ranks[0]).contains("rank 1 did not join the run: its plan"), "{ranks:?}");
+    assert!(text(&ranks[1]).contains("another one than rank 0's"), "{ranks:?}");
+}
+
+#[test]
+fn who_comes_twice_is_told() {
+    let job = Job::of(&long_plan());
+    let port = free_port();
+    let ranks = [0, 1, 1].map(|rank| job.rank(rank, 3, port, &[]));
+    let ranks = end(ranks.into_iter().collect());
+    assert!(codes(&ranks).iter().all(|code| *code > Some(0)), "{:?}", all(&ranks));
+    let said = text(&ranks[0]);
+    assert!(said.contains("rank 1 did not join the run: two processes say that they"), "{said}");
+    // Rank 0 twice: the first goes on.
+    let port = free_port();
+    let mut first = job.rank(0, 3, port, &[]);
+    until("rank 0 serves the store", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let second = end(vec![job.rank(0, 3, port, &[])]);
+    let said = text(&second[0]);
+    let who = format!("another rank 0 (process {}) meets its ranks", first.id());
+    assert!(said.contains(&who), "{said}");
+    assert!(first.try_wait().unwrap().is_none());
     first.kill().unwrap();
     first.wait().unwrap();
-    assert_eq!(second[0].status.code(), Some(2));
-    assert!(text(&second[0]).contains("another one than rank 0's"), "{second:?}");
 }
 
 /// Two network namespaces with a cable between them, gone with it.

@@ -75,6 +75,26 @@ fn a_file_goes_with_the_last_where_rank_0_was_killed() {
     assert!(!file.exists());
 }
 
+/// Also before all have met.
+#[test]
+fn a_file_goes_where_rank_0_was_killed_before_the_run_began() {
+    let (job, file, meet) = job(&long_plan());
+    let rank = |rank| job.rank(rank, 3, 1, &[&meet]);
+    let first = rank(0);
+    let second = rank(1);
+    let connected = || {
+        let sockets = std::fs::read_dir(format!("/proc/{}/fd", second.id())).unwrap();
+        let links = sockets.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        links.filter(|link| link.to_string_lossy().starts_with("socket:")).count() > 0
+    };
+    until("rank 1 has come", || file.exists() && connected());
+    kill(&first);
+    let outputs = end_within(LIMIT, vec![first, second]);
+    assert_eq!(codes(&outputs)[0], None);
+    assert!(codes(&outputs)[1].is_some_and(|code| code > 0), "{:?}", all(&outputs));
+    assert!(!file.exists(), "{:?}", all(&outputs));
+}
+
 #[test]
 fn two_runs_do_not_meet_in_one_file() {
     let (job, file, meet) = job(&long_plan());

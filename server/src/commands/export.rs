@@ -16,7 +16,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Write what a plan does for other simulators, and for PyTorch's analyser
+/// Write what a plan does as Flight Recorder dumps for PyTorch's analyser, or for other simulators
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]

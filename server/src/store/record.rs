@@ -47,7 +47,7 @@ pub(crate) struct RunRecord {
 pub(crate) enum Ending {
     /// Completed, and equal to the simulation of its plan.
     Verified,
-    /// Completed, and nothing to hold it against: its plan cannot be simulated.
+    /// Completed, and nothing to hold its values against: its plan cannot be simulated, or not with values.
     Unverified,
     /// It did not complete, or not as simulated: there is a finding, or a difference.
     Failed,
@@ -64,7 +64,11 @@ impl Ending {
             (Outcome::Completed, Some(compared)) => {
                 let alike =
                     compared.differences.is_empty() && compared.calls.equal == compared.calls.calls;
-                if alike { Ending::Verified } else { Ending::Failed }
+                match &compared.not_compared {
+                    _ if !alike => Ending::Failed,
+                    Some(_) => Ending::Unverified,
+                    None => Ending::Verified,
+                }
             }
             _ => Ending::Failed,
         }

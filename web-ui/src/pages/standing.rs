@@ -89,6 +89,7 @@ fn stream_of(stream: Option<StreamView>) -> String {
     let behind = if behind > 0 { format!(", {behind} more queued") } else { String::new() };
     match (stream.op, stream.waits) {
         (None, _) if stream.queued == 0 => "; compute stream is empty".to_owned(),
+        (None, _) if stream.queued == 1 => "; compute stream holds 1 item".to_owned(),
         (None, _) => format!("; compute stream holds {} items", stream.queued),
         (Some(_), true) => format!("; compute stream waits for a call{behind}"),
         (Some(_), false) => format!("; compute stream computes{behind}"),

@@ -135,7 +135,9 @@ pub(super) fn topology_fields(props: &TopologyFieldsProps) -> Html {
             _ => route.clone(),
         })
     };
-    let shapes = [("uniform", "every pair alike"), ("nodes", "nodes")];
+    // A program may name its machines itself.
+    let alike = if props.links == Links::Absent { "as it says" } else { "every pair alike" };
+    let shapes = [("uniform", alike), ("nodes", "nodes")];
     let shapes = shapes.map(|(value, label)| Choice::new(value, label)).to_vec();
     let ns = |link: Link| link.latency_ps / PS_PER_NS;
     let gb = |link: Link| link.bytes_per_second / BYTES_PER_GB;

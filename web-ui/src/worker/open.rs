@@ -79,7 +79,7 @@ pub(super) async fn trace_of(
 ) -> Result<Trace, String> {
     let plan = Plan::from_json(plan_json).map_err(|error| error.to_string())?;
     // As the command line has it: the plan says which ranks share a node.
-    let topology = topology.unwrap_or_else(|| topology_of(&plan));
+    let topology = topology.unwrap_or_else(|| Topology::of_ranks_per_node(plan.ranks_per_node));
     Ok(run(&plan, topology, None, &slices).await?.trace())
 }
 
@@ -137,7 +137,7 @@ async fn plan(
         false => (Plan::read(bytes).map_err(|error| why(error.to_string()))?, 0),
     };
     // As the command line has it: the plan says which ranks share a node.
-    let topology = topology_of(&plan);
+    let topology = Topology::of_ranks_per_node(plan.ranks_per_node);
     let (mut held, _) = simulate(session, &plan, topology, None, slices).await?;
     if held_back > 0 {
         held.problems.push(format!(
@@ -257,14 +257,6 @@ fn is_plan(bytes: &[u8]) -> bool {
     let start = &bytes[..bytes.len().min(4096)];
     let schema = start.windows(14).any(|text| text == b"\"lockstep.plan");
     bytes.starts_with(b"LKSPLAN") || schema || goal::looks_like_goal(bytes)
-}
-
-/// Where a plan's ranks are, as the plan says it.
-fn topology_of(plan: &Plan) -> Topology {
-    match plan.ranks_per_node {
-        0 => Topology::default(),
-        ranks_per_node => Topology::nodes(ranks_per_node),
-    }
 }
 
 /// The lanes of a recording: rank by rank, so that its events are never there as a whole.

@@ -29,6 +29,9 @@ impl FromStr for Fault {
         let shown: String = text.chars().take(100).collect();
         let wrong = |why: &str| FaultError::Text { text: shown.clone(), why: why.to_owned() };
         let (kind, rest) = text.trim().split_once(':').ok_or_else(|| wrong("it has no colon"))?;
+        if !matches!(kind.trim(), "kill" | "stop" | "delay" | "drop" | "resize") {
+            return Err(wrong("no such kind: there are kill, stop, delay, drop and resize"));
+        }
         let mut given = BTreeMap::new();
         for part in rest.split(',') {
             let (key, number) =
@@ -57,8 +60,7 @@ impl FromStr for Fault {
             "stop" => FaultKind::Stop { for_ms: needs("for_ms").ok() },
             "delay" => FaultKind::Delay { by_ms: needs("by_ms")? },
             "drop" => FaultKind::Drop,
-            "resize" => FaultKind::Resize { count: needs("count")? },
-            _ => return Err(wrong("no such kind")),
+            _ => FaultKind::Resize { count: needs("count")? },
         };
         match given.keys().next() {
             Some(more) => Err(wrong(&format!("it has no use for {more}"))),

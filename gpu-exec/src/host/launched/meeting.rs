@@ -23,7 +23,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// The protocol between processes of one job: one of another build says so.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Where rank 0 says how it is reached.
 const MEETING_KEY: &str = "meeting";
@@ -33,6 +33,10 @@ const PINGS: u32 = 8;
 
 /// How often rank 0 looks whether somebody wants to connect, or a name is looked up again.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// How long a run that met in the same store may take to be gone: whoever started it may have waited for
+/// its other ranks only.
+pub(super) const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a rank's machine may leave unanswered what it is sent.
 const LOST_AFTER_MS: u32 = 30_000;
@@ -56,6 +60,7 @@ struct Invitation {
 struct Hello {
     token: Token,
     rank: GlobalRank,
+    world_size: u32,
     pid: u32,
     /// XXH3 of the plan's binary form.
     plan: u64,
@@ -93,6 +98,14 @@ pub(crate) struct Guest {
     pub(crate) same_machine: bool,
     /// Where it is connected from.
     pub(crate) address: IpAddr,
+}
+
+/// Who was greeted.
+#[derive(Debug)]
+enum Came {
+    Guest(Guest),
+    /// One of this run's, which cannot take part in it, and why.
+    Refused(GlobalRank, String),
 }
 
 /// Rank 0's side, open for the others.
@@ -183,6 +196,15 @@ impl Meeting {
         let mut store = own_part(client, launch);
         let address = listening_address(own).ip();
         let (meeting, invitation) = Meeting::listen(address, 1, launch.world_size, plan)?;
+        // A store that outlives jobs may hold the last one's, which may be about to end.
+        let started = Instant::now();
+        while let Some(pid) = other_leader(&mut store).map_err(store_failed)? {
+            if started.elapsed() >= timeout.min(ENDS_WITHIN) {
+                let (address, port) = (launch.master_addr.clone(), launch.master_port);
+                return Err(RunError::RankZeroTwice { address, port, pid });
+            }
+            std::thread::sleep(LOOK * 20);
+        }
         store.set(MEETING_KEY, &invitation).map_err(store_failed)?;
         Ok(Meeting { _store: Some(store), _server: server, ..meeting })
     }
@@ -241,7 +263,7 @@ impl Meeting {
     /// Waits until all have come, in rank order.
     ///
     /// # Errors
-    /// When they have not by `deadline_ns` on the clock, or one has another plan.
+    /// When they have not by `deadline_ns` on the clock, one has another plan, or two are one rank.
     pub(crate) fn gather(&self, deadline_ns: u64) -> Result<Vec<Guest>, RunError> {
         let greeters = Greeters::new();
         let (token, plan) = (self.token, self.plan);
@@ -251,11 +273,22 @@ impl Meeting {
             greeters.admit(&self.listener, move |stranger, address| {
                 greet(stranger, address.ip().to_canonical(), token, plan, first..world_size)
             });
-            while let Some(guest) = greeters.next() {
+            while let Some(came) = greeters.next() {
+                let guest = match came {
+                    Came::Guest(guest) => guest,
+                    Came::Refused(rank, why) => return Err(RunError::DidNotJoin { rank, why }),
+                };
                 let slot = guest.rank.index().checked_sub(first as usize);
-                if let Some(slot) = slot.and_then(|slot| guests.get_mut(slot)) {
-                    *slot = Some(guest);
+                let Some(slot) = slot.and_then(|slot| guests.get_mut(slot)) else { continue };
+                // One that was started again comes in the place of the one that is gone.
+                if let Some(before) = slot.as_ref().filter(|before| is_open(&before.line)) {
+                    let why = format!(
+                        "two processes say that they are it ({} and {}); give each a RANK of its own",
+                        before.pid, guest.pid
+                    );
+                    return Err(RunError::DidNotJoin { rank: guest.rank, why });
                 }
+                *slot = Some(guest);
             }
             let Some(absent) = guests.iter().position(Option::is_none) else {
                 return Ok(guests.into_iter().flatten().collect());
@@ -271,6 +304,17 @@ impl Meeting {
             }
             std::thread::sleep(LOOK);
         }
+    }
+}
+
+/// Whether the other side of a line is there: until it is told to go, it says nothing.
+fn is_open(line: &UnixStream) -> bool {
+    use rustix::net::{RecvFlags, recv};
+    let mut word = [0; 1];
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match recv(line, &mut word, flags) {
+        Ok((heard, _)) => heard > 0,
+        Err(error) => error == rustix::io::Errno::WOULDBLOCK,
     }
 }
 
@@ -307,13 +351,19 @@ fn greet(
     token: Token,
     plan: u64,
     ranks: Range<u32>,
-) -> io::Result<Guest> {
+) -> io::Result<Came> {
     let hello: Hello = stranger.hear()?;
     if hello.token != token {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     let refused = if !ranks.contains(&hello.rank.0) {
         Some(format!("there is no other rank {} in a world of {}", hello.rank, ranks.end))
+    } else if hello.world_size != ranks.end {
+        Some(format!(
+            "it was started as one of {} processes, and rank 0 as one of {}; give every rank the same \
+             WORLD_SIZE",
+            hello.world_size, ranks.end
+        ))
     } else if hello.plan != plan {
         Some(
             "its plan is another one than rank 0's; give every rank the same --plan and --fault"
@@ -323,8 +373,9 @@ fn greet(
         None
     };
     if let Some(why) = refused {
-        stranger.stream.write_all(&frame(&Greeting::Refused { why }))?;
-        return Err(io::ErrorKind::InvalidInput.into());
+        // It is told as well, if it listens.
+        let _ = stranger.stream.write_all(&frame(&Greeting::Refused { why: why.clone() }));
+        return Ok(Came::Refused(hello.rank, why));
     }
     stranger.stream.write_all(&frame(&Greeting::Welcome))?;
     let offset_ns = loop {
@@ -340,7 +391,8 @@ fn greet(
     // other side has no such limit: a rank 0 that is stopped for a while takes nothing either.
     rustix::net::sockopt::set_tcp_user_timeout(&stream, LOST_AFTER_MS)?;
     let Hello { rank, pid, same_machine, .. } = hello;
-    Ok(Guest { rank, pid, line: line_of(stream), offset_ns, same_machine, address })
+    let line = line_of(stream);
+    Ok(Came::Guest(Guest { rank, pid, line, offset_ns, same_machine, address }))
 }
 
 /// Finds rank 0 and connects to it; what follows on the line are its orders.
@@ -390,6 +442,7 @@ pub(crate) fn accept(
     let hello = Hello {
         token: invitation.token,
         rank,
+        world_size: plan.world_size,
         pid: std::process::id(),
         plan: digest(plan),
         same_machine: begins_with(&invitation.probe, &invitation.token),
@@ -406,6 +459,14 @@ pub(crate) fn accept(
 pub(super) fn is_here(invitation: &[u8]) -> bool {
     let invitation = postcard::from_bytes::<Invitation>(invitation);
     invitation.is_ok_and(|invitation| begins_with(&invitation.probe, &invitation.token))
+}
+
+/// The process of the rank 0 that meets its ranks in a store already.
+fn other_leader(store: &mut PrefixStore<StoreClient>) -> Result<Option<u32>, StoreError> {
+    Ok(match store.check(&[MEETING_KEY])? {
+        true => leader(&store.get(MEETING_KEY)?),
+        false => None,
+    })
 }
 
 /// The process of the rank 0 that left an invitation, if it is on this machine and still there.

@@ -1,7 +1,7 @@
 //! Where ranks find each other, in the words of `init_process_group(init_method=...)`: `env://`,
 //! `tcp://HOST:PORT` and `file:///PATH`. Who a process is comes from its launcher's variables.
 
-use super::meeting::{Meeting, accept, is_here, leader, store_failed};
+use super::meeting::{ENDS_WITHIN, Meeting, accept, is_here, leader, store_failed};
 use super::{Launch, LaunchError};
 use crate::RunError;
 use crate::store::{FileStore, PrefixStore, Store, StoreError};
@@ -16,10 +16,6 @@ use std::time::{Duration, Instant};
 
 /// How often a rank looks whether a file holds another invitation than one that leads nowhere.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// How long a run that met in the same file may take to be gone: whoever started it may have waited for its
-/// other ranks only.
-const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 /// How long a rank waits for an answer at an address that may be the last job's, before it looks again.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
@@ -218,12 +214,17 @@ pub(super) fn attend(
     timeout: Duration,
 ) -> Result<(UnixStream, TakeAway), RunError> {
     let started = Instant::now();
+    // What was found there last.
+    let mut found = Vec::new();
     loop {
         let left = timeout.saturating_sub(started.elapsed());
-        let met =
-            invited(path, launch, left).map_err(store_failed).and_then(|(host, invitation)| {
-                Ok((meet(&host, &invitation, launch, plan, timeout)?, invitation))
-            });
+        let met = match invited(path, launch, left) {
+            Ok((host, invitation)) => {
+                found.clone_from(&invitation);
+                meet(&host, &invitation, launch, plan, timeout)
+            }
+            Err(cause) => Err(store_failed(cause)),
+        };
         // A file that outlives jobs may still hold the last one's, or that one takes it away just now.
         let again = match &met {
             Err(RunError::Store { cause }) => was_removed(cause),
@@ -231,17 +232,35 @@ pub(super) fn attend(
             _ => false,
         };
         if !again || started.elapsed() >= timeout {
-            let (line, invitation) = met?;
             let (path, launch) = (path.to_owned(), launch.clone());
+            let rank = launch.rank;
+            let shown = path.display().to_string();
             let take_away = move || {
                 if path.exists()
                     && let Ok(store) = part_of(&path, &launch, ENDS_WITHIN)
                 {
-                    let (launch, invitation) = (launch.clone(), invitation.clone());
+                    let (launch, invitation) = (launch.clone(), found.clone());
                     drop(MeetingFile { store, launch, invitation });
                 }
             };
-            return Ok((line, Box::new(take_away)));
+            return match met {
+                Ok(line) => Ok((line, Box::new(take_away))),
+                // Rank 0 is there, and takes the file away itself.
+                Err(error @ RunError::DidNotJoin { .. }) => Err(error),
+                Err(error) => {
+                    take_away();
+                    Err(match error {
+                        RunError::Store { cause } if !matches!(cause, StoreError::File { .. }) => {
+                            let why = format!(
+                                "rank 0 has not come: {shown} holds no word of it ({cause}); start it with \
+                                 the same --rendezvous"
+                            );
+                            RunError::DidNotJoin { rank, why }
+                        }
+                        error => error,
+                    })
+                }
+            };
         }
         std::thread::sleep(LOOK);
     }

@@ -40,6 +40,13 @@ impl Alone {
         Alone { rank, keep, clear, ending: Mutex::default() }
     }
 
+    /// Takes away what rank 0, which is gone, can not.
+    pub(super) fn clear(&self) {
+        if let Some(clear) = &self.clear {
+            clear();
+        }
+    }
+
     /// Says something in this rank's own output.
     pub(super) fn say(&self, what: &str) {
         eprintln!("lockstep rank: rank {}: {what}", self.rank);
@@ -90,9 +97,7 @@ impl Held {
             clerks.filter_map(|clerk| clerk.last_dump()).for_each(|dump| keep(&dump));
         }
         alone.say(why);
-        if let Some(clear) = &alone.clear {
-            clear();
-        }
+        alone.clear();
         std::process::exit(1);
     }
 

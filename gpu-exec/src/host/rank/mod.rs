@@ -69,7 +69,10 @@ pub(crate) fn serve_joined(line: UnixStream, alone: Alone) -> ExitCode {
             let held = Held { launched: true, alone: Some(alone.clone()), ..Held::default() };
             work(&line, setup, &plan, None, held)
         }
-        None => Err("rank 0 ended before the run began; if it could, it has said why".to_owned()),
+        None => {
+            alone.clear();
+            Err("rank 0 ended before the run began; if it could, it has said why".to_owned())
+        }
     });
     if let Err(why) = &done {
         alone.say(why);

@@ -91,11 +91,17 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
         });
     }
     let compiled = (*known).clone();
-    let plan =
-        use_memo((compiled.clone(), props.topology), |(compiled, topology)| match compiled {
-            Some(compiled) => Ok(Rc::new(placed(&compiled.plan, *topology))),
-            None => Err(String::new()),
-        });
+    // Where the address says nothing of links, the program may.
+    let topology = match &compiled {
+        Some(compiled) if props.topology == Topology::default() => {
+            Topology::of_ranks_per_node(compiled.plan.ranks_per_node)
+        }
+        _ => props.topology,
+    };
+    let plan = use_memo((compiled.clone(), topology), |(compiled, topology)| match compiled {
+        Some(compiled) => Ok(Rc::new(placed(&compiled.plan, *topology))),
+        None => Err(String::new()),
+    });
     let (marks, wrong_stops) = stops::read(nav.route.get("stop").unwrap_or_default());
     let (order, wrong_order) = explore::read(nav.route.get("order").unwrap_or_default());
     // As they were written, so that what in them is wrong stays where it can be read.
@@ -106,7 +112,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
         }
     });
     let begin: fn(usize) -> usize = if props.from_end { |last| last } else { |_| 0 };
-    let stepping = use_ordered_stepping(&plan, props.topology, order.clone(), base, begin);
+    let stepping = use_ordered_stepping(&plan, topology, order.clone(), base, begin);
     let (opened, session) = (stepping.opened().cloned(), stepping.session());
     let (view, time_ps) = (stepping.view.clone(), stepping.time_ps);
     let groups = use_memo(opened.clone(), |opened| {
@@ -246,7 +252,7 @@ pub(super) fn debugger(props: &DebuggerProps) -> Html {
                 if let (Some(opened), Ok(plan)) = (&opened, &*plan) {
                     <Findings report={opened.report.clone()} />
                     <Detail plan={plan.clone()} />
-                    <Explore plan={plan.clone()} topology={props.topology} {order} on_order={set_order} />
+                    <Explore plan={plan.clone()} {topology} {order} on_order={set_order} />
                     <RealRun plan={plan.clone()} simulated={session} hangs={!opened.report.findings.is_empty()} />
                     <Exports {session} name={props.name.clone()} plan={plan.clone()} />
                 }

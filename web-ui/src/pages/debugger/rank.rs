@@ -134,10 +134,19 @@ fn numbers(view: &View, groups: &[ProcessGroup], rank: u32) -> Vec<Numbers> {
         .filter(|(_, group)| group.ranks().iter().any(|member| member.0 == rank));
     mine.map(|(id, group)| {
         let call = at(rank, id);
-        let seq = call.map(|call| call.seq);
+        // What a device has not begun is called all the same.
+        let queued = |rank: u32| {
+            let pending = &view.ranks.get(rank as usize)?.pending;
+            pending.iter().find(|work| work.group.index() == id)
+        };
+        let seq_of = |rank: u32| {
+            let call = at(rank, id).map(|call| call.seq);
+            call.or_else(|| queued(rank).map(|work| work.seq))
+        };
+        let seq = seq_of(rank);
         let mut others: BTreeMap<Option<u64>, Vec<u32>> = BTreeMap::new();
         for member in group.ranks().iter().filter(|member| member.0 != rank) {
-            others.entry(at(member.0, id).map(|call| call.seq)).or_default().push(member.0);
+            others.entry(seq_of(member.0)).or_default().push(member.0);
         }
         let apart = others.keys().any(|other| *other != seq);
         let told = |seq: &Option<u64>| seq.map_or("none".to_owned(), |seq| format!("#{seq}"));
@@ -151,10 +160,12 @@ fn numbers(view: &View, groups: &[ProcessGroup], rank: u32) -> Vec<Numbers> {
                 each.collect::<Vec<_>>().join(", ")
             }
         };
-        let call = call.map_or("not called yet".to_owned(), |call| match call.step >= call.steps {
-            true => format!("{}, done", call.op),
-            false => format!("{}, step {} of {}", call.op, call.step + 1, call.steps),
-        });
+        let call = match (call, queued(rank)) {
+            (Some(call), _) if call.step >= call.steps => format!("{}, done", call.op),
+            (Some(call), _) => format!("{}, step {} of {}", call.op, call.step + 1, call.steps),
+            (None, Some(work)) => format!("{}, not begun yet", work.name),
+            (None, None) => "not called yet".to_owned(),
+        };
         Numbers { group: group.label().to_owned(), seq, others, call, apart }
     })
     .collect()
