@@ -464,7 +464,7 @@ run(main, world_size=3)
             diagnose_trace(&simulate(&plan, &SimConfig::default()).unwrap())
         };
         let broken = report("step == 2");
-        assert_eq!(found(&broken), [(Kind::GroupDeadlock, vec![1])], "{backend}: {broken:#?}");
+        assert_eq!(found(&broken), [(Kind::OpSkipped, vec![1])], "{backend}: {broken:#?}");
         assert_eq!(broken.findings[0].certainty, Certainty::Likely);
         let never = report("step >= 0");
         assert_eq!(found(&never), [(Kind::GroupDeadlock, vec![0, 1])], "{backend}: {never:#?}");
