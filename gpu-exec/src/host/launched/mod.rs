@@ -8,6 +8,7 @@
 //! recorder holds.
 
 mod environment;
+mod greeting;
 mod meeting;
 mod rendezvous;
 
@@ -18,11 +19,12 @@ pub use crate::host::rank::KeepDump;
 use crate::host::rank::{Alone, serve_joined};
 use crate::host::{Carrier, RankLauncher, injected, start_with};
 use crate::{RunError, RunHandle, RunOptions};
+pub(super) use greeting::Guest;
 use lockstep_core::plan::Plan;
 pub(crate) use meeting::Meeting;
 #[cfg(feature = "mpi")]
 pub(crate) use meeting::accept;
-pub(super) use meeting::{Guest, memory_path, random_token};
+pub(super) use meeting::{memory_path, random_token};
 use std::process::ExitCode;
 
 /// Rank 0's process: gathers the other ranks and starts the run. Returns once all have joined.

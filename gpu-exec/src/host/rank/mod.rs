@@ -10,6 +10,7 @@ pub(crate) mod gate;
 mod in_place;
 pub(crate) mod operations;
 mod p2p;
+mod peers;
 mod pending;
 mod program;
 mod recent;
@@ -18,7 +19,7 @@ mod stream;
 mod transfer;
 pub(crate) mod works;
 
-use super::bridge::{Bridge, PeerAddress, TcpSetup};
+use super::bridge::PeerAddress;
 use super::control::{self, Greeting, Order, Report, Setup};
 use super::coordinator::{START_KEY, joined_key};
 use super::sharing;
@@ -30,10 +31,10 @@ pub use alone::KeepDump;
 use clerk::Clerk;
 use gate::Gate;
 use lockstep_core::plan::Plan;
+use peers::Peers;
 use rustix::fd::OwnedFd;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::fmt::Display;
-use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
@@ -343,36 +344,6 @@ impl Held {
     fn leave(&self) -> Result<(), String> {
         while self.wait(Duration::from_secs(60), |told| told.leave.then_some(())).is_none() {}
         Ok(())
-    }
-}
-
-/// How a rank without shared memory finds its peers.
-struct Peers<'a> {
-    socket: &'a UnixStream,
-    held: &'a Held,
-    timeout: Duration,
-}
-
-impl Peers<'_> {
-    /// Connects every channel; returns the rank's own memory.
-    fn connect(&self, tcp: &TcpSetup, plan: &Plan, setup: &Setup) -> Result<Arc<Segment>, String> {
-        let failed = cannot("cannot listen for the other ranks");
-        // Rank 0's own process is where its child is; the others are connected to it.
-        let rank_zero = match setup.launched {
-            false => Ipv4Addr::LOCALHOST.into(),
-            true => {
-                let line = self.socket.try_clone().map_err(&failed)?;
-                TcpStream::from(OwnedFd::from(line)).peer_addr().map_err(&failed)?.ip()
-            }
-        };
-        let bridge = Bridge::listen(tcp.clone(), rank_zero).map_err(&failed)?;
-        let port = bridge.port().map_err(&failed)?;
-        let mut socket = self.socket;
-        std::io::Write::write_all(&mut socket, &control::frame(&Report::Listening { port }))
-            .map_err(&failed)?;
-        let peers = self.held.wait(self.timeout, |told| told.peers.clone());
-        let peers = peers.ok_or("the other ranks did not listen in time")?;
-        bridge.connect(plan, setup.rank, &setup.wiring, &peers, self.timeout)
     }
 }
 
