@@ -2,6 +2,7 @@
 
 use super::absent::AbsentValue;
 use super::known::{Known, MAX_TIMES, Shown};
+use super::leftovers::Leftovers;
 use super::objects::Board;
 use super::process::{self, Failure, Process, Run};
 use super::stores::{Agreed, Log, Look, Rounds};
@@ -447,6 +448,7 @@ impl Script<'_> {
                 at.set(line);
             }
         };
+        let _leftovers = Leftovers::hold();
         let evaluated = Module::with_temp_heap(|module| {
             let mut eval = Evaluator::new(&module);
             let limited = eval

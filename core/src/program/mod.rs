@@ -111,6 +111,8 @@ mod known;
 #[cfg(feature = "program")]
 mod leaving;
 #[cfg(feature = "program")]
+mod leftovers;
+#[cfg(feature = "program")]
 mod lineage;
 #[cfg(feature = "program")]
 mod logging;
