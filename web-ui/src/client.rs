@@ -1,6 +1,8 @@
 //! The page's side of the worker: questions out, answers back.
 
-use crate::protocol::{Answer, CANCELLED, Question, Request, Response, SessionId, pack, unpack};
+use crate::protocol::{
+    Answer, CANCELLED, Question, Reached, Request, Response, SessionId, pack, unpack,
+};
 use crate::sessions::Session;
 use futures_channel::oneshot;
 use js_sys::{ArrayBuffer, Uint8Array};
@@ -26,8 +28,8 @@ impl Answered {
     }
 }
 
-/// How much of a long answer is done: done, total, what.
-pub(crate) type Progress = Callback<(u64, u64, String)>;
+/// Hears how far a long answer has come.
+pub(crate) type Progress = Callback<Reached>;
 
 type Heard = Closure<dyn FnMut(Event)>;
 
@@ -130,10 +132,10 @@ impl Client {
             return;
         }
         let Some((Answer { id, reply }, mut attachments)) = unpack::<Answer>(&data) else { return };
-        if let Ok(Response::Progress { done, total, what }) = reply {
+        if let Ok(Response::Progress(reached)) = reply {
             let progress = self.0.pending.borrow().get(&id).and_then(|p| p.progress.clone());
             if let Some(progress) = progress {
-                progress.emit((done, total, what));
+                progress.emit(reached);
             }
             return;
         }
@@ -203,6 +205,12 @@ impl Client {
             }
             Err(why) => self.fail(&why),
         }
+    }
+
+    /// Ends the worker, with everything that it holds; what it was asked is answered with that.
+    pub(crate) fn end(&self) {
+        self.0.worker.borrow().terminate();
+        self.fail("it was ended");
     }
 
     /// A session that is still to be opened.

@@ -1,10 +1,11 @@
 //! An entry of a dump: what is its own, and what it shares with others of the same line.
 
 use crate::trace::{Frame, TensorShape};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// One call as its rank recorded it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// What was called, and where: an index of [`Dump::sites`](super::Dump::sites).
     pub site: u32,
@@ -27,7 +28,7 @@ pub struct Entry {
 }
 
 /// What the calls of one line have in common: a dump has thousands of entries and few of these.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Site {
     /// What was called: `nccl:all_reduce`, `nccl:send 0->1`.
     pub profiling_name: Arc<str>,

@@ -38,13 +38,14 @@ pub use write::dumps_of;
 
 use crate::pickle::PickleError;
 use crate::rank::GlobalRank;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A larger file is refused: 2,000 entries with deep stacks take 2 MB.
 pub const MAX_DUMP_BYTES: usize = 512 << 20;
 
 /// One rank's dump, read.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Dump {
     /// The file's name.
     pub file_name: String,
@@ -67,7 +68,7 @@ pub struct Dump {
 }
 
 /// How a dump is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Form {
     /// `_dump_fr_trace()`: everything.
     Pickle,
@@ -76,7 +77,7 @@ pub enum Form {
 }
 
 /// A process group as a dump's `pg_config` lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupConfig {
     /// Its unique name; empty in gloo's dumps, which then say nothing reliable.
     pub name: String,
@@ -87,7 +88,7 @@ pub struct GroupConfig {
 }
 
 /// How far the collectives of a group have come on a rank, also where the ring has dropped them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupStatus {
     /// The number of the last that was called.
     pub last_enqueued: Option<u64>,

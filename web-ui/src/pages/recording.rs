@@ -5,7 +5,7 @@ mod sources;
 
 use crate::app::use_shared;
 use crate::explain;
-use crate::protocol::{CANCELLED, Opened, Request, Response};
+use crate::protocol::{CANCELLED, Opened, Reached, Request, Response, Unit};
 use crate::route::{Route, View};
 use crate::sessions::Session;
 use crate::turns::use_turns;
@@ -23,11 +23,7 @@ use yew::prelude::*;
 #[derive(Clone, PartialEq)]
 enum Stage {
     Empty,
-    Reading {
-        done: u64,
-        total: u64,
-        what: String,
-    },
+    Reading(Reached),
     /// With the session, held for as long as it is shown.
     Open(Rc<Opened>, Session),
     Failed {
@@ -69,12 +65,14 @@ pub(crate) fn recording() -> Html {
             // Files that are dropped while others are read come to them, too.
             let (session, turn) = (client.new_session(), turns.next());
             let total = files.iter().map(|file| file.size() as u64).sum();
-            stage.set(Stage::Reading { done: 0, total, what: format!("{} files", files.len()) });
+            let what = counted(files.len() as u64, "file");
+            let (done, unit) = (0, Unit::Bytes);
+            stage.set(Stage::Reading(Reached { done, total, unit, what }));
             let progress = {
                 let (stage, turn) = (stage.clone(), turn.clone());
-                Callback::from(move |(done, total, what)| {
+                Callback::from(move |reached| {
                     if turn.counts() {
-                        stage.set(Stage::Reading { done, total, what });
+                        stage.set(Stage::Reading(reached));
                     }
                 })
             };
@@ -158,7 +156,7 @@ pub(crate) fn recording() -> Html {
     });
     let stage_word = match &*stage {
         Stage::Empty => "empty",
-        Stage::Reading { .. } => "reading",
+        Stage::Reading(_) => "reading",
         Stage::Open(..) => "open",
         Stage::Failed { .. } => "failed",
     };
@@ -200,10 +198,9 @@ pub(crate) fn recording() -> Html {
             </section>
             { match &*stage {
                 Stage::Empty => html! {},
-                Stage::Reading { done, total, what } => html! {
+                Stage::Reading(reached) => html! {
                     <section class="panel reading" role="status">
-                        <progress value={done.to_string()} max={(*total).max(1).to_string()} />
-                        <p>{ format!("Reading {what}: {} of {}", explain::bytes(*done), explain::bytes(*total)) }</p>
+                        { how_far(reached) }
                         <button onclick={cancel} data-test="cancel-reading">{ "Cancel" }</button>
                     </section>
                 },
@@ -215,6 +212,23 @@ pub(crate) fn recording() -> Html {
                 Stage::Open(opened, _) => html! { <OpenTrace opened={opened.clone()} texts={(*texts).clone()} /> },
             } }
         </div>
+    }
+}
+
+/// How far the reading has come.
+fn how_far(Reached { done, total, unit, what }: &Reached) -> Html {
+    let words = match unit {
+        Unit::Bytes => {
+            format!("Reading {what}: {} of {}", explain::bytes(*done), explain::bytes(*total))
+        }
+        Unit::Each if *total == 0 => format!("{done} {what}"),
+        Unit::Each => format!("{done} of {total} {what}"),
+    };
+    html! {
+        <>
+            <progress value={done.to_string()} max={total.max(done).max(&1).to_string()} />
+            <p>{ words }</p>
+        </>
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::app::use_shared;
 use crate::playback::{Act, Playback};
-use crate::protocol::{CANCELLED, Opened, Request, Response, SessionId};
+use crate::protocol::{CANCELLED, Opened, Reached, Request, Response, SessionId};
 use crate::route::Route;
 use crate::turns::use_turns;
 use lockstep_core::plan::Plan;
@@ -60,7 +60,7 @@ pub(super) fn use_ordered_simulation(
                 let request = Request::Simulate { session, plan, topology, order };
                 let progress = {
                     let (set, turn) = (set.clone(), turn.clone());
-                    Callback::from(move |(done, _, what): (u64, u64, String)| {
+                    Callback::from(move |Reached { done, what, .. }| {
                         if turn.counts() {
                             set.set(Simulated::Loading { progress: format!("{done} {what}") });
                         }

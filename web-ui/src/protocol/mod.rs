@@ -62,6 +62,8 @@ pub(crate) enum Request {
     OpenTrace { session: SessionId, name: String },
     /// Read the attached files as one recording.
     OpenFiles { session: SessionId, paths: Vec<String> },
+    /// Read the attached file for another worker, if it is a dump; its bytes come as the attachment.
+    ReadDump { name: String },
     /// Read and prove the schedule in the attached file, and follow it to before a step.
     CheckSchedule { step: Option<u32> },
     /// Begin a trace whose bytes come piece by piece.
@@ -136,9 +138,10 @@ pub(crate) struct Answer {
 /// The answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Response {
-    Progress { done: u64, total: u64, what: String },
+    Progress(Reached),
     Done,
     Opened(Box<Opened>),
+    DumpRead,
     Live(LiveCount),
     Seen(Box<View>),
     StopFound(Option<FoundStop>),
@@ -161,6 +164,24 @@ pub(crate) enum Response {
     DdpSwept(Vec<Vec<Summary>>),
     DdpPlan(Box<Plan>),
     DdpSimulated(Simulated),
+}
+
+/// How far the answer to a long question has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reached {
+    pub(crate) done: u64,
+    /// 0 where it is not known.
+    pub(crate) total: u64,
+    pub(crate) unit: Unit,
+    /// What is counted; of bytes, what they are of.
+    pub(crate) what: String,
+}
+
+/// What [`Reached`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Unit {
+    Bytes,
+    Each,
 }
 
 /// A moment at which a stop is met.

@@ -8,7 +8,7 @@ use super::raster::Class;
 use crate::protocol::{RowKind, WorkAnswer};
 use lockstep_core::plan::{Action, Plan};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::{Call, Event, What};
+use lockstep_core::trace::{CallRecord, Event, What};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The end of a span that has none yet.
@@ -142,6 +142,34 @@ impl Lanes {
         }
     }
 
+    /// Takes all calls of a rank, which has none yet: what its events would come to, without an
+    /// account of every call, as recordings have millions.
+    pub(super) fn take_calls(&mut self, rank: GlobalRank, calls: &[CallRecord]) {
+        let Some(lanes) = self.ranks.get_mut(rank.index()) else { return };
+        let mut moments = Vec::with_capacity(calls.len() * 3);
+        for call in calls {
+            let times = [Some(call.scheduled_ps), call.started_ps, call.completed_ps];
+            let known = times.into_iter().zip(Moment::ALL);
+            moments.extend(known.filter_map(|(time, moment)| Some((time?, moment, call))));
+        }
+        // Stable, as `RankLog::events` is: what happened to a call at one time stays in order.
+        moments.sort_by_key(|(time, _, _)| *time);
+        if let Some((last, _, _)) = moments.last() {
+            self.end_ps = self.end_ps.max(*last);
+            self.busy_ps = self.busy_ps.max(*last);
+        }
+        for (time, moment, call) in moments {
+            match moment {
+                Moment::Scheduled => {
+                    let span = scheduled(call.work, time, &call.call.op, call.seq);
+                    self.call_lanes = self.call_lanes.max(lanes.schedule(span) + 1);
+                }
+                Moment::Started => lanes.start(call.work, time),
+                Moment::Completed => lanes.complete(call.work, time),
+            }
+        }
+    }
+
     /// Takes the next event of its rank.
     pub(super) fn take(&mut self, event: &Event, plan: Option<&Plan>) {
         let time = event.time_ps;
@@ -173,16 +201,10 @@ impl Lanes {
                 lanes.free = (time, *op);
             }
             What::Scheduled { work, call } => {
-                let class = Class::call(call);
-                let span = Span { from: time, started: OPEN, to: OPEN, class, what: *work };
-                let lane = lanes.schedule(span);
+                let lane = lanes.schedule(scheduled(*work, time, &call.op, call.seq));
                 self.call_lanes = self.call_lanes.max(lane + 1);
             }
-            What::Started { work } => {
-                if let Some(span) = lanes.call(*work) {
-                    span.started = time;
-                }
-            }
+            What::Started { work } => lanes.start(*work, time),
             What::Completed { work } => lanes.complete(*work, time),
             What::Sent { peer, slice, .. } => {
                 self.messages = true;
@@ -276,6 +298,12 @@ impl RankLanes {
         shown.chain(self.overflow.iter_mut().filter(|span| span.what == work)).next()
     }
 
+    fn start(&mut self, work: u32, time: u64) {
+        if let Some(span) = self.call(work) {
+            span.started = time;
+        }
+    }
+
     fn complete(&mut self, work: u32, time: u64) {
         let Some(span) = self.call(work) else { return };
         span.to = time.max(span.from);
@@ -326,16 +354,85 @@ fn op_class(plan: Option<&Plan>, rank: GlobalRank, op: u32) -> Class {
     }
 }
 
-impl Class {
-    /// The class of a call: its kind, and whether its number is odd, so that neighbours differ.
-    pub(super) fn call(call: &Call) -> Class {
-        Class::of_op(&call.op, call.seq.unwrap_or(0) % 2 == 1)
-    }
+/// What happens to a call.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    Scheduled,
+    Started,
+    Completed,
+}
+
+impl Moment {
+    /// In their order.
+    const ALL: [Moment; 3] = [Moment::Scheduled, Moment::Started, Moment::Completed];
+}
+
+/// A call from when it is made; the numbers of neighbours differ in whether they are odd, so that
+/// they are told apart.
+fn scheduled(work: u32, time: u64, op: &str, seq: Option<u64>) -> Span {
+    let class = Class::of_op(op, seq.unwrap_or(0) % 2 == 1);
+    Span { from: time, started: OPEN, to: OPEN, class, what: work }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_core::group::GroupId;
+    use lockstep_core::trace::{CallState, Called, RankLog};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    fn record(work: u32, at: u64, times: (Option<u64>, Option<u64>)) -> CallRecord {
+        let called = Called {
+            op: "all_reduce".to_owned(),
+            group: GroupId(0),
+            p2p: false,
+            peer: None,
+            tag: 0,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            reduce_op: None,
+            root: None,
+            stack: Arc::default(),
+        };
+        let (started, completed) = times;
+        CallRecord {
+            work,
+            state: CallState::Scheduled,
+            seq: Some(u64::from(work)),
+            record_id: None,
+            plan_op: None,
+            scheduled_ps: at,
+            started_ps: started.map(|after| at + after),
+            completed_ps: completed.map(|after| at + after),
+            call: Arc::new(called),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn calls_come_to_the_same_lanes_as_their_events(
+            drawn in prop::collection::vec(
+                (0u64..30, (prop::option::of(0u64..9), prop::option::of(0u64..40))), 0..40),
+        ) {
+            let mut at = 0;
+            let mut calls = Vec::new();
+            for (work, (after, times)) in (0u32..).zip(drawn) {
+                at += after / 4;
+                calls.push(record(work, at, times));
+            }
+            let rank = GlobalRank(0);
+            let log = RankLog { calls, ..RankLog::default() };
+            let (mut by_calls, mut by_events) = (Lanes::new(1), Lanes::new(1));
+            by_calls.take_calls(rank, &log.calls);
+            for event in log.events(rank) {
+                by_events.take(&event, None);
+            }
+            prop_assert_eq!(&by_calls.ranks[0].calls, &by_events.ranks[0].calls);
+            let rest = |lanes: &Lanes| (lanes.end_ps, lanes.busy_ps, lanes.call_lanes);
+            prop_assert_eq!(rest(&by_calls), rest(&by_events));
+        }
+    }
 
     fn span(from: u64, what: u32) -> Span {
         Span { from, started: OPEN, to: OPEN, class: Class::COMPUTE, what }

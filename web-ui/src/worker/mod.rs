@@ -10,6 +10,7 @@ mod lanes;
 mod mesh;
 mod open;
 mod raster;
+mod readers;
 mod schedule_file;
 mod session;
 mod slices;
@@ -145,6 +146,10 @@ async fn answer(
             keep(state, session, held);
             plain(opened)
         }
+        Request::ReadDump { name } => match readers::read_dump(attachments, &name).await {
+            Some(dump) => Ok((Response::DumpRead, Some(dump))),
+            None => plain(Response::Done),
+        },
         Request::CheckSchedule { step } => plain(schedule_file::check(attachments, step).await?),
         Request::OpenLive { session } => {
             keep(state, session, Held::live());

@@ -1,6 +1,7 @@
 //! Opening: a plan is simulated, a trace or recording is read, always in slices.
 
 use super::lanes::Lanes;
+use super::readers::{Files, Readers};
 use super::session::Held;
 use super::slices::Slices;
 use crate::protocol::{Response, SessionId};
@@ -167,28 +168,30 @@ pub(super) async fn files(
             bytes / MAX_BYTES
         ));
     }
-    let (mut sources, mut done) = (Sources::default(), 0.0);
+    let mut sources = Sources::default();
     let own = |(at, file): (usize, &File)| paths.get(at).cloned().unwrap_or_else(|| file.name());
     let names = names_of(&files.iter().enumerate().map(own).collect::<Vec<_>>());
-    for (file, name) in files.iter().zip(names) {
-        match read(file).await {
-            Err(why) => sources.take(Piece::Problem(format!("{name}: {why}"))),
-            Ok(bytes) if is_trace(&bytes) && files.len() == 1 => {
+    let alone = files.len() == 1;
+    let to_read = Files::new(files.into_iter().zip(names));
+    let _readers = Readers::start(&to_read, bytes);
+    while let Some((file, name)) = to_read.next().await {
+        let problem = |why: String| Piece::Problem(format!("{name}: {why}"));
+        let one_alone = |what: &str| {
+            let why = format!("{name} is {what}; open it alone, not together with other files");
+            Piece::Problem(why)
+        };
+        match read(&file).await.map(|bytes| (Kind::of(&bytes), bytes)) {
+            Err(why) => sources.take(problem(why)),
+            Ok((Kind::Trace, bytes)) if alone => {
                 return trace(session, &name, &bytes, slices).await;
             }
-            Ok(bytes) if is_trace(&bytes) => sources.take(Piece::Problem(format!(
-                "{name} is a Lockstep trace; open it alone, not together with other files"
-            ))),
-            Ok(bytes) if is_plan(&bytes) && files.len() == 1 => {
-                return plan(session, &name, &bytes, slices).await;
-            }
-            Ok(bytes) if is_plan(&bytes) => sources.take(Piece::Problem(format!(
-                "{name} is a plan; open it alone, not together with other files"
-            ))),
-            Ok(bytes) if archive::is_archive(&bytes) => {
-                let called = |path: &str| match files.len() {
-                    1 => path.to_owned(),
-                    _ => name_in(&name, path),
+            Ok((Kind::Trace, _)) => sources.take(one_alone("a Lockstep trace")),
+            Ok((Kind::Plan, bytes)) if alone => return plan(session, &name, &bytes, slices).await,
+            Ok((Kind::Plan, _)) => sources.take(one_alone("a plan")),
+            Ok((Kind::Archive, bytes)) => {
+                let called = |path: &str| match alone {
+                    true => path.to_owned(),
+                    false => name_in(&name, path),
                 };
                 let mut take =
                     |path: &str, bytes: &[u8]| sources.take(Piece::read(&called(path), bytes));
@@ -197,11 +200,12 @@ pub(super) async fn files(
                     sources.take(Piece::Problem(error.to_string()));
                 }
             }
-            Ok(bytes) => sources.take(Piece::read(&name, &bytes)),
+            Ok((Kind::Piece, bytes)) => sources.take(Piece::read(&name, &bytes)),
         }
-        done += file.size();
-        slices.give_way(done as u64, bytes as u64, &name).await?;
+        let done = to_read.is_done(&file);
+        slices.give_way_reading(done, bytes, &name).await?;
     }
+    to_read.dumps().into_iter().for_each(|dump| sources.take(Piece::Dump(dump)));
     if sources.is_empty() {
         let problems: Vec<String> = sources.problems().collect();
         return Err(match problems.is_empty() {
@@ -209,7 +213,7 @@ pub(super) async fn files(
             false => problems.join("\n"),
         });
     }
-    slices.give_way(bytes as u64, bytes as u64, "merging").await?;
+    slices.give_way_reading(bytes, bytes, "merging").await?;
     let Gathered { calls, mut report, problems } = sources.gather()?;
     // They have a place of their own on the page.
     report.notes.retain(|note| !problems.contains(note));
@@ -245,18 +249,37 @@ pub(super) async fn read(file: &File) -> Result<Vec<u8>, String> {
     Ok(Uint8Array::new(&buffer).to_vec())
 }
 
-/// True for either form of our own traces.
-fn is_trace(bytes: &[u8]) -> bool {
-    let start = &bytes[..bytes.len().min(64)];
-    start.starts_with(b"LKSTRCE") || start.windows(14).any(|text| text == b"lockstep.trace")
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A trace of ours.
+    Trace,
+    /// A plan in either form of ours, or as GOAL has it.
+    Plan,
+    /// An archive of files.
+    Archive,
+    /// A piece of a job's recording, or what nobody can read.
+    Piece,
 }
 
-/// True for a plan in either form of ours, or as GOAL has it.
-fn is_plan(bytes: &[u8]) -> bool {
-    // The schema stands first in what we write; a plan that was edited may have it further on.
-    let start = &bytes[..bytes.len().min(4096)];
-    let schema = start.windows(14).any(|text| text == b"\"lockstep.plan");
-    bytes.starts_with(b"LKSPLAN") || schema || goal::looks_like_goal(bytes)
+impl Kind {
+    pub(super) fn of(bytes: &[u8]) -> Kind {
+        let start = &bytes[..bytes.len().min(64)];
+        if start.starts_with(b"LKSTRCE") || start.windows(14).any(|text| text == b"lockstep.trace")
+        {
+            return Kind::Trace;
+        }
+        // The schema stands first in what we write; a plan that was edited may have it further on.
+        let start = &bytes[..bytes.len().min(4096)];
+        let schema = start.windows(14).any(|text| text == b"\"lockstep.plan");
+        if bytes.starts_with(b"LKSPLAN") || schema || goal::looks_like_goal(bytes) {
+            return Kind::Plan;
+        }
+        match archive::is_archive(bytes) {
+            true => Kind::Archive,
+            false => Kind::Piece,
+        }
+    }
 }
 
 /// The lanes of a recording: rank by rank, so that its events are never there as a whole.
@@ -267,9 +290,7 @@ async fn lanes_of(merged: &Merged, slices: &Slices) -> Result<Lanes, String> {
     }
     let mut lanes = Lanes::new(world_size);
     for (rank, log) in merged.log.logs() {
-        for event in log.events(rank) {
-            lanes.take(&event, None);
-        }
+        lanes.take_calls(rank, &log.calls);
         slices.give_way(rank.0.into(), world_size.into(), "ranks drawn").await?;
     }
     lanes.leave_room();
@@ -306,10 +327,11 @@ mod tests {
         let plan = CollectiveLab::new(Collective::Barrier, 2, 0).plan().unwrap();
         let goal = b"// made by hand\nnum_ranks 1\nrank 0 {\nl1: calc 100\n}\n";
         for bytes in [plan.to_json().as_bytes(), &plan.to_bytes(), goal] {
-            assert!(is_plan(bytes) && !is_trace(bytes));
+            assert_eq!(Kind::of(bytes), Kind::Plan);
         }
-        for other in [&br#"{"schema": "lockstep.trace/1"}"#[..], b"rank 0: NCCL INFO", b"{}", b""] {
-            assert!(!is_plan(other), "{}", String::from_utf8_lossy(other));
+        assert_eq!(Kind::of(br#"{"schema": "lockstep.trace/1"}"#), Kind::Trace);
+        for other in [&b"rank 0: NCCL INFO"[..], b"{}", b""] {
+            assert_eq!(Kind::of(other), Kind::Piece, "{}", String::from_utf8_lossy(other));
         }
     }
 }

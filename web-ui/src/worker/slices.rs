@@ -1,8 +1,8 @@
 //! Giving way: a long task is cut into slices, between which messages are heard.
 
 use super::{SLICE_MS, Shared, now, post};
-use crate::dom::sleep_ms;
-use crate::protocol::{CANCELLED, Response};
+use crate::dom::yield_now;
+use crate::protocol::{CANCELLED, Reached, Response, Unit};
 use std::cell::Cell;
 use web_sys::DedicatedWorkerGlobalScope;
 
@@ -19,17 +19,35 @@ impl Slices {
         Slices { id, state, to, since: Cell::new(now()) }
     }
 
-    /// Gives way if the slice is over, and says how far the task has come.
+    /// Gives way if the slice is over, and says how many of what there are have been gone through.
     ///
     /// # Errors
     /// When the page gave up on the question.
     pub(super) async fn give_way(&self, done: u64, total: u64, what: &str) -> Result<(), String> {
+        self.give_way_at(|| Reached { done, total, unit: Unit::Each, what: what.to_owned() }).await
+    }
+
+    /// Gives way if the slice is over, and says how many bytes have been read, the last of them of
+    /// what.
+    ///
+    /// # Errors
+    /// When the page gave up on the question.
+    pub(super) async fn give_way_reading(
+        &self,
+        done: f64,
+        total: f64,
+        what: &str,
+    ) -> Result<(), String> {
+        let (done, total) = (done as u64, total as u64);
+        self.give_way_at(|| Reached { done, total, unit: Unit::Bytes, what: what.to_owned() }).await
+    }
+
+    async fn give_way_at(&self, reached: impl FnOnce() -> Reached) -> Result<(), String> {
         if now() - self.since.get() < SLICE_MS {
             return Ok(());
         }
-        let progress = Response::Progress { done, total, what: what.to_owned() };
-        post(&self.to, self.id, Ok((progress, None)));
-        sleep_ms(0).await;
+        post(&self.to, self.id, Ok((Response::Progress(reached()), None)));
+        yield_now().await;
         self.since.set(now());
         match self.state.borrow().cancelled.contains(&self.id) {
             true => Err(CANCELLED.to_owned()),

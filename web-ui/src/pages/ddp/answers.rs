@@ -2,7 +2,7 @@
 
 use crate::app::use_shared;
 use crate::protocol::{
-    CANCELLED, ChangeRow, DdpAccount, DdpQuestion, ModelRef, Request, Response, Simulated,
+    CANCELLED, ChangeRow, DdpAccount, DdpQuestion, ModelRef, Reached, Request, Response, Simulated,
 };
 use crate::sessions::Session;
 use crate::turns::use_turns;
@@ -59,7 +59,7 @@ fn use_answer<T: 'static>(asking: Option<Asking>, read: fn(Response) -> Option<T
                         Request::Ddp { model: model.clone(), question: Box::new(question.clone()) };
                     let on_progress = {
                         let (progress, turn) = (progress.clone(), turn.clone());
-                        Callback::from(move |(done, total, _): (u64, u64, String)| {
+                        Callback::from(move |Reached { done, total, .. }| {
                             if turn.counts() {
                                 progress.set(Some((done, total)));
                             }

@@ -3,7 +3,7 @@
 use crate::app::use_shared;
 use crate::client::Asked;
 use crate::explain;
-use crate::protocol::{CANCELLED, Request, Response};
+use crate::protocol::{CANCELLED, Reached, Request, Response};
 use lockstep_core::c10d::STORE_GROUP;
 use lockstep_core::plan::Plan;
 use lockstep_sim::explore::Verdict;
@@ -91,7 +91,7 @@ pub(super) fn explore(props: &ExploreProps) -> Html {
                         Request::Explore { plan: Box::new((*plan).clone()), topology, bounds };
                     let progress = {
                         let stage = stage.clone();
-                        Callback::from(move |(done, total, _): (u64, u64, String)| {
+                        Callback::from(move |Reached { done, total, .. }| {
                             let words = format!("Searching: {done} of at most {total} states…");
                             stage.set(Stage::Searching(words));
                         })
