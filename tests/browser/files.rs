@@ -166,6 +166,41 @@ async fn logs_and_profiles_open_like_dumps() -> Result<()> {
     page.close().await
 }
 
+/// Files of so many bytes together that other workers read some of them; what follows a pickle's end
+/// is not looked at. A log is among them, which those leave to the first worker.
+#[tokio::test]
+async fn large_recordings_come_to_the_same_as_small_ones() -> Result<()> {
+    let page = Page::open("#/recording").await?;
+    let folder = tempfile::tempdir()?;
+    let mut files = Vec::new();
+    for rank in 0..4 {
+        let name = format!("rank_{rank}");
+        let from = data("flight-recorder").join("t215_ddp_uneven_inputs").join(&name);
+        let mut bytes = std::fs::read(from)?;
+        bytes.resize(9 << 20, 0);
+        files.push(folder.path().join(name));
+        std::fs::write(&files[rank], bytes)?;
+    }
+    files.insert(1, folder.path().join("train.log"));
+    std::fs::write(&files[1], "RuntimeError: Rank 3 exhausted all inputs.\n")?;
+    let input = page.chromium.client.find(Locator::Css("[data-test=pick-files]")).await?;
+    let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+    input.send_keys(&names.join("\n")).await?;
+    page.until("finding", "data-kind", "ddp_uneven_inputs").await?;
+    assert_eq!(page.attribute("open-trace", "data-world").await?, "4");
+    let text = page.text("findings").await?;
+    let output = lockstep_tests::lockstep(
+        ["diagnose".to_owned(), "--json".to_owned()].into_iter().chain(names),
+    );
+    let report: Value = serde_json::from_str(&output.out)?;
+    let notes = report["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let messages = report["findings"].as_array().into_iter().flatten();
+    for said in messages.filter_map(|finding| finding["message"].as_str()).chain(notes) {
+        ensure!(text.contains(said), "{said:?} is not in {text}");
+    }
+    page.close().await
+}
+
 /// What is dropped before the program is there is kept for it. The page is opened from another one,
 /// which drops a file as soon as it can be kept: while the program is still on its way.
 #[tokio::test]
