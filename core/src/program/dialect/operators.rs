@@ -1,5 +1,5 @@
 //! What Python's operators are where Starlark has none: `"…" % x`, `x ** y`, texts beside each
-//! other; and `1_000`.
+//! other, `x << y` past 32 bits; and `1_000`.
 
 use super::operand::{STRING, after, before, wrap};
 
@@ -10,7 +10,33 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     percent(text, mask);
     powers(text, mask);
     products(text, mask);
+    shifts(text, mask);
     counted(text, mask);
+}
+
+/// `a << b` as `_shifted(a, b)`, where nothing beside it binds closer.
+fn shifts(text: &mut String, mask: &mut String) {
+    let mut at = 0;
+    while let Some(found) = mask.get(at..).and_then(|rest| rest.find("<<")) {
+        let operator = at + found;
+        at = operator + 2;
+        let left = mask[..operator].trim_end().len();
+        // `a <<= b` has no operand there.
+        let Some(to) = after(mask.as_bytes(), at) else { continue };
+        let Some(start) = before(mask.as_bytes(), left) else { continue };
+        let closer = ['+', '-', '*', '/', '%', '~'];
+        let front = mask[..start].trim_end();
+        if front.ends_with(closer)
+            || front.ends_with(">>")
+            || mask[to..].trim_start().starts_with(closer)
+        {
+            continue;
+        }
+        for of in [&mut *text, &mut *mask] {
+            of.replace_range(operator..at, ", ");
+        }
+        wrap((text, mask), (start, to), "_shifted(", ")");
+    }
 }
 
 /// `a @ b` as `_matmul(a, b)`, from the left.

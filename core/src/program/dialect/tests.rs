@@ -212,6 +212,10 @@ fn an_index_of_several_is_a_tuple() {
 fn expressions_of_python_are_calls() {
     for (from, to) in [
         ("x = a ** -b ** 2\n", "x = pow(a ,  -pow(b ,  2))\n"),
+        ("x = 1 << 31\n", "x = _shifted(1 ,  31)\n"),
+        ("x = a << b << (c - 1)\n", "x = _shifted(_shifted(a ,  b) ,  (c - 1))\n"),
+        ("x = 2 * a << b + 1\n", "x = 2 * a << b + 1\n"),
+        ("x <<= 2\n", "x <<= 2\n"),
         ("f(*a, **b)\n", "f(*a, **b)\n"),
         ("x = \"%d\" % n % 2\n", "x = _percent(\"%d\" , n) % 2\n"),
         ("x = n % 2\n", "x = n % 2\n"),

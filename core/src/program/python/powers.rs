@@ -1,8 +1,8 @@
-//! `pow` and `**`: of whole numbers exact, and bounded.
+//! `pow`, `**` and `<<`: of whole numbers exact, and bounded.
 
 use super::super::own_operators;
 use super::super::undecided::UnknownValue;
-use super::builtins::real;
+use super::builtins::{counted, real};
 use super::format::raised;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -63,6 +63,15 @@ pub(in super::super) fn power<'v>(
     Ok(heap.alloc(libm::pow(of, to)))
 }
 
+/// `number << bits`. The interpreter's own wraps around at 32 bits: its `1 << 31` is negative.
+fn shifted<'v>(number: Value<'v>, bits: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+    let (of, whole) = (counted(number, heap), |value: Value<'_>| value.get_type() == "int");
+    match whole(of) && bits.unpack_i32().is_some_and(|bits| bits >= 0) {
+        true => of.mul(power(heap.alloc(2), bits, heap)?, heap),
+        false => number.left_shift(bits, heap),
+    }
+}
+
 #[starlark_module]
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     fn pow<'v>(
@@ -77,5 +86,13 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         let heap = eval.heap();
         let power = power(base, exponent, heap)?;
         if modulus.is_none() { Ok(power) } else { power.percent(modulus, heap) }
+    }
+    /// `number << bits`.
+    fn _shifted<'v>(
+        #[starlark(require = pos)] number: Value<'v>,
+        #[starlark(require = pos)] bits: Value<'v>,
+        heap: Heap<'v>,
+    ) -> starlark::Result<Value<'v>> {
+        shifted(number, bits, heap)
     }
 }
