@@ -24,10 +24,11 @@ pub(super) const LINE: usize = 64;
 /// tells wrongly. In pieces, 32 MB were copied 1.5 times as fast by each of two threads.
 const PIECE: usize = 128 << 10;
 
-/// From how many bytes on that instruction copies all of them at once: told how much is coming, it
-/// writes past the caches, and 64 MB took 2.4 ms instead of 2.8 (twice as fast while the machine's
-/// memory was busy); from 8 to 16 MB there was no difference.
-const AT_ONCE: usize = 4 << 20;
+/// From how many bytes on a copy is written past the caches. Lines that are overwritten as a whole
+/// are then not read before, which the processor's own instruction for copying does not manage
+/// here: with it 16 MB of an all_to_all among 2 took 1.7 times as long, of an all_gather 2.3 times
+/// (`docs/benchmarks.md`). Less is better left in the caches, for whoever reads it next.
+const PAST_CACHES: usize = 4 << 20;
 
 /// A mapping of shared memory; it begins as zeros.
 #[derive(Debug)]
@@ -163,8 +164,8 @@ impl Segment {
             return self.copy_piece(from, into, bytes);
         }
         #[cfg(target_arch = "x86_64")]
-        if bytes >= AT_ONCE && std::arch::is_x86_feature_detected!("ermsb") {
-            return self.copy_at_once(from, into, bytes);
+        if bytes >= PAST_CACHES {
+            return self.copy_past_caches(from, into, bytes);
         }
         for start in (0..bytes).step_by(PIECE) {
             self.copy_piece(from + start, into + start, PIECE.min(bytes - start));
@@ -177,20 +178,34 @@ impl Segment {
         unsafe { std::ptr::copy(from, into, bytes) }
     }
 
-    /// Copies bytes to a place that does not overlap them.
+    /// Copies bytes to a place that does not overlap them, a line at a time past the caches.
     #[cfg(target_arch = "x86_64")]
-    fn copy_at_once(&self, from: usize, into: usize, bytes: usize) {
-        let (from, into) = (self.at(from, bytes, 1).as_ptr(), self.at(into, bytes, 1).as_ptr());
-        // SAFETY: as for `copy_piece`; the direction flag is clear, as the ABI has it.
-        unsafe {
-            std::arch::asm!(
-                "rep movsb",
-                inout("rcx") bytes => _,
-                inout("rdi") into => _,
-                inout("rsi") from => _,
-                options(nostack, preserves_flags),
-            );
+    fn copy_past_caches(&self, from: usize, into: usize, bytes: usize) {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+        const WORD: usize = size_of::<__m128i>();
+        let lead = self.at(into, bytes, 1).as_ptr().align_offset(LINE).min(bytes);
+        let lines = (bytes - lead) / LINE * LINE;
+        self.copy_piece(from, into, lead);
+        let source = self.at(from + lead, lines, 1).as_ptr();
+        let target = self.at(into + lead, lines, 1).as_ptr();
+        for line in (0..lines).step_by(LINE) {
+            // SAFETY: the line is inside by `at`, in the source and in the target, where `lead` has
+            // it begin at a multiple of its size; SSE2 is part of x86-64. Whether another process
+            // writes them, see the module.
+            unsafe {
+                let (source, target) = (source.add(line), target.add(line));
+                let words: [__m128i; LINE / WORD] =
+                    std::array::from_fn(|at| _mm_loadu_si128(source.add(at * WORD).cast()));
+                for (at, word) in words.into_iter().enumerate() {
+                    _mm_stream_si128(target.add(at * WORD).cast(), word);
+                }
+            }
         }
+        // SAFETY: SSE2, as above. Such stores are in no order with others: whoever is told of the
+        // bytes by one of those must find them.
+        unsafe { _mm_sfence() };
+        let done = lead + lines;
+        self.copy_piece(from + done, into + done, bytes - done);
     }
 
     /// Calls `look` with bytes that nobody writes meanwhile: the rank's own, and what a peer has
@@ -217,11 +232,12 @@ impl Drop for Segment {
 mod tests {
     use super::*;
 
-    /// What is copied in one piece, in several and at once, from and to odd places; what lies
+    /// What is copied in one piece, in several and past the caches, from and to odd places; what lies
     /// around it stays.
     #[test]
     fn a_copy_is_what_it_was_made_from_and_no_more() {
-        for bytes in [1, PIECE, PIECE + 1, 3 * PIECE - 1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 77] {
+        let past = PAST_CACHES;
+        for bytes in [1, PIECE, PIECE + 1, 3 * PIECE - 1, past - 1, past, past + 77] {
             let (from, into) = (3, bytes + 9);
             let all = into + bytes + 5;
             let segment = Segment::map(Segment::create(all).unwrap(), all).unwrap();
