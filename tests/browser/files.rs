@@ -201,6 +201,33 @@ async fn large_recordings_come_to_the_same_as_small_ones() -> Result<()> {
     page.close().await
 }
 
+/// What was cancelled is over at once, and no part of what is dropped next, although the worker is too
+/// deep in it to hear so.
+#[tokio::test]
+async fn what_was_cancelled_is_not_read_again() -> Result<()> {
+    let page = Page::open("#/recording").await?;
+    let folder = tempfile::tempdir()?;
+    let large = folder.path().join("core.bin");
+    std::fs::File::create(&large)?.set_len(400 << 20)?;
+    let pick = async |names: &str| -> Result<()> {
+        let input = page.chromium.client.find(Locator::Css("[data-test=pick-files]")).await?;
+        Ok(input.send_keys(names).await?)
+    };
+    pick(&large.display().to_string()).await?;
+    page.until("recording", "data-stage", "reading").await?;
+    page.click("cancel-reading").await?;
+    assert_eq!(page.attribute("recording", "data-stage").await?, "empty");
+    let case = data("flight-recorder").join("t215_type_mismatch");
+    let names: Vec<String> =
+        (0..4).map(|rank| case.join(format!("rank_{rank}")).display().to_string()).collect();
+    pick(&names.join("\n")).await?;
+    page.until("findings", "data-verdict", "findings").await?;
+    page.until("finding", "data-culprits", "1").await?;
+    let text = page.text("recording").await?;
+    ensure!(text.contains("4 files. Files of other names"), "{text}");
+    page.close().await
+}
+
 /// What is dropped before the program is there is kept for it. The page is opened from another one,
 /// which drops a file as soon as it can be kept: while the program is still on its way.
 #[tokio::test]

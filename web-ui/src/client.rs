@@ -45,6 +45,8 @@ struct Inner {
     held_back: RefCell<Vec<(js_sys::Array, js_sys::Array)>>,
     pending: RefCell<BTreeMap<u32, Pending>>,
     next: Cell<u32>,
+    /// What was last given up on for good.
+    given_up: Cell<Option<u32>>,
     broken: RefCell<Option<String>>,
     on_broken: Callback<String>,
     heard: RefCell<Vec<Heard>>,
@@ -77,6 +79,9 @@ impl Drop for Asked {
 /// How long a worker may take to hear that a question was given up on, in milliseconds.
 const PATIENCE_MS: i32 = 1500;
 
+/// Between two looks at whether it has.
+const HEARD_MS: i32 = 30;
+
 fn new_worker() -> Result<Worker, String> {
     let options = WorkerOptions::new();
     options.set_type(WorkerType::Module);
@@ -97,6 +102,7 @@ impl Client {
             held_back: RefCell::default(),
             pending: RefCell::default(),
             next: Cell::new(1),
+            given_up: Cell::new(None),
             broken: RefCell::default(),
             on_broken,
             heard: RefCell::default(),
@@ -183,19 +189,36 @@ impl Client {
     pub(crate) fn give_up(&self, mut asked: Asked) {
         let Some((_, id)) = asked.0.take() else { return };
         self.post(Request::Cancel { id }, &[]);
+        self.0.given_up.set(Some(id));
         let client = self.clone();
         wasm_bindgen_futures::spawn_local(async move {
             crate::dom::sleep_ms(PATIENCE_MS).await;
             if client.0.pending.borrow().contains_key(&id) {
-                client.restart();
+                client.restart(id);
             }
         });
     }
 
-    fn restart(&self) {
+    /// Waits until the worker has heard what was given up on, or another one has taken its place:
+    /// what it is asked before goes with it.
+    pub(crate) async fn has_heard(&self) {
+        while let Some(id) = self.0.given_up.get()
+            && self.0.pending.borrow().contains_key(&id)
+        {
+            crate::dom::sleep_ms(HEARD_MS).await;
+        }
+    }
+
+    fn restart(&self, given_up: u32) {
         self.0.worker.borrow().terminate();
-        for (_, pending) in std::mem::take(&mut *self.0.pending.borrow_mut()) {
-            let _ = pending.answer.send(Err(CANCELLED.to_owned()));
+        for (id, pending) in std::mem::take(&mut *self.0.pending.borrow_mut()) {
+            let why = match id == given_up {
+                true => CANCELLED,
+                false => {
+                    "this was still waiting when what was cancelled had to be ended: try again"
+                }
+            };
+            let _ = pending.answer.send(Err(why.to_owned()));
         }
         match new_worker() {
             Ok(worker) => {

@@ -42,6 +42,7 @@ pub(crate) fn recording() -> Html {
     let is_whole = matches!(&*stage, Stage::Open(opened, _) if !is_recorded(opened));
     let asked = use_mut_ref(|| None);
     let turns = use_turns();
+    let cancelled_turns = turns.clone();
     let texts = use_state(Texts::default);
     let opened = use_mut_ref(Vec::<File>::new);
     let read = {
@@ -79,10 +80,15 @@ pub(crate) fn recording() -> Html {
             let paths = files.iter().map(path_of).collect();
             let files: Vec<wasm_bindgen::JsValue> = files.into_iter().map(Into::into).collect();
             let request = Request::OpenFiles { session: session.id(), paths };
-            let (question, answer) = client.ask_with(request, &files, Some(progress));
-            *asked.borrow_mut() = Some(question);
+            let (client, asked) = (client.clone(), asked.clone());
             let (stage, opened, alone) = (stage.clone(), opened.clone(), files.len() == 1);
             wasm_bindgen_futures::spawn_local(async move {
+                client.has_heard().await;
+                if !turn.counts() {
+                    return;
+                }
+                let (question, answer) = client.ask_with(request, &files, Some(progress));
+                *asked.borrow_mut() = Some(question);
                 let answered = answer.await.map(|answered| answered.response);
                 if !turn.counts() {
                     return;
@@ -149,11 +155,18 @@ pub(crate) fn recording() -> Html {
         })
     };
     let count = opened.borrow().len();
-    let cancel = Callback::from(move |_: MouseEvent| {
-        if let Some(asked) = asked.borrow_mut().take() {
-            canceller.give_up(asked);
-        }
-    });
+    let cancel = {
+        let (stage, opened) = (stage.setter(), opened.clone());
+        Callback::from(move |_: MouseEvent| {
+            // What comes next is no part of what was given up on, and does not wait for its end.
+            opened.borrow_mut().clear();
+            cancelled_turns.end();
+            stage.set(Stage::Empty);
+            if let Some(asked) = asked.borrow_mut().take() {
+                canceller.give_up(asked);
+            }
+        })
+    };
     let stage_word = match &*stage {
         Stage::Empty => "empty",
         Stage::Reading(_) => "reading",

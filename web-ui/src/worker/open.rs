@@ -24,6 +24,9 @@ const MAX_BYTES: f64 = (1u64 << 30) as f64;
 /// What an archive may unpack to, in the same memory.
 const LIMITS: Limits = Limits { file_bytes: MAX_DUMP_BYTES as u64, total_bytes: 1 << 30 };
 
+/// A file that takes seconds to read.
+const LARGE_BYTES: f64 = (32u64 << 20) as f64;
+
 /// More ranks than this do not fit in a browser's memory as lanes.
 pub(super) const MAX_WORLD_SIZE: u32 = 1 << 17;
 
@@ -175,6 +178,9 @@ pub(super) async fn files(
     let to_read = Files::new(files.into_iter().zip(names));
     let _readers = Readers::start(&to_read, bytes);
     while let Some((file, name)) = to_read.next().await {
+        if file.size() > LARGE_BYTES {
+            slices.announce(to_read.done(), bytes, &name).await?;
+        }
         let problem = |why: String| Piece::Problem(format!("{name}: {why}"));
         let one_alone = |what: &str| {
             let why = format!("{name} is {what}; open it alone, not together with other files");
@@ -213,7 +219,7 @@ pub(super) async fn files(
             false => problems.join("\n"),
         });
     }
-    slices.give_way_reading(bytes, bytes, "merging").await?;
+    slices.announce(bytes, bytes, "and merging").await?;
     let Gathered { calls, mut report, problems } = sources.gather()?;
     // They have a place of their own on the page.
     report.notes.retain(|note| !problems.contains(note));

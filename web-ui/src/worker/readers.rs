@@ -74,6 +74,11 @@ impl Files {
         self.to_read.borrow_mut().pop_front()
     }
 
+    /// Bytes of the files that have been read by now.
+    pub(super) fn done(&self) -> f64 {
+        self.done.get()
+    }
+
     /// Notes that a file has been read, and says how many bytes have been by now.
     pub(super) fn is_done(&self, file: &File) -> f64 {
         self.done.set(self.done.get() + file.size());

@@ -42,11 +42,24 @@ impl Slices {
         self.give_way_at(|| Reached { done, total, unit: Unit::Bytes, what: what.to_owned() }).await
     }
 
+    /// Says what is done next, and gives way before it: it takes long, and goes in one piece.
+    ///
+    /// # Errors
+    /// When the page gave up on the question.
+    pub(super) async fn announce(&self, done: f64, total: f64, what: &str) -> Result<(), String> {
+        let (done, total) = (done as u64, total as u64);
+        self.tell(Reached { done, total, unit: Unit::Bytes, what: what.to_owned() }).await
+    }
+
     async fn give_way_at(&self, reached: impl FnOnce() -> Reached) -> Result<(), String> {
-        if now() - self.since.get() < SLICE_MS {
-            return Ok(());
+        match now() - self.since.get() < SLICE_MS {
+            true => Ok(()),
+            false => self.tell(reached()).await,
         }
-        post(&self.to, self.id, Ok((Response::Progress(reached()), None)));
+    }
+
+    async fn tell(&self, reached: Reached) -> Result<(), String> {
+        post(&self.to, self.id, Ok((Response::Progress(reached), None)));
         yield_now().await;
         self.since.set(now());
         match self.state.borrow().cancelled.contains(&self.id) {

@@ -58,10 +58,16 @@ impl Search {
             let Response::StopFound(found) = answered.response else { return };
             let (to, words) = match (found, direction) {
                 (Some(found), _) => {
-                    let stop = stops.get(found.stop).map(|stop| stops::words(stop, &search.groups));
-                    let words = stop.map_or(String::new(), |stop| {
-                        format!("Stopped at {stop}: rank {}.", found.rank)
-                    });
+                    let words = match (stops.get(found.stop), direction) {
+                        (Some(Stop::Rank(rank)), Direction::Back) => {
+                            format!("Stopped at rank {rank}'s call before.")
+                        }
+                        (Some(stop), _) => {
+                            let stop = stops::words(stop, &search.groups);
+                            format!("Stopped at {stop}: rank {}.", found.rank)
+                        }
+                        (None, _) => String::new(),
+                    };
                     (found.moment, words)
                 }
                 (None, Direction::Forward) => {

@@ -46,7 +46,8 @@ pub(super) fn words(stop: &Stop, groups: &[ProcessGroup]) -> String {
         Stop::Line { line, rank: Some(rank) } => format!("line {line} on rank {rank}"),
         Stop::Rank(rank) => format!("rank {rank}'s next call"),
         Stop::Call { group, seq } => {
-            format!("call #{seq} of {}", groups.get(group.index()).map_or("?", ProcessGroup::label))
+            let label = groups.get(group.index()).map_or("?", ProcessGroup::label);
+            format!("call #{seq} of group {label}")
         }
         Stop::Differ => "first disagreement".to_owned(),
     }
