@@ -28,7 +28,7 @@ const PIECE: usize = 128 << 10;
 /// are then not read before, which the processor's own instruction for copying does not manage
 /// here: with it 16 MB of an all_to_all among 2 took 1.7 times as long, of an all_gather 2.3 times
 /// (`docs/benchmarks.md`). Less is better left in the caches, for whoever reads it next.
-const PAST_CACHES: usize = 4 << 20;
+const PAST_CACHES: usize = 2 << 20;
 
 /// A mapping of shared memory; it begins as zeros.
 #[derive(Debug)]
