@@ -4,7 +4,7 @@
 use super::arguments as take;
 use super::items::{item, set_item};
 use super::own_operators;
-use super::python::{counted, power};
+use super::python::{counted, power, shifted};
 use super::tensor_math;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -40,6 +40,7 @@ fn changed<'v>(
         "-" => counted(this, heap).sub(counted(other, heap), heap),
         "*" => this.mul(other, heap),
         "**" => power(this, other, heap),
+        "<<" => shifted(this, other, heap),
         _ => this.div(other, heap),
     }
 }

@@ -35,6 +35,11 @@ fn expressions_are_pythons() {
     }
 }
 
+#[test]
+fn shifts_in_place_are_pythons() {
+    assert_eq!(printed("    x = 1\n    x <<= 31\n    print(x, x >> 30)\n"), ["2147483648 2"]);
+}
+
 /// Statements as training scripts have them.
 #[test]
 fn statements_are_pythons() {

@@ -25,8 +25,8 @@ pub(super) const LINE: usize = 64;
 const PIECE: usize = 128 << 10;
 
 /// From how many bytes on a copy is written past the caches. Lines that are overwritten as a whole
-/// are then not read before, which the processor's own instruction for copying does not manage
-/// here: with it 16 MB of an all_to_all among 2 took 1.7 times as long, of an all_gather 2.3 times
+/// are then not read before, which the processor's own instruction for copying does not manage for
+/// so many: with it 16 MB of an all_to_all among 2 took 1.7 times as long, of an all_gather 2.3 times
 /// (`docs/benchmarks.md`). Less is better left in the caches, for whoever reads it next.
 const PAST_CACHES: usize = 2 << 20;
 

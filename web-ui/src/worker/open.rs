@@ -181,13 +181,12 @@ pub(super) async fn files(
         if file.size() > LARGE_BYTES {
             slices.announce(to_read.done(), bytes, &name).await?;
         }
-        let problem = |why: String| Piece::Problem(format!("{name}: {why}"));
         let one_alone = |what: &str| {
             let why = format!("{name} is {what}; open it alone, not together with other files");
             Piece::Problem(why)
         };
         match read(&file).await.map(|bytes| (Kind::of(&bytes), bytes)) {
-            Err(why) => sources.take(problem(why)),
+            Err(why) => sources.take(Piece::Problem(format!("{name}: {why}"))),
             Ok((Kind::Trace, bytes)) if alone => {
                 return trace(session, &name, &bytes, slices).await;
             }
@@ -208,8 +207,8 @@ pub(super) async fn files(
             }
             Ok((Kind::Piece, bytes)) => sources.take(Piece::read(&name, &bytes)),
         }
-        let done = to_read.is_done(&file);
-        slices.give_way_reading(done, bytes, &name).await?;
+        to_read.was_read(&file);
+        slices.give_way_reading(to_read.done(), bytes, &name).await?;
     }
     to_read.dumps().into_iter().for_each(|dump| sources.take(Piece::Dump(dump)));
     if sources.is_empty() {

@@ -79,10 +79,9 @@ impl Files {
         self.done.get()
     }
 
-    /// Notes that a file has been read, and says how many bytes have been by now.
-    pub(super) fn is_done(&self, file: &File) -> f64 {
+    /// Notes that a file has been read.
+    pub(super) fn was_read(&self, file: &File) {
         self.done.set(self.done.get() + file.size());
-        self.done.get()
     }
 
     /// The dumps that others have read by now.
@@ -107,7 +106,7 @@ impl Files {
             });
             match dump {
                 Some(dump) => {
-                    self.is_done(&file);
+                    self.was_read(&file);
                     self.dumps.borrow_mut().push(dump);
                 }
                 None => self.left.borrow_mut().push((file, name)),

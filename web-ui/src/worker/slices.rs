@@ -38,8 +38,7 @@ impl Slices {
         total: f64,
         what: &str,
     ) -> Result<(), String> {
-        let (done, total) = (done as u64, total as u64);
-        self.give_way_at(|| Reached { done, total, unit: Unit::Bytes, what: what.to_owned() }).await
+        self.give_way_at(|| read(done, total, what)).await
     }
 
     /// Says what is done next, and gives way before it: it takes long, and goes in one piece.
@@ -47,8 +46,7 @@ impl Slices {
     /// # Errors
     /// When the page gave up on the question.
     pub(super) async fn announce(&self, done: f64, total: f64, what: &str) -> Result<(), String> {
-        let (done, total) = (done as u64, total as u64);
-        self.tell(Reached { done, total, unit: Unit::Bytes, what: what.to_owned() }).await
+        self.tell(read(done, total, what)).await
     }
 
     async fn give_way_at(&self, reached: impl FnOnce() -> Reached) -> Result<(), String> {
@@ -67,4 +65,9 @@ impl Slices {
             false => Ok(()),
         }
     }
+}
+
+/// Bytes of files, as browsers count them.
+fn read(done: f64, total: f64, what: &str) -> Reached {
+    Reached { done: done as u64, total: total as u64, unit: Unit::Bytes, what: what.to_owned() }
 }

@@ -73,15 +73,16 @@ fn operator(mask: &str, start: usize) -> Option<(usize, &'static str)> {
             b'(' | b'[' | b'{' => depth += 1,
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
             b'=' if depth == 0 => return None,
-            b'+' | b'-' | b'*' | b'/' if depth == 0 && bytes.get(at + 1) == Some(&b'=') => {
+            b'+' | b'-' | b'*' | b'/' | b'<' if depth == 0 && bytes.get(at + 1) == Some(&b'=') => {
                 let doubled = at.checked_sub(1).and_then(|at| bytes.get(at)) == Some(c);
                 return match (c, doubled) {
                     (b'+', false) => Some((at, "+")),
                     (b'-', false) => Some((at, "-")),
                     (b'*', false) => Some((at, "*")),
                     (b'/', false) => Some((at, "/")),
-                    // The interpreter has no `**=`.
+                    // The interpreter has no `**=`, and its `<<=` wraps around.
                     (b'*', true) => Some((at - 1, "**")),
+                    (b'<', true) => Some((at - 1, "<<")),
                     _ => None,
                 }
                 .filter(|(at, _)| *at > start);

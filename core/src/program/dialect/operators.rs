@@ -14,29 +14,44 @@ pub(super) fn rewrite(text: &mut String, mask: &mut String) {
     counted(text, mask);
 }
 
-/// `a << b` as `_shifted(a, b)`, where nothing beside it binds closer.
+/// What binds closer than a shift, or stands to the left of one that is worked out first; the longer
+/// ones first.
+const BEFORE_SHIFT: [&str; 7] = ["//", ">>", "*", "/", "%", "+", "-"];
+
+/// `a << b` as `_shifted(a, b)`, from the left; `a + b << c * d` is `(a + b) << (c * d)`.
 fn shifts(text: &mut String, mask: &mut String) {
     let mut at = 0;
     while let Some(found) = mask.get(at..).and_then(|rest| rest.find("<<")) {
         let operator = at + found;
         at = operator + 2;
         let left = mask[..operator].trim_end().len();
+        let Some(mut start) = before(mask.as_bytes(), left) else { continue };
+        loop {
+            let front = mask[..start].trim_end();
+            start = match joined(mask, start, &BEFORE_SHIFT) {
+                Some(from) => from,
+                None if front.ends_with(['+', '-', '~']) => front.len() - 1,
+                None => break,
+            };
+        }
         // `a <<= b` has no operand there.
-        let Some(to) = after(mask.as_bytes(), at) else { continue };
-        let Some(start) = before(mask.as_bytes(), left) else { continue };
-        let closer = ['+', '-', '*', '/', '%', '~'];
-        let front = mask[..start].trim_end();
-        if front.ends_with(closer)
-            || front.ends_with(">>")
-            || mask[to..].trim_start().starts_with(closer)
-        {
-            continue;
+        let Some(mut to) = after(mask.as_bytes(), at) else { continue };
+        while let Some(next) = joining(mask, to) {
+            to = next;
         }
         for of in [&mut *text, &mut *mask] {
             of.replace_range(operator..at, ", ");
         }
         wrap((text, mask), (start, to), "_shifted(", ")");
     }
+}
+
+/// Where an operand ends that is joined, closer than a shift, to what ends there.
+fn joining(mask: &str, end: usize) -> Option<usize> {
+    let rest = mask[end..].trim_start();
+    let operator =
+        BEFORE_SHIFT.iter().filter(|it| **it != ">>").find(|it| rest.starts_with(**it))?;
+    after(mask.as_bytes(), mask.len() - rest.len() + operator.len())
 }
 
 /// `a @ b` as `_matmul(a, b)`, from the left.
@@ -48,7 +63,7 @@ fn products(text: &mut String, mask: &mut String) {
         let left = mask[..operator].trim_end().len();
         let Some(mut start) = before(mask.as_bytes(), left) else { continue };
         // `a * b @ c` is `(a * b) @ c`.
-        while let Some(from) = factor(mask, start) {
+        while let Some(from) = joined(mask, start, &["//", "*", "/", "%"]) {
             start = from;
         }
         // `a @= b` has no shorter word.
@@ -59,17 +74,22 @@ fn products(text: &mut String, mask: &mut String) {
     }
 }
 
-/// Where a factor begins that stands in front of another one.
-fn factor(mask: &str, start: usize) -> Option<usize> {
+/// Where an operand begins that one of the operators joins to what begins there.
+fn joined(mask: &str, start: usize, operators: &[&str]) -> Option<usize> {
     let front = mask[..start].trim_end();
-    let front =
-        front.strip_suffix("//").or_else(|| front.strip_suffix(['*', '/', '%']))?.trim_end();
+    let front = operators.iter().find_map(|operator| front.strip_suffix(operator))?.trim_end();
     let value = |c: char| c.is_alphanumeric() || matches!(c, '_' | ')' | ']' | '}');
     if !front.ends_with(value) {
         return None;
     }
-    before(mask.as_bytes(), front.len()).filter(|from| *from < start)
+    let from = before(front.as_bytes(), front.len()).filter(|from| *from < start)?;
+    // What stands behind `return` is a sign.
+    (!WORDS.contains(&&front[from..])).then_some(from)
 }
+
+/// Words in front of a value that are none themselves.
+const WORDS: [&str; 12] =
+    ["and", "assert", "elif", "else", "if", "in", "is", "not", "or", "return", "while", "yield"];
 
 /// What is true counts one: `(a > b) + 1` as `_counted((a > b)) + 1`, and `True` beside an operator as 1.
 fn counted(text: &mut String, mask: &mut String) {

@@ -15,7 +15,7 @@ mod types;
 pub(super) use builtins::{counted, function_name, set};
 pub(super) use float::{float_of, repr as float_repr};
 pub(super) use format::{format, percent, raised};
-pub(super) use powers::power;
+pub(super) use powers::{power, shifted};
 pub(super) use same::unknown;
 pub(super) use types::{TypeValue, whole_class};
 

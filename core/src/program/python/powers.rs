@@ -64,10 +64,14 @@ pub(in super::super) fn power<'v>(
 }
 
 /// `number << bits`. The interpreter's own wraps around at 32 bits: its `1 << 31` is negative.
-fn shifted<'v>(number: Value<'v>, bits: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-    let (of, whole) = (counted(number, heap), |value: Value<'_>| value.get_type() == "int");
-    match whole(of) && bits.unpack_i32().is_some_and(|bits| bits >= 0) {
-        true => of.mul(power(heap.alloc(2), bits, heap)?, heap),
+pub(in super::super) fn shifted<'v>(
+    number: Value<'v>,
+    bits: Value<'v>,
+    heap: Heap<'v>,
+) -> starlark::Result<Value<'v>> {
+    let whole = counted(number, heap);
+    match whole.get_type() == "int" && bits.unpack_i32() >= Some(0) {
+        true => whole.mul(power(heap.alloc(2), bits, heap)?, heap),
         false => number.left_shift(bits, heap),
     }
 }
@@ -87,6 +91,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         let power = power(base, exponent, heap)?;
         if modulus.is_none() { Ok(power) } else { power.percent(modulus, heap) }
     }
+
     /// `number << bits`.
     fn _shifted<'v>(
         #[starlark(require = pos)] number: Value<'v>,
