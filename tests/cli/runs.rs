@@ -135,6 +135,47 @@ fn a_run_is_told_by_signals_to_dump_and_to_pause() {
     assert!(json(&dump)["findings"].is_array(), "{dump:?}");
 }
 
+/// A terminal that closes cancels a run, with what was recorded kept; `nohup` keeps it going.
+#[test]
+fn a_run_ends_with_its_terminal_unless_that_is_ignored() {
+    let mut plan = PlanBuilder::new("long", 2, BackendName::Host).unwrap();
+    let tensor = plan.tensor("t", Dtype::Float32, 8, Fill::Rank);
+    let sum = Collective::AllReduce { op: ReduceOp::Sum };
+    let plan = plan.every_rank(|_, program| {
+        for _ in 0..3_000 {
+            program.collective(GroupId::WORLD, sum, 8, None, Some(tensor));
+            program.sleep("pause", 1_000_000);
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("plan.json"), plan.unwrap().to_json()).unwrap();
+    let ended = |ignoring: &str| {
+        let trace = path(&format!("{}.lks", ignoring.len()));
+        let mut run = std::process::Command::new("sh")
+            .args(["-c", &format!("{ignoring} exec \"$@\""), "sh"])
+            .args([lockstep_tests::binary(), "run".into(), path("plan.json"), "-o".into()])
+            .arg(&trace)
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = rustix::process::Pid::from_raw(run.id() as i32).unwrap();
+        let begun = || fs::metadata(&trace).is_ok_and(|file| file.len() > 0);
+        Patience::until("the trace to begin", || begun().then_some(()));
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut run.stdout.take().unwrap(), &mut said).unwrap();
+        let read = lockstep(["diagnose".as_ref(), trace.as_os_str()]);
+        assert!(matches!(read.code, 0 | 1), "{read:?}");
+        (run.wait().unwrap().code(), said)
+    };
+    let (code, said) = ended("");
+    assert!(code == Some(130) && said.contains("ancelled"), "{code:?} {said}");
+    let (code, said) = ended("trap '' HUP;");
+    assert!(code == Some(0) && said.contains("Healthy"), "{code:?} {said}");
+}
+
 /// Two processes that a launcher would have started: rank 0 speaks for both.
 #[test]
 fn ranks_that_others_start_are_told_of_once() {

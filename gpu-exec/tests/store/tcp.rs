@@ -142,7 +142,7 @@ fn what_is_no_request_is_cut_off_and_harms_nobody() {
     let validation = [&[0u8][..], &0x3C85_F7CEu32.to_ne_bytes()].concat();
     let too_long = [&validation[..], &[1], &u64::MAX.to_ne_bytes()].concat();
     let missing = [&validation[..], &[3], &1u64.to_ne_bytes(), b"x"].concat();
-    for bytes in [&[255u8; 64][..], &[13, 0, 0, 0, 0], &too_long, &missing] {
+    for bytes in [&[255u8; 64][..], &[19, 0, 0, 0, 0], &too_long, &missing] {
         let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
         stream.write_all(bytes).unwrap();
@@ -203,6 +203,175 @@ fn strangers_do_not_keep_clients_out() {
     assert!(matches!(std::io::Read::read(&mut &strangers[0], &mut [0; 8]), Ok(0) | Err(_)));
 }
 
+/// A client that says its requests byte by byte, as a PyTorch process would.
+struct Raw(std::net::TcpStream);
+
+impl Raw {
+    fn connect(server: &StoreServer) -> Raw {
+        let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.write_all(&[&[0u8][..], &0x3C85_F7CEu32.to_ne_bytes()].concat()).unwrap();
+        Raw(stream)
+    }
+
+    fn say(&mut self, query: u8, key: &str, rest: &[u8]) {
+        let key = [&(key.len() as u64).to_ne_bytes()[..], key.as_bytes()].concat();
+        self.0.write_all(&[&[query][..], &key, rest].concat()).unwrap();
+    }
+
+    fn push(&mut self, key: &str, value: &str) {
+        let value = [&(value.len() as u64).to_ne_bytes()[..], value.as_bytes()].concat();
+        self.say(14, key, &value);
+    }
+
+    /// Waits for one key, and does not take the answer.
+    fn wait(&mut self, key: &str) {
+        self.0.write_all(&[&[6u8][..], &1u64.to_ne_bytes()].concat()).unwrap();
+        self.0.write_all(&(key.len() as u64).to_ne_bytes()).unwrap();
+        self.0.write_all(key.as_bytes()).unwrap();
+    }
+
+    fn byte(&mut self) -> u8 {
+        let mut byte = [0];
+        self.0.read_exact(&mut byte).unwrap();
+        byte[0]
+    }
+
+    fn number(&mut self) -> i64 {
+        let mut number = [0; 8];
+        self.0.read_exact(&mut number).unwrap();
+        i64::from_ne_bytes(number)
+    }
+
+    fn value(&mut self) -> String {
+        let length = self.number();
+        let mut value = vec![0; length.try_into().unwrap()];
+        self.0.read_exact(&mut value).unwrap();
+        String::from_utf8(value).unwrap()
+    }
+
+    fn pop(&mut self, key: &str) -> (i64, Option<String>) {
+        self.say(15, key, &[]);
+        let length = self.number();
+        (length, (length > 0).then(|| self.value()))
+    }
+
+    fn queue_len(&mut self, key: &str) -> i64 {
+        self.say(16, key, &[]);
+        self.number()
+    }
+
+    /// The server has taken all that was said before.
+    fn is_heard(&mut self) {
+        self.say(16, "", &[]);
+        self.number();
+    }
+
+    /// Nothing has been said to it.
+    fn hears_nothing(&mut self) {
+        self.0.set_nonblocking(true).unwrap();
+        let heard = self.0.read(&mut [0]).unwrap_err();
+        assert_eq!(heard.kind(), std::io::ErrorKind::WouldBlock);
+        self.0.set_nonblocking(false).unwrap();
+    }
+}
+
+/// `queue_push`, `queue_pop` and `queue_len` of PyTorch 2.8 and later.
+#[test]
+fn queues_hand_each_value_to_one_who_waits() {
+    let server = StoreServer::start().unwrap();
+    let (mut first, mut second) = (Raw::connect(&server), Raw::connect(&server));
+    let mut pushing = Raw::connect(&server);
+    assert_eq!(pushing.queue_len("/q"), 0);
+    assert_eq!(pushing.pop("/q"), (0, None));
+    pushing.push("/q", "a");
+    pushing.push("/q", "b");
+    assert_eq!(pushing.queue_len("/q"), 2);
+    assert_eq!(pushing.pop("/q"), (2, Some("a".into())));
+    // What is there is no key, but `check` and `wait` see it.
+    let mut store = client(&server);
+    assert_eq!(store.num_keys().unwrap(), 0);
+    assert!(store.check(&["q"]).unwrap());
+    store.wait(&["q"], Some(SHORT)).unwrap();
+    assert_eq!(pushing.pop("/q"), (1, Some("b".into())));
+    assert!(!store.check(&["q"]).unwrap());
+
+    first.wait("/q");
+    first.hears_nothing();
+    // The second one's wait is later than the first one's.
+    pushing.is_heard();
+    second.wait("/q");
+    pushing.is_heard();
+    pushing.push("/q", "for the first");
+    assert_eq!(first.byte(), 0);
+    assert_eq!(first.pop("/q"), (1, Some("for the first".into())));
+    second.hears_nothing();
+    pushing.push("/q", "for the second");
+    assert_eq!(second.byte(), 0);
+    // Who stops waiting is not the one that a value wakes.
+    first.wait("/q2");
+    first.0.write_all(&[12]).unwrap();
+    assert_eq!(first.byte(), 1);
+    second.wait("/q2");
+    pushing.is_heard();
+    pushing.push("/q2", "x");
+    assert_eq!(second.byte(), 0);
+    first.hears_nothing();
+}
+
+#[test]
+fn queues_count_among_what_the_server_holds() {
+    let server = StoreServer::start().unwrap();
+    let value = "7".repeat(8 << 20);
+    let mut pushing = Raw::connect(&server);
+    for _ in 0..127 {
+        pushing.push("/q", &value);
+    }
+    assert_eq!(pushing.queue_len("/q"), 127);
+    let mut greedy = Raw::connect(&server);
+    greedy.push("/q", &value);
+    assert!(matches!(greedy.0.read(&mut [0; 8]), Ok(0) | Err(_)));
+    // What is taken makes room.
+    assert_eq!(pushing.pop("/q").0, 127);
+    pushing.push("/q", &value);
+    assert_eq!(pushing.queue_len("/q"), 127);
+}
+
+/// `list_keys` and `barrier` of PyTorch 2.15.
+#[test]
+fn a_barrier_ends_when_all_have_come() {
+    let server = StoreServer::start().unwrap();
+    let (mut first, mut second) = (Raw::connect(&server), Raw::connect(&server));
+    first.say(18, "/b", &2i64.to_ne_bytes());
+    second.is_heard();
+    first.hears_nothing();
+    second.say(18, "/b", &2i64.to_ne_bytes());
+    assert_eq!((first.byte(), second.byte()), (0, 0));
+    first.0.write_all(&[17]).unwrap();
+    assert_eq!((first.number(), first.value()), (1, "/b".to_owned()));
+    // One who gives up does not count as waiting any more, but has come.
+    first.say(18, "/c", &2i64.to_ne_bytes());
+    first.0.write_all(&[12]).unwrap();
+    assert_eq!(first.byte(), 1);
+    second.say(18, "/c", &2i64.to_ne_bytes());
+    assert_eq!(second.byte(), 0);
+    first.hears_nothing();
+}
+
+/// A key that is gone at once has been there.
+#[test]
+fn a_wait_ends_with_the_change_that_it_is_for() {
+    let server = StoreServer::start().unwrap();
+    let (mut waiting, mut changing) = (Raw::connect(&server), Raw::connect(&server));
+    waiting.wait("/k");
+    changing.is_heard();
+    let set = [&[1u8][..], &2u64.to_ne_bytes(), b"/k", &1u64.to_ne_bytes(), b"v"].concat();
+    let delete = [&[8u8][..], &2u64.to_ne_bytes(), b"/k"].concat();
+    changing.0.write_all(&[set, delete].concat()).unwrap();
+    assert_eq!(changing.number(), 1);
+    assert_eq!(waiting.byte(), 0);
+}
+
 /// With a PyTorch at hand: `LOCKSTEP_PYTHON=/path/to/python cargo test … -- --ignored`. Its client
 /// on our server, and our client on its server.
 #[test]
@@ -226,6 +395,23 @@ s.set_timeout(datetime.timedelta(milliseconds=300))
 try: s.get('never')
 except Exception as error: print(type(error).__name__, str(error).splitlines()[0])
 s.set('big', 'x' * 3000000); print(len(s.get('big')))
+if hasattr(s, 'queue_push'):
+    s.queue_push('q', 'a'); s.queue_push('q', 'b')
+    assert (s.queue_len('q'), s.queue_pop('q'), s.queue_pop('q', False), s.queue_len('q')) \
+        == (2, b'a', b'b', 0)
+    try: s.queue_pop('q', False); assert False
+    except d.QueueEmptyError: pass
+    import threading
+    got, other = [], s.clone()
+    waiting = threading.Thread(target=lambda: got.append(other.queue_pop('q')))
+    other.set_timeout(datetime.timedelta(seconds=20)); waiting.start()
+    s.queue_push('q', 'c'); waiting.join(); assert got == [b'c'], got
+if hasattr(s, 'list_keys'):
+    assert sorted(s.list_keys()) == ['a', 'big', 'c', 'count', 'n'], s.list_keys()
+if hasattr(s, 'barrier'):
+    other = s.clone()
+    waiting = threading.Thread(target=lambda: other.barrier('b', 2, datetime.timedelta(seconds=20)))
+    waiting.start(); s.barrier('b', 2, datetime.timedelta(seconds=20)); waiting.join()
 "
     ));
     let text = String::from_utf8(output.stdout).unwrap();

@@ -1,7 +1,7 @@
 //! `lockstep serve`: the page and the API on this machine.
 
-use super::rank_launcher;
 use super::version::Version;
+use super::{rank_launcher, signals};
 use crate::api::guard::Guard;
 use crate::connections::Bounded;
 use crate::findings::Findings;
@@ -58,6 +58,7 @@ async fn serve(arguments: Arguments) -> Result<()> {
     // Before anything is started, so that no signal finds us unprepared.
     let (mut interrupt, mut terminate) =
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut hung_up = signals::hangup()?;
     let listener = listen(&arguments.host, arguments.port).await?;
     let folder = data_folder(arguments.data_dir)?;
     let store = Arc::new(Store::open(&folder)?);
@@ -84,6 +85,7 @@ async fn serve(arguments: Arguments) -> Result<()> {
         ended = &mut serving => return Ok(ended??),
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
+        _ = signals::received(&mut hung_up) => {}
     }
     stop.notify_one();
     // Runs first: their watchers' connections end with them.

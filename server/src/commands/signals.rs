@@ -21,13 +21,47 @@ impl Listener {
         signal(kind).context("cannot listen for a signal")
     }
 
+    fn hangup(&self) -> Result<Option<Signal>> {
+        let _inside = self.runtime.enter();
+        hangup().context("cannot listen for a signal")
+    }
+
     fn listen<F: Future<Output = ()>>(self, listening: impl FnOnce() -> F + Send + 'static) {
         std::thread::spawn(move || self.runtime.block_on(listening()));
     }
 }
 
-/// Ctrl-C and SIGTERM end the run as cancelled, SIGUSR1 dumps the ranks' flight recorders, and SIGUSR2 pauses
-/// the run or lets it go on.
+/// SIGHUP, which a closing terminal sends; `None` where it was ignored before us (`nohup`), and is
+/// to stay so.
+///
+/// # Errors
+/// When the kernel takes no handler.
+pub(crate) fn hangup() -> std::io::Result<Option<Signal>> {
+    match is_ignored(SignalKind::hangup()) {
+        true => Ok(None),
+        false => signal(SignalKind::hangup()).map(Some),
+    }
+}
+
+/// Waits for a signal that may not be listened for.
+pub(crate) async fn received(signal: &mut Option<Signal>) -> Option<()> {
+    match signal {
+        Some(signal) => signal.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether this process was started with a signal ignored (`SigIgn` of proc_pid_status(5)); not
+/// where the kernel does not say.
+fn is_ignored(kind: SignalKind) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (kind.as_raw_value() - 1)) != 0
+}
+
+/// Ctrl-C, SIGTERM and SIGHUP (unless it is ignored, as under `nohup`) end the run as cancelled,
+/// SIGUSR1 dumps the ranks' flight recorders, and SIGUSR2 pauses the run or lets it go on.
 ///
 /// # Errors
 /// When the kernel takes no handler.
@@ -35,6 +69,7 @@ pub(crate) fn steer(control: RunControl) -> Result<()> {
     let listener = Listener::new()?;
     let mut interrupt = listener.of(SignalKind::interrupt())?;
     let mut terminate = listener.of(SignalKind::terminate())?;
+    let mut hung_up = listener.hangup()?;
     let mut dump = listener.of(SignalKind::user_defined1())?;
     let mut pause = listener.of(SignalKind::user_defined2())?;
     listener.listen(move || async move {
@@ -43,6 +78,7 @@ pub(crate) fn steer(control: RunControl) -> Result<()> {
             tokio::select! {
                 _ = interrupt.recv() => control.tell(Command::Cancel),
                 _ = terminate.recv() => control.tell(Command::Cancel),
+                _ = received(&mut hung_up) => control.tell(Command::Cancel),
                 _ = dump.recv() => control.tell(Command::Dump),
                 _ = pause.recv() => {
                     paused = !paused;

@@ -1,7 +1,9 @@
 //! `TCPStore`: one process serves the table, the others ask it, in PyTorch's own protocol
-//! (`TCPStoreBackend.hpp`, `TCPStore.cpp` and `TCPStoreLibUvBackend.cpp` of 2.7).
+//! (`TCPStoreBackend.hpp`, `TCPStore.cpp` and `TCPStoreLibUvBackend.cpp` of 2.7; the server also
+//! answers what later ones ask: queues, the list of keys, barriers).
 
 mod client;
+mod held;
 mod server;
 mod wire;
 

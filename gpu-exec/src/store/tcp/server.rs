@@ -1,21 +1,20 @@
 //! The server of a TCP store: one thread over `poll`, as c10d's daemons are. It is gone, thread
 //! and sockets, when it is dropped.
 //!
-//! The table is a plain one: what makes a TCP store special (slashes before keys, waits that are
-//! cancelled, a connection that is dropped over a bad `add`) is said by the protocol.
+//! What makes a TCP store special (slashes before keys, waits that are cancelled, a connection that
+//! is dropped over a bad `add`) is said by the protocol; what it holds is [`Held`].
 //!
 //! The protocol has no word for a refusal: whoever asks for more than the limits is cut off, as by
 //! c10d's server, and hears so from its own client ([`super::client`]). What others put into the
 //! store stays.
 
+use super::held::{ClientId, Held};
 use super::wire::{
     MAX_AT_ONCE_BYTES, MAX_HELD_BYTES, NOT_READY, Query, READY, Request, STOP_WAITING, VALIDATION,
     WAIT_CANCELED, parse,
 };
-use lockstep_core::c10d::store::{Answer, Store as Table, StoreKind};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
-use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,59 +45,8 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    table: Table,
-    /// Bytes of the table's keys, each with its value, and of all of them; not less than there are.
-    sizes: BTreeMap<String, usize>,
-    held: usize,
+    held: Held,
     closing: bool,
-}
-
-/// What a request puts under a key.
-#[derive(Clone, Copy)]
-enum Put {
-    Instead(usize),
-    OnTop(usize),
-    /// One or the other.
-    Either(usize),
-}
-
-impl State {
-    /// Makes room for what is put under a key; `None` if there is none.
-    fn make_room(&mut self, key: &str, put: Put) -> Option<()> {
-        let before = self.sizes.get(key).copied();
-        let old = before.unwrap_or(0);
-        let after = match put {
-            Put::Instead(bytes) => key.len() + bytes,
-            Put::OnTop(bytes) => before.unwrap_or(key.len()) + bytes,
-            Put::Either(bytes) => old.max(key.len() + bytes),
-        };
-        let held = self.held.saturating_sub(old).saturating_add(after);
-        if held > MAX_HELD_BYTES {
-            return None;
-        }
-        self.held = held;
-        self.sizes.insert(key.to_owned(), after);
-        Some(())
-    }
-
-    fn make_room_for(&mut self, request: &Request) -> Option<()> {
-        match request {
-            Request::Set { key, value } => self.make_room(key, Put::Instead(value.len())),
-            Request::Append { key, value } => self.make_room(key, Put::OnTop(value.len())),
-            Request::CompareSet { key, desired, .. } => {
-                self.make_room(key, Put::Either(desired.len()))
-            }
-            // A number in decimal digits.
-            Request::Add { key, .. } => self.make_room(key, Put::Either(20)),
-            Request::MultiSet(entries) => (entries.iter())
-                .try_for_each(|(key, value)| self.make_room(key, Put::Instead(value.len()))),
-            Request::DeleteKey(key) => {
-                self.held = self.held.saturating_sub(self.sizes.remove(key).unwrap_or(0));
-                Some(())
-            }
-            _ => Some(()),
-        }
-    }
 }
 
 impl Shared {
@@ -132,13 +80,12 @@ impl StoreServer {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let changed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (table, sizes) = (Table::new(StoreKind::Hash), BTreeMap::new());
-        let state = State { table, sizes, held: 0, closing: false };
+        let state = State { held: Held::new(), closing: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed });
         let served = shared.clone();
-        let serving = std::thread::Builder::new()
-            .name("store".to_owned())
-            .spawn(move || Server { listener, shared: served, clients: Vec::new() }.run())?;
+        let serving = std::thread::Builder::new().name("store".to_owned()).spawn(move || {
+            Server { listener, shared: served, clients: Vec::new(), came: 0 }.run()
+        })?;
         Ok(StoreServer { shared, address, serving: Some(serving) })
     }
 
@@ -150,7 +97,7 @@ impl StoreServer {
     /// Sets a key from inside the server's process.
     pub fn set(&self, key: &str, value: &[u8]) {
         // A plain table takes every key.
-        let _ = self.shared.lock().table.set(&format!("/{key}"), value);
+        let _ = self.shared.lock().held.set(&format!("/{key}"), value);
         self.shared.wake();
     }
 
@@ -161,7 +108,7 @@ impl StoreServer {
 
     /// A key's value now, from inside the server's process.
     pub fn peek(&self, key: &str) -> Option<Vec<u8>> {
-        self.shared.lock().table.get(&format!("/{key}")).ok()?.ready()
+        self.shared.lock().held.get(&format!("/{key}"))
     }
 }
 
@@ -180,10 +127,13 @@ struct Server {
     listener: TcpListener,
     shared: Arc<Shared>,
     clients: Vec<Client>,
+    /// How many have connected so far.
+    came: ClientId,
 }
 
 /// A client from the server's side.
 struct Client {
+    id: ClientId,
     stream: TcpStream,
     /// What has arrived of the next request.
     inbox: Vec<u8>,
@@ -191,16 +141,15 @@ struct Client {
     outbox: Vec<u8>,
     /// It has said the number that no stray connection says.
     validated: bool,
-    /// The keys that it waits for.
-    waits: Option<Vec<String>>,
     gone: bool,
 }
 
 impl Server {
     fn run(mut self) {
+        let shared = self.shared.clone();
         loop {
             let mut watched = vec![
-                PollFd::from_borrowed_fd(self.shared.changed.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(shared.changed.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
             ];
             for client in &self.clients {
@@ -212,39 +161,45 @@ impl Server {
             // An interruption is answered by looking at everything, as any event is.
             let _ = poll(&mut watched, None);
             let ready: Vec<bool> = watched.iter().map(|fd| !fd.revents().is_empty()).collect();
-            let _ = rustix::io::read(&self.shared.changed, &mut [0; 8]);
+            let _ = rustix::io::read(&shared.changed, &mut [0; 8]);
             if ready[1] {
                 self.accept();
             }
-            let mut state = self.shared.lock();
+            let mut state = shared.lock();
             if state.closing {
                 return;
             }
             // Clients that were accepted just now have nothing ready.
             for (client, ready) in self.clients.iter_mut().zip(&ready[2..]) {
                 if *ready && !client.gone {
-                    client.serve(&mut state);
+                    client.serve(&mut state.held);
                 }
             }
             for client in &mut self.clients {
-                client.wake(&state.table);
-            }
-            drop(state);
-            for client in &mut self.clients {
+                client.wake(&mut state.held);
                 client.flush();
             }
-            self.clients.retain(|client| !client.gone);
             self.bound();
+            for gone in self.clients.extract_if(.., |client| client.gone) {
+                state.held.stop_waiting(gone.id);
+            }
         }
     }
 
     /// Cuts off who has the most under way while that is too much of all clients together.
     fn bound(&mut self) {
         let under_way = |client: &Client| client.inbox.len() + client.outbox.len();
-        while self.clients.iter().map(under_way).sum::<usize>() > MAX_HELD_BYTES {
-            let most = (0..self.clients.len()).max_by_key(|at| under_way(&self.clients[*at]));
-            let Some(most) = most else { return };
-            self.clients.swap_remove(most);
+        loop {
+            let here = self.clients.iter_mut().filter(|client| !client.gone);
+            let (mut bytes, mut most) = (0, None);
+            for client in here {
+                bytes += under_way(client);
+                if most.as_deref().is_none_or(|most| under_way(client) > under_way(most)) {
+                    most = Some(client);
+                }
+            }
+            let Some(most) = most.filter(|_| bytes > MAX_HELD_BYTES) else { return };
+            most.gone = true;
         }
     }
 
@@ -262,12 +217,13 @@ impl Server {
                         oldest.gone = true;
                     }
                     if stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok() {
+                        self.came += 1;
                         self.clients.push(Client {
+                            id: self.came,
                             stream,
                             inbox: Vec::new(),
                             outbox: Vec::new(),
                             validated: false,
-                            waits: None,
                             gone: false,
                         });
                     }
@@ -286,7 +242,7 @@ impl Server {
 
 impl Client {
     /// Takes what has arrived and answers what is whole.
-    fn serve(&mut self, state: &mut State) {
+    fn serve(&mut self, held: &mut Held) {
         let mut piece = [0; 16 << 10];
         let mut taken = 0;
         while taken < TURN_BYTES {
@@ -317,7 +273,7 @@ impl Client {
             match parse(&self.inbox[done..]) {
                 Ok(Some((request, bytes))) => {
                     done += bytes;
-                    if self.answer(request, state).is_none() {
+                    if self.answer(request, held).is_none() {
                         self.gone = true;
                         break;
                     }
@@ -336,71 +292,67 @@ impl Client {
     }
 
     /// Carries out a request; `None` if the client is to be cut off for it.
-    fn answer(&mut self, request: Request, state: &mut State) -> Option<()> {
+    fn answer(&mut self, request: Request, held: &mut Held) -> Option<()> {
         if !self.validated {
             self.validated = request == Request::Validate(VALIDATION);
             return self.validated.then_some(());
         }
-        state.make_room_for(&request)?;
-        let table = &mut state.table;
+        held.make_room_for(&request)?;
+        // The answer to a wait comes before those of later requests.
+        self.wake(held);
         match request {
             Request::Validate(_) => return None,
             Request::Ping(nonce) => self.outbox.extend(nonce.to_ne_bytes()),
-            Request::Set { key, value } => table.set(&key, &value).ok()?,
-            Request::Append { key, value } => table.append(&key, &value).ok()?,
+            Request::Set { key, value } => held.set(&key, &value)?,
+            Request::Append { key, value } => held.append(&key, &value)?,
             Request::MultiSet(entries) => {
-                for (key, value) in entries {
-                    table.set(&key, &value).ok()?;
-                }
+                entries.iter().try_for_each(|(key, value)| held.set(key, value))?;
             }
             Request::CompareSet { key, expected, desired } => {
-                let holds = table.compare_set(&key, &expected, &desired).ok()?;
+                let holds = held.compare_set(&key, &expected, &desired)?;
                 self.send_value(&holds)?;
             }
-            Request::Get(key) => {
-                let value = table.get(&key).ok()?.ready()?;
-                self.send_value(&value)?;
-            }
+            Request::Get(key) => self.send_value(&held.get(&key)?)?,
             Request::MultiGet(keys) => {
-                for key in keys {
-                    let value = table.get(&key).ok()?.ready()?;
-                    self.send_value(&value)?;
-                }
+                keys.iter().try_for_each(|key| self.send_value(&held.get(key)?))?;
             }
-            Request::Add { key, by } => {
-                // `std::stoll` refuses an empty value, which a plain table takes for none.
-                let empty = table.get(&key).ok()? == Answer::Ready(Vec::new());
-                let sum = if empty { None } else { table.add(&key, by).ok() };
-                self.send_number(sum?);
-            }
+            Request::Add { key, by } => self.send_number(held.add(&key, by)?),
             Request::Check(keys) => {
-                self.outbox.push(if has_all(table, &keys) { READY } else { NOT_READY });
+                self.outbox.push(if held.has_all(&keys) { READY } else { NOT_READY });
             }
-            Request::Wait(keys) => self.waits = Some(keys),
+            Request::Wait(keys) => held.wait(self.id, keys),
+            Request::Barrier { key, workers } => held.barrier(self.id, key, workers)?,
             Request::CancelWait => {
-                self.waits = None;
+                held.stop_waiting(self.id);
                 self.outbox.push(WAIT_CANCELED);
             }
-            Request::GetNumKeys => {
-                let keys = table.num_keys().ok()?;
-                self.send_number(i64::try_from(keys).unwrap_or(i64::MAX));
+            Request::GetNumKeys => self.send_count(held.num_keys()?),
+            Request::ListKeys => {
+                let keys = held.keys();
+                self.send_count(keys.len() as u64);
+                keys.iter().try_for_each(|key| self.send_value(key.as_bytes()))?;
             }
-            Request::DeleteKey(key) => {
-                let deleted = table.delete_key(&key).ok()?;
-                self.send_number(deleted.into());
+            Request::DeleteKey(key) => self.send_number(held.delete_key(&key)?.into()),
+            Request::QueuePush { key, value } => held.queue_push(key, value),
+            Request::QueuePop(key) => {
+                let (length, value) = held.queue_pop(&key);
+                self.send_number(length);
+                value.map_or(Some(()), |value| self.send_value(&value))?;
             }
+            Request::QueueLen(key) => self.send_number(held.queue_len(&key)),
         }
-        // The answer to a wait comes before those of later requests.
-        self.wake(table);
         Some(())
     }
 
-    /// Ends a wait whose keys are all there.
-    fn wake(&mut self, table: &Table) {
-        if self.waits.as_ref().is_some_and(|keys| has_all(table, keys)) {
-            self.waits = None;
+    /// Says that its wait has ended, if it has.
+    fn wake(&mut self, held: &mut Held) {
+        if held.has_woken(self.id) {
             self.outbox.push(STOP_WAITING);
         }
+    }
+
+    fn send_count(&mut self, count: u64) {
+        self.send_number(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     fn send_number(&mut self, number: i64) {
@@ -430,9 +382,4 @@ impl Client {
         }
         self.gone |= self.outbox.len() > MAX_AT_ONCE_BYTES;
     }
-}
-
-fn has_all(table: &Table, keys: &[String]) -> bool {
-    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    table.check(&keys).unwrap_or(false)
 }

@@ -1,5 +1,5 @@
 //! The protocol's bytes: a request is its number and its arguments; lengths and counts are `u64`,
-//! numbers are native-endian, as C++ sends them.
+//! numbers are native-endian, as C++ sends them. Up to PyTorch 2.15's requests.
 
 use std::io;
 
@@ -34,6 +34,13 @@ pub(super) enum Query {
     MultiSet,
     CancelWait,
     Ping,
+    /// Since 2.8, as the next two.
+    QueuePush,
+    QueuePop,
+    QueueLen,
+    /// Of later ones.
+    ListKeys,
+    Barrier,
 }
 
 /// A request as the server understands it.
@@ -53,6 +60,11 @@ pub(super) enum Request {
     MultiSet(Vec<(String, Vec<u8>)>),
     CancelWait,
     Ping(u32),
+    QueuePush { key: String, value: Vec<u8> },
+    QueuePop(String),
+    QueueLen(String),
+    ListKeys,
+    Barrier { key: String, workers: i64 },
 }
 
 /// Answers to `check`.
@@ -183,6 +195,15 @@ impl<'a> Reader<'a> {
             }
             n if n == Query::CancelWait as u8 => Request::CancelWait,
             n if n == Query::Ping as u8 => Request::Ping(u32::from_ne_bytes(self.array()?)),
+            n if n == Query::QueuePush as u8 => {
+                Request::QueuePush { key: self.key()?, value: self.value()? }
+            }
+            n if n == Query::QueuePop as u8 => Request::QueuePop(self.key()?),
+            n if n == Query::QueueLen as u8 => Request::QueueLen(self.key()?),
+            n if n == Query::ListKeys as u8 => Request::ListKeys,
+            n if n == Query::Barrier as u8 => {
+                Request::Barrier { key: self.key()?, workers: i64::from_ne_bytes(self.array()?) }
+            }
             n => return Err(Stopped::Broken(format!("a request of number {n}"))),
         })
     }
