@@ -176,6 +176,34 @@ fn a_run_ends_with_its_terminal_unless_that_is_ignored() {
     assert!(code == Some(0) && said.contains("Healthy"), "{code:?} {said}");
 }
 
+/// While the process that a run is steered from stands still (Ctrl-Z), ranks that wait for it to take
+/// what they have written down keep each other waiting: nobody has timed out for that.
+#[test]
+fn a_run_that_stood_still_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let text = "def main():\n    dist.init_process_group(\"gloo\")\n    t = torch.ones(1)\n    \
+                for i in range(100000):\n        dist.all_reduce(t)\nrun(main, world_size = 2)\n";
+    fs::write(path("train.py"), text).unwrap();
+    let mut run = std::process::Command::new(lockstep_tests::binary())
+        .args(["run".as_ref(), path("train.py").as_os_str(), "--timeout-ms=600".as_ref()])
+        .args(["-o".as_ref(), path("run.lks").as_os_str()])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = rustix::process::Pid::from_raw(run.id() as i32).unwrap();
+    let begun = || fs::metadata(path("run.lks")).is_ok_and(|file| file.len() > 0);
+    Patience::until("the trace to begin", || begun().then_some(()));
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    // Three times what a call may take.
+    std::thread::sleep(std::time::Duration::from_millis(1800));
+    assert!(run.try_wait().unwrap().is_none());
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
 /// Two processes that a launcher would have started: rank 0 speaks for both.
 #[test]
 fn ranks_that_others_start_are_told_of_once() {

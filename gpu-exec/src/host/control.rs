@@ -28,7 +28,7 @@ const DUMP_PART_BYTES: usize = 16 << 20;
 
 /// A rank's first byte, which the shared memory's descriptor travels with: the protocol's version, so that a
 /// rank of another build says so instead of misreading its orders.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// The byte that a keeper of the shared memory's name is told instead.
 pub(super) const KEEPER: u8 = 255;
@@ -58,7 +58,7 @@ pub(super) enum Order {
     Leave,
     /// Go on after having been stopped by a signal, which is over.
     GoOn,
-    /// Nothing: rank 0's process is there. For ranks that others started.
+    /// Nothing: the coordinator is there, and has a processor.
     Alive,
     /// End at once and hand in nothing, as a kill would: for ranks that no signal reaches.
     Die,
@@ -89,6 +89,10 @@ pub(crate) struct Setup {
     pub(crate) recorded_calls: u32,
     /// Whether an abort asks for a dump too.
     pub(crate) dump_at_end: bool,
+    /// How often the coordinator says that it is there, in nanoseconds, if the time in which it stands
+    /// still is to count for no timeout. For ranks that others started it counts: one of them stands
+    /// still with it.
+    pub(crate) word_every_ns: Option<u64>,
 }
 
 /// From a rank to the coordinator.

@@ -82,6 +82,7 @@ impl Coordinator {
             (_, Some(meeting)) => meeting.first(),
             (_, None) => plan.world_size,
         };
+        let word_every_ns = self.meeting.is_none().then_some(self.word_every_ns());
         let setup = |rank: GlobalRank, memory: Option<PathBuf>, launched: bool| Setup {
             rank,
             wiring: wiring.of_rank(plan, rank),
@@ -97,6 +98,7 @@ impl Coordinator {
             device: device.cloned(),
             recorded_calls: options.recorded_calls,
             dump_at_end: options.dump_at_end,
+            word_every_ns,
         };
         for rank in (0..processes).map(GlobalRank) {
             let environment = device.map(|device| device.environment(rank, plan.world_size));
@@ -198,6 +200,7 @@ impl Coordinator {
     /// Starts the clock and lets the ranks go.
     pub(super) fn begin(&mut self) {
         self.start_ns = clock::now_ns();
+        self.alive_ns = self.start_ns;
         let limit = clock::nanoseconds(self.checked.options.max_duration);
         self.phase = Phase::Running { deadline_ns: self.start_ns.saturating_add(limit) };
         for Signal { rank, after_ms, what } in &self.checked.signals {

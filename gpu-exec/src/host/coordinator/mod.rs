@@ -30,8 +30,11 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stillness::Stillness;
 
-/// How often ranks that others started hear that rank 0's process is there.
+/// After how long ranks hear again that this process is there.
 const ALIVE_NS: u64 = 1_000_000_000;
+
+/// The same where calls may take hardly any time.
+const ALIVE_SOON_NS: u64 = 50_000_000;
 
 /// Behind so long a silence of ours, which is half of what ranks that others started wait at least, one whose
 /// connection ends may have given us up.
@@ -67,7 +70,7 @@ pub(super) struct Coordinator {
     meeting: Option<Meeting>,
     /// When they are next told that we are there, on the clock.
     alive_ns: u64,
-    /// For how long they have not heard of us at the longest: this process was stopped, or had no processor.
+    /// For how long ranks that others started have not heard of us at the longest: this process was stopped, or had no processor.
     silent_ns: u64,
     /// The clocks of such ranks minus ours, in nanoseconds.
     offsets_ns: BTreeMap<GlobalRank, i64>,
@@ -187,10 +190,9 @@ impl Coordinator {
             Phase::Killed => None,
         };
         let next_alarm = self.alarms.iter().map(|(due, _)| *due).min();
-        let next_word = self.meeting.is_some().then_some(self.alive_ns);
         let next_look = self.next_look_ns();
         let wake_at =
-            deadline_ns.into_iter().chain(next_alarm).chain(next_word).chain(next_look).min();
+            deadline_ns.into_iter().chain(next_alarm).chain([self.alive_ns]).chain(next_look).min();
         let left = wake_at.map(|at| Duration::from_nanos(at.saturating_sub(now)));
         self.wait_for_something(left);
         self.take_commands();
@@ -264,14 +266,36 @@ impl Coordinator {
         }
     }
 
-    /// Lets ranks that others started hear of us: silence is how they know that we are lost.
+    /// Lets the ranks hear of us: silence is how those that others started know that we are lost,
+    /// and the others that we stand still (a terminal's Ctrl-Z) and take nothing from them, so that they
+    /// wait for us and not for each other.
     fn say_alive(&mut self) {
         let now = clock::now_ns();
-        if self.meeting.is_some() && now >= self.alive_ns {
-            self.silent_ns = self.silent_ns.max(now - self.alive_ns);
-            self.alive_ns = now.saturating_add(ALIVE_NS);
-            self.order(&Order::Alive);
+        let Some(late) = now.checked_sub(self.alive_ns) else { return };
+        self.silent_ns = self.silent_ns.max(late);
+        if let Phase::Running { deadline_ns } = &mut self.phase
+            && late >= ALIVE_NS
+        {
+            *deadline_ns = deadline_ns.saturating_add(late);
         }
+        self.alive_ns = now.saturating_add(self.word_every_ns());
+        self.order(&Order::Alive);
+    }
+
+    /// After how long: a silence of twice that is seen before any call can be late by it.
+    fn word_every_ns(&self) -> u64 {
+        let shortest = match (self.meeting.is_some(), self.checked.options.timeout) {
+            (true, _) => Duration::MAX,
+            (false, Some(timeout)) => timeout,
+            (false, None) => {
+                let groups = self.checked.plan.groups.iter();
+                groups
+                    .map(|group| Duration::from_millis(group.timeout_ms()))
+                    .min()
+                    .unwrap_or_default()
+            }
+        };
+        (clock::nanoseconds(shortest) / 4).clamp(ALIVE_SOON_NS, ALIVE_NS)
     }
 
     fn order(&mut self, order: &Order) {

@@ -50,6 +50,8 @@ pub(crate) struct Job {
     pub(crate) messages: bool,
     /// The shortest timeout of the plan's groups: no new call can be late sooner.
     pub(crate) shortest_timeout_ns: u64,
+    /// See [`Setup`].
+    pub(crate) word_every_ns: Option<u64>,
 }
 
 /// See the module.
@@ -66,6 +68,8 @@ pub(crate) struct Clerk {
     messages: bool,
     /// The shortest timeout of the plan's groups: no new call can be late sooner.
     shortest_timeout_ns: u64,
+    /// See [`Setup`].
+    word_every_ns: Option<u64>,
     /// Locked before `desk`, by whoever sends: so notes arrive in order.
     socket: Arc<Mutex<UnixStream>>,
     desk: Mutex<Desk>,
@@ -90,6 +94,7 @@ impl Clerk {
             start_ns,
             messages: setup.record_messages,
             shortest_timeout_ns: program.timeouts_ns.iter().copied().min().unwrap_or(u64::MAX),
+            word_every_ns: setup.word_every_ns,
         };
         let recording = Recording { calls: setup.recorded_calls, at_end: setup.dump_at_end };
         Clerk::employ(job, recording, Arc::new(Mutex::new(socket)))
@@ -112,10 +117,12 @@ impl Clerk {
             dump_at_end: recording.at_end,
             messages: job.messages,
             shortest_timeout_ns: job.shortest_timeout_ns.max(LATE_LOOK_NS),
+            word_every_ns: job.word_every_ns,
             socket,
             desk: Mutex::new(Desk {
                 notes: touched(FIRST_NOTES),
                 recorder: Some(recorder),
+                heard_ns: clock::now_ns(),
                 ..Desk::default()
             }),
             called: Condvar::new(),
@@ -266,7 +273,8 @@ impl Clerk {
         let mut desk = self.desk();
         loop {
             let now = clock::now_ns();
-            let late = if desk.paused_ns.is_none() { desk.pending.late(now) } else { Vec::new() };
+            let watches = desk.paused_ns.is_none() && self.silence(&desk, now).is_none();
+            let late = if watches { desk.pending.late(now) } else { Vec::new() };
             for &work in &late {
                 desk.pending.remove(work);
                 desk.late = true;
@@ -284,7 +292,7 @@ impl Clerk {
                 desk = self.desk();
                 continue;
             }
-            let next_late = desk.pending.next_late().filter(|_| desk.paused_ns.is_none());
+            let next_late = desk.pending.next_late().filter(|_| watches);
             let unknown_late = now.saturating_add(self.shortest_timeout_ns);
             let wake_at = [send_at, next_late, Some(unknown_late)].into_iter().flatten().min();
             let left = Duration::from_nanos(wake_at.unwrap_or(now).saturating_sub(now));
@@ -407,6 +415,27 @@ impl Clerk {
         }
         drop(desk);
         self.called.notify_one();
+    }
+
+    /// For how long the coordinator has stood still, if it does: it has missed a word.
+    fn silence(&self, desk: &Desk, now: u64) -> Option<u64> {
+        let every = self.word_every_ns?;
+        let silent = now.saturating_sub(desk.heard_ns);
+        (silent > every.saturating_mul(2)).then_some(silent)
+    }
+
+    /// The coordinator is there. If it was not, ranks have waited for it to take what they had written
+    /// down, and then for each other: no timeout passed meanwhile.
+    pub(super) fn hear_word(&self) {
+        let mut desk = self.desk();
+        let now = clock::now_ns();
+        let silent = self.silence(&desk, now);
+        desk.heard_ns = now;
+        if let Some(silent) = silent.filter(|_| desk.paused_ns.is_none()) {
+            desk.pending.postpone(silent);
+            drop(desk);
+            self.called.notify_one();
+        }
     }
 
     /// Sends what was written down so far, and that the rank has come to a signal of its own.

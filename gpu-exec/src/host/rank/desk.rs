@@ -119,6 +119,8 @@ pub(super) struct Desk {
     pub(super) late: bool,
     /// Since when no timeout passes.
     pub(super) paused_ns: Option<u64>,
+    /// When the coordinator last said that it is there.
+    pub(super) heard_ns: u64,
     /// Nothing more is written down: the process is about to end.
     pub(super) closed: bool,
 }

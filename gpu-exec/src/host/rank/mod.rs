@@ -417,7 +417,7 @@ fn listen(
                 Order::Leave => held.tell(|told| told.leave = true),
                 Order::GoOn => held.gate.hold_for_signal(false),
                 Order::Dump => held.dump(),
-                Order::Alive => {}
+                Order::Alive => clerks.iter().for_each(|clerk| clerk.hear_word()),
                 Order::Die => {
                     eprintln!("lockstep rank: killed, an injected fault");
                     std::process::exit(1);

@@ -233,6 +233,7 @@ fn employ(
         start_ns,
         messages: start.setup.record_messages,
         shortest_timeout_ns: timeouts.min().unwrap_or(u64::MAX),
+        word_every_ns: start.setup.word_every_ns,
     };
     let recording =
         Recording { calls: start.setup.recorded_calls, at_end: start.setup.dump_at_end };
