@@ -83,11 +83,16 @@ impl RankProcess {
         let (socket, theirs) = UnixStream::pair()?;
         socket.set_nonblocking(true)?;
         control::send_memory(&socket, memory)?;
+        // NCCL says there what NCCL_DEBUG asks for; our own output is the findings'.
+        let said = match environment.is_empty() {
+            true => Stdio::null(),
+            false => Stdio::from(io::stderr()),
+        };
         let child = Command::new(&launcher.program)
             .args(&launcher.args)
             .envs(environment)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
+            .stdout(said)
             // Ctrl-C is for the coordinator, which then ends its ranks in order.
             .process_group(0)
             .spawn()?;

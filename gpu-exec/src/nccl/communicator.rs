@@ -14,7 +14,7 @@
 //! to NCCL only, by whoever holds the mutex; after an abort there is none.
 #![allow(unsafe_code, reason = "see the module's text")]
 
-use super::device::{Region, Stream};
+use super::device::{Device, Region, Stream};
 use super::error::DeviceError;
 use super::lower::{Element, Operation};
 use super::table::Nccl;
@@ -23,11 +23,15 @@ use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::time::{Duration, Instant};
 
-/// How often a communicator that is not ready yet is asked again.
+/// How often a communicator that is not ready yet is asked again …
 const LOOK: Duration = Duration::from_micros(100);
+
+/// … and for how long without a pause: a call on a communicator that is connected takes NCCL's own thread
+/// less, and the next one waits for it.
+const LOOKS_ON: Duration = Duration::from_micros(200);
 
 /// How long an abort waits for a call that is under way. One that puts something on a stream whose
 /// queue is full does not come back before the stream moves on; the process then ends with its
@@ -220,7 +224,10 @@ impl Communicator {
                 self.abort();
                 return Err(DeviceError::Late { call, seconds: limit.as_secs() });
             }
-            std::thread::sleep(LOOK);
+            match began.elapsed() < LOOKS_ON {
+                true => std::thread::yield_now(),
+                false => std::thread::sleep(LOOK),
+            }
         }
         Ok(())
     }
@@ -242,6 +249,30 @@ impl Communicator {
             // under way.
             unsafe { (self.nccl.ncclCommAbort)(handle) };
         }
+    }
+
+    /// Aborts all of them at once, each on a thread of its own: an abort waits for its communicator's
+    /// kernel, which may wait behind another communicator's. Returns when all are through, or at the limit
+    /// without those that are not: they end with the process.
+    pub(super) fn abort_all(all: &[Arc<Communicator>], device: &Arc<Device>, limit: Duration) {
+        let (end, ended) = mpsc::channel::<()>();
+        for communicator in all {
+            let (other, device, end) = (communicator.clone(), device.clone(), end.clone());
+            let abort = move || {
+                // NCCL goes back to the device that was current, and would begin on the first one.
+                let _ = device.make_current();
+                other.abort();
+                drop(end);
+            };
+            // Without a thread it is aborted here: later than the others, or never.
+            let named = std::thread::Builder::new().name("abort".to_owned());
+            if named.spawn(abort).is_err() {
+                communicator.abort();
+            }
+        }
+        drop(end);
+        // Nothing is ever sent: it hangs up when the last is through.
+        let _ = ended.recv_timeout(limit);
     }
 
     /// Gives it back when all its work is done: every rank of it must do so.

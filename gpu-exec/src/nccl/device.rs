@@ -5,8 +5,8 @@
 //! is named by [`Region`]s that were checked against their allocation.
 #![allow(unsafe_code, reason = "see the module's text")]
 
+use super::compiler;
 use super::error::DeviceError;
-use super::kernels;
 use super::table::{Driver, Nvrtc};
 use crate::clock;
 use cudarc::driver::sys::{self, CUcontext, CUevent, CUfunction, CUmodule, CUstream};
@@ -15,6 +15,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Threads a block of every kernel.
 const BLOCK: u32 = 256;
@@ -172,7 +173,7 @@ impl Device {
         cuda!(driver, cuDevicePrimaryCtxRetain(&raw mut context, device))?;
         cuda!(driver, cuCtxSetCurrent(context))?;
         let architecture = format!("sm_{}{}", capability.0, capability.1);
-        let image = compile(nvrtc, &architecture)?;
+        let image = compiler::compile(nvrtc, &architecture)?;
         let mut module = ptr::null_mut();
         cuda!(driver, cuModuleLoadData(&raw mut module, image.as_ptr().cast::<c_void>()))?;
         let functions = Mutex::default();
@@ -265,20 +266,31 @@ impl Device {
     }
 
     /// An event that has passed and when that was on the shared clock: the best of some attempts,
-    /// within half of what that took.
-    pub(super) fn anchor(&self, stream: Stream) -> Result<(Event, u64), DeviceError> {
+    /// within half of what that took. `None` if none passes within the limit: the stream may share
+    /// its way to the device with one that waits for a peer.
+    pub(super) fn anchor(
+        &self,
+        stream: Stream,
+        limit: Duration,
+    ) -> Result<Option<(Event, u64)>, DeviceError> {
         let mut best: Option<(u64, Event, u64)> = None;
+        let until = clock::now_ns().saturating_add(clock::nanoseconds(limit));
         for _ in 0..5 {
             let before = clock::now_ns();
             let event = self.record(stream)?;
-            cuda!(self.driver, cuEventSynchronize(event.event))?;
+            while !self.has_passed(&event)? {
+                if clock::now_ns() > until {
+                    return Ok(best.map(|(_, event, at)| (event, at)));
+                }
+                std::thread::yield_now();
+            }
             let after = clock::now_ns();
             let took = after.saturating_sub(before);
             if best.as_ref().is_none_or(|(least, ..)| took < *least) {
                 best = Some((took, event, before + took / 2));
             }
         }
-        best.map(|(_, event, at)| (event, at)).ok_or(DeviceError::Aborted)
+        Ok(best.map(|(_, event, at)| (event, at)))
     }
 
     /// Makes the stream wait until the event has passed.
@@ -395,9 +407,10 @@ impl Device {
         )
     }
 
-    /// Elements that give every multiprocessor a full set of threads.
+    /// Elements that give every multiprocessor one block: work everywhere, which leaves room for NCCL's
+    /// blocks beside it (640 threads of 96 registers, where a multiprocessor has 65,536).
     pub(super) fn full_width(&self) -> u64 {
-        u64::from(self.multiprocessors) * 4 * u64::from(BLOCK)
+        u64::from(self.multiprocessors) * u64::from(BLOCK)
     }
 
     fn function(&self, name: &str) -> Result<Function, DeviceError> {
@@ -411,57 +424,6 @@ impl Device {
         functions.insert(name.to_owned(), Function(function));
         Ok(Function(function))
     }
-}
-
-/// The kernels as machine code of the architecture: a driver older than the compiler could not
-/// read the compiler's PTX.
-fn compile(nvrtc: &Nvrtc, architecture: &str) -> Result<Vec<u8>, DeviceError> {
-    let refused = |call: &'static str, code: c_uint| {
-        // SAFETY: returns a text that lives as long as the library.
-        let text = unsafe { CStr::from_ptr((nvrtc.nvrtcGetErrorString)(code)) };
-        DeviceError::Nvrtc { call, text: text.to_string_lossy().into_owned() }
-    };
-    macro_rules! nvrtc {
-        ($call:ident($($argument:expr),*)) => {{
-            // SAFETY: the program was made by NVRTC; texts end with a zero and outlive the call;
-            // results have the size that NVRTC asked for.
-            match unsafe { (nvrtc.$call)($($argument),*) } {
-                0 => Ok(()),
-                code => Err(refused(stringify!($call), code)),
-            }
-        }};
-    }
-    let source = CString::new(kernels::SOURCE).unwrap_or_default();
-    let mut program = ptr::null_mut();
-    let (text, no_headers) = (source.as_ptr(), ptr::null());
-    nvrtc!(nvrtcCreateProgram(
-        &raw mut program,
-        text,
-        c"kernels.cu".as_ptr(),
-        0,
-        no_headers,
-        no_headers
-    ))?;
-    let architecture_option =
-        CString::new(format!("--gpu-architecture={architecture}")).unwrap_or_default();
-    // Each product and sum is rounded for itself.
-    let options = [architecture_option.as_ptr(), c"--fmad=false".as_ptr()];
-    let compiled = nvrtc!(nvrtcCompileProgram(program, options.len() as c_int, options.as_ptr()));
-    if let Err(error) = compiled {
-        let mut length = 0;
-        nvrtc!(nvrtcGetProgramLogSize(program, &raw mut length))?;
-        let mut log = vec![0u8; length.max(1)];
-        nvrtc!(nvrtcGetProgramLog(program, log.as_mut_ptr().cast::<c_char>()))?;
-        let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim().to_owned();
-        let log = if log.is_empty() { error.to_string() } else { log };
-        return Err(DeviceError::Kernels { architecture: architecture.to_owned(), log });
-    }
-    let mut length = 0;
-    nvrtc!(nvrtcGetCUBINSize(program, &raw mut length))?;
-    let mut image = vec![0u8; length];
-    nvrtc!(nvrtcGetCUBIN(program, image.as_mut_ptr().cast::<c_char>()))?;
-    nvrtc!(nvrtcDestroyProgram(&raw mut program))?;
-    Ok(image)
 }
 
 fn to_text(text: &[c_char]) -> String {

@@ -1,14 +1,15 @@
 //! The `nccl` backend: plans on GPUs, a process a rank, through NVIDIA's libraries, which are looked
 //! for when a run starts.
 //!
-//! `probe` finds the libraries, `table` their functions; `device` and `communicator` are what a
-//! rank does with them. `lower` turns a plan into steps on streams, which is where NCCL's own
+//! `probe` finds the libraries, `table` their functions; `device`, `compiler` and `communicator` are
+//! what a rank does with them. `lower` turns a plan into steps on streams, which is where NCCL's own
 //! collectives and the plan's schedules differ; `rank` carries the steps out. What starts, watches
 //! and ends ranks is the host executor's.
 //!
 //! Which of cudarc: its types and signatures; see `table`.
 
 mod communicator;
+mod compiler;
 mod device;
 mod error;
 mod kernels;

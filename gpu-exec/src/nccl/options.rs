@@ -87,6 +87,8 @@ impl Sharing {
                 ("NCCL_HOSTID", format!("lockstep-{rank}")),
                 ("NCCL_SOCKET_IFNAME", "lo".to_owned()),
                 ("NCCL_MNNVL_ENABLE", "0".to_owned()),
+                ("NCCL_NET", "Socket".to_owned()),
+                ("NCCL_IB_DISABLE", "1".to_owned()),
             ],
             Sharing::MultiRank => vec![
                 ("NCCL_MULTI_RANK_GPU_ENABLE", "1".to_owned()),

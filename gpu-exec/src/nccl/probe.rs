@@ -26,7 +26,8 @@ const STANDARD_FOLDERS: [&str; 8] = [
 /// The driver's name.
 const CUDA_NAMES: [&str; 1] = ["libcuda.so.1"];
 
-/// The runtime compiler's names: PyPI's wheels ship only those with a number.
+/// The runtime compiler's names: PyPI's wheels ship only those with a number. One without may be of any
+/// version, and is looked for when no other is anywhere.
 const NVRTC_NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 
 /// NCCL's names: PyPI's wheels ship only the first.
@@ -85,9 +86,12 @@ pub fn probe(options: &NcclOptions) -> NcclProbe {
         folders.iter().cloned().chain(wheels).collect::<Vec<_>>()
     };
     let nvrtc = with(&["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"]);
-    let (cuda, _) = look_for(&CUDA_NAMES, folders.clone(), by_name);
-    let (nvrtc, _) = look_for(&NVRTC_NAMES, nvrtc, by_name);
-    let (nccl, library) = look_for(&NCCL_NAMES, with(&["nvidia/nccl/lib"]), by_name);
+    let named = options.libraries.len();
+    let look = |names, folders| Search { names, folders, named, by_name };
+    let (cuda, driver) = look(&CUDA_NAMES, folders.clone()).run(|_| true);
+    let newest = driver.as_ref().and_then(driver_version).map(|version| version / 1000);
+    let (nvrtc, _) = look(&NVRTC_NAMES, nvrtc).run(|name| is_for(name, newest));
+    let (nccl, library) = look(&NCCL_NAMES, with(&["nvidia/nccl/lib"])).run(|_| true);
     NcclProbe { cuda, nvrtc, nccl, nccl_version: library.as_ref().and_then(version) }
 }
 
@@ -134,30 +138,54 @@ fn wheel_folders(lib: &Path, packages: &[&str]) -> Vec<PathBuf> {
     folders.flat_map(|folder| packages.iter().map(move |package| folder.join(package))).collect()
 }
 
-fn look_for(
+/// What is looked for, and where.
+struct Search {
     names: &'static [&'static str],
     folders: Vec<PathBuf>,
+    /// So many of the folders were named by somebody: what is there goes before everything else.
+    named: usize,
     by_name: bool,
-) -> (LibraryProbe, Option<Library>) {
-    let mut probe =
-        LibraryProbe { names: names.to_vec(), folders, by_name, found: None, broken: None };
-    let in_folders = probe.folders.iter().flat_map(|folder| names.iter().map(|n| folder.join(n)));
-    let bare = names.iter().filter(|_| by_name).map(PathBuf::from);
-    let candidates: Vec<PathBuf> = in_folders.filter(|path| path.exists()).chain(bare).collect();
-    for path in candidates {
-        match open(&path) {
-            Ok(library) => {
-                probe.found = Some(path);
-                return (probe, Some(library));
+}
+
+impl Search {
+    /// Opens the first library that is `wanted` and can be opened: in folders that somebody named any of
+    /// the names, elsewhere the first name wherever it is, before the next one.
+    fn run(self, wanted: impl Fn(&str) -> bool) -> (LibraryProbe, Option<Library>) {
+        let Search { names, folders, named, by_name } = self;
+        let mut probe =
+            LibraryProbe { names: names.to_vec(), folders, by_name, found: None, broken: None };
+        let wanted: Vec<&str> = names.iter().copied().filter(|name| wanted(name)).collect();
+        let (named, found) = probe.folders.split_at(named.min(probe.folders.len()));
+        let named =
+            named.iter().flat_map(|folder| wanted.iter().map(move |name| folder.join(name)));
+        let bare = |name: &str| Some(PathBuf::from(name)).filter(|_| by_name);
+        let elsewhere = wanted
+            .iter()
+            .flat_map(|name| found.iter().map(move |folder| folder.join(name)).chain(bare(name)));
+        let there = |path: &PathBuf| path.exists() || path.parent() == Some(Path::new(""));
+        let candidates: Vec<PathBuf> = named.chain(elsewhere).filter(there).collect();
+        for path in candidates {
+            match open(&path) {
+                Ok(library) => {
+                    probe.found = Some(path);
+                    return (probe, Some(library));
+                }
+                // By bare name, "not found" is the expected answer and tells nothing.
+                Err(error) if path.is_absolute() && probe.broken.is_none() => {
+                    probe.broken = Some(why_not(&path, &error));
+                }
+                Err(_) => {}
             }
-            // By bare name, "not found" is the expected answer and tells nothing.
-            Err(error) if path.is_absolute() && probe.broken.is_none() => {
-                probe.broken = Some(why_not(&path, &error));
-            }
-            Err(_) => {}
         }
+        (probe, None)
     }
-    (probe, None)
+}
+
+/// Whether a compiler of that name is for a driver that goes up to this major version of CUDA: a driver
+/// loads no machine code of a later one's. What is not known is tried.
+fn is_for(nvrtc: &str, newest: Option<c_int>) -> bool {
+    let major = nvrtc.rsplit_once(".so.").and_then(|(_, major)| major.parse().ok());
+    major.zip(newest).is_none_or(|(major, newest): (c_int, c_int)| major <= newest)
 }
 
 /// What the loader says: it names the path by itself, but not always.
@@ -173,6 +201,21 @@ fn open(path: &Path) -> Result<Library, libloading::Error> {
     // SAFETY: the initialisers of CUDA's driver and of NCCL, the only names that are passed here,
     // are made to run in any process and need nothing set up before.
     unsafe { Library::new(path) }
+}
+
+/// The CUDA version that a driver goes up to: 13000 for 13.0.
+#[allow(unsafe_code, reason = "a call through the driver's C interface")]
+fn driver_version(driver: &Library) -> Option<c_int> {
+    let mut version: c_int = 0;
+    // SAFETY: `CUresult cuDriverGetVersion(int*)` in cuda.h since 2.2, CUDA_SUCCESS being 0; it writes
+    // one int, keeps no pointer and needs no initialisation before.
+    let result = unsafe {
+        let get = driver
+            .get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cuDriverGetVersion\0")
+            .ok()?;
+        get(&raw mut version)
+    };
+    (result == 0).then_some(version)
 }
 
 #[allow(unsafe_code, reason = "a call through NCCL's C interface")]
@@ -298,6 +341,46 @@ mod tests {
         assert!(text.contains(&broken) && !text.contains("no libcuda"), "{text}");
         assert!(text.contains("; no libnvrtc.so.13"), "{text}");
         assert_eq!(text.matches("libcuda.so.1").count(), 1, "{text}");
+    }
+
+    /// A library with that function, by the C compiler.
+    fn library(path: &Path, source: &str) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let text = path.with_extension("c");
+        std::fs::write(&text, source).unwrap();
+        let mut cc = std::process::Command::new("cc");
+        assert!(
+            cc.args(["-shared", "-fPIC", "-o"]).args([path, &text]).status().unwrap().success()
+        );
+    }
+
+    #[test]
+    fn the_compiler_is_none_that_the_driver_is_too_old_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["one/libnvrtc.so.12", "one/libnvrtc.so.13", "two/libnvrtc.so.13"] {
+            library(&at(name), "int nothing;");
+        }
+        let found = |folders: &[&str], named, newest: i32| {
+            let folders = folders.iter().map(|name| at(name)).collect();
+            let search = Search { names: &NVRTC_NAMES, folders, named, by_name: false };
+            search.run(|name| is_for(name, Some(newest))).0.found
+        };
+        assert_eq!(found(&["one"], 1, 13), Some(at("one/libnvrtc.so.13")));
+        assert_eq!(found(&["one"], 1, 12), Some(at("one/libnvrtc.so.12")));
+        assert_eq!(found(&["two"], 1, 12), None);
+        // What somebody named goes before what is newer elsewhere; of what nobody named the newest is taken.
+        library(&at("three/libnvrtc.so.12"), "int nothing;");
+        assert_eq!(found(&["three", "two"], 1, 13), Some(at("three/libnvrtc.so.12")));
+        assert_eq!(found(&["three", "two"], 0, 13), Some(at("two/libnvrtc.so.13")));
+
+        let driver = at("four/libcuda.so.1");
+        library(&driver, "int cuDriverGetVersion(int *v) { *v = 12080; return 0; }");
+        let libraries = vec![at("four"), at("one")];
+        let options = NcclOptions { libraries, only_there: true, ..NcclOptions::default() };
+        let probe = probe(&options);
+        assert_eq!(probe.cuda.found, Some(driver));
+        assert_eq!(probe.nvrtc.found, Some(at("one/libnvrtc.so.12")));
     }
 
     #[test]

@@ -19,13 +19,14 @@ use libloading::Library;
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 use std::path::Path;
 
-/// A table of functions that return a code. The codes are numbers here: a library newer than its
+/// A table of functions that return a code. One may go by an older name of the same signature, where a
+/// library has only that. The codes are numbers here: a library newer than its
 /// binding may answer with one that an enum does not have.
 macro_rules! table {
     (
         $(#[$doc:meta])*
         $table:ident, $library:literal, $since:literal, $sys:ident, $result:ty,
-        same { $($name:ident($($type:ty),*);)* }
+        same { $($name:ident $(or $older:ident)? ($($type:ty),*);)* }
         other { $($other:ident($($other_type:ty),*) -> $gives:ty;)* }
     ) => {
         $(#[$doc])*
@@ -56,6 +57,7 @@ macro_rules! table {
                 unsafe {
                     $(let $name = *loaded
                         .get(concat!(stringify!($name), "\0").as_bytes())
+                        $(.or_else(|_| loaded.get(concat!(stringify!($older), "\0").as_bytes())))?
                         .map_err(|_| missing(stringify!($name)))?;)*
                     $(let $other = *loaded
                         .get(concat!(stringify!($other), "\0").as_bytes())
@@ -72,7 +74,7 @@ macro_rules! table {
 
 table! {
     /// `libcuda.so.1`.
-    Driver, "CUDA's driver", "CUDA 12.8", driver, driver::CUresult,
+    Driver, "CUDA's driver", "CUDA 11.7", driver, driver::CUresult,
     same {
         cuInit(c_uint);
         cuDriverGetVersion(*mut c_int);
@@ -92,8 +94,7 @@ table! {
         cuEventDestroy_v2(driver::CUevent);
         cuEventRecord(driver::CUevent, driver::CUstream);
         cuEventQuery(driver::CUevent);
-        cuEventSynchronize(driver::CUevent);
-        cuEventElapsedTime_v2(*mut f32, driver::CUevent, driver::CUevent);
+        cuEventElapsedTime_v2 or cuEventElapsedTime (*mut f32, driver::CUevent, driver::CUevent);
         cuMemAlloc_v2(*mut driver::CUdeviceptr, usize);
         cuMemGetInfo_v2(*mut usize, *mut usize);
         cuMemcpyHtoDAsync_v2(driver::CUdeviceptr, *const c_void, usize, driver::CUstream);

@@ -275,20 +275,9 @@ pub unsafe extern "C" fn cuEventQuery(event: *mut c_void) -> c_uint {
     }
 }
 
-/// The driver's.
+/// The driver's, by the name that it has in drivers before CUDA 12.8 and keeps in later ones.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventSynchronize(event: *mut c_void) -> c_uint {
-    let Some(event) = (unsafe { event.cast::<Event>().as_ref() }) else { return INVALID_VALUE };
-    let moment = lock(&event.0).clone();
-    if let Some(moment) = moment {
-        moment.wait();
-    }
-    SUCCESS
-}
-
-/// The driver's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuEventElapsedTime_v2(
+pub unsafe extern "C" fn cuEventElapsedTime(
     milliseconds: *mut f32,
     from: *mut c_void,
     to: *mut c_void,

@@ -333,7 +333,8 @@ impl Coordinator {
                     None => self.alarms.push((clock::now_ns(), Alarm::of(rank.rank, signal))),
                 },
                 Report::Done => rank.done = true,
-                Report::Failed { why, .. } => rank.failure = Some(why),
+                // The first reason is why; more come of it.
+                Report::Failed { why, .. } => drop(rank.failure.get_or_insert(why)),
             }
         }
         let (number, done) = (rank.rank, rank.done);

@@ -154,11 +154,11 @@ impl Lowering<'_> {
             }
             Collective::AllReduce { op } => {
                 let tensor = self.operand(*output, bytes(count))?;
-                (Operation::AllReduce(self.reduction(op, dtype)?), tensor, tensor)
+                (Operation::AllReduce(self.reduction(op, dtype, size)?), tensor, tensor)
             }
             Collective::Reduce { op, root } => {
                 let tensor = self.operand(*output, bytes(count))?;
-                (Operation::Reduce(self.reduction(op, dtype)?, root.0), tensor, tensor)
+                (Operation::Reduce(self.reduction(op, dtype, size)?, root.0), tensor, tensor)
             }
             Collective::Broadcast { root } => {
                 let tensor = self.operand(*output, bytes(count))?;
@@ -168,7 +168,7 @@ impl Lowering<'_> {
                 let all = count.saturating_mul(size.into());
                 let input = self.operand(*input, bytes(all))?;
                 let output = self.operand(*output, bytes(count))?;
-                (Operation::ReduceScatter(self.reduction(op, dtype)?), input, output)
+                (Operation::ReduceScatter(self.reduction(op, dtype, size)?), input, output)
             }
             Collective::AllGather => {
                 let all = count.saturating_mul(size.into());
@@ -200,8 +200,17 @@ impl Lowering<'_> {
         &self,
         op: lockstep_core::reduce::ReduceOp,
         dtype: Dtype,
+        size: u32,
     ) -> Result<Reduction, Unsupported> {
-        Reduction::of(op, dtype).map_err(|refused| Unsupported::Reduction { op: self.op, refused })
+        let reduction = Reduction::of(op, dtype);
+        let reduction =
+            reduction.map_err(|refused| Unsupported::Reduction { op: self.op, refused })?;
+        // The mean of one is its sum; NCCL's kernel for one rank refuses that of 8-bit floats
+        // (`ncclLaunchOneRank` in `onerank.cu` asks for an architecture in its host code).
+        Ok(match reduction {
+            Reduction::Avg if size == 1 => Reduction::Sum,
+            reduction => reduction,
+        })
     }
 
     /// What c10d makes of sends and receives too (`torch/csrc/cuda/nccl.cpp`: `gather`, `scatter`,

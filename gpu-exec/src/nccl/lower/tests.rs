@@ -145,6 +145,27 @@ fn communicators_are_the_same_on_every_rank() {
     assert_eq!(all, [vec![0, 1, 2, 3], vec![3, 1], vec![0, 2]]);
 }
 
+/// NCCL's kernel for one rank refuses the mean of 8-bit floats, which is a sum there.
+#[test]
+fn the_mean_of_one_rank_is_its_sum() {
+    for (n, reduction) in [(1, Reduction::Sum), (2, Reduction::Avg)] {
+        let mut plan = PlanBuilder::new("mean", n, BackendName::Nccl).unwrap();
+        let tensor = plan.tensor("t", Dtype::Float8E4m3fn, 8, Fill::Rank);
+        let mean = Collective::AllReduce { op: ReduceOp::Avg };
+        let plan = plan.every_rank(|_, program| {
+            program.collective(GroupId::WORLD, mean, 8, None, Some(tensor));
+        });
+        let program = lowered(&plan.unwrap(), 0, LIBRARY).unwrap();
+        let operations: Vec<_> = (program.ops.iter().flatten())
+            .filter_map(|step| match step {
+                Step::Collective { operation, .. } => Some(*operation),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(operations, [Operation::AllReduce(reduction)]);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -7,15 +7,17 @@
 //! A run that is paused holds the programs before their next operations, as on the host; what they
 //! have put on their streams goes on.
 
+mod backlog;
 mod mailbox;
 mod program;
 mod timeline;
 
 use super::communicator::{self, Communicator, UniqueId};
+use super::compiler;
 use super::device::{self, Device};
 use super::error::DeviceError;
 use super::lower::{Communicators, Lowered, Way, lower};
-use super::table::{Nccl, Nvrtc};
+use super::table::Nccl;
 use super::{Collectives, DeviceSetup, Sharing};
 use crate::clock;
 use crate::host::control::{Report, frame};
@@ -93,7 +95,7 @@ fn run_process(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
         let ranks = plan.world_size;
         return Err(DeviceError::TooFewDevices { ranks, devices, visible_devices }.into());
     }
-    let nvrtc = Nvrtc::load(&setup.nvrtc)?;
+    let nvrtc = compiler::load(&setup.nvrtc)?;
     let device = Arc::new(Device::open(driver, &nvrtc, rank.0 % devices)?);
     let name = device.describe(driver_version().as_deref());
     let version = communicator::version(&nccl)?;
@@ -118,12 +120,13 @@ fn run_process(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
     let clerk = employ(start, &plan, rank, start_ns, socket)?;
     let ready = prepared.start(clerk.clone(), calibration, all.clone(), stream, start)?;
     let (timeline, closing) = (ready.timeline(), clerk.clone());
-    let aborted = all.clone();
+    let (aborted, used) = (all.clone(), device.clone());
+    let grace = Duration::from_nanos(start.setup.grace_ns);
     let _ = start.closing.set(Box::new(move || {
         timeline.close();
         closing.abort();
         // Kernels that wait for a peer end by this; the process then goes without them.
-        aborted.iter().for_each(|communicator| communicator.abort());
+        Communicator::abort_all(&aborted, &used, grace);
     }));
     start.serve(vec![clerk.clone()]);
     ready.run(&start.gate())?;
@@ -163,7 +166,7 @@ fn run_logical(setup: &DeviceSetup, plan: Arc<Plan>, start: &Start<'_>) -> Resul
     }
     let driver = device::driver(&setup.cuda)?;
     device::count(&driver)?;
-    let nvrtc = Nvrtc::load(&setup.nvrtc)?;
+    let nvrtc = compiler::load(&setup.nvrtc)?;
     let device = Arc::new(Device::open(driver, &nvrtc, 0)?);
     let name = device.describe(driver_version().as_deref());
     say(start, format!("{name}, no NCCL{}", stand_in(&setup.cuda)));

@@ -1,5 +1,6 @@
 //! A rank's lowered program: memory, streams and links, and the steps put on them in order.
 
+use super::backlog::Backlog;
 use super::mailbox::Post;
 use super::timeline::Timeline;
 use super::{RankError, since, timeout_ns};
@@ -23,6 +24,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long a device computes before it is measured.
+const WARM_NS: u64 = 50_000_000;
+
 /// How fast a device computes, measured when a rank starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Calibration {
@@ -33,7 +37,8 @@ pub(super) struct Calibration {
 }
 
 impl Calibration {
-    /// Measures with kernels on the stream: the shortest of several, after one that warms up.
+    /// Measures with kernels on the stream: the shortest of several, once the device has been at work for
+    /// long enough to have raised its clock.
     pub(super) fn of(device: &Device, stream: Stream) -> Result<Calibration, DeviceError> {
         let time = |iterations: u64| -> Result<f64, DeviceError> {
             let mut least = f64::INFINITY;
@@ -49,6 +54,11 @@ impl Calibration {
             }
             Ok(least.max(0.0))
         };
+        let began = clock::now_ns();
+        while since(began) < WARM_NS {
+            compute(device, stream, 1 << 12)?;
+            device.synchronize(stream)?;
+        }
         let least_ns = time(0)?;
         let mut iterations = 256;
         // Long enough to be measured: half a millisecond, or as long as iterations can be.
@@ -71,6 +81,31 @@ impl Calibration {
 fn compute(device: &Device, stream: Stream, iterations: u64) -> Result<(), DeviceError> {
     let threads = device.full_width();
     device.launch(stream, kernels::COMPUTE, [0; 3], threads, iterations)
+}
+
+/// The stream that a step is put on, and how many commands it is there at the most; an event that is
+/// marked counts by itself.
+fn commands(step: &Step) -> Option<(Lane, u64)> {
+    match step {
+        Step::Follow { lane, .. } | Step::Await { lane, .. } => Some((*lane, 1)),
+        Step::Mark { lane, .. } => Some((*lane, 0)),
+        Step::Copy { lane, .. }
+        | Step::Combine { lane, .. }
+        | Step::Premultiply { lane, .. }
+        | Step::Divide { lane, .. }
+        | Step::Compute { lane, .. } => Some((*lane, 1)),
+        // A letterbox takes a copy, a number and a wait on each side.
+        Step::Exchange { communicator, sends, receives } => {
+            Some((Lane::Of(*communicator), 3 * (sends.len() + receives.len()) as u64))
+        }
+        Step::Collective { communicator, .. } => Some((Lane::Of(*communicator), 1)),
+        Step::Make { .. }
+        | Step::HoldFor { .. }
+        | Step::HoldForAll
+        | Step::Sleep { .. }
+        | Step::Answer { .. }
+        | Step::Die { .. } => None,
+    }
 }
 
 /// How a rank reaches the others.
@@ -112,6 +147,7 @@ pub(super) struct Ready {
     calibration: Calibration,
     timeouts_ns: Vec<u64>,
     ends: BTreeMap<u32, Arc<Event>>,
+    backlog: Backlog,
 }
 
 impl Program {
@@ -180,8 +216,8 @@ impl Program {
             .map_err(RankError::Other)?;
         let groups = self.plan.groups.iter();
         let timeouts_ns = groups.map(|group| timeout_ns(start, group.timeout_ms())).collect();
-        let ends = BTreeMap::new();
-        Ok(Ready { program: self, clerk, works, timeline, calibration, timeouts_ns, ends })
+        let (ends, backlog) = (BTreeMap::new(), Backlog::default());
+        Ok(Ready { program: self, clerk, works, timeline, calibration, timeouts_ns, ends, backlog })
     }
 }
 
@@ -260,6 +296,11 @@ impl Ready {
 
     fn step(&mut self, op: u32, step: Step) -> Result<(), RankError> {
         let device = self.program.device.clone();
+        if let Some((lane, commands)) = commands(&step) {
+            let (stream, lane) = self.stream(lane)?;
+            self.backlog.wait(&device, (stream, lane))?;
+            self.backlog.put(lane, commands);
+        }
         match step {
             Step::Make { work, part, seq, group } => {
                 let timeout = self.timeouts_ns.get(group.index()).copied().unwrap_or(u64::MAX);
@@ -283,6 +324,7 @@ impl Ready {
                         self.ends.insert(*work, event.clone());
                     }
                 }
+                self.backlog.mark(lane, event.clone());
                 self.timeline.mark(lane, event, marks);
             }
             Step::Copy { lane, from, into } => {

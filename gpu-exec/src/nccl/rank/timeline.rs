@@ -19,6 +19,7 @@ use crate::nccl::device::{Device, Event, Stream};
 use crate::nccl::error::DeviceError;
 use crate::nccl::lower::Mark;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -32,6 +33,12 @@ const ASK_NS: u64 = 2_000_000;
 /// How old an anchor may be.
 const ANCHOR_NS: u64 = 1_000_000_000;
 
+/// How long the first anchor may take: others may fill the device.
+const FIRST_ANCHOR: Duration = Duration::from_secs(10);
+
+/// How long the next ones may: the thread has streams to look at.
+const NEXT_ANCHOR: Duration = Duration::from_millis(2);
+
 /// See the module.
 pub(super) struct Timeline {
     device: Arc<Device>,
@@ -42,6 +49,8 @@ pub(super) struct Timeline {
     /// Held while notes are on their way from the desk to the clerk: who closes the timeline waits
     /// for them.
     telling: Mutex<()>,
+    /// The process is about to end: what the device says from now on is not its failure.
+    closing: AtomicBool,
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -83,6 +92,7 @@ impl Timeline {
             communicators,
             desk: Mutex::default(),
             telling: Mutex::default(),
+            closing: AtomicBool::new(false),
             changed: Condvar::new(),
             thread: Mutex::default(),
         });
@@ -90,7 +100,9 @@ impl Timeline {
         let thread = std::thread::Builder::new()
             .name("timeline".to_owned())
             .spawn(move || {
-                if let Err(error) = working.work(stream) {
+                if let Err(error) = working.work(stream)
+                    && !working.closing.load(Ordering::Acquire)
+                {
                     working.fail(error.to_string());
                 }
             })
@@ -150,10 +162,15 @@ impl Timeline {
 
     fn work(&self, stream: Stream) -> Result<(), DeviceError> {
         self.device.make_current()?;
-        let mut anchor = self.device.anchor(stream)?;
+        let anchor = self.device.anchor(stream, FIRST_ANCHOR)?;
+        let seconds = FIRST_ANCHOR.as_secs();
+        let mut anchor = anchor.ok_or(DeviceError::Late { call: "cuEventQuery", seconds })?;
         let mut looked_ns = clock::now_ns();
         let mut asked_ns = 0;
         loop {
+            if self.closing.load(Ordering::Acquire) {
+                return Ok(());
+            }
             let mut desk = self.desk();
             if desk.ahead.values().all(VecDeque::is_empty) && desk.known.is_empty() {
                 if desk.stopped {
@@ -172,7 +189,8 @@ impl Timeline {
                 }
             }
             if now.saturating_sub(anchor.1) > ANCHOR_NS && self.is_idle() {
-                anchor = self.device.anchor(stream)?;
+                // One that does not come is tried again at the next look.
+                anchor = self.device.anchor(stream, NEXT_ANCHOR)?.unwrap_or(anchor);
             }
             let now = clock::now_ns();
             let nothing_ahead = self.look(&anchor, looked_ns, now)?;
@@ -252,6 +270,7 @@ impl Timeline {
 
     /// Tells everything that is known, for a process that is about to end.
     pub(super) fn close(&self) {
+        self.closing.store(true, Ordering::Release);
         self.tell_before((u64::MAX, u64::MAX));
     }
 

@@ -28,7 +28,7 @@ pub(super) fn smoke(ranks: u32) -> Result<Plan, PlanError> {
 }
 
 /// Every collective in two types, and every type and operation as an all_reduce, a plan for each
-/// type, at all sizes (in elements).
+/// type, at all sizes (in elements), with its name and type.
 ///
 /// NCCL's own collectives add in an order of their own. What they are asked to reduce are whole
 /// numbers that every type adds exactly in any order; schedules get numbers that round.
@@ -36,7 +36,7 @@ pub(super) fn values(
     ranks: u32,
     sizes: &[u64],
     by: Collectives,
-) -> Result<Vec<(String, Plan)>, PlanError> {
+) -> Result<Vec<(String, Dtype, Plan)>, PlanError> {
     let fill = match by {
         Collectives::Library => Fill::Rank,
         Collectives::Schedules => Fill::Seeded { seed: 11 },
@@ -47,7 +47,8 @@ pub(super) fn values(
     let mut plans = Vec::new();
     for dtype in [Dtype::Float32, Dtype::Int64] {
         let calls = every.iter().flat_map(|call| sizes.iter().map(|count| (*call, *count)));
-        plans.push((format!("every collective, {dtype}"), calls_on(ranks, dtype, fill, calls)?));
+        let what = format!("every collective, {dtype}");
+        plans.push((what, dtype, calls_on(ranks, dtype, fill, calls)?));
     }
     let factor = Factor::new(0.5).map(ReduceOp::PremulSum);
     for dtype in Dtype::COMPUTABLE {
@@ -66,7 +67,7 @@ pub(super) fn values(
             continue;
         }
         let what = format!("every operation, {dtype}");
-        plans.push((what, calls_on(ranks, dtype, fill, calls)?));
+        plans.push((what, dtype, calls_on(ranks, dtype, fill, calls)?));
     }
     Ok(plans)
 }
