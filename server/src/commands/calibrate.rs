@@ -1,6 +1,7 @@
 //! `lockstep calibrate`: measures a backend, and finds the topology on which the simulator takes as
 //! long.
 
+use super::elsewhere::ProcessorTime;
 use super::nccl::NcclArguments;
 use super::rank_launcher;
 use super::run::BackendChoice;
@@ -31,6 +32,9 @@ const MOST_CALLS: u64 = 400;
 
 /// A measurement that takes longer shows a machine that is not fit to be measured.
 const LONGEST: Duration = Duration::from_secs(120);
+
+/// The part of the cores that others may use before what is measured is more theirs than the backend's.
+const QUIET: f64 = 0.1;
 
 /// A core's own cache and the shared one, where the system does not say.
 const USUAL_CACHES: [u64; 2] = [1 << 20, 32 << 20];
@@ -74,6 +78,9 @@ struct Calibrated<'a> {
     fitted_off: Option<f64>,
     /// The same for sizes that the fit has not seen.
     held_back_off: Option<f64>,
+    /// The part of the cores' time that other processes used meanwhile; absent where the system does not
+    /// say.
+    elsewhere: Option<f64>,
 }
 
 /// A measured point beside its simulation.
@@ -121,6 +128,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let points = Probe::ALL.into_iter();
     let points = points.flat_map(|probe| all.iter().map(move |&bytes| Point { probe, bytes }));
     let points: Vec<Point> = points.collect();
+    let began = ProcessorTime::now();
     let (mut took, mut device) = (BTreeMap::<Point, Vec<u64>>::new(), String::new());
     for round in 1..=rounds {
         terminal::note(&format!("lockstep: measuring, round {round} of {rounds}"));
@@ -130,6 +138,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
             took.entry(point).or_default().push(call_ps);
             device = on;
         }
+    }
+    let ended = began.zip(ProcessorTime::now());
+    let elsewhere = ended.map(|(began, now)| now.elsewhere_since(began));
+    if let Some(part) = elsewhere.filter(|part| *part > QUIET) {
+        terminal::note(&format!(
+            "lockstep: other processes used {:.0}% of this machine's cores meanwhile: the topology is that of \
+             a machine as busy as this; calibrate again when it has nothing else to do",
+            part * 100.0
+        ));
     }
     let measured = took.into_iter().filter_map(|(point, took)| {
         let call_ps = took.into_iter().min()?;
@@ -153,7 +170,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         true => {
             let schema = "lockstep.calibrate/1";
             let lines = &lines;
-            let said = Calibrated { schema, topology: &topology, lines, fitted_off, held_back_off };
+            let said = Calibrated {
+                schema,
+                topology: &topology,
+                lines,
+                fitted_off,
+                held_back_off,
+                elsewhere,
+            };
             serde_json::to_string_pretty(&said)? + "\n"
         }
         false => as_text(&topology, &device, &lines, fitted_off, held_back_off),

@@ -5,6 +5,7 @@ pub(crate) mod calibrate;
 pub(crate) mod ddp;
 pub(crate) mod diagnose;
 pub(crate) mod dumps;
+pub(crate) mod elsewhere;
 pub(crate) mod explore;
 pub(crate) mod export;
 pub(crate) mod gpu_check;
