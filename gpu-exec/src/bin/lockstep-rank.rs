@@ -8,7 +8,7 @@
 
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Outcome, TraceWriter};
-use lockstep_gpu_exec::host::launched::{self, Launch};
+use lockstep_gpu_exec::host::launched::{self, Farewell, Launch};
 use lockstep_gpu_exec::{
     Backend, HostBackend, RankDump, RankLauncher, RunEvent, RunHandle, RunOptions, SharingStrategy,
     Transport,
@@ -91,7 +91,8 @@ fn launched(
         };
         return Ok(launched::join(&launch, &plan, &options, Some(Box::new(keep)))?);
     }
-    follow(launched::lead(&launch, itself()?, plan, options)?, trace)
+    let farewell = Farewell::default();
+    follow(launched::lead(&launch, itself()?, plan, options, &farewell)?, trace)
 }
 
 #[cfg(feature = "mpi")]

@@ -31,7 +31,7 @@ pub(super) enum Body {
     Elsewhere { pid: u32, address: IpAddr, same_machine: bool },
 }
 
-/// A rank's process. Dropping it kills and reaps it, or hangs up on it if others started it.
+/// A rank's process. Dropping it kills and reaps it, or hangs up on it if others started it and it has not ended.
 #[derive(Debug)]
 pub(super) struct RankProcess {
     pub(super) rank: GlobalRank,
@@ -277,6 +277,13 @@ impl RankProcess {
                 self.connected = false;
                 self.ended = Some(ExitStatus::default());
             }
+        }
+    }
+
+    /// Leaves the end of what others started to itself: it has been told.
+    pub(super) fn let_go(&mut self) {
+        if self.is_elsewhere() {
+            self.ended.get_or_insert_default();
         }
     }
 

@@ -18,7 +18,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-const RANK: &str = env!("CARGO_BIN_EXE_lockstep-rank");
+pub(crate) const RANK: &str = env!("CARGO_BIN_EXE_lockstep-rank");
 
 /// A job's plan and its trace, in a folder that is thrown away.
 pub(crate) struct Job {
@@ -62,7 +62,7 @@ impl Job {
         self.rank_by(Command::new(RANK), rank, world_size, ("127.0.0.1", port), more)
     }
 
-    fn rank_by(
+    pub(crate) fn rank_by(
         &self,
         mut command: Command,
         rank: u32,
@@ -85,7 +85,7 @@ impl Job {
 
 /// A port that was free a moment ago: below those that the system gives to whoever asks for any,
 /// as other tests do meanwhile.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         let next = NEXT.fetch_add(1, Ordering::Relaxed) + 61 * std::process::id();

@@ -3,6 +3,7 @@
 
 mod cases;
 mod deaths;
+mod farewell;
 mod faults;
 mod hangs;
 mod kills;

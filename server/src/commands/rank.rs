@@ -7,7 +7,7 @@ use crate::plan_source::{FaultOptions, PlanArguments, PlanOptions, Said};
 use anyhow::Result;
 use lockstep_core::plan::Plan;
 use lockstep_gpu_exec::RunOptions;
-use lockstep_gpu_exec::host::launched::{self, Launch, Rendezvous};
+use lockstep_gpu_exec::host::launched::{self, Farewell, Launch, Rendezvous};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -80,7 +80,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         return Ok(launched::join(&launch, &plan, &options, keep)?);
     }
     let faults = options.faults.clone();
-    let handle = launched::lead(&launch, rank_launcher()?, plan, options)?;
+    // The kernel lets the other ranks go, when this process is through.
+    let farewell = std::mem::ManuallyDrop::new(Farewell::default());
+    let handle = launched::lead(&launch, rank_launcher()?, plan, options, &farewell)?;
     signals::steer(handle.control())?;
     let (results, faults) = (&arguments.results, &faults);
     conclude(handle, &Conclusion { results, faults, said: &said, own_order: None })

@@ -146,7 +146,8 @@ impl Coordinator {
         if let Err(error) = started {
             // Those that others started are told: a line that only ends is a rank 0 that was lost.
             self.order(&Order::Abort);
-            // Dropping the ranks kills and reaps them, before anybody hears of it.
+            self.ranks.iter_mut().for_each(RankProcess::let_go);
+            // Dropping the others kills and reaps them, before anybody hears of it.
             self.ranks.clear();
             let outcome = Outcome::Failed { why: error.to_string() };
             let _ = joined.send(Err(error));

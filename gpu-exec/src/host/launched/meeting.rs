@@ -5,9 +5,9 @@
 //! check that they mean the same plan and compare their clocks (the offset at the shortest of
 //! several round trips, as NTP takes it), so that one trace can hold the events of several machines.
 
-use super::Launch;
 use super::greeting::{Asking, Came, Guest, Hello, greet, introduce, is_open, line_of, settle};
 use super::rendezvous::MeetingFile;
+use super::{Farewell, Launch};
 use crate::clock;
 use crate::host::control::frame;
 use crate::host::greeters::{Greeters, Stranger};
@@ -65,6 +65,7 @@ pub(crate) struct Meeting {
     _server: Option<StoreServer>,
     /// The same where the store is a file, which goes with it.
     _file: Option<MeetingFile>,
+    farewell: Farewell,
 }
 
 pub(super) fn store_failed(cause: StoreError) -> RunError {
@@ -181,6 +182,7 @@ impl Meeting {
             _store,
             _server,
             _file,
+            farewell: Farewell::default(),
         };
         Ok((meeting, bytes))
     }
@@ -188,6 +190,11 @@ impl Meeting {
     /// The same, with a store in a file that stays as long.
     pub(super) fn with_file(self, file: MeetingFile) -> Meeting {
         Meeting { _file: Some(file), ..self }
+    }
+
+    /// The same, with ranks that stay until this is gone.
+    pub(super) fn with_farewell(self, farewell: Farewell) -> Meeting {
+        Meeting { farewell, ..self }
     }
 
     /// The first rank that comes.
@@ -223,6 +230,7 @@ impl Meeting {
                     );
                     return Err(RunError::DidNotJoin { rank: guest.rank, why });
                 }
+                self.farewell.keep(&guest.line);
                 *slot = Some(guest);
             }
             let Some(absent) = guests.iter().position(Option::is_none) else {

@@ -8,11 +8,14 @@
 //! recorder holds.
 
 mod environment;
+mod farewell;
 mod greeting;
 mod meeting;
 mod rendezvous;
 
 pub use environment::{Launch, LaunchError};
+pub use farewell::Farewell;
+pub(super) use farewell::stay;
 pub use rendezvous::Rendezvous;
 
 pub use crate::host::rank::KeepDump;
@@ -27,7 +30,8 @@ pub(crate) use meeting::accept;
 pub(super) use meeting::{memory_path, random_token};
 use std::process::ExitCode;
 
-/// Rank 0's process: gathers the other ranks and starts the run. Returns once all have joined.
+/// Rank 0's process: gathers the other ranks and starts the run. Returns once all have joined. Until
+/// `farewell` is dropped, ranks that fail do not end: their launcher would end this process with them.
 ///
 /// # Errors
 /// When the store cannot be used, ranks do not come, or the plan cannot be run.
@@ -36,6 +40,7 @@ pub fn lead(
     launcher: RankLauncher,
     plan: Plan,
     options: RunOptions,
+    farewell: &Farewell,
 ) -> Result<RunHandle, RunError> {
     if plan.world_size != launch.world_size {
         return Err(wrong_world(launch, &plan));
@@ -46,6 +51,7 @@ pub fn lead(
         None => Meeting::open(launch, &injected.plan, timeout)?,
         Some(path) => rendezvous::open(path, launch, &injected.plan, timeout)?,
     };
+    let meeting = meeting.with_farewell(farewell.clone());
     start_with(launcher, injected, options, Carrier::Host, Some(meeting))
 }
 

@@ -49,7 +49,9 @@ impl Alone {
 
     /// Says something in this rank's own output.
     pub(super) fn say(&self, what: &str) {
-        eprintln!("lockstep rank: rank {}: {what}", self.rank);
+        // At once: other ranks write to the same place.
+        let line = format!("lockstep rank: rank {}: {what}\n", self.rank);
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
     }
 }
 
@@ -109,7 +111,7 @@ impl Held {
         let held = self.clone();
         let watching = move || {
             let mut silence = Silence::default();
-            while held.wait(LOOK, |told| told.leave.then_some(())).is_none() {
+            while held.wait(LOOK, |told| (told.leave || told.over).then_some(())).is_none() {
                 let words = held.words();
                 let clerks = held.clerks.get().map_or(&[][..], Vec::as_slice);
                 let is_late = clerks.iter().any(|clerk| clerk.is_late());

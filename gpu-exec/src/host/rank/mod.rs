@@ -22,6 +22,7 @@ pub(crate) mod works;
 use super::bridge::PeerAddress;
 use super::control::{self, Greeting, Order, Report, Setup};
 use super::coordinator::{START_KEY, joined_key};
+use super::launched;
 use super::sharing;
 use crate::clock;
 use crate::shm::{Segment, home};
@@ -65,11 +66,10 @@ pub fn rank_main() -> ExitCode {
 pub(crate) fn serve_joined(line: UnixStream, alone: Alone) -> ExitCode {
     end_on_panic();
     let alone = Arc::new(alone);
+    let held = Held { launched: true, alone: Some(alone.clone()), ..Held::default() };
+    let held = Arc::new(held);
     let done = orders(&line).and_then(|orders| match orders {
-        Some((setup, plan)) => {
-            let held = Held { launched: true, alone: Some(alone.clone()), ..Held::default() };
-            work(&line, setup, &plan, None, held)
-        }
+        Some((setup, plan)) => work(&line, setup, &plan, None, held.clone()),
         None => {
             alone.clear();
             Err("rank 0 ended before the run began; if it could, it has said why".to_owned())
@@ -78,7 +78,12 @@ pub(crate) fn serve_joined(line: UnixStream, alone: Alone) -> ExitCode {
     if let Err(why) = &done {
         alone.say(why);
     }
-    reported(&line, done)
+    let failed = done.is_err();
+    let code = reported(&line, done);
+    if failed {
+        held.stay(&line);
+    }
+    code
 }
 
 /// The same of a rank whose calls something else carries out, in a process that is not to end by
@@ -160,7 +165,7 @@ fn run(socket: &UnixStream) -> Result<(), String> {
         return sharing::keep(socket).map_err(cannot("cannot keep the shared memory's name"));
     };
     match orders(socket)? {
-        Some((setup, plan)) => work(socket, setup, &plan, memory, Held::default()),
+        Some((setup, plan)) => work(socket, setup, &plan, memory, Arc::default()),
         None => Ok(()),
     }
 }
@@ -181,10 +186,9 @@ fn work(
     setup: Setup,
     plan: &[u8],
     memory: Option<OwnedFd>,
-    held: Held,
+    held: Arc<Held>,
 ) -> Result<(), String> {
     let closing = Arc::new(OnceLock::new());
-    let held = Arc::new(held);
     listen(socket, &setup, closing.clone(), held.clone())?;
     let plan = Plan::from_bytes(plan).map_err(cannot("the plan"))?;
     if let Some(device) = &setup.device {
@@ -270,6 +274,8 @@ struct Told {
     /// Where the other ranks' connections come in.
     peers: Option<Vec<PeerAddress>>,
     leave: bool,
+    /// The run is over for this rank, which has failed with it and stays for rank 0's sake only.
+    over: bool,
     /// A dump that was asked for before there was a clerk.
     dump: bool,
 }
@@ -283,6 +289,10 @@ impl Held {
     /// How many orders have come.
     fn words(&self) -> u64 {
         self.words.load(Ordering::Relaxed)
+    }
+
+    fn is_over(&self) -> bool {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).over
     }
 
     /// From here on orders reach these clerks.
@@ -337,6 +347,13 @@ impl Held {
             .map_err(cannot("cannot join"))?;
         let begun = self.wait(timeout, |told| told.start_ns);
         begun.ok_or_else(|| format!("the other ranks did not join within {timeout:?}"))
+    }
+
+    /// Stays, with nothing more to say, until rank 0's process has ended: its launcher ends that with
+    /// this one.
+    fn stay(&self, line: &UnixStream) {
+        self.tell(|told| told.over = true);
+        launched::stay(line);
     }
 
     /// Waits until everybody is done. How long the others may take is rank 0's to say: it ends the
@@ -441,7 +458,7 @@ fn listen(
             let _ = socket.shutdown(std::net::Shutdown::Both);
             return exit();
         }
-        if !told_to_end {
+        if !told_to_end && !held.is_over() {
             held.end_alone(
                 "connection to rank 0 lost: its process ended or hung up, or its machine did, or the \
                  network between",
@@ -449,6 +466,7 @@ fn listen(
         }
         if held.launched {
             eprintln!("lockstep rank: the run was ended; rank 0 says why");
+            held.stay(&socket);
             std::process::exit(1);
         }
         std::process::exit(0);
