@@ -2,9 +2,13 @@
 
 use std::fmt::Display;
 
-/// `1 rank`, `4 ranks`; `noun` forms its plural with an s.
+/// `1 rank`, `4 ranks`, `2 processes`; `noun` forms its plural with an s.
 pub fn counted<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
-    let plural = if number == N::from(1) { "" } else { "s" };
+    let plural = match number == N::from(1) {
+        true => "",
+        false if noun.ends_with('s') => "es",
+        false => "s",
+    };
     format!("{number} {noun}{plural}")
 }
 
@@ -24,6 +28,8 @@ mod tests {
         assert_eq!(counted(0u32, "message"), "0 messages");
         assert_eq!(counted(1u64, "rank"), "1 rank");
         assert_eq!(counted(2usize, "step"), "2 steps");
+        assert_eq!(counted(2u32, "process"), "2 processes");
+        assert_eq!(counted(1u32, "process"), "1 process");
     }
 
     #[test]

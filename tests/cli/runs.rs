@@ -117,15 +117,17 @@ fn a_run_is_told_by_signals_to_dump_and_to_pause() {
     let dumps = ["nccl_trace_rank_0", "nccl_trace_rank_1"].map(|name| path("dumps").join(name));
     Patience::until("the dumps", || dumps.iter().all(|dump| dump.is_file()).then_some(()));
     assert!(run.try_wait().unwrap().is_none(), "a dump does not end the run");
-    signal(rustix::process::Signal::USR2);
     let mut err = std::io::BufReader::new(run.stderr.take().unwrap());
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut err, &mut line).unwrap();
-    assert!(line.contains("paused"), "{line:?}");
+    let mut says = |words: &str| {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut err, &mut line).unwrap();
+        assert!(line.contains(words), "{line:?}");
+    };
+    says(&format!("ranks dump into {}", path("dumps").display()));
     signal(rustix::process::Signal::USR2);
-    line.clear();
-    std::io::BufRead::read_line(&mut err, &mut line).unwrap();
-    assert!(line.contains("goes on"), "{line:?}");
+    says("paused");
+    signal(rustix::process::Signal::USR2);
+    says("goes on");
     let before = length();
     Patience::until("the run to go on", || (length() > before).then_some(()));
     signal(rustix::process::Signal::TERM);
@@ -133,6 +135,28 @@ fn a_run_is_told_by_signals_to_dump_and_to_pause() {
     // The plan is far from its end: what was recorded so far is read.
     let dump = lockstep(["diagnose".as_ref(), "--json".as_ref(), path("dumps").as_os_str()]);
     assert!(json(&dump)["findings"].is_array(), "{dump:?}");
+}
+
+/// A folder that no dump can be written into is refused before the run; one that cannot be written later
+/// takes nobody's findings with it.
+#[test]
+fn what_cannot_be_written_costs_no_findings() {
+    let run = |dumps: &Path| {
+        lockstep([
+            "run".as_ref(),
+            "skipped-all-reduce".as_ref(),
+            "--timeout-ms=300".as_ref(),
+            "--dump-dir".as_ref(),
+            dumps.as_os_str(),
+        ])
+    };
+    assert_refused(&run(Path::new("/proc/self/dumps")), "cannot write /proc/self/dumps");
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("nccl_trace_rank_1")).unwrap();
+    let ran = run(folder.path());
+    assert!(ran.code == 2 && ran.out.contains("Rank 2 never called"), "{ran:?}");
+    assert!(ran.err.contains("cannot write") && ran.err.contains("nccl_trace_rank_1"), "{ran:?}");
+    assert!(folder.path().join("nccl_trace_rank_2").is_file());
 }
 
 /// A terminal that closes cancels a run, with what was recorded kept; `nohup` keeps it going.

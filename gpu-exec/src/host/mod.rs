@@ -29,6 +29,7 @@ use launched::Meeting;
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::{Injected, Plan, Signal};
 use lockstep_core::trace::{Origin, TraceHeader};
+use lockstep_core::words::counted;
 use rustix::event::EventfdFlags;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -191,8 +192,11 @@ pub(crate) fn start_with(
     };
     let device = match backend {
         BackendName::Nccl => crate::nccl::describe_devices(&joined.devices, ranks),
-        BackendName::Mpi => format!("{ranks} processes, {}", joined.devices.join("; ")),
-        _ => format!("{ranks} processes on {cores} CPU cores{}", joined.over),
+        BackendName::Mpi => format!("{}, {}", counted(ranks, "process"), joined.devices.join("; ")),
+        _ => {
+            let (processes, cores) = (counted(ranks, "process"), counted(cores, "CPU core"));
+            format!("{processes} on {cores}{}", joined.over)
+        }
     } + &with_faults;
     let header = TraceHeader {
         origin: Origin::Run { backend: backend.name().to_owned(), device },

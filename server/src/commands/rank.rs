@@ -80,10 +80,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         return Ok(launched::join(&launch, &plan, &options, keep)?);
     }
     let faults = options.faults.clone();
+    let said = said.with_faults(&plan, &faults);
     // The kernel lets the other ranks go, when this process is through.
     let farewell = std::mem::ManuallyDrop::new(Farewell::default());
     let handle = launched::lead(&launch, rank_launcher()?, plan, options, &farewell)?;
-    signals::steer(handle.control())?;
+    arguments.results.steer(&handle)?;
     let (results, faults) = (&arguments.results, &faults);
     conclude(handle, &Conclusion { results, faults, said: &said, own_order: None })
 }
@@ -101,12 +102,15 @@ fn in_mpi(
         signals::leave_to_rank_zero()?;
     }
     let (plan, said) = match plan_of(what, plan, job.world_size()) {
-        Ok((plan, said)) => (Ok(plan), said),
+        Ok((plan, said)) => {
+            let said = said.with_faults(&plan, &options.faults);
+            (Ok(plan), said)
+        }
         Err(error) => (Err(error), Said::default()),
     };
     Ok(job.run(plan, options, move |started| {
         let concluded = started.map_err(anyhow::Error::from).and_then(|handle| {
-            signals::steer(handle.control())?;
+            results.steer(&handle)?;
             let own_order = Some(super::run::OwnOrder("MPI"));
             let results = &results;
             super::run::concluded(

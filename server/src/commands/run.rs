@@ -21,6 +21,9 @@ use std::process::ExitCode;
 /// What a shell reports of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
+/// What a run's command ends with that could not write what was asked for, as one that was given nonsense.
+const UNWRITTEN: u8 = 2;
+
 /// Run a plan for real, one process per rank, and compare it with the simulator
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -130,12 +133,20 @@ impl Results {
     /// When it cannot be.
     pub(crate) fn own_dump(&self, rank: GlobalRank) -> Result<Option<KeepDump>> {
         let Some(folder) = self.dump_dir.clone() else { return Ok(None) };
-        dumps::forget_earlier(&folder, |of| of == rank)?;
+        dumps::make_room(&folder, |of| of == rank)?;
         Ok(Some(Box::new(move |dump| {
             if let Err(error) = dumps::write(&folder, dump) {
                 terminal::note(&format!("lockstep: {error:#}"));
             }
         })))
+    }
+
+    /// Lets signals steer a run whose results these are.
+    ///
+    /// # Errors
+    /// When the kernel takes no handler.
+    pub(crate) fn steer(&self, handle: &RunHandle) -> Result<()> {
+        signals::steer(handle.control(), self.dump_dir.clone())
     }
 
     /// Whether ranks are to hand in what their recorders hold.
@@ -199,8 +210,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         sharing,
         ..RunOptions::default()
     };
+    let said = said.with_faults(&plan, &options.faults);
     let handle = backend.start(plan, options)?;
-    signals::steer(handle.control())?;
+    arguments.results.steer(&handle)?;
     let own_order = arguments.nccl.own_order(name).then_some(OwnOrder("NCCL"));
     let faults = &arguments.faults.faults;
     conclude(handle, &Conclusion { results: &arguments.results, faults, said: &said, own_order })
@@ -231,13 +243,12 @@ pub(crate) fn concluded(handle: RunHandle, conclusion: &Conclusion<'_>) -> Resul
     let Conclusion { results, faults, said, own_order } = *conclusion;
     // What the run hands in is read from here on.
     if let Some(folder) = &results.dump_dir {
-        dumps::forget_earlier(folder, |_| true)?;
+        dumps::make_room(folder, |_| true)?;
     }
     // With its faults.
     let plan = handle.header().plan.clone().context("the run's trace has no plan")?;
-    let trace = follow(handle, results)?;
-    // What is done to a plan on purpose is not in its program.
-    said.tell(Some(&trace).filter(|_| faults.is_empty()));
+    let Followed { trace, unwritten } = follow(handle, results)?;
+    said.tell(Some(&trace));
     let mut report = diagnose_trace(&trace);
     report.notes.extend(late_faults::notes(faults, &trace));
     let comparison = against_simulation(&plan, &trace);
@@ -257,6 +268,9 @@ pub(crate) fn concluded(handle: RunHandle, conclusion: &Conclusion<'_>) -> Resul
         }
     };
     terminal::print(text.as_bytes())?;
+    if unwritten {
+        return Ok(UNWRITTEN);
+    }
     let outcome = trace.end.map(|end| end.outcome);
     if outcome == Some(Outcome::Cancelled) {
         return Ok(INTERRUPTED);
@@ -288,42 +302,61 @@ fn is_left_over(plan: &Plan, difference: &Difference) -> bool {
     })
 }
 
-/// Reads a run to its end, and writes its trace and its dumps as they come.
-fn follow(handle: RunHandle, results: &Results) -> Result<Trace> {
+/// A run that was read to its end.
+struct Followed {
+    trace: Trace,
+    /// Whether something could not be written that should have been, which was said.
+    unwritten: bool,
+}
+
+/// Reads a run to its end, and writes its trace and its dumps as they come. What cannot be written once the
+/// run is on its way (a full disk) costs nobody its findings.
+///
+/// # Errors
+/// When the trace's file cannot be begun.
+fn follow(handle: RunHandle, results: &Results) -> Result<Followed> {
     let header = handle.header().clone();
     let mut file = results
         .output
         .as_deref()
         .map(|path| trace_file::Growing::begin(path, &header))
         .transpose()?;
-    let (mut all, mut asked) = (Vec::new(), false);
+    let (mut all, mut unwritten) = (Vec::new(), false);
+    let mut say = |written: Result<()>| {
+        let failed = written.is_err();
+        // Once: what comes after it fails alike.
+        if let Err(error) = written
+            && !std::mem::replace(&mut unwritten, true)
+        {
+            terminal::note(&format!("lockstep: {error:#}"));
+        }
+        failed
+    };
     // The channel hangs up when the run has ended and all is read.
     while let Ok(event) = handle.events().recv() {
         match event {
             RunEvent::Events(mut events) => {
-                if let Some(file) = &mut file {
-                    file.events(&events)?;
+                if let Some(growing) = &mut file
+                    && say(growing.events(&events))
+                {
+                    file = None;
                 }
                 all.append(&mut events);
             }
             RunEvent::Dumped(dump) => {
                 // At once: who asks for one of a run that hangs will not wait for its end.
-                match &results.dump_dir {
-                    Some(folder) => dumps::write(folder, &dump)?,
-                    // Once, and not for each rank.
-                    None if asked => {}
-                    None => terminal::note("lockstep: --dump-dir says where dumps go"),
+                if let Some(folder) = &results.dump_dir {
+                    say(dumps::write(folder, &dump));
                 }
-                asked = true;
             }
             RunEvent::Ended(_) => break,
         }
     }
     let trace = Trace { header, events: all, end: Some(handle.join()) };
     if let Some(file) = file {
-        file.end(&trace)?;
+        say(file.end(&trace));
     }
-    Ok(trace)
+    Ok(Followed { trace, unwritten })
 }
 
 /// Compares what a run left with what the simulator says; `None` when it cannot simulate the plan.

@@ -3,6 +3,7 @@
 use crate::terminal;
 use anyhow::{Context, Result};
 use lockstep_gpu_exec::{Command, RunControl};
+use std::path::PathBuf;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Listens for signals on a thread of its own, which lives as long as the process.
@@ -61,11 +62,11 @@ fn is_ignored(kind: SignalKind) -> bool {
 }
 
 /// Ctrl-C, SIGTERM and SIGHUP (unless it is ignored, as under `nohup`) end the run as cancelled,
-/// SIGUSR1 dumps the ranks' flight recorders, and SIGUSR2 pauses the run or lets it go on.
+/// SIGUSR1 dumps the ranks' flight recorders into a folder, if there is one, and SIGUSR2 pauses the run or lets it go on.
 ///
 /// # Errors
 /// When the kernel takes no handler.
-pub(crate) fn steer(control: RunControl) -> Result<()> {
+pub(crate) fn steer(control: RunControl, dumps: Option<PathBuf>) -> Result<()> {
     let listener = Listener::new()?;
     let mut interrupt = listener.of(SignalKind::interrupt())?;
     let mut terminate = listener.of(SignalKind::terminate())?;
@@ -79,7 +80,13 @@ pub(crate) fn steer(control: RunControl) -> Result<()> {
                 _ = interrupt.recv() => control.tell(Command::Cancel),
                 _ = terminate.recv() => control.tell(Command::Cancel),
                 _ = received(&mut hung_up) => control.tell(Command::Cancel),
-                _ = dump.recv() => control.tell(Command::Dump),
+                _ = dump.recv() => match &dumps {
+                    Some(folder) => {
+                        control.tell(Command::Dump);
+                        terminal::note(&format!("lockstep: ranks dump into {}", folder.display()));
+                    }
+                    None => terminal::note("lockstep: --dump-dir says where dumps go"),
+                },
                 _ = pause.recv() => {
                     paused = !paused;
                     control.tell(if paused { Command::Pause } else { Command::Resume });

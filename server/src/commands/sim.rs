@@ -105,8 +105,7 @@ fn detail_text(lines: Option<&[DetailLine]>) -> String {
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let (plan, said) = arguments.plan.plan_and_said()?;
-    // What is done to a plan on purpose is not in its program.
-    let as_written = arguments.faults.faults.is_empty();
+    let said = said.with_faults(&plan, &arguments.faults.faults);
     let plan = arguments.faults.simulated(plan)?;
     let config = SimConfig {
         topology: arguments.links.topology(&plan)?,
@@ -115,7 +114,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         ..SimConfig::default()
     };
     let simulated = simulate(&plan, &config);
-    said.tell(simulated.as_ref().ok().filter(|_| as_written));
+    said.tell(simulated.as_ref().ok());
     let trace = simulated.map_err(|error| match error {
         SimError::TooManyEvents { limit } => anyhow!(
             "the simulation recorded {limit} events and is not done: --no-messages leaves single \

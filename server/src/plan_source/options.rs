@@ -300,8 +300,12 @@ impl PlanOptions {
     /// # Errors
     /// When it is said of a plan.
     pub(crate) fn only_for_names(&self, what: &str) -> Result<()> {
-        if self.world_size.is_some() || self.repaired {
-            bail!("{what} is a plan as it stands: its world and its programs are as they are");
+        let option = self.world_size.map(|size| format!("--world-size {size}"));
+        if let Some(option) = option.or_else(|| self.repaired.then(|| "--repaired".to_owned())) {
+            bail!(
+                "{what} is a plan as it stands, with a world and programs of its own: {option} is for names, \
+                 of which it makes one anew (lockstep plan NAME {option} -o plan.json)"
+            );
         }
         self.only_for("a plan as it stands", what)
     }

@@ -3,10 +3,10 @@
 
 use crate::terminal;
 use lockstep_core::diagnosis::rank_list;
-use lockstep_core::plan::leaves_at_once;
+use lockstep_core::plan::{Fault, Plan, leaves_at_once};
 use lockstep_core::program::{Printed, ProgramError};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::trace::Trace;
+use lockstep_core::trace::{Outcome, Trace};
 use lockstep_core::words::counted;
 use std::collections::BTreeMap;
 
@@ -26,6 +26,13 @@ pub(crate) struct Said {
 }
 
 impl Said {
+    /// The same of a run of the program's plan with faults, which can be operations of their own.
+    pub(crate) fn with_faults(mut self, plan: &Plan, faults: &[Fault]) -> Said {
+        let place = plan.places_with_faults(faults);
+        self.printed.iter_mut().for_each(|print| print.after = place(print.rank, print.after));
+        self
+    }
+
     /// Says it on standard error: of what ranks print, what they come to in a trace of the plan, or,
     /// without one, all that they would.
     pub(crate) fn tell(&self, trace: Option<&Trace>) {
@@ -62,7 +69,8 @@ impl Said {
         }
         if let Some(held) = self.printed.len().checked_sub(printed.len()).filter(|held| *held > 0) {
             let held = counted(held, "line");
-            lines.push(format!("not printed: {held} behind what never ends"));
+            let end = trace.and_then(|trace| trace.end.as_ref()).map(|end| &end.outcome);
+            lines.push(format!("not printed: {held} behind {}", last_place(end)));
         }
         for (line, text) in &self.assumed {
             lines.push(format!("[{name}:{line}] {text}"));
@@ -86,6 +94,17 @@ impl Said {
             }
         }
         lines
+    }
+}
+
+/// What a rank does not come beyond in a run that ended so.
+fn last_place(end: Option<&Outcome>) -> &'static str {
+    match end {
+        Some(Outcome::Cancelled) => "where the run was cancelled",
+        Some(Outcome::TimedOut | Outcome::RankStopped { .. }) => "what never ends",
+        Some(Outcome::Completed | Outcome::RankDied { .. } | Outcome::Failed { .. })
+        | Some(Outcome::Unknown)
+        | None => "where the run ended",
     }
 }
 
@@ -151,6 +170,53 @@ run(main, world_size = 2)
             assert_eq!((of(0), of(1)), (printed, vec!["last"]), "{lines:?}");
             assert_eq!(lines.last().unwrap(), "not printed: 1 line behind what never ends");
             assert_eq!(said.lines(None).len(), lines.len() + 1, "{lines:?}");
+        }
+    }
+
+    /// A fault may be an operation of its own; what stands behind what it brought to an end is not
+    /// printed.
+    #[test]
+    fn a_fault_moves_what_is_reached() {
+        let text = r#"
+def main():
+    dist.init_process_group("gloo")
+    print("first")
+    dist.barrier()
+    print("second")
+    dist.barrier()
+    print("third")
+
+run(main, world_size = 2)
+"#;
+        let end = "what never ends";
+        for (fault, printed, end) in [
+            ("delay:rank=1,call=2,by_ms=5", [3, 3], ""),
+            ("stop:rank=1,call=2", [2, 2], end),
+            ("drop:rank=1,call=2", [2, 3], end),
+            ("kill:rank=1,call=2", [2, 2], "where the run ended"),
+        ] {
+            let compiled = compile("train.py", text, &Options::default()).unwrap();
+            let Compiled { plan, printed: prints, raised, assumed, .. } = compiled;
+            let faults: Vec<Fault> = vec![fault.parse().unwrap()];
+            let name = "train.py".to_owned();
+            let said = Said { name, printed: prints, raised, assumed, all: false };
+            let said = said.with_faults(&plan, &faults);
+            let plan = plan.with_simulated_faults(&faults).unwrap();
+            let mut trace = simulate(&plan, &SimConfig::default()).unwrap();
+            let lines = said.lines(Some(&trace));
+            let of = |rank| {
+                let of = format!("[rank {rank}, ");
+                lines.iter().filter(|line| line.starts_with(&of)).count()
+            };
+            assert_eq!([of(0), of(1)], printed, "{fault}: {lines:?}");
+            let held = lines.iter().find(|line| line.starts_with("not printed")).cloned();
+            assert!(held.as_ref().map_or(end.is_empty(), |held| held.ends_with(end)), "{held:?}");
+            // A run of it that somebody ends there is not one that never would.
+            if let (Some(held), Some(end)) = (held, &mut trace.end) {
+                end.outcome = Outcome::Cancelled;
+                let cancelled = said.lines(Some(&trace));
+                assert!(!cancelled.contains(&held) && cancelled.len() == lines.len());
+            }
         }
     }
 

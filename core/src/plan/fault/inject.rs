@@ -1,7 +1,7 @@
 //! Faults written into a plan's programs.
 
 use super::{Fault, FaultError, FaultKind, Injected, MAX_FAULTS, Moment, Signal, SignalKind};
-use crate::plan::{Action, Call, Op, Plan, Tensor, TensorData, TensorId};
+use crate::plan::{Action, Call, Op, Plan, Program, Tensor, TensorData, TensorId};
 use crate::rank::GlobalRank;
 use std::collections::BTreeMap;
 
@@ -38,19 +38,14 @@ fn inject_rank(
 ) -> Result<(), FaultError> {
     let plan = &mut injected.plan;
     let mut program = plan.program(rank).cloned().unwrap_or_default();
-    // Where the rank's calls are: operation, and part of it.
-    let places: Vec<(usize, usize)> = (0..)
-        .zip(&program.ops)
-        .flat_map(|(op, operation)| (0..operation.action.calls().len()).map(move |part| (op, part)))
-        .collect();
+    let places = places(&program);
     let mut dropped: Vec<(usize, usize)> = Vec::new();
     let mut inserted: Vec<(usize, Fault)> = Vec::new();
     for fault in faults {
         let place = match fault.when {
             Moment::Call(call) => {
-                let found = (call as usize).checked_sub(1).and_then(|call| places.get(call));
                 let calls = places.len() as u32;
-                Some(*found.ok_or(FaultError::NoSuchCall { fault: *fault, calls })?)
+                Some(place(&places, call).ok_or(FaultError::NoSuchCall { fault: *fault, calls })?)
             }
             Moment::AfterMs(_) => None,
         };
@@ -85,6 +80,32 @@ fn inject_rank(
         injected.plan.programs.push(program);
     }
     Ok(())
+}
+
+/// Where a rank's calls are: operation, and part of it.
+fn places(program: &Program) -> Vec<(usize, usize)> {
+    let parts = |op: &Op| 0..op.action.calls().len();
+    let ops = program.ops.iter().enumerate();
+    ops.flat_map(|(at, op)| parts(op).map(move |part| (at, part))).collect()
+}
+
+/// Where its call of that number is, the first of which is 1.
+fn place(places: &[(usize, usize)], call: u32) -> Option<(usize, usize)> {
+    (call as usize).checked_sub(1).and_then(|call| places.get(call)).copied()
+}
+
+/// Before which of a rank's operations faults put one of their own.
+pub(super) fn inserted(plan: &Plan, faults: &[Fault]) -> BTreeMap<GlobalRank, Vec<u32>> {
+    let mut inserted: BTreeMap<GlobalRank, Vec<u32>> = BTreeMap::new();
+    for fault in faults {
+        if let (Moment::Call(call), Some(program)) = (fault.when, plan.program(fault.rank))
+            && !matches!(fault.what, FaultKind::Drop | FaultKind::Resize { .. })
+            && let Some((op, _)) = place(&places(program), call)
+        {
+            inserted.entry(fault.rank).or_default().push(op as u32);
+        }
+    }
+    inserted
 }
 
 /// The operation that a fault before a call is.

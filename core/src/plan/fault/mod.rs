@@ -13,8 +13,9 @@ mod text;
 
 use super::{Plan, PlanError};
 use crate::rank::GlobalRank;
+use crate::words::counted;
 pub use deadly::Deadly;
-use inject::inject;
+use inject::{inject, inserted};
 use serde::{Deserialize, Serialize};
 
 /// The most faults that one run takes.
@@ -101,7 +102,7 @@ pub enum FaultError {
         last: u32,
     },
     /// A call that the rank does not make.
-    #[error("fault {fault}: rank {} makes {calls} calls", .fault.rank)]
+    #[error("fault {fault}: rank {} makes {}", .fault.rank, counted(*.calls, "call"))]
     NoSuchCall {
         /// The fault.
         fault: Fault,
@@ -204,6 +205,16 @@ impl Plan {
     /// When a fault names what the plan has not, or wall time.
     pub fn with_simulated_faults(&self, faults: &[Fault]) -> Result<Plan, FaultError> {
         inject(self, faults, false).map(|injected| injected.plan)
+    }
+
+    /// How many operations of a rank's program stand before a place in it once faults are written into
+    /// it, of the number that do without: some faults are operations of their own.
+    pub fn places_with_faults(&self, faults: &[Fault]) -> impl Fn(GlobalRank, u32) -> u32 + use<> {
+        let inserted = inserted(self, faults);
+        move |rank, before| {
+            let of_rank = inserted.get(&rank).map_or(&[][..], Vec::as_slice);
+            before.saturating_add(of_rank.iter().filter(|op| **op < before).count() as u32)
+        }
     }
 }
 
@@ -356,6 +367,15 @@ mod tests {
                 drops.sort_unstable();
                 drops.dedup();
                 prop_assert_eq!(calls(&injected.plan, rank), 3 - drops.len());
+                let place = plan.places_with_faults(&faults);
+                let with = &injected.plan.program(rank).unwrap().ops;
+                for (before, op) in (1..).zip(&plan.program(rank).unwrap().ops) {
+                    let found = with[place(rank, before) as usize - 1].action.name();
+                    let name = op.action.name();
+                    let dropped = found == format!("injected drop of {name}")
+                        || found.starts_with("no work to wait for");
+                    prop_assert!(found == name || dropped, "{} {}", found, name);
+                }
             }
             let marks = faults.iter().filter(|fault| fault.what.signal().is_some()).count();
             let signals = injected.plan.program_of.iter()
