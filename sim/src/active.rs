@@ -22,6 +22,10 @@ pub(crate) struct Active {
     pub(crate) touched: u64,
     /// How the input, output and scratch buffers are cut.
     pub(crate) grids: [Grid; 3],
+    /// What the first so many steps send leaves with the first of them.
+    pub(crate) lending_steps: u32,
+    /// Messages that are lent and have not been read.
+    pub(crate) unread: u32,
     /// Whether ranks can disagree on the length of a message although their signatures agree.
     pub(crate) uneven: bool,
     pub(crate) input: Option<TensorId>,

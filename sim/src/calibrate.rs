@@ -125,11 +125,12 @@ impl Point {
     }
 
     /// The median time of a plan's calls but for the first `skipped`, in picoseconds: each call's
-    /// is that of the rank it took longest on. `None` if the trace has no such call.
+    /// is the mean of what it took on its ranks, as nccl-tests reports it (where ranks take turns on cores,
+    /// who is first changes from call to call). `None` if the trace has no such call.
     pub fn call_ps(self, trace: &Trace, skipped: u32) -> Option<u64> {
         let ops_a_call = 1 + u32::from(self.probe == Probe::Broadcast);
         let mut began: BTreeMap<(GlobalRank, u32), u64> = BTreeMap::new();
-        let mut slowest: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut took: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for event in &trace.events {
             match event.what {
                 What::OpBegan { op } => {
@@ -137,15 +138,16 @@ impl Point {
                 }
                 What::OpEnded { op } => {
                     let since = began.get(&(event.rank, op)).copied().unwrap_or(event.time_ps);
-                    let most = slowest.entry(op).or_default();
-                    *most = event.time_ps.saturating_sub(since).max(*most);
+                    let (sum, ranks) = took.entry(op).or_default();
+                    *sum = sum.saturating_add(event.time_ps.saturating_sub(since));
+                    *ranks += 1;
                 }
                 _ => {}
             }
         }
         let measured = |op: &u32| op / ops_a_call >= skipped && op % ops_a_call + 1 == ops_a_call;
-        let taken = slowest.into_iter().filter(|(op, _)| measured(op)).map(|(_, took)| took);
-        median(taken.collect())
+        let taken = took.into_iter().filter(|(op, _)| measured(op));
+        median(taken.map(|(_, (sum, ranks))| sum / ranks.max(1)).collect())
     }
 
     /// What the simulator says of it.

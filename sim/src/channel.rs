@@ -86,7 +86,8 @@ impl Engine {
             }
             let steps = active.signature.schedule.steps();
             if active.step < steps {
-                if !active.waiting.is_empty() {
+                let last = active.step + 1 == steps;
+                if !active.waiting.is_empty() || (last && active.unread > 0) {
                     return;
                 }
                 if active.left > self.now {
@@ -160,6 +161,8 @@ impl Engine {
                 None => Marks::new(&signature, me).map(Arc::new),
             },
             touched: 0,
+            lending_steps: 0,
+            unread: 0,
             signature,
             signature_number,
         });
@@ -167,6 +170,7 @@ impl Engine {
             && let Some(active) = channel.active.as_mut()
         {
             active.touched = active.touched_by(me);
+            active.lending_steps = active.lending_steps(me);
         }
         recorder.record(self.now, rank, || What::Started { work });
         let begun = self.network.begin_call(self.now, rank);
@@ -200,6 +204,8 @@ impl Engine {
             signature: signature.clone(),
             signature_number,
             touched: 0,
+            lending_steps: 0,
+            unread: 0,
             uneven: false,
             input: None,
             scaled_input: None,
@@ -228,11 +234,17 @@ impl Engine {
         let (step, work) = (active.step, active.work);
         let mut actions = std::mem::take(&mut active.waiting);
         active.signature.schedule.actions(me, step, &mut actions);
+        let lending = active.lending_steps;
+        let ahead = if step == 0 { active.sends_of(me, 1..lending) } else { Vec::new() };
+        let is_sent =
+            |action: &Action| step > 0 && step < lending && matches!(action, Action::Send { .. });
         active.left = self.now;
         let in_node = active.signature.schedule.algorithm() == Some(Algorithm::Nvls);
         let memory = memory_of(&mut self.ranks, &mut self.switch_memory, rank);
-        for action in &actions {
-            match *action {
+        let of_step =
+            actions.iter().filter(|action| !is_sent(action)).map(|action| (step, *action));
+        for (step, action) in of_step.chain(ahead) {
+            match action {
                 Action::Copy { from, into } => {
                     let range = active.byte_range(from);
                     let bytes = range.end - range.start;
@@ -288,6 +300,8 @@ impl Engine {
                         false => self.network.send(self.now, rank, to_rank, bytes),
                     };
                     active.left = active.left.max(passage.left);
+                    let lent = !by_switch && active.lends_in(step) && self.network.lends(bytes);
+                    active.unread += u32::from(lent);
                     let message = self.messages.put(Message {
                         to: self.prepared.channel(group, peer),
                         from: me,
@@ -297,6 +311,7 @@ impl Engine {
                         slice: from,
                         bytes,
                         departs: passage.departs,
+                        lent,
                         cargo: active.cargo(memory, from),
                     });
                     self.queue.push(passage.arrives, Due::Message(message));
@@ -390,6 +405,7 @@ impl Engine {
         };
         let done = self.network.touch(self.now, rank, touch, message.bytes, active.touched);
         active.left = active.left.max(done.unwrap_or(0));
+        let read = done.filter(|_| message.lent);
         let memory = memory_of(&mut self.ranks, &mut self.switch_memory, rank);
         let (elements, marks) = match &message.cargo {
             Some(cargo) => (cargo.elements.as_ref(), cargo.marks.as_ref()),
@@ -436,6 +452,10 @@ impl Engine {
             bytes: message.bytes,
             reduced: matches!(action, Action::ReceiveReduce { .. }),
         });
+        if let Some(read) = read {
+            let sender = self.prepared.channel(group, message.from);
+            self.end_reading(sender, message.seq, read);
+        }
         true
     }
 

@@ -8,7 +8,7 @@
 //! happens next, and none of the three knows what a collective is; `engine` holds it together, `program` runs
 //! the ranks' programs, `stream` keeps what they put on their devices, `channel` carries out their collectives and `p2p`
 //! their point-to-point calls. `whole` works rings out without an event a message, where nobody looks
-//! at messages. `shared_memory` is what ranks of one machine share, and [`calibrate`] finds its
+//! at messages. `shared_memory` is what ranks of one machine share, `lending` what they read of each other, and [`calibrate`] finds its
 //! parameters from measured times. [`cost`] says what a plan takes, [`path`] what that time is made of.
 
 mod active;
@@ -22,6 +22,7 @@ mod deadline;
 mod engine;
 pub mod explore;
 mod left_open;
+mod lending;
 mod marks;
 mod memory;
 mod message;

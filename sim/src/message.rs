@@ -16,6 +16,8 @@ pub(crate) struct Message {
     pub(crate) slice: Slice,
     pub(crate) bytes: u64,
     pub(crate) departs: u64,
+    /// Its receiver reads it where it is, which its sender waits for.
+    pub(crate) lent: bool,
     /// What is in it, where values or marks are kept: a message without is one cache line.
     pub(crate) cargo: Option<Box<Cargo>>,
 }

@@ -197,6 +197,11 @@ impl Network {
         Some(cores.work(now, rank, takes))
     }
 
+    /// Whether a message of so many bytes is read where its sender has it, who waits for that.
+    pub(crate) fn lends(&self, bytes: u64) -> bool {
+        self.cores.is_some() && bytes > MOST_COPIED
+    }
+
     /// Whether what a rank stores and adds takes its own time.
     pub(crate) fn has_cores(&self) -> bool {
         self.cores.is_some()

@@ -1,7 +1,9 @@
 //! Ranks of one machine that read each other's memory: what their calls take.
 //!
 //! A message is a line that says where its bytes are, so sending costs nothing but the time until
-//! the receiver sees it, and a copy if it is small. The rest is the receiver's: it stores or adds bytes at the rate of the
+//! the receiver sees it, and a copy if it is small; of what is not copied, nothing is written before it was
+//! read, which its sender waits for, and what nothing writes is lent at once, whatever the steps, as the host
+//! backend does. The rest is the receiver's: it stores or adds bytes at the rate of the
 //! cache that all of its call's bytes fit into, however many messages they come in, on a core that
 //! it may share with other ranks. Hence one latency, one cost a call, and two rates (storing and
 //! adding) in each of three memories: a core's own cache, the shared one, and what lies behind

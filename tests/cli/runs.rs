@@ -330,7 +330,7 @@ fn what_was_measured_is_what_the_simulator_takes() {
     let said = json(&measured);
     let lines = said["lines"].as_array().unwrap();
     let fitted = lines.iter().filter(|line| line["fitted"] == true).count();
-    assert_eq!((lines.len(), fitted), (27, 15), "{said}");
+    assert_eq!((lines.len(), fitted), (39, 27), "{said}");
     let sim = |options: &[&std::ffi::OsStr]| {
         let call = ["sim", "all_reduce", "--json"].map(std::ffi::OsStr::new);
         lockstep(call.iter().chain(options).copied())

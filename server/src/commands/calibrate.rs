@@ -19,8 +19,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Sizes that the parameters are fitted to, in bytes: a cache more each.
-const FITTED: [u64; 7] = [4, 4 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20, 64 << 20];
+/// Sizes that the parameters are fitted to, in bytes: more where a call changes its ways.
+const FITTED: [u64; 11] = [
+    4,
+    1 << 10,
+    4 << 10,
+    32 << 10,
+    64 << 10,
+    128 << 10,
+    512 << 10,
+    1 << 20,
+    4 << 20,
+    16 << 20,
+    64 << 20,
+];
 
 /// Sizes between those, which show what the fit is worth.
 const HELD_BACK: [u64; 6] = [256, 16 << 10, 256 << 10, 2 << 20, 8 << 20, 32 << 20];

@@ -86,7 +86,9 @@ fn a_machine_is_found_again() {
         let found = fit(model, HOST, world_size, &measured).unwrap();
         assert_same_times(topology, found, world_size);
         let Topology::SharedMemory(found) = found else { panic!("{found:?} shares no memory") };
-        assert!(ratio(found.latency_ps, latency_ps) < 1.2, "{found:?} for {machine:?}");
+        // Among two ranks a call that takes longer looks like a message that does.
+        let message = |machine: SharedMemory| machine.latency_ps + machine.call_ps;
+        assert!(ratio(message(found), message(machine)) < 1.2, "{found:?} for {machine:?}");
     }
 }
 
@@ -114,9 +116,10 @@ fn ranks_that_share_cores_take_turns() {
         let took = of(Probe::AllGather, cores);
         assert!((parts * part..=(parts + 3) * part).contains(&took), "{cores} cores: {took}");
     }
-    // Three read what the root has, as many at once as there are cores.
-    let whole = 4 * part;
-    assert_eq!([4, 2, 1].map(|cores| of(Probe::Broadcast, cores)), [1, 2, 3].map(|n| n * whole));
+    // Three read what the root has, as many at once as there are cores, and it waits for the last: the
+    // mean of 1, 1, 1 and 1, of 1, 1, 2 and 2, and of 1, 2, 3 and 3.
+    let of_all = [4, 2, 1].map(|cores| of(Probe::Broadcast, cores));
+    assert_eq!(of_all, [4, 6, 9].map(|parts| parts * part));
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod ddp_values;
 mod findings_v2;
 mod gloo_order;
 mod goal;
+mod lending;
 mod msccl;
 mod plan_v2;
 mod pytorch;

@@ -23,7 +23,7 @@ fn config() -> SimConfig {
 }
 
 /// One collective on int64 tensors filled with `rank * numel + i`.
-fn one(collective: Collective, algorithm: Algorithm, world: u32, count: u64) -> Plan {
+pub(crate) fn one(collective: Collective, algorithm: Algorithm, world: u32, count: u64) -> Plan {
     let mut plan = PlanBuilder::new("one", world, BackendName::Host).unwrap();
     let mut tensor = |name: &str, elements: Option<u64>| {
         elements.map(|elements| plan.tensor(name, Dtype::Int64, elements, Fill::Iota))
@@ -127,7 +127,7 @@ fn schedule_of(plan: &Plan) -> Schedule {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever the channels, segments and nodes: every rank has what the call promises, every call
+    /// Whatever the channels, segments and nodes, and whether messages pass links or are read in memory: every rank has what the call promises, every call
     /// is scheduled, started and completed once, and as many messages and bytes leave and arrive
     /// as the schedule was counted to have.
     #[test]
@@ -137,12 +137,20 @@ proptest! {
         }),
         lanes in (1u32..=5, 1u32..=4),
         ranks_per_node in 0u32..=9,
+        // Some of its messages are then long enough to be lent.
+        in_memory in any::<bool>(),
     ) {
+        // A result of more than 64 KB is a hash.
+        let count = if in_memory { (count * 12).min(8192 / u64::from(world)) } else { count };
+        let config = match in_memory {
+            true => SimConfig { topology: crate::lending::LATENCIES, ..config() },
+            false => config(),
+        };
         let plan = one(collective, algorithm, world, count);
         let plan = in_lanes(plan, lanes, ranks_per_node);
         prop_assume!(plan.is_some());
         let plan = plan.unwrap();
-        let trace = simulate(&plan, &config()).unwrap();
+        let trace = simulate(&plan, &config).unwrap();
         prop_assert_eq!(&trace.end.as_ref().unwrap().outcome, &Outcome::Completed);
         let output = TensorId(plan.tensors.len().saturating_sub(1) as u32);
         for rank in 0..world {

@@ -1,0 +1,80 @@
+//! What ranks of one machine lend each other, as the host backend's do: nothing is written before it was
+//! read, and what nothing writes needs no step of its own.
+
+use crate::active::Active;
+use crate::engine::{Due, Engine};
+use lockstep_core::rank::GroupRank;
+use lockstep_core::schedule::{Action, Buffer};
+use std::ops::Range;
+
+impl Active {
+    /// The first steps, up to the last one that adds, if nothing that they send is written in them: ranks
+    /// that read each other's memory have all of it at once, and add what all of them lend in one pass.
+    pub(crate) fn lending_steps(&self, me: GroupRank) -> u32 {
+        let schedule = &self.signature.schedule;
+        let (mut actions, mut lending) = (Vec::new(), 0);
+        let (mut sent, mut written) = (Vec::new(), Vec::new());
+        let (mut sent_before, mut written_before) = (0, 0);
+        for step in 0..schedule.steps() {
+            schedule.actions(me, step, &mut actions);
+            for action in &actions {
+                match *action {
+                    Action::Send { from, .. } => sent.push((from.buffer, self.byte_range(from))),
+                    Action::Copy { into, .. }
+                    | Action::Reduce { into, .. }
+                    | Action::Receive { into, .. }
+                    | Action::ReceiveReduce { into, .. } => {
+                        written.push((into.buffer, self.byte_range(into)));
+                    }
+                }
+            }
+            if !actions.iter().any(|action| matches!(action, Action::ReceiveReduce { .. })) {
+                continue;
+            }
+            let overlap = |(one, a): &(Buffer, Range<u64>), (other, b): &(Buffer, Range<u64>)| {
+                one == other && a.start < b.end && b.start < a.end
+            };
+            // Those of before do not overlap each other.
+            let is_written = (0..).zip(&sent).any(|(at, sent)| {
+                let among = if at < sent_before { written_before } else { 0 };
+                written[among..].iter().any(|written| overlap(sent, written))
+            });
+            if is_written {
+                return 0;
+            }
+            (lending, sent_before, written_before) = (step + 1, sent.len(), written.len());
+        }
+        lending
+    }
+
+    /// Whether others read what a step sends where it is: results of what was lent are put where they belong.
+    pub(crate) fn lends_in(&self, step: u32) -> bool {
+        self.lending_steps == 0 || step < self.lending_steps
+    }
+
+    /// What steps send, each with its step.
+    pub(crate) fn sends_of(&self, me: GroupRank, steps: Range<u32>) -> Vec<(u32, Action)> {
+        let mut actions = Vec::new();
+        let sends = steps.flat_map(|step| {
+            self.signature.schedule.actions(me, step, &mut actions);
+            let sends = actions.iter().filter(|action| matches!(action, Action::Send { .. }));
+            sends.map(|action| (step, *action)).collect::<Vec<_>>()
+        });
+        sends.collect()
+    }
+}
+
+impl Engine {
+    /// What a rank has lent for a call is read by then: it goes on when all is.
+    pub(crate) fn end_reading(&mut self, sender: u32, seq: u64, read: u64) {
+        let active = self.channels.get_mut(sender as usize).and_then(|own| own.active.as_mut());
+        let Some(active) = active.filter(|active| !active.done && active.seq == seq) else {
+            return;
+        };
+        active.left = active.left.max(read);
+        active.unread = active.unread.saturating_sub(1);
+        if active.unread == 0 {
+            self.queue.push(active.left.max(self.now), Due::Sent(sender));
+        }
+    }
+}
