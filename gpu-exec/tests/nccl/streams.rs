@@ -1,6 +1,6 @@
 //! What runs beside what: the program, the compute stream, the communication streams.
 
-use crate::{Machine, assert_completed, result};
+use crate::{Machine, assert_completed, options, result};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
@@ -8,7 +8,8 @@ use lockstep_core::plan::{Call, Fill, Plan, PlanBuilder};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{Origin, TensorValue, Trace, What};
-use lockstep_gpu_exec::Sharing;
+use lockstep_gpu_exec::{RunOptions, Sharing, run_to_trace};
+use std::time::Duration;
 
 const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };
 
@@ -148,4 +149,26 @@ fn groups_of_other_backends_hold_the_program() {
         assert!(at(What::StreamEnded { op: 0 }) <= at(What::OpEnded { op: 0 }));
         assert!(at(What::Completed { work: 0 }) <= at(What::OpEnded { op: 1 }));
     }
+}
+
+/// A stream takes some thousand commands that it has not come to; who puts another one waits inside the
+/// driver, with everybody else who calls it. A rank that is far ahead of one that it waits for, in the
+/// same process, must not get there: neither would ever go on.
+#[test]
+fn a_program_runs_ahead_of_its_streams_by_less_than_they_take() {
+    let mut plan = PlanBuilder::new("ahead", 2, BackendName::Nccl).unwrap();
+    let tensor = plan.tensor("t", Dtype::Int64, 8, Fill::Rank);
+    let plan = plan.every_rank(|rank, program| {
+        if rank.0 == 1 {
+            program.sleep("late", 300_000_000);
+        }
+        for _ in 0..400 {
+            program.async_op().collective(GroupId::WORLD, SUM, 8, None, Some(tensor));
+        }
+    });
+    let plan = plan.unwrap();
+    let machine = Machine::new().sharing(Sharing::OneProcess);
+    let options = RunOptions { timeout: Some(Duration::from_secs(20)), ..options() };
+    let trace = run_to_trace(&machine.backend(), plan, options).unwrap();
+    assert_completed(&trace);
 }

@@ -22,8 +22,39 @@ static DEVICE: AtomicI32 = AtomicI32::new(0);
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// Jobs that a stream takes which it has not come to, as CUDA's do.
+const MOST_QUEUED: usize = 1024;
+
+/// Held inside the driver, also by who waits there for room on a stream: everybody else waits as well.
+static INSIDE: Mutex<()> = Mutex::new(());
+
 /// A stream: jobs in order, on a thread.
-struct Stream(Mutex<Sender<Job>>);
+struct Stream {
+    jobs: Mutex<Sender<Job>>,
+    queue: Arc<Queue>,
+}
+
+/// How many jobs a stream has not done.
+#[derive(Default)]
+struct Queue {
+    length: Mutex<usize>,
+    shorter: Condvar,
+}
+
+impl Queue {
+    fn lengthen(&self) {
+        let mut length = lock(&self.length);
+        while *length >= MOST_QUEUED {
+            length = self.shorter.wait(length).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+        *length += 1;
+    }
+
+    fn shorten(&self) {
+        *lock(&self.length) -= 1;
+        self.shorter.notify_all();
+    }
+}
 
 /// A moment that a stream comes to.
 #[derive(Default)]
@@ -61,7 +92,9 @@ struct Function {
 pub(crate) unsafe fn enqueue(stream: *mut c_void, job: impl FnOnce() + Send + 'static) -> c_uint {
     match unsafe { stream.cast::<Stream>().as_ref() } {
         Some(stream) => {
-            let sent = lock(&stream.0).send(Box::new(job));
+            let _inside = lock(&INSIDE);
+            stream.queue.lengthen();
+            let sent = lock(&stream.jobs).send(Box::new(job));
             if sent.is_ok() { SUCCESS } else { INVALID_VALUE }
         }
         None => INVALID_VALUE,
@@ -179,8 +212,15 @@ pub extern "C" fn cuCtxSetCurrent(_context: *mut c_void) -> c_uint {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) -> c_uint {
     let (sender, jobs): (Sender<Job>, Receiver<Job>) = channel();
-    std::thread::spawn(move || jobs.into_iter().for_each(|job| job()));
-    let made = Box::into_raw(Box::new(Stream(Mutex::new(sender))));
+    let queue = Arc::new(Queue::default());
+    let made = Stream { jobs: Mutex::new(sender), queue: queue.clone() };
+    std::thread::spawn(move || {
+        for job in jobs {
+            job();
+            queue.shorten();
+        }
+    });
+    let made = Box::into_raw(Box::new(made));
     unsafe { give(stream, made.cast()) }
 }
 
@@ -268,6 +308,7 @@ pub unsafe extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) 
 /// The driver's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventQuery(event: *mut c_void) -> c_uint {
+    let _inside = lock(&INSIDE);
     let Some(event) = (unsafe { event.cast::<Event>().as_ref() }) else { return INVALID_VALUE };
     match &*lock(&event.0) {
         Some(moment) if lock(&moment.at).is_none() => NOT_READY,

@@ -5,10 +5,10 @@
 //! never shipped. It says what it is wherever it shows: in the device's name and through
 //! [`lockstep_stand_in`], whose words every trace repeats.
 //!
-//! Streams are threads that do what is put on them in order; kernels are compiled by the C
-//! compiler from the text that NVRTC would get, and called once for every thread of the grid; a
-//! communicator's ranks meet at a socket of the process that made its id. Nothing here is fast,
-//! and no time that it gives means anything.
+//! Streams are threads that do what is put on them in order, and take as much ahead as CUDA's;
+//! kernels are compiled by the C compiler from the text that NVRTC would get, and called once for
+//! every thread of the grid; a communicator's ranks meet at a socket of the process that made its
+//! id. Nothing here is fast, and no time that it gives means anything.
 //!
 //! Environment: `STAND_IN_DEVICES` (how many GPUs, 8), `STAND_IN_ONE_BUS` (all show the same PCI
 //! address), `STAND_IN_FAILS=RANK:N` (that rank's N-th collective fails by itself),
