@@ -45,6 +45,7 @@ pub(super) fn carry_out(
         start_ns,
         messages: setup.record_messages,
         shortest_timeout_ns: timeouts_ns.iter().copied().min().unwrap_or(u64::MAX),
+        word_every_ns: setup.word_every_ns,
     };
     let recording = Recording { calls: setup.recorded_calls, at_end: setup.dump_at_end };
     let clerk = Clerk::employ(job, recording, Arc::new(Mutex::new(reports)))?;
