@@ -3,7 +3,7 @@
 //! One after the other: two at the same time would measure each other.
 
 use crate::serve::build_server;
-use crate::{browser, shell, web};
+use crate::{browser, packages, shell, web};
 use anyhow::{Context, Result};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -85,7 +85,7 @@ fn command_to_page() -> Result<()> {
 
 /// A thousand ranks with two thousand calls each, from files: how long, and in how much memory.
 fn diagnose_large() -> Result<()> {
-    browser::missing()?.install()?;
+    packages::install(&browser::missing()?)?;
     web::build()?;
     let binary = build_server("release", &["--package=lockstep-server"])?;
     let folder = std::env::temp_dir().join(format!("lockstep-dumps-{}", std::process::id()));
@@ -117,7 +117,7 @@ fn diagnose_large() -> Result<()> {
 
 /// The page in Chromium: what `tests/bench_page.rs` prints.
 fn in_chromium() -> Result<()> {
-    browser::missing()?.install()?;
+    packages::install(&browser::missing()?)?;
     web::build()?;
     let binary = build_server("release", &["--package=lockstep-server"])?;
     let mut bench = shell::cargo(["bench", "--package=lockstep-tests", "--bench=page"]);

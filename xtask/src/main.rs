@@ -2,6 +2,8 @@
 
 mod bench;
 mod browser;
+mod mpi;
+mod packages;
 mod serve;
 mod shell;
 mod test;

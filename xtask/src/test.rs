@@ -4,10 +4,10 @@
 //! profile and one choice of packages for all tests and the binary that they drive.
 
 use crate::serve::build_server;
-use crate::{browser, shell, web};
-use anyhow::{Context, Result, bail};
+use crate::{browser, mpi, packages, shell, web};
+use anyhow::{Context, Result};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 #[derive(clap::Args)]
@@ -44,18 +44,25 @@ enum Part {
 pub(crate) fn test(options: &Options) -> Result<()> {
     let start = Instant::now();
     if options.only == Some(Part::Mpi) {
-        mpi(options)?;
+        mpi::test(&options.rest)?;
         return done(start);
     }
     let wants = |part| options.only.is_none_or(|only| only == part);
     // What can be missing is asked for first, not after twenty minutes.
     web::ensure_target()?;
-    let missing = wants(Part::Browser).then(browser::missing).transpose()?;
+    let mut missing = Vec::new();
+    if wants(Part::Browser) {
+        missing.extend(browser::missing()?);
+    }
+    // Taken along on a bare machine; who changes other rooms needs no MPI.
+    if wants(Part::Lint) && !missing.is_empty() {
+        missing.extend(mpi::missing());
+    }
     let drives = wants(Part::System) || wants(Part::Browser);
     // Beside each other, as each has long stretches of one thread or of waiting; the page is not
     // packed before the lint is done, since the server's lint reads `dist/`.
     std::thread::scope(|scope| {
-        let install = missing.map(|missing| scope.spawn(move || missing.install()));
+        let install = scope.spawn(|| packages::install(&missing));
         let page = drives.then(|| scope.spawn(web::compile));
         if wants(Part::Lint) {
             lint()?;
@@ -64,8 +71,9 @@ pub(crate) fn test(options: &Options) -> Result<()> {
             // All but what embeds the page is ready before that.
             build_tests()?;
         }
-        if let Some(install) = install {
-            ended(install)?;
+        ended(install)?;
+        if wants(Part::Lint) {
+            mpi::lint()?;
         }
         if let Some(page) = page {
             ended(page)?.pack()?;
@@ -115,40 +123,6 @@ fn ended<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The compilers of the distributions' MPIs, and what to call what is built with each.
-const MPIS: [(&str, &str); 2] = [("mpicc.openmpi", "openmpi"), ("mpicc.mpich", "mpich")];
-
-/// Builds the mpi backend's tests with every MPI that is installed, each in a folder of its own, and
-/// runs them.
-fn mpi(options: &Options) -> Result<()> {
-    let runs = |compiler: &str| {
-        let asked = Command::new(compiler).arg("-show").stdout(Stdio::null()).status();
-        asked.is_ok_and(|status| status.success())
-    };
-    let mut found: Vec<(&str, &str)> = MPIS.to_vec();
-    found.retain(|(compiler, _)| runs(compiler));
-    if found.is_empty() && runs("mpicc") {
-        found.push(("mpicc", "mpicc"));
-    }
-    if found.is_empty() {
-        bail!(
-            "there is no mpicc on this machine; on Debian, install libopenmpi-dev, libmpich-dev or \
-             both, and libclang-dev"
-        );
-    }
-    for (compiler, name) in found {
-        eprintln!("with {compiler}");
-        let features = ["--package=lockstep-gpu-exec", "--features=mpi"];
-        let mut tests = shell::cargo(["test"]);
-        tests.args(features).args(["--lib", "--test=mpi", "--"]);
-        // Several jobs at once are only slow.
-        tests.arg("--test-threads=1").args(&options.rest).env("MPICC", compiler);
-        tests.env("CARGO_TARGET_DIR", shell::target_dir().join(name));
-        shell::run(&mut tests)?;
-    }
-    Ok(())
-}
-
 fn done(start: Instant) -> Result<()> {
     eprintln!("passed in {} s", start.elapsed().as_secs());
     Ok(())
@@ -157,15 +131,19 @@ fn done(start: Instant) -> Result<()> {
 fn lint() -> Result<()> {
     shell::run(&mut shell::cargo(["fmt", "--all", "--check"]))
         .context("some files are not formatted; `cargo fmt --all` does it")?;
-    let deny = ["--", "--deny", "warnings"];
-    let host = ["clippy", "--quiet", "--workspace", "--all-targets"];
-    shell::run(shell::cargo(host).args(deny))?;
+    shell::run(&mut clippy(&["--workspace", "--all-targets"]))?;
     // Together, unlike where they are packed: what they share is looked at once.
     let pages = ["--package=lockstep-web-ui", "--package=lockstep-web-program"];
-    let mut page = shell::cargo(["clippy", "--quiet", "--target", web::TARGET]);
-    shell::run(page.args(pages).args(deny))?;
+    shell::run(&mut clippy(&[&["--target", web::TARGET][..], &pages].concat()))?;
     let docs = ["doc", "--quiet", "--workspace", "--no-deps", "--document-private-items"];
     // Private items are documented here, so links to them lead somewhere.
     let flags = "--deny warnings --allow rustdoc::private_intra_doc_links";
     shell::run(shell::cargo(docs).env("RUSTDOCFLAGS", flags))
+}
+
+/// Clippy, to which every warning is an error.
+pub(crate) fn clippy(arguments: &[&str]) -> Command {
+    let mut clippy = shell::cargo(["clippy", "--quiet"]);
+    clippy.args(arguments).args(["--", "--deny", "warnings"]);
+    clippy
 }
