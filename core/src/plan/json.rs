@@ -12,6 +12,7 @@ struct Written<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a \"schema\" field")]
 struct SchemaOnly {
     schema: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! The folder that a run's Flight Recorder dumps go to.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use lockstep_core::rank::GlobalRank;
 use lockstep_gpu_exec::RankDump;
 use rustix::fs::Access;
@@ -21,13 +21,16 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-/// Makes the folder, if it is not there, and removes what ranks of an earlier run have left there: a rank that leaves no dump this time, or that
-/// this run does not have, would be taken for one of this run. Only files of the names that dumps are
-/// given, of ranks that are `meant`, and nothing else.
+/// Makes the folder, if it is not there, and removes what ranks of an earlier run have left there: a
+/// rank that leaves no dump this time, or that this run does not have, would be taken for one of this
+/// run. Only files of the names that dumps are given, of ranks that are `meant`, and nothing else.
 ///
 /// # Errors
 /// When such a file cannot be removed, or none could be written there: a run may take hours to find out.
 pub(crate) fn make_room(folder: &Path, meant: impl Fn(GlobalRank) -> bool) -> Result<()> {
+    if folder.exists() && !folder.is_dir() {
+        bail!("{}: it is a file, and dumps are files of a folder", cannot_write(folder));
+    }
     std::fs::create_dir_all(folder).with_context(|| cannot_write(folder))?;
     let access = rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK);
     access.with_context(|| cannot_write(folder))?;
