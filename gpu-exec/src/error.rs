@@ -56,7 +56,7 @@ pub enum RunError {
     /// A launcher started another number of processes than the plan has ranks.
     #[error(
         "the launcher started {launched} processes, and the plan has {planned} ranks; start as \
-         many, or give the plan --world-size {launched}"
+         many, or take a plan for {launched}: lockstep plan NAME --world-size {launched} -o plan.json"
     )]
     WrongWorld {
         /// Processes that were started.

@@ -336,7 +336,21 @@ impl Search {
     fn find(&self) -> Option<Topology> {
         let found = self.model.starts().into_iter().map(|at| self.find_from(at));
         let best = found.min_by(|one, other| one.0.total_cmp(&other.0))?;
-        best.0.is_finite().then(|| self.model.topology(&best.1))
+        best.0.is_finite().then(|| self.model.topology(&self.settled(best)))
+    }
+
+    /// Gives rates that no measured call depends on, such as those of sizes beyond the largest, the value
+    /// of the next smaller sizes: what the search began with was never measured.
+    fn settled(&self, (best, mut at): (f64, Vec<u64>)) -> Vec<u64> {
+        let Model::SharedMemory { .. } = self.model else { return at };
+        for rate in [3, 4, 6, 7] {
+            let mut other = at.clone();
+            other[rate] = (other[rate] / 2).max(1);
+            if self.distance(&other).total_cmp(&best).is_eq() {
+                at[rate] = at[rate - 1];
+            }
+        }
+        at
     }
 
     /// What a search from there ends with, and how far off it is.

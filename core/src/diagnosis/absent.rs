@@ -489,7 +489,17 @@ pub(super) fn idle(scene: &Scene<'_, '_>, rank: GlobalRank) -> bool {
 fn where_it_stands(scene: &Scene<'_, '_>, rank: GlobalRank, row: &Row<'_>) -> Evidence {
     let last = scene.job.last_call(row.group, rank).or_else(|| scene.job.rank(rank)?.calls.last());
     match last {
-        Some(record) => evidence(scene, Made { rank, record }, "last called"),
+        Some(record) => {
+            // Others have completed a call behind it: the rank has made that one too, unrecorded. What a
+            // process that stops has written down last may not have left it.
+            let passed = |seq: u64| record.call.group == row.group && seq + 1 < row.seq;
+            let verb = if record.seq.is_some_and(passed) {
+                "was last seen to call"
+            } else {
+                "last called"
+            };
+            evidence(scene, Made { rank, record }, verb)
+        }
         None => no_call(rank, "made no call that is still recorded"),
     }
 }

@@ -39,6 +39,8 @@ pub(crate) fn installed() -> Result<(Vec<Other>, Vec<String>), Box<dyn Error>> {
             absent.push(format!("{name}: no {compile} (Debian: libopenmpi-dev, libmpich-dev)"));
         }
     }
+    // Only if nothing is in it.
+    let _ = std::fs::remove_dir(&folder);
     Ok((found, absent))
 }
 

@@ -260,11 +260,15 @@ fn as_text(
         let [own, shared] = machine.cached_bytes.map(|bytes| bytes >> 10);
         text.push_str(&format!(
             "a call {:.2} µs, a message {:.2} µs; calls of up to {own} KiB, up to {shared} KiB and more: \
-             stores {} GB/s, adds {} GB/s\n",
+             stores {} GB/s, adds {} GB/s{}\n",
             us(machine.call_ps),
             us(machine.latency_ps),
             gb(machine.store_bytes_per_second),
             gb(machine.reduce_bytes_per_second),
+            match machine.store_bytes_per_second {
+                [_, cached, far] if cached == far => "; no call was so large that the last ones could be told from those before",
+                _ => "",
+            },
         ));
     }
     text.push_str(&format!(

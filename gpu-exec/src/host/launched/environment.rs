@@ -51,7 +51,7 @@ pub enum LaunchError {
     )]
     NoLauncher,
     /// A variable that is needed besides.
-    #[error("{by} set {has}, but {lacks} is not set{help}")]
+    #[error("{has} is set, as by {by}, but {lacks} is not set{help}")]
     Lacks {
         /// Who.
         by: &'static str,
@@ -112,8 +112,9 @@ impl Launch {
             // One process alone needs nobody's address.
             None if world_size == 1 => "127.0.0.1".to_owned(),
             None => {
-                let help = "; give the name or address of rank 0's machine, such as \
-                            -x MASTER_ADDR=node0 (mpirun) or --export=ALL,MASTER_ADDR=node0 (srun)";
+                let help = "; give the name or address of rank 0's machine: MASTER_ADDR=node0 before \
+                            the command, -x MASTER_ADDR=node0 (mpirun), \
+                            --export=ALL,MASTER_ADDR=node0 (srun), or --rendezvous tcp://node0:29500";
                 return Err(lacks("MASTER_ADDR", help));
             }
         };
