@@ -111,9 +111,11 @@ fn a_run_has_faults_is_paused_and_leaves_dumps() {
     assert_eq!(service.get(&format!("api/runs/{id}/dumps/77")).status, 404);
 
     let paused = started(&service, &hanging());
-    for what in ["pause", "dump", "resume"] {
+    for (what, stands) in [("pause", true), ("dump", true), ("resume", false)] {
         let answer = service.post(&format!("api/runs/{paused}/{what}"), &json!({}));
-        assert_eq!(answer.status, 202, "{what}");
+        assert_eq!((answer.status, &answer.json()["paused"]), (202, &json!(stands)), "{what}");
+        assert_eq!(service.get(&format!("api/runs/{paused}")).json()["paused"], stands, "{what}");
+        assert_eq!(service.get("api/runs").json()[0]["paused"], stands, "{what}");
     }
     Patience::until("the dumps of all ranks", || {
         let ranks = service.get(&format!("api/runs/{paused}/dumps")).json();

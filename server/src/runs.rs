@@ -90,6 +90,8 @@ struct Shared {
 struct Live {
     control: RunControl,
     progress: watch::Receiver<Progress>,
+    /// Whether it was told to pause, and not to go on since.
+    paused: bool,
 }
 
 impl Runs {
@@ -145,7 +147,7 @@ impl Runs {
         let (progress, watched) =
             watch::channel(Progress { bytes: header.len() as u64, done: false });
         let control = handle.control();
-        shared.live().insert(id, Live { control, progress: watched });
+        shared.live().insert(id, Live { control, progress: watched, paused: false });
         if shared.places.is_closed() {
             // The service was told to stop while the ranks were joining.
             handle.cancel();
@@ -160,8 +162,20 @@ impl Runs {
 
     /// Tells a run something; false when it is not in progress.
     pub(crate) fn tell(&self, id: u64, command: Command) -> bool {
-        let live = self.shared.live();
-        live.get(&id).map(|run| run.control.tell(command)).is_some()
+        let mut live = self.shared.live();
+        let Some(run) = live.get_mut(&id) else { return false };
+        match command {
+            Command::Pause => run.paused = true,
+            Command::Resume | Command::Cancel => run.paused = false,
+            Command::Dump => {}
+        }
+        run.control.tell(command);
+        true
+    }
+
+    /// Whether a run stands because it was told to pause; not when it is not in progress.
+    pub(crate) fn is_paused(&self, id: u64) -> bool {
+        self.shared.live().get(&id).is_some_and(|run| run.paused)
     }
 
     /// How far the trace of a run in progress has come, now and later; `None` when it is not in

@@ -167,7 +167,7 @@ fn a_run_tells_what_its_ranks_print_and_how_they_leave() {
                 if rank == 1:\n    END\n    print(\"behind\")\n\
                 dist.all_reduce(torch.ones(4))\n";
     for (end, told) in [
-        ("os._exit(3)", "rank 1 died: exited with status 3: os._exit(3)"),
+        ("os._exit(3)", ": exited with status 3: os._exit(3)"),
         ("os.kill(os.getpid(), signal.SIGSTOP)", "timed out"),
     ] {
         fs::write(&program, text.replace("END", end)).unwrap();

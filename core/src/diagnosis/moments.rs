@@ -48,18 +48,16 @@ pub(super) fn waited_long(job: &Job<'_>, cause: &Cause) -> bool {
 }
 
 /// The same of a real run that did not end by itself, of which it is known that each rank would have come
-/// in its time: the plan says so. What ended with a rank's death is explained by it; and somebody who cancels
-/// a run accuses nobody.
+/// in its time: the plan says so. What ended with a rank's death is explained by it; and a run that somebody
+/// cancels, or that is ended from outside ([`run_end`](super::run_end) tells why), accuses nobody.
 pub(super) fn soften_run(job: &Job<'_>, causes: &mut Vec<Cause>) {
     let log = job.log;
     if log.recorded || log.simulated {
         return;
     }
     let cut = match &log.outcome {
-        Outcome::Cancelled => "",
-        Outcome::Failed { .. } => "the run was ended",
         Outcome::Unknown => "the run went on behind what is seen of it, or was ended from outside",
-        Outcome::RankDied { .. } => "",
+        Outcome::Cancelled | Outcome::Failed { .. } | Outcome::RankDied { .. } => "",
         Outcome::Completed | Outcome::TimedOut | Outcome::RankStopped { .. } => return,
     };
     let never_comes = |rank: &GlobalRank| {
@@ -71,7 +69,7 @@ pub(super) fn soften_run(job: &Job<'_>, causes: &mut Vec<Cause>) {
         let comes = cause.culprits.is_empty() || !cause.culprits.iter().all(never_comes);
         waited_ps(job, cause, &waiting).filter(|waited_ps| comes && *waited_ps < LONG_PS)
     };
-    if log.outcome == Outcome::Cancelled {
+    if matches!(log.outcome, Outcome::Cancelled | Outcome::Failed { .. }) {
         causes.retain(|cause| {
             let in_it = cause.kind == Kind::CallNeverCompleted
                 && waited_ps(job, cause, &[]).is_some_and(|waited_ps| waited_ps < LONG_PS);

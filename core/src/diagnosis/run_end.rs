@@ -12,7 +12,7 @@ const MOST_PLACES: usize = 6;
 /// where its ranks stood; of one that somebody cancelled, where they did.
 pub(super) fn tell(report: &mut Report, log: &CallLog) {
     let message = match &log.outcome {
-        Outcome::Failed { why } => format!("The run was ended from outside its ranks: {why}."),
+        Outcome::Failed { why } => format!("The run was ended before its ranks were done: {why}."),
         Outcome::TimedOut if report.findings.is_empty() => {
             "A call did not complete in time, and nothing in the calls of its group says why: its \
              ranks were slow, or one was held from outside."
@@ -28,7 +28,8 @@ pub(super) fn tell(report: &mut Report, log: &CallLog) {
         }
         _ => return,
     };
-    let fix = "Look where each rank stood, and give the run more time if it was at work.";
+    let fix =
+        "Look where each rank stood: one that was at work needed more time, one in a call waited.";
     push(report, log, Certainty::Certain, message, fix);
 }
 

@@ -268,9 +268,12 @@ pub fn refusal(probe: &NcclProbe, options: &NcclOptions) -> Option<RunError> {
         let names: Vec<_> = missing.iter().map(|library| library.names.join(" or ")).collect();
         found.push(format!("no {} in {}", names.join(", no "), looked_in(&missing)));
     }
+    // One that was named may be a slip; the first will do.
+    let absent = options.libraries.iter().find(|folder| !folder.is_dir());
+    found.extend(absent.map(|folder| format!("{} is no folder", folder.display())));
     let why = format!(
         "{}; install NVIDIA's driver, and NVRTC and NCCL (pip install torch brings both), or name \
-         their folder in LD_LIBRARY_PATH, or run the plan on the host backend",
+         their folder in LD_LIBRARY_PATH; the host backend needs none of them",
         found.join("; ")
     );
     Some(RunError::Unavailable { backend: BackendName::Nccl, why })
@@ -319,9 +322,9 @@ mod tests {
             text,
             "the nccl backend cannot run here: no libcuda.so.1, no libnvrtc.so.13 or \
              libnvrtc.so.12 or libnvrtc.so, no libnccl.so.2 or libnccl.so in 1 folder \
-             (/nowhere/lib), where alone was looked; install NVIDIA's driver, and NVRTC and NCCL (pip \
-             install torch brings both), or name their folder in LD_LIBRARY_PATH, or run the plan \
-             on the host backend"
+             (/nowhere/lib), where alone was looked; /nowhere/lib is no folder; install NVIDIA's \
+             driver, and NVRTC and NCCL (pip install torch brings both), or name their folder in \
+             LD_LIBRARY_PATH; the host backend needs none of them"
         );
         let logical = NcclOptions { sharing: Sharing::OneProcess, ..options };
         let text = refusal(&probe(&logical), &logical).unwrap().to_string();

@@ -7,7 +7,7 @@ use crate::findings::Unanswered;
 use crate::plan_source::{PlanOptions, with_timeout};
 use crate::router::Service;
 use crate::runs::{Progress, StartError};
-use crate::store::{RunRecord, RunState};
+use crate::store::{RunRecord, RunState, StoreError};
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
@@ -125,7 +125,14 @@ fn known_only(body: &str) -> Result<(), ApiError> {
 
 /// Every run, newest first.
 pub(crate) async fn list(State(service): State<Service>) -> Result<Json<Vec<RunRecord>>, ApiError> {
-    blocking(move || service.store.runs()).await.map(Json)
+    let all = move || {
+        let mut runs = service.store.runs()?;
+        for run in runs.iter_mut().filter(|run| run.state == RunState::Running) {
+            run.paused = service.runs.is_paused(run.id);
+        }
+        Ok::<_, StoreError>(runs)
+    };
+    blocking(all).await.map(Json)
 }
 
 /// Starts a run; answers once its ranks have joined.
@@ -203,11 +210,14 @@ async fn tell(
     id: &str,
     command: Command,
 ) -> Result<(StatusCode, Json<RunRecord>), ApiError> {
-    let run = find(service, id).await?;
+    let mut run = find(service, id).await?;
     // One that the list shows as ended is told nothing, also while its thread still tidies up.
     let running = run.state == RunState::Running;
     match running && service.runs.tell(run.id, command) {
-        true => Ok((StatusCode::ACCEPTED, Json(run))),
+        true => {
+            run.paused = service.runs.is_paused(run.id);
+            Ok((StatusCode::ACCEPTED, Json(run)))
+        }
         false => Err(ApiError::conflict(format!("run {id} is not in progress"))),
     }
 }
@@ -340,5 +350,7 @@ async fn follow(
 async fn find(service: &Service, id: &str) -> Result<RunRecord, ApiError> {
     let id = parse_id("run", id)?;
     let store = service.store.clone();
-    blocking(move || store.run(id)).await?.ok_or_else(|| not_found("run", id))
+    let run = blocking(move || store.run(id)).await?;
+    let run = run.ok_or_else(|| not_found("run", id))?;
+    Ok(RunRecord { paused: service.runs.is_paused(id), ..run })
 }

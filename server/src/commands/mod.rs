@@ -19,7 +19,7 @@ pub(crate) mod signals;
 pub(crate) mod sim;
 pub(crate) mod version;
 
-use lockstep_core::trace::Outcome;
+use lockstep_core::trace::{Outcome, TraceEnd};
 use lockstep_gpu_exec::RankLauncher;
 
 /// What starts a rank of a real run: this binary again.
@@ -31,15 +31,25 @@ pub(crate) fn rank_launcher() -> anyhow::Result<RankLauncher> {
 
 /// How it ended, for people.
 fn describe(outcome: Option<&Outcome>) -> String {
+    ended(outcome, "")
+}
+
+/// How it ended, and when: `timed out after 2.00 s`.
+fn describe_end(end: Option<&TraceEnd>) -> String {
+    let after = end.map_or(0, |end| end.time_ps);
+    ended(end.map(|end| &end.outcome), &format!(" after {}", describe_ps(after)))
+}
+
+fn ended(outcome: Option<&Outcome>, after: &str) -> String {
     match outcome {
-        Some(Outcome::Completed) => "completed".into(),
-        Some(Outcome::TimedOut) => "timed out".into(),
-        Some(Outcome::RankDied { rank, how }) => format!("rank {rank} died: {how}"),
+        Some(Outcome::Completed) => format!("completed{after}"),
+        Some(Outcome::TimedOut) => format!("timed out{after}"),
+        Some(Outcome::RankDied { rank, how }) => format!("rank {rank} died{after}: {how}"),
         Some(Outcome::RankStopped { rank, how }) => {
-            format!("rank {rank} never goes on, and nobody waits for it: {how}")
+            format!("ended{after}; rank {rank} never goes on, and nobody waits for it: {how}")
         }
-        Some(Outcome::Cancelled) => "cancelled".into(),
-        Some(Outcome::Failed { why }) => format!("failed: {why}"),
+        Some(Outcome::Cancelled) => format!("cancelled{after}"),
+        Some(Outcome::Failed { why }) => format!("failed{after}: {why}"),
         Some(Outcome::Unknown) | None => "its end was not recorded".into(),
     }
 }

@@ -1,6 +1,6 @@
 //! `lockstep run`: a plan for real, one process per rank, compared with the simulator.
 
-use super::{describe, describe_ps, dumps, rank_launcher, signals};
+use super::{describe_end, dumps, rank_launcher, signals};
 use crate::plan_source::{FaultOptions, PlanArguments, Said};
 use crate::{late_faults, terminal, trace_file};
 use anyhow::{Context, Result, bail};
@@ -383,13 +383,11 @@ fn as_text(plan: &Plan, trace: &Trace, report: &Report, comparison: Option<&Comp
         Origin::Run { backend, device } => format!("{backend}, {device}"),
         _ => "unknown device".into(),
     };
-    let end = trace.end.as_ref();
     let mut text = format!(
-        "{}\nrun on {} ({on}): {} after {}\n{}{}",
+        "{}\nrun on {} ({on}): {}\n{}{}",
         plan.name,
         counted(plan.world_size, "rank"),
-        describe(end.map(|end| &end.outcome)),
-        describe_ps(end.map_or(0, |end| end.time_ps)),
+        describe_end(trace.end.as_ref()),
         trace.header.stand_in().map(|words| words + "\n").unwrap_or_default(),
         report.to_text()
     );

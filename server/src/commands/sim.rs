@@ -1,6 +1,6 @@
 //! `lockstep sim`: a plan in virtual time.
 
-use super::{describe, describe_ps};
+use super::{describe_end, describe_ps};
 use crate::plan_source::{FaultOptions, LinkOptions, PlanArguments, with_timeout};
 use crate::{terminal, trace_file};
 use anyhow::{Result, anyhow};
@@ -176,16 +176,14 @@ fn as_text(
     slow: Option<u64>,
     topology: &Topology,
 ) -> String {
-    let end = trace.end.as_ref();
     let on = match topology {
         Topology::Nodes { .. } | Topology::SharedMemory(_) => format!(", {topology}"),
         Topology::Uniform(_) => String::new(),
     };
     let mut text = format!(
-        "{name}\nsimulated on {}{on}: {} after {} of virtual time\n",
+        "{name}\nsimulated on {}{on}, in virtual time: {}\n",
         counted(trace.header.world_size, "rank"),
-        describe(end.map(|end| &end.outcome)),
-        describe_ps(end.map_or(0, |end| end.time_ps)),
+        describe_end(trace.end.as_ref()),
     );
     let blames = report.findings.iter().any(|finding| !finding.culprits.is_empty());
     if let Some(slow) = slow {

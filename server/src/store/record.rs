@@ -29,6 +29,8 @@ pub(crate) struct RunRecord {
     pub(crate) backend: String,
     pub(crate) world_size: u32,
     pub(crate) state: RunState,
+    /// Whether it stands because it was told to pause, which no file knows.
+    pub(crate) paused: bool,
     /// Milliseconds since 1970.
     pub(crate) created_ms: u64,
     pub(crate) ended_ms: Option<u64>,
@@ -116,6 +118,7 @@ pub(super) fn run_of(row: &Row<'_>) -> Result<RunRecord, StoreError> {
         backend: row.get(2)?,
         world_size: row.get(3)?,
         state,
+        paused: false,
         created_ms: row.get::<_, i64>(5)? as u64,
         ended_ms: row.get::<_, Option<i64>>(6)?.map(|ms| ms as u64),
         outcome,

@@ -92,6 +92,28 @@ fn a_machine_is_found_again() {
     }
 }
 
+/// What no measured call depends on has the rate of the next smaller sizes, and none of the search's own.
+#[test]
+fn sizes_that_were_not_measured_have_the_rates_of_smaller_ones() {
+    let small: Vec<u64> = FITTED.into_iter().filter(|bytes| *bytes <= 512 << 10).collect();
+    let machine = SharedMemory {
+        cores: 2,
+        call_ps: 300_000,
+        latency_ps: 400_000,
+        cached_bytes: [64 << 20, 256 << 20],
+        store_bytes_per_second: [7_000_000_000; 3],
+        reduce_bytes_per_second: [3_000_000_000; 3],
+    };
+    let measured = times(Topology::SharedMemory(machine), 2, &small);
+    let model = Model::SharedMemory { cores: 2, caches: [64 << 20, 256 << 20] };
+    let found = fit(model, HOST, 2, &measured).unwrap();
+    let Topology::SharedMemory(found) = found else { panic!("{found:?} shares no memory") };
+    for rates in [found.store_bytes_per_second, found.reduce_bytes_per_second] {
+        assert_eq!(rates, [rates[0]; 3], "{found:?}");
+    }
+    assert!(ratio(found.store_bytes_per_second[2], 7_000_000_000) < 1.2, "{found:?}");
+}
+
 /// Memory of ranks is not a wire: what each of two ranks does, four do on two cores in turns.
 #[test]
 fn ranks_that_share_cores_take_turns() {

@@ -1,7 +1,7 @@
 //! Jobs that hang, and jobs that were recorded while they ran: what tells them apart, and what is said
 //! where nothing does.
 
-use super::fake::{Fake, done, pending};
+use super::fake::{Fake, Said, done, pending};
 use super::{cases, files, found, report};
 use crate::diagnosis::{Certainty, Kind, Verdict};
 use crate::recording::{Piece, Sources};
@@ -149,7 +149,7 @@ fn circles_of_sends_close_on_devices() {
     first.swap(1, 2);
     let open = report(&fake.clone().rank(2, &first).files());
     assert!(found(&open).iter().all(|(kind, _)| *kind != Kind::P2pDeadlock), "{}", open.to_text());
-    let batch = |calls: Vec<super::fake::Said>| {
+    let batch = |calls: Vec<Said>| {
         let mut calls: Vec<_> = calls
             .into_iter()
             .enumerate()
@@ -218,4 +218,17 @@ fn a_call_that_failed_for_want_of_an_unknown_rank_makes_nobody_late() {
         };
         assert!(!told.findings.iter().any(sure), "{missing}: {}", told.to_text());
     }
+}
+
+/// Others came out of a call that a rank's record lacks: it has made that one too, and what is seen of it
+/// last is not what it did last.
+#[test]
+fn a_call_that_others_came_out_of_was_not_the_last_before_it() {
+    let all = [done("all_reduce", 4), done("all_reduce", 4), done("all_reduce", 4)];
+    let wait = [&all[..], &[pending("all_reduce", 4)]].concat();
+    let told = |own: &[Said]| report(&Fake::new(3, &wait).rank(1, own).files()).to_text();
+    let text = told(&all[..2]);
+    assert!(text.contains("rank 1 was last seen to call all_reduce #2"), "{text}");
+    let text = told(&all);
+    assert!(text.contains("rank 1 last called all_reduce #3"), "{text}");
 }

@@ -378,7 +378,7 @@ fn a_call_that_not_all_make_is_told_though_all_come_to_an_end() {
 }
 
 /// A real run that is looked at while it goes on convicts nobody who only had not come yet, one that was
-/// cancelled or breaks off does not even accuse them; one that timed out does, or in which the others waited
+/// cancelled, ended from outside or breaks off does not even accuse them; one that timed out does, or in which the others waited
 /// long.
 #[test]
 fn who_had_not_come_when_a_run_was_cut_short_is_not_to_blame() {
@@ -408,6 +408,13 @@ fn who_had_not_come_when_a_run_was_cut_short_is_not_to_blame() {
     );
     let late = diagnose_trace(&at(Some(Outcome::Cancelled), None, 40_000_000_000_000));
     one(&late, Kind::RankNeverJoined, 3);
+    let failed = || Some(Outcome::Failed { why: "rank 0 stood still".to_owned() });
+    let ended = ends(failed(), None);
+    assert_eq!(found(&ended), [(Kind::RunFailed, vec![])]);
+    let stood = ended.findings[0].evidence.iter().find(|seen| seen.rank == GlobalRank(3));
+    assert_eq!(stood.map(|seen| seen.note.as_str()), Some("stood in forward"));
+    let late = diagnose_trace(&at(failed(), None, 40_000_000_000_000));
+    assert_eq!(found(&late), [(Kind::RankNeverJoined, vec![3]), (Kind::RunFailed, vec![])]);
     let broken = diagnose_whole_trace(&at(None, None, 9));
     assert_eq!(found(&broken), [(Kind::RunFailed, vec![])]);
     let message = &broken.findings[0].message;
