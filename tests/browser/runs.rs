@@ -100,3 +100,30 @@ async fn see_a_hang() -> Result<()> {
     }
     page.close().await
 }
+
+/// A run that goes on is watched and steered by whoever opens it, also when the page is loaded again; its
+/// end shows by itself.
+#[tokio::test]
+async fn a_run_that_goes_on_is_opened_live() -> Result<()> {
+    let page = Page::open("#/runs").await?;
+    let hanging = json!({ "scenario": "skipped-all-reduce", "timeout_ms": 60_000 });
+    let run = page.service.post("api/runs", &hanging).json();
+    let address = format!("#/runs/{}", run["id"]);
+    page.go(&address).await?;
+    page.click("run-pause").await?;
+    let stands = "return document.querySelector('[data-test=run-pause]')?.innerText === 'Go on'";
+    page.chromium.until("a run that stands", stands).await?;
+    let told = "return fetch('api/runs').then(runs => runs.json()).then(runs => runs[0].paused)";
+    page.chromium.until("the server to know", told).await?;
+    page.chromium.client.refresh().await?;
+    page.chromium.until("the same after a reload", stands).await?;
+    page.chromium.screenshot("run-live").await?;
+    page.go("#/runs").await?;
+    page.until("runs", "data-count", "1").await?;
+    let row = page.text("run-1").await?;
+    ensure!(row.contains("paused"), "{row:?}");
+    page.go(&address).await?;
+    page.click("run-cancel").await?;
+    page.until("finding", "data-culprits", "2").await?;
+    page.close().await
+}

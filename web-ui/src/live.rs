@@ -1,4 +1,5 @@
-//! A plan on its way through the server: started, watched while it runs, compared when it ends.
+//! A plan on its way through the server: started, watched while it runs, compared when it ends. And a
+//! run that somebody else started, or this page before it was loaded again: watched.
 
 use crate::app::use_shared;
 use crate::client::Client;
@@ -41,6 +42,7 @@ pub(crate) enum Stage {
 pub(crate) struct RealRunHandle {
     pub(crate) stage: Stage,
     start: Callback<(Rc<Plan>, Option<SessionId>, RunAsked)>,
+    watch: Callback<(String, u32)>,
     clear: Callback<()>,
 }
 
@@ -48,6 +50,11 @@ impl RealRunHandle {
     /// Runs `plan` with faults; without any it is compared with a simulation of it.
     pub(crate) fn start(&self, plan: Rc<Plan>, simulated: Option<SessionId>, asked: RunAsked) {
         self.start.emit((plan, simulated.filter(|_| asked.faults.is_empty()), asked));
+    }
+
+    /// Watches a run of the server's by its id, from its first event on; it has `world_size` ranks.
+    pub(crate) fn watch(&self, id: String, world_size: u32) {
+        self.watch.emit((id, world_size));
     }
 
     /// Tells the run on the server something: `pause`, `resume` or `dump`.
@@ -92,21 +99,37 @@ pub(crate) fn use_real_run() -> RealRunHandle {
             }
         });
     }
+    let begin = {
+        let (stage, events, turns) = (stage.setter(), events.clone(), turns.clone());
+        move || {
+            let stage = Shown { stage: stage.clone(), turn: turns.next() };
+            stage.set(Stage::Starting);
+            Watcher { client: client.clone(), stage, events: events.clone() }
+        }
+    };
     let start = {
-        let (stage, events, client) = (stage.setter(), events.clone(), client.clone());
-        let turns = turns.clone();
+        let begin = begin.clone();
         Callback::from(move |(plan, simulated, asked): (Rc<Plan>, Option<SessionId>, RunAsked)| {
-            let shown = Shown { stage: stage.clone(), turn: turns.next() };
-            shown.set(Stage::Starting);
-            let (events, client) = (events.clone(), client.clone());
+            let watcher = begin();
             wasm_bindgen_futures::spawn_local(async move {
-                let followed = follow(&plan, simulated, &asked, &client, &shown, events);
-                if let Err(why) = followed.await {
-                    shown.set(Stage::Failed { why });
+                let watched = match server::start(&plan, &asked).await {
+                    Ok(run) => watcher.watch(run.id, plan.world_size, simulated).await,
+                    Err(why) => Err(why),
+                };
+                if let Err(why) = watched {
+                    watcher.stage.set(Stage::Failed { why });
                 }
             });
         })
     };
+    let watch = Callback::from(move |(id, world_size): (String, u32)| {
+        let watcher = begin();
+        wasm_bindgen_futures::spawn_local(async move {
+            if let Err(why) = watcher.watch(id, world_size, None).await {
+                watcher.stage.set(Stage::Failed { why });
+            }
+        });
+    });
     let clear = {
         let stage = stage.setter();
         Callback::from(move |()| {
@@ -115,7 +138,7 @@ pub(crate) fn use_real_run() -> RealRunHandle {
             stage.set(Stage::Idle);
         })
     };
-    RealRunHandle { stage: (*stage).clone(), start, clear }
+    RealRunHandle { stage: (*stage).clone(), start, watch, clear }
 }
 
 /// Where a run is shown, for as long as it is the one that is.
@@ -133,68 +156,81 @@ impl Shown {
     }
 }
 
-async fn follow(
-    plan: &Plan,
-    simulated: Option<SessionId>,
-    asked: &RunAsked,
-    client: &Client,
-    stage: &Shown,
+/// What watches one run.
+struct Watcher {
+    client: Client,
+    stage: Shown,
     events: Rc<RefCell<Option<Events>>>,
-) -> Result<(), String> {
-    let run = server::start(plan, asked).await?;
-    let (id, session) = (run.id, client.new_session());
-    client.ask(Request::OpenLive { session: session.id() }).await?;
-    let count = LiveCount { world_size: plan.world_size, ..LiveCount::default() };
-    let counted = Rc::new(Cell::new(count));
-    stage.set(Stage::Running { id: id.clone(), session: session.clone(), count, lost: false });
-    let bytes = {
-        let (client, stage, id, counted) =
-            (client.clone(), stage.clone(), id.clone(), counted.clone());
-        let session = session.clone();
-        move |buffer: js_sys::ArrayBuffer| {
-            let request = Request::Live { session: session.id() };
-            let (asked, answer) = client.ask_with(request, &[buffer.into()], None);
-            let (stage, id, counted) = (stage.clone(), id.clone(), counted.clone());
+}
+
+impl Watcher {
+    /// Shows a run as it goes on, and how it ended.
+    ///
+    /// # Errors
+    /// When its events cannot be asked for.
+    async fn watch(
+        &self,
+        id: String,
+        world_size: u32,
+        simulated: Option<SessionId>,
+    ) -> Result<(), String> {
+        let Watcher { client, stage, events } = self;
+        let session = client.new_session();
+        client.ask(Request::OpenLive { session: session.id() }).await?;
+        let count = LiveCount { world_size, ..LiveCount::default() };
+        let counted = Rc::new(Cell::new(count));
+        stage.set(Stage::Running { id: id.clone(), session: session.clone(), count, lost: false });
+        let bytes = {
+            let (client, stage, id, counted) =
+                (client.clone(), stage.clone(), id.clone(), counted.clone());
             let session = session.clone();
-            wasm_bindgen_futures::spawn_local(async move {
-                let _asked = asked;
-                match answer.await.map(|answered| answered.response) {
-                    Ok(Response::Live(count)) => {
-                        counted.set(count);
-                        stage.set(Stage::Running { id, session, count, lost: false });
+            move |buffer: js_sys::ArrayBuffer| {
+                let request = Request::Live { session: session.id() };
+                let (asked, answer) = client.ask_with(request, &[buffer.into()], None);
+                let (stage, id, counted) = (stage.clone(), id.clone(), counted.clone());
+                let session = session.clone();
+                wasm_bindgen_futures::spawn_local(async move {
+                    let _asked = asked;
+                    match answer.await.map(|answered| answered.response) {
+                        Ok(Response::Live(count)) => {
+                            counted.set(count);
+                            stage.set(Stage::Running { id, session, count, lost: false });
+                        }
+                        Ok(_) => {}
+                        Err(why) => stage.set(Stage::Failed { why }),
                     }
-                    Ok(_) => {}
-                    Err(why) => stage.set(Stage::Failed { why }),
-                }
-            });
-        }
-    };
-    let lost = {
-        let (stage, id, session) = (stage.clone(), id.clone(), session.clone());
-        move || {
-            let (id, count, session) = (id.clone(), counted.get(), session.clone());
-            stage.set(Stage::Running { id, session, count, lost: true });
-        }
-    };
-    let closed = {
-        let (client, stage, id) = (client.clone(), stage.clone(), id.clone());
-        move || {
-            let (client, stage, id) = (client.clone(), stage.clone(), id.clone());
-            let session = session.clone();
-            wasm_bindgen_futures::spawn_local(async move {
-                stage.set(match settle(&client, session.id(), simulated).await {
-                    Ok((opened, comparison)) => Stage::Ended { id, session, opened, comparison },
-                    Err(why) => Stage::Failed { why },
                 });
-            });
+            }
+        };
+        let lost = {
+            let (stage, id, session) = (stage.clone(), id.clone(), session.clone());
+            move || {
+                let (id, count, session) = (id.clone(), counted.get(), session.clone());
+                stage.set(Stage::Running { id, session, count, lost: true });
+            }
+        };
+        let closed = {
+            let (client, stage, id) = (client.clone(), stage.clone(), id.clone());
+            move || {
+                let (client, stage, id) = (client.clone(), stage.clone(), id.clone());
+                let session = session.clone();
+                wasm_bindgen_futures::spawn_local(async move {
+                    stage.set(match settle(&client, session.id(), simulated).await {
+                        Ok((opened, comparison)) => {
+                            Stage::Ended { id, session, opened, comparison }
+                        }
+                        Err(why) => Stage::Failed { why },
+                    });
+                });
+            }
+        };
+        let listeners =
+            Listeners { bytes: Box::new(bytes), lost: Box::new(lost), closed: Box::new(closed) };
+        if stage.turn.counts() {
+            *events.borrow_mut() = Some(Events::of(&id, listeners)?);
         }
-    };
-    let listeners =
-        Listeners { bytes: Box::new(bytes), lost: Box::new(lost), closed: Box::new(closed) };
-    if stage.turn.counts() {
-        *events.borrow_mut() = Some(Events::of(&id, listeners)?);
+        Ok(())
     }
-    Ok(())
 }
 
 /// The account of a run whose events have all come, and how its values compare.

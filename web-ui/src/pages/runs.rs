@@ -4,11 +4,12 @@ use super::recording::OpenTrace;
 use crate::app::{Server, use_shared};
 use crate::client::Client;
 use crate::explain;
+use crate::live::{Stage, use_real_run};
 use crate::protocol::{Opened, Request, Response, SessionId};
 use crate::route::{Route, View};
 use crate::server::{self, Run};
 use crate::sessions::Session;
-use crate::ui::ComparisonCard;
+use crate::ui::{ComparisonCard, LiveRun};
 use lockstep_core::diagnosis::Report;
 use lockstep_core::plan::Plan;
 use lockstep_sim::{Comparison, Topology};
@@ -90,9 +91,15 @@ fn row(run: &Run) -> Html {
 /// `timed out`, or that it still runs.
 fn ending(run: &Run) -> String {
     match run.text("outcome").replace('_', " ") {
+        _ if is_paused(run) => "paused".to_owned(),
         none if none.is_empty() => run.text("state"),
         outcome => outcome,
     }
+}
+
+/// Whether a run stands because it was told to pause.
+fn is_paused(run: &Run) -> bool {
+    run.fields.get("paused").and_then(Value::as_bool).unwrap_or_default()
 }
 
 /// What the diagnosis found, in a few words.
@@ -130,6 +137,13 @@ struct OneRunProps {
     id: String,
 }
 
+/// A run that the server knows.
+#[derive(Clone, PartialEq)]
+enum Known {
+    GoesOn { name: String, world_size: u32, paused: bool },
+    Ended(Loaded),
+}
+
 #[derive(Clone, PartialEq)]
 struct Loaded {
     name: String,
@@ -145,9 +159,14 @@ fn compared_there(fields: &Value) -> Option<Comparison> {
     fields.get("comparison").and_then(|compared| Comparison::deserialize(compared).ok())
 }
 
-/// Fetches a run and opens its trace. A comparison that cannot be had is no reason not to show it.
-async fn load(client: &Client, id: &str) -> Result<Loaded, String> {
+/// Fetches a run, and opens its trace if that is whole. A comparison that cannot be had is no reason not
+/// to show it.
+async fn load(client: &Client, id: &str) -> Result<Known, String> {
     let run = server::run(id).await?;
+    if run.text("state") == "running" {
+        let world_size = run.text("world_size").parse().unwrap_or(1);
+        return Ok(Known::GoesOn { name: run.text("name"), world_size, paused: is_paused(&run) });
+    }
     let trace = server::trace(id).await?;
     let session = client.new_session();
     let open = Request::OpenTrace { session: session.id(), name: format!("run {id}") };
@@ -161,7 +180,8 @@ async fn load(client: &Client, id: &str) -> Result<Loaded, String> {
         (None, None) => Ok(None),
     };
     let comparison = comparison.map(|found| found.filter(|found| found.tensors > 0));
-    Ok(Loaded { name: run.text("name"), opened: Rc::new(*opened), session, comparison })
+    let loaded = Loaded { name: run.text("name"), opened: Rc::new(*opened), session, comparison };
+    Ok(Known::Ended(loaded))
 }
 
 /// Simulates a plan and holds a run of it against that.
@@ -175,31 +195,40 @@ async fn compare(client: &Client, plan: Plan, run: SessionId) -> Result<Comparis
     }
 }
 
-/// One run: its timeline, its findings, and how it compares with a simulation of its plan.
+/// One run: its timeline, its findings, and how it compares with a simulation of its plan; live while it
+/// goes on.
 #[component(OneRun)]
 fn one_run(props: &OneRunProps) -> Html {
     let client = use_shared().client;
-    let loaded = use_state(|| None::<Result<Loaded, String>>);
+    let known = use_state(|| None::<Result<Known, String>>);
+    let ends = use_state(|| 0u32);
     {
-        let loaded = loaded.setter();
-        use_effect_with(props.id.clone(), move |id| {
+        let known = known.setter();
+        use_effect_with((props.id.clone(), *ends), move |(id, _)| {
             let id = id.clone();
             wasm_bindgen_futures::spawn_local(async move {
-                loaded.set(Some(load(&client, &id).await));
+                known.set(Some(load(&client, &id).await));
             });
         });
     }
+    let on_end = {
+        let ends = ends.clone();
+        Callback::from(move |()| ends.set(*ends + 1))
+    };
     html! {
         <div class="one-run">
             <p class="crumbs"><a href={Route::to(View::Runs).to_hash()} data-test="back-to-runs">{ "← All runs" }</a></p>
-            <h1>{ match &*loaded {
-                Some(Ok(loaded)) => format!("Run {}: {}", props.id, loaded.name),
+            <h1>{ match &*known {
+                Some(Ok(Known::GoesOn { name, .. } | Known::Ended(Loaded { name, .. }))) => format!("Run {}: {name}", props.id),
                 _ => format!("Run {}", props.id),
             } }</h1>
-            { match &*loaded {
+            { match &*known {
                 None => html! { <p class="muted">{ "Fetching its trace…" }</p> },
                 Some(Err(why)) => html! { <p class="verdict bad" role="alert" data-test="run-error">{ why }</p> },
-                Some(Ok(Loaded { opened, comparison, .. })) => html! {
+                Some(Ok(Known::GoesOn { world_size, paused, .. })) => html! {
+                    <Watched key={*ends} id={props.id.clone()} world_size={*world_size} paused={*paused} {on_end} />
+                },
+                Some(Ok(Known::Ended(Loaded { opened, comparison, .. }))) => html! {
                     <>
                     if let Some(words) = opened.header.stand_in() { <p class="muted" data-test="stand-in">{ words }</p> }
                     { match comparison {
@@ -212,5 +241,43 @@ fn one_run(props: &OneRunProps) -> Html {
                 },
             } }
         </div>
+    }
+}
+
+#[derive(Properties, PartialEq)]
+struct WatchedProps {
+    id: String,
+    world_size: u32,
+    paused: bool,
+    /// The run has ended, and the server has all of it.
+    on_end: Callback<()>,
+}
+
+/// A run that goes on, whoever started it.
+#[component(Watched)]
+fn watched(props: &WatchedProps) -> Html {
+    let run = use_real_run();
+    {
+        let (run, id, world_size) = (run.clone(), props.id.clone(), props.world_size);
+        use_effect_with((), move |()| run.watch(id, world_size));
+    }
+    {
+        let on_end = props.on_end.clone();
+        use_effect_with(matches!(run.stage, Stage::Ended { .. }), move |ended| {
+            if *ended {
+                on_end.emit(());
+            }
+        });
+    }
+    match &run.stage {
+        Stage::Running { .. } => html! {
+            <section class="panel watched"><LiveRun run={run.clone()} paused={props.paused} /></section>
+        },
+        Stage::Failed { why } => {
+            html! { <p class="verdict bad" role="alert" data-test="run-error">{ why }</p> }
+        }
+        Stage::Idle | Stage::Starting | Stage::Ended { .. } => {
+            html! { <p class="muted">{ "Fetching its trace…" }</p> }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The button that runs a plan for real, and what it leads to.
 
-use super::{Choice, ComparisonCard, Findings, SelectField, Timeline, WaitGraph};
+use super::{Choice, ComparisonCard, Findings, LiveRun, SelectField, Timeline, WaitGraph};
 use crate::app::use_shared;
 use crate::explain;
 use crate::live::{Stage, use_real_run};
@@ -31,7 +31,6 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
     let missing = shared.server.missing();
     let running = matches!(run.stage, Stage::Starting | Stage::Running { .. });
     let typed = use_state(String::new);
-    let paused = use_state(|| false);
     let chosen = use_state(Executor::default);
     let executor = *chosen;
     let choose = {
@@ -45,9 +44,7 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
     let (faults, wrong) = faults_of(&typed, &props.plan);
     let start = {
         let (run, plan, simulated) = (run.clone(), props.plan.clone(), props.simulated);
-        let paused = paused.setter();
         Callback::from(move |_: MouseEvent| {
-            paused.set(false);
             let asked = RunAsked { executor, faults: faults.clone() };
             run.start(plan.clone(), simulated, asked);
         })
@@ -59,21 +56,6 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
                 typed.set(input.value());
             }
         })
-    };
-    let pause = {
-        let (run, paused) = (run.clone(), paused.clone());
-        Callback::from(move |_: MouseEvent| {
-            run.tell(if *paused { "resume" } else { "pause" });
-            paused.set(!*paused);
-        })
-    };
-    let dump = {
-        let run = run.clone();
-        Callback::from(move |_: MouseEvent| run.tell("dump"))
-    };
-    let cancel = {
-        let run = run.clone();
-        Callback::from(move |_: MouseEvent| run.cancel())
     };
     let close = {
         let run = run.clone();
@@ -134,18 +116,8 @@ pub(crate) fn real_run(props: &RealRunProps) -> Html {
             { match &run.stage {
                 Stage::Idle | Stage::Starting => html! {},
                 Stage::Failed { why } => html! { <p class="verdict bad" role="alert" data-test="run-failed">{ why }</p> },
-                Stage::Running { id, session, count, lost } => html! {
-                    <div class="sheet" role="region" aria-label="The real run" ref={sheet}>
-                        <header><h2>{ format!("Run {id}, live") }</h2><span class="grow" />
-                            <button onclick={pause} data-test="run-pause">{ if *paused { "Go on" } else { "Pause it" } }</button>
-                            <button onclick={dump} data-test="run-dump" title="Every rank writes down its last calls, as PyTorch's Flight Recorder does">{ "Dump it" }</button>
-                            <button onclick={cancel} data-test="run-cancel">{ "Stop it" }</button></header>
-                        <p class="muted" data-test="run-events" data-events={count.events.to_string()}>
-                            { format!("{} events, {}", count.events, explain::time(count.end_ps)) }</p>
-                        if *lost { <p class="bad" role="status">{ "The connection to the server was lost; trying again…" }</p> }
-                        <Timeline session={session.id()} world_size={count.world_size} lanes={count.lanes.max(1)}
-                                  end_ps={count.end_ps} tick={count.events} follow={true} />
-                    </div>
+                Stage::Running { .. } => html! {
+                    <div class="sheet" role="region" aria-label="The real run" ref={sheet}><LiveRun run={run.clone()} /></div>
                 },
                 Stage::Ended { id, opened, comparison, .. } => html! {
                     <div class="sheet" role="region" aria-label="The real run" ref={sheet}>

@@ -1,0 +1,54 @@
+//! A real run while it goes on: its timeline as it grows, and what it can be told.
+
+use super::Timeline;
+use crate::explain;
+use crate::live::{RealRunHandle, Stage};
+use yew::prelude::*;
+
+/// Properties of [`LiveRun`].
+#[derive(Properties, PartialEq)]
+pub(crate) struct LiveRunProps {
+    pub(crate) run: RealRunHandle,
+    /// Whether it stood paused when it was first seen.
+    #[prop_or_default]
+    pub(crate) paused: bool,
+}
+
+/// A run that goes on; nothing before that and after.
+#[component(LiveRun)]
+pub(crate) fn live_run(props: &LiveRunProps) -> Html {
+    let paused = use_state(|| props.paused);
+    let Stage::Running { id, session, count, lost } = &props.run.stage else {
+        return html! {};
+    };
+    let pause = {
+        let run = props.run.clone();
+        let stands = *paused;
+        let paused = paused.setter();
+        Callback::from(move |_: MouseEvent| {
+            run.tell(if stands { "resume" } else { "pause" });
+            paused.set(!stands);
+        })
+    };
+    let dump = {
+        let run = props.run.clone();
+        Callback::from(move |_: MouseEvent| run.tell("dump"))
+    };
+    let cancel = {
+        let run = props.run.clone();
+        Callback::from(move |_: MouseEvent| run.cancel())
+    };
+    let so_far = format!("{} events, {}", count.events, explain::time(count.end_ps));
+    html! {
+        <>
+            <header><h2>{ format!("Run {id}, live") }</h2><span class="grow" />
+                <button onclick={pause} data-test="run-pause">{ if *paused { "Go on" } else { "Pause it" } }</button>
+                <button onclick={dump} data-test="run-dump" title="Every rank writes down its last calls, as PyTorch's Flight Recorder does">{ "Dump it" }</button>
+                <button onclick={cancel} data-test="run-cancel">{ "Stop it" }</button></header>
+            <p class="muted" data-test="run-events" data-events={count.events.to_string()}>{ so_far }</p>
+            if *lost { <p class="bad" role="status">{ "The connection to the server was lost; trying again…" }</p> }
+            <Timeline session={session.id()} world_size={count.world_size} lanes={count.lanes.max(1)}
+                      end_ps={count.end_ps} tick={count.events} follow={true} />
+        </>
+    }
+}
