@@ -1,15 +1,17 @@
 //! What is run for real and what is simulated leave the same bits.
 
 use lockstep_core::collective::Collective;
+use lockstep_core::collective::Splits;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{Call, Fill, Plan, PlanBuilder, Splits};
-use lockstep_core::program::{Options, compile};
+use lockstep_core::plan::{Call, Fill, Plan, PlanBuilder};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::{Factor, ReduceOp};
-use lockstep_core::scenario::torch_calls;
 use lockstep_core::schedule::{Algorithm, Schedule};
 use lockstep_core::trace::{Origin, TensorValue, Trace, What};
+use lockstep_program::compile;
+use lockstep_scenarios::program::Options;
+use lockstep_scenarios::torch_calls;
 use lockstep_sim::{SimConfig, compare, simulate};
 use lockstep_tests::lockstep;
 use proptest::prelude::*;

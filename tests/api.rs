@@ -1,7 +1,7 @@
 //! The service over HTTP on loopback: runs, their live events, uploads, refusals, crashes.
 
-use lockstep_core::flight_recorder::Dump;
 use lockstep_core::trace::{Trace, TraceReader};
+use lockstep_formats::flight_recorder::Dump;
 use lockstep_tests::{Patience, Service, data, lockstep};
 use serde_json::{Value, json};
 use std::fs;

@@ -4,8 +4,8 @@
 
 use anyhow::{Context, Result};
 use lockstep_core::collective::Collective;
+use lockstep_core::plan::CollectiveLab;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::CollectiveLab;
 use lockstep_sim::{SimConfig, simulate};
 use lockstep_tests::{Chromium, Service};
 use serde_json::Value;

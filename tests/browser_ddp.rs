@@ -3,12 +3,12 @@
 
 use anyhow::{Context, Result, ensure};
 use fantoccini::key::Key;
-use lockstep_core::ddp::BucketCap;
-use lockstep_core::ddp::lab::{LabModel, LabRun, Setting};
-use lockstep_core::ddp::model::{Device, named};
-use lockstep_core::ddp::plan::Training;
-use lockstep_core::ddp::timeline::RingLink;
 use lockstep_tests::Page;
+use lockstep_torch::ddp::BucketCap;
+use lockstep_torch::ddp::lab::{LabModel, LabRun, Setting};
+use lockstep_torch::ddp::model::{Device, named};
+use lockstep_torch::ddp::plan::Training;
+use lockstep_torch::ddp::timeline::RingLink;
 use serde_json::{Value, json};
 
 /// The page's default: 8 A100s on equal links.

@@ -3,10 +3,11 @@
 //! what is no program is answered with its line.
 
 use anyhow::{Context, Result};
-use lockstep_core::diagnosis::diagnose_trace;
-use lockstep_core::program::{Options, compile};
 use lockstep_core::stop::{Direction, Stop, find};
 use lockstep_core::trace::What;
+use lockstep_diagnosis::diagnose_trace;
+use lockstep_program::compile;
+use lockstep_scenarios::program::Options;
 use lockstep_sim::explore::Verdict;
 use lockstep_sim::{Bounds, Devices, Session, SimConfig, explore};
 use lockstep_tests::Page;

@@ -1,14 +1,13 @@
 //! The gallery of hangs: every scenario's program, simulated and run for real, comes to the finding
 //! that its text promises, and blames nobody else; repaired, it is healthy.
 
-use lockstep_core::diagnosis::{
-    Certainty, Kind, Report, Verdict, diagnose_recording, diagnose_trace,
-};
-use lockstep_core::flight_recorder::{dumps_of, read_files};
-use lockstep_core::program::{Options, compile};
-use lockstep_core::scenario::{self, Scenario, ScenarioOptions};
 use lockstep_core::stop::Stop;
 use lockstep_core::trace::{CallLog, Event, Origin, Outcome, What};
+use lockstep_diagnosis::{Certainty, Kind, Report, Verdict, diagnose_recording, diagnose_trace};
+use lockstep_formats::flight_recorder::{dumps_of, read_files};
+use lockstep_program::{compile, scenario_plan};
+use lockstep_scenarios::program::Options;
+use lockstep_scenarios::{Scenario, ScenarioOptions};
 use lockstep_sim::{Session, SimConfig, simulate};
 use lockstep_tests::lockstep;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,7 +70,7 @@ fn promised(scenario: &Scenario) -> &'static Promise {
 
 /// Kind and culprits of every finding.
 fn found(report: &Report) -> Vec<(Kind, Vec<u32>)> {
-    let ranks = |finding: &lockstep_core::diagnosis::Finding| {
+    let ranks = |finding: &lockstep_diagnosis::Finding| {
         finding.culprits.iter().map(|rank| rank.0).collect()
     };
     report.findings.iter().map(|finding| (finding.kind, ranks(finding))).collect()
@@ -79,21 +78,23 @@ fn found(report: &Report) -> Vec<(Kind, Vec<u32>)> {
 
 fn simulated(scenario: &Scenario, world_size: u32, repaired: bool) -> Report {
     let options = ScenarioOptions { world_size, repaired, ..ScenarioOptions::default() };
-    let plan = scenario.plan(&options).unwrap_or_else(|error| panic!("{}: {error}", scenario.id));
+    let plan = scenario_plan(scenario, &options)
+        .unwrap_or_else(|error| panic!("{}: {error}", scenario.id));
     let trace = simulate(&plan, &SimConfig::default());
     diagnose_trace(&trace.unwrap_or_else(|error| panic!("{}: {error}", scenario.id)))
 }
 
 #[test]
 fn the_gallery_and_the_promises_are_the_same_scenarios() {
-    let scenarios: Vec<&str> = scenario::all().iter().map(|scenario| scenario.id).collect();
+    let scenarios: Vec<&str> =
+        lockstep_scenarios::all().iter().map(|scenario| scenario.id).collect();
     let promises: Vec<&str> = PROMISES.iter().map(|promise| promise.id).collect();
     assert_eq!(scenarios, promises);
 }
 
 #[test]
 fn simulated_every_scenario_has_its_finding_and_no_other() {
-    for scenario in scenario::all() {
+    for scenario in lockstep_scenarios::all() {
         let promise = promised(scenario);
         for world_size in [scenario.min_world_size, scenario.min_world_size.max(4), 8] {
             let report = simulated(scenario, world_size, false);
@@ -130,11 +131,11 @@ const OF_DUMPS: &[(&str, Option<Kind>)] = &[
 /// same, or nobody.
 #[test]
 fn recorded_every_scenario_has_its_finding_as_far_as_dumps_tell() {
-    for scenario in scenario::all() {
+    for scenario in lockstep_scenarios::all() {
         let promise = promised(scenario);
         for world_size in [scenario.min_world_size.max(4), 8] {
             let options = ScenarioOptions { world_size, ..ScenarioOptions::default() };
-            let plan = scenario.plan(&options).unwrap();
+            let plan = scenario_plan(scenario, &options).unwrap();
             let trace = simulate(&plan, &SimConfig::default()).unwrap();
             let dumps = dumps_of(&CallLog::of(&trace), trace.header.epoch_ns).into_iter();
             let dumps: Vec<_> =
@@ -156,7 +157,7 @@ fn recorded_every_scenario_has_its_finding_as_far_as_dumps_tell() {
 
 #[test]
 fn simulated_every_repaired_scenario_is_healthy() {
-    for scenario in scenario::all() {
+    for scenario in lockstep_scenarios::all() {
         for world_size in [scenario.min_world_size, 8] {
             let report = simulated(scenario, world_size, true);
             let id = scenario.id;
@@ -169,12 +170,12 @@ fn simulated_every_repaired_scenario_is_healthy() {
 #[test]
 fn the_chapters_of_every_story_come_in_order() {
     let mut wrong = Vec::new();
-    for scenario in scenario::all() {
+    for scenario in lockstep_scenarios::all() {
         let id = scenario.id;
         // As the page shows it.
         let world_size = scenario.min_world_size.max(4);
         let options = ScenarioOptions { world_size, ..ScenarioOptions::default() };
-        let plan = scenario.plan(&options).unwrap();
+        let plan = scenario_plan(scenario, &options).unwrap();
         let mut session = Session::new(&plan, SimConfig::default()).unwrap();
         session.run_to_end().unwrap();
         let stops: Vec<Stop> =
@@ -193,10 +194,10 @@ fn the_chapters_of_every_story_come_in_order() {
 #[test]
 fn whoever_was_on_the_way_when_a_rank_died_is_not_blamed() {
     let mut cut = 0;
-    for scenario in scenario::all() {
+    for scenario in lockstep_scenarios::all() {
         let world_size = scenario.min_world_size.max(4);
         let options = ScenarioOptions { world_size, ..ScenarioOptions::default() };
-        let plan = scenario.plan(&options).unwrap();
+        let plan = scenario_plan(scenario, &options).unwrap();
         let whole = simulate(&plan, &SimConfig::default()).unwrap();
         let end = whole.end.clone().unwrap();
         let died = |event: &Event| matches!(event.what, What::Died { .. });
@@ -258,7 +259,9 @@ fn run_for_real_every_scenario_has_its_finding_and_no_other() {
     // Beside each other: nearly all of their time is a timeout that passes.
     let next = AtomicUsize::new(0);
     let some = || {
-        while let Some(scenario) = scenario::all().get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(scenario) =
+            lockstep_scenarios::all().get(next.fetch_add(1, Ordering::Relaxed))
+        {
             assert_finding_of_a_run(scenario);
         }
     };
@@ -279,7 +282,7 @@ fn assert_finding_of_a_run(scenario: &Scenario) {
 
 #[test]
 fn run_for_real_every_repaired_scenario_is_healthy() {
-    for scenario in scenario::all() {
+    for scenario in lockstep_scenarios::all() {
         let report = run_for_real(scenario, true);
         assert_eq!(report.verdict, Verdict::Healthy, "{}: {report:#?}", scenario.id);
     }

@@ -168,3 +168,13 @@ impl fmt::Display for Collective {
         f.write_str(self.name())
     }
 }
+
+/// The parts of an uneven `all_to_all_single`, in elements by group rank, as one rank passes them
+/// (`input_split_sizes`, `output_split_sizes`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Splits {
+    /// What goes to each rank.
+    pub input: Vec<u64>,
+    /// What comes from each rank.
+    pub output: Vec<u64>,
+}

@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// The most ranks that a plan, a trace or a dump can have: it keeps a stranger's file bounded.
+pub const MAX_WORLD_SIZE: u32 = 1 << 20;
+
 /// A rank of the job: `dist.get_rank()` with no group. Counted from 0 to world size - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -11,11 +11,10 @@
 //! | `call:0:5` | any rank makes the call with sequence number 5 of group 0 |
 //! | `differ` | for the first time, a rank calls something else than another under the same number of a group |
 
-use crate::diagnosis::calls_differ;
 use crate::group::GroupId;
 use crate::plan::{Plan, SourceLine};
 use crate::rank::GlobalRank;
-use crate::trace::{Call, Event, What};
+use crate::trace::{Call, Event, What, calls_differ};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -180,7 +179,7 @@ mod tests {
     use super::*;
     use crate::collective::Collective;
     use crate::dtype::Dtype;
-    use crate::scenario::CollectiveLab;
+    use crate::plan::CollectiveLab;
     use crate::trace::TensorShape;
     use proptest::prelude::*;
 

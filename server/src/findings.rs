@@ -2,7 +2,7 @@
 //! whose service was killed. Worked out when somebody asks, which everybody may do as often as they
 //! like: so one at a time, and those who have waited for one answer share it.
 
-use lockstep_core::diagnosis::Report;
+use lockstep_diagnosis::Report;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -74,8 +74,8 @@ impl Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_core::diagnosis::diagnose_trace;
     use lockstep_core::trace::{Origin, Trace, TraceHeader};
+    use lockstep_diagnosis::diagnose_trace;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn report() -> Report {

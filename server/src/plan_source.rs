@@ -13,11 +13,13 @@ pub(crate) use said::Said;
 
 use crate::{files, program_child, terminal};
 use anyhow::{Context, Result, bail};
-use lockstep_core::goal;
 use lockstep_core::plan::Plan;
-use lockstep_core::program::{self, Compiled};
-use lockstep_core::scenario::{self, nearest, torch_call, torch_calls};
-use lockstep_core::schedule::{ProvedTable, msccl};
+use lockstep_core::schedule::ProvedTable;
+use lockstep_core::words::nearest;
+use lockstep_formats::goal;
+use lockstep_formats::msccl;
+use lockstep_scenarios::program::Compiled;
+use lockstep_scenarios::{torch_call, torch_calls};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -128,11 +130,11 @@ impl PlanArguments {
         let text = std::str::from_utf8(bytes)
             .with_context(|| format!("{} is no text in UTF-8", self.what))?;
         self.options.only_for_a_program(&self.what)?;
-        let options = program::Options {
+        let options = lockstep_scenarios::program::Options {
             world_size: self.options.world_size,
             ranks_per_node: self.options.ranks_per_node,
             timeout_ms: self.options.timeout_ms,
-            ..program::Options::default()
+            ..lockstep_scenarios::program::Options::default()
         };
         let name = match Path::new(&self.what).file_name() {
             Some(name) if self.what != "-" => name.to_string_lossy().into_owned(),
@@ -193,7 +195,7 @@ pub(crate) fn call_names() -> impl Iterator<Item = &'static str> {
 
 /// Why a name is nothing of ours, with what it may have been meant as.
 fn unknown(name: &str) -> String {
-    let scenarios = scenario::all().iter().map(|scenario| scenario.id);
+    let scenarios = lockstep_scenarios::all().iter().map(|scenario| scenario.id);
     let shown: String = name.chars().take(80).collect();
     let near = nearest(name, scenarios.chain(call_names()), 3);
     let meant = match &near[..] {

@@ -2,7 +2,8 @@
 //! stack is gone, ends there.
 
 use anyhow::{Context, Result, bail};
-use lockstep_core::program::{Compiled, Options, ProgramError, compile};
+use lockstep_program::compile;
+use lockstep_scenarios::program::{Compiled, Options, ProgramError};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};

@@ -3,11 +3,11 @@
 
 use crate::files;
 use anyhow::{Result, anyhow, bail};
-use lockstep_core::archive::{self, Limits};
-use lockstep_core::diagnosis::{Report, diagnose_whole_trace};
-use lockstep_core::flight_recorder::{FileProblem, FlightRecorderError, MAX_DUMP_BYTES, Merged};
-use lockstep_core::recording::{Piece, Sources, name_in, names_of};
 use lockstep_core::trace::{TRACE_MAGIC, Trace};
+use lockstep_diagnosis::{Report, diagnose_files, diagnose_whole_trace};
+use lockstep_formats::archive::{self, Limits};
+use lockstep_formats::flight_recorder::{FileProblem, FlightRecorderError, MAX_DUMP_BYTES, Merged};
+use lockstep_formats::recording::{Piece, Sources, name_in, names_of};
 use rayon::iter::{
     IndexedParallelIterator, IntoParallelIterator, IntoParallelRefIterator, ParallelIterator,
 };
@@ -118,7 +118,7 @@ impl Recording {
     /// When there was nothing that could be read, or files that do not belong together.
     pub(crate) fn read(self) -> Result<Read> {
         let Some((name, trace)) = self.trace else {
-            let gathered = self.sources.gather().map_err(|why| anyhow!(why))?;
+            let gathered = diagnose_files(self.sources)?;
             let held = gathered.calls.map_or(Held::Log, |merged| Held::Merged(Box::new(merged)));
             return Ok(Read { held, report: gathered.report });
         };

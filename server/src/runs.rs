@@ -6,9 +6,9 @@ use crate::commands::run::against_simulation;
 use crate::late_faults;
 use crate::store::{RunEnd, RunRecord, Store, StoreError};
 use crate::terminal;
-use lockstep_core::diagnosis::diagnose_trace;
 use lockstep_core::plan::{Fault, Plan};
 use lockstep_core::trace::{Outcome, Trace, TraceEnd, TraceWriter};
+use lockstep_diagnosis::diagnose_trace;
 use lockstep_gpu_exec::{
     Backend, Command, RankLauncher, RunControl, RunError, RunEvent, RunHandle, RunOptions,
 };

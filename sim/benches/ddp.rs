@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on must fail")]
 
-use lockstep_core::ddp::lab::{LabRun, Setting, sweep_caps};
-use lockstep_core::ddp::model::{Device, Model, named};
-use lockstep_core::ddp::plan::{Training, training_plan};
-use lockstep_core::ddp::timeline::RingLink;
 use lockstep_core::plan::Plan;
 use lockstep_sim::{SimConfig, simulate};
+use lockstep_torch::ddp::lab::{LabRun, Setting, sweep_caps};
+use lockstep_torch::ddp::model::{Device, Model, named};
+use lockstep_torch::ddp::plan::{Training, training_plan};
+use lockstep_torch::ddp::timeline::RingLink;
 
 fn main() {
     divan::main();

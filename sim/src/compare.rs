@@ -2,12 +2,12 @@
 
 use crate::left_open::ranks_left_open;
 use lockstep_core::dtype::Dtype;
+use lockstep_core::plan::value::display_element;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{
     CallLog, CallRecord, CallState, Called, Outcome, TensorShape, TensorValue, Trace, What,
 };
-use lockstep_core::value::display_element;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

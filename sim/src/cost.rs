@@ -86,9 +86,9 @@ mod tests {
     use super::*;
     use crate::topology::Link;
     use lockstep_core::collective::Collective;
+    use lockstep_core::plan::CollectiveLab;
     use lockstep_core::rank::GroupRank;
     use lockstep_core::reduce::ReduceOp;
-    use lockstep_core::scenario::CollectiveLab;
     use lockstep_core::schedule::Algorithm;
 
     const LINK: Link = Link { latency_ps: 1_000_000, bytes_per_second: 10_000_000_000 };

@@ -1,9 +1,9 @@
 //! The ranks' tensors, for plans small enough to carry their values.
 
+use lockstep_core::plan::value;
 use lockstep_core::plan::{Action, Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::combine;
-use lockstep_core::value;
 use std::sync::Arc;
 
 /// One rank's tensors. Checkpoints share what was not written since.

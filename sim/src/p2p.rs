@@ -12,11 +12,11 @@
 use crate::choice::Choice;
 use crate::engine::{Due, Engine};
 use crate::record::Recorder;
-use lockstep_core::c10d::STORE_TENSOR;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Call, Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::What;
+use lockstep_torch::c10d::STORE_TENSOR;
 use std::collections::{BTreeMap, VecDeque};
 
 /// What must be equal for a send and a receive to match.

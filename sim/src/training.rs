@@ -4,10 +4,10 @@
 use crate::config::{SimConfig, SimError};
 use crate::engine::simulate;
 use lockstep_core::collective::Collective;
-use lockstep_core::ddp::TrainingRun;
 use lockstep_core::plan::{Action, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Outcome, What};
+use lockstep_torch::ddp::TrainingRun;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

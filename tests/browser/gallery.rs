@@ -1,17 +1,18 @@
 //! Algorithms and meshes.
 
 use anyhow::{Context, Result, ensure};
-use lockstep_core::c10d::Job;
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
+use lockstep_core::plan::CollectiveLab;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::{CollectiveLab, GroupsLab};
 use lockstep_core::schedule::{Algorithm, Layout, Rounds};
 use lockstep_core::trace::What;
+use lockstep_scenarios::GroupsLab;
 use lockstep_sim::{Cost, Link, Session, SimConfig, Topology, simulate};
 use lockstep_tests::Page;
+use lockstep_torch::c10d::Job;
 
 /// A card's link carries the nodes along: the same moments as we simulate on them, drawn as nodes.
 #[tokio::test]

@@ -3,10 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use fantoccini::key::Key;
 use lockstep_core::collective::Collective;
+use lockstep_core::plan::CollectiveLab;
 use lockstep_core::plan::Fill;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::{self, CollectiveLab, TorchCallOptions};
 use lockstep_core::trace::What;
+use lockstep_scenarios::TorchCallOptions;
 use lockstep_sim::{Session, SimConfig, simulate};
 use lockstep_tests::Page;
 use serde_json::json;
@@ -161,7 +162,7 @@ async fn an_address_that_cannot_be_is_answered() -> Result<()> {
 async fn every_call_can_be_stepped_through() -> Result<()> {
     let page = Page::open("#/step").await?;
     page.until("transport", "data-moment", "1").await?;
-    for call in scenario::torch_calls() {
+    for call in lockstep_scenarios::torch_calls() {
         for backend in call.backends {
             let options = TorchCallOptions { backend: (*backend).to_owned(), ..call.options() };
             let mut session = Session::new(&call.plan(&options)?, SimConfig::default())?;
@@ -222,7 +223,7 @@ async fn an_address_that_was_not_taken_is_written_again() -> Result<()> {
 #[tokio::test]
 async fn works_answer_and_streams_have_rows() -> Result<()> {
     let page = Page::open("#/step?call=async_op&backend=nccl").await?;
-    let call = scenario::torch_call("async_op").context("async_op")?;
+    let call = lockstep_scenarios::torch_call("async_op").context("async_op")?;
     let options = TorchCallOptions { backend: "nccl".to_owned(), ..call.options() };
     let trace = simulate(&call.plan(&options)?, &SimConfig::default())?;
     let answered = trace.events.iter().filter(|event| matches!(event.what, What::Answered { .. }));

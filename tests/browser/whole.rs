@@ -2,10 +2,12 @@
 
 use anyhow::{Result, ensure};
 use lockstep_core::collective::Collective;
+use lockstep_core::plan::CollectiveLab;
 use lockstep_core::plan::{Fill, Plan};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::{self, CollectiveLab, ScenarioOptions};
+use lockstep_program::scenario_plan;
+use lockstep_scenarios::ScenarioOptions;
 use lockstep_sim::{Link, SimConfig, Topology, simulate};
 use lockstep_tests::Page;
 use serde_json::json;
@@ -74,11 +76,11 @@ fn plans() -> Result<Vec<Plan>> {
     // Chunks of 8 GiB: more than a 32-bit address, which the browser's memory has.
     let sum = Collective::AllReduce { op: ReduceOp::Sum };
     plans.push(CollectiveLab::new(sum, 8, 1 << 34).plan()?);
-    for scenario in scenario::all() {
+    for scenario in lockstep_scenarios::all() {
         for repaired in [false, true] {
             let world_size = scenario.min_world_size.max(4);
             let options = ScenarioOptions { world_size, repaired, ..ScenarioOptions::default() };
-            plans.push(scenario.plan(&options)?);
+            plans.push(scenario_plan(scenario, &options)?);
         }
     }
     Ok(plans)

@@ -2,7 +2,6 @@
 
 use super::{assert_refused, json};
 use lockstep_core::plan::Plan;
-use lockstep_core::scenario;
 use lockstep_core::trace::Trace;
 use lockstep_sim::{Link, SimConfig, Topology, simulate};
 use lockstep_tests::lockstep;
@@ -10,7 +9,7 @@ use std::fs;
 
 #[test]
 fn every_scenario_is_simulated_to_its_finding() {
-    for scenario in scenario::all() {
+    for scenario in lockstep_scenarios::all() {
         let output = lockstep(["sim", scenario.id, "--json"]);
         assert_eq!(output.code, 1, "{}: {output:?}", scenario.id);
         let simulated = json(&output);

@@ -3,7 +3,7 @@
 
 use crate::dom;
 use js_sys::{Array, Uint8Array};
-use lockstep_core::program::{Compiled, Options, ProgramError};
+use lockstep_scenarios::program::{Compiled, Options, ProgramError};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use wasm_bindgen::prelude::Closure;

@@ -89,7 +89,7 @@ fn diagnose_large() -> Result<()> {
     web::build()?;
     let binary = build_server("release", &["--package=lockstep-server"])?;
     let folder = std::env::temp_dir().join(format!("lockstep-dumps-{}", std::process::id()));
-    let example = ["run", "--release", "--package=lockstep-core"];
+    let example = ["run", "--release", "--package=lockstep-diagnosis"];
     let mut generate = shell::cargo(example);
     generate.args(["--example=flight_recorder_dumps", "--"]).arg(&folder);
     shell::run(&mut generate)?;

@@ -1,7 +1,7 @@
 //! What an operation of a program does, and the calls of torch.distributed among them.
 
 use super::{Deadly, SignalKind, TensorId};
-use crate::collective::Collective;
+use crate::collective::{Collective, Splits};
 use crate::group::GroupId;
 use crate::rank::GroupRank;
 use crate::reduce::ReduceOp;
@@ -182,16 +182,6 @@ pub enum Action {
     Signal(SignalKind),
 }
 
-/// The parts of an uneven `all_to_all_single`, in elements by group rank, as one rank passes them
-/// (`input_split_sizes`, `output_split_sizes`).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Splits {
-    /// What goes to each rank.
-    pub input: Vec<u64>,
-    /// What comes from each rank.
-    pub output: Vec<u64>,
-}
-
 /// What can be asked of a work (`torch.distributed.Work`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -339,7 +329,7 @@ impl Action {
     }
 
     /// Goes through all tensors that it names.
-    pub(crate) fn each_tensor(&mut self, mut with: impl FnMut(&mut TensorId)) {
+    pub fn each_tensor(&mut self, mut with: impl FnMut(&mut TensorId)) {
         let calls = match self {
             Action::Call { call, .. } => std::slice::from_mut(call),
             Action::Coalesced { calls, .. } => calls,

@@ -37,13 +37,13 @@ impl PlanBuilder {
     /// A plan of `world_size` ranks whose default group uses `backend`.
     ///
     /// # Errors
-    /// When `world_size` is 0 or over [`MAX_WORLD_SIZE`](super::MAX_WORLD_SIZE).
+    /// When `world_size` is 0 or over [`MAX_WORLD_SIZE`](crate::rank::MAX_WORLD_SIZE).
     pub fn new(
         name: impl Into<String>,
         world_size: u32,
         backend: BackendName,
     ) -> Result<PlanBuilder, PlanError> {
-        if world_size > super::MAX_WORLD_SIZE {
+        if world_size > crate::rank::MAX_WORLD_SIZE {
             return Err(PlanError::WorldTooLarge(world_size));
         }
         let world = ProcessGroup::world(world_size, backend)

@@ -1,12 +1,11 @@
-//! A plan's operations as calls: what the ranks of a collective must agree on, and what a trace
-//! tells of a call. The simulator and the executors make both from here.
+//! What the ranks of a collective must agree on for its messages to match, by the plan: its
+//! schedule, element type and count, and the memory that the schedule takes.
 
 use super::{Action, Call, Plan, Program, TensorId};
 use crate::dtype::Dtype;
 use crate::group::{BackendName, GroupId, ProcessGroup};
 use crate::rank::GlobalRank;
 use crate::schedule::{Algorithm, Layout, Schedule, ScheduleError};
-use crate::trace::{Call as Recorded, Frame, TensorShape};
 use std::collections::BTreeMap;
 
 /// What the ranks of a collective must agree on for its messages to match.
@@ -168,80 +167,15 @@ impl Plan {
         let layout = Layout::new(schedule, *count, bytes);
         Some(layout.scratch_a_rank().saturating_mul(bytes))
     }
-
-    /// A trace's account of the `part`-th call (0 unless they are coalesced) that operation `op`
-    /// of `rank` makes, as number `seq` of its group; `None` if it makes none.
-    pub fn call(&self, rank: GlobalRank, op: u32, part: u32, seq: u64) -> Option<Recorded> {
-        let operation = self.program(rank)?.ops.get(op as usize)?;
-        let call = operation.action.calls().get(part as usize)?;
-        let (peer, tag) = match call {
-            Call::Collective { .. } => (None, 0),
-            Call::Send { peer, tag, .. } => (Some(*peer), *tag),
-            Call::Recv { peer, tag, .. } => (*peer, *tag),
-        };
-        let collective = call.collective();
-        let shape = |id: Option<TensorId>| {
-            let tensor = id.and_then(|id| self.tensor(id)).into_iter();
-            tensor.map(|t| TensorShape { shape: vec![t.numel], dtype: t.dtype }).collect()
-        };
-        let (input, output) = self.passed(rank, call);
-        let stack = operation.at.map(|at| Frame {
-            function: String::new(),
-            file: self.sources.get(at.source as usize).map_or_else(String::new, |s| s.path.clone()),
-            line: at.line,
-        });
-        let holds = matches!(operation.action, Action::Call { async_op: false, .. });
-        Some(Recorded {
-            op: if holds { call.name() } else { call.async_name() }.to_owned(),
-            group: call.group(),
-            seq: Some(seq),
-            p2p: collective.is_none(),
-            peer,
-            tag,
-            inputs: shape(input),
-            outputs: shape(output),
-            reduce_op: collective.and_then(|collective| collective.reduce_op()),
-            root: collective.and_then(|collective| collective.root()),
-            plan_op: Some(op),
-            stack: stack.into_iter().collect(),
-            record_id: None,
-        })
-    }
-
-    /// The tensors that `rank` really passes: a program shared with the root names the root's too.
-    fn passed(&self, rank: GlobalRank, call: &Call) -> (Option<TensorId>, Option<TensorId>) {
-        let (group, collective, input, output, splits) = match call {
-            Call::Send { tensor, .. } => return (Some(*tensor), None),
-            Call::Recv { tensor, .. } => return (None, Some(*tensor)),
-            Call::Collective { group, collective, input, output, splits, .. } => {
-                (group, collective, *input, *output, splits)
-            }
-        };
-        if collective.in_place() {
-            return (output, output);
-        }
-        let group = self.group(*group);
-        let Some((group, me)) = group.and_then(|group| Some((group, group.group_rank(rank)?)))
-        else {
-            return (None, None);
-        };
-        if splits.is_some() {
-            return (input, output);
-        }
-        // One element tells as well as many whether there is a tensor.
-        let passes_input = collective.input_elements(group.size(), me, 1);
-        let gets_output = collective.output_elements(group.size(), me, 1);
-        (passes_input.and(input), gets_output.and(output))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::collective::Collective;
+    use crate::plan::CollectiveLab;
     use crate::plan::{Fill, PlanBuilder};
     use crate::reduce::ReduceOp;
-    use crate::scenario::CollectiveLab;
 
     /// A one-shot all_reduce keeps every rank's tensor on every rank: what bounds memory must see
     /// it.

@@ -3,16 +3,15 @@
 //! Ranks that disagree with each other are *not* errors here: a plan that hangs is what Lockstep
 //! is for. A call that its own rank could not even make is.
 
-use super::{Action, Call, Plan, PlanError, Splits, TensorId};
+use super::{Action, Call, Plan, PlanError, TensorId};
 use crate::collective::Collective;
+use crate::collective::Splits;
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};
-use crate::rank::GlobalRank;
+use crate::rank::{GlobalRank, MAX_WORLD_SIZE};
 use crate::schedule::Algorithm;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most ranks that a plan or trace can have: it keeps a stranger's file bounded.
-pub const MAX_WORLD_SIZE: u32 = 1 << 20;
 /// The most elements of a tensor, for the same reason.
 const MAX_NUMEL: u64 = 1 << 40;
 

@@ -1,7 +1,8 @@
 //! Why a plan cannot be run or read.
 
-use super::{MAX_WORLD_SIZE, PLAN_SCHEMA};
+use super::PLAN_SCHEMA;
 use crate::rank::GlobalRank;
+use crate::rank::MAX_WORLD_SIZE;
 use crate::schedule::ScheduleError;
 
 /// Why a plan cannot be run or read.

@@ -25,18 +25,21 @@ mod binary;
 mod builder;
 mod call;
 mod check;
+mod collective_lab;
 mod data;
 mod error;
 mod fault;
 mod json;
 mod real;
+pub mod remark;
 mod unknown;
+pub mod value;
 
-pub use action::{Action, Call, STOPPED, Splits, WorkQuery, exit_status, leaves_at_once};
+pub use action::{Action, Call, STOPPED, WorkQuery, exit_status, leaves_at_once};
 pub use binary::PLAN_MAGIC;
 pub use builder::{PlanBuilder, ProgramBuilder};
 pub use call::Signature;
-pub use check::MAX_WORLD_SIZE;
+pub use collective_lab::{CollectiveLab, patience_ms};
 pub use data::TensorData;
 pub use error::PlanError;
 pub use fault::{
@@ -145,7 +148,7 @@ pub enum Fill {
     /// The bytes of [`Tensor::data`], on every rank, then zeros: a pickled object, a list of sizes.
     Data,
     /// Seeded, different on every rank, and such that float sums round (the generator of
-    /// [`crate::value`]).
+    /// [`value`]).
     Seeded {
         /// The seed.
         seed: u64,

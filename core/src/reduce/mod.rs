@@ -21,7 +21,7 @@ pub use allowed::{Refused, allowed};
 pub use combine::{combine, combine_to};
 pub use op::{Factor, ReduceOp, ReduceOpError};
 pub use scale::{divide, divisor, premultiplier, premultiply};
-pub(crate) use scale::{multiply, quotient};
+pub use scale::{multiply, quotient};
 
 /// Walks whole elements of `N` bytes in both runs, as far as both go.
 #[inline(always)]

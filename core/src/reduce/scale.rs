@@ -81,7 +81,7 @@ pub fn divide(dtype: Dtype, elements: &mut [u8], size: u32) {
 
 /// Multiplies every half-precision float with a factor that stays a float32, as PyTorch's `mul_` with
 /// a number does; other elements as [`premultiply`].
-pub(crate) fn multiply(dtype: Dtype, factor: f64, elements: &mut [u8]) {
+pub fn multiply(dtype: Dtype, factor: f64, elements: &mut [u8]) {
     match dtype {
         Dtype::Float16 => Float16.each(elements, factor as f32, |a, factor| a * factor),
         Dtype::Bfloat16 => Bfloat16.each(elements, factor as f32, |a, factor| a * factor),
@@ -90,7 +90,7 @@ pub(crate) fn multiply(dtype: Dtype, factor: f64, elements: &mut [u8]) {
 }
 
 /// Divides every float by `size`, as PyTorch's `div_` does. Leaves other elements as they are.
-pub(crate) fn quotient(dtype: Dtype, size: u32, elements: &mut [u8]) {
+pub fn quotient(dtype: Dtype, size: u32, elements: &mut [u8]) {
     match dtype.as_real() {
         Dtype::Float64 => Float64.each(elements, f64::from(size), |a, size| a / size),
         Dtype::Float32 => Float32.each(elements, size as f32, |a, size| a / size),

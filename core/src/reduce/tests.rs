@@ -4,9 +4,9 @@
 use super::*;
 use crate::dtype::Dtype;
 use crate::dtype::float8::{Float8, Overflow};
+use crate::plan::value::initial_bytes;
 use crate::plan::{Fill, Tensor};
 use crate::rank::GlobalRank;
-use crate::value::initial_bytes;
 use half::{bf16, f16};
 use proptest::prelude::*;
 use serde_json::Value;

@@ -7,8 +7,8 @@ use super::{
     recursive_halving, ring, scatter_all_gather, sharp, tree,
 };
 use crate::collective::Collective;
-use crate::plan::MAX_WORLD_SIZE;
 use crate::rank::GroupRank;
+use crate::rank::MAX_WORLD_SIZE;
 use crate::reduce::ReduceOp;
 
 /// What a pipeline moves at once: 512 KiB, a slot of NCCL's buffers (`NCCL_BUFFSIZE` of 4 MiB in

@@ -1,7 +1,7 @@
 //! From chunks to elements: where a slice of a buffer lies for a given element count.
 
 use super::{Buffer, Schedule, Slice};
-use crate::plan::Splits;
+use crate::collective::Splits;
 use crate::rank::GroupRank;
 use std::ops::Range;
 use std::sync::Arc;

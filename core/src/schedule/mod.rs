@@ -28,7 +28,6 @@ mod kary_tree;
 mod knomial;
 mod lanes;
 mod layout;
-pub mod msccl;
 mod nodes;
 mod nvls;
 mod one_shot;
@@ -283,7 +282,7 @@ impl Schedule {
     }
 
     /// The channel that an action belongs to, from 0; a file's are all one.
-    fn channel_of(&self, action: Action) -> u32 {
+    pub fn channel_of(&self, action: Action) -> u32 {
         match &self.source {
             Source::Family(family) => {
                 let lane = action.into_or_from().chunk / family.pieces() % self.lanes.count();
@@ -294,7 +293,7 @@ impl Schedule {
     }
 
     /// Whether the lengths of chunks depend on the bytes of the call, as gloo's do.
-    fn cuts_by_bytes(&self) -> bool {
+    pub fn cuts_by_bytes(&self) -> bool {
         self.algorithm() == Some(Algorithm::GlooRing)
     }
 

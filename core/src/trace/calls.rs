@@ -1,7 +1,7 @@
 //! The calls of a trace, per rank: what the diagnosis reads, whatever the trace came from.
 
+use super::rank_name::rank_of_file_name;
 use super::{Call, Event, Frame, Origin, Outcome, TensorShape, Trace, What};
-use crate::flight_recorder::rank_of_file_name;
 use crate::group::{GroupId, ProcessGroup};
 use crate::plan::{Action, Op, Plan};
 use crate::rank::{GlobalRank, GroupRank};
@@ -219,7 +219,7 @@ impl Called {
 
 /// After how many values a sequence repeats itself at its end: the smallest number of them that
 /// stand there twice; `None` if none do.
-pub(crate) fn period(values: &[u64]) -> Option<usize> {
+pub fn period(values: &[u64]) -> Option<usize> {
     (1..=values.len() / 2).find(|period| {
         let (before, last) = values.split_at(values.len() - period);
         before.ends_with(last)

@@ -10,10 +10,15 @@
 mod binary;
 mod calls;
 mod json;
+mod plan_call;
+mod rank_name;
+mod signature;
 
 pub use binary::{MAX_FRAME_BYTES, TRACE_MAGIC, TraceError, TraceReader, TraceWriter};
-pub(crate) use calls::period;
+pub use calls::period;
 pub use calls::{CallLog, CallRecord, CallState, Called, MaybeEarly, RankLog, RankState};
+pub use rank_name::{RankNameError, job_folder_of, rank_of_file_name};
+pub use signature::{CallSignature, Difference, calls_differ, numel};
 
 use crate::dtype::Dtype;
 use crate::group::{GroupId, ProcessGroup};
@@ -91,7 +96,7 @@ impl TraceHeader {
     /// What readers check before they size anything by the header.
     fn check(&self) -> Result<(), TraceError> {
         let refuse = |why: String| Err(TraceError::NotATrace { why });
-        if self.world_size > crate::plan::MAX_WORLD_SIZE {
+        if self.world_size > crate::rank::MAX_WORLD_SIZE {
             return refuse(format!("its world_size {} is over the limit", self.world_size));
         }
         let members = self.groups.iter().flat_map(ProcessGroup::ranks);

@@ -80,8 +80,9 @@ fn splits_match(group: &ProcessGroup, at: &[Option<Called<'_>>]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lockstep_core::collective::Splits;
     use lockstep_core::group::BackendName;
-    use lockstep_core::plan::{Fill, PlanBuilder, Splits};
+    use lockstep_core::plan::{Fill, PlanBuilder};
     use lockstep_core::reduce::ReduceOp;
 
     fn sum(count: u64) -> (Collective, u64) {

@@ -1,11 +1,11 @@
 //! A rank's tensors, in its own memory: read when a call starts, written when it has completed.
 
 use lockstep_core::dtype::Dtype;
+use lockstep_core::plan::value::initial_bytes;
 use lockstep_core::plan::{Action, Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::combine;
 use lockstep_core::trace::TensorValue;
-use lockstep_core::value::initial_bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -13,8 +13,8 @@
 //! it again.
 
 use super::{DEFAULT_TIMEOUT, Store, StoreError, timed_out};
-use lockstep_core::c10d::DistError;
-use lockstep_core::c10d::store::{Answer, Store as Table, StoreKind};
+use lockstep_torch::c10d::DistError;
+use lockstep_torch::c10d::store::{Answer, Store as Table, StoreKind};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};

@@ -1,7 +1,7 @@
 //! `HashStore`: a table in this process, for its threads.
 
 use super::{DEFAULT_TIMEOUT, Store, StoreError, timed_out};
-use lockstep_core::c10d::store::{Answer, Store as Table, StoreKind};
+use lockstep_torch::c10d::store::{Answer, Store as Table, StoreKind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 

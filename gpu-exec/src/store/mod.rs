@@ -2,7 +2,7 @@
 //! one process, [`FileStore`] in a file that processes share, [`TcpStore`] served by one of them,
 //! and [`PrefixStore`], a part of another.
 //!
-//! What the operations answer is [`lockstep_core::c10d::store`]'s; here it is held, shared, sent
+//! What the operations answer is [`lockstep_torch::c10d::store`]'s; here it is held, shared, sent
 //! and waited for. The file's format and the protocol are PyTorch's own (`FileStore.cpp`,
 //! `TCPStoreBackend.hpp` of 2.7), so that its processes and ours can share one store.
 
@@ -16,8 +16,8 @@ pub use hash::HashStore;
 pub use prefix::PrefixStore;
 pub use tcp::{StoreClient, StoreServer, TcpStore, TcpStoreOptions};
 
-use lockstep_core::c10d::DistError;
-use lockstep_core::c10d::store::{DEFAULT_STORE_TIMEOUT_MS, Store as Table, StoreKind};
+use lockstep_torch::c10d::DistError;
+use lockstep_torch::c10d::store::{DEFAULT_STORE_TIMEOUT_MS, Store as Table, StoreKind};
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! `PrefixStore`: a part of another store, as process groups share one.
 
 use super::{Store, StoreError};
-use lockstep_core::c10d::store::join_key;
+use lockstep_torch::c10d::store::join_key;
 use std::time::Duration;
 
 /// A store whose keys all begin with `prefix/` in the store below.

@@ -2,13 +2,13 @@
 
 use crate::{backend, is_alive, is_our_child, options};
 use lockstep_core::collective::Collective;
-use lockstep_core::diagnosis::{Kind, diagnose_trace, diagnose_whole_trace};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Fill, Plan, PlanBuilder};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{Event, Outcome, Trace, What};
+use lockstep_diagnosis::{Kind, diagnose_trace, diagnose_whole_trace};
 use lockstep_gpu_exec::{Backend, HostBackend, RankLauncher, RunError, RunEvent, RunOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};

@@ -2,10 +2,10 @@
 
 use crate::launched::{Job, RANK, codes, end_within, free_port, reduction};
 use lockstep_core::collective::Collective;
+use lockstep_core::plan::CollectiveLab;
 use lockstep_core::plan::{Fault, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::trace::Outcome;
 use lockstep_gpu_exec::host::launched::{Farewell, Launch, lead};
 use lockstep_gpu_exec::{RankLauncher, RunError, RunHandle, RunOptions};

@@ -2,14 +2,14 @@
 
 use crate::{events_of, options, run_with};
 use lockstep_core::collective::Collective;
-use lockstep_core::diagnosis::{Kind, Report, diagnose, diagnose_trace};
 use lockstep_core::dtype::Dtype;
-use lockstep_core::flight_recorder::{Dump, merge};
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Fill, Plan, PlanBuilder};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{Outcome, Trace, What};
+use lockstep_diagnosis::{Kind, Report, diagnose, diagnose_trace};
+use lockstep_formats::flight_recorder::{Dump, merge};
 use lockstep_gpu_exec::{Backend, Command, RankDump, RunEvent, RunOptions};
 use std::time::{Duration, Instant};
 

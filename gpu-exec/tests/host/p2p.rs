@@ -1,12 +1,12 @@
 //! Sends and receives.
 
 use crate::{assert_completed, events_of, options, result, run, run_with};
-use lockstep_core::diagnosis::{Kind, diagnose_trace};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{Call, Fill, PlanBuilder};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::trace::{Outcome, TensorValue, What};
+use lockstep_diagnosis::{Kind, diagnose_trace};
 use lockstep_gpu_exec::RunOptions;
 use std::time::Duration;
 

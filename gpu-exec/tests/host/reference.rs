@@ -3,11 +3,11 @@
 
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
+use lockstep_core::plan::value::initial_bytes;
 use lockstep_core::plan::{Fill, Tensor};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::{ReduceOp, combine, divide, divisor, premultiplier, premultiply};
 use lockstep_core::schedule::{Action, Algorithm, Buffer, Layout, Schedule, Slice};
-use lockstep_core::value::initial_bytes;
 
 /// The output of every rank of a world of `n`, or `None` where a rank has none. Inputs and
 /// outputs are filled by their tensors.

@@ -3,13 +3,13 @@
 use crate::deaths::until;
 use crate::{backend, events_of, options};
 use lockstep_core::collective::Collective;
-use lockstep_core::diagnosis::{Certainty, Kind, diagnose_trace};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Action, Fill, Plan, PlanBuilder, STOPPED, SignalKind};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{Event, Outcome, Trace, What};
+use lockstep_diagnosis::{Certainty, Kind, diagnose_trace};
 use lockstep_gpu_exec::{Backend, RunEvent, RunHandle, RunOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;

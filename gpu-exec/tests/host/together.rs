@@ -3,10 +3,11 @@
 
 use crate::{assert_completed, events_of, options, result, run, run_with};
 use lockstep_core::collective::Collective;
+use lockstep_core::collective::Splits;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{
-    Action, Call, Fill, Plan, PlanBuilder, ProgramBuilder, Splits, TensorId, WorkQuery,
+    Action, Call, Fill, Plan, PlanBuilder, ProgramBuilder, TensorId, WorkQuery,
 };
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;

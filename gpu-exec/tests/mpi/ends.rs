@@ -2,13 +2,13 @@
 
 use crate::{Ran, launch};
 use lockstep_core::collective::Collective;
-use lockstep_core::diagnosis::diagnose_trace;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Fill, Plan, PlanBuilder, ProgramBuilder, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::Outcome;
+use lockstep_diagnosis::diagnose_trace;
 
 const WORLD: GroupId = GroupId::WORLD;
 const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };

@@ -17,12 +17,12 @@ use crate::{result, run};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
+use lockstep_core::plan::value::initial_bytes;
 use lockstep_core::plan::{Fill, PlanBuilder, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::{Factor, ReduceOp, combine, premultiplier, premultiply};
 use lockstep_core::schedule::Algorithm;
 use lockstep_core::trace::{TensorValue, Trace};
-use lockstep_core::value::initial_bytes;
 
 fn default_of(call: Collective) -> Algorithm {
     Algorithm::default_of(call, BackendName::Host)

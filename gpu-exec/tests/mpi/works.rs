@@ -2,9 +2,10 @@
 
 use crate::{result, run};
 use lockstep_core::collective::Collective;
+use lockstep_core::collective::Splits;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{Action, Call, Fill, PlanBuilder, Splits, WorkQuery};
+use lockstep_core::plan::{Action, Call, Fill, PlanBuilder, WorkQuery};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{CallLog, CallState, TensorValue, What};

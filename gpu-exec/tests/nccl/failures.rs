@@ -3,13 +3,13 @@
 
 use crate::{Machine, options};
 use lockstep_core::collective::Collective;
-use lockstep_core::diagnosis::diagnose_trace;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Fill, Plan, PlanBuilder, ProgramBuilder, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{Outcome, Trace, What};
+use lockstep_diagnosis::diagnose_trace;
 use lockstep_gpu_exec::{
     Backend, HostBackend, RankLauncher, RunEvent, RunOptions, Sharing, run_to_trace,
 };

@@ -3,14 +3,14 @@
 
 use crate::{Machine, assert_completed, options};
 use lockstep_core::collective::Collective;
-use lockstep_core::diagnosis::diagnose;
 use lockstep_core::dtype::Dtype;
-use lockstep_core::flight_recorder::{Dump, merge};
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Action, Fill, Plan, PlanBuilder, ProgramBuilder, TensorId};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::{Factor, ReduceOp};
 use lockstep_core::trace::{Outcome, What};
+use lockstep_diagnosis::diagnose;
+use lockstep_formats::flight_recorder::{Dump, merge};
 use lockstep_gpu_exec::{Backend, Command, RankDump, RunEvent, RunHandle, RunOptions, Sharing};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;

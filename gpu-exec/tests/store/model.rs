@@ -1,9 +1,9 @@
 //! Every real store against the table in `core`, for random sequences of operations.
 
-use lockstep_core::c10d::store::{Answer, Store as Table, StoreKind};
 use lockstep_gpu_exec::store::{
     FileStore, HashStore, PrefixStore, Store, StoreClient, StoreError, StoreServer,
 };
+use lockstep_torch::c10d::store::{Answer, Store as Table, StoreKind};
 use proptest::prelude::*;
 use std::time::Duration;
 

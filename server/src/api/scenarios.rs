@@ -1,7 +1,6 @@
 //! `/api/scenarios`.
 
 use axum::Json;
-use lockstep_core::scenario;
 use serde::Serialize;
 
 /// A scenario as the list has it.
@@ -16,7 +15,7 @@ pub(crate) struct Listed {
 
 /// The scenarios that ship, in the order of the gallery.
 pub(crate) async fn list() -> Json<Vec<Listed>> {
-    let listed = scenario::all().iter().map(|scenario| Listed {
+    let listed = lockstep_scenarios::all().iter().map(|scenario| Listed {
         id: scenario.id,
         title: scenario.title,
         story: scenario.story,

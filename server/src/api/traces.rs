@@ -9,7 +9,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, Multipart, Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use lockstep_core::diagnosis::Report;
+use lockstep_diagnosis::Report;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;

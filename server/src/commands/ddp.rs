@@ -11,21 +11,21 @@ use crate::{files, terminal};
 use answer::{Missing, RaisedInStep, Shown, Simulated};
 use anyhow::{Context, Result, bail};
 use arguments::Uneven;
-use lockstep_core::ddp::join::run_join_of;
-use lockstep_core::ddp::lab::{Best, LabRun, Setting, SweepError, SweepPoint, sweep_caps};
-use lockstep_core::ddp::model::{Model, known_models, mlp_sizes, named};
-use lockstep_core::ddp::plan::training_run_as_far;
-use lockstep_core::ddp::replicas::Replicas;
-use lockstep_core::ddp::{
+use lockstep_core::plan::Plan;
+use lockstep_core::trace::Outcome;
+use lockstep_core::words::nearest;
+use lockstep_sim::training::{messages, simulate_training};
+use lockstep_sim::{Link, SimConfig, Topology};
+use lockstep_torch::ddp::join::run_join_of;
+use lockstep_torch::ddp::lab::{Best, LabRun, Setting, SweepError, SweepPoint, sweep_caps};
+use lockstep_torch::ddp::model::{Model, known_models, mlp_sizes, named};
+use lockstep_torch::ddp::plan::training_run_as_far;
+use lockstep_torch::ddp::replicas::Replicas;
+use lockstep_torch::ddp::{
     AfterSteps, DdpOptions, DdpReport, DdpVersion, Links, NamingArgument, RecordedRun, TrainingRun,
     known_trouble, parse_indices, verify_device_ids, verify_sync_batch_norm, verify_types,
     verify_zero_overlap,
 };
-use lockstep_core::plan::Plan;
-use lockstep_core::scenario::nearest;
-use lockstep_core::trace::Outcome;
-use lockstep_sim::training::{messages, simulate_training};
-use lockstep_sim::{Link, SimConfig, Topology};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -61,11 +61,11 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
         Some(recorded) => (recorded.iterations(), recorded.accumulate()),
         None => arguments.passes(),
     };
-    let raised = |error: lockstep_core::ddp::DdpError| {
+    let raised = |error: lockstep_torch::ddp::DdpError| {
         anyhow::anyhow!("DDP raises {}: {error}", error.class())
     };
     let training = arguments.training(options.clone(), recorded.as_ref())?;
-    let refused = || -> Result<(), lockstep_core::ddp::DdpError> {
+    let refused = || -> Result<(), lockstep_torch::ddp::DdpError> {
         if let Some(devices) = arguments.devices() {
             verify_device_ids(&options, training.backend, devices)?;
         }
@@ -235,7 +235,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<ExitCode> {
 /// What DDP refuses here and there; the exit code is 1 where it differs.
 fn compare_refusals(
     recorded: &RecordedRun,
-    error: &lockstep_core::ddp::DdpError,
+    error: &lockstep_torch::ddp::DdpError,
     as_json: bool,
 ) -> Result<ExitCode> {
     let here = format!("{}: {error}", error.class());

@@ -3,7 +3,7 @@
 use crate::recording::{Held, Recording};
 use crate::{files, terminal};
 use anyhow::{Result, bail};
-use lockstep_core::diagnosis::Report;
+use lockstep_diagnosis::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -3,8 +3,7 @@
 use crate::plan_source::{PlanArguments, PlanOptions};
 use crate::terminal;
 use anyhow::{Context, Result, bail};
-use lockstep_core::c10d::support::Documents;
-use lockstep_core::scenario;
+use lockstep_torch::c10d::support::Documents;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -59,10 +58,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
 
 fn list() -> String {
     let mut text = String::new();
-    for scenario in scenario::all() {
+    for scenario in lockstep_scenarios::all() {
         text.push_str(&format!("{}\n    {}. {}\n", scenario.id, scenario.title, scenario.story));
     }
-    for call in scenario::torch_calls() {
+    for call in lockstep_scenarios::torch_calls() {
         let backends = call.backends.join(", ");
         text.push_str(&format!("{}\n    {} [{backends}]\n", call.name, call.about));
     }

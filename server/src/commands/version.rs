@@ -1,10 +1,10 @@
 //! `lockstep version`: what this is, and what this machine can run.
 
 use crate::terminal;
-use lockstep_core::diagnosis::FINDINGS_SCHEMA;
 use lockstep_core::group::BackendName;
 use lockstep_core::plan::PLAN_SCHEMA;
 use lockstep_core::trace::TRACE_SCHEMA;
+use lockstep_diagnosis::FINDINGS_SCHEMA;
 use serde::Serialize;
 use std::process::ExitCode;
 

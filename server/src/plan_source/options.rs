@@ -4,13 +4,14 @@ use super::{COLLECTIVES, unknown};
 use anyhow::{Result, bail};
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
+use lockstep_core::plan::{CollectiveLab, patience_ms};
 use lockstep_core::plan::{Fill, Plan};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::{
-    self, CollectiveLab, Scenario, ScenarioOptions, TorchCall, nearest, patience_ms, torch_call,
-};
 use lockstep_core::schedule::{Algorithm, ProvedTable};
+use lockstep_core::words::nearest;
+use lockstep_program::scenario_plan;
+use lockstep_scenarios::{Scenario, ScenarioOptions, TorchCall, torch_call};
 use serde::Deserialize;
 
 /// What can be said of a scenario or a collective. What is not said has the default of
@@ -74,7 +75,7 @@ impl PlanOptions {
     }
 
     fn of_name(&self, name: &str) -> Result<Plan> {
-        if let Some(scenario) = scenario::find(name) {
+        if let Some(scenario) = lockstep_scenarios::find(name) {
             return self.of_scenario(scenario);
         }
         if let Some(call) = torch_call(name).filter(|_| self.is_torch_call(name)) {
@@ -224,7 +225,7 @@ impl PlanOptions {
         options.world_size =
             self.world_size.unwrap_or(options.world_size.max(scenario.min_world_size));
         options.timeout_ms = self.timeout_ms.unwrap_or(options.timeout_ms);
-        Ok(scenario.plan(&options)?)
+        Ok(scenario_plan(scenario, &options)?)
     }
 
     fn collective(&self, name: &str) -> Result<Collective> {
@@ -339,7 +340,7 @@ mod tests {
 
     #[test]
     fn every_scenario_and_every_collective_is_a_plan() {
-        for scenario in scenario::all() {
+        for scenario in lockstep_scenarios::all() {
             PlanOptions::default().named(scenario.id).unwrap();
         }
         for name in call_names() {
@@ -353,7 +354,7 @@ mod tests {
     #[test]
     fn every_plan_can_be_spread_over_nodes() {
         let options = PlanOptions { ranks_per_node: Some(2), ..Default::default() };
-        let scenarios = scenario::all().iter().map(|scenario| scenario.id);
+        let scenarios = lockstep_scenarios::all().iter().map(|scenario| scenario.id);
         for name in scenarios.chain(call_names()) {
             assert_eq!(options.named(name).unwrap().ranks_per_node, 2, "{name}");
         }
@@ -372,9 +373,12 @@ mod tests {
             refusal(PlanOptions { segments: Some(1 << 30), ..options() }, "all_reduce"),
             refusal(PlanOptions { channels: Some(2), ..options() }, "barrier"),
             refusal(PlanOptions { channels: Some(2), ..options() }, "all_gather_object"),
-            refusal(PlanOptions { segments: Some(2), ..options() }, scenario::all()[0].id),
+            refusal(
+                PlanOptions { segments: Some(2), ..options() },
+                lockstep_scenarios::all()[0].id,
+            ),
             refusal(PlanOptions { dtype: Some("float8".into()), ..options() }, "all_reduce"),
-            refusal(PlanOptions { count: Some(1), ..options() }, scenario::all()[0].id),
+            refusal(PlanOptions { count: Some(1), ..options() }, lockstep_scenarios::all()[0].id),
             refusal(PlanOptions { timeout_ms: Some(0), ..options() }, "all_reduce"),
             refusal(PlanOptions { reduce_op: Some("PREMUL_SUM".into()), ..options() }, "reduce"),
         ];

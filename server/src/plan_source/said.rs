@@ -2,12 +2,12 @@
 //! open.
 
 use crate::terminal;
-use lockstep_core::diagnosis::rank_list;
 use lockstep_core::plan::{Fault, Plan, leaves_at_once};
-use lockstep_core::program::{Printed, ProgramError};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{Outcome, Trace};
 use lockstep_core::words::counted;
+use lockstep_core::words::rank_list;
+use lockstep_scenarios::program::{Printed, ProgramError};
 use std::collections::BTreeMap;
 
 /// Lines that ranks print, as far as they are shown.
@@ -131,7 +131,8 @@ fn shares(printed: &[&Printed], most: usize) -> BTreeMap<GlobalRank, usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_core::program::{Compiled, Options, compile};
+    use lockstep_program::compile;
+    use lockstep_scenarios::program::{Compiled, Options};
     use lockstep_sim::{SimConfig, simulate};
 
     /// What stands behind a call that never completes is neither printed nor raised: at the call on

@@ -10,10 +10,10 @@ mod record;
 
 pub(crate) use record::{RunEnd, RunRecord, RunState, TraceRecord};
 
-use lockstep_core::diagnosis::Report;
-use lockstep_core::flight_recorder::rank_of_file_name;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::Origin;
+use lockstep_core::trace::rank_of_file_name;
+use lockstep_diagnosis::Report;
 use record::{SELECT_RUN, SELECT_TRACE, run_of, to_json, trace_of};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeSet;

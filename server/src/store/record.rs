@@ -1,8 +1,8 @@
 //! Runs and traces as the list has them, and as the API sends them.
 
 use super::StoreError;
-use lockstep_core::diagnosis::Report;
 use lockstep_core::trace::{Origin, Outcome};
+use lockstep_diagnosis::Report;
 use lockstep_sim::Comparison;
 use rusqlite::Row;
 use serde::Serialize;

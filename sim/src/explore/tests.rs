@@ -1,12 +1,12 @@
 use super::*;
 use crate::simulate;
 use lockstep_core::collective::Collective;
-use lockstep_core::diagnosis::{Certainty, Kind, diagnose_trace};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{Action, Call, Fill, PlanBuilder};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
+use lockstep_diagnosis::{Certainty, Kind, diagnose_trace};
 use proptest::prelude::*;
 
 const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };

@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
 use lockstep_core::collective::Collective;
-use lockstep_core::diagnosis::{Certainty, Finding, Kind, Verdict, diagnose_trace};
+use lockstep_core::collective::Splits;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{Action, Call, Fill, Plan, PlanBuilder, Splits};
+use lockstep_core::plan::{Action, Call, Fill, Plan, PlanBuilder};
 use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_diagnosis::{Certainty, Finding, Kind, Verdict, diagnose_trace};
 use lockstep_sim::{SimConfig, simulate};
 
 const WORLD: GroupId = GroupId::WORLD;

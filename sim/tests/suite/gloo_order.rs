@@ -11,12 +11,12 @@
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
+use lockstep_core::plan::value::initial_bytes;
 use lockstep_core::plan::{Fill, PlanBuilder, Tensor, TensorData};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::{self, ReduceOp};
 use lockstep_core::schedule::{Action, Algorithm, Layout, Schedule, Slice};
 use lockstep_core::trace::{TensorValue, What};
-use lockstep_core::value::initial_bytes;
 use lockstep_sim::{SimConfig, simulate};
 use serde_json::Value;
 use sha2::{Digest, Sha256};

@@ -4,14 +4,14 @@
 
 use lockstep_core::collective::Collective;
 use lockstep_core::dtype::Dtype;
-use lockstep_core::goal;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
+use lockstep_core::plan::CollectiveLab;
 use lockstep_core::plan::{Call, Fill, Plan, PlanBuilder};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::schedule::{Algorithm, Schedule};
 use lockstep_core::trace::{Outcome, Trace, What};
+use lockstep_formats::goal;
 use lockstep_sim::{SimConfig, simulate};
 use std::collections::BTreeMap;
 

@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
 use lockstep_core::collective::Collective;
+use lockstep_core::plan::CollectiveLab;
 use lockstep_core::plan::{Action, Call, Plan};
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::CollectiveLab;
-use lockstep_core::schedule::{Algorithm, Layout, ProvedTable, Rounds, Schedule, msccl};
+use lockstep_core::schedule::{Algorithm, Layout, ProvedTable, Rounds, Schedule};
+use lockstep_formats::msccl;
 use lockstep_sim::{Cost, Link, Topology};
 use proptest::prelude::*;
 

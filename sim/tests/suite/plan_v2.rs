@@ -2,18 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
-use lockstep_core::c10d::{Job, Machine, Object};
 use lockstep_core::collective::Collective;
-use lockstep_core::diagnosis::{Certainty, Kind, diagnose_trace};
+use lockstep_core::collective::Splits;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{
-    Action, Call, Fill, Plan, PlanBuilder, ProgramBuilder, Splits, TensorId, WorkQuery,
+    Action, Call, Fill, Plan, PlanBuilder, ProgramBuilder, TensorId, WorkQuery,
 };
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{CallLog, CallState, Outcome, TensorValue, Trace, What};
+use lockstep_diagnosis::{Certainty, Kind, diagnose_trace};
 use lockstep_sim::{Link, SimConfig, Topology, simulate};
+use lockstep_torch::c10d::{Job, Machine, Object};
 use proptest::prelude::*;
 
 const WORLD: GroupId = GroupId::WORLD;
@@ -383,8 +384,10 @@ fn averages_scale_before_they_add() {
         found.unwrap()
     };
     let made = |tensor: TensorId, rank: u32| -> Vec<f32> {
-        let bytes =
-            lockstep_core::value::initial_bytes(plan.tensor(tensor).unwrap(), GlobalRank(rank));
+        let bytes = lockstep_core::plan::value::initial_bytes(
+            plan.tensor(tensor).unwrap(),
+            GlobalRank(rank),
+        );
         bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
     };
     let third = 1.0f32 / 3.0;

@@ -10,9 +10,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
 use lockstep_core::collective::Collective;
+use lockstep_core::collective::Splits;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
-use lockstep_core::plan::{Call, Fill, Plan, PlanBuilder, Splits, TensorId};
+use lockstep_core::plan::{Call, Fill, Plan, PlanBuilder, TensorId};
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::schedule::Algorithm;

@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
 use lockstep_core::collective::Collective;
-use lockstep_core::diagnosis::{Kind, diagnose_trace};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::plan::{Action, Fill, PlanBuilder, STOPPED, SignalKind};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{Outcome, Trace, What};
+use lockstep_diagnosis::{Kind, diagnose_trace};
 use lockstep_sim::{SimConfig, simulate};
 
 /// A process that stands stopped for ever ends no simulation by a timeout unless somebody waits for it.

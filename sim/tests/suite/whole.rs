@@ -203,8 +203,8 @@ fn uneven_chunks_of_many_ranks() {
 /// Training plans, with their broadcasts between the rings.
 #[test]
 fn training_runs_have_the_same_times() {
-    use lockstep_core::ddp::model::{Device, named};
-    use lockstep_core::ddp::plan::{Training, training_plan};
+    use lockstep_torch::ddp::model::{Device, named};
+    use lockstep_torch::ddp::plan::{Training, training_plan};
     for (model, backend) in [("resnet18", BackendName::Nccl), ("mlp:64,999,10", BackendName::Gloo)]
     {
         for world_size in [2, 3, 8, 17] {

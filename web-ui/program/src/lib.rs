@@ -1,7 +1,8 @@
 //! Executes programs for the page. Starlark weighs as much as the page itself, so that it is a
 //! module of its own, fetched by `assets/program.js` when the first program is opened.
 
-use lockstep_core::program::{Compiled, Options, ProgramError, compile};
+use lockstep_program::compile;
+use lockstep_scenarios::program::{Compiled, Options, ProgramError};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 /// A program's path, its text, and what is said about it from outside.

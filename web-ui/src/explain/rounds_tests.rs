@@ -3,9 +3,9 @@
 
 use super::{moment, round};
 use lockstep_core::collective::Collective;
+use lockstep_core::plan::CollectiveLab;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::schedule::{Action, Algorithm, RoundPlace, Rounds, Schedule};
 use lockstep_sim::{Link, Session, SimConfig, Topology};
 use proptest::prelude::*;

@@ -3,7 +3,7 @@
 
 use crate::route::Route;
 use crate::ui::Fold;
-use lockstep_core::scenario::nearest;
+use lockstep_core::words::nearest;
 use std::fmt::Display;
 use std::str::FromStr;
 use yew::prelude::*;

@@ -1,7 +1,7 @@
 //! Which call works on which device with which backend: the tables of PyTorch's documents.
 
 use crate::ui::{Choice, SelectField};
-use lockstep_core::c10d::support::Documents;
+use lockstep_torch::c10d::support::Documents;
 use yew::prelude::*;
 
 /// Properties of [`BackendTable`].

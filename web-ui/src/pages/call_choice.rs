@@ -9,12 +9,12 @@ use super::topology_choice::{self, Links, TopologyFields};
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField};
 use lockstep_core::dtype::Dtype;
+use lockstep_core::plan::patience_ms;
 use lockstep_core::plan::{Fill, Plan};
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::{
-    TorchCall, TorchCallOptions, nearest, patience_ms, torch_call, torch_calls,
-};
 use lockstep_core::words::counted;
+use lockstep_core::words::nearest;
+use lockstep_scenarios::{TorchCall, TorchCallOptions, torch_call, torch_calls};
 use lockstep_sim::Topology;
 use yew::prelude::*;
 

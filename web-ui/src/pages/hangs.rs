@@ -7,8 +7,9 @@ use crate::app::use_shared;
 use crate::dom;
 use crate::route::{Route, View};
 use crate::ui::{Choice, NumberField, SelectField, prose};
-use lockstep_core::program::Options;
-use lockstep_core::scenario::{self, Scenario, ScenarioOptions, nearest};
+use lockstep_core::words::nearest;
+use lockstep_scenarios::program::Options;
+use lockstep_scenarios::{Scenario, ScenarioOptions};
 use lockstep_sim::Topology;
 use std::rc::Rc;
 use yew::prelude::*;
@@ -21,7 +22,7 @@ const MAX_WORLD: u64 = 32;
 pub(crate) fn hangs() -> Html {
     let nav = use_shared().nav;
     let Some(name) = nav.route.name() else { return html! { <Gallery /> } };
-    let Some(scenario) = scenario::find(name) else {
+    let Some(scenario) = lockstep_scenarios::find(name) else {
         return html! {
             <><p class="banner bad" role="alert">{ unknown(name) }</p><Gallery /></>
         };
@@ -34,7 +35,7 @@ pub(crate) fn hangs() -> Html {
 
 fn unknown(name: &str) -> String {
     let shown: String = name.chars().take(60).collect();
-    match nearest(name, scenario::all().iter().map(|scenario| scenario.id), 1).first() {
+    match nearest(name, lockstep_scenarios::all().iter().map(|scenario| scenario.id), 1).first() {
         Some(near) => format!("There is no scenario {shown:?}; {near} is like it. These are all:"),
         None => format!("There is no scenario {shown:?}. These are all:"),
     }
@@ -47,7 +48,7 @@ fn gallery() -> Html {
             <h1>{ "Jobs that hang" }</h1>
             <p class="lead">{ "Each is a program whose ranks wait for each other, most of them for ever. Step through it, see who waits for whom, and read what the diagnosis makes of it." }</p>
             <ul class="cards">
-                { for scenario::all().iter().map(|scenario| html! {
+                { for lockstep_scenarios::all().iter().map(|scenario| html! {
                     <li>
                         <a class="card" href={Route::below(View::Hangs, scenario.id).to_hash()} data-test={format!("scenario-{}", scenario.id)}>
                             <h2>{ scenario.title }</h2>
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn an_address_that_cannot_be_is_not_read_as_another() {
         let read = |query: &str| {
-            let scenario = &scenario::all()[0];
+            let scenario = &lockstep_scenarios::all()[0];
             let route = Route::parse(&format!("#/hangs/{}?{query}", scenario.id));
             let (choice, unmet) = HangChoice::read(&route, scenario);
             (choice.repaired, unmet.into_iter().map(|unmet| unmet.asked).collect::<Vec<_>>())

@@ -6,7 +6,7 @@ use super::topology_choice::{self, Links, TopologyFields};
 use crate::app::use_shared;
 use crate::route::{Route, View};
 use crate::ui::NumberField;
-use lockstep_core::program::Options;
+use lockstep_scenarios::program::Options;
 use std::rc::Rc;
 use yew::prelude::*;
 

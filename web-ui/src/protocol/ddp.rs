@@ -1,8 +1,8 @@
 //! The DDP lab: a model and a setting, and one pass told gradient by gradient.
 
 use super::SessionId;
-use lockstep_core::ddp::lab::{Axis, DdpLog, LabModel, LabRole, Pass, PassKind, Setting, Summary};
 use lockstep_sim::Topology;
+use lockstep_torch::ddp::lab::{Axis, DdpLog, LabModel, LabRole, Pass, PassKind, Setting, Summary};
 use serde::{Deserialize, Serialize};
 
 /// A model that ships, or one that the worker has read from a file.

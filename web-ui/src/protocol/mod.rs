@@ -16,14 +16,14 @@ pub(crate) use mesh::{DimAccount, MeshAccount, MeshQuestion, Moved};
 pub(crate) use schedule_file::{Proved, Refused, ScheduleFile};
 pub(crate) use wire::{pack, unpack};
 
-use lockstep_core::ddp::lab::{LabModel, Summary};
-use lockstep_core::diagnosis::{Report, Wait};
+use lockstep_core::plan::CollectiveLab;
 use lockstep_core::plan::{Plan, TensorId};
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::stop::{Direction, Stop};
 use lockstep_core::trace::{Outcome, TraceHeader};
+use lockstep_diagnosis::{Report, Wait};
 use lockstep_sim::{Bounds, Comparison, Explored, Order, Topology, View};
+use lockstep_torch::ddp::lab::{LabModel, Summary};
 use serde::{Deserialize, Serialize};
 
 /// A trace that the worker holds for the page.

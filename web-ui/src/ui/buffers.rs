@@ -2,8 +2,8 @@
 
 use crate::palette::{rank_fill, rank_ink};
 use lockstep_core::dtype::Dtype;
+use lockstep_core::plan::value::display_element;
 use lockstep_core::schedule::{Action, Buffer, Slice};
-use lockstep_core::value::display_element;
 use lockstep_sim::View;
 use lockstep_sim::view::{BufferView, CallView, ChunkView};
 use std::rc::Rc;

@@ -2,8 +2,8 @@
 
 use super::facts::Facts;
 use crate::explain;
-use lockstep_core::diagnosis::{Certainty, Finding, Report, Verdict};
 use lockstep_core::rank::GlobalRank;
+use lockstep_diagnosis::{Certainty, Finding, Report, Verdict};
 use yew::prelude::*;
 
 /// Properties of [`Findings`].

@@ -2,7 +2,7 @@
 
 use crate::explain;
 use crate::palette::{rank_fill, rank_ink};
-use lockstep_core::diagnosis::Wait;
+use lockstep_diagnosis::Wait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::f64::consts::TAU;
 use yew::prelude::*;

@@ -2,9 +2,9 @@
 
 use super::slices::Slices;
 use crate::protocol::{Account, Response, Stroke, Weave};
+use lockstep_core::plan::CollectiveLab;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GroupRank;
-use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::schedule::{Action, Algorithm, Layout, Rounds, Schedule, Tally};
 use lockstep_sim::{Cost, Topology, cost};
 

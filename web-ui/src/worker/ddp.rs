@@ -3,13 +3,13 @@
 use super::open;
 use super::slices::Slices;
 use crate::protocol::{ChangeRow, DdpAccount, DdpQuestion, Response, Simulated};
-use lockstep_core::ddp::lab::{Axis, LabModel, LabRun, Setting, Summary, changes};
-use lockstep_core::ddp::model::{Model, mlp_sizes, named};
-use lockstep_core::ddp::plan::{Training, TrainingError, training_run_as_far};
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::Outcome;
 use lockstep_sim::training::{messages, simulate_rank};
 use lockstep_sim::{SimConfig, Topology};
+use lockstep_torch::ddp::lab::{Axis, LabModel, LabRun, Setting, Summary, changes};
+use lockstep_torch::ddp::model::{Model, mlp_sizes, named};
+use lockstep_torch::ddp::plan::{Training, TrainingError, training_run_as_far};
 use std::rc::Rc;
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::File;
@@ -155,7 +155,7 @@ fn account(
     let usual = if in_the_end.is_some() { last } else { steady.end.saturating_sub(1) };
     let number = pass.unwrap_or(usual).min(last);
     let shown = run.pass_of(rank, number).ok_or("there is no pass to show")?;
-    let bytes = |buckets: &[lockstep_core::ddp::Bucket]| {
+    let bytes = |buckets: &[lockstep_torch::ddp::Bucket]| {
         buckets.iter().map(|bucket| bucket.bytes).collect::<Vec<_>>()
     };
     let account = DdpAccount {

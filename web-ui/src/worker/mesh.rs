@@ -2,13 +2,13 @@
 
 use super::slices::Slices;
 use crate::protocol::{DimAccount, MeshAccount, MeshQuestion, Moved, Response};
-use lockstep_core::c10d::Job;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::rank::GlobalRank;
-use lockstep_core::scenario::GroupsLab;
 use lockstep_core::schedule::Algorithm;
 use lockstep_core::trace::What;
+use lockstep_scenarios::GroupsLab;
 use lockstep_sim::{Cost, SimConfig, simulate};
+use lockstep_torch::c10d::Job;
 use std::collections::BTreeMap;
 
 /// More ranks than this are not asked for by the page.

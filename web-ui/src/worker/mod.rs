@@ -25,8 +25,8 @@ use crate::protocol::{
     Answer, Form, ModelRef, Question, Request, Response, SessionId, pack, unpack,
 };
 use js_sys::Uint8Array;
-use lockstep_core::ddp::lab::LabModel;
-use lockstep_core::ddp::model::Model;
+use lockstep_torch::ddp::lab::LabModel;
+use lockstep_torch::ddp::model::Model;
 use session::Held;
 use slices::Slices;
 use std::cell::RefCell;

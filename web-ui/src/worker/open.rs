@@ -6,13 +6,13 @@ use super::session::Held;
 use super::slices::Slices;
 use crate::protocol::{Response, SessionId};
 use js_sys::Uint8Array;
-use lockstep_core::archive::{self, Limits};
-use lockstep_core::diagnosis::Report;
-use lockstep_core::flight_recorder::{MAX_DUMP_BYTES, Merged};
-use lockstep_core::goal;
 use lockstep_core::plan::Plan;
-use lockstep_core::recording::{Gathered, Piece, Sources, name_in, names_of};
 use lockstep_core::trace::{CallLog, Origin, Trace, TraceHeader};
+use lockstep_diagnosis::{DiagnosedJob, Report, diagnose_files};
+use lockstep_formats::archive::{self, Limits};
+use lockstep_formats::flight_recorder::{MAX_DUMP_BYTES, Merged};
+use lockstep_formats::goal;
+use lockstep_formats::recording::{Piece, Sources, name_in, names_of};
 use lockstep_sim::explore::Explorer;
 use lockstep_sim::{Bounds, Explored, Order, Session, SimConfig, SimError, Topology};
 use wasm_bindgen::{JsCast, JsValue};
@@ -219,7 +219,8 @@ pub(super) async fn files(
         });
     }
     slices.announce(bytes, bytes, "and merging").await?;
-    let Gathered { calls, mut report, problems } = sources.gather()?;
+    let DiagnosedJob { calls, mut report, problems } =
+        diagnose_files(sources).map_err(|why| why.to_string())?;
     // They have a place of their own on the page.
     report.notes.retain(|note| !problems.contains(note));
     let merged = calls.unwrap_or_else(|| messages_alone(&report));
@@ -325,7 +326,7 @@ async fn index(trace: &Trace, slices: &Slices) -> Result<(Lanes, CallLog), Strin
 mod tests {
     use super::*;
     use lockstep_core::collective::Collective;
-    use lockstep_core::scenario::CollectiveLab;
+    use lockstep_core::plan::CollectiveLab;
 
     #[test]
     fn plans_are_told_from_recordings_and_traces() {

@@ -2,12 +2,13 @@
 
 use super::open;
 use crate::protocol::{Proved, Refused, Response, ScheduleFile};
-use lockstep_core::goal;
+use lockstep_core::plan::CollectiveLab;
 use lockstep_core::rank::GroupRank;
-use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::schedule::{
-    Buffer, ProofError, ProvedTable, Rounds, Schedule, ScheduleError, Table, msccl, prove,
+    Buffer, ProofError, ProvedTable, Rounds, Schedule, ScheduleError, Table, prove,
 };
+use lockstep_formats::goal;
+use lockstep_formats::msccl;
 use std::sync::Arc;
 use wasm_bindgen::{JsCast, JsValue};
 use web_sys::File;

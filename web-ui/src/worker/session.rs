@@ -4,11 +4,11 @@ use super::lanes::{Lanes, Row};
 use super::raster::{Drawn, draw, pick};
 use super::texts;
 use crate::protocol::{Form, LiveCount, Opened, Picked, SessionId, Window};
-use lockstep_core::diagnosis::{Report, diagnose, diagnose_whole, who_waits};
-use lockstep_core::flight_recorder::Merged;
 use lockstep_core::plan::TensorId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Trace, TraceEnd, TraceReader};
+use lockstep_diagnosis::{Report, diagnose, diagnose_whole, who_waits};
+use lockstep_formats::flight_recorder::Merged;
 use lockstep_sim::{Comparison, Session, View, compare};
 
 /// A trace with what the page may ask of it.

@@ -2,10 +2,10 @@
 
 use super::session::Held;
 use crate::protocol::FoundStop;
-use lockstep_core::diagnosis::{Wait, who_waits};
 use lockstep_core::plan::Plan;
 use lockstep_core::stop::{Direction, Stop};
 use lockstep_core::trace::{CallLog, Trace};
+use lockstep_diagnosis::{Wait, who_waits};
 use lockstep_sim::Session;
 use lockstep_sim::stops::Met;
 

@@ -5,8 +5,8 @@ use super::meeting::{ENDS_WITHIN, Meeting, accept, is_here, leader, store_failed
 use super::{Launch, LaunchError};
 use crate::RunError;
 use crate::store::{FileStore, PrefixStore, Store, StoreError};
-use lockstep_core::c10d::store::join_key;
 use lockstep_core::plan::Plan;
+use lockstep_torch::c10d::store::join_key;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;

@@ -7,11 +7,11 @@
 
 use super::desk::Note;
 use crate::clock;
-use lockstep_core::flight_recorder::{GroupStatus, dumps_of};
 use lockstep_core::group::GroupId;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, Outcome, RankLog};
+use lockstep_formats::flight_recorder::{GroupStatus, dumps_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -195,10 +195,10 @@ mod tests {
     use super::*;
     use lockstep_core::collective::Collective;
     use lockstep_core::dtype::Dtype;
-    use lockstep_core::flight_recorder::Dump;
     use lockstep_core::group::BackendName;
     use lockstep_core::plan::{Fill, PlanBuilder};
     use lockstep_core::reduce::ReduceOp;
+    use lockstep_formats::flight_recorder::Dump;
 
     #[test]
     fn the_ring_wraps_and_its_dump_is_read_back() {

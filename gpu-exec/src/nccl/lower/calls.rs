@@ -4,8 +4,9 @@ use super::elements::{Element, Operation, Reduction};
 use super::{CommunicatorId, Lane, Lowering, Mark, Memory, Message, Span, Step, Unsupported};
 use crate::nccl::Collectives;
 use lockstep_core::collective::Collective;
+use lockstep_core::collective::Splits;
 use lockstep_core::dtype::Dtype;
-use lockstep_core::plan::{Action, Call, Signature, Splits};
+use lockstep_core::plan::{Action, Call, Signature};
 use lockstep_core::rank::GroupRank;
 
 /// Bytes of a token: one float32, which NCCL's barrier reduces.

@@ -2,10 +2,10 @@
 
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
+use lockstep_core::plan::value::initial_bytes;
 use lockstep_core::plan::{Fill, Tensor};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::{self, Factor, ReduceOp, Refused};
-use lockstep_core::value::initial_bytes;
 
 /// NCCL's element types that PyTorch's stand for (`ncclDataType_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

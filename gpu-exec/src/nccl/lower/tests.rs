@@ -68,7 +68,7 @@ fn uneven_parts_are_sends_and_receives() {
     let output = plan.tensor("out", Dtype::Int16, 5, Fill::Zeros);
     let plan = plan.every_rank(|rank, program| {
         let (a, b) = if rank.0 == 0 { ([2, 3], [2, 3]) } else { ([3, 2], [3, 2]) };
-        let splits = lockstep_core::plan::Splits { input: a.to_vec(), output: b.to_vec() };
+        let splits = lockstep_core::collective::Splits { input: a.to_vec(), output: b.to_vec() };
         program.call(Call::Collective {
             group: GroupId::WORLD,
             collective: Collective::AllToAll,

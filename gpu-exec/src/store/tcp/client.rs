@@ -5,8 +5,8 @@ use super::wire::{
     READY, STOP_WAITING, VALIDATION, WAIT_CANCELED, Writer,
 };
 use crate::store::{Store, StoreError, timed_out};
-use lockstep_core::c10d::store::StoreKind;
-use lockstep_core::c10d::{DistError, ErrorKind};
+use lockstep_torch::c10d::store::StoreKind;
+use lockstep_torch::c10d::{DistError, ErrorKind};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

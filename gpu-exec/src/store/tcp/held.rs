@@ -5,7 +5,7 @@
 //! so that a key which is set and deleted at once has been there, as in `TCPStoreLibUvBackend.cpp`.
 
 use super::wire::{MAX_HELD_BYTES, Request};
-use lockstep_core::c10d::store::{Answer, Store as Table, StoreKind};
+use lockstep_torch::c10d::store::{Answer, Store as Table, StoreKind};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A connection, by the order in which they came.

@@ -11,7 +11,7 @@ pub use client::StoreClient;
 pub use server::StoreServer;
 
 use super::{DEFAULT_TIMEOUT, Store, StoreError};
-use lockstep_core::c10d::{DistError, ErrorKind};
+use lockstep_torch::c10d::{DistError, ErrorKind};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 

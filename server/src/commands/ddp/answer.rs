@@ -1,13 +1,13 @@
 //! What `lockstep ddp` answers: the report, and the parts that were asked for besides.
 
 use anyhow::Result;
-use lockstep_core::ddp::join::JoinedRank;
-use lockstep_core::ddp::lab::{Best, DdpLog, SweepPoint};
-use lockstep_core::ddp::plan::TrainingError;
-use lockstep_core::ddp::replicas::Replicas;
-use lockstep_core::ddp::{AfterSteps, DdpReport, Half, TrainingRun};
 use lockstep_core::trace::Outcome;
 use lockstep_sim::training::SimulatedStep;
+use lockstep_torch::ddp::join::JoinedRank;
+use lockstep_torch::ddp::lab::{Best, DdpLog, SweepPoint};
+use lockstep_torch::ddp::plan::TrainingError;
+use lockstep_torch::ddp::replicas::Replicas;
+use lockstep_torch::ddp::{AfterSteps, DdpReport, Half, TrainingRun};
 use serde::Serialize;
 
 /// What `--json` prints: the report, and what else was asked for.

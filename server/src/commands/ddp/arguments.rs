@@ -1,16 +1,16 @@
 //! What `lockstep ddp` is told, and what that means to DDP.
 
 use anyhow::{Context, Result, bail};
-use lockstep_core::ddp::join::{JoinOptions, Joinable};
-use lockstep_core::ddp::model::Device;
-use lockstep_core::ddp::plan::Training;
-use lockstep_core::ddp::timeline::RingLink;
-use lockstep_core::ddp::zero::ZeroOverlap;
-use lockstep_core::ddp::{
-    BucketCap, DdpOptions, DdpVersion, MixedPrecision, ModelAverager, RecordedRun,
-};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
+use lockstep_torch::ddp::join::{JoinOptions, Joinable};
+use lockstep_torch::ddp::model::Device;
+use lockstep_torch::ddp::plan::Training;
+use lockstep_torch::ddp::timeline::RingLink;
+use lockstep_torch::ddp::zero::ZeroOverlap;
+use lockstep_torch::ddp::{
+    BucketCap, DdpOptions, DdpVersion, MixedPrecision, ModelAverager, RecordedRun,
+};
 use std::path::PathBuf;
 
 use super::hooks::HookArguments;
@@ -239,8 +239,8 @@ impl Arguments {
         let mut comm_hook = self.hook.hook()?;
         if zero_overlap.is_some() && comm_hook.is_none() {
             // It wraps a hook.
-            comm_hook = Some(lockstep_core::ddp::CommHook::new(
-                lockstep_core::ddp::HookAlgorithm::AllReduce,
+            comm_hook = Some(lockstep_torch::ddp::CommHook::new(
+                lockstep_torch::ddp::HookAlgorithm::AllReduce,
             ));
         }
         Ok(DdpOptions {
@@ -338,7 +338,7 @@ impl Arguments {
             averager: run.averager.as_deref().map(averager).transpose()?,
             sync_batch_norm: run.sync_batch_norm,
             zero: run.zero.map(|choice| matches!(choice, ZeroChoice::View)),
-            uneven: run.join.clone().map(|inputs| lockstep_core::ddp::plan::Uneven {
+            uneven: run.join.clone().map(|inputs| lockstep_torch::ddp::plan::Uneven {
                 inputs,
                 options: self.join_options(),
             }),

@@ -2,8 +2,8 @@
 
 use super::arguments::dtype;
 use anyhow::{Result, bail};
-use lockstep_core::ddp::{CommHook, CompressionRate, HookAlgorithm, PostLocalSgd, PowerSgd};
 use lockstep_core::dtype::Dtype;
+use lockstep_torch::ddp::{CommHook, CompressionRate, HookAlgorithm, PostLocalSgd, PowerSgd};
 
 /// A communication hook and its state.
 #[derive(clap::Args)]

@@ -2,13 +2,15 @@
 
 use super::answer::{Missing, RaisedInStep, Simulated};
 use crate::commands::describe_ps;
-use lockstep_core::ddp::join::JoinedRank;
-use lockstep_core::ddp::lab::{Best, SweepPoint};
-use lockstep_core::ddp::model::Model;
-use lockstep_core::ddp::replicas::{DeviceCopy, Replicas};
-use lockstep_core::ddp::{AfterSteps, DdpCall, DdpOptions, DdpReport, Half, Phase, format_indices};
 use lockstep_core::trace::Outcome;
 use lockstep_core::words::counted;
+use lockstep_torch::ddp::join::JoinedRank;
+use lockstep_torch::ddp::lab::{Best, SweepPoint};
+use lockstep_torch::ddp::model::Model;
+use lockstep_torch::ddp::replicas::{DeviceCopy, Replicas};
+use lockstep_torch::ddp::{
+    AfterSteps, DdpCall, DdpOptions, DdpReport, Half, Phase, format_indices,
+};
 
 /// Collectives of a phase that the text names; `--json` has all.
 const MAX_CALLS: usize = 5;

@@ -9,10 +9,10 @@ mod torch;
 use super::{describe, rank_launcher};
 use crate::terminal;
 use anyhow::{Context, Result, bail};
-use lockstep_core::diagnosis::diagnose_trace;
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{Origin, Outcome, Trace};
 use lockstep_core::words::counted;
+use lockstep_diagnosis::diagnose_trace;
 use lockstep_gpu_exec::{
     Collectives, HostBackend, NcclBackend, NcclOptions, RankLauncher, RunOptions, Sharing,
     run_to_trace,

@@ -2,8 +2,6 @@
 
 use anyhow::Result;
 use lockstep_core::collective::Collective;
-use lockstep_core::ddp::model::{Device, mlp, named};
-use lockstep_core::ddp::plan::{Training, training_plan};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::plan::{Call, Fill, Plan, PlanBuilder, PlanError};
@@ -11,6 +9,8 @@ use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::{Factor, ReduceOp, allowed};
 use lockstep_core::trace::{Trace, What};
 use lockstep_gpu_exec::Collectives;
+use lockstep_torch::ddp::model::{Device, mlp, named};
+use lockstep_torch::ddp::plan::{Training, training_plan};
 
 const SUM: Collective = Collective::AllReduce { op: ReduceOp::Sum };
 

@@ -2,12 +2,12 @@
 //! there with the reason why not.
 
 use super::cases::{self, Expect, Out};
-use lockstep_core::c10d::{DistError, ErrorKind, Job, Tensor};
-use lockstep_core::diagnosis::diagnose_trace;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{TensorValue, Trace, What};
+use lockstep_diagnosis::diagnose_trace;
 use lockstep_sim::{SimConfig, simulate};
+use lockstep_torch::c10d::{DistError, ErrorKind, Job, Tensor};
 use serde_json::Value;
 use std::collections::BTreeSet;
 

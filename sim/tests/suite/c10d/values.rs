@@ -1,16 +1,16 @@
 //! What the calls leave in tensors when their plans are simulated, for random groups and sizes,
 //! against what torch.distributed promises.
 
-use lockstep_core::c10d::{
-    Device, Dist, DistError, FromRank, Group, InGroup, Job, Machine, NewGroup, Object, P2pKind,
-    RecvFrom, Reduction, SendTo, Tensor, TensorListArg, ToRank,
-};
 use lockstep_core::dtype::Dtype::Int64;
 use lockstep_core::plan::{Fill, Plan, TensorId};
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::{TorchCallOptions, torch_calls};
 use lockstep_core::trace::{Outcome, TensorValue, Trace, What};
+use lockstep_scenarios::{TorchCallOptions, torch_calls};
 use lockstep_sim::{SimConfig, simulate};
+use lockstep_torch::c10d::{
+    Device, Dist, DistError, FromRank, Group, InGroup, Job, Machine, NewGroup, Object, P2pKind,
+    RecvFrom, Reduction, SendTo, Tensor, TensorListArg, ToRank,
+};
 use proptest::prelude::*;
 
 /// Simulates a script; every rank must finish.

@@ -1,14 +1,14 @@
 //! By how much a step in closed form differs from the simulator's: by latencies alone.
 
 use super::{device, training};
-use lockstep_core::ddp::lab::{LabRun, Setting};
-use lockstep_core::ddp::model::Model;
-use lockstep_core::ddp::plan::{Training, training_run};
-use lockstep_core::ddp::timeline::RingLink;
-use lockstep_core::ddp::{BucketCap, DdpOptions, Purpose};
 use lockstep_core::trace::Outcome;
 use lockstep_sim::training::simulate_training;
 use lockstep_sim::{Link, SimConfig, Topology};
+use lockstep_torch::ddp::lab::{LabRun, Setting};
+use lockstep_torch::ddp::model::Model;
+use lockstep_torch::ddp::plan::{Training, training_run};
+use lockstep_torch::ddp::timeline::RingLink;
+use lockstep_torch::ddp::{BucketCap, DdpOptions, Purpose};
 use proptest::prelude::*;
 
 /// Passes of the simulated run: the first ones build the buckets anew, the last has no broadcasts

@@ -5,8 +5,8 @@ use super::*;
 /// The closed form is the simulator's, up to the few messages that rank 0 is ahead of the others.
 #[test]
 fn the_closed_form_agrees_with_the_simulator() {
-    use lockstep_core::ddp::lab::{Setting, sweep_caps};
-    use lockstep_core::ddp::timeline::{RingLink, SpanKind, timeline};
+    use lockstep_torch::ddp::lab::{Setting, sweep_caps};
+    use lockstep_torch::ddp::timeline::{RingLink, SpanKind, timeline};
     for (world_size, bytes_per_second) in [(2, 5_000_000_000), (4, 20_000_000_000), (8, 1 << 36)] {
         let training = Training { batch: 512, ..training(world_size) };
         let plan = training_plan(&six(), &training).unwrap();
@@ -44,9 +44,9 @@ fn the_closed_form_agrees_with_the_simulator() {
 /// buckets start and end, how long the optimizer waits.
 #[test]
 fn the_lab_shows_what_the_simulator_does() {
-    use lockstep_core::ddp::Links;
-    use lockstep_core::ddp::lab::{LabRun, Setting, optimizer_ends};
-    use lockstep_core::ddp::timeline::RingLink;
+    use lockstep_torch::ddp::Links;
+    use lockstep_torch::ddp::lab::{LabRun, Setting, optimizer_ends};
+    use lockstep_torch::ddp::timeline::RingLink;
     let link = |latency_ps, bytes_per_second| {
         (Link { latency_ps, bytes_per_second }, RingLink { latency_ps, bytes_per_second })
     };
@@ -170,13 +170,13 @@ fn a_rank_that_computes_longer_is_slow_however_calls_are_waited_for() {
 /// Where ranks differ, or reduce among some of them, a step in closed form is the simulator's.
 #[test]
 fn what_stands_around_ddp_takes_what_the_simulator_says() {
-    use lockstep_core::ddp::join::JoinOptions;
-    use lockstep_core::ddp::lab::{LabRun, Setting};
-    use lockstep_core::ddp::plan::{Uneven, training_run};
-    use lockstep_core::ddp::timeline::RingLink;
-    use lockstep_core::ddp::zero::ZeroOverlap;
-    use lockstep_core::ddp::{DdpVersion, MixedPrecision};
     use lockstep_sim::training::{messages, simulate_rank};
+    use lockstep_torch::ddp::join::JoinOptions;
+    use lockstep_torch::ddp::lab::{LabRun, Setting};
+    use lockstep_torch::ddp::plan::{Uneven, training_run};
+    use lockstep_torch::ddp::timeline::RingLink;
+    use lockstep_torch::ddp::zero::ZeroOverlap;
+    use lockstep_torch::ddp::{DdpVersion, MixedPrecision};
     let (latency_ps, bytes_per_second) = (2_000_000, 10_000_000_000);
     let plain = Training { batch: 512, ..training(4) };
     let with = |change: &dyn Fn(&mut Training)| {
@@ -249,10 +249,10 @@ fn what_stands_around_ddp_takes_what_the_simulator_says() {
 /// last rank. A sweep says what the simulator says, and the last step is as long as the one before it.
 #[test]
 fn a_sharded_optimizers_step_is_that_of_the_sweep() {
-    use lockstep_core::ddp::lab::{LabRun, Setting};
-    use lockstep_core::ddp::plan::training_run;
-    use lockstep_core::ddp::timeline::RingLink;
     use lockstep_sim::training::simulate_training;
+    use lockstep_torch::ddp::lab::{LabRun, Setting};
+    use lockstep_torch::ddp::plan::training_run;
+    use lockstep_torch::ddp::timeline::RingLink;
     let (latency_ps, bytes_per_second) = (5_000_000, 25_000_000_000);
     let topology = Topology::Uniform(Link { latency_ps, bytes_per_second });
     let config = SimConfig { topology, ..SimConfig::default() };
@@ -277,9 +277,9 @@ fn a_sharded_optimizers_step_is_that_of_the_sweep() {
 /// steps begin and end one after another all the same, and no sooner than what they compute.
 #[test]
 fn steps_up_to_an_exception_of_join_follow_each_other() {
-    use lockstep_core::ddp::join::JoinOptions;
-    use lockstep_core::ddp::plan::{Uneven, training_run_as_far};
     use lockstep_sim::training::simulate_rank;
+    use lockstep_torch::ddp::join::JoinOptions;
+    use lockstep_torch::ddp::plan::{Uneven, training_run_as_far};
     for backend in [BackendName::Nccl, BackendName::Gloo] {
         let options = JoinOptions { throw_on_early_termination: true, ..JoinOptions::default() };
         let uneven = Some(Uneven { inputs: vec![3, 2], options });
@@ -301,8 +301,8 @@ fn steps_up_to_an_exception_of_join_follow_each_other() {
 /// Who ran out of inputs is to blame for what `join()` throws on all, in whatever order they end.
 #[test]
 fn who_ran_out_of_inputs_is_to_blame_for_what_join_throws() {
-    use lockstep_core::ddp::join::JoinOptions;
-    use lockstep_core::ddp::plan::{Uneven, training_run_as_far};
+    use lockstep_torch::ddp::join::JoinOptions;
+    use lockstep_torch::ddp::plan::{Uneven, training_run_as_far};
     let cases: [(&[u32], &[u32]); 5] = [
         (&[2, 1], &[1]),
         (&[2, 2, 1], &[2]),

@@ -6,20 +6,20 @@ mod closed;
 mod lab;
 
 use lockstep_core::collective::Collective;
-use lockstep_core::ddp::model::{Device, Model, mlp, named};
-use lockstep_core::ddp::plan::{Training, training_plan};
-use lockstep_core::ddp::{
-    BucketCap, CommHook, DdpOptions, HookAlgorithm, ModelAverager, PostLocalSgd,
-};
-use lockstep_core::diagnosis::diagnose_trace;
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::{BackendName, GroupId};
+use lockstep_core::plan::value::initial_bytes;
 use lockstep_core::plan::{Action, Fill, Plan, PlanBuilder};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::reduce::{ReduceOp, combine};
 use lockstep_core::trace::{CallLog, Outcome, TensorValue, Trace, What};
-use lockstep_core::value::initial_bytes;
+use lockstep_diagnosis::diagnose_trace;
 use lockstep_sim::{Link, SimConfig, Topology, simulate};
+use lockstep_torch::ddp::model::{Device, Model, mlp, named};
+use lockstep_torch::ddp::plan::{Training, training_plan};
+use lockstep_torch::ddp::{
+    BucketCap, CommHook, DdpOptions, HookAlgorithm, ModelAverager, PostLocalSgd,
+};
 
 fn device() -> Device {
     Device {

@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on must fail")]
 
-use lockstep_core::ddp::values::{Exchange, Trainer};
 use lockstep_core::trace::{Outcome, TensorValue, What};
 use lockstep_sim::{SimConfig, simulate};
+use lockstep_torch::ddp::values::{Exchange, Trainer};
 use std::collections::BTreeMap;
 
 mod mutants;
@@ -44,6 +44,7 @@ fn seeded(seed: u64, rank: u32, numel: usize) -> Vec<f32> {
     let (name, dtype, numel) = ("seeded".into(), Dtype::Float32, numel as u64);
     let (fill, data) = (Fill::Seeded { seed }, TensorData::default());
     let tensor = Tensor { name, dtype, numel, fill, data };
-    let bytes = lockstep_core::value::initial_bytes(&tensor, lockstep_core::rank::GlobalRank(rank));
+    let bytes =
+        lockstep_core::plan::value::initial_bytes(&tensor, lockstep_core::rank::GlobalRank(rank));
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }

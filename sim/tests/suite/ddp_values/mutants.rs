@@ -1,8 +1,8 @@
 //! Wrong reducers: each breaks one rule, and none ends with the reference's bits.
 
 use super::reference::{Run, reference, simulated};
-use lockstep_core::ddp::values::Exchange;
 use lockstep_core::plan::{Action, Call, Plan};
+use lockstep_torch::ddp::values::Exchange;
 
 /// Three ranks, buckets of a layer and more.
 fn of_three() -> Run {

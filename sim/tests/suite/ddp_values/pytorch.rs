@@ -2,12 +2,12 @@
 //! real DDP over gloo on 2, 3 and 4 ranks. Ours end with the same bits.
 
 use super::{bits, reduce, seeded};
-use lockstep_core::ddp::join::JoinOptions;
-use lockstep_core::ddp::model::Model;
-use lockstep_core::ddp::values::{Pass, Trainer};
-use lockstep_core::ddp::{BucketCap, CommHook, DdpOptions, HookAlgorithm};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::group::BackendName;
+use lockstep_torch::ddp::join::JoinOptions;
+use lockstep_torch::ddp::model::Model;
+use lockstep_torch::ddp::values::{Pass, Trainer};
+use lockstep_torch::ddp::{BucketCap, CommHook, DdpOptions, HookAlgorithm};
 use serde_json::Value;
 
 fn recorded() -> Value {

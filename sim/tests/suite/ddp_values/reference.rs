@@ -3,10 +3,10 @@
 //! rank begins, so it fills buckets too, in a few lines of its own.
 
 use super::{bits, reduce, seeded};
-use lockstep_core::ddp::join::JoinOptions;
-use lockstep_core::ddp::values::{Exchange, Mlp, Pass, Trainer};
-use lockstep_core::ddp::{BucketCap, DdpOptions};
 use lockstep_core::group::BackendName;
+use lockstep_torch::ddp::join::JoinOptions;
+use lockstep_torch::ddp::values::{Exchange, Mlp, Pass, Trainer};
+use lockstep_torch::ddp::{BucketCap, DdpOptions};
 
 pub(super) const SIZES: [usize; 4] = [6, 9, 7, 3];
 const BATCH: usize = 4;

@@ -1,9 +1,9 @@
 use super::*;
 use lockstep_core::collective::Collective;
+use lockstep_core::plan::CollectiveLab;
 use lockstep_core::plan::Plan;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::schedule::Algorithm;
 use lockstep_sim::{Link, Topology};
 

@@ -1,7 +1,7 @@
 use super::*;
+use lockstep_core::plan::CollectiveLab;
 use lockstep_core::rank::GroupRank;
 use lockstep_core::reduce::ReduceOp;
-use lockstep_core::scenario::CollectiveLab;
 use lockstep_core::schedule::Rounds;
 use lockstep_sim::{Link, Topology, cost};
 

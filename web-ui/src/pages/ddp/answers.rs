@@ -6,8 +6,8 @@ use crate::protocol::{
 };
 use crate::sessions::Session;
 use crate::turns::use_turns;
-use lockstep_core::ddp::lab::{Setting, Summary};
 use lockstep_core::plan::Plan;
+use lockstep_torch::ddp::lab::{Setting, Summary};
 use std::rc::Rc;
 use web_sys::File;
 use yew::prelude::*;

@@ -9,7 +9,7 @@ use crate::palette::rank_rgb;
 use crate::protocol::DdpAccount;
 use crate::ui::Facts;
 use crate::ui::canvas::{FONT, Ink, cleared, ink, use_size};
-use lockstep_core::ddp::lab::{BucketFate, Pass};
+use lockstep_torch::ddp::lab::{BucketFate, Pass};
 use std::rc::Rc;
 use web_sys::{CanvasRenderingContext2d, Element};
 use yew::prelude::*;

@@ -5,7 +5,7 @@ use super::choice::{LabChoice, Side, Tab};
 use super::knobs::Knobs;
 use crate::explain;
 use crate::protocol::{ChangeRow, DdpAccount, ModelRef};
-use lockstep_core::ddp::lab::Summary;
+use lockstep_torch::ddp::lab::Summary;
 use std::rc::Rc;
 use yew::prelude::*;
 

@@ -3,7 +3,7 @@
 use super::knobs::{Knobs, UNSAID};
 use crate::pages::asked::{Asked, Unmet, Way};
 use crate::route::{Route, View};
-use lockstep_core::ddp::model::{known_models, named};
+use lockstep_torch::ddp::model::{known_models, named};
 
 /// Marks the words of setting B in an address.
 const PREFIX: &str = "b.";
@@ -247,8 +247,8 @@ impl LabChoice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_core::ddp::{CommHook, HookAlgorithm, PowerSgd};
     use lockstep_core::dtype::Dtype;
+    use lockstep_torch::ddp::{CommHook, HookAlgorithm, PowerSgd};
 
     #[test]
     fn an_address_holds_both_settings() {

@@ -5,17 +5,17 @@ use super::links::links_of;
 use crate::pages::asked::{Asked, Unmet};
 use crate::pages::topology_choice;
 use crate::route::{Route, View};
-use lockstep_core::ddp::join::JoinOptions;
-use lockstep_core::ddp::lab::Setting;
-use lockstep_core::ddp::model::Device;
-use lockstep_core::ddp::plan::{Training, Uneven};
-use lockstep_core::ddp::zero::ZeroOverlap;
-use lockstep_core::ddp::{
+use lockstep_core::dtype::Dtype;
+use lockstep_sim::Topology;
+use lockstep_torch::ddp::join::JoinOptions;
+use lockstep_torch::ddp::lab::Setting;
+use lockstep_torch::ddp::model::Device;
+use lockstep_torch::ddp::plan::{Training, Uneven};
+use lockstep_torch::ddp::zero::ZeroOverlap;
+use lockstep_torch::ddp::{
     BucketCap, CommHook, DdpOptions, DdpVersion, HookAlgorithm, MixedPrecision, ModelAverager,
     PostLocalSgd, PowerSgd, parse_indices,
 };
-use lockstep_core::dtype::Dtype;
-use lockstep_sim::Topology;
 
 /// The largest world: the plan lists its ranks.
 pub(super) const MAX_WORLD: u32 = 1 << 17;

@@ -1,8 +1,8 @@
 //! The network that is chosen, as the closed form takes it.
 
-use lockstep_core::ddp::Links;
-use lockstep_core::ddp::timeline::RingLink;
 use lockstep_sim::{Link, Topology};
+use lockstep_torch::ddp::Links;
+use lockstep_torch::ddp::timeline::RingLink;
 
 /// The topology as the closed form takes it.
 pub(super) fn links_of(topology: Topology) -> Links {

@@ -1,7 +1,7 @@
 //! Where each gradient stands: buckets one after the other in the order of their launch, like
 //! books on shelves, each gradient as wide as the square root of its bytes.
 
-use lockstep_core::ddp::lab::BucketFate;
+use lockstep_torch::ddp::lab::BucketFate;
 
 /// A gradient's place.
 #[derive(Clone, Copy, Debug, PartialEq)]

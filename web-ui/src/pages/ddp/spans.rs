@@ -3,8 +3,8 @@
 use super::blocks::ending;
 use crate::explain;
 use crate::protocol::DdpAccount;
-use lockstep_core::ddp::lab::CallSpan;
-use lockstep_core::ddp::{Purpose, StepKind};
+use lockstep_torch::ddp::lab::CallSpan;
+use lockstep_torch::ddp::{Purpose, StepKind};
 
 /// What a span is, as far as its colour goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use crate::explain;
 use crate::palette::rank_rgb;
 use crate::protocol::{DdpQuestion, ModelRef};
 use crate::ui::{Choice, SelectField};
-use lockstep_core::ddp::BucketCap;
-use lockstep_core::ddp::lab::{Axis, Setting, Summary, best};
+use lockstep_torch::ddp::BucketCap;
+use lockstep_torch::ddp::lab::{Axis, Setting, Summary, best};
 use std::rc::Rc;
 use yew::prelude::*;
 

@@ -1,7 +1,7 @@
 //! What PyTorch's own check of the ranks' calls would have raised.
 
-use lockstep_core::c10d::detail_of;
 use lockstep_core::plan::Plan;
+use lockstep_torch::c10d::detail_of;
 use std::rc::Rc;
 use yew::prelude::*;
 

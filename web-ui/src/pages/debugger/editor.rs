@@ -2,7 +2,7 @@
 
 use super::wrong_with;
 use crate::dom;
-use lockstep_core::program::ProgramError;
+use lockstep_scenarios::program::ProgramError;
 use std::rc::Rc;
 use wasm_bindgen::JsCast;
 use web_sys::{File, HtmlInputElement, HtmlTextAreaElement, KeyboardEvent};

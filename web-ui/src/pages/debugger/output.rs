@@ -1,8 +1,8 @@
 //! What the ranks have printed and raised by a moment.
 
 use crate::explain;
-use lockstep_core::program::{Compiled, Printed};
 use lockstep_core::rank::GlobalRank;
+use lockstep_scenarios::program::{Compiled, Printed};
 use lockstep_sim::View;
 use std::rc::Rc;
 use yew::prelude::*;

@@ -4,8 +4,8 @@ use crate::app::use_shared;
 use crate::playback::{Act, Playback};
 use crate::protocol::{Request, Response, SessionId};
 use crate::ui::prose;
-use lockstep_core::scenario::Chapter;
 use lockstep_core::stop::Stop;
+use lockstep_scenarios::Chapter;
 use yew::prelude::*;
 
 /// Properties of [`Story`].

@@ -3,7 +3,7 @@
 use crate::app::use_shared;
 use crate::protocol::{Request, Response, SessionId};
 use crate::ui::WaitGraph;
-use lockstep_core::diagnosis::Wait;
+use lockstep_diagnosis::Wait;
 use yew::prelude::*;
 
 /// Properties of [`WaitsAt`].

@@ -3,7 +3,7 @@
 
 use super::path_of;
 use crate::ui::dropped::{Excerpt, Texts, meant, place};
-use lockstep_core::diagnosis::Report;
+use lockstep_diagnosis::Report;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use web_sys::File;

@@ -8,14 +8,14 @@ mod lifecycle;
 mod objects;
 mod p2p;
 
-use lockstep_core::c10d::{
+use lockstep_core::dtype::Dtype::{Complex64, Float32, Float64, Int16, Int32};
+use lockstep_core::plan::Fill;
+use lockstep_core::reduce::ReduceOp;
+use lockstep_torch::c10d::{
     Arg, Dist, DistError, FromRank, Group, InGroup, InitProcessGroup, Job, NewGroup, Object, P2POp,
     P2pKind, PyObject, RecvFrom, Reduction, SendTo, Source, Tensor, TensorArg, ToRank,
     store::{Answer, Store, StoreKind},
 };
-use lockstep_core::dtype::Dtype::{Complex64, Float32, Float64, Int16, Int32};
-use lockstep_core::plan::Fill;
-use lockstep_core::reduce::ReduceOp;
 use serde_json::{Value, json};
 
 /// What a script returns.

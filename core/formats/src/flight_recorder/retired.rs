@@ -1,0 +1,319 @@
+//! What the ranks' dumps say of each other's calls where they contradict.
+//!
+//! gloo's recorder retires a call that failed as it does one that succeeded
+//! (`ProcessGroupGloo::AsyncWork::execute`, `Work::finish`): a job that ended in its timeout looks
+//! as if all was well. But a collective whose result is made of everybody's data cannot have
+//! succeeded without a member. Where a member's dump ends before such a call that others have
+//! behind them, either it failed on them, and they stopped there; or they went on, and the member's
+//! dump is older than theirs.
+
+use super::names::needs_all;
+use lockstep_core::group::{BackendName, GroupId};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{CallLog, CallRecord, CallState, MaybeEarly, RankLog};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Takes back the ends of calls that cannot have ended well, and marks ranks whose dumps are older
+/// than what the others did with them.
+pub(super) fn compare(log: &mut CallLog) {
+    mark_outrun_on_nccl(log);
+    let gloo = log.groups.iter().zip(0..);
+    let gloo = gloo.filter(|(group, _)| group.backend() == BackendName::Gloo && group.size() > 1);
+    let ids: Vec<GroupId> = gloo.map(|(_, id)| GroupId(id)).collect();
+    for id in ids {
+        let Some(group) = log.groups.get(id.index()) else { continue };
+        let members: Vec<GlobalRank> = group.ranks().to_vec();
+        // Gloo does not list the members of its groups: who never called one may be none.
+        let last = |rank: &GlobalRank| {
+            let last = last_in(log, *rank, id)?;
+            (id == GroupId::WORLD || last > 0).then_some((*rank, last))
+        };
+        let last: Vec<(GlobalRank, u64)> = members.iter().filter_map(last).collect();
+        let mut failed: BTreeSet<(GlobalRank, u32)> = BTreeSet::new();
+        let mut early: Vec<GlobalRank> = Vec::new();
+        let mut maybe: Vec<GlobalRank> = Vec::new();
+        let mut by_some: Vec<GlobalRank> = Vec::new();
+        // Many ranks stand in few places.
+        let mut seen: BTreeMap<u64, (Outrun, bool)> = BTreeMap::new();
+        for (rank, seq) in &last {
+            let (outrun, some) = *seen.entry(*seq).or_insert_with(|| {
+                let beyond = beyond(log, id, &last, *seq);
+                let some = stands_in_what_ended(log, id, &beyond);
+                let outrun = beyond.iter().map(|(_, calls)| went_on(calls)).max();
+                let outrun = outrun.unwrap_or(Outrun::No);
+                if outrun != Outrun::Yes {
+                    let ended = |(other, calls): &(GlobalRank, Beyond<'_>)| {
+                        let other = *other;
+                        let works = calls.ended.iter().map(move |record| (other, record.work));
+                        works.collect::<Vec<_>>()
+                    };
+                    failed.extend(beyond.iter().flat_map(ended));
+                }
+                (outrun, some)
+            });
+            if outrun == Outrun::Yes || is_late_in_one(log, id, *rank, &last) {
+                early.push(*rank);
+            } else if outrun == Outrun::Maybe {
+                maybe.push(*rank);
+            } else if some {
+                by_some.push(*rank);
+            }
+        }
+        for rank in maybe {
+            if let Some(own) = log_mut(log, rank) {
+                own.maybe_early = MaybeEarly::Outrun;
+            }
+        }
+        for rank in by_some {
+            if let Some(own) = log_mut(log, rank) {
+                own.maybe_early = MaybeEarly::OutrunBySome;
+            }
+        }
+        for rank in early {
+            if let Some(own) = log_mut(log, rank) {
+                own.dumped_early = true;
+            }
+        }
+        for (rank, work) in failed {
+            let record = log_mut(log, rank).and_then(|own| own.calls.get_mut(work as usize));
+            if let Some(record) = record {
+                record.completed_ps = None;
+                record.state = match record.started_ps {
+                    Some(_) => CallState::Started,
+                    None => CallState::Scheduled,
+                };
+            }
+        }
+    }
+}
+
+/// Marks ranks on NCCL of whom others have come out of a collective that needs everybody and that theirs
+/// do not show: their dump is older, or the others' communicator was aborted under the call, which ends
+/// it as well.
+fn mark_outrun_on_nccl(log: &mut CallLog) {
+    let nccl = |group: GroupId| {
+        let group = log.groups.get(group.index());
+        group.is_some_and(|group| group.backend() == BackendName::Nccl && group.size() > 1)
+    };
+    let mut ended: BTreeMap<GroupId, u64> = BTreeMap::new();
+    for record in log.logs().flat_map(|(_, own)| &own.calls) {
+        let group = record.call.group;
+        let (Some(seq), false) = (record.seq, record.call.p2p) else { continue };
+        let known = ended.get(&group).copied();
+        if known.is_none_or(|known| known < seq)
+            && record.state == CallState::Completed
+            && needs_all(&record.call.op)
+            && nccl(group)
+        {
+            ended.insert(group, seq);
+        }
+    }
+    let mut outrun = outrun_by_peers(log);
+    for (rank, own) in log.logs() {
+        let mut last: BTreeMap<GroupId, u64> = own.enqueued.clone();
+        for record in own.calls.iter().filter(|record| !record.call.p2p) {
+            let seq = record.seq.unwrap_or(0);
+            let last = last.entry(record.call.group).or_insert(seq);
+            *last = seq.max(*last);
+        }
+        let from_the_start = is_whole(own);
+        let is_member = |id: GroupId| {
+            log.groups.get(id.index()).is_some_and(|group| group.group_rank(rank).is_some())
+        };
+        let behind = |(id, ended): (&GroupId, &u64)| {
+            let last = last.get(id).copied().or(from_the_start.then_some(0));
+            last.is_some_and(|last| last < *ended) && is_member(*id)
+        };
+        if ended.iter().any(behind) {
+            outrun.push(rank);
+        }
+    }
+    for rank in outrun {
+        if let Some(own) = log_mut(log, rank) {
+            own.maybe_early = MaybeEarly::Outrun;
+        }
+    }
+}
+
+/// The ranks on NCCL that made fewer sends than a peer has received of them, where the recorder has
+/// dropped none of either. A send may end before its receive is called.
+fn outrun_by_peers(log: &CallLog) -> Vec<GlobalRank> {
+    // Per direction: how many sends were called, and how many receives have ended.
+    let mut lanes: BTreeMap<(GroupId, GlobalRank, GlobalRank), (usize, usize)> = BTreeMap::new();
+    for (rank, own) in log.logs().filter(|(_, own)| is_whole(own)) {
+        for record in own.calls.iter().filter(|record| record.call.p2p) {
+            let (group, op) = (record.call.group, record.call.op.as_str());
+            let known =
+                log.groups.get(group.index()).filter(|it| it.backend() == BackendName::Nccl);
+            let peer = known.zip(record.call.peer).and_then(|(it, peer)| it.global_rank(peer));
+            let Some(peer) = peer else { continue };
+            if op.contains("send") {
+                lanes.entry((group, rank, peer)).or_default().0 += 1;
+            } else if op.contains("recv") && record.state == CallState::Completed {
+                lanes.entry((group, peer, rank)).or_default().1 += 1;
+            }
+        }
+    }
+    let known = |rank: &GlobalRank| {
+        log.ranks.get(rank.index()).is_some_and(|own| own.as_ref().is_some_and(is_whole))
+    };
+    let behind = lanes.into_iter().filter(|(_, (sent, received))| sent < received);
+    behind.map(|((_, from, _), _)| from).filter(known).collect()
+}
+
+/// True if the recorder has certainly dropped none of a rank's calls: a dump without their numbers does not
+/// say.
+fn is_whole(own: &RankLog) -> bool {
+    own.calls.first().is_none_or(|first| first.record_id == Some(0))
+}
+
+fn log_mut(log: &mut CallLog, rank: GlobalRank) -> Option<&mut RankLog> {
+    log.ranks.get_mut(rank.index())?.as_mut()
+}
+
+/// The number of the last collective of a rank in a group, 0 if there was none; `None` where that
+/// is not known: nothing was recorded of it, or not from its beginning.
+fn last_in(log: &CallLog, rank: GlobalRank, group: GroupId) -> Option<u64> {
+    let own = log.ranks.get(rank.index())?.as_ref()?;
+    let called = own.calls.iter().rev().find(|record| is_of(record, group));
+    let called = called.and_then(|record| record.seq);
+    let enqueued = own.enqueued.get(&group).copied();
+    called.max(enqueued).or(is_whole(own).then_some(0))
+}
+
+fn is_of(record: &CallRecord, group: GroupId) -> bool {
+    record.call.group == group && !record.call.p2p
+}
+
+/// Whether others went on without a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outrun {
+    No,
+    /// The ring holds too little to tell.
+    Maybe,
+    Yes,
+}
+
+/// What a rank did in a group after the last call of a member.
+struct Beyond<'a> {
+    /// Calls that need all members and are said to have ended.
+    ended: Vec<&'a CallRecord>,
+    /// What the rank called after the first of those, in any group.
+    later: Vec<&'a CallRecord>,
+    /// How many buckets of DDP's it reduces in a step; `None` where the ring has dropped what would
+    /// tell.
+    buckets: Option<usize>,
+}
+
+/// What the other members did after `seq`, as far as it cannot be without everybody.
+fn beyond<'a>(
+    log: &'a CallLog,
+    group: GroupId,
+    members: &[(GlobalRank, u64)],
+    seq: u64,
+) -> Vec<(GlobalRank, Beyond<'a>)> {
+    let further = members.iter().filter(|(_, last)| *last > seq);
+    let found = further.filter_map(|(rank, _)| {
+        let own = log.ranks.get(rank.index())?.as_ref()?;
+        let calls = own.calls.as_slice();
+        let is_known =
+            |record: &CallRecord| is_of(record, group) && record.seq.is_some_and(|own| own <= seq);
+        let known = calls.iter().rposition(is_known);
+        let rest = calls.get(known.map_or(0, |at| at + 1)..)?;
+        let ended = rest.iter().filter(|record| {
+            is_of(record, group)
+                && needs_all(&record.call.op)
+                && record.state == CallState::Completed
+        });
+        let ended: Vec<&CallRecord> = ended.collect();
+        let first = ended.first()?;
+        let later = rest.iter().filter(|record| record.work > first.work).collect();
+        let buckets = buckets_a_step(own, first);
+        Some((*rank, Beyond { ended, later, buckets }))
+    });
+    found.collect()
+}
+
+/// True if somebody still stands in the first of the calls that others are said to have come out of.
+fn stands_in_what_ended(
+    log: &CallLog,
+    group: GroupId,
+    beyond: &[(GlobalRank, Beyond<'_>)],
+) -> bool {
+    let ended = beyond.iter().filter_map(|(_, calls)| calls.ended.first()?.seq).min();
+    let in_it =
+        |record: &CallRecord| is_of(record, group) && ended.is_some() && record.seq == ended;
+    // Who stands in it made no call of the group behind it.
+    let last = log.logs().filter_map(|(_, own)| own.calls.iter().rev().find(|it| is_of(it, group)));
+    let mut last = last.filter(|record| in_it(record));
+    last.any(|record| record.state != CallState::Completed)
+}
+
+/// True if the rank called something that it would not have called had the first of the calls
+/// failed. DDP has the buckets of a step reduced before it looks at one of them.
+fn went_on(beyond: &Beyond<'_>) -> Outrun {
+    let of_ddp = beyond.ended.first().is_some_and(|first| first.call.is_ddp_bucket());
+    let yes = |is: bool| if is { Outrun::Yes } else { Outrun::No };
+    match beyond.later.iter().all(|record| of_ddp && record.call.is_ddp_bucket()) {
+        true if beyond.later.is_empty() => Outrun::No,
+        true => beyond.buckets.map_or(Outrun::Maybe, |step| yes(beyond.later.len() >= step.max(1))),
+        false => Outrun::Yes,
+    }
+}
+
+/// True of a rank whose last call runs, while another member has come out of it and gone on: it will
+/// come out of it too, since everybody has come and called the same.
+fn is_late_in_one(
+    log: &CallLog,
+    group: GroupId,
+    rank: GlobalRank,
+    members: &[(GlobalRank, u64)],
+) -> bool {
+    let of = |rank: GlobalRank| log.ranks.get(rank.index())?.as_ref();
+    let Some(last) = of(rank).and_then(|own| own.calls.last()) else { return false };
+    let all = log.groups.get(group.index()).map_or(0, |group| group.size() as usize);
+    if !is_of(last, group)
+        || !needs_all(&last.call.op)
+        // Each of its ranks is through when its own parts have come, as the others' need not.
+        || last.call.op.starts_with("all_to_all")
+        || last.state == CallState::Completed
+        || members.len() < all
+    {
+        return false;
+    }
+    let others = members.iter().filter(|(other, _)| *other != rank);
+    let mut gone_on = false;
+    for (other, _) in others {
+        let calls = of(*other).map(|own| own.calls.as_slice()).unwrap_or_default();
+        let mut back = calls.iter().rev();
+        let same = back.find(|record| is_of(record, group) && record.seq == last.seq);
+        let Some(same) = same.filter(|same| {
+            same.call.op == last.call.op
+                && same.call.inputs == last.call.inputs
+                && same.call.outputs == last.call.outputs
+        }) else {
+            return false;
+        };
+        // DDP has the other buckets of a step reduced before it looks at this one.
+        let of_step =
+            |record: &CallRecord| same.call.is_ddp_bucket() && record.call.is_ddp_bucket();
+        let mut later = calls.iter().rev().take_while(|record| record.work > same.work);
+        gone_on |= same.state == CallState::Completed && later.any(|record| !of_step(record));
+    }
+    gone_on
+}
+
+/// How many buckets DDP reduces in a step, as the calls before `first` show; 0 if it is none of
+/// DDP's, or they do not show it, and `None` where they may for want of calls that the ring has dropped.
+fn buckets_a_step(own: &RankLog, first: &CallRecord) -> Option<usize> {
+    if !first.call.is_ddp_bucket() {
+        return Some(0);
+    }
+    let before = own.calls.iter().filter(|record| {
+        record.work < first.work
+            && record.call.group == first.call.group
+            && record.call.is_ddp_bucket()
+    });
+    let before: Vec<u64> = before.map(|record| record.call.payload()).collect();
+    lockstep_core::trace::period(&before).or((!own.is_cut()).then_some(before.len()))
+}

@@ -1,0 +1,223 @@
+//! Stacks: which frame is the user's own.
+
+use lockstep_core::trace::Frame;
+use std::collections::BTreeSet;
+
+/// Directories of libraries: a file below one of them is not the user's code.
+const LIBRARIES: [&str; 5] =
+    ["/site-packages/", "/dist-packages/", "/lib/python", "\\site-packages\\", "<frozen"];
+/// What lies in PyTorch's own folder `torch` (2.7.1's), wherever that was built or put, without what begins
+/// with `_`, and without what holds no Python: a job in a folder of that name is not PyTorch.
+const OF_TORCH: [&str; 48] = [
+    "accelerator",
+    "amp",
+    "ao",
+    "autograd",
+    "backends",
+    "compiler",
+    "contrib",
+    "cpu",
+    "cuda",
+    "distributed",
+    "distributions",
+    "export",
+    "fft",
+    "func",
+    "functional.py",
+    "futures",
+    "fx",
+    "hub.py",
+    "jit",
+    "library.py",
+    "linalg",
+    "masked",
+    "monitor",
+    "mps",
+    "mtia",
+    "multiprocessing",
+    "nested",
+    "nn",
+    "onnx",
+    "optim",
+    "overrides.py",
+    "package",
+    "profiler",
+    "quantization",
+    "quasirandom.py",
+    "random.py",
+    "return_types.py",
+    "serialization.py",
+    "signal",
+    "sparse",
+    "special",
+    "storage.py",
+    "testing",
+    "torch_version.py",
+    "types.py",
+    "utils",
+    "version.py",
+    "xpu",
+];
+
+/// Which files are no code of the user's, as the paths of one stack tell.
+///
+/// A process has one PyTorch: where a stack shows for certain in which folder `torch` that lies, another
+/// folder of that name is the job's, whatever its files are called, and PyTorch's need no known names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Libraries<'a> {
+    /// Where PyTorch lies, as far as the paths tell: `/opt/pytorch/torch/`.
+    torch: Option<&'a str>,
+}
+
+impl<'a> Libraries<'a> {
+    /// What the paths of one stack tell.
+    pub(crate) fn of(paths: impl Iterator<Item = &'a str> + Clone) -> Libraries<'a> {
+        let mut found: Option<(Sure, &str)> = None;
+        // Folders with a file that PyTorch has not, as `torch/train.py`.
+        let jobs: BTreeSet<&str> = paths
+            .clone()
+            .filter_map(|path| {
+                let (folder, file) = path.split_at(path.rfind(['/', '\\'])? + 1);
+                (!file.starts_with('_') && !OF_TORCH.contains(&file)).then_some(folder)
+            })
+            .collect();
+        for (sure, folder) in paths.filter_map(folder_of_torch) {
+            if sure == Sure::ByName && jobs.contains(folder) {
+                continue;
+            }
+            if found.is_none_or(|(known, _)| sure > known) {
+                found = Some((sure, folder));
+            }
+        }
+        Libraries { torch: found.map(|(_, folder)| folder) }
+    }
+
+    /// True of a file of Python's own, of PyTorch, or of what was installed.
+    pub(crate) fn hold(self, path: &str) -> bool {
+        // PyTorch's wrappers go through it, and it lies beside PyTorch.
+        path.ends_with("typing_extensions.py")
+            || is_installed(path)
+            || self.torch.is_some_and(|folder| path.starts_with(folder))
+    }
+}
+
+/// How certain it is that a folder `torch` is PyTorch's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Sure {
+    /// Something in it is called as in PyTorch.
+    ByName,
+    /// It has a file that every stack through PyTorch's calls has.
+    ByFile,
+    /// It lies with what was installed.
+    Installed,
+}
+
+/// The innermost frame that is not inside PyTorch or another library, or the innermost of all if
+/// every frame is.
+pub fn user_frame(stack: &[Frame]) -> Option<&Frame> {
+    let libraries = Libraries::of(stack.iter().map(|frame| frame.file.as_str()));
+    stack.iter().find(|frame| !libraries.hold(&frame.file)).or_else(|| stack.first())
+}
+
+fn is_installed(path: &str) -> bool {
+    LIBRARIES.iter().any(|library| path.contains(library))
+}
+
+/// The folder `torch` on a file's path that may be PyTorch's, which need not be installed: it may be a
+/// checkout.
+fn folder_of_torch(path: &str) -> Option<(Sure, &str)> {
+    let separator = ['/', '\\'];
+    path.match_indices("torch").find_map(|(at, name)| {
+        let (before, below) = (path.get(..at)?, path.get(at + name.len()..)?);
+        let below = below.strip_prefix(separator)?;
+        if !before.is_empty() && !before.ends_with(separator) {
+            return None;
+        }
+        let mut parts = below.split(separator);
+        let (first, second) = (parts.next()?, parts.next());
+        let sure = match (first, second) {
+            (first, _) if !first.starts_with('_') && !OF_TORCH.contains(&first) => return None,
+            _ if is_installed(before) => Sure::Installed,
+            ("autograd", _)
+            | ("nn", Some("modules"))
+            | ("distributed", Some("c10d_logger.py" | "distributed_c10d.py")) => Sure::ByFile,
+            _ => Sure::ByName,
+        };
+        Some((sure, path.get(..path.len() - below.len())?))
+    })
+}
+
+/// `train.py:88`: the last part of the file's path, and the line.
+pub fn short_frame(frame: &Frame) -> String {
+    let file = frame.file.rsplit(['/', '\\']).next().unwrap_or(&frame.file);
+    format!("{file}:{}", frame.line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holds(path: &str) -> bool {
+        Libraries::of([path].into_iter()).hold(path)
+    }
+
+    #[test]
+    fn pytorch_is_known_wherever_it_lies() {
+        for library in [
+            "/usr/lib/python3.11/threading.py",
+            "/opt/venv/lib/python3.11/site-packages/torch/nn/parallel/distributed.py",
+            "/home/me/pytorch/torch/distributed/distributed_c10d.py",
+            "/home/me/pytorch/torch/serialization.py",
+            "/home/me/pytorch/torch/_subclasses/fake_tensor.py",
+            "/home/torch/torch/profiler/profiler.py",
+            "C:\\py\\torch\\_tensor.py",
+            "torch/autograd/graph.py",
+            "<frozen importlib._bootstrap>",
+            "/opt/libraries/typing_extensions.py",
+        ] {
+            assert!(holds(library), "{library}");
+        }
+        for own in ["/home/torch/train.py", "/srv/torch/model/net.py", "train.py", "torch/train.py"]
+        {
+            assert!(!holds(own), "{own}");
+        }
+    }
+
+    /// The line of a stack, innermost file first, that is the job's own.
+    fn own_of(files: &[&str]) -> String {
+        let frame = |(file, line): (&&str, u32)| Frame {
+            function: "f".to_owned(),
+            file: (*file).to_owned(),
+            line,
+        };
+        let stack: Vec<Frame> = files.iter().zip(1..).map(frame).collect();
+        short_frame(user_frame(&stack).unwrap())
+    }
+
+    #[test]
+    fn a_folder_of_the_jobs_is_none_of_pytorchs_where_that_lies_elsewhere() {
+        let job = ["/srv/torch/utils/data.py", "/srv/torch/train.py"];
+        // Nor where PyTorch is not seen, and a file in it is none of PyTorch's.
+        let numpy = "/opt/venv/lib/python3.11/site-packages/numpy/lib/npyio.py";
+        assert_eq!(own_of(&[numpy, job[0], job[1]]), "data.py:2");
+        for pytorch in [
+            "/opt/venv/lib/python3.11/site-packages/torch/distributed/c10d_logger.py",
+            "/opt/pytorch/torch/distributed/distributed_c10d.py",
+            "/opt/pytorch/torch/nn/modules/module.py",
+        ] {
+            let [data, train] = job;
+            assert_eq!(own_of(&[pytorch, data, train]), "data.py:2", "{pytorch}");
+            // PyTorch may as well call the job, as a hook.
+            assert_eq!(own_of(&[data, pytorch, train]), "data.py:1", "{pytorch}");
+        }
+    }
+
+    #[test]
+    fn what_lies_beside_pytorch_needs_no_known_name() {
+        let c10d = "/opt/pytorch/torch/distributed/c10d_logger.py";
+        assert_eq!(
+            own_of(&[c10d, "/opt/pytorch/torch/new.py", "/opt/pytorch/train.py"]),
+            "train.py:3"
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! How far a rank has come in its groups, as the recorder counts it (`pg_status`): also of calls that the
+//! ring has dropped.
+
+use super::groups::GroupTable;
+use super::names::call_name;
+use super::{Dump, Entry, GroupStatus, Site};
+use lockstep_core::group::{BackendName, GroupId};
+use std::collections::BTreeMap;
+
+impl GroupTable {
+    /// The last collective that a dump's rank called in each group, as its status tells: `ids` are
+    /// the groups of its sites.
+    pub(super) fn enqueued(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
+        let recorded = last_of_gloo(dump, ids);
+        let known = self.statuses(dump, ids).map(|(group, status)| {
+            // Numbers begin at 1, and -1 stands for never.
+            let last = recorded.get(&group).copied().or(status.last_enqueued);
+            (group, last.unwrap_or(0))
+        });
+        known.collect()
+    }
+
+    /// The groups of NCCL's in which a rank's first collective that has not ended has been dropped by
+    /// the ring, as its status tells: the number of the last one that did end.
+    pub(super) fn unended(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
+        let nccl = |site: &Site| call_name(&site.profiling_name).backend == BackendName::Nccl;
+        if !dump.is_cut() || !dump.sites.iter().all(nccl) {
+            return BTreeMap::new();
+        }
+        let known = self.statuses(dump, ids).filter_map(|(group, status)| {
+            let of_it = |entry: &&Entry| ids.get(entry.site as usize) == Some(&group);
+            let kept = || dump.entries.iter().filter(of_it);
+            // The status may lag behind what the entries show.
+            let seen = kept().filter(|entry| entry.completed).filter_map(|it| it.collective_seq);
+            let ended = seen.fold(status.last_completed.unwrap_or(0), u64::max);
+            let first = kept().filter_map(|entry| entry.collective_seq).min();
+            let dropped = first.is_none_or(|first| first > ended.saturating_add(1));
+            (status.last_enqueued? > ended && dropped).then_some((group, ended))
+        });
+        known.collect()
+    }
+
+    /// How far a dump's rank has come in each group.
+    ///
+    /// The status counts by the rank's own `pg_id`. What the entries do not say of it, the list of
+    /// groups does: a rank numbers its groups in the order in which they were made, which is that
+    /// of their names where those are numbers. Groups with point-to-point calls are left out: their
+    /// status may be one of those calls' numbers (`ProcessGroupNCCL::workEnqueue`).
+    fn statuses(
+        &self,
+        dump: &Dump,
+        ids: &[GroupId],
+    ) -> impl Iterator<Item = (GroupId, GroupStatus)> {
+        let mut by_pg_id: BTreeMap<u64, GroupId> =
+            dump.sites.iter().zip(ids).map(|(site, id)| (site.pg_id, *id)).collect();
+        let mut listed: Vec<(u64, GroupId)> = Vec::new();
+        for group in &dump.groups {
+            let id = self.listed_id(dump.rank, &group.name, &group.desc);
+            listed.extend(group.name.parse().ok().zip(id));
+        }
+        listed.sort_unstable();
+        // Some numbers belong to groups that the recorder does not watch.
+        let numbered = || dump.status.keys().copied().zip(listed.iter().map(|(_, id)| *id));
+        let agrees = |(pg_id, id)| by_pg_id.get(&pg_id).is_none_or(|known| *known == id);
+        if listed.len() == dump.status.len() && numbered().all(agrees) {
+            by_pg_id.extend(numbered());
+        }
+        let known = dump.status.iter();
+        let known = known.filter_map(move |(pg_id, status)| Some((*by_pg_id.get(pg_id)?, *status)));
+        known.filter(|(group, _)| !self.with_p2p.contains(group))
+    }
+}
+
+/// True if a dump of NCCL's says of every group how far its calls have ended, and keeps all of those
+/// behind that: what the ring has dropped holds nothing up.
+///
+/// The status counts by the rank's own `pg_id`. Where a group has point-to-point calls as well, it is one
+/// of their numbers or one of a collective's, whichever the rank called last
+/// (`ProcessGroupNCCL::workEnqueue`): then the first call that is kept and has not ended must have the
+/// number that comes next, and be no batch, whose parts have its number.
+pub(super) fn dropped_ended(dump: &Dump) -> bool {
+    #[derive(Default)]
+    struct Kept {
+        ended: u64,
+        /// The number of the first that has not ended, 0 where the dump gives none.
+        pending: Option<u64>,
+        p2p: bool,
+        /// The number of the first batch that has not ended.
+        batch: Option<u64>,
+    }
+    let nccl = |site: &Site| call_name(&site.profiling_name).backend == BackendName::Nccl;
+    if dump.status.is_empty() || !dump.sites.iter().all(nccl) {
+        return false;
+    }
+    let mut groups: BTreeMap<u64, Kept> = BTreeMap::new();
+    for entry in &dump.entries {
+        let Some(site) = dump.sites.get(entry.site as usize) else { return false };
+        let number = if site.p2p { entry.p2p_seq } else { entry.collective_seq };
+        let kept = groups.entry(site.pg_id).or_default();
+        kept.p2p |= site.p2p || entry.p2p_seq > Some(0);
+        if site.p2p && !entry.completed && call_name(&site.profiling_name).op.ends_with("coalesced")
+        {
+            kept.batch = kept.batch.or(number);
+        }
+        match (entry.completed, kept.pending) {
+            (true, _) => kept.ended = kept.ended.max(number.unwrap_or(0)),
+            (false, None) => kept.pending = Some(number.unwrap_or(0)),
+            (false, Some(_)) => {}
+        }
+    }
+    let all_kept = |(pg_id, status): (&u64, &GroupStatus)| {
+        let kept = groups.get(pg_id);
+        // The status may lag behind what the entries show.
+        let seen = kept.filter(|kept| !kept.p2p).map_or(0, |kept| kept.ended);
+        let ended = status.last_completed.unwrap_or(0).max(seen);
+        let next = ended.saturating_add(1);
+        match kept.and_then(|kept| Some((kept, kept.pending?))) {
+            Some((kept, pending)) if kept.p2p => pending == next && kept.batch != Some(pending),
+            Some((_, pending)) => pending > 0 && pending <= next,
+            None => status.last_enqueued.unwrap_or(0) <= ended,
+        }
+    };
+    groups.keys().all(|pg_id| dump.status.contains_key(pg_id)) && dump.status.iter().all(all_kept)
+}
+
+/// The last collective that is recorded of each of gloo's groups. gloo counts its sends and
+/// receives in the status and does not record them; the ring drops the oldest calls first, so of a
+/// group of which any is left the last one is.
+fn last_of_gloo(dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
+    let of_gloo = |site: &Site| call_name(&site.profiling_name).backend == BackendName::Gloo;
+    let of_gloo: Vec<bool> = dump.sites.iter().map(of_gloo).collect();
+    let mut last = BTreeMap::new();
+    if !of_gloo.contains(&true) {
+        return last;
+    }
+    for entry in &dump.entries {
+        let site = entry.site as usize;
+        if let (Some(true), Some(group), Some(seq)) =
+            (of_gloo.get(site), ids.get(site), entry.collective_seq)
+        {
+            let last = last.entry(*group).or_insert(seq);
+            *last = seq.max(*last);
+        }
+    }
+    last
+}

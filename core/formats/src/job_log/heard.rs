@@ -1,0 +1,125 @@
+//! What all logs of a job say together.
+
+use super::{JobLog, Said, Statement, Unmatched};
+use lockstep_core::rank::GlobalRank;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the logs of a job say together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// Messages, and whom they are about, each once.
+    pub statements: Vec<Statement>,
+    /// What processes say whose rank nothing tells.
+    pub unnamed: Vec<Unnamed>,
+    /// The ranks whose logs are there, each with its last line.
+    pub wrote: BTreeMap<GlobalRank, String>,
+    /// How many ranks the job has, as the logs say; 0 if they do not.
+    pub world_size: u32,
+    /// True if some of the ranks are `torch.multiprocessing`'s numbers of its processes.
+    pub spawned: bool,
+    /// In which file gloo says that ranks are in different calls, and what.
+    pub unmatched: Option<(String, Unmatched)>,
+}
+
+/// What a process says whose rank nothing tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unnamed {
+    /// In which file.
+    pub file: String,
+    /// In which line of it, from 1.
+    pub line: u64,
+    /// What.
+    pub said: Said,
+}
+
+impl Heard {
+    /// Of logs with their names, and with the rank whose log each is, if it is one rank's.
+    pub fn of<'a>(
+        logs: impl IntoIterator<Item = (&'a str, &'a JobLog, Option<GlobalRank>)>,
+    ) -> Heard {
+        let mut heard = Heard::default();
+        let mut statements = BTreeSet::new();
+        let logs: Vec<(&str, &JobLog, Option<GlobalRank>)> = logs.into_iter().collect();
+        let all_done = all_done(&logs);
+        for (file, log, rank) in logs {
+            statements.extend(log.statements.iter().cloned());
+            if let (None, Some(unmatched)) = (&heard.unmatched, &log.unmatched) {
+                heard.unmatched = Some((file.to_owned(), unmatched.clone()));
+            }
+            heard.spawned |= log.spawned;
+            heard.world_size = heard.world_size.max(log.world_size.unwrap_or(0));
+            for (own, last) in &log.wrote {
+                let known = heard.wrote.entry(*own).or_default();
+                if !last.is_empty() {
+                    known.clone_from(last);
+                }
+            }
+            for (said, line) in &log.unnamed {
+                let (said, line) = (said.clone(), *line);
+                match rank {
+                    // It handled that.
+                    Some(_) if all_done || log.went_on.contains(&line) => {}
+                    Some(rank) => drop(statements.insert(Statement { rank, said, line })),
+                    None => heard.unnamed.push(Unnamed { file: file.to_owned(), line, said }),
+                }
+            }
+            if let Some(rank) = rank {
+                let known = heard.wrote.entry(rank).or_default();
+                if !log.last_words.is_empty() {
+                    known.clone_from(&log.last_words);
+                }
+            }
+        }
+        // How a process ended is not needed where it says what it raised.
+        let raised: BTreeSet<GlobalRank> =
+            statements.iter().filter(|it| super::is_raised(&it.said)).map(|it| it.rank).collect();
+        heard.statements = statements.into_iter().collect();
+        heard
+            .statements
+            .retain(|it| !matches!(it.said, Said::Exited { .. }) || !raised.contains(&it.rank));
+        heard
+    }
+
+    /// One past the highest rank that is known of; `at_least` are known of otherwise.
+    pub fn world(&self, at_least: u32) -> u32 {
+        let said = self.statements.iter().map(|it| it.rank);
+        let above = said.chain(self.wrote.keys().copied()).map(|rank| rank.0.saturating_add(1));
+        above.max().unwrap_or(0).max(self.world_size).max(at_least)
+    }
+
+    /// True if a call is said to have timed out: the job did not only look as if it hung.
+    pub fn timed_out(&self) -> bool {
+        self.statements.iter().any(|it| match &it.said {
+            Said::TimedOut { .. } | Said::Signalled | Said::MissedBarrier => true,
+            Said::GaveUp { error, .. } => is_timeout(error),
+            _ => false,
+        })
+    }
+
+    /// True if nothing is said that could be judged.
+    pub fn is_empty(&self) -> bool {
+        self.statements.is_empty() && self.unnamed.is_empty() && self.unmatched.is_none()
+    }
+}
+
+/// True of an exception that a call raises which timed out.
+pub fn is_timeout(error: &str) -> bool {
+    error.contains("imed out") || error.contains("timeout")
+}
+
+/// True if every rank's words end in the same ones, by which they are done, and nothing is told but
+/// exceptions that logging wrote: what a rank says and what it complains of may be two files, and then
+/// nothing stands behind a traceback.
+fn all_done(logs: &[(&str, &JobLog, Option<GlobalRank>)]) -> bool {
+    let complaints = |log: &JobLog| log.unnamed.iter().all(|(_, line)| log.recorded.contains(line));
+    let ranks: BTreeSet<GlobalRank> = logs.iter().filter_map(|(_, _, rank)| *rank).collect();
+    let mut done = BTreeSet::new();
+    let mut ends = BTreeSet::new();
+    for (_, log, rank) in logs.iter().filter(|(_, log, _)| log.ends_well) {
+        done.extend(*rank);
+        ends.insert(&log.last_words);
+    }
+    let of_one = logs.iter().all(|(_, log, rank)| rank.is_some() || log.unnamed.is_empty());
+    let told = logs.iter().any(|(_, log, _)| !log.statements.is_empty() || !complaints(log));
+    of_one && !told && ranks.len() > 1 && done == ranks && ends.len() == 1
+}

@@ -1,0 +1,477 @@
+//! What PyTorch itself says in a job's log: DDP's, the watchdog's and `monitored_barrier`'s
+//! messages, what `TORCH_DISTRIBUTED_DEBUG=DETAIL` finds, exceptions, and torchrun's last words.
+//!
+//! A log is read line by line; what is no message of these is passed over. The texts are those of
+//! `reducer.cpp`, `ProcessGroupNCCL.cpp`, `TraceUtils.h`, `ProcessGroupGloo.cpp`,
+//! `ProcessGroupWrapper.cpp` and `torch/csrc/distributed/c10d/reducer.cpp`
+//! (`verify_params_across_processes`), as torch 2.1 to 2.15 write them. Whose line it is stands before
+//! it (`writer.rs`), or in the name of the file, which others know.
+
+mod going_on;
+mod heard;
+mod messages;
+mod spawned;
+mod torchrun;
+mod traceback;
+mod watchdog;
+mod world;
+mod writer;
+
+pub use heard::is_timeout;
+pub use heard::{Heard, Unnamed};
+pub use watchdog::is_world;
+
+use lockstep_core::rank::GlobalRank;
+use std::collections::{BTreeMap, BTreeSet};
+use traceback::{Raise, Tracebacks};
+use writer::{Labels, Writer};
+
+/// Lines past this many bytes are cut: nothing that is looked for is as long.
+const MAX_LINE_BYTES: usize = 1 << 16;
+
+/// More statements than this repeat themselves.
+const MAX_STATEMENTS: usize = 1 << 16;
+
+/// Characters of a log's last line that are told.
+const LAST_WORDS: usize = 120;
+
+/// So many bytes of a line are kept for them.
+const LAST_WORDS_BYTES: usize = 512;
+
+/// Which launcher tells of a process, and how it names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    /// torchrun, by its rank.
+    Torchrun,
+    /// torchrun, by its number on its machine, which it says first.
+    TorchrunLocal,
+    /// `torch.multiprocessing.spawn`, by the number that it started it with.
+    Spawn,
+}
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Said {
+    /// DDP: parameters got no gradient on a rank.
+    Unused {
+        /// Their indices, as they stand there: `2 3`.
+        parameters: String,
+    },
+    /// DDP: a rank has this many parameters.
+    Parameters {
+        /// How many.
+        count: u64,
+    },
+    /// DDP: a parameter has other sizes on this rank than on the first.
+    Shape {
+        /// The parameter and its sizes: `params[2] in this process with sizes [9, 8]`.
+        parameter: String,
+    },
+    /// DDP's `Join`: the rank has no inputs left.
+    Exhausted,
+    /// `monitored_barrier`: the rank did not come. Ranks of its group.
+    MissedBarrier,
+    /// The watchdog: a collective of the rank timed out.
+    TimedOut {
+        /// Its group, as it stands there: `0(default_pg)`; empty where the line names none.
+        group: String,
+        /// Its number in the group.
+        seq: u64,
+        /// Its name: `ALLREDUCE`.
+        op: String,
+        /// The elements that it was given, if said.
+        numel_in: Option<u64>,
+        /// The elements that it was to give back, if said.
+        numel_out: Option<u64>,
+    },
+    /// The watchdog: how far the rank had come in a group.
+    Stood {
+        /// The group, as above.
+        group: String,
+        /// The number of the last call that the rank had made.
+        enqueued: u64,
+        /// The number of the last one that had ended; `None` where what is said cannot be.
+        completed: Option<u64>,
+    },
+    /// The watchdog, of this rank or of another one: a collective of it timed out.
+    Signalled,
+    /// Python: the rank ended by an exception that nobody caught.
+    Raised {
+        /// Its type and text: `torch.OutOfMemoryError: CUDA out of memory. …`.
+        error: String,
+        /// `train.py:88`, the innermost line of the traceback that is the job's own.
+        frame: Option<String>,
+        /// What stands in that line.
+        source: Option<String>,
+    },
+    /// Python: the rank ended by an exception because another one did not come, or is gone.
+    GaveUp {
+        /// As above.
+        error: String,
+        /// As above: where it waited.
+        frame: Option<String>,
+        /// As above.
+        source: Option<String>,
+        /// The function of `torch.distributed` in which it waited, if it was in one: `recv`.
+        call: Option<String>,
+    },
+    /// A launcher: the rank's process was the first to end, and not well.
+    Exited {
+        /// With which status.
+        status: u64,
+        /// True if no other one ended like that.
+        alone: bool,
+        /// Which launcher.
+        by: By,
+    },
+    /// A launcher: the rank was ended by a signal, and not by the launcher's own.
+    Killed {
+        /// Its number.
+        signal: u64,
+        /// Which launcher.
+        by: By,
+    },
+    /// DETAIL: the rank runs this collective, while another runs another.
+    Runs {
+        /// Its number in the group.
+        seq: u64,
+        /// Its name: `ALLREDUCE`.
+        op: String,
+        /// The tensors' shapes, as they stand there: `[4]`; empty if it has none.
+        shape: String,
+        /// The tensors' element types, as they stand there: `Float`.
+        dtype: String,
+    },
+}
+
+/// A message, and whom it is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Statement {
+    /// Whom.
+    pub rank: GlobalRank,
+    /// What.
+    pub said: Said,
+    /// The line of the log that says so, counted from 1.
+    pub line: u64,
+}
+
+/// gloo's words of a message that is longer than the call of the rank that got it expects
+/// (`gloo/transport/tcp/pair.cc`): ranks are in different collectives, or in one of different sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmatched {
+    /// The line of the log that says so, counted from 1.
+    pub line: u64,
+    /// How long the message is, in bytes.
+    pub came: u64,
+    /// How many bytes were expected at most.
+    pub expected: u64,
+}
+
+/// What one log says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobLog {
+    /// Every message of the kinds above that names a rank, each once.
+    pub statements: Vec<Statement>,
+    /// What a process says whose rank does not stand there, with the line.
+    pub unnamed: Vec<(Said, u64)>,
+    /// The lines of those exceptions behind which it goes on, if the log is one process's.
+    pub went_on: BTreeSet<u64>,
+    /// The lines of those that stand behind a line of logging.
+    pub recorded: BTreeSet<u64>,
+    /// The ranks that wrote something, as it stands before their lines, each with its last line.
+    pub wrote: BTreeMap<GlobalRank, String>,
+    /// How many ranks the job has, if the log says so.
+    pub world_size: Option<u32>,
+    /// True if some of the ranks are `torch.multiprocessing`'s numbers of its processes.
+    pub spawned: bool,
+    /// What gloo ends a process with that got a longer message than its call expects.
+    pub unmatched: Option<Unmatched>,
+    /// The log's last line that is not empty.
+    pub last_words: String,
+    /// True if that line says that the process is done.
+    pub ends_well: bool,
+}
+
+impl JobLog {
+    /// True if no message stands there.
+    pub fn is_empty(&self) -> bool {
+        self.statements.is_empty() && self.unnamed.is_empty() && self.unmatched.is_none()
+    }
+}
+
+/// What a log says; empty if the text is no such log.
+pub fn read(text: &[u8]) -> JobLog {
+    let mut reader = Reader { numbered: writer::is_numbered(text), ..Reader::default() };
+    for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+        // A progress bar writes over itself, and what comes then stands behind it.
+        for part in line.split(|byte| *byte == b'\r').filter(|part| !part.is_empty()) {
+            let part = part.get(..part.len().min(MAX_LINE_BYTES)).unwrap_or(part);
+            reader.line(number, &String::from_utf8_lossy(part));
+        }
+    }
+    let mut log = reader.end();
+    log.last_words = last_words(text);
+    log.ends_well = going_on::ends_well(text);
+    log
+}
+
+fn last_words(text: &[u8]) -> String {
+    let mut lines = text.rsplit(|byte| matches!(byte, b'\n' | b'\r'));
+    let last = lines.find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
+    shortened(&String::from_utf8_lossy(last.get(..last.len().min(1024)).unwrap_or(last)))
+}
+
+fn shortened(text: &str) -> String {
+    text.trim().chars().filter(|c| !c.is_control()).take(LAST_WORDS).collect()
+}
+
+/// A log that is being read.
+#[derive(Default)]
+struct Reader {
+    numbered: bool,
+    found: Vec<Statement>,
+    world_size: Option<u32>,
+    unmatched: Option<Unmatched>,
+    /// The last lines of ranks, by number.
+    wrote: BTreeMap<u64, String>,
+    labels: Labels,
+    tracebacks: Tracebacks,
+    summary: torchrun::Summary,
+    spawned: spawned::Spawned,
+    /// Where in `found` the last timeout of a rank stands whose line names no group, and its number.
+    groupless: BTreeMap<u64, (usize, u64)>,
+    /// The group whose report of who is behind is being read.
+    report: Option<String>,
+}
+
+impl Reader {
+    fn line(&mut self, number: u64, line: &str) {
+        let taken = writer::Line::of(line, self.numbered);
+        self.labels.take(&taken);
+        if let Some(rank) = taken.rank
+            && (self.wrote.len() < MAX_STATEMENTS || self.wrote.contains_key(&rank))
+        {
+            let own = self.wrote.entry(rank).or_default();
+            own.clear();
+            own.push_str(taken.text.get(..LAST_WORDS_BYTES).unwrap_or(taken.text));
+        }
+        self.world_size = self.world_size.max(world::size(taken.text));
+        if self.unmatched.is_none() {
+            self.unmatched = messages::unmatched(number, taken.text);
+        }
+        let before = self.found.len();
+        let found = &mut self.found;
+        let mut say = |rank: u64, said: Said| {
+            if found.len() < MAX_STATEMENTS
+                && let Some(rank) = rank_of(rank)
+            {
+                found.push(Statement { rank, said, line: number });
+            }
+        };
+        // Most lines of a log are none of these.
+        if line.contains("ank") || line.contains("in this process with sizes") {
+            messages::of_line(line, &mut say);
+        }
+        self.summary.take(taken.text, &mut say);
+        if let Some(rank) = self.spawned.take(taken.text, &mut say) {
+            self.tracebacks.announced(Writer::Rank(rank));
+        }
+        self.watchdog(number, line);
+        if let Some(rank) = self.spawned.about()
+            && self.tracebacks.is_over(Writer::Rank(rank), taken.text)
+        {
+            self.spawned.end();
+        }
+        let writer = match (taken.writer(), self.summary.about().or(self.spawned.about())) {
+            (Writer::Nobody, Some(rank)) => Writer::Rank(rank),
+            (writer, _) => writer,
+        };
+        let in_traceback = self.tracebacks.is_open(writer);
+        self.tracebacks.take(writer, taken.text, number);
+        // What is one of the messages above says more than that it was raised.
+        if self.found.len() == before
+            && !in_traceback
+            && let Some(rank) = taken.rank.and_then(rank_of)
+            && let Some(raised) = traceback::raised_alone(taken.text)
+            && let Some(said) = said_of(raised.why, raised.error.into(), None, None, None)
+            && self.found.len() < MAX_STATEMENTS
+        {
+            self.found.push(Statement { rank, said, line: number });
+        }
+    }
+
+    fn watchdog(&mut self, number: u64, line: &str) {
+        // Most lines of a log are none of these.
+        if !line.contains("ank") && self.report.is_none() {
+            return;
+        }
+        let mut said: Vec<(u64, watchdog::Line)> = Vec::new();
+        watchdog::of_line(line, &mut |rank, line| said.push((rank, line)));
+        if let Some(group) = self.report.take() {
+            // It ends where somebody writes the next line.
+            if writer::speaker(line).is_none() {
+                watchdog::of_report(line, &group, &mut |rank, line| said.push((rank, line)));
+                self.report = Some(group);
+            }
+        }
+        if self.report.is_none() && line.contains("[PG ") && line.trim_end().ends_with(']') {
+            self.report = Some(watchdog::prefix(line).0);
+        }
+        for (rank, line) in said {
+            match line {
+                watchdog::Line::Fired(said) => {
+                    if let Said::TimedOut { group, seq, .. } = &said
+                        && group.is_empty()
+                    {
+                        self.groupless.insert(rank, (self.found.len(), *seq));
+                    }
+                    self.say(rank, said, number);
+                }
+                watchdog::Line::Stood { said, failed } => {
+                    if let Said::Stood { group, .. } = &said
+                        && let Some((at, seq)) = self.groupless.get(&rank)
+                        && failed == Some(*seq)
+                        && let Some(Statement { said: Said::TimedOut { group: own, .. }, .. }) =
+                            self.found.get_mut(*at)
+                    {
+                        own.clone_from(group);
+                        self.groupless.remove(&rank);
+                    }
+                    self.say(rank, said, number);
+                }
+                watchdog::Line::Signalled => self.say(rank, Said::Signalled, number),
+                watchdog::Line::Behind(ranks, said) => {
+                    ranks.into_iter().for_each(|rank| self.say(rank, said.clone(), number));
+                }
+            }
+        }
+    }
+
+    fn say(&mut self, rank: u64, said: Said, line: u64) {
+        if self.found.len() < MAX_STATEMENTS
+            && let Some(rank) = rank_of(rank)
+        {
+            self.found.push(Statement { rank, said, line });
+        }
+    }
+
+    fn end(mut self) -> JobLog {
+        let mut unnamed = Vec::new();
+        let (mut went_on, mut recorded) = (BTreeSet::new(), BTreeSet::new());
+        for (writer, raise, lines) in std::mem::take(&mut self.tracebacks).ends() {
+            let rank = match writer {
+                Writer::Rank(rank) => rank_of(rank),
+                Writer::Labelled(label) => self.labels.rank_of(label).and_then(rank_of),
+                Writer::Nobody => None,
+            };
+            let Raise { error, frame, source, call, line, why, recorded: is_recorded } = raise;
+            // What is one of the other messages says more than that it was raised.
+            let told = |it: &Statement| it.line == line && !is_raised(&it.said);
+            let Some(said) = said_of(why, error, frame, source, call) else { continue };
+            if self.found.iter().any(told) {
+                continue;
+            }
+            match rank {
+                Some(_) if lines.went_on() => {}
+                None if lines.all_went_on(self.wrote.len()) => {}
+                Some(rank) => {
+                    self.found.retain(|it| it.rank != rank || !is_raised(&it.said));
+                    self.found.push(Statement { rank, said, line });
+                }
+                None => {
+                    went_on.extend(lines.went_on().then_some(line));
+                    recorded.extend(is_recorded.then_some(line));
+                    unnamed.push((said, line));
+                }
+            }
+        }
+        let wrote = self.wrote.into_iter();
+        let wrote = wrote.filter_map(|(rank, last)| Some((rank_of(rank)?, shortened(&last))));
+        let mut wrote: BTreeMap<GlobalRank, String> = wrote.collect();
+        for rank in self.labels.ranks().filter_map(rank_of) {
+            wrote.entry(rank).or_default();
+        }
+        let statements = settled(self.found);
+        // On one machine ranks count from 0: with one that is not among them there are several machines.
+        let processes = self.summary.processes();
+        let within = statements.iter().all(|it| it.rank.0 < processes);
+        let world_size = self.world_size.max(within.then_some(processes).filter(|it| *it > 0));
+        let (unmatched, spawned) = (self.unmatched, self.spawned.told());
+        let log = JobLog { statements, unnamed, went_on, recorded, ..JobLog::default() };
+        JobLog { wrote, world_size, spawned, unmatched, ..log }
+    }
+}
+
+/// What is said of an exception, if it says something of its process.
+fn said_of(
+    why: traceback::Why,
+    error: String,
+    frame: Option<String>,
+    source: Option<String>,
+    call: Option<String>,
+) -> Option<Said> {
+    let error = error.chars().take(traceback::MOST_CHARS).collect();
+    match why {
+        traceback::Why::Own => Some(Said::Raised { error, frame, source }),
+        traceback::Why::Others => Some(Said::GaveUp { error, frame, source, call }),
+        traceback::Why::Told => None,
+    }
+}
+
+/// Whether a message is an exception.
+fn is_raised(said: &Said) -> bool {
+    matches!(said, Said::Raised { .. } | Said::GaveUp { .. })
+}
+
+/// The statements without what others of them say better, each once.
+fn settled(mut found: Vec<Statement>) -> Vec<Statement> {
+    // A number on a machine is not needed where the rank is said.
+    if found.iter().any(|it| matches!(it.said, Said::Killed { by: By::Torchrun, .. })) {
+        found.retain(|it| !matches!(it.said, Said::Killed { by: By::TorchrunLocal, .. }));
+    }
+    // The end of a watchdog repeats what it said, there with the group.
+    let mut grouped = BTreeSet::new();
+    for it in &found {
+        if let Said::TimedOut { group, seq, op, .. } = &it.said
+            && !group.is_empty()
+        {
+            grouped.insert((it.rank, *seq, op.clone()));
+        }
+    }
+    found.retain(|it| match &it.said {
+        Said::TimedOut { group, seq, op, .. } => {
+            !group.is_empty() || !grouped.contains(&(it.rank, *seq, op.clone()))
+        }
+        _ => true,
+    });
+    let mut seen = BTreeSet::new();
+    found.retain(|statement| seen.insert((statement.rank, statement.said.clone())));
+    found
+}
+
+/// The rank of a number, if a rank can have it.
+fn rank_of(rank: u64) -> Option<GlobalRank> {
+    u32::try_from(rank)
+        .ok()
+        .filter(|rank| *rank < lockstep_core::rank::MAX_WORLD_SIZE)
+        .map(GlobalRank)
+}
+
+fn after<'a>(text: &'a str, what: &str) -> Option<&'a str> {
+    text.split_once(what).map(|(_, rest)| rest)
+}
+
+/// The number that a text begins with.
+fn number(text: &str) -> Option<u64> {
+    let text = text.trim_start();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    text.get(..digits)?.parse().ok()
+}
+
+/// The word that a text begins with.
+fn word(text: &str) -> String {
+    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! What NCCL's watchdog says (`ProcessGroupNCCL.cpp`, and the other backends' that were made after it):
+//! which collective timed out, and how far a rank has come in a group.
+//!
+//! Every release words it otherwise, and some leave the group out of the line that names the
+//! collective; the line behind it has both the collective's number and the group.
+
+use super::writer::speaker;
+use super::{Said, after, number, word};
+
+/// What a line of the watchdog says.
+pub(super) enum Line {
+    /// A collective timed out.
+    Fired(Said),
+    /// How far the rank has come in a group, and the number of the work that failed, if that is said.
+    Stood { said: Said, failed: Option<u64> },
+    /// The rank timed out in a collective, whichever it was.
+    Signalled,
+    /// Ranks of a group are behind the others: `TORCH_NCCL_DESYNC_DEBUG`.
+    Behind(Vec<u64>, Said),
+}
+
+/// A line of the watchdog, and the rank that it is about.
+pub(super) fn of_line(line: &str, say: &mut dyn FnMut(u64, Line)) {
+    let (group, in_group) = prefix(line);
+    let spoken = speaker(line).map(|(rank, _)| rank);
+    // Behind `Rank` stands the rank in the group, which is another one in groups of some ranks.
+    let own = spoken.or(in_group.filter(|_| is_world(&group)));
+    if line.contains("Watchdog caught collective operation timeout")
+        && let Some(rank) = own.or_else(|| after(line, "Rank ").and_then(number))
+        && let Some(seq) = after(line, "SeqNum=").and_then(number)
+    {
+        let say_number = |what: &str| after(line, what).and_then(number);
+        let said = Said::TimedOut {
+            group,
+            seq,
+            op: word(after(line, "OpType=").unwrap_or_default()),
+            numel_in: say_number("NumelIn="),
+            numel_out: say_number("NumelOut="),
+        };
+        return say(rank, Line::Fired(said));
+    }
+    if let Some(by) = after(line, "due to a collective timeout from  rank ").and_then(number) {
+        say(by, Line::Signalled);
+    }
+    let Some(rank) = own else { return };
+    if line.contains("due to a collective timeout from this local rank") {
+        say(rank, Line::Signalled);
+    }
+    let Some(enqueued) = last(line, "ast enqueued ") else { return };
+    let completed = last(line, "ast completed ");
+    let at = ["at work sequence id: ", "at work: ", "at NCCL work: "];
+    let failed = at.iter().find_map(|what| after(line, what)).and_then(number);
+    // torch 2.3 prints memory that nobody set.
+    let completed = completed.filter(|completed| *completed <= enqueued);
+    say(rank, Line::Stood { said: Said::Stood { group, enqueued, completed }, failed });
+}
+
+/// What `TORCH_NCCL_DESYNC_DEBUG=1` says below the line of a group (`TraceUtils.h`); `group` is that
+/// one's, and its ranks are the job's where it is the default group.
+pub(super) fn of_report(line: &str, group: &str, say: &mut dyn FnMut(u64, Line)) {
+    let (Some(ranks), true) = (listed(line), is_world(group)) else { return };
+    let stood = |enqueued: u64, completed: u64| Said::Stood {
+        group: group.to_owned(),
+        enqueued,
+        completed: Some(completed),
+    };
+    let said = if line.contains("are the lagging ranks that caused this timeout") {
+        stood(0, 0)
+    } else if let Some(seq) =
+        after(line, "] joined but didn't finish collective #").and_then(number)
+    {
+        stood(seq, seq.saturating_sub(1))
+    } else if let Some(seq) = after(line, "] finished collective #").and_then(number)
+        && line.contains("but didn't join collective #")
+    {
+        stood(seq, seq)
+    } else {
+        return;
+    };
+    let first = ranks.first().copied();
+    if let Some(first) = first {
+        say(first, Line::Behind(ranks, said));
+    }
+}
+
+/// The group that a line's prefix names, as `0(default_pg)`, and the rank in it:
+/// `[PG ID 0 PG GUID 0(default_pg) Rank 3]`, `[PG 0 (default_pg) Rank 3]`, `[PG 0 Rank 3]`, `[Rank 3]`.
+pub(super) fn prefix(line: &str) -> (String, Option<u64>) {
+    let within = |what: &str| {
+        let rest = after(line, what)?;
+        let (group, rest) = rest.split_once(" Rank ")?;
+        let rank = number(rest)?;
+        // A description may hold brackets, but no line names two groups.
+        (group.len() < 200).then(|| (group.replace(" (", "("), Some(rank)))
+    };
+    let found =
+        within("PG GUID ").or_else(|| within("[PG ").filter(|(group, _)| !group.is_empty()));
+    found.unwrap_or_else(|| (String::new(), after(line, "[Rank ").and_then(number)))
+}
+
+/// True of the group of all ranks, as far as the log says which it is.
+pub fn is_world(group: &str) -> bool {
+    group.is_empty() || group == "0" || group.contains("default_pg")
+}
+
+/// The number behind `last enqueued NCCL work: ` or `last enqueued work: `; none is -1.
+fn last(line: &str, what: &str) -> Option<u64> {
+    let (between, rest) = after(line, what)?.split_once("work: ")?;
+    let is_backend = between.len() < 16 && !between.contains([',', '.', ':']);
+    match rest.strip_prefix("-1") {
+        Some(_) => Some(0),
+        None => number(rest).filter(|_| is_backend),
+    }
+}
+
+/// The ranks between a line's first brackets.
+fn listed(line: &str) -> Option<Vec<u64>> {
+    const MOST: usize = 1 << 16;
+    let (list, _) = line.split_once('[')?.1.split_once(']')?;
+    let ranks: Option<Vec<u64>> =
+        list.split(", ").take(MOST).map(|rank| rank.trim().parse().ok()).collect();
+    ranks.filter(|ranks| !ranks.is_empty())
+}

@@ -1,0 +1,288 @@
+//! From a profile's events to the calls that they tell of.
+
+use super::json::{Args, Event, Small};
+use super::{Call, Group, MAX_CALLS};
+use crate::flight_recorder::{public_name, rank_list};
+use lockstep_core::dtype::Dtype;
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::trace::TensorShape;
+use std::collections::BTreeMap;
+
+/// What the events of one file have told so far.
+#[derive(Default)]
+pub(super) struct Found {
+    /// `record_param_comms`: calls of NCCL, by the number that their kernels point at.
+    params: Vec<(Option<u64>, Timed<Call>)>,
+    groups: BTreeMap<String, Group>,
+    /// Kernels of NCCL, and the number of the call that they are of. (Their names do not tell the
+    /// reduction: since 2.19 NCCL has one kernel for all, named after the sum; `best_kernel` in its
+    /// `src/device/generate.py`.)
+    kernels: Vec<(Option<u64>, Timed<()>)>,
+    /// `c10d::…`: calls as the program made them, by name.
+    made: BTreeMap<String, Vec<Timed<Dispatched>>>,
+    /// `gloo:…`: calls as gloo carried them out, by name.
+    ran: BTreeMap<String, Vec<Timed<Vec<TensorShape>>>>,
+    count: usize,
+}
+
+/// Something, and when it began and ended, in microseconds as the file counts.
+struct Timed<T> {
+    from_us: f64,
+    to_us: f64,
+    what: T,
+}
+
+/// What the dispatcher's record of a call says of its arguments.
+#[derive(Default)]
+struct Dispatched {
+    root: Option<GroupRank>,
+    peer: Option<GroupRank>,
+    tag: u32,
+    inputs: Vec<TensorShape>,
+}
+
+impl Found {
+    pub(super) fn take(&mut self, event: Event) {
+        if event.ph.text() != "X" || self.count >= MAX_CALLS {
+            return;
+        }
+        let Some(from_us) = event.ts.real().filter(|ts| ts.is_finite()) else { return };
+        let to_us = from_us + event.dur.real().filter(|dur| *dur >= 0.0).unwrap_or(0.0);
+        let (name, args) = (event.name.text(), &event.args);
+        if name == "record_param_comms" {
+            if let Some(call) = call_of_params(args) {
+                if let Some(group) = group_of(args) {
+                    self.groups.entry(group.name.clone()).or_insert(group);
+                }
+                let what = Timed { from_us, to_us, what: call };
+                self.params.push((args.external_id.whole(), what));
+                self.count += 1;
+            }
+        } else if event.cat.text() == "kernel" {
+            if name.starts_with("nccl") {
+                let timed = Timed { from_us, to_us, what: () };
+                self.kernels.push((args.external_id.whole(), timed));
+                self.count += 1;
+            }
+        } else if let Some(op) = name.strip_prefix("gloo:") {
+            let what = tensors(&args.input_dims, &args.input_type);
+            let timed = Timed { from_us, to_us, what };
+            self.ran.entry(public_name(op).to_owned()).or_default().push(timed);
+            self.count += 1;
+        } else if let Some(op) = name.strip_prefix("c10d::")
+            && let Some(op) = dispatched_name(op)
+        {
+            let what = Timed { from_us, to_us, what: dispatched(op, args) };
+            self.made.entry(op.to_owned()).or_default().push(what);
+            self.count += 1;
+        }
+    }
+
+    pub(super) fn on_device(&self) -> bool {
+        !self.kernels.is_empty()
+    }
+
+    /// The groups by name, and the calls in the order in which they were made. Times count from `base_ns`.
+    pub(super) fn finish(mut self, base_ns: u64) -> (BTreeMap<String, Group>, Vec<Call>) {
+        let mut calls = match self.params.is_empty() {
+            true => self.of_gloo(base_ns),
+            false => self.of_nccl(base_ns),
+        };
+        // Stable: what was made at one moment stays in the order of the file.
+        calls.sort_by_key(|call| call.made_ns);
+        (self.groups, calls)
+    }
+
+    fn of_nccl(&mut self, base_ns: u64) -> Vec<Call> {
+        let mut kernels: BTreeMap<u64, Vec<Timed<()>>> = BTreeMap::new();
+        for (id, kernel) in self.kernels.drain(..) {
+            if let Some(id) = id {
+                kernels.entry(id).or_default().push(kernel);
+            }
+        }
+        let calls = self.params.drain(..).map(|(id, made)| {
+            let own = id.and_then(|id| kernels.remove(&id)).unwrap_or_default();
+            let from = own.iter().map(|it| ns(base_ns, it.from_us)).min();
+            let to = own.iter().map(|it| ns(base_ns, it.to_us)).max();
+            Call { made_ns: ns(base_ns, made.from_us), ran_ns: from.zip(to), ..made.what }
+        });
+        calls.collect()
+    }
+
+    fn of_gloo(&mut self, base_ns: u64) -> Vec<Call> {
+        let by_time = |a: f64, b: f64| a.total_cmp(&b);
+        let mut calls = Vec::new();
+        for (op, mut ran) in std::mem::take(&mut self.ran) {
+            ran.sort_by(|a, b| by_time(a.from_us, b.from_us));
+            let mut made = self.made.remove(&op).unwrap_or_default();
+            made.sort_by(|a, b| by_time(a.from_us, b.from_us));
+            // The profile may begin between the two: then who is whose is not known.
+            let paired = made.len() == ran.len();
+            let mut made = made.into_iter().filter(|_| paired);
+            for ran in ran {
+                let made = made.next();
+                let made_us = made.as_ref().map_or(ran.from_us, |made| made.from_us);
+                let said = made.map(|made| made.what).unwrap_or_default();
+                calls.push(Call {
+                    op: op.clone(),
+                    group: None,
+                    seq: None,
+                    peer: said.peer,
+                    tag: said.tag,
+                    inputs: if ran.what.is_empty() { said.inputs } else { ran.what },
+                    outputs: Vec::new(),
+                    root: said.root,
+                    made_ns: ns(base_ns, made_us.min(ran.from_us)),
+                    ran_ns: Some((ns(base_ns, ran.from_us), ns(base_ns, ran.to_us))),
+                });
+            }
+        }
+        calls
+    }
+}
+
+fn ns(base_ns: u64, us: f64) -> u64 {
+    // Past the digits of a float there are no nanoseconds, and before 1970 there is nothing.
+    base_ns.saturating_add((us.max(0.0) * 1000.0) as u64)
+}
+
+fn call_of_params(args: &Args) -> Option<Call> {
+    let name = args.collective.text();
+    let op = public_name(name);
+    let known = matches!(
+        op,
+        "all_reduce"
+            | "broadcast"
+            | "reduce"
+            | "all_gather"
+            | "reduce_scatter"
+            | "all_to_all"
+            | "gather"
+            | "scatter"
+            | "barrier"
+            | "send"
+            | "recv"
+            | "allreduce_coalesced"
+            | "allgather_into_tensor_coalesced"
+            | "reduce_scatter_tensor_coalesced"
+    );
+    if !known {
+        // `wait`, `init` and the like are records of what is no call.
+        return None;
+    }
+    let dtype = Dtype::from_torch_name(args.dtype.text());
+    let tensor = |numel: &Small| -> Vec<TensorShape> {
+        let numel = numel.whole();
+        numel.map(|numel| TensorShape { shape: vec![numel], dtype }).into_iter().collect()
+    };
+    let place = args.rank.whole().and_then(|rank| u32::try_from(rank).ok()).map(GroupRank);
+    let rooted = matches!(op, "broadcast" | "scatter" | "reduce" | "gather");
+    Some(Call {
+        op: op.to_owned(),
+        group: Some(args.group_name.text().to_owned()).filter(|name| !name.is_empty()),
+        seq: args.seq.whole().filter(|seq| *seq > 0),
+        peer: place.filter(|_| matches!(op, "send" | "recv")),
+        tag: 0,
+        inputs: tensor(&args.in_nelems),
+        outputs: tensor(&args.out_nelems),
+        root: place.filter(|_| rooted),
+        made_ns: 0,
+        ran_ns: None,
+    })
+}
+
+fn group_of(args: &Args) -> Option<Group> {
+    let name = args.group_name.text();
+    if name.is_empty() {
+        return None;
+    }
+    // Long lists are shortened to `[0, 1, ..., 63]`; where they are even, start and stride say all.
+    let size = args
+        .group_size
+        .whole()
+        .filter(|size| *size <= u64::from(lockstep_core::rank::MAX_WORLD_SIZE));
+    let listed = rank_list(args.group_ranks.text()).filter(|ranks| !ranks.is_empty());
+    let even = || {
+        let (start, stride) = (args.rank_start.whole()?, args.rank_stride.whole()?);
+        let rank = |at: u64| {
+            let rank = u32::try_from(start.checked_add(at.checked_mul(stride)?)?).ok()?;
+            (rank < lockstep_core::rank::MAX_WORLD_SIZE).then_some(GlobalRank(rank))
+        };
+        (0..size?).map(rank).collect::<Option<Vec<GlobalRank>>>().filter(|_| stride > 0)
+    };
+    Some(Group {
+        name: name.to_owned(),
+        desc: args.group_desc.text().to_owned(),
+        ranks: listed.or_else(even).unwrap_or_default(),
+    })
+}
+
+/// The public name of `c10d::allreduce_` and the like.
+fn dispatched_name(op: &str) -> Option<&'static str> {
+    Some(match op {
+        "allreduce_" => "all_reduce",
+        "broadcast_" => "broadcast",
+        "reduce_" => "reduce",
+        "allgather_" | "_allgather_base_" => "all_gather",
+        "reduce_scatter_" | "_reduce_scatter_base_" => "reduce_scatter",
+        "alltoall_" | "alltoall_base_" => "all_to_all",
+        "gather_" => "gather",
+        "scatter_" => "scatter",
+        "barrier" => "barrier",
+        "send" => "send",
+        "recv_" | "recv_any_source_" => "recv",
+        _ => return None,
+    })
+}
+
+/// What the arguments say, as `torch/csrc/distributed/c10d/Ops.cpp` declares them.
+fn dispatched(op: &str, args: &Args) -> Dispatched {
+    let number = |at: usize| {
+        let number = args.concrete.at(at).whole()?;
+        u32::try_from(number).ok()
+    };
+    let root = match op {
+        // broadcast_(tensors, group, root_rank, …)
+        "broadcast" => number(2),
+        // reduce_(tensors, group, reduce_op, root_rank, …)
+        "reduce" => number(3),
+        // gather_ and scatter_(outputs, inputs, group, root_rank, …)
+        "gather" | "scatter" => number(3),
+        _ => None,
+    };
+    let p2p = matches!(op, "send" | "recv");
+    let first = args.input_dims.at(0);
+    // Lists of tensors are one deeper than tensors.
+    let list = first.at(0).list().is_empty();
+    let dims = if list { args.input_dims.clone() } else { first.clone() };
+    let inputs = match op {
+        "barrier" => Vec::new(),
+        _ => tensors(
+            &Small::List(dims.list().first().cloned().into_iter().collect()),
+            &Small::Nothing,
+        ),
+    };
+    Dispatched {
+        root: root.map(GroupRank),
+        peer: number(2).filter(|_| p2p).map(GroupRank),
+        tag: number(3).filter(|_| p2p).unwrap_or(0),
+        inputs,
+    }
+}
+
+/// Tensors by their sizes and C++ types.
+fn tensors(dims: &Small, types: &Small) -> Vec<TensorShape> {
+    let shapes = dims.list().iter().enumerate().filter_map(|(at, dims)| {
+        let shape: Option<Vec<u64>> = dims.list().iter().map(Small::whole).collect();
+        let dtype = match types.at(at).text() {
+            "unsigned char" => Dtype::Uint8,
+            "signed char" => Dtype::Int8,
+            "long int" | "long" => Dtype::Int64,
+            "c10::Half" => Dtype::Float16,
+            "c10::BFloat16" => Dtype::Bfloat16,
+            name => Dtype::from_torch_name(name),
+        };
+        Some(TensorShape { shape: shape?, dtype })
+    });
+    shapes.collect()
+}

@@ -1,0 +1,179 @@
+//! Traces of PyTorch's profiler (Kineto's JSON): what one rank did, with times, and on CUDA what its
+//! device did.
+//!
+//! The calls of NCCL are told by `record_param_comms`, with group and sizes, and their kernels; those
+//! of gloo by `gloo:…` and `c10d::…`, without a group.
+//! [`Profile::read`] reads one rank's file, [`calls_of`] puts a job's together. A profile holds what
+//! has ended: it says who was slow, not who hangs.
+
+mod calls;
+mod job;
+mod json;
+
+pub use job::{Calls, calls_of};
+
+use lockstep_core::group::BackendName;
+use lockstep_core::rank::MAX_WORLD_SIZE;
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::trace::TensorShape;
+use lockstep_core::trace::rank_of_file_name;
+
+/// A larger file is refused.
+pub const MAX_PROFILE_BYTES: usize = 2 << 30;
+
+/// A larger world is a damaged number.
+const MAX_TOLD: u32 = 1 << 17;
+
+/// More calls of one rank are left out.
+const MAX_CALLS: usize = 1 << 22;
+
+/// Why a file is no profile that can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KinetoError {
+    /// It is larger than [`MAX_PROFILE_BYTES`].
+    #[error(
+        "{file} has {bytes} bytes; a profile is read up to {MAX_PROFILE_BYTES}. Profile fewer steps: \
+         schedule=torch.profiler.schedule(…)"
+    )]
+    TooLarge {
+        /// The file's name.
+        file: String,
+        /// Its size.
+        bytes: usize,
+    },
+    /// It is damaged or cut off.
+    #[error("{file} is no whole trace of PyTorch's profiler: {why}; copy the whole file again")]
+    Damaged {
+        /// The file's name.
+        file: String,
+        /// What the reader said.
+        why: String,
+    },
+    /// It has no calls of torch.distributed.
+    #[error(
+        "{file} is a trace of PyTorch's profiler without calls of torch.distributed: profile a step \
+         that has some"
+    )]
+    NoCalls {
+        /// The file's name.
+        file: String,
+    },
+    /// The rank is neither in it nor in its name.
+    #[error(
+        "{file} does not say which rank it is of: it has no distributedInfo; name it by its rank, \
+         like rank3.json"
+    )]
+    NoRank {
+        /// The file's name.
+        file: String,
+    },
+}
+
+/// One rank's profile, as far as its calls go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// The file's name.
+    pub file_name: String,
+    /// Whose it is.
+    pub rank: GlobalRank,
+    /// The size of the job, as far as the file says.
+    pub world_size: u32,
+    backend: BackendName,
+    groups: Vec<Group>,
+    calls: Vec<Call>,
+    /// True if it holds what a device did: then calls end when their kernels do.
+    on_device: bool,
+}
+
+/// A process group that a profile names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
+    name: String,
+    desc: String,
+    /// In group-rank order; empty where they are not listed in full.
+    ranks: Vec<GlobalRank>,
+}
+
+/// A call.
+#[derive(Clone, Debug, PartialEq)]
+struct Call {
+    op: String,
+    /// The name of its group; `None` where that is not recorded.
+    group: Option<String>,
+    seq: Option<u64>,
+    peer: Option<GroupRank>,
+    tag: u32,
+    inputs: Vec<TensorShape>,
+    outputs: Vec<TensorShape>,
+    root: Option<GroupRank>,
+    /// Nanoseconds since 1970.
+    made_ns: u64,
+    /// When it was carried out, from and to; on CUDA that is its kernel's time.
+    ran_ns: Option<(u64, u64)>,
+}
+
+impl Profile {
+    /// True for what begins like a profile: whether it is a good one is seen when it is read.
+    pub fn is_one(bytes: &[u8]) -> bool {
+        const HEAD: usize = 1 << 16;
+        let head = bytes.get(..bytes.len().min(HEAD)).unwrap_or_default();
+        let tail = bytes.get(bytes.len().saturating_sub(4096)..).unwrap_or_default();
+        let has = |part: &[u8], what: &[u8]| part.windows(what.len()).any(|window| window == what);
+        bytes.trim_ascii_start().first() == Some(&b'{')
+            && (has(head, b"\"traceEvents\"") || has(tail, b"\"traceEvents\""))
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it is no profile, has no calls, or is of an unknown rank.
+    pub fn read(file_name: &str, bytes: &[u8]) -> Result<Profile, KinetoError> {
+        let file = || file_name.to_owned();
+        if bytes.len() > MAX_PROFILE_BYTES {
+            return Err(KinetoError::TooLarge { file: file(), bytes: bytes.len() });
+        }
+        let mut found = calls::Found::default();
+        let head = json::read(bytes, |event| found.take(event))
+            .map_err(|error| KinetoError::Damaged { file: file(), why: error.to_string() })?;
+        let info = head.distributed.unwrap_or_default();
+        let rank = info.rank.and_then(|rank| u32::try_from(rank).ok()).map(GlobalRank);
+        let rank = match rank.filter(|rank| rank.0 < MAX_WORLD_SIZE) {
+            Some(rank) => rank,
+            None => {
+                rank_of_file_name(file_name).map_err(|_| KinetoError::NoRank { file: file() })?
+            }
+        };
+        let on_device = found.on_device();
+        let (mut groups, calls) = found.finish(head.base_ns);
+        if calls.is_empty() {
+            return Err(KinetoError::NoCalls { file: file() });
+        }
+        for config in info.pg_config {
+            let ranks = config.ranks.into_iter().map(GlobalRank).collect();
+            let name = config.pg_name;
+            groups.insert(name.clone(), Group { name, desc: config.pg_desc, ranks });
+        }
+        let groups: Vec<Group> = groups.into_values().collect();
+        let listed =
+            groups.iter().flat_map(|group| &group.ranks).map(|rank| rank.0.saturating_add(1));
+        let said = info.world_size.and_then(|size| u32::try_from(size).ok()).unwrap_or(0);
+        // A damaged number must not blow up the world.
+        let told = listed.chain([said]).filter(|size| *size <= MAX_TOLD).max().unwrap_or(0);
+        let world_size = told.max(rank.0 + 1).min(MAX_WORLD_SIZE);
+        let backend = match info.backend.as_str() {
+            "nccl" => BackendName::Nccl,
+            "gloo" => BackendName::Gloo,
+            _ if on_device => BackendName::Nccl,
+            _ => BackendName::Unknown,
+        };
+        Ok(Profile {
+            file_name: file_name.to_owned(),
+            rank,
+            world_size,
+            backend,
+            groups,
+            calls,
+            on_device,
+        })
+    }
+}

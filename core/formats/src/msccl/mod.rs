@@ -1,0 +1,90 @@
+//! MSCCL programs: the XML that Microsoft's collective communication library runs, as a [`Table`].
+//!
+//! A program gives every GPU *thread blocks*; a block runs its steps in order, sends to at most one
+//! peer and receives from at most one, on one channel, and a step may wait for a step of another
+//! block of the same GPU (`depid`, `deps`). The n-th send from a to b on a channel meets the n-th
+//! receive of b from a on it. The steps are those of `msccl_kernel.cu` in msccl-executor-nccl; the
+//! attributes those of its `msccl_parser.cc` and of msccl-tools' `language/ir.py`.
+//!
+//! Reading is compiling, in five parts:
+//! - [`xml`]: the text as a [`program::Program`];
+//! - [`memory`]: where its `i`, `o` and `s` are in our buffers;
+//! - [`order`]: which send meets which receive, and what happens before what;
+//! - [`races`]: which accesses of the same memory come after each other, and which ones nothing
+//!   orders: that is an error, whatever a lucky run may give;
+//! - [`levels`]: common step numbers for all ranks, such that both ends of a message have the same;
+//!   or [`stated`]: those that a file of ours states, if they agree with the order.
+//!
+//! What the program claims is not checked here: a [`Table`] is proved before it is run.
+
+mod error;
+mod levels;
+mod memory;
+mod order;
+mod program;
+mod races;
+mod stated;
+mod write;
+mod xml;
+
+pub use error::{At, MscclError};
+pub use write::{WriteError, write};
+
+use crate::goal;
+use lockstep_core::collective::Collective;
+use lockstep_core::schedule::Table;
+
+/// Longer files are refused: the largest that Microsoft ships has 0.6 MB.
+pub const MAX_XML_BYTES: usize = 32 << 20;
+
+/// True for bytes that begin like an MSCCL program: an XML element `algo`, after comments and a
+/// declaration.
+pub fn looks_like_msccl(bytes: &[u8]) -> bool {
+    let start = &bytes[..bytes.len().min(4096)];
+    start.trim_ascii_start().starts_with(b"<") && start.windows(5).any(|text| text == b"<algo")
+}
+
+/// The schedule of an MSCCL program. It is not proved.
+///
+/// # Errors
+/// When the text is no MSCCL program, or one that could not run: with the line, or with the GPU,
+/// thread block and step.
+pub fn read(text: &str) -> Result<Table, MscclError> {
+    if text.len() > MAX_XML_BYTES {
+        return Err(MscclError::TooLong { bytes: text.len() });
+    }
+    if goal::looks_like_goal(text.as_bytes()) {
+        let why = "this is GOAL, not MSCCL's XML: it says what every rank sends, receives and \
+                   computes, and promises nothing that could be proved. `lockstep sim FILE` \
+                   simulates it"
+            .to_owned();
+        return Err(MscclError::Line { line: 1, why });
+    }
+    let program = xml::parse(text)?;
+    let memory = memory::Memory::of(&program)?;
+    let order = order::Order::of(&program, memory)?;
+    match stated::table(&program, &order)? {
+        Some(table) => Ok(table),
+        None => levels::table(&program, order),
+    }
+}
+
+/// MSCCL's name of a collective and, for those that our names have, ours with a sum and this root.
+fn names(root: u32) -> [(&'static str, Collective); 8] {
+    use lockstep_core::rank::GroupRank;
+    use lockstep_core::reduce::ReduceOp;
+    let (op, root) = (ReduceOp::Sum, GroupRank(root));
+    [
+        ("allreduce", Collective::AllReduce { op }),
+        ("allgather", Collective::AllGather),
+        ("reducescatter", Collective::ReduceScatter { op }),
+        ("alltoall", Collective::AllToAll),
+        ("broadcast", Collective::Broadcast { root }),
+        ("reduce", Collective::Reduce { op, root }),
+        ("gather", Collective::Gather { root }),
+        ("scatter", Collective::Scatter { root }),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

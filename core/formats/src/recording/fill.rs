@@ -1,0 +1,210 @@
+//! What one source lacks, another fills in: the reductions and roots of NCCL's log, the times of a
+//! profile.
+//!
+//! Sources count differently: a recorder's ring has dropped its first calls, a profile begins in the
+//! middle, a log has all. The calls of one rank in one group are one sequence, of which each source
+//! shows a stretch; the stretches are laid over each other where the most calls agree.
+
+use lockstep_core::group::GroupId;
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, TensorShape};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What was filled in, in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filled {
+    /// Ranks of whom both sources tell.
+    pub ranks: usize,
+    /// Calls that were found in both.
+    pub calls: usize,
+    /// Reductions that were not known before.
+    pub reductions: usize,
+    /// Roots.
+    pub roots: usize,
+    /// Calls of which it was not known when they started.
+    pub times: usize,
+}
+
+/// The clock of what is filled in, against that of what it is filled into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clock {
+    /// It has none.
+    None,
+    /// Its times count from so many picoseconds later.
+    LaterBy(i128),
+}
+
+/// Offsets that are tried around those that fit by number.
+const TRIED: i64 = 64;
+
+/// Fills in `into` what `from` tells of the same calls.
+pub(super) fn fill(into: &mut CallLog, from: &CallLog, clock: Clock) -> Filled {
+    let mut filled = Filled::default();
+    let mut shared = BTreeMap::new();
+    let groups: Vec<(GroupId, Vec<GlobalRank>)> = members(into);
+    let others: Vec<(GroupId, Vec<GlobalRank>)> = members(from);
+    let both = into.ranks.iter_mut().zip(&from.ranks);
+    for (own, other) in both.filter_map(|(own, other)| Some((own.as_mut()?, other.as_ref()?))) {
+        let before = filled.calls;
+        let mut lists: BTreeMap<GroupId, Vec<&CallRecord>> = BTreeMap::new();
+        for record in other.calls.iter().filter(|record| is_visible(record)) {
+            lists.entry(record.call.group).or_default().push(record);
+        }
+        let mut places: BTreeMap<GroupId, Vec<usize>> = BTreeMap::new();
+        for (at, record) in own.calls.iter().enumerate().filter(|(_, record)| is_visible(record)) {
+            places.entry(record.call.group).or_default().push(at);
+        }
+        for (group, places) in places {
+            let Some((_, ranks)) = groups.iter().find(|(id, _)| *id == group) else { continue };
+            let calls: Vec<&CallRecord> =
+                places.iter().filter_map(|at| own.calls.get(*at)).collect();
+            // The same ranks may be one group here and two there: the one that fits best is meant.
+            let same = others.iter().filter(|(_, other)| is_within(other, ranks));
+            let fits = same.filter_map(|(id, _)| {
+                let list = lists.get(id)?;
+                let (offset, agree) = overlay(&calls, list)?;
+                Some((agree, *id, offset))
+            });
+            let Some((_, id, offset)) =
+                fits.max_by_key(|(agree, id, _)| (*agree, std::cmp::Reverse(*id)))
+            else {
+                continue;
+            };
+            let Some(list) = lists.remove(&id) else { continue };
+            for (number, at) in places.iter().enumerate() {
+                let there = usize::try_from(number as i64 + offset).ok();
+                let there = there.and_then(|there| list.get(there));
+                let Some((record, there)) = own.calls.get_mut(*at).zip(there) else { continue };
+                if agree(record, there) {
+                    filled.calls += 1;
+                    complete(record, there, clock, &mut shared, &mut filled);
+                }
+            }
+        }
+        filled.ranks += usize::from(filled.calls > before);
+    }
+    filled
+}
+
+fn members(log: &CallLog) -> Vec<(GroupId, Vec<GlobalRank>)> {
+    let sorted = |ranks: &[GlobalRank]| {
+        let mut ranks = ranks.to_vec();
+        ranks.sort_unstable();
+        ranks
+    };
+    (0..).map(GroupId).zip(log.groups.iter().map(|group| sorted(group.ranks()))).collect()
+}
+
+/// Where logs are missing, so are members.
+fn is_within(other: &[GlobalRank], ranks: &[GlobalRank]) -> bool {
+    other.iter().all(|rank| ranks.binary_search(rank).is_ok())
+}
+
+/// Collectives that every source writes as one call. (A gather and an all_to_all are sends and
+/// receives to NCCL, a coalesced call is several.)
+fn is_visible(record: &CallRecord) -> bool {
+    matches!(
+        record.call.op.as_str(),
+        "all_reduce" | "broadcast" | "reduce" | "all_gather" | "reduce_scatter" | "barrier"
+    )
+}
+
+/// Whether two sources can mean the same call.
+fn agree(a: &CallRecord, b: &CallRecord) -> bool {
+    let (a, b) = (&a.call, &b.call);
+    if [a, b].iter().any(|call| call.op == "barrier") {
+        // PyTorch's barrier is an all_reduce of one element to NCCL.
+        let is_barrier = |call: &Called| {
+            call.op == "barrier" || (call.op == "all_reduce" && numel(&call.inputs) <= 1)
+        };
+        return is_barrier(a) && is_barrier(b);
+    }
+    let sizes =
+        |a: &[TensorShape], b: &[TensorShape]| a.is_empty() || b.is_empty() || numel(a) == numel(b);
+    let inputs = !a.inputs.is_empty() && !b.inputs.is_empty();
+    a.op == b.op
+        && match inputs {
+            true => sizes(&a.inputs, &b.inputs),
+            false => sizes(&a.outputs, &b.outputs),
+        }
+}
+
+fn numel(tensors: &[TensorShape]) -> u64 {
+    tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.numel()))
+}
+
+/// By how many places `list` has to be moved to lie under `calls`, and how many calls then agree;
+/// `None` where less than nine of ten do.
+fn overlay(calls: &[&CallRecord], list: &[&CallRecord]) -> Option<(i64, usize)> {
+    let by_seq = calls.first().and_then(|call| {
+        let seq = call.seq?;
+        Some(list.iter().position(|other| other.seq == Some(seq))? as i64)
+    });
+    let by_end = list.len() as i64 - calls.len() as i64;
+    let mut tried: Vec<i64> = by_seq.into_iter().chain([by_end]).collect();
+    let around = |middle: i64| (1..=TRIED).flat_map(move |by| [middle - by, middle + by]);
+    let near: Vec<i64> = tried.iter().copied().flat_map(around).collect();
+    tried.extend(near);
+    let mut best: Option<(i64, usize)> = None;
+    for offset in tried {
+        let skipped = usize::try_from(-offset).unwrap_or(0);
+        let from = usize::try_from(offset).unwrap_or(0);
+        let (Some(own), Some(other)) = (calls.get(skipped..), list.get(from..)) else { continue };
+        let compared = own.len().min(other.len());
+        let agreed = own.iter().zip(other).filter(|(a, b)| agree(a, b)).count();
+        // A stretch that ends on one side only may be cut; two calls that differ may be the fault.
+        if agreed == 0 || agreed * 10 < compared * 9 {
+            continue;
+        }
+        if best.is_none_or(|(_, most)| agreed > most) {
+            best = Some((offset, agreed));
+        }
+        if agreed == calls.len().min(list.len()) {
+            break;
+        }
+    }
+    best
+}
+
+/// What calls share once something is filled in, by the address of what they shared before, which
+/// is kept so that no other takes its place.
+type Shared = BTreeMap<(usize, Option<ReduceOp>, Option<GroupRank>), [Arc<Called>; 2]>;
+
+fn complete(
+    record: &mut CallRecord,
+    there: &CallRecord,
+    clock: Clock,
+    shared: &mut Shared,
+    filled: &mut Filled,
+) {
+    let (own, other) = (&record.call, &there.call);
+    let reduce_op = own.reduce_op.or(other.reduce_op.filter(|_| own.op != "barrier"));
+    let root = own.root.or(other.root);
+    if (reduce_op, root) != (own.reduce_op, own.root) {
+        filled.reductions += usize::from(reduce_op != own.reduce_op);
+        filled.roots += usize::from(root != own.root);
+        let key = (Arc::as_ptr(own).addr(), reduce_op, root);
+        let [_, called] = shared.entry(key).or_insert_with(|| {
+            [Arc::clone(own), Arc::new(Called { reduce_op, root, ..Called::clone(own) })]
+        });
+        record.call = Arc::clone(called);
+    }
+    let Clock::LaterBy(later_ps) = clock else { return };
+    let here = |ps: u64| u64::try_from((i128::from(ps) + later_ps).max(0)).unwrap_or(u64::MAX);
+    // A recorder that was not asked to time calls has them start when they are made.
+    let untimed = record.started_ps.is_none_or(|started_ps| started_ps == record.scheduled_ps);
+    if let (true, Some(started_ps)) = (untimed, there.started_ps)
+        && there.state == CallState::Completed
+        && record.state == CallState::Completed
+    {
+        let started_ps = here(started_ps).max(record.scheduled_ps);
+        record.started_ps = Some(started_ps);
+        // A recorder's watchdog sees an end only when it looks.
+        if let (Some(seen_ps), Some(ended_ps)) = (record.completed_ps, there.completed_ps) {
+            record.completed_ps = Some(here(ended_ps).min(seen_ps).max(started_ps));
+        }
+        filled.times += 1;
+    }
+}

@@ -1,0 +1,263 @@
+//! What one rank does with stores that others reach too, in order.
+
+use super::choice::Chosen;
+use super::times::Times;
+use lockstep_core::plan::remark::Lost;
+use lockstep_core::rank::GlobalRank;
+use lockstep_torch::c10d::store::StoreKind;
+use lockstep_torch::c10d::{Clock, DistError};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Which store it is: two handles with one place are one store.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in super::super) enum Place {
+    /// A `TCPStore`, by where it listens.
+    Tcp { host: String, port: u16 },
+    /// Whether somebody listens there: a part of the `TCPStore` that no program sees.
+    Server { host: String, port: u16 },
+    /// A `FileStore`, by its path.
+    File { path: String },
+    /// A `HashStore` that a rank has given to `init_process_group`.
+    Own { rank: GlobalRank, nth: usize },
+}
+
+impl Place {
+    /// By whose rules it answers.
+    pub(super) fn kind(&self) -> StoreKind {
+        match self {
+            // The key by which workers are counted is added by the constructors.
+            Place::Tcp { .. } | Place::Server { .. } => StoreKind::Tcp { counts_workers: false },
+            Place::File { .. } => StoreKind::File,
+            Place::Own { .. } => StoreKind::Hash,
+        }
+    }
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum What {
+    Set(Vec<u8>),
+    Append(Vec<u8>),
+    Add(i64),
+    CompareSet {
+        expected: Vec<u8>,
+        desired: Vec<u8>,
+    },
+    Delete,
+    Get,
+    MultiGet,
+    Wait,
+    Check,
+    NumKeys,
+    /// Waits in a loop until a counter has come so far; `exact`: as far as it comes.
+    AtLeast {
+        number: i64,
+        exact: bool,
+    },
+    /// Waits in a loop until the key holds this.
+    Until(Vec<u8>),
+    /// Meets the other ranks in the store that `init_process_group` is given.
+    Meet,
+}
+
+impl What {
+    /// Whether it can change what the key holds.
+    pub(super) fn changes(&self) -> bool {
+        use What::{Add, Append, CompareSet, Delete, Set};
+        matches!(self, Set(_) | Append(_) | Add(_) | CompareSet { .. } | Delete)
+    }
+}
+
+/// An operation where it stands in the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct Op {
+    pub(super) store: Arc<Place>,
+    pub(super) what: What,
+    /// As the store names them, with all prefixes. One, for what changes a key.
+    pub(super) keys: Vec<String>,
+    /// Barriers of all ranks that the rank has passed.
+    pub(super) barriers: u32,
+    /// When the rank comes to it, but for what it waits for in stores.
+    pub(super) clock: Clock,
+    /// How long it may wait.
+    pub(super) timeout_ms: Option<u64>,
+    pub(super) line: u32,
+    pub(super) column: u32,
+    /// Whether it asks in a loop until it likes the answer, for however long.
+    pub(super) polls: bool,
+    /// What the program was told; nothing where it does not ask.
+    pub(super) told: Option<Answer>,
+}
+
+/// What an operation is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) enum Answer {
+    Done,
+    Bytes(Vec<u8>),
+    Many(Vec<Vec<u8>>),
+    Number(i64),
+    Yes(bool),
+    Raises(DistError),
+    /// It waits for this until its time is up.
+    TimesOut(Missing),
+}
+
+/// What one waits for in vain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct Missing {
+    /// The first key that is missing, as the store names it; of a server's counter, its number.
+    pub(super) key: String,
+    /// What that is in words.
+    pub(super) awaited: String,
+    pub(super) why: Lost,
+}
+
+impl Missing {
+    pub(super) fn key(key: &str, why: Lost) -> Missing {
+        Missing { key: key.to_owned(), awaited: format!("{key:?}"), why }
+    }
+}
+
+/// All of one rank's operations, as far as it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Log {
+    pub(super) ops: Vec<Op>,
+    /// The operation whose answer it cannot go on without.
+    pub(super) stuck: Option<usize>,
+    /// Whether it waits for ever in the last one.
+    pub(super) hangs: bool,
+    /// When its process ends, if it does, but for what it waits for in stores.
+    pub(super) end: Option<Clock>,
+}
+
+impl Log {
+    /// Whether the rank waits for an answer.
+    pub(in super::super) fn is_stuck(&self) -> bool {
+        self.stuck.is_some()
+    }
+
+    /// Whether the rank goes no further, without having raised anything.
+    pub(in super::super) fn stops(&self) -> bool {
+        self.stuck.is_some() || self.hangs
+    }
+
+    /// Whether the rank has used no such store.
+    pub(in super::super) fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+}
+
+/// An operation of the job: a rank, and which of its operations.
+pub(super) type At = (usize, usize);
+
+/// What stores have answered, and who waits for whom by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Agreed {
+    /// What was found out; `None` while nothing was asked.
+    pub(super) answers: BTreeMap<At, Given>,
+    /// By what each rank does, whom that lets go on, and by which tag it is told.
+    pub(super) signals: BTreeMap<At, Vec<Signal>>,
+    /// By what each rank waits in, for whom.
+    pub(super) waits: BTreeMap<At, Vec<Signal>>,
+    /// Which operations wait for which.
+    pub(super) edges: BTreeMap<At, Vec<At>>,
+    /// What is known of each key.
+    pub(super) touched: BTreeMap<(Arc<Place>, String), Touched>,
+    /// Which order was taken where more than one can happen.
+    pub(super) chosen: Chosen,
+    /// Whether all ranks have been looked at once.
+    pub(super) looked: bool,
+}
+
+impl Agreed {
+    /// What was assumed of who is first, by line.
+    pub(in super::super) fn assumed(&self, logs: &[Log]) -> Vec<(u32, String)> {
+        self.chosen.told(logs, &self.edges)
+    }
+}
+
+/// An answer that was found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    pub(super) answer: Answer,
+    /// What the operation turned out to be, if it asks in a loop.
+    pub(super) instead: Option<What>,
+}
+
+/// A message from a rank that changed a key to one that waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Signal {
+    pub(super) peer: GlobalRank,
+    pub(super) tag: u32,
+    pub(super) bytes: usize,
+}
+
+/// Who changes a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Touched {
+    /// One rank, as often as it likes.
+    By(usize),
+    /// One rank, which sets it once: the operation, after how many barriers, the value, and when.
+    SetOnce(At, u32, Vec<u8>, Option<Clock>),
+    /// Several ranks.
+    Shared,
+}
+
+impl Touched {
+    /// Whether no other rank changes the key.
+    pub(super) fn only_by(touched: Option<&Touched>, rank: usize) -> bool {
+        match touched {
+            None => true,
+            Some(Touched::By(by) | Touched::SetOnce((by, _), ..)) => *by == rank,
+            Some(Touched::Shared) => false,
+        }
+    }
+}
+
+/// Who changes each key.
+pub(super) fn touched(logs: &[Log], times: &Times) -> BTreeMap<(Arc<Place>, String), Touched> {
+    let mut table: BTreeMap<(Arc<Place>, String), Touched> = BTreeMap::new();
+    for (rank, log) in logs.iter().enumerate() {
+        for (at, op) in log.ops.iter().enumerate().filter(|(_, op)| op.what.changes()) {
+            for key in &op.keys {
+                let known = table.get(&(op.store.clone(), key.clone()));
+                let now = match (known, &op.what) {
+                    (None, What::Set(value)) => {
+                        let done = times.done((rank, at));
+                        Touched::SetOnce((rank, at), op.barriers, value.clone(), done)
+                    }
+                    (known, _) if Touched::only_by(known, rank) => Touched::By(rank),
+                    _ => Touched::Shared,
+                };
+                table.insert((op.store.clone(), key.clone()), now);
+            }
+        }
+    }
+    table
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.what {
+            What::Set(_) => "set",
+            What::Append(_) => "append",
+            What::Add(_) | What::AtLeast { .. } => "add",
+            What::CompareSet { .. } => "compare_set",
+            What::Delete => "delete_key",
+            What::Get | What::Until(_) => "get",
+            What::MultiGet => "multi_get",
+            What::Wait if self.polls => "check",
+            What::Wait => "wait",
+            What::Check => "check",
+            What::NumKeys => "num_keys",
+            What::Meet => return f.write_str("init_process_group"),
+        };
+        match &self.keys[..] {
+            [] => write!(f, "store.{name}()"),
+            [key] => write!(f, "store.{name}({key:?})"),
+            [first, rest @ ..] => write!(f, "store.{name}({first:?} and {} more)", rest.len()),
+        }
+    }
+}

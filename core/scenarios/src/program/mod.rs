@@ -1,0 +1,87 @@
+//! What is asked of a program, and what comes of it: the words that a page and the module that
+//! executes programs for it have in common.
+
+mod error;
+
+pub use error::ProgramError;
+
+use lockstep_core::plan::Plan;
+use lockstep_core::rank::GlobalRank;
+use serde::{Deserialize, Serialize};
+
+/// What a program may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Bytes of text.
+    pub text_bytes: usize,
+    /// Function calls, comparisons and turns of loops of one rank.
+    pub ticks: u64,
+    /// Bytes of values of one rank. Kept to as well as the interpreter can.
+    pub heap_bytes: usize,
+    /// Ranks.
+    pub world_size: u32,
+    /// Operations of all ranks together.
+    pub ops: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            text_bytes: 1 << 20,
+            ticks: 6_000_000,
+            heap_bytes: 256 << 20,
+            world_size: 4096,
+            ops: 20_000_000,
+        }
+    }
+}
+
+/// What is said about a program from outside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// Instead of what `run` says.
+    pub world_size: Option<u32>,
+    /// Instead of what `run` says.
+    pub ranks_per_node: Option<u32>,
+    /// The timeout of every group, instead of what the program says.
+    pub timeout_ms: Option<u64>,
+    /// What a program may use.
+    pub limits: Limits,
+}
+
+/// A program as a plan, and what else came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Compiled {
+    /// The plan.
+    pub plan: Plan,
+    /// The topology that `run` names, if it does.
+    pub topology: Option<String>,
+    /// What the ranks print as far as nothing keeps them waiting.
+    pub printed: Vec<Printed>,
+    /// Ranks that raised, and what. Ranks that raised the same stand together.
+    pub raised: Vec<(Vec<GlobalRank>, ProgramError)>,
+    /// What is open in the program, and how it was taken, by line: which rank is first in a store.
+    pub assumed: Vec<(u32, String)>,
+}
+
+/// What a rank prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Printed {
+    /// Which.
+    pub rank: GlobalRank,
+    /// The line of the program.
+    pub line: u32,
+    /// What.
+    pub text: String,
+    /// How many operations of its plan's program come before it: it prints once it goes on from the
+    /// last of them.
+    pub after: u32,
+}
+
+impl Printed {
+    /// Whether a rank comes to it where the ranks have gone on from so many of their operations: a
+    /// rank does not get to what it would print behind a call that never completes.
+    pub fn is_reached(&self, ended_ops: &[u32]) -> bool {
+        ended_ops.get(self.rank.index()).is_some_and(|ended| self.after <= *ended)
+    }
+}

@@ -1,0 +1,381 @@
+//! One call of torch.distributed on its own, as a small program: what the lab and the command line
+//! offer by name.
+//!
+//! [`torch_calls`] lists them all in order; each has a name, a sentence, the backends it works on,
+//! the Python text that is shown ([`TorchCall::source`]), and its plan ([`TorchCall::plan`]), which
+//! is made by calling [`c10d`](lockstep_torch::c10d) as the text does.
+
+use super::torch_calls::CALLS;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::plan::{Fill, Plan, PlanError};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::words::counted;
+use lockstep_core::words::rank_list;
+use lockstep_torch::c10d::{Device, Dist, DistError, Job, Machine, Tensor};
+
+/// A call of torch.distributed with a small program that shows it.
+#[derive(Clone, Copy, Debug)]
+pub struct TorchCall {
+    /// PyTorch's name: `all_gather_object`.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub about: &'static str,
+    /// The backends that carry it out; the first is the default.
+    pub backends: &'static [&'static str],
+    /// The smallest world that shows it.
+    pub min_world_size: u32,
+    /// Elements of a rank's tensor at first: enough to see what the call is about.
+    pub(super) count: u64,
+    /// The program after the lines that all have, with `{dtype}`, `{count}`, `{device}`, `{op}` and
+    /// `{root}` to be filled in.
+    pub(super) program: &'static str,
+    pub(super) write: fn(&mut Script<'_, '_>) -> Result<(), DistError>,
+}
+
+/// How a call's program is made into a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TorchCallOptions {
+    /// The number of ranks.
+    pub world_size: u32,
+    /// Ranks a node; 0 for one node.
+    pub ranks_per_node: u32,
+    /// Elements of a rank's tensor, or of each part of it.
+    pub count: u64,
+    /// The element type.
+    pub dtype: Dtype,
+    /// The backend: `gloo`, `nccl`, `host`, …
+    pub backend: String,
+    /// The reduction of calls that reduce.
+    pub op: ReduceOp,
+    /// The root of calls that have one.
+    pub root: u32,
+    /// What tensors hold at the start.
+    pub fill: Fill,
+    /// The timeout of every group, in milliseconds.
+    pub timeout_ms: u64,
+}
+
+/// Why a call has no plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TorchCallError {
+    /// torch.distributed refuses it.
+    #[error("{}: {error}{}", named(.ranks), help(.error))]
+    Refused {
+        /// The first rank that is refused, and all that are in the same words.
+        ranks: Vec<GlobalRank>,
+        /// With what.
+        error: DistError,
+    },
+    /// The plan is past its limits.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+/// `rank 0`, or `ranks 0-3`.
+fn named(ranks: &[GlobalRank]) -> String {
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {}", rank_list(ranks))
+}
+
+fn help(error: &DistError) -> String {
+    error.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default()
+}
+
+/// Every call, in the order of torch.distributed's documents.
+pub fn torch_calls() -> &'static [TorchCall] {
+    CALLS
+}
+
+/// The call of that name, if there is one.
+pub fn torch_call(name: &str) -> Option<&'static TorchCall> {
+    CALLS.iter().find(|call| call.name == name)
+}
+
+/// The lines that every program begins with.
+const HEADER: &str = "\
+import torch
+import torch.distributed as dist
+
+dist.init_process_group(\"{backend}\")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+
+";
+
+/// The same where tensors are on a GPU, which each process must choose for itself: NCCL refuses two
+/// ranks on one, and `device="cuda"` is the current one.
+const CUDA_HEADER: &str = "\
+import os
+import torch
+import torch.distributed as dist
+
+local_rank = int(os.environ[\"LOCAL_RANK\"])
+torch.cuda.set_device(local_rank{gpus})
+dist.init_process_group(\"{backend}\"{bound})
+rank, world_size = dist.get_rank(), dist.get_world_size()
+
+";
+
+/// Which of the options a call's program has a place for; the others change nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heeds {
+    /// [`TorchCallOptions::count`].
+    pub count: bool,
+    /// [`TorchCallOptions::dtype`].
+    pub dtype: bool,
+    /// [`TorchCallOptions::op`].
+    pub op: bool,
+    /// [`TorchCallOptions::root`].
+    pub root: bool,
+}
+
+impl TorchCall {
+    /// Which of the options change what the call does.
+    pub fn heeds(&self) -> Heeds {
+        let has = |place: &str| self.program.contains(place);
+        Heeds { count: has("{count}"), dtype: has("{dtype}"), op: has("{op}"), root: has("{root}") }
+    }
+
+    /// The options for its default backend: four ranks (more if it needs them), float32.
+    pub fn options(&self) -> TorchCallOptions {
+        TorchCallOptions {
+            world_size: self.min_world_size.max(4),
+            ranks_per_node: 0,
+            count: self.count,
+            dtype: Dtype::Float32,
+            backend: self.backends.first().copied().unwrap_or("gloo").to_owned(),
+            op: ReduceOp::Sum,
+            root: 0,
+            fill: Fill::Iota,
+            timeout_ms: 10_000,
+        }
+    }
+
+    /// The program as it would be run with PyTorch.
+    pub fn source(&self, options: &TorchCallOptions) -> String {
+        let cuda = on_device(&options.backend);
+        let or_nothing = |there: bool, text: &'static str| if there { text } else { "" };
+        let device = or_nothing(cuda, ", device=\"cuda\"");
+        // The forms of several GPUs a process use two.
+        let several = self.program.contains("{gpu}");
+        let gpu = or_nothing(cuda, ", device=f\"cuda:{2 * local_rank + i}\"");
+        let bound = ", device_id=torch.device(\"cuda\", local_rank)";
+        let is_success = match cuda {
+            true => {
+                "# NCCL's work.is_success() raises NotImplementedError: \
+                 WorkNCCL::isSuccess() is deprecated\n"
+            }
+            false => "work.is_success()\n",
+        };
+        let header = if cuda { CUDA_HEADER } else { HEADER };
+        format!("{header}{}", self.program)
+            .replace("{gpus}", or_nothing(several, " * 2"))
+            .replace("{bound}", or_nothing(self.binds_device(), bound))
+            .replace("{gpu}", gpu)
+            .replace("{is_success}", is_success)
+            .replace("{backend}", &options.backend)
+            .replace("{dtype}", &format!("torch.{}", options.dtype))
+            .replace("{count}", &options.count.to_string())
+            .replace("{device_type}", if device.is_empty() { "cpu" } else { "cuda" })
+            .replace("{device}", device)
+            .replace("{op}", &options.op.python())
+            .replace("{root}", &options.root.to_string())
+    }
+
+    /// Whether its processes say at the beginning which GPU is theirs.
+    fn binds_device(&self) -> bool {
+        self.name == "split_group"
+    }
+
+    /// The program's plan.
+    ///
+    /// # Errors
+    /// With PyTorch's text when the backend refuses the call, the type or the reduction.
+    pub fn plan(&self, options: &TorchCallOptions) -> Result<Plan, TorchCallError> {
+        if options.world_size != 0 && options.world_size < self.min_world_size {
+            return Err(PlanError::WorldTooSmall {
+                what: self.name.to_owned(),
+                needs: self.min_world_size,
+                world_size: options.world_size,
+            }
+            .into());
+        }
+        let ranks = counted(options.world_size, "rank");
+        let name = format!("{} on {}, {ranks}", self.name, options.backend);
+        let mut job = Job::new(name, options.world_size)?;
+        let cuda_devices = u32::from(on_device(&options.backend));
+        job.machine(Machine { cuda_devices, mpi: true });
+        job.ranks_per_node(options.ranks_per_node).timeout_ms(options.timeout_ms);
+        let text = self.source(options);
+        let source = job.source(format!("{}.py", self.name), text.clone());
+        job.run(|dist| {
+            let mut script = Script { dist, text: &text, source, options };
+            script.on("init_process_group");
+            let backend = options.backend.as_str();
+            if self.binds_device() {
+                script.dist.init_process_group(lockstep_torch::c10d::InitProcessGroup {
+                    device_id: Some(0),
+                    ..backend.into()
+                })?;
+            } else {
+                script.dist.init_process_group(backend)?;
+            }
+            (self.write)(&mut script)
+        });
+        let all = || (0..options.world_size).map(GlobalRank);
+        if let Some(error) = all().find_map(|rank| job.raised(rank)) {
+            let ranks = all().filter(|rank| job.raised(*rank) == Some(error)).collect();
+            return Err(TorchCallError::Refused { ranks, error: error.clone() });
+        }
+        Ok(job.finish()?)
+    }
+}
+
+fn on_device(backend: &str) -> bool {
+    backend.contains("nccl")
+}
+
+/// A program being carried out on one rank, with the lines of its text.
+pub(super) struct Script<'a, 'j> {
+    pub(super) dist: &'a mut Dist<'j>,
+    text: &'a str,
+    source: u32,
+    pub(super) options: &'a TorchCallOptions,
+}
+
+impl<'j> Script<'_, 'j> {
+    /// The first line that has these words is what happens next.
+    pub(super) fn on(&mut self, words: &str) -> &mut Dist<'j> {
+        let lines = (1..).zip(self.text.lines());
+        let line = lines.filter(|(_, line)| line.contains(words)).map(|(line, _)| line).next();
+        if let Some(line) = line {
+            self.dist.at(self.source, line);
+        }
+        self.dist
+    }
+
+    /// This rank.
+    pub(super) fn rank(&self) -> u32 {
+        self.dist.process().0
+    }
+
+    /// A tensor of the program's type on its device that holds the options' fill.
+    pub(super) fn filled(&mut self, name: &str, numel: u64) -> Tensor {
+        self.tensor(name, numel, self.options.fill)
+    }
+
+    /// A tensor of the program's type on its device that holds zeros.
+    pub(super) fn empty(&mut self, name: &str, numel: u64) -> Tensor {
+        self.tensor(name, numel, Fill::Zeros)
+    }
+
+    /// Where the program's tensors are.
+    pub(super) fn device(&self) -> Device {
+        match on_device(&self.options.backend) {
+            true => Device::Cuda,
+            false => Device::Cpu,
+        }
+    }
+
+    fn tensor(&mut self, name: &str, numel: u64, fill: Fill) -> Tensor {
+        let device = self.device();
+        self.dist.tensor_on(device, name, self.options.dtype, numel, fill)
+    }
+
+    /// A list of tensors of `count` elements.
+    pub(super) fn list(&mut self, name: &str, length: u32, fill: Fill) -> Vec<Tensor> {
+        let count = self.options.count;
+        (0..length).map(|i| self.tensor(&format!("{name}[{i}]"), count, fill)).collect()
+    }
+}
+
+/// A mesh's dimension by name.
+pub(super) fn dim(name: &str) -> Option<lockstep_torch::c10d::MeshDim<'_>> {
+    Some(name.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every call of the table, on every backend it names and some world sizes, is a plan whose
+    /// operations point at lines that name what they do.
+    #[test]
+    fn every_call_is_a_plan_on_every_backend_it_names() {
+        for call in torch_calls() {
+            for backend in call.backends {
+                for world_size in [2, 4, 6] {
+                    if world_size < call.min_world_size {
+                        continue;
+                    }
+                    let options = TorchCallOptions {
+                        world_size,
+                        backend: (*backend).to_owned(),
+                        ..call.options()
+                    };
+                    let plan = call.plan(&options);
+                    let plan =
+                        plan.unwrap_or_else(|error| panic!("{} {backend}: {error}", call.name));
+                    let ops = plan.programs.iter().flat_map(|program| &program.ops);
+                    assert!(ops.clone().count() > 0, "{}", call.name);
+                    let lines: Vec<&str> = plan.sources[0].text.lines().collect();
+                    for op in ops {
+                        let line = lines[op.at.unwrap().line as usize - 1];
+                        let name = op.via.as_deref().unwrap_or(op.action.name());
+                        assert!(
+                            line.contains(name) || line.contains("work."),
+                            "{}: {name} at {line:?}",
+                            call.name
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_can_be_found() {
+        for call in torch_calls() {
+            assert_eq!(torch_call(call.name).map(|found| found.about), Some(call.about));
+        }
+        assert!(torch_call("all_reduce_somehow").is_none());
+    }
+
+    #[test]
+    fn what_a_backend_refuses_is_said_in_pytorchs_words() {
+        let refusal = |name: &str, change: fn(&mut TorchCallOptions)| {
+            let call = torch_call(name).unwrap();
+            let mut options = call.options();
+            change(&mut options);
+            call.plan(&options).unwrap_err().to_string()
+        };
+        insta::assert_snapshot!([
+            refusal("all_to_all", |options| options.backend = "gloo".into()),
+            refusal("reduce_scatter", |options| options.backend = "gloo".into()),
+            refusal("monitored_barrier", |options| options.backend = "nccl".into()),
+            refusal("all_reduce", |options| options.op = ReduceOp::Avg),
+            refusal("all_reduce", |options| options.dtype = Dtype::Int16),
+            refusal("broadcast", |options| options.root = 9),
+            refusal("all_gather_coalesced", |options| options.backend = "nccl".into()),
+            refusal("barrier", |options| options.backend = "foo".into()),
+        ].join("\n"), @r"
+    ranks 0-3: RuntimeError: Backend gloo does not support alltoall (all_to_all_single works on gloo.)
+    ranks 0-3: RuntimeError: ProcessGroupGloo does not support reduce_scatter (reduce_scatter_tensor works on gloo.)
+    ranks 0-3: ValueError: monitored_barrier is only implemented for GLOO backend.
+    ranks 0-3: RuntimeError: Cannot use ReduceOp.AVG with Gloo
+    ranks 0-3: RuntimeError: Invalid scalar type
+    ranks 0-3: RuntimeError: ProcessGroupGloo::broadcast: invalid root rank: 9 (The group's ranks are 0 to 3.)
+    ranks 0-3: NotImplementedError: ProcessGroupNCCL does not support allgather_coalesced
+    ranks 0-3: AssertionError: Unknown backend type foo (The backends are gloo, nccl, mpi, and Lockstep's own host.)
+    ");
+    }
+
+    #[test]
+    fn the_plan_of_every_call_reads_back_in_both_forms() {
+        for call in torch_calls() {
+            let plan = call.plan(&TorchCallOptions { world_size: 6, ..call.options() }).unwrap();
+            assert_eq!(Plan::read(plan.to_json().as_bytes()).unwrap(), plan);
+            assert_eq!(Plan::read(&plan.to_bytes()).unwrap(), plan);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What no call of a plan shows and the diagnosis has to know: groups that ranks make differently,
+//! works that nobody waits for ([`Remark`]), waits in a store that come to nothing ([`LostWait`]), and
+//! backward passes that reduce nothing ([`BackwardPass`]).
+//!
+//! A plan says each in the name of an operation that takes no time, or in what the operation is a
+//! part of. PyTorch's layer writes these names and the diagnosis parses them, both from here.
+
+mod backward_pass;
+mod lost_wait;
+
+pub use backward_pass::{BACKWARD, BackwardPass};
+pub use lost_wait::{Lost, LostWait};
+
+use crate::rank::GlobalRank;
+use std::fmt;
+
+/// The description of the group in which a plan shows waits in stores, which are no collectives.
+pub const STORE_GROUP: &str = "what ranks wait for in stores";
+
+/// Something that a rank does and that none of its calls shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// `new_group`, which every rank is to call, and not every rank calls alike.
+    NewGroup {
+        /// The group's name on this rank: how many it has made.
+        name: String,
+        /// The members that it lists, ascending.
+        ranks: Vec<GlobalRank>,
+    },
+    /// An asynchronous call has failed, and the rank never waits for its work.
+    Failed {
+        /// The call.
+        call: String,
+        /// What waiting would raise.
+        error: String,
+    },
+    /// The work of a send or receive is let go of as soon as the call returns it.
+    Dropped {
+        /// `isend` or `irecv`.
+        call: String,
+    },
+    /// The one name that holds the work of a send or receive gets another value, or ends with its
+    /// function, before anything has happened that takes time.
+    Unheld {
+        /// `isend` or `irecv`.
+        call: String,
+        /// The name.
+        name: String,
+    },
+    /// The work of a send or receive is never waited for, and nothing that follows waits either.
+    Left {
+        /// `isend` or `irecv`.
+        call: String,
+    },
+}
+
+impl Remark {
+    /// The remark that an operation's name tells of; `None` of any other name.
+    pub fn parse(name: &str) -> Option<Remark> {
+        let dropped = || {
+            let call = name.strip_suffix(DROPPED)?;
+            Some(Remark::Dropped { call: call.to_owned() })
+        };
+        let failed = || {
+            let (call, error) = name.strip_suffix(UNHEARD)?.split_once(" fails with ")?;
+            Some(Remark::Failed { call: call.to_owned(), error: error.to_owned() })
+        };
+        let new_group = || {
+            let (list, group) = name.strip_prefix("new_group([")?.split_once("]), group ")?;
+            let ranks: Result<Vec<u32>, _> = match list {
+                "" => Ok(Vec::new()),
+                list => list.split(", ").map(str::parse).collect(),
+            };
+            let ranks = ranks.ok()?.into_iter().map(GlobalRank).collect();
+            Some(Remark::NewGroup { name: group.to_owned(), ranks })
+        };
+        let left = || {
+            let call = name.strip_suffix(LEFT)?;
+            Some(Remark::Left { call: call.to_owned() })
+        };
+        let unheld = || {
+            let (call, held) = name.strip_suffix(UNHELD)?.split_once(HELD)?;
+            Some(Remark::Unheld { call: call.to_owned(), name: held.to_owned() })
+        };
+        new_group().or_else(dropped).or_else(left).or_else(unheld).or_else(failed)
+    }
+}
+
+const DROPPED: &str = ": its work is let go of at once";
+const HELD: &str = ": its work is held by ";
+const UNHELD: &str = ", which lets go of it";
+const LEFT: &str = ": nothing waits for it";
+const UNHEARD: &str = ", and nobody waits for it";
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Remark::NewGroup { name, ranks } => {
+                let ranks: Vec<String> = ranks.iter().map(GlobalRank::to_string).collect();
+                write!(f, "new_group([{}]), group {name}", ranks.join(", "))
+            }
+            Remark::Failed { call, error } => write!(f, "{call} fails with {error}{UNHEARD}"),
+            Remark::Dropped { call } => write!(f, "{call}{DROPPED}"),
+            Remark::Unheld { call, name } => write!(f, "{call}{HELD}{name}{UNHELD}"),
+            Remark::Left { call } => write!(f, "{call}{LEFT}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_name_tells_what_was_said(
+            ranks in proptest::collection::vec(0u32..99, 0..5),
+            error in "\\PC{0,20}",
+            nth in 0usize..5,
+        ) {
+            let remarks = [
+                Remark::NewGroup {
+                    name: "3".into(),
+                    ranks: ranks.into_iter().map(GlobalRank).collect(),
+                },
+                Remark::Failed { call: "all_reduce".into(), error },
+                Remark::Dropped { call: "isend".into() },
+                Remark::Left { call: "irecv".into() },
+                Remark::Unheld { call: "irecv".into(), name: "req".into() },
+            ];
+            let said = remarks[nth].to_string();
+            prop_assert_eq!(Remark::parse(&said), Some(remarks[nth].clone()));
+        }
+
+        #[test]
+        fn no_name_panics(name in "\\PC{0,60}") {
+            let _ = Remark::parse(&name);
+            let _ = Remark::parse(&format!("new_group([{name}"));
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! A job under recording: what its ranks share, what each has done, and the plan that comes of it.
+//!
+//! Ranks run one after the other, as ordinary code, so what a call tells its own rank is known at
+//! once, and what another rank would have sent is not: those are values of the simulation or the
+//! run. What only the whole job knows is settled in [`Job::finish`]: the sizes that object calls
+//! learn from each other, and groups whose members did not all make them.
+
+use super::backend::Machine;
+use super::detail;
+use super::dist::Dist;
+use super::error::DistError;
+use super::group_table::{GroupEntry, GroupTable};
+use super::groups::World;
+use super::issue::collective_call;
+use super::pairs::{Pair, never_made};
+use super::remark::{Noted, Whole, groups_made_alike};
+use super::rendezvous::Environment;
+use super::sizes::SizeTable;
+use super::tensor::Tensor;
+use super::tensors::TensorTable;
+use super::work::WorkState;
+use lockstep_core::collective::Collective;
+use lockstep_core::group::{BackendName, GroupError, GroupId, ProcessGroup};
+use lockstep_core::plan::{
+    Action, Call, Op, Plan, PlanError, Program, Source, SourceLine, TensorId,
+};
+use lockstep_core::rank::{GlobalRank, GroupRank};
+use lockstep_core::reduce::ReduceOp;
+use lockstep_core::schedule::Algorithm;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// A job whose ranks call torch.distributed. See the [module's example](super).
+#[derive(Debug)]
+pub struct Job {
+    name: String,
+    pub(super) shared: Shared,
+    ranks: Vec<RankState>,
+}
+
+/// What all ranks of a job share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) world_size: u32,
+    pub(super) ranks_per_node: u32,
+    pub(super) machine: Machine,
+    pub(super) groups: GroupTable,
+    pub(super) tensors: TensorTable,
+    pub(super) sizes: SizeTable,
+    sources: Vec<Source>,
+    environment: BTreeMap<String, Option<String>>,
+    timeout_ms: Option<u64>,
+}
+
+/// What one rank has done so far.
+#[derive(Debug, Default)]
+pub(super) struct RankState {
+    pub(super) world: World,
+    pub(super) recorded: Vec<Recorded>,
+    pub(super) works: Vec<WorkState>,
+    pub(super) warnings: Vec<String>,
+    pub(super) at: Option<SourceLine>,
+    /// Per call that learns sizes from other ranks, how often this rank has made it.
+    pub(super) sized_calls: BTreeMap<super::sizes::SizeKey, u64>,
+    pub(super) tensors: super::tensors::OwnTensors,
+    /// What `TORCH_DISTRIBUTED_DEBUG=DETAIL` compares with the other ranks, in order.
+    pub(super) checks: Vec<super::detail::Check>,
+    pub(super) streams: super::streams::Streams,
+    /// NCCL's communicators of two ranks that this one has come to.
+    pub(super) pairs: BTreeSet<Pair>,
+    /// The user's call that what follows is a part of: DDP's passes.
+    pub(super) part_of: Option<&'static str>,
+    /// Barriers of all ranks that it has passed.
+    pub(super) barriers: u32,
+    /// How long that was ago.
+    pub(super) clock: super::store_waits::Clock,
+    /// Calls that are to be made together.
+    pub(super) batch: Option<super::issue::Issue>,
+    /// Tensors that a call was handed.
+    pub(super) used: BTreeSet<TensorId>,
+    /// Tensors that something has written into.
+    pub(super) written: BTreeSet<TensorId>,
+    /// What is in tensors that copies of known elements alone have written into.
+    pub(super) holds: BTreeMap<TensorId, Vec<u8>>,
+    /// Tensors whose values are not known.
+    pub(super) unknown: BTreeSet<TensorId>,
+    /// Copies that wait for the default group.
+    pub(super) early: Vec<(Tensor, Tensor, Option<ReduceOp>)>,
+    /// Tensors that were numbered before they were made.
+    pub(super) made: BTreeMap<TensorId, TensorId>,
+    outcome: Option<DistError>,
+}
+
+/// One operation of a rank under recording.
+#[derive(Clone, Debug)]
+pub(super) enum Recorded {
+    /// An operation whose arguments are known.
+    Op(Op),
+    /// A collective whose number of elements other ranks decide.
+    Sized(Op, super::sizes::SizeId),
+    /// The rank waits here until every member of a group has made it.
+    Connect { group: GroupId, via: &'static str, at: Option<SourceLine> },
+    /// The rank waits here until the other one of the pair has come.
+    Pair { pair: Pair, at: Option<SourceLine> },
+    /// What is said of the rank here, unless there turns out to be nothing to say.
+    Remark(Noted),
+}
+
+impl Job {
+    /// A job of `world_size` processes on one node without GPUs, started as torchrun would: with
+    /// `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` set.
+    ///
+    /// # Errors
+    /// When `world_size` is 0 or more than a plan can have.
+    pub fn new(name: impl Into<String>, world_size: u32) -> Result<Job, PlanError> {
+        if world_size == 0 {
+            return Err(PlanError::EmptyWorld);
+        }
+        if world_size > lockstep_core::rank::MAX_WORLD_SIZE {
+            return Err(PlanError::WorldTooLarge(world_size));
+        }
+        let world: Arc<[GlobalRank]> = (0..world_size).map(GlobalRank).collect();
+        Ok(Job {
+            name: name.into(),
+            shared: Shared {
+                world_size,
+                ranks_per_node: world_size,
+                machine: Machine { cuda_devices: 0, mpi: false },
+                groups: GroupTable::new(world),
+                tensors: TensorTable::default(),
+                sizes: SizeTable::default(),
+                sources: Vec::new(),
+                environment: BTreeMap::new(),
+                timeout_ms: None,
+            },
+            ranks: (0..world_size).map(|_| RankState::default()).collect(),
+        })
+    }
+
+    /// The number of processes.
+    pub fn world_size(&self) -> u32 {
+        self.shared.world_size
+    }
+
+    /// Spreads the ranks over nodes, in rank order. 0 means one node.
+    pub fn ranks_per_node(&mut self, ranks: u32) -> &mut Job {
+        self.shared.ranks_per_node = if ranks == 0 { self.shared.world_size } else { ranks };
+        self
+    }
+
+    /// Sets what PyTorch finds on the ranks' machines.
+    pub fn machine(&mut self, machine: Machine) -> &mut Job {
+        self.shared.machine = machine;
+        self
+    }
+
+    /// Sets or removes an environment variable of every process.
+    pub fn environment(&mut self, name: &str, value: Option<&str>) -> &mut Job {
+        self.shared.environment.insert(name.to_owned(), value.map(str::to_owned));
+        self
+    }
+
+    /// Sets `TORCH_DISTRIBUTED_DEBUG=DETAIL`: before each collective its ranks compare what they
+    /// are about to call, and raise where they do not agree, instead of hanging. [`Job::run`]
+    /// compares once all ranks have run.
+    pub fn debug_detail(&mut self) -> &mut Job {
+        self.environment(detail::VARIABLE, Some("DETAIL"))
+    }
+
+    /// Gives every group of the plan this timeout, in milliseconds, instead of its own. A
+    /// simulation takes as long either way; a real run that hangs ends sooner.
+    pub fn timeout_ms(&mut self, timeout_ms: u64) -> &mut Job {
+        self.shared.timeout_ms = Some(timeout_ms);
+        self
+    }
+
+    /// A source text that [`Dist::at`] can point into; returns its index.
+    pub fn source(&mut self, path: impl Into<String>, text: impl Into<String>) -> u32 {
+        self.shared.sources.push(Source { path: path.into(), text: text.into() });
+        self.shared.sources.len() as u32 - 1
+    }
+
+    /// The handle of one process; `None` outside the job.
+    pub fn rank(&mut self, rank: GlobalRank) -> Option<Dist<'_>> {
+        let state = self.ranks.get_mut(rank.index())?;
+        Some(Dist { rank, shared: &mut self.shared, state })
+    }
+
+    /// Runs the same script on every rank, in rank order. A rank whose script is refused stops
+    /// there, like a process that raises; the others go on, and the plan shows what they then wait
+    /// for. Its refusal is kept: see [`Job::raised`].
+    pub fn run(
+        &mut self,
+        mut script: impl FnMut(&mut Dist<'_>) -> Result<(), DistError>,
+    ) -> &mut Job {
+        for (rank, state) in self.ranks.iter_mut().enumerate() {
+            if state.outcome.is_some() {
+                continue;
+            }
+            let rank = GlobalRank(rank as u32);
+            let outcome = script(&mut Dist { rank, shared: &mut self.shared, state });
+            state.outcome = outcome.err();
+        }
+        self.compare_fingerprints();
+        self
+    }
+
+    /// What the wrapper of `TORCH_DISTRIBUTED_DEBUG=DETAIL` finds: ranks whose calls do not agree
+    /// raise there, and do nothing any more.
+    fn compare_fingerprints(&mut self) {
+        if !self.shared.debug_detail() {
+            return;
+        }
+        let checks: Vec<_> = self.ranks.iter().map(|state| state.checks.clone()).collect();
+        for raised in detail::compare(&checks, &self.shared.groups.members()) {
+            let Some(state) = self.ranks.get_mut(raised.rank.index()) else { continue };
+            if let Some(check) = state.checks.get(raised.check) {
+                state.recorded.truncate(check.before);
+            }
+            state.checks.truncate(raised.check);
+            state.outcome = Some(raised.error);
+        }
+    }
+
+    /// What the rank's script was refused with, if it was.
+    pub fn raised(&self, rank: GlobalRank) -> Option<&DistError> {
+        self.ranks.get(rank.index())?.outcome.as_ref()
+    }
+
+    /// Python's warnings on a rank, in order.
+    pub fn warnings(&self, rank: GlobalRank) -> &[String] {
+        self.ranks.get(rank.index()).map(|state| &state.warnings[..]).unwrap_or_default()
+    }
+
+    /// The plan of what the ranks have done.
+    ///
+    /// Where a member of a group never made it (or made another of that name), the ranks that did
+    /// wait for it in a barrier `via` `new_group`: PyTorch's gloo connects there and hangs. So do
+    /// ranks that come to NCCL's communicators of two in a circle.
+    ///
+    /// # Errors
+    /// When the plan is past a plan's limits.
+    pub fn finish(self) -> Result<Plan, PlanError> {
+        self.finish_with(std::iter::empty())
+    }
+
+    /// The same, with moments of ranks in rank order, each the number of operations that the rank
+    /// had done: they become places in the plan's programs, where some of those are left out.
+    ///
+    /// # Errors
+    /// When the plan is past a plan's limits.
+    pub fn finish_with<'m>(
+        self,
+        moments: impl Iterator<Item = (GlobalRank, &'m mut u32)>,
+    ) -> Result<Plan, PlanError> {
+        let Job { name, mut shared, ranks } = self;
+        let mut moments = moments.peekable();
+        let tensors = shared.tensors.finish(&shared.sizes);
+        let mut programs: Vec<Program> = Vec::new();
+        let mut program_of = Vec::new();
+        let pairs = shared.circles_of_pairs(&ranks);
+        let alike = groups_made_alike(&ranks);
+        for (rank, state) in (0..).map(GlobalRank).zip(ranks) {
+            let RankState { recorded, works, .. } = state;
+            let whole = Whole::of(alike, &works, &recorded);
+            let is_said = |noted: &Noted| noted.is_said(&whole);
+            let (program, moved) = shared.program(recorded, &pairs, is_said);
+            while let Some((_, moment)) = moments.next_if(|(of, _)| *of == rank) {
+                *moment = moved.get(*moment as usize).copied().unwrap_or(program.ops.len() as u32);
+            }
+            // The newest is the likeliest to be equal; odd ranks out are few.
+            let index = programs.iter().rposition(|known| *known == program).unwrap_or_else(|| {
+                programs.push(program);
+                programs.len() - 1
+            });
+            program_of.push(index as u32);
+        }
+        let per_node = shared.ranks_per_node;
+        let plan = Plan {
+            name,
+            world_size: shared.world_size,
+            ranks_per_node: if per_node == shared.world_size { 0 } else { per_node },
+            groups: shared.process_groups()?,
+            tensors,
+            programs,
+            program_of,
+            sources: shared.sources,
+            schedules: Vec::new(),
+        };
+        plan.check()?;
+        Ok(plan)
+    }
+}
+
+impl Shared {
+    /// Whether PyTorch's wrapper compares the ranks' calls.
+    pub(super) fn debug_detail(&self) -> bool {
+        let level = self.environment.get(detail::VARIABLE).and_then(Option::as_deref);
+        level == Some("DETAIL")
+    }
+
+    /// The environment of a rank's process.
+    pub(super) fn environment(&self, rank: GlobalRank) -> Environment {
+        let local = rank.0 % self.ranks_per_node.max(1);
+        let node_first = rank.0 - local;
+        let local_world = self.ranks_per_node.min(self.world_size - node_first);
+        let mut environment: Environment = [
+            ("RANK", rank.to_string()),
+            ("WORLD_SIZE", self.world_size.to_string()),
+            ("LOCAL_RANK", local.to_string()),
+            ("LOCAL_WORLD_SIZE", local_world.to_string()),
+            ("MASTER_ADDR", "127.0.0.1".to_owned()),
+            ("MASTER_PORT", "29500".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        for (name, value) in &self.environment {
+            match value {
+                Some(value) => environment.insert(name.clone(), value.clone()),
+                None => environment.remove(name),
+            };
+        }
+        environment
+    }
+
+    fn process_groups(&self) -> Result<Vec<ProcessGroup>, GroupError> {
+        let groups = self.groups.groups.iter().map(|entry| {
+            // A job that never called init_process_group has a world all the same.
+            let backend = match entry.backend {
+                BackendName::Unknown => BackendName::Host,
+                backend => backend,
+            };
+            let group = ProcessGroup::new(entry.name.clone(), backend, entry.ranks.to_vec())?;
+            let timeout_ms = self.timeout_ms.unwrap_or(entry.timeout_ms);
+            Ok(group.with_desc(entry.desc.clone()).with_timeout_ms(timeout_ms))
+        });
+        groups.collect()
+    }
+
+    /// A group for each communicator of two ranks that is never made.
+    fn circles_of_pairs(&mut self, ranks: &[RankState]) -> BTreeMap<Pair, GroupId> {
+        if ranks.iter().all(|state| state.pairs.is_empty()) {
+            return BTreeMap::new();
+        }
+        let order = |state: &RankState| -> VecDeque<Pair> {
+            let pairs = state.recorded.iter().filter_map(|recorded| match recorded {
+                Recorded::Pair { pair, .. } => Some(*pair),
+                _ => None,
+            });
+            pairs.collect()
+        };
+        let stuck = never_made(ranks.iter().map(order).collect());
+        let groups = &mut self.groups.groups;
+        let group = |pair: Pair| {
+            let timeout_ms = groups.get(pair.group.index()).map(|entry| entry.timeout_ms);
+            let (low, high) = (pair.low, pair.high);
+            groups.push(GroupEntry {
+                name: format!("{low}:{high}"),
+                desc: format!("the communicator of ranks {low} and {high}"),
+                backend: BackendName::Host,
+                timeout_ms: timeout_ms.unwrap_or(BackendName::Nccl.default_timeout_ms()),
+                ranks: [low, high].into(),
+                made: 2,
+            });
+            (pair, GroupId(groups.len() as u32 - 1))
+        };
+        stuck.into_iter().map(group).collect()
+    }
+
+    /// A rank's operations, with what only the whole job knows filled in, and where each has come to.
+    fn program(
+        &self,
+        recorded: Vec<Recorded>,
+        pairs: &BTreeMap<Pair, GroupId>,
+        is_said: impl Fn(&Noted) -> bool,
+    ) -> (Program, Vec<u32>) {
+        let barrier = |group, via: &str, at| Op {
+            action: Action::Call {
+                call: collective_call(group, Collective::Barrier, 0, None, None, None),
+                async_op: false,
+            },
+            at,
+            via: Some(via.to_owned()),
+        };
+        let mut ops: Vec<Op> = Vec::new();
+        let mut moved: Vec<u32> = Vec::with_capacity(recorded.len());
+        for one in recorded {
+            moved.push(ops.len() as u32);
+            let mut op = match one {
+                Recorded::Op(op) => op,
+                Recorded::Sized(mut op, size) => {
+                    if let Action::Call { call: Call::Collective { count, .. }, .. } =
+                        &mut op.action
+                    {
+                        *count = self.sizes.elements(size);
+                    }
+                    op
+                }
+                Recorded::Connect { group, .. } if self.groups.complete(group) => continue,
+                Recorded::Connect { group, via, at } => barrier(group, via, at),
+                Recorded::Remark(noted) => match is_said(&noted) {
+                    true => noted.op(),
+                    false => continue,
+                },
+                Recorded::Pair { pair, at } => match pairs.get(&pair) {
+                    Some(group) => barrier(*group, "ncclCommInitRank", at),
+                    None => continue,
+                },
+            };
+            if let Action::Wait { op, .. } | Action::Query { op, .. } = &mut op.action {
+                *op = moved.get(*op as usize).copied().unwrap_or(*op);
+            }
+            ops.push(op);
+        }
+        (Program { ops }, moved)
+    }
+
+    /// Gives a call the schedule of its backend, where that decides the bits: gloo's ring.
+    pub(super) fn as_the_backend_does(&self, call: &mut Call) {
+        let Call::Collective { group, collective, algorithm, .. } = call else { return };
+        let entry = self.groups.groups.get(group.index());
+        let gloo = entry.is_some_and(|entry| entry.backend == BackendName::Gloo);
+        if gloo && Algorithm::of(*collective).contains(&Algorithm::GlooRing) {
+            *algorithm = Some(Algorithm::GlooRing);
+        }
+    }
+
+    /// The backend of a group of the plan.
+    pub(super) fn backend(&self, group: GroupId) -> BackendName {
+        let entry = self.groups.groups.get(group.index());
+        entry.map_or(BackendName::Unknown, |entry| entry.backend)
+    }
+
+    /// Whether NCCL carries out a group's calls.
+    pub(super) fn is_on_nccl(&self, group: GroupId) -> bool {
+        self.backend(group) == BackendName::Nccl
+    }
+
+    /// Every rank of the job.
+    pub(super) fn world(&self) -> Arc<[GlobalRank]> {
+        self.groups.world.clone()
+    }
+
+    /// The timeout of a group of the plan, in milliseconds.
+    pub(super) fn timeout_of(&self, group: GroupId) -> Option<u64> {
+        self.groups.groups.get(group.index()).map(|entry| entry.timeout_ms)
+    }
+
+    /// Whether every rank of the job is in a group of the plan.
+    pub(super) fn is_of_all(&self, group: GroupId) -> bool {
+        let entry = self.groups.groups.get(group.index());
+        entry.is_some_and(|entry| entry.ranks.len() == self.world_size as usize)
+    }
+
+    /// A rank's place in a group of the plan.
+    pub(super) fn group_rank(&self, group: GroupId, rank: GlobalRank) -> Option<GroupRank> {
+        let ranks = &self.groups.groups.get(group.index())?.ranks;
+        ranks.binary_search(&rank).ok().map(|place| GroupRank(place as u32))
+    }
+}

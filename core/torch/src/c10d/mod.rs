@@ -1,0 +1,94 @@
+//! torch.distributed's functions as Rust: PyTorch 2.7.1's names, arguments, defaults and refusals,
+//! each call written down as operations of a plan.
+//!
+//! A [`Job`] has one [`Dist`] for each of its processes. Its methods are the functions of
+//! `torch.distributed`; they check what PyTorch checks, in its order, refuse in its words
+//! ([`DistError`]), and make exactly the calls that its backends make: gloo flattens lists, NCCL
+//! turns uneven ones into several calls made together, object calls send sizes first. What the
+//! ranks wrote down becomes a [`Plan`](lockstep_core::plan::Plan), which need not be one that ends: a rank
+//! that skips a call is what Lockstep is for.
+//!
+//! ```
+//! use lockstep_torch::c10d::{Job, Reduction};
+//! use lockstep_core::dtype::Dtype;
+//! use lockstep_core::plan::Fill;
+//!
+//! let mut job = Job::new("a step", 4)?;
+//! job.run(|dist| {
+//!     dist.init_process_group("gloo")?;
+//!     let grad = dist.tensor("grad", Dtype::Float32, 8, Fill::Rank);
+//!     dist.all_reduce(&grad, Reduction::default())?;
+//!     dist.destroy_process_group(None)
+//! });
+//! let plan = job.finish()?;
+//! assert_eq!((plan.world_size, plan.programs.len()), (4, 1)); // four ranks, one program
+//! # Ok::<(), lockstep_core::plan::PlanError>(())
+//! ```
+//!
+//! Sources: `torch/distributed/{distributed_c10d,device_mesh,rendezvous}.py`,
+//! `torch/csrc/distributed/c10d/{ProcessGroupGloo,ProcessGroupNCCL,Utils,*Store}.*` of PyTorch
+//! 2.7, and what 2.7.1 was recorded to answer (`tests/data/pytorch/errors.json`), to which
+//! `sim/tests/suite/c10d` holds every case.
+
+mod args;
+mod backend;
+mod barriers;
+mod checks;
+mod coalesced;
+mod collectives;
+mod detail;
+mod device_mesh;
+mod dist;
+mod error;
+mod group_table;
+mod groups;
+mod init;
+mod issue;
+mod job;
+mod lists;
+mod mesh;
+mod mesh_grid;
+mod multigpu;
+mod new_group;
+mod object;
+mod p2p;
+mod pairs;
+mod pickle;
+mod python;
+mod refusals;
+mod remark;
+mod rendezvous;
+mod sizes;
+pub mod store;
+mod store_waits;
+mod streams;
+pub mod support;
+mod tensor;
+mod tensors;
+mod unknown;
+mod work;
+
+pub use args::{
+    Arg, FromRank, InGroup, InitProcessGroup, NewGroup, RecvFrom, Reduction, SendTo, TensorArg,
+    TensorListArg, ToRank,
+};
+pub use backend::{Backend, BackendConfig, Device, Machine};
+pub use checks::ABSENT;
+pub use coalesced::Coalescer;
+pub use detail::{DetailRaise, detail_of};
+pub use device_mesh::{DeviceMesh, Flattened, MeshDim};
+pub use dist::{Called, Dist};
+pub use error::{DistError, ErrorKind};
+pub use groups::{Group, GroupHandle};
+pub use job::Job;
+pub use p2p::{P2POp, P2pKind, Source};
+pub use pickle::{Object, PyObject};
+pub use rendezvous::{Environment, MeetingPlace, Rendezvous, rendezvous};
+pub use store_waits::Clock;
+pub use store_waits::STORE_TENSOR;
+pub use streams::{Stream, StreamEvent};
+pub use tensor::{ForwardPass, Layout, Shape, Tensor};
+pub use work::Work;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! Where [`Remark`]s are noted while a rank is recorded, and which of them a plan keeps: whether a
+//! work was waited for, or groups were made alike, is only known at the end.
+
+use super::dist::Dist;
+use super::job::{RankState, Recorded};
+use super::work::{Work, WorkState};
+use lockstep_core::plan::remark::Remark;
+use lockstep_core::plan::{Action, Op, SourceLine};
+use lockstep_core::rank::GlobalRank;
+/// What is known once a rank has been recorded as a whole.
+pub(super) struct Whole<'w> {
+    groups_alike: bool,
+    works: &'w [WorkState],
+    /// Before this operation the rank waits for others once more.
+    last_wait: u32,
+}
+
+impl<'w> Whole<'w> {
+    pub(super) fn of(groups_alike: bool, works: &'w [WorkState], ops: &[Recorded]) -> Whole<'w> {
+        let waits = |recorded: &Recorded| match recorded {
+            Recorded::Op(op) => match &op.action {
+                Action::Wait { .. } | Action::Die { .. } => true,
+                action => !action.calls().is_empty() && !action.is_async(),
+            },
+            _ => false,
+        };
+        let last_wait = ops.iter().rposition(waits).map_or(0, |at| at as u32);
+        Whole { groups_alike, works, last_wait }
+    }
+}
+
+/// A remark where it was made, while the job is recorded.
+#[derive(Clone, Debug)]
+pub(super) struct Noted {
+    remark: Remark,
+    /// The work that it is about, and that waiting for it makes it void.
+    work: Option<Work>,
+    at: Option<SourceLine>,
+}
+
+impl Noted {
+    /// Whether there is something to say at the end: a work that was waited for has said it, and
+    /// groups that all ranks make alike are as they should be.
+    pub(super) fn is_said(&self, whole: &Whole<'_>) -> bool {
+        let work = |Work(work): Work| whole.works.get(work as usize);
+        let unheard = self.work.is_none_or(|of| work(of).is_none_or(|work| !work.waited));
+        let last = || {
+            let op = self.work.and_then(work).and_then(|work| work.ops.first());
+            op.is_some_and(|op| *op >= whole.last_wait)
+        };
+        match &self.remark {
+            Remark::NewGroup { .. } => !whole.groups_alike,
+            Remark::Left { .. } => {
+                let dropped = self.work.and_then(work).is_some_and(|work| work.dropped);
+                unheard && !dropped && last()
+            }
+            // What nothing waits behind is told as that.
+            Remark::Unheld { .. } => unheard && !last(),
+            Remark::Failed { .. } | Remark::Dropped { .. } => unheard,
+        }
+    }
+
+    /// The moment of the plan that says it.
+    pub(super) fn op(self) -> Op {
+        let action = Action::Sleep { name: self.remark.to_string(), duration_ns: 0 };
+        Op { action, at: self.at, via: None }
+    }
+}
+
+/// Whether every rank calls `new_group` for the same ranks in the same order, as far as it comes.
+pub(super) fn groups_made_alike(ranks: &[RankState]) -> bool {
+    let of = |state: &'_ RankState| -> Vec<Vec<GlobalRank>> {
+        let made = state.recorded.iter().filter_map(|recorded| match recorded {
+            Recorded::Remark(Noted { remark: Remark::NewGroup { ranks, .. }, .. }) => {
+                Some(ranks.clone())
+            }
+            _ => None,
+        });
+        made.collect()
+    };
+    let made: Vec<_> = ranks.iter().map(of).collect();
+    let longest = made.iter().max_by_key(|made| made.len()).cloned().unwrap_or_default();
+    let ends = |state: &RankState| {
+        matches!(state.recorded.last(), Some(Recorded::Op(Op { action: Action::Die { .. }, .. })))
+    };
+    made.iter().zip(ranks).all(|(made, state)| match ends(state) {
+        true => longest.starts_with(made),
+        false => longest == *made,
+    })
+}
+
+impl Dist<'_> {
+    /// Notes what is said of this rank here, about a work if it is about one.
+    pub(super) fn remark(&mut self, remark: Remark, work: Option<Work>) {
+        let at = self.state.at;
+        self.remark_at(remark, work, at);
+    }
+
+    /// The same of another line.
+    pub(super) fn remark_at(&mut self, remark: Remark, work: Option<Work>, at: Option<SourceLine>) {
+        self.state.recorded.push(Recorded::Remark(Noted { remark, work, at }));
+    }
+}

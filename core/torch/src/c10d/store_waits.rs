@@ -1,0 +1,109 @@
+//! What ranks wait for through a store, as messages: the rank that sets a key tells those that wait
+//! for it. The store itself is no part of a plan.
+
+use super::dist::Dist;
+use super::job::Recorded;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::group::{BackendName, GroupId};
+use lockstep_core::plan::remark::STORE_GROUP;
+use lockstep_core::plan::{Action, Call, Fill, Op};
+use lockstep_core::rank::{GlobalRank, GroupRank};
+
+/// The name of the tensors that stand for what a store tells.
+pub const STORE_TENSOR: &str = "value in a store";
+
+/// How far a rank is since all ranks met, by the times that its program says: what compute and
+/// sleep take. Messages take none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// How often all ranks have met: in `init_process_group`, in barriers.
+    pub meetings: u32,
+    /// Nanoseconds since they last did.
+    pub ns: u64,
+    /// Whether the rank has called anything since then that may have kept it for longer.
+    pub loose: bool,
+}
+
+impl Clock {
+    /// All ranks meet, and go on together.
+    pub(super) fn all_meet(&mut self) {
+        *self = Clock { meetings: self.meetings + 1, ..Clock::default() };
+    }
+
+    /// The rank does this.
+    pub(super) fn goes_on(&mut self, recorded: &Recorded) {
+        match recorded {
+            Recorded::Op(Op {
+                action: Action::Compute { duration_ns, .. } | Action::Sleep { duration_ns, .. },
+                ..
+            }) => self.ns = self.ns.saturating_add(*duration_ns),
+            _ => self.loose = true,
+        }
+    }
+}
+
+impl Dist<'_> {
+    /// How many barriers of all ranks this one has passed.
+    pub fn barriers(&self) -> u32 {
+        self.state.barriers
+    }
+
+    /// How far it is since all ranks met.
+    pub fn clock(&self) -> Clock {
+        self.state.clock
+    }
+
+    /// How many ranks the job has.
+    pub fn world_size_of_job(&self) -> u32 {
+        self.shared.world_size
+    }
+
+    /// The timeout of the default group, in milliseconds.
+    pub fn default_timeout_ms(&self) -> Option<u64> {
+        let handle = self.default_group().ok()?;
+        let (_, group) = self.pg(handle).plan.first()?;
+        self.shared.timeout_of(*group)
+    }
+
+    /// The rank has done what `reader` waits for, and goes on.
+    pub fn store_signal(&mut self, reader: GlobalRank, tag: u32, bytes: usize, via: &str) {
+        let group = self.store_group();
+        let tensor = self.store_value(bytes);
+        let call = Call::Send { group, peer: GroupRank(reader.0), tensor, tag };
+        let clock = self.state.clock;
+        self.record(Action::Call { call, async_op: true }, Some(via));
+        self.state.clock = clock;
+    }
+
+    /// The rank waits until `writer` has come so far; PyTorch raises after `timeout_ms`.
+    pub fn store_wait(
+        &mut self,
+        writer: GlobalRank,
+        tag: u32,
+        bytes: usize,
+        timeout_ms: Option<u64>,
+        via: &str,
+    ) {
+        let group = self.store_group();
+        let tensor = self.store_value(bytes);
+        let call = Call::Recv { group, peer: Some(GroupRank(writer.0)), tensor, tag };
+        // How long that takes follows from when the writer comes.
+        let clock = self.state.clock;
+        let op = self.record(Action::Call { call, async_op: true }, Some(via));
+        self.record(Action::Wait { op, timeout_ms }, Some(via));
+        self.state.clock = clock;
+    }
+
+    /// All ranks, on their processors: nothing of it is the user's.
+    fn store_group(&mut self) -> GroupId {
+        let (world, backend) = (self.shared.world(), BackendName::Host);
+        let timeout_ms = backend.default_timeout_ms();
+        self.shared.groups.make("store", 0, backend, &world, STORE_GROUP, timeout_ms)
+    }
+
+    fn store_value(&mut self, bytes: usize) -> lockstep_core::plan::TensorId {
+        let own = &mut self.state.tensors;
+        let numel = super::tensors::Numel::Known(bytes as u64);
+        self.shared.tensors.make(own, STORE_TENSOR, Dtype::Uint8, numel, Fill::Zeros, &[]).id
+    }
+}

@@ -1,0 +1,108 @@
+//! CUDA streams of the user's (`torch.cuda.Stream`), as far as a plan can say them.
+//!
+//! A plan's rank has one compute stream, and one for each group's communication. What a stream of
+//! the user's adds is who waits: a call made on it holds that stream, and the compute stream goes
+//! on until it waits for the other one. So such a call is asynchronous in the plan, and waiting for
+//! the stream is waiting for its works. Computing on a second stream cannot be said.
+
+use super::dist::Dist;
+use super::error::DistError;
+use super::work::Work;
+use lockstep_core::group::BackendName;
+use lockstep_core::plan::Call;
+
+/// A stream of one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stream(u32);
+
+impl Stream {
+    /// The stream that everything is on unless it says otherwise.
+    pub const DEFAULT: Stream = Stream(0);
+}
+
+/// A moment of a stream: what was on it when the event was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StreamEvent(Vec<Work>);
+
+/// The streams of a rank.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    current: Stream,
+    /// The works that each stream but the default one waits for.
+    works: Vec<Vec<Work>>,
+}
+
+/// At most so many streams of a rank.
+const MAX_STREAMS: usize = 1000;
+
+impl Dist<'_> {
+    /// `torch.cuda.Stream()`; `None` when the rank has a thousand.
+    pub fn new_stream(&mut self) -> Option<Stream> {
+        let streams = &mut self.state.streams;
+        if streams.works.len() >= MAX_STREAMS {
+            return None;
+        }
+        streams.works.push(Vec::new());
+        Some(Stream(streams.works.len() as u32))
+    }
+
+    /// `torch.cuda.current_stream()`.
+    pub fn current_stream(&self) -> Stream {
+        self.state.streams.current
+    }
+
+    /// `torch.cuda.set_stream(stream)`: the stream before.
+    pub fn set_stream(&mut self, stream: Stream) -> Stream {
+        std::mem::replace(&mut self.state.streams.current, stream)
+    }
+
+    /// `event.record(stream)`.
+    pub fn record_event(&self, stream: Stream) -> StreamEvent {
+        StreamEvent(self.state.streams.of(stream).to_vec())
+    }
+
+    /// `stream.wait_event(event)`, and `stream.wait_stream(other)` with an event of now. A stream
+    /// that waits for the default one needs nothing: a call begins when that has come to it.
+    ///
+    /// # Errors
+    /// Those of [`Dist::wait`].
+    pub fn wait_event(&mut self, stream: Stream, event: &StreamEvent) -> Result<(), DistError> {
+        match self.state.streams.works.get_mut((stream.0 as usize).wrapping_sub(1)) {
+            Some(works) => works.extend_from_slice(&event.0),
+            None => event.0.iter().try_for_each(|work| self.wait_here(*work, None).map(|_| ()))?,
+        }
+        Ok(())
+    }
+
+    /// `stream.synchronize()` and `event.synchronize()`: the process waits.
+    ///
+    /// # Errors
+    /// Those of [`Dist::wait`].
+    pub fn synchronize_event(&mut self, event: &StreamEvent) -> Result<(), DistError> {
+        self.wait_event(Stream::DEFAULT, event)?;
+        self.synchronize();
+        Ok(())
+    }
+
+    /// The stream that a call waits on, if that is one of the user's and its backend has streams.
+    pub(super) fn side_stream(&self, calls: &[Call]) -> Option<Stream> {
+        let current = self.state.streams.current;
+        let on_device =
+            calls.iter().all(|call| self.shared.backend(call.group()) == BackendName::Nccl);
+        (current != Stream::DEFAULT && !calls.is_empty() && on_device).then_some(current)
+    }
+
+    /// Notes that a stream waits for a work.
+    pub(super) fn waits_on(&mut self, stream: Stream, work: Work) {
+        if let Some(works) = self.state.streams.works.get_mut((stream.0 as usize).wrapping_sub(1)) {
+            works.push(work);
+        }
+    }
+}
+
+impl Streams {
+    fn of(&self, stream: Stream) -> &[Work] {
+        let works = self.works.get((stream.0 as usize).wrapping_sub(1));
+        works.map(Vec::as_slice).unwrap_or_default()
+    }
+}
