@@ -7,6 +7,7 @@
 mod api;
 mod commands;
 mod connections;
+mod exit_rule;
 mod files;
 mod findings;
 mod late_faults;
@@ -29,7 +30,7 @@ use std::process::ExitCode;
     version,
     about = "A visual debugger and simulator for distributed training",
     after_help = "Without a command, lockstep serves the page.\n\
-                  Exit codes: 0 healthy, 1 findings, 2 unusable input or a failure.",
+                  Exit codes: 0 healthy, 1 findings, 2 unusable input or a failure, 3 inconclusive.",
     args_conflicts_with_subcommands = true
 )]
 struct Lockstep {

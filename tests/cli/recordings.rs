@@ -366,3 +366,18 @@ fn attempts_are_kept_apart() {
     assert_eq!(report["verdict"], "unusable");
     assert!(report["notes"].to_string().contains("both claim to be rank"), "{report:#}");
 }
+
+/// Healthy means evidence: one of four ranks' profiles shows no mistake, and shows nothing of the
+/// others either.
+#[test]
+fn a_part_of_a_job_without_a_finding_is_inconclusive() {
+    let profile = data("kineto/kineto_rank0.json");
+    let arguments = ["diagnose".as_ref(), "--json".as_ref(), profile.as_os_str()];
+    let output = lockstep(arguments);
+    assert_eq!(output.code, 3, "{output:?}");
+    let report = json(&output);
+    assert_eq!(report["verdict"], "inconclusive");
+    assert!(report["unseen"].to_string().contains("ranks 1-3"), "{report:#}");
+    let accepted = [&arguments[..], &["--accept-inconclusive".as_ref()]].concat();
+    assert_eq!(lockstep(accepted).code, 0);
+}

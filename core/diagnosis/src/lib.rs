@@ -68,6 +68,7 @@ mod unanswered;
 mod unlisted;
 mod unresponsive;
 mod unsaid;
+mod unseen;
 mod waits;
 mod watchdogs;
 mod went_on;
@@ -98,12 +99,12 @@ pub fn diagnose(log: &CallLog) -> Report {
         return Report::unusable(log.world_size, why);
     }
     let (findings, notes) = causes::findings(&index::Job::of(log));
-    let verdict = if findings.is_empty() { Verdict::Healthy } else { Verdict::Findings };
-    let mut report = Report { verdict, findings, notes, ..Report::healthy(log.world_size) };
+    let unseen = unseen::reasons(log);
+    let mut report = Report { findings, unseen, notes, ..Report::healthy(log.world_size) };
     if !log.recorded && !log.simulated {
         run_end::tell(&mut report, log);
     }
-    report
+    report.judged()
 }
 
 /// What is wrong in a trace: [`diagnose`] of its calls.
@@ -122,8 +123,9 @@ pub fn diagnose_whole(trace: &Trace, log: &CallLog) -> Report {
     let mut report = diagnose(log);
     if matches!(trace.header.origin, Origin::Run { .. }) && trace.end.is_none() {
         run_end::broken_off(&mut report, log);
+        report.unseen = unseen::reasons(log);
     }
-    report
+    report.judged()
 }
 
 /// What is wrong in a set of dumps: [`diagnose`] of their calls, with a note for every file that
@@ -148,14 +150,6 @@ pub fn diagnose_recording(recording: &Recording) -> Report {
                 .to_owned(),
         );
     }
-    if report.verdict == Verdict::Healthy && drops_messages(&recording.merged.log) {
-        report.notes.push(
-            "No call is under way in these dumps. But rings have dropped the first calls of some ranks, \
-             sends and receives among them, of which a recorder keeps no count: one of those may still \
-             wait. Record with a larger TORCH_FR_BUFFER_SIZE."
-                .to_owned(),
-        );
-    }
     let text = |problem: &&FileProblem| matches!(problem.error, FlightRecorderError::Text { .. });
     let (texts, others): (Vec<_>, Vec<_>) = recording.problems.iter().partition(text);
     let same =
@@ -172,11 +166,6 @@ fn idle_on_gloo(log: &CallLog) -> bool {
     let gloo = log.groups.iter().any(|group| group.backend() == BackendName::Gloo);
     let mut calls = log.logs().flat_map(|(_, log)| &log.calls);
     gloo && calls.all(|record| record.state == CallState::Completed)
-}
-
-/// True if a ring has dropped calls of a rank that sends or receives.
-fn drops_messages(log: &CallLog) -> bool {
-    log.logs().any(|(_, own)| own.is_cut() && own.calls.iter().any(|record| record.call.p2p))
 }
 
 /// One note for all files of which the same is to be said: every rank has its log in a folder, and its
@@ -219,8 +208,10 @@ pub fn diagnose_nccl(calls: &nccl_log::Calls) -> Report {
             finding.certainty = finding.certainty.max(Certainty::Likely);
         }
     }
+    report.unseen =
+        vec!["NCCL's log tells which calls were made, and not which of them ended.".to_owned()];
     report.notes.extend(calls.notes.iter().cloned());
-    report
+    report.judged()
 }
 
 /// What is wrong in the calls that profiles tell of: [`diagnose`]. A rank without a profile was not
@@ -228,11 +219,9 @@ pub fn diagnose_nccl(calls: &nccl_log::Calls) -> Report {
 pub fn diagnose_profiles(log: &CallLog, notes: Vec<String>) -> Report {
     let mut report = diagnose(log);
     report.findings.retain(|finding| finding.kind != Kind::RankMissing);
-    if report.findings.is_empty() && report.verdict == Verdict::Findings {
-        report.verdict = Verdict::Healthy;
-    }
+    report.unseen = unseen::reasons(log);
     report.notes.extend(notes);
-    report
+    report.judged()
 }
 
 /// A rank whose dump is there but cannot be read is not known to have crashed, nor to be missed where

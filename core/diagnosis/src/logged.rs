@@ -1,7 +1,7 @@
 //! What a job's log says, as findings: alone, or where it names what a recording could only guess.
 
 use super::models::{self, Sides};
-use super::report::{Certainty, Evidence, Finding, Kind, Report, Verdict};
+use super::report::{Certainty, Evidence, Finding, Kind, Report};
 use super::watchdogs;
 use super::words::{self, cap_ranks};
 use super::{ended, gave_up, moments};
@@ -114,9 +114,6 @@ pub fn add_log(report: &mut Report, heard: &Heard) {
     }
     if heard.spawned && !report.findings.is_empty() {
         report.notes.push(SPAWNED.to_owned());
-    }
-    if !report.findings.is_empty() {
-        report.verdict = Verdict::Findings;
     }
     let mut ranks = report.culprits();
     ranks.extend(heard.statements.iter().map(|it| it.rank));
@@ -428,7 +425,7 @@ pub(super) mod tests {
     #[test]
     fn a_log_of_nothing_tells_how_many_ranks_there_are() {
         let report = of_files(&[("rank_0.log", "done\n", Some(0)), ("rank_1.log", "x\n", Some(1))]);
-        assert_eq!((report.world_size, report.verdict), (2, Verdict::Healthy));
+        assert_eq!((report.world_size, report.findings), (2, Vec::new()));
     }
 
     #[test]
@@ -471,6 +468,6 @@ pub(super) mod tests {
         assert_eq!(shapes(&[1, 2, 3]), [(one(0), Certainty::Likely)]);
         assert_eq!(shapes(&[1, 3]).first().map(|it| it.1), Some(Certainty::Undecidable));
         assert_eq!(found("nothing of the kind"), []);
-        assert_eq!(report("nothing").verdict, Verdict::Healthy);
+        assert_eq!(report("nothing").findings, []);
     }
 }

@@ -52,12 +52,15 @@ pub fn diagnose_job(job: RecordedJob) -> DiagnosedJob {
             let end_ps = ends.map(|last| last.scheduled_ps).max().unwrap_or(0);
             (Some(Merged { header: calls.header, log: calls.log, end_ps }), report)
         }
-        RecordedCalls::Unknown => (None, Report::healthy(0)),
+        RecordedCalls::Unknown => {
+            let unseen = vec!["A log tells of no calls: none was seen to end.".to_owned()];
+            (None, Report { unseen, ..Report::healthy(0) })
+        }
     };
     report.notes.extend(unused);
     add_log(&mut report, &heard);
     report.notes.extend(notes);
-    DiagnosedJob { calls, report, problems }
+    DiagnosedJob { calls, report: report.judged(), problems }
 }
 
 /// Of ranks without a dump NCCL's log may hold the last words.

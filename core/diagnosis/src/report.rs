@@ -19,6 +19,11 @@ pub struct Report {
     pub world_size: u32,
     /// What is wrong, most important first.
     pub findings: Vec<Finding>,
+    /// What was not seen, and keeps a report without findings from being healthy: calls whose end
+    /// was not recorded, ranks of which there is nothing, an error that names no rank. Empty where
+    /// there are findings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unseen: Vec<String>,
     /// What the reader should know and is no finding: a file that could not be read, a ring buffer
     /// that wrapped, calls that were still in flight on every rank.
     #[serde(default)]
@@ -29,21 +34,24 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Nothing is wrong as far as the trace shows.
+    /// Calls were seen to end on all ranks, and no source holds an error.
     Healthy,
     /// Something is wrong: see the findings.
     Findings,
     /// The trace holds nothing that could be judged.
     Unusable,
+    /// No finding, and no evidence of health either: see [`Report::unseen`].
+    Inconclusive,
 }
 
 impl Verdict {
-    /// The exit code of `lockstep diagnose`: 0 healthy, 1 findings, 2 unusable.
+    /// The exit code of `lockstep diagnose`: 0 healthy, 1 findings, 2 unusable, 3 inconclusive.
     pub fn exit_code(self) -> u8 {
         match self {
             Verdict::Healthy => 0,
             Verdict::Findings => 1,
             Verdict::Unusable => 2,
+            Verdict::Inconclusive => 3,
         }
     }
 }
@@ -267,15 +275,32 @@ impl Report {
         all.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// A report without findings.
+    /// A report without findings, of which everything was seen.
     pub fn healthy(world_size: u32) -> Report {
         Report {
             schema: FINDINGS_SCHEMA.to_owned(),
             verdict: Verdict::Healthy,
             world_size,
             findings: Vec::new(),
+            unseen: Vec::new(),
             notes: Vec::new(),
         }
+    }
+
+    /// The same report with the verdict that its findings and [`Report::unseen`] lead to. What is
+    /// unusable stays so until it has a finding.
+    #[must_use]
+    pub fn judged(mut self) -> Report {
+        if !self.findings.is_empty() {
+            self.unseen.clear();
+        }
+        self.verdict = match self.verdict {
+            _ if !self.findings.is_empty() => Verdict::Findings,
+            Verdict::Unusable => Verdict::Unusable,
+            _ if !self.unseen.is_empty() => Verdict::Inconclusive,
+            _ => Verdict::Healthy,
+        };
+        self
     }
 
     /// A report that says why nothing could be judged.

@@ -1,6 +1,6 @@
 //! The last resort: a run that did not complete has a finding, also where its calls show nothing.
 
-use super::report::{Certainty, Evidence, Finding, Kind, Report, Verdict};
+use super::report::{Certainty, Evidence, Finding, Kind, Report};
 use super::words::ranks;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Outcome, RankState};
@@ -9,7 +9,7 @@ use lockstep_core::trace::{CallLog, Outcome, RankState};
 const MOST_PLACES: usize = 6;
 
 /// Says of a run that failed, or timed out for no reason that its calls show, that it did and
-/// where its ranks stood; of one that somebody cancelled, where they did.
+/// where its ranks stood.
 pub(super) fn tell(report: &mut Report, log: &CallLog) {
     let message = match &log.outcome {
         Outcome::Failed { why } => format!("The run was ended before its ranks were done: {why}."),
@@ -20,11 +20,6 @@ pub(super) fn tell(report: &mut Report, log: &CallLog) {
         }
         Outcome::RankDied { rank, how } if report.findings.is_empty() => {
             format!("Rank {rank} ended before its program did: {how}.")
-        }
-        Outcome::Cancelled => {
-            let stood = stood(log).map(|stood| format!(" {stood}")).unwrap_or_default();
-            report.notes.push(format!("The run was cancelled.{stood}"));
-            return;
         }
         _ => return,
     };
@@ -62,7 +57,7 @@ pub(super) fn broken_off(report: &mut Report, log: &CallLog) {
 }
 
 /// `At the last that is seen of them, ranks 0-2 stood in all_reduce (train.py:8), rank 3 in forward.`
-fn stood(log: &CallLog) -> Option<String> {
+pub(super) fn stood(log: &CallLog) -> Option<String> {
     let mut places: Vec<(String, Vec<GlobalRank>)> = Vec::new();
     for (rank, own) in log.logs() {
         let place = match &own.state {
@@ -92,7 +87,6 @@ fn push(report: &mut Report, log: &CallLog, certainty: Certainty, message: Strin
         let note = format!("stood in {name}");
         Some(Evidence { rank, entry: None, frame: line.clone(), note })
     });
-    report.verdict = Verdict::Findings;
     report.findings.push(Finding {
         kind: Kind::RunFailed,
         culprits: Vec::new(),

@@ -17,6 +17,12 @@ impl Report {
             (Verdict::Healthy, _) => {
                 writeln!(out, "Healthy: nothing is wrong among {size} {ranks}.")
             }
+            (Verdict::Inconclusive, _) => {
+                writeln!(
+                    out,
+                    "Inconclusive: no finding among {size} {ranks}, but not all was seen."
+                )
+            }
             (Verdict::Unusable, _) => writeln!(out, "Unusable: nothing can be judged."),
             (Verdict::Findings, 1) => writeln!(out, "1 finding among {size} {ranks}."),
             (Verdict::Findings, count) => writeln!(out, "{count} findings among {size} {ranks}."),
@@ -24,6 +30,12 @@ impl Report {
         for (number, finding) in (1..).zip(&self.findings) {
             out.push('\n');
             print(&mut out, number, finding);
+        }
+        if self.verdict == Verdict::Inconclusive {
+            out.push('\n');
+            for unseen in &self.unseen {
+                fold(&mut out, "not seen  ", unseen);
+            }
         }
         if !self.notes.is_empty() {
             out.push('\n');

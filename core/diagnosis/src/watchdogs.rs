@@ -237,7 +237,6 @@ pub(super) fn furthest<'a>(all: &[Fired<'a>]) -> BTreeMap<GlobalRank, Fired<'a>>
 #[cfg(test)]
 mod tests {
     use super::super::logged::tests::{found, report};
-    use super::super::report::Verdict;
     use super::*;
 
     fn fires(rank: u32, seq: u64, op: &str, numel: u64) -> String {
@@ -298,7 +297,6 @@ mod tests {
         );
         assert_eq!(finding.victims, [0, 1, 3].map(GlobalRank));
         assert_eq!(found(raises), [(Kind::RankDied, vec![2], Certainty::Likely)]);
-        assert_eq!(report(raises).verdict, Verdict::Findings);
     }
 
     /// A call that most are in has not ended for anybody: who is past it made another.

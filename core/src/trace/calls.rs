@@ -47,6 +47,9 @@ pub struct RankLog {
     pub unended: BTreeMap<GroupId, u64>,
     /// True if the recorder's own count shows that every call that it has dropped had ended.
     pub dropped_ended: bool,
+    /// How many calls of a group its status counts beyond the last one that is recorded: gloo counts
+    /// its sends and receives and does not record them. Groups without such calls are left out.
+    pub unrecorded: BTreeMap<GroupId, u64>,
     /// Where the rank stands at the end of the trace.
     pub state: RankState,
     /// How its process was found when it did not answer at the end of the run, in words.

@@ -1,5 +1,6 @@
 //! `lockstep diagnose`: what went wrong in a recording.
 
+use crate::exit_rule::ExitRule;
 use crate::recording::{Held, Recording};
 use crate::{files, terminal};
 use anyhow::{Result, bail};
@@ -16,6 +17,8 @@ pub(crate) struct Arguments {
     /// Print JSON: the schema lockstep.findings/1
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    exit: ExitRule,
 }
 
 pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
@@ -30,7 +33,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         false => report.to_text(),
     };
     terminal::print(text.as_bytes())?;
-    Ok(ExitCode::from(report.verdict.exit_code()))
+    Ok(ExitCode::from(arguments.exit.code(report.verdict)))
 }
 
 fn diagnose(paths: &[PathBuf]) -> Result<Report> {

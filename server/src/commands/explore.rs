@@ -1,6 +1,7 @@
 //! `lockstep explore`: whether there is a way to run a plan in which it does not complete.
 
 use super::describe;
+use crate::exit_rule::ExitRule;
 use crate::plan_source::{LinkOptions, PlanArguments};
 use crate::{terminal, trace_file};
 use anyhow::Result;
@@ -36,6 +37,8 @@ pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    exit: ExitRule,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -101,7 +104,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     let unknown = searches.iter().any(|explored| explored.verdict == Verdict::Unknown);
     Ok(ExitCode::from(match (report, unknown) {
         (Some(_), _) => 1,
-        (None, true) => 2,
+        (None, true) => arguments.exit.code(lockstep_diagnosis::Verdict::Inconclusive),
         (None, false) => 0,
     }))
 }

@@ -1,6 +1,7 @@
 //! `lockstep run`: a plan for real, one process per rank, compared with the simulator.
 
 use super::{describe_end, dumps, rank_launcher, signals};
+use crate::exit_rule::ExitRule;
 use crate::plan_source::{FaultOptions, PlanArguments, Said};
 use crate::{late_faults, terminal, trace_file};
 use anyhow::{Context, Result, bail};
@@ -112,6 +113,8 @@ pub(crate) struct Results {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    exit: ExitRule,
 }
 
 impl Results {
@@ -280,8 +283,8 @@ pub(crate) fn concluded(handle: RunHandle, conclusion: &Conclusion<'_>) -> Resul
         own_order.is_none() || !open
     };
     let differs = comparison.is_some_and(|comparison| comparison.differences.iter().any(counts));
-    let failed = outcome != Some(Outcome::Completed) || differs;
-    Ok(report.verdict.exit_code().max(u8::from(failed)))
+    let completed = outcome == Some(Outcome::Completed) && !differs;
+    Ok(results.exit.code_of_run(report.verdict, completed))
 }
 
 /// Whether floats are in the tensor of that name.

@@ -1,6 +1,7 @@
 //! `lockstep sim`: a plan in virtual time.
 
 use super::{describe_end, describe_ps};
+use crate::exit_rule::ExitRule;
 use crate::plan_source::{FaultOptions, LinkOptions, PlanArguments, with_timeout};
 use crate::{terminal, trace_file};
 use anyhow::{Result, anyhow};
@@ -39,6 +40,8 @@ pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    exit: ExitRule,
 }
 
 /// What `--json` prints.
@@ -140,7 +143,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     };
     terminal::print(text.as_bytes())?;
     let completed = trace.end.is_some_and(|end| end.outcome == Outcome::Completed);
-    Ok(ExitCode::from(report.verdict.exit_code().max(u8::from(!completed))))
+    Ok(ExitCode::from(arguments.exit.code_of_run(report.verdict, completed)))
 }
 
 /// When a plan that timed out would be over if it had all the time there is, in picoseconds;

@@ -23,6 +23,9 @@ pub(crate) fn findings(props: &FindingsProps) -> Html {
         Verdict::Healthy => {
             ("good", "Healthy: nothing is wrong as far as the trace shows.".to_owned())
         }
+        Verdict::Inconclusive => {
+            ("unsure", "Inconclusive: no finding, but not all was seen.".to_owned())
+        }
         Verdict::Unusable => ("bad", "There is nothing here that could be judged.".to_owned()),
         Verdict::Findings => (
             "bad",
@@ -36,6 +39,11 @@ pub(crate) fn findings(props: &FindingsProps) -> Html {
     html! {
         <section class="findings" aria-label="Findings" data-test="findings" data-verdict={verdict_word}>
             <p class={classes!("verdict", class)}>{ verdict }</p>
+            if report.verdict == Verdict::Inconclusive {
+                <ul class="unseen" data-test="unseen">
+                    { for report.unseen.iter().map(|unseen| html! { <li>{ unseen }</li> }) }
+                </ul>
+            }
             { for report.findings.iter().map(card) }
             { for report.notes.iter().map(|note| html! { <p class="note muted">{ note }</p> }) }
         </section>

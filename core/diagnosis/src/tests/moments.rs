@@ -119,9 +119,9 @@ fn who_was_ended_first_is_no_culprit_beside_calls() {
     let logs = [gave_up(0, CLOSED), gave_up(1, CLOSED), quiet(2), gave_up(3, CLOSED)];
     let told = beside("t215_rank_crash_no_dump", &logs);
     assert_eq!(found(&told), [(Kind::RankDied, vec![2])], "{}", told.to_text());
-    // Dumps of a job that ended well, and one process that left before the others.
+    // Dumps of a job that ended well, with a send that gloo counts and does not record.
     let well = beside("t215_healthy", &[quiet(0), quiet(1), quiet(2), quiet(3)]);
-    assert_eq!(well.verdict, Verdict::Healthy, "{}", well.to_text());
+    assert_eq!(well.verdict, Verdict::Inconclusive, "{}", well.to_text());
     assert!(well.notes.iter().all(|note| !note.contains("no dumps")), "{:?}", well.notes);
 }
 
@@ -177,8 +177,8 @@ fn rings_that_dropped_messages_are_told_of_where_all_looks_well() {
     let whole = report(&fake.files());
     assert_eq!((whole.verdict, whole.notes.len()), (Verdict::Healthy, 0), "{}", whole.to_text());
     let cut = report(&fake.dropped(0, 1).files());
-    assert_eq!(cut.verdict, Verdict::Healthy, "{}", cut.to_text());
-    assert!(cut.notes[0].contains("one of those may still wait"), "{:?}", cut.notes);
+    assert_eq!(cut.verdict, Verdict::Inconclusive, "{}", cut.to_text());
+    assert!(cut.unseen[0].contains("one of those may still wait"), "{:?}", cut.unseen);
 }
 
 /// A job's dumps are there as JSON as well, as PyTorch's own recorder can be asked for both.

@@ -401,9 +401,10 @@ fn who_had_not_come_when_a_run_was_cut_short_is_not_to_blame() {
     let cancelled = ends(Some(Outcome::Cancelled), None);
     assert_eq!(found(&cancelled), []);
     assert_eq!(
-        cancelled.notes,
-        ["The run was cancelled. At the last that is seen of them, ranks 0-2 stood in all_reduce \
-             (train.py:8), rank 3 in forward (train.py:6)."]
+        (cancelled.verdict, cancelled.unseen),
+        (crate::Verdict::Inconclusive, vec!["It was cancelled. At the last that is seen of them, ranks 0-2 stood in all_reduce \
+             (train.py:8), rank 3 in forward (train.py:6)."
+            .to_owned()])
     );
     let late = diagnose_trace(&at(Some(Outcome::Cancelled), None, 40_000_000_000_000));
     one(&late, Kind::RankNeverJoined, 3);

@@ -281,6 +281,7 @@ impl Merger {
         RankLog {
             calls,
             enqueued: self.table.enqueued(&dump, &ids),
+            unrecorded: self.table.unrecorded(&dump, &ids),
             unended: self.table.unended(&dump, &ids),
             dropped_ended: dropped_ended(&dump),
             ..RankLog::default()

@@ -20,6 +20,17 @@ impl GroupTable {
         known.collect()
     }
 
+    /// How many calls of gloo's groups a dump's rank has made beyond the last one that is recorded, as
+    /// its status counts them.
+    pub(super) fn unrecorded(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
+        let recorded = last_of_gloo(dump, ids);
+        let known = self.statuses(dump, ids).filter_map(|(group, status)| {
+            let beyond = status.last_enqueued?.checked_sub(*recorded.get(&group)?)?;
+            (beyond > 0).then_some((group, beyond))
+        });
+        known.collect()
+    }
+
     /// The groups of NCCL's in which a rank's first collective that has not ended has been dropped by
     /// the ring, as its status tells: the number of the last one that did end.
     pub(super) fn unended(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {

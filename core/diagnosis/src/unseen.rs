@@ -1,0 +1,107 @@
+//! Healthy means evidence: what keeps calls without a finding from showing that all is well.
+//!
+//! A report is healthy only where calls were seen to end on all ranks. Each function here gives one
+//! reason why that was not seen, in a sentence.
+
+use super::words::{self, cap_ranks, group_label};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{CallLog, CallState, Outcome};
+use lockstep_core::words::counted;
+use std::collections::BTreeMap;
+
+/// So many calls that had not ended are named.
+const MOST_CALLS: usize = 4;
+
+/// Why the calls of a job without findings are no evidence of health; empty where they are.
+pub(super) fn reasons(log: &CallLog) -> Vec<String> {
+    match log.recorded {
+        true => {
+            let mut reasons: Vec<String> = nothing_recorded(log).into_iter().collect();
+            reasons.extend(not_ended(log));
+            reasons.extend(counted_only(log));
+            reasons.extend(dropped_messages(log));
+            reasons
+        }
+        false => not_completed(log).into_iter().collect(),
+    }
+}
+
+/// Ranks of which nothing was recorded.
+fn nothing_recorded(log: &CallLog) -> Option<String> {
+    let missing = (0..log.world_size).map(GlobalRank);
+    let missing = missing.filter(|rank| log.ranks.get(rank.index()).is_none_or(Option::is_none));
+    let missing: Vec<GlobalRank> = missing.collect();
+    (!missing.is_empty()).then(|| format!("Nothing was recorded of {}.", words::ranks(&missing)))
+}
+
+/// Calls that had not ended when they were recorded.
+fn not_ended(log: &CallLog) -> Vec<String> {
+    let mut calls: BTreeMap<_, (String, Vec<GlobalRank>)> = BTreeMap::new();
+    for (rank, own) in log.logs() {
+        // What comes behind it waits for its turn.
+        let first = own.calls.iter().find(|record| record.state != CallState::Completed);
+        let Some(record) = first else { continue };
+        let number = record.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
+        let label = group_label(log, record.call.group);
+        let text = format!("{}{number} of {label}", record.call.op);
+        let key = (record.call.group, record.seq, record.call.op.clone());
+        calls.entry(key).or_insert((text, Vec::new())).1.push(rank);
+    }
+    let more = calls.len().saturating_sub(MOST_CALLS);
+    let told = calls.into_values().take(MOST_CALLS).map(|(call, ranks)| {
+        format!("{} had not come out of {call} when that was recorded.", cap_ranks(&ranks))
+    });
+    let more = (more > 0).then(|| format!("{more} more calls had not ended."));
+    told.chain(more).collect()
+}
+
+/// Calls that a group counts and the recorder does not hold: gloo's sends and receives, and what is
+/// made of them.
+fn counted_only(log: &CallLog) -> Option<String> {
+    let mut ranks = Vec::new();
+    let mut most = 0;
+    for (rank, own) in log.logs() {
+        let calls: u64 = own.unrecorded.values().sum();
+        if calls > 0 {
+            ranks.push(rank);
+            most = calls.max(most);
+        }
+    }
+    (!ranks.is_empty()).then(|| {
+        format!(
+            "gloo counts up to {} of {} that it does not record: sends, receives and \
+             monitored_barrier leave no entry, and one of them may still wait.",
+            counted(most, "call"),
+            words::ranks(&ranks)
+        )
+    })
+}
+
+/// Sends and receives that a ring may have dropped: a recorder keeps no count of them.
+fn dropped_messages(log: &CallLog) -> Option<String> {
+    let dropped = log.logs().any(|(_, own)| {
+        own.is_cut() && own.calls.iter().any(|record| record.call.p2p) && !own.dropped_ended
+    });
+    dropped.then(|| {
+        "Rings have dropped the first calls of some ranks, sends and receives among them, of which a \
+         recorder keeps no count: one of those may still wait. Record with a larger \
+         TORCH_FR_BUFFER_SIZE."
+            .to_owned()
+    })
+}
+
+/// How a simulation or run ended that did not complete.
+fn not_completed(log: &CallLog) -> Option<String> {
+    let stood = super::run_end::stood(log).map(|stood| format!(" {stood}")).unwrap_or_default();
+    match &log.outcome {
+        Outcome::Completed => None,
+        Outcome::Cancelled => Some(format!("It was cancelled.{stood}")),
+        Outcome::Unknown => Some(format!(
+            "The trace has no end: it was cut off, or what wrote it still runs.{stood}"
+        )),
+        Outcome::TimedOut => Some(format!("It ended by a timeout.{stood}")),
+        Outcome::Failed { why } => Some(format!("It was ended: {why}.{stood}")),
+        Outcome::RankStopped { rank, .. } => Some(format!("Rank {rank} stands stopped.{stood}")),
+        Outcome::RankDied { rank, how } => Some(format!("Rank {rank} ended: {how}.{stood}")),
+    }
+}
