@@ -89,7 +89,7 @@ async fn open_a_recording() -> Result<()> {
         ("t215_type_mismatch", "findings", "1"),
         ("t215_never_arrives", "findings", "3"),
         ("t215_cross_group_deadlock", "findings", "1,2"),
-        ("t291_healthy", "healthy", ""),
+        ("t291_healthy", "inconclusive", ""),
     ];
     for (folder, verdict, culprits) in cases {
         let input = page.chromium.client.find(Locator::Css("[data-test=pick-files]")).await?;
@@ -134,14 +134,14 @@ async fn logs_and_profiles_open_like_dumps() -> Result<()> {
     for (files, verdict, kind, note) in [
         (vec![nccl.clone()], "findings", "reduce_op_mismatch", "no clock and no end of a call"),
         (vec![said.clone()], "findings", "ddp_uneven_inputs", ""),
-        (profiles.clone(), "healthy", "", "2 of the job's 4 ranks have a profile"),
+        (profiles.clone(), "inconclusive", "", "2 of the job's 4 ranks have a profile"),
         (
             with(dumps("t215_ddp_uneven_inputs"), &said),
             "findings",
             "ddp_uneven_inputs",
             "1 message of PyTorch's own",
         ),
-        (with(healthy, &nccl), "healthy", "", "NCCL's log tells of"),
+        (with(healthy, &nccl), "inconclusive", "", "NCCL's log tells of"),
     ] {
         let input = page.chromium.client.find(Locator::Css("[data-test=pick-files]")).await?;
         let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();

@@ -94,7 +94,7 @@ run(main, world_size = 2)
     let aside = lockstep(["explore", path, "--devices", "side-by-side"]);
     assert_eq!(aside.code, 0, "{aside:?}");
     let few = lockstep(["explore", path, "--states", "1"]);
-    assert_eq!(few.code, 2, "{few:?}");
+    assert_eq!(few.code, 3, "{few:?}");
     assert!(few.out.contains("not all were looked at"), "{few:?}");
     // Each waited for before the next is called: nothing is left open.
     let ordered = text.replace(", async_op = True", "").replace("work.wait()", "pass");
