@@ -6,7 +6,8 @@ use anyhow::{Result, anyhow, bail};
 use lockstep_core::trace::{TRACE_MAGIC, Trace};
 use lockstep_diagnosis::{Report, diagnose_files, diagnose_whole_trace};
 use lockstep_formats::archive::{self, Limits};
-use lockstep_formats::flight_recorder::{FileProblem, FlightRecorderError, MAX_DUMP_BYTES, Merged};
+use lockstep_formats::flight_recorder::MAX_DUMP_BYTES;
+use lockstep_formats::job_calls::Merged;
 use lockstep_formats::recording::{Piece, Sources, name_in, names_of};
 use rayon::iter::{
     IndexedParallelIterator, IntoParallelIterator, IntoParallelRefIterator, ParallelIterator,
@@ -77,10 +78,7 @@ impl Recording {
         let read = |(path, name): (&PathBuf, String)| match files::read(path, files::MAX_FILE_BYTES)
         {
             Ok(bytes) => found(&name, &bytes, alone),
-            Err(error) => {
-                let error = FlightRecorderError::Unreadable { why: format!("{error:#}") };
-                Ok(vec![Found::Piece(Piece::Unread(FileProblem { file_name: name, error }))])
-            }
+            Err(error) => Ok(vec![Found::Piece(Piece::unreadable(&name, format!("{error:#}")))]),
         };
         let read: Vec<Result<Vec<Found>>> =
             paths.par_iter().zip(names.into_par_iter()).map(read).collect();
@@ -143,7 +141,7 @@ fn found(name: &str, bytes: &[u8], alone: bool) -> Result<Vec<Found>> {
     let mut take = |path: &str, bytes: &[u8]| found.push(in_file(&called(path), bytes));
     let unpacked = archive::for_each_file(name, bytes, LIMITS, &mut take);
     let mut found = found.into_iter().collect::<Result<Vec<Found>>>()?;
-    let damage = unpacked.err().map(|error| Piece::Problem(error.to_string()));
+    let damage = unpacked.err().map(|error| Piece::useless(name, error.to_string()));
     found.extend(damage.map(Found::Piece));
     Ok(found)
 }

@@ -17,79 +17,89 @@
 
 use lockstep_core::plan::Plan;
 use lockstep_core::trace::{CallLog, Trace};
-use lockstep_diagnosis::{diagnose_files, diagnose_nccl, diagnose_profiles, diagnose_recording};
+use lockstep_diagnosis::{diagnose_files, diagnose_recording};
 use lockstep_formats::archive::{self, Limits};
 use lockstep_formats::flight_recorder::{self, read_files};
-use lockstep_formats::job_log;
-use lockstep_formats::kineto;
 use lockstep_formats::msccl;
-use lockstep_formats::nccl_log;
 use lockstep_formats::pickle::Pickle;
+use lockstep_formats::reader::{File, Reader};
+use lockstep_formats::readers::READERS;
 use lockstep_formats::recording::{Piece, Sources};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A reader of foreign bytes, and which of the files of `tests/data` it is given.
-struct Reader {
+struct Target {
     name: &'static str,
-    takes: fn(&Path) -> bool,
-    read: fn(&[u8]),
+    takes: Box<Takes>,
+    read: Box<Reads>,
 }
 
-const READERS: &[Reader] = &[
-    Reader { name: "pickle", takes: is_dump, read: |bytes| drop(Pickle::read(bytes)) },
-    Reader {
-        name: "flight_recorder",
-        takes: |path| is_dump(path) || is_json_dump(path),
-        read: dump,
-    },
-    Reader { name: "archive", takes: is_dump, read: archive_of },
-    Reader {
-        name: "job_log",
-        takes: |path| ends(path, "md") || ends(path, "log"),
-        read: |bytes| drop(job_log::read(bytes)),
-    },
-    Reader {
-        name: "nccl_log",
-        takes: |path| ends(path, "log"),
-        read: |bytes| {
-            let half = bytes.len() / 2;
-            let logs = [("a.log", bytes), ("rank1.log", bytes.get(half..).unwrap_or_default())];
-            if let Some(calls) =
-                nccl_log::calls_of(&logs.map(|(name, bytes)| nccl_log::NcclLog::read(name, bytes)))
-            {
-                let _ = diagnose_nccl(&calls).to_text();
-            }
-        },
-    },
-    Reader {
-        name: "kineto",
-        takes: |path| is_profile(path),
-        read: |bytes| {
-            let profile = |name: &str| kineto::Profile::read(name, bytes).ok();
-            let profiles: Vec<_> = profile("rank0.json").into_iter().chain(profile("b")).collect();
-            if let Some(calls) = kineto::calls_of(&profiles) {
-                let _ = diagnose_profiles(&calls.log, calls.notes).to_text();
-            }
-        },
-    },
-    Reader {
-        name: "recording",
-        takes: |path| is_dump(path) || is_profile(path) || ends(path, "log"),
-        read: together,
-    },
-    Reader { name: "trace", takes: is_dump, read: trace },
-    Reader {
-        name: "msccl",
-        takes: |path| ends(path, "xml"),
-        read: |bytes| drop(msccl::read(&String::from_utf8_lossy(bytes))),
-    },
-    Reader {
-        name: "plan",
-        takes: |path| ends(path, "json"),
-        read: |bytes| drop(Plan::from_json(&String::from_utf8_lossy(bytes))),
-    },
-];
+/// Whether a file of a name is for a target.
+type Takes = dyn Fn(&Path, &[u8]) -> bool;
+
+/// Reads an input; a panic is a failure.
+type Reads = dyn Fn(&[u8]);
+
+/// Every row of [`READERS`], and what else reads foreign bytes.
+fn targets() -> Vec<Target> {
+    let target = |name, takes: fn(&Path) -> bool, read: fn(&[u8])| Target {
+        name,
+        takes: Box::new(move |path, _| takes(path)),
+        read: Box::new(read),
+    };
+    let mut targets = vec![
+        target("pickle", is_dump, |bytes| drop(Pickle::read(bytes))),
+        target("dumps", |path| is_dump(path) || is_json_dump(path), dump),
+        target("archive", is_dump, archive_of),
+        target(
+            "recording",
+            |path| is_dump(path) || is_profile(path) || ends(path, "log"),
+            together,
+        ),
+        target("trace", is_dump, trace),
+        target(
+            "msccl",
+            |path| ends(path, "xml"),
+            |bytes| drop(msccl::read(&String::from_utf8_lossy(bytes))),
+        ),
+        target(
+            "plan",
+            |path| ends(path, "json"),
+            |bytes| drop(Plan::from_json(&String::from_utf8_lossy(bytes))),
+        ),
+    ];
+    targets.extend(READERS.iter().map(|reader| Target {
+        name: reader.name(),
+        takes: Box::new(|path, bytes| holds_something(*reader, path, bytes)),
+        read: Box::new(|bytes| as_files(*reader, bytes)),
+    }));
+    targets
+}
+
+/// True if a reader finds something in a file.
+fn holds_something(reader: &dyn Reader, path: &Path, bytes: &[u8]) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let file = File { name: &name, bytes };
+    reader.recognises(file) && reader.read(file).is_ok_and(|read| !read.is_empty())
+}
+
+/// Reads two files by one reader alone, sends them to another worker, and diagnoses them as a job.
+fn as_files(reader: &dyn Reader, bytes: &[u8]) {
+    let mut sources = Sources::default();
+    let half = bytes.get(bytes.len() / 2..).unwrap_or_default();
+    for (name, bytes) in [("rank_0.log", bytes), ("b/rank1.json", half), ("rank_1", bytes)] {
+        let _ = reader.read(File { name, bytes });
+        let piece = Piece::read(name, bytes);
+        match piece.to_bytes() {
+            Some(bytes) => sources.take(Piece::from_bytes(&bytes).unwrap()),
+            None => sources.take(piece),
+        }
+    }
+    if let Ok(job) = diagnose_files(sources) {
+        let _ = job.report.to_text();
+    }
+}
 
 fn is_dump(path: &Path) -> bool {
     path.extension().is_none()
@@ -238,12 +248,13 @@ fn main() {
     let mut paths = Vec::new();
     corpus(&data, &mut paths);
     paths.sort();
-    for reader in READERS.iter().filter(|it| only.as_deref().is_none_or(|only| only == it.name)) {
+    let targets = targets().into_iter();
+    for reader in targets.filter(|it| only.as_deref().is_none_or(|only| only == it.name)) {
         let files: Vec<Vec<u8>> = paths
             .iter()
-            .filter(|path| (reader.takes)(path))
-            .map(|path| std::fs::read(path).unwrap())
-            .map(|bytes| seeds(reader.name, bytes))
+            .map(|path| (path, std::fs::read(path).unwrap()))
+            .filter(|(path, bytes)| (reader.takes)(path, bytes))
+            .map(|(_, bytes)| seeds(reader.name, bytes))
             .collect();
         let (start, mut random, mut rounds) = (Instant::now(), Random(seed), 0u64);
         let mut slowest = Duration::ZERO;
@@ -253,7 +264,8 @@ fn main() {
             let other = &files[random.below(files.len())];
             damage(&mut bytes, other, &mut random);
             let began = spent(start);
-            let read = std::panic::catch_unwind(|| (reader.read)(&bytes));
+            let read = std::panic::AssertUnwindSafe(|| (reader.read)(&bytes));
+            let read = std::panic::catch_unwind(read);
             let took = spent(start).saturating_sub(began);
             slowest = slowest.max(took);
             if read.is_err() || took > Duration::from_secs(2) {

@@ -86,8 +86,8 @@ pub use waits::who_waits;
 use lockstep_core::group::BackendName;
 use lockstep_core::trace::{CallLog, CallState, Origin, Trace};
 use lockstep_core::trace::{job_folder_of, rank_of_file_name};
-use lockstep_formats::flight_recorder::{FileProblem, FlightRecorderError, Recording};
-use lockstep_formats::nccl_log;
+use lockstep_formats::flight_recorder::Recording;
+use lockstep_formats::problem::{FileProblem, ProblemKind};
 use std::collections::BTreeSet;
 
 /// What is wrong in the calls of a job, most important first.
@@ -133,10 +133,10 @@ pub fn diagnose_whole(trace: &Trace, log: &CallLog) -> Report {
 pub fn diagnose_recording(recording: &Recording) -> Report {
     let mut report = diagnose(&recording.merged.log);
     // What lies in another job's folder is that job's.
-    let left_out = recording.problems.iter().filter(|problem| {
-        let other = matches!(problem.error, FlightRecorderError::OtherSet { .. });
-        other && !problem.file_name.is_empty()
-    });
+    let left_out = recording
+        .problems
+        .iter()
+        .filter(|problem| problem.kind == ProblemKind::OtherSet && !problem.file_name.is_empty());
     let left_out: BTreeSet<&str> = left_out.map(|problem| problem.file_name.as_str()).collect();
     for problem in &recording.problems {
         if !left_out.contains(job_folder_of(&problem.file_name)) {
@@ -150,12 +150,11 @@ pub fn diagnose_recording(recording: &Recording) -> Report {
                 .to_owned(),
         );
     }
-    let text = |problem: &&FileProblem| matches!(problem.error, FlightRecorderError::Text { .. });
+    let text = |problem: &&FileProblem| problem.kind == ProblemKind::Text;
     let (texts, others): (Vec<_>, Vec<_>) = recording.problems.iter().partition(text);
-    let same =
-        |problem: &&FileProblem| matches!(problem.error, FlightRecorderError::SameDump { .. });
+    let same = |problem: &&FileProblem| problem.kind == ProblemKind::SameContent;
     let (same, others): (Vec<_>, Vec<_>) = others.into_iter().partition(same);
-    report.notes.extend(others.iter().map(|problem| problem.error.to_string()));
+    report.notes.extend(others.iter().map(|problem| problem.why.clone()));
     report.notes.extend(of_several(&same, "files hold what other dumps do, and were left out"));
     report.notes.extend(of_several(&texts, "files are text, and no dumps"));
     report
@@ -180,19 +179,19 @@ fn of_several(problems: &[&FileProblem], what: &str) -> Option<String> {
     };
     match problems {
         [] => None,
-        [only] => Some(only.error.to_string()),
+        [only] => Some(only.why.clone()),
         many => Some(format!("{} {what}: {}{more}.", many.len(), names.join(", "))),
     }
 }
 
 /// What is wrong in the calls that NCCL's log tells of: [`diagnose`], as sure as a log can be that
-/// does not tell which calls ended.
-pub fn diagnose_nccl(calls: &nccl_log::Calls) -> Report {
-    let mut report = diagnose(&calls.log);
-    if calls.log.logs().all(|(_, log)| log.calls.is_empty()) {
+/// does not tell which calls ended. `notes` are what else is to be said of them.
+pub fn diagnose_nccl(log: &CallLog, notes: Vec<String>) -> Report {
+    let mut report = diagnose(log);
+    if log.logs().all(|(_, log)| log.calls.is_empty()) {
         let why = "NCCL's log names no calls: nothing can be judged. Set \
                    NCCL_DEBUG_SUBSYS=INIT,COLL beside NCCL_DEBUG=INFO.";
-        report = Report::unusable(calls.log.world_size, why);
+        report = Report::unusable(log.world_size, why);
     }
     for finding in &mut report.findings {
         // Two calls that differ, differ; who has not come may only not have come yet.
@@ -210,7 +209,7 @@ pub fn diagnose_nccl(calls: &nccl_log::Calls) -> Report {
     }
     report.unseen =
         vec!["NCCL's log tells which calls were made, and not which of them ended.".to_owned()];
-    report.notes.extend(calls.notes.iter().cloned());
+    report.notes.extend(notes);
     report.judged()
 }
 
@@ -228,17 +227,13 @@ pub fn diagnose_profiles(log: &CallLog, notes: Vec<String>) -> Report {
 /// others wait: its finding says so instead.
 fn tell_unreadable(report: &mut Report, problem: &FileProblem) {
     // A rank's log carries its number as well; files that were left out could be read.
-    use FlightRecorderError::{OtherAttempt, OtherSet, SameDump, SameRank, Text};
-    if matches!(
-        problem.error,
-        Text { .. } | OtherSet { .. } | OtherAttempt { .. } | SameRank { .. } | SameDump { .. }
-    ) {
+    if problem.kind != ProblemKind::Unreadable {
         return;
     }
     let Ok(rank) = rank_of_file_name(&problem.file_name) else { return };
     let missing = report.findings.iter_mut().filter(|finding| finding.kind == Kind::RankMissing);
     for finding in missing.filter(|finding| finding.culprits.contains(&rank)) {
-        let (name, error) = (&problem.file_name, &problem.error);
+        let (name, error) = (&problem.file_name, &problem.why);
         // What is most likely of a rank that left nothing is not of one that left a file.
         let ends = [" Most likely ", " Either ", " But "];
         let cut = ends.iter().filter_map(|end| finding.message.find(end)).min();

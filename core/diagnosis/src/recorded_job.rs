@@ -1,9 +1,11 @@
 //! The diagnosis of a job's files: of the calls that they tell of, and of what its logs say.
 
 use crate::{Kind, Report, add_log, diagnose_nccl, diagnose_profiles, diagnose_recording};
-use lockstep_formats::flight_recorder::Merged;
-use lockstep_formats::nccl_log;
-use lockstep_formats::recording::{JoinError, RecordedCalls, RecordedJob, Sources};
+use lockstep_core::trace::CallLog;
+use lockstep_formats::flight_recorder::Recording;
+use lockstep_formats::job_calls::{JobCalls, Merged, Shows};
+use lockstep_formats::recording::{JoinError, RecordedJob, Sources};
+use lockstep_formats::stacks::ProcessStacks;
 
 /// A job and what is wrong with it.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,43 +35,56 @@ pub fn diagnose_files(sources: Sources) -> Result<DiagnosedJob, JoinError> {
 
 /// What is wrong with a job.
 pub fn diagnose_job(job: RecordedJob) -> DiagnosedJob {
-    let RecordedJob { calls, nccl, heard, notes, unused, problems } = job;
+    let RecordedJob { calls, others, heard, stacks, notes, unread, problems } = job;
     let (calls, mut report) = match calls {
-        RecordedCalls::Dumps(recording) => {
+        Some(JobCalls { shows: Shows::LastCalls, merged, .. }) => {
+            let recording = Recording { merged, problems: unread };
             let mut report = diagnose_recording(&recording);
-            if let Some(nccl) = &nccl {
-                tell_of_missing(&mut report, nccl);
+            if let Some(order) = others.iter().find(|other| other.shows == Shows::CallOrder) {
+                add_last_calls(&mut report, &order.merged.log);
             }
             (Some(recording.merged), report)
         }
-        RecordedCalls::Profiles(merged, notes) => {
-            let report = diagnose_profiles(&merged.log, notes);
+        Some(JobCalls { shows, merged, notes }) => {
+            let mut report = match shows {
+                Shows::CallOrder => diagnose_nccl(&merged.log, notes),
+                _ => diagnose_profiles(&merged.log, notes),
+            };
+            report.notes.extend(unread.into_iter().map(|problem| problem.why));
             (Some(merged), report)
         }
-        RecordedCalls::NcclLog(calls) => {
-            let report = diagnose_nccl(&calls);
-            let ends = calls.log.logs().filter_map(|(_, log)| log.calls.last());
-            let end_ps = ends.map(|last| last.scheduled_ps).max().unwrap_or(0);
-            (Some(Merged { header: calls.header, log: calls.log, end_ps }), report)
-        }
-        RecordedCalls::Unknown => {
-            let unseen = vec!["A log tells of no calls: none was seen to end.".to_owned()];
-            (None, Report { unseen, ..Report::healthy(0) })
+        None => {
+            let unseen = match heard.is_empty() {
+                true => "Stacks tell where each process was, and not which calls it had made.",
+                false => "A log tells of no calls: none was seen to end.",
+            };
+            let unseen = vec![unseen.to_owned()];
+            let mut report = Report { unseen, ..Report::healthy(0) };
+            report.notes.extend(unread.into_iter().map(|problem| problem.why));
+            (None, report)
         }
     };
-    report.notes.extend(unused);
     add_log(&mut report, &heard);
+    if calls.is_none() {
+        report.world_size = report.world_size.max(stacks_world(&stacks));
+    }
     report.notes.extend(notes);
     DiagnosedJob { calls, report: report.judged(), problems }
 }
 
-/// Of ranks without a dump NCCL's log may hold the last words.
-fn tell_of_missing(report: &mut Report, nccl: &nccl_log::Calls) {
+/// One past the highest rank of some stacks.
+fn stacks_world(stacks: &[ProcessStacks]) -> u32 {
+    let ranks = stacks.iter().filter_map(|process| process.rank);
+    ranks.map(|rank| rank.0.saturating_add(1)).max().unwrap_or(0)
+}
+
+/// Adds the last calls in NCCL's log of ranks without a dump.
+fn add_last_calls(report: &mut Report, log: &CallLog) {
     for finding in report.findings.iter_mut().filter(|it| it.kind == Kind::RankMissing) {
         for rank in finding.culprits.iter().take(8) {
-            let own = nccl.log.ranks.get(rank.index()).and_then(Option::as_ref);
+            let own = log.ranks.get(rank.index()).and_then(Option::as_ref);
             let Some(last) = own.and_then(|own| own.calls.last()) else { continue };
-            let group = nccl.log.groups.get(last.call.group.index());
+            let group = log.groups.get(last.call.group.index());
             let label = group.map_or("?", |group| group.label());
             let number = last.seq.map(|seq| format!(" #{seq}")).unwrap_or_default();
             finding.message +=

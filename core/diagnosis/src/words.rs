@@ -8,7 +8,7 @@ use lockstep_core::plan::{Op, Plan};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallRecord, Frame};
 use lockstep_core::words::rank_list;
-use lockstep_formats::flight_recorder::{short_frame, user_frame};
+use lockstep_formats::frames::{short_frame, user_frame};
 
 /// `rank 2` or `ranks 0-1, 3`.
 pub(super) fn ranks(list: &[GlobalRank]) -> String {

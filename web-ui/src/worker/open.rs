@@ -10,8 +10,9 @@ use lockstep_core::plan::Plan;
 use lockstep_core::trace::{CallLog, Origin, Trace, TraceHeader};
 use lockstep_diagnosis::{DiagnosedJob, Report, diagnose_files};
 use lockstep_formats::archive::{self, Limits};
-use lockstep_formats::flight_recorder::{MAX_DUMP_BYTES, Merged};
+use lockstep_formats::flight_recorder::MAX_DUMP_BYTES;
 use lockstep_formats::goal;
+use lockstep_formats::job_calls::Merged;
 use lockstep_formats::recording::{Piece, Sources, name_in, names_of};
 use lockstep_sim::explore::Explorer;
 use lockstep_sim::{Bounds, Explored, Order, Session, SimConfig, SimError, Topology};
@@ -183,10 +184,10 @@ pub(super) async fn files(
         }
         let one_alone = |what: &str| {
             let why = format!("{name} is {what}; open it alone, not together with other files");
-            Piece::Problem(why)
+            Piece::useless(&name, why)
         };
         match read(&file).await.map(|bytes| (Kind::of(&bytes), bytes)) {
-            Err(why) => sources.take(Piece::Problem(format!("{name}: {why}"))),
+            Err(why) => sources.take(Piece::useless(&name, format!("{name}: {why}"))),
             Ok((Kind::Trace, bytes)) if alone => {
                 return trace(session, &name, &bytes, slices).await;
             }
@@ -202,7 +203,7 @@ pub(super) async fn files(
                     |path: &str, bytes: &[u8]| sources.take(Piece::read(&called(path), bytes));
                 let unpacked = archive::for_each_file(&name, &bytes, LIMITS, &mut take);
                 if let Err(error) = unpacked {
-                    sources.take(Piece::Problem(error.to_string()));
+                    sources.take(Piece::useless(&name, error.to_string()));
                 }
             }
             Ok((Kind::Piece, bytes)) => sources.take(Piece::read(&name, &bytes)),
@@ -210,7 +211,7 @@ pub(super) async fn files(
         to_read.was_read(&file);
         slices.give_way_reading(to_read.done(), bytes, &name).await?;
     }
-    to_read.dumps().into_iter().for_each(|dump| sources.take(Piece::Dump(dump)));
+    to_read.pieces().into_iter().for_each(|piece| sources.take(piece));
     if sources.is_empty() {
         let problems: Vec<String> = sources.problems().collect();
         return Err(match problems.is_empty() {

@@ -9,7 +9,6 @@ use super::open;
 use crate::client::Client;
 use crate::protocol::{Request, Response, SessionId};
 use futures_channel::oneshot;
-use lockstep_formats::flight_recorder::Dump;
 use lockstep_formats::recording::Piece;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -35,7 +34,7 @@ pub(super) struct Files {
     to_read: RefCell<VecDeque<Named>>,
     /// What others could not read: for this worker.
     left: RefCell<Vec<Named>>,
-    dumps: RefCell<Vec<Dump>>,
+    pieces: RefCell<Vec<Piece>>,
     /// Bytes of the files that have been read.
     done: Cell<f64>,
     /// How many others were asked for and are not here yet.
@@ -49,7 +48,7 @@ impl Files {
         Rc::new(Files {
             to_read: RefCell::new(files.into_iter().collect()),
             left: RefCell::default(),
-            dumps: RefCell::default(),
+            pieces: RefCell::default(),
             done: Cell::new(0.0),
             asked: Cell::new(0),
             waiting: RefCell::default(),
@@ -84,9 +83,9 @@ impl Files {
         self.done.set(self.done.get() + file.size());
     }
 
-    /// The dumps that others have read by now.
-    pub(super) fn dumps(&self) -> Vec<Dump> {
-        self.dumps.take()
+    /// The files that others have read by now.
+    pub(super) fn pieces(&self) -> Vec<Piece> {
+        self.pieces.take()
     }
 
     /// Has a worker read files until there are none left, or it fails.
@@ -100,14 +99,14 @@ impl Files {
             let request = Request::ReadDump { name: name.clone() };
             let attached = [JsValue::from(file.clone())];
             let answered = client.ask_with(request, &attached, None).1.await;
-            let dump = answered.as_ref().ok().and_then(|answered| match answered.response {
-                Response::DumpRead => postcard::from_bytes::<Dump>(&answered.bytes()).ok(),
+            let piece = answered.as_ref().ok().and_then(|answered| match answered.response {
+                Response::DumpRead => Piece::from_bytes(&answered.bytes()),
                 _ => None,
             });
-            match dump {
-                Some(dump) => {
+            match piece {
+                Some(piece) => {
                     self.was_read(&file);
-                    self.dumps.borrow_mut().push(dump);
+                    self.pieces.borrow_mut().push(piece);
                 }
                 None => self.left.borrow_mut().push((file, name)),
             }
@@ -154,15 +153,12 @@ impl Drop for Readers {
     }
 }
 
-/// Reads a file for another worker: the dump in postcard, or nothing if it is no dump.
+/// Reads a file for another worker: its calls as bytes, or nothing if it is no dump.
 pub(super) async fn read_dump(attached: Vec<JsValue>, name: &str) -> Option<Vec<u8>> {
     let file: File = attached.into_iter().next()?.dyn_into().ok()?;
     let bytes = open::read(&file).await.ok()?;
     if open::Kind::of(&bytes) != open::Kind::Piece {
         return None;
     }
-    match Piece::read(name, &bytes) {
-        Piece::Dump(dump) => postcard::to_stdvec(&dump).ok(),
-        _ => None,
-    }
+    Piece::read(name, &bytes).to_bytes()
 }

@@ -8,7 +8,7 @@ use lockstep_core::plan::TensorId;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Trace, TraceEnd, TraceReader};
 use lockstep_diagnosis::{Report, diagnose, diagnose_whole, who_waits};
-use lockstep_formats::flight_recorder::Merged;
+use lockstep_formats::job_calls::Merged;
 use lockstep_sim::{Comparison, Session, View, compare};
 
 /// A trace with what the page may ask of it.

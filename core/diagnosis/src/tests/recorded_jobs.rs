@@ -425,3 +425,21 @@ fn real_logs_of_torchrun_name_who_did_it() {
     }
     assert_eq!(short(&logs("killed", 1, true)), (vec![(Kind::RankDied, vec![2], vec![1, 3])], 4));
 }
+
+/// Stacks decide nothing, and say where everybody is.
+#[test]
+fn stacks_alone_are_inconclusive() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/stacks");
+    let file = |name: String| {
+        let bytes = std::fs::read(folder.join(&name)).unwrap();
+        (name, bytes)
+    };
+    let job = gather(&[0, 1, 2, 3].map(|rank| file(format!("pyspy_rank_{rank}.txt"))));
+    assert_eq!((job.report.verdict, job.report.world_size), (Verdict::Inconclusive, 4));
+    assert!(notes(&job).contains("rank 2 was in load_batch (hang.py:10)"), "{}", notes(&job));
+    assert_eq!(job.problems, [""; 0]);
+    // In the middle of logs they leave alone what those say.
+    let job = gather(&[0, 1, 2, 3].map(|rank| file(format!("rank_{rank}.log"))));
+    assert_eq!(job.report.verdict, Verdict::Inconclusive);
+    assert!(notes(&job).contains("ranks 0-1, 3 were in train_step (hang.py:16), in all_reduce"));
+}

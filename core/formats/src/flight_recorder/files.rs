@@ -1,17 +1,9 @@
 //! A set of files: which rank wrote which, and what to do with those that cannot be read.
 
 use super::sets::newest;
-use super::{Dump, FlightRecorderError, Merged, merge};
-use std::cmp::Ordering;
-
-/// A file among the dumps that could not be used, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileProblem {
-    /// The file's name.
-    pub file_name: String,
-    /// What is wrong with it, and what to do.
-    pub error: FlightRecorderError,
-}
+use super::{Dump, FlightRecorderError, merge};
+use crate::job_calls::Merged;
+use crate::problem::FileProblem;
 
 /// What a set of files holds: the calls of those that could be read, and what is wrong with the
 /// rest.
@@ -21,15 +13,6 @@ pub struct Recording {
     pub merged: Merged,
     /// The files that were left out, by name.
     pub problems: Vec<FileProblem>,
-}
-
-/// By rank; of one rank's, the one that says most first.
-pub(super) fn better_first(a: &Dump, b: &Dump) -> Ordering {
-    let last_record = |dump: &Dump| dump.entries.last().and_then(|entry| entry.record_id);
-    (a.rank, a.form)
-        .cmp(&(b.rank, b.form))
-        .then_with(|| last_record(b).cmp(&last_record(a)))
-        .then_with(|| a.file_name.cmp(&b.file_name))
 }
 
 /// Reads every file that is a dump and merges them; what could not be used is listed beside. The
@@ -44,22 +27,26 @@ pub fn read_files<'a>(
     files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
 ) -> Result<Recording, FlightRecorderError> {
     let mut dumps = Vec::new();
-    let mut problems = Vec::new();
+    let mut errors = Vec::new();
     for (file_name, bytes) in files {
         match Dump::read(file_name, bytes) {
             Ok(dump) => dumps.push(dump),
-            Err(error) => problems.push(FileProblem { file_name: file_name.to_owned(), error }),
+            Err(error) => errors.push((file_name, error)),
         }
     }
-    recording_of(dumps, problems)
+    if dumps.is_empty() {
+        let first = errors.into_iter().min_by_key(|(name, _)| *name);
+        return Err(first.map_or(FlightRecorderError::NoDumps { files: 0 }, |(_, error)| error));
+    }
+    let problems = errors.into_iter().map(|(name, error)| error.of_file(name.to_owned()));
+    recording_of(dumps, problems.collect())
 }
 
 /// The recording of a job's dumps, read one by one; see [`read_files`]. `problems` are of the files
 /// that could not be read.
 ///
 /// # Errors
-/// When there are no dumps: the first problem, by name. When files claim the same rank, and nothing
-/// tells which belong together.
+/// When there are no dumps. When files claim the same rank, and nothing tells which belong together.
 pub fn recording_of(
     dumps: Vec<Dump>,
     mut problems: Vec<FileProblem>,
@@ -69,21 +56,14 @@ pub fn recording_of(
     for dump in dumps {
         match kept.last() {
             // Of several moments only the newest set is left.
-            Some(last) if last.rank == dump.rank => problems.push(FileProblem {
-                error: FlightRecorderError::SameDump {
-                    file: dump.file_name.clone(),
-                    other: last.file_name.clone(),
-                    rank: dump.rank,
-                },
-                file_name: dump.file_name,
-            }),
+            Some(last) if last.rank == dump.rank => {
+                let (file, other) = (dump.file_name.clone(), last.file_name.clone());
+                let error = FlightRecorderError::SameDump { file, other, rank: dump.rank };
+                problems.push(error.of_file(dump.file_name));
+            }
             _ => kept.push(dump),
         }
     }
     problems.sort_by(|a, b| a.file_name.cmp(&b.file_name));
-    if kept.is_empty() {
-        let first = problems.into_iter().next().map(|problem| problem.error);
-        return Err(first.unwrap_or(FlightRecorderError::NoDumps { files: 0 }));
-    }
     Ok(Recording { merged: merge(kept)?, problems })
 }

@@ -7,35 +7,14 @@ use super::names::call_name;
 use super::retired;
 use super::statuses::dropped_ended;
 use super::{Dump, Entry, FlightRecorderError, Site};
+use crate::job_calls::Merged;
 use lockstep_core::group::{BackendName, GroupId};
 use lockstep_core::rank::MAX_WORLD_SIZE;
 use lockstep_core::trace::{
-    CallLog, CallRecord, CallState, Called, Origin, Outcome, RankLog, Trace, TraceEnd, TraceHeader,
+    CallLog, CallRecord, CallState, Called, Origin, Outcome, RankLog, Trace, TraceHeader,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// The dumps of a job, merged.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Merged {
-    /// What a trace of them is about.
-    pub header: TraceHeader,
-    /// The calls of every rank. A rank without a dump has none.
-    pub log: CallLog,
-    /// When the last thing happened, in picoseconds after the first.
-    pub end_ps: u64,
-}
-
-impl Merged {
-    /// The calls as the events of a trace.
-    pub fn trace(&self) -> Trace {
-        Trace {
-            header: self.header.clone(),
-            events: self.log.logs().flat_map(|(rank, log)| log.events(rank)).collect(),
-            end: Some(TraceEnd { time_ps: self.end_ps, outcome: Outcome::Unknown }),
-        }
-    }
-}
 
 /// Merges the dumps of a job's ranks into one trace: [`merge`], as events.
 ///

@@ -18,23 +18,25 @@ mod groups;
 mod members;
 mod merge;
 mod names;
+mod reader;
 mod retired;
 mod sets;
-mod stack;
+
 mod stale;
 mod statuses;
 mod write;
 
 pub use entry::{Entry, Site};
-pub use files::{FileProblem, Recording, read_files, recording_of};
-pub use merge::{Merged, merge, trace_of};
+pub use files::{Recording, read_files, recording_of};
+pub use merge::{merge, trace_of};
 pub use names::{needs_all, public_name, rank_list};
-pub use sets::folder_of;
-pub(crate) use stack::Libraries;
-pub use stack::{short_frame, user_frame};
+pub use reader::FlightRecorderReader;
+
 pub use write::dumps_of;
 
 use crate::pickle::PickleError;
+use crate::problem::{FileProblem, ProblemKind};
+use crate::text::{begins_as_json, is_text};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{RankNameError, rank_of_file_name};
 use serde::{Deserialize, Serialize};
@@ -106,12 +108,6 @@ pub enum FlightRecorderError {
     Empty {
         /// The file's name.
         file: String,
-    },
-    /// The file is there and does not open.
-    #[error("{why}")]
-    Unreadable {
-        /// What the system says, with the file's name.
-        why: String,
     },
     /// The file is larger than [`MAX_DUMP_BYTES`].
     #[error("{file} has {bytes} bytes; a dump has at most {MAX_DUMP_BYTES}: is it another file?")]
@@ -249,6 +245,21 @@ pub enum FlightRecorderError {
     },
 }
 
+impl FlightRecorderError {
+    /// The problem of a file.
+    fn of_file(self, file_name: String) -> FileProblem {
+        let kind = match self {
+            FlightRecorderError::Text { .. } => ProblemKind::Text,
+            FlightRecorderError::OtherSet { .. } => ProblemKind::OtherSet,
+            FlightRecorderError::OtherAttempt { .. } => ProblemKind::OtherAttempt,
+            FlightRecorderError::SameRank { .. } => ProblemKind::SameRank,
+            FlightRecorderError::SameDump { .. } => ProblemKind::SameContent,
+            _ => ProblemKind::Unreadable,
+        };
+        FileProblem { file_name, kind, why: self.to_string() }
+    }
+}
+
 impl Dump {
     /// What an entry shares with others.
     pub fn site(&self, entry: &Entry) -> Option<&Site> {
@@ -298,24 +309,6 @@ impl Dump {
 
 /// What a pickle of protocol 2 or later begins with: PyTorch writes no other.
 const PROTO: u8 = 0x80;
-
-/// Whether bytes begin as an object, or as a list of objects: a log begins with `[rank0]:` or
-/// `[Gloo]` as often.
-fn begins_as_json(bytes: &[u8]) -> bool {
-    match bytes.trim_ascii_start() {
-        [b'{', ..] => true,
-        [b'[', rest @ ..] => {
-            matches!(rest.trim_ascii_start().first(), None | Some(b'{' | b']'))
-        }
-        _ => false,
-    }
-}
-
-/// True for bytes that begin like a text, which only pickles of protocol 0 do as well.
-fn is_text(bytes: &[u8]) -> bool {
-    let start = bytes.get(..bytes.len().min(64)).unwrap_or_default();
-    start.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
-}
 
 #[cfg(test)]
 mod tests;

@@ -6,20 +6,17 @@
 //! alike up to the rank do. The set of the latest call is judged, with the others that fit beside it:
 //! that claim other ranks, and made calls at the time of its own. What is left out is said.
 
-use super::{Dump, FileProblem, FlightRecorderError};
+use super::{Dump, FlightRecorderError};
+use crate::problem::FileProblem;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::job_folder_of;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The last call of a dump, and when it was made: two dumps of a rank that agree in it are of one
 /// moment.
 fn moment(dump: &Dump) -> Option<(u64, Option<u64>)> {
     dump.entries.iter().map(|entry| (entry.created_ns, entry.record_id)).max()
-}
-
-/// Where a file lies: what its name begins with, up to the last slash.
-pub fn folder_of(name: &str) -> &str {
-    name.rfind(['/', '\\']).and_then(|at| name.get(..at)).unwrap_or_default()
 }
 
 /// A file's name up to the rank in it: `old_rank_` of `old_rank_3.pkl`.
@@ -90,6 +87,15 @@ fn sets_by(dumps: Vec<Dump>, name: impl Fn(&str) -> &str) -> Vec<Set> {
     sets.into_iter().map(|(name, dumps)| Set { name, dumps }).collect()
 }
 
+/// By rank; of one rank's, the one that says most first.
+fn better_first(a: &Dump, b: &Dump) -> Ordering {
+    let last_record = |dump: &Dump| dump.entries.last().and_then(|entry| entry.record_id);
+    (a.rank, a.form)
+        .cmp(&(b.rank, b.form))
+        .then_with(|| last_record(b).cmp(&last_record(a)))
+        .then_with(|| a.file_name.cmp(&b.file_name))
+}
+
 /// The dumps of one moment of one job among `dumps`, by rank, the best of each first; `problems` gets a
 /// line for every set that is left out.
 ///
@@ -99,7 +105,7 @@ pub(super) fn newest(
     mut dumps: Vec<Dump>,
     problems: &mut Vec<FileProblem>,
 ) -> Result<Vec<Dump>, FlightRecorderError> {
-    dumps.sort_by(super::files::better_first);
+    dumps.sort_by(better_first);
     let all = Set { name: String::new(), dumps };
     if all.clash().is_none() {
         return Ok(super::stale::without(all.dumps, problems));
@@ -131,16 +137,12 @@ pub(super) fn newest(
     }
     let names = |set: &Set| if set.name.is_empty() { ".".to_owned() } else { set.name.clone() };
     let judged: Vec<String> = chosen.iter().map(names).collect();
-    problems.extend(rest.into_iter().map(|set| FileProblem {
-        file_name: set.name.clone(),
-        error: FlightRecorderError::OtherSet {
-            set: names(&set),
-            files: set.dumps.len(),
-            judged: judged.join(", "),
-        },
+    problems.extend(rest.into_iter().map(|set| {
+        let (files, judged) = (set.dumps.len(), judged.join(", "));
+        FlightRecorderError::OtherSet { set: names(&set), files, judged }.of_file(set.name)
     }));
     let mut kept: Vec<Dump> = chosen.into_iter().flat_map(|set| set.dumps).collect();
-    kept.sort_by(super::files::better_first);
+    kept.sort_by(better_first);
     Ok(kept)
 }
 
@@ -162,10 +164,8 @@ fn of_one_process(
             return Err(mixed(used, &dump));
         }
         let (file, other, rank) = (dump.file_name.clone(), used.file_name.clone(), dump.rank);
-        problems.push(FileProblem {
-            file_name: dump.file_name,
-            error: FlightRecorderError::SameRank { file, other, rank },
-        });
+        let error = FlightRecorderError::SameRank { file, other, rank };
+        problems.push(error.of_file(dump.file_name));
     }
     Ok(kept)
 }
@@ -181,6 +181,7 @@ fn mixed(one: &Dump, other: &Dump) -> FlightRecorderError {
 mod tests {
     use super::super::recording_of;
     use super::*;
+    use crate::problem::ProblemKind;
     use lockstep_core::trace::rank_of_file_name;
     use serde_json::json;
 
@@ -210,7 +211,7 @@ mod tests {
             let mut problems = Vec::new();
             let mut kept = newest(dumps, &mut problems).map_err(|error| error.to_string())?;
             kept.sort_by(|a, b| a.file_name.cmp(&b.file_name));
-            let said = problems.iter().map(|problem| problem.error.to_string()).collect();
+            let said = problems.iter().map(|problem| problem.why.clone()).collect();
             Ok((kept.into_iter().map(|dump| dump.file_name).collect(), said))
         };
         let found = of(files);
@@ -258,7 +259,7 @@ mod tests {
         let mut problems = Vec::new();
         let kept = newest(vec![early, late], &mut problems).unwrap();
         assert_eq!(kept[0].file_name, "d/rank_0.pkl");
-        assert!(matches!(problems[0].error, FlightRecorderError::SameRank { .. }));
+        assert_eq!(problems[0].kind, ProblemKind::SameRank);
         let alike = [("a/rank_0", 100), ("a/rank_1", 101), ("b/rank_0", 101), ("b/rank_1", 100)];
         assert!(judged(&alike).is_err());
         let copies = [("a/rank_0", 100), ("b/rank_0", 100), ("b/rank_1", 7)];

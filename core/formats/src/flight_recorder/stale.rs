@@ -6,7 +6,8 @@
 //! attempt, or of a machine whose clock is wrong by as much.
 
 use super::names::call_name;
-use super::{Dump, Entry, FileProblem, FlightRecorderError, Site};
+use super::{Dump, Entry, FlightRecorderError, Site};
+use crate::problem::FileProblem;
 use lockstep_core::rank::GlobalRank;
 use std::collections::BTreeMap;
 
@@ -38,10 +39,8 @@ pub(super) fn without(dumps: Vec<Dump>, problems: &mut Vec<FileProblem>) -> Vec<
         dumps.into_iter().zip(apart).partition(|(_, apart)| apart.is_none());
     if let Some((first, _)) = left.first() {
         let file = first.file_name.clone();
-        problems.push(FileProblem {
-            file_name: file.clone(),
-            error: FlightRecorderError::OtherAttempt { file, files: left.len(), minutes },
-        });
+        let error = FlightRecorderError::OtherAttempt { file, files: left.len(), minutes };
+        problems.push(error.of_file(first.file_name.clone()));
     }
     kept.into_iter().map(|(dump, _)| dump).collect()
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::frames::{short_frame, user_frame};
 use lockstep_core::group::BackendName;
 use lockstep_core::trace::{CallLog, CallState, Origin, RankLog};
 use std::path::{Path, PathBuf};
@@ -139,7 +140,7 @@ fn pickles_go_before_json_and_the_rest_is_reported() {
     let wanted =
         ["notes.txt", "rank_0.json", "rank_1.json", "rank_2.json", "rank_3.json", "rank_9"];
     assert_eq!(problems, wanted);
-    let texts: Vec<_> = read.problems.iter().map(|problem| problem.error.to_string()).collect();
+    let texts: Vec<_> = read.problems.iter().map(|problem| problem.why.as_str()).collect();
     insta::assert_snapshot!(texts.join("\n"));
 }
 

@@ -10,15 +10,17 @@
 mod going_on;
 mod heard;
 mod messages;
+mod reader;
 mod spawned;
 mod torchrun;
 mod traceback;
 mod watchdog;
 mod world;
-mod writer;
+pub(crate) mod writer;
 
 pub use heard::is_timeout;
 pub use heard::{Heard, Unnamed};
+pub use reader::JobLogReader;
 pub use watchdog::is_world;
 
 use lockstep_core::rank::GlobalRank;

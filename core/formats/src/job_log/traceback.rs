@@ -2,7 +2,7 @@
 
 use super::going_on::{Lines, is_record};
 use super::writer::Writer;
-use crate::flight_recorder::Libraries;
+use crate::frames::Libraries;
 use std::collections::BTreeMap;
 
 /// Longer texts are cut in findings.

@@ -16,7 +16,7 @@ const LOOKED_AT: usize = 2000;
 
 /// Who wrote a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Writer {
+pub(crate) enum Writer {
     /// It does not say.
     Nobody,
     /// The rank.
@@ -26,16 +26,16 @@ pub(super) enum Writer {
 }
 
 /// A line, taken apart.
-pub(super) struct Line<'a> {
-    pub(super) label: Option<u64>,
-    pub(super) rank: Option<u64>,
+pub(crate) struct Line<'a> {
+    pub(crate) label: Option<u64>,
+    pub(crate) rank: Option<u64>,
     /// What is behind both.
-    pub(super) text: &'a str,
+    pub(crate) text: &'a str,
 }
 
 impl<'a> Line<'a> {
     /// Takes a line apart; `numbered` if its log's lines begin with numbers.
-    pub(super) fn of(line: &'a str, numbered: bool) -> Line<'a> {
+    pub(crate) fn of(line: &'a str, numbered: bool) -> Line<'a> {
         let labelled = by_torchrun(line).or_else(|| by_mpirun(line));
         let labelled = labelled.or_else(|| by_srun(line).filter(|_| numbered));
         let (label, text) = match labelled {
@@ -51,7 +51,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    pub(super) fn writer(&self) -> Writer {
+    pub(crate) fn writer(&self) -> Writer {
         match (self.rank, self.label) {
             (Some(rank), _) => Writer::Rank(rank),
             (None, Some(label)) => Writer::Labelled(label),
@@ -62,7 +62,7 @@ impl<'a> Line<'a> {
 
 /// Whose line it is, by the `[rank2]:` that PyTorch puts before what it prints, and what is behind. It
 /// need not come first: progress bars end in no new line.
-pub(super) fn speaker(line: &str) -> Option<(u64, &str)> {
+pub(crate) fn speaker(line: &str) -> Option<(u64, &str)> {
     // Ray has another bracket of that name before it: `(Worker[rank=3] pid=7) [rank3]: …`.
     line.match_indices("[rank").find_map(|(at, what)| {
         let rest = line.get(at + what.len()..)?;
@@ -94,7 +94,7 @@ fn by_srun(line: &str) -> Option<(u64, &str)> {
 }
 
 /// True if most of a log's lines begin with a number, as `srun --label` writes them.
-pub(super) fn is_numbered(text: &[u8]) -> bool {
+pub(crate) fn is_numbered(text: &[u8]) -> bool {
     let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).take(LOOKED_AT);
     let (mut all, mut numbered) = (0, 0);
     for line in lines {
@@ -107,12 +107,12 @@ pub(super) fn is_numbered(text: &[u8]) -> bool {
 
 /// Which rank each label stands for, as far as lines say.
 #[derive(Debug, Default)]
-pub(super) struct Labels {
+pub(crate) struct Labels {
     seen: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 impl Labels {
-    pub(super) fn take(&mut self, line: &Line<'_>) {
+    pub(crate) fn take(&mut self, line: &Line<'_>) {
         const MOST: usize = 1 << 16;
         if let Some(label) = line.label
             && (self.seen.len() < MOST || self.seen.contains_key(&label))
@@ -124,7 +124,7 @@ impl Labels {
 
     /// The rank that a label stands for; `None` where it stands for several, or nothing orders it
     /// among those that are known.
-    pub(super) fn rank_of(&self, label: u64) -> Option<u64> {
+    pub(crate) fn rank_of(&self, label: u64) -> Option<u64> {
         let one = |ranks: &BTreeSet<u64>| match ranks.len() {
             1 => ranks.first().copied(),
             _ => None,
@@ -146,7 +146,7 @@ impl Labels {
     }
 
     /// The ranks that have written something.
-    pub(super) fn ranks(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn ranks(&self) -> impl Iterator<Item = u64> {
         self.seen.keys().filter_map(|label| self.rank_of(*label))
     }
 }

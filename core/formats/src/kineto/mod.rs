@@ -9,8 +9,10 @@
 mod calls;
 mod job;
 mod json;
+mod reader;
 
 pub use job::{Calls, calls_of};
+pub use reader::KinetoReader;
 
 use lockstep_core::group::BackendName;
 use lockstep_core::rank::MAX_WORLD_SIZE;

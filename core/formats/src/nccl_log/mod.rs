@@ -8,8 +8,10 @@
 
 mod job;
 mod line;
+mod reader;
 
 pub use job::{Calls, calls_of};
+pub use reader::NcclLogReader;
 
 use line::{Call, Init, Line};
 use lockstep_core::rank::GlobalRank;

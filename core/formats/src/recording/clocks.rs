@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 
 /// How wrong a rank's clock is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offset {
+pub(super) struct Offset {
     /// Whose.
-    pub rank: GlobalRank,
+    pub(super) rank: GlobalRank,
     /// By how much it is ahead, in picoseconds; below 0, behind.
-    pub ahead_ps: i64,
+    pub(super) ahead_ps: i64,
     /// By how many collectives that was found.
-    pub collectives: usize,
+    pub(super) collectives: usize,
 }
 
 /// At most this many of a rank's last calls are looked at.

@@ -5,27 +5,13 @@
 //! middle, a log has all. The calls of one rank in one group are one sequence, of which each source
 //! shows a stretch; the stretches are laid over each other where the most calls agree.
 
+use crate::reader::Filled;
 use lockstep_core::group::GroupId;
 use lockstep_core::rank::{GlobalRank, GroupRank};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_core::trace::{CallLog, CallRecord, CallState, Called, TensorShape};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// What was filled in, in numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Filled {
-    /// Ranks of whom both sources tell.
-    pub ranks: usize,
-    /// Calls that were found in both.
-    pub calls: usize,
-    /// Reductions that were not known before.
-    pub reductions: usize,
-    /// Roots.
-    pub roots: usize,
-    /// Calls of which it was not known when they started.
-    pub times: usize,
-}
 
 /// The clock of what is filled in, against that of what it is filled into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +27,8 @@ const TRIED: i64 = 64;
 
 /// Fills in `into` what `from` tells of the same calls.
 pub(super) fn fill(into: &mut CallLog, from: &CallLog, clock: Clock) -> Filled {
-    let mut filled = Filled::default();
+    let of_calls = from.logs().map(|(_, log)| log.calls.len()).sum();
+    let mut filled = Filled { of_calls, ..Filled::default() };
     let mut shared = BTreeMap::new();
     let groups: Vec<(GroupId, Vec<GlobalRank>)> = members(into);
     let others: Vec<(GroupId, Vec<GlobalRank>)> = members(from);

@@ -1,11 +1,30 @@
-//! Texts that are not in UTF-8: PowerShell's `>` writes UTF-16, and others put a mark before UTF-8.
+//! Texts among the files: how they are told from JSON and from binary files, and their encodings.
 //!
-//! Only a byte order mark tells, and no dump, archive or profile begins with one.
+//! PowerShell's `>` writes UTF-16, and others put a mark before UTF-8. Only a byte order mark tells, and no
+//! dump, archive or profile begins with one.
 
 use std::borrow::Cow;
 
+/// Whether bytes begin as an object, or as a list of objects: a log begins with `[rank0]:` or
+/// `[Gloo]` as often.
+pub(crate) fn begins_as_json(bytes: &[u8]) -> bool {
+    match bytes.trim_ascii_start() {
+        [b'{', ..] => true,
+        [b'[', rest @ ..] => {
+            matches!(rest.trim_ascii_start().first(), None | Some(b'{' | b']'))
+        }
+        _ => false,
+    }
+}
+
+/// True for bytes that begin like a text, which only pickles of protocol 0 do as well.
+pub(crate) fn is_text(bytes: &[u8]) -> bool {
+    let start = bytes.get(..bytes.len().min(64)).unwrap_or_default();
+    start.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace())
+}
+
 /// The bytes of a text with a byte order mark in UTF-8, without the mark; all others as they are.
-pub(super) fn in_utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn in_utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
     match bytes {
         [0xEF, 0xBB, 0xBF, rest @ ..] => Cow::Borrowed(rest),
         [0xFF, 0xFE, rest @ ..] => Cow::Owned(from_units(rest, u16::from_le_bytes)),

@@ -1,0 +1,82 @@
+//! Profiles as contributions.
+
+use super::{Calls, Profile, calls_of};
+use crate::job_calls::{JobCalls, Merged, Shows};
+use crate::problem::{FileProblem, MixedFiles, ProblemKind};
+use crate::reader::{CallSource, Contribution, File, FileCalls, Filled, Reader};
+use lockstep_core::words::counted;
+
+/// Reads traces of PyTorch's profiler.
+#[derive(Debug)]
+pub struct KinetoReader;
+
+const NAME: &str = "kineto";
+
+impl Reader for KinetoReader {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn recognises(&self, file: File<'_>) -> bool {
+        Profile::is_one(file.bytes)
+    }
+
+    fn read(&self, file: File<'_>) -> Result<Vec<Contribution>, FileProblem> {
+        let profile = Profile::read(file.name, file.bytes).map_err(|error| FileProblem {
+            file_name: file.name.to_owned(),
+            kind: ProblemKind::Useless,
+            why: error.to_string(),
+        })?;
+        Ok(vec![Contribution::Calls(FileCalls::new(&Profiles, file.name, profile))])
+    }
+
+    fn calls(&self) -> Option<&'static dyn CallSource> {
+        Some(&Profiles)
+    }
+}
+
+/// The calls of profiles.
+#[derive(Debug)]
+struct Profiles;
+
+impl CallSource for Profiles {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn shows(&self) -> Shows {
+        Shows::EndedCalls
+    }
+
+    fn join(
+        &self,
+        files: Vec<FileCalls>,
+        _: &mut Vec<FileProblem>,
+    ) -> Result<Option<JobCalls>, MixedFiles> {
+        let profiles: Vec<Profile> =
+            files.into_iter().filter_map(FileCalls::into_content).collect();
+        Ok(calls_of(&profiles).map(|Calls { header, log, end_ps, notes }| JobCalls {
+            shows: self.shows(),
+            merged: Merged { header, log, end_ps },
+            notes,
+        }))
+    }
+
+    fn filled_in(&self, filled: &Filled) -> String {
+        let all = counted(filled.of_calls, "call");
+        if filled.calls == 0 {
+            return format!(
+                "The profiles tell of {all}, none of which is in the dumps: a recorder keeps the last \
+                 calls only."
+            );
+        }
+        format!(
+            "The profiles tell of {all}; {} of {} are in the dumps too, and they filled in when {} of \
+             them started, and the root of {}.",
+            filled.calls,
+            counted(filled.ranks, "rank"),
+            filled.times,
+            filled.roots
+        )
+    }
+}

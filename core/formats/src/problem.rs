@@ -1,0 +1,41 @@
+//! Files that could not be used, and why.
+
+/// A file that could not be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileProblem {
+    /// The file's name; of a set of files their folder, or the beginning of their names.
+    pub file_name: String,
+    /// The kind of problem.
+    pub kind: ProblemKind,
+    /// The reason and what to do, in a sentence for the user.
+    pub why: String,
+}
+
+/// Why a file could not be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProblemKind {
+    /// It does not open, or no reader can read it. It may be the recording of the rank in its name.
+    Unreadable,
+    /// It is a text in which no reader found anything.
+    Text,
+    /// It is of a known format, and is damaged or holds nothing that is wanted.
+    Useless,
+    /// It is of another job or of another moment.
+    OtherSet,
+    /// It is of an earlier attempt of the job.
+    OtherAttempt,
+    /// Another file of the same rank was used.
+    SameRank,
+    /// Another file holds the same.
+    SameContent,
+}
+
+/// Files of several jobs or moments, and nothing tells which belong together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct MixedFiles {
+    /// Why, in a sentence without a full stop.
+    pub why: String,
+    /// The number of ranks that the files are of.
+    pub world_size: u32,
+}
