@@ -6,6 +6,7 @@ mod mpi;
 mod packages;
 mod serve;
 mod shell;
+mod structure;
 mod test;
 mod web;
 
@@ -27,6 +28,8 @@ enum Verb {
     Test(test::Options),
     /// Build the page into dist/
     Web,
+    /// Check that crates and files use each other one way
+    Structure(structure::Options),
     /// Measure what docs/benchmarks.md lists
     Bench(bench::Options),
 }
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Verb::Serve(options) => serve::serve(&options),
         Verb::Test(options) => test::test(&options),
         Verb::Web => web::build().map(drop),
+        Verb::Structure(options) => structure::structure(&options),
         Verb::Bench(options) => bench::bench(&options),
     };
     match done {

@@ -4,7 +4,7 @@
 //! profile and one choice of packages for all tests and the binary that they drive.
 
 use crate::serve::build_server;
-use crate::{browser, mpi, packages, shell, web};
+use crate::{browser, mpi, packages, shell, structure, web};
 use anyhow::{Context, Result};
 use std::path::PathBuf;
 use std::process::Command;
@@ -129,6 +129,7 @@ fn done(start: Instant) -> Result<()> {
 }
 
 fn lint() -> Result<()> {
+    structure::check()?;
     shell::run(&mut shell::cargo(["fmt", "--all", "--check"]))
         .context("some files are not formatted; `cargo fmt --all` does it")?;
     shell::run(&mut clippy(&["--workspace", "--all-targets"]))?;

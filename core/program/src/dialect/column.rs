@@ -16,7 +16,7 @@ const AROUND: [&str; 9] = [
 
 /// The column of the same word in the original, counted from 0 in characters; the column itself
 /// where there is no such word.
-pub(in super::super) fn of(rewritten: &str, column: usize, original: &str) -> usize {
+pub(crate) fn of(rewritten: &str, column: usize, original: &str) -> usize {
     if rewritten == original {
         return column;
     }
@@ -36,7 +36,7 @@ pub(in super::super) fn of(rewritten: &str, column: usize, original: &str) -> us
 }
 
 /// The byte at which a word stands in a text first.
-pub(in super::super) fn first(text: &str, word: &str) -> Option<usize> {
+pub(crate) fn first(text: &str, word: &str) -> Option<usize> {
     places(text, word).next()
 }
 

@@ -43,8 +43,6 @@ mod starred;
 mod subscript;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_attempts;
 mod truth;
 mod turns;
 mod waits;

@@ -1,10 +1,10 @@
 //! Properties of a program's classes: `meter.avg` as `_property(meter, "avg")`, since nothing can be
 //! called for an attribute. It is marked in the whole text, and written as a call with the expressions.
 
-use super::super::items::SETTER;
 use super::inline::{equals, simple};
 use super::operand::before;
 use super::scan::{self, Logical};
+use crate::python::items::SETTER;
 
 /// What is written behind the name of a property where it is asked for.
 const MARK: &str = "__property__";

@@ -2,11 +2,11 @@
 
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
-use super::super::arguments as take;
-use super::super::process::{process, refused};
-use super::super::values::{GroupValue, ReduceOpValue, WorldValue};
 use super::given::{Truth, root};
 use super::{called, future};
+use crate::dist::arguments as take;
+use crate::dist::values::{GroupValue, ReduceOpValue, WorldValue};
+use crate::execute::process::{process, refused};
 use lockstep_core::reduce::ReduceOp;
 use lockstep_torch::c10d::{Arg, DistError, ErrorKind, FromRank, InGroup, Reduction, ToRank};
 use starlark::environment::GlobalsBuilder;

@@ -1,9 +1,10 @@
 //! What torch.distributed's calls are given for ranks, groups and switches, as Python takes it: where
 //! it is something else, what says so is where PyTorch first looks at it.
 
-use super::super::arguments as take;
-use super::super::process::refused;
-use super::super::{objects_shown, shown};
+use crate::classes::object_text;
+use crate::dist::arguments as take;
+use crate::execute::process::refused;
+use crate::python::value_text;
 use lockstep_torch::c10d::{DistError, ErrorKind, Group};
 use starlark::eval::Evaluator;
 use starlark::typing::Ty;
@@ -13,7 +14,7 @@ use std::convert::Infallible;
 
 /// What decides nothing but whether: `async_op=1`.
 #[derive(Clone, Copy)]
-pub(in super::super) struct Truth(pub(in super::super) bool);
+pub(crate) struct Truth(pub(crate) bool);
 
 impl StarlarkTypeRepr for Truth {
     type Canonical = Truth;
@@ -107,8 +108,8 @@ pub(super) fn peer<'v>(
         return Ok(([peer?, group_peer?], tag?.unwrap_or(0)));
     }
     let given = if peer.is_none() { group_peer } else { peer };
-    let tensor = objects_shown::as_repr(tensor, eval)?;
-    let tensor = shown::repr(tensor, eval.heap());
+    let tensor = object_text::as_repr(tensor, eval)?;
+    let tensor = value_text::repr(tensor, eval.heap());
     let refusal = DistError::new(
         ErrorKind::TypeError,
         format!(

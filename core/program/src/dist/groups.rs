@@ -2,10 +2,10 @@
 
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
-use super::super::arguments as take;
-use super::super::process::{process, refused};
-use super::super::values::{GroupValue, NamedGroup, WorldValue};
 use super::given::{Truth, looked_up, not_registered, registered};
+use crate::dist::arguments as take;
+use crate::dist::values::{GroupValue, NamedGroup, WorldValue};
+use crate::execute::process::{process, refused};
 use lockstep_torch::c10d::{Device, Dist, DistError, ErrorKind, Group, InitProcessGroup, NewGroup};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -148,7 +148,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let text = |value: Value<'v>| value.unpack_str().map(str::to_owned);
         let again = process(eval)?.dist()?.is_initialized();
         if !backend.is_none() && backend.unpack_str().is_none() && !again {
-            return Err(super::super::backend_class::no_text());
+            return Err(crate::dist::backend_class::no_text());
         }
         let options = InitProcessGroup {
             backend: text(backend),

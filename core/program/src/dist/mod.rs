@@ -1,20 +1,33 @@
 //! `torch.distributed`: its functions under their names, each handed to [`c10d`](lockstep_torch::c10d).
 
+pub(crate) mod arguments;
+pub(crate) mod backend_class;
 mod collectives;
+pub(crate) mod future_callbacks;
 mod given;
 mod groups;
+pub(crate) mod held_works;
+pub(crate) mod mesh;
+pub(crate) mod mesh_ranks;
 mod objects;
 mod p2p;
+pub(crate) mod pickled;
+pub(crate) mod received_objects;
+pub(crate) mod reduce_ops;
 mod signatures;
 mod together;
+pub(crate) mod values;
+pub(crate) mod work;
 
 pub(super) use given::Truth;
 pub(super) use signatures::exception;
 pub(super) use together::{Manager, enter, leave, wait};
 
-use super::backend_class::BackendClass;
-use super::process::refused;
-use super::values::{DurationValue, FutureValue, GroupValue, NamedGroup, WorkValue, WorldValue};
+use crate::dist::backend_class::BackendClass;
+use crate::dist::values::{
+    DurationValue, FutureValue, GroupValue, NamedGroup, WorkValue, WorldValue,
+};
+use crate::execute::process::refused;
 use lockstep_torch::c10d::Called;
 use starlark::environment::GlobalsBuilder;
 use starlark::values::{Heap, Value};
@@ -22,7 +35,7 @@ use starlark::values::{Heap, Value};
 /// Adds `dist`, and what people import from it by name.
 pub(super) fn add(builder: &mut GlobalsBuilder) {
     builder.namespace("dist", functions);
-    super::mesh::add(builder);
+    crate::dist::mesh::add(builder);
 }
 
 /// What stands in `torch.distributed`.
@@ -35,13 +48,13 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
     together::functions(builder);
     together::several_gpus(builder);
     super::stores::functions(builder);
-    super::mesh::add(builder);
-    super::exceptions::of_dist(builder);
-    super::reduce_ops::add(builder);
+    crate::dist::mesh::add(builder);
+    crate::python::exceptions::of_dist(builder);
+    crate::dist::reduce_ops::add(builder);
     builder.set("Backend", BackendClass);
     // Thirty minutes.
     builder.set("default_pg_timeout", DurationValue(1_800_000));
-    builder.namespace("device_mesh", super::mesh::add);
+    builder.namespace("device_mesh", crate::dist::mesh::add);
     builder.namespace("distributed_c10d", |builder| {
         together::functions(builder);
         super::stores::of_c10d(builder);
@@ -53,7 +66,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         builder.set("WORLD", WorldValue);
         builder.set("NON_GROUP_MEMBER", GroupValue(NamedGroup::none()));
     });
-    super::join::functions(builder);
+    crate::nn::join::functions(builder);
 }
 
 /// The future of a call that is made as one of several, where Python has no work.

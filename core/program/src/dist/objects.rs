@@ -2,12 +2,12 @@
 
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
-use super::super::arguments as take;
-use super::super::objects::{self, Heard};
-use super::super::pickled;
-use super::super::process::{process, refused};
 use super::collectives::{from_rank, to_rank};
 use super::given::{Truth, root};
+use crate::dist::arguments as take;
+use crate::dist::pickled;
+use crate::dist::received_objects::{self, Heard};
+use crate::execute::process::{process, refused};
 use lockstep_torch::c10d::{DistError, ErrorKind, RecvFrom, SendTo};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -42,7 +42,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let process = process(eval)?;
         let gathered = process.dist()?.all_gather_object(length, &object, group);
         let sent = sent(&gathered).then(|| vec![Heard::of(take::heard(obj, heap))]);
-        let called = sent.map(|sent| objects::made(process, "all_gather_object", group, sent));
+        let called =
+            sent.map(|sent| received_objects::made(process, "all_gather_object", group, sent));
         let called = called.transpose()?.flatten();
         gathered.map_err(refused)?;
         if list.is_none() {
@@ -52,7 +53,7 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         }
         if let Some(called) = called {
             for (at, from) in called.members().iter().enumerate() {
-                objects::hear(&called, (*from, 0), (object_list, at), eval)?;
+                received_objects::hear(&called, (*from, 0), (object_list, at), eval)?;
             }
         }
         Ok(NoneType)
@@ -74,12 +75,12 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let process = process(eval)?;
         let gathered = process.dist()?.gather_object(&object, length, options);
         let sent = sent(&gathered).then(|| vec![Heard::of(take::heard(obj, heap))]);
-        let called = sent.map(|sent| objects::made(process, "gather_object", of, sent));
+        let called = sent.map(|sent| received_objects::made(process, "gather_object", of, sent));
         let called = called.transpose()?.flatten();
         gathered.map_err(refused)?;
         if let Some(called) = called.filter(|called| called.is(called.root(root.0, root.1))) {
             for (at, from) in called.members().iter().enumerate() {
-                objects::hear(&called, (*from, 0), (object_gather_list, at), eval)?;
+                received_objects::hear(&called, (*from, 0), (object_gather_list, at), eval)?;
             }
         }
         Ok(NoneType)
@@ -101,11 +102,11 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let process = process(eval)?;
         process.dist()?.broadcast_object_list(&objects, options).map_err(refused)?;
         let sent = heard(object_list, heap);
-        let called = objects::made(process, "broadcast_object_list", of, sent)?;
+        let called = received_objects::made(process, "broadcast_object_list", of, sent)?;
         let Some(called) = called else { return Ok(NoneType) };
         let root = called.root(root.0, root.1);
         for at in (0..objects.len()).filter(|_| !called.is(root)) {
-            objects::hear(&called, (root, at), (object_list, at), eval)?;
+            received_objects::hear(&called, (root, at), (object_list, at), eval)?;
         }
         Ok(NoneType)
     }
@@ -131,9 +132,9 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let dist = process.dist()?;
         dist.scatter_object_list(length, objects.as_deref(), options).map_err(refused)?;
         let sent = heard(scatter_object_input_list, heap);
-        if let Some(called) = objects::made(process, "scatter_object_list", of, sent)? {
+        if let Some(called) = received_objects::made(process, "scatter_object_list", of, sent)? {
             let from = (called.root(root.0, root.1), called.place());
-            objects::hear(&called, from, (scatter_object_output_list, 0), eval)?;
+            received_objects::hear(&called, from, (scatter_object_output_list, 0), eval)?;
         }
         Ok(NoneType)
     }
@@ -159,8 +160,8 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let heap = eval.heap();
         let process = process(eval)?;
         process.dist()?.send_object_list(&objects, to).map_err(refused)?;
-        if let Some(between) = objects::between(process, of, peer, true)? {
-            objects::passed(process, of, between, heard(object_list, heap))?;
+        if let Some(between) = received_objects::between(process, of, peer, true)? {
+            received_objects::passed(process, of, between, heard(object_list, heap))?;
         }
         Ok(NoneType)
     }
@@ -187,15 +188,15 @@ pub(super) fn functions(builder: &mut GlobalsBuilder) {
         let (of, peer) = (from.group, (from.src, from.group_src));
         let process = process(eval)?;
         let source = process.dist()?.recv_object_list(length, from).map_err(refused)?;
-        match objects::between(process, of, peer, false)? {
+        match received_objects::between(process, of, peer, false)? {
             Some(between) => {
-                let called = objects::passed(process, of, between, Vec::new())?;
+                let called = received_objects::passed(process, of, between, Vec::new())?;
                 for at in 0..length {
-                    objects::hear(&called, (between[0], at), (object_list, at), eval)?;
+                    received_objects::hear(&called, (between[0], at), (object_list, at), eval)?;
                 }
             }
             // Whose they are is only known when it runs.
-            None => objects::made_up(object_list, length, eval)?,
+            None => received_objects::made_up(object_list, length, eval)?,
         }
         super::p2p::received(source, eval)
     }

@@ -2,12 +2,12 @@
 
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
-use super::super::arguments as take;
-use super::super::process::{process, refused};
-use super::super::undecided::Unknown;
-use super::super::values::{P2POpValue, WorkValue};
 use super::called;
 use super::given::{peer as peer_of, registered};
+use crate::dist::arguments as take;
+use crate::dist::values::{P2POpValue, WorkValue};
+use crate::execute::process::{process, refused};
+use crate::execute::undecided::Unknown;
 use lockstep_torch::c10d::{Arg, P2pKind, RecvFrom, SendTo, Source};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;

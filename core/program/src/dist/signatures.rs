@@ -4,7 +4,8 @@
 //! where PyTorch 2.7.1's signature does not take it either, as `inspect.signature` tells it.
 
 use super::super::dialect::Rewritten;
-use super::super::{missing, python};
+use crate::classes::missing_attribute;
+use crate::python;
 
 /// A function, what it must be given, and what it may.
 type Signature = (&'static str, &'static [&'static str], &'static [&'static str]);
@@ -93,7 +94,7 @@ const WHOLE: &str = "batch_isend_irecv";
 /// What Python raises where the interpreter says this of a line of the program, counted from 0.
 pub(crate) fn exception(message: &str, line: Option<usize>, program: &Rewritten) -> Option<String> {
     python::exception(message)
-        .or_else(|| missing::exception(message))
+        .or_else(|| missing_attribute::exception(message))
         .or_else(|| wrong_arguments(message, line, program))
 }
 

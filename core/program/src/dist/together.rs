@@ -3,12 +3,12 @@
 
 #![allow(clippy::too_many_arguments, reason = "PyTorch's arguments")]
 
-use super::super::arguments as take;
-use super::super::process::{Process, process, refused};
-use super::super::values::{Context, ContextValue, ReduceOpValue};
 use super::called;
 use super::collectives::{from_rank, to_rank};
 use super::given::Truth;
+use crate::dist::arguments as take;
+use crate::dist::values::{Context, ContextValue, ReduceOpValue};
+use crate::execute::process::{Process, process, refused};
 use lockstep_core::reduce::{Factor, ReduceOp};
 use lockstep_torch::c10d::{
     Arg, Coalescer, Device, DistError, ErrorKind, Group, InGroup, Reduction, Work,

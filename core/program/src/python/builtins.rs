@@ -1,19 +1,19 @@
 //! Functions that Python has and Starlark has not, or answers otherwise.
 
-use super::super::arguments::{class_of, number, type_error};
-use super::super::iterators::each;
-use super::super::own_operators;
-use super::super::process::process;
-use super::super::shown;
-use super::super::tensor_math;
-use super::super::tensor_parts::SLICE;
-use super::super::undecided::{self, Number, UnknownValue};
-use super::super::values::WorkValue;
 use super::float::{float_of, read};
 use super::format::{conversions, format as formatted, percent, raised};
 use super::method;
 use super::powers::is_value;
 use super::types::{self, TypeValue, names};
+use crate::classes::operators;
+use crate::dist::arguments::{class_of, number, type_error};
+use crate::dist::values::WorkValue;
+use crate::execute::process::process;
+use crate::execute::undecided::{self, Number, UnknownValue};
+use crate::python::iterators::each;
+use crate::python::value_text;
+use crate::tensor::arithmetic;
+use crate::tensor::indexing::SLICE;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -24,7 +24,7 @@ use starlark::values::tuple::{AllocTuple, TupleRef, UnpackTuple};
 use starlark::values::{Heap, Value, ValueLike};
 
 /// True counts one.
-pub(in super::super) fn counted<'v>(value: Value<'v>, heap: Heap<'v>) -> Value<'v> {
+pub(crate) fn counted<'v>(value: Value<'v>, heap: Heap<'v>) -> Value<'v> {
     value.unpack_bool().map_or(value, |yes| heap.alloc(i32::from(yes)))
 }
 
@@ -55,7 +55,7 @@ fn to_even(number: f64) -> f64 {
 }
 
 /// A set: whole numbers in their order, as Python has them while they are small.
-pub(in super::super) fn set<'v>(
+pub(crate) fn set<'v>(
     mut items: Vec<Value<'v>>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<Value<'v>> {
@@ -72,7 +72,7 @@ pub(in super::super) fn set<'v>(
 
 /// What a function is called where it is defined: `<lambda>` of what has no name, and of a method its name
 /// in its class.
-pub(in super::super) fn function_name(of: Value<'_>) -> Option<String> {
+pub(crate) fn function_name(of: Value<'_>) -> Option<String> {
     let shown = of.to_repr();
     let name = shown.rsplit('.').next().unwrap_or(&shown);
     let name = name.rsplit("__method__").next().unwrap_or(name);
@@ -90,13 +90,13 @@ fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<String> {
         let Some(value) = args.items.first() else { return Ok(String::new()) };
-        let value = super::super::objects_shown::shown(*value, eval)?;
-        Ok(shown::text(value, eval.heap()))
+        let value = crate::classes::object_text::shown(*value, eval)?;
+        Ok(value_text::text(value, eval.heap()))
     }
 
     fn repr<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<String> {
-        let value = super::super::objects_shown::as_repr(value, eval)?;
-        Ok(shown::repr(value, eval.heap()))
+        let value = crate::classes::object_text::as_repr(value, eval)?;
+        Ok(value_text::repr(value, eval.heap()))
     }
 
     fn format<'v>(
@@ -116,13 +116,16 @@ fn functions(builder: &mut GlobalsBuilder) {
             return Ok(heap.alloc(0.0));
         }
         let value = match value.get_type() {
-            "Tensor" => super::super::tensor_each::item(value, eval)?,
+            "Tensor" => crate::tensor::elementwise::item(value, eval)?,
             _ => value,
         };
         let wrong = "float() argument must be a string or a real number, not ";
-        if let Some(own) =
-            super::super::special::number(value, &["__float__", "__index__"], wrong, eval)?
-        {
+        if let Some(own) = crate::classes::special_methods::number(
+            value,
+            &["__float__", "__index__"],
+            wrong,
+            eval,
+        )? {
             return Ok(own);
         }
         if let Some(unknown) = value.downcast_ref::<UnknownValue>().filter(|own| own.is_value()) {
@@ -135,7 +138,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         let read = read(&text).map(|number| heap.alloc(number));
         read.ok_or_else(|| {
             let shown = match value.unpack_str() {
-                Some(text) => shown::quoted(text),
+                Some(text) => value_text::quoted(text),
                 None => value.to_repr(),
             };
             raised(format!("ValueError: could not convert string to float: {shown}"))
@@ -192,7 +195,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         let start = if start.is_none() { heap.alloc(0) } else { start };
         let mut sum = start;
         for item in each(items, eval)? {
-            sum = match own_operators::made(("+", false), sum, item, eval)? {
+            sum = match operators::made(("+", false), sum, item, eval)? {
                 Some(own) => own,
                 None => sum.add(counted(item, heap), heap)?,
             };
@@ -201,11 +204,11 @@ fn functions(builder: &mut GlobalsBuilder) {
     }
 
     fn isinstance<'v>(value: Value<'v>, class: Value<'v>) -> anyhow::Result<bool> {
-        if let Some(is) = super::super::classes::is_instance(value, class) {
+        if let Some(is) = crate::classes::objects::is_instance(value, class) {
             return Ok(is);
         }
-        if super::super::exceptions::is_one(value) {
-            return Ok(super::super::exceptions::catches(class, value));
+        if crate::python::exceptions::is_one(value) {
+            return Ok(crate::python::exceptions::catches(class, value));
         }
         let of = match value.downcast_ref::<UnknownValue>() {
             Some(unknown) => unknown.class()?,
@@ -277,9 +280,9 @@ fn functions(builder: &mut GlobalsBuilder) {
             Some(template) => {
                 let kinds = conversions(template);
                 let mut shown = |(nth, value): (usize, &Value<'v>)| match kinds.get(nth) {
-                    Some('r' | 'a') => super::super::objects_shown::as_repr(*value, eval),
-                    Some('s') => super::super::objects_shown::shown(*value, eval),
-                    _ => super::super::objects_shown::formatted(*value, eval),
+                    Some('r' | 'a') => crate::classes::object_text::as_repr(*value, eval),
+                    Some('s') => crate::classes::object_text::shown(*value, eval),
+                    _ => crate::classes::object_text::formatted(*value, eval),
                 };
                 let values = match TupleRef::from_value(values) {
                     Some(several) => {
@@ -360,7 +363,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] right: Value<'v>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        super::super::tensor_value::reflected(operator, left, right, heap)
+        crate::tensor::value::reflected(operator, left, right, heap)
     }
 
     /// `x[1:3] = y`.
@@ -369,20 +372,20 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] value: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        let Ok(into) = super::super::tensor_value::tensor(part) else {
+        let Ok(into) = crate::tensor::value::tensor(part) else {
             anyhow::bail!(
                 "a part of a {} is not assigned to: make it anew from its parts",
                 class_of(part)
             );
         };
-        tensor_math::assign(into, value)?;
+        arithmetic::assign(into, value)?;
         process(eval)?;
         Ok(NoneType)
     }
 
     /// A statement that makes a call and leaves what it returns.
     fn _let_go<'v>(value: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
-        let all = super::super::arguments::items(value).unwrap_or_else(|| vec![value]);
+        let all = crate::dist::arguments::items(value).unwrap_or_else(|| vec![value]);
         for work in all.iter().filter_map(|work| work.downcast_ref::<WorkValue>()) {
             process(eval)?.dist()?.let_go(work.0);
         }

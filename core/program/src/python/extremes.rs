@@ -1,8 +1,8 @@
 //! `max` and `min`: of numbers of which one is known only when the program runs, another such number.
 
-use super::super::iterators::each;
-use super::super::own_operators;
-use super::super::undecided::UnknownValue;
+use crate::classes::operators;
+use crate::execute::undecided::UnknownValue;
+use crate::python::iterators::each;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -56,7 +56,7 @@ fn extreme<'v>(
         return default.ok_or_else(empty);
     };
     for (key, other) in all {
-        if own_operators::sorted(key, best, eval)? == side {
+        if operators::sorted(key, best, eval)? == side {
             (best, value) = (key, other);
         }
     }

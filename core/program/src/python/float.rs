@@ -4,12 +4,12 @@ use starlark::values::float::StarlarkFloat;
 use starlark::values::{Value, ValueLike};
 
 /// The float of a value.
-pub(in super::super) fn float_of(value: Value<'_>) -> Option<f64> {
+pub(crate) fn float_of(value: Value<'_>) -> Option<f64> {
     value.downcast_ref::<StarlarkFloat>().map(|float| float.0)
 }
 
 /// `repr(float)`: the shortest text that reads as the same number.
-pub(in super::super) fn repr(number: f64) -> String {
+pub(crate) fn repr(number: f64) -> String {
     if !number.is_finite() {
         return not_finite(number).to_owned();
     }

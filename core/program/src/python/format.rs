@@ -1,18 +1,18 @@
 //! Texts made from values: `format(x, ".3f")`, `"{} {:>4}".format(a, b)`, `"%d %.3f" % (a, b)`.
 
-use super::super::arguments::{class_of, items};
-use super::super::process::Raised;
-use super::super::shown;
-use super::super::tensor_value::tensor;
-use super::super::undecided::{self, UnknownValue};
 use super::float::float_of;
 use super::spec::{Formatted, Spec, number};
+use crate::dist::arguments::{class_of, items};
+use crate::execute::process::Raised;
+use crate::execute::undecided::{self, UnknownValue};
+use crate::python::value_text;
+use crate::tensor::value::tensor;
 use starlark::values::dict::DictRef;
 use starlark::values::tuple::TupleRef;
 use starlark::values::{Heap, Value, ValueLike};
 
 /// An exception in Python's words.
-pub(in super::super) fn raised(text: impl Into<String>) -> anyhow::Error {
+pub(crate) fn raised(text: impl Into<String>) -> anyhow::Error {
     anyhow::Error::new(Raised { text: text.into(), help: None })
 }
 
@@ -23,7 +23,7 @@ fn formatted<'v>(value: Value<'v>, heap: Heap<'v>) -> Formatted {
     }
     match value.get_type() {
         "int" => Formatted::Int(value.to_str()),
-        _ => Formatted::Text(shown::text(value, heap)),
+        _ => Formatted::Text(value_text::text(value, heap)),
     }
 }
 
@@ -31,15 +31,11 @@ fn formatted<'v>(value: Value<'v>, heap: Heap<'v>) -> Formatted {
 ///
 /// # Errors
 /// `ValueError` where the format is none for such a value.
-pub(in super::super) fn format<'v>(
-    value: Value<'v>,
-    spec: &str,
-    heap: Heap<'v>,
-) -> anyhow::Result<String> {
+pub(crate) fn format<'v>(value: Value<'v>, spec: &str, heap: Heap<'v>) -> anyhow::Result<String> {
     let (of, spec) = match spec.strip_prefix("!r") {
-        Some(rest) => (Formatted::Text(shown::repr(value, heap)), rest),
+        Some(rest) => (Formatted::Text(value_text::repr(value, heap)), rest),
         None => match spec.strip_prefix("!s") {
-            Some(rest) => (Formatted::Text(shown::text(value, heap)), rest),
+            Some(rest) => (Formatted::Text(value_text::text(value, heap)), rest),
             None => (formatted(value, heap), spec),
         },
     };
@@ -47,7 +43,7 @@ pub(in super::super) fn format<'v>(
     if spec.is_empty() {
         return Ok(match of {
             Formatted::Text(text) => text,
-            _ => shown::text(value, heap),
+            _ => value_text::text(value, heap),
         });
     }
     // What is not known is shown as such.
@@ -122,7 +118,7 @@ pub(super) fn template<'v>(
             }
             Err(_) => {
                 let found = named.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
-                let missing = || raised(format!("KeyError: {}", shown::quoted(name)));
+                let missing = || raised(format!("KeyError: {}", value_text::quoted(name)));
                 Some(found.ok_or_else(missing)?)
             }
         };
@@ -182,7 +178,7 @@ pub(super) fn conversions(template: &str) -> Vec<char> {
 ///
 /// # Errors
 /// What Python raises: too few or too many values, or a number that is none.
-pub(in super::super) fn percent<'v>(
+pub(crate) fn percent<'v>(
     template: &str,
     values: Value<'v>,
     heap: Heap<'v>,
@@ -205,7 +201,7 @@ pub(in super::super) fn percent<'v>(
             };
             by_name = true;
             let found = entries.iter().find(|(key, _)| key.unpack_str() == Some(name));
-            let missing = || raised(format!("KeyError: {}", shown::quoted(name)));
+            let missing = || raised(format!("KeyError: {}", value_text::quoted(name)));
             named = Some(found.map(|(_, value)| value).ok_or_else(missing)?);
             rest = after;
         }
@@ -284,8 +280,8 @@ fn one_of<'v>(value: Value<'v>, spec: Spec, heap: Heap<'v>) -> anyhow::Result<St
     let one = tensor(value).is_ok_and(|tensor| tensor.numel() == 1);
     let unknown = value.downcast_ref::<UnknownValue>().is_some();
     let done = match (kind, of) {
-        ('r' | 'a', _) => text(shown::repr(value, heap)),
-        ('s', _) => text(shown::text(value, heap)),
+        ('r' | 'a', _) => text(value_text::repr(value, heap)),
+        ('s', _) => text(value_text::text(value, heap)),
         _ if unknown => Some(value.to_str()),
         _ if one => Some(format!("<a tensor's value: {}", undecided::SHOWN)),
         ('c', Formatted::Text(one)) => text(one),

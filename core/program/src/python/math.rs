@@ -1,8 +1,8 @@
 //! Python's `math`, and what of `random` and `sys` a program can have.
 
-use super::super::undecided::{Number, UnknownValue};
 use super::builtins::real;
 use super::format::raised;
+use crate::execute::undecided::{Number, UnknownValue};
 use starlark::environment::GlobalsBuilder;
 use starlark::starlark_module;
 use starlark::values::dict::AllocDict;
@@ -22,7 +22,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
     });
     builder.namespace("random", random);
     builder.namespace("sys", |builder| {
-        super::super::leaving::of_sys(builder);
+        crate::python::process_exit::of_sys(builder);
         // What is imported, of which nothing is asked but whether it holds a name.
         builder.set("modules", AllocDict::<[(&str, i32); 0]>([]));
         builder.namespace("stdout", stream);

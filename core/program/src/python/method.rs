@@ -1,9 +1,12 @@
 //! Methods of texts, lists and dicts that Python has and Starlark has not.
 
-use super::super::arguments::{class_of, items};
-use super::super::objects_shown;
-use super::super::{classes, collections, own_operators, special};
 use super::format::{raised, template};
+use crate::classes::object_text;
+use crate::classes::objects;
+use crate::classes::operators;
+use crate::classes::special_methods;
+use crate::dist::arguments::{class_of, items};
+use crate::python::collections;
 use starlark::eval::Evaluator;
 use starlark::values::list::{AllocList, ListRef};
 use starlark::values::{Heap, Value};
@@ -26,8 +29,8 @@ pub(super) fn call<'v>(
         if name == "format" {
             // Objects are shown by their methods.
             let mut shown = |value, as_repr| match as_repr {
-                true => objects_shown::as_repr(value, eval),
-                false => objects_shown::formatted(value, eval),
+                true => object_text::as_repr(value, eval),
+                false => object_text::formatted(value, eval),
             };
             let text = template(text, (args, named), &mut shown, heap).map_err(native)?;
             return Ok(heap.alloc(text));
@@ -66,14 +69,14 @@ pub(super) fn call<'v>(
             };
             let mut count = 0;
             for entry in entries {
-                count += i32::from(special::same(entry, *wanted, eval)?);
+                count += i32::from(special_methods::same(entry, *wanted, eval)?);
             }
             return Ok(heap.alloc(count));
         }
         ("index", Some(entries)) if !list => {
             for (at, entry) in entries.iter().enumerate() {
                 if let Some(wanted) = args.first()
-                    && special::same(*entry, *wanted, eval)?
+                    && special_methods::same(*entry, *wanted, eval)?
                 {
                     return Ok(heap.alloc(at));
                 }
@@ -131,11 +134,10 @@ fn sort_by<'v>(
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<()> {
     // What a program's own `__lt__` says need be no order: each goes in front of those it is less than.
-    if keyed.iter().any(|(key, _)| classes::is_object(*key)) {
+    if keyed.iter().any(|(key, _)| objects::is_object(*key)) {
         for from in 1..keyed.len() {
             let mut at = from;
-            while at > 0 && turn(own_operators::sorted(keyed[at].0, keyed[at - 1].0, eval)?).is_lt()
-            {
+            while at > 0 && turn(operators::sorted(keyed[at].0, keyed[at - 1].0, eval)?).is_lt() {
                 keyed.swap(at, at - 1);
                 at -= 1;
             }

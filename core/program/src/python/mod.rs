@@ -1,16 +1,30 @@
 //! Python's own functions, texts and methods, where Starlark has none or answers otherwise.
 
+pub(crate) mod augmented_assignment;
 mod builtins;
+pub(crate) mod collections;
+pub(crate) mod environ;
+pub(crate) mod exceptions;
 mod extremes;
 mod float;
 mod format;
+pub(crate) mod items;
+pub(crate) mod iterators;
+pub(crate) mod itertools;
+pub(crate) mod json;
+pub(crate) mod logging;
 mod math;
 mod method;
 mod powers;
+pub(crate) mod process_exit;
 mod same;
 mod spec;
+pub(crate) mod standard_library;
 mod through;
+pub(crate) mod try_statement;
 mod types;
+pub(crate) mod value_text;
+pub(crate) mod with_statement;
 
 pub(super) use builtins::{counted, function_name, set};
 pub(super) use float::{float_of, repr as float_repr};
@@ -51,7 +65,7 @@ pub(super) fn classes(globals: &Globals) -> Vec<(&'static str, FrozenValue)> {
 pub(super) fn exception(message: &str) -> Option<String> {
     if let Some(key) = between(message, "Key `", "` was not found") {
         let text = key.strip_prefix('"').and_then(|key| key.strip_suffix('"'));
-        let shown = text.map_or_else(|| key.to_owned(), super::shown::quoted);
+        let shown = text.map_or_else(|| key.to_owned(), crate::python::value_text::quoted);
         return Some(format!("KeyError: {shown}"));
     }
     if between(message, "Index `", "` is out of bound").is_some() {

@@ -1,9 +1,9 @@
 //! `pow`, `**` and `<<`: of whole numbers exact, and bounded.
 
-use super::super::own_operators;
-use super::super::undecided::UnknownValue;
 use super::builtins::{counted, real};
 use super::format::raised;
+use crate::classes::operators;
+use crate::execute::undecided::UnknownValue;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -31,14 +31,14 @@ pub(super) fn is_value(value: Value<'_>) -> bool {
 }
 
 /// `base ** exponent`.
-pub(in super::super) fn power<'v>(
+pub(crate) fn power<'v>(
     base: Value<'v>,
     exponent: Value<'v>,
     heap: Heap<'v>,
 ) -> starlark::Result<Value<'v>> {
     let native = |error: anyhow::Error| starlark::Error::new_native(error);
     if [base, exponent].iter().any(|of| of.get_type() == "Tensor") {
-        return super::super::tensor_value::power(base, exponent, heap);
+        return crate::tensor::value::power(base, exponent, heap);
     }
     if matches!(base.get_type(), "Output") || is_value(base) {
         return Ok(base);
@@ -64,7 +64,7 @@ pub(in super::super) fn power<'v>(
 }
 
 /// `number << bits`. The interpreter's own wraps around at 32 bits: its `1 << 31` is negative.
-pub(in super::super) fn shifted<'v>(
+pub(crate) fn shifted<'v>(
     number: Value<'v>,
     bits: Value<'v>,
     heap: Heap<'v>,
@@ -84,7 +84,7 @@ pub(super) fn add(builder: &mut GlobalsBuilder) {
         #[starlark(default = NoneType)] modulus: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        if let Some(own) = own_operators::made(("**", false), base, exponent, eval)? {
+        if let Some(own) = operators::made(("**", false), base, exponent, eval)? {
             return Ok(own);
         }
         let heap = eval.heap();

@@ -1,13 +1,13 @@
 //! `==`, `is` and `in`: what is known only when a program runs refuses to be compared, on whichever
 //! side it stands, and so do the values of a tensor. All else is compared as the interpreter does.
 
-use super::super::callable;
-use super::super::iterators;
-use super::super::output_value::OutputValue;
-use super::super::own_operators;
-use super::super::special;
-use super::super::tensor_value::TensorValue;
-use super::super::undecided::{self, UnknownValue};
+use crate::classes::operators;
+use crate::classes::special_methods;
+use crate::execute::undecided::{self, UnknownValue};
+use crate::nn::output::OutputValue;
+use crate::python::iterators;
+use crate::tensor::value::TensorValue;
+use crate::torch::callable;
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::{Arguments, Evaluator};
 use starlark::starlark_module;
@@ -21,7 +21,7 @@ const MAX_DEPTH: usize = 4;
 
 /// Why a value cannot be compared: it is not known while the program is recorded, or holds what is
 /// not.
-pub(in super::super) fn unknown(value: Value<'_>) -> Option<String> {
+pub(crate) fn unknown(value: Value<'_>) -> Option<String> {
     within(value, 0)
 }
 
@@ -114,12 +114,12 @@ fn compared<'v>(
         return of_elements(operator, a, b, eval);
     }
     if operator == "ne"
-        && let Some(own) = special::equal(a, b, eval)?
+        && let Some(own) = special_methods::equal(a, b, eval)?
     {
-        return Ok(Value::new_bool(!special::truth(own, eval)?));
+        return Ok(Value::new_bool(!special_methods::truth(own, eval)?));
     }
     if let Some((_, sign)) = SIGNS.iter().find(|(own, _)| *own == operator)
-        && let Some(own) = own_operators::compared(sign, a, b, eval)?
+        && let Some(own) = operators::compared(sign, a, b, eval)?
     {
         return Ok(own);
     }
@@ -161,7 +161,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         if [a, b].into_iter().any(is_tensor) && !a.is_none() && !b.is_none() {
             return of_elements("eq", a, b, eval);
         }
-        match special::equal(a, b, eval)? {
+        match special_methods::equal(a, b, eval)? {
             Some(own) => Ok(own),
             None => equal(a, b).map(Value::new_bool),
         }
@@ -173,7 +173,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] b: Value<'v>,
     ) -> starlark::Result<bool> {
         known([a, b])?;
-        match special::identical(a, b) {
+        match special_methods::identical(a, b) {
             Some(same) => Ok(same),
             None => equal(a, b),
         }
@@ -186,7 +186,7 @@ fn functions(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<bool> {
         known([item, of])?;
-        if let Some(contains) = special::contains(of, item, eval)? {
+        if let Some(contains) = special_methods::contains(of, item, eval)? {
             return Ok(contains);
         }
         let pieces = iterators::pieces(of, eval)?;
@@ -197,8 +197,8 @@ fn functions(builder: &mut GlobalsBuilder) {
         };
         for one in all {
             no_values([item, *one])?;
-            let same = match special::equal(*one, item, eval)? {
-                Some(own) => special::truth(own, eval)?,
+            let same = match special_methods::equal(*one, item, eval)? {
+                Some(own) => special_methods::truth(own, eval)?,
                 None => equal(item, *one)?,
             };
             if same {

@@ -1,9 +1,9 @@
 //! What goes through values: `list`, `tuple`, `enumerate`, `zip`, `sorted` and their like, of texts, of
 //! objects with an `__iter__`, and of what is asked for one piece after the other.
 
-use super::super::iterators::{Source, advance, each, is_lazy, iterator, made};
-use super::super::special::truth;
 use super::method;
+use crate::classes::special_methods::truth;
+use crate::python::iterators::{Source, advance, each, is_lazy, iterator, made};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;

@@ -2,12 +2,13 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use super::super::arguments::class_of;
-use super::super::callable::Callable;
-use super::super::classes::InstanceValue;
 use super::super::stores::StoreValue;
-use super::super::values::ReduceOpValue;
-use super::super::{classes, exceptions};
+use crate::classes::objects;
+use crate::classes::objects::InstanceValue;
+use crate::dist::arguments::class_of;
+use crate::dist::values::ReduceOpValue;
+use crate::python::exceptions;
+use crate::torch::callable::Callable;
 use allocative::Allocative;
 use starlark::starlark_simple_value;
 use starlark::values::tuple::TupleRef;
@@ -19,7 +20,7 @@ use std::fmt;
 
 /// A type, by its name.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(in super::super) struct TypeValue(pub(in super::super) String);
+pub(crate) struct TypeValue(pub(crate) String);
 starlark_simple_value!(TypeValue);
 
 impl fmt::Display for TypeValue {
@@ -46,7 +47,7 @@ fn qualified(class: &str) -> &str {
 }
 
 /// What Python shows of a value's class between `<class '` and `'>`.
-pub(in super::super) fn whole_class(value: Value<'_>) -> String {
+pub(crate) fn whole_class(value: Value<'_>) -> String {
     if let Some(own) = value.downcast_ref::<InstanceValue<'_>>().and_then(InstanceValue::class) {
         return format!("__main__.{}", own.name);
     }
@@ -95,8 +96,8 @@ pub(super) fn is_below<'v>(class: Value<'v>, of: Value<'v>) -> anyhow::Result<bo
         }
         return Ok(false);
     }
-    if let Some(own) = classes::class(class) {
-        if let Some(of) = classes::class(of) {
+    if let Some(own) = objects::class(class) {
+        if let Some(of) = objects::class(of) {
             return Ok(own.is(of));
         }
         let above = exceptions::native_of(own);

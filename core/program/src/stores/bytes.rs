@@ -3,10 +3,10 @@
 
 #![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
 
-use super::super::arguments::{class_of, number, type_error};
-use super::super::process::Raised;
-use super::super::undecided::{Number, UnknownValue};
 use super::late::LateValue;
+use crate::dist::arguments::{class_of, number, type_error};
+use crate::execute::process::Raised;
+use crate::execute::undecided::{Number, UnknownValue};
 use allocative::Allocative;
 use starlark::collections::StarlarkHasher;
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
@@ -27,7 +27,7 @@ const MAX_BYTES: usize = 1 << 20;
 
 /// `bytes`.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(in super::super) struct BytesValue(pub(in super::super) Vec<u8>);
+pub(crate) struct BytesValue(pub(crate) Vec<u8>);
 starlark_simple_value!(BytesValue);
 
 impl fmt::Display for BytesValue {
@@ -236,7 +236,7 @@ fn plain<'v>(value: Value<'v>) -> anyhow::Result<&'v [u8]> {
 }
 
 /// What an argument is in bytes: those of a text, or bytes.
-pub(in super::super) fn bytes_of(value: Value<'_>) -> Option<Vec<u8>> {
+pub(crate) fn bytes_of(value: Value<'_>) -> Option<Vec<u8>> {
     let bytes = value.downcast_ref::<BytesValue>().map(|bytes| bytes.0.clone());
     bytes.or_else(|| value.unpack_str().map(|text| text.as_bytes().to_vec()))
 }
@@ -277,12 +277,12 @@ fn python(builder: &mut GlobalsBuilder) {
     ) -> anyhow::Result<Value<'v>> {
         let heap = eval.heap();
         let value = match value.get_type() {
-            "Tensor" => super::super::tensor_each::item(value, eval)?,
+            "Tensor" => crate::tensor::elementwise::item(value, eval)?,
             _ => value,
         };
         let wrong = "int() argument must be a string, a bytes-like object or a real number, not ";
         let methods = ["__int__", "__index__", "__trunc__"];
-        if let Some(own) = super::super::special::number(value, &methods, wrong, eval)? {
+        if let Some(own) = crate::classes::special_methods::number(value, &methods, wrong, eval)? {
             return Ok(own);
         }
         if let Some(unknown) = value.downcast_ref::<UnknownValue>() {

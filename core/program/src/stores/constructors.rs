@@ -7,9 +7,9 @@ use super::settle::CLIENTS;
 use super::side::{Asks, CONSTRUCTOR, Call, Handle, Of, Told, call, meet};
 use super::signatures::{Named, invoked_with};
 use super::value::{StoreValue, column};
-use crate::arguments as take;
-use crate::process::{Raised, process, refused};
-use crate::values::DurationValue;
+use crate::dist::arguments as take;
+use crate::dist::values::DurationValue;
+use crate::execute::process::{Raised, process, refused};
 use lockstep_torch::c10d::{Dist, DistError, ErrorKind};
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -41,7 +41,7 @@ fn picked_port(dist: &Dist<'_>, nth: usize) -> u16 {
 
 /// Adds the stores to `torch.distributed`.
 #[starlark_module]
-pub(in super::super) fn functions(builder: &mut GlobalsBuilder) {
+pub(crate) fn functions(builder: &mut GlobalsBuilder) {
     fn HashStore<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<StoreValue> {
         let own = process(eval)?.stores.hash()?;
         Ok(StoreValue(Arc::new(Handle::new("HashStore", own, None))))
@@ -182,7 +182,7 @@ pub(in super::super) fn functions(builder: &mut GlobalsBuilder) {
 
 /// Adds what `torch.distributed.distributed_c10d` has besides.
 #[starlark_module]
-pub(in super::super) fn of_c10d(builder: &mut GlobalsBuilder) {
+pub(crate) fn of_c10d(builder: &mut GlobalsBuilder) {
     /// The store of the default group, with the prefixes that PyTorch gives it.
     fn _get_default_store<'v>(eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<StoreValue> {
         let process = process(eval)?;
@@ -218,7 +218,7 @@ pub(in super::super) fn of_c10d(builder: &mut GlobalsBuilder) {
 ///
 /// # Errors
 /// What PyTorch raises where they do not.
-pub(in super::super) fn given(
+pub(crate) fn given(
     store: Value<'_>,
     init_method: Value<'_>,
     eval: &mut Evaluator<'_, '_, '_>,

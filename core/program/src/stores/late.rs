@@ -50,7 +50,7 @@ impl Need {
 
 /// The answer in a program's hands.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(in super::super) struct LateValue {
+pub(crate) struct LateValue {
     pub(super) op: usize,
     /// Whether a loop asks for it, and a comparison says what for.
     pub(super) polls: bool,

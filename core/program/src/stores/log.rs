@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Which store it is: two handles with one place are one store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) enum Place {
+pub(crate) enum Place {
     /// A `TCPStore`, by where it listens.
     Tcp { host: String, port: u16 },
     /// Whether somebody listens there: a part of the `TCPStore` that no program sees.
@@ -37,7 +37,7 @@ impl Place {
 
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) enum What {
+pub(crate) enum What {
     Set(Vec<u8>),
     Append(Vec<u8>),
     Add(i64),
@@ -72,7 +72,7 @@ impl What {
 
 /// An operation where it stands in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct Op {
+pub(crate) struct Op {
     pub(super) store: Arc<Place>,
     pub(super) what: What,
     /// As the store names them, with all prefixes. One, for what changes a key.
@@ -93,7 +93,7 @@ pub(in super::super) struct Op {
 
 /// What an operation is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) enum Answer {
+pub(crate) enum Answer {
     Done,
     Bytes(Vec<u8>),
     Many(Vec<Vec<u8>>),
@@ -106,7 +106,7 @@ pub(in super::super) enum Answer {
 
 /// What one waits for in vain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct Missing {
+pub(crate) struct Missing {
     /// The first key that is missing, as the store names it; of a server's counter, its number.
     pub(super) key: String,
     /// What that is in words.
@@ -122,7 +122,7 @@ impl Missing {
 
 /// All of one rank's operations, as far as it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in super::super) struct Log {
+pub(crate) struct Log {
     pub(super) ops: Vec<Op>,
     /// The operation whose answer it cannot go on without.
     pub(super) stuck: Option<usize>,
@@ -134,17 +134,17 @@ pub(in super::super) struct Log {
 
 impl Log {
     /// Whether the rank waits for an answer.
-    pub(in super::super) fn is_stuck(&self) -> bool {
+    pub(crate) fn is_stuck(&self) -> bool {
         self.stuck.is_some()
     }
 
     /// Whether the rank goes no further, without having raised anything.
-    pub(in super::super) fn stops(&self) -> bool {
+    pub(crate) fn stops(&self) -> bool {
         self.stuck.is_some() || self.hangs
     }
 
     /// Whether the rank has used no such store.
-    pub(in super::super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
 }
@@ -154,7 +154,7 @@ pub(super) type At = (usize, usize);
 
 /// What stores have answered, and who waits for whom by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in super::super) struct Agreed {
+pub(crate) struct Agreed {
     /// What was found out; `None` while nothing was asked.
     pub(super) answers: BTreeMap<At, Given>,
     /// By what each rank does, whom that lets go on, and by which tag it is told.
@@ -173,7 +173,7 @@ pub(in super::super) struct Agreed {
 
 impl Agreed {
     /// What was assumed of who is first, by line.
-    pub(in super::super) fn assumed(&self, logs: &[Log]) -> Vec<(u32, String)> {
+    pub(crate) fn assumed(&self, logs: &[Log]) -> Vec<(u32, String)> {
         self.chosen.told(logs, &self.edges)
     }
 }

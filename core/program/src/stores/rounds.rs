@@ -19,7 +19,7 @@ const MAX_TRIED: usize = 64;
 
 /// What has been found out so far.
 #[derive(Debug)]
-pub(in super::super) struct Rounds {
+pub(crate) struct Rounds {
     answers: BTreeMap<At, Given>,
     waits: BTreeMap<At, Vec<At>>,
     found: BTreeMap<At, Found>,
@@ -33,7 +33,7 @@ pub(in super::super) struct Rounds {
 
 /// What is to be done next.
 #[derive(Debug)]
-pub(in super::super) enum Look {
+pub(crate) enum Look {
     /// These ranks are executed again.
     Again(Vec<GlobalRank>),
     /// These are executed to see what they would do if they did not wait in vain.
@@ -44,7 +44,7 @@ pub(in super::super) enum Look {
 
 impl Rounds {
     /// Begins with what is known.
-    pub(in super::super) fn new(agreed: &Agreed) -> Rounds {
+    pub(crate) fn new(agreed: &Agreed) -> Rounds {
         Rounds {
             answers: agreed.answers.clone(),
             waits: agreed.edges.clone(),
@@ -74,7 +74,7 @@ impl Rounds {
     ///
     /// # Errors
     /// When it takes too long.
-    pub(in super::super) fn look(&mut self, logs: &[Log]) -> Result<Look, ProgramError> {
+    pub(crate) fn look(&mut self, logs: &[Log]) -> Result<Look, ProgramError> {
         self.waits.retain(|(rank, at), _| {
             let op = logs.get(*rank).and_then(|log| log.ops.get(*at));
             op.is_some_and(|op| op.told.is_some())
@@ -126,7 +126,7 @@ impl Rounds {
     }
 
     /// What ranks would know if what they wait for came.
-    pub(in super::super) fn if_it_came(&self, logs: &[Log]) -> Agreed {
+    pub(crate) fn if_it_came(&self, logs: &[Log]) -> Agreed {
         let mut agreed = self.agreed(logs);
         for at in self.in_vain(logs) {
             let answer = match op_of(logs, at).map(|op| (&op.what, op.keys.len())) {
@@ -141,7 +141,7 @@ impl Rounds {
     }
 
     /// What a rank did when it was tried.
-    pub(in super::super) fn tried(&mut self, rank: GlobalRank, logs: &[Log], tried: &Log) {
+    pub(crate) fn tried(&mut self, rank: GlobalRank, logs: &[Log], tried: &Log) {
         let rank = rank.index();
         let known = logs.get(rank).and_then(|log| log.stuck).unwrap_or(usize::MAX);
         for op in tried.ops.iter().skip(known).filter(|op| makes(op)) {
@@ -278,7 +278,7 @@ impl Rounds {
     }
 
     /// What all ranks know, for their next execution.
-    pub(in super::super) fn agreed(&self, logs: &[Log]) -> Agreed {
+    pub(crate) fn agreed(&self, logs: &[Log]) -> Agreed {
         let (waits, _) = self.order();
         let mut agreed = Agreed {
             answers: self.answers.clone(),
@@ -317,7 +317,7 @@ impl Rounds {
     ///
     /// # Errors
     /// When a rank's answer depends on which rank is first, or never comes.
-    pub(in super::super) fn settled(&self, logs: &[Log]) -> Result<(), ProgramError> {
+    pub(crate) fn settled(&self, logs: &[Log]) -> Result<(), ProgramError> {
         let mut wrong: Vec<(bool, ProgramError)> = Vec::new();
         for (at, found) in &self.found {
             let Some(op) = logs.get(at.0).and_then(|log| log.ops.get(at.1)) else { continue };

@@ -5,7 +5,7 @@ use super::late::{Need, Needed, Stuck, Until};
 use super::log::{Answer, At, Log, Missing, Op, Place, What};
 use super::meeting::KEYS;
 use super::settle::{Found, alone};
-use crate::process::{Process, Raised, refused};
+use crate::execute::process::{Process, Raised, refused};
 use lockstep_core::plan::remark::{Lost, LostWait};
 use lockstep_core::rank::GlobalRank;
 use lockstep_torch::c10d::store::{DEFAULT_STORE_TIMEOUT_MS, Store, StoreKind, join_key};
@@ -146,7 +146,7 @@ pub(super) enum Asks {
 
 /// The stores of a process.
 #[derive(Debug, Default)]
-pub(in super::super) struct Side {
+pub(crate) struct Side {
     log: Log,
     /// What the rank itself has put into shared stores.
     tables: BTreeMap<Arc<Place>, Store>,
@@ -168,7 +168,7 @@ pub(in super::super) struct Side {
 
 impl Side {
     /// What the rank has done, when it has ended; `clock` says when that was, if it was its own end.
-    pub(in super::super) fn end(&mut self, failure: Option<&str>, clock: Option<Clock>) -> Log {
+    pub(crate) fn end(&mut self, failure: Option<&str>, clock: Option<Clock>) -> Log {
         let misused = failure.is_some_and(|text| text.contains(super::late::CLASS));
         if !self.log.stops() {
             let tells = |op: &Op| !matches!(op.what, What::Set(_) | What::Append(_));
@@ -192,7 +192,7 @@ impl Side {
     ///
     /// # Errors
     /// When it has not.
-    pub(in super::super) fn go_on(&self) -> anyhow::Result<()> {
+    pub(crate) fn go_on(&self) -> anyhow::Result<()> {
         match self.log.stops() || self.need.get().is_some() {
             true => Err(anyhow::Error::new(Stuck)),
             false => Ok(()),

@@ -1,7 +1,7 @@
 //! What a store's methods take, as pybind11 says it of a call that has something else: arguments are
 //! told apart by their place, and have no names.
 
-use crate::arguments as take;
+use crate::dist::arguments as take;
 use starlark::values::Value;
 use starlark::values::dict::UnpackDictEntries;
 use starlark::values::tuple::UnpackTuple;

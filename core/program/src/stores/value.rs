@@ -10,9 +10,9 @@ use super::signatures::{
     ADD, APPEND, CHECK, COMPARE_SET, DELETE_KEY, GET, MULTI_GET, MULTI_SET, Named, SET,
     SET_TIMEOUT, WAIT, only, positions, refusal,
 };
-use crate::arguments as take;
-use crate::process::{Process, process, refused};
-use crate::values::DurationValue;
+use crate::dist::arguments as take;
+use crate::dist::values::DurationValue;
+use crate::execute::process::{Process, process, refused};
 use allocative::Allocative;
 use lockstep_torch::c10d::{DistError, ErrorKind};
 use starlark::environment::{GlobalsBuilder, Methods, MethodsBuilder};
@@ -31,12 +31,12 @@ use std::sync::atomic::Ordering;
 
 /// A store of this rank.
 #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(in super::super) struct StoreValue(#[allocative(skip)] pub(super) Arc<Handle>);
+pub(crate) struct StoreValue(#[allocative(skip)] pub(super) Arc<Handle>);
 starlark_simple_value!(StoreValue);
 
 impl StoreValue {
     /// The whole name of its class, as Python shows it.
-    pub(in super::super) fn class(&self) -> String {
+    pub(crate) fn class(&self) -> String {
         match self.0.class() {
             "PrefixStore" => "torch.distributed.distributed_c10d.PrefixStore".to_owned(),
             class => format!("torch._C._distributed_c10d.{class}"),
@@ -377,7 +377,7 @@ fn loops(builder: &mut GlobalsBuilder) {
 }
 
 /// Adds what the rewritten Python calls.
-pub(in super::super) fn python(builder: &mut GlobalsBuilder) {
+pub(crate) fn python(builder: &mut GlobalsBuilder) {
     super::bytes::functions(builder);
     loops(builder);
 }

@@ -1,0 +1,123 @@
+//! What classes of a program have for members besides functions: what decorators make of those, methods
+//! that are bound to their object, and `super()`.
+
+#![allow(clippy::panic, reason = "these values are never written out")]
+
+use crate::classes::objects::{InstanceValue, called, class};
+use crate::torch::callable::Callable;
+use allocative::Allocative;
+use starlark::any::ProvidesStaticType;
+use starlark::eval::{Arguments, Evaluator};
+use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike};
+use starlark_derive::starlark_value;
+use std::fmt;
+
+/// A method of an object.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+struct MethodValue<'v> {
+    function: Value<'v>,
+    this: Value<'v>,
+}
+
+/// `super()`.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+pub(crate) struct SuperValue<'v> {
+    pub(crate) class: Value<'v>,
+    pub(crate) this: Value<'v>,
+}
+
+/// `@staticmethod`: a function that gets no object.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+pub(crate) struct StaticValue<'v>(pub(crate) Value<'v>);
+
+/// `@property`: what its function returns, asked for without a call.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+pub(crate) struct PropertyValue<'v>(pub(crate) Value<'v>);
+
+/// `@classmethod`: a function that gets the class.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+pub(crate) struct OfClassValue<'v>(pub(crate) Value<'v>);
+
+/// `field(default_factory = list)`: what makes a field of each new object, if anything does.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+pub(crate) struct FieldValue<'v>(pub(crate) Option<Value<'v>>);
+
+/// What an object has of its class: functions get it first.
+pub(crate) fn bound<'v>(member: Value<'v>, this: Value<'v>, heap: Heap<'v>) -> Value<'v> {
+    if let Some(own) = member.downcast_ref::<StaticValue<'v>>() {
+        return own.0;
+    }
+    if let Some(own) = member.downcast_ref::<OfClassValue<'v>>() {
+        let state = this.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::state);
+        let this = state.map_or(this, |state| state.class);
+        return heap.alloc_complex_no_freeze(MethodValue { function: own.0, this });
+    }
+    match member.get_type() {
+        "function" => heap.alloc_complex_no_freeze(MethodValue { function: member, this }),
+        _ => member,
+    }
+}
+
+/// How what no program prints on purpose is shown.
+macro_rules! shown_as {
+    ($($value:ident: $text:literal),* $(,)?) => {$(
+        impl fmt::Display for $value<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str($text)
+            }
+        }
+    )*};
+}
+
+shown_as! {
+    MethodValue: "<bound method>",
+    SuperValue: "<super>",
+    StaticValue: "<staticmethod>",
+    PropertyValue: "<property>",
+    OfClassValue: "<classmethod>",
+    FieldValue: "<field>",
+}
+
+#[starlark_value(type = "function")]
+impl<'v> StarlarkValue<'v> for MethodValue<'v> {
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        let name = (attribute == "__name__").then(|| crate::python::function_name(self.function));
+        name.flatten().map(|name| heap.alloc(name))
+    }
+
+    fn invoke(
+        &self,
+        _me: Value<'v>,
+        args: &Arguments<'v, '_>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        called(self.function, Some(self.this), args, eval)
+    }
+}
+
+#[starlark_value(type = "super")]
+impl<'v> StarlarkValue<'v> for SuperValue<'v> {
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        let above = class(self.class)?;
+        let next = above.behind(self.this, attribute);
+        let member = next.or_else(|| {
+            let begins =
+                attribute == "__init__" && crate::python::exceptions::native_of(above).is_some();
+            let begun = Callable::new("__init__", crate::python::exceptions::begun);
+            begins.then(|| heap.alloc(begun))
+        });
+        Some(bound(member?, self.this, heap))
+    }
+}
+
+#[starlark_value(type = "staticmethod")]
+impl<'v> StarlarkValue<'v> for StaticValue<'v> {}
+
+#[starlark_value(type = "property")]
+impl<'v> StarlarkValue<'v> for PropertyValue<'v> {}
+
+#[starlark_value(type = "classmethod")]
+impl<'v> StarlarkValue<'v> for OfClassValue<'v> {}
+
+#[starlark_value(type = "field")]
+impl<'v> StarlarkValue<'v> for FieldValue<'v> {}

@@ -1,0 +1,12 @@
+//! The program's own classes: how they are made, what their objects hold and answer, and the special
+//! methods that Python calls behind a program's back.
+
+pub(crate) mod construction;
+pub(crate) mod hashed_keys;
+pub(crate) mod members;
+pub(crate) mod method_resolution;
+pub(crate) mod missing_attribute;
+pub(crate) mod object_text;
+pub(crate) mod objects;
+pub(crate) mod operators;
+pub(crate) mod special_methods;

@@ -1,0 +1,190 @@
+//! Operators of objects of a program's own classes: `__lt__` and its like of comparisons and of sorting,
+//! `__add__` and its like of sums, with what stands on the right asked where the left does not implement
+//! it, as Python asks them.
+
+use crate::classes::objects::{InstanceValue, is_object};
+use crate::classes::special_methods::{method, truth};
+use crate::dist::arguments as take;
+use crate::python::counted;
+use crate::tensor::value::reflected;
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::{Value, ValueLike};
+use std::cmp::Ordering;
+
+/// An operator, and what it asks the left side for, the right side, and where it changes the left one.
+const ASKED: [(&str, &str, &str, &str); 7] = [
+    ("+", "__add__", "__radd__", "__iadd__"),
+    ("-", "__sub__", "__rsub__", "__isub__"),
+    ("*", "__mul__", "__rmul__", "__imul__"),
+    ("/", "__truediv__", "__rtruediv__", "__itruediv__"),
+    ("//", "__floordiv__", "__rfloordiv__", "__ifloordiv__"),
+    ("%", "__mod__", "__rmod__", "__imod__"),
+    ("**", "__pow__", "__rpow__", "__ipow__"),
+];
+
+/// Comparisons, with what they are from the other side.
+const COMPARED: [(&str, &str, &str); 4] = [
+    ("<", "__lt__", "__gt__"),
+    (">", "__gt__", "__lt__"),
+    ("<=", "__le__", "__ge__"),
+    (">=", "__ge__", "__le__"),
+];
+
+/// What Python calls the class of a value.
+fn name_of(value: Value<'_>) -> String {
+    let own = value.downcast_ref::<InstanceValue<'_>>().and_then(InstanceValue::class);
+    own.map_or_else(|| take::class_of(value).to_owned(), |class| class.name.clone())
+}
+
+/// What a method answers, where it is there and implements it.
+fn answer<'v>(
+    of: Value<'v>,
+    name: &str,
+    other: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Value<'v>>> {
+    let answer = method(of, name, &[other], eval)?;
+    Ok(answer.filter(|answer| answer.get_type() != "NotImplementedType"))
+}
+
+/// What one side or the other answers; nothing where no object of the program's is asked.
+fn of_sides<'v>(
+    (a, b): (Value<'v>, Value<'v>),
+    (left, right): (&str, &str),
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Option<Value<'v>>>> {
+    if !is_object(a) && !is_object(b) {
+        return Ok(None);
+    }
+    Ok(Some(match answer(a, left, b, eval)? {
+        Some(answer) => Some(answer),
+        None => answer(b, right, a, eval)?,
+    }))
+}
+
+/// What `a < b` or its like answers where one of them is an object of the program's; nothing elsewhere.
+///
+/// # Errors
+/// What the methods raise, and objects that have none.
+pub(crate) fn compared<'v>(
+    operator: &str,
+    a: Value<'v>,
+    b: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Value<'v>>> {
+    let Some((_, left, right)) = COMPARED.iter().find(|(own, ..)| *own == operator) else {
+        return Ok(None);
+    };
+    match of_sides((a, b), (left, right), eval)? {
+        None => Ok(None),
+        Some(Some(answer)) => Ok(Some(answer)),
+        Some(None) => Err(starlark::Error::new_native(take::type_error(format!(
+            "'{operator}' not supported between instances of '{}' and '{}'",
+            name_of(a),
+            name_of(b)
+        )))),
+    }
+}
+
+/// How two values are sorted: by `<` alone, as Python sorts.
+///
+/// # Errors
+/// What their methods raise, and values that have no order.
+pub(crate) fn sorted<'v>(
+    a: Value<'v>,
+    b: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Ordering> {
+    let Some(less) = compared("<", a, b, eval)? else { return a.compare(b) };
+    if truth(less, eval)? {
+        return Ok(Ordering::Less);
+    }
+    Ok(match compared("<", b, a, eval)? {
+        Some(more) if truth(more, eval)? => Ordering::Greater,
+        _ => Ordering::Equal,
+    })
+}
+
+/// What an operator makes of two values where one of them is an object of the program's; nothing
+/// elsewhere. In place, `x += y`, the left one may change itself.
+///
+/// # Errors
+/// What the methods raise, and objects that have none.
+pub(crate) fn made<'v>(
+    (operator, in_place): (&str, bool),
+    a: Value<'v>,
+    b: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Value<'v>>> {
+    let Some((_, left, right, changes)) = ASKED.iter().find(|(own, ..)| *own == operator) else {
+        return Ok(None);
+    };
+    if in_place && let Some(changed) = answer(a, changes, b, eval)? {
+        return Ok(Some(changed));
+    }
+    match of_sides((a, b), (left, right), eval)? {
+        None => Ok(None),
+        Some(Some(answer)) => Ok(Some(answer)),
+        Some(None) => {
+            let shown = match (operator, in_place) {
+                ("**", false) => "** or pow()".to_owned(),
+                (operator, false) => operator.to_owned(),
+                (operator, true) => format!("{operator}="),
+            };
+            Err(starlark::Error::new_native(take::type_error(format!(
+                "unsupported operand type(s) for {shown}: '{}' and '{}'",
+                name_of(a),
+                name_of(b)
+            ))))
+        }
+    }
+}
+
+#[starlark_module]
+fn functions(builder: &mut GlobalsBuilder) {
+    /// `a + b` and its like, in a program whose classes say what that is.
+    fn _operate<'v>(
+        #[starlark(require = pos)] operator: &str,
+        #[starlark(require = pos)] a: Value<'v>,
+        #[starlark(require = pos)] b: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        if let Some(own) = made((operator, false), a, b, eval)? {
+            return Ok(own);
+        }
+        let heap = eval.heap();
+        let (a, b) = (counted(a, heap), counted(b, heap));
+        match operator {
+            "+" => a.add(b, heap),
+            "*" => a.mul(b, heap),
+            "//" => a.floor_div(b, heap),
+            "%" => a.percent(b, heap),
+            // A number knows nothing of a tensor on its right.
+            "-" | "/" if matches!(a.get_type(), "int" | "float") => reflected(operator, a, b, heap),
+            "-" => a.sub(b, heap),
+            _ => a.div(b, heap),
+        }
+    }
+
+    /// `-a`.
+    fn _negated<'v>(
+        #[starlark(require = pos)] a: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        if !is_object(a) {
+            let heap = eval.heap();
+            return counted(a, heap).minus(heap);
+        }
+        method(a, "__neg__", &[], eval)?.ok_or_else(|| {
+            let text = format!("bad operand type for unary -: '{}'", name_of(a));
+            starlark::Error::new_native(take::type_error(text))
+        })
+    }
+}
+
+/// Adds what the dialect writes.
+pub(crate) fn add(builder: &mut GlobalsBuilder) {
+    functions(builder);
+}

@@ -1,0 +1,438 @@
+//! The values of a program that Starlark has not: groups, works and their like.
+
+#![allow(clippy::panic, reason = "StarlarkPagablePanic: these values are never written out")]
+
+use crate::dist::arguments::{self as take, class_of};
+pub(crate) use crate::dist::reduce_ops::ReduceOpValue;
+use crate::execute::process::{process, refused};
+pub(crate) use crate::tensor::value::TensorValue;
+use allocative::Allocative;
+use lockstep_core::dtype::Dtype;
+use lockstep_core::reduce::ReduceOp;
+use lockstep_torch::c10d::{self, FromRank, InGroup, Reduction, TensorArg};
+use starlark::environment::{Methods, MethodsBuilder};
+use starlark::eval::Evaluator;
+use starlark::values::none::NoneType;
+use starlark::values::{
+    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
+};
+use starlark::{methods_static, starlark_module, starlark_simple_value};
+use starlark_derive::starlark_value;
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+macro_rules! wraps {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+        pub(crate) struct $name(#[allocative(skip)] pub(crate) $inner);
+        starlark_simple_value!($name);
+    };
+}
+
+wraps! {
+    /// A `ProcessGroup`, or `GroupMember.NON_GROUP_MEMBER`.
+    GroupValue(NamedGroup)
+}
+
+/// A group with its `group_name` and `group_desc`, which it keeps for as long as it is there.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedGroup {
+    pub(crate) group: c10d::Group,
+    name: Arc<str>,
+    desc: Arc<str>,
+}
+
+impl NamedGroup {
+    /// What `new_group` returns to those who are in none of it.
+    pub(crate) fn none() -> NamedGroup {
+        NamedGroup { group: c10d::Group::NonMember, name: "".into(), desc: "".into() }
+    }
+
+    /// A group as the rank that made it knows it.
+    pub(crate) fn of(dist: &c10d::Dist<'_>, group: c10d::Group) -> NamedGroup {
+        NamedGroup {
+            group,
+            name: dist.group_name(Some(group)).unwrap_or_default().into(),
+            desc: dist.group_desc(Some(group)).unwrap_or_default().into(),
+        }
+    }
+}
+
+/// `dist.group.WORLD`: the default group, whichever that is by then.
+#[derive(Clone, Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
+pub(crate) struct WorldValue;
+starlark_simple_value!(WorldValue);
+
+wraps! {
+    /// A `Work`.
+    WorkValue(c10d::Work)
+}
+wraps! {
+    /// The future of a work.
+    FutureValue(c10d::Work)
+}
+wraps! {
+    /// A `torch.dtype`.
+    DtypeValue(Dtype)
+}
+wraps! {
+    /// A `datetime.timedelta`, in milliseconds.
+    DurationValue(u64)
+}
+wraps! {
+    /// A `torch.device`, and which of its type where it says so.
+    DeviceValue((c10d::Device, Option<u32>))
+}
+wraps! {
+    /// A `P2POp`, what it shows of itself, and the other rank as the world counts it.
+    P2POpValue((c10d::P2POp, String, i64))
+}
+wraps! {
+    /// What `with` can enter.
+    ContextValue(Context)
+}
+
+/// What a `with` block is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Context {
+    /// `ddp.no_sync()` of that model.
+    NoSync(usize),
+    /// `ddp.join()` of that model, and `throw_on_early_termination`.
+    Join { model: usize, throw: bool },
+    /// `torch.cuda.stream(s)`, and the stream that was current before.
+    Stream { stream: c10d::Stream, before: c10d::Stream },
+    /// `_coalescing_manager(…)`, by its number in the process.
+    Coalescing(usize),
+    /// `torch.no_grad()`, or `torch.enable_grad()`.
+    Grad(bool),
+    /// `torch.autocast(…)`, and the type that it computes in where it is on.
+    Autocast(Option<Dtype>),
+    /// An object of a class of the program's.
+    Own,
+    /// What changes nothing here.
+    Nothing,
+}
+
+impl fmt::Display for GroupValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0.group {
+            c10d::Group::Member(_) => {
+                "<torch.distributed.distributed_c10d.ProcessGroup object at 0xADDR>"
+            }
+            // It is a number.
+            c10d::Group::NonMember => "-100",
+        })
+    }
+}
+
+impl fmt::Display for WorldValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<torch.distributed.distributed_c10d.ProcessGroup object at 0xADDR>")
+    }
+}
+
+impl fmt::Display for WorkValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<torch.distributed.distributed_c10d.Work object at 0xADDR>")
+    }
+}
+
+impl fmt::Display for FutureValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<torch.Future object at 0xADDR>")
+    }
+}
+
+impl fmt::Display for DtypeValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "torch.{}", self.0)
+    }
+}
+
+impl fmt::Display for DurationValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (days, ms) = (self.0 / 86_400_000, self.0 % 86_400_000);
+        let parts = [("days", days), ("seconds", ms / 1000), ("microseconds", ms % 1000 * 1000)];
+        let parts = parts.iter().filter(|(_, count)| *count > 0);
+        let parts: Vec<String> = parts.map(|(unit, count)| format!("{unit}={count}")).collect();
+        match parts.is_empty() {
+            true => f.write_str("datetime.timedelta(0)"),
+            false => write!(f, "datetime.timedelta({})", parts.join(", ")),
+        }
+    }
+}
+
+impl fmt::Display for DeviceValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            (device, Some(index)) => write!(f, "device(type='{device}', index={index})"),
+            (device, None) => write!(f, "device(type='{device}')"),
+        }
+    }
+}
+
+impl fmt::Display for P2POpValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.1)
+    }
+}
+
+impl fmt::Display for ContextValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<context>")
+    }
+}
+
+methods_static!(DURATION_METHODS = duration_methods);
+methods_static!(GROUP_METHODS = group_methods);
+methods_static!(CONTEXT_METHODS = context_methods);
+
+#[starlark_value(type = "ProcessGroup")]
+impl<'v> StarlarkValue<'v> for GroupValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(GROUP_METHODS.methods())
+    }
+
+    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+        let other = other.downcast_ref::<GroupValue>();
+        Ok(other.is_some_and(|other| other.0.group == self.0.group))
+    }
+
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        match (attribute, self.0.group) {
+            ("group_name", c10d::Group::Member(_)) => Some(heap.alloc(&*self.0.name)),
+            ("group_desc", c10d::Group::Member(_)) => Some(heap.alloc(&*self.0.desc)),
+            _ => None,
+        }
+    }
+
+    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
+        let member = matches!(self.0.group, c10d::Group::Member(_));
+        member && matches!(attribute, "group_name" | "group_desc")
+    }
+}
+
+#[starlark_value(type = "ProcessGroup")]
+impl<'v> StarlarkValue<'v> for WorldValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(GROUP_METHODS.methods())
+    }
+
+    // Every default group has these; `init_process_group(group_name=…)` is ignored by PyTorch too.
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        match attribute {
+            "group_name" => Some(heap.alloc("0")),
+            "group_desc" => Some(heap.alloc("default_pg")),
+            _ => None,
+        }
+    }
+
+    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
+        matches!(attribute, "group_name" | "group_desc")
+    }
+
+    /// By whichever of its names.
+    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+        Ok(other.downcast_ref::<WorldValue>().is_some())
+    }
+}
+
+#[starlark_value(type = "Work")]
+impl<'v> StarlarkValue<'v> for WorkValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(crate::dist::work::methods())
+    }
+}
+
+#[starlark_value(type = "Future")]
+impl<'v> StarlarkValue<'v> for FutureValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(crate::dist::work::future_methods())
+    }
+}
+
+#[starlark_value(type = "dtype")]
+impl<'v> StarlarkValue<'v> for DtypeValue {
+    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+        Ok(other.downcast_ref::<DtypeValue>().is_some_and(|other| other.0 == self.0))
+    }
+}
+
+#[starlark_value(type = "timedelta")]
+impl<'v> StarlarkValue<'v> for DurationValue {
+    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+        Ok(other.downcast_ref::<DurationValue>().is_some_and(|other| other.0 == self.0))
+    }
+
+    fn compare(&self, other: Value<'v>) -> starlark::Result<Ordering> {
+        match other.downcast_ref::<DurationValue>() {
+            Some(other) => Ok(self.0.cmp(&other.0)),
+            None => Err(starlark::Error::new_native(crate::dist::arguments::type_error(format!(
+                "'<' not supported between instances of 'datetime.timedelta' and '{}'",
+                class_of(other)
+            )))),
+        }
+    }
+
+    fn mul(&self, rhs: Value<'v>, heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
+        let times = u64::try_from(rhs.unpack_i32()?).ok()?;
+        Some(Ok(heap.alloc(DurationValue(self.0.saturating_mul(times)))))
+    }
+
+    /// `0:05:00`, as Python prints it; `repr()` names the class.
+    fn collect_str(&self, collector: &mut String) {
+        let (seconds, ms) = (self.0 / 1000, self.0 % 1000);
+        let (days, seconds) = (seconds / 86_400, seconds % 86_400);
+        match days {
+            0 => {}
+            1 => collector.push_str("1 day, "),
+            days => collector.push_str(&format!("{days} days, ")),
+        }
+        let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+        collector.push_str(&format!("{hours}:{minutes:02}:{:02}", seconds % 60));
+        if ms > 0 {
+            collector.push_str(&format!(".{ms:03}000"));
+        }
+    }
+
+    fn get_methods() -> Option<&'static Methods> {
+        Some(DURATION_METHODS.methods())
+    }
+}
+
+#[starlark_module]
+fn duration_methods(builder: &mut MethodsBuilder) {
+    fn total_seconds<'v>(this: Value<'v>) -> anyhow::Result<f64> {
+        Ok(this.downcast_ref::<DurationValue>().map_or(0.0, |duration| duration.0 as f64 / 1e3))
+    }
+}
+
+#[starlark_value(type = "device")]
+impl<'v> StarlarkValue<'v> for DeviceValue {
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        match attribute {
+            "type" => Some(heap.alloc(self.0.0.to_string())),
+            "index" => Some(self.0.1.map_or(Value::new_none(), |index| heap.alloc(index))),
+            _ => None,
+        }
+    }
+
+    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
+        matches!(attribute, "type" | "index")
+    }
+
+    fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+        Ok(other.downcast_ref::<DeviceValue>().is_some_and(|other| other.0 == self.0))
+    }
+
+    /// `cuda:1`; `repr()` names the class.
+    fn collect_str(&self, collector: &mut String) {
+        match self.0 {
+            (device, Some(index)) => collector.push_str(&format!("{device}:{index}")),
+            (device, None) => collector.push_str(&device.to_string()),
+        }
+    }
+}
+
+#[starlark_value(type = "P2POp")]
+impl<'v> StarlarkValue<'v> for P2POpValue {
+    fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
+        let (op, _, peer) = &self.0;
+        match attribute {
+            "tensor" => Some(heap.alloc(TensorValue(op.tensor().clone()))),
+            "peer" => Some(heap.alloc(*peer)),
+            "group_peer" => Some(heap.alloc(op.group_peer())),
+            "tag" => Some(heap.alloc(op.tag())),
+            _ => None,
+        }
+    }
+
+    fn has_attr(&self, attribute: &str, _heap: Heap<'v>) -> bool {
+        matches!(attribute, "tensor" | "peer" | "group_peer" | "tag")
+    }
+}
+
+#[starlark_value(type = "context")]
+impl<'v> StarlarkValue<'v> for ContextValue {
+    fn get_methods() -> Option<&'static Methods> {
+        Some(CONTEXT_METHODS.methods())
+    }
+}
+
+#[starlark_module]
+fn group_methods(builder: &mut MethodsBuilder) {
+    fn rank(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
+        process(eval)?.dist()?.get_rank(group(this)).map_err(refused)
+    }
+
+    /// Its backend's.
+    fn name(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<String> {
+        process(eval)?.dist()?.get_backend(group(this)).map_err(refused)
+    }
+
+    /// c10d's own, below `dist.all_reduce`: always a work.
+    fn allreduce<'v>(
+        this: Value<'v>,
+        tensors: Value<'v>,
+        #[starlark(default = ReduceOpValue(ReduceOp::Sum))] op: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let (heap, group) = (eval.heap(), group(this));
+        let options = Reduction { op: take::reduce_op(op), group, async_op: true };
+        let work = process(eval)?.dist()?.all_reduce(one(tensors)?, options);
+        crate::dist::called(work, heap)
+    }
+
+    fn broadcast<'v>(
+        this: Value<'v>,
+        tensors: Value<'v>,
+        root: i64,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> anyhow::Result<Value<'v>> {
+        let (heap, group) = (eval.heap(), group(this));
+        let options = FromRank { group_src: Some(root), group, async_op: true, src: None };
+        let work = process(eval)?.dist()?.broadcast(one(tensors)?, options);
+        crate::dist::called(work, heap)
+    }
+
+    fn barrier<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+        let (heap, group) = (eval.heap(), group(this));
+        let work = process(eval)?.dist()?.barrier(InGroup { group, async_op: true });
+        crate::dist::called(work, heap)
+    }
+
+    fn size(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<i64> {
+        process(eval)?.dist()?.get_world_size(group(this)).map_err(refused)
+    }
+}
+
+#[starlark_module]
+fn context_methods(builder: &mut MethodsBuilder) {
+    /// Of a coalescing manager: waits for its works.
+    fn wait(this: Value<'_>, eval: &mut Evaluator<'_, '_, '_>) -> anyhow::Result<NoneType> {
+        match this.downcast_ref::<ContextValue>().map(|context| &context.0) {
+            Some(Context::Coalescing(at)) => crate::dist::wait(process(eval)?, *at)?,
+            _ => anyhow::bail!("AttributeError: this context has no wait()"),
+        }
+        Ok(NoneType)
+    }
+}
+
+/// The tensor that c10d's own calls take, alone or as a list of one.
+fn one(tensors: Value<'_>) -> anyhow::Result<TensorArg> {
+    match take::items(tensors).as_deref() {
+        None => Ok(take::tensor(tensors)),
+        Some([tensor]) => Ok(take::tensor(*tensor)),
+        Some(several) => anyhow::bail!(
+            "a process group's own call takes one tensor here, not {}: several GPUs of a process are \
+             of PyTorch 1",
+            several.len()
+        ),
+    }
+}
+
+fn group(this: Value<'_>) -> Option<c10d::Group> {
+    this.downcast_ref::<GroupValue>().map(|group| group.0.group)
+}

@@ -1,0 +1,15 @@
+//! `torch.nn` and DistributedDataParallel: models as lists of parameters with shapes. A forward pass
+//! computes nothing; it says the shape of what comes out, and DDP says which collectives its passes issue.
+
+pub(crate) mod ddp_model;
+pub(crate) mod ddp_passes;
+pub(crate) mod join;
+pub(crate) mod losses;
+pub(crate) mod models;
+pub(crate) mod module_list;
+pub(crate) mod optimizer;
+pub(crate) mod output;
+pub(crate) mod output_shape;
+pub(crate) mod parameters;
+pub(crate) mod submodules;
+pub(crate) mod user_modules;

@@ -1,0 +1,409 @@
+//! `iter`, `next` and `len`: what is gone through piece by piece, and what says itself how long it is. What
+//! has no end (`itertools.cycle`), or has a `__next__` of its own, gives a piece when it is asked for one.
+
+#![allow(clippy::panic, reason = "an iterator is never written out")]
+
+use crate::classes::objects::{ClassValue, InstanceValue};
+use crate::classes::special_methods::method;
+use crate::dist::arguments as take;
+use crate::execute::process::{Raised, process, raised_by};
+use allocative::Allocative;
+use starlark::any::ProvidesStaticType;
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::list::AllocList;
+use starlark::values::tuple::AllocTuple;
+use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike};
+use starlark_derive::starlark_value;
+use std::cell::Cell;
+use std::fmt;
+
+/// Pieces that are taken into one list at most.
+const MOST: usize = 1_000_000;
+/// An `__iter__` that returns an object with an `__iter__`, and so on; iterators over each other.
+const MAX_DEPTH: usize = 32;
+
+/// Where an iterator has its pieces from.
+#[derive(Debug, Trace, Allocative)]
+pub(crate) enum Source<'v> {
+    /// One after the other.
+    Items(Vec<Value<'v>>),
+    /// And from the first again.
+    Cycle(Vec<Value<'v>>),
+    /// A number, and always so much more.
+    Count(Value<'v>, Value<'v>),
+    Repeat(Value<'v>),
+    /// An object's `__next__`.
+    Own(Value<'v>),
+    /// An object's `__getitem__`, from 0 on.
+    Indexed(Value<'v>),
+    /// Another one's, with their numbers.
+    Numbered(Value<'v>, i32),
+    /// Others', side by side.
+    Beside(Vec<Value<'v>>),
+    /// Another one's from a place on to before a place, each so manieth.
+    Slice {
+        of: Value<'v>,
+        from: usize,
+        to: Option<usize>,
+        step: usize,
+    },
+}
+
+/// What `iter(values)` returns.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+struct IteratorValue<'v> {
+    source: Source<'v>,
+    /// How many pieces are taken.
+    #[trace(unsafe_ignore)]
+    #[allocative(skip)]
+    at: Cell<usize>,
+}
+
+impl fmt::Display for IteratorValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<iterator object at 0xADDR>")
+    }
+}
+
+#[starlark_value(type = "iterator")]
+impl<'v> StarlarkValue<'v> for IteratorValue<'v> {
+    /// The rest of it.
+    fn iterate_collect(&self, _heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
+        let Source::Items(items) = &self.source else {
+            let why =
+                "this is gone through by a `for` of its own, or by list(), and nothing else here";
+            return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
+        };
+        let rest = items.get(self.at.get()..).unwrap_or_default().to_vec();
+        self.at.set(items.len());
+        Ok(rest)
+    }
+
+    /// What an assignment to several names asks for; `len()` is a `TypeError`.
+    fn length(&self) -> starlark::Result<i32> {
+        let Source::Items(items) = &self.source else {
+            let why = "what is asked for piece by piece is not taken apart here; take list() of it";
+            return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
+        };
+        Ok(i32::try_from(items.len().saturating_sub(self.at.get())).unwrap_or(i32::MAX))
+    }
+
+    /// Taken up to there.
+    fn is_in(&self, other: Value<'v>) -> starlark::Result<bool> {
+        let Source::Items(items) = &self.source else {
+            let why =
+                "`in` of what is asked for piece by piece is not followed here; take list() of it";
+            return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
+        };
+        for (at, item) in items.iter().enumerate().skip(self.at.get()) {
+            self.at.set(at + 1);
+            if item.equals(other)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// What an iterator still has whose pieces are all there; they stay in it.
+pub(crate) fn rest<'v>(of: Value<'v>) -> Option<Vec<Value<'v>>> {
+    let own = of.downcast_ref::<IteratorValue<'v>>()?;
+    let Source::Items(items) = &own.source else { return None };
+    Some(items.get(own.at.get()..).unwrap_or_default().to_vec())
+}
+
+/// An iterator over that.
+pub(crate) fn made<'v>(source: Source<'v>, heap: Heap<'v>) -> Value<'v> {
+    heap.alloc_complex_no_freeze(IteratorValue { source, at: Cell::new(0) })
+}
+
+fn class_of<'v>(value: Value<'v>) -> Option<&'v ClassValue<'v>> {
+    value.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class)
+}
+
+/// Whether its pieces are asked for one by one.
+pub(crate) fn is_lazy(of: Value<'_>) -> bool {
+    match of.downcast_ref::<IteratorValue<'_>>() {
+        Some(own) => !matches!(own.source, Source::Items(_)),
+        None => class_of(of).is_some(),
+    }
+}
+
+/// What `iter(of)` returns.
+///
+/// # Errors
+/// Where it cannot be gone through, and what an `__iter__` raises.
+pub(crate) fn iterator<'v>(
+    of: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    let mut of = of;
+    for _ in 0..MAX_DEPTH {
+        let heap = eval.heap();
+        if of.downcast_ref::<IteratorValue<'v>>().is_some() {
+            return Ok(of);
+        }
+        let Some(class) = class_of(of) else {
+            let items = match of.unpack_str() {
+                Some(text) => text.chars().map(|c| heap.alloc(c.to_string())).collect(),
+                None => of.iterate(heap)?.collect(),
+            };
+            return Ok(made(Source::Items(items), heap));
+        };
+        let Some(answer) = method(of, "__iter__", &[], eval)? else {
+            if class.find("__getitem__").is_some() {
+                return Ok(made(Source::Indexed(of), heap));
+            }
+            // Fields of a named tuple.
+            return Ok(made(Source::Items(of.iterate(heap)?.collect()), heap));
+        };
+        if class_of(answer).is_some_and(|class| class.find("__next__").is_some()) {
+            return Ok(made(Source::Own(answer), heap));
+        }
+        of = answer;
+    }
+    Err(starlark::Error::new_native(anyhow::anyhow!("an __iter__ that returns no iterator")))
+}
+
+/// What a method answers, or nothing where it raises that.
+fn unless<'v>(
+    answer: starlark::Result<Option<Value<'v>>>,
+    raises: &str,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Value<'v>>> {
+    let error = match answer {
+        Ok(answer) => return Ok(answer),
+        Err(error) => error,
+    };
+    let program = process(eval).ok().and_then(|process| process.program.clone());
+    let told = program.and_then(|program| raised_by(&error, &program));
+    let ends = |told: String| told.split(':').next() == Some(raises);
+    if told.is_some_and(ends) { Ok(None) } else { Err(error) }
+}
+
+/// The next piece of an iterator.
+///
+/// # Errors
+/// What is no iterator, and what an object's method raises.
+pub(crate) fn advance<'v>(
+    of: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Value<'v>>> {
+    advanced(of, 0, eval)
+}
+
+fn advanced<'v>(
+    of: Value<'v>,
+    depth: usize,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Value<'v>>> {
+    if depth > MAX_DEPTH {
+        let why = format!("more than {MAX_DEPTH} iterators over each other");
+        return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
+    }
+    let heap = eval.heap();
+    let Some(own) = of.downcast_ref::<IteratorValue<'v>>() else {
+        let found = match class_of(of) {
+            Some(_) => method(of, "__next__", &[], eval)?,
+            // Of what else is gone through, such as `model.parameters()`, the first piece.
+            None => return Ok(of.iterate(heap)?.next()),
+        };
+        let text = format!("'{}' object is not an iterator", take::class_of(of));
+        return match found {
+            Some(found) => Ok(Some(found)),
+            None => Err(starlark::Error::new_native(take::type_error(text))),
+        };
+    };
+    let at = own.at.get();
+    own.at.set(at.saturating_add(1));
+    let number = |at: usize| i32::try_from(at).unwrap_or(i32::MAX);
+    Ok(match &own.source {
+        Source::Items(items) => items.get(at).copied(),
+        Source::Cycle(items) if items.is_empty() => None,
+        Source::Cycle(items) => items.get(at % items.len()).copied(),
+        Source::Count(start, step) => {
+            Some(start.add(step.mul(heap.alloc(number(at)), heap)?, heap)?)
+        }
+        Source::Repeat(value) => Some(*value),
+        Source::Own(object) => {
+            let answer = method(*object, "__next__", &[], eval);
+            unless(answer, "StopIteration", eval)?
+        }
+        Source::Indexed(object) => {
+            let answer = method(*object, "__getitem__", &[heap.alloc(number(at))], eval);
+            unless(answer, "IndexError", eval)?
+        }
+        Source::Numbered(other, start) => {
+            let nth = heap.alloc(start.saturating_add(number(at)));
+            advanced(*other, depth + 1, eval)?.map(|piece| heap.alloc(AllocTuple([nth, piece])))
+        }
+        Source::Beside(others) => {
+            let mut pieces = Vec::with_capacity(others.len());
+            for other in others {
+                match advanced(*other, depth + 1, eval)? {
+                    Some(piece) => pieces.push(piece),
+                    None => return Ok(None),
+                }
+            }
+            Some(heap.alloc(AllocTuple(pieces)))
+        }
+        // Of one that has ended nothing more is taken.
+        Source::Slice { .. } if at == usize::MAX => None,
+        Source::Slice { of, from, to, step } => {
+            let ends = to.unwrap_or(usize::MAX);
+            let place =
+                |nth: usize| from.saturating_add(step.saturating_mul(nth)).min(ends.max(*from));
+            let before = at.checked_sub(1).map_or(0, |last| place(last).saturating_add(1));
+            let next = place(at);
+            let mut piece = None;
+            for nth in before..next.saturating_add(usize::from(next < ends)) {
+                if nth > MOST {
+                    let why = format!("more than {MOST} pieces: this may have no end");
+                    return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
+                }
+                piece = advanced(*of, depth + 1, eval)?;
+                if piece.is_none() {
+                    break;
+                }
+            }
+            let piece = piece.filter(|_| next < ends);
+            if piece.is_none() {
+                own.at.set(usize::MAX);
+            }
+            piece
+        }
+    })
+}
+
+/// All pieces of what is asked for them one by one; nothing of what else there is.
+///
+/// # Errors
+/// Where it has no end, and what an object's method raises.
+pub(crate) fn pieces<'v>(
+    of: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<Vec<Value<'v>>>> {
+    if !is_lazy(of) {
+        return Ok(None);
+    }
+    let own = iterator(of, eval)?;
+    let mut all = Vec::new();
+    while let Some(piece) = advance(own, eval)? {
+        all.push(piece);
+        if all.len() > MOST {
+            let why = format!("more than {MOST} pieces: this may have no end");
+            return Err(starlark::Error::new_native(anyhow::anyhow!(why)));
+        }
+    }
+    Ok(Some(all))
+}
+
+/// All pieces of whatever can be gone through.
+///
+/// # Errors
+/// What cannot, and what has no end.
+pub(crate) fn each<'v>(
+    of: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Vec<Value<'v>>> {
+    match pieces(of, eval)? {
+        Some(pieces) => Ok(pieces),
+        None => through(of, eval.heap()).iterate(eval.heap()).map(Iterator::collect),
+    }
+}
+
+/// A text as its characters, and all else as it is.
+fn through<'v>(of: Value<'v>, heap: Heap<'v>) -> Value<'v> {
+    match of.unpack_str() {
+        Some(text) => heap.alloc(AllocList(text.chars().map(|c| c.to_string()))),
+        None => of,
+    }
+}
+
+/// How long an object of a program's class says that it is.
+pub(crate) fn length<'v>(
+    of: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Option<i32>> {
+    let own = of.downcast_ref::<InstanceValue<'v>>().and_then(InstanceValue::class);
+    let Some(method) = own.and_then(|class| class.find("__len__")) else { return Ok(None) };
+    let length = eval.eval_function(method, &[of], &[])?;
+    let wrong = || {
+        let class = take::class_of(length);
+        let text = format!("'{class}' object cannot be interpreted as an integer");
+        starlark::Error::new_native(take::type_error(text))
+    };
+    length.unpack_i32().map(Some).ok_or_else(wrong)
+}
+
+#[starlark_module]
+fn functions(builder: &mut GlobalsBuilder) {
+    fn len<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<i32> {
+        match length(of, eval)? {
+            Some(length) => Ok(length),
+            None if of.downcast_ref::<IteratorValue<'v>>().is_some() => {
+                let text = "object of type 'iterator' has no len()";
+                Err(starlark::Error::new_native(take::type_error(text)))
+            }
+            None => of.length(),
+        }
+    }
+
+    fn iter<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        iterator(of, eval)
+    }
+
+    /// The same where a loop asks, whose program may have a name of its own that is called so.
+    fn _iter<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        iterator(of, eval)
+    }
+
+    /// The next piece in a list; an empty list behind the last.
+    fn _advance<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let piece = advance(of, eval)?;
+        Ok(eval.heap().alloc(AllocList(piece)))
+    }
+
+    /// What a `for` of the interpreter's goes through.
+    fn _through<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let pieces = pieces(of, eval)?;
+        let heap = eval.heap();
+        Ok(match pieces {
+            Some(pieces) => heap.alloc(AllocList(pieces)),
+            None => through(of, heap),
+        })
+    }
+
+    fn next<'v>(
+        #[starlark(require = pos)] of: Value<'v>,
+        #[starlark(require = pos)] default: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        advance(of, eval)?.or(default).ok_or_else(|| {
+            let raised = Raised { text: "StopIteration".to_owned(), help: None };
+            starlark::Error::new_native(anyhow::Error::new(raised))
+        })
+    }
+}
+
+/// Adds them.
+pub(crate) fn add(builder: &mut GlobalsBuilder) {
+    functions(builder);
+}

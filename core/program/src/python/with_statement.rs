@@ -1,0 +1,135 @@
+//! What `with` enters and leaves: contexts of PyTorch's, and objects of a program's own classes.
+
+#![allow(clippy::panic, reason = "these values are never written out")]
+
+use crate::classes::special_methods;
+use crate::dist;
+use crate::dist::arguments as take;
+use crate::dist::mesh::MeshValue;
+use crate::dist::values::{Context, ContextValue};
+use crate::execute::process::{Process, process};
+use crate::nn::join;
+use allocative::Allocative;
+use starlark::any::ProvidesStaticType;
+use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::none::NoneType;
+use starlark::values::{Heap, NoSerialize, StarlarkValue, Trace, Value, ValueLike};
+use starlark_derive::starlark_value;
+use std::fmt;
+
+/// Values that `with` cannot enter in Python either.
+const PLAIN: [&str; 9] =
+    ["int", "float", "bool", "str", "list", "tuple", "dict", "NoneType", "Tensor"];
+
+/// `with context:` begins.
+///
+/// # Errors
+/// What is no context, and what an `__enter__` raises.
+pub(crate) fn entered<'v>(
+    context: Value<'v>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    match special_methods::enter(context, eval)? {
+        Some(own) => Ok(own),
+        None => known(context, eval).map_err(starlark::Error::new_native),
+    }
+}
+
+/// The same of what is none of the program's own.
+fn known<'v>(context: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<Value<'v>> {
+    // `with mesh:` names the current mesh, which nothing here asks for.
+    let handed = context.downcast_ref::<HandsOn<'v>>().map(|own| own.0);
+    let nothing = context.downcast_ref::<MeshValue>().is_some() || handed.is_some();
+    let mesh = nothing.then_some(&ContextValue(Context::Nothing));
+    let Some(entered) = context.downcast_ref::<ContextValue>().or(mesh) else {
+        let class = take::class_of(context);
+        // What else Python may enter is not all known here.
+        anyhow::ensure!(PLAIN.contains(&class), "`with` of a {class} is not followed");
+        return Err(take::type_error(format!(
+            "'{class}' object does not support the context manager protocol"
+        )));
+    };
+    let process = process(eval)?;
+    anyhow::ensure!(process.contexts.len() < 1000, "too many `with` blocks are open");
+    let mut entering = entered.0.clone();
+    match &mut entering {
+        Context::Join { model, throw } => join::enter(process, *model, *throw)?,
+        Context::Stream { stream, before } => *before = process.dist()?.set_stream(*stream),
+        Context::Coalescing(at) => dist::enter(process, *at)?,
+        Context::NoSync(_)
+        | Context::Grad(_)
+        | Context::Autocast(_)
+        | Context::Own
+        | Context::Nothing => {}
+    }
+    process.contexts.push(entering);
+    Ok(handed.unwrap_or(context))
+}
+
+/// It ends.
+///
+/// # Errors
+/// What an `__exit__` raises.
+pub(crate) fn left<'v>(eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
+    let process = process(eval).map_err(starlark::Error::new_native)?;
+    let last = process.contexts.pop();
+    if matches!(last, Some(Context::Own)) {
+        let depth = process.contexts.len();
+        special_methods::exit(depth, None, eval)?;
+        return Ok(NoneType);
+    }
+    ends(last, process).map_err(starlark::Error::new_native)?;
+    Ok(NoneType)
+}
+
+/// What a context does at its end that is none of the program's own.
+fn ends(context: Option<Context>, process: &mut Process<'_>) -> anyhow::Result<()> {
+    match context {
+        Some(Context::Join { .. }) => join::leave(process)?,
+        Some(Context::Stream { before, .. }) => {
+            process.dist()?.set_stream(before);
+        }
+        Some(Context::Coalescing(at)) => dist::leave(process, at)?,
+        Some(
+            Context::NoSync(_)
+            | Context::Grad(_)
+            | Context::Autocast(_)
+            | Context::Own
+            | Context::Nothing,
+        )
+        | None => {}
+    }
+    Ok(())
+}
+
+#[starlark_module]
+fn of_contextlib(builder: &mut GlobalsBuilder) {
+    /// A context that changes nothing, and hands on to `as` what it is given.
+    fn nullcontext<'v>(
+        #[starlark(default = NoneType)] enter_result: Value<'v>,
+        heap: Heap<'v>,
+    ) -> anyhow::Result<Value<'v>> {
+        Ok(heap.alloc_complex_no_freeze(HandsOn(enter_result)))
+    }
+}
+
+/// `nullcontext(x)`.
+#[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
+struct HandsOn<'v>(Value<'v>);
+
+impl fmt::Display for HandsOn<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<contextlib.nullcontext object at 0xADDR>")
+    }
+}
+
+#[starlark_value(type = "nullcontext")]
+impl<'v> StarlarkValue<'v> for HandsOn<'v> {}
+
+/// Adds `contextlib`, and what people import from it by name.
+pub(crate) fn add(builder: &mut GlobalsBuilder) {
+    of_contextlib(builder);
+    builder.namespace("contextlib", of_contextlib);
+}

@@ -1,0 +1,21 @@
+//! Tensors in a program's hands. Their shape and type are always known; their values only where no
+//! rank has received anything yet. What is computed of them becomes steps of the plan.
+
+pub(crate) mod arithmetic;
+pub(crate) mod conversions;
+pub(crate) mod element_operation;
+pub(crate) mod elementwise;
+pub(crate) mod functions;
+pub(crate) mod in_place;
+pub(crate) mod indexing;
+pub(crate) mod known_elements;
+pub(crate) mod operand;
+pub(crate) mod products;
+pub(crate) mod promotion;
+pub(crate) mod reductions;
+pub(crate) mod shapes;
+pub(crate) mod size;
+pub(crate) mod tensor_text;
+pub(crate) mod transposed;
+pub(crate) mod triangles;
+pub(crate) mod value;
