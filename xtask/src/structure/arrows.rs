@@ -11,18 +11,25 @@ pub(super) type Arrows = BTreeMap<(usize, usize), BTreeSet<String>>;
 pub(super) fn arrows(whole: &Crate) -> Arrows {
     let mut found = Arrows::new();
     for (path, module) in &whole.modules {
-        for (name, target) in &module.imports {
-            if let Some(file) = whole.definition(target) {
-                add(&mut found, module.file, file, name);
-            }
-        }
         let (_, syntax) = &whole.files[module.file];
         let Some(items) = items_of(&syntax.items, path, whole, module.file) else { continue };
-        let mut paths = Paths { whole, module: path, file: module.file, found: &mut found };
+        let mut names = BTreeSet::new();
+        let mut paths =
+            Paths { whole, module: path, file: module.file, found: &mut found, names: &mut names };
         for item in items {
             // What it imports is known; what lies below has modules of its own.
             if !matches!(item, syn::Item::Use(_) | syn::Item::Mod(_)) {
                 paths.visit_item(item);
+            }
+        }
+        // A folder's file that only names what lies in it uses none of it.
+        let taken = module
+            .imports
+            .iter()
+            .filter(|(name, _)| !module.re_exported.contains(*name) || names.contains(*name));
+        for (name, target) in taken {
+            if let Some(file) = whole.definition(target) {
+                add(&mut found, module.file, file, name);
             }
         }
     }
@@ -70,11 +77,14 @@ struct Paths<'c, 'f> {
     module: &'c ItemPath,
     file: usize,
     found: &'f mut Arrows,
+    /// The first names of all paths.
+    names: &'f mut BTreeSet<String>,
 }
 
 impl<'ast> Visit<'ast> for Paths<'_, '_> {
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let names: ItemPath = path.segments.iter().map(|it| it.ident.to_string()).collect();
+        self.names.extend(names.first().cloned());
         if names.len() > 1 {
             let own = self.whole.modules.get(self.module);
             let imported = own.and_then(|own| own.imports.get(&names[0])).and_then(|target| {
@@ -197,7 +207,6 @@ mod tests {
         let expected = [
             ("a.rs", "b/thing.rs"),
             ("a.rs", "c.rs"),
-            ("b/mod.rs", "b/thing.rs"),
             ("b/thing.rs", "c.rs"),
             ("c.rs", "b/thing.rs"),
         ];

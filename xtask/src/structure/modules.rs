@@ -2,7 +2,7 @@
 //! item that a path names.
 
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use syn::{Item, UseTree, Visibility};
 
@@ -21,6 +21,8 @@ pub(super) struct Module {
     defined: Vec<String>,
     /// What it imports or re-exports, by the name that it has here.
     pub(super) imports: BTreeMap<String, ItemPath>,
+    /// The names among them that it re-exports: its users take those, it need not.
+    pub(super) re_exported: BTreeSet<String>,
     /// The modules of which it imports everything.
     globs: Vec<ItemPath>,
 }
@@ -81,7 +83,12 @@ impl Crate {
                 Item::Mod(child) if !is_test(&child.attrs) => children.push(child),
                 Item::Mod(_) => {}
                 Item::Use(used) if !is_test(&used.attrs) => {
+                    let before: BTreeSet<String> = own.imports.keys().cloned().collect();
                     own.take_use(&used.tree, &module, Vec::new());
+                    if !matches!(used.vis, Visibility::Inherited) {
+                        let new = own.imports.keys().filter(|name| !before.contains(*name));
+                        own.re_exported.extend(new.cloned().collect::<Vec<_>>());
+                    }
                 }
                 other => own.defined.extend(name_of(other)),
             }
