@@ -24,3 +24,6 @@ pub mod readers;
 pub mod recording;
 pub mod stacks;
 mod text;
+
+#[cfg(test)]
+mod tests;

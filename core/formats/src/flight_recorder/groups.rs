@@ -65,6 +65,35 @@ impl GroupTable {
             listed: BTreeMap::new(),
             namesakes: BTreeSet::new(),
         };
+        let mut hints = table.read_listed(dumps, world_size);
+        let mut drafts = table.drafts(dumps, &mut hints);
+        table.see_pending(dumps, &mut drafts);
+        table.part_namesakes(dumps, &mut drafts);
+        let world: Vec<GlobalRank> = (0..world_size).map(GlobalRank).collect();
+        let recorded: BTreeSet<GlobalRank> = dumps.iter().map(|dump| dump.rank).collect();
+        table.deserted = deserted(&drafts, &recorded);
+        let absent: BTreeSet<GlobalRank> =
+            world.iter().filter(|rank| !recorded.contains(rank)).copied().collect();
+        if drafts.first_key_value().is_none_or(|(key, _)| !key.is_default()) {
+            let order = (false, 0, "0".to_owned());
+            let key = GroupKey { order, listed: world.clone(), namesake: false };
+            drafts
+                .insert(key, GroupDraft { desc: "default_pg".to_owned(), ..GroupDraft::default() });
+        }
+        let kin = kin(&drafts);
+        for ((key, draft), kin) in drafts.into_iter().zip(kin) {
+            let ranks = match () {
+                () if !key.listed.is_empty() => key.listed.clone(),
+                () if key.is_default() => world.clone(),
+                () => table.unlisted_members(&key, &draft, &kin, &absent, &hints),
+            };
+            table.add(key, draft, ranks);
+        }
+        table
+    }
+
+    /// Takes the members that dumps list, and what they say of groups whose members they do not.
+    fn read_listed(&mut self, dumps: &[Dump], world_size: u32) -> BTreeMap<GlobalRank, RankHint> {
         let mut hints: BTreeMap<GlobalRank, RankHint> = BTreeMap::new();
         for dump in dumps {
             let hint = hints.entry(dump.rank).or_default();
@@ -76,15 +105,24 @@ impl GroupTable {
                 if group.name.is_empty() {
                     hint.last_size = Some(group.ranks.len()).filter(|size| *size > 0);
                 } else if sound && ranks.binary_search(&dump.rank).is_ok() {
-                    table.listed.insert((dump.rank, group.name.clone()), group.ranks.clone());
+                    self.listed.insert((dump.rank, group.name.clone()), group.ranks.clone());
                 }
             }
         }
+        hints
+    }
+
+    /// The groups that dumps list or call.
+    fn drafts(
+        &self,
+        dumps: &[Dump],
+        hints: &mut BTreeMap<GlobalRank, RankHint>,
+    ) -> BTreeMap<GroupKey, GroupDraft> {
         let mut drafts: BTreeMap<GroupKey, GroupDraft> = BTreeMap::new();
         for dump in dumps {
             // A group that is listed and was never called is still worth its row.
             for group in dump.groups.iter().filter(|group| !group.name.is_empty()) {
-                let key = table.key(dump.rank, &group.name, &group.desc);
+                let key = self.key(dump.rank, &group.name, &group.desc);
                 let draft = drafts.entry(key).or_default();
                 if draft.desc.is_empty() {
                     draft.desc.clone_from(&group.desc);
@@ -96,77 +134,55 @@ impl GroupTable {
                 own.entry(SiteGroup::of(site)).or_default().take(dump.rank, site);
             }
             for (group, draft) in own {
-                let key = table.key_of(dump.rank, group);
+                let key = self.key_of(dump.rank, group);
                 if let Some(hint) = hints.get_mut(&dump.rank) {
                     hint.numbers.insert(group.pg_id, key.order.1);
                 }
                 drafts.entry(key).or_default().merge(draft);
             }
         }
-        table.see_pending(dumps, &mut drafts);
-        table.part_namesakes(dumps, &mut drafts);
-        let world: Vec<GlobalRank> = (0..world_size).map(GlobalRank).collect();
-        let recorded: BTreeSet<GlobalRank> = dumps.iter().map(|dump| dump.rank).collect();
-        let alone = |(key, draft): (&GroupKey, &GroupDraft)| {
-            (draft.is_alone() && key.listed.is_empty() && !key.is_default())
-                .then(|| draft.callers.clone())
+        drafts
+    }
+
+    /// The members of a group that no dump lists, as far as they can be worked out.
+    fn unlisted_members(
+        &self,
+        key: &GroupKey,
+        draft: &GroupDraft,
+        Kin { size, strangers, whole }: &Kin,
+        absent: &BTreeSet<GlobalRank>,
+        hints: &BTreeMap<GlobalRank, RankHint>,
+    ) -> Vec<GlobalRank> {
+        // In a job that runs, calls are under way too. A rank without a dump may be missing in them.
+        let stalled = draft.stalled() && !(*whole && absent.is_empty());
+        let unlisted = Unlisted {
+            number: (key.order.1 < u64::MAX).then_some(key.order.1),
+            callers: &draft.callers,
+            stalled,
+            strangers,
+            absent,
+            kin_size: *size,
         };
-        table.deserted = drafts.iter().filter_map(alone).flatten().collect();
-        if table.deserted.len() == recorded.len() {
-            table.deserted.clear();
-        }
-        let mut missing = world.iter().filter(|rank| !recorded.contains(rank));
-        let missing = match (missing.next(), missing.next()) {
-            (Some(missing), None) => Some(*missing),
-            _ => None,
-        };
-        if drafts.first_key_value().is_none_or(|(key, _)| !key.is_default()) {
-            let order = (false, 0, "0".to_owned());
-            let key = GroupKey { order, listed: world.clone(), namesake: false };
-            drafts
-                .insert(key, GroupDraft { desc: "default_pg".to_owned(), ..GroupDraft::default() });
-        }
-        let absent: BTreeSet<GlobalRank> =
-            world.iter().filter(|rank| !recorded.contains(rank)).copied().collect();
-        let kin = kin(&drafts);
-        for ((key, draft), kin) in drafts.into_iter().zip(kin) {
-            let ranks = if !key.listed.is_empty() {
-                key.listed.clone()
-            } else if key.is_default() {
-                world.clone()
-            } else {
-                let number = (key.order.1 < u64::MAX).then_some(key.order.1);
-                let Kin { size, strangers, whole } = &kin;
-                // A job that runs is in calls, too. Who left no dump may be missing in them.
-                let stalled = draft.stalled() && !(*whole && absent.is_empty());
-                let unlisted = Unlisted {
-                    number,
-                    callers: &draft.callers,
-                    stalled,
-                    strangers,
-                    absent: &absent,
-                    kin_size: *size,
-                };
-                let mut ranks = members(&unlisted, &hints);
-                // What ended had all its members: who left no dump is the other one.
-                let deserted = draft.is_alone() && draft.callers.is_subset(&table.deserted);
-                ranks.extend(missing.filter(|missing| deserted && !ranks.contains(missing)));
-                ranks
-            };
-            let backend = draft.backend.unwrap_or(BackendName::Unknown);
-            let id = GroupId(table.groups.len() as u32);
-            let name = key.order.2.clone();
-            // Groups without a member, or with one twice, cannot come this far.
-            if let Ok(group) = ProcessGroup::new(name, backend, ranks) {
-                let timeout_ms = draft.timeout_ms.unwrap_or(group.timeout_ms());
-                table.groups.push(group.with_desc(draft.desc).with_timeout_ms(timeout_ms));
-                table.ids.insert(key, id);
-                if draft.p2p {
-                    table.with_p2p.insert(id);
-                }
+        let mut ranks = members(&unlisted, hints);
+        // A call that ended had all its members: the only rank without a dump is the other one.
+        let only_absent = absent.first().filter(|_| absent.len() == 1);
+        let deserted = draft.is_alone() && draft.callers.is_subset(&self.deserted);
+        ranks.extend(only_absent.filter(|absent| deserted && !ranks.contains(absent)));
+        ranks
+    }
+
+    /// Adds a group, unless it has no members or one twice, which cannot come this far.
+    fn add(&mut self, key: GroupKey, draft: GroupDraft, ranks: Vec<GlobalRank>) {
+        let backend = draft.backend.unwrap_or(BackendName::Unknown);
+        let id = GroupId(self.groups.len() as u32);
+        if let Ok(group) = ProcessGroup::new(key.order.2.clone(), backend, ranks) {
+            let timeout_ms = draft.timeout_ms.unwrap_or(group.timeout_ms());
+            self.groups.push(group.with_desc(draft.desc).with_timeout_ms(timeout_ms));
+            self.ids.insert(key, id);
+            if draft.p2p {
+                self.with_p2p.insert(id);
             }
         }
-        table
     }
 
     /// Notes which calls of groups without a list of members are pending, and which of those
@@ -394,6 +410,19 @@ struct Kin {
     /// True if one of those that are called like it goes on with as many ranks as called this one: nobody
     /// is missing.
     whole: bool,
+}
+
+/// The ranks that alone called a group that lists no members; none if that is every rank with a dump.
+fn deserted(
+    drafts: &BTreeMap<GroupKey, GroupDraft>,
+    recorded: &BTreeSet<GlobalRank>,
+) -> BTreeSet<GlobalRank> {
+    let alone = drafts
+        .iter()
+        .filter(|(key, draft)| draft.is_alone() && key.listed.is_empty() && !key.is_default());
+    let callers: BTreeSet<GlobalRank> =
+        alone.flat_map(|(_, draft)| draft.callers.iter().copied()).collect();
+    if callers.len() == recorded.len() { BTreeSet::new() } else { callers }
 }
 
 /// The kin of each group, in the groups' order.

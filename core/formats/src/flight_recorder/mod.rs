@@ -29,7 +29,8 @@ mod write;
 pub use entry::{Entry, Site};
 pub use files::{Recording, read_files, recording_of};
 pub use merge::{merge, trace_of};
-pub use names::{needs_all, public_name, rank_list};
+pub use names::needs_all;
+pub(crate) use names::{public_name, rank_list};
 pub use reader::FlightRecorderReader;
 
 pub use write::dumps_of;
@@ -301,7 +302,7 @@ impl Dump {
     }
 
     /// The version as numbers: 2.10 is newer than 2.9.
-    pub fn version_pair(&self) -> Option<(u32, u32)> {
+    fn version_pair(&self) -> Option<(u32, u32)> {
         let (major, minor) = self.version.as_deref()?.split_once('.')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     }

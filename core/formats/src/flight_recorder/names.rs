@@ -41,7 +41,7 @@ pub(super) fn call_name(name: &str) -> CallName<'_> {
 }
 
 /// The name under which users know a call that the backends record by an internal one.
-pub fn public_name(op: &str) -> &str {
+pub(crate) fn public_name(op: &str) -> &str {
     match op {
         "allreduce" | "ALLREDUCE" => "all_reduce",
         "all_reduce_barrier" => "barrier",
@@ -66,7 +66,7 @@ pub fn needs_all(op: &str) -> bool {
 }
 
 /// Reads `[0, 1]`, the way `pg_config` writes ranks; `None` if it is anything else.
-pub fn rank_list(text: &str) -> Option<Vec<GlobalRank>> {
+pub(crate) fn rank_list(text: &str) -> Option<Vec<GlobalRank>> {
     let inner = text.trim().strip_prefix('[')?.strip_suffix(']')?.trim();
     if inner.is_empty() {
         return Some(Vec::new());

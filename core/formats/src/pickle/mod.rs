@@ -21,7 +21,7 @@ use std::fmt;
 
 /// Containers and marks may not nest, nor values pile up, beyond this; Python itself stops near
 /// 1,000 levels.
-pub const MAX_STACK: usize = 1 << 20;
+pub(crate) const MAX_STACK: usize = 1 << 20;
 
 /// A pickle that was read; values borrow their strings from the file's bytes.
 #[derive(Clone, Debug)]
@@ -120,7 +120,7 @@ impl<'a> Pickle<'a> {
     }
 
     /// The identity of a dict among the pickle's dicts; `None` for anything else.
-    pub fn dict_number(&self, value: Value<'a>) -> Option<u32> {
+    pub(crate) fn dict_number(&self, value: Value<'a>) -> Option<u32> {
         match value {
             Value::Dict(id) => Some(id.0),
             _ => None,

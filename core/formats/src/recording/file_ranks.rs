@@ -26,12 +26,24 @@ impl NamedFile<'_> {
     }
 }
 
+/// Two files of one rank that are of two runs, or of two machines.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{one} and {other} both say that they are rank {rank}'s log: they are of two runs, or of two \
+     machines. Give the files of one run."
+)]
+pub(super) struct TwoRuns {
+    one: String,
+    other: String,
+    rank: u32,
+}
+
 /// The rank whose file each is, if it is one rank's.
 ///
 /// # Errors
 /// When two files of different folders say that they are one rank's, and both are of use: they are of two
 /// runs.
-pub(super) fn ranks_of(files: &[NamedFile<'_>]) -> Result<Vec<Option<GlobalRank>>, String> {
+pub(super) fn ranks_of(files: &[NamedFile<'_>]) -> Result<Vec<Option<GlobalRank>>, TwoRuns> {
     let mut claims: Vec<Option<Claim>> = files.iter().map(|file| claim(file.name)).collect();
     let counted: BTreeSet<u32> = claims
         .iter()
@@ -58,10 +70,8 @@ pub(super) fn ranks_of(files: &[NamedFile<'_>]) -> Result<Vec<Option<GlobalRank>
         let mut telling = places.values().filter(|(_, tells)| *tells).map(|(name, _)| *name);
         let Some((one, other)) = telling.next().zip(telling.next()) else { continue };
         if claims.iter().flatten().any(|claim| *claim == Claim::Rank(*rank)) {
-            return Err(format!(
-                "{one} and {other} both say that they are rank {rank}'s log: they are of two runs, or \
-                 of two machines. Give the files of one run."
-            ));
+            let (one, other) = (one.to_owned(), other.to_owned());
+            return Err(TwoRuns { one, other, rank: *rank });
         }
         // Two machines' processes have one number each.
         claims.iter_mut().for_each(|claim| *claim = claim.filter(|it| it.rank() != *rank));
@@ -79,7 +89,7 @@ mod tests {
     use super::*;
     use crate::job_log;
 
-    fn ranks(files: &[(&str, &str)]) -> Result<Vec<Option<u32>>, String> {
+    fn ranks(files: &[(&str, &str)]) -> Result<Vec<Option<u32>>, TwoRuns> {
         let logs: Vec<(String, JobLog)> = files
             .iter()
             .map(|(name, text)| ((*name).to_owned(), job_log::read(text.as_bytes())))
@@ -127,7 +137,8 @@ mod tests {
     #[test]
     fn two_runs_are_not_one() {
         let raised = "Traceback (most recent call last):\nValueError: x\n";
-        let why = ranks(&[("a/rank_0.log", raised), ("b/rank_0.log", raised)]).unwrap_err();
+        let why =
+            ranks(&[("a/rank_0.log", raised), ("b/rank_0.log", raised)]).unwrap_err().to_string();
         assert!(why.contains("a/rank_0.log and b/rank_0.log both say"), "{why}");
         // What a process wrote and what it complained of are one's.
         let both = [("out/rank_0.log", "fine"), ("err/rank_0.log", raised)];

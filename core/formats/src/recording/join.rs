@@ -1,7 +1,7 @@
 //! The pieces of a job, and how they are joined.
 
 use super::clocks;
-use super::file_ranks::{NamedFile, ranks_of};
+use super::file_ranks::{NamedFile, TwoRuns, ranks_of};
 use super::fill::{Clock, fill};
 use super::judged_files::JudgedFiles;
 use super::piece::Piece;
@@ -172,11 +172,12 @@ impl Sources {
         let mut notes: Vec<String> = judged.note().into_iter().collect();
         let (heard, log_ranks) = match self.hear(&judged, &unread_ranks) {
             Ok(heard) => heard,
-            Err(why) if sources.is_empty() => {
+            Err(error) if sources.is_empty() => {
+                let why = error.to_string();
                 return Err(JoinError::Mixed { why, world_size: 1, problems: self.problems });
             }
-            Err(why) => {
-                notes.push(why);
+            Err(error) => {
+                notes.push(error.to_string());
                 Default::default()
             }
         };
@@ -213,7 +214,7 @@ impl Sources {
         &mut self,
         judged: &JudgedFiles,
         unread_ranks: &[u32],
-    ) -> Result<(Heard, BTreeMap<String, GlobalRank>), String> {
+    ) -> Result<(Heard, BTreeMap<String, GlobalRank>), TwoRuns> {
         let telling =
             std::mem::take(&mut self.logs).into_iter().map(|(name, log)| (name, log, false));
         let quiet = std::mem::take(&mut self.quiet).into_iter();
