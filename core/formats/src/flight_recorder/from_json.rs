@@ -1,9 +1,11 @@
 //! A dump from its JSON form, which has no stacks.
 
+use super::dump::{Dump, Form, GroupConfig, GroupStatus};
 use super::entry::Numbers;
+use super::entry::{Entry, Site};
+use super::error::FlightRecorderError;
 use super::from_pickle::tensors;
 use super::names::{call_name, rank_list};
-use super::{Dump, Entry, FlightRecorderError, Form, GroupConfig, GroupStatus, Site};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::rank::GlobalRank;
 use serde::Deserialize;

@@ -4,9 +4,11 @@
 //! common is read into a [`Site`] once, found again by the numbers that make it up, so that an
 //! entry costs no allocation.
 
+use super::dump::{Dump, Form, GroupConfig, GroupStatus};
 use super::entry::Numbers;
+use super::entry::{Entry, Site};
+use super::error::FlightRecorderError;
 use super::names::{call_name, rank_list};
-use super::{Dump, Entry, FlightRecorderError, Form, GroupConfig, GroupStatus, Site};
 use crate::pickle::{Pickle, Value};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::rank::GlobalRank;

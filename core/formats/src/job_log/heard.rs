@@ -1,6 +1,7 @@
 //! What all logs of a job say together.
 
-use super::{JobLog, Said, Statement, Unmatched};
+use super::JobLog;
+use super::statement::{Said, Statement, Unmatched};
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 

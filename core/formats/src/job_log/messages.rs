@@ -1,7 +1,8 @@
 //! The messages of DDP, of `monitored_barrier` and of `TORCH_DISTRIBUTED_DEBUG=DETAIL`, each of which
 //! stands in one line.
 
-use super::{Said, Unmatched, after, number, word};
+use super::line_words::{after, number, word};
+use super::statement::{Said, Unmatched};
 
 /// What one line says, and of whom.
 pub(super) fn of_line(line: &str, say: &mut dyn FnMut(u64, Said)) {

@@ -9,9 +9,11 @@
 
 mod going_on;
 mod heard;
+mod line_words;
 mod messages;
 mod reader;
 mod spawned;
+mod statement;
 mod torchrun;
 mod traceback;
 mod watchdog;
@@ -21,6 +23,7 @@ pub(crate) mod writer;
 pub use heard::is_timeout;
 pub use heard::{Heard, Unnamed};
 pub use reader::JobLogReader;
+pub use statement::{By, Said, Statement, Unmatched};
 pub use watchdog::is_world;
 
 use lockstep_core::rank::GlobalRank;
@@ -39,135 +42,6 @@ const LAST_WORDS: usize = 120;
 
 /// So many bytes of a line are kept for them.
 const LAST_WORDS_BYTES: usize = 512;
-
-/// Which launcher tells of a process, and how it names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum By {
-    /// torchrun, by its rank.
-    Torchrun,
-    /// torchrun, by its number on its machine, which it says first.
-    TorchrunLocal,
-    /// `torch.multiprocessing.spawn`, by the number that it started it with.
-    Spawn,
-}
-
-/// What a message says.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Said {
-    /// DDP: parameters got no gradient on a rank.
-    Unused {
-        /// Their indices, as they stand there: `2 3`.
-        parameters: String,
-    },
-    /// DDP: a rank has this many parameters.
-    Parameters {
-        /// How many.
-        count: u64,
-    },
-    /// DDP: a parameter has other sizes on this rank than on the first.
-    Shape {
-        /// The parameter and its sizes: `params[2] in this process with sizes [9, 8]`.
-        parameter: String,
-    },
-    /// DDP's `Join`: the rank has no inputs left.
-    Exhausted,
-    /// `monitored_barrier`: the rank did not come. Ranks of its group.
-    MissedBarrier,
-    /// The watchdog: a collective of the rank timed out.
-    TimedOut {
-        /// Its group, as it stands there: `0(default_pg)`; empty where the line names none.
-        group: String,
-        /// Its number in the group.
-        seq: u64,
-        /// Its name: `ALLREDUCE`.
-        op: String,
-        /// The elements that it was given, if said.
-        numel_in: Option<u64>,
-        /// The elements that it was to give back, if said.
-        numel_out: Option<u64>,
-    },
-    /// The watchdog: how far the rank had come in a group.
-    Stood {
-        /// The group, as above.
-        group: String,
-        /// The number of the last call that the rank had made.
-        enqueued: u64,
-        /// The number of the last one that had ended; `None` where what is said cannot be.
-        completed: Option<u64>,
-    },
-    /// The watchdog, of this rank or of another one: a collective of it timed out.
-    Signalled,
-    /// Python: the rank ended by an exception that nobody caught.
-    Raised {
-        /// Its type and text: `torch.OutOfMemoryError: CUDA out of memory. …`.
-        error: String,
-        /// `train.py:88`, the innermost line of the traceback that is the job's own.
-        frame: Option<String>,
-        /// What stands in that line.
-        source: Option<String>,
-    },
-    /// Python: the rank ended by an exception because another one did not come, or is gone.
-    GaveUp {
-        /// As above.
-        error: String,
-        /// As above: where it waited.
-        frame: Option<String>,
-        /// As above.
-        source: Option<String>,
-        /// The function of `torch.distributed` in which it waited, if it was in one: `recv`.
-        call: Option<String>,
-    },
-    /// A launcher: the rank's process was the first to end, and not well.
-    Exited {
-        /// With which status.
-        status: u64,
-        /// True if no other one ended like that.
-        alone: bool,
-        /// Which launcher.
-        by: By,
-    },
-    /// A launcher: the rank was ended by a signal, and not by the launcher's own.
-    Killed {
-        /// Its number.
-        signal: u64,
-        /// Which launcher.
-        by: By,
-    },
-    /// DETAIL: the rank runs this collective, while another runs another.
-    Runs {
-        /// Its number in the group.
-        seq: u64,
-        /// Its name: `ALLREDUCE`.
-        op: String,
-        /// The tensors' shapes, as they stand there: `[4]`; empty if it has none.
-        shape: String,
-        /// The tensors' element types, as they stand there: `Float`.
-        dtype: String,
-    },
-}
-
-/// A message, and whom it is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Statement {
-    /// Whom.
-    pub rank: GlobalRank,
-    /// What.
-    pub said: Said,
-    /// The line of the log that says so, counted from 1.
-    pub line: u64,
-}
-
-/// gloo's words of a message that is longer than the call of the rank that got it expects
-/// (`gloo/transport/tcp/pair.cc`): ranks are in different collectives, or in one of different sizes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unmatched {
-    /// The line of the log that says so, counted from 1.
-    pub line: u64,
-    /// How long the message is, in bytes.
-    pub came: u64,
-    /// How many bytes were expected at most.
-    pub expected: u64,
-}
 
 /// What one log says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -457,22 +331,6 @@ fn rank_of(rank: u64) -> Option<GlobalRank> {
         .ok()
         .filter(|rank| *rank < lockstep_core::rank::MAX_WORLD_SIZE)
         .map(GlobalRank)
-}
-
-fn after<'a>(text: &'a str, what: &str) -> Option<&'a str> {
-    text.split_once(what).map(|(_, rest)| rest)
-}
-
-/// The number that a text begins with.
-fn number(text: &str) -> Option<u64> {
-    let text = text.trim_start();
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    text.get(..digits)?.parse().ok()
-}
-
-/// The word that a text begins with.
-fn word(text: &str) -> String {
-    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
 #[cfg(test)]

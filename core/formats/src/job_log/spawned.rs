@@ -1,7 +1,8 @@
 //! What `torch.multiprocessing.spawn` says of the process that ended first (`spawn.py`): by the number that
 //! it started it with, which the job's function gets as its first argument and most jobs take for the rank.
 
-use super::{By, Said, after, number};
+use super::line_words::{after, number};
+use super::statement::{By, Said};
 
 const RAISED: &str = "-- Process ";
 const RAISED_END: &str = " terminated with the following error:";

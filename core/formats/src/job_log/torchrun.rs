@@ -1,7 +1,8 @@
 //! What torchrun says of the processes that it started: which of them ended first and how, and how many
 //! there are.
 
-use super::{By, Said, after, number};
+use super::line_words::{after, number};
+use super::statement::{By, Said};
 use std::collections::BTreeSet;
 
 /// More processes than this no machine runs.

@@ -216,7 +216,7 @@ fn frame(frames: &mut Vec<Frame>, text: &str) {
     const MOST: usize = 256;
     if let Some((path, rest)) =
         text.trim_start().strip_prefix("File \"").and_then(|rest| rest.split_once("\", line "))
-        && let Some(number) = super::number(rest)
+        && let Some(number) = super::line_words::number(rest)
     {
         if frames.len() >= MOST {
             frames.drain(..MOST / 2);

@@ -4,8 +4,9 @@
 //! Every release words it otherwise, and some leave the group out of the line that names the
 //! collective; the line behind it has both the collective's number and the group.
 
+use super::line_words::{after, number, word};
+use super::statement::Said;
 use super::writer::speaker;
-use super::{Said, after, number, word};
 
 /// What a line of the watchdog says.
 pub(super) enum Line {

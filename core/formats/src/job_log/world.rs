@@ -1,7 +1,7 @@
 //! How many ranks a job has, as its log says: in torchrun's, Lightning's and Accelerate's words, and in
 //! what people print.
 
-use super::{after, number};
+use super::line_words::{after, number};
 use lockstep_core::rank::MAX_WORLD_SIZE;
 
 /// Whatever their letters, a number comes behind these.

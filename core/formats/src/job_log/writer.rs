@@ -5,7 +5,7 @@
 //! tasks. Where PyTorch's own prefix stands behind it, that says which rank it is, of all labels that
 //! the same launcher wrote.
 
-use super::number;
+use super::line_words::number;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Roles that torchrun's workers have in practice.

@@ -1,7 +1,7 @@
 //! From a profile's events to the calls that they tell of.
 
+use super::call::{Call, Group, MAX_CALLS};
 use super::json::{Args, Event, Small};
-use super::{Call, Group, MAX_CALLS};
 use crate::flight_recorder::{public_name, rank_list};
 use lockstep_core::dtype::Dtype;
 use lockstep_core::rank::{GlobalRank, GroupRank};

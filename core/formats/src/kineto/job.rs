@@ -1,6 +1,7 @@
 //! From the profiles of a job's ranks to its calls.
 
-use super::{Call, Group, Profile};
+use super::Profile;
+use super::call::{Call, Group};
 use lockstep_core::group::{BackendName, GroupId, ProcessGroup};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{

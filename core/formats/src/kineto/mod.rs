@@ -6,6 +6,7 @@
 //! [`Profile::read`] reads one rank's file, [`calls_of`] puts a job's together. A profile holds what
 //! has ended: it says who was slow, not who hangs.
 
+mod call;
 mod calls;
 mod job;
 mod json;
@@ -14,10 +15,10 @@ mod reader;
 pub use job::{Calls, calls_of};
 pub use reader::KinetoReader;
 
+use call::{Call, Group};
 use lockstep_core::group::BackendName;
+use lockstep_core::rank::GlobalRank;
 use lockstep_core::rank::MAX_WORLD_SIZE;
-use lockstep_core::rank::{GlobalRank, GroupRank};
-use lockstep_core::trace::TensorShape;
 use lockstep_core::trace::rank_of_file_name;
 
 /// A larger file is refused.
@@ -25,9 +26,6 @@ pub const MAX_PROFILE_BYTES: usize = 2 << 30;
 
 /// A larger world is a damaged number.
 const MAX_TOLD: u32 = 1 << 17;
-
-/// More calls of one rank are left out.
-const MAX_CALLS: usize = 1 << 22;
 
 /// Why a file is no profile that can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,33 +83,6 @@ pub struct Profile {
     calls: Vec<Call>,
     /// True if it holds what a device did: then calls end when their kernels do.
     on_device: bool,
-}
-
-/// A process group that a profile names.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Group {
-    name: String,
-    desc: String,
-    /// In group-rank order; empty where they are not listed in full.
-    ranks: Vec<GlobalRank>,
-}
-
-/// A call.
-#[derive(Clone, Debug, PartialEq)]
-struct Call {
-    op: String,
-    /// The name of its group; `None` where that is not recorded.
-    group: Option<String>,
-    seq: Option<u64>,
-    peer: Option<GroupRank>,
-    tag: u32,
-    inputs: Vec<TensorShape>,
-    outputs: Vec<TensorShape>,
-    root: Option<GroupRank>,
-    /// Nanoseconds since 1970.
-    made_ns: u64,
-    /// When it was carried out, from and to; on CUDA that is its kernel's time.
-    ran_ns: Option<(u64, u64)>,
 }
 
 impl Profile {

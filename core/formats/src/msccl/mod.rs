@@ -20,6 +20,7 @@
 mod error;
 mod levels;
 mod memory;
+mod names;
 mod order;
 mod program;
 mod races;
@@ -31,7 +32,6 @@ pub use error::{At, MscclError};
 pub use write::{WriteError, write};
 
 use crate::goal;
-use lockstep_core::collective::Collective;
 use lockstep_core::schedule::Table;
 
 /// Longer files are refused: the largest that Microsoft ships has 0.6 MB.
@@ -67,23 +67,6 @@ pub fn read(text: &str) -> Result<Table, MscclError> {
         Some(table) => Ok(table),
         None => levels::table(&program, order),
     }
-}
-
-/// MSCCL's name of a collective and, for those that our names have, ours with a sum and this root.
-fn names(root: u32) -> [(&'static str, Collective); 8] {
-    use lockstep_core::rank::GroupRank;
-    use lockstep_core::reduce::ReduceOp;
-    let (op, root) = (ReduceOp::Sum, GroupRank(root));
-    [
-        ("allreduce", Collective::AllReduce { op }),
-        ("allgather", Collective::AllGather),
-        ("reducescatter", Collective::ReduceScatter { op }),
-        ("alltoall", Collective::AllToAll),
-        ("broadcast", Collective::Broadcast { root }),
-        ("reduce", Collective::Reduce { op, root }),
-        ("gather", Collective::Gather { root }),
-        ("scatter", Collective::Scatter { root }),
-    ]
 }
 
 #[cfg(test)]

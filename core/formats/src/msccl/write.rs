@@ -6,7 +6,7 @@
 //! stands beside it ([`Stated`]): other tools pass over that, and ours reads the same schedule back,
 //! step by step.
 
-use super::names;
+use super::names::names;
 use super::program::{Memory, Op, Stated};
 use lockstep_core::collective::Collective;
 use lockstep_core::rank::GroupRank;

@@ -3,8 +3,9 @@
 //! What comes from strangers stays small: no document type, no entities but the five of XML,
 //! nothing below `step`, and numbers in their ranges before anything is sized by them.
 
+use super::error::MscclError;
+use super::names::names;
 use super::program::{Block, Gpu, Memory, Op, Place, Program, Stated, Step};
-use super::{MscclError, names};
 use lockstep_core::schedule::MAX_TABLE_RANKS;
 use quick_xml::Reader;
 use quick_xml::XmlVersion;

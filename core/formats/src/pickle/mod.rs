@@ -85,14 +85,6 @@ pub struct SeqId(u32);
 pub struct DictId(u32);
 
 impl<'a> Pickle<'a> {
-    /// Reads a pickle. What follows its end is not looked at, as in Python.
-    ///
-    /// # Errors
-    /// When the pickle ends early, is malformed, or asks for more than data.
-    pub fn read(bytes: &'a [u8]) -> Result<Pickle<'a>, PickleError> {
-        reader::read(bytes)
-    }
-
     /// The outermost value.
     pub fn root(&self) -> Value<'a> {
         self.root

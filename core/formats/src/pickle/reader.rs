@@ -3,28 +3,33 @@
 use super::{DictId, MAX_STACK, Pickle, PickleError, SeqId, Span, TextId, Value, opcode, text};
 use std::collections::BTreeMap;
 
-/// Reads a pickle's bytes.
-pub(super) fn read(bytes: &[u8]) -> Result<Pickle<'_>, PickleError> {
-    let mut reader = Reader {
-        bytes,
-        at: 0,
-        opcode_at: 0,
-        code: b'.',
-        stack: Vec::new(),
-        marks: Vec::new(),
-        memo: Vec::new(),
-        sparse_memo: BTreeMap::new(),
-        pickle: Pickle {
-            root: Value::None,
-            elements: Vec::new(),
-            sequences: Vec::new(),
-            dicts: Vec::new(),
-            texts: Vec::new(),
-        },
-    };
-    while reader.step()? {}
-    reader.pickle.root = reader.pop()?;
-    Ok(reader.pickle)
+impl<'a> Pickle<'a> {
+    /// Reads a pickle. What follows its end is not looked at, as in Python.
+    ///
+    /// # Errors
+    /// When the pickle ends early, is malformed, or asks for more than data.
+    pub fn read(bytes: &'a [u8]) -> Result<Pickle<'a>, PickleError> {
+        let mut reader = Reader {
+            bytes,
+            at: 0,
+            opcode_at: 0,
+            code: b'.',
+            stack: Vec::new(),
+            marks: Vec::new(),
+            memo: Vec::new(),
+            sparse_memo: BTreeMap::new(),
+            pickle: Pickle {
+                root: Value::None,
+                elements: Vec::new(),
+                sequences: Vec::new(),
+                dicts: Vec::new(),
+                texts: Vec::new(),
+            },
+        };
+        while reader.step()? {}
+        reader.pickle.root = reader.pop()?;
+        Ok(reader.pickle)
+    }
 }
 
 struct Reader<'a> {

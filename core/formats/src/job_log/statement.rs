@@ -1,0 +1,132 @@
+//! The messages that are looked for, as statements about ranks.
+
+use lockstep_core::rank::GlobalRank;
+
+/// Which launcher tells of a process, and how it names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    /// torchrun, by its rank.
+    Torchrun,
+    /// torchrun, by its number on its machine, which it says first.
+    TorchrunLocal,
+    /// `torch.multiprocessing.spawn`, by the number that it started it with.
+    Spawn,
+}
+
+/// What a message says.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Said {
+    /// DDP: parameters got no gradient on a rank.
+    Unused {
+        /// Their indices, as they stand there: `2 3`.
+        parameters: String,
+    },
+    /// DDP: a rank has this many parameters.
+    Parameters {
+        /// How many.
+        count: u64,
+    },
+    /// DDP: a parameter has other sizes on this rank than on the first.
+    Shape {
+        /// The parameter and its sizes: `params[2] in this process with sizes [9, 8]`.
+        parameter: String,
+    },
+    /// DDP's `Join`: the rank has no inputs left.
+    Exhausted,
+    /// `monitored_barrier`: the rank did not come. Ranks of its group.
+    MissedBarrier,
+    /// The watchdog: a collective of the rank timed out.
+    TimedOut {
+        /// Its group, as it stands there: `0(default_pg)`; empty where the line names none.
+        group: String,
+        /// Its number in the group.
+        seq: u64,
+        /// Its name: `ALLREDUCE`.
+        op: String,
+        /// The elements that it was given, if said.
+        numel_in: Option<u64>,
+        /// The elements that it was to give back, if said.
+        numel_out: Option<u64>,
+    },
+    /// The watchdog: how far the rank had come in a group.
+    Stood {
+        /// The group, as above.
+        group: String,
+        /// The number of the last call that the rank had made.
+        enqueued: u64,
+        /// The number of the last one that had ended; `None` where what is said cannot be.
+        completed: Option<u64>,
+    },
+    /// The watchdog, of this rank or of another one: a collective of it timed out.
+    Signalled,
+    /// Python: the rank ended by an exception that nobody caught.
+    Raised {
+        /// Its type and text: `torch.OutOfMemoryError: CUDA out of memory. …`.
+        error: String,
+        /// `train.py:88`, the innermost line of the traceback that is the job's own.
+        frame: Option<String>,
+        /// What stands in that line.
+        source: Option<String>,
+    },
+    /// Python: the rank ended by an exception because another one did not come, or is gone.
+    GaveUp {
+        /// As above.
+        error: String,
+        /// As above: where it waited.
+        frame: Option<String>,
+        /// As above.
+        source: Option<String>,
+        /// The function of `torch.distributed` in which it waited, if it was in one: `recv`.
+        call: Option<String>,
+    },
+    /// A launcher: the rank's process was the first to end, and not well.
+    Exited {
+        /// With which status.
+        status: u64,
+        /// True if no other one ended like that.
+        alone: bool,
+        /// Which launcher.
+        by: By,
+    },
+    /// A launcher: the rank was ended by a signal, and not by the launcher's own.
+    Killed {
+        /// Its number.
+        signal: u64,
+        /// Which launcher.
+        by: By,
+    },
+    /// DETAIL: the rank runs this collective, while another runs another.
+    Runs {
+        /// Its number in the group.
+        seq: u64,
+        /// Its name: `ALLREDUCE`.
+        op: String,
+        /// The tensors' shapes, as they stand there: `[4]`; empty if it has none.
+        shape: String,
+        /// The tensors' element types, as they stand there: `Float`.
+        dtype: String,
+    },
+}
+
+/// A message, and whom it is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Statement {
+    /// Whom.
+    pub rank: GlobalRank,
+    /// What.
+    pub said: Said,
+    /// The line of the log that says so, counted from 1.
+    pub line: u64,
+}
+
+/// gloo's words of a message that is longer than the call of the rank that got it expects
+/// (`gloo/transport/tcp/pair.cc`): ranks are in different collectives, or in one of different sizes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unmatched {
+    /// The line of the log that says so, counted from 1.
+    pub line: u64,
+    /// How long the message is, in bytes.
+    pub came: u64,
+    /// How many bytes were expected at most.
+    pub expected: u64,
+}
