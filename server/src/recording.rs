@@ -17,13 +17,13 @@ use std::path::PathBuf;
 /// Files that are gathered one after the other, so that only one need be in memory as bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
-    trace: Option<(String, Trace)>,
+    trace: Option<(String, Box<Trace>)>,
     sources: Sources,
 }
 
 /// What a file holds; an archive holds several.
 enum Found {
-    Trace(String, Trace),
+    Trace(String, Box<Trace>),
     Piece(Piece),
 }
 
@@ -128,7 +128,7 @@ impl Recording {
         }
         let mut report = diagnose_whole_trace(&trace);
         report.notes.extend(self.sources.problems());
-        Ok(Read { held: Held::Trace(Box::new(trace)), report })
+        Ok(Read { held: Held::Trace(trace), report })
     }
 }
 
@@ -151,7 +151,7 @@ fn in_file(name: &str, bytes: &[u8]) -> Result<Found> {
         return Ok(Found::Piece(Piece::read(name, bytes)));
     }
     let trace = Trace::read(bytes).map_err(|error| anyhow!("{name}: {error}"))?;
-    Ok(Found::Trace(name.to_owned(), trace))
+    Ok(Found::Trace(name.to_owned(), Box::new(trace)))
 }
 
 /// True for what claims to be ours; whether it is a good trace is seen when it is read.
