@@ -21,7 +21,7 @@ mod terminal;
 mod topology_file;
 mod trace_file;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -43,28 +43,48 @@ struct Lockstep {
 #[derive(Subcommand)]
 enum Command {
     /// Serve the page and the API on this machine (the default)
+    #[command(before_help = "Example: lockstep serve --port 7077")]
     Serve(commands::serve::Arguments),
     /// Simulate a plan and say what happens
+    #[command(before_help = "Example: lockstep sim train.py")]
     Sim(commands::sim::Arguments),
+    #[command(before_help = "Example: lockstep calibrate --check -o host.json")]
     Calibrate(commands::calibrate::Arguments),
+    #[command(before_help = "Example: lockstep explore train.py")]
     Explore(commands::explore::Arguments),
     /// Run a plan for real, one process per rank, and compare it with the simulator
+    #[command(before_help = "Example: lockstep run all_reduce --world-size 8")]
     Run(commands::run::Arguments),
     /// Say what went wrong in what a job left: Flight Recorder dumps, logs, profiles, or a trace
+    #[command(before_help = "Example: lockstep diagnose dumps/ train.log")]
     Diagnose(commands::diagnose::Arguments),
     /// Check a schedule from a file: prove that it does what it claims
+    #[command(before_help = "Example: lockstep schedule check algo.xml")]
     Schedule(commands::schedule::Arguments),
     /// Write what a plan does for other tools: Flight Recorder dumps, GOAL, MSCCL XML
+    #[command(before_help = "Example: lockstep export --flight-recorder plan.json -o dumps")]
     Export(commands::export::Arguments),
     /// Write the plan of a scenario or a collective
+    #[command(before_help = "Example: lockstep plan skipped-all-reduce -o plan.json")]
     Plan(commands::plan::Arguments),
     /// Show which parameters share a bucket, and every collective DDP issues
+    #[command(before_help = "Example: lockstep ddp --model resnet18")]
     Ddp(commands::ddp::Arguments),
     /// Check the nccl backend on this machine's GPUs, and write a report
+    #[command(before_help = "Example: lockstep gpu-check -o report")]
     GpuCheck(commands::gpu_check::Arguments),
     /// Print the version and what this machine can run
+    #[command(before_help = "Example: lockstep version --json")]
     Version(commands::version::Arguments),
+    #[command(
+        before_help = "Example: torchrun --no-python --nproc-per-node=4 lockstep rank --plan plan.json"
+    )]
     Rank(commands::rank::Arguments),
+    /// Print the script with which a shell completes lockstep's command line
+    #[command(
+        before_help = "Example: lockstep completions bash > ~/.local/share/bash-completion/completions/lockstep"
+    )]
+    Completions(commands::completions::Arguments),
     /// Executes a program for its plan; started by whoever needs the plan
     #[command(hide = true)]
     CompileProgram,
@@ -87,6 +107,9 @@ fn main() -> ExitCode {
         Some(Command::Ddp(arguments)) => commands::ddp::run(arguments),
         Some(Command::GpuCheck(arguments)) => commands::gpu_check::run(arguments),
         Some(Command::Version(arguments)) => commands::version::run(arguments),
+        Some(Command::Completions(arguments)) => {
+            commands::completions::run(&arguments, Lockstep::command())
+        }
         None => commands::serve::run(arguments.serve),
     };
     match done {
@@ -104,6 +127,18 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        <Lockstep as clap::CommandFactory>::command().debug_assert();
+        Lockstep::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_every_subcommand_opens_with_an_example_of_it() {
+        for command in Lockstep::command().get_subcommands().filter(|one| !one.is_hide_set()) {
+            let example = command.get_before_help().map(ToString::to_string).unwrap_or_default();
+            let words: Vec<_> = example.split(' ').skip_while(|word| *word != "lockstep").collect();
+            let typed = words.split(|word| *word == ">").next().unwrap_or_default();
+            assert!(example.starts_with("Example: "), "{}: {example}", command.get_name());
+            assert_eq!(typed.get(1), Some(&command.get_name()), "{example}");
+            assert!(Lockstep::try_parse_from(typed).is_ok(), "{example}");
+        }
     }
 }

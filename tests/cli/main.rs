@@ -12,6 +12,19 @@ mod schedules;
 use lockstep_tests::Output;
 use serde_json::Value;
 
+/// Bash itself reads the script, and knows the subcommands by it.
+#[test]
+fn bash_takes_the_completion_script() {
+    let script = lockstep_tests::lockstep(&["completions", "bash"]);
+    assert_eq!(script.code, 0, "{script:?}");
+    let asked = format!(
+        "{}\nCOMP_WORDS=(lockstep dia); COMP_CWORD=1; _lockstep lockstep dia lockstep; echo \"${{COMPREPLY[@]}}\"",
+        script.out
+    );
+    let bash = std::process::Command::new("bash").args(["-c", &asked]).output().expect("bash");
+    assert_eq!(String::from_utf8_lossy(&bash.stdout).trim(), "diagnose", "{bash:?}");
+}
+
 fn json(output: &Output) -> Value {
     serde_json::from_str(&output.out).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }

@@ -2,6 +2,7 @@
 //! its one sentence on standard error.
 
 pub(crate) mod calibrate;
+pub(crate) mod completions;
 pub(crate) mod ddp;
 pub(crate) mod diagnose;
 pub(crate) mod dumps;
