@@ -1,6 +1,6 @@
-//! The plans that ship with Lockstep: one collective to step through ([`CollectiveLab`]), the
-//! same in several groups at once ([`GroupsLab`]), and
-//! scenarios of jobs that hang, each with its program, its story and its repair.
+//! The plans that ship with Lockstep: one collective to step through
+//! ([`CollectiveLab`](lockstep_core::plan::CollectiveLab)), the same in several groups at once
+//! ([`GroupsLab`]), and scenarios of jobs that hang, each with its program, its story and its repair.
 
 mod groups;
 mod hangs;
