@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Bash itself reads the script, and knows the subcommands by it.
 #[test]
 fn bash_takes_the_completion_script() {
-    let script = lockstep_tests::lockstep(&["completions", "bash"]);
+    let script = lockstep_tests::lockstep(["completions", "bash"]);
     assert_eq!(script.code, 0, "{script:?}");
     let asked = format!(
         "{}\nCOMP_WORDS=(lockstep dia); COMP_CWORD=1; _lockstep lockstep dia lockstep; echo \"${{COMPREPLY[@]}}\"",
