@@ -164,7 +164,7 @@ fn a_cancelled_run_of_busy_ranks_accuses_nobody() {
     assert_eq!(trace.end.as_ref().unwrap().outcome, Outcome::Cancelled);
     let report = diagnose_trace(&trace);
     assert!(report.findings.is_empty(), "{}", report.to_text());
-    assert!(report.notes[0].contains("rank 1 in data loader"), "{:?}", report.notes);
+    assert!(report.unseen[0].contains("rank 1 in data loader"), "{:?}", report.unseen);
 
     // Nor does a trace that breaks off there, as one does whose coordinator was killed.
     trace.end = None;
