@@ -22,7 +22,7 @@ pub struct Report {
     /// What was not seen, and keeps a report without findings from being healthy: calls whose end
     /// was not recorded, ranks of which there is nothing, an error that names no rank. Empty where
     /// there are findings.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub unseen: Vec<String>,
     /// What the reader should know and is no finding: a file that could not be read, a ring buffer
     /// that wrapped, calls that were still in flight on every rank.

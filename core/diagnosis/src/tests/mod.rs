@@ -122,6 +122,9 @@ fn json_is_the_documented_schema() {
     insta::assert_json_snapshot!(report);
     let json = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    // The page's worker sends it in a form that names no fields: none of them may be left out.
+    let bytes = postcard::to_stdvec(&report).unwrap();
+    assert_eq!(postcard::from_bytes::<Report>(&bytes).unwrap(), report);
     for kind in TRUTHS.iter().filter_map(|(_, truth)| truth.map(|(kind, _)| kind)) {
         assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
     }
