@@ -4,79 +4,21 @@
 //! function: the order in which files were read, or ranks listed, never changes a finding, and no
 //! rank is believed more than another because it was read first.
 
-mod absent;
-mod align;
-mod alone;
-mod any_source;
-mod apart;
-mod arrival;
-mod before;
-mod behind;
-mod by_lines;
-mod by_plan;
-mod causes;
-mod counted;
-mod dead;
-mod deadlock;
-mod differing;
-mod dropped;
-mod ended;
-mod explain;
-mod gaps;
-mod gave_up;
-mod graph;
-mod groups_apart;
-mod habit;
-mod held;
-mod in_ddp;
-mod in_flight;
-mod in_step;
-mod index;
-mod inside;
-mod left_over;
-mod logged;
-mod lost;
-mod lost_waits;
-mod met;
-mod mismatch;
-mod models;
-mod moments;
-mod monitored;
-mod namesakes;
-mod on_gloo;
-mod order;
-mod out_of_all;
-mod out_of_step;
-mod p2p;
-mod passes;
-mod places;
-mod plan_diff;
+mod claim;
+mod decide;
+mod facts;
+mod logs;
+mod model;
 mod recorded_job;
 mod report;
-mod roles;
-mod rounds;
+mod rules;
 mod run_end;
-mod silent;
-mod splits;
-mod stands;
-mod straggler;
-mod tally;
-mod text;
-mod tied;
-mod too_late;
-mod unanswered;
-mod unlisted;
-mod unresponsive;
-mod unsaid;
+mod terminal_text;
 mod unseen;
 mod waits;
-mod watchdogs;
-mod went_on;
-mod which;
 mod words;
-mod wrong_group;
 
-pub use logged::add_log;
+pub use logs::add_log;
 pub use recorded_job::{DiagnosedJob, diagnose_files, diagnose_job};
 pub use report::{
     Certainty, Evidence, FINDINGS_SCHEMA, Finding, GroupRef, Kind, Report, Verdict, Wait,
@@ -98,7 +40,7 @@ pub fn diagnose(log: &CallLog) -> Report {
                    TORCH_FR_BUFFER_SIZE (or TORCH_NCCL_TRACE_BUFFER_SIZE) above 0.";
         return Report::unusable(log.world_size, why);
     }
-    let (findings, notes) = causes::findings(&index::Job::of(log));
+    let (findings, notes) = decide::findings(&model::index::Job::of(log));
     let unseen = unseen::reasons(log);
     let mut report = Report { findings, unseen, notes, ..Report::healthy(log.world_size) };
     if !log.recorded && !log.simulated {

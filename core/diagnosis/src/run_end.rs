@@ -1,7 +1,7 @@
 //! The last resort: a run that did not complete has a finding, also where its calls show nothing.
 
-use super::report::{Certainty, Evidence, Finding, Kind, Report};
-use super::words::ranks;
+use crate::report::{Certainty, Evidence, Finding, Kind, Report};
+use crate::words::ranks;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, Outcome, RankState};
 
@@ -10,7 +10,7 @@ const MOST_PLACES: usize = 6;
 
 /// Says of a run that failed, or timed out for no reason that its calls show, that it did and
 /// where its ranks stood.
-pub(super) fn tell(report: &mut Report, log: &CallLog) {
+pub(crate) fn tell(report: &mut Report, log: &CallLog) {
     let message = match &log.outcome {
         Outcome::Failed { why } => format!("The run was ended before its ranks were done: {why}."),
         Outcome::TimedOut if report.findings.is_empty() => {
@@ -30,7 +30,7 @@ pub(super) fn tell(report: &mut Report, log: &CallLog) {
 
 /// Says of a run whose trace has no end that it was broken off, and where its ranks stood. Each rank's part
 /// breaks off at a moment of its own: who had not come to a call by then may be in it.
-pub(super) fn broken_off(report: &mut Report, log: &CallLog) {
+pub(crate) fn broken_off(report: &mut Report, log: &CallLog) {
     report.findings.retain(|finding| {
         let of_absence = matches!(
             finding.kind,
@@ -57,7 +57,7 @@ pub(super) fn broken_off(report: &mut Report, log: &CallLog) {
 }
 
 /// `At the last that is seen of them, ranks 0-2 stood in all_reduce (train.py:8), rank 3 in forward.`
-pub(super) fn stood(log: &CallLog) -> Option<String> {
+pub(crate) fn stood(log: &CallLog) -> Option<String> {
     let mut places: Vec<(String, Vec<GlobalRank>)> = Vec::new();
     for (rank, own) in log.logs() {
         let place = match &own.state {

@@ -3,7 +3,8 @@
 //! A report is healthy only where calls were seen to end on all ranks. Each function here gives one
 //! reason why that was not seen, in a sentence.
 
-use super::words::{self, cap_ranks, group_label};
+use crate::words;
+use crate::words::{cap_ranks, group_label};
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::{CallLog, CallState, Outcome};
 use lockstep_core::words::counted;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 const MOST_CALLS: usize = 4;
 
 /// Why the calls of a job without findings are no evidence of health; empty where they are.
-pub(super) fn reasons(log: &CallLog) -> Vec<String> {
+pub(crate) fn reasons(log: &CallLog) -> Vec<String> {
     match log.recorded {
         true => {
             let mut reasons: Vec<String> = nothing_recorded(log).into_iter().collect();
@@ -92,7 +93,7 @@ fn dropped_messages(log: &CallLog) -> Option<String> {
 
 /// How a simulation or run ended that did not complete.
 fn not_completed(log: &CallLog) -> Option<String> {
-    let stood = super::run_end::stood(log).map(|stood| format!(" {stood}")).unwrap_or_default();
+    let stood = crate::run_end::stood(log).map(|stood| format!(" {stood}")).unwrap_or_default();
     match &log.outcome {
         Outcome::Completed => None,
         Outcome::Cancelled => Some(format!("It was cancelled.{stood}")),

@@ -1,9 +1,9 @@
 //! Who waits at the end of a trace, in which call, and for whom.
 
-use super::index::{Job, Made, Row};
-use super::p2p;
-use super::report::Wait;
-use super::words;
+use crate::model::index::{Job, Made, Row};
+use crate::model::messages;
+use crate::report::Wait;
+use crate::words;
 use lockstep_core::rank::GlobalRank;
 use lockstep_core::trace::CallSignature;
 use lockstep_core::trace::{CallLog, CallState};
@@ -39,7 +39,7 @@ pub fn who_waits(log: &CallLog) -> Vec<Wait> {
             });
         }
     }
-    for pending in p2p::pending(&job) {
+    for pending in messages::pending(&job) {
         let made = pending.made;
         waits.push(Wait {
             rank: made.rank,

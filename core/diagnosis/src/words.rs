@@ -1,8 +1,8 @@
 //! How findings speak: `Ranks 0-1, 3`, `all_reduce #7 of dp (train.py:88)`.
 
-use super::index::{Made, Row};
-use super::report::GroupRef;
-use lockstep_core::group::{GroupId, ProcessGroup};
+use crate::model::index::{Made, Row};
+use crate::report::GroupRef;
+use lockstep_core::group::GroupId;
 use lockstep_core::plan::remark::STORE_GROUP;
 use lockstep_core::plan::{Op, Plan};
 use lockstep_core::rank::GlobalRank;
@@ -11,36 +11,36 @@ use lockstep_core::words::rank_list;
 use lockstep_formats::frames::{short_frame, user_frame};
 
 /// `rank 2` or `ranks 0-1, 3`.
-pub(super) fn ranks(list: &[GlobalRank]) -> String {
+pub(crate) fn ranks(list: &[GlobalRank]) -> String {
     let noun = if list.len() == 1 { "rank" } else { "ranks" };
     format!("{noun} {}", rank_list(list))
 }
 
 /// The same at the start of a sentence.
-pub(super) fn cap_ranks(list: &[GlobalRank]) -> String {
+pub(crate) fn cap_ranks(list: &[GlobalRank]) -> String {
     capital(&ranks(list))
 }
 
 /// The text with its first letter large.
-pub(super) fn capital(text: &str) -> String {
+pub(crate) fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
 }
 
 /// The text with its first letter small.
-pub(super) fn uncapital(text: &str) -> String {
+pub(crate) fn uncapital(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
 
 /// `s` for one rank's verbs: `waits`, `wait`.
-pub(super) fn s(list: &[GlobalRank]) -> &'static str {
+pub(crate) fn s(list: &[GlobalRank]) -> &'static str {
     if list.len() == 1 { "s" } else { "" }
 }
 
 /// `, and all wait`, where calls under one number differ and somebody waits: of some calls, as of a
 /// gather, ranks are through that have sent.
-pub(super) fn and_who_waits(row: &Row<'_>) -> String {
+pub(crate) fn and_who_waits(row: &Row<'_>) -> String {
     let waiting = row.waiting();
     match waiting.len() {
         0 => String::new(),
@@ -50,13 +50,13 @@ pub(super) fn and_who_waits(row: &Row<'_>) -> String {
 }
 
 /// `1 call`, `2 calls`.
-pub(super) fn count(number: usize, noun: &str) -> String {
+pub(crate) fn count(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")
 }
 
 /// A duration in picoseconds, in the unit that people would choose.
-pub(super) fn duration(ps: u64) -> String {
+pub(crate) fn duration(ps: u64) -> String {
     // To the nearest: what was 5 ms late is not 4 ms late for a nanosecond.
     let whole = |unit: u64| ps.saturating_add(unit / 2) / unit;
     match ps {
@@ -68,7 +68,7 @@ pub(super) fn duration(ps: u64) -> String {
 }
 
 /// A group as findings name it.
-pub(super) fn group_ref(log: &CallLog, id: GroupId) -> GroupRef {
+pub(crate) fn group_ref(log: &CallLog, id: GroupId) -> GroupRef {
     match log.groups.get(id.index()) {
         Some(group) => GroupRef {
             name: group.name().to_owned(),
@@ -80,7 +80,7 @@ pub(super) fn group_ref(log: &CallLog, id: GroupId) -> GroupRef {
 }
 
 /// What people call a group. PyTorch calls one `undefined` that nobody described.
-pub(super) fn group_label(log: &CallLog, id: GroupId) -> String {
+pub(crate) fn group_label(log: &CallLog, id: GroupId) -> String {
     let Some(group) = log.groups.get(id.index()) else { return id.0.to_string() };
     let label = match group.label() {
         "undefined" => group.name(),
@@ -93,7 +93,7 @@ pub(super) fn group_label(log: &CallLog, id: GroupId) -> String {
 }
 
 /// `train.py:88` of a call, if its stack or its plan tells.
-pub(super) fn line_of(log: &CallLog, rank: GlobalRank, record: &CallRecord) -> Option<String> {
+pub(crate) fn line_of(log: &CallLog, rank: GlobalRank, record: &CallRecord) -> Option<String> {
     if let Some(frame) = user_frame(&record.call.stack) {
         return Some(short_frame(frame));
     }
@@ -101,7 +101,7 @@ pub(super) fn line_of(log: &CallLog, rank: GlobalRank, record: &CallRecord) -> O
 }
 
 /// The lines of two calls; of calls that come through one line of a helper, with whence it was called.
-pub(super) fn lines_of_both(log: &CallLog, own: Made<'_>, theirs: Made<'_>) -> [Option<String>; 2] {
+pub(crate) fn lines_of_both(log: &CallLog, own: Made<'_>, theirs: Made<'_>) -> [Option<String>; 2] {
     let of = |made: Made<'_>| line_of(log, made.rank, made.record);
     let (line, other) = (of(own), of(theirs));
     let (stack, callers) = (&own.record.call.stack, &theirs.record.call.stack);
@@ -125,18 +125,18 @@ fn plan_line(plan: &Plan, rank: GlobalRank, op: u32) -> Option<String> {
 }
 
 /// ` (train.py:88)`, or nothing.
-pub(super) fn at_line(line: Option<String>) -> String {
+pub(crate) fn at_line(line: Option<String>) -> String {
     line.map(|line| format!(" ({line})")).unwrap_or_default()
 }
 
 /// `all_reduce #7 of dp (train.py:88)`.
-pub(super) fn call(log: &CallLog, made: Made<'_>) -> String {
+pub(crate) fn call(log: &CallLog, made: Made<'_>) -> String {
     let line = at_line(line_of(log, made.rank, made.record));
     format!("{}{line}", numbered(log, made, &op(log, made)))
 }
 
 /// `all_reduce #7 of dp`.
-pub(super) fn call_without_line(log: &CallLog, made: Made<'_>) -> String {
+pub(crate) fn call_without_line(log: &CallLog, made: Made<'_>) -> String {
     numbered(log, made, &made.record.call.op)
 }
 
@@ -150,7 +150,7 @@ fn numbered(log: &CallLog, made: Made<'_>, op: &str) -> String {
 
 /// `all_gather`, or, where a plan tells that it is a part of a call on objects,
 /// `all_gather_object's all_gather`.
-pub(super) fn op(log: &CallLog, made: Made<'_>) -> String {
+pub(crate) fn op(log: &CallLog, made: Made<'_>) -> String {
     let planned = log.plan.as_ref().and_then(|plan| {
         let ops = &plan.program(made.rank)?.ops;
         object_call(ops.get(made.record.plan_op? as usize)?)
@@ -159,7 +159,7 @@ pub(super) fn op(log: &CallLog, made: Made<'_>) -> String {
 }
 
 /// What a program asks of a store, `store.get`, whose wait is a message in the plan.
-pub(super) fn of_store<'a>(log: &'a CallLog, made: Made<'_>) -> Option<&'a str> {
+pub(crate) fn of_store<'a>(log: &'a CallLog, made: Made<'_>) -> Option<&'a str> {
     let group = log.groups.get(made.record.call.group.index())?;
     if group.desc() != STORE_GROUP {
         return None;
@@ -169,7 +169,7 @@ pub(super) fn of_store<'a>(log: &'a CallLog, made: Made<'_>) -> Option<&'a str> 
 }
 
 /// The call on objects that an operation of a plan is a part of.
-pub(super) fn object_call(op: &Op) -> Option<&str> {
+pub(crate) fn object_call(op: &Op) -> Option<&str> {
     const OBJECT_CALLS: [&str; 6] = [
         "all_gather_object",
         "gather_object",
@@ -182,13 +182,13 @@ pub(super) fn object_call(op: &Op) -> Option<&str> {
 }
 
 /// A call as a part of another one, if it is one.
-pub(super) fn within(of: Option<&str>, op: &str) -> String {
+pub(crate) fn within(of: Option<&str>, op: &str) -> String {
     of.map_or_else(|| op.to_owned(), |of| format!("{of}'s {op}"))
 }
 
 /// `broadcast of 30, all_reduce of 10 where the others made all_reduce of 10, broadcast of 30`: the same calls
 /// in two orders, by their elements.
-pub(super) fn in_order(own: Option<&[&CallRecord]>, theirs: Option<&[&CallRecord]>) -> String {
+pub(crate) fn in_order(own: Option<&[&CallRecord]>, theirs: Option<&[&CallRecord]>) -> String {
     /// More are no help.
     const SHOWN: usize = 6;
     let named = |records: Option<&[&CallRecord]>| {
@@ -204,13 +204,18 @@ pub(super) fn in_order(own: Option<&[&CallRecord]>, theirs: Option<&[&CallRecord
 }
 
 /// `all_reduce (train.py:88)`.
-pub(super) fn short_call(log: &CallLog, made: Made<'_>) -> String {
+pub(crate) fn short_call(log: &CallLog, made: Made<'_>) -> String {
     format!("{}{}", op(log, made), at_line(line_of(log, made.rank, made.record)))
 }
 
-/// The other side of a point-to-point call.
-pub(super) fn peer(group: &ProcessGroup, record: &CallRecord) -> Option<GlobalRank> {
-    group.global_rank(record.call.peer?)
+/// `Rank 2 waits` or `Ranks 0-1 wait`.
+pub(crate) fn waits(list: &[GlobalRank]) -> String {
+    format!("{} wait{}", ranks(list), s(list))
+}
+
+/// What was done, and the circle that it ended in.
+pub(crate) fn since(said: &str, circle: &str) -> String {
+    format!("{said} Since then {}", uncapital(circle))
 }
 
 #[cfg(test)]

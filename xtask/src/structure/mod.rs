@@ -59,6 +59,13 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// have none.
 const TOLERATED: &str = include_str!("circles.txt");
 
+/// Stages of a crate, in order: a file or a folder of its `src` each. What a stage holds uses only what
+/// stands before it; files of no stage come behind all of them.
+const STAGES: &[(&str, &[&str])] = &[(
+    "lockstep-diagnosis",
+    &["report", "model", "words", "facts", "claim", "rules", "decide", "logs"],
+)];
+
 /// A crate of the workspace.
 struct Member {
     name: String,
@@ -88,6 +95,7 @@ pub(crate) fn structure(options: &Options) -> Result<()> {
         for root in &member.roots {
             let whole = Crate::read(root)?;
             let arrows = arrows(&whole);
+            wrong.extend(backwards(member, &whole, &arrows));
             let found = circles(whole.files.len(), &arrows);
             largest = largest.max(found.first().map_or(0, Vec::len));
             if options.circles {
@@ -175,6 +183,35 @@ fn layers(members: &[Member]) -> Vec<String> {
             if !allowed.contains(&short) {
                 wrong.push(format!("{} may not depend on {used}: see LAYERS", member.name));
             }
+        }
+    }
+    wrong
+}
+
+/// Arrows from a stage to one behind it, a sentence each.
+fn backwards(member: &Member, whole: &Crate, arrows: &Arrows) -> Vec<String> {
+    let Some((_, stages)) = STAGES.iter().find(|(name, _)| *name == member.name) else {
+        return Vec::new();
+    };
+    let stage = |file: usize| {
+        let (path, _) = whole.files.get(file)?;
+        let path = path.strip_prefix(member.folder.join("src")).ok()?;
+        let first = Path::new(path.components().next()?.as_os_str()).file_stem()?.to_owned();
+        let at = stages.iter().position(|stage| first == *stage);
+        Some((at.unwrap_or(stages.len()), first.to_string_lossy().into_owned()))
+    };
+    let mut wrong = Vec::new();
+    for ((from, to), names) in arrows {
+        let (Some(from), Some(to)) = (stage(*from), stage(*to)) else { continue };
+        if from.0 < to.0 {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            wrong.push(format!(
+                "{}: {} uses {} of {}, which is a later stage: see STAGES",
+                member.name,
+                from.1,
+                names.join(", "),
+                to.1
+            ));
         }
     }
     wrong

@@ -1,0 +1,43 @@
+//! A claim: what a rule says happened, before it is decided between the claims of all rules.
+
+pub(crate) mod deed_text;
+pub(crate) mod difference_text;
+
+use crate::facts::Facts;
+use crate::model::index::Made;
+use crate::report::{Certainty, Evidence, Kind};
+use crate::words;
+use lockstep_core::group::GroupId;
+use lockstep_core::rank::GlobalRank;
+
+/// What a rule says happened, before the ranks that wait because of it are known.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) kind: Kind,
+    pub(crate) culprits: Vec<GlobalRank>,
+    /// Ranks that suffer although they wait for nobody any more.
+    pub(crate) also_victims: Vec<GlobalRank>,
+    pub(crate) group: Option<GroupId>,
+    pub(crate) seq: Option<u64>,
+    pub(crate) op: Option<String>,
+    pub(crate) certainty: Certainty,
+    pub(crate) message: String,
+    pub(crate) fix: String,
+    pub(crate) evidence: Vec<Evidence>,
+}
+
+/// A call as evidence.
+pub(crate) fn evidence(facts: &Facts<'_, '_>, made: Made<'_>, verb: &str) -> Evidence {
+    let log = facts.job.log;
+    Evidence {
+        rank: made.rank,
+        entry: Some(made.record.record_id.unwrap_or(u64::from(made.record.work))),
+        frame: words::line_of(log, made.rank, made.record),
+        note: format!("{verb} {}", words::call_without_line(log, made)),
+    }
+}
+
+/// The absence of a call as evidence.
+pub(crate) fn no_call(rank: GlobalRank, note: impl Into<String>) -> Evidence {
+    Evidence { rank, entry: None, frame: None, note: note.into() }
+}

@@ -1,0 +1,281 @@
+//! Decides between the claims of all rules: each mistake becomes one finding, with everyone who waits because
+//! of it.
+//!
+//! 1. A rank that died, and the first row of each group whose calls differ, are claims by
+//!    themselves.
+//! 2. In the graph of who waits for whom, every wait leads somewhere: to one of those, to a rank
+//!    that waits for nobody (it never made the call), or into a circle.
+//! 3. What is left waits in a call that everybody made.
+
+pub(crate) mod gaps;
+pub(crate) mod moments;
+
+use crate::claim::Claim;
+use crate::facts::row_mismatch::{Mismatch, first_mismatches};
+use crate::facts::{Facts, stuck_in};
+use crate::model::graph::Graph;
+use crate::model::index::{Job, Made, Row};
+use crate::model::messages;
+use crate::report::{Certainty, Finding, Kind};
+use crate::rules::any_source;
+use crate::rules::deadlock;
+use crate::rules::differing_calls;
+use crate::rules::dropped_calls;
+use crate::rules::group_mismatch;
+use crate::rules::group_name_clash;
+use crate::rules::late_rank;
+use crate::rules::lone_branch;
+use crate::rules::never_completed;
+use crate::rules::never_joined;
+use crate::rules::on_gloo;
+use crate::rules::p2p_mismatch::{p2p_sizes, tags};
+use crate::rules::rank_died;
+use crate::rules::rank_missing;
+use crate::rules::rank_unresponsive;
+use crate::rules::send_recv_pairs;
+use crate::rules::split_mismatch;
+use crate::rules::store_wait;
+use crate::rules::straggler;
+use crate::rules::unanswered_message;
+use crate::rules::unfinished_collective;
+use crate::rules::unlisted_group;
+use crate::rules::work_dropped;
+use crate::words;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::{MaybeEarly, Outcome, RankLog, RankState};
+use std::collections::BTreeSet;
+
+/// The findings of a job, most important first, and notes.
+pub(crate) fn findings(job: &Job<'_>) -> (Vec<Finding>, Vec<String>) {
+    let mut p2p = messages::pending(job);
+    let endless = store_wait::endless(job, &p2p);
+    p2p.retain(|pending| !endless.contains(&pending.made.rank));
+    // Its turn has not come: it is not for want of one of whom nothing was recorded.
+    p2p.retain(|pending| {
+        let unseen = pending.partner.is_none() && job.rank(pending.peer).is_none();
+        !unseen || !job.standing.contains(&pending.made.rank)
+    });
+    let mismatches = first_mismatches(job);
+    let dead = died(job);
+    let mut blamed: BTreeSet<(usize, GlobalRank)> = BTreeSet::new();
+    for mismatch in &mismatches {
+        let sides = mismatch.sides.iter().flat_map(|side| &side.ranks);
+        blamed.extend(sides.map(|rank| (mismatch.row, *rank)));
+    }
+    let apart = messages::tags_apart(&p2p);
+    let tagged: BTreeSet<GlobalRank> =
+        apart.iter().flat_map(|(send, receive)| [send.made.rank, receive.made.rank]).collect();
+    let silent = messages::silent(&p2p);
+    let silent: BTreeSet<GlobalRank> = silent.difference(&tagged).copied().collect();
+    let mut culprits: BTreeSet<GlobalRank> = tagged.union(&silent).copied().collect();
+    let taken = any_source::find(job, &p2p);
+    culprits.extend(taken.iter().map(|taken| taken.waits.rank));
+    culprits.extend(dead.into_iter().flat_map(|rank| rank_died::alike(job, rank)));
+    culprits.extend(&endless);
+    let namesakes = group_name_clash::find(job);
+    culprits.extend(namesakes.iter().flat_map(|namesakes| namesakes.ranks(job)));
+    let graph = Graph::of(job, &p2p, &blamed, &culprits, dead);
+    let facts = Facts { job, p2p: &p2p, graph: &graph };
+
+    let mut claims: Vec<Claim> =
+        dead.and_then(|rank| rank_died::claim(&facts, rank)).into_iter().collect();
+    claims.extend(store_wait::endless_loop(job, &endless));
+    let differing =
+        mismatches.iter().flat_map(|mismatch| differing_calls::claims(&facts, mismatch));
+    claims.extend(differing.map(|mut claim| {
+        on_gloo::tell(&facts, &mut claim);
+        claim
+    }));
+    claims.extend(namesakes.iter().filter_map(|it| group_name_clash::claim(&facts, it)));
+    claims.extend(apart.iter().map(|(send, receive)| tags(&facts, send.made, receive.made)));
+    claims.extend(taken.iter().map(|taken| any_source::claim(&facts, taken)));
+    claims.extend(silent.iter().filter_map(|rank| unanswered_message::silent(&facts, *rank)));
+    let mut explained: BTreeSet<GlobalRank> = blamed.iter().map(|(_, rank)| *rank).collect();
+    explained.extend(culprits);
+    let sizes = p2p_sizes(&facts);
+    explained.extend(sizes.iter().flat_map(|claim| claim.culprits.iter().copied()));
+    let (mut alone, mut stuck) = (Vec::new(), Vec::new());
+    let mut circles = 0;
+    for sink in graph.sinks() {
+        match sink.ranks.as_slice() {
+            [rank] if explained.contains(rank) => {}
+            [rank] => match stuck_in(&facts, *rank) {
+                Some(row) => stuck.push(row),
+                None => alone.push(*rank),
+            },
+            _ => {
+                circles += 1;
+                claims.extend(deadlock::claim(&facts, &sink, circles <= deadlock::COMPARED));
+            }
+        }
+    }
+    // Both stand in a send and its receive, which have met and have not ended.
+    let pairs = send_recv_pairs::among(&facts, &alone);
+    alone.retain(|rank| !pairs.contains(rank));
+    let in_pairs = !pairs.is_empty();
+    // DDP's constructor ends every rank: who has not come yet will not be waited for.
+    if claims.iter().all(|claim| claim.kind != Kind::DdpModelMismatch) {
+        claims.extend(never_joined::claims(&facts, &alone));
+    }
+    claims.extend(sizes);
+    let (splits, explained_rows) = split_mismatch::claims(&facts);
+    stuck.retain(|row| !explained_rows.contains(row));
+    claims.extend(splits.into_iter().map(|mut claim| {
+        on_gloo::tell(&facts, &mut claim);
+        claim
+    }));
+    let unseen = unlisted_group::alone_in_groups(&facts, !claims.is_empty());
+    if unseen.is_some() {
+        stuck.retain(|row| job.rows.get(*row).is_none_or(|row| !job.is_alone(row)));
+    }
+    claims.extend(unseen);
+    let mut notes = Vec::new();
+    let hangs = !claims.is_empty();
+    if !hangs || !stuck.is_empty() {
+        let circles = deadlock::queued(&facts);
+        if circles.is_empty() {
+            claims.extend(never_completed::never_completed(&facts, &stuck, &mut notes));
+        }
+        claims.extend(circles);
+    }
+    // A call that others saw end says that the dumps are of a running job.
+    if claims.is_empty() && (notes.is_empty() || in_pairs) {
+        claims.extend(send_recv_pairs::never_completed(&facts));
+    }
+    if claims.is_empty() {
+        claims.extend(dropped_calls::claim(&facts));
+    }
+    if claims.is_empty() {
+        claims.extend(late_rank::claim(&facts));
+    }
+    if claims.is_empty() {
+        claims.extend(split_mismatch::ended_unequal(&facts));
+    }
+    if let Some(claim) = lone_branch::claim(&facts, &claims) {
+        claims = vec![claim];
+    }
+    let slow = straggler::find(job);
+    if let Some(slow) = slow {
+        let only_it = |claim: &Claim| {
+            claim.kind == Kind::CallNeverCompleted
+                || (matches!(claim.kind, Kind::RankNeverJoined | Kind::DdpUnusedParameters)
+                    && slow.ranks.iter().any(|rank| claim.culprits.contains(rank)))
+                // Others came out of the call that it seems to miss.
+                || (claim.kind == Kind::RankMissing && came_out(job, claim))
+                // Dumps of a running job are of different moments.
+                || (claim.kind == Kind::OpExtra && claim.certainty != Certainty::Certain)
+                || (claim.kind == Kind::RootMismatch && maybe_early(job, claim))
+        };
+        // A rank that always came late may just not have come yet; a timeout says otherwise.
+        if claims.iter().all(only_it) && job.log.outcome != Outcome::TimedOut {
+            claims = vec![straggler::claim(&facts, &slow)];
+        }
+    }
+    rank_missing::doubt(&mut claims);
+    claims.extend(rank_missing::not_needed(&facts, &claims));
+    // Ranks that have not made equally many groups are told as that where they wait for each other.
+    if claims.iter().all(|claim| claim.kind != Kind::GroupDeadlock) {
+        let explained = !claims.is_empty();
+        claims.extend(group_mismatch::claim(&facts, explained));
+    }
+    rank_unresponsive::tell(&facts, &mut claims);
+    claims.extend(work_dropped::claims(&facts));
+    claims.extend(unfinished_collective::claims(&facts, &claims));
+    notes.extend(gaps::dumped_early(job));
+    if claims.is_empty() {
+        notes.extend(straggler::or_clock(job));
+    }
+    gaps::soften(&facts, &mut claims);
+    (finish(&facts, claims), notes)
+}
+
+/// The rank whose death ended the job. Ranks that an executor ended after that, or after a
+/// timeout, died of it.
+fn died(job: &Job<'_>) -> Option<GlobalRank> {
+    match &job.log.outcome {
+        Outcome::RankDied { rank, .. } => Some(*rank),
+        Outcome::Unknown => {
+            let dead = |(rank, log): (GlobalRank, &lockstep_core::trace::RankLog)| {
+                matches!(log.state, RankState::Died { .. }).then_some(rank)
+            };
+            job.log.logs().find_map(dead)
+        }
+        Outcome::TimedOut => store_wait::standing(job),
+        _ => None,
+    }
+}
+
+/// True if the dumps of all that a cause names may be older than others'.
+fn maybe_early(job: &Job<'_>, claim: &Claim) -> bool {
+    let early = |own: &RankLog| own.maybe_early != MaybeEarly::No;
+    claim.culprits.iter().all(|rank| job.rank(*rank).is_some_and(early))
+}
+
+/// True if a rank came out of the call of a claim.
+fn came_out(job: &Job<'_>, claim: &Claim) -> bool {
+    let Some((group, seq)) = claim.group.zip(claim.seq) else { return false };
+    let mut rows = job.open_rows().filter(|(_, row)| (row.group, row.seq) == (group, seq));
+    rows.any(|(_, row)| row.made.iter().any(|made| !made.pending()))
+}
+
+/// Adds the victims and puts the findings in order.
+fn finish(facts: &Facts<'_, '_>, claims: Vec<Claim>) -> Vec<Finding> {
+    let all_culprits: BTreeSet<GlobalRank> =
+        claims.iter().flat_map(|claim| claim.culprits.iter().copied()).collect();
+    let mut findings: Vec<Finding> = Vec::with_capacity(claims.len());
+    for claim in claims {
+        let mut victims: BTreeSet<GlobalRank> = claim.also_victims.into_iter().collect();
+        victims.extend(facts.graph.waiting_for(&claim.culprits));
+        let mut evidence = claim.evidence;
+        // Printers cut long lists: the culprits must be in what is left.
+        evidence.sort_by_key(|evidence| (!claim.culprits.contains(&evidence.rank), evidence.rank));
+        findings.push(Finding {
+            kind: claim.kind,
+            culprits: claim.culprits,
+            victims: victims.into_iter().filter(|rank| !all_culprits.contains(rank)).collect(),
+            group: claim.group.map(|group| words::group_ref(facts.job.log, group)),
+            seq: claim.seq,
+            op: claim.op,
+            certainty: claim.certainty,
+            message: claim.message,
+            fix: claim.fix,
+            evidence,
+        });
+    }
+    findings.sort_by(|a, b| {
+        let order =
+            |f: &Finding| (!is_death(f.kind), f.certainty, std::cmp::Reverse(f.victims.len()));
+        order(a)
+            .cmp(&order(b))
+            .then_with(|| (a.kind, &a.culprits, a.seq).cmp(&(b.kind, &b.culprits, b.seq)))
+    });
+    held_up(facts, &all_culprits, &mut findings);
+    findings
+}
+
+/// Whether a rank died: that comes first.
+fn is_death(kind: Kind) -> bool {
+    matches!(kind, Kind::RankDied | Kind::StoreWait | Kind::DdpModelMismatch)
+}
+
+/// Ranks that wait in calls which everybody made wait for a turn that the first finding holds up.
+fn held_up(facts: &Facts<'_, '_>, culprits: &BTreeSet<GlobalRank>, findings: &mut [Finding]) {
+    let known: BTreeSet<GlobalRank> =
+        findings.iter().flat_map(|finding| finding.victims.iter().copied()).collect();
+    let Some(first) = findings.first_mut() else { return };
+    let slow = first.kind == Kind::Straggler;
+    for (rank, log) in facts.job.log.logs() {
+        let waits = log.calls.iter().any(|record| Made { rank, record }.pending());
+        if waits && !slow && !known.contains(&rank) && !culprits.contains(&rank) {
+            first.victims.push(rank);
+        }
+    }
+    first.victims.sort_unstable();
+}
+
+impl Mismatch {
+    /// The row itself.
+    pub(crate) fn row<'s, 'a>(&self, facts: &'s Facts<'a, '_>) -> Option<&'s Row<'a>> {
+        facts.job.rows.get(self.row)
+    }
+}

@@ -1,0 +1,73 @@
+//! What the lines tell that calls come from: of calls that are all alike, which one a rank left out.
+
+use crate::facts::deed::{Deed, Reason, sure};
+use crate::facts::edit_distance::{Edit, Place, WINDOW, align};
+use crate::model::index::Job;
+use crate::report::Certainty;
+use lockstep_core::group::GroupId;
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::CallRecord;
+
+/// So many calls from different lines are looked at.
+const PLACES: usize = 8;
+
+/// Where the lines of a rank that never came to a call show that it left out an earlier one of the
+/// same size; the calls of `rank` fall short of those of `peer` by one at `seq`.
+pub(crate) fn skipped_by_lines(
+    job: &Job<'_>,
+    group: GroupId,
+    seq: u64,
+    rank: GlobalRank,
+    peer: GlobalRank,
+) -> Reason {
+    let Some((own, theirs)) = parted(job, group, seq, rank, peer) else { return Reason::Other };
+    let skipped = |their: &CallRecord, count: usize, certainty: Certainty| {
+        Reason::Skipped(Deed { count, certainty, ..Deed::of(job, their, peer) })
+    };
+    let same_line = |a: &&CallRecord, b: &&CallRecord| a.call.stack == b.call.stack;
+    for count in 1..=8usize {
+        let (Some(their), Some(shifted)) = (theirs.first(), theirs.get(count..)) else { break };
+        let matched = own.iter().zip(shifted).filter(|(a, b)| same_line(a, b)).count();
+        if matched == own.len() && matched > 0 {
+            return skipped(their, count, sure(matched));
+        }
+    }
+    if let Some(found) = align(&own, &theirs)
+        && let Some(first) = found.edits.first()
+        && let Edit::Skipped { count } = first.edit
+        && let Some(their) = theirs.get(first.theirs)
+    {
+        let certainty = if found.only { sure(found.matched) } else { Certainty::Likely };
+        return skipped(their, count, certainty);
+    }
+    Reason::Other
+}
+
+/// The calls of two ranks in a group since they first made one from different lines, before `seq`;
+/// `None` if they never did. Not from where calls that go on alike behind show that only the line differs, as
+/// that of the rank does which has what the others are sent.
+pub(crate) fn parted<'a>(
+    job: &Job<'a>,
+    group: GroupId,
+    seq: u64,
+    rank: GlobalRank,
+    peer: GlobalRank,
+) -> Option<(Vec<&'a CallRecord>, Vec<&'a CallRecord>)> {
+    let rows = job.rows_of(group);
+    let to = rows.partition_point(|row| row.seq < seq);
+    let rows = rows.get(to.saturating_sub(WINDOW)..to)?;
+    let both = rows.iter().filter_map(|row| Some((row.of(rank)?.record, row.of(peer)?.record)));
+    let parted = both.filter(|(own, their)| {
+        let (own, their) = (&own.call.stack, &their.call.stack);
+        !own.is_empty() && !their.is_empty() && own != their
+    });
+    let calls =
+        |of, since| -> Vec<&CallRecord> { job.calls_from(group, of, since).take(WINDOW).collect() };
+    parted.take(PLACES).find_map(|(first, _)| {
+        let (own, theirs) = (calls(rank, first.seq?), calls(peer, first.seq?));
+        let begins =
+            |edits: &[Place]| edits.first().is_some_and(|it| (it.own, it.theirs) == (0, 0));
+        let here = align(&own, &theirs).is_none_or(|found| begins(&found.edits));
+        here.then_some((own, theirs))
+    })
+}

@@ -1,0 +1,472 @@
+//! Ranks that gave up: gloo raises where a call times out, and where a peer closes its connection. Who
+//! raises neither, and whose log is there, is the one that they waited for.
+
+use crate::logs::ended_ranks;
+use crate::logs::log_finding::finding;
+use crate::report::{Certainty, Evidence, Finding, Kind};
+use crate::words::{cap_ranks, ranks};
+use lockstep_core::rank::GlobalRank;
+use lockstep_formats::job_log::{Heard, Said, Statement, is_timeout};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Lines at which ranks gave up that are told.
+const SHOWN: usize = 4;
+
+/// The finding of ranks that gave up, where some did.
+pub(crate) fn found(heard: &Heard, world: u32) -> Option<Finding> {
+    let gave_up = |it: &&Statement| matches!(it.said, Said::GaveUp { .. });
+    let about: Vec<&Statement> = heard.statements.iter().filter(gave_up).collect();
+    let victims: BTreeSet<GlobalRank> = about.iter().map(|it| it.rank).collect();
+    let victims: Vec<GlobalRank> = victims.into_iter().collect();
+    if victims.is_empty() {
+        return None;
+    }
+    let places = places(&about);
+    let ends = ended_ranks::of_others(&heard.statements, &victims.iter().copied().collect());
+    if let Some(mut found) = ended_ranks::found(&ends) {
+        found.message = format!("{} Others gave up: {places}.", found.message);
+        found.victims = victims;
+        return Some(found);
+    }
+    // A connection that is closed says only that a process ended: it may be one that gave up before.
+    let timed_out = about.iter().any(|it| match &it.said {
+        Said::GaveUp { error, .. } => is_timeout(error),
+        _ => false,
+    });
+    let silent = (0..heard.world(world)).map(GlobalRank);
+    let silent: Vec<GlobalRank> = silent.filter(|rank| !victims.contains(rank)).collect();
+    let there = silent.iter().all(|rank| heard.wrote.contains_key(rank));
+    if silent.is_empty()
+        && timed_out
+        && victims.len() > 1
+        && let Some(call) = only_messages(&about)
+    {
+        return all_wait_for_messages(call, &about, victims, &places);
+    }
+    if silent.is_empty()
+        && timed_out
+        && let Some(found) = at_another_call(&about, &victims, &places)
+    {
+        return Some(found);
+    }
+    if silent.is_empty() || silent.len() > victims.len() || (!timed_out && silent.len() > 1) {
+        let message = format!(
+            "Ranks gave up on a call that did not end: {places}. Their logs do not say who did not come."
+        );
+        let fix = "Hold the lines against each other: whoever stands at another one did something else. \
+                   Set TORCH_FR_BUFFER_SIZE and diagnose the dumps.";
+        let mut found = finding(Kind::CallNeverCompleted, &about, message, fix)?;
+        found.culprits = Vec::new();
+        (found.victims, found.certainty) = (victims, Certainty::Undecidable);
+        return Some(found);
+    }
+    let (logs, they) = match silent.as_slice() {
+        [only] => (format!("rank {only}'s log tells of nothing like it"), "it"),
+        several => (format!("the logs of {} tell of nothing like it", ranks(several)), "they"),
+    };
+    let last = silent.iter().filter_map(|rank| {
+        let last = heard.wrote.get(rank).filter(|last| !last.is_empty())?;
+        Some(format!(" Rank {rank}'s log ends with \"{last}\"."))
+    });
+    let last: String = last.take(SHOWN).collect();
+    let (kind, what) = match timed_out {
+        true => (Kind::RankNeverJoined, format!("most likely {they} never came to the call")),
+        false => (Kind::RankDied, format!("most likely {they} ended without a word")),
+    };
+    let message = match there {
+        true => format!("Ranks gave up: {places}; and {logs}: {what}.{last}"),
+        false => format!(
+            "Ranks gave up: {places}. Nothing is said of {}: {they} did not come, or a log is not among \
+             these.",
+            ranks(&silent)
+        ),
+    };
+    let fix =
+        "Look at what the rank did instead: its own log, its machine, its Flight Recorder dump.";
+    let mut found = finding(kind, &about, message, fix)?;
+    let own = silent.iter().take(8).map(|rank| Evidence {
+        rank: *rank,
+        entry: None,
+        frame: None,
+        note: "its log tells of no call that it gave up on".to_owned(),
+    });
+    found.evidence = own.filter(|_| there).chain(found.evidence).take(16).collect();
+    found.evidence.sort_by_key(|seen| seen.rank);
+    found.certainty = if there { Certainty::Likely } else { Certainty::Undecidable };
+    (found.culprits, found.victims) = (silent, victims);
+    Some(found)
+}
+
+/// The call in which a rank gave up.
+fn call_of(it: &Statement) -> Option<&str> {
+    match &it.said {
+        Said::GaveUp { call, .. } => call.as_deref(),
+        _ => None,
+    }
+}
+
+/// The finding of a job all of whose ranks gave up in collectives, where a few stood in another one than most:
+/// nobody was left to come to theirs.
+fn at_another_call(about: &[&Statement], all: &[GlobalRank], places: &str) -> Option<Finding> {
+    let mut calls: BTreeMap<&str, BTreeSet<GlobalRank>> = BTreeMap::new();
+    for it in about {
+        let call = call_of(it).filter(|call| !matches!(*call, "recv" | "send"))?;
+        calls.entry(call).or_default().insert(it.rank);
+    }
+    let (few, most) = calls.iter().min_by_key(|(_, at)| at.len()).zip(
+        // Of as many on either side this is the same one twice.
+        calls.iter().max_by_key(|(_, at)| at.len()),
+    )?;
+    let told = calls.len() == 2 && few.1.len() * 2 < most.1.len() && few.1.is_disjoint(most.1);
+    if !told {
+        return None;
+    }
+    let culprits: Vec<GlobalRank> = few.1.iter().copied().collect();
+    let message = format!(
+        "All ranks gave up: {places}. {} called {} where the others called {}: it is another call, one too \
+         many, or another group's.",
+        cap_ranks(&culprits),
+        few.0,
+        most.0
+    );
+    let fix = "Make the same calls on every rank, in the same order: look for a branch around the line, such as \
+               `if rank == 0:` around logging or a checkpoint. The Flight Recorder's dumps would tell the rest.";
+    let mut found = finding(Kind::CollectiveMismatch, about, message, fix)?;
+    found.victims = all.iter().copied().filter(|rank| !culprits.contains(rank)).collect();
+    (found.op, found.certainty) = (Some((*most.0).to_owned()), Certainty::Likely);
+    found.culprits = culprits;
+    Some(found)
+}
+
+/// The call in which all of these ranks gave up, where they all receive or all send.
+fn only_messages<'a>(about: &[&'a Statement]) -> Option<&'a str> {
+    let calls: Option<BTreeSet<&str>> = about.iter().map(|it| call_of(it)).collect();
+    match calls?.into_iter().collect::<Vec<_>>().as_slice() {
+        [call @ ("recv" | "send")] => Some(call),
+        _ => None,
+    }
+}
+
+/// The finding of a job whose ranks all wait in receives, or all in sends: none of them can be answered.
+fn all_wait_for_messages(
+    call: &str,
+    about: &[&Statement],
+    ranks: Vec<GlobalRank>,
+    places: &str,
+) -> Option<Finding> {
+    let (answer, left) = match call {
+        "recv" => ("sends", "a send was left out, or went to another rank or with another tag"),
+        _ => ("receives", "a receive was left out, or waits for another rank or tag"),
+    };
+    let message = format!(
+        "All ranks gave up in {call}: {places}. While all of them wait there nobody {answer}. Either each \
+         waits for the next in a circle, or {left}, before, and all wait for what comes of it."
+    );
+    let fix = "Let one side receive first (even ranks send, odd ranks receive, then the reverse), or post \
+               both with isend/irecv or batch_isend_irecv and wait afterwards. If the line is right, look \
+               for a message that one rank leaves out.";
+    let mut found = finding(Kind::P2pDeadlock, about, message, fix)?;
+    (found.culprits, found.victims) = (ranks, Vec::new());
+    (found.op, found.certainty) = (Some(call.to_owned()), Certainty::Likely);
+    Some(found)
+}
+
+/// Takes ranks out of those that never came to a call, where they gave up elsewhere, by their logs, on what the
+/// recording does not hold: they waited for somebody, too.
+pub(crate) fn clear(found: &mut Finding, heard: &Heard, world: u32) {
+    let recorded = found.evidence.iter().any(|seen| seen.entry.is_some());
+    if found.kind != Kind::RankNeverJoined || !recorded {
+        return;
+    }
+    let on_time = |it: &&Statement| match &it.said {
+        Said::GaveUp { error, frame, .. } => frame.is_some() && is_timeout(error),
+        _ => false,
+    };
+    let gave_up: Vec<&Statement> = heard.statements.iter().filter(on_time).collect();
+    let at = |it: &Statement| match &it.said {
+        Said::GaveUp { frame, .. } => frame.clone(),
+        _ => None,
+    };
+    let theirs: BTreeSet<Option<String>> =
+        gave_up.iter().filter(|it| found.victims.contains(&it.rank)).map(|it| at(it)).collect();
+    // Who gave up where the others wait only came to their call too late.
+    let own = |it: &&&Statement| found.culprits.contains(&it.rank) && !theirs.contains(&at(it));
+    let elsewhere: Vec<&Statement> = gave_up.iter().filter(own).copied().collect();
+    let waited: BTreeSet<GlobalRank> = elsewhere.iter().map(|it| it.rank).collect();
+    // What is undecided among several is no more decided by what one of them waited in.
+    let some = waited.len() < found.culprits.len() && found.certainty == Certainty::Undecidable;
+    if waited.is_empty() || some {
+        return;
+    }
+    let places = places(&elsewhere);
+    found.culprits.retain(|rank| !waited.contains(rank));
+    found.victims.extend(&waited);
+    found.victims.sort_unstable();
+    found.message = format!(
+        "{} But the log has {places} give up, too, on what the recorder leaves out (a send, a receive, \
+         new_group, a store).",
+        found.message
+    );
+    let everybody = found.victims.len() == heard.world(world) as usize;
+    if let (true, Some(call)) = (everybody, only_messages(&elsewhere)) {
+        return unanswered(found, waited, call);
+    }
+    if found.culprits.is_empty() {
+        found.kind = Kind::CallNeverCompleted;
+        found.certainty = Certainty::Undecidable;
+        found.message += " Who did not come there is not recorded.";
+        found.fix =
+            "Look at that line for who was to answer it: a send that was left out, another tag or \
+                     peer, a key of the store that nobody sets."
+                .to_owned();
+    }
+}
+
+/// Makes it the finding of ranks that were not answered, where all others of the job wait in a collective.
+fn unanswered(found: &mut Finding, waited: BTreeSet<GlobalRank>, call: &str) {
+    let answers = if call == "recv" { "sends" } else { "receives" };
+    let who = cap_ranks(&waited.iter().copied().collect::<Vec<_>>());
+    found.victims.retain(|rank| !waited.contains(rank));
+    let (kind, certainty, why) = match waited.len() {
+        1 => (
+            Kind::P2pMismatch,
+            Certainty::Undecidable,
+            "a rank left that out, or made it for another rank or with another tag, or this one is too many",
+        ),
+        _ => (
+            Kind::P2pDeadlock,
+            Certainty::Likely,
+            "either they wait for each other, or what answers them was left out before",
+        ),
+    };
+    found.message += &format!(
+        " {who} wait{} there in a {call}, and nobody {answers}, since all others stand in the other call: \
+         {why}.",
+        if waited.len() == 1 { "s" } else { "" }
+    );
+    (found.kind, found.certainty, found.op) = (kind, certainty, Some(call.to_owned()));
+    found.culprits = waited.into_iter().collect();
+    found.fix = "Look at that line for who was to answer it: let one side receive first (even ranks send, odd \
+                 ranks receive, then the reverse), and look for a message that one rank leaves out, another \
+                 tag or another peer."
+        .to_owned();
+}
+
+/// `ranks 0-1 in all_reduce at train.py:20 ("dist.all_reduce(x)"), rank 2 at train.py:33`.
+fn places(about: &[&Statement]) -> String {
+    let mut places: BTreeMap<[Option<&str>; 3], Vec<GlobalRank>> = BTreeMap::new();
+    for it in about {
+        if let Said::GaveUp { frame, source, call, .. } = &it.said {
+            let place = [frame, source, call].map(Option::as_deref);
+            let ranks = places.entry(place).or_default();
+            if !ranks.contains(&it.rank) {
+                ranks.push(it.rank);
+            }
+        }
+    }
+    places.values_mut().for_each(|ranks| ranks.sort_unstable());
+    let said = places.iter().take(SHOWN).enumerate().map(|(nth, ([frame, source, call], list))| {
+        let who = if nth == 0 && frame.is_none() { cap_ranks(list) } else { ranks(list) };
+        let call = call.map(|call| format!(" in {call}")).unwrap_or_default();
+        let at = frame.map(|frame| format!(" at {frame}")).unwrap_or_default();
+        let line = source.map(|line| format!(" (\"{line}\")")).unwrap_or_default();
+        format!("{who}{call}{at}{line}")
+    });
+    let mut said: Vec<String> = said.collect();
+    if places.len() > SHOWN {
+        said.push(format!("others at {} more lines", places.len() - SHOWN));
+    }
+    said.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logs::tests::{found, report};
+
+    /// As torch 2.7.1 prints it on gloo.
+    fn raises(rank: u32, line: u32, error: &str) -> String {
+        format!(
+            "[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]:   File \"/job/job.py\", line \
+             {line}, in <module>\n[rank{rank}]:     dist.all_reduce(y)\n[rank{rank}]:   File \
+             \"/opt/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py\", line 2815, in \
+             all_reduce\n[rank{rank}]:     work.wait()\n[rank{rank}]: RuntimeError: \
+             [/pytorch/third_party/gloo/gloo/transport/tcp/{error}\n"
+        )
+    }
+
+    const LATE: &str =
+        "unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete";
+    const CLOSED: &str = "pair.cc:534] Connection closed by peer [127.0.0.1]:36552";
+
+    /// The dumps see a rank stay away; its log, that it waited for another one.
+    #[test]
+    fn who_gave_up_elsewhere_never_came_for_want_of_others() {
+        let log = [raises(0, 37, LATE), raises(1, 37, LATE), raises(3, 35, LATE)];
+        let log = lockstep_formats::job_log::read(log.concat().as_bytes());
+        let heard = Heard::of([("log", &log, None)]);
+        let of = |culprits: &[u32]| Finding {
+            culprits: culprits.iter().copied().map(GlobalRank).collect(),
+            victims: vec![GlobalRank(0), GlobalRank(1)],
+            evidence: vec![Evidence {
+                rank: GlobalRank(0),
+                entry: Some(6),
+                frame: None,
+                note: String::new(),
+            }],
+            ..finding(
+                Kind::RankNeverJoined,
+                &heard.statements.iter().collect::<Vec<_>>(),
+                String::new(),
+                "",
+            )
+            .unwrap()
+        };
+        let mut alone = of(&[3]);
+        clear(&mut alone, &heard, 4);
+        assert_eq!(
+            (alone.kind, alone.certainty),
+            (Kind::CallNeverCompleted, Certainty::Undecidable)
+        );
+        assert_eq!((alone.culprits.len(), alone.victims.len()), (0, 3));
+        assert!(alone.message.contains("rank 3 in all_reduce at job.py:35"), "{}", alone.message);
+        let mut both = of(&[2, 3]);
+        clear(&mut both, &heard, 4);
+        assert_eq!((both.kind, &both.culprits[..]), (Kind::RankNeverJoined, &[GlobalRank(2)][..]));
+        // One that came to the others' call too late is to blame all the same.
+        let mut late = of(&[1]);
+        late.victims = vec![GlobalRank(0)];
+        clear(&mut late, &heard, 4);
+        assert_eq!(late.culprits, [GlobalRank(1)]);
+    }
+
+    #[test]
+    fn who_does_not_give_up_is_the_one_that_is_waited_for() {
+        let text = raises(0, 20, LATE) + &raises(1, 20, CLOSED) + &raises(2, 20, LATE);
+        let stuck = text.clone() + "[rank3]: loads\n";
+        assert_eq!(found(&stuck), [(Kind::RankNeverJoined, vec![3], Certainty::Likely)]);
+        assert_eq!(
+            report(&stuck).findings[0].message,
+            "Ranks gave up: ranks 0-2 in all_reduce at job.py:20 (\"dist.all_reduce(y)\"); and rank 3's log tells of \
+             nothing like it: most likely it never came to the call. Rank 3's log ends with \"loads\"."
+        );
+        assert_eq!(report(&stuck).findings[0].victims, [0, 1, 2].map(GlobalRank));
+        let unknown = text.clone() + "world_size=4\n";
+        assert_eq!(found(&unknown), [(Kind::RankNeverJoined, vec![3], Certainty::Undecidable)]);
+        let all = text.clone() + &raises(3, 33, LATE);
+        assert_eq!(found(&all), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
+        assert!(report(&all).findings[0].message.contains("rank 3 in all_reduce at job.py:33"));
+        let other = raises(3, 33, LATE).replace("in all_reduce", "in gather");
+        let other = text.clone() + &other.replace("dist.all_reduce(y)", "dist.gather(y)");
+        assert_eq!(found(&other), [(Kind::CollectiveMismatch, vec![3], Certainty::Likely)]);
+        assert_eq!(report(&other).findings[0].victims, [0, 1, 2].map(GlobalRank));
+        // Who raised by itself did it.
+        let raised = text + "[rank3]: ValueError: bad batch\n";
+        assert_eq!(found(&raised), [(Kind::RankDied, vec![3], Certainty::Likely)]);
+        assert_eq!(report(&raised).findings[0].victims, [0, 1, 2].map(GlobalRank));
+        let closed = raises(0, 20, CLOSED) + "[rank1]: step 3\n";
+        assert_eq!(found(&closed), [(Kind::RankDied, vec![1], Certainty::Likely)]);
+    }
+
+    /// Ranks that all wait in receives wait for each other; one that waits elsewhere may be to answer.
+    #[test]
+    fn all_that_receive_wait_for_each_other() {
+        let receives = |rank| {
+            raises(rank, 12, LATE)
+                .replace("dist.all_reduce(y)", "dist.recv(y, prev)")
+                .replace("in all_reduce", "in recv")
+        };
+        let circle: String = (0..4).map(receives).collect();
+        assert_eq!(found(&circle), [(Kind::P2pDeadlock, vec![0, 1, 2, 3], Certainty::Likely)]);
+        let told = &report(&circle).findings[0];
+        assert!(told.message.contains("ranks 0-3 in recv at job.py:12"), "{}", told.message);
+        let open = (0..3).map(receives).collect::<String>() + &raises(3, 20, LATE);
+        assert_eq!(found(&open), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
+        // Whose log is not there may be the one that sends.
+        let unknown = circle + "world_size=6\n";
+        assert_eq!(found(&unknown)[0].0, Kind::RankNeverJoined);
+    }
+
+    /// The dumps see them stay away from a collective in which all others wait.
+    #[test]
+    fn who_is_not_answered_while_all_others_wait_is_told() {
+        for (culprits, kind) in [(vec![1, 2], Kind::P2pDeadlock), (vec![2], Kind::P2pMismatch)] {
+            let receives = |rank: &u32| culprits.contains(rank);
+            let log: String = (0..4)
+                .map(|rank| match receives(&rank) {
+                    true => raises(rank, 12, LATE).replace("in all_reduce", "in recv"),
+                    false => raises(rank, 20, LATE),
+                })
+                .collect();
+            let log = lockstep_formats::job_log::read(log.as_bytes());
+            let heard = Heard::of([("log", &log, None)]);
+            let about: Vec<&Statement> = heard.statements.iter().collect();
+            let entry = Some(6);
+            let seen = Evidence { rank: GlobalRank(0), entry, frame: None, note: String::new() };
+            let never = Finding {
+                culprits: culprits.iter().copied().map(GlobalRank).collect(),
+                victims: (0..4).filter(|rank| !receives(rank)).map(GlobalRank).collect(),
+                evidence: vec![seen],
+                ..finding(Kind::RankNeverJoined, &about, String::new(), "").unwrap()
+            };
+            let mut told = never.clone();
+            clear(&mut told, &heard, 4);
+            assert_eq!((told.kind, &told.culprits), (kind, &never.culprits), "{}", told.message);
+            assert_eq!(told.victims, never.victims);
+            // One more rank, of which nothing is known, may be the one that answers.
+            let mut open = never;
+            clear(&mut open, &heard, 5);
+            assert_eq!(open.kind, Kind::CallNeverCompleted, "{}", open.message);
+        }
+    }
+
+    /// Healthy is no job in which somebody gave up, whoever it was.
+    #[test]
+    fn who_gives_up_without_a_rank_is_told() {
+        let text = raises(0, 20, LATE).replace("[rank0]: ", "");
+        assert_eq!(found(&text), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
+        let message = &report(&text).findings[0].message;
+        assert!(
+            message.contains("gave up on a call") && message.contains("at job.py:20"),
+            "{message}"
+        );
+        let raised = "Traceback (most recent call last):\n  File \"/job/job.py\", line 7, in f\nValueError: x\n";
+        // What was handled before it, if nothing says that one came of the other.
+        assert_eq!(found(&(raised.to_owned() + &text))[0].0, Kind::CallNeverCompleted);
+        let of_it = "\nDuring handling of the above exception, another exception occurred:\n\n";
+        assert_eq!(found(&format!("{raised}{of_it}{text}"))[0].0, Kind::RankDied);
+        // mp.spawn tells of what the process raised that it started.
+        let spawned = format!(
+            "Traceback (most recent call last):\n  File \"/job/job.py\", line 30, in <module>\n    \
+             mp.spawn(f)\ntorch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 2 terminated with \
+             the following error:\n{text}"
+        );
+        assert_eq!(found(&spawned)[0].0, Kind::CallNeverCompleted);
+        // Beside one whose rank is known it is no news.
+        let named = raises(1, 20, LATE) + &text;
+        assert_eq!(report(&named).notes, Vec::<String>::new());
+    }
+
+    /// torchrun ends the processes that are left when others failed: one that said nothing was there.
+    #[test]
+    fn who_torchrun_ended_was_still_there() {
+        let closing = |process: u32| {
+            format!(
+                "W1123 04:57:02.180000 27420 torch/distributed/elastic/multiprocessing/api.py:900] Sending \
+                 process {process} closing signal SIGTERM\n"
+            )
+        };
+        let failed = "E1123 04:57:02.244000 27420 torch/distributed/elastic/multiprocessing/api.py:874] \
+                      failed (exitcode: 1) local_rank: 0 (pid: 27423) of binary: /usr/bin/python3\n";
+        let other = "  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 27424)\n";
+        let text = raises(0, 20, LATE) + &raises(1, 20, LATE);
+        let stuck = text.clone() + &closing(27425) + failed + other;
+        assert_eq!(found(&stuck), [(Kind::RankNeverJoined, vec![2], Certainty::Undecidable)]);
+        assert_eq!(report(&stuck).world_size, 3);
+        // Those of an attempt before are not counted with them.
+        let twice = closing(101) + &closing(102) + failed + &stuck;
+        assert_eq!(report(&twice).world_size, 3);
+        let alone = text + failed + other;
+        assert_eq!(found(&alone), [(Kind::CallNeverCompleted, vec![], Certainty::Undecidable)]);
+    }
+}

@@ -1,0 +1,36 @@
+//! The rules: what can be wrong with a job, a file a kind of mistake. A rule reads the facts and makes claims.
+
+pub(crate) mod any_source;
+pub(crate) mod ddp_models;
+pub(crate) mod ddp_passes;
+pub(crate) mod ddp_waits;
+pub(crate) mod deadlock;
+pub(crate) mod differing_calls;
+pub(crate) mod dropped_calls;
+pub(crate) mod extra_callers;
+pub(crate) mod group_mismatch;
+pub(crate) mod group_name_clash;
+pub(crate) mod late_rank;
+pub(crate) mod lone_branch;
+pub(crate) mod monitored_barrier;
+pub(crate) mod never_completed;
+pub(crate) mod never_joined;
+pub(crate) mod on_gloo;
+pub(crate) mod out_of_step;
+pub(crate) mod p2p_mismatch;
+pub(crate) mod queued_behind;
+pub(crate) mod rank_died;
+pub(crate) mod rank_missing;
+pub(crate) mod rank_unresponsive;
+pub(crate) mod send_recv_pairs;
+pub(crate) mod skipped_message;
+pub(crate) mod split_mismatch;
+pub(crate) mod store_wait;
+pub(crate) mod straggler;
+pub(crate) mod stuck_inside;
+pub(crate) mod ties;
+pub(crate) mod unanswered_message;
+pub(crate) mod unfinished_collective;
+pub(crate) mod unlisted_group;
+pub(crate) mod work_dropped;
+pub(crate) mod wrong_group;

@@ -1,0 +1,117 @@
+//! Ranks whose processes did not answer when the run was ended: somebody had stopped them, or their machine
+//! is out of reach. Their calls do not show that.
+
+use crate::claim::{Claim, evidence, no_call};
+use crate::facts::Facts;
+use crate::report::{Certainty, Evidence, Kind};
+use crate::words;
+use crate::words::s;
+use lockstep_core::plan::{Action, STOPPED};
+use lockstep_core::rank::GlobalRank;
+use lockstep_core::trace::RankState;
+
+const FIX: &str = "Look for what stops it: Ctrl-Z, a debugger, a scheduler that suspends jobs (scontrol \
+                   suspend), os.kill(…, SIGSTOP). kill -CONT PID lets a stopped process go on. Of a machine \
+                   that does not answer, look at its network.";
+
+/// Tells of such ranks: where another finding blames them already, why; else in a finding of their own, in
+/// place of the one that a call never completed for no reason that is seen.
+pub(crate) fn tell(facts: &Facts<'_, '_>, claims: &mut Vec<Claim>) {
+    let quiet =
+        facts.job.log.logs().filter_map(|(rank, own)| Some((rank, own.unresponsive.as_deref()?)));
+    let mut found = Vec::new();
+    for (rank, how) in quiet {
+        let hangs = |claim: &&mut Claim| claim.culprits == [rank] && !passes(claim.kind);
+        match claims.iter_mut().find(hangs) {
+            Some(claim) => {
+                // Where it stands may say so already.
+                if !claim.message.contains("SIGSTOP") {
+                    let line = stands(facts, rank).1.frame.filter(|_| signalled(facts, rank));
+                    let at = line.map(|line| format!(", at {line}")).unwrap_or_default();
+                    claim.message = format!("{} At the end {how}{at}.", claim.message);
+                }
+                if claim.kind == Kind::RankNeverJoined {
+                    claim.fix = FIX.to_owned();
+                }
+            }
+            None => found.push(own_finding(facts, rank, how)),
+        }
+    }
+    // That call did not complete for a reason now.
+    claims.retain(|claim| {
+        let same = |found: &Claim| (found.group, found.seq) == (claim.group, claim.seq);
+        claim.kind != Kind::CallNeverCompleted || claim.group.is_none() || !found.iter().any(same)
+    });
+    claims.extend(found);
+}
+
+/// What a job goes on in spite of.
+fn passes(kind: Kind) -> bool {
+    matches!(kind, Kind::Straggler | Kind::WorkDropped)
+}
+
+fn own_finding(facts: &Facts<'_, '_>, rank: GlobalRank, how: &str) -> Claim {
+    let job = facts.job;
+    let mut rows = job.open_rows().map(|(_, row)| row);
+    let row = rows.find(|row| row.of(rank).is_some_and(|made| made.pending()));
+    let made = row.and_then(|row| row.of(rank));
+    let mut victims = row.map(|row| row.waiting()).unwrap_or_default();
+    victims.retain(|waiting| *waiting != rank);
+    let wait = |there: &str| match victims.as_slice() {
+        [] => String::new(),
+        others => format!(" {} wait{} for it {there}.", words::cap_ranks(others), s(others)),
+    };
+    let (message, seen) = match made {
+        Some(made) if signalled(facts, rank) => {
+            let (at, seen) = stands(facts, rank);
+            let others = wait(&format!("in {}", words::call(job.log, made)));
+            (format!("Rank {rank} does not go on{at}: {how}.{others}"), seen)
+        }
+        Some(made) => {
+            let call = words::call(job.log, made);
+            let message = format!("Rank {rank} does not go on in {call}: {how}.{}", wait("there"));
+            (message, evidence(facts, made, "stands in"))
+        }
+        None => {
+            let (at, seen) = stands(facts, rank);
+            let message = format!(
+                "Rank {rank} does not go on{at}: {how}. Nobody waits for it in a call, so that no timeout \
+                 passes: without an end from outside the job stays like this."
+            );
+            (message, seen)
+        }
+    };
+    Claim {
+        kind: Kind::RankUnresponsive,
+        culprits: vec![rank],
+        also_victims: victims,
+        group: made.map(|made| made.record.call.group),
+        seq: made.and_then(|made| made.record.seq),
+        op: made.map(|made| made.record.call.op.clone()),
+        certainty: if how == STOPPED { Certainty::Certain } else { Certainty::Likely },
+        message,
+        fix: FIX.to_owned(),
+        evidence: vec![seen],
+    }
+}
+
+/// Whether a rank stands at the operation that stopped it.
+fn signalled(facts: &Facts<'_, '_>, rank: GlobalRank) -> bool {
+    let state = facts.job.rank(rank).map(|own| &own.state);
+    let Some(RankState::AtOp { op, .. }) = state else { return false };
+    let program = facts.job.log.plan.as_ref().and_then(|plan| plan.program(rank));
+    let op = program.and_then(|program| program.ops.get(*op as usize));
+    op.is_some_and(|op| matches!(op.action, Action::Signal(_)))
+}
+
+/// Where a rank stands in its program.
+fn stands(facts: &Facts<'_, '_>, rank: GlobalRank) -> (String, Evidence) {
+    match facts.job.rank(rank).map(|own| &own.state) {
+        Some(RankState::AtOp { name, line, .. }) => {
+            let at = format!(" in {name}{}", words::at_line(line.clone()));
+            let note = format!("stands in {name}");
+            (at, Evidence { rank, entry: None, frame: line.clone(), note })
+        }
+        _ => (String::new(), no_call(rank, "does not answer")),
+    }
+}
