@@ -120,7 +120,7 @@ impl Recording {
             let held = gathered.calls.map_or(Held::Log, |merged| Held::Merged(Box::new(merged)));
             return Ok(Read { held, report: gathered.report });
         };
-        if !self.sources.is_empty() {
+        if self.sources.holds_recordings() {
             bail!(
                 "{name} is a Lockstep trace and the others are recordings of PyTorch and NCCL; give \
                  one or the other"

@@ -96,7 +96,7 @@ pub(crate) fn test(options: &Options) -> Result<()> {
         Some(Part::Browser) => &["--test=browser", "--test=browser_ddp", "--test=browser_program"],
         None => &[],
     };
-    let mut tests = shell::cargo(["test", "--workspace"]);
+    let mut tests = shell::cargo(["test", "--workspace", "--no-fail-fast"]);
     tests.args(filter).arg("--").args(&options.rest);
     // A change must not be refused for a case that the tests before it never met: new cases are for
     // who has the time to look at them (`--fresh`). A seed in the environment goes first.

@@ -4,8 +4,12 @@ use crate::{Kind, Report, add_log, diagnose_nccl, diagnose_profiles, diagnose_re
 use lockstep_core::trace::CallLog;
 use lockstep_formats::flight_recorder::Recording;
 use lockstep_formats::job_calls::{JobCalls, Merged, Shows};
+use lockstep_formats::job_log::Heard;
 use lockstep_formats::recording::{JoinError, RecordedJob, Sources};
 use lockstep_formats::stacks::ProcessStacks;
+
+/// So many lines that hold an error are quoted.
+const MOST_ERRORS: usize = 4;
 
 /// A job and what is wrong with it.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,22 +58,32 @@ pub fn diagnose_job(job: RecordedJob) -> DiagnosedJob {
             (Some(merged), report)
         }
         None => {
-            let unseen = match heard.is_empty() {
-                true => "Stacks tell where each process was, and not which calls it had made.",
-                false => "A log tells of no calls: none was seen to end.",
-            };
-            let unseen = vec![unseen.to_owned()];
+            let from_stacks = (!stacks.is_empty())
+                .then_some("Stacks tell where each process was, and not which calls it had made.");
+            let from_logs = (heard.has_text || stacks.is_empty())
+                .then_some("A log tells of no calls: none was seen to end.");
+            let unseen = from_stacks.into_iter().chain(from_logs).map(str::to_owned).collect();
             let mut report = Report { unseen, ..Report::healthy(0) };
             report.notes.extend(unread.into_iter().map(|problem| problem.why));
             (None, report)
         }
     };
     add_log(&mut report, &heard);
+    report.unseen.extend(error_lines(&heard));
     if calls.is_none() {
         report.world_size = report.world_size.max(stacks_world(&stacks));
     }
     report.notes.extend(notes);
     DiagnosedJob { calls, report: report.judged(), problems }
+}
+
+/// Lines of the logs that hold an error which blames nobody: a job with one is not called healthy.
+fn error_lines(heard: &Heard) -> impl Iterator<Item = String> {
+    let lines = heard.errors.iter().take(MOST_ERRORS);
+    lines.map(|(file, error)| {
+        let who = error.rank.map(|rank| format!(" of rank {rank}")).unwrap_or_default();
+        format!("{file}, line {}{who}, holds an error: \"{}\"", error.line, error.text)
+    })
 }
 
 /// One past the highest rank of some stacks.

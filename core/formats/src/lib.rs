@@ -17,6 +17,7 @@ pub mod job_log;
 pub mod kineto;
 pub mod msccl;
 pub mod nccl_log;
+pub mod ncclras;
 pub mod pickle;
 pub mod problem;
 pub mod reader;
@@ -24,6 +25,7 @@ pub mod readers;
 pub mod recording;
 pub mod stacks;
 mod text;
+pub mod torchfrtrace;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use crate::problem::{FileProblem, ProblemKind};
 use crate::reader::{CallSource, Contribution, File, Reader};
-use crate::{flight_recorder, job_log, kineto, nccl_log, stacks};
+use crate::{flight_recorder, job_log, kineto, nccl_log, ncclras, stacks, torchfrtrace};
 
 /// Every reader of a job's files. A file goes to the first that recognises it and can read it; a text, to
 /// all that read lines.
@@ -11,6 +11,8 @@ pub static READERS: &[&dyn Reader] = &[
     &flight_recorder::FlightRecorderReader,
     &stacks::StacksReader,
     &nccl_log::NcclLogReader,
+    &torchfrtrace::TorchFrTraceReader,
+    &ncclras::NcclRasReader,
     &job_log::JobLogReader,
 ];
 

@@ -50,11 +50,17 @@ pub(crate) fn unnamed(unnamed: &[Unnamed]) -> Option<Finding> {
     const FIX_WAITED: &str = "Who gives up has waited for somebody else. A log for each rank (torchrun --log-dir \
                               DIR -r 3) tells who: whoever stands at another line, or is silent. Set \
                               TORCH_FR_BUFFER_SIZE and diagnose the dumps.";
+    const FIX_STORE: &str = "Look whether every node started, with the same --nnodes, --rdzv-endpoint (or MASTER_ADDR \
+                             and MASTER_PORT) and --rdzv-id, and can reach that address: a firewall, another network \
+                             interface, or a process of rank 0 that has ended.";
+    let (store, others): (Vec<&Unnamed>, Vec<&Unnamed>) =
+        unnamed.iter().partition(|it| in_store(&it.said));
     let (waited, raised): (Vec<&Unnamed>, Vec<&Unnamed>) =
-        unnamed.iter().partition(|it| matches!(it.said, Said::GaveUp { .. }));
-    let (kind, told, fix) = match raised.is_empty() {
-        true => (Kind::CallNeverCompleted, waited, FIX_WAITED),
-        false => (Kind::RankDied, raised, FIX),
+        others.into_iter().partition(|it| matches!(it.said, Said::GaveUp { .. }));
+    let (kind, told, fix) = match (raised.is_empty(), store.is_empty()) {
+        (false, _) => (Kind::RankDied, raised, FIX),
+        (true, false) => (Kind::StoreWait, store, FIX_STORE),
+        (true, true) => (Kind::CallNeverCompleted, waited, FIX_WAITED),
     };
     let said: Vec<String> = told.into_iter().take(SHOWN).map(note).collect();
     (!said.is_empty()).then(|| Finding {
@@ -71,6 +77,24 @@ pub(crate) fn unnamed(unnamed: &[Unnamed]) -> Option<Finding> {
     })
 }
 
+/// True of what a process says that waited in the rendezvous store, or could not reach it.
+fn in_store(said: &Said) -> bool {
+    const ERRORS: [&str; 5] = [
+        "DistStoreError",
+        "DistNetworkError",
+        "RendezvousTimeoutError",
+        "RendezvousConnectionError",
+        "client socket has",
+    ];
+    match said {
+        Said::Store { .. } => true,
+        Said::GaveUp { error, .. } | Said::Raised { error, .. } => {
+            ERRORS.iter().any(|what| error.contains(what))
+        }
+        _ => false,
+    }
+}
+
 /// What is said of a process whose rank nothing tells.
 pub(crate) fn note(unnamed: &Unnamed) -> String {
     let Unnamed { file, line, said } = unnamed;
@@ -79,10 +103,19 @@ pub(crate) fn note(unnamed: &Unnamed) -> String {
             "A process, of which {file} does not say which rank it is, raised {} It is line {line} there.",
             raised(error, frame.as_deref(), source.as_deref())
         ),
+        Said::GaveUp { error, frame, source, .. } if in_store(said) => format!(
+            "A launcher or rank waited in the rendezvous store, in vain: {} A node did not come, or it looks \
+             elsewhere (another --nnodes, address or port). It is line {line} of {file}.",
+            raised(error, frame.as_deref(), source.as_deref())
+        ),
         Said::GaveUp { error, frame, source, .. } => format!(
             "A process, of which {file} does not say which rank it is, gave up on a call that did not end: {} \
              It is line {line} there.",
             raised(error, frame.as_deref(), source.as_deref())
+        ),
+        Said::Store { error } => format!(
+            "The rendezvous store could not be used: {} It is line {line} of {file}.",
+            raised(error, None, None)
         ),
         _ => format!("{file} tells in line {line} of a process whose rank it does not say."),
     }

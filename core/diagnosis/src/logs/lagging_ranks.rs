@@ -30,8 +30,8 @@ pub(crate) fn found(
     let mut called: BTreeMap<GlobalRank, u64> =
         furthest.iter().map(|(rank, fired)| (*rank, fired.seq)).collect();
     for (rank, stood) in stood {
-        let known = called.entry(*rank).or_insert(0);
-        *known = stood.enqueued.max(*known);
+        // What a rank has called behind the call in which it timed out waits for that: it has not come to it.
+        called.entry(*rank).or_insert(stood.enqueued);
     }
     let is_behind =
         |(rank, seq): &(&GlobalRank, &u64)| **seq < last.seq && !elsewhere.contains(rank);
@@ -51,12 +51,14 @@ pub(crate) fn found(
         }
     }
     let number = called.get(&first).copied().unwrap_or(0);
+    let had_not_called =
+        |rank: &GlobalRank| stood.get(rank).is_some_and(|own| own.enqueued < last.seq);
     let idle = who.iter().all(|rank| {
         let own = stood.get(rank);
         own.is_some_and(|own| own.completed == Some(own.enqueued)) && !furthest.contains_key(rank)
     });
     let message = match fired {
-        Some(_) if who.iter().any(|rank| !stood.contains_key(rank)) => format!(
+        Some(_) if who.iter().any(|rank| !had_not_called(rank)) => format!(
             "{} timed out in {} #{}{label} already. {} had that behind them and timed out in {} #{}, \
              to which {} most likely never came.",
             cap_ranks(&who),

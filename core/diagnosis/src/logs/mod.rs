@@ -1,11 +1,15 @@
 //! What a job's log says, as findings: alone, or where it names what a recording could only guess.
 
+pub(crate) mod desync_report;
+pub(crate) mod detail;
 pub(crate) mod ended_ranks;
 pub(crate) mod fired;
 pub(crate) mod gave_up;
 pub(crate) mod lagging_ranks;
 pub(crate) mod log_finding;
+pub(crate) mod other_tools;
 pub(crate) mod silent_ranks;
+pub(crate) mod stuck_watchdog;
 pub(crate) mod watchdogs;
 
 use crate::decide::moments;
@@ -14,7 +18,6 @@ use crate::report::{Certainty, Finding, Kind, Report};
 use crate::rules::ddp_models;
 use crate::rules::ddp_models::Sides;
 use crate::words;
-use crate::words::cap_ranks;
 use lockstep_core::rank::GlobalRank;
 use lockstep_formats::job_log::{Heard, Said, Statement, is_world};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +30,24 @@ const SPAWNED: &str = "torch.multiprocessing numbers the processes that it start
 /// Adds what a job's log says to a report: a finding of the same ranks takes the log's word for the
 /// kind, anything else becomes a finding of its own.
 pub fn add_log(report: &mut Report, heard: &Heard) {
+    for (job, own) in &heard.jobs {
+        let mut apart = Report::healthy(0);
+        add_log(&mut apart, own);
+        for mut found in apart.findings {
+            found.message =
+                format!("Of the job whose lines begin with ({job} pid=…): {}", found.message);
+            report.findings.push(found);
+        }
+        report.notes.extend(apart.notes);
+        report.world_size = report.world_size.max(apart.world_size);
+    }
+    if heard.jobs.len() > 1 {
+        let names: Vec<&str> = heard.jobs.keys().map(String::as_str).collect();
+        report.notes.push(format!(
+            "One log holds the lines of several jobs ({}): the ranks of each were compared with each other only.",
+            names.join(", ")
+        ));
+    }
     // The same message may stand in the logs of several ranks.
     let mut heard = heard.clone();
     let mut seen = BTreeSet::new();
@@ -184,7 +205,8 @@ fn findings(heard: &Heard, world: u32) -> Vec<Finding> {
         "never came to monitored_barrier",
         "Look at the log of that rank, above this: it is stuck in its own code, or ended.",
     ));
-    found.extend(mismatch(statements));
+    found.extend(detail::found(statements));
+    found.extend(other_tools::found(statements));
     if found.is_empty()
         && let Some((file, unmatched)) = &heard.unmatched
     {
@@ -192,7 +214,15 @@ fn findings(heard: &Heard, world: u32) -> Vec<Finding> {
         return vec![ended_ranks::by_gloo(file, unmatched, statements)];
     }
     if watchdogs::differing(statements, heard.world(world)).is_empty() {
-        found.extend(watchdogs::timeouts(heard, world));
+        if found.is_empty() {
+            found.extend(desync_report::found(statements));
+        }
+        if found.is_empty() {
+            found.extend(watchdogs::timeouts(heard, world));
+        }
+        if found.is_empty() {
+            found.extend(stuck_watchdog::found(statements));
+        }
         if found.is_empty() {
             found.extend(gave_up::found(heard, world));
         }
@@ -258,56 +288,6 @@ fn models(statements: &[Statement], world: u32) -> Option<Finding> {
     let message = format!("The models differ, as DDP says: {}.", sides.said);
     let mut found = finding(Kind::DdpModelMismatch, &about, message, FIX)?;
     if sides.tie {
-        found.certainty = Certainty::Undecidable;
-    }
-    Some(found)
-}
-
-fn mismatch(statements: &[Statement]) -> Option<Finding> {
-    type Print<'a> = (&'a str, &'a str, &'a str);
-    let runs = |it: &Statement| match &it.said {
-        Said::Runs { seq, .. } => Some(*seq),
-        _ => None,
-    };
-    let first = statements.iter().filter_map(runs).min()?;
-    let mut sides: BTreeMap<Print<'_>, BTreeMap<GlobalRank, &Statement>> = BTreeMap::new();
-    for it in statements {
-        if let Said::Runs { seq, op, shape, dtype } = &it.said
-            && *seq == first
-        {
-            sides.entry((op, shape, dtype)).or_default().insert(it.rank, it);
-        }
-    }
-    let most = sides.values().map(BTreeMap::len).max()?;
-    let mut leaders = sides.iter().filter(|(_, ranks)| ranks.len() == most);
-    let (usual, _) = leaders.next()?;
-    let tie = leaders.next().is_some();
-    let odd = sides.iter().filter(|(print, _)| tie || *print != usual);
-    let about: Vec<&Statement> =
-        odd.clone().flat_map(|(_, ranks)| ranks.values().copied()).collect();
-    let other = sides.keys().find(|print| *print != usual)?;
-    let kind = if other.0 != usual.0 {
-        Kind::CollectiveMismatch
-    } else if other.1 != usual.1 {
-        Kind::SizeMismatch
-    } else {
-        Kind::DtypeMismatch
-    };
-    let said: Vec<String> = sides
-        .iter()
-        .take(8)
-        .map(|((op, shape, dtype), ranks)| {
-            let ranks: Vec<_> = ranks.keys().copied().collect();
-            format!("{} {op} of {shape} {dtype}", cap_ranks(&ranks))
-        })
-        .collect();
-    let message =
-        format!("At #{first} the ranks' calls differ, as the log says: {}.", said.join("; "));
-    let fix = "Make every rank of the group call the same collective with the same shape and dtype \
-               there.";
-    let mut found = finding(kind, &about, message, fix)?;
-    found.seq = Some(first);
-    if tie {
         found.certainty = Certainty::Undecidable;
     }
     Some(found)

@@ -36,7 +36,10 @@ pub(crate) fn found(
     let last = *call.all.last()?;
     let mut waiting: BTreeSet<GlobalRank> = furthest(call.all).into_keys().collect();
     let spoken = timed_out(&heard.statements);
-    let elsewhere: Vec<GlobalRank> = spoken.difference(&waiting).copied().collect();
+    // A rank that others only say timed out may have done so in this call.
+    let unnamed = signalled_only(&heard.statements);
+    let elsewhere: Vec<GlobalRank> =
+        spoken.difference(&waiting).filter(|rank| !unnamed.contains(rank)).copied().collect();
     // They had made the call, and were ended before they could say that it timed out.
     let made = call.stood.iter().filter(|(_, stood)| stood.enqueued >= last.seq);
     waiting.extend(made.map(|(rank, _)| *rank));
@@ -62,6 +65,18 @@ pub(crate) fn found(
     let there = |rank: &GlobalRank| heard.wrote.contains_key(rank);
     let about: Vec<&Statement> = call.all.iter().map(|fired| fired.at).collect();
     let mut found = match (silent.len(), of_all) {
+        // The others may be among those whose lines are left out.
+        _ if heard.hidden > 0 => finding(
+            Kind::CallNeverCompleted,
+            &about,
+            format!(
+                "{} timed out in {name}, and Ray leaves out the same line of {} other processes: who did not come \
+                 cannot be told.",
+                cap_ranks(&waiting),
+                heard.hidden
+            ),
+            "Set RAY_DEDUP_LOGS=0, so that every rank's line is written, and give the log of each rank.",
+        )?,
         (0, true) => finding(
             Kind::CallNeverCompleted,
             &about,
@@ -105,9 +120,20 @@ pub(crate) fn found(
             &about,
             match elsewhere.as_slice() {
                 [] => format!(
-                    "{} timed out in {name}. Nothing is said of the other ranks of its group, so who \
-                     did not come cannot be told.",
-                    cap_ranks(&waiting)
+                    "{} timed out in {name}.{} {}",
+                    cap_ranks(&waiting),
+                    also_signalled(&unnamed),
+                    match known_world(heard, world) && is_world(call.group) && !silent.is_empty() {
+                        true => format!(
+                            "The group has {} ranks, and nothing is said of {}: they never came, or their \
+                             logs are not among these.",
+                            heard.world(world),
+                            ranks(&silent)
+                        ),
+                        false => "Nothing is said of the other ranks of its group, so who did not come cannot \
+                                  be told."
+                            .to_owned(),
+                    }
                 ),
                 elsewhere => format!(
                     "{} timed out in {name}, {} in calls of other groups. Who of them did not come \
@@ -124,6 +150,32 @@ pub(crate) fn found(
     found.victims = waiting;
     (found.seq, found.certainty) = (Some(last.seq), Certainty::Undecidable);
     Some(found)
+}
+
+/// True if something says how many ranks the job has.
+fn known_world(heard: &Heard, world: u32) -> bool {
+    heard.world_size.max(world) > 0
+}
+
+/// Ranks that timed out as other ranks' watchdogs say, and whose own lines do not stand there.
+fn signalled_only(statements: &[Statement]) -> BTreeSet<GlobalRank> {
+    let own = |it: &&Statement| matches!(it.said, Said::TimedOut { .. });
+    let own: BTreeSet<GlobalRank> = statements.iter().filter(own).map(|it| it.rank).collect();
+    let signalled = statements.iter().filter(|it| matches!(it.said, Said::Signalled));
+    signalled.map(|it| it.rank).filter(|rank| !own.contains(rank)).collect()
+}
+
+/// ` Rank 6 timed out as well, as its signal to others says; its own log, …`
+fn also_signalled(unnamed: &BTreeSet<GlobalRank>) -> String {
+    let unnamed: Vec<GlobalRank> = unnamed.iter().copied().collect();
+    match unnamed.as_slice() {
+        [] => String::new(),
+        some => format!(
+            " A call of {} timed out as well, as its signal to the others says; the line that names the call is not \
+             among these.",
+            ranks(some)
+        ),
+    }
 }
 
 /// The finding of ranks whose logs are there and tell of no timeout.

@@ -18,6 +18,7 @@ mod nccl_logs;
 mod one_f_one_b;
 mod programs;
 mod recorded_jobs;
+mod reported_logs;
 mod simulated;
 mod unsaid;
 mod votes;

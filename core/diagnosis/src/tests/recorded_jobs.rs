@@ -202,9 +202,24 @@ fn nothing_that_can_be_read_is_an_error() {
     );
     let mut sources = Sources::default();
     sources.take(Piece::read("notes.txt", b"hello"));
-    let why = diagnose_files(sources).unwrap_err().to_string();
-    assert!(why.starts_with("no file could be used; the first problem: notes.txt"), "{why}");
-    assert!(why.contains("its last line is \"hello\""), "{why}");
+    // A text without a message is a log in which nothing was seen to go wrong, or to go well.
+    let report = diagnose_files(sources).unwrap().report;
+    assert_eq!((report.verdict, report.unseen.len()), (Verdict::Inconclusive, 1), "{report:?}");
+    assert!(report.notes[0].contains("its last line is \"hello\""), "{:?}", report.notes);
+    // An error in it is quoted.
+    let mut sources = Sources::default();
+    sources.take(Piece::read(
+        "a.log",
+        b"epoch 1\nOSError: [Errno 28] No space left on device\ndone\n",
+    ));
+    let report = diagnose_files(sources).unwrap().report;
+    assert_eq!(report.verdict, Verdict::Inconclusive);
+    assert!(
+        report
+            .unseen
+            .iter()
+            .any(|why| why.contains("a.log, line 2") && why.contains("No space left"))
+    );
 }
 
 /// PowerShell's `>` writes UTF-16 with a mark.

@@ -1,7 +1,7 @@
 //! What all logs of a job say together.
 
-use super::JobLog;
 use super::statement::{Said, Statement, Unmatched};
+use super::{ErrorLine, JobLog};
 use lockstep_core::rank::GlobalRank;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +20,15 @@ pub struct Heard {
     pub spawned: bool,
     /// In which file gloo says that ranks are in different calls, and what.
     pub unmatched: Option<(String, Unmatched)>,
+    /// Lines that hold an error which is none of these messages, with their files; the first ones.
+    pub errors: Vec<(String, ErrorLine)>,
+    /// How many processes' lines Ray leaves out, because they are like one that it shows.
+    pub hidden: u64,
+    /// What the logs of other jobs say, where one file holds the logs of several, by the job's name. Their
+    /// ranks are others.
+    pub jobs: BTreeMap<String, Heard>,
+    /// True if logs were read that are not empty, whatever they hold.
+    pub has_text: bool,
 }
 
 /// What a process says whose rank nothing tells.
@@ -38,9 +47,22 @@ impl Heard {
     pub fn of<'a>(
         logs: impl IntoIterator<Item = (&'a str, &'a JobLog, Option<GlobalRank>)>,
     ) -> Heard {
+        let logs: Vec<(&str, &JobLog, Option<GlobalRank>)> = logs.into_iter().collect();
+        let jobs: BTreeSet<&String> =
+            logs.iter().filter_map(|(_, log, _)| log.job.as_ref()).collect();
+        let (of_jobs, logs): (Vec<_>, Vec<_>) =
+            logs.into_iter().partition(|(_, log, _)| log.job.is_some());
+        let mut heard = Heard::of_one_job(logs);
+        for job in jobs {
+            let own = of_jobs.iter().copied().filter(|(_, log, _)| log.job.as_ref() == Some(job));
+            heard.jobs.insert(job.clone(), Heard::of_one_job(own.collect()));
+        }
+        heard
+    }
+
+    fn of_one_job(logs: Vec<(&str, &JobLog, Option<GlobalRank>)>) -> Heard {
         let mut heard = Heard::default();
         let mut statements = BTreeSet::new();
-        let logs: Vec<(&str, &JobLog, Option<GlobalRank>)> = logs.into_iter().collect();
         let all_done = all_done(&logs);
         for (file, log, rank) in logs {
             statements.extend(log.statements.iter().cloned());
@@ -48,6 +70,9 @@ impl Heard {
                 heard.unmatched = Some((file.to_owned(), unmatched.clone()));
             }
             heard.spawned |= log.spawned;
+            heard.hidden = heard.hidden.max(log.hidden);
+            heard.has_text |= !log.last_words.is_empty();
+            heard.errors.extend(log.errors.iter().map(|error| (file.to_owned(), error.clone())));
             heard.world_size = heard.world_size.max(log.world_size.unwrap_or(0));
             for (own, last) in &log.wrote {
                 let known = heard.wrote.entry(*own).or_default();
@@ -99,7 +124,10 @@ impl Heard {
 
     /// True if nothing is said that could be judged.
     pub fn is_empty(&self) -> bool {
-        self.statements.is_empty() && self.unnamed.is_empty() && self.unmatched.is_none()
+        self.statements.is_empty()
+            && self.unnamed.is_empty()
+            && self.unmatched.is_none()
+            && self.jobs.is_empty()
     }
 }
 

@@ -46,6 +46,11 @@ pub(super) fn of_line(line: &str, say: &mut dyn FnMut(u64, Said)) {
             }
         }
     }
+    if line.contains("NCCL WARN Mismatched collective detected")
+        && let Some(rank) = after(line, "around rank ").and_then(number)
+    {
+        say(rank, Said::MismatchedInNccl);
+    }
     if line.contains("Detected mismatch between collectives on ranks") {
         detail(line, say);
     }
@@ -69,8 +74,30 @@ fn detail(line: &str, say: &mut dyn FnMut(u64, Said)) {
             false => String::new(),
         };
         let op = word(after(print, "OpType=").unwrap_or_default());
+        // A barrier has no tensor. Of another call the wrapper prints what it could not read.
+        if shape.is_empty() && !op.contains("BARRIER") && !print.contains("TensorShape=") {
+            say(rank, Said::RunsElsewhere);
+            continue;
+        }
         say(rank, Said::Runs { seq, op, shape, dtype: word(&until("TensorDtypes=", ", ")) });
     }
+}
+
+/// What a line says of a store that cannot be reached, or that has gone (`TCPStore.cpp`, `socket.cpp`).
+pub(super) fn of_store(text: &str) -> Option<String> {
+    const SAYS: [&str; 6] = [
+        "The client socket has timed out after",
+        "The client socket has failed to connect to any network address of",
+        "The client socket has timed out while trying to connect",
+        "TCPStore server has shut down too early",
+        "Timed out after",
+        "The server socket has failed to listen on any local network address",
+    ];
+    let at = SAYS.iter().find_map(|what| text.find(what))?;
+    let error = text.get(at..)?;
+    // The store's: `Timed out after 901 seconds waiting for clients. 1/2 clients joined.`
+    let is_store = !error.starts_with("Timed out after") || error.contains("waiting for clients");
+    is_store.then(|| error.trim_end().chars().take(super::traceback::MOST_CHARS).collect())
 }
 
 /// What gloo says of a message that is too long for the call of the rank that got it, if the line is

@@ -7,6 +7,8 @@
 //! (`verify_params_across_processes`), as torch 2.1 to 2.15 write them. Whose line it is stands before
 //! it (`writer.rs`), or in the name of the file, which others know.
 
+mod colours;
+mod error_lines;
 mod going_on;
 mod heard;
 mod line_words;
@@ -14,12 +16,14 @@ mod messages;
 mod reader;
 mod spawned;
 mod statement;
+mod text_lines;
 mod torchrun;
 mod traceback;
 mod watchdog;
 mod world;
 pub(crate) mod writer;
 
+pub use error_lines::ErrorLine;
 pub use heard::is_timeout;
 pub use heard::{Heard, Unnamed};
 pub use reader::JobLogReader;
@@ -31,11 +35,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use traceback::{Raise, Tracebacks};
 use writer::{Labels, Writer};
 
-/// Lines past this many bytes are cut: nothing that is looked for is as long.
-const MAX_LINE_BYTES: usize = 1 << 16;
-
 /// More statements than this repeat themselves.
 const MAX_STATEMENTS: usize = 1 << 16;
+
+/// So many lines of a store that cannot be used are kept: it is asked again and again.
+const MOST_STORE_LINES: usize = 2;
 
 /// Characters of a log's last line that are told.
 const LAST_WORDS: usize = 120;
@@ -66,6 +70,12 @@ pub struct JobLog {
     pub last_words: String,
     /// True if that line says that the process is done.
     pub ends_well: bool,
+    /// Lines that hold an error which is none of the messages above, the first ones.
+    pub errors: Vec<ErrorLine>,
+    /// The job of which the log is one, where one file holds the logs of several: the class of Ray's actors.
+    pub job: Option<String>,
+    /// How many processes' lines Ray leaves out, because they are like one that it shows.
+    pub hidden: u64,
 }
 
 impl JobLog {
@@ -75,19 +85,34 @@ impl JobLog {
     }
 }
 
-/// What a log says; empty if the text is no such log.
+/// What a log says; empty if the text is no such log. Of a text that holds the logs of several jobs, what
+/// all of them say together: [`read_jobs`] keeps them apart.
 pub fn read(text: &[u8]) -> JobLog {
-    let mut reader = Reader { numbered: writer::is_numbered(text), ..Reader::default() };
-    for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
-        // A progress bar writes over itself, and what comes then stands behind it.
-        for part in line.split(|byte| *byte == b'\r').filter(|part| !part.is_empty()) {
-            let part = part.get(..part.len().min(MAX_LINE_BYTES)).unwrap_or(part);
-            reader.line(number, &String::from_utf8_lossy(part));
-        }
+    read_of_job(text, None)
+}
+
+/// What the log of each job in a text says; mostly there is one.
+pub fn read_jobs(text: &[u8]) -> Vec<JobLog> {
+    let jobs = writer::jobs(text);
+    match jobs.len() {
+        0 | 1 => vec![read(text)],
+        _ => jobs.iter().map(|job| read_of_job(text, Some(job))).collect(),
     }
+}
+
+/// What the lines of one job say; of no job's name, what all lines say.
+fn read_of_job(text: &[u8], job: Option<&str>) -> JobLog {
+    let mut reader = Reader { numbered: writer::is_numbered(text), ..Reader::default() };
+    text_lines::of(text, &mut |number, line| {
+        let mine = job.is_none_or(|job| writer::job(line).is_some_and(|own| own == job));
+        if mine {
+            reader.line(number, line);
+        }
+    });
     let mut log = reader.end();
     log.last_words = last_words(text);
     log.ends_well = going_on::ends_well(text);
+    log.job = job.map(str::to_owned);
     log
 }
 
@@ -118,6 +143,10 @@ struct Reader {
     groupless: BTreeMap<u64, (usize, u64)>,
     /// The group whose report of who is behind is being read.
     report: Option<String>,
+    errors: error_lines::ErrorLines,
+    hidden: u64,
+    /// Lines that say that the rendezvous store cannot be used.
+    store: Vec<(Said, u64)>,
 }
 
 impl Reader {
@@ -132,6 +161,8 @@ impl Reader {
             own.push_str(taken.text.get(..LAST_WORDS_BYTES).unwrap_or(taken.text));
         }
         self.world_size = self.world_size.max(world::size(taken.text));
+        self.hidden = self.hidden.max(writer::repeated(line));
+        self.errors.take(number, taken.rank, taken.text);
         if self.unmatched.is_none() {
             self.unmatched = messages::unmatched(number, taken.text);
         }
@@ -164,6 +195,12 @@ impl Reader {
         };
         let in_traceback = self.tracebacks.is_open(writer);
         self.tracebacks.take(writer, taken.text, number);
+        if !in_traceback
+            && self.store.len() < MOST_STORE_LINES
+            && let Some(error) = messages::of_store(taken.text)
+        {
+            self.store.push((Said::Store { error }, number));
+        }
         // What is one of the messages above says more than that it was raised.
         if self.found.len() == before
             && !in_traceback
@@ -190,8 +227,8 @@ impl Reader {
                 self.report = Some(group);
             }
         }
-        if self.report.is_none() && line.contains("[PG ") && line.trim_end().ends_with(']') {
-            self.report = Some(watchdog::prefix(line).0);
+        if self.report.is_none() {
+            self.report = watchdog::begins_report(line);
         }
         for (rank, line) in said {
             match line {
@@ -216,8 +253,16 @@ impl Reader {
                     self.say(rank, said, number);
                 }
                 watchdog::Line::Signalled => self.say(rank, Said::Signalled, number),
-                watchdog::Line::Behind(ranks, said) => {
-                    ranks.into_iter().for_each(|rank| self.say(rank, said.clone(), number));
+                watchdog::Line::Stuck(said) | watchdog::Line::DeviceError(said) => {
+                    self.say(rank, said, number);
+                }
+                watchdog::Line::Behind { ranks, said, next } => {
+                    for rank in ranks {
+                        self.say(rank, said.clone(), number);
+                        if next.is_some() {
+                            self.say(rank, Said::Lagging { next }, number);
+                        }
+                    }
                 }
             }
         }
@@ -238,7 +283,7 @@ impl Reader {
             let rank = match writer {
                 Writer::Rank(rank) => rank_of(rank),
                 Writer::Labelled(label) => self.labels.rank_of(label).and_then(rank_of),
-                Writer::Nobody => None,
+                Writer::Nobody | Writer::Carried(_) => None,
             };
             let Raise { error, frame, source, call, line, why, recorded: is_recorded } = raise;
             // What is one of the other messages says more than that it was raised.
@@ -261,20 +306,27 @@ impl Reader {
                 }
             }
         }
+        if unnamed.is_empty() {
+            unnamed.append(&mut self.store);
+        }
         let wrote = self.wrote.into_iter();
         let wrote = wrote.filter_map(|(rank, last)| Some((rank_of(rank)?, shortened(&last))));
         let mut wrote: BTreeMap<GlobalRank, String> = wrote.collect();
         for rank in self.labels.ranks().filter_map(rank_of) {
             wrote.entry(rank).or_default();
         }
-        let statements = settled(self.found);
+        let statements = settled(in_the_only_group(self.found));
         // On one machine ranks count from 0: with one that is not among them there are several machines.
         let processes = self.summary.processes();
         let within = statements.iter().all(|it| it.rank.0 < processes);
         let world_size = self.world_size.max(within.then_some(processes).filter(|it| *it > 0));
+        let world_size = world_size.max(world_by_sizes(&statements));
         let (unmatched, spawned) = (self.unmatched, self.spawned.told());
         let log = JobLog { statements, unnamed, went_on, recorded, ..JobLog::default() };
-        JobLog { wrote, world_size, spawned, unmatched, ..log }
+        let told = log.statements.iter().map(|it| it.line);
+        let told: BTreeSet<u64> = told.chain(log.unnamed.iter().map(|(_, line)| *line)).collect();
+        let (errors, hidden) = (self.errors.found(&told), self.hidden);
+        JobLog { wrote, world_size, spawned, unmatched, errors, hidden, ..log }
     }
 }
 
@@ -297,6 +349,56 @@ fn said_of(
 /// Whether a message is an exception.
 fn is_raised(said: &Said) -> bool {
     matches!(said, Said::Raised { .. } | Said::GaveUp { .. })
+}
+
+/// The statements, with timeouts whose lines name no group put into the one group that the log names.
+fn in_the_only_group(mut found: Vec<Statement>) -> Vec<Statement> {
+    let named = found.iter().filter_map(|it| group_of(&it.said)).filter(|group| !group.is_empty());
+    let named: BTreeSet<String> = named.cloned().collect();
+    let (Some(only), 1) = (named.first(), named.len()) else { return found };
+    // A rank that tells how it stands names its groups itself.
+    let stood = |it: &&Statement| matches!(it.said, Said::Stood { .. });
+    let told: BTreeSet<GlobalRank> = found.iter().filter(stood).map(|it| it.rank).collect();
+    for it in &mut found {
+        if let Said::TimedOut { group, .. } = &mut it.said
+            && group.is_empty()
+            && !told.contains(&it.rank)
+        {
+            group.clone_from(only);
+        }
+    }
+    found
+}
+
+/// The group that the watchdog names.
+fn group_of(said: &Said) -> Option<&String> {
+    match said {
+        Said::TimedOut { group, .. } | Said::Stood { group, .. } => Some(group),
+        _ => None,
+    }
+}
+
+/// How many ranks the default group has, as the sizes of an all_gather or reduce_scatter of it say that
+/// timed out: one side holds a part, the other the parts of all.
+fn world_by_sizes(statements: &[Statement]) -> Option<u32> {
+    statements.iter().find_map(|it| {
+        let Said::TimedOut { group, op, numel_in, numel_out, .. } = &it.said else { return None };
+        let (part, all) = match op.trim_start_matches('_').trim_end_matches("_BASE") {
+            "ALLGATHER" => (*numel_in, *numel_out),
+            "REDUCE_SCATTER" => (*numel_out, *numel_in),
+            _ => return None,
+        };
+        let (part, all) = (part.filter(|part| *part > 0)?, all?);
+        let ranks = u32::try_from(all / part).ok()?;
+        let whole = all.is_multiple_of(part) && ranks > it.rank.0;
+        (whole && ranks <= lockstep_core::rank::MAX_WORLD_SIZE && names_world(group))
+            .then_some(ranks)
+    })
+}
+
+/// True of the default group, where the log names it.
+fn names_world(group: &str) -> bool {
+    !group.is_empty() && is_world(group)
 }
 
 /// The statements without what others of them say better, each once.

@@ -1,6 +1,6 @@
 //! PyTorch's messages as contributions.
 
-use super::read;
+use super::read_jobs;
 use crate::file_names::is_log;
 use crate::problem::FileProblem;
 use crate::reader::{Contribution, File, Reader};
@@ -22,13 +22,12 @@ impl Reader for JobLogReader {
 
     /// A text without any message contributes an empty log: its rank reported nothing.
     fn read(&self, file: File<'_>) -> Result<Vec<Contribution>, FileProblem> {
-        let log = read(file.bytes);
         let is_text = match file.bytes.is_empty() {
             true => is_log(file.name),
             false => is_text(file.bytes) && !begins_as_json(file.bytes),
         };
-        let log = Some(log).filter(|log| is_text || !log.is_empty());
-        Ok(log.map(Contribution::Log).into_iter().collect())
+        let logs = read_jobs(file.bytes).into_iter().filter(|log| is_text || !log.is_empty());
+        Ok(logs.map(Contribution::Log).collect())
     }
 
     fn reads_lines(&self) -> bool {

@@ -59,6 +59,58 @@ pub enum Said {
     },
     /// The watchdog, of this rank or of another one: a collective of it timed out.
     Signalled,
+    /// PyTorch's desync report: the rank is one of those behind the others.
+    Lagging {
+        /// The number of the call that it never joined, where the report says it.
+        next: Option<u64>,
+    },
+    /// The heartbeat monitor: the rank's watchdog thread stood still, in a call of CUDA or NCCL or waiting
+    /// for Python's lock.
+    StuckWatchdog {
+        /// How many works the watchdog still had to look after, if that is said.
+        works: Option<u64>,
+    },
+    /// NCCL: ranks at and around this one made different collectives (`NCCL WARN Mismatched collective`).
+    MismatchedInNccl,
+    /// PyTorch's `torchfrtrace`, of a rank that did not join a collective.
+    NotJoined {
+        /// The group, as it stands there: `0:default_pg`.
+        group: String,
+        /// The collective's number in the group; the first releases do not say it.
+        seq: Option<u64>,
+        /// Its name: `all_reduce`.
+        op: String,
+    },
+    /// PyTorch's `torchfrtrace`, of a rank whose call differs from the others'.
+    Differs {
+        /// The group, as above.
+        group: String,
+        /// The collective's number in the group.
+        seq: u64,
+        /// Its name.
+        op: String,
+        /// What differs, in PyTorch's word: `COLLECTIVE_TYPE_MISMATCH`.
+        what: String,
+    },
+    /// NCCL's RAS, of a rank that has launched another number of collectives than most of its communicator.
+    Launched {
+        /// The collective: `AllGather`.
+        op: String,
+        /// How many the rank has launched.
+        count: u64,
+        /// How many the others have launched.
+        others: u64,
+        /// How many others there are.
+        most: u64,
+    },
+    /// DETAIL: the rank is in another collective; what is said of it (a call of tensors without a shape) is
+    /// not what it is in.
+    RunsElsewhere,
+    /// The rendezvous store cannot be reached, or its members did not come.
+    Store {
+        /// The message.
+        error: String,
+    },
     /// Python: the rank ended by an exception that nobody caught.
     Raised {
         /// Its type and text: `torch.OutOfMemoryError: CUDA out of memory. …`.

@@ -16,8 +16,13 @@ pub(super) enum Line {
     Stood { said: Said, failed: Option<u64> },
     /// The rank timed out in a collective, whichever it was.
     Signalled,
-    /// Ranks of a group are behind the others: `TORCH_NCCL_DESYNC_DEBUG`.
-    Behind(Vec<u64>, Said),
+    /// Ranks of a group are behind the others, and never joined the call of a number:
+    /// `TORCH_NCCL_DESYNC_DEBUG`.
+    Behind { ranks: Vec<u64>, said: Said, next: Option<u64> },
+    /// The watchdog's own thread stood still.
+    Stuck(Said),
+    /// The watchdog ended the process because of an error of the rank's own device.
+    DeviceError(Said),
 }
 
 /// A line of the watchdog, and the rank that it is about.
@@ -44,6 +49,16 @@ pub(super) fn of_line(line: &str, say: &mut dyn FnMut(u64, Line)) {
         say(by, Line::Signalled);
     }
     let Some(rank) = own else { return };
+    if line.contains("Heartbeat monitor timed out") {
+        let works = after(line, "workMetaList_.size()=").and_then(number);
+        return say(rank, Line::Stuck(Said::StuckWatchdog { works }));
+    }
+    if let Some(error) = after(line, "watchdog thread terminated with exception: ")
+        && error.starts_with("CUDA error")
+    {
+        let error = error.trim_end().to_owned();
+        return say(rank, Line::DeviceError(Said::Raised { error, frame: None, source: None }));
+    }
     if line.contains("due to a collective timeout from this local rank") {
         say(rank, Line::Signalled);
     }
@@ -56,6 +71,19 @@ pub(super) fn of_line(line: &str, say: &mut dyn FnMut(u64, Line)) {
     say(rank, Line::Stood { said: Said::Stood { group, enqueued, completed }, failed });
 }
 
+/// The group whose desync report begins below a line: one that ends behind the watchdog's prefix,
+/// `[PG ID 0 PG GUID 0(default_pg) Rank 3]`, or `ProcessGroupNCCL.cpp:1937] Rank 0` of releases that name no
+/// group.
+pub(super) fn begins_report(line: &str) -> Option<String> {
+    let line = line.trim_end();
+    if line.contains("[PG ") && line.ends_with(']') {
+        return Some(prefix(line).0);
+    }
+    let (_, behind) = line.rsplit_once("] Rank ")?;
+    let is_number = !behind.is_empty() && behind.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && line.contains("ProcessGroupNCCL.cpp:")).then(String::new)
+}
+
 /// What `TORCH_NCCL_DESYNC_DEBUG=1` says below the line of a group (`TraceUtils.h`); `group` is that
 /// one's, and its ranks are the job's where it is the default group.
 pub(super) fn of_report(line: &str, group: &str, say: &mut dyn FnMut(u64, Line)) {
@@ -65,22 +93,21 @@ pub(super) fn of_report(line: &str, group: &str, say: &mut dyn FnMut(u64, Line))
         enqueued,
         completed: Some(completed),
     };
-    let said = if line.contains("are the lagging ranks that caused this timeout") {
-        stood(0, 0)
+    let (said, next) = if line.contains("are the lagging ranks that caused this timeout") {
+        (stood(0, 0), None)
     } else if let Some(seq) =
         after(line, "] joined but didn't finish collective #").and_then(number)
     {
-        stood(seq, seq.saturating_sub(1))
+        (stood(seq, seq.saturating_sub(1)), None)
     } else if let Some(seq) = after(line, "] finished collective #").and_then(number)
-        && line.contains("but didn't join collective #")
+        && let Some(next) = after(line, "but didn't join collective #").and_then(number)
     {
-        stood(seq, seq)
+        (stood(seq, seq), Some(next))
     } else {
         return;
     };
-    let first = ranks.first().copied();
-    if let Some(first) = first {
-        say(first, Line::Behind(ranks, said));
+    if let Some(first) = ranks.first().copied() {
+        say(first, Line::Behind { ranks, said, next });
     }
 }
 

@@ -1,12 +1,17 @@
 //! Who wrote a line, as its beginning says: `[rank3]:` of PyTorch, `[default3]:` of
 //! `torchrun --tee`, `3: ` of `srun --label`, `[1,3]<stderr>:` of `mpirun --tag-output`.
 //!
+//! Ray writes `(Trainer pid=7, ip=10.0.0.2)` before all of that, containers write the time, or the name of the
+//! container; what stands behind is taken as if it were the line.
+//!
 //! What a launcher puts there is a number of its own: torchrun's counts on one machine, srun's counts
 //! tasks. Where PyTorch's own prefix stands behind it, that says which rank it is, of all labels that
 //! the same launcher wrote.
 
-use super::line_words::number;
+use super::colours::without_colours;
+use super::line_words::{after, number};
 use std::collections::{BTreeMap, BTreeSet};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Roles that torchrun's workers have in practice.
 const ROLES: [&str; 3] = ["default", "trainer", "worker"];
@@ -23,10 +28,14 @@ pub(crate) enum Writer {
     Rank(u64),
     /// What a launcher calls by a number.
     Labelled(u64),
+    /// What carries the lines of a process calls by a text, of which this is the digest.
+    Carried(u64),
 }
 
 /// A line, taken apart.
 pub(crate) struct Line<'a> {
+    /// The digest of what carries the line, if it names one process.
+    carrier: Option<u64>,
     pub(crate) label: Option<u64>,
     pub(crate) rank: Option<u64>,
     /// What is behind both.
@@ -36,6 +45,8 @@ pub(crate) struct Line<'a> {
 impl<'a> Line<'a> {
     /// Takes a line apart; `numbered` if its log's lines begin with numbers.
     pub(crate) fn of(line: &'a str, numbered: bool) -> Line<'a> {
+        let (carrier, line) = carried(line);
+        let carrier = carrier.map(|carrier| xxh3_64(carrier.as_bytes()));
         let labelled = by_torchrun(line).or_else(|| by_mpirun(line));
         let labelled = labelled.or_else(|| by_srun(line).filter(|_| numbered));
         let (label, text) = match labelled {
@@ -45,17 +56,18 @@ impl<'a> Line<'a> {
         match speaker(text) {
             Some((rank, behind)) => {
                 let text = behind.strip_prefix(' ').unwrap_or(behind);
-                Line { label, rank: Some(rank), text }
+                Line { carrier, label, rank: Some(rank), text }
             }
-            None => Line { label, rank: None, text },
+            None => Line { carrier, label, rank: None, text },
         }
     }
 
     pub(crate) fn writer(&self) -> Writer {
-        match (self.rank, self.label) {
-            (Some(rank), _) => Writer::Rank(rank),
-            (None, Some(label)) => Writer::Labelled(label),
-            (None, None) => Writer::Nobody,
+        match (self.rank, self.label, self.carrier) {
+            (Some(rank), _, _) => Writer::Rank(rank),
+            (None, Some(label), _) => Writer::Labelled(label),
+            (None, None, Some(carrier)) => Writer::Carried(carrier),
+            (None, None, None) => Writer::Nobody,
         }
     }
 }
@@ -69,6 +81,84 @@ pub(crate) fn speaker(line: &str) -> Option<(u64, &str)> {
         let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         Some((rest.get(..digits)?.parse().ok()?, rest.get(digits..)?.strip_prefix("]:")?))
     })
+}
+
+/// What carries a line and names one process, and the line without it.
+fn carried(line: &str) -> (Option<&str>, &str) {
+    if let Some((name, rest)) = by_ray(line) {
+        return (Some(name), rest);
+    }
+    let rest = behind_time(line);
+    // Kubernetes' files: `2024-05-01T10:00:00.123456789Z stderr F text`.
+    let rest =
+        ["stdout F ", "stderr F "].iter().find_map(|what| rest.strip_prefix(what)).unwrap_or(rest);
+    // `kubectl logs --prefix`, and docker compose.
+    if let Some((name, rest)) = rest.strip_prefix("[pod/").and_then(|rest| rest.split_once("] ")) {
+        return (Some(name), rest);
+    }
+    if let Some((name, text)) = rest.split_once(" | ")
+        && name.len() < 64
+        && !name.trim_end().contains(' ')
+        && name.trim_end().ends_with(|c: char| c.is_ascii_digit())
+    {
+        return (Some(name.trim_end()), text);
+    }
+    (None, rest)
+}
+
+/// `(Trainer pid=7, ip=10.0.0.2) text` of Ray.
+fn by_ray(line: &str) -> Option<(&str, &str)> {
+    let (name, rest) = line.strip_prefix('(')?.split_once(')')?;
+    let (_, pid) = name.split_once(" pid=")?;
+    pid.starts_with(|c: char| c.is_ascii_digit())
+        .then(|| (name, rest.strip_prefix(' ').unwrap_or(rest)))
+}
+
+/// A line without the time that a container's log puts first: `2024-05-01T10:00:00.123Z `.
+fn behind_time(line: &str) -> &str {
+    let Some((time, rest)) = line.split_once(' ') else { return line };
+    let bytes = time.as_bytes();
+    let is_time = (20..40).contains(&time.len())
+        && bytes.get(4) == Some(&b'-')
+        && bytes.get(10) == Some(&b'T')
+        && time.ends_with('Z')
+        && time.starts_with(|c: char| c.is_ascii_digit());
+    if is_time { rest } else { line }
+}
+
+/// The job that a line is of, as Ray's class of actors tells: those of one class are the ranks of one job.
+pub(super) fn job(line: &str) -> Option<&str> {
+    let (name, _) = by_ray(line)?;
+    let (class, _) = name.split_once(" pid=")?;
+    Some(class.split(['[', '(']).next().unwrap_or(class))
+}
+
+/// The jobs whose ranks write into a text, where there may be several.
+pub(super) fn jobs(text: &[u8]) -> BTreeSet<String> {
+    const MOST: usize = 16;
+    let mut jobs = BTreeSet::new();
+    for line in text.split(|byte| *byte == b'\n') {
+        // Colours may stand before it.
+        if !line.iter().take(16).any(|byte| *byte == b'(') || jobs.len() >= MOST {
+            continue;
+        }
+        let line = String::from_utf8_lossy(line.get(..line.len().min(512)).unwrap_or(line));
+        let line = without_colours(&line);
+        if speaker(&line).is_some()
+            && let Some(job) = job(&line)
+        {
+            jobs.insert(job.to_owned());
+        }
+    }
+    jobs
+}
+
+/// How many other processes wrote the same, as Ray says behind a line: `[repeated 14x across cluster]`.
+pub(super) fn repeated(line: &str) -> u64 {
+    after(line, "[repeated ")
+        .filter(|rest| rest.contains("across cluster"))
+        .and_then(number)
+        .unwrap_or(0)
 }
 
 fn by_torchrun(line: &str) -> Option<(u64, &str)> {

@@ -6,7 +6,7 @@ use super::fill::{Clock, fill};
 use super::judged_files::JudgedFiles;
 use super::piece::Piece;
 use super::stack_notes;
-use crate::file_names::{folder_of, said_rank};
+use crate::file_names::{claim, folder_of, is_log, said_rank};
 use crate::job_calls::{JobCalls, Merged, Shows};
 use crate::job_log::{Heard, JobLog};
 use crate::problem::{FileProblem, MixedFiles, ProblemKind};
@@ -114,9 +114,20 @@ impl Sources {
         }
     }
 
-    /// True if no file of a job is in it.
+    /// True if no file of a job is in it. A text that holds no message is one: its job wrote it.
     pub fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.logs.is_empty() && self.stacks.is_empty()
+        // A rank's file without a log's name claims to be a dump.
+        let is_no_log = |(problem, log): &(FileProblem, JobLog)| {
+            let name = &problem.file_name;
+            let claims = claim(name).is_some() && !is_log(name);
+            problem.kind != ProblemKind::Text || log.last_words.is_empty() || claims
+        };
+        !self.holds_recordings() && self.quiet.iter().all(is_no_log)
+    }
+
+    /// True if a file of it tells of the job: calls, messages or stacks.
+    pub fn holds_recordings(&self) -> bool {
+        !(self.calls.is_empty() && self.logs.is_empty() && self.stacks.is_empty())
     }
 
     /// What could not be read, a sentence a file.
@@ -311,9 +322,8 @@ fn says_nothing(name: &str, log: &JobLog) -> String {
     match log.last_words.is_empty() {
         true => format!("{name} is empty"),
         false => format!(
-            "{name} is a text without any message that PyTorch or NCCL writes when a job hangs, times out \
-             or fails, so nothing in it says that anything went wrong; its last line is \"{}\". If the \
-             job hung, give its Flight Recorder dumps",
+            "{name} holds no message that PyTorch or NCCL writes when a job hangs, times out or fails; its \
+             last line is \"{}\". If the job hung, give its Flight Recorder dumps",
             log.last_words
         ),
     }

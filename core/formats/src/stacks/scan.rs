@@ -196,7 +196,7 @@ impl Scan<'_> {
         let rank = |writer: Writer| match writer {
             Writer::Rank(rank) => Some(rank),
             Writer::Labelled(label) => labels.rank_of(label),
-            Writer::Nobody => None,
+            Writer::Nobody | Writer::Carried(_) => None,
         };
         let found = found.into_iter().map(|(writer, process)| {
             let said = rank(writer).and_then(|rank| u32::try_from(rank).ok());

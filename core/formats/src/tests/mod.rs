@@ -85,6 +85,15 @@ fn a_log_has_several_contributions() {
     // What nobody reads is said.
     let mut sources = Sources::default();
     sources.take(Piece::read("notes.txt", b"hello"));
-    let error = sources.join().unwrap_err();
-    assert!(matches!(error, JoinError::NothingRead(_)) && error.to_string().contains("hello"));
+    let job = sources.join().unwrap();
+    assert!(job.heard.is_empty() && job.heard.has_text, "{:?}", job.heard);
+    assert!(job.problems[0].contains("hello"), "{:?}", job.problems);
+    // What is empty, or claims to be a dump, is no log.
+    for (name, bytes) in [("a.log", &b""[..]), ("nccl_trace_rank_2", b"cos\nsystem\n(S'true'\ntR.")]
+    {
+        let mut sources = Sources::default();
+        sources.take(Piece::read(name, bytes));
+        let error = sources.join().unwrap_err();
+        assert!(matches!(error, JoinError::NothingRead(_)), "{name}: {error:?}");
+    }
 }

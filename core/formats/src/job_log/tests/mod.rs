@@ -227,9 +227,14 @@ fn reports_of_ranks_that_are_behind_are_understood() {
         [
             (2, stood(world, 5, Some(4))),
             (3, stood(world, 5, Some(4))),
-            (1, stood(world, 5, Some(5)))
+            (1, stood(world, 5, Some(5))),
+            (1, Said::Lagging { next: Some(6) }),
         ]
     );
+    // Releases that name no group begin the report with the rank alone.
+    let older =
+        report.replace("[PG ID 0 PG GUID 0(default_pg) Rank 0]", "ProcessGroupNCCL.cpp:9] Rank 0");
+    assert!(said(&older).contains(&(1, Said::Lagging { next: Some(6) })), "{:?}", said(&older));
     let never = "[rank0]:[E] [PG ID 0 PG GUID 0(default_pg) Rank 0] \n\t - To our best knowledge, ranks [1, \
                  2] are the lagging ranks that caused this timeout. They never joined any collectives\n";
     assert_eq!(said(never), [(1, stood(world, 0, Some(0))), (2, stood(world, 0, Some(0)))]);

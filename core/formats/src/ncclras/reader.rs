@@ -1,0 +1,29 @@
+//! The lines of RAS as contributions.
+
+use super::read;
+use crate::problem::FileProblem;
+use crate::reader::{Contribution, File, Reader};
+
+/// Reads what `ncclras` prints.
+#[derive(Debug)]
+pub struct NcclRasReader;
+
+impl Reader for NcclRasReader {
+    fn name(&self) -> &'static str {
+        "ncclras"
+    }
+
+    /// Its lines stand anywhere in a text.
+    fn recognises(&self, _: File<'_>) -> bool {
+        true
+    }
+
+    fn read(&self, file: File<'_>) -> Result<Vec<Contribution>, FileProblem> {
+        let log = Some(read(file.bytes)).filter(|log| !log.is_empty());
+        Ok(log.map(Contribution::Log).into_iter().collect())
+    }
+
+    fn reads_lines(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,29 @@
+//! The analyser's blocks as contributions.
+
+use super::read;
+use crate::problem::FileProblem;
+use crate::reader::{Contribution, File, Reader};
+
+/// Reads what `torchfrtrace` prints.
+#[derive(Debug)]
+pub struct TorchFrTraceReader;
+
+impl Reader for TorchFrTraceReader {
+    fn name(&self) -> &'static str {
+        "torchfrtrace"
+    }
+
+    /// Its blocks stand anywhere in a text.
+    fn recognises(&self, _: File<'_>) -> bool {
+        true
+    }
+
+    fn read(&self, file: File<'_>) -> Result<Vec<Contribution>, FileProblem> {
+        let log = Some(read(file.bytes)).filter(|log| !log.is_empty());
+        Ok(log.map(Contribution::Log).into_iter().collect())
+    }
+
+    fn reads_lines(&self) -> bool {
+        true
+    }
+}
