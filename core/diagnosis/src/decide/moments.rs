@@ -49,7 +49,7 @@ pub(crate) fn waited_long(job: &Job<'_>, claim: &Claim) -> bool {
 
 /// The same of a real run that did not end by itself, of which it is known that each rank would have come
 /// in its time: the plan says so. What ended with a rank's death is explained by it; and a run that somebody
-/// cancels, or that is ended from outside ([`run_end`](super::run_end) tells why), accuses nobody.
+/// cancels, or that is ended from outside ([`run_end`](crate::run_end) tells why), accuses nobody.
 pub(crate) fn soften_run(job: &Job<'_>, claims: &mut Vec<Claim>) {
     let log = job.log;
     if log.recorded || log.simulated {

@@ -1,7 +1,7 @@
 //! What NCCL's watchdogs say: in which call each rank timed out, of how many elements, and how far it
 //! had come. Ranks that timed out in different calls under one number of a group disagree; one that
-//! had not come as far as the others never came to theirs (`behind.rs`); and one that says nothing may
-//! have ended, or be stuck (`silent.rs`).
+//! had not come as far as the others never came to theirs (`lagging_ranks`); and one that says nothing may
+//! have ended, or be stuck (`silent_ranks`).
 
 use crate::logs::ended_ranks;
 use crate::logs::fired::{Fired, Stood, fired, timed_out};
