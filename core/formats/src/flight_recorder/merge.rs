@@ -81,16 +81,20 @@ pub fn merge(mut dumps: Vec<Dump>) -> Result<Merged, FlightRecorderError> {
         known: BTreeSet::new(),
         end_ps: 0,
     };
+    let mut last_uncounted = Vec::new();
     // One dump after the other is let go: they and the log are never there as a whole together.
     for dump in dumps {
         let rank = dump.rank;
+        let uncounted = merger.retired_uncounted(&dump);
         let own = merger.take(dump);
+        last_uncounted.extend(uncounted.into_iter().map(|(group, seq)| (rank, group, seq)));
         if let Some(slot) = log.ranks.get_mut(rank.index()) {
             *slot = Some(own);
         }
     }
     let end_ps = merger.end_ps;
     retired::compare(&mut log);
+    retired::take_back_without_dump(&mut log, &last_uncounted);
     Ok(Merged { header, log, end_ps })
 }
 
@@ -265,6 +269,10 @@ impl Merger {
             dropped_ended: dropped_ended(&dump),
             ..RankLog::default()
         }
+    }
+
+    fn retired_uncounted(&self, dump: &Dump) -> BTreeMap<GroupId, u64> {
+        self.table.retired_uncounted(dump, &self.table.ids(dump))
     }
 
     fn time_ps(&mut self, time_ns: u64) -> u64 {

@@ -77,14 +77,40 @@ pub(super) fn compare(log: &mut CallLog) {
         for (rank, work) in failed {
             let record = log_mut(log, rank).and_then(|own| own.calls.get_mut(work as usize));
             if let Some(record) = record {
-                record.completed_ps = None;
-                record.state = match record.started_ps {
-                    Some(_) => CallState::Started,
-                    None => CallState::Scheduled,
-                };
+                pending_again(record);
             }
         }
     }
+}
+
+/// Takes back the end of a rank's last call that its dump retires and does not count as ended, where a member
+/// of the group left no dump and others went on to a call that the rank never made: for want of that member
+/// the call failed on this rank. `uncounted` are such calls by rank, group and number.
+pub(super) fn take_back_without_dump(log: &mut CallLog, uncounted: &[(GlobalRank, GroupId, u64)]) {
+    for (rank, group, seq) in uncounted {
+        let members = log.groups.get(group.index()).map(|it| it.ranks()).unwrap_or_default();
+        let of = |rank: &GlobalRank| log.ranks.get(rank.index()).and_then(Option::as_ref);
+        let is_missing = members.iter().any(|member| of(member).is_none());
+        let went_on = members.iter().filter(|member| *member != rank).any(|member| {
+            of(member).is_some_and(|own| {
+                own.calls.last().is_some_and(|last| is_of(last, *group) && last.seq > Some(*seq))
+            })
+        });
+        let last = log_mut(log, *rank).filter(|_| is_missing && went_on);
+        let last = last.and_then(|own| own.calls.last_mut());
+        if let Some(record) = last.filter(|it| is_of(it, *group) && it.seq == Some(*seq)) {
+            pending_again(record);
+        }
+    }
+}
+
+/// Makes a call one that has not ended.
+fn pending_again(record: &mut CallRecord) {
+    record.completed_ps = None;
+    record.state = match record.started_ps {
+        Some(_) => CallState::Started,
+        None => CallState::Scheduled,
+    };
 }
 
 /// Marks ranks on NCCL of whom others have come out of a collective that needs everybody and that theirs

@@ -31,6 +31,20 @@ impl GroupTable {
         known.collect()
     }
 
+    /// The numbers of the last calls of gloo's groups that a dump's rank retired and its status does not count
+    /// as ended. gloo retires a call when it ends, also by failing, and counts it behind that
+    /// (`ProcessGroupGloo::runLoop`): the dump was taken in between, as by a rank that the call raised in.
+    pub(super) fn retired_uncounted(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
+        let recorded = last_of_gloo(dump, ids);
+        let known = self.statuses(dump, ids).filter_map(|(group, status)| {
+            let last = *recorded.get(&group)?;
+            // Where sends and receives are counted, too, the numbers are others.
+            let same = status.last_enqueued == Some(last);
+            (same && status.last_completed? < last).then_some((group, last))
+        });
+        known.collect()
+    }
+
     /// The groups of NCCL's in which a rank's first collective that has not ended has been dropped by
     /// the ring, as its status tells: the number of the last one that did end.
     pub(super) fn unended(&self, dump: &Dump, ids: &[GroupId]) -> BTreeMap<GroupId, u64> {
